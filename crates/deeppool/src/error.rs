@@ -1,59 +1,62 @@
+//! The error type of this crate. A *placement* is the ranks of each layer and the order of the
+//! layers.
+
 use layer_engine::EngineError;
 
 /// Errors of planning, lowering, simulation and training.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A placement is not valid for the network.
+    /// A placement is not valid for the network. The text is the reason.
     #[error("the placement does not fit: {0}")]
     Placement(String),
-    /// A plan does not fit the network or the job.
+    /// A plan does not fit the network or the job. The text is the reason.
     #[error("the plan does not fit: {0}")]
     Plan(String),
     /// A rank has another configuration than the others.
     #[error("ranks {rank} and {other} do not agree on the {what}: give all ranks the same")]
     RankDiffers {
-        /// The rank that differs from the majority.
+        /// The first rank that differs from the majority, or from rank 0 if there is none.
         rank: usize,
-        /// One of the other ranks.
+        /// One of the ranks from which it differs.
         other: usize,
-        /// The part of the configuration that differs.
+        /// Name of the part of the configuration that differs, such as `plan`.
         what: &'static str,
     },
     /// A placement is for another number of ranks than were started.
     #[error("the plan is for {planned} ranks, and there are {ranks}: plan for {ranks}, or start {planned}")]
     OtherWorld {
-        /// Number of ranks of the placement.
+        /// Number of ranks of the placement, idle ones included.
         planned: usize,
         /// Number of ranks that were started.
         ranks: usize,
     },
-    /// The batch has no samples.
+    /// A batch has no samples.
     #[error("the batch is empty: it needs at least one sample")]
     EmptyBatch,
     /// The network does not end in exactly one loss layer.
     #[error("`{network}` must end in exactly one loss layer, but no layer uses the output of `{layer}`")]
     NotOneLoss {
-        /// The network.
+        /// Name of the network.
         network: String,
-        /// The layer whose output is not used.
+        /// Name of the layer whose output no layer reads.
         layer: String,
     },
-    /// A program has no such rank.
+    /// A rank was requested that the program does not have.
     #[error("there is no rank {rank}: the program is for {ranks}")]
     NoSuchRank {
-        /// The rank.
+        /// The requested rank.
         rank: usize,
-        /// Number of ranks.
+        /// Number of ranks of the program, which are `0..ranks`.
         ranks: usize,
     },
-    /// A program is invalid.
+    /// A program cannot be executed or exported. The text is the reason.
     #[error("the program cannot be run: {0}")]
     Program(String),
-    /// A program with collectives has no communicator.
+    /// A program with collectives was loaded without a communicator.
     #[error("`{collective}` needs a communicator between the ranks")]
     NoCommunicator {
-        /// Label of the collective.
+        /// Label of a collective of the program.
         collective: String,
     },
     /// There are more ranks than samples in a batch.
@@ -66,34 +69,35 @@ pub enum Error {
         /// Number of samples of the global batch.
         batch: usize,
     },
-    /// The links of a device are not known.
+    /// There is no default link model for a device.
     #[error(
         "it is not known how devices such as `{device}` are linked: name a link model, one of {}, \
          or give the file of one",
         collectives::LinkModel::names().join(", ")
     )]
     UnknownLinks {
-        /// Name of the device.
+        /// Name of the device, as in its profile.
         device: String,
     },
-    /// There is no sharing policy with this name.
+    /// There is no sharing policy (rules for running background beside the foreground) with this
+    /// name.
     #[error(
         "there is no policy `{name}`; there are: {}", known.join(", ")
     )]
     UnknownPolicy {
-        /// The name.
+        /// The given name.
         name: String,
-        /// All known names.
+        /// Names of all sharing policies.
         known: Vec<&'static str>,
     },
-    /// A setting is out of range.
+    /// A setting is out of range, or does not fit the other settings.
     #[error("{setting} must be {expected}, got {got}")]
     Setting {
-        /// The setting.
+        /// Description of the setting, such as `the number of GPUs of a plan`.
         setting: &'static str,
-        /// The valid values.
+        /// Description of the valid values, such as `from 1 to 16384`.
         expected: &'static str,
-        /// The given value.
+        /// The given value, as text.
         got: String,
     },
     /// The training data are invalid.
@@ -112,29 +116,30 @@ pub enum Error {
     NotFinite {
         /// Number of the iteration, from 1.
         iteration: u64,
-        /// The loss.
+        /// Mean loss per sample of the global batch.
         loss: f64,
-        /// The rank that computed it.
+        /// The rank that has the loss.
         rank: usize,
-        /// The first layer on that rank with an output that is not finite, if it could be
-        /// determined.
+        /// Name of the first layer on that rank with an output that is not finite; `None` if no
+        /// such layer was found.
         layer: Option<String>,
     },
-    /// A parameter or velocity is NaN or infinite. It is not written to a checkpoint.
+    /// A parameter, velocity (momentum of the optimiser) or running statistic is NaN or infinite.
+    /// It is not written to a checkpoint.
     #[error(
         "after iteration {iteration}: `{tensor}` on rank {rank} is not finite: try a smaller learning \
          rate, or clip gradients"
     )]
     StateNotFinite {
-        /// Number of the iteration, from 1.
+        /// Number of the last completed iteration, from 1.
         iteration: u64,
-        /// The rank.
+        /// The rank that holds the tensor.
         rank: usize,
-        /// Name of the tensor.
+        /// Name of the tensor, as in the checkpoint.
         tensor: String,
     },
-    /// No run with some batch reached the target accuracy, so the epoch curve has no point for this
-    /// batch.
+    /// No run with some batch reached the target accuracy, so the epoch curve (epochs to the target
+    /// by global batch) has no point for this batch.
     #[error(
         "none of {runs} runs with batch {batch} reaches accuracy {target}: the best one has {best:.4}{}; \
          allow more epochs, try another learning rate, or leave the batch out",
@@ -143,42 +148,42 @@ pub enum Error {
     TargetMissed {
         /// Number of samples of the global batch.
         batch: usize,
-        /// The target accuracy.
+        /// Target accuracy on the held-out samples, above 0 and at most 1.
         target: f64,
-        /// Number of runs.
+        /// Number of runs with this batch.
         runs: usize,
-        /// The highest accuracy of all runs.
+        /// Highest accuracy at the end of an epoch in any of these runs, from 0 to 1.
         best: f64,
-        /// Number of runs in which the loss became NaN or infinite.
+        /// Number of these runs in which the loss became NaN or infinite.
         diverged: usize,
     },
-    /// An epoch curve, or a question about time to accuracy, is invalid.
+    /// An epoch curve, or a query for the time to an accuracy, is invalid.
     #[error(transparent)]
     Accuracy(#[from] time_to_accuracy::AccuracyError),
-    /// A run was stopped before its end.
+    /// A run was stopped on request before its end.
     #[error("stopped after iteration {done} of {all}; {next}")]
     Stopped {
         /// Number of completed iterations.
         done: u64,
         /// Number of iterations of the whole run.
         all: u64,
-        /// How to continue.
+        /// Hint for the user: how to continue, or what is lost.
         next: String,
     },
-    /// A checkpoint cannot be read or used.
+    /// A training checkpoint (the saved state of a run) cannot be read or used.
     #[error("checkpoint {}: {problem}", path.display())]
     Checkpoint {
-        /// The file or folder.
+        /// The file or folder that failed.
         path: std::path::PathBuf,
-        /// The problem.
+        /// Description of the problem.
         problem: String,
     },
-    /// A checkpoint cannot be written, although its folder exists.
+    /// A training checkpoint cannot be written, although its folder exists.
     #[error("checkpoint {}: {problem}", path.display())]
     CheckpointNotWritten {
-        /// The file or folder.
+        /// The file or folder that failed.
         path: std::path::PathBuf,
-        /// The problem.
+        /// Description of the problem.
         problem: String,
     },
     /// Weights are not a valid safetensors file, or those of another network.
@@ -186,30 +191,30 @@ pub enum Error {
     Weights {
         /// Name of the file, folder or network that the weights come from.
         source_name: String,
-        /// The problem.
+        /// Description of the problem.
         problem: String,
     },
     /// A JSON document is invalid.
     #[error("at `{path}`: {problem}")]
     Document {
-        /// Path inside the document.
+        /// Path of the field inside the document, such as `layers[3].ranks`; `.` is the document.
         path: String,
-        /// The value found and the value expected.
+        /// Description of the problem, such as the value found and the value expected.
         problem: String,
     },
     /// A network is invalid.
     #[error(transparent)]
     Graph(#[from] layer_graph::GraphError),
-    /// An engine failed.
+    /// An engine (the implementation of layers on a device) failed or refused a layer.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// A collective failed, or a partition is invalid.
+    /// A collective failed, or a division of samples among ranks is invalid.
     #[error(transparent)]
     Collectives(#[from] collectives::Error),
-    /// A profile lacks a time.
+    /// A profile is invalid or lacks a time.
     #[error(transparent)]
     Profile(#[from] layer_profile::ProfileError),
-    /// A planning problem has no solution.
+    /// A planning problem is invalid, or no plan is within its limits.
     #[error(transparent)]
     Planner(#[from] burst_planner::Error),
     /// A multiplexer was used incorrectly.
@@ -223,11 +228,13 @@ pub enum Error {
     #[cfg(feature = "cuda")]
     #[error("rank {rank}{}: {error}", while_on_gpu(.under_way.as_deref(), *.is_lost))]
     RankGpu {
-        /// The rank.
+        /// The rank of the GPU.
         rank: usize,
-        /// The steps on the device, in training: each of them may be the cause.
+        /// Labels of the unfinished steps on the device, as text: each of them may be the cause.
+        /// `None` if they are not known.
         under_way: Option<String>,
-        /// Whether a kernel failed while it ran, after which CUDA refuses all further work.
+        /// Whether CUDA refuses all further work in this process, as after a kernel that failed
+        /// while it ran.
         is_lost: bool,
         /// The cause.
         error: Box<Error>,
@@ -253,7 +260,8 @@ impl From<gpu_mux::DriverError<gpu_mux::cuda::Error>> for Error {
 }
 
 impl Error {
-    /// Adds the rank of a failed GPU and the work on it. Other errors are unchanged.
+    /// Converts an error of a GPU to [`Error::RankGpu`] of the given rank. `under_way` describes
+    /// the unfinished steps on the device. Other errors are unchanged.
     #[cfg(feature = "cuda")]
     pub(crate) fn on_gpu_of(self, rank: usize, under_way: Option<String>) -> Self {
         match self {
@@ -267,8 +275,8 @@ impl Error {
         }
     }
 
-    /// Returns whether this error is the consequence of another rank's failure, whose own error has
-    /// the reason.
+    /// Returns whether this error may be the consequence of another rank's failure, whose own error
+    /// has the reason: true for errors of collectives.
     #[must_use]
     pub fn is_consequence(&self) -> bool {
         matches!(self, Self::Collectives(_))
@@ -280,7 +288,8 @@ impl Error {
         matches!(self, Self::Stopped { .. })
     }
 
-    /// Returns whether the cause is the input (a file, an option) rather than the work itself.
+    /// Returns whether the cause is the input (a file, an option or a limit) rather than a failure
+    /// of the work.
     #[must_use]
     pub fn is_input(&self) -> bool {
         match self {
@@ -306,8 +315,9 @@ impl Error {
     }
 }
 
-/// Returns whether the work itself failed, rather than its input being invalid, by the first error
-/// of this project among an error and its sources. Commands exit with 1 then, and with 2 otherwise.
+/// Returns whether the work failed, rather than its input being invalid. True if an error of this
+/// project that is not about the input is among an error and its sources. Commands exit with 1 for
+/// true and with 2 for false.
 #[must_use]
 pub fn is_failure(error: &(dyn std::error::Error + 'static)) -> bool {
     let is_input = |error: &(dyn std::error::Error + 'static)| {

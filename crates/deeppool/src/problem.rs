@@ -1,4 +1,5 @@
-//! Plans of problem files: programs other than networks, with costs from tables.
+//! Plans of problem files. A problem file describes a program other than a network by its nodes,
+//! their dependencies and tables of their costs. A node is planned as a layer is.
 
 use burst_planner::{
     Arrangement, Evaluator, Frontier, Plan, PlanProblem, SearchOptions, Stop, TableCosts, frontier, per_layer,
@@ -8,10 +9,10 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::plan::Mode;
 
-/// The scope of a limit on amplification.
+/// The scope to which a limit on amplification applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LimitRule {
-    /// The GPU time of the whole plan.
+    /// The whole plan: its GPU time divided by the iteration time on one GPU.
     #[default]
     Total,
     /// Each layer, by the [greedy planner of the original DeepPool](per_layer). For chains without
@@ -23,33 +24,34 @@ pub enum LimitRule {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ProblemQuestion {
-    /// Kind of plan to find, with its limit.
+    /// The plan to select, with its limit.
     pub mode: Mode,
-    /// The scope of the limit on amplification.
+    /// Scope to which the limit on amplification applies.
     pub limit_rule: LimitRule,
-    /// Whether the report lists all Pareto-optimal plans.
+    /// Whether the answer includes all Pareto-optimal plans.
     pub pareto: bool,
     /// Signal that ends the search early. Planning then returns an error.
     pub stop: Stop,
 }
 
 impl ProblemQuestion {
-    /// Options for the plan of a mode, with a limit on the whole plan and without the frontier.
+    /// Creates options for the plan that a mode selects: with a limit on the whole plan, and
+    /// without the frontier.
     #[must_use]
     pub fn new(mode: Mode) -> Self {
         Self { mode, limit_rule: LimitRule::Total, pareto: false, stop: Stop::default() }
     }
 
-    /// Plans a problem.
+    /// Plans a problem with the costs of its tables.
     ///
     /// # Errors
-    /// If no plan is within the limit, the problem is not valid, or the per-layer rule is asked for
-    /// and the problem is not a chain.
+    /// [`Error::Planner`] if no plan is within the limit, the problem is not valid, the search was
+    /// stopped, or the limit is [`LimitRule::PerLayer`] and the problem is not a chain.
     pub fn answer(&self, problem: PlanProblem, costs: &TableCosts) -> Result<ProblemAnswer, Error> {
         ProblemAnswer::new(self, problem, costs)
     }
 
-    /// Returns the limit on amplification, if the mode has one.
+    /// Returns the limit on amplification; `None` for other modes than [`Mode::Burst`].
     #[must_use]
     pub fn limit(&self) -> Option<f64> {
         match self.mode {
@@ -58,7 +60,8 @@ impl ProblemQuestion {
         }
     }
 
-    /// Returns the limit for each layer, if that is the rule.
+    /// Returns the limit on the amplification of each layer; `None` without a limit or for
+    /// [`LimitRule::Total`].
     #[must_use]
     pub fn limit_per_layer(&self) -> Option<f64> {
         self.limit().filter(|_| self.limit_rule == LimitRule::PerLayer)
@@ -76,20 +79,21 @@ impl ProblemQuestion {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ProblemAnswer {
-    /// The options that it was planned with.
+    /// The options that the problem was planned with.
     pub question: ProblemQuestion,
-    /// The problem.
+    /// The problem that was planned.
     pub problem: PlanProblem,
-    /// Its plan.
+    /// The selected plan: the ranks and the order of the nodes, and the predicted times.
     pub plan: Plan,
-    /// The time on one GPU, microseconds.
+    /// Iteration time on one GPU, microseconds.
     pub single_gpu_us: f64,
-    /// The memory of the fullest rank.
+    /// Memory of the rank that needs most, bytes.
     pub memory_peak_bytes: u64,
-    /// Lower bound of the iteration time within the limit, or within the plan's own amplification,
-    /// microseconds. `None` for data parallelism and for a limit per layer.
+    /// Lower bound on the iteration time of all plans within the amplification limit, microseconds.
+    /// Without a limit, of all plans with at most this plan's amplification. `None` for data
+    /// parallelism, for a limit per layer, and if the bound is 0.
     pub lower_bound_us: Option<f64>,
-    /// All Pareto-optimal plans, if they were asked for.
+    /// All Pareto-optimal plans found; `None` if they were not requested.
     pub frontier: Option<Frontier>,
 }
 
@@ -131,7 +135,7 @@ impl ProblemAnswer {
         Ok(Self { question, problem, plan, single_gpu_us, memory_peak_bytes, lower_bound_us, frontier })
     }
 
-    /// Returns how far the iteration time is above its lower bound, relatively.
+    /// Returns the iteration time divided by its lower bound, minus one; `None` without a bound.
     #[must_use]
     pub fn gap(&self) -> Option<f64> {
         self.lower_bound_us.map(|bound_us| self.plan.time.iteration_us / bound_us - 1.0)
@@ -172,8 +176,8 @@ impl ProblemAnswer {
     }
 }
 
-/// Returns the iteration time, the amplification and the largest GPU count of any node for each
-/// plan of a frontier.
+/// Returns the iteration time in microseconds, the amplification and the maximum GPU count of any
+/// node for each plan of a frontier, in the order of its plans.
 pub fn points(found: &Frontier) -> impl Iterator<Item = (f64, f64, usize)> + '_ {
     found.plans().iter().map(|plan| {
         let gpus = plan.arrangement.ranks.iter().map(Vec::len).max().unwrap_or(0);

@@ -1,4 +1,5 @@
-//! Timelines of simulated and measured iterations.
+//! Timelines of simulated and measured iterations. A timeline has three lanes per rank: compute,
+//! communication and background.
 
 use std::time::Duration;
 
@@ -7,19 +8,19 @@ use serde_json::{Value, json};
 use crate::costs::micros;
 use crate::program::StepId;
 
-/// The work of all ranks over time, for a timeline viewer.
+/// The work of all ranks over time, for a timeline viewer such as Perfetto.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timeline {
     origin: Origin,
     events: Vec<TimelineEvent>,
 }
 
-/// Origin of the times.
+/// Source of the times of a timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// The simulator.
+    /// The simulator: times are virtual.
     Simulated,
-    /// A training run.
+    /// A training run: times are measured.
     Measured,
 }
 
@@ -27,11 +28,11 @@ pub enum Origin {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TimelineEvent {
-    /// The rank.
+    /// The rank that the work runs on.
     pub rank: usize,
-    /// The work.
+    /// Kind of the work.
     pub work: TimelineWork,
-    /// The step of the rank's program; `None` for a background job.
+    /// Index of the step in the rank's program; `None` for a background job.
     pub step: Option<StepId>,
     /// Label of the step, such as `forward conv1`, or of the first and the last step of a
     /// background job whose kernels were launched together.
@@ -45,27 +46,29 @@ pub struct TimelineEvent {
 /// The kind of work, with its details.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TimelineWork {
-    /// Computation of the foreground.
+    /// A compute step of the foreground.
     Compute,
     /// A collective of the foreground.
     Communication {
-        /// Bytes of all ranks: see [`Collective::bytes`](crate::program::Collective::bytes).
+        /// Bytes of the collective: the buffers of one rank for an all-reduce or a broadcast, and
+        /// all samples that move for a redistribution.
         bytes: u64,
-        /// The ranks of the collective, ascending.
+        /// The ranks that take part in the collective.
         ranks: Vec<usize>,
     },
     /// Computation of a background job.
     Background {
-        /// Name of its network.
+        /// Name of the network of the background job.
         job: String,
-        /// The layers whose kernels were launched together, in the order in which they ran.
+        /// Names of the layers whose kernels were launched together, in the order in which they
+        /// ran.
         layers: Vec<String>,
     },
 }
 
 impl TimelineWork {
-    /// The lane: `compute`, `communication` or `background`. A rank does one thing at a time on
-    /// each.
+    /// Returns the name of the lane: `compute`, `communication` or `background`. A rank runs at
+    /// most one event at a time on each.
     #[must_use]
     pub fn lane(&self) -> &'static str {
         LANES[self.place()]
@@ -93,6 +96,7 @@ const LANES: [&str; 3] = ["compute", "communication", "background"];
 
 impl Timeline {
     /// Creates a timeline from events that are already sorted as [`Self::events`] describes.
+    /// `origin` is the source of their times.
     pub(crate) fn new(origin: Origin, events: Vec<TimelineEvent>) -> Self {
         Self { origin, events }
     }

@@ -1,5 +1,6 @@
-//! The kernels of a layer's passes: how much of a GPU they occupy besides their time, modelled from
-//! the layer's shapes and the device's data sheet.
+//! The kernels of a layer's steps: their durations, and how much of a GPU they occupy, modelled
+//! from the layer's shapes and the device's data sheet. A step is the forward pass, the backward
+//! pass or the parameter update of a layer.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -7,30 +8,29 @@ use std::time::Duration;
 use layer_graph::{Layer, LayerKind};
 use layer_profile::DataSheet;
 
-/// A kernel of a step.
+/// Duration and occupation of a kernel of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KernelCost {
     /// Duration on a device without other work.
     pub takes: Duration,
-    /// Fraction of the device's multiprocessors that its thread blocks can occupy: above 0, at most
-    /// 1.
+    /// Fraction of the device's multiprocessors that its thread blocks occupy: above 0, at most 1.
     pub share: f64,
-    /// Fraction of the device's memory bandwidth that it uses on a device without other work: 0 to
-    /// 1.
+    /// Fraction of the device's memory bandwidth that it uses on a device without other work, from
+    /// 0 to 1.
     pub memory: f64,
-    /// Waves of thread blocks, as in the CUDA guide: the number of blocks divided by the number
-    /// that is resident at a time, rounded up.
+    /// Number of waves of thread blocks, as in the CUDA guide: the number of blocks divided by the
+    /// number that is resident on the device at a time, rounded up.
     pub waves: NonZeroU32,
 }
 
-/// The kernels of a layer's steps.
+/// The kernels of a layer's steps for one number of samples. A step that takes no time has none.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LayerKernels {
     /// Kernels of the forward step.
     pub(crate) forward: Vec<KernelCost>,
     /// Kernels of the backward step.
     pub(crate) backward: Vec<KernelCost>,
-    /// Kernels of the optimiser step.
+    /// Kernels of the optimiser step, which updates the parameters.
     pub(crate) update: Vec<KernelCost>,
 }
 
@@ -48,8 +48,8 @@ const ELEMENTS_OF_A_BLOCK: usize = 1_024;
 /// (CUDA C++ Programming Guide, compute capabilities 7.0, 8.0 and 9.0).
 const RESIDENT: usize = 8;
 
-/// The occupation of a device by a kernel: its blocks, in multiprocessors, and the bytes that it
-/// moves.
+/// The occupation of a device by a kernel: the multiprocessors that its thread blocks fill, and the
+/// bytes that it moves.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Footprint {
     multiprocessors: f64,
@@ -57,7 +57,8 @@ pub(super) struct Footprint {
 }
 
 impl Footprint {
-    /// Returns the forward step: one kernel, which moves each tensor once.
+    /// Returns the footprint of the forward step for `samples` samples: one kernel, which moves
+    /// each tensor once.
     pub(super) fn of_forward(layer: &Layer, samples: usize) -> Vec<Self> {
         let bytes = (layer.input_bytes() + layer.output_bytes()) * samples as u64 + layer.parameter_bytes();
         let kernel = match Product::of(layer, samples) {
@@ -67,9 +68,10 @@ impl Footprint {
         vec![kernel]
     }
 
-    /// Returns the backward step. A matrix product has one kernel for the gradient of the input, if
-    /// that is needed, and one for the gradient of the parameters. Any other layer has one kernel
-    /// for both. Each kernel moves its tensors once.
+    /// Returns the footprints of the backward step for `samples` samples. `input_gradient` is
+    /// whether the gradient of the input is needed. A matrix product has one kernel for the
+    /// gradient of the input, if needed, and one for the gradient of the parameters. Any other
+    /// layer has one kernel for both. Each kernel moves its tensors once.
     pub(super) fn of_backward(layer: &Layer, samples: usize, input_gradient: bool) -> Vec<Self> {
         let input = layer.input_bytes() * samples as u64;
         let output = layer.output_bytes() * samples as u64;
@@ -86,8 +88,8 @@ impl Footprint {
         }
     }
 
-    /// Returns the optimiser step of the given number of parameters: it reads gradients, parameters
-    /// and velocities, and writes the latter two.
+    /// Returns the footprint of the optimiser step for the given number of parameters: it reads
+    /// gradients, parameters and velocities, and writes the latter two.
     pub(super) fn of_update(parameters: usize) -> Vec<Self> {
         vec![Self::element_wise(parameters, parameters as u64 * 5 * super::ELEMENT_BYTES)]
     }
@@ -97,7 +99,8 @@ impl Footprint {
         Self { multiprocessors: blocks as f64 / RESIDENT as f64, bytes: bytes as f64 }
     }
 
-    /// Returns the kernels of these footprints, which take equal parts of the step's time.
+    /// Returns the kernels with these footprints. Each takes an equal part of `takes`, the duration
+    /// of the step. Without a data sheet each fills the device. Empty if `takes` is zero.
     pub(super) fn kernels(
         footprints: &[Self],
         takes: Duration,

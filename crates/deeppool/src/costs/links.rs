@@ -1,15 +1,17 @@
-//! The default links of a device.
+//! The default link model of a device.
 
 use collectives::LinkModel;
 use layer_profile::DataSheet;
 
 use crate::Error;
 
-/// Returns the default link model of `gpus` devices of this name: the DGX of a GPU with a data
-/// sheet, by its short name or the name that CUDA reports; a pod of them if one DGX has too few
-/// GPUs; and shared memory for processors. A V100 gets the links of a DGX A100: the GPUs of a DGX-1
-/// are not all linked to each other. GPUs on cards have no switch, and their links depend on the
-/// server.
+/// Returns the default link model of `gpus` devices with the given name.
+///
+/// For a GPU with a data sheet it is the DGX of that GPU, or a pod of DGX hosts if one host has too
+/// few GPUs. The name is the short name of the data sheet, such as `a100`, or the name that CUDA
+/// reports. A V100 gets the links of a DGX A100: the GPUs of a DGX-1 are not all linked to each
+/// other. For a processor it is shared memory. PCIe cards have no default: their links depend on
+/// the server.
 ///
 /// # Errors
 /// [`Error::UnknownLinks`] for any other device.

@@ -1,4 +1,6 @@
-//! The costs of layers and collectives.
+//! The costs of layers and collectives: times from a profile and a link model, and the occupation
+//! of a device by kernels. A *pass* is one kernel call of a layer's forward or backward step. Batch
+//! normalisation has two passes per step, all other layers have one.
 
 mod kernels;
 mod links;
@@ -22,10 +24,10 @@ pub use links::default_link;
 #[cfg(feature = "train")]
 pub use measured::measured;
 
-/// The costs of a network's layers on one device, and of the links between devices.
+/// The costs of a network's layers on one kind of device, and of the links between devices.
 ///
-/// Neither the planner nor the simulator charges the loading of samples, the accumulation and
-/// scaling of gradients, and the gradient norm.
+/// Loading samples, accumulating and scaling gradients, and computing the gradient norm cost
+/// nothing, both for the planner and for the simulator.
 #[derive(Debug, Clone)]
 pub struct Costs<'a> {
     network: &'a LayerGraph,
@@ -40,7 +42,8 @@ pub struct Costs<'a> {
 }
 
 impl<'a> Costs<'a> {
-    /// Creates the costs of a network from a profile and a link model.
+    /// Creates the costs of a network from a profile and a link model. The profile is that of one
+    /// device, by layer name.
     #[must_use]
     pub fn new(network: &'a LayerGraph, profile: &'a ProfileTable, link: &'a LinkModel) -> Self {
         let sheet = DataSheet::of_device(profile.device());
@@ -48,8 +51,8 @@ impl<'a> Costs<'a> {
         Self { network, profile, link, sheet, rows, needs_gradient: network.needs_gradient() }
     }
 
-    /// Returns the times of a layer. The optimiser step of shared parameters belongs to their owner
-    /// only.
+    /// Returns the times of a layer's steps for `samples` samples on one device. Only the owner of
+    /// shared parameters has an update time.
     ///
     /// # Errors
     /// [`Error::Profile`] if the profile lacks the time.
@@ -63,9 +66,9 @@ impl<'a> Costs<'a> {
         Ok(if updates { time } else { LayerTime { update: Duration::ZERO, ..time } })
     }
 
-    /// Returns the time of a compute step.
+    /// Returns the time of a compute step; zero for a collective.
     ///
-    /// A profile has one time for a layer's whole forward (or backward) step. It is charged to the
+    /// A profile has one time for a layer's whole forward or backward step. It is charged to the
     /// last forward pass and to the first backward pass.
     ///
     /// # Errors
@@ -92,7 +95,7 @@ impl<'a> Costs<'a> {
         })
     }
 
-    /// Returns the kernels of a compute step, whose times add up to [`compute`](Self::compute). A
+    /// Returns the kernels of a compute step. Their times add up to [`compute`](Self::compute). A
     /// step that takes no time has none.
     ///
     /// A forward step and an optimiser step are one kernel. A backward step is one or two: the
@@ -121,7 +124,7 @@ impl<'a> Costs<'a> {
         Ok(Footprint::kernels(&footprints, takes, self.sheet.as_ref()))
     }
 
-    /// Returns the kernels of all steps of a layer for the given number of samples.
+    /// Returns the kernels of all steps of a layer for the given number of samples on one device.
     ///
     /// # Errors
     /// [`Error::Profile`] if the profile lacks the time.
@@ -150,7 +153,7 @@ impl<'a> Costs<'a> {
         self.network.producers(layer).iter().any(|producer| self.needs_gradient[producer.index()])
     }
 
-    /// Returns the time of a collective after all its ranks have arrived.
+    /// Returns the time of a collective, from the arrival of its last rank to its end.
     #[must_use]
     pub fn collective(&self, collective: &Collective) -> Duration {
         let bytes = |elements: usize| elements as u64 * ELEMENT_BYTES;
@@ -169,8 +172,8 @@ impl<'a> Costs<'a> {
         }
     }
 
-    /// Returns the times of the steps of all ranks, by rank and step. A collective's time starts
-    /// when all its ranks have arrived.
+    /// Returns the times of the steps of all programs of ranks: by index in [`Program::ranks`],
+    /// then by step. The time of a collective starts when all its ranks have arrived.
     ///
     /// # Errors
     /// As [`compute`](Self::compute).
@@ -201,8 +204,8 @@ impl<'a> Costs<'a> {
     }
 }
 
-/// Returns the batch sizes that a profile needs for every GPU count up to `gpus`: the sizes of the
-/// shards, in ascending order.
+/// Returns the sizes of all shards of a batch of `batch` samples on each GPU count up to `gpus`, in
+/// ascending order. These are the batch sizes that a profile needs.
 #[must_use]
 pub fn shard_sizes(batch: usize, gpus: usize) -> Vec<usize> {
     let of_count = |count: usize| [batch.div_ceil(count), batch / count];

@@ -1,4 +1,5 @@
-//! The planner's cost model of a job.
+//! The planner's cost model of a job. A *node* of the planner is a layer, as [`PlannerNodes`] maps
+//! them. Ranks are `0..gpus`.
 
 use std::cell::RefCell;
 
@@ -14,8 +15,8 @@ use crate::costs::{Costs, micros};
 /// Traffic of redistributions, by the ranks before and the ranks after.
 type TrafficCache = FxHashMap<Vec<usize>, FxHashMap<Vec<usize>, Traffic>>;
 
-/// The planner's cost model of a job: the times of its steps and collectives, which are also those
-/// of the simulator.
+/// The planner's cost model of a job: the times of the steps of a micro-batch and of collectives.
+/// The simulator uses the same times.
 pub struct JobCosts<'a> {
     costs: &'a Costs<'a>,
     /// Number of samples of a micro-batch.
@@ -41,7 +42,7 @@ pub struct JobCosts<'a> {
 }
 
 impl<'a> JobCosts<'a> {
-    /// Returns the costs of a job, with times for all GPU counts.
+    /// Creates the cost model of a job, for all GPU counts.
     #[must_use]
     pub fn new(job: &'a Job<'_>) -> Self {
         let network = job.costs.network();
@@ -62,14 +63,14 @@ impl<'a> JobCosts<'a> {
         }
     }
 
-    /// Restricts the times to these GPU counts, and one GPU, which amplification needs: a search
-    /// cannot propose others.
+    /// Restricts the layer times to these GPU counts and one GPU, which amplification needs. A
+    /// search cannot propose other counts.
     pub(crate) fn on_counts(self, counts: Vec<usize>) -> Self {
         Self { counts: Some(counts), ..self }
     }
 
-    /// Returns the costs of one of `replicas` replicas on `gpus` GPUs each, whose gradients are
-    /// reduced over all replicas.
+    /// Returns the costs of one of `replicas` replicas of the network on `gpus` GPUs each.
+    /// Gradients are reduced over all replicas.
     pub(crate) fn replicated(self, gpus: usize, replicas: usize) -> Self {
         Self { replicas: (replicas, gpus), ..self }
     }

@@ -1,4 +1,4 @@
-//! The memory of a layer on one rank, as the planner asks for it.
+//! The memory of a layer on one rank, for the planner's memory model.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,8 @@ use layer_graph::{Layer, LayerGraph, LayerId};
 
 use crate::program::ELEMENT_BYTES;
 
-/// Sizes of the buffers that lowering allocates for a layer, as functions of its samples.
+/// Sizes of the buffers that lowering allocates for a layer on one rank, as functions of its number
+/// of samples.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LayerBytes {
     /// Bytes that do not depend on the number of samples.
@@ -16,15 +17,15 @@ pub(super) struct LayerBytes {
     /// Bytes per sample, without the loaded samples.
     per_sample: u64,
     loaded_per_sample: u64,
-    /// The parts of both that the forward step saves for the backward step, besides the output.
+    /// The part of `fixed` that the forward step saves for the backward step, besides the output.
     saved_fixed: u64,
     saved_per_sample: u64,
     output_per_sample: u64,
 }
 
 impl LayerBytes {
-    /// Returns the sizes for layer `id`. `needs_gradient` has one entry per layer, by layer index.
-    /// The buffers of the backward pass count only for layers that need a gradient.
+    /// Returns the sizes for layer `id`. `needs_gradient` is whether each layer needs a gradient,
+    /// by layer index. Only layers that need one have buffers of the backward pass.
     pub(super) fn of(network: &LayerGraph, id: LayerId, needs_gradient: &[bool]) -> Self {
         let layer = network.layer(id);
         let producers = network.producers(id);

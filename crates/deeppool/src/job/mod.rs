@@ -1,5 +1,6 @@
-//! A training job: its network, costs, batch and lowering options; its plans as programs; and the
-//! job as a planning problem.
+//! Training jobs. A [`Job`] is a network with costs, a batch and lowering options. This module
+//! lowers its plans to programs, and states it as a problem of the planner. A *placement* is the
+//! ranks of each layer and the order of the layers.
 
 mod cost_model;
 mod layer_memory;
@@ -24,7 +25,7 @@ use crate::program::{LowerOptions, LoweredTraining, PartialBackpropagation, Part
 /// A network with its costs, its global batch, and the options with which its iterations are
 /// lowered.
 ///
-/// It is a plain value. [`planning`](crate::planning) finds plans for it, and
+/// [`planning`](crate::planning) finds plans for it, and
 /// [`simulate_plan`](crate::simulate::simulate_plan) runs them in virtual time.
 #[derive(Debug, Clone)]
 pub struct Job<'a> {
@@ -34,13 +35,14 @@ pub struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// Creates a job with the given global batch.
+    /// Creates a job. `batch` is the number of samples of the global batch.
     #[must_use]
     pub fn new(costs: Costs<'a>, batch: usize, lowering: LowerOptions) -> Self {
         Self { costs, batch, lowering }
     }
 
-    /// Returns the job that a plan is for, trained with the given optimiser.
+    /// Returns the job that a plan was made for: with its batch and lowering options, the given
+    /// costs and the given optimiser.
     ///
     /// # Errors
     /// As [`ExecutionPlan::placement`], if the plan is for another network.
@@ -61,12 +63,12 @@ impl<'a> Job<'a> {
         self.batch
     }
 
-    /// Returns this job with another global batch.
+    /// Returns this job with `batch` samples in the global batch.
     pub(crate) fn with_batch(&self, batch: usize) -> Self {
         Self { batch, ..self.clone() }
     }
 
-    /// The options with which iterations are lowered.
+    /// The options with which training iterations are lowered.
     #[must_use]
     pub fn lowering(&self) -> &LowerOptions {
         &self.lowering
@@ -76,18 +78,21 @@ impl<'a> Job<'a> {
     ///
     /// # Errors
     /// [`Error::Plan`] if the plan is for another network, batch or lowering. [`Error::Placement`]
-    /// if its ranks or its order are not valid for the network.
+    /// if its ranks or its order are not valid for the network. [`Error::Collectives`] if it has
+    /// more GPUs than the links connect.
     pub fn lower(&self, plan: ExecutionPlan) -> Result<LoweredPlan<'a>, Error> {
         let placement = self.placement(&plan)?;
         Ok(LoweredPlan::new(self, plan, placement))
     }
 
-    /// Returns the programs of a placement with this job's batch and lowering options.
+    /// Returns the programs of a placement for this job's batch and lowering options. They are
+    /// lowered on first use.
     pub(crate) fn training(&self, placement: Placement) -> LoweredTraining<'a> {
         LoweredTraining::new(self.costs.network(), placement, self.batch, self.lowering.clone())
     }
 
-    /// Returns the placement of a plan of this job.
+    /// Returns the ranks and the order of the layers of a plan, after checking that the plan is for
+    /// this job.
     ///
     /// # Errors
     /// [`Error::Plan`] if the plan is for another network, batch or lowering.
@@ -106,20 +111,21 @@ impl<'a> Job<'a> {
         plan.placement(self.costs.network())
     }
 
-    /// Returns this job with other lowering options.
+    /// Returns this job with the given lowering options.
     pub(crate) fn with_lowering(&self, lowering: LowerOptions) -> Self {
         Self { lowering, ..self.clone() }
     }
 
-    /// Returns this job without micro-batches, activation checkpoints and partial backpropagation.
+    /// Returns this job with one micro-batch, without activation checkpoints and without partial
+    /// backpropagation.
     pub(crate) fn whole_batch(&self) -> Self {
         let (checkpoints, partial) = (Vec::new(), None);
         self.with_lowering(LowerOptions { micro_batches: 1, checkpoints, partial, ..self.lowering.clone() })
     }
 
-    /// Returns this job with partial backpropagation in `parts` parts. The roles go equally deep by
-    /// the number of layers, or, with `by_time`, by the backward time of the whole batch on one
-    /// GPU.
+    /// Returns this job with [partial backpropagation](PartialBackpropagation) in `parts` parts of
+    /// the batch. The depths of the roles divide the network evenly: by the backward time of the
+    /// whole batch on one GPU if `by_time`, and otherwise by the number of layers with parameters.
     ///
     /// # Errors
     /// [`Error::Setting`] for fewer than two parts. [`Error::Profile`] if the profile lacks a time.
@@ -135,10 +141,11 @@ impl<'a> Job<'a> {
         Ok(self.with_lowering(LowerOptions { partial, ..self.lowering.clone() }))
     }
 
-    /// Returns the number of samples of a micro-batch.
+    /// Returns the number of samples of a micro-batch, over all ranks.
     ///
     /// # Errors
-    /// [`Error::Setting`] if micro-batches have different sizes: the planner has one cost for all.
+    /// [`Error::Setting`] if the number of micro-batches does not divide the batch: the planner has
+    /// one cost for all of them.
     pub(crate) fn micro_batch(&self) -> Result<usize, Error> {
         let count = self.lowering.micro_batches;
         if count > 0 && self.batch % count == 0 {

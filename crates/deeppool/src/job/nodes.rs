@@ -1,4 +1,5 @@
-//! The mapping between a network's layers and the planner's nodes.
+//! The mapping between a network's layers and the planner's nodes. A *placement* is the ranks of
+//! each layer and the order of the layers, and an *arrangement* is the same by node.
 
 use burst_planner::{Arrangement, NodeId};
 use layer_graph::{LayerGraph, LayerId};
@@ -6,8 +7,8 @@ use layer_graph::{LayerGraph, LayerId};
 use crate::Error;
 use crate::program::Placement;
 
-/// The mapping between the layers of a network and the nodes of its planning problem. All layers
-/// except the input are nodes, in topological order.
+/// The mapping between the layers of a network and the nodes of its planning problem. Every layer
+/// except the input is a node. Nodes are numbered from 0 in topological order.
 #[derive(Debug, Clone)]
 pub struct PlannerNodes<'n> {
     network: &'n LayerGraph,
@@ -22,7 +23,7 @@ impl<'n> PlannerNodes<'n> {
         Self { network, layers: network.layers().skip(1).map(|(id, _)| id).collect() }
     }
 
-    /// The layers that are nodes, by node.
+    /// The layer of each node, by node.
     #[must_use]
     pub fn layers(&self) -> &[LayerId] {
         &self.layers
@@ -41,7 +42,7 @@ impl<'n> PlannerNodes<'n> {
         NodeId(layer.index() - 1)
     }
 
-    /// Returns a placement as the planner's arrangement.
+    /// Converts a placement to an arrangement of the planner.
     #[must_use]
     pub fn arrangement(&self, placement: &Placement) -> Arrangement {
         Arrangement {
@@ -50,7 +51,7 @@ impl<'n> PlannerNodes<'n> {
         }
     }
 
-    /// Returns an arrangement as a placement on ranks `0..world`.
+    /// Converts an arrangement to a placement on the ranks `0..world`.
     ///
     /// # Errors
     /// [`Error::Placement`] if the arrangement is for another network, uses an unknown rank, or has

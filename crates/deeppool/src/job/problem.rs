@@ -13,13 +13,13 @@ use crate::program::{ELEMENT_BYTES, LowerOptions, backward_reads, checkpoints, i
 /// Number of elements of the metrics: the loss and the number of correctly classified samples.
 const METRICS: u64 = 2;
 
-/// Returns the planning problem on up to `gpus` GPUs, where each layer may run on any of the given
-/// GPU counts. Counts above the batch or above `gpus` are ignored. The nodes are those of
-/// [`PlannerNodes`].
+/// Returns the planning problem of a job on up to `gpus` GPUs, where each layer may run on any of
+/// the given GPU counts. Counts above `gpus` or above the samples of a micro-batch are ignored. The
+/// nodes are those of [`PlannerNodes`].
 ///
 /// # Errors
-/// [`Error::Setting`] if no GPU count is left. [`Error::Profile`] if the profile lacks a time for
-/// one of them.
+/// [`Error::Setting`] if no GPU count is left, micro-batches have different sizes, or an activation
+/// checkpoint is not possible. [`Error::Profile`] if the profile lacks a time for a count.
 pub fn plan_problem(job: &Job<'_>, gpus: usize, gpu_counts: &[usize]) -> Result<PlanProblem, Error> {
     let network = job.costs.network();
     let most = gpus.min(job.micro_batch()?);
@@ -56,7 +56,8 @@ pub fn plan_problem(job: &Job<'_>, gpus: usize, gpu_counts: &[usize]) -> Result<
     Ok(problem)
 }
 
-/// Checks that the profile has the times of all shards on these GPU counts, and of the whole batch.
+/// Checks that the profile has the times of all shards of a micro-batch on these GPU counts, and of
+/// the whole batch.
 ///
 /// # Errors
 /// [`Error::Profile`] with the first time that is missing.
@@ -74,7 +75,8 @@ pub(crate) fn check_times(job: &Job<'_>, counts: &[usize]) -> Result<(), Error> 
     Ok(())
 }
 
-/// Computes the iteration time on one GPU in microseconds, of which amplification is a multiple.
+/// Computes the iteration time of a job on one GPU, in microseconds. Amplification is GPU time
+/// divided by it.
 ///
 /// # Errors
 /// [`Error::Profile`] if the profile lacks the times of the whole batch.
@@ -83,7 +85,10 @@ pub fn single_gpu_us(job: &Job<'_>) -> Result<f64, Error> {
     Ok(Evaluator::new(&problem, JobCosts::new(job))?.single_gpu_us()?)
 }
 
-/// Computes the memory that one GPU needs to train alone, in bytes.
+/// Computes the memory that one GPU needs for the whole job, in bytes.
+///
+/// # Errors
+/// As [`single_gpu_us`].
 pub(crate) fn single_gpu_memory_bytes(job: &Job<'_>) -> Result<u64, Error> {
     let problem = plan_problem(job, 1, &[1])?;
     let alone = Arrangement::data_parallel(&problem, 1)?;

@@ -1,5 +1,5 @@
-//! Lower bounds on the load of the busiest rank when a batch is redistributed, for any choice of
-//! ranks.
+//! Lower bounds on the load of the busiest rank when a batch is redistributed from one list of
+//! ranks to another, for any choice of ranks. The *shorter* list has the smaller number of ranks.
 
 use std::ops::Range;
 
@@ -12,8 +12,8 @@ pub(super) struct Load {
     pub(super) messages: usize,
 }
 
-/// Lower bounds on the load of the busiest rank when a batch moves between two lists of ranks, in
-/// either direction.
+/// Lower bounds on the load of the busiest rank when a batch moves between two lists of ranks of
+/// given lengths, in either direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TransferBound {
     /// Bound for any two different lists.
@@ -23,8 +23,8 @@ pub(super) struct TransferBound {
 }
 
 impl TransferBound {
-    /// Computes the bounds for two different lists of `from` and `to` ranks, each at most `batch`.
-    /// O((`from` + `to`) x max samples per rank).
+    /// Computes the bounds for two different lists of `from` and `to` ranks, both at most `batch`,
+    /// the number of samples. O((`from` + `to`) x maximum samples per rank).
     pub(super) fn new(batch: usize, from: usize, to: usize) -> Self {
         let (narrow, wide) = (from.min(to), from.max(to));
         let overlaps = overlaps(batch, narrow, wide);
@@ -46,8 +46,8 @@ impl TransferBound {
         }
     }
 
-    /// Returns the bound for a shorter list that is a subset of the longer one, if `larger` of its
-    /// ranks have the larger shard there.
+    /// Returns the bound for a shorter list of `narrow` ranks that is a subset of the longer one of
+    /// `wide` ranks. `larger` of its ranks have the larger shard in the longer list.
     pub(super) fn of_subset(self, batch: usize, (narrow, wide): (usize, usize), larger: usize) -> Load {
         let Load { mut samples, messages } = self.any;
         let overlaps = overlaps(batch, narrow, wide);

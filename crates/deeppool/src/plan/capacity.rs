@@ -15,23 +15,26 @@ const UNITS: [(&str, f64); 7] = [
     ("B", 1.0),
 ];
 
-/// The memory of a device for a plan. As text: `40GB`, `24 GiB`, a number of bytes, or `unlimited`.
+/// Memory of a device, of which a plan may use all but a reserved part. As text: `40GB`, `24 GiB`,
+/// a number of bytes, or `unlimited`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capacity {
-    /// A number of bytes, part of which is reserved.
+    /// A limited number of bytes.
     Bytes {
-        /// Memory of the device.
+        /// Memory of the device, bytes.
         memory: u64,
-        /// Part of it that a plan may not use.
+        /// The part of `memory` that a plan may not use, bytes.
         reserved: u64,
     },
-    /// No limit.
+    /// No limit on the memory of a plan.
     Unlimited,
 }
 
 impl Capacity {
-    /// Returns the given capacity, or that of the data sheet of the named device. Nothing is
-    /// reserved on devices without a data sheet.
+    /// Returns the capacity of a device with the given name: the memory in `asked`, or, if it is
+    /// `None`, that of the device's data sheet. A known GPU reserves 1 GB for the CUDA context and
+    /// workspaces, other devices reserve nothing. A device without a data sheet is unlimited if
+    /// `asked` is `None`.
     #[must_use]
     pub fn of(asked: Option<Self>, device: &str) -> Self {
         let sheet = DataSheet::of_device(device);
@@ -46,7 +49,7 @@ impl Capacity {
     /// Returns the number of bytes that a plan may use; `None` is no limit.
     ///
     /// # Errors
-    /// [`Error::Setting`] if nothing is left.
+    /// [`Error::Setting`] if all memory is reserved.
     pub fn limit_bytes(self) -> Result<Option<u64>, Error> {
         match self {
             Self::Bytes { memory, reserved } => match memory.checked_sub(reserved) {

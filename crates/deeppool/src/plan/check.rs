@@ -10,7 +10,8 @@ const MAX_GPUS: usize = 65_536;
 /// Relative tolerance of values that follow from each other.
 const SAME: f64 = 1e-6;
 
-/// Returns an [`Error::Document`] for a problem at `path`, the path of a JSON field.
+/// Returns an [`Error::Document`]: `path` is the path of a JSON field, such as `layers[3].ranks`,
+/// and `problem` the description of the problem.
 pub(super) fn document(path: impl Into<String>, problem: impl Into<String>) -> Error {
     Error::Document { path: path.into(), problem: problem.into() }
 }
@@ -27,7 +28,11 @@ fn agrees(path: &str, found: f64, expected: f64, how: &str) -> Result<(), Error>
 }
 
 impl ExecutionPlan {
-    /// Checks everything that does not depend on the network. Linear in the size of the plan.
+    /// Checks everything that does not depend on the network: ranges, sums, and that the plan is
+    /// within its own limits. Linear in the size of the plan.
+    ///
+    /// # Errors
+    /// [`Error::Document`] with the path of the first invalid field.
     pub(super) fn check(&self) -> Result<(), Error> {
         ensure(self.batch > 0, "batch", || "a batch needs at least one sample".into())?;
         let gpus = self.gpus;

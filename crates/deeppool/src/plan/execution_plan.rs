@@ -1,3 +1,6 @@
+//! The plan of a job, as it is written to a plan file. Times are in microseconds and memory is in
+//! bytes. All of them are predictions.
+
 use layer_engine::Sgd;
 use layer_graph::{LayerGraph, LayerId};
 use layer_profile::{MeasurementConditions, ModelAccuracy, Origin};
@@ -7,22 +10,22 @@ use super::PlannedWorker;
 use crate::Error;
 use crate::program::{LowerOptions, PartialBackpropagation, Placement, RankMemory, checkpoints};
 
-/// The whole decision about how a network is trained: the ranks of each layer, their order, and how
-/// an iteration is lowered; with what it was made from and the predicted times.
+/// A plan: the ranks of each layer, the order of the layers, and how an iteration is lowered; with
+/// its origin and the predicted times.
 ///
 /// A plan file is this value as JSON (`deeppool/plan/v2`).
-/// [`find_plan`](crate::planning::find_plan) makes it, [`from_json`](Self::from_json) reads and
+/// [`find_plan`](crate::planning::find_plan) creates it, [`from_json`](Self::from_json) reads and
 /// checks it, and [`Job::lower`](crate::job::Job::lower) lowers it to programs.
 ///
 /// Times are those of the planner's evaluation, which agree with the simulation of the job alone. A
-/// rank is *active* while it computes, and while a collective that it belongs to transfers, after
-/// all of its ranks have arrived. While it waits for other ranks it is idle. GPU time is the active
-/// time of all ranks.
+/// rank is *active* while it computes, and while a collective that it belongs to transfers data,
+/// after all ranks of the collective have arrived. While it waits for other ranks it is idle. GPU
+/// time is the active time of all ranks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ExecutionPlan {
-    /// Name of the format of the plan file.
+    /// Name and version of the plan file's format.
     pub(crate) schema: String,
     /// Name of the network.
     pub model: String,
@@ -30,150 +33,153 @@ pub struct ExecutionPlan {
     pub batch: usize,
     /// Number of GPUs, idle ones included. Ranks are `0..gpus`.
     pub gpus: usize,
-    /// How the GPUs are used.
+    /// Kind of parallelism.
     pub mode: PlanMode,
-    /// The workers, if it is a plan of equal workers.
+    /// The workers of hybrid parallelism; `None` for one plan on all GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<PlannedWorker>,
-    /// The limit on the amplification, if there was one.
+    /// Limit on the amplification with which the plan was searched; `None` without a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub amplification_limit: Option<f64>,
-    /// The limit on the iteration time, if there was one.
+    /// Limit on the iteration time with which the plan was searched; `None` without a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_us: Option<f64>,
     /// Origin of the layer times.
     pub profile: ProfileOrigin,
-    /// Name of the link model for the times of collectives.
+    /// Name of the link model that gave the times of collectives.
     pub link: String,
-    /// How an iteration is lowered.
+    /// Options with which an iteration is lowered to programs.
     pub lowering: PlannedLowering,
-    /// Iteration time.
+    /// Iteration time, microseconds.
     pub iteration_us: f64,
-    /// Active time of all ranks in an iteration.
+    /// GPU time: active time of an iteration, summed over all ranks.
     pub gpu_time_us: f64,
-    /// Iteration time on one GPU.
+    /// Iteration time on one GPU, with the whole batch.
     pub single_gpu_us: f64,
     /// GPU time divided by the iteration time on one GPU.
     pub amplification: f64,
     /// Lower bound on the iteration time of all plans within the amplification limit, or, without a
-    /// limit, within this plan's amplification. `None` for data parallelism, which needs no search.
+    /// limit, within this plan's amplification. `None` if no bound is known, as for data
+    /// parallelism, micro-batches or partial backpropagation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lower_bound_us: Option<f64>,
-    /// Relative distance to the lower bound: iteration / bound - 1.
+    /// Iteration time divided by its lower bound, minus one; `None` without a bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<f64>,
-    /// Time in which ranks compute, summed over ranks.
+    /// Time of an iteration in which a rank computes, summed over ranks.
     pub computing_us: f64,
-    /// Time in which ranks only communicate, summed over ranks.
+    /// Time of an iteration in which a rank only communicates, summed over ranks.
     pub communicating_us: f64,
-    /// Time in which ranks do neither, summed over ranks.
+    /// Time of an iteration in which a rank does neither, summed over ranks.
     pub idle_us: f64,
-    /// Memory of the fullest rank.
+    /// Memory of the rank that needs most; `None` in older plan files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_peak_bytes: Option<u64>,
-    /// Memory of the fullest rank, by kind.
+    /// Memory of the rank that needs most, by kind; `None` in older plan files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<RankMemory>,
-    /// Memory limit of a rank, if there was one.
+    /// Memory limit of each rank with which the plan was searched; `None` without a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit_bytes: Option<u64>,
-    /// Memory that one GPU alone would need. If that is above the limit, `single_gpu_us` is the sum
-    /// of the layers' times, which one GPU could not reach.
+    /// Memory that one GPU needs for the whole job; `None` in older plan files. If it is above the
+    /// limit, `single_gpu_us` is the sum of the layers' times, which one GPU could not reach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub single_gpu_memory_bytes: Option<u64>,
-    /// Predictions for data parallelism on the same GPUs.
+    /// Predictions for data parallelism of the same job on the same GPUs.
     pub dp: DataParallelTimes,
-    /// The ranks of each layer except the input, in topological order.
+    /// The layers and their ranks, in topological order of the network, without the input layer.
     pub layers: Vec<PlannedLayer>,
-    /// Names of the layers in the order in which ranks run them, if it differs from `layers`.
+    /// Names of the layers in the order in which ranks run them; `None` if it is that of `layers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Vec<String>>,
 }
 
-/// How GPUs are used.
+/// Kind of parallelism of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PlanMode {
-    /// Every layer on all GPUs.
+    /// Data parallelism: every layer on the same ranks.
     #[serde(rename = "dp")]
     DataParallel,
-    /// Each layer on its own ranks.
+    /// Burst parallelism: each layer on ranks of its own.
     #[serde(rename = "bp")]
     Burst,
 }
 
-/// Origin of layer times.
+/// Origin of the layer times of a profile.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ProfileOrigin {
-    /// Name of the device.
+    /// Name of the device of the profile.
     pub device: String,
-    /// Measured, modelled or imported.
+    /// Kind of the times: measured, modelled or imported.
     pub origin: Origin,
-    /// Error of modelled times against measured ones.
+    /// Error of the device model that gave modelled times; `None` if no time is modelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<ModelAccuracy>,
-    /// Conditions of the measurement, if they were recorded.
+    /// Conditions of the measurement; `None` if they were not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measurement: Option<MeasurementConditions>,
 }
 
-/// How an iteration is lowered: the options of [`LowerOptions`] that a plan decides, which are all
+/// Options with which an iteration is lowered, as far as a plan fixes them: all of [`LowerOptions`]
 /// except the optimiser.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PlannedLowering {
-    /// Whether gradients are all-reduced during the backward pass, or after it.
+    /// Whether gradients are all-reduced during the backward pass instead of after it.
     pub overlap_all_reduce: bool,
-    /// Minimum size of a bucket of gradients of layers with the same ranks.
+    /// Minimum size of a full bucket of gradients in bytes. A bucket has gradients of layers with
+    /// the same ranks.
     pub bucket_bytes: u64,
-    /// Number of micro-batches of the batch.
+    /// Number of micro-batches of the global batch.
     pub micro_batches: usize,
-    /// Whether batch normalisation uses the statistics of the global batch instead of each rank's
-    /// shard.
+    /// Whether batch normalisation uses the statistics of a whole micro-batch instead of each
+    /// rank's shard of it.
     pub sync_batch_norm: bool,
     /// Names of the activation checkpoints. Activations between them are recomputed in the backward
-    /// pass.
+    /// pass. Empty if all activations are kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checkpoints: Vec<String>,
-    /// Partial backpropagation, if it is used.
+    /// Partial backpropagation; `None` if all samples are backpropagated through the whole network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<PartialBackpropagation>,
 }
 
-/// Predictions for data parallelism.
+/// Predictions for data parallelism of the same job on `min(gpus, micro-batch samples)` GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct DataParallelTimes {
-    /// Iteration time.
+    /// Iteration time, microseconds.
     pub iteration_us: f64,
     /// GPU time divided by the iteration time on one GPU.
     pub amplification: f64,
-    /// Memory of the fullest rank.
+    /// Memory of the rank that needs most, bytes; `None` in older plan files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_peak_bytes: Option<u64>,
 }
 
-/// The ranks of a layer.
+/// A layer and its ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PlannedLayer {
     /// Name of the layer.
     pub name: String,
-    /// Number of GPUs, equal to the number of ranks.
+    /// Number of GPUs of the layer: the length of `ranks`.
     pub gpus: usize,
-    /// The ranks, in the order of their samples.
+    /// The ranks, in the order of their shards of the batch: the first rank has the first samples.
     pub ranks: Vec<usize>,
-    /// How the layer is split between its ranks; `None` is by samples.
+    /// How the layer is split between its ranks; `None` for a split by samples, the only one that
+    /// exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<String>,
 }
 
 impl PlanMode {
-    /// The label in files and reports: `dp` or `bp`.
+    /// Returns the label in files and reports: `dp` or `bp`.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -184,7 +190,7 @@ impl PlanMode {
 }
 
 impl PlannedLowering {
-    /// Returns the lowering options with the given optimiser.
+    /// Returns all lowering options: those of the plan and the given optimiser.
     #[must_use]
     pub fn options(&self, optimizer: Sgd) -> LowerOptions {
         let &Self { overlap_all_reduce, bucket_bytes, micro_batches, sync_batch_norm, .. } = self;
@@ -210,7 +216,7 @@ impl From<&LowerOptions> for PlannedLowering {
 }
 
 impl ExecutionPlan {
-    /// Returns the number of ranks that run any layer. The others have no foreground work.
+    /// Returns the number of ranks that run at least one layer. The others have no foreground work.
     #[must_use]
     pub fn ranks_used(&self) -> usize {
         let mut used = vec![false; self.gpus];
@@ -223,7 +229,8 @@ impl ExecutionPlan {
         used.into_iter().filter(|&used| used).count()
     }
 
-    /// Returns the ranks and the order of the network's layers.
+    /// Returns the ranks and the order of the layers, for lowering, after checking them against the
+    /// network.
     ///
     /// # Errors
     /// [`Error::Plan`] if the plan is for another network or its order names an unknown layer.
@@ -246,15 +253,15 @@ impl ExecutionPlan {
         placement.with_order(network, order?)
     }
 
-    /// Returns whether data parallelism fits the memory limit on the same GPUs; `true` for older
-    /// plans that did not record it.
+    /// Returns whether data parallelism on the same GPUs is within the memory limit; `true` if its
+    /// memory was not recorded or there is no limit.
     #[must_use]
     pub fn data_parallelism_fits(&self) -> bool {
         self.fits(self.dp.memory_peak_bytes)
     }
 
-    /// Returns whether the whole network fits the memory limit on one GPU; `true` for older plans
-    /// that did not record it.
+    /// Returns whether the whole job is within the memory limit on one GPU; `true` if its memory
+    /// was not recorded or there is no limit.
     #[must_use]
     pub fn single_gpu_fits(&self) -> bool {
         self.fits(self.single_gpu_memory_bytes)

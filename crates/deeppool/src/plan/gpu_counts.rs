@@ -1,3 +1,6 @@
+//! The GPU counts from which a search chooses. The *maximum shard* of a count is the number of
+//! samples of its largest shard: the batch divided by the count, rounded up.
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -5,26 +8,27 @@ use burst_planner::gpu_counts;
 
 use crate::Error;
 
-/// The GPU counts that a layer may run on.
+/// A set of GPU counts that a layer may run on.
 ///
 /// A count need not divide the batch: of 32 samples on 5 GPUs, two GPUs get 7 and three get 6.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum GpuCounts {
-    /// Counts with a smaller maximum shard than any smaller count: all of these up to 8, and above
-    /// that in steps of at least a quarter. They depend on the batch only, so the counts for more
-    /// GPUs include those for fewer.
+    /// Only counts with a smaller maximum shard than any smaller count: all of these up to 8, and
+    /// above 8 each at least a quarter larger than the one before. They depend on the batch only,
+    /// so the counts for more GPUs include those for fewer.
     #[default]
     Auto,
-    /// 1, 2, 4, ...
+    /// The powers of two: 1, 2, 4 and so on.
     PowersOfTwo,
-    /// All counts.
+    /// All counts from 1 to the number of GPUs.
     All,
-    /// The given counts, without those above the number of GPUs or of samples.
+    /// The given counts. Those above the number of GPUs or of samples are ignored.
     List(Vec<usize>),
 }
 
 impl GpuCounts {
-    /// Returns the counts for a batch that are at most `gpus`, in ascending order.
+    /// Returns the counts for a batch of `batch` samples on up to `gpus` GPUs, in ascending order.
+    /// All are at most `gpus` and at most `batch`.
     ///
     /// ```
     /// use deeppool::plan::GpuCounts;

@@ -1,4 +1,4 @@
-//! Execution plans, and the requests that they answer.
+//! Execution plans ([`ExecutionPlan`]) and the requests for them ([`PlanRequest`]).
 
 mod capacity;
 mod check;

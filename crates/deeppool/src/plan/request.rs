@@ -1,37 +1,40 @@
+//! The request for a plan: the GPUs, the plan to select and the limits.
+
 use burst_planner::Stop;
 
 use super::{GpuCounts, PlanMode};
 use crate::Error;
 
-/// Maximum number of GPUs of a plan.
+/// Maximum number of GPUs that a plan can be requested for.
 pub const MAX_GPUS: usize = 16_384;
 
-/// How the GPUs are used, and which of the Pareto-optimal plans to select.
+/// The plan to select: data parallelism, or one of the Pareto-optimal burst plans.
 ///
 /// Amplification is the active time of all ranks divided by the iteration time on one GPU (see
 /// [`ExecutionPlan`](super::ExecutionPlan)). The original DeepPool counts a layer's whole time,
-/// transfers and waiting included, on each of its GPUs, so its values are larger.
+/// including transfers and waiting, on each of its GPUs, so its values are larger.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mode {
-    /// Data parallelism: every layer on `min(gpus, batch)` GPUs.
+    /// Data parallelism: every layer on `min(gpus, samples of a micro-batch)` GPUs.
     DataParallel,
-    /// Burst parallelism: the fastest plan with at most this amplification.
+    /// Burst parallelism: the fastest plan within a limit on amplification.
     Burst {
-        /// The limit, at least 1. It may be infinite.
+        /// Maximum amplification, at least 1. It may be infinite.
         amplification: f64,
     },
-    /// Burst parallelism: the plan with the least GPU time within this iteration time.
+    /// Burst parallelism: the plan with the minimum GPU time within a limit on the iteration time.
     Deadline {
-        /// The limit.
+        /// Maximum iteration time, microseconds.
         iteration_us: f64,
     },
-    /// Burst parallelism: the plan at the knee of the Pareto frontier, beyond which a faster plan
-    /// costs much and a cheaper one saves little.
+    /// Burst parallelism: the plan at the knee of the Pareto frontier of iteration time and GPU
+    /// time. It is the plan farthest below the line from the fastest to the cheapest plan, in
+    /// logarithms.
     Knee,
 }
 
 impl Mode {
-    /// Returns the mode of the resulting plan.
+    /// Returns the kind of parallelism of the selected plan.
     #[must_use]
     pub fn plan_mode(self) -> PlanMode {
         match self {
@@ -45,25 +48,27 @@ impl Mode {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct PlanRequest {
-    /// Number of GPUs, at most [`MAX_GPUS`].
+    /// Number of GPUs that the plan may use, from 1 to [`MAX_GPUS`].
     pub gpus: usize,
     /// The plan to select.
     pub mode: Mode,
-    /// The GPU counts of a layer of a burst plan.
+    /// The GPU counts that each layer of a burst plan may run on.
     pub gpu_counts: GpuCounts,
-    /// Search effort as a multiple of the default.
+    /// Search effort as a multiple of the default: above 0, at most 1e6. Larger is slower and may
+    /// find better plans.
     pub effort: f64,
-    /// Memory limit of a rank in bytes; `None` is no limit.
+    /// Maximum memory of each rank in bytes; `None` for no limit.
     pub memory_limit_bytes: Option<u64>,
-    /// Number of GPUs per worker for a plan of equal workers, each with its part of the batch;
-    /// `None` is one plan for all GPUs.
+    /// Number of GPUs of each worker for hybrid parallelism, a divisor of `gpus`; `None` for one
+    /// plan on all GPUs.
     pub worker_gpus: Option<usize>,
-    /// Ends the search early with an error.
+    /// Signal that ends the search early. The search then returns an error.
     pub stop: Stop,
 }
 
 impl PlanRequest {
-    /// Creates a request for a plan on up to `gpus` GPUs.
+    /// Creates a request for a plan on up to `gpus` GPUs with default options: automatic GPU
+    /// counts, effort 1, no memory limit and no workers.
     #[must_use]
     pub fn new(gpus: usize, mode: Mode) -> Self {
         Self {
@@ -77,7 +82,7 @@ impl PlanRequest {
         }
     }
 
-    /// Sets the GPU counts of a layer.
+    /// Sets the GPU counts that each layer of a burst plan may run on.
     #[must_use]
     pub fn with_gpu_counts(self, gpu_counts: GpuCounts) -> Self {
         Self { gpu_counts, ..self }
@@ -89,15 +94,15 @@ impl PlanRequest {
         Self { effort, ..self }
     }
 
-    /// Sets the memory limit of a rank.
+    /// Sets the maximum memory of each rank in bytes; `None` for no limit.
     #[must_use]
     pub fn with_memory_limit(self, memory_limit_bytes: Option<u64>) -> Self {
         Self { memory_limit_bytes, ..self }
     }
 
     /// Requests hybrid parallelism: equal workers of `worker_gpus` GPUs each. A worker runs a burst
-    /// plan, or a placement of layers, for its part of the batch. All workers run the same plan and
-    /// reduce their gradients together. Workers of one GPU are data parallelism.
+    /// plan for its part of the batch. All workers run the same plan and reduce their gradients
+    /// together. Workers of one GPU are data parallelism. `None` requests one plan on all GPUs.
     ///
     /// With several workers, layers run only on GPU counts that divide the samples of a worker, so
     /// that activations never move between workers. Other counts are ignored.
@@ -112,11 +117,11 @@ impl PlanRequest {
         Self { stop, ..self }
     }
 
-    /// Checks the number of GPUs, before anything is allocated whose size depends on it.
+    /// Checks the numbers of GPUs, before memory is allocated in proportion to them.
     ///
     /// # Errors
-    /// [`Error::Setting`] for no GPU, more than [`MAX_GPUS`], or workers that do not share the GPUs
-    /// evenly.
+    /// [`Error::Setting`] for no GPU, more than [`MAX_GPUS`], a number of GPUs per worker that does
+    /// not divide them, or workers of several GPUs with data parallelism.
     pub fn check(&self) -> Result<(), Error> {
         if !(1..=MAX_GPUS).contains(&self.gpus) {
             let (setting, expected) = ("the number of GPUs of a plan", "from 1 to 16384");

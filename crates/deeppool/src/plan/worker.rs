@@ -1,4 +1,4 @@
-//! The workers of hybrid plans.
+//! The workers of hybrid parallelism.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,21 +15,22 @@ pub struct PlannedWorker {
     pub gpus: usize,
     /// Number of workers.
     pub replicas: usize,
-    /// Iteration time of one worker alone, with its part of the batch.
+    /// Predicted iteration time of one worker alone with its part of the batch, microseconds.
     pub iteration_us: f64,
-    /// Iteration time of the same work on one GPU.
+    /// Predicted iteration time of one worker's part of the batch on one GPU, microseconds.
     pub single_gpu_us: f64,
 }
 
 impl PlannedWorker {
-    /// Returns the speed of one worker alone relative to one GPU with the same part of the batch.
+    /// Returns the speed of one worker alone relative to one GPU with the same part of the batch:
+    /// the ratio of the two iteration times.
     #[must_use]
     pub fn speed_up(&self) -> f64 {
         self.single_gpu_us / self.iteration_us
     }
 
-    /// Returns the number of workers whose GPUs are on more than one host, with the given GPUs per
-    /// host.
+    /// Returns the number of workers whose GPUs are on more than one host. Host h has the GPUs from
+    /// h x `gpus_a_host` on.
     #[must_use]
     pub fn across_hosts(&self, gpus_a_host: usize) -> usize {
         let host = |gpu: usize| gpu / gpus_a_host.max(1);

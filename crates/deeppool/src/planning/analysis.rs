@@ -1,4 +1,5 @@
-//! Questions about one plan, answered by the planner's evaluation.
+//! Analysis of one plan by the planner's evaluation: its critical path, the effect of other GPU
+//! counts, and of other speeds of layers and links.
 
 use burst_planner::{Arrangement, Evaluator, PathStep, PlanProblem};
 
@@ -8,7 +9,7 @@ use crate::Error;
 use crate::job::{Job, JobCosts, PlannerNodes, check_times, plan_problem};
 use crate::plan::{ExecutionPlan, GpuCounts};
 
-/// A plan with its planning problem and arrangement, made once for all questions about it.
+/// A plan with its planning problem and arrangement, which all analyses of it share.
 #[derive(Debug, Clone)]
 pub struct PlanAnalysis<'p> {
     job: &'p Job<'p>,
@@ -18,7 +19,7 @@ pub struct PlanAnalysis<'p> {
 }
 
 impl<'p> PlanAnalysis<'p> {
-    /// Analyses a plan of this job.
+    /// Prepares the analysis of a plan of this job.
     ///
     /// # Errors
     /// [`Error::Plan`] if the plan is for another job. [`Error::Profile`] if the profile lacks a
@@ -37,8 +38,9 @@ impl<'p> PlanAnalysis<'p> {
         Ok(Evaluator::new(&self.problem, JobCosts::new(self.job))?)
     }
 
-    /// Returns the steps on the critical path of an iteration. Their times add up to the iteration
-    /// time. Their nodes are indices into the plan's layers. With [partial
+    /// Returns the steps on the critical path of an iteration, in the order in which they run.
+    /// Their times, in microseconds, add up to the iteration time. Their nodes are indices into
+    /// [`ExecutionPlan::layers`]. With [partial
     /// backpropagation](crate::program::LowerOptions::partial) the path is that of an iteration
     /// without it.
     ///
@@ -48,8 +50,9 @@ impl<'p> PlanAnalysis<'p> {
         Ok(self.evaluator()?.critical_path(&self.arrangement)?)
     }
 
-    /// Returns, for each run of consecutive layers on the same ranks, the effect of the next larger
-    /// and the next smaller GPU count, on ranks from 0. Two evaluations per run.
+    /// Returns the effect of other GPU counts for each run of layers: consecutive layers on the
+    /// same ranks. `counts` are the possible counts, of which the next larger and the next smaller
+    /// one are evaluated, on ranks from 0. O(runs) evaluations of a plan.
     ///
     /// # Errors
     /// [`Error::Setting`] with partial backpropagation. [`Error::Profile`] if the profile lacks a
@@ -61,8 +64,8 @@ impl<'p> PlanAnalysis<'p> {
         explain(&mut self.evaluator()?, &self.arrangement, self.plan, &counts)
     }
 
-    /// Returns the iteration time in microseconds if all steps took `layers` times their time, and
-    /// all collectives `links` times theirs.
+    /// Returns the iteration time in microseconds if all layer times were multiplied by `layers`,
+    /// and the times of all collectives by `links`.
     ///
     /// # Errors
     /// [`Error::Profile`] if the profile lacks a time.

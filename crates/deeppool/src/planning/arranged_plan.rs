@@ -20,7 +20,9 @@ struct PredictedTimes {
     activity: Activity,
 }
 
-/// Returns an arrangement as a plan, with its predictions and its programs.
+/// Converts an arrangement (the ranks and the order of the nodes) to a plan, with its predictions
+/// and its programs. `mode`, `lower_bound_us` and `data_parallel` are stored in the plan.
+/// `lower_bound_us` is `None` if no bound is known.
 ///
 /// # Errors
 /// [`Error::Planner`] if a rank needs more memory than the request allows. [`Error::Profile`] if

@@ -1,4 +1,5 @@
-//! Device placement: the layers of a job as operations that run on one device each.
+//! Device placement: the layers of a job as operations that run on one device each (model
+//! parallelism).
 
 use burst_planner::NodeId;
 use burst_planner::placement::{Joined, PlacementProblem};
@@ -8,8 +9,9 @@ use crate::Error;
 use crate::job::{Job, JobCosts, PlannerNodes, plan_problem};
 
 /// Returns the layers, except the input, as a [placement problem](burst_planner::placement) on
-/// `gpus` devices. Normalisations, activations and other layers with little work run with the layer
-/// before them if that has no other consumer.
+/// `gpus` devices: each layer runs on one device with the whole batch. Normalisations, activations
+/// and other layers with little work are joined with the layer before them if that has no other
+/// consumer.
 ///
 /// # Errors
 /// [`Error::Profile`] if the profile lacks a time for the whole batch on one GPU.

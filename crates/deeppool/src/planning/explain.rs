@@ -1,4 +1,6 @@
-//! The effect of other GPU counts for each run of layers of a plan.
+//! The effect of other GPU counts for each run of layers of a plan. A *run* is a series of
+//! consecutive layers, in the plan's order, on the same ranks. Differences are relative to the
+//! plan.
 
 use burst_planner::{Arrangement, Evaluator};
 use serde::Serialize;
@@ -6,22 +8,21 @@ use serde::Serialize;
 use crate::Error;
 use crate::plan::ExecutionPlan;
 
-/// The effect of other GPU counts for a run of consecutive layers on the same ranks. All other
-/// layers keep their ranks.
+/// The effect of other GPU counts for a run of layers. All other layers keep their ranks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RunExplanation {
-    /// Name of the first layer.
+    /// Name of the first layer of the run.
     pub first: String,
-    /// Name of the last layer.
+    /// Name of the last layer of the run.
     pub last: String,
-    /// Number of layers.
+    /// Number of layers of the run.
     pub layers: usize,
-    /// Number of GPUs that they run on.
+    /// Number of GPUs of the run.
     pub gpus: usize,
-    /// The next larger GPU count, if there is one.
+    /// Predictions for the next larger GPU count; `None` if there is none.
     pub more: Option<RunAlternative>,
-    /// The next smaller GPU count, if there is one.
+    /// Predictions for the next smaller GPU count; `None` if there is none.
     pub fewer: Option<RunAlternative>,
 }
 
@@ -29,17 +30,18 @@ pub struct RunExplanation {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RunAlternative {
-    /// Number of GPUs of the run.
+    /// The other number of GPUs of the run.
     pub gpus: usize,
-    /// Change of the iteration time; negative is shorter.
+    /// Change of the iteration time, microseconds; negative is shorter.
     pub iteration_delta_us: f64,
-    /// Change of the GPU time; negative is less.
+    /// Change of the GPU time, microseconds; negative is less.
     pub gpu_time_delta_us: f64,
     /// Amplification of the changed plan.
     pub amplification: f64,
 }
 
-/// Computes the explanation of each run of layers in a plan with this arrangement.
+/// Computes the explanation of each run of layers, in the order of `arrangement`, which must be
+/// that of `plan`. `counts` are the possible GPU counts, ascending.
 pub(super) fn explain(
     evaluator: &mut Evaluator<'_>,
     arrangement: &Arrangement,

@@ -1,4 +1,6 @@
-//! The Pareto frontier of plans.
+//! The search for plans. The *Pareto frontier* of plans has those that no other known plan beats in
+//! both iteration time and GPU time. A *point* of it is an arrangement (the ranks and the order of
+//! the layers) with its times.
 
 use burst_planner::{Arrangement, Evaluator, Frontier, Plan, PlanProblem};
 
@@ -11,8 +13,8 @@ use crate::job::{Job, JobCosts, LoweredPlan, plan_problem};
 use crate::plan::{DataParallelTimes, GpuCounts, Mode, PlanRequest};
 use crate::program::PartialBackpropagation;
 
-/// The Pareto-optimal plans among the burst plans of a job that a search evaluated: no other one is
-/// at least as good in both iteration time and GPU time, and better in one.
+/// The Pareto frontier of the burst plans of a job that a search evaluated: no other evaluated plan
+/// is at least as good in both iteration time and GPU time, and better in one.
 #[derive(Debug, Clone)]
 pub struct PlanFrontier<'a> {
     job: Job<'a>,
@@ -25,8 +27,8 @@ pub struct PlanFrontier<'a> {
 
 /// Finds the plan for a request. The result is deterministic.
 ///
-/// Data parallelism needs no search: it uses `min(gpus, batch)` GPUs for every layer, whatever the
-/// GPU counts of the request.
+/// Data parallelism needs no search: it uses `min(gpus, samples of a micro-batch)` GPUs for every
+/// layer and ignores the GPU counts of the request.
 ///
 /// # Errors
 /// [`Error::Planner`] if no plan is within the limits on amplification, time and memory.
@@ -40,8 +42,8 @@ pub fn find_plan<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<LoweredPlan
 }
 
 /// Searches for the Pareto frontier of burst plans. The mode of the request is ignored. For
-/// [workers](PlanRequest::with_worker_gpus) it plans one worker, then evaluates each candidate as
-/// replicas.
+/// [workers](PlanRequest::with_worker_gpus) it searches for plans of one worker, then evaluates
+/// each of them with all workers.
 ///
 /// # Errors
 /// [`Error::Planner`] if no plan is within the limit on memory. [`Error::Setting`] if the request
@@ -90,7 +92,11 @@ fn data_parallel<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<LoweredPlan
     arranged_plan(job, &problem, &arrangement, request, Mode::DataParallel, None, times)
 }
 
-/// Computes the times and the memory of data parallelism on up to `gpus` GPUs.
+/// Computes the times and the memory of data parallelism on `min(gpus, samples of a micro-batch)`
+/// GPUs.
+///
+/// # Errors
+/// [`Error::Profile`] if the profile lacks a time.
 pub(crate) fn data_parallel_times(job: &Job<'_>, gpus: usize) -> Result<DataParallelTimes, Error> {
     let count = gpus.min(job.micro_batch()?);
     let problem = plan_problem(job, gpus, &[count])?;
@@ -123,14 +129,13 @@ fn check(job: &Job<'_>, request: &PlanRequest) -> Result<(), Error> {
 }
 
 impl<'a> PlanFrontier<'a> {
-    /// The arrangements of the plans, by ascending iteration time and descending GPU time.
+    /// The points of the frontier, by ascending iteration time and descending GPU time.
     #[must_use]
     pub fn arrangements(&self) -> &Frontier {
         &self.found
     }
 
-    /// Returns the plan that a mode selects. For data parallelism it is not necessarily on the
-    /// frontier.
+    /// Returns the plan that a mode selects. For data parallelism it need not be on the frontier.
     ///
     /// # Errors
     /// [`Error::Planner`] if no plan is within the limit.
@@ -145,7 +150,10 @@ impl<'a> PlanFrontier<'a> {
         }
     }
 
-    /// Returns the arrangement that a mode selects; `None` for data parallelism.
+    /// Returns the point that a mode selects; `None` for data parallelism.
+    ///
+    /// # Errors
+    /// [`Error::Planner`] if no point is within the limit.
     pub(crate) fn point(&self, mode: Mode) -> Result<Option<&Plan>, Error> {
         Ok(Some(match mode {
             Mode::DataParallel => return Ok(None),
@@ -155,13 +163,18 @@ impl<'a> PlanFrontier<'a> {
         }))
     }
 
-    /// Returns the plan with every layer on the first `part` GPUs, regardless of the memory limit.
+    /// Returns the plan with every layer on the first `part` GPUs, without a lower bound. The
+    /// memory limit is not checked, except with partial backpropagation.
+    ///
+    /// # Errors
+    /// [`Error::Profile`] if the profile lacks a time.
     pub(crate) fn data_parallel_on(&self, part: usize) -> Result<LoweredPlan<'a>, Error> {
         let problem = plan_problem(&self.job, self.request.gpus, &[part])?;
         self.unbounded(&problem, &Arrangement::data_parallel(&problem, part)?)
     }
 
-    /// Returns up to `max` plans, evenly spaced by the logarithm of their times, the fastest first.
+    /// Returns at most `max` plans of the frontier without lower bounds, about evenly spaced by the
+    /// logarithm of their iteration times, the fastest first.
     ///
     /// # Errors
     /// [`Error::Profile`] if the profile lacks a time.
@@ -183,8 +196,8 @@ impl<'a> PlanFrontier<'a> {
         Ok(plans)
     }
 
-    /// Returns the plan of one of the [arrangements](Self::arrangements), without a lower bound,
-    /// which takes most of the time.
+    /// Returns the plan of one of the [points](Self::arrangements) without a lower bound, whose
+    /// computation takes most of the time.
     ///
     /// # Errors
     /// [`Error::Profile`] if the profile lacks a time.
@@ -204,8 +217,9 @@ impl<'a> PlanFrontier<'a> {
         arranged_plan(&self.job, problem, arrangement, &self.request, mode, None, self.data_parallel)
     }
 
-    /// Returns the plan of one of the [arrangements](Self::arrangements), with the limit and the
-    /// lower bound of a mode.
+    /// Returns the plan of one of the [points](Self::arrangements), with the limit of a mode and a
+    /// lower bound on the iteration time within that limit. There is no bound with micro-batches or
+    /// partial backpropagation.
     ///
     /// # Errors
     /// [`Error::Profile`] if the profile lacks a time.

@@ -5,9 +5,9 @@ use layer_engine::Role;
 use crate::job::Job;
 use crate::program::LowerOptions;
 
-/// Returns the job with 2, 4, 8 and more micro-batches, as long as all have the same size. Empty if
-/// micro-batches would change what is learned, as with batch normalisation, or if the job has them
-/// already.
+/// Returns the job with 2, 4, 8 and more micro-batches, while they have equal sizes. Empty if the
+/// job has micro-batches already, or if they would change the result of training, as with batch
+/// normalisation.
 pub(super) fn with_micro_batches<'a>(job: &Job<'a>) -> impl Iterator<Item = Job<'a>> {
     let most = if can_be_cut(job) { job.batch() } else { 1 };
     let counts = std::iter::successors(Some(2), |&count: &usize| count.checked_mul(2));

@@ -1,4 +1,4 @@
-//! Plans of a [`Job`](crate::job::Job): the search, and the analysis of one plan.
+//! The search for plans of a [`Job`](crate::job::Job), and the analysis of one plan.
 
 mod analysis;
 mod arranged_plan;

@@ -1,4 +1,5 @@
-//! Plans with partial backpropagation, evaluated by simulating their programs.
+//! Plans with partial backpropagation. They are evaluated by simulating their programs, since the
+//! planner's evaluation does not model it.
 
 use burst_planner::{Arrangement, Error as Unplanned, Plan, PlanProblem};
 
@@ -14,7 +15,8 @@ const MAX_CANDIDATES: usize = 24;
 /// Relative tolerance of limits on amplification and time.
 const TOLERANCE: f64 = 1e-9;
 
-/// Computes the times of data parallelism by simulation.
+/// Computes the times of data parallelism with partial backpropagation by simulation. `arrangement`
+/// is that of data parallelism, and `memory_peak_bytes` is stored in the result.
 pub(super) fn simulated_data_parallel(
     job: &Job<'_>,
     problem: &PlanProblem,
@@ -28,9 +30,13 @@ pub(super) fn simulated_data_parallel(
     Ok(DataParallelTimes { iteration_us: micros(simulated.iteration), amplification, memory_peak_bytes })
 }
 
-/// Returns the best plan of a mode among some plans that are Pareto-optimal without partial
-/// backpropagation, and data parallelism. Times are those of the simulated programs. More GPUs may
-/// give other candidates, and so a slower plan.
+/// Returns the best plan of a mode, by the times of the simulated programs. The candidates are some
+/// of `points`, the plans of `problem` that are Pareto-optimal without partial backpropagation, and
+/// data parallelism. More GPUs may give other candidates, and so a slower plan.
+///
+/// # Errors
+/// [`Error::Planner`] if no candidate is within the limits. [`Error::Profile`] if the profile lacks
+/// a time.
 pub(super) fn best_partial<'a>(
     job: &Job<'a>,
     (problem, points): (&PlanProblem, &[Plan]),

@@ -1,4 +1,4 @@
-//! The choice of activation checkpoints.
+//! The choice of activation checkpoints for a memory limit.
 
 use std::collections::HashSet;
 
@@ -14,9 +14,10 @@ const PARTS: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
 /// Numbers of segments that all activations would be divided into.
 const SEGMENTS: [f64; 13] = [1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, f64::INFINITY];
 
-/// Returns the job with more and more activations [recomputed](LowerOptions::checkpoints), each
-/// with the candidate checkpoints that need the least memory on one GPU. Empty if none needs less
-/// memory than the job, or if it has checkpoints already.
+/// Returns variants of the job that [recompute](LowerOptions::checkpoints) more and more of their
+/// activations. Each has the candidate checkpoints that need the least memory on one GPU, and needs
+/// less than the variant before. Empty if none needs less memory than the job, or if the job has
+/// checkpoints already.
 ///
 /// # Errors
 /// [`Error::Profile`] if the profile lacks a time.

@@ -1,13 +1,13 @@
-//! Costs with all times multiplied by a factor.
+//! A cost model with all times multiplied by a factor.
 
 use burst_planner::{CostModel, NodeId, ShardSize, StepTimes};
 
 use crate::job::JobCosts;
 
-/// Costs with the times of all steps multiplied by one factor, and those of all collectives by
-/// another.
+/// A cost model with the times of all steps multiplied by one factor, and those of all collectives
+/// by another.
 pub(super) struct ScaledCosts<'a> {
-    /// The costs that are scaled.
+    /// The cost model that is scaled.
     pub(super) costs: JobCosts<'a>,
     /// Factor of the times of forward, backward and update steps.
     pub(super) steps: f64,

@@ -9,7 +9,10 @@ use crate::plan::PlanRequest;
 /// Maximum number of entries of a table of layers x GPU counts x GPUs.
 const MAX_TABLE_ENTRIES: usize = 200_000_000;
 
-/// Searches for the Pareto frontier with the request's effort.
+/// Searches for the Pareto frontier of a problem with the request's effort and stop signal.
+///
+/// # Errors
+/// [`Error::Planner`] if no arrangement is within the memory limit, or the search was stopped.
 pub(super) fn search(
     problem: &PlanProblem,
     costs: JobCosts<'_>,
@@ -21,7 +24,8 @@ pub(super) fn search(
     Ok(frontier(problem, costs, &options)?)
 }
 
-/// Checks that a table of `layers` x `counts` (number of GPU counts) x `gpus` is not too large.
+/// Checks that a table of `layers` x `counts` x `gpus` entries is not too large for the search.
+/// `counts` is the number of different GPU counts.
 ///
 /// # Errors
 /// [`Error::Setting`] if it would have more than 200,000,000 entries.

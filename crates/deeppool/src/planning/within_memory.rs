@@ -1,5 +1,5 @@
-//! Plans within a memory limit: with recomputed activations or micro-batches if the job alone does
-//! not fit.
+//! Plans within a memory limit: with recomputed activations or micro-batches if no plan of the job
+//! fits.
 
 use burst_planner::Error as Unplanned;
 
@@ -23,13 +23,14 @@ fn may_fit_with_more_memory(error: &Unplanned, request: &PlanRequest) -> bool {
 }
 
 /// Finds the plan for a request, and the job that it is for: the given one, or, if no plan is
-/// within the memory limit, the fastest of the same job
+/// within the memory limit, the fastest of these variants:
 /// - with [recomputed activations](crate::program::LowerOptions::checkpoints), more and more of
 ///   them,
 /// - with 2, 4, 8 or more micro-batches,
 /// - with both, if neither is enough.
 ///
-/// Neither changes what is learned: networks with batch normalisation get no micro-batches.
+/// No variant changes the result of training: networks with batch normalisation get no
+/// micro-batches.
 ///
 /// # Errors
 /// As [`find_plan`].

@@ -1,4 +1,5 @@
-//! Hybrid parallelism: plans of equal workers with several GPUs each.
+//! Hybrid parallelism: plans of equal workers with several GPUs each. A worker holds one replica of
+//! the network and has an equal part of the batch.
 
 use burst_planner::{Arrangement, Evaluator, Frontier, PlanProblem, evaluate_arrangements};
 
@@ -17,7 +18,7 @@ pub(super) struct Workers<'a> {
 }
 
 impl<'a> Workers<'a> {
-    /// Returns the workers of a request, if it asks for workers.
+    /// Returns the workers of a request; `None` if it requests none.
     ///
     /// # Errors
     /// [`Error::Setting`] if they cannot share the batch evenly, or with partial backpropagation.
@@ -44,8 +45,8 @@ impl<'a> Workers<'a> {
         Ok(Some(Self { job, gpus, replicas }))
     }
 
-    /// Plans one worker, then evaluates each candidate as replicas. Returns the problem of all
-    /// workers and the Pareto frontier.
+    /// Searches for plans of one worker, then evaluates each of them with all workers. `whole` is
+    /// the job of all workers. Returns the planning problem of all workers and the Pareto frontier.
     ///
     /// # Errors
     /// As [`find_frontier`](super::find_frontier).
@@ -108,7 +109,10 @@ impl<'a> Workers<'a> {
         Ok(problem)
     }
 
-    /// Returns the times of one worker of an arrangement.
+    /// Returns the times of one worker alone. `of_all` is the arrangement of all workers.
+    ///
+    /// # Errors
+    /// [`Error::Profile`] if the profile lacks a time.
     pub(super) fn times_of_one(&self, of_all: &Arrangement) -> Result<PlannedWorker, Error> {
         let of_first = |ranks: &Vec<usize>| ranks[..ranks.len() / self.replicas].to_vec();
         let of_one =

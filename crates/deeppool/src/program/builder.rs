@@ -1,5 +1,11 @@
-//! Builders of the programs of all lowered ranks: they allocate buffers, derive dependencies and
-//! number collectives. A rank is given by its position among the lowered ranks (its *place*).
+//! Builders of programs: they allocate buffers, derive the dependencies of steps, and number
+//! collectives.
+//!
+//! Ranks that run the same steps for the same numbers of samples are a *class*, and one program is
+//! built for each class. A *place* is the index of a class, and stands for the first rank of the
+//! class. An *operand* is a buffer that passes of a layer read or write, given by the layer and the
+//! [`Role`] of the buffer, such as output or parameter gradient. *State* is the buffers that
+//! outlive an iteration: parameters, velocities (momentum of the optimiser) and running statistics.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -12,28 +18,27 @@ use super::{
     Step, StepId,
 };
 
-/// Buffers that the ranks of a group reduce or broadcast in one collective. Programs are built for
-/// one rank of each class of equal ranks; a place is the index of such a rank.
+/// Buffers that the ranks of a group reduce or broadcast in one collective.
 pub(super) struct Bucket {
-    /// All ranks of the group.
+    /// All ranks of the group, in its order.
     pub(super) ranks: Vec<usize>,
-    /// Labels of the buffers, from which the label of the collective is made.
+    /// Labels of the buffers of one rank. The label of the collective joins them.
     pub(super) labels: Vec<String>,
-    /// The buffers of each place of the group.
+    /// Places of the group, each with its buffers in the order of `labels`.
     pub(super) buffers: Vec<(usize, Vec<BufferId>)>,
     /// Number of elements of all buffers of one rank.
     pub(super) elements: usize,
 }
 
 impl Bucket {
-    /// Creates an empty bucket for a group of ranks. `places` are those of the group.
+    /// Creates an empty bucket for a group of ranks. `places` are the places of these ranks.
     pub(super) fn new(ranks: &[usize], places: impl IntoIterator<Item = usize>) -> Self {
         let buffers = places.into_iter().map(|place| (place, Vec::new())).collect();
         Self { ranks: ranks.to_vec(), labels: Vec::new(), buffers, elements: 0 }
     }
 }
 
-/// Builder of the programs of all ranks. It builds one per class of equal ranks.
+/// Builder of the programs of all ranks, one per class, for one or more iterations.
 pub(super) struct ProgramBuilder {
     batch: usize,
     ranks: Vec<RankBuilder>,
@@ -44,28 +49,29 @@ pub(super) struct ProgramBuilder {
     joined: usize,
 }
 
-/// How the iterations of a rotation become programs.
+/// Form of the programs of a rotation: the consecutive iterations after which the roles of partial
+/// backpropagation repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rotation {
     /// One program per iteration.
     Apart,
-    /// One program in total. Each rank ends an iteration before it begins the next one.
+    /// One program for all iterations. Each rank ends an iteration before it begins the next one.
     Joined,
 }
 
 impl ProgramBuilder {
-    /// Creates empty programs, one per class of ranks. Each has the number of the first rank of its
-    /// class.
+    /// Creates empty programs, one per class of ranks, for batches of `batch` samples. A class is
+    /// the list of its ranks. Its program has the number of its first rank.
     pub(super) fn new(batch: usize, classes: Vec<Vec<usize>>) -> Self {
         let ranks = classes.into_iter().map(RankBuilder::new).collect();
         Self { batch, ranks, collectives: Vec::new(), ended: Vec::new(), joined: 1 }
     }
 
-    /// Adds the state that each rank holds: the parameters, velocities and statistics of its
+    /// Adds the state buffers of each rank: the parameters, velocities and statistics of its
     /// layers, in topological order. All programs of a network and placement begin with the same
     /// buffers. Shared parameters are one buffer of their owner, on the ranks of all layers that
-    /// use them. `holders` and `runners` return the places that hold a layer's parameters, and
-    /// those that run it.
+    /// use them. `holders` returns the places that hold a layer's parameters, and `runners` the
+    /// places that run the layer.
     pub(super) fn add_state(
         &mut self,
         network: &LayerGraph,
@@ -94,7 +100,7 @@ impl ProgramBuilder {
         }
     }
 
-    /// Returns the number of places: classes of equal ranks.
+    /// Returns the number of places.
     pub(super) fn ranks(&self) -> usize {
         self.ranks.len()
     }
@@ -104,8 +110,8 @@ impl ProgramBuilder {
         &mut self.ranks[place]
     }
 
-    /// Adds a collective to the programs of its ranks. `operands` are the operands of its lowered
-    /// ranks, by place.
+    /// Adds a collective of the ranks to their programs. `operands` are places of these ranks with
+    /// the buffers that the collective reads and writes there.
     pub(super) fn collective(
         &mut self,
         op: CollectiveOp,
@@ -120,7 +126,8 @@ impl ProgramBuilder {
         self.collectives.push(Collective { op, ranks: ranks.to_vec(), label });
     }
 
-    /// Sums the buffers of a bucket over its ranks. Adds nothing for one rank.
+    /// Adds an all-reduce of a bucket: each buffer is summed over the ranks. Adds nothing for one
+    /// rank.
     pub(super) fn all_reduce(&mut self, bucket: Bucket) {
         if bucket.ranks.len() > 1 {
             let op = CollectiveOp::AllReduce { elements: bucket.elements };
@@ -128,7 +135,7 @@ impl ProgramBuilder {
         }
     }
 
-    /// Copies the buffers of a bucket from its first rank to the others.
+    /// Adds a broadcast of a bucket from its first rank to the others.
     pub(super) fn broadcast(&mut self, bucket: Bucket) {
         self.bucket(CollectiveOp::Broadcast { elements: bucket.elements }, "broadcast", bucket);
     }
@@ -140,7 +147,8 @@ impl ProgramBuilder {
         self.collective(op, &bucket.ranks, label, operands);
     }
 
-    /// Ends an iteration and begins another one.
+    /// Ends the current iteration and begins another one. `next` is whether it belongs to the same
+    /// program.
     pub(super) fn end_iteration(&mut self, next: Rotation) {
         match next {
             Rotation::Apart => {
@@ -159,7 +167,8 @@ impl ProgramBuilder {
         self.ranks.iter_mut().for_each(RankBuilder::reuse_buffers);
     }
 
-    /// Makes each collective from now on wait for all steps so far of its ranks.
+    /// Makes each collective that is added from now on wait for all compute steps so far of its
+    /// ranks.
     pub(super) fn collectives_wait(&mut self) {
         for rank in &mut self.ranks {
             let is_compute = |step: &Step| step.lane() == Lane::Compute;
@@ -167,7 +176,7 @@ impl ProgramBuilder {
         }
     }
 
-    /// Returns the programs of the iterations, which all have the same buffers.
+    /// Returns the programs of the iterations, in order. All have the same buffers.
     pub(super) fn finish(self) -> Vec<Program> {
         let batch = self.batch;
         let last: Vec<RankProgram> = self.ranks.into_iter().map(|rank| rank.program).collect();
@@ -191,13 +200,13 @@ impl ProgramBuilder {
 /// Buffers that a step reads and writes.
 #[derive(Default)]
 pub(super) struct Operands {
-    /// Buffers that are read, in the order of the operation.
+    /// Buffers that are read, in the order that the operation defines.
     pub(super) reads: Vec<BufferId>,
-    /// Buffers that are written, in the order of the operation.
+    /// Buffers that are written, in the order that the operation defines.
     pub(super) writes: Vec<BufferId>,
 }
 
-/// Builder of the program of one rank.
+/// Builder of the program of one place.
 pub(super) struct RankBuilder {
     program: RankProgram,
     /// The pending uses of each buffer with its own memory: the steps that must finish before it is
@@ -266,13 +275,13 @@ impl RankBuilder {
             (last(Lane::Compute), last(Lane::Communication));
     }
 
-    /// The number of the rank.
+    /// Returns the rank whose program is built: the first of its class.
     pub(super) fn rank(&self) -> usize {
         self.program.rank
     }
 
-    /// Returns a new buffer, or a free one of a previous micro-batch with the same size and
-    /// contents.
+    /// Allocates a buffer. If a previous micro-batch left a free buffer of the same size and
+    /// contents, that one is returned.
     pub(super) fn buffer(&mut self, elements: usize, contents: Contents) -> BufferId {
         let shared = match contents {
             Contents::Operand(id, role) => self.shared.get(&(id, role)).copied(),
@@ -296,9 +305,10 @@ impl RankBuilder {
         self.free = scratch.filter(|buffer| !kept.contains(buffer)).collect();
     }
 
-    /// Places operands of the given numbers of elements in shared memory from now on: each operand
-    /// of a segment in a separate piece, and all segments in the same pieces. Operands are sorted
-    /// by size, so that the largest ones share a piece.
+    /// Places operands in shared memory from now on. `segments` are groups of operands with their
+    /// numbers of elements; operands of different groups are never used at the same time. Each
+    /// operand of a segment gets a separate piece of memory, and all segments use the same pieces.
+    /// Operands are sorted by size, so that the largest ones share a piece.
     pub(super) fn share(&mut self, segments: Vec<Vec<((LayerId, Role), usize)>>) {
         self.shared.clear();
         for mut segment in segments {
@@ -320,8 +330,8 @@ impl RankBuilder {
         }
     }
 
-    /// Adds the value of an operand, whose length does not depend on the number of samples, to its
-    /// sum over the previous micro-batches. From now on the sum is the operand.
+    /// Adds a step that sums an operand over the micro-batches so far. Its length must not depend
+    /// on the number of samples. From now on the sum is the operand.
     pub(super) fn accumulate(&mut self, id: LayerId, layer: &Layer, role: Role) {
         let part = self.operand(id, layer, role, 0);
         let total = match self.totals.get(&(id, role)) {
@@ -338,14 +348,14 @@ impl RankBuilder {
     }
 
     /// Makes the sum over all micro-batches the operand, also if the last micro-batch did not write
-    /// it.
+    /// it. Nothing changes if there is no sum.
     pub(super) fn use_total(&mut self, id: LayerId, role: Role) {
         if let Some(&total) = self.totals.get(&(id, role)) {
             self.set_operand(id, role, total);
         }
     }
 
-    /// Returns the buffer of an operand of a layer on this rank, allocated on first use.
+    /// Returns the buffer of an operand for `samples` samples, allocated on first use.
     pub(super) fn operand(&mut self, id: LayerId, layer: &Layer, role: Role, samples: usize) -> BufferId {
         if let Some(&buffer) = self.operands.get(&(id, role)) {
             return buffer;
@@ -355,19 +365,20 @@ impl RankBuilder {
         buffer
     }
 
-    /// Uses an existing buffer as an operand of a layer: the output of another layer as its
-    /// input.
+    /// Uses an existing buffer as an operand, such as the output of one layer as the input of
+    /// another.
     pub(super) fn set_operand(&mut self, id: LayerId, role: Role, buffer: BufferId) {
         self.operands.insert((id, role), buffer);
     }
 
-    /// Returns the optimiser's velocity of a layer with parameters on this rank.
+    /// Returns the buffer of the optimiser's velocity for a layer's parameters; `None` if this rank
+    /// does not hold them.
     pub(super) fn velocity(&self, id: LayerId) -> Option<BufferId> {
         self.velocities.get(&id).copied()
     }
 
-    /// Adds a step. It depends on the last writers of what it reads or writes, and on all readers
-    /// of what it overwrites.
+    /// Adds a step with a label for timelines. It depends on the last writers of the buffers that
+    /// it reads or writes, and on all readers of those that it overwrites.
     pub(super) fn step(&mut self, op: Op, label: String, reads: Vec<BufferId>, writes: Vec<BufferId>) {
         let id = StepId(self.program.steps.len());
         let mut after: Vec<StepId> =

@@ -1,7 +1,7 @@
 //! Programs as JSON for executors in other languages: `deeppool/program/v1`.
 //!
 //! A document is the [`Program`] as it was lowered, with the names of layers instead of their ids.
-//! It leaves no decision to the executor.
+//! It determines the order, the buffers and the collectives of every step.
 
 use std::collections::BTreeMap;
 
@@ -156,8 +156,8 @@ struct PassDocument<'a> {
 }
 
 impl Program {
-    /// Returns this program as a JSON document of the format `deeppool/program/v1`: with all ranks,
-    /// or with one, and all collectives.
+    /// Returns this program as a JSON document of the format `deeppool/program/v1`: with the steps
+    /// of the given rank, or of all ranks for `None`, and with all collectives.
     ///
     /// - `layers`: by name the kind, the inputs, the shape of one sample of the output, and the
     ///   ranks in the order of their samples (`parameters_of` names the owner of shared
@@ -166,13 +166,13 @@ impl Program {
     ///   `broadcast` (from the first rank) of the buffers that a step writes; a `redistribute` with
     ///   the samples that each rank holds before (`source`) and after (`target`), and the `moves`
     ///   between them;
-    /// - `ranks`: the `buffers` of each rank, of which the first `state_buffers` outlive the
-    ///   iteration, and its `steps`, which refer to buffers, steps and collectives by their
-    ///   indices. A step runs on its `lane`, in the order of the list, when the steps in `after`
-    ///   have finished. A pass of a layer gives the role of each buffer (`read_roles`,
-    ///   `write_roles`), such as `input.0` or `output_gradient`. A `scale_gradient` multiplies what
-    ///   it writes in place: each entry of `factors` is a number of samples and their factor; a
-    ///   factor of 0 gives 0 for any previous value.
+    /// - `ranks`: the `buffers` of each rank, of which the first `state_buffers` keep their
+    ///   contents from iteration to iteration, and its `steps`, which refer to buffers, steps and
+    ///   collectives by their indices. A step runs on its `lane`, in the order of the list, when
+    ///   the steps in `after` have finished. A pass of a layer gives the role of each buffer
+    ///   (`read_roles`, `write_roles`), such as `input.0` or `output_gradient`. A `scale_gradient`
+    ///   multiplies what it writes in place: each entry of `factors` is a number of samples and
+    ///   their factor; a factor of 0 gives 0 for any previous value.
     ///
     /// Samples are half-open ranges `[first, end]`: of the global batch in steps, of the
     /// (micro-)batch in redistributions.

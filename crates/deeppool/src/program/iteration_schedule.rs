@@ -1,11 +1,13 @@
-//! The order in which the programs of a rotation are executed.
+//! The order in which the programs of a rotation are executed. A *rotation* is the programs of
+//! consecutive iterations after which the roles of partial backpropagation repeat; without it, one
+//! program.
 
 use layer_engine::random::{Purpose, RandomStream};
 
 /// The order in which the programs of [`lower_rotation`](super::lower_rotation) are executed.
 ///
-/// It depends only on the iteration and, if it is random, on the seed of the run. So it is the same
-/// on every rank, and after a run is resumed.
+/// It depends only on the index of the iteration and, if it is random, on the seed of the run. So
+/// it is the same on every rank, and after a run is resumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IterationSchedule {
     count: usize,
@@ -14,25 +16,28 @@ pub struct IterationSchedule {
 }
 
 impl IterationSchedule {
-    /// The programs one after another.
+    /// Creates the cyclic order of `count` programs: iteration `i` executes program `i` modulo
+    /// `count`.
     #[must_use]
     pub fn round_robin(count: usize) -> Self {
         Self { count, seed: None }
     }
 
-    /// An independent uniform draw in each iteration.
+    /// Creates the random order of `count` programs: each iteration executes one that is drawn
+    /// independently and uniformly. `seed` is the seed of the run.
     #[must_use]
     pub fn random(count: usize, seed: u64) -> Self {
         Self { count, seed: Some(seed) }
     }
 
-    /// Number of programs.
+    /// Number of programs of the rotation.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Returns the index of the program of an iteration.
+    /// Returns the index of the program that an iteration executes. Iterations are numbered from 0
+    /// at the beginning of the run.
     #[must_use]
     pub fn program_of(&self, iteration: u64) -> usize {
         match self.seed {
@@ -41,8 +46,8 @@ impl IterationSchedule {
         }
     }
 
-    /// Returns the number of iterations, from `first` on, until each program has been executed
-    /// `times` times.
+    /// Returns the number of iterations, from iteration `first` on, until each program has been
+    /// executed at least `times` times.
     #[cfg(feature = "cuda")]
     pub(crate) fn iterations_until_each(&self, first: u64, times: u64) -> u64 {
         let mut left = vec![times; self.count];

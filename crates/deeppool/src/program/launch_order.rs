@@ -1,24 +1,24 @@
-//! The order in which a device with one queue per lane runs a rank's steps.
+//! The order in which a rank's steps are launched on a device with one queue per lane.
 
 use super::{RankProgram, StepId};
 
-/// A step in launch order.
+/// A launched step, as an entry of the list of [`RankProgram::launches`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Launch {
-    /// The step.
+    /// Index of the step in the program.
     pub step: StepId,
-    /// Index of the launch on the other lane that must end before this one starts: the last one
-    /// that the step depends on.
+    /// Index, in the list of launches, of the launch on the other lane that must end before this
+    /// one starts: the last one that the step depends on. `None` if it depends on none.
     pub after: Option<usize>,
 }
 
 impl RankProgram {
-    /// Returns the steps that are launched on a device, in the order of both lanes, each with the
-    /// one launch on the other lane that it waits for. A lane runs in order, so waiting for the
-    /// last of several dependencies is waiting for all.
+    /// Returns the steps that are launched, in the order of the program. `is_launched` returns
+    /// whether a step has work to launch. Each launch names at most one launch on the other lane to
+    /// wait for: a lane runs in order, so waiting for the last of several dependencies is waiting
+    /// for all.
     ///
-    /// If a step is not launched because it has no work, the next step on its lane waits for its
-    /// dependencies.
+    /// If a step is not launched, the next step on its lane waits for its dependencies.
     #[must_use]
     pub fn launches(&self, is_launched: impl Fn(StepId) -> bool) -> Vec<Launch> {
         let mut launches: Vec<Launch> = Vec::new();

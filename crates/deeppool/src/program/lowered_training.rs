@@ -1,4 +1,5 @@
-//! The programs of a placement.
+//! A placement with its programs. A *placement* is the ranks of each layer and the order of the
+//! layers.
 
 use std::sync::OnceLock;
 
@@ -10,8 +11,8 @@ use super::{
 };
 use crate::Error;
 
-/// A placement with the programs that its training iterations are lowered to. Each form is lowered
-/// on first use, at most once.
+/// A placement of a network with the programs that its training iterations are lowered to, for
+/// execution and for simulation. Each of the two forms is lowered on first use, at most once.
 #[derive(Debug, Clone)]
 pub struct LoweredTraining<'n> {
     network: &'n LayerGraph,
@@ -23,8 +24,8 @@ pub struct LoweredTraining<'n> {
 }
 
 impl<'n> LoweredTraining<'n> {
-    /// Creates the training of a network by a placement with the given global batch. Nothing is
-    /// lowered yet.
+    /// Combines a network, a placement, a global batch of `batch` samples and lowering options.
+    /// Nothing is lowered yet.
     #[must_use]
     pub fn new(network: &'n LayerGraph, placement: Placement, batch: usize, options: LowerOptions) -> Self {
         let (programs, for_simulation) = (OnceLock::new(), OnceLock::new());
@@ -55,7 +56,7 @@ impl<'n> LoweredTraining<'n> {
         &self.options
     }
 
-    /// Returns the programs of the iterations, for execution, until they repeat: see
+    /// Returns the programs for execution, one per iteration until they repeat: see
     /// [`lower_rotation`].
     ///
     /// # Errors
@@ -67,7 +68,7 @@ impl<'n> LoweredTraining<'n> {
         .map(Vec::as_slice)
     }
 
-    /// Returns the program of the first iteration, for execution.
+    /// Returns the program for execution of the first iteration.
     ///
     /// # Errors
     /// As [`lower_rotation`].
@@ -75,7 +76,8 @@ impl<'n> LoweredTraining<'n> {
         Ok(&self.programs()?[0])
     }
 
-    /// Returns the program for the simulator: see [`lower_for_simulation`].
+    /// Returns the program for the simulator, with all iterations until they repeat: see
+    /// [`lower_for_simulation`].
     ///
     /// # Errors
     /// As [`lower_rotation`].
@@ -85,11 +87,11 @@ impl<'n> LoweredTraining<'n> {
         })
     }
 
-    /// Returns the memory that a rank allocates for the [programs](Self::programs), without its
-    /// kernels' workspaces.
+    /// Returns the memory that a rank allocates for the [programs](Self::programs), without the
+    /// workspaces of its kernels.
     ///
     /// # Errors
-    /// As [`lower_rotation`], and [`Error::NoSuchRank`].
+    /// As [`lower_rotation`], and [`Error::NoSuchRank`] for an unknown rank.
     pub fn memory(&self, rank: usize) -> Result<RankMemory, Error> {
         rotation_memory(self.programs()?, rank)
     }

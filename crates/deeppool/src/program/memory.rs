@@ -1,4 +1,5 @@
-//! The memory of a rank.
+//! The memory of a rank. A *bucket* is also the buffer into which several buffers of a collective
+//! are packed.
 
 use layer_engine::Role;
 use serde::{Deserialize, Serialize};
@@ -6,29 +7,32 @@ use serde::{Deserialize, Serialize};
 use super::{Contents, ELEMENT_BYTES, Op, Program, RankProgram, Step};
 use crate::Error;
 
-/// The memory of a rank during training, in bytes of single precision, by kind.
+/// Memory of a rank during training by kind, in bytes, with values of single precision.
 ///
-/// Memory has fixed addresses and is allocated for the whole run, so the sum is also the peak. It
-/// does not include the workspaces of kernels, which depend on the engine.
+/// Buffers are allocated for the whole run, so the sum is also the peak. The workspaces of kernels,
+/// which depend on the engine, are not included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RankMemory {
-    /// Parameters and running statistics.
+    /// Parameters, and running statistics of batch normalisation.
     pub parameters_bytes: u64,
     /// Gradients of parameters.
     pub gradients_bytes: u64,
-    /// The optimiser's velocities.
+    /// Velocities (momentum) of the optimiser.
     pub optimizer_bytes: u64,
-    /// Samples, labels, and the values that forward steps save for the backward pass.
+    /// Loaded samples and labels, outputs of layers, and other values that forward steps save for
+    /// the backward pass.
     pub activations_bytes: u64,
-    /// Gradients of activations.
+    /// Gradients of the outputs and inputs of layers.
     pub activation_gradients_bytes: u64,
-    /// Copies of other ranks' activations and gradients, and buckets of gradients.
+    /// Copies of activations and gradients from other ranks, and buckets.
     pub communication_bytes: u64,
-    /// Moments, metrics and the squared norm.
+    /// Sums of batch normalisation, the loss and the number of correct samples, and the squared
+    /// gradient norm.
     pub workspace_bytes: u64,
-    /// Activations and their gradients that share memory because they are recomputed.
+    /// Memory that activations between activation checkpoints, and their gradients, use one after
+    /// another; 0 without checkpoints.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub recomputed_bytes: u64,
 }
@@ -39,13 +43,13 @@ fn is_zero(bytes: &u64) -> bool {
 }
 
 impl RankMemory {
-    /// All kinds together.
+    /// Returns the sum of all kinds, in bytes.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
         self.by_kind().into_iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Returns each kind with its name.
+    /// Returns the name of each kind of memory with its size in bytes.
     #[must_use]
     pub fn by_kind(&self) -> [(&'static str, u64); 8] {
         [
@@ -78,10 +82,10 @@ impl RankMemory {
 }
 
 /// Returns the memory that a rank allocates for the programs of
-/// [`lower_rotation`](super::lower_rotation), without its kernels' workspaces.
+/// [`lower_rotation`](super::lower_rotation), without the workspaces of its kernels.
 ///
 /// # Errors
-/// [`Error::NoSuchRank`].
+/// [`Error::NoSuchRank`] for an unknown rank.
 pub fn rotation_memory(programs: &[Program], rank: usize) -> Result<RankMemory, Error> {
     let of_rank: Vec<&RankProgram> =
         programs.iter().map(|program| program.of_rank(rank)).collect::<Result<_, _>>()?;
@@ -89,8 +93,8 @@ pub fn rotation_memory(programs: &[Program], rank: usize) -> Result<RankMemory, 
 }
 
 impl RankMemory {
-    /// Returns the memory for programs with the same buffers: these once, and the buckets of each
-    /// program.
+    /// Returns the memory for programs of one rank with the same buffers: these once, and the
+    /// buckets of each program. Zero for no programs.
     pub(crate) fn of_rotation<'p>(programs: impl IntoIterator<Item = &'p RankProgram>) -> Self {
         let mut programs = programs.into_iter();
         let mut memory = programs.next().map(RankProgram::memory).unwrap_or_default();
@@ -100,8 +104,8 @@ impl RankMemory {
 }
 
 impl RankProgram {
-    /// Returns the memory that an executor allocates, without its kernels' workspaces: all buffers,
-    /// and the buckets in which several of them are reduced together.
+    /// Returns the memory that the rank allocates to execute this program, without the workspaces
+    /// of its kernels: all buffers and buckets.
     #[must_use]
     pub fn memory(&self) -> RankMemory {
         let bytes = |elements: usize| elements as u64 * ELEMENT_BYTES;
@@ -125,10 +129,12 @@ impl RankProgram {
         writes.iter().map(|id| self.buffers[id.0].elements as u64).sum::<u64>() * ELEMENT_BYTES
     }
 
-    /// Returns the maximum memory in use at one time if each buffer were allocated from its first
-    /// to its last use, in the order of the steps. State, constants and shared memory are always in
-    /// use. It is less than what is [allocated](Self::memory), since addresses are fixed. With
-    /// partial backpropagation it is the memory of the iteration on its own: activations that no
+    /// Returns the maximum memory in use at one time, in bytes, if each buffer were allocated from
+    /// its first to its last use in the order of the steps. State, constants and shared memory are
+    /// always in use.
+    ///
+    /// It is less than the [allocated memory](Self::memory), since buffers have fixed addresses.
+    /// With partial backpropagation it is the memory of this iteration: activations that no
     /// backward step reads are not needed after the forward pass.
     #[must_use]
     pub fn needed_bytes(&self) -> u64 {
@@ -164,8 +170,9 @@ impl RankProgram {
         peak
     }
 
-    /// Returns the part of [`memory`](Self::memory) that this program does not share with other
-    /// programs of the same network and placement.
+    /// Returns the part of the [allocated memory](Self::memory) that is not state, in bytes.
+    /// Programs of the same network and placement share the state: parameters, velocities and
+    /// running statistics.
     #[must_use]
     pub fn scratch_bytes(&self) -> u64 {
         let state = &self.buffers[..self.state_buffers];
@@ -175,14 +182,15 @@ impl RankProgram {
 }
 
 impl Step {
-    /// Returns whether the step is a collective on several buffers, which are packed into one.
+    /// Returns whether the step is a collective on several buffers. They are packed into one
+    /// buffer.
     pub(crate) fn is_bucket(&self) -> bool {
         matches!(self.op, Op::Collective(_)) && self.writes.len() > 1
     }
 }
 
 impl Program {
-    /// Returns the memory of the fullest rank; of several, the first.
+    /// Returns the memory of the rank that needs most; of several, the first.
     #[must_use]
     pub fn memory_peak(&self) -> RankMemory {
         let all = self.ranks.iter().map(RankProgram::memory);

@@ -1,5 +1,11 @@
-//! Programs: the steps of every rank in one iteration, which the runtime executes and the simulator
-//! times.
+//! Programs: the steps of every rank in one or more iterations. The runtime executes them, and the
+//! simulator computes their times.
+//!
+//! A *placement* is the ranks of each layer and the order of the layers. *State* is the buffers
+//! that outlive an iteration: parameters, velocities (momentum of the optimiser) and running
+//! statistics. A *pass* is one kernel of a layer's forward or backward step, and a buffer that it
+//! reads or writes is an *operand*. A *rotation* is the iterations after which the roles of partial
+//! backpropagation repeat; without it, one iteration. All values have single precision.
 
 mod builder;
 mod export;
@@ -32,29 +38,29 @@ pub use placement::Placement;
 pub use recompute::possible_checkpoints;
 pub(crate) use recompute::{backward_reads, checkpoints, is_read_once};
 
-/// The programs of all ranks and their collectives.
+/// The programs of all ranks, and their collectives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Program {
     /// Number of samples of the global batch.
     pub batch: usize,
-    /// Number of iterations in the program: one if it is for execution.
+    /// Number of iterations in the program: 1 for execution, all of the rotation for simulation.
     pub iterations: usize,
-    /// The programs of the ranks: one per rank for execution, one per class of equal ranks for
-    /// simulation.
+    /// The programs of the ranks: one per rank for execution, one per class of ranks with the same
+    /// steps for simulation.
     pub ranks: Vec<RankProgram>,
-    /// All collectives, in the one order in which every rank issues its own, so that overlapping
-    /// groups cannot deadlock. A [`CollectiveId`] is an index into this list.
+    /// All collectives, in the order in which every rank issues those that it belongs to, so that
+    /// overlapping groups cannot deadlock. A [`CollectiveId`] is an index into this list.
     pub collectives: Vec<Collective>,
 }
 
 impl Program {
-    /// Returns the number of ranks, idle ones included.
+    /// Returns the number of all ranks, idle ones included.
     #[must_use]
     pub fn world(&self) -> usize {
         self.ranks.iter().map(|program| program.stands_for.len()).sum()
     }
 
-    /// Returns the program of a rank.
+    /// Returns the program of a rank, given by its number.
     ///
     /// # Errors
     /// [`Error::NoSuchRank`] for an unknown rank. [`Error::Program`] if the program was lowered
@@ -74,36 +80,36 @@ impl Program {
     }
 }
 
-/// The steps and buffers of one rank in one iteration.
+/// The steps and buffers of one rank, or of a class of ranks, in the iterations of a [`Program`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankProgram {
-    /// The rank.
+    /// The rank; the first of a class.
     pub rank: usize,
-    /// The ranks that this program represents, itself included, in ascending order: they run the
-    /// same steps for the same numbers of samples, with the same parts in the same collectives.
-    /// Only this rank if the program is for execution.
+    /// The ranks of the class, `rank` included, in ascending order: they run the same steps for the
+    /// same numbers of samples, with the same parts in the same collectives. Only `rank` if the
+    /// program is for execution.
     pub stands_for: Vec<usize>,
     /// All buffers. A [`BufferId`] is an index into this list. State comes first, in an order that
     /// all programs of the same network and placement share.
     pub buffers: Vec<BufferSpec>,
-    /// Number of state buffers, which outlive the iteration.
+    /// Number of state buffers.
     pub state_buffers: usize,
-    /// Number of elements of each piece of memory that several buffers share because activations
-    /// are recomputed.
+    /// Number of elements of each piece of shared memory. A piece holds different buffers one after
+    /// another. Empty if no activations are recomputed.
     pub shared_elements: Vec<usize>,
     /// The steps. Each lane runs its steps in this order; a [`StepId`] is an index into this list.
     pub steps: Vec<Step>,
 }
 
-/// Index of a step within its [`RankProgram`].
+/// Index of a step in [`RankProgram::steps`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StepId(pub usize);
 
-/// Index of a buffer within its [`RankProgram`].
+/// Index of a buffer in [`RankProgram::buffers`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BufferId(pub usize);
 
-/// Index of a collective within its [`Program`].
+/// Index of a collective in [`Program::collectives`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CollectiveId(pub usize);
 
@@ -114,16 +120,17 @@ pub struct Step {
     pub op: Op,
     /// Name in timelines and messages, such as `forward conv1`.
     pub label: String,
-    /// Steps of the same rank that must finish before it starts.
+    /// The steps of the same rank that must finish before this one starts.
     pub after: Vec<StepId>,
-    /// Buffers that it reads.
+    /// Buffers that the step reads, in the order that the operation defines.
     pub reads: Vec<BufferId>,
-    /// Buffers that it writes or updates.
+    /// Buffers that the step writes or updates in place, in the order that the operation defines.
     pub writes: Vec<BufferId>,
 }
 
 impl Step {
-    /// The lane that the step runs on.
+    /// Returns the lane that runs the step: communication for a collective, compute for everything
+    /// else.
     #[must_use]
     pub fn lane(&self) -> Lane {
         match self.op {
@@ -136,112 +143,116 @@ impl Step {
 /// The operation of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Op {
-    /// Loads the shard's samples, or their labels, into `writes[0]`.
+    /// Loads the features or the labels of samples into `writes[0]`.
     LoadBatch {
-        /// The part of the samples.
+        /// Features or labels.
         part: BatchPart,
-        /// The samples.
+        /// The samples of the rank, by their positions in the global batch.
         shard: Shard,
     },
-    /// A pass of a layer's forward step. The loss is also a layer.
+    /// Runs a pass of a layer's forward step. The loss is also a layer.
     Forward {
-        /// The layer.
+        /// The layer that runs.
         layer: LayerId,
-        /// The pass.
+        /// The pass of its forward step.
         pass: Pass,
-        /// The samples of the rank.
+        /// The samples of the rank, by their positions in the global batch.
         shard: Shard,
     },
-    /// A pass of a layer's backward step.
+    /// Runs a pass of a layer's backward step.
     Backward {
-        /// The layer.
+        /// The layer that runs.
         layer: LayerId,
-        /// The pass.
+        /// The pass of its backward step.
         pass: Pass,
-        /// The samples of the rank.
+        /// The samples of the rank, by their positions in the global batch.
         shard: Shard,
     },
-    /// `writes[0]` = the sum of `reads`: the gradient at a fork from those of its branches, or the
-    /// sum over micro-batches.
+    /// Writes the sum of `reads` to `writes[0]`: the gradient of an output that several layers
+    /// read, or a sum over micro-batches.
     AccumulateGradient,
-    /// Multiplies `writes[0]` in place, such as the gradient of a layer's output or a part of it. A
-    /// factor of zero gives zero for any previous value.
+    /// Multiplies ranges of `writes[0]` by factors in place, such as the gradient of a layer's
+    /// output in partial backpropagation. A factor of 0 gives 0 for any previous value.
     ScaleGradient {
-        /// The layer.
+        /// The layer whose gradient is scaled.
         layer: LayerId,
-        /// Number of elements of one sample.
+        /// Number of elements of one sample in `writes[0]`.
         sample_elements: usize,
-        /// Numbers of consecutive samples of the rank's shard, with their factor.
+        /// Consecutive ranges of the rank's samples, each as a number of samples and their factor.
         factors: Vec<(usize, f64)>,
     },
-    /// The rank's part of a collective.
+    /// Takes part in a collective of the program.
     Collective(CollectiveId),
-    /// `writes[0]` = the sum of the squares of `reads`: this rank's share of the squared gradient
-    /// norm.
+    /// Writes the sum of the squares of all elements of `reads` to `writes[0]`: this rank's part of
+    /// the squared gradient norm.
     SquaredNorm,
-    /// Updates the parameters of a layer: reads the gradient (and the squared norm, if clipping),
-    /// writes parameters and velocity.
+    /// Updates the parameters of a layer. Reads the gradient and, with clipping, the squared norm
+    /// of all gradients; updates parameters and velocity in place.
     OptimizerStep {
-        /// The layer.
+        /// The layer that owns the parameters.
         layer: LayerId,
-        /// The update rule.
+        /// The update rule: stochastic gradient descent with its constants.
         rule: Sgd,
     },
 }
 
-/// A part of the samples.
+/// The part of each sample that a step loads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BatchPart {
-    /// The features of the samples.
+    /// The features, which are the input of the network.
     Features,
-    /// The classes of the samples.
+    /// The labels: numbers of classes, which the loss layer reads.
     Labels,
 }
 
-/// A buffer of a rank.
+/// Size and contents of a buffer of a rank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BufferSpec {
-    /// Number of elements.
+    /// Number of elements, of single precision.
     pub elements: usize,
-    /// The contents.
+    /// The values that the buffer holds.
     pub contents: Contents,
-    /// The piece of [shared memory](RankProgram::shared_elements) that it is in, which only compute
-    /// steps use. A step that writes it overwrites the previous buffer in the piece. `None` for its
-    /// own memory.
+    /// Index of the piece of [shared memory](RankProgram::shared_elements) that holds the buffer;
+    /// `None` for memory of its own. A step that writes the buffer overwrites the previous buffer
+    /// in the piece. Only compute steps use shared memory.
     pub shared: Option<usize>,
 }
 
-/// The contents of a buffer.
+/// The values that a buffer holds. A [`Role`] is the use of a buffer by the passes of a layer, such
+/// as its output or the gradient of its parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Contents {
     /// An operand of a layer's passes. Parameters and statistics are state. After the last step,
-    /// the metrics of the loss layer are those of the global batch.
+    /// the metrics of the loss layer (summed loss and number of correct samples) are those of the
+    /// global batch.
     Operand(LayerId, Role),
-    /// The optimiser's velocity for a layer's parameters (state).
+    /// The optimiser's velocity for a layer's parameters. It is state.
     Velocity(LayerId),
-    /// The same value in every element, set once: the gradient of the mean loss with respect to
-    /// each sample's loss.
+    /// The given value in every element, set once: the gradient of the mean loss with respect to
+    /// the loss of a sample.
     Constant(f64),
-    /// A copy of a layer's output, or of a part of its gradient, in another layer's partition.
+    /// A copy of a layer's output, or of a part of its gradient, for the samples that the rank has
+    /// in another layer.
     Moved(LayerId),
-    /// The squared norm of all gradients.
+    /// The squared norm of all gradients: one element.
     SquaredNorm,
 }
 
-/// A collective operation.
+/// A collective between ranks of a program.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Collective {
     /// The operation.
     pub op: CollectiveOp,
-    /// The ranks of the group, ascending. A rank's position here is its index in the group.
+    /// The ranks of the group, in its order: the position of a rank in this list is its number in
+    /// the group.
     pub ranks: Vec<usize>,
-    /// Name in timelines and messages.
+    /// Name in timelines and messages, such as `all-reduce conv1+conv2`.
     pub label: String,
 }
 
 impl Collective {
-    /// Returns the number of bytes: all buffers of one rank for an all-reduce or a broadcast, all
-    /// samples that move between ranks for a redistribution.
+    /// Returns the number of bytes that are reduced or moved: the buffers of one rank for an
+    /// all-reduce or a broadcast, and all samples that move between ranks for a redistribution.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let elements = match &self.op {
@@ -258,24 +269,27 @@ impl Collective {
 /// The operation of a collective.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CollectiveOp {
-    /// Sums each of the step's `writes` over the ranks in place. Several buffers are one bucket.
+    /// Sums each buffer of the step's `writes` over the ranks, in place. Several buffers are packed
+    /// into one.
     AllReduce {
-        /// Number of elements of all buffers.
+        /// Number of elements of all buffers of one rank.
         elements: usize,
     },
-    /// Copies the step's `writes` from the first rank of the group to the others.
+    /// Copies the buffers of the step's `writes` from the first rank of the group to the others.
     Broadcast {
-        /// Number of elements of all buffers.
+        /// Number of elements of all buffers of one rank.
         elements: usize,
     },
-    /// Moves samples from `reads[0]`, the rank's samples before, to `writes[0]`, its samples after.
+    /// Moves samples between ranks: from `reads[0]`, which has the rank's samples before, to
+    /// `writes[0]`, which has its samples after. A rank may lack one of them.
     Redistribute {
-        /// The samples that move, with their ranks.
+        /// The samples that each rank holds before and after, and their movements. Samples are
+        /// numbered within the micro-batch.
         redistribution: Arc<Redistribution>,
         /// Number of elements of one sample.
         sample_elements: usize,
     },
 }
 
-/// Bytes of an element in the precision of programs, for costs.
+/// Size of an element of a buffer in bytes: programs have single precision.
 pub const ELEMENT_BYTES: u64 = 4;

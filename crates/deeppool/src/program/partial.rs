@@ -1,4 +1,5 @@
-//! Structured partial backpropagation: the parts of the batch that reach each layer.
+//! Structured partial backpropagation: the parts of the batch that reach each layer. A part
+//! *reaches* a layer if it is backpropagated at least down to this layer.
 
 use std::ops::Range;
 
@@ -8,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::IterationSchedule;
 use crate::Error;
 
-/// Structured partial backpropagation: each part of the global batch backpropagates through a part
-/// of the network only, in turn.
+/// Settings of structured partial backpropagation: each part of the global batch is backpropagated
+/// through a part of the network only, in turn.
 ///
 /// The batch is split into `K` parts of consecutive samples, as evenly as possible. In an iteration
 /// each part has another *role*, from 1 to `K`, and in `K` iterations every role once. Role `r`
@@ -61,18 +62,22 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// The depth of the roles of a [`PartialBackpropagation`].
+/// Rule that gives the depth of each role of a [`PartialBackpropagation`]. Role `r` of `K`, from 1,
+/// is the `r`-th shallowest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartialDepth<'t> {
-    /// Role `r` reaches the last `ceil(r L / K)` of the `L` layers with parameters.
+    /// By number of layers: role `r` reaches the last `ceil(r L / K)` of the `L` layers with
+    /// parameters.
     Layers,
-    /// Role `r` goes down until it has done `r / K` of the backward time. The times are by layer,
-    /// the input included, in any unit.
+    /// By backward time: role `r` reaches down to the layer with parameters at which at least `r /
+    /// K` of the total backward time is done. The times are by layer id, the input included, in any
+    /// unit.
     Time(&'t [u64]),
 }
 
 impl PartialBackpropagation {
-    /// Splits a batch into `parts` parts.
+    /// Creates settings with `parts` parts of the batch and as many roles, with depths by the given
+    /// rule.
     ///
     /// # Errors
     /// [`Error::Setting`] if there are fewer than two parts, the network has no parameters, or the
@@ -116,34 +121,35 @@ impl PartialBackpropagation {
         Ok(Self { parts, lowest, together: false, at_random: false })
     }
 
-    /// Returns a baseline for comparisons: the whole batch backpropagates down to a layer, and the
-    /// layers below it are not trained.
+    /// Creates a baseline for comparisons: the whole batch is backpropagated down to the layer with
+    /// the given name, and the layers before it are not trained.
     ///
     /// # Errors
-    /// [`Error::Setting`] if the network has no such layer.
+    /// [`Error::Setting`] if the network has no layer with this name.
     pub fn frozen_below(network: &LayerGraph, layer: &str) -> Result<Self, Error> {
         let frozen = Self { parts: 1, lowest: vec![layer.into()], together: false, at_random: false };
         frozen.check(network)?;
         Ok(frozen)
     }
 
-    /// Returns the same roles, with the same role for all parts in an iteration. A baseline for
-    /// comparisons with equal cost.
+    /// Returns the same roles, with one role for all parts in each iteration. This is a baseline
+    /// for comparisons at equal cost.
     #[must_use]
     pub fn together(self) -> Self {
         Self { together: true, ..self }
     }
 
-    /// Returns the same roles, with the iteration of the rotation drawn at random from the seed of
-    /// the run. With all parts [together](Self::together) this is random skipping: the depth of the
-    /// whole batch is drawn in each iteration. The expected gradient is that of the whole batch.
-    /// Plans and simulations execute the iterations in order, which take equally long on average.
+    /// Returns the same roles in random order: in each iteration of a run, one of the `K`
+    /// iterations of the rotation is drawn, by the seed of the run. With all parts
+    /// [together](Self::together) this is random skipping: the depth of the whole batch is drawn in
+    /// each iteration. The expected gradient is that of the whole batch. Plans and simulations
+    /// execute the iterations in order, which take equally long on average.
     #[must_use]
     pub fn at_random(self) -> Self {
         Self { at_random: true, ..self }
     }
 
-    /// Returns the order of the iterations of the rotation in a run with this seed.
+    /// Returns the order in which a run with this seed executes the `K` iterations of the rotation.
     #[must_use]
     pub fn schedule(&self, seed: u64) -> IterationSchedule {
         if self.at_random {
@@ -153,14 +159,14 @@ impl PartialBackpropagation {
         }
     }
 
-    /// Number of parts, and of iterations until the roles repeat.
+    /// Number of parts of the batch, which is also the number of iterations until the roles repeat.
     #[must_use]
     pub fn parts(&self) -> usize {
         self.parts
     }
 
-    /// The first layer that each role reaches, from role 1 on. The last role reaches all layers if
-    /// it is omitted.
+    /// Names of the first layers, in the network's order, that the roles reach, from role 1 on. If
+    /// there is one name less than parts, the last role reaches all layers.
     #[must_use]
     pub fn lowest(&self) -> &[String] {
         &self.lowest
@@ -174,10 +180,11 @@ impl PartialBackpropagation {
         self.reach(network).map(|_| ())
     }
 
-    /// Returns the number of parts that reach each layer, by layer id.
+    /// Returns the number of parts that reach each layer in an iteration, by layer id.
     ///
     /// # Errors
-    /// [`Error::Setting`] if a layer is unknown, or a deeper role reaches less.
+    /// [`Error::Setting`] if a layer is unknown, a deeper role reaches less, or the number of roles
+    /// does not fit the number of parts.
     pub(crate) fn reach(&self, network: &LayerGraph) -> Result<Vec<usize>, Error> {
         let wrong = |expected, got: String| {
             Err(Error::Setting { setting: "the roles of partial backpropagation", expected, got })
@@ -202,7 +209,8 @@ impl PartialBackpropagation {
     }
 }
 
-/// The samples of an iteration's batch whose gradients reach a layer.
+/// The samples of an iteration's batch whose gradients reach a layer, for each number of parts that
+/// reach it.
 #[derive(Debug, Clone)]
 pub(super) struct Contributions {
     batch: usize,
@@ -214,12 +222,14 @@ pub(super) struct Contributions {
 }
 
 impl Contributions {
+    /// Creates the table for an iteration of the rotation, given by its index. `batch` is the
+    /// number of samples of the global batch.
     pub(super) fn new(batch: usize, partial: &PartialBackpropagation, iteration: usize) -> Self {
         Self { batch, parts: partial.parts, together: partial.together, iteration }
     }
 
-    /// Returns the samples in the given range that belong to the `reached` parts with the deepest
-    /// roles: ascending and not adjacent.
+    /// Returns those of the given samples whose gradients reach a layer that `reached` parts reach:
+    /// ascending ranges that are not adjacent. Samples are numbered within the global batch.
     pub(super) fn within(&self, samples: &Range<usize>, reached: usize) -> Vec<Range<usize>> {
         let border = |part: usize| part * self.batch / self.parts;
         let mut ranges: Vec<Range<usize>> = Vec::new();

@@ -1,9 +1,11 @@
+//! Placements: the ranks of each layer of a network and the order of the layers.
+
 use layer_graph::{LayerGraph, LayerId};
 
 use crate::Error;
 
-/// The ranks of each layer of a network, and the order of the layers: the part of a plan that
-/// lowering needs.
+/// The ranks of each layer of a network, and the order in which each rank runs its layers. It is
+/// the part of a plan that lowering needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
     world: usize,
@@ -14,12 +16,13 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Places each layer of a network. `ranks` are those of all layers except the input, in
-    /// topological order, which is also the order in which they run.
+    /// Creates a placement on the ranks `0..world`. `ranks` are the lists of ranks of all layers
+    /// except the input, in topological order, which is also the order in which the layers run. The
+    /// order of a list is that of the samples: its first rank has the first ones.
     ///
     /// # Errors
-    /// [`Error::Placement`] if a layer has no ranks, an unknown one, or one twice, or if the number
-    /// of layers differs.
+    /// [`Error::Placement`] if a layer has no ranks, a rank that is not below `world`, or one
+    /// twice, or if the number of lists is not the number of layers.
     pub fn new(network: &LayerGraph, world: usize, ranks: Vec<Vec<usize>>) -> Result<Self, Error> {
         let layers = network.len() - 1;
         if ranks.len() != layers {
@@ -45,7 +48,8 @@ impl Placement {
     /// forward steps of its layers in this order, the backward steps in reverse, and communicates
     /// in the order in which it computes.
     ///
-    /// The order decides which of several branches runs first. It does not change what is learned.
+    /// The order decides which of several branches runs first. It does not change the result of
+    /// training.
     ///
     /// # Errors
     /// [`Error::Placement`] if a layer is missing or repeated, or comes before one of its inputs or
@@ -82,8 +86,8 @@ impl Placement {
         Ok(self)
     }
 
-    /// Places each layer on the first ranks: `gpus` are the GPU counts of all layers except the
-    /// input.
+    /// Creates a placement of each layer on the first ranks of `0..world`. `gpus` are the GPU
+    /// counts of all layers except the input, in topological order.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -91,10 +95,10 @@ impl Placement {
         Self::new(network, world, gpus.iter().map(|&count| (0..count).collect()).collect())
     }
 
-    /// Places all layers on one rank.
+    /// Creates a placement of all layers on one rank.
     ///
     /// # Errors
-    /// Never for a network with layers.
+    /// None for a network with at least one layer besides the input.
     pub fn single(network: &LayerGraph) -> Result<Self, Error> {
         Self::first_ranks(network, 1, &vec![1; network.len() - 1])
     }
@@ -105,21 +109,21 @@ impl Placement {
         self.world
     }
 
-    /// All layers except the input, in the order in which they run.
+    /// Returns all layers except the input, in the order in which they run.
     #[must_use]
     pub fn order(&self) -> &[LayerId] {
         &self.order
     }
 
-    /// The ranks of a layer.
+    /// Returns the ranks of a layer, in the order of their samples; empty for the input layer.
     #[must_use]
     pub fn ranks(&self, layer: LayerId) -> &[usize] {
         &self.ranks[layer.index()]
     }
 
-    /// Returns the ranks that hold a layer's own parameters: those of all layers that use them. The
-    /// list is that of these layers if they all have the same, and in ascending order otherwise, so
-    /// that equal sets are equal lists. Empty if the layer owns no parameters.
+    /// Returns the ranks that hold a layer's own parameters: those of all layers that use them. If
+    /// all these layers have the same list of ranks, it is that list; otherwise it is in ascending
+    /// order, so that equal sets are equal lists. Empty if the layer owns no parameters.
     #[must_use]
     pub fn parameter_ranks(&self, network: &LayerGraph, layer: LayerId) -> Vec<usize> {
         if network.own_parameter_count(layer) == 0 {

@@ -1,4 +1,5 @@
-//! Recomputation: which activations are kept for the backward pass, and which are computed again.
+//! Recomputation of activations: which outputs are kept for the backward pass, and which are
+//! computed again. A *checkpoint* is an activation checkpoint.
 
 use std::collections::HashSet;
 
@@ -9,8 +10,9 @@ use layer_graph::{LayerGraph, LayerId};
 use super::Placement;
 use crate::Error;
 
-/// Returns the layers that can be checkpoints, in topological order: all other layers except the
-/// input come either before or after them on the way from the input to the loss. The loss is none.
+/// Returns the layers that can be activation checkpoints, in topological order. A layer can be one
+/// if every other layer except the input comes before or after it on paths from the input to the
+/// loss. The loss cannot.
 ///
 /// O(layers x (layers + connections)).
 #[must_use]
@@ -43,8 +45,11 @@ fn reached(network: &LayerGraph, from: LayerId, next: impl Fn(LayerId) -> Vec<La
     reached
 }
 
-/// Returns the layers with these names, which must be [possible checkpoints](possible_checkpoints),
-/// each once and in the network's order.
+/// Returns the layers with these names, in the given order.
+///
+/// # Errors
+/// [`Error::Setting`] if one is not a [possible checkpoint](possible_checkpoints), or they are not
+/// in the network's order with each of them once.
 pub(crate) fn checkpoints(network: &LayerGraph, names: &[String]) -> Result<Vec<LayerId>, Error> {
     let of_name = |name: &String| {
         let refused = |expected| {
@@ -70,6 +75,7 @@ pub(crate) fn checkpoints(network: &LayerGraph, names: &[String]) -> Result<Vec<
 }
 
 /// Returns which activations a layer's backward step reads; none if it has no backward step.
+/// `needs_gradient` is whether each layer needs a gradient, by layer id.
 pub(crate) fn backward_reads(network: &LayerGraph, id: LayerId, needs_gradient: &[bool]) -> BackwardReads {
     if !needs_gradient[id.index()] {
         return BackwardReads { input: false, output: false };
@@ -85,7 +91,8 @@ pub(crate) fn backward_reads(network: &LayerGraph, id: LayerId, needs_gradient: 
     }
 }
 
-/// Returns whether a layer's output may be recomputed: every consumer reads it once.
+/// Returns whether a layer's output may be recomputed: at least one layer reads it, and each reads
+/// it once.
 pub(crate) fn is_read_once(network: &LayerGraph, id: LayerId) -> bool {
     let mut consumers = network.consumers(id);
     let reads = consumers.len();
@@ -94,9 +101,9 @@ pub(crate) fn is_read_once(network: &LayerGraph, id: LayerId) -> bool {
     reads > 0 && consumers.len() == reads
 }
 
-/// Which activations are kept and which are recomputed. A segment is the layers after one
-/// checkpoint up to and including the next one; the layers after the last checkpoint are also a
-/// segment.
+/// Partition of the activations into those that are kept and those that are recomputed. A *segment*
+/// is the layers after one checkpoint up to and including the next one; the layers after the last
+/// checkpoint are also a segment.
 ///
 /// An output is *local* if it is used only within its segment, on the ranks that computed it. The
 /// memory of local outputs and of their gradients is shared with other segments. If the backward
@@ -112,8 +119,8 @@ pub(super) struct Recomputation {
 }
 
 impl Recomputation {
-    /// Creates the recomputation for these checkpoints. Without checkpoints all activations are
-    /// kept.
+    /// Determines the recomputation for these checkpoints, in the network's order. Without
+    /// checkpoints all activations are kept.
     pub(super) fn new(network: &LayerGraph, placement: &Placement, checkpoints: &[LayerId]) -> Self {
         let layers = network.len();
         let mut found = Self {
@@ -155,8 +162,8 @@ impl Recomputation {
         found
     }
 
-    /// Returns the layers that are recomputed before the backward step of a layer, in the plan's
-    /// order.
+    /// Returns the layers that are recomputed before the backward step of layer `id`, in `order`,
+    /// the order in which layers run. Empty unless `id` is a checkpoint.
     pub(super) fn before_backward(&self, id: LayerId, order: &[LayerId]) -> Vec<LayerId> {
         if !self.is_checkpoint[id.index()] {
             return Vec::new();

@@ -14,8 +14,11 @@ use crate::program::builder::Bucket;
 use crate::program::{BufferId, Contents, ELEMENT_BYTES, Op};
 
 impl Lowering<'_> {
-    /// Adds the backward pass of a micro-batch. After the last one, the gradients of all
-    /// micro-batches are reduced and applied.
+    /// Adds the steps of the backward pass of a micro-batch. After the last micro-batch, it also
+    /// adds the all-reduces of the summed gradients and the optimiser steps.
+    ///
+    /// # Errors
+    /// [`Error::Collectives`] if a redistribution is invalid.
     pub(super) fn backward(&mut self, options: &LowerOptions) -> Result<(), Error> {
         let is_last = self.micro_batch.end == self.batch;
         let needs_gradient = self.network.needs_gradient();

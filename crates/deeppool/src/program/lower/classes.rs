@@ -1,5 +1,5 @@
-//! Classes of ranks that run the same steps for the same numbers of samples, found from the
-//! placement before lowering.
+//! Classes of ranks that run the same steps for the same numbers of samples. They are found from
+//! the placement (the ranks and the order of the layers) before lowering.
 
 use std::collections::{HashMap, HashSet};
 

@@ -12,6 +12,12 @@ use crate::program::builder::Operands;
 use crate::program::{BatchPart, CollectiveOp, Contents, Op};
 
 impl Lowering<'_> {
+    /// Adds the forward steps of a layer for training: its inputs are moved to its ranks, its
+    /// passes run, and its output is moved to its consumers. `sync_batch_norm` is whether batch
+    /// normalisation uses the statistics of all ranks.
+    ///
+    /// # Errors
+    /// [`Error::Collectives`] if a redistribution is invalid.
     pub(super) fn forward(&mut self, id: LayerId, sync_batch_norm: bool) -> Result<(), Error> {
         self.place_inputs(id)?;
         for &pass in Pass::forward(self.network.layer(id)) {
@@ -24,6 +30,11 @@ impl Lowering<'_> {
         self.send_to_branches(id)
     }
 
+    /// Adds the forward steps of a layer for evaluation, without dropout and with running
+    /// statistics.
+    ///
+    /// # Errors
+    /// [`Error::Collectives`] if a redistribution is invalid.
     pub(super) fn infer(&mut self, id: LayerId) -> Result<(), Error> {
         self.place_inputs(id)?;
         self.passes(id, Pass::Infer, |pass, layer, shard| Op::Forward { layer, pass, shard });
@@ -44,7 +55,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Returns the layers that read a layer's output, in the plan's order, each once.
+    /// Returns the layers that read a layer's output, each once, in the order in which layers run.
     pub(super) fn consumers(&self, id: LayerId) -> Vec<LayerId> {
         let consumers = self.network.consumers(id).into_iter();
         let mut consumers: Vec<LayerId> = consumers.map(|(consumer, _)| consumer).collect();
@@ -114,8 +125,8 @@ impl Lowering<'_> {
         self.outputs[id.index()].insert(0, value);
     }
 
-    /// Broadcasts running statistics: batch normalisation by shard keeps those of the layer's first
-    /// rank.
+    /// Adds broadcasts of the running statistics of each layer from its first rank to its others.
+    /// Batch normalisation by shard computes other statistics on each rank.
     pub(super) fn share_statistics(&mut self) {
         for (id, layer) in self.network.layers().filter(|(_, layer)| !layer.statistics().is_empty()) {
             let value = self.operand_value(id, Role::Statistics);

@@ -1,4 +1,6 @@
-//! Layouts of values on ranks, one for all layers with the same partition.
+//! Layouts of values on ranks. A *layout* divides the samples of a micro-batch among ranks, and all
+//! layers with the same ranks share one. A *lowered* rank is one for which a program is built: the
+//! first of each class of equal ranks. Its *place* is its index among them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,16 +12,14 @@ use layer_engine::Shard;
 
 use crate::Error;
 
-/// The ranks for which programs are built, one per class of equal ranks. The place of such a rank
-/// is its index among them.
+/// The places of the lowered ranks.
 pub(super) struct Lowered {
     /// Place of each lowered rank, by rank.
     places: Vec<Option<usize>>,
 }
 
 impl Lowered {
-    /// Creates the table for `world` ranks. `ranks` are those for which programs are built, by
-    /// place.
+    /// Creates the table for ranks `0..world`. `ranks` are the lowered ranks, by place.
     pub(super) fn new(world: usize, ranks: impl Iterator<Item = usize>) -> Self {
         let mut places = vec![None; world];
         for (place, rank) in ranks.enumerate() {
@@ -28,32 +28,34 @@ impl Lowered {
         Self { places }
     }
 
-    /// Returns the places of those of the given ranks that are lowered.
+    /// Returns the places of those of the given ranks that are lowered, in the order of `ranks`.
     pub(super) fn places(&self, ranks: &[usize]) -> Vec<usize> {
         ranks.iter().filter_map(|&rank| self.places[rank]).collect()
     }
 }
 
-/// A division of the samples of a micro-batch among ranks.
+/// A division of the samples of a micro-batch among ranks. Layouts are equal if they are the same
+/// object.
 pub(super) struct Layout {
     /// Unique number of the layout.
     id: usize,
-    /// The samples of each rank, including ranks for which no program is built.
+    /// The samples of each rank, relative to the micro-batch, including ranks for which no program
+    /// is built.
     pub(super) partition: Partition,
     /// Places of its lowered ranks, with their samples.
     shards: Vec<(usize, Range<usize>)>,
 }
 
 impl Layout {
-    /// The places of its lowered ranks, with their shards in a micro-batch that begins at sample
-    /// `first`.
+    /// Returns the places of the layout's lowered ranks, with their shards of the global batch. The
+    /// micro-batch begins at sample `first` of the global batch.
     pub(super) fn shards(&self, first: usize) -> impl Iterator<Item = (usize, Shard)> + '_ {
         self.shards.iter().map(move |(place, samples)| {
             (*place, Shard { first: first + samples.start, samples: samples.len() })
         })
     }
 
-    /// The places of its lowered ranks.
+    /// Returns the places of the layout's lowered ranks.
     pub(super) fn places(&self) -> impl Iterator<Item = usize> + '_ {
         self.shards.iter().map(|&(place, _)| place)
     }
@@ -65,7 +67,7 @@ impl PartialEq for Layout {
     }
 }
 
-/// All layouts so far, and the redistributions between them.
+/// Cache of all layouts, and of the redistributions between them.
 #[derive(Default)]
 pub(super) struct Layouts {
     /// Even layouts, by number of samples and ranks.
@@ -76,7 +78,11 @@ pub(super) struct Layouts {
 }
 
 impl Layouts {
-    /// Returns the even partition of the given number of samples over these ranks.
+    /// Returns the layout that divides `samples` samples evenly over these ranks, in their order.
+    /// It is created on first use.
+    ///
+    /// # Errors
+    /// [`Error::Collectives`] if there are no ranks or one is repeated.
     pub(super) fn even(
         &mut self,
         samples: usize,
@@ -95,7 +101,10 @@ impl Layouts {
         Ok(layout)
     }
 
-    /// Returns the redistribution from one layout to another. It is computed once and cached.
+    /// Returns the movement of samples from one layout to another. It is computed on first use.
+    ///
+    /// # Errors
+    /// [`Error::Collectives`] if the layouts have different numbers of samples.
     pub(super) fn redistribution(
         &mut self,
         from: &Layout,

@@ -1,4 +1,5 @@
-//! Lowering: from a network and a placement to the programs of all ranks.
+//! Lowering: the translation of a network and a placement (the ranks of each layer and the order of
+//! the layers) to the programs of all ranks.
 
 mod backward;
 mod classes;
@@ -25,10 +26,11 @@ use layout::{Layout, Layouts, Lowered};
 pub use options::LowerOptions;
 use partial::Partial;
 
-/// Lowers one training iteration: forward, loss, backward, gradient all-reduce, optimiser.
+/// Lowers one training iteration to a program: forward pass, loss, backward pass, all-reduce of
+/// gradients, and optimiser steps. `batch` is the number of samples of the global batch.
 ///
-/// The loss is the mean over the global batch, and gradients are summed with that scale: the result
-/// does not depend on the placement or on the number of micro-batches. With [partial
+/// The loss is the mean over the global batch, and gradients are summed with that scale, so the
+/// result does not depend on the placement or on the number of micro-batches. With [partial
 /// backpropagation](LowerOptions::partial) it is the first iteration of [`lower_rotation`].
 ///
 /// # Errors
@@ -45,8 +47,8 @@ pub fn lower_training(
 }
 
 /// Lowers the training iterations in which each part of the batch has each role of [partial
-/// backpropagation](LowerOptions::partial) once: iteration `i` of a run executes program `i` modulo
-/// their number. Without partial backpropagation there is one program.
+/// backpropagation](LowerOptions::partial) once, to one program each. Iteration `i` of a run
+/// executes program `i` modulo their number. Without partial backpropagation there is one program.
 ///
 /// All programs have the same buffers, so that they can share memory.
 ///
@@ -62,13 +64,13 @@ pub fn lower_rotation(
 }
 
 /// Lowers one training iteration as [`lower_training`] does, with one program per class of ranks
-/// that run the same steps for the same numbers of samples, with the same parts in the same
-/// collectives.
+/// instead of one per rank. The ranks of a class run the same steps for the same numbers of
+/// samples, with the same parts in the same collectives.
 ///
 /// Its simulation gives the same results as that of all ranks, in a time that depends on the number
 /// of classes instead of the number of ranks. It cannot be executed.
 ///
-/// With [partial backpropagation](LowerOptions::partial) it is one program of all ranks with all
+/// With [partial backpropagation](LowerOptions::partial) it is one program with every rank and all
 /// iterations of [`lower_rotation`]. Each rank ends an iteration before it begins the next one.
 ///
 /// # Errors
@@ -118,8 +120,9 @@ fn training(
     Ok(lowering.program.finish())
 }
 
-/// Lowers the evaluation of a batch with the same state: without dropout, with running statistics,
-/// and with the metrics of the whole batch at the end.
+/// Lowers the evaluation of a batch of `batch` samples to a program: the forward pass without
+/// dropout and with running statistics. It has the same state buffers as training, and ends with
+/// the loss and the number of correctly classified samples, summed over the batch.
 ///
 /// # Errors
 /// As [`lower_training`].

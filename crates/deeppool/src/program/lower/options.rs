@@ -6,42 +6,46 @@ use layer_graph::LayerGraph;
 use super::super::PartialBackpropagation;
 use crate::Error;
 
-/// How a training iteration is lowered.
+/// Options with which a training iteration is lowered to programs.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct LowerOptions {
-    /// The optimiser.
+    /// The optimiser: stochastic gradient descent with its constants. The learning rate is set at
+    /// run time.
     pub optimizer: Sgd,
-    /// Whether gradients are all-reduced during the backward pass, or after it.
+    /// Whether gradients are all-reduced during the backward pass instead of after it.
     pub overlap_all_reduce: bool,
-    /// Minimum size of a bucket of gradients of layers with the same ranks.
+    /// Minimum size of a full bucket of gradients in bytes. Gradients of layers with the same ranks
+    /// are added to a bucket until it has this size. Without overlap there is one bucket for each
+    /// list of ranks.
     pub bucket_bytes: u64,
-    /// Whether batch normalisation uses the statistics of the global batch instead of each rank's
-    /// shard.
+    /// Whether batch normalisation uses the statistics of the whole micro-batch instead of each
+    /// rank's shard of it.
     pub sync_batch_norm: bool,
-    /// Number of micro-batches, from 1 to the samples of the batch. They run one after another,
-    /// their gradients are summed, and the optimiser steps once: the result is the same up to
-    /// rounding, with shorter steps. Batch normalisation is the exception: it normalises over a
-    /// micro-batch, and each one updates the running statistics.
+    /// Number of micro-batches, from 1 to the number of samples of the global batch. They run one
+    /// after another, their gradients are summed, and the optimiser steps once: the result is the
+    /// same up to rounding, and steps are shorter. Batch normalisation is the exception: it
+    /// normalises over a micro-batch, and each one updates the running statistics.
     pub micro_batches: usize,
     /// Names of the activation checkpoints, in the network's order. An output between two
-    /// checkpoints is dropped after the forward pass and recomputed in the backward pass if it is
-    /// read only between them, on the ranks that computed it, and once by each consumer. All other
-    /// outputs are kept. Dropped outputs and their gradients share memory: a rank needs less memory
-    /// and computes more, with bit-identical results. Nothing is recomputed after the last
-    /// checkpoint, or without checkpoints. See
+    /// checkpoints is dropped after the forward pass and recomputed in the backward pass if layers
+    /// between them alone read it, on the ranks that computed it, and each of these layers reads it
+    /// once. All other outputs are kept. Dropped outputs and their gradients share memory: a rank
+    /// needs less memory and computes more, with bit-identical results. Nothing is recomputed after
+    /// the last checkpoint, or without checkpoints. See
     /// [`possible_checkpoints`](crate::program::possible_checkpoints).
     ///
     /// "Training Deep Nets with Sublinear Memory Cost" (Chen et al., 2016). Copies from other ranks
     /// are kept, so that nothing is communicated twice.
     pub checkpoints: Vec<String>,
-    /// Partial backpropagation, if it is used.
+    /// Partial backpropagation; `None` if all samples are backpropagated through the whole network.
     pub partial: Option<PartialBackpropagation>,
 }
 
 impl Default for LowerOptions {
-    /// SGD with momentum 0.9, overlap, buckets of 25 MiB (as PyTorch's `DistributedDataParallel`),
-    /// and batch normalisation by shard; without micro-batches and recomputation.
+    /// Returns SGD with momentum 0.9, overlap, buckets of 25 MiB (as PyTorch's
+    /// `DistributedDataParallel`), and batch normalisation by shard, without micro-batches,
+    /// recomputation and partial backpropagation.
     fn default() -> Self {
         Self {
             optimizer: Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: None },
@@ -62,37 +66,37 @@ impl LowerOptions {
         Self { optimizer, ..self }
     }
 
-    /// Sets whether gradients are all-reduced during the backward pass, or after it.
+    /// Sets whether gradients are all-reduced during the backward pass instead of after it.
     #[must_use]
     pub fn with_overlap_all_reduce(self, overlap_all_reduce: bool) -> Self {
         Self { overlap_all_reduce, ..self }
     }
 
-    /// Sets the minimum size of a bucket.
+    /// Sets the minimum size of a full bucket of gradients in bytes.
     #[must_use]
     pub fn with_bucket_bytes(self, bucket_bytes: u64) -> Self {
         Self { bucket_bytes, ..self }
     }
 
-    /// Sets whether batch normalisation uses the statistics of the global batch.
+    /// Sets whether batch normalisation uses the statistics of the whole micro-batch.
     #[must_use]
     pub fn with_sync_batch_norm(self, sync_batch_norm: bool) -> Self {
         Self { sync_batch_norm, ..self }
     }
 
-    /// Sets the number of micro-batches.
+    /// Sets the number of micro-batches of the global batch.
     #[must_use]
     pub fn with_micro_batches(self, micro_batches: usize) -> Self {
         Self { micro_batches, ..self }
     }
 
-    /// Sets the activation checkpoints.
+    /// Sets the names of the activation checkpoints; empty to keep all activations.
     #[must_use]
     pub fn with_checkpoints(self, checkpoints: Vec<String>) -> Self {
         Self { checkpoints, ..self }
     }
 
-    /// Sets partial backpropagation.
+    /// Sets partial backpropagation; `None` to backpropagate all samples through the whole network.
     #[must_use]
     pub fn with_partial(self, partial: Option<PartialBackpropagation>) -> Self {
         Self { partial, ..self }
@@ -100,7 +104,12 @@ impl LowerOptions {
 }
 
 impl LowerOptions {
-    /// Checks that the options fit together, and fit the network and the batch.
+    /// Checks that the options fit together, and fit the network and a batch of `batch` samples.
+    /// Names of checkpoints are not checked.
+    ///
+    /// # Errors
+    /// [`Error::EmptyBatch`] for an empty batch. [`Error::Setting`] if it has fewer samples than
+    /// micro-batches or parts, or the roles of partial backpropagation do not fit the network.
     pub(super) fn check(&self, network: &LayerGraph, batch: usize) -> Result<(), Error> {
         let count = self.micro_batches;
         if batch == 0 {

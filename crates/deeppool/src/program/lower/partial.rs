@@ -1,5 +1,8 @@
-//! Lowering of partial backpropagation: the ranks of each backward step, and gradients at layers
-//! where fewer samples contribute.
+//! Lowering of partial backpropagation: the ranks of each backward step, and the gradients of
+//! layers to which fewer samples contribute. A sample *contributes* to a layer if its gradient
+//! reaches the layer. The backpropagated *parts* of the batch are those of
+//! [`PartialBackpropagation`]. Without partial backpropagation all samples contribute to all
+//! layers.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -15,7 +18,7 @@ use crate::program::builder::Bucket;
 use crate::program::partial::{Contributions, PartialBackpropagation};
 use crate::program::{Contents, Op};
 
-/// The state of partial backpropagation in an iteration.
+/// State of partial backpropagation while one iteration is lowered.
 pub(super) struct Partial {
     /// Number of parts of the batch that reach each layer, by layer id.
     reach: Vec<usize>,
@@ -26,6 +29,11 @@ pub(super) struct Partial {
 }
 
 impl Partial {
+    /// Creates the state for an iteration of the rotation, given by its index; `None` without
+    /// partial backpropagation. `batch` is the number of samples of the global batch.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] if the roles do not fit the network.
     pub(super) fn new(
         network: &LayerGraph,
         batch: usize,
@@ -44,8 +52,8 @@ impl Partial {
 }
 
 impl Lowering<'_> {
-    /// Returns the number of parts of the batch that reach a layer; the same for all layers without
-    /// partial backpropagation.
+    /// Returns the number of parts of the batch that contribute to a layer; 1 without partial
+    /// backpropagation.
     pub(super) fn reach(&self, id: LayerId) -> usize {
         self.partial.as_ref().map_or(1, |partial| partial.reach[id.index()])
     }
@@ -59,19 +67,20 @@ impl Lowering<'_> {
         }
     }
 
-    /// Returns whether the gradient of any sample reaches a layer. Without partial backpropagation
-    /// a shard without samples counts like any other.
+    /// Returns whether any sample of a shard contributes to a layer. Without partial
+    /// backpropagation the result is true, also for an empty shard.
     pub(super) fn contributes(&self, id: LayerId, shard: Shard) -> bool {
         !self.contributing(id, shard).is_empty()
     }
 
-    /// Returns the shards of a layer that satisfy a condition, with the places of their ranks.
+    /// Returns the shards of a layer that satisfy a condition, each with the place (index among the
+    /// lowered ranks) of its rank.
     pub(super) fn shards_where(&self, id: LayerId, holds: impl Fn(Shard) -> bool) -> Vec<(usize, Shard)> {
         self.layout[id.index()].shards(self.micro_batch.start).filter(|&(_, shard)| holds(shard)).collect()
     }
 
-    /// Returns the ranks on which this micro-batch contributes to the gradient of a layer's own
-    /// parameters.
+    /// Returns the ranks with samples of this micro-batch that contribute to the gradient of a
+    /// layer's own parameters.
     pub(super) fn contributors(&self, id: LayerId) -> Vec<usize> {
         let holders = self.holders[id.index()].ranks.clone();
         if self.partial.is_none() {
@@ -89,7 +98,7 @@ impl Lowering<'_> {
         holders.into_iter().filter(|rank| ranks.contains(rank)).collect()
     }
 
-    /// Records the contributors of this micro-batch.
+    /// Adds the contributors of this micro-batch to those of the iteration.
     pub(super) fn record_contributors(&mut self, id: LayerId) {
         let ranks = self.contributors(id);
         if let Some(partial) = &mut self.partial {
@@ -97,8 +106,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Returns the ranks that contributed in any micro-batch. From now on their gradients are the
-    /// sums over all micro-batches.
+    /// Returns the ranks that contributed in any micro-batch so far. From now on their parameter
+    /// gradients are the sums over all micro-batches.
     pub(super) fn all_contributors(&mut self, id: LayerId) -> Vec<usize> {
         let holders = self.holders[id.index()].ranks.clone();
         let Some(partial) = &self.partial else { return holders };
@@ -110,7 +119,11 @@ impl Lowering<'_> {
         ranks
     }
 
-    /// Moves the gradient of a layer's output to its layout, for the contributing samples.
+    /// Moves the gradient of a layer's output, of which `source` is a part, to the layout `to`, for
+    /// the contributing samples only.
+    ///
+    /// # Errors
+    /// [`Error::Collectives`] if the redistribution is invalid.
     pub(super) fn redistribute_gradient(
         &mut self,
         id: LayerId,
@@ -157,9 +170,10 @@ impl Lowering<'_> {
         Ok(target)
     }
 
-    /// Scales a part of the gradient of a layer's output, computed by a consumer, by the ratio of
-    /// the parts that reach the two layers, and sets it to zero for samples that no longer
-    /// contribute. `is_here` is whether it has not been moved.
+    /// Adds steps that scale a part of the gradient of a layer's output. The part was computed by
+    /// `consumer`. The factor is the ratio of the numbers of parts that contribute to the consumer
+    /// and to the layer. Samples that no longer contribute get zero. `is_here` is whether the part
+    /// has not been moved.
     pub(super) fn scale_gradient(
         &mut self,
         id: LayerId,
@@ -199,8 +213,9 @@ impl Lowering<'_> {
         }
     }
 
-    /// Sums the moments of a synchronised normalisation's backward step over the contributing
-    /// ranks. Their means are over all samples: those of the other ranks are zero and only counted.
+    /// Adds an all-reduce of the sums of a synchronised normalisation's backward step over the
+    /// contributing ranks. Their means are over all samples: the sums of the other ranks are zero,
+    /// and their samples are counted.
     pub(super) fn reduce_moments(&mut self, id: LayerId) {
         let first = self.micro_batch.start;
         let layout = self.layout(id);
@@ -229,8 +244,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Broadcasts parameter gradients, which `ranks` have reduced, to the other ranks that hold the
-    /// parameters.
+    /// Adds broadcasts of the parameter gradients of some layers, which `ranks` have reduced, to
+    /// the other ranks that hold the parameters.
     pub(super) fn send_gradients(&mut self, ranks: &[usize], layers: &[LayerId]) {
         let mut by_others: Vec<(Vec<usize>, Vec<LayerId>)> = Vec::new();
         for &id in layers {
