@@ -3,7 +3,7 @@
 use super::comparison::TOLERANCE;
 use super::{Comparison, Envelope, Point, SharingMode};
 
-/// Number of speeds of the foreground that are compared, as equal fractions of the fastest.
+/// Number of foreground speeds that are compared: multiples of the fastest speed divided by it.
 const STEPS: usize = 100;
 /// The modes that share GPUs. Data parallelism is also a burst plan.
 const SHARING: [SharingMode; 4] = [
@@ -36,9 +36,9 @@ struct SpeedRange {
 }
 
 impl Comparison {
-    /// Describes which mode has the highest total throughput at each speed of the foreground, and
-    /// by how much: sharing GPUs (BP+Col, which includes the modes that share less) or a static
-    /// partition. Modes may alternate in time. Differences below 1% do not count.
+    /// Returns sentences that say which mode has the highest total throughput at each speed of the
+    /// foreground, and by which factor: sharing GPUs (BP+Col, which includes the modes that share
+    /// less) or a static partition. Modes may alternate in time. Differences below 1% do not count.
     #[must_use]
     pub fn advice(&self) -> String {
         let fastest = self.fastest_foreground();
@@ -56,7 +56,8 @@ impl Comparison {
         sentences.join(" ")
     }
 
-    /// Returns the envelope of sharing: burst plans and the modes that they include.
+    /// Returns the envelope of the modes that share GPUs: data parallelism on all GPUs and burst
+    /// plans, with and without background jobs on the same GPUs.
     #[must_use]
     pub fn sharing(&self) -> Envelope {
         self.envelope(&SHARING)

@@ -1,4 +1,6 @@
-//! The comparison of all ways to share the GPUs.
+//! The comparison of all ways to share the GPUs. A point is the simulated throughput of one way.
+//! The envelope of some points is their maximum total throughput at each speed of the foreground if
+//! they may alternate in time.
 
 use super::{Envelope, Point, SharingMode};
 use burst_planner::Error as Unplanned;
@@ -30,31 +32,36 @@ pub(super) const TOLERANCE: f64 = 0.01;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Comparison {
-    /// All points, sorted by mode.
+    /// The throughput of each simulated plan in each mode, sorted by mode and then by the speed of
+    /// the foreground.
     pub points: Vec<Point>,
-    /// Number of GPUs.
+    /// Number of GPUs that foreground and background jobs share.
     pub gpus: usize,
-    /// Throughput of a background job that has a GPU to itself, in samples per second.
+    /// Samples per second of one background job on a GPU without a foreground.
     pub background_samples_per_s: f64,
-    /// Maximum known relative error of the layer times.
+    /// Maximum known relative error (0.1 is 10%) of the layer times, over whole networks; `None` if
+    /// they were not compared with measurements.
     pub layers_off: Option<f64>,
-    /// Maximum known relative error of the times of collectives.
+    /// Maximum known relative error (0.1 is 10%) of the times of collectives; `None` if they were
+    /// not compared with measurements.
     pub links_off: Option<f64>,
 }
 
 impl Comparison {
-    /// Compares data parallelism and burst plans on all GPUs, each alone and with a background job
+    /// Simulates data parallelism and burst plans on all GPUs, each alone and with a background job
     /// on each GPU, and data parallelism on fewer GPUs with background jobs on the others.
     ///
     /// One search finds the burst plans: the one of the request's mode, and others spread over the
-    /// Pareto frontier. With a memory limit, burst plans leave room for a background job if any
-    /// can. The GPUs of a partition run one job each. Partitions are simulated if their number of
-    /// GPUs is a power of two or if they are a corner of the envelope by the planner's times. The
-    /// options give the policy, the device and the length of the simulations. `progress` receives
-    /// the completed fraction. O(search + points x simulation).
+    /// frontier. With a memory limit, burst plans leave room for a background job if any can. The
+    /// GPUs of a partition run one job each. Partitions are simulated if their number of foreground
+    /// GPUs is a power of two or the maximum, or if they are a corner of the envelope by the
+    /// planner's times. `options` give the policy, the device and the number of iterations of the
+    /// simulations; their background job is ignored. `progress` is called with the completed
+    /// fraction (0 to 1). O(search + points x simulation).
     ///
     /// # Errors
-    /// [`Error::Setting`] if the request is invalid or too large. [`Error::Profile`] if the profile
+    /// [`Error::Setting`] if the request is invalid or too large, the background job does not fit
+    /// in the memory of a GPU, or backpropagation is partial. [`Error::Profile`] if the profile
     /// lacks a time.
     pub fn new(
         job: &Job<'_>,
@@ -127,8 +134,8 @@ impl Comparison {
         Ok(Self { points, gpus, background_samples_per_s, layers_off, links_off })
     }
 
-    /// Returns the maximum total throughput of some modes that alternate with each other and with
-    /// background jobs alone.
+    /// Returns the envelope of the points of the given modes, which may alternate with each other
+    /// and with background jobs alone.
     #[must_use]
     pub fn envelope(&self, modes: &[SharingMode]) -> Envelope {
         let is_asked = |point: &&Point| modes.contains(&point.mode) || point.mode == SharingMode::Background;
@@ -137,7 +144,7 @@ impl Comparison {
     }
 
     /// Returns the point of a mode with the fastest foreground among plans with at most the given
-    /// amplification.
+    /// amplification; `None` if no plan of this mode is within it.
     #[must_use]
     pub fn fastest_within(&self, mode: SharingMode, amplification: f64) -> Option<&Point> {
         let limit = amplification * (1.0 + 1e-9);
@@ -148,14 +155,14 @@ impl Comparison {
         self.points.iter().filter(is_within).max_by(|a, b| speed(a).total_cmp(&speed(b)))
     }
 
-    /// Returns a fraction of the [fastest](Self::fastest_foreground) foreground's speed, less a
-    /// tolerance of 1%, in samples per second. Tables and advice are for these speeds.
+    /// Returns `part` (0 to 1) of the [fastest](Self::fastest_foreground) foreground's speed, less
+    /// a tolerance of 1%, in samples per second. Tables and advice are for these speeds.
     #[must_use]
     pub fn comparable_speed(&self, part: f64) -> f64 {
         self.fastest_foreground() * part * (1.0 - TOLERANCE)
     }
 
-    /// Returns the speed of the fastest foreground in samples per second.
+    /// Returns the speed of the fastest foreground of any point, in samples per second.
     #[must_use]
     pub fn fastest_foreground(&self) -> f64 {
         self.points.iter().map(|point| point.foreground_samples_per_s).fold(0.0, f64::max)
@@ -224,9 +231,11 @@ fn simulated(
     Ok(points)
 }
 
-/// Known relative errors of the costs.
+/// Known relative errors of the costs: 0.1 is 10%.
 struct Errors {
+    /// Error of layer times.
     layers: Option<f64>,
+    /// Error of the times of collectives.
     links: Option<f64>,
 }
 

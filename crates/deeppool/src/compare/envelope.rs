@@ -1,7 +1,8 @@
-//! The maximum total throughput of ways to share GPUs that alternate in time.
+//! The maximum total throughput of ways to share GPUs that alternate in time. A point is a pair:
+//! foreground samples per second, and total samples per second of foreground and background.
 
-/// The maximum total throughput at each speed of the foreground if any two of some points may
-/// alternate in any proportion: the upper convex hull of the points.
+/// The maximum total samples per second at each number of foreground samples per second if any two
+/// of some points may alternate in any proportion: the upper convex hull of the points.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Envelope {
     /// Foreground and total samples per second, by ascending foreground; concave.
@@ -9,7 +10,7 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// Computes the envelope of points, each foreground and total samples per second. O(n log n):
+    /// Computes the envelope of points, each (foreground, total) samples per second. O(n log n):
     /// A. M. Andrew, "Another Efficient Algorithm for Convex Hulls in Two Dimensions", 1979.
     #[must_use]
     pub fn new(points: impl IntoIterator<Item = (f64, f64)>) -> Self {
@@ -36,27 +37,28 @@ impl Envelope {
         Self { corners }
     }
 
-    /// The corners, each foreground and total samples per second, by ascending foreground.
+    /// Returns the points at the corners of the convex hull, each (foreground, total) samples per
+    /// second, by ascending foreground.
     #[must_use]
     pub fn corners(&self) -> &[(f64, f64)] {
         &self.corners
     }
 
-    /// Returns the fastest foreground in samples per second; 0 without points.
+    /// Returns the maximum foreground samples per second of any point; 0 without points.
     #[must_use]
     pub fn fastest(&self) -> f64 {
         self.corners.last().map_or(0.0, |&(foreground, _)| foreground)
     }
 
-    /// Returns the maximum total throughput with at least the given foreground samples per second;
-    /// `None` if no point has such a foreground.
+    /// Returns the maximum total samples per second with at least `foreground` foreground samples
+    /// per second; `None` if no point has such a foreground.
     #[must_use]
     pub fn total_at(&self, foreground: f64) -> Option<f64> {
         self.at(foreground).map(|(total, _)| total)
     }
 
-    /// Returns the throughput of [`total_at`](Self::total_at) and the points that give it: one
-    /// corner, or two corners that alternate.
+    /// Returns the total samples per second of [`total_at`](Self::total_at), and the corners that
+    /// give it: one, or two that alternate. `None` if no point has such a foreground.
     #[must_use]
     pub fn at(&self, foreground: f64) -> Option<(f64, &[(f64, f64)])> {
         let first = self.corners.partition_point(|corner| corner.0 < foreground);

@@ -1,5 +1,9 @@
 //! Ways to share GPUs between one foreground job and background jobs, side by side.
 //!
+//! The total throughput is the sum of foreground and background samples per second. The speed of a
+//! foreground is its samples per second. Two ways alternate if the GPUs are used in one way for a
+//! part of the time and in the other way for the rest.
+//!
 //! ```
 //! use deeppool::compare::{Comparison, SharingMode};
 //! use deeppool::collectives::LinkModel;

@@ -32,7 +32,7 @@ impl SharingMode {
         matches!(self, Self::DataParallelCollocated | Self::BurstCollocated)
     }
 
-    /// The name in reports: `dp`, `dp+col`, `bp`, `bp+col`, `partition` or `bg`.
+    /// Returns the name in reports: `dp`, `dp+col`, `bp`, `bp+col`, `partition` or `bg`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -59,31 +59,32 @@ impl fmt::Display for SharingMode {
     }
 }
 
-/// The simulated throughput of one way to share the GPUs.
+/// The simulated throughput of one plan in one way to share the GPUs.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Point {
     /// The way to share the GPUs.
     pub mode: SharingMode,
-    /// Number of GPUs that the foreground uses.
+    /// Number of GPUs that the foreground uses for any layer; 0 without a foreground.
     pub gpus: usize,
-    /// Amplification of the plan; `None` without a foreground.
+    /// Amplification of the foreground's plan; `None` without a foreground.
     pub amplification: Option<f64>,
-    /// Mean time of a foreground iteration; `None` without a foreground.
+    /// Mean time of a foreground iteration in this mode; `None` without a foreground.
     pub iteration: Option<Duration>,
-    /// Foreground samples per second.
+    /// Foreground samples per second; 0 without a foreground.
     pub foreground_samples_per_s: f64,
-    /// Background samples per second, of all jobs together.
+    /// Background samples per second, of all jobs together; 0 without background jobs.
     pub background_samples_per_s: f64,
-    /// Minimum and maximum of the foreground samples per second within the known errors of the
-    /// costs; `None` if no errors are known.
+    /// Minimum and maximum of the foreground samples per second within the known relative errors of
+    /// layer times and collectives; `None` if no errors are known, or without a foreground.
     pub foreground_range: Option<[f64; 2]>,
-    /// Minimum and maximum of the total samples per second within the known errors of the costs;
-    /// `None` if no errors are known.
+    /// Minimum and maximum of the total samples per second within the known relative errors of
+    /// layer times and collectives; `None` if no errors are known.
     pub total_range: Option<[f64; 2]>,
 }
 
-/// Fields as in reports: `mode`, `gpus`, `limit`, `iteration_us`, the two rates and their ranges.
+/// Fields as in reports: `mode`, `gpus`, `limit` (the amplification), `iteration_us`, the two
+/// rates, and the ranges of foreground and total samples per second.
 impl Serialize for Point {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("Point", 8)?;

@@ -1,4 +1,4 @@
-//! The plan with the highest total throughput.
+//! The plan with the highest total throughput of foreground and background samples per second.
 
 use crate::Error;
 use crate::job::{Job, LoweredPlan};
@@ -10,9 +10,9 @@ use crate::simulate::{BackgroundCosts, SimulateOptions, Simulation, simulate_pla
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct TotalPlan<'a> {
-    /// The plan.
+    /// The plan of the foreground.
     pub plan: LoweredPlan<'a>,
-    /// The plan with a background job on each GPU.
+    /// Simulation of the plan with a background job on each GPU.
     pub simulation: Simulation,
     /// Iteration time in microseconds of the fastest plan within the amplification limit, without
     /// background jobs.
@@ -20,16 +20,18 @@ pub struct TotalPlan<'a> {
 }
 
 /// Finds the plan with the highest total throughput of the foreground and a background job on each
-/// GPU. Its foreground alone is at least `foreground` (above 0, at most 1) times as fast as the
-/// fastest plan within the amplification limit. With 1 it is the fastest plan.
+/// GPU, among plans whose foreground alone is at least `foreground` (above 0, at most 1) times as
+/// fast as the fastest plan within the request's amplification limit. With 1 it is the fastest
+/// plan.
 ///
-/// The throughput is simulated with the options' policy, which decides which gaps are long enough
-/// for background work. With a memory limit, plans leave room for a background job. All plans of
-/// the frontier that are fast enough are simulated. O(search + plans x simulation).
+/// The throughput is simulated with `options`, whose policy decides which idle times are long
+/// enough for background work; their background job is ignored. With a memory limit, plans leave
+/// room for a background job. All plans of the frontier that are fast enough are simulated.
+/// O(search + plans x simulation).
 ///
 /// # Errors
-/// [`Error::Setting`] if `foreground` is out of range, and the errors of
-/// [`find_plan`](crate::planning::find_plan).
+/// [`Error::Setting`] if `foreground` is out of range or backpropagation is partial, and the errors
+/// of [`find_plan`](crate::planning::find_plan).
 pub fn max_total_plan<'a>(
     job: &Job<'a>,
     request: &PlanRequest,

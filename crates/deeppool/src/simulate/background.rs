@@ -1,3 +1,5 @@
+//! The background job of a simulation, by the times of its kernels.
+
 use std::time::Duration;
 
 use gpu_mux::{Iteration, StepWork, WorkloadStep};
@@ -9,7 +11,7 @@ use crate::costs::{Costs, LayerKernels};
 use crate::job::{Job, single_gpu_memory_bytes};
 use crate::program::LowerOptions;
 
-/// The kernels of one training iteration of a background job on its own device.
+/// The kernels of one training iteration of a background job on one device, with their times.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BackgroundCosts {
     name: String,
@@ -20,8 +22,8 @@ pub struct BackgroundCosts {
 }
 
 impl BackgroundCosts {
-    /// Computes the iteration of a network with the given batch on one device: the forward steps of
-    /// its layers, their backward steps, and their optimiser steps.
+    /// Computes the kernels of an iteration of the costs' network with `batch` samples on one
+    /// device: the forward steps of its layers, their backward steps, and their optimiser steps.
     ///
     /// # Errors
     /// [`Error::EmptyBatch`] for an empty batch. [`Error::Profile`] if the profile lacks a time.
@@ -59,20 +61,20 @@ impl BackgroundCosts {
         })
     }
 
-    /// Name of the network.
+    /// Returns the name of the network.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Memory of the job on its device, in bytes.
+    /// Returns the memory that the job needs on its device, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes
     }
 
     /// Returns the memory that remains for a foreground job on the same device, in bytes, if the
-    /// device has `limit_bytes`; `None` if there is no limit.
+    /// device has `limit_bytes`. Returns `None` if `limit_bytes` is `None`: there is no limit.
     ///
     /// # Errors
     /// [`Error::Setting`] if the background job alone does not fit.
@@ -86,31 +88,33 @@ impl BackgroundCosts {
         Ok(Some(room))
     }
 
-    /// Number of samples of an iteration.
+    /// Returns the number of samples of an iteration.
     #[must_use]
     pub fn batch(&self) -> usize {
         self.iteration.samples
     }
 
-    /// Duration of an iteration on a device without a foreground: the sum of its kernel times.
+    /// Returns the duration of an iteration on a device without a foreground: the sum of its kernel
+    /// times.
     #[must_use]
     pub fn iteration_time(&self) -> Duration {
         self.iteration.compute_time()
     }
 
-    /// Samples per second on a device without a foreground.
+    /// Returns the samples per second on a device without a foreground.
     #[must_use]
     pub fn samples_per_s(&self) -> f64 {
         self.batch() as f64 / self.iteration_time().as_secs_f64()
     }
 
-    /// Name of the layer of each step of the [iteration](Self::iteration), by index of the step.
+    /// Returns the layer name of each step of the [iteration](Self::iteration), by index of the
+    /// step.
     #[must_use]
     pub fn step_layers(&self) -> &[String] {
         &self.layers
     }
 
-    /// The steps of the iteration.
+    /// Returns the steps of an iteration, in the order in which they run.
     #[must_use]
     pub fn iteration(&self) -> &Iteration {
         &self.iteration

@@ -15,7 +15,7 @@ use crate::Error;
 use crate::program::{CollectiveId, Op, Program, RankProgram, StepId};
 use crate::timeline::{TimelineEvent, TimelineWork};
 
-/// An interval of virtual time.
+/// An interval of virtual time, which begins with the simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Span {
     /// Start.
@@ -24,17 +24,17 @@ pub(super) struct Span {
     pub(super) end: Duration,
 }
 
-/// Cumulative times and sample counts of a rank.
+/// Device time and background samples of a rank in an interval of virtual time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RankProgress {
     /// Time of the device by state of the foreground.
     pub(super) occupancy: Occupancy,
-    /// Number of samples that the background job has processed.
+    /// Number of samples that the background job has processed. A part of an iteration counts.
     pub(super) background_samples: f64,
 }
 
-/// The foreground and the background job of a simulated rank, which offer tasklets to its driver
-/// and record when they run.
+/// The foreground and the background job of the rank that is simulated for a class. They offer
+/// tasklets to its driver and record when they run.
 pub(super) struct RankJobs<'a> {
     class: &'a RankClass<'a>,
     foreground: ForegroundHost<'a>,
@@ -92,13 +92,14 @@ impl<'a> RankJobs<'a> {
         }
     }
 
-    /// Returns whether the foreground has ended the given number of iterations. Always true for a
-    /// rank without steps.
+    /// Returns whether the foreground has ended the given number of runs of the program. Always
+    /// true for a rank without steps.
     pub(super) fn has_ended(&self, iterations: u32) -> bool {
         self.spans.is_empty() || self.foreground.iterations_ended() >= u64::from(iterations)
     }
 
-    /// Records the progress at the end of the warm-up of a rank without steps.
+    /// Records the progress of a rank without steps at the end of the other ranks' warm-up. Has no
+    /// effect on other ranks.
     pub(super) fn end_warm_up(&mut self, driver: &Driver<VirtualDevice>) {
         if self.spans.is_empty() {
             self.progress[0] = Some(self.current_progress(driver));
@@ -119,7 +120,8 @@ impl<'a> RankJobs<'a> {
         RankProgress { occupancy: *driver.device().occupancy(), background_samples }
     }
 
-    /// Returns the arrivals and ends of collectives since the last call, oldest first.
+    /// Returns the rank's arrivals at collectives and the ends of its own transfers since the last
+    /// call, oldest first.
     pub(super) fn exchanges(&mut self) -> impl Iterator<Item = (CollectiveId, Exchange)> {
         let (steps, origins) = (self.spans.len().max(1) as u64, &self.class.steps.origins);
         self.exchanges.drain(..).filter_map(move |exchange| {
@@ -134,26 +136,28 @@ impl<'a> RankJobs<'a> {
         (tasklet.number % self.spans.len().max(1) as u64) as usize
     }
 
-    /// Begins a collective; the last of the other ranks arrived at `others_arrived`.
+    /// Records that the collective of a tasklet begins to transfer at time `now`. The last of the
+    /// rank's partners arrived at `others_arrived`.
     pub(super) fn begin_collective(&mut self, tasklet: TaskletId, now: Duration, others_arrived: Duration) {
         let step = self.step(tasklet);
         self.spans[step].start = now;
         self.partners_after[step] = others_arrived.saturating_sub(self.communication_end);
     }
 
-    /// End of each iteration so far; empty on a rank without steps.
+    /// Returns the virtual time of the end of each run of the program so far; empty on a rank
+    /// without steps.
     pub(super) fn ends(&self) -> &[Duration] {
         &self.ends
     }
 
-    /// For each step of the last iteration, the time from the end of the previous communication of
-    /// the rank to the arrival of the last other rank of the collective.
+    /// Returns for each step of the last run of the program the time from the end of the rank's
+    /// previous communication to the arrival of its last partner; 0 for compute steps.
     pub(super) fn partners_after(&self) -> &[Duration] {
         &self.partners_after
     }
 
-    /// Returns the progress between the rank's end of the warm-up and its end of the last
-    /// iteration.
+    /// Returns the device time and background samples from the rank's own end of the warm-up to its
+    /// own end of the last iteration.
     pub(super) fn progress(&self, driver: &Driver<VirtualDevice>) -> RankProgress {
         let [before, after] = self.progress;
         let (before, after) =
@@ -164,7 +168,7 @@ impl<'a> RankJobs<'a> {
         }
     }
 
-    /// Start of the latest iteration.
+    /// Returns the virtual time of the start of the latest run of the program.
     pub(super) fn begin(&self) -> Duration {
         self.begin
     }
@@ -190,8 +194,8 @@ impl<'a> RankJobs<'a> {
         spans
     }
 
-    /// Returns the timeline of the last iteration of each rank of the class, relative to `origin`:
-    /// all steps in the program's order, then the background.
+    /// Returns each rank of the class with its timeline of the last run of the program, relative to
+    /// `origin`: all steps in the program's order, then the background.
     pub(super) fn timelines(
         &self,
         program: &Program,

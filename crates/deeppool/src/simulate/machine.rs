@@ -1,3 +1,5 @@
+//! The simulated ranks together, which wait for each other at collectives.
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use crate::program::{CollectiveId, Program};
 /// ranks depend on each other only by collectives.
 pub(super) struct Machine<'a> {
     program: &'a Program,
-    /// One rank per class.
+    /// The simulated ranks, one per class.
     pub(super) ranks: Vec<Rank<'a>>,
     /// Time of the next event of each class's device.
     next: Vec<Option<Duration>>,
@@ -34,20 +36,22 @@ struct CollectiveState {
     ranks_done: usize,
 }
 
-/// The measured interval of virtual time: from the moment when the last rank has ended the warm-up
-/// to the moment when the last rank has ended the last iteration.
+/// The measured interval of virtual time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
-    /// End of the warm-up on the last rank.
+    /// Time at which the last rank has ended the warm-up.
     pub(super) start: Duration,
-    /// End of the last iteration on the last rank.
+    /// Time at which the last rank has ended the last iteration.
     pub(super) end: Duration,
-    /// Number of runs of the program in the interval, without the warm-up.
+    /// Number of runs of the program in the interval.
     pub(super) iterations: u32,
 }
 
 impl<'a> Machine<'a> {
     /// Creates a machine at virtual time 0, with one simulated rank per class.
+    ///
+    /// # Errors
+    /// [`Error::Mux`] for invalid device parameters.
     pub(super) fn new(
         program: &'a Program,
         classes: &'a [RankClass<'a>],
@@ -66,6 +70,9 @@ impl<'a> Machine<'a> {
 
     /// Runs the program `iterations` times on all ranks, the first `warm_up` of which are not
     /// measured, and returns the measured interval. The background runs until the end.
+    ///
+    /// # Errors
+    /// [`Error::Mux`] if no rank can continue.
     pub(super) fn run(&mut self, warm_up: u32, iterations: u32) -> Result<Window, Error> {
         for rank in 0..self.ranks.len() {
             self.advance(rank, Duration::ZERO)?;

@@ -1,4 +1,10 @@
 //! The simulator: executes a program in virtual time, with costs instead of work.
+//!
+//! A rank arrives at a collective when its part of it is at the front of its communication lane.
+//! The other ranks of the collective are its partners. The warm-up is the first iterations, which
+//! are not measured. A class is a set of ranks that run the same steps for the same times. With
+//! partial backpropagation, a rotation is the sequence of iterations after which the programs
+//! repeat.
 
 mod background;
 mod jobs;
@@ -31,14 +37,15 @@ use steps::RankClass;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SimulateOptions {
-    /// Number of iterations, at least one. A program with several iterations runs a whole number of
-    /// times, at least twice, so the number is rounded up.
+    /// Number of foreground iterations, the warm-up (a quarter) included; 0 counts as 1. A program
+    /// with several iterations runs a whole number of times, at least twice, so the number is
+    /// rounded up.
     pub iterations: usize,
-    /// A background job that every rank runs on its own.
+    /// Background job of which every rank runs its own copy; `None` for the foreground alone.
     pub background: Option<BackgroundCosts>,
-    /// The policy by which foreground and background share a rank's device.
+    /// Policy by which foreground and background share a rank's device.
     pub policy: Policy,
-    /// Parameters of a rank's device: [`undisturbed`] by default, or [`contended`].
+    /// Parameters of every rank's device: [`undisturbed`] by default, or [`contended`].
     pub device: DeviceParameters,
     /// Whether to record the timeline of the last iteration, or, with partial backpropagation, of
     /// the last rotation.
@@ -59,25 +66,25 @@ impl Default for SimulateOptions {
 }
 
 impl SimulateOptions {
-    /// Sets the number of iterations.
+    /// Sets the number of foreground iterations.
     #[must_use]
     pub fn with_iterations(self, iterations: usize) -> Self {
         Self { iterations, ..self }
     }
 
-    /// Sets the background job of every rank.
+    /// Sets the background job of every rank; `None` for the foreground alone.
     #[must_use]
     pub fn with_background(self, background: Option<BackgroundCosts>) -> Self {
         Self { background, ..self }
     }
 
-    /// Sets the sharing policy.
+    /// Sets the policy by which foreground and background share a rank's device.
     #[must_use]
     pub fn with_policy(self, policy: Policy) -> Self {
         Self { policy, ..self }
     }
 
-    /// Sets the parameters of the devices.
+    /// Sets the parameters of every rank's device.
     #[must_use]
     pub fn with_device(self, device: DeviceParameters) -> Self {
         Self { device, ..self }
@@ -119,10 +126,10 @@ impl SimulateOptions {
     }
 }
 
-/// Returns the policy with a name: a preset or one of [`Policy::ladder`].
+/// Returns the policy with the given name: a preset or one of [`Policy::ladder`].
 ///
 /// # Errors
-/// [`Error::UnknownPolicy`], which lists the presets.
+/// [`Error::UnknownPolicy`] if no policy has this name. It lists the presets.
 pub fn policy_named(name: &str) -> Result<Policy, Error> {
     let unknown = || {
         let known = Policy::all().into_iter().map(|(known, _)| known).collect();
@@ -131,8 +138,8 @@ pub fn policy_named(name: &str) -> Result<Policy, Error> {
     Policy::named(name).ok_or_else(unknown)
 }
 
-/// Returns the device of the planner's evaluation: launching takes no time, and communication does
-/// not slow down computing.
+/// Returns the parameters of an A100 on which launching takes no time and communication does not
+/// slow down computing, as the planner assumes.
 ///
 /// The times of a profile include the gaps between kernels, since layers are timed as captured
 /// graphs.
@@ -145,10 +152,10 @@ pub fn undisturbed() -> DeviceParameters {
     }
 }
 
-/// Returns a device with the launch times of an A100's host, on which communication kernels occupy
-/// multiprocessors and memory bandwidth.
+/// Returns the parameters of an A100 with the launch times of its host, on which communication
+/// kernels occupy multiprocessors and memory bandwidth.
 ///
-/// It has no gaps between kernels, since the times of a profile include them.
+/// There are no gaps between kernels, since the times of a profile include them.
 #[must_use]
 pub fn contended() -> DeviceParameters {
     DeviceParameters {
@@ -158,7 +165,7 @@ pub fn contended() -> DeviceParameters {
     }
 }
 
-/// Runs a program repeatedly in virtual time.
+/// Runs a program repeatedly in virtual time, with the durations of its steps from `costs`.
 ///
 /// Each rank's two lanes run their steps in the program's order, each step after its dependencies,
 /// on a [virtual device](gpu_mux::VirtualDevice). The foreground shares it with the background by

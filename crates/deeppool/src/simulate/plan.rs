@@ -1,3 +1,5 @@
+//! Simulation of a plan.
+
 use super::{SimulateOptions, Simulation, simulate};
 use crate::Error;
 use crate::job::{Job, LoweredPlan};

@@ -1,4 +1,4 @@
-//! A simulated rank.
+//! A simulated rank: a virtual device with the driver and the jobs that share it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,12 +17,15 @@ pub(super) struct Rank<'a> {
     index: usize,
     class: &'a RankClass<'a>,
     driver: Driver<VirtualDevice>,
-    /// The foreground and the background job.
+    /// The foreground and the background job on the device.
     pub(super) jobs: RankJobs<'a>,
 }
 
 impl<'a> Rank<'a> {
-    /// Creates the rank that is simulated for the class with this index.
+    /// Creates the rank that is simulated for a class. `index` is the index of the class.
+    ///
+    /// # Errors
+    /// [`Error::Mux`] for invalid device parameters.
     pub(super) fn new(
         index: usize,
         class: &'a RankClass<'a>,
@@ -33,8 +36,8 @@ impl<'a> Rank<'a> {
         Ok(Self { index, class, driver: Driver::new(policy, device), jobs: RankJobs::new(class, options) })
     }
 
-    /// Returns the time of the next event on this device, unless another rank causes an earlier
-    /// one.
+    /// Returns the virtual time of the next event on this device, unless another rank causes an
+    /// earlier one; `None` if it waits for other ranks or has no work.
     pub(super) fn next_event(&self) -> Option<Duration> {
         self.driver.device().next_event()
     }
@@ -44,18 +47,23 @@ impl<'a> Rank<'a> {
         self.class.ranks
     }
 
-    /// Returns the ranks for which it is simulated: all of its class.
+    /// Returns the numbers of the ranks for which it is simulated: all of its class.
     pub(super) fn stands_for(&self) -> impl Iterator<Item = usize> {
         self.class.programs.iter().flat_map(|program| &program.stands_for).copied()
     }
 
-    /// Records the end of the warm-up of all ranks.
+    /// Records the present as the end of the warm-up if the rank has no steps. Other ranks record
+    /// their own end of the warm-up.
     pub(super) fn end_warm_up(&mut self) {
         self.jobs.end_warm_up(&self.driver);
     }
 
-    /// Processes the events of this device up to a time. The arrivals and ends of collectives are
-    /// appended to `exchanges`.
+    /// Processes the events of this device up to the virtual time `until`. The rank's arrivals at
+    /// collectives, and the ends of its own transfers, are appended to `exchanges` with the index
+    /// of its class.
+    ///
+    /// # Errors
+    /// [`Error::Mux`] if the driver fails.
     pub(super) fn advance(
         &mut self,
         until: Duration,
@@ -67,8 +75,11 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    /// Begins a collective at which the last rank has arrived. The last of the other ranks arrived
-    /// at `others_arrived`.
+    /// Begins the transfer of a collective at which all ranks have arrived. `tasklet` is this
+    /// rank's part of it. The last of the rank's partners arrived at `others_arrived`.
+    ///
+    /// # Errors
+    /// [`Error::Mux`] if the tasklet is not on the device.
     pub(super) fn begin_collective(
         &mut self,
         tasklet: TaskletId,
@@ -79,14 +90,18 @@ impl<'a> Rank<'a> {
         Ok(device.partners_arrive(tasklet, device.now())?)
     }
 
-    /// Ends a collective that the last rank has completed.
+    /// Ends a collective whose transfers have ended on all ranks. `tasklet` is this rank's part of
+    /// it.
+    ///
+    /// # Errors
+    /// [`Error::Mux`] if the tasklet is not on the device.
     pub(super) fn end_collective(&mut self, tasklet: TaskletId) -> Result<(), Error> {
         let device = self.driver.device_mut();
         Ok(device.partners_finish(tasklet, device.now())?)
     }
 
-    /// Returns the progress between the rank's end of the warm-up and its end of the last
-    /// iteration.
+    /// Returns the device time and background samples from the rank's own end of the warm-up to its
+    /// own end of the last iteration.
     pub(super) fn progress(&self) -> RankProgress {
         self.jobs.progress(&self.driver)
     }

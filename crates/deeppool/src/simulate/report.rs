@@ -1,4 +1,5 @@
-//! The report of a simulated plan.
+//! The report of a simulated plan. Times are means over the iterations after the warm-up. A rank
+//! only communicates while it does not compute and one of its collectives transfers data.
 
 use std::time::Duration;
 
@@ -26,89 +27,94 @@ pub struct SimulationReport {
     pub gpus: usize,
     /// Number of samples of the global batch.
     pub batch: usize,
-    /// How the GPUs are used.
+    /// Kind of the plan: data parallel or burst parallel.
     pub mode: PlanMode,
-    /// Device of the layer times.
+    /// Name of the device of the layer times.
     pub device: String,
-    /// Measured, modelled or imported layer times.
+    /// Origin of the layer times: measured, modelled or imported.
     pub origin: Origin,
-    /// Error of modelled times against measured ones.
+    /// Error of modelled layer times against measured ones; `None` if it is not known or times are
+    /// not modelled.
     pub accuracy: Option<ModelAccuracy>,
     /// Name of the link model.
     pub link: String,
-    /// Mean iteration time.
+    /// Mean simulated iteration time, with the background job if there is one.
     pub iteration_us: f64,
-    /// Iteration time predicted by the plan.
+    /// Iteration time predicted by the plan, without background jobs.
     pub planned_iteration_us: f64,
-    /// Active GPU time divided by the iteration time on one GPU.
+    /// Active time of all ranks per iteration divided by the iteration time on one GPU.
     pub amplification: f64,
-    /// Time per iteration in which ranks compute, summed over ranks.
+    /// Time per iteration in which ranks compute for the foreground, summed over ranks.
     pub computing_us: f64,
     /// Time per iteration in which ranks only communicate, summed over ranks.
     pub communicating_us: f64,
-    /// Time per iteration in which ranks do neither, summed over ranks.
+    /// Time per iteration in which ranks do neither for the foreground, summed over ranks.
     pub idle_us: f64,
-    /// The same times by rank; with partial backpropagation also by iteration of a rotation.
+    /// The three times of each rank, by rank.
     pub by_rank: Vec<RankTime>,
     /// Foreground samples per second.
     pub foreground_samples_per_s: f64,
-    /// Background samples per second, of all GPUs.
+    /// Background samples per second, of all GPUs; 0 without a background job.
     pub background_samples_per_s: f64,
-    /// Background samples per second by activity of the foreground.
+    /// Background samples per second by what the foreground does meanwhile.
     pub background_samples_per_s_while: BackgroundWhile,
-    /// Iteration time with the background divided by the iteration time alone.
+    /// Iteration time with the background job divided by the iteration time without it.
     pub foreground_slowdown: f64,
-    /// Fraction of all GPUs' time in which either job computes.
+    /// Fraction (0 to 1) of all GPUs' time in which the foreground or the background computes.
     pub gpu_busy_fraction: f64,
-    /// Fraction of all GPUs' time in which the foreground computes.
+    /// Fraction (0 to 1) of all GPUs' time in which the foreground computes.
     pub foreground_busy_fraction: f64,
-    /// Fraction of the foreground's idle time that the background used.
+    /// Fraction (0 to 1) of the foreground's idle time in which the background is on the device;
+    /// `None` without a background job or without idle time.
     pub background_share_of_idle: Option<f64>,
 }
 
-/// Mean times of a rank in an iteration. The three parts add up to the iteration time.
+/// Mean times of the foreground on a rank in an iteration. The three add up to the iteration time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RankTime {
-    /// The rank.
+    /// Number of the rank, from 0.
     pub rank: usize,
-    /// Time in which it computes.
+    /// Time in which the rank computes.
     pub computing_us: f64,
-    /// Time in which it only communicates.
+    /// Time in which the rank only communicates.
     pub communicating_us: f64,
-    /// Time in which it does neither.
+    /// Time in which the rank neither computes nor communicates.
     pub idle_us: f64,
-    /// The iterations of the rotation, with partial backpropagation.
+    /// The iterations after which the rank's programs repeat, with partial backpropagation;
+    /// otherwise empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by_iteration: Vec<RankIteration>,
 }
 
-/// One iteration of a rotation on one rank.
+/// One iteration on one rank with partial backpropagation, in which each part of the batch has a
+/// certain role.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RankIteration {
-    /// Time of its kernels on an undisturbed device.
+    /// Sum of the kernel times of the iteration, without background jobs and other delays.
     pub computing_us: f64,
-    /// [Memory in use](crate::program::RankProgram::needed_bytes) at one time. It is less than the
-    /// allocated memory, since a rank has every role in turn and addresses are fixed.
+    /// Maximum [memory in use](crate::program::RankProgram::needed_bytes) at one time. It is less
+    /// than the allocated memory, since a rank has every role in turn and addresses are fixed.
     pub needed_bytes: u64,
 }
 
-/// Background samples per second by activity of the foreground.
+/// Background samples per second of all GPUs, by what the foreground does meanwhile on the same
+/// GPU. The three add up to the whole rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct BackgroundWhile {
-    /// While the foreground computes.
+    /// Rate from the time in which the foreground computes.
     pub computing: f64,
-    /// While it only communicates.
+    /// Rate from the time in which the foreground only communicates.
     pub communicating: f64,
-    /// While it is idle.
+    /// Rate from the time in which the foreground is idle.
     pub idle: f64,
 }
 
 impl SimulationReport {
-    /// Simulates a plan with these options, and, if they have a background job, once more without
-    /// it. Also returns the simulation.
+    /// Simulates a plan of a job with the given options, and, if they have a background job, once
+    /// more without it. Returns the report, and the simulation with the given options.
     ///
     /// # Errors
     /// As [`simulate_plan`].

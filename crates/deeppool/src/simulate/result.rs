@@ -1,4 +1,8 @@
 //! The result of a simulation.
+//!
+//! The activity of the foreground on a rank is computing, only communicating (not computing while a
+//! collective transfers data) or idle. Fractions are from 0 to 1. A run of a program is one
+//! iteration, or several with partial backpropagation.
 
 use std::time::Duration;
 
@@ -29,43 +33,48 @@ pub struct Simulation {
     pub foreground_samples_per_s: f64,
     /// Background samples per second, of all ranks; 0 without a background job.
     pub background_samples_per_s: f64,
-    /// Time of all ranks in an iteration, by activity.
+    /// Mean time of an iteration by activity of the foreground, summed over ranks.
     pub activity: SimulatedActivity,
-    /// Activity of each rank in a mean iteration, by rank. The three parts of a rank add up to the
-    /// iteration time.
+    /// Mean time of an iteration by activity of the foreground, of each rank, by rank. The three
+    /// parts of a rank add up to the iteration time.
     pub by_rank: Vec<SimulatedActivity>,
-    /// Background samples per second by activity of the foreground.
+    /// Background samples per second of all ranks, by activity of the foreground meanwhile.
     pub background_by_activity: BackgroundRates,
-    /// Fraction of all ranks' time in which they compute for either job, or the foreground could
-    /// compute.
+    /// Fraction of all ranks' time in which the background is on the device, or the foreground
+    /// computes or could if its device were free.
     pub gpu_busy_fraction: f64,
     /// Fraction of all ranks' time in which the foreground computes, or could if its device were
     /// free.
     pub foreground_busy_fraction: f64,
-    /// Fraction that the background used of the time in which the foreground neither computes nor
-    /// transfers: it waits for other ranks, or has nothing to do. `None` without a background job,
-    /// or without such time.
+    /// Fraction of the foreground's [idle](SimulatedActivity::idle) time on all ranks in which the
+    /// background is on the device. `None` without a background job, or without such time.
     pub background_share_of_idle: Option<f64>,
-    /// The same for the time in which the foreground [computes](SimulatedActivity::computing).
+    /// Fraction of the time in which the foreground [computes](SimulatedActivity::computing) in
+    /// which the background is on the device too. `None` without a background job, or without such
+    /// time.
     pub background_share_of_computing: Option<f64>,
-    /// The same for the time in which it [only communicates](SimulatedActivity::communicating).
+    /// Fraction of the time in which the foreground
+    /// [only communicates](SimulatedActivity::communicating) in which the background is on the
+    /// device. `None` without a background job, or without such time.
     pub background_share_of_communicating: Option<f64>,
-    /// Timeline of the last iteration, if it was requested.
+    /// Timeline of the last run of the program on all ranks; `None` if it was not requested.
     pub timeline: Option<Timeline>,
 }
 
-/// Times of ranks in an iteration, by activity of the foreground on each. The three parts add up to
-/// the iteration time multiplied by the number of ranks.
+/// Mean time of an iteration on one rank, or summed over all ranks, by activity of the foreground.
+/// The three parts add up to the iteration time multiplied by the number of ranks.
 ///
 /// The activity of a rank is measured from its own end of the warm-up to its own end of the last
 /// iteration, which is a whole number of iterations even if ranks are ahead of each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SimulatedActivity {
-    /// Its kernels run, or could if the device were free, whether or not a collective transfers.
+    /// Time in which the foreground's kernels run, or could if the device were free, whether or not
+    /// a collective transfers data.
     pub computing: Duration,
-    /// It does not compute, and one of its collectives transfers, after all ranks have arrived.
+    /// Time in which the foreground does not compute, and one of its collectives transfers data,
+    /// after all ranks have arrived.
     pub communicating: Duration,
-    /// It does neither: it waits for other ranks, or has nothing to do.
+    /// Time in which the foreground does neither: it waits for other ranks, or has no work.
     pub idle: Duration,
 }
 
@@ -80,23 +89,25 @@ impl SimulatedActivity {
         Self { computing, communicating, idle: rest.saturating_sub(communicating) }
     }
 
-    /// Returns the active GPU time: computing or communicating.
+    /// Returns the active time: the sum of computing and communicating.
     #[must_use]
     pub fn active(&self) -> Duration {
         self.computing.saturating_add(self.communicating)
     }
 }
 
-/// Background samples per second of all ranks, by activity of the foreground on the rank: the
-/// samples of a rank are distributed over the time that the background is on its device. They add
-/// up to [`background_samples_per_s`](Simulation::background_samples_per_s), up to rounding.
+/// Background samples per second of all ranks, by activity of the foreground on the same rank
+/// meanwhile. The samples of a rank are distributed evenly over the time in which the background is
+/// on its device. The three rates add up to
+/// [`background_samples_per_s`](Simulation::background_samples_per_s), up to rounding.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct BackgroundRates {
-    /// While it [computes](SimulatedActivity::computing).
+    /// Rate from the time in which the foreground [computes](SimulatedActivity::computing).
     pub computing: f64,
-    /// While it [only communicates](SimulatedActivity::communicating).
+    /// Rate from the time in which the foreground
+    /// [only communicates](SimulatedActivity::communicating).
     pub communicating: f64,
-    /// While it [is idle](SimulatedActivity::idle).
+    /// Rate from the time in which the foreground [is idle](SimulatedActivity::idle).
     pub idle: f64,
 }
 
@@ -104,9 +115,9 @@ pub struct BackgroundRates {
 const IDLE: [ForegroundState; 2] = [ForegroundState::Waiting, ForegroundState::Idle];
 
 impl Simulation {
-    /// Computes the result from the simulated ranks. `classes` holds one rank per class of equal
-    /// ranks, which counts once for each rank of the class. `window` is the virtual time from the
-    /// end of the warm-up to the end of the last iteration.
+    /// Computes the result of a simulation that has ended. `classes` are the simulated ranks, one
+    /// per class of equal ranks, which counts once for each rank of the class. `window` is the
+    /// virtual time from the end of the warm-up to the end of the last iteration.
     pub(super) fn new(
         program: &Program,
         options: &SimulateOptions,

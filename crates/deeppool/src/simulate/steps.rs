@@ -1,3 +1,5 @@
+//! The steps that a rank's device runs, and the classes of ranks whose steps are equal.
+
 use std::time::Duration;
 
 use gpu_mux::{Communication, Iteration, Kernel, StepWork, WorkloadStep};
@@ -6,24 +8,25 @@ use crate::Error;
 use crate::costs::{Costs, KernelCost};
 use crate::program::{Collective, CollectiveId, CollectiveOp, Op, Program, RankProgram, Step};
 
-/// A rank's program on its device: the steps that take time, each with the step on the other lane
-/// that it waits for.
+/// The work of a rank's program on its virtual device: the steps that take time, each with the step
+/// on the other lane that it waits for.
 ///
-/// Every collective is a step, since it may wait for its ranks.
+/// Every collective is a step, since it may wait for other ranks.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RankSteps {
     /// The collectives, and the other steps that take time, in launch order.
     pub(super) iteration: Iteration,
-    /// For each step of the iteration, the step of the program, and its collective if it is one.
+    /// For each step of `iteration`, the index of the step in the rank's program, and, if it is a
+    /// collective, the id of the collective.
     pub(super) origins: Vec<(usize, Option<CollectiveId>)>,
 }
 
 /// Ranks that run the same steps for the same times, which are simulated once.
 #[derive(Debug, Clone)]
 pub(super) struct RankClass<'a> {
-    /// The steps of each rank of the class.
+    /// The steps that each rank of the class runs.
     pub(super) steps: RankSteps,
-    /// Programs of the ranks. One program may stand for several ranks.
+    /// Programs of the ranks of the class. One program may represent several ranks.
     pub(super) programs: Vec<&'a RankProgram>,
     /// Number of ranks of the class.
     pub(super) ranks: usize,
@@ -34,7 +37,8 @@ impl<'a> RankClass<'a> {
     ///
     /// # Errors
     /// [`Error::Program`] for collectives that can never end, because a rank takes no part in one,
-    /// or issues them in another order than the program's.
+    /// or issues them in another order than the program's. [`Error::Profile`] if the profile lacks
+    /// a time.
     pub(super) fn of_ranks(program: &'a Program, costs: &Costs<'_>) -> Result<Vec<Self>, Error> {
         let transfers: Vec<Transfer> =
             program.collectives.iter().map(|collective| Transfer::new(collective, costs)).collect();
@@ -60,8 +64,9 @@ impl<'a> RankClass<'a> {
         Ok(classes)
     }
 
-    /// Sets the time from the end of the previous communication to the arrival of the partners, for
-    /// each communication.
+    /// Sets the expected wait of each communication step: the time from the end of the rank's
+    /// previous communication to the arrival of its last partner. `partners` has one time per step
+    /// of the iteration; those of compute steps are ignored.
     pub(super) fn with_partner_waits(mut self, partners: &[Duration]) -> Self {
         for (step, &expected) in self.steps.iteration.steps.iter_mut().zip(partners) {
             if let StepWork::Communication { partners_after, .. } = &mut step.work {
@@ -160,6 +165,9 @@ fn work(rank: usize, op: &Op, transfers: &[Transfer], costs: &Costs<'_>) -> Resu
 }
 
 /// Converts kernel costs to kernels of the virtual device, in the same order.
+///
+/// # Errors
+/// [`Error::Mux`] for a cost that is out of range.
 pub(super) fn kernels(costs: &[KernelCost]) -> Result<Vec<Kernel>, Error> {
     costs
         .iter()

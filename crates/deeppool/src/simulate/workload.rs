@@ -1,3 +1,5 @@
+//! The work of one rank of a simulation, for the benchmark of multiplexer policies.
+
 use gpu_mux::Workload;
 
 use super::steps::RankClass;
@@ -6,14 +8,14 @@ use crate::Error;
 use crate::costs::Costs;
 use crate::program::Program;
 
-/// Returns the work of one rank's device in every iteration, for [`Workload::simulate`] and
+/// Returns the work of the device of rank `rank` in every iteration, for [`Workload::simulate`] and
 /// `mux-bench`: an iteration of the rank's program and an iteration of the background.
-/// Communication waits for its partners as long as it does if the foreground runs alone on
+/// Communication waits for other ranks for the time that it does if the foreground runs alone on
 /// [undisturbed](super::undisturbed) devices.
 ///
 /// # Errors
-/// [`Error::NoSuchRank`] for an unknown rank. [`Error::Profile`] if the profile lacks a time.
-/// [`Error::Program`] if the program can never end.
+/// [`Error::NoSuchRank`] if the program has no such rank. [`Error::Profile`] if the profile lacks a
+/// time. [`Error::Program`] if the program can never end.
 pub fn workload(
     program: &Program,
     costs: &Costs<'_>,

@@ -1,5 +1,6 @@
-//! Comparison of the ranks' configurations before the first step. Ranks that are processes each get
-//! their own.
+//! Comparison of the ranks' configurations before the first step, since ranks that are processes
+//! are configured one by one. Ranks exchange fingerprints: one SHA-256 hash for each part of the
+//! configuration, concatenated.
 
 use sha2::{Digest, Sha256};
 
@@ -18,10 +19,11 @@ const NAMES: [&str; 8] = [
     "background jobs",
     "checkpoint to resume from",
 ];
+/// Size of a SHA-256 hash.
 const HASH_BYTES: usize = 32;
 
-/// Returns the fingerprint of this rank's configuration: a hash for each of [`NAMES`]. `iteration`
-/// is that of its checkpoint.
+/// Returns the fingerprint of this rank's configuration. `iteration` is the number of completed
+/// iterations in the checkpoint that the rank would resume from, or 0 without one.
 pub(super) fn fingerprint(config: &TrainConfig<'_>, iteration: u64) -> Vec<u8> {
     let options = (
         config.batch(),
@@ -54,11 +56,11 @@ pub(super) fn fingerprint(config: &TrainConfig<'_>, iteration: u64) -> Vec<u8> {
     hashes.concat()
 }
 
-/// Compares the fingerprints of all ranks.
+/// Compares the fingerprints of all ranks, which are indexed by rank.
 ///
 /// # Errors
 /// [`Error::RankDiffers`] with the first rank that differs from the majority, or, if there is none,
-/// from rank 0.
+/// from rank 0, and with the first part of the configuration in which any ranks differ.
 pub(super) fn check(fingerprints: &[Vec<u8>]) -> Result<(), Error> {
     for (index, what) in NAMES.into_iter().enumerate() {
         // Another version may have other hashes.
@@ -81,6 +83,7 @@ fn hash(bytes: impl AsRef<[u8]>) -> [u8; HASH_BYTES] {
     Sha256::digest(bytes).into()
 }
 
+/// Returns the hash of a data set: its name and all samples.
 fn of_data(dataset: &Dataset) -> [u8; HASH_BYTES] {
     let mut hash = Sha256::new();
     hash.update(dataset.name());

@@ -1,4 +1,6 @@
-//! The background jobs of a rank. Each trains its own copy of a network on one device.
+//! The background jobs of a rank. Each trains its own copy of a network on the rank's device,
+//! without communication with other ranks. A job's index is its position in
+//! `TrainConfig::background`.
 
 use std::time::Instant;
 
@@ -13,10 +15,10 @@ use crate::Error;
 use crate::program::StepId;
 use crate::runtime::{Backend, Iterations, LoadedProgram, Observer, RankDevice, RankState, TimeSpan};
 
-/// A background job of a rank, without end.
+/// A running background job of a rank. It has no last iteration: it runs until the end of the run.
 pub(super) type BackgroundIterations<'a, B> = Iterations<'a, B, Epochs<'a>, BackgroundRecord>;
 
-/// The device, program and state of a background job.
+/// The device, program and state of a background job that is not running yet.
 pub(super) struct BackgroundParts<'a, B: Backend> {
     config: &'a TrainConfig<'a>,
     index: usize,
@@ -24,12 +26,15 @@ pub(super) struct BackgroundParts<'a, B: Backend> {
     device: RankDevice<B>,
     loaded: LoadedProgram<B>,
     state: RankState<B>,
-    /// The first iteration.
+    /// Index of the first iteration in this run: 0, or that after a checkpoint.
     first: u64,
 }
 
 impl<'a, B: Backend> BackgroundParts<'a, B> {
-    /// Creates the parts of all background jobs.
+    /// Loads the programs and allocates the states of all background jobs of a rank, by job.
+    ///
+    /// # Errors
+    /// If the engine cannot allocate memory or does not support a network.
     pub(super) fn of_all(
         config: &'a TrainConfig<'a>,
         programs: &Programs<'_>,
@@ -50,13 +55,17 @@ impl<'a, B: Backend> BackgroundParts<'a, B> {
         .collect()
     }
 
-    /// Returns the memory of the job in bytes: by its program, and as it was allocated. Both are
-    /// without the workspaces of kernels.
+    /// Returns the memory of the job in bytes: as computed from its program, and as allocated. Both
+    /// are without the workspaces of kernels.
     pub(super) fn memory_bytes(&self) -> (u64, u64) {
         (self.loaded.program().memory().total_bytes(), self.device.allocated_bytes())
     }
 
-    /// Restores the job from a checkpoint, if the checkpoint has a job of the same network.
+    /// Restores the job's state on `rank` from a checkpoint. A job that the checkpoint does not
+    /// have, or has with another network, begins with its initial state.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if the job's file cannot be read.
     pub(super) fn restore(&mut self, checkpoint: &Checkpoint, rank: usize) -> Result<(), Error> {
         let Self { index, job, device, loaded, state, .. } = self;
         if let Some(kept) = BackgroundState::find(checkpoint, *index, rank)? {
@@ -65,7 +74,7 @@ impl<'a, B: Backend> BackgroundParts<'a, B> {
         Ok(())
     }
 
-    /// Starts the job. Each rank has its own order of samples.
+    /// Starts the job on `rank`. Each rank has its own order of samples.
     pub(super) fn start<'s>(&'s mut self, rank: usize) -> BackgroundIterations<'s, B>
     where
         'a: 's,
@@ -79,7 +88,7 @@ impl<'a, B: Backend> BackgroundParts<'a, B> {
     }
 }
 
-/// Records the progress of a background job.
+/// Observer of a background job on one rank, which records its step times and its loss.
 pub(super) struct BackgroundRecord {
     batch: usize,
     steps: StepTimes,
@@ -91,12 +100,12 @@ impl BackgroundRecord {
         Self { batch, steps: StepTimes::new(traced_iterations), loss: None }
     }
 
-    /// Times of its last steps.
+    /// Returns the times of the steps of its last iterations.
     pub(super) fn steps(&self) -> &StepTimes {
         &self.steps
     }
 
-    /// Mean loss of the last batch, if one has ended.
+    /// Returns the mean loss over the samples of the last completed batch; `None` before the first.
     pub(super) fn loss(&self) -> Option<f64> {
         self.loss
     }

@@ -1,4 +1,5 @@
-//! The state of the background jobs in a checkpoint: one safetensors file per job and rank.
+//! The state of the background jobs in a checkpoint: one safetensors file per job and rank. A job
+//! is identified by its index in `TrainConfig::background`.
 
 use std::fs;
 
@@ -16,14 +17,20 @@ const ITERATIONS: &str = "iterations";
 
 /// The state of one rank's copy of a background job.
 pub(super) struct BackgroundState {
+    /// Name of the network.
     network: String,
+    /// Number of completed iterations.
     iterations: u64,
+    /// Parameters, running statistics and velocities.
     tensors: Tensors,
 }
 
 impl BackgroundState {
-    /// Finds a job's state for a rank in a checkpoint: its own, or, if the checkpoint has fewer
-    /// ranks, that of another rank.
+    /// Reads a job's state for a rank from a checkpoint: its own, or, if the checkpoint has none
+    /// for this rank, that of another rank. Returns `None` if no rank has one.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if the file cannot be read or lacks its metadata.
     pub(super) fn find(checkpoint: &Checkpoint, job: usize, rank: usize) -> Result<Option<Self>, Error> {
         let files = checkpoint.paths(&prefix(job));
         let own = checkpoint.paths(&file_name(job, rank)).into_iter().next();
@@ -42,8 +49,11 @@ impl BackgroundState {
         Ok(Some(Self { network: entry(NETWORK)?, iterations, tensors }))
     }
 
-    /// Restores the state of a job and returns its first iteration; `None` if it is of another
-    /// network.
+    /// Copies the state to the job's buffers and returns the index of the job's next iteration.
+    /// Returns `None`, and copies nothing, if the state is of another network.
+    ///
+    /// # Errors
+    /// If the device fails.
     pub(super) fn restore<B: Backend>(
         &self,
         network: &LayerGraph,
@@ -60,8 +70,11 @@ impl BackgroundState {
     }
 }
 
-/// Returns the files of a rank's jobs, by name. There is none for a job that has ended, or with a
-/// value that is not finite.
+/// Returns the names and contents of the files of a rank's jobs. A job that has ended (`None`), or
+/// has a value that is not finite, has no file.
+///
+/// # Errors
+/// If a job's state cannot be read from the device.
 pub(super) fn files<B: Backend, S: BatchSource, O: Observer>(
     config: &TrainConfig<'_>,
     jobs: Vec<Option<&mut Iterations<'_, B, S, O>>>,

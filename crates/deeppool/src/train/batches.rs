@@ -1,3 +1,5 @@
+//! Sources of the batches of a run.
+
 use std::ops::Range;
 
 use layer_engine::random::{Purpose, RandomStream};
@@ -7,8 +9,8 @@ use crate::data::Samples;
 use crate::program::BatchPart;
 use crate::runtime::BatchSource;
 
-/// Training samples by epoch: in the order of the data set, or [shuffled](Self::shuffled). An
-/// incomplete batch at the end of an epoch is skipped.
+/// Source of batches of training samples, epoch after epoch: in the order of the data set, or
+/// [shuffled](Self::shuffled). An incomplete batch at the end of an epoch is skipped.
 #[derive(Debug, Clone)]
 pub struct Epochs<'a> {
     samples: &'a Samples,
@@ -21,7 +23,7 @@ pub struct Epochs<'a> {
 }
 
 impl<'a> Epochs<'a> {
-    /// Creates batches of this size, which is limited to 1 to the number of samples.
+    /// Creates a source of batches of `batch` samples, clamped to 1 to the number of samples.
     #[must_use]
     pub fn new(samples: &'a Samples, batch: usize) -> Self {
         let batch = batch.clamp(1, samples.len().max(1));
@@ -64,7 +66,7 @@ impl BatchSource for Epochs<'_> {
     }
 }
 
-/// Samples in the order of the data set: batch `i` begins at sample `i * batch`.
+/// Source of batches in the order of the data set: batch `i` begins at sample `i * batch`.
 #[derive(Debug, Clone)]
 pub struct InOrder<'a> {
     samples: &'a Samples,
@@ -72,7 +74,7 @@ pub struct InOrder<'a> {
 }
 
 impl<'a> InOrder<'a> {
-    /// Creates batches of this size.
+    /// Creates a source of batches of `batch` samples.
     #[must_use]
     pub fn new(samples: &'a Samples, batch: usize) -> Self {
         Self { samples, batch }

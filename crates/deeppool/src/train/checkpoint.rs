@@ -18,7 +18,8 @@ use super::{CheckpointConfig, TrainConfig, tensors};
 use crate::Error;
 use crate::runtime::TrainingBackend;
 
-/// Finds the newest checkpoint, if the run resumes from one.
+/// Finds the newest valid checkpoint, if the configuration says that the run resumes. Otherwise
+/// returns an empty result.
 ///
 /// # Errors
 /// [`Error::Checkpoint`] if there are checkpoints but the run does not resume, which would
@@ -37,8 +38,14 @@ pub(super) fn find(config: &TrainConfig<'_>) -> Result<Found, Error> {
     newest_valid(&checkpoint.folder)
 }
 
-/// Writes a checkpoint, with the test accuracy if it is known, and the files of the rank's
-/// background jobs. All ranks take part. The checkpoint appears in the folder when it is complete.
+/// Writes a checkpoint after `iteration` completed iterations, with the test accuracy (0 to 1) if
+/// it was evaluated there. `background` are the names and contents of the files of this rank's
+/// background jobs. All ranks call it. The checkpoint appears in the folder when it is complete.
+/// Old checkpoints beyond the configured number are removed.
+///
+/// # Errors
+/// [`Error::StateNotFinite`] if the state has a value that is not finite, before any file is
+/// written. [`Error::CheckpointNotWritten`] or [`Error::Checkpoint`] if the file system fails.
 pub(super) fn save<B: TrainingBackend>(
     config: &TrainConfig<'_>,
     rank: &mut Rank<'_, B>,
@@ -92,7 +99,8 @@ fn remove_old(config: &CheckpointConfig) -> Result<(), Error> {
     remove(all.into_iter().take(excess).filter(|one| Some(one.iteration) != best))
 }
 
-/// Removes the incomplete checkpoints of runs that were killed. Called before any rank writes.
+/// Removes the incomplete checkpoints that killed runs have left in the folder. Called before any
+/// rank writes. Failures are ignored.
 pub(super) fn remove_unfinished(config: &TrainConfig<'_>) {
     let folder = config.checkpoint.as_ref().and_then(|checkpoint| fs::read_dir(&checkpoint.folder).ok());
     for entry in folder.into_iter().flatten().filter_map(Result::ok) {
@@ -117,7 +125,11 @@ fn identity(config: &TrainConfig<'_>, iteration: u64) -> Identity {
     ]
 }
 
-/// Copies the tensors of a checkpoint to a rank's state.
+/// Copies the foreground's tensors of a checkpoint to a rank's state.
+///
+/// # Errors
+/// [`Error::Checkpoint`] if a file cannot be read, the checkpoint is of another network, batch or
+/// seed, or a tensor is missing or has another shape.
 pub(super) fn restore<B: TrainingBackend>(
     checkpoint: &Checkpoint,
     config: &TrainConfig<'_>,

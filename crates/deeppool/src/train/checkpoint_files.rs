@@ -1,4 +1,5 @@
-//! Checkpoint folders: their files, and the manifest with the SHA-256 of each.
+//! Checkpoint folders: their files, and the manifest `checkpoint.json`, which lists the files with
+//! the SHA-256 of each. A checkpoint whose files differ from its manifest is damaged.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -12,17 +13,18 @@ use sha2::{Digest, Sha256};
 use super::tensors::{self, Tensors};
 use crate::Error;
 
-/// The manifest, which makes a folder of files a checkpoint.
+/// Name of the manifest.
 const MANIFEST: &str = "checkpoint.json";
+/// Identifier of the format of checkpoints, in the manifest and in the metadata of the files.
 pub(super) const SCHEMA: &str = "deeppool/checkpoint/v1";
 
 /// A checkpoint on disk.
 pub(super) struct Checkpoint {
-    /// Its folder.
+    /// Folder with the files of this checkpoint only.
     pub(super) path: PathBuf,
-    /// The iteration in the name of its folder.
+    /// Number of completed iterations, from the name of the folder.
     pub(super) iteration: u64,
-    /// Names of the files, after they were checked.
+    /// Names of the files in the folder; empty until they were checked.
     files: Vec<String>,
 }
 
@@ -30,6 +32,7 @@ pub(super) struct Checkpoint {
 #[derive(Serialize, Deserialize)]
 struct Manifest {
     schema: String,
+    /// Number of completed iterations.
     iteration: u64,
     /// Fraction of the held-out samples that are classified correctly, if it was evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -38,35 +41,41 @@ struct Manifest {
     files: BTreeMap<String, ListedFile>,
 }
 
+/// Entry of a file in the manifest.
 #[derive(Serialize, Deserialize, PartialEq)]
 pub(super) struct ListedFile {
+    /// Size of the file.
     bytes: u64,
+    /// SHA-256 of its content, in hexadecimal.
     sha256: String,
 }
 
-/// Names and values that must be equal in a checkpoint and the run that resumes from it.
+/// Names and values that must be equal in a checkpoint and the run that resumes from it: schema,
+/// network, batch, seed and iteration. They are the metadata of the safetensors files.
 pub(super) type Identity = [(String, String); 5];
 
-/// The result of searching for a checkpoint.
+/// Result of the search for a checkpoint to resume from.
 #[derive(Default)]
 pub(super) struct Found {
-    /// The newest valid checkpoint; `None` starts from the beginning.
+    /// The newest valid checkpoint; `None` if the run starts from iteration 0.
     pub(super) checkpoint: Option<Checkpoint>,
-    /// The errors of newer, damaged checkpoints.
+    /// Errors of the damaged checkpoints that are newer, newest first.
     pub(super) damaged: Vec<Error>,
 }
 
 impl Found {
-    /// Number of completed iterations.
+    /// Returns the number of completed iterations; 0 without a checkpoint.
     pub(super) fn iteration(&self) -> u64 {
         self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.iteration)
     }
 }
 
-/// Returns the newest valid checkpoint in a folder. Checks them from the newest on.
+/// Returns the newest valid checkpoint in a folder of checkpoints, which are checked from the
+/// newest on. A folder without checkpoints gives an empty result.
 ///
 /// # Errors
-/// [`Error::Checkpoint`] if all of them are damaged.
+/// [`Error::Checkpoint`] if there are checkpoints and all of them are damaged, or the folder cannot
+/// be read.
 pub(super) fn newest_valid(folder: &Path) -> Result<Found, Error> {
     let mut found = Found::default();
     for mut checkpoint in list(folder)?.into_iter().rev() {
@@ -81,8 +90,12 @@ pub(super) fn newest_valid(folder: &Path) -> Result<Found, Error> {
     if found.damaged.is_empty() { Ok(found) } else { Err(found.damaged.swap_remove(0)) }
 }
 
-/// Returns the checkpoint with the highest test accuracy, and this accuracy; of equal ones, the
-/// oldest. It may be damaged.
+/// Returns the checkpoint with the highest test accuracy in a folder of checkpoints, and this
+/// accuracy (0 to 1); of equal ones, the oldest. Its files are not checked. Returns `None` if no
+/// checkpoint has a test accuracy.
+///
+/// # Errors
+/// [`Error::Checkpoint`] if the folder cannot be read.
 pub(super) fn best(folder: &Path) -> Result<Option<(Checkpoint, f64)>, Error> {
     let known = list(folder)?.into_iter().filter_map(|checkpoint| {
         let accuracy = checkpoint.manifest().ok()?.test_accuracy?;
@@ -91,17 +104,21 @@ pub(super) fn best(folder: &Path) -> Result<Option<(Checkpoint, f64)>, Error> {
     Ok(known.reduce(|best, other| if other.1 > best.1 { other } else { best }))
 }
 
-/// Returns [`best`] after checking its files.
+/// Returns the checkpoint with the highest test accuracy, as [`best`] does, and checks its files.
 ///
 /// # Errors
-/// [`Error::Checkpoint`] if it is damaged.
+/// [`Error::Checkpoint`] if it is damaged, or the folder cannot be read.
 pub(super) fn best_valid(folder: &Path) -> Result<Option<Checkpoint>, Error> {
     let Some((mut checkpoint, _)) = best(folder)? else { return Ok(None) };
     checkpoint.check_files()?;
     Ok(Some(checkpoint))
 }
 
-/// Returns the complete checkpoints in a folder, oldest first.
+/// Returns the completely written checkpoints in a folder, oldest first, without checking their
+/// files. The list is empty if the folder does not exist.
+///
+/// # Errors
+/// [`Error::Checkpoint`] if the folder cannot be read.
 pub(super) fn list(folder: &Path) -> Result<Vec<Checkpoint>, Error> {
     if !folder.exists() {
         return Ok(Vec::new());
@@ -121,28 +138,42 @@ pub(super) fn list(folder: &Path) -> Result<Vec<Checkpoint>, Error> {
 /// Prefix of the names of the ranks' own files.
 const RANK_FILE_PREFIX: &str = "rank-";
 
+/// Returns the name of the file with a rank's part of the foreground's state.
 pub(super) fn file_name(rank: usize) -> String {
     format!("{RANK_FILE_PREFIX}{rank}.safetensors")
 }
 
 impl ListedFile {
+    /// Computes the entry of a file with the given content.
     pub(super) fn of(bytes: &[u8]) -> Self {
         Self { bytes: bytes.len() as u64, sha256: format!("{:x}", Sha256::digest(bytes)) }
     }
 }
 
+/// Removes the folders of the given checkpoints.
+///
+/// # Errors
+/// [`Error::CheckpointNotWritten`] with the first folder that cannot be removed.
 pub(super) fn remove(checkpoints: impl IntoIterator<Item = Checkpoint>) -> Result<(), Error> {
     checkpoints
         .into_iter()
         .try_for_each(|one| fs::remove_dir_all(&one.path).map_err(|error| write_error(&one.path, error)))
 }
 
-/// Waits until a file, or the entries of a folder, are on disk.
+/// Waits until a file, or the entries of a folder, are on disk (`fsync`).
+///
+/// # Errors
+/// [`Error::CheckpointNotWritten`] if that fails.
 pub(super) fn sync(path: &Path) -> Result<(), Error> {
     File::open(path).and_then(|file| file.sync_all()).map_err(|error| write_error(path, error))
 }
 
-/// Writes the manifest of the files of all ranks as JSON.
+/// Writes the manifest of a checkpoint into its folder. `files` has for each rank the JSON of its
+/// files' names and entries.
+///
+/// # Errors
+/// [`Error::CheckpointNotWritten`] if a listed file is not in the folder or has another size, or
+/// the manifest cannot be written.
 pub(super) fn write_manifest(
     folder: &Path,
     (iteration, test_accuracy): (u64, Option<f64>),
@@ -194,7 +225,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Returns the files whose names begin with a prefix.
+    /// Returns the paths of the checked files whose names begin with a prefix.
     pub(super) fn paths(&self, prefix: &str) -> Vec<PathBuf> {
         let files = self.files.iter().filter(|name| name.starts_with(prefix));
         files.map(|name| self.path.join(name)).collect()
@@ -202,6 +233,9 @@ impl Checkpoint {
 
     /// Reads all tensors of the foreground by name, and compares the metadata of their files with a
     /// run's identity, if one is given.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if a file cannot be read, or the identities differ.
     pub(super) fn read(&self, identity: Option<&Identity>) -> Result<Tensors, Error> {
         let mut all = Tensors::new();
         for path in self.paths(RANK_FILE_PREFIX) {
@@ -227,10 +261,12 @@ fn check_identity(identity: &Identity, path: &Path, bytes: &[u8]) -> Result<(), 
     Ok(())
 }
 
+/// Creates an [`Error::CheckpointNotWritten`] of a path.
 pub(super) fn write_error(path: &Path, problem: impl Display) -> Error {
     Error::CheckpointNotWritten { path: path.into(), problem: problem.to_string() }
 }
 
+/// Creates an [`Error::Checkpoint`] of a path.
 pub(super) fn failed(path: &Path, problem: impl Display) -> Error {
     Error::Checkpoint { path: path.into(), problem: problem.to_string() }
 }

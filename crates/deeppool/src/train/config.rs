@@ -1,3 +1,5 @@
+//! Configuration of a training run, its background jobs and its checkpoints.
+
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -16,62 +18,65 @@ use crate::program::{LowerOptions, LoweredTraining, Placement};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct TrainConfig<'a> {
-    /// The network, its placement and batch, and the programs of the iterations. Their options
-    /// include the optimiser.
+    /// The network, its placement (the ranks of each layer), the global batch, and the programs of
+    /// the iterations. The options of their lowering include the optimiser.
     pub training: &'a LoweredTraining<'a>,
-    /// The training data.
+    /// Samples to train, and test samples, which are evaluated at the end of each epoch.
     pub dataset: &'a Dataset,
-    /// Length of the run.
+    /// Length of the run, iterations before a checkpoint included.
     pub length: Length,
-    /// The learning rate.
+    /// Learning rate, constant over the run.
     pub learning_rate: f64,
-    /// Seed of the parameters, the order of the samples and dropout.
+    /// Seed of the random initial parameters, the order of the samples and dropout.
     pub seed: u64,
     /// Whether to shuffle the samples in each epoch; otherwise they keep the order of the data set.
     pub shuffle: bool,
-    /// The initial weights, instead of random ones.
+    /// Initial weights; `None` for random ones.
     pub initial: Option<&'a Weights>,
-    /// Number of threads per rank. With one, a rank computes on its own thread. With more, all
-    /// ranks share a pool with the sum of their threads, limited to the number of cores.
+    /// Number of CPU threads per rank. With one, a rank computes on its own thread. With more, all
+    /// ranks share a pool with the sum of their threads, limited to the number of cores. Ranks on
+    /// GPUs do not use it.
     pub threads_per_rank: usize,
-    /// Number of last iterations in the [timeline](super::TrainReport::timeline) of the report; 0
-    /// for none.
+    /// Number of iterations at the end of the run that the report's
+    /// [timeline](super::TrainReport::timeline) covers; 0 for no timeline.
     pub traced_iterations: usize,
     /// Background jobs, which every rank trains while its foreground waits.
     pub background: Vec<BackgroundConfig<'a>>,
-    /// Configuration of checkpoints of the foreground's state; `None` for none.
+    /// Configuration of checkpoints; `None` writes none and resumes from none.
     pub checkpoint: Option<CheckpointConfig>,
-    /// The policy by which a rank's device is shared with background jobs and, on GPUs, work is
-    /// launched.
+    /// Policy by which each rank's device is shared between the foreground and background jobs,
+    /// and, on GPUs, work is launched.
     pub policy: Policy,
-    /// Modelled durations of steps on emulated GPUs; `None` uses the settings of the emulated
-    /// driver.
+    /// Modelled durations of steps on emulated GPUs, which are a CUDA driver that computes on the
+    /// processor in virtual time; `None` uses the durations that this driver is set to. Other
+    /// devices ignore it.
     pub emulated_times: Option<&'a EmulatedTimes>,
-    /// When this becomes true, the run ends within about half a second, after writing a checkpoint
-    /// if it is configured.
+    /// Flag that another thread sets to end the run within about half a second, after a checkpoint
+    /// if they are configured; `None` if the run always goes to its end.
     pub stop: Option<&'a AtomicBool>,
 }
 
-/// Modelled step durations, which emulated GPUs take in virtual time.
+/// Modelled durations of steps, by which the virtual time of emulated GPUs advances.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EmulatedTimes {
-    /// Durations by iteration of the rotation, rank and step: those of
-    /// [`Costs::step_times`](crate::costs::Costs::step_times) for each training program.
+    /// Durations by training program of the rotation, rank, and step of the rank's program: those
+    /// of [`Costs::step_times`](crate::costs::Costs::step_times) for each program.
     pub training: Vec<Vec<Vec<Duration>>>,
-    /// Durations by background job and step of its program.
+    /// Durations by background job, in the order of the configuration, and step of its program.
     pub background: Vec<Vec<Duration>>,
 }
 
 /// Length of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
-    /// Epochs of the training samples. An incomplete batch at the end of an epoch is skipped.
+    /// Number of epochs, each a pass over the training samples. An incomplete batch at the end of
+    /// an epoch is skipped.
     Epochs(u64),
-    /// Iterations.
+    /// Number of iterations, each with one global batch.
     Iterations(u64),
 }
 
-/// A background job. Each rank trains its own copy on one device, without end.
+/// A background job. Each rank trains its own copy on its device until the run ends.
 ///
 /// Checkpoints have the state of each copy at the end of its current iteration, and a rank resumes
 /// from its own copy. With more ranks than before, the new ranks resume from copies of the others.
@@ -79,73 +84,75 @@ pub enum Length {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct BackgroundConfig<'a> {
-    /// The network.
+    /// Network that each copy trains.
     pub network: &'a LayerGraph,
-    /// The training data.
+    /// Data set, of which only the training samples are used.
     pub dataset: &'a Dataset,
-    /// Number of samples of its batch.
+    /// Number of samples of an iteration of each copy.
     pub batch: usize,
-    /// Number of micro-batches, from 1 to its samples. The foreground waits for at most one step of
-    /// one layer: of one micro-batch, or of the optimiser. See
+    /// Number of micro-batches of an iteration, from 1 to `batch`. The foreground waits for at most
+    /// one step of one layer: of one micro-batch, or of the optimiser. See
     /// [`MicroBatches`](super::MicroBatches).
     pub micro_batches: usize,
-    /// Weight of the job. Jobs share the background time in proportion to their weights.
+    /// Weight of the job. The jobs of a rank share its background time in proportion to their
+    /// weights.
     pub weight: NonZeroU32,
 }
 
 impl<'a> BackgroundConfig<'a> {
-    /// Creates a job of weight 1 without micro-batches.
+    /// Creates a job of weight 1 whose whole batch is one micro-batch.
     #[must_use]
     pub fn new(network: &'a LayerGraph, dataset: &'a Dataset, batch: usize) -> Self {
         Self { network, dataset, batch, micro_batches: 1, weight: NonZeroU32::MIN }
     }
 
-    /// Sets the number of micro-batches.
+    /// Sets the number of micro-batches of an iteration.
     #[must_use]
     pub fn with_micro_batches(self, micro_batches: usize) -> Self {
         Self { micro_batches, ..self }
     }
 
-    /// Sets the weight.
+    /// Sets the weight, the job's share of background time relative to other jobs.
     #[must_use]
     pub fn with_weight(self, weight: NonZeroU32) -> Self {
         Self { weight, ..self }
     }
 }
 
-/// Configuration of checkpoints.
+/// Configuration of checkpoints: where and when they are written, and which are kept.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CheckpointConfig {
-    /// The folder, which is created if it does not exist.
+    /// Folder with one folder per checkpoint. It is created if it does not exist.
     pub folder: PathBuf,
-    /// When a checkpoint is written, in addition to the end of the run.
+    /// Interval between checkpoints. One more is written at the end of the run.
     pub every: CheckpointEvery,
-    /// Whether to resume from the newest valid checkpoint in the folder, if there is one.
+    /// Whether to resume from the newest valid checkpoint in the folder, if there is one. If this
+    /// is false, the folder must not have checkpoints.
     pub resume: bool,
-    /// Number of newest checkpoints that are kept, at least one. If one is damaged, the previous
-    /// one is used.
+    /// Number of newest checkpoints that are kept; 0 counts as 1. Older ones are removed.
     pub keep: usize,
     /// Whether to write a checkpoint after each epoch with a new highest test accuracy, and to keep
-    /// the best one.
+    /// the one with the highest accuracy in addition to the newest.
     pub keep_best: bool,
 }
 
 impl CheckpointConfig {
-    /// Writes a checkpoint every 30 seconds, keeps the newest two, and does not resume.
+    /// Creates a configuration that writes a checkpoint every 30 seconds, keeps the newest two, and
+    /// does not resume.
     #[must_use]
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         let every = CheckpointEvery::Time(Duration::from_secs(30));
         Self { folder: folder.into(), every, resume: false, keep: 2, keep_best: false }
     }
 
-    /// Sets when checkpoints are written.
+    /// Sets the interval between checkpoints.
     #[must_use]
     pub fn with_every(self, every: CheckpointEvery) -> Self {
         Self { every, ..self }
     }
 
-    /// Sets whether to resume from the newest checkpoint.
+    /// Sets whether to resume from the newest valid checkpoint.
     #[must_use]
     pub fn with_resume(self, resume: bool) -> Self {
         Self { resume, ..self }
@@ -157,26 +164,25 @@ impl CheckpointConfig {
         Self { keep, ..self }
     }
 
-    /// Sets whether the best checkpoint is written and kept.
+    /// Sets whether the checkpoint with the highest test accuracy is written and kept.
     #[must_use]
     pub fn with_keep_best(self, keep_best: bool) -> Self {
         Self { keep_best, ..self }
     }
 }
 
-/// When checkpoints are written.
+/// Interval between checkpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckpointEvery {
-    /// After the given number of iterations, at least one.
+    /// Number of iterations, at least 1. A checkpoint is written after each multiple of it.
     Iterations(u64),
-    /// After the given time, or twenty times the duration of writing the last one, whichever is
-    /// longer.
+    /// Time since the last checkpoint, extended to twenty times the duration of writing that one.
     Time(Duration),
 }
 
 impl<'a> TrainConfig<'a> {
-    /// Creates a configuration with five epochs, learning rate 0.03, seed 0 and one thread per
-    /// rank, without background jobs and checkpoints.
+    /// Creates a configuration with five epochs, shuffled samples, learning rate 0.03, seed 0 and
+    /// one thread per rank, without background jobs and checkpoints.
     #[must_use]
     pub fn new(dataset: &'a Dataset, training: &'a LoweredTraining<'a>) -> Self {
         Self {
@@ -221,19 +227,19 @@ impl<'a> TrainConfig<'a> {
         Self { shuffle, ..self }
     }
 
-    /// Sets the initial weights.
+    /// Sets the initial weights; `None` for random ones.
     #[must_use]
     pub fn with_initial(self, initial: Option<&'a Weights>) -> Self {
         Self { initial, ..self }
     }
 
-    /// Sets the number of threads per rank.
+    /// Sets the number of CPU threads per rank.
     #[must_use]
     pub fn with_threads_per_rank(self, threads_per_rank: usize) -> Self {
         Self { threads_per_rank, ..self }
     }
 
-    /// Sets the number of last iterations in the timeline.
+    /// Sets the number of iterations at the end of the run that the timeline covers.
     #[must_use]
     pub fn with_traced_iterations(self, traced_iterations: usize) -> Self {
         Self { traced_iterations, ..self }
@@ -245,19 +251,19 @@ impl<'a> TrainConfig<'a> {
         Self { background: background.into_iter().collect(), ..self }
     }
 
-    /// Sets the configuration of checkpoints.
+    /// Sets the configuration of checkpoints; `None` for none.
     #[must_use]
     pub fn with_checkpoint(self, checkpoint: Option<CheckpointConfig>) -> Self {
         Self { checkpoint, ..self }
     }
 
-    /// Sets the sharing policy.
+    /// Sets the policy by which devices are shared with background jobs.
     #[must_use]
     pub fn with_policy(self, policy: Policy) -> Self {
         Self { policy, ..self }
     }
 
-    /// Sets the durations of steps on emulated GPUs.
+    /// Sets the durations of steps on emulated GPUs; `None` for those that the driver is set to.
     #[must_use]
     pub fn with_emulated_times(self, times: Option<&'a EmulatedTimes>) -> Self {
         Self { emulated_times: times, ..self }
@@ -269,37 +275,37 @@ impl<'a> TrainConfig<'a> {
         Self { stop: Some(stop), ..self }
     }
 
-    /// The network.
+    /// Returns the network of the foreground.
     #[must_use]
     pub fn network(&self) -> &'a LayerGraph {
         self.training.network()
     }
 
-    /// Number of samples of the global batch.
+    /// Returns the number of samples of the foreground's global batch.
     #[must_use]
     pub fn batch(&self) -> usize {
         self.training.batch()
     }
 
-    /// The ranks and the order of the layers.
+    /// Returns the ranks and the order of the foreground's layers.
     #[must_use]
     pub fn placement(&self) -> &'a Placement {
         self.training.placement()
     }
 
-    /// The options with which iterations are lowered.
+    /// Returns the options with which the foreground's iterations are lowered.
     #[must_use]
     pub fn lowering(&self) -> &'a LowerOptions {
         self.training.options()
     }
 
-    /// Number of iterations of an epoch.
+    /// Returns the number of iterations of an epoch: training samples / batch, rounded down.
     #[must_use]
     pub fn iterations_per_epoch(&self) -> u64 {
         (self.dataset.train().len() / self.batch().max(1)) as u64
     }
 
-    /// Number of iterations of the whole run.
+    /// Returns the number of iterations of the whole run, those before a checkpoint included.
     #[must_use]
     pub fn iterations(&self) -> u64 {
         match self.length {
@@ -308,12 +314,17 @@ impl<'a> TrainConfig<'a> {
         }
     }
 
-    /// The rank that computes the loss and reports it.
+    /// Returns the rank that computes the loss and reports it: the first rank of the last layer.
     pub(super) fn reporter(&self) -> usize {
         let loss = self.network().layers().map(|(id, _)| id).next_back();
         loss.and_then(|id| self.placement().ranks(id).first().copied()).unwrap_or(0)
     }
 
+    /// Checks the settings, and that the data sets and the initial weights fit the networks.
+    ///
+    /// # Errors
+    /// [`Error::EmptyBatch`], [`Error::MoreRanksThanSamples`], [`Error::Setting`] with the first
+    /// setting that is out of range, or the error of the data set or the weights.
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.batch() == 0 {
             return Err(Error::EmptyBatch);
@@ -373,6 +384,7 @@ impl<'a> TrainConfig<'a> {
     }
 }
 
+/// Checks that a data set has samples of the network's shape, and at least a batch of them.
 fn check_data(network: &LayerGraph, dataset: &Dataset, batch: usize) -> Result<(), Error> {
     dataset.fits(network)?;
     Ok(dataset.check_batch(batch)?)

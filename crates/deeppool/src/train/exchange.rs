@@ -1,4 +1,5 @@
-//! Exchange of a few bytes between ranks by the collectives for gradients.
+//! Exchange of small messages between ranks by the collectives for gradients, whose elements are
+//! in single precision.
 
 use collectives::{Communicator, Group};
 use layer_engine::Engine;
@@ -6,13 +7,15 @@ use layer_engine::Engine;
 use crate::Error;
 use crate::runtime::{Backend, RankDevice};
 
-/// Number of digits of a length, each below [`BASE`], as elements in single precision.
+/// Number of digits in base [`BASE`] by which the length of a message is sent, one per element.
 const DIGITS: usize = 4;
+/// Base of the digits of a length.
 const BASE: usize = 1 << 8;
 
-/// Returns the bytes of every rank, in their order. All ranks call it.
+/// Returns the message of every rank, indexed by rank. `own` is this rank's message; lengths may
+/// differ. All ranks of the communicator call it.
 ///
-/// Each byte is one element: every engine can represent these, and no transfer changes them.
+/// Each byte is sent as one element in single precision, which represents it exactly.
 ///
 /// # Errors
 /// If the engine or the communicator fails.

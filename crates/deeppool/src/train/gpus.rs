@@ -16,12 +16,12 @@ use super::{Progress, TrainConfig, TrainReport, checkpoint};
 use crate::Error;
 use crate::runtime::{Gpu, GpuEngine};
 
-/// Trains as [`train`](super::train) does, on this machine's GPUs: rank `r` is a thread with GPU
-/// `r`, connected by NCCL.
+/// Trains as [`train`](super::train) does, on this machine's GPUs: rank `r` is a thread with CUDA
+/// device `r`. Ranks are connected by NCCL.
 ///
 /// See [`GpuDriver`](crate::runtime::GpuDriver). `timeout` is the maximum time for which ranks wait
-/// for each other. On emulated GPUs all times are virtual: those of
-/// [`emulated_times`](TrainConfig::emulated_times), with a host that takes no time.
+/// for each other. On emulated GPUs all reported times are virtual: steps take the durations of
+/// [`emulated_times`](TrainConfig::emulated_times), and work on the host takes no time.
 ///
 /// # Errors
 /// As [`train`](super::train), and if there is no CUDA, no NCCL, or not one GPU per rank.
@@ -37,7 +37,9 @@ pub fn train_on_gpus(
     })?)
 }
 
-/// Evaluates as [`evaluate`](super::evaluate) does, on the GPUs of [`train_on_gpus`].
+/// Returns the test accuracy (0 to 1) of the initial weights, as [`evaluate`](super::evaluate)
+/// does, on the GPUs of [`train_on_gpus`]. `timeout` is the maximum time for which ranks wait for
+/// each other.
 ///
 /// # Errors
 /// As [`train_on_gpus`].
@@ -50,7 +52,9 @@ pub fn evaluate_on_gpus(config: &TrainConfig<'_>, timeout: Duration) -> Result<f
 }
 
 /// Trains as [`train_rank`] does, in one of the processes started by `torchrun`, or with its
-/// environment variables: see [`NcclWorld::from_env`]. The rank uses the GPU with its local rank.
+/// environment variables: see [`NcclWorld::from_env`]. The rank uses the CUDA device whose number
+/// is its rank among the processes of this machine. `timeout` is the maximum time for which ranks
+/// wait for each other.
 ///
 /// # Errors
 /// As [`train_rank`], and if a variable is missing or invalid, or there is no CUDA, no NCCL or no

@@ -12,15 +12,16 @@ use crate::program::{
 };
 use crate::runtime::kernel_spec;
 
-/// Dimensions, outermost first, and elements.
+/// Dimensions, outermost first, and elements in row-major order.
 type Tensor = (Vec<usize>, Vec<f64>);
 
-/// The result of [`gradients`].
+/// Loss of one batch and its gradients, computed by [`gradients`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gradients {
     /// Mean loss over the batch.
     pub loss: f64,
-    /// Gradient of the mean loss with respect to each parameter, by the parameter's name.
+    /// Gradient of the mean loss with respect to each parameter, by the parameter's name:
+    /// dimensions, outermost first, and elements in row-major order.
     pub of_parameters: BTreeMap<String, Tensor>,
 }
 
@@ -28,9 +29,10 @@ pub struct Gradients {
 /// precision. Dropout is that of the first iteration of a run with seed 0. Batch normalisation is
 /// over the batch.
 ///
-/// `parameters` are by name, in PyTorch's layouts, as in [`Weights`](super::Weights); leading
-/// dimensions of 1 are ignored. `features` are the concatenated samples, with tokens as numbers,
-/// and `labels` their classes.
+/// `parameters` are by name, in PyTorch's layouts, as in [`Weights`](super::Weights): dimensions
+/// and elements in row-major order. Leading dimensions of 1 are ignored. `features` are the
+/// concatenated inputs of all samples, with the number of a token for text, and `labels` the
+/// concatenated classes, from 0.
 ///
 /// # Errors
 /// [`Error::Setting`] if a parameter is missing or has another shape, or the numbers of features

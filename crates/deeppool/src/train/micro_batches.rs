@@ -1,3 +1,5 @@
+//! Number of micro-batches of a background job for a bound on the foreground's wait.
+
 use std::time::Duration;
 
 use layer_profile::ProfileError;
@@ -8,25 +10,25 @@ use crate::costs::Costs;
 /// Tolerance of the longest step relative to its minimum, as a divisor: a tenth.
 const TOLERANCE_DIVISOR: u32 = 10;
 
-/// A number of micro-batches of a background job.
+/// Number of micro-batches of a background job's iteration, and the longest step that results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MicroBatches {
-    /// Number of micro-batches.
+    /// Number of micro-batches of an iteration.
     pub count: usize,
-    /// Duration of the longest step of a layer by the costs: forward, backward, or the optimiser
-    /// step, which micro-batches do not shorten. It may exceed the bound.
+    /// Predicted duration of the longest step of a layer: forward or backward of one micro-batch,
+    /// or the optimiser step, which micro-batches do not shorten. It may exceed the bound.
     pub longest_step: Duration,
 }
 
 impl MicroBatches {
-    /// Returns the minimum number of micro-batches for which every step of a layer (forward,
-    /// backward, optimiser) takes at most `bound`, by the costs. If that is impossible, because of
-    /// an optimiser step or a single sample, returns the minimum number for which the longest step
-    /// is within 10% of its minimum: each micro-batch has a cost, and more of them would not help
-    /// the foreground.
+    /// Returns the minimum number of micro-batches of a batch of `batch` samples for which every
+    /// step of a layer (forward, backward, optimiser) takes at most `bound`, as predicted by
+    /// `costs`. If that is impossible, because of an optimiser step or a single sample, returns the
+    /// minimum number for which the longest step is within 10% of its minimum: each micro-batch has
+    /// a cost, and more of them would not help the foreground.
     ///
-    /// Sizes without times in the profile are skipped. O(layers x batch).
+    /// Micro-batch sizes without times in the profile are skipped. O(layers x batch).
     ///
     /// # Errors
     /// [`Error::EmptyBatch`] for an empty batch. [`Error::Profile`] for the whole batch if the

@@ -1,5 +1,9 @@
 //! Training runs. Ranks are threads of this process ([`train`]) or members of any communicator
 //! ([`train_rank`]). Each rank may train background jobs while its foreground waits.
+//!
+//! The state of a rank is the parameters, running statistics and velocities of its layers. A
+//! velocity is the momentum buffer of SGD. A rotation is the sequence of training programs that
+//! successive iterations execute; it has one program, or several with partial backpropagation.
 
 mod agreement;
 mod background;

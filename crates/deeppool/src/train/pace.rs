@@ -1,4 +1,5 @@
-//! Synchronisation points of the ranks: when to stop, and when to save.
+//! Synchronisation points of the ranks. At a synchronisation point, which is between two iterations
+//! about twice a second, all ranks agree whether to stop and whether to write a checkpoint.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ const MIN_INTERVAL_IN_WRITES: u32 = 20;
 pub(super) struct Pace {
     /// Number of iterations until the next synchronisation point.
     pub(super) iterations: u64,
+    /// Time at which the last checkpoint was written, or the run began.
     saved: Instant,
     /// Duration of writing the last checkpoint.
     writing: Duration,
@@ -27,30 +29,36 @@ pub(super) struct Pace {
 /// Values that all ranks agreed on at a synchronisation point.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Agreed {
-    /// Whether any rank was requested to stop.
+    /// Whether any rank was requested to stop the run.
     pub(super) stop: bool,
     /// Whether a checkpoint is due by its time interval, on the clock of rank 0.
     pub(super) save: bool,
-    /// Foreground samples per second since the previous synchronisation point: global batches
-    /// divided by the time on this rank.
+    /// Foreground samples per second since the previous synchronisation point: samples of the
+    /// global batches divided by the time on this rank.
     pub(super) foreground_samples_per_s: f64,
     /// Background samples per second of all ranks, since the previous synchronisation point.
     pub(super) background_samples_per_s: f64,
 }
 
 impl Pace {
-    /// Starts the clock of checkpoints. The first synchronisation point is after one iteration.
+    /// Starts the clock of checkpoints. The first synchronisation point is after the first
+    /// iteration.
     pub(super) fn new() -> Self {
         Self { iterations: 1, saved: Instant::now(), writing: Duration::ZERO }
     }
 
-    /// Records that a checkpoint was written, and the duration of writing it.
+    /// Records that a checkpoint was written just now, which took `writing`.
     pub(super) fn saved(&mut self, writing: Duration) {
         (self.saved, self.writing) = (Instant::now(), writing);
     }
 
-    /// Agrees with the other ranks after a number of iterations, with their duration and the number
-    /// of background samples meanwhile. Rank 0 decides by its clock; any rank may request to stop.
+    /// Agrees with the other ranks at a synchronisation point. All ranks call it. The last argument
+    /// has the number of iterations since the previous point, their duration, and the number of
+    /// background samples on this rank in this time. Rank 0 decides by its clock when to save and
+    /// when the next point is; any rank may request to stop.
+    ///
+    /// # Errors
+    /// If the communicator fails.
     pub(super) fn agree<B: TrainingBackend>(
         &mut self,
         config: &TrainConfig<'_>,

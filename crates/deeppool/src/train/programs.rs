@@ -1,4 +1,5 @@
-//! The programs of a training run.
+//! The programs of a training run. Its training programs are a rotation: one program, or, with
+//! partial backpropagation, several that iterations execute in the order of a schedule.
 
 use layer_engine::LaunchContext;
 
@@ -8,14 +9,14 @@ use crate::program::{IterationSchedule, LowerOptions, Placement, Program, lower_
 
 /// The programs of a run, lowered once for all ranks.
 pub(super) struct Programs<'a> {
-    /// Training programs of the rotation; the schedule says which iteration executes which.
+    /// Training programs of the rotation, each of one iteration.
     pub(super) training: &'a [Program],
-    /// The order in which they are executed.
+    /// Index of the training program of each iteration.
     schedule: IterationSchedule,
     /// Program that evaluates one whole global batch of test samples.
     pub(super) evaluation: Program,
-    /// Program that evaluates the test samples after the last whole batch; `None` if there are
-    /// none.
+    /// Program that evaluates the test samples after the last whole global batch; `None` if there
+    /// are none.
     pub(super) remainder: Option<Program>,
     /// Programs of the background jobs, each on one rank, in the order of the configuration.
     pub(super) background: Vec<Program>,
@@ -23,6 +24,9 @@ pub(super) struct Programs<'a> {
 
 impl<'a> Programs<'a> {
     /// Lowers all programs of a run.
+    ///
+    /// # Errors
+    /// If a network does not end in exactly one loss, or the lowering options do not fit.
     pub(super) fn new(config: &TrainConfig<'a>) -> Result<Self, Error> {
         let evaluation = |samples| lower_evaluation(config.network(), config.placement(), samples);
         let background = config.background.iter().map(|job| {
@@ -40,18 +44,19 @@ impl<'a> Programs<'a> {
         })
     }
 
-    /// The order in which the training programs are executed.
+    /// Returns the order in which the training programs are executed.
     pub(super) fn schedule(&self) -> IterationSchedule {
         self.schedule
     }
 
-    /// Returns the training program of an iteration.
+    /// Returns the training program of an iteration, which is counted from 0.
     pub(super) fn of_iteration(&self, iteration: u64) -> &Program {
         &self.training[self.schedule.program_of(iteration)]
     }
 }
 
-/// Returns the launch context of an iteration: seed, iteration and learning rate.
+/// Returns the values that a kernel launch of an iteration (from 0) reads: seed, iteration and
+/// learning rate.
 pub(super) fn context(config: &TrainConfig<'_>, iteration: u64) -> LaunchContext {
     LaunchContext { seed: config.seed, iteration, learning_rate: config.learning_rate }
 }

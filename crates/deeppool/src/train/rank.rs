@@ -1,4 +1,6 @@
-//! One rank of a training run.
+//! One rank of a training run. A stretch is the iterations between two synchronisation points, at
+//! which the ranks agree whether to stop. A rotation is the number of iterations after which the
+//! training programs repeat: 1 without partial backpropagation.
 
 use std::time::{Duration, Instant};
 
@@ -17,29 +19,32 @@ use crate::runtime::{
     Iterations, LoadedProgram, Observer, RankDevice, RankDriver, RankState, TimeSpan, TrainingBackend,
 };
 
-/// Results of the iterations between two synchronisation points on one rank.
+/// Results of a stretch on one rank.
 #[derive(Default)]
 pub(super) struct Stretch {
-    /// Mean loss of the global batch of each iteration.
+    /// Mean loss of the global batch of each iteration, in order. Equal on all ranks.
     pub(super) losses: Vec<f64>,
-    /// Duration.
+    /// Duration of the stretch on this rank.
     pub(super) elapsed: Duration,
-    /// Background samples of this rank, by job.
+    /// Number of background samples that this rank trained, by job. An iteration in progress counts
+    /// by the fraction of its steps.
     pub(super) background_samples: Vec<f64>,
 }
 
 /// Measurements of a rank over a whole run.
 #[derive(Default)]
 pub(super) struct RankRecord {
+    /// Mean iteration time of each rotation, in order.
     pub(super) iteration_times: Vec<Duration>,
     /// Number and total time of iterations whose rotation is not complete yet.
     rest: (u32, Duration),
+    /// Use of the rank's time by foreground and background tasklets, over all stretches.
     pub(super) usage: Usage,
 }
 
 impl RankRecord {
-    /// Adds the time of an iteration. With `different` iterations in a rotation, their mean is
-    /// recorded.
+    /// Adds the time of an iteration. `different` is the number of iterations of a rotation, whose
+    /// mean is recorded.
     fn add(&mut self, took: Duration, different: u32) {
         let (count, sum) = (self.rest.0 + 1, self.rest.1 + took);
         self.rest = (count, sum);
@@ -50,7 +55,7 @@ impl RankRecord {
     }
 }
 
-/// A rank with its programs and state loaded.
+/// A rank of a training run, with its programs loaded and its state on its device.
 pub(super) struct Rank<'a, B: TrainingBackend> {
     config: &'a TrainConfig<'a>,
     communicator: B::Communicator,
@@ -64,6 +69,10 @@ pub(super) struct Rank<'a, B: TrainingBackend> {
 }
 
 impl<'a, B: TrainingBackend> Rank<'a, B> {
+    /// Loads the programs of the communicator's rank and initialises its state from the seed.
+    ///
+    /// # Errors
+    /// If the engine cannot allocate memory or does not support a layer.
     pub(super) fn new(
         config: &'a TrainConfig<'a>,
         programs: &Programs<'_>,
@@ -89,17 +98,17 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
         Ok(Self { config, communicator, device, state, training, evaluation, remainder, record, steps })
     }
 
-    /// The number of the rank, from 0.
+    /// Returns the number of the rank, from 0.
     pub(super) fn rank(&self) -> usize {
         self.communicator.rank()
     }
 
-    /// The state, and the device and program that are needed to read and write it.
+    /// Returns the state, and the device and training program by which it is read and written.
     pub(super) fn state(&mut self) -> (&mut RankState<B>, &mut RankDevice<B>, &LoadedProgram<B>) {
         (&mut self.state, &mut self.device, &self.training)
     }
 
-    /// The memory of the rank, without background jobs.
+    /// Returns the memory of the rank, without background jobs.
     pub(super) fn memory(&self) -> HeldMemory {
         let evaluation = std::iter::once(&self.evaluation).chain(&self.remainder);
         HeldMemory {
@@ -110,7 +119,8 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
         }
     }
 
-    /// Takes the measurements at the end of the run.
+    /// Returns the measurements at the end of the run, and resets them. An incomplete rotation
+    /// counts only if no rotation is complete.
     pub(super) fn take_record(&mut self) -> RankRecord {
         let mut record = std::mem::take(&mut self.record);
         if let (true, (count @ 1.., sum)) = (record.iteration_times.is_empty(), record.rest) {
@@ -119,7 +129,11 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
         record
     }
 
-    /// Returns the times of the last steps of the foreground and the background. All ranks call it.
+    /// Returns the times of the steps of the traced iterations, of the foreground and of the
+    /// background jobs of `driver`. All ranks call it.
+    ///
+    /// # Errors
+    /// If the communicator fails.
     pub(super) fn trace(&mut self, driver: &TrainingDriver<'_, B>) -> Result<RankTrace, Error> {
         self.barrier()?;
         let background: Vec<&StepTimes> =
@@ -127,12 +141,18 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
         Ok(RankTrace::new(&self.steps, &background, driver.now()))
     }
 
-    /// Waits for all ranks.
+    /// Waits until all ranks have called it.
+    ///
+    /// # Errors
+    /// If the communicator fails.
     pub(super) fn barrier(&mut self) -> Result<(), Error> {
         Ok(self.communicator.barrier(self.device.communication_queue()?)?)
     }
 
-    /// Replaces values by their sums over all ranks.
+    /// Replaces each value by its sum over all ranks. All ranks call it.
+    ///
+    /// # Errors
+    /// If the device or the communicator fails.
     pub(super) fn sum_over_ranks(&mut self, values: &mut [f32]) -> Result<(), Error> {
         let RankDevice { engine, queue, communication, .. } = &mut self.device;
         let mut buffer = engine.allocate(values.len())?;
@@ -141,12 +161,20 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
         Ok(engine.download(&buffer, values, queue)?)
     }
 
-    /// Returns the bytes of every rank.
+    /// Returns the bytes that each rank has passed, indexed by rank. All ranks call it.
+    ///
+    /// # Errors
+    /// If the device or the communicator fails.
     pub(super) fn gather(&mut self, own: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         exchange::gather(&mut self.device, &self.communicator, own)
     }
 
-    /// Trains the iterations from `begin` up to `end`, and the background jobs meanwhile.
+    /// Trains the iterations `begin..end`, counted from 0, and meanwhile the background jobs of
+    /// `driver`. All ranks call it.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`] if the loss is not finite, and the errors of the device and the
+    /// communicator. A background job that fails is no error.
     pub(super) fn train(
         &mut self,
         begin: u64,
@@ -188,7 +216,7 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
         Ok(Stretch { losses, elapsed: usage.elapsed, background_samples })
     }
 
-    /// Adds the first layer with an output that is not finite to an error about the loss.
+    /// Adds the first layer with an output that is not finite to an [`Error::NotFinite`].
     fn with_layer(&mut self, error: Error) -> Error {
         let Error::NotFinite { iteration, loss, rank, layer: None } = error else { return error };
         match self.training.first_not_finite(&mut self.device) {
@@ -200,7 +228,11 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
         }
     }
 
-    /// Returns the fraction of held-out samples that are classified correctly.
+    /// Returns the fraction (0 to 1) of test samples that are classified correctly. All ranks call
+    /// it.
+    ///
+    /// # Errors
+    /// If the device or the communicator fails.
     pub(super) fn evaluate(&mut self) -> Result<f64, Error> {
         let test = self.config.dataset.test();
         let whole = (test.len() / self.config.batch()) as u64;
@@ -224,10 +256,10 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
     }
 }
 
-/// The driver of a rank's foreground and background jobs.
+/// The driver of a rank, which runs its foreground and its background jobs on its device.
 pub(super) type TrainingDriver<'a, B> = <B as TrainingBackend>::Driver<'a, Epochs<'a>, BackgroundRecord>;
 
-/// Records the progress of the foreground.
+/// Observer of the foreground during a stretch.
 struct Recorder<'a> {
     record: &'a mut RankRecord,
     steps: &'a mut StepTimes,
@@ -237,7 +269,7 @@ struct Recorder<'a> {
     first: u64,
     batch: usize,
     rank: usize,
-    /// Number of iterations until the programs repeat.
+    /// Number of iterations of a rotation.
     rotation: u32,
     began: Instant,
 }

@@ -1,3 +1,5 @@
+//! The report and the progress events of a training run.
+
 use std::time::Duration;
 
 use gpu_mux::Usage;
@@ -6,37 +8,37 @@ use serde::{Deserialize, Serialize};
 use crate::program::RankMemory;
 use crate::timeline::Timeline;
 
-/// Results of a training run. All times are measured on this machine.
+/// Results of a training run. Times are measured while it ran; on emulated GPUs they are virtual.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct TrainReport {
-    /// First iteration of the run: 0, or that of the checkpoint.
+    /// Number of iterations before this run: 0, or those of the checkpoint that it resumed from.
     pub first_iteration: u64,
-    /// Whether the run was stopped before its end.
+    /// Whether the run was stopped on request before its last iteration.
     pub is_stopped: bool,
-    /// Mean loss of the global batch of each iteration.
+    /// Mean loss over the global batch of each iteration of this run, in order.
     pub losses: Vec<f64>,
-    /// The epochs that ended in this run.
+    /// Results of the epochs that ended in this run, in order.
     pub epochs: Vec<EpochReport>,
-    /// Iteration times of this rank, or, with threads, of rank 0. With partial backpropagation,
-    /// means over rotations.
+    /// Iteration times of this rank, or, if all ranks are threads, of rank 0. With partial
+    /// backpropagation, means over rotations: the iterations until the programs repeat.
     pub iteration_times: IterationTimes,
     /// Foreground samples per second of training, without evaluation and checkpoints.
     pub foreground_samples_per_s: f64,
-    /// Background samples per second of training, of all jobs and ranks.
+    /// Background samples per second of training, of all jobs and ranks; 0 without background jobs.
     pub background_samples_per_s: f64,
-    /// The background jobs, in the order of the configuration.
+    /// Results of the background jobs, in the order of the configuration.
     pub background: Vec<BackgroundReport>,
-    /// Usage of each rank's time during training.
+    /// Use of each rank's time by foreground and background tasklets during training, by rank.
     pub usage: Vec<Usage>,
-    /// Timeline of the last iterations, if it was requested.
+    /// Timeline of the last iterations on all ranks; `None` if it was not requested.
     pub timeline: Option<Timeline>,
-    /// Memory of each rank.
+    /// Memory of each rank, by rank.
     pub memory: Vec<HeldMemory>,
 }
 
 impl TrainReport {
-    /// Returns the memory of the fullest rank.
+    /// Returns the memory of the rank with the largest buffers in total; `None` without ranks.
     #[must_use]
     pub fn fullest(&self) -> Option<&HeldMemory> {
         self.memory.iter().max_by_key(|held| held.allocated_bytes)
@@ -47,30 +49,31 @@ impl TrainReport {
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct BackgroundReport {
-    /// Name of its network.
+    /// Name of the network.
     pub network: String,
-    /// Samples per second of training, of all ranks.
+    /// Samples of all ranks' copies per second of the foreground's training.
     pub samples_per_s: f64,
-    /// Number of completed iterations of each rank's copy, including those before a checkpoint.
+    /// Number of completed iterations of each rank's copy, by rank, including those before a
+    /// checkpoint.
     pub iterations: Vec<u64>,
-    /// Mean loss of the last batch of each rank's copy in this run, if one has ended.
+    /// Mean loss of the last completed batch of each rank's copy, by rank; `None` if none was
+    /// completed in this run.
     pub losses: Vec<Option<f64>>,
-    /// The ranks whose copy failed, with the error. The foreground continues.
+    /// The ranks whose copy failed, with the error message. The foreground continues.
     pub errors: Vec<(usize, String)>,
 }
 
-/// Memory of a rank during a training run, which is allocated for the whole run. Workspaces of
-/// kernels are not included.
+/// Memory of a rank, which is allocated for the whole run. Workspaces of kernels are not included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct HeldMemory {
-    /// Memory for training, by its program, which is also predicted by a plan.
+    /// Memory for training by kind, as computed from its program. A plan predicts the same.
     pub training: RankMemory,
-    /// Memory for evaluation, by its programs, besides the state shared with training.
+    /// Memory for evaluation, as computed from its programs, without the state that training has.
     pub evaluation_bytes: u64,
-    /// Memory for background jobs, by their programs.
+    /// Memory for background jobs, as computed from their programs.
     pub background_bytes: u64,
-    /// Size of all allocated buffers.
+    /// Size of all buffers that were allocated, for training, evaluation and background jobs.
     pub allocated_bytes: u64,
 }
 
@@ -78,26 +81,26 @@ pub struct HeldMemory {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Progress {
-    /// The configuration is valid, and training begins.
+    /// The configuration is valid, and the rank begins to load its programs.
     Started,
-    /// A checkpoint is damaged, with the error. The previous one is used.
+    /// A checkpoint is damaged, with the error message. The previous one is used.
     DamagedCheckpoint(String),
     /// Training resumes from a checkpoint after the given number of iterations.
     Resumed(u64),
-    /// An iteration has ended.
+    /// An iteration has ended. Reported at the next synchronisation of the ranks.
     Iteration {
         /// Number of the iteration, from 1.
         iteration: u64,
-        /// Mean loss of its batch.
+        /// Mean loss over its global batch.
         loss: f64,
     },
-    /// Recent speed, about every half second.
+    /// Speed since the previous event of this kind, about every half second.
     Speed {
-        /// Number of the last iteration, from 1.
+        /// Number of the last completed iteration, from 1.
         iteration: u64,
         /// Foreground samples per second.
         foreground_samples_per_s: f64,
-        /// Background samples per second, of all ranks.
+        /// Background samples per second, of all jobs and ranks.
         background_samples_per_s: f64,
     },
     /// An epoch has ended.
@@ -110,35 +113,35 @@ pub enum Progress {
 pub struct EpochReport {
     /// Number of the epoch, from 1.
     pub epoch: u64,
-    /// Mean loss over the epoch's iterations in this run.
+    /// Mean training loss over the epoch's iterations in this run.
     pub train_loss: f64,
-    /// Fraction of held-out samples that are classified correctly at its end.
+    /// Fraction (0 to 1) of test samples that are classified correctly at the end of the epoch.
     pub test_accuracy: f64,
-    /// Foreground samples per second.
+    /// Foreground samples per second of training, without the evaluation.
     pub foreground_samples_per_s: f64,
-    /// Background samples per second, of all ranks.
+    /// Background samples per second of the foreground's training, of all jobs and ranks.
     pub background_samples_per_s: f64,
 }
 
-/// Iteration times, sorted.
+/// Distribution of iteration times.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct IterationTimes(Vec<Duration>);
 
 impl IterationTimes {
-    /// Sorts iteration times.
+    /// Creates the distribution of the given times, in any order.
     #[must_use]
     pub fn new(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         Self(times)
     }
 
-    /// Returns the median; zero without iterations.
+    /// Returns the median; zero without times.
     #[must_use]
     pub fn median(&self) -> Duration {
         self.quantile(0.5)
     }
 
-    /// Returns the 99th percentile; zero without iterations.
+    /// Returns the 99th percentile by the nearest-rank method; zero without times.
     #[must_use]
     pub fn p99(&self) -> Duration {
         self.quantile(0.99)

@@ -19,17 +19,19 @@ use super::{
 use crate::Error;
 use crate::runtime::{RankDevice, RankDriver, TrainingBackend};
 
-/// Trains as one rank. Every rank of the communicator calls it with the same configuration.
+/// Trains as one rank, on the device of `engine`. Every rank of the communicator calls it with the
+/// same configuration.
 ///
-/// Ranks compare their configurations before the first step. The result depends only on the
+/// Ranks compare their configurations before the first step. The trained weights depend only on the
 /// configuration and the seed, and not on the backend, the placement or the background jobs, up to
 /// the rounding of sums. Rank 0 calls `progress`. Every rank returns the report of the whole run.
 /// All ranks write checkpoints, into a folder that all of them share.
 ///
 /// # Errors
-/// [`Error::OtherWorld`] and [`Error::RankDiffers`] on every rank if their configurations are
-/// invalid or differ. [`Error::Checkpoint`] if a checkpoint cannot be used. If a rank fails, it
-/// returns its own error, and the others that of a collective that names the rank.
+/// [`Error::RankDiffers`] on every rank if their configurations differ. [`Error::OtherWorld`] if
+/// the placement is for another number of ranks. The errors of an invalid configuration.
+/// [`Error::Checkpoint`] if a checkpoint cannot be used. If a rank fails, it returns its own error,
+/// and the others that of a collective that names the rank.
 pub fn train_rank<B: TrainingBackend>(
     config: &TrainConfig<'_>,
     engine: &B::Engine,
@@ -57,7 +59,11 @@ fn agree<B: TrainingBackend>(
     if planned == ranks { Ok(()) } else { Err(Error::OtherWorld { planned, ranks }) }
 }
 
-/// Trains as [`train_rank`] does, after all ranks have compared their configurations.
+/// Trains as [`train_rank`] does, after all ranks have compared their configurations. `programs`
+/// are those of the configuration, and `found` is the checkpoint to resume from, if any.
+///
+/// # Errors
+/// As [`train_rank`], without those of the configuration.
 pub(super) fn run_rank<B: TrainingBackend>(
     config: &TrainConfig<'_>,
     programs: &Programs<'_>,
@@ -246,9 +252,13 @@ struct RankSummary {
 /// Summary of a rank's copy of a background job.
 #[derive(Serialize, Deserialize)]
 struct CopySummary {
+    /// Number of samples in this run.
     samples: f64,
+    /// Number of completed iterations, including those before a checkpoint.
     iterations: u64,
+    /// Mean loss of the last completed batch.
     loss: Option<f64>,
+    /// The error that ended the job.
     error: Option<String>,
 }
 
@@ -283,10 +293,11 @@ impl RankSummary {
     }
 }
 
-/// The current epoch.
+/// Sums over the current epoch's iterations in this run.
 #[derive(Default)]
 struct CurrentEpoch {
     iterations: u64,
+    /// Sum of the iterations' mean losses.
     loss: f64,
     elapsed: Duration,
     background_samples: f64,

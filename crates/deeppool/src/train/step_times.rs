@@ -7,10 +7,10 @@ use crate::Error;
 use crate::program::StepId;
 use crate::runtime::{Observer, TimeSpan};
 
-/// Steps that were launched together, with their time.
+/// Steps of a program that were launched together, and the time interval in which they ran.
 pub(super) type Launched = (Vec<StepId>, TimeSpan);
 
-/// Recorder of the times of the steps of a job's last iterations.
+/// Observer that records the times of the steps of a job's last iterations.
 pub(super) struct StepTimes {
     iterations: usize,
     /// Completed iterations, with their numbers.
@@ -19,13 +19,13 @@ pub(super) struct StepTimes {
 }
 
 impl StepTimes {
-    /// Creates a recorder that keeps the last `iterations` completed iterations and the current
+    /// Creates an observer that keeps the last `iterations` completed iterations and the current
     /// one. With 0 it records nothing.
     pub(super) fn new(iterations: usize) -> Self {
         Self { iterations, done: VecDeque::new(), current: Vec::new() }
     }
 
-    /// Returns all recorded launches, oldest first, with the numbers of their iterations.
+    /// Returns all recorded launches, oldest first, each with the index of its iteration, from 0.
     pub(super) fn all(&self) -> impl Iterator<Item = (u64, &Launched)> {
         let next = self.done.back().map_or(0, |(iteration, _)| iteration + 1);
         let done =

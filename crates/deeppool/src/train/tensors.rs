@@ -1,4 +1,6 @@
-//! Parameters, statistics and velocities as named tensors, as in checkpoints and files of weights.
+//! The state of a rank as named tensors, as in checkpoints and files of weights: parameters,
+//! running statistics of batch normalisation, and velocities (momentum buffers of SGD). Names are
+//! PyTorch's, such as `conv1.weight`.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +13,14 @@ use crate::Error;
 use crate::program::{BufferId, Contents, RankProgram};
 use crate::runtime::{Backend, RankDevice, RankState};
 
-/// Suffix of the name of a velocity, after that of its parameter.
+/// Suffix that is appended to the name of a parameter for the name of its velocity.
 pub(super) const VELOCITY: &str = ".velocity";
 
 /// Suffix of the counters that PyTorch saves with the running statistics of batch normalisation.
 /// They are ignored.
 const COUNTER: &str = ".num_batches_tracked";
 
-/// Dimensions and elements of a tensor.
+/// Dimensions of a tensor, outermost first, and its elements in row-major order.
 pub(super) type Tensor = (Vec<usize>, Vec<f32>);
 /// Tensors by name.
 pub(super) type Tensors = BTreeMap<String, Tensor>;
@@ -54,7 +56,10 @@ fn state_buffers<'a>(
     })
 }
 
-/// Reads the tensors of some layers from a rank's state.
+/// Copies the tensors of the layers for which `is_wanted` is true from a rank's state.
+///
+/// # Errors
+/// If the device fails.
 pub(super) fn read<B: Backend>(
     network: &LayerGraph,
     program: &RankProgram,
@@ -75,14 +80,15 @@ pub(super) fn read<B: Backend>(
     Ok(tensors)
 }
 
-/// Returns the name of the first tensor with a value that is not finite.
+/// Returns the name of the first tensor, by name, with an element that is infinite or NaN; `None`
+/// if all elements are finite.
 pub(super) fn first_not_finite(tensors: &Tensors) -> Option<&str> {
     let is_finite = |(_, values): &Tensor| values.iter().all(|value| value.is_finite());
     tensors.iter().find(|(_, tensor)| !is_finite(tensor)).map(|(name, _)| name.as_str())
 }
 
-/// Returns the first tensor of a rank's state that is missing or has another shape, with the
-/// problem. Velocities may be missing if they are not needed.
+/// Returns a message about the first tensor of a rank's state that is missing in `tensors` or has
+/// another shape there; `None` if all fit. Velocities may be missing unless `needs_velocities`.
 pub(super) fn first_mismatch(
     network: &LayerGraph,
     program: &RankProgram,
@@ -104,7 +110,11 @@ pub(super) fn first_mismatch(
     })
 }
 
-/// Copies tensors of the right shapes to a rank's state. State without a tensor is unchanged.
+/// Copies `tensors` of the right shapes to a rank's state. State without a tensor is unchanged, and
+/// tensors of other layers are ignored.
+///
+/// # Errors
+/// If the device fails.
 pub(super) fn write<B: Backend>(
     network: &LayerGraph,
     program: &RankProgram,
@@ -122,10 +132,11 @@ pub(super) fn write<B: Backend>(
     Ok(())
 }
 
-/// Reads the tensors of a safetensors file.
+/// Reads the tensors from the content of a safetensors file. PyTorch's counters of batches
+/// (`num_batches_tracked`) are ignored.
 ///
 /// # Errors
-/// Returns the problem.
+/// A message if it is not a safetensors file, or a tensor is not in single precision.
 pub(super) fn parse(bytes: &[u8]) -> Result<Tensors, String> {
     let file = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
     let tensor = |(name, view): (&str, TensorView<'_>)| {
@@ -138,10 +149,11 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Tensors, String> {
     file.iter().filter(|(name, _)| !name.ends_with(COUNTER)).map(tensor).collect()
 }
 
-/// Returns a safetensors file with these tensors.
+/// Returns the content of a safetensors file with the given tensors, and names and values as its
+/// metadata.
 ///
 /// # Errors
-/// Returns the problem.
+/// A message if a tensor cannot be stored.
 pub(super) fn serialize(
     tensors: &Tensors,
     metadata: impl IntoIterator<Item = (String, String)>,

@@ -15,15 +15,15 @@ use crate::runtime::{CpuThreads, TrainingBackend};
 /// Maximum time for which ranks wait for each other, which is longer than any step of a layer.
 const RANK_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Trains with one thread of this process per rank. A rank computes on its own thread or on a
-/// shared pool.
+/// Trains on the processor, with one thread of this process per rank. A rank computes on its own
+/// thread or on a shared pool.
 ///
-/// The result depends only on the configuration and the seed, and not on the placement or the
-/// background jobs, up to the rounding of sums. Rank 0 calls `progress`.
+/// The trained weights depend only on the configuration and the seed, and not on the placement or
+/// the background jobs, up to the rounding of sums. Rank 0 calls `progress`.
 ///
 /// # Errors
 /// If the configuration is invalid, a checkpoint cannot be used, or a rank fails. The error is that
-/// of the rank that failed first, and not of ranks that waited for it.
+/// of the rank that failed, and not of ranks that waited for it.
 pub fn train(config: &TrainConfig<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Result<TrainReport, Error> {
     config.check()?;
     let (programs, found) = (Programs::new(config)?, checkpoint::find(config)?);
@@ -35,8 +35,8 @@ pub fn train(config: &TrainConfig<'_>, progress: &(dyn Fn(Progress) + Sync)) -> 
     first_result_or_error(outcomes)
 }
 
-/// Returns the fraction of held-out samples that a network with the configured initial weights
-/// classifies correctly.
+/// Returns the fraction (0 to 1) of test samples that the network with the configured initial
+/// weights classifies correctly, on the threads of [`train`].
 ///
 /// # Errors
 /// If the configuration is invalid, or a rank fails.
@@ -49,8 +49,11 @@ pub fn evaluate(config: &TrainConfig<'_>) -> Result<f64, Error> {
     }))
 }
 
-/// Returns the fraction of held-out samples that a rank with the configured initial weights
-/// classifies correctly.
+/// Returns the fraction (0 to 1) of test samples that the network with the configured initial
+/// weights classifies correctly, as computed by all ranks together. Each rank calls it.
+///
+/// # Errors
+/// If the device or the communicator fails.
 pub(super) fn of_weights<B: TrainingBackend>(
     config: &TrainConfig<'_>,
     mut rank: Rank<'_, B>,
@@ -72,8 +75,11 @@ fn engine(config: &TrainConfig<'_>) -> Result<CpuEngine<f32>, Error> {
     Ok(CpuEngine::sharing(&ThreadPool::new(wanted.min(cores))?, config.threads_per_rank))
 }
 
-/// Returns the result of the first rank, or the error of the rank that failed first: ranks that
-/// lose a peer fail with the error of a collective, and the peer's own error has the reason.
+/// Returns the result of rank 0 from the results by rank.
+///
+/// # Errors
+/// The error of a rank that failed by itself, if there is one: ranks that lose a peer fail with the
+/// error of a collective, and the peer's own error has the reason. Otherwise the first error.
 pub(super) fn first_result_or_error<T: Default>(
     outcomes: impl IntoIterator<Item = Result<T, Error>>,
 ) -> Result<T, Error> {

@@ -1,4 +1,6 @@
-//! Times of the steps of the last iterations on all ranks.
+//! Times of the steps of the last iterations on all ranks. A launch is one or more steps that were
+//! launched together. Ranks exchange times relative to a moment that all of them share: the end of
+//! a barrier.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +13,8 @@ use super::step_times::{Launched, StepTimes};
 use crate::program::{Op, Program, RankProgram, Step, StepId};
 use crate::timeline::{Origin, Timeline, TimelineEvent, TimelineWork};
 
-/// Launches of a rank's last iterations for the other ranks. Times are relative to a moment that
-/// all ranks share.
+/// Launches of the foreground and the background jobs in a rank's last iterations, in the form that
+/// ranks exchange.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct RankTrace {
     foreground: Vec<LaunchRecord>,
@@ -24,8 +26,9 @@ pub(super) struct RankTrace {
 type LaunchRecord = (u64, Vec<usize>, Duration, Duration);
 
 impl RankTrace {
-    /// `moment` is when this rank left a barrier of all ranks, after all its launches. Clocks
-    /// differ by at most the duration of the barrier.
+    /// Converts the recorded launches of a rank: of the foreground, and of each background job from
+    /// the foreground's first launch on. `moment` is when this rank left a barrier of all ranks,
+    /// after all its launches. Clocks differ by at most the duration of the barrier.
     pub(super) fn new(foreground: &StepTimes, background: &[&StepTimes], moment: Instant) -> Self {
         let from = foreground.all().map(|(_, (_, ran))| ran.began).min();
         let record = |(iteration, (steps, ran)): (u64, &Launched)| {
@@ -43,7 +46,8 @@ impl RankTrace {
     }
 }
 
-/// Returns the timeline of all ranks.
+/// Returns the timeline of all ranks from their traces, indexed by rank. It begins with the first
+/// foreground launch of any rank.
 pub(super) fn timeline(config: &TrainConfig<'_>, programs: &Programs<'_>, traces: &[RankTrace]) -> Timeline {
     let foreground = traces.iter().flat_map(|trace| &trace.foreground);
     let first = foreground.map(|&(_, _, before, _)| before).max().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The parameters and running statistics of a network.
+//! The weights of a network: its parameters and the running statistics of batch normalisation.
 
 use std::path::Path;
 
@@ -12,8 +12,9 @@ use crate::Error;
 use crate::program::{LowerOptions, Placement, Program, lower_training};
 use crate::runtime::{Backend, Cpu, LoadedProgram, RankDevice, RankState};
 
-/// The parameters and running statistics of a network, by layer and name, in PyTorch's layouts:
-/// `conv1.weight` is output x input x height x width, `bn1.running_mean`.
+/// The parameters and running statistics of a network in single precision, by PyTorch's names such
+/// as `bn1.running_mean`, and in PyTorch's layouts: the weight of a convolution, `conv1.weight`, is
+/// output channels x input channels x height x width.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weights {
     /// Name of the file, folder or network that they come from, for errors.
@@ -22,7 +23,7 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Returns the initial weights of a run with this seed.
+    /// Returns the random initial weights of a run with the given seed.
     ///
     /// # Errors
     /// [`Error::NotOneLoss`] if the network has no loss. [`Error::Engine`] if the engine does not
@@ -37,10 +38,11 @@ impl Weights {
         Ok(Self { source_name: network.name().into(), tensors: without_velocities(all) })
     }
 
-    /// Reads the content of a safetensors file. Errors begin with `source_name`, such as its path.
+    /// Reads weights from the content of a safetensors file. Its velocities are ignored. Error
+    /// messages begin with `source_name`, such as the file's path.
     ///
     /// # Errors
-    /// [`Error::Weights`] if it is not a safetensors file.
+    /// [`Error::Weights`] if it is not a safetensors file, or a tensor is not in single precision.
     pub fn from_safetensors(source_name: impl Into<String>, content: &[u8]) -> Result<Self, Error> {
         let source_name = source_name.into();
         match tensors::parse(content) {
@@ -49,11 +51,11 @@ impl Weights {
         }
     }
 
-    /// Reads the weights of the newest valid checkpoint in a folder. `damaged` receives the errors
-    /// of newer ones.
+    /// Reads the weights of the newest valid checkpoint in a folder of checkpoints. `damaged` is
+    /// called with the error of each newer checkpoint, whose files differ from its list of them.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] if there is none.
+    /// [`Error::Checkpoint`] if there is no checkpoint, or all are damaged.
     pub fn of_checkpoint(folder: &Path, damaged: impl FnMut(&Error)) -> Result<Self, Error> {
         let none = || Error::Checkpoint { path: folder.into(), problem: "there is no checkpoint".into() };
         let found = newest_valid(folder)?;
@@ -65,11 +67,11 @@ impl Weights {
         })
     }
 
-    /// Reads the weights of the checkpoint with the highest test accuracy in a folder, among those
-    /// with a test accuracy.
+    /// Reads the weights of the checkpoint with the highest test accuracy in a folder of
+    /// checkpoints. Checkpoints in the middle of an epoch have no test accuracy and are ignored.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] if there is none, or if it is damaged.
+    /// [`Error::Checkpoint`] if no checkpoint has a test accuracy, or the best one is damaged.
     pub fn of_best_checkpoint(folder: &Path) -> Result<Self, Error> {
         let none = || Error::Checkpoint {
             path: folder.into(),
@@ -82,7 +84,7 @@ impl Weights {
         })
     }
 
-    /// Returns the content of a safetensors file.
+    /// Returns the content of a safetensors file with the weights.
     ///
     /// # Errors
     /// [`Error::Weights`] if a tensor cannot be stored.
@@ -91,7 +93,7 @@ impl Weights {
             .map_err(|problem| Error::Weights { source_name: self.source_name.clone(), problem })
     }
 
-    /// Number of tensors.
+    /// Returns the number of tensors: parameters and running statistics.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tensors.len()
@@ -103,7 +105,7 @@ impl Weights {
         self.tensors.is_empty()
     }
 
-    /// Checks that the tensors are those of this network.
+    /// Checks that the tensors are those of `network`, by name and shape.
     ///
     /// # Errors
     /// [`Error::Weights`] with the first tensor that is missing, has another shape, or belongs to
@@ -126,12 +128,15 @@ impl Weights {
         }
     }
 
-    /// Returns the bytes that ranks compare, in the safetensors format.
+    /// Returns the weights in the safetensors format, by which ranks compare them.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         tensors::serialize(&self.tensors, []).unwrap_or_default()
     }
 
-    /// Copies the weights to a rank's state.
+    /// Copies the weights to a rank's state, which keeps its velocities.
+    ///
+    /// # Errors
+    /// If the device fails.
     pub(super) fn write_to<B: Backend>(
         &self,
         network: &LayerGraph,
