@@ -1,4 +1,9 @@
 //! Lower bound of a chain: the cycles of its ranks, computed node by node.
+//!
+//! The *cycle* of a rank is the time from the start of its first step of an iteration to the end of
+//! its last update, on whichever ranks the steps in between run. An *option* is a GPU count of a
+//! node with its costs, a *place* the index of a node in topological order. The *anchor* is the
+//! node with the longest update, and a *case* is a range of the indices of its options.
 
 use std::ops::Range;
 
@@ -17,7 +22,7 @@ const SHARES: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 /// Properties of the anchor that hold for all its options in a case.
 #[derive(Clone, Copy)]
 pub(super) struct Anchor {
-    /// GPU count of the first option in the case.
+    /// GPU count of the first option in the case, the smallest one.
     pub(super) gpus: f64,
     /// Minimum update over these options, microseconds; 0 if the anchor is on all ranks, where the
     /// update counts for all nodes.
@@ -25,7 +30,8 @@ pub(super) struct Anchor {
 }
 
 impl Anchor {
-    /// Returns whether a node necessarily shares a rank with the anchor.
+    /// Returns whether the node at `place` necessarily shares a rank with the anchor if it uses
+    /// `option`.
     pub(super) fn shares_rank_with_anchor(&self, bound: &Bound, place: usize, option: &BoundOption) -> bool {
         place == bound.anchor || option.gpus + self.gpus > bound.gpus
     }
@@ -281,21 +287,24 @@ impl Weighing<'_> {
 }
 
 impl Bound {
-    /// Returns the place of the first node with a gradient.
+    /// Returns the place of the first node that needs a gradient; the anchor's place if there is
+    /// none.
     pub(super) fn learns_from(&self) -> usize {
         self.nodes.iter().position(|node| node.learns).unwrap_or(self.anchor)
     }
 
-    /// Returns the minimum [`moving_gpu_us`] of samples to a node.
+    /// Returns the minimum [`moving_gpu_us`] to the node at `place`, which is not the first one.
+    /// `from` and `to` are the indices of the options of the node before and of this node.
     pub(super) fn transfer_gpu_us(&self, place: usize, (from, to): (usize, usize)) -> f64 {
         let (from_gpus, to_gpus) =
             (self.nodes[place - 1].options[from].gpus, self.nodes[place].options[to].gpus);
         moving_gpu_us(from_gpus, to_gpus, self.nodes[place].transfers[from][to])
     }
 
-    /// Returns the minimum of the sums with a price on GPU time, over all counts with which the
-    /// anchor uses an option in `case`. `reduces` has for each node the weight of all-reduces after
-    /// its backward step. O(nodes x counts^2) in most cases.
+    /// Returns the minimum of the weighted sum of cycles plus the GPU time at `price` microseconds
+    /// per GPU-microsecond, over all counts with which the anchor uses an option in `case`.
+    /// `reduces` has by place the weight of all-reduces after the node's backward step. O(nodes x
+    /// counts^2) in most cases.
     pub(super) fn solve_chain(&self, reduces: &[f64], case: &Range<usize>, price: f64) -> Solved {
         let anchor = self.anchor_of(case);
         let mut later = vec![0.0; reduces.len()];
@@ -349,8 +358,9 @@ impl Bound {
         (longest.0, longest.1 - updates)
     }
 
-    /// Returns a lower bound of the iteration time within the budget, if the anchor uses an option
-    /// in the case. The search ends at `enough`.
+    /// Returns a lower bound of the iteration time, microseconds, of arrangements within the budget
+    /// of `budget_us` GPU-microseconds in which the anchor uses an option in `case`. The search
+    /// ends at `enough` microseconds. `maximum` is the maximum number of labels per option.
     pub(super) fn chain_within_case(
         &self,
         case: &Range<usize>,
@@ -384,8 +394,10 @@ impl Bound {
     }
 }
 
-/// Returns the time in which ranks do nothing but move samples to a node, and gradients back: ranks
-/// that wait for them have no other work.
+/// Returns the GPU time in which ranks do nothing but move samples to a node and gradients back,
+/// GPU-microseconds: ranks that wait for them have no other work. `from_gpus` and `to_gpus` are the
+/// GPU counts of the node before and of the node, `there` and `back` the durations of both
+/// transfers, microseconds.
 pub(super) fn moving_gpu_us(from_gpus: f64, to_gpus: f64, (there, back): (f64, f64)) -> f64 {
     from_gpus.max(to_gpus) * there + from_gpus * back
 }

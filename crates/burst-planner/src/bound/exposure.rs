@@ -1,25 +1,29 @@
-//! Minimum of the time in which the first node's ranks only reduce its gradients.
+//! Minimum of the GPU time in which the first node's ranks do nothing but reduce its gradients.
 //!
-//! The last all-reduce of the first nodes starts when the last of their ranks has completed its
-//! backward steps. A rank that has updates of other nodes computes meanwhile: it is *spared*. A
-//! rank with the smaller shard completes its backward steps earlier, and is spared only if its
-//! updates take longer than that.
+//! The *first nodes* are the consecutive nodes, from the first one with a gradient on, that run on
+//! the same list of ranks. Their last all-reduce starts when the last of their ranks has completed
+//! its backward steps. A rank that has updates of other nodes computes meanwhile: it is *spared*. A
+//! rank with the smaller shard (one sample less, if the batch does not divide evenly) completes its
+//! backward steps earlier, and is spared only if its updates take longer than that. A *family* is a
+//! sequence of consecutive lists of ranks, each a subset of the one before. Numbers of ranks are
+//! `f64`.
 
-/// Which of the first node's ranks a list of ranks contains.
+/// Kind of the first node's ranks that a list of ranks contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum FirstNodeRanks {
     /// At least one with the larger shard of the first node.
     #[default]
     Larger,
-    /// Only ranks with the smaller shard of the first node.
+    /// Ranks of the first node, all with the smaller shard.
     Smaller,
-    /// None.
+    /// No rank of the first node.
     Nothing,
     /// Any of these that the numbers of ranks allow.
     Unknown,
 }
 
-/// Exposed communication of the nodes so far. Times are in microseconds.
+/// Exposed communication of the nodes so far: time in which ranks of the first nodes only
+/// communicate. Times are in microseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Exposure {
     /// Duration of the last all-reduce beyond updates of the first nodes; 0 if unknown.
@@ -57,24 +61,28 @@ impl Family {
 }
 
 impl Exposure {
-    /// Creates the exposure of the first nodes alone.
+    /// Creates the exposure of the first nodes alone. `each_us` is the time in which each of their
+    /// `ranks` ranks only communicates, 0 if unknown. `smaller` of the ranks have the smaller shard
+    /// and complete their backward steps `sooner_us` earlier.
     pub(super) fn new(each_us: f64, ranks: f64, smaller: f64, sooner_us: f64) -> Self {
         let family = Family::with_max_larger(ranks - smaller);
         Self { each_us, ranks, smaller, sooner_us, family, ..Self::default() }
     }
 
-    /// Starts a family: the next list is not a subset of the one before.
+    /// Starts a new family: the list of the next node is not a subset of the one before.
     pub(super) fn begin_family(&mut self) {
         self.spared_us += self.spared_by_family_us();
         self.family = Family::with_max_larger(self.ranks - self.smaller);
     }
 
-    /// Limits the number of ranks with the larger shard in the first list of the family.
+    /// Limits the number of ranks with the larger shard of the first nodes in the first list of the
+    /// family to `maximum`.
     pub(super) fn limit_larger(&mut self, maximum: f64) {
         self.family.max_larger = self.family.max_larger.min(maximum);
     }
 
-    /// Adds a node on a list of `gpus` ranks.
+    /// Adds a node that runs on a list of `gpus` ranks and whose update takes `update_us` on each.
+    /// `holds` is the kind of the first node's ranks in that list.
     pub(super) fn add(&mut self, gpus: f64, update_us: f64, holds: FirstNodeRanks) {
         if self.each_us <= 0.0 || holds == FirstNodeRanks::Nothing {
             return;
@@ -94,7 +102,8 @@ impl Exposure {
         self.updates_us += update_us.min(self.sooner_us) * can_be_smaller.min(self.smaller);
     }
 
-    /// Returns the minimum over all ranks, summed, if no other node follows.
+    /// Returns the minimum of the exposed time, summed over all ranks, if no other node follows,
+    /// GPU-microseconds.
     pub(super) fn us(&self) -> f64 {
         if self.each_us <= 0.0 {
             return 0.0;
@@ -105,8 +114,8 @@ impl Exposure {
         (self.larger_us() - self.spared_by_family_us()).max(0.0) + self.each_us * (self.smaller - spared)
     }
 
-    /// Returns the maximum whatever follows: later lists of the family can leave out ranks with the
-    /// larger shard.
+    /// Returns the maximum of [`us`](Self::us) over all nodes that can follow, GPU-microseconds:
+    /// later lists of the family can leave out ranks with the larger shard.
     pub(super) fn max_us(&self) -> f64 {
         self.larger_us().max(0.0) + self.each_us * self.smaller
     }
@@ -120,8 +129,9 @@ impl Exposure {
         self.family.updates_us.min(self.each_us * self.family.larger)
     }
 
-    /// Returns whether it is at least as large as the other one, whatever follows. False if the
-    /// first nodes are on different ranks.
+    /// Returns whether the exposed time is at least that of the other one, whichever nodes follow.
+    /// False if they differ in the times or ranks of the first nodes, or in the ranks of the
+    /// family.
     pub(super) fn is_at_least(&self, other: &Self) -> bool {
         let first = |of: &Self| {
             let Family { max_larger, ranks, larger, .. } = of.family;
@@ -134,7 +144,7 @@ impl Exposure {
             && self.family.updates_us <= other.family.updates_us
     }
 
-    /// Lowers it to at most the other one, whatever follows.
+    /// Lowers the exposed time to at most that of the other one, whichever nodes follow.
     pub(super) fn merge(&mut self, other: &Self) {
         if self.is_at_least(other) {
             *self = *other;

@@ -1,31 +1,37 @@
-//! Lower bounds for the time after the backward steps of the first nodes of a chain, on their
-//! common ranks.
+//! Lower bounds for the time after the backward steps of the first nodes of a chain.
+//!
+//! The *first nodes* are the consecutive nodes, from the first one with a gradient on, that run on
+//! the same list of ranks. A *place* is the index of a node in topological order, an *option* a GPU
+//! count of a node.
 
 use std::ops::Range;
 
 use super::{Bound, BoundNode};
 use crate::costs::{CostModel, bounds_of};
 
-/// Lower bounds for the time after the last backward step, on ranks whose gradients are reduced
-/// with no other node's.
+/// Lower bounds for the time after the last backward step of the first nodes, on their ranks, if
+/// their gradients are reduced with no other node's. Times are in microseconds; all are 0 if
+/// nothing is known.
 #[derive(Debug, Clone, Copy, Default)]
 #[expect(clippy::struct_field_names, reason = "the unit")]
 pub(super) struct FirstRun {
-    /// Time from the end of the last backward step to the last update of these nodes, due to
-    /// all-reduces.
+    /// Time from the end of the last backward step to the end of the last update of these nodes, as
+    /// updates wait for all-reduces.
     pub(super) tail_us: f64,
     /// Time in which each rank only communicates, if it has no update of another node.
     pub(super) exposed_us: f64,
-    /// By how much earlier a rank with the smaller shard can start updates of other nodes; 0 if all
-    /// gradients are reduced at the end.
+    /// Time by which a rank with the smaller shard (one sample less, if the batch does not divide
+    /// evenly) can start updates of other nodes earlier; 0 if all gradients are reduced after the
+    /// backward pass.
     pub(super) sooner_us: f64,
 }
 
-/// Division of gradients into buckets.
+/// Sizes from which the division of gradients into all-reduce buckets follows.
 pub(super) struct Buckets<'b> {
-    /// By place.
+    /// By place: size of the gradient of the node's parameters, bytes.
     pub(super) gradient_bytes: &'b [u64],
-    /// Bucket size; `None` if all gradients are reduced after the backward pass.
+    /// Minimum number of bytes of a bucket that is reduced during the backward pass; `None` if all
+    /// gradients are reduced after it.
     pub(super) bucket_bytes: Option<u64>,
 }
 
@@ -72,8 +78,8 @@ impl Buckets<'_> {
 }
 
 impl Bound {
-    /// Returns the bounds by place of the last node and its option, from the first node with a
-    /// gradient on; all 0 without bounds of costs.
+    /// Returns the bounds by place and option of the last of the first nodes. They are 0 for places
+    /// before the first gradient, for a single GPU, and if `costs` is `None`.
     pub(super) fn first_runs(
         &self,
         buckets: &Buckets<'_>,

@@ -1,5 +1,10 @@
 //! Paths and work of each region as a two-player game: one player chooses weights, the other one
 //! GPU counts.
+//!
+//! A *region* is the part of the graph between two articulation nodes, which all paths contain. A
+//! *flow* has weights of the paths through a region and of its work. An *option* is a GPU count of
+//! a node with its costs. *Early nodes* are articulation nodes with gradients before which little
+//! time is spent.
 
 use std::ops::Range;
 
@@ -28,18 +33,18 @@ struct RegionState {
     solution: Solution,
 }
 
-/// Weights, price and budget of the sums of all regions.
+/// Weights, price and budget of the weighted sum whose minimum is a lower bound.
 pub(super) struct Sum<'s> {
-    /// Weights of the sum.
+    /// Weights of its terms.
     pub(super) weights: &'s Weights,
-    /// Price of GPU time.
+    /// Price of GPU time, microseconds per GPU-microsecond.
     pub(super) price: f64,
     /// Budget of GPU time, GPU-microseconds.
     pub(super) budget_us: f64,
 }
 
-/// The states of all regions. They are kept from one sum to the next, as a good flow for one is
-/// good for others.
+/// States of the games of all regions. They are kept from one sum to the next, as a good flow for
+/// one is good for others.
 pub(super) struct RegionGame(Vec<RegionState>);
 
 impl Bound {
@@ -48,9 +53,11 @@ impl Bound {
         RegionGame(self.regions().into_iter().map(|region| self.initial_state(region)).collect())
     }
 
-    /// Returns a lower bound of arrangements whose widest early node has a count in this case. The
-    /// minimum of each region is computed separately for each pair of options at its ends. The
-    /// result is the maximum over several flows; the search ends at `enough`.
+    /// Returns a lower bound of the iteration time, microseconds, of arrangements in which the
+    /// largest GPU count of the early nodes is in `case`. The minimum of each region is computed
+    /// separately for each pair of options at its ends. The result is the maximum over several
+    /// flows: one for each of `rounds`, whose number determines the step size. The search ends at
+    /// `enough` microseconds.
     pub(super) fn by_regions(
         &self,
         game: &mut RegionGame,

@@ -1,4 +1,10 @@
 //! Labels of the first nodes of a chain: lower bounds of their times, and their pruning.
+//!
+//! A *place* is the index of a node in topological order, an *option* a GPU count of a node. The
+//! *first node* is the first one with a gradient. The *cycle* of a rank is the time from the start
+//! of its first step of an iteration to the end of its last update, on whichever ranks the steps in
+//! between run. The *anchor* is the node with the longest update. The *larger* shard of a batch
+//! that does not divide evenly has one sample more than the *smaller* one.
 
 use super::exposure::{Exposure, FirstNodeRanks};
 use super::first_run::FirstRun;
@@ -6,65 +12,69 @@ use super::first_run::FirstRun;
 /// Number of previous labels, by time, that a label is compared with.
 const COMPARED_LABELS: usize = 128;
 
-/// Lower bounds for the nodes up to some place, with one of the last node's options.
+/// Lower bounds for the nodes up to some place, with one of the last node's options, microseconds.
 ///
-/// Times are of cycles of the first node's ranks, and of the anchor's rank. All cycles contain the
-/// same steps forward and backward, and end with updates.
+/// Times are of cycles of the first node's ranks, and of a rank of the anchor. All cycles contain
+/// the same steps forward and backward, and end with updates.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Label {
-    /// With the updates that all ranks of the first node have.
+    /// Minimum cycle of the first node's ranks, with the updates that all of them have.
     pub(super) first_us: f64,
-    /// With the updates of the rank with the most remaining work.
+    /// Cycle of the first node's rank with the largest sum of work after its backward steps.
     pub(super) longest_us: f64,
-    /// With the updates that the last node's ranks have in common, if they are of the first node's
-    /// ranks.
+    /// Cycle of the first node's ranks with the updates that the last node's ranks have in common,
+    /// if these are among the first node's.
     pub(super) shared_us: f64,
-    /// The cycle of a rank with the anchor, once a node shares a rank with it.
+    /// Cycle of a rank of the anchor; 0 as long as no node necessarily shares a rank with it.
     pub(super) anchor_us: f64,
     /// GPU time without the [exposure](Self::exposure), GPU-microseconds.
     pub(super) gpu_us: f64,
     /// Additional GPU time in which the first node's ranks only communicate.
     pub(super) exposure: Exposure,
-    /// GPU count of the first node while it matters; 0 is any.
+    /// GPU count of the first node, as long as the nodes after it depend on it; 0 is any.
     pub(super) first_gpus: f64,
-    /// By how much shorter the steps on the first ranks are with the smaller shard.
+    /// Difference between the steps of the first nodes with the larger and with the smaller shard.
     pub(super) less_us: f64,
-    /// Number of ranks outside the first node's list, and number outside its ranks with the larger
-    /// shard.
+    /// Number of ranks outside the first node's list, and number of ranks outside the part of it
+    /// with the larger shard.
     pub(super) apart: (f64, f64),
-    /// The same, within the list that the last node's ranks were chosen from.
+    /// The same two numbers within the list that the last node's ranks were chosen from.
     pub(super) beyond: (f64, f64),
-    /// The first node's ranks in the last node's list.
+    /// Kind of the first node's ranks that are in the last node's list.
     pub(super) holds: FirstNodeRanks,
-    /// Index of the way to it, or to the node before until the label is kept.
+    /// Index of its entry in the list of options and predecessors of all kept labels; that of its
+    /// predecessor until it is kept.
     pub(super) trail: u32,
 }
 
-/// State of the cycle of the anchor's rank.
+/// State of the cycle of a rank of the anchor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Phase {
-    /// No node necessarily shares a rank with the anchor.
+    /// No node so far necessarily shares a rank with the anchor.
     Before,
-    /// A rank with the anchor has had the smaller shard since.
+    /// A node shares a rank with the anchor. That rank can have had the smaller shard of all nodes
+    /// since, as no ranks have waited for each other.
     Apart,
-    /// It contains the same steps as the cycle of the first node's ranks.
+    /// The cycle contains the same steps as that of the first node's ranks.
     Joined,
 }
 
-/// Position of the nodes after the first ones.
+/// Position of the last node's list of ranks relative to the first node's list.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Lists {
-    /// All are on the first node's list of ranks.
+    /// All nodes from the first one on are on the first node's list.
     First,
-    /// The last ones are on another list, and none of them returns to the first one.
+    /// The last node is on another list, and no later node with gradients is on the first node's
+    /// list.
     Others,
-    /// The same, but a later node returns.
+    /// The last node is on another list, and a later node with gradients is on the first node's
+    /// list.
     Leaving,
-    /// A node has returned.
+    /// A node after others is on the first node's list.
     Back,
 }
 
-/// All combinations of [`Phase`] and [`Lists`].
+/// All combinations of [`Phase`] and [`Lists`]. The index is 4 x phase + lists.
 pub(super) const STATES: [(Phase, Lists); 12] = {
     use Lists::{Back, First, Leaving, Others};
     use Phase::{Apart, Before, Joined};
@@ -85,7 +95,8 @@ pub(super) const STATES: [(Phase, Lists); 12] = {
 };
 
 impl Label {
-    /// Adds steps to all cycles, and an update of the first node's ranks.
+    /// Adds the steps of a node to all cycles, an update to those of the first node's ranks, and
+    /// GPU time in GPU-microseconds.
     pub(super) fn add(&mut self, steps_us: f64, update_us: f64, gpu_us: f64) {
         self.first_us += steps_us + update_us;
         self.shared_us += steps_us + update_us;
@@ -100,13 +111,13 @@ impl Label {
         self.gpu_us + self.exposure.us()
     }
 
-    /// Returns the longer of the cycles of the first node's ranks and of the anchor's rank,
-    /// microseconds.
+    /// Returns the lower bound of the iteration time: the longer of the cycles of the first node's
+    /// ranks and of the anchor's rank, microseconds.
     pub(super) fn time_us(&self) -> f64 {
         self.longest_us.max(self.anchor_us)
     }
 
-    /// Returns whether no component is smaller than the other one's, whatever follows.
+    /// Returns whether no component is smaller than the other one's, whichever nodes follow.
     fn is_dominated(&self, other: &Self) -> bool {
         self.longest_us >= other.longest_us
             && self.gpu_us >= other.gpu_us
@@ -122,7 +133,7 @@ impl Label {
             && (other.first_gpus <= 0.0 || self.first_gpus.total_cmp(&other.first_gpus).is_eq())
     }
 
-    /// Returns whether no component is smaller than the other one's so far.
+    /// Returns whether neither the time nor the GPU time so far is smaller than the other one's.
     fn is_dominated_so_far(&self, other: &Self) -> bool {
         self.time_us() >= other.time_us() && self.gpu_us >= other.gpu_us
     }
@@ -146,7 +157,8 @@ impl Label {
         self.beyond = largest(self.beyond, other.beyond);
     }
 
-    /// Returns the label at the first node that is not on the first node's list.
+    /// Returns the label at the first node that is not on the first node's list. `to` is the new
+    /// position, `run` has the bounds for the nodes before.
     pub(super) fn leaving_first_list(mut self, to: Lists, run: &FirstRun) -> Self {
         if to == Lists::Others {
             // `shared_us` has no updates before that.
@@ -174,16 +186,19 @@ fn largest(pair: (f64, f64), other: (f64, f64)) -> (f64, f64) {
     (pair.0.max(other.0), pair.1.max(other.1))
 }
 
-/// Which labels are pruned.
+/// Rule by which labels are pruned.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Pruning {
-    /// Those that another one dominates whatever follows.
+    /// A label is pruned if another one dominates it whichever nodes follow. The minimum remains a
+    /// lower bound.
     Certainly,
-    /// Those that another one dominates so far, for proposals.
+    /// A label is pruned if another one dominates it so far. This proposes arrangements, but gives
+    /// no lower bound.
     Mostly,
 }
 
-/// Prunes labels, and merges neighbours if there are too many.
+/// Prunes labels by the rule `dropped`. If more than `maximum` are left, neighbours in time are
+/// merged into labels that are no larger than both. The result is in ascending order of time.
 pub(super) fn prune(front: &mut Vec<Label>, maximum: usize, dropped: Pruning) {
     let (is_no_better, looked_at): (fn(&Label, &Label) -> bool, usize) = match dropped {
         Pruning::Certainly => (Label::is_dominated, COMPARED_LABELS),

@@ -1,4 +1,9 @@
-//! Lower bound of a chain within a budget: labels of time and GPU time, computed node by node.
+//! Lower bound of a chain within a budget of GPU time: labels of time and GPU time, computed node
+//! by node.
+//!
+//! A *label* has lower bounds for the nodes up to some place, the index of a node in topological
+//! order. An *option* is a GPU count of a node. The *anchor* is the node with the longest update,
+//! and a *case* is a range of the indices of its options.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -56,10 +61,13 @@ impl LabelLimits {
 }
 
 impl Bound {
-    /// Returns a lower bound of the iteration time within the budget, if the anchor uses an option
-    /// in the case. Labels are pruned if another one dominates them, if they exceed the budget, or
-    /// if they reach `enough`. With more than `maximum` labels per option and state, neighbours are
-    /// merged into one that is at least as good as both. O(nodes x counts^2 x most).
+    /// Returns a lower bound of the iteration time, microseconds, of arrangements within the budget
+    /// of `budget_us` GPU-microseconds in which the anchor uses an option in `case`; `enough` if
+    /// the bound is larger than that. Labels are pruned if another one dominates them, if they
+    /// exceed the budget, or if they reach `enough` microseconds, also together with their GPU time
+    /// at `price` microseconds per GPU-microsecond. With more than `maximum` labels per option and
+    /// state, neighbours are merged into one that is no larger than both. O(nodes x counts^2 x
+    /// `maximum`).
     pub(super) fn labels_within(
         &self,
         case: &Range<usize>,
@@ -79,8 +87,9 @@ impl Bound {
         labels.iter().map(Label::time_us).fold(enough, f64::min)
     }
 
-    /// Returns about `maximum` choices of GPU counts, by place, with small times and GPU times by
-    /// this bound.
+    /// Returns at most `maximum` choices of GPU counts with small iteration times and GPU times by
+    /// this bound. A choice has the GPU count of each node, by place. Empty if the graph is not a
+    /// chain or a node has no options.
     pub(crate) fn chain_choices(&self, maximum: usize) -> Vec<Vec<usize>> {
         if !self.is_chain || self.nodes.iter().any(|node| node.options.is_empty()) {
             return Vec::new();

@@ -1,5 +1,10 @@
 //! Lower bounds of the iteration time.
 //!
+//! An *option* is a GPU count of a node with its costs; a *place* is the index of a node in
+//! topological order. The *budget* is an upper bound on the GPU time of an iteration, and a *price*
+//! of GPU time is in microseconds per GPU-microsecond. The *larger* shard of a batch that does not
+//! divide evenly has one sample more than the *smaller* one.
+//!
 //! A rank that completes an iteration early starts the next one while others continue. The bound is
 //! on a **cycle** of one rank: the time from the start of its first step to the end of its last
 //! update, on whichever ranks the steps in between run. For every arrangement and every rank of a
@@ -117,32 +122,36 @@ use crate::problem::{GradientOptions, PlanProblem, ProblemGraph};
 use first_run::{Buckets, FirstRun};
 use transfer_bounds::{Subset, TransferBounds};
 
-/// Data of the lower bound for one number of GPUs.
+/// Costs of the nodes of a problem on a number of GPUs, from which lower bounds are computed.
 #[derive(Debug, Clone)]
 pub(super) struct Bound {
+    /// Number of GPUs.
     gpus: f64,
-    /// In topological order.
+    /// All nodes, by place.
     nodes: Vec<BoundNode>,
-    /// Nodes by part. Articulation nodes, which all paths contain, are parts of one node; the nodes
-    /// between two of them are a part.
+    /// By part: the places of its nodes, ascending. An articulation node, which all paths contain,
+    /// is a part of its own; the nodes between two of them are a part.
     parts: Vec<Vec<usize>>,
     /// Whether the graph is a chain. Ranks that wait for samples then have no other work.
     is_chain: bool,
-    /// The node whose GPU count determines where updates are counted.
+    /// Place of the node whose GPU count determines where updates are counted.
     anchor: usize,
     /// For a chain, by place and option: bounds for the nodes up to this one on the first node's
-    /// ranks.
+    /// ranks. Empty for other graphs.
     first_runs: Vec<Vec<FirstRun>>,
-    /// For other graphs: articulation nodes with gradients, before which little time is spent.
+    /// For other graphs: places of the articulation nodes with gradients before which at most a
+    /// tenth of all step times with the smallest GPU counts is spent.
     early: Vec<usize>,
-    /// Whether a graph other than a chain has such a node.
+    /// Whether at most 3 % of these times is spent before one of them.
     has_anchor: bool,
 }
 
+/// Costs of a node by option.
 #[derive(Debug, Clone)]
 struct BoundNode {
+    /// Index of its part.
     part: usize,
-    /// Places of its producers. The bound counts the output of the last one.
+    /// Places of its producers, ascending. The bound counts the output of the last one.
     producers: Vec<usize>,
     /// Number of consumers.
     consumers: usize,
@@ -150,8 +159,9 @@ struct BoundNode {
     learns: bool,
     /// Whether it has gradients to reduce.
     has_gradients: bool,
+    /// Its options, in ascending order of GPU counts.
     options: Vec<BoundOption>,
-    /// By option of the last producer and own option: transfers forward and backward.
+    /// By option of the last producer and own option: minimum transfers forward and backward.
     transfers: Transfers,
     /// The same for a chain, if neither list of ranks contains the other.
     apart: Transfers,
@@ -167,27 +177,35 @@ struct BoundNode {
 /// By option of a producer and of its consumer: transfers forward and backward.
 type Transfers = Vec<Vec<(f64, f64)>>;
 
+/// An option: costs of a node on a GPU count, microseconds.
 #[derive(Debug, Clone, Copy, Default)]
 struct BoundOption {
+    /// The GPU count.
     gpus: f64,
-    /// Number of ranks with these times.
+    /// Number of ranks with the larger shard, whose steps take the times below.
     ranks: f64,
-    /// Steps on a rank with the larger shard; for graphs other than chains, the mean over all
-    /// ranks. Nodes without gradients can run for the next iteration meanwhile.
+    /// Forward step on a rank with the larger shard; for graphs other than chains, the mean over
+    /// all ranks. 0 for nodes that need no gradient, which can run for the next iteration
+    /// meanwhile.
     forward_us: f64,
+    /// The same of the backward step.
     backward_us: f64,
-    /// By how much shorter they are with the smaller shard.
+    /// Difference between the steps with the larger and with the smaller shard, forward and
+    /// backward.
     less_us: (f64, f64),
+    /// Minimum update over the ranks.
     update_us: f64,
     /// Maximum update over the ranks.
     max_update_us: f64,
+    /// Minimum duration that its gradient adds to an all-reduce.
     reduce_us: f64,
-    /// Computing of all ranks, with the update.
+    /// Computing of all ranks, with the update, GPU-microseconds.
     computing_us: f64,
 }
 
 impl Bound {
-    /// Creates the data. O(nodes x counts^2).
+    /// Computes the costs of the nodes of `problem` on `gpus` GPUs. `is_counted` returns whether a
+    /// GPU count is an option; others are left out. O(nodes x counts^2).
     pub(super) fn new(
         problem: &PlanProblem,
         gpus: usize,

@@ -1,4 +1,5 @@
-//! Optimal price of GPU time.
+//! Optimal price of GPU time, in microseconds of iteration time per GPU-microsecond. An *option* is
+//! a GPU count of a node with its costs.
 
 /// Number of bisection steps of the price.
 const HALVINGS: usize = 6;
@@ -10,7 +11,7 @@ pub(super) struct Solved {
     pub(super) value: f64,
     /// GPU time of these options, GPU-microseconds.
     pub(super) gpu_us: f64,
-    /// By node: the index of its option.
+    /// By place of a node in topological order: the index of its option.
     pub(super) choice: Vec<usize>,
 }
 
@@ -19,15 +20,16 @@ pub(super) struct Priced {
     /// Maximum over the prices tried of the minimum at that price minus the price of the budget,
     /// microseconds.
     pub(super) bound: f64,
-    /// Two choices of options, above and within the budget of GPU time, with their weights, which
-    /// add up to 1. If one choice suffices, it has weight 1.
+    /// Two choices of options, by place, the first above and the second within the budget of GPU
+    /// time, each with its weight. The weights add up to 1. If one choice suffices, it has weight
+    /// 1.
     pub(super) found: [(Vec<usize>, f64); 2],
 }
 
 impl Priced {
-    /// Searches for the price by bisection. `price` is the initial value and is set to the result.
-    /// `budget_us` is the budget of GPU time, GPU-microseconds. `solve` returns the minimum at a
-    /// price.
+    /// Searches for the price by bisection. `gpus` is the number of GPUs, `budget_us` the budget of
+    /// GPU time, GPU-microseconds. `price` is the initial value, 0 if there is none, and is set to
+    /// the result. `solve` returns the minimum at a price.
     pub(super) fn new(gpus: f64, budget_us: f64, price: &mut f64, solve: impl Fn(f64) -> Solved) -> Self {
         let only =
             |bound: f64, choice: Vec<usize>| Self { bound, found: [(choice.clone(), 1.0), (choice, 0.0)] };

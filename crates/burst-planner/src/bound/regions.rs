@@ -1,30 +1,39 @@
 //! Lower bounds for the region between two articulation nodes: for each pair of their options, the
 //! minimum of a weighted sum.
+//!
+//! An *articulation node* is contained in all paths. A *part* is such a node, or the nodes between
+//! two of them (a *region*). An *option* is a GPU count of a node with its costs, a *place* the
+//! index of a node in topological order. The *anchor* is the node on whose ranks the updates are
+//! counted. Pairs of numbers are for the forward and the backward pass.
 
 use super::relaxation::Factors;
 use super::{Bound, BoundOption, Transfers};
 
 /// The nodes between two articulation nodes.
 pub(super) struct Region {
+    /// Index of its part.
     pub(super) part: usize,
-    /// Its nodes are consecutive.
+    /// Place of its first node. Its nodes are at the places `begin..end`.
     pub(super) begin: usize,
+    /// Place after its last node.
     pub(super) end: usize,
     /// The articulation nodes before and after it, if any.
     entry: Option<usize>,
     exit: Option<usize>,
-    /// In ascending order of their ends.
+    /// All edges to its nodes and to its exit, in ascending order of their ends.
     pub(super) edges: Vec<Edge>,
 }
 
 /// An edge in a region, or to one of its ends.
 pub(super) struct Edge {
+    /// Place of the producer.
     pub(super) from: usize,
+    /// Place of the consumer.
     pub(super) to: usize,
     role: Role,
 }
 
-/// Role of an edge in the sum.
+/// Role of an edge in the weighted sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// To a node from its last producer.
@@ -35,40 +44,40 @@ enum Role {
     Free,
 }
 
-/// Weights in a region. The weights of forward paths and of forward work add up to 1, and so do
-/// those of the backward pass.
+/// Weights in a region. In each pass, the weights of paths and of work add up to 1.
 #[derive(Clone)]
 pub(super) struct Flow {
-    /// By node: the fraction of paths that contain it, forward and backward.
+    /// By node of the region: total weight of the paths that contain it, forward and backward.
     pub(super) nodes: Vec<(f64, f64)>,
-    /// By edge.
+    /// By edge of the region: total weight of the paths that contain it, forward and backward.
     pub(super) edges: Vec<(f64, f64)>,
-    /// Weights of the region's work.
+    /// Weights of the mean computing time over all GPUs, forward and backward.
     pub(super) work: (f64, f64),
 }
 
-/// Terms that do not depend on the flow.
+/// Parameters of the weighted sum that do not depend on the flow.
 pub(super) struct Terms<'t> {
-    /// Weights of steps and all-reduces.
+    /// Weights of steps, all-reduces and updates, by part.
     pub(super) factors: &'t Factors,
-    /// Option of the anchor.
+    /// Option of the anchor; its GPU count determines how many of its ranks other nodes share.
     pub(super) anchor: BoundOption,
-    /// Price of GPU time.
+    /// Price of GPU time, microseconds per GPU-microsecond.
     pub(super) price: f64,
 }
 
-/// Minimum sums of a region, and data to trace them.
+/// Minimum sums of a region, microseconds, and data to trace the options that attain them.
 #[derive(Default)]
 pub(super) struct Solution {
     exits: usize,
-    /// By option of the entry and of the exit.
+    /// By option of the entry, then option of the exit, row by row. A region without entry or exit
+    /// has one row or one column.
     pub(super) minimum: Vec<f64>,
     /// By node, its option and that of the exit: the minimum of it and its subtree.
     below: Vec<Vec<f64>>,
 }
 
 impl Bound {
-    /// Returns all parts of more than one node.
+    /// Returns the regions of the graph: all parts of more than one node. O(nodes + edges).
     pub(super) fn regions(&self) -> Vec<Region> {
         let parts = self.parts.iter().enumerate().filter(|(_, part)| part.len() > 1);
         parts.filter_map(|(index, part)| self.region(index, part)).collect()
@@ -104,7 +113,8 @@ impl Bound {
         }
     }
 
-    /// Returns the transfers along an edge for these options of its ends, forward and backward.
+    /// Returns the transfer durations along an edge, forward and backward, microseconds; 0 if the
+    /// sum does not count the edge. `choice` has the index of the option of each node, by place.
     pub(super) fn moved_along(&self, edge: &Edge, choice: &[usize]) -> (f64, f64) {
         self.transfers_of(edge).map_or((0.0, 0.0), |transfers| transfers[choice[edge.from]][choice[edge.to]])
     }
@@ -114,7 +124,7 @@ impl Bound {
     }
 
     /// Returns the minimum of the weighted sum of a region for each pair of options at its ends.
-    /// O(nodes x counts^3).
+    /// `flow` has the weights in the region. O(nodes x counts^3).
     pub(super) fn solve_region(&self, region: &Region, flow: &Flow, terms: &Terms<'_>) -> Solution {
         let (entries, exits) = (self.options_of(region.entry), self.options_of(region.exit));
         let mut below: Vec<Vec<f64>> = Vec::with_capacity(region.end - region.begin);
@@ -162,8 +172,10 @@ impl Bound {
         Solution { exits, minimum, below }
     }
 
-    /// Sets the options of a region's nodes that attain the minimum for the options of its ends in
-    /// `choice`.
+    /// Sets the options of a region's nodes in `choice` to those that attain the minimum, for the
+    /// options of the region's ends in `choice`. `choice` has the index of the option of each node,
+    /// by place; `solution` is that of [`solve_region`](Self::solve_region) with the same `flow`
+    /// and `terms`.
     pub(super) fn trace_region(
         &self,
         region: &Region,
@@ -196,7 +208,9 @@ impl Bound {
         (weight.0 * factors.forward[from], weight.1 * factors.backward[from].min(factors.backward[to]))
     }
 
-    /// Returns the weighted value of a node with one of its options.
+    /// Returns the terms of a node in the weighted sum, microseconds, if it is in part `part` and
+    /// uses `option`. `paths` and `work` are the weights of its steps and of their mean over all
+    /// GPUs.
     pub(super) fn own_value(
         &self,
         part: usize,

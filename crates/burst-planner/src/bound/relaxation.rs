@@ -1,4 +1,8 @@
 //! Minimum of the weighted sum over all GPU counts, for graphs other than chains.
+//!
+//! A *part* is an articulation node (contained in all paths) or the nodes between two of them. An
+//! *option* is a GPU count of a node with its costs. The *anchor* is the node on whose ranks the
+//! updates are counted, and a *case* is a range of the indices of its options.
 
 use std::ops::Range;
 
@@ -6,7 +10,7 @@ use super::prices::Solved;
 use super::weights::Weights;
 use super::{Bound, BoundOption};
 
-/// Weights of steps and all-reduces, by part.
+/// Weights of steps and all-reduces by part, and of updates, from 0 to 1.
 pub(super) struct Factors {
     /// By part: weight of its forward steps.
     pub(super) forward: Vec<f64>,
@@ -19,8 +23,10 @@ pub(super) struct Factors {
 }
 
 impl Bound {
-    /// Returns the weights by part. The anchor's part, and those before it, are in the cycles of
-    /// different ranks.
+    /// Returns the weights of steps, all-reduces and updates that follow from `weights`. `tail` is
+    /// the weight of cycles of the anchor's ranks, relative to those of other ranks: parts before
+    /// the anchor are only in the latter. A cycle is the time from a rank's first step of an
+    /// iteration to its last update.
     pub(super) fn factors(&self, weights: &Weights, tail: f64) -> Factors {
         let parts = self.parts.len();
         let (mut backward, mut reduces) = (vec![1.0; parts], vec![0.0; parts]);
@@ -40,8 +46,9 @@ impl Bound {
         Factors { forward, backward, reduces, updates: tail * (1.0 - later) }
     }
 
-    /// Returns the minimum of the weighted sum with a price on GPU time, over all counts with which
-    /// the anchor uses an option in `case`.
+    /// Returns the minimum of the weighted sum plus the GPU time at `price` microseconds per
+    /// GPU-microsecond, over all counts with which the anchor uses an option in `case`. `tail` is
+    /// that of [`factors`](Self::factors). O(nodes x counts^2).
     pub(super) fn solve(&self, weights: &Weights, case: &Range<usize>, tail: f64, price: f64) -> Solved {
         let factors = self.factors(weights, tail);
         let anchor = self.min_option(case);
@@ -89,7 +96,8 @@ impl Bound {
         self.trace(&values, &taken)
     }
 
-    /// Returns the minimum fraction of the anchor's ranks that a node is on.
+    /// Returns the minimum fraction of the anchor's ranks that a node with this option is on, from
+    /// 0 to 1.
     pub(super) fn shared(&self, option: &BoundOption, anchor: &BoundOption) -> f64 {
         (option.gpus + anchor.ranks - self.gpus).max(0.0) / anchor.ranks
     }
@@ -125,8 +133,8 @@ impl Bound {
         }
     }
 
-    /// Returns an option that bounds all options of the anchor in a case: the smallest count shares
-    /// ranks with the fewest nodes.
+    /// Returns the first of the anchor's options in a case, which bounds all of them: the smallest
+    /// count shares ranks with the fewest nodes. `case` is not empty.
     pub(super) fn min_option(&self, case: &Range<usize>) -> BoundOption {
         let options = &self.nodes[self.anchor].options[case.clone()];
         options[0]

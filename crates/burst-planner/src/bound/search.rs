@@ -1,4 +1,8 @@
 //! Maximization of the lower bound over weights and prices.
+//!
+//! The *anchor* is the node on whose ranks the updates are counted, and a *case* is a range of the
+//! indices of its options. An *option* is a GPU count of a node with its costs, a *place* the index
+//! of a node in topological order.
 
 use std::ops::Range;
 
@@ -28,7 +32,8 @@ const REGION_TAILS: [f64; 4] = [1.0, 0.8, 0.6, 0.4];
 const WORK: usize = 40_000_000;
 /// Approximate maximum number of labels of a chain's bound.
 const LABELS: usize = 20_000_000;
-/// Number of labels per option from which on they distinguish more.
+/// Minimum limit of labels per option with which labels also distinguish which of the first node's
+/// ranks the last node's list contains. A label has lower bounds for the first nodes of a chain.
 pub(super) const FINE_LABELS: usize = 400;
 /// Maximum number of labels per option. Mostly there are far fewer.
 const MAX_LABELS: usize = 5_000;
@@ -41,8 +46,9 @@ struct Effort {
 }
 
 impl Bound {
-    /// Returns a lower bound of the iteration time of arrangements whose GPU time is within the
-    /// budget, microseconds. The search ends at `enough`.
+    /// Returns a lower bound of the iteration time, microseconds, of all arrangements whose GPU
+    /// time is at most `budget_us` GPU-microseconds; 0 if a node has no options. The search for a
+    /// larger bound ends at `enough` microseconds.
     pub(crate) fn within(&self, budget_us: f64, enough: f64) -> f64 {
         if self.nodes.iter().any(|node| node.options.is_empty()) {
             return 0.0;
@@ -136,7 +142,8 @@ impl Bound {
         if affordable < FINE_LABELS { affordable.max(16) } else { MAX_LABELS }
     }
 
-    /// Returns the place of the node with the longest update.
+    /// Returns the place of the node with the longest update; without updates, that of the first
+    /// node with a gradient.
     pub(crate) fn longest_update(&self) -> usize {
         longest_update(&self.nodes)
     }

@@ -1,4 +1,10 @@
-//! Extension of a chain's labels by one node.
+//! Extension of a chain's labels by one node. A *label* has lower bounds for the nodes up to some
+//! node; an *option* is a GPU count of a node with its costs.
+//!
+//! The *first node* is the first one with a gradient, and the *cycle* of a rank is the time from
+//! the start of its first step of an iteration to the end of its last update. The *anchor* is the
+//! node with the longest update. A rank has the *larger* or the *smaller* shard of a batch that
+//! does not divide evenly.
 
 use super::exposure::FirstNodeRanks;
 use super::first_run::FirstRun;
@@ -6,55 +12,64 @@ use super::label::{Label, Lists, Phase, Pruning};
 use super::transfer_bounds::Subset;
 use super::{Bound, BoundOption};
 
-/// Extension of labels of the node before by one option of a node.
+/// Extension of the labels of the node before by one option of a node. Times are in microseconds.
 pub(super) struct Step<'s> {
+    /// Costs of all nodes.
     pub(super) bound: &'s Bound,
+    /// The option.
     pub(super) option: &'s BoundOption,
-    /// Its steps.
+    /// Forward and backward step of the node.
     pub(super) own_us: f64,
     /// Number of ranks of the node before.
     pub(super) from_gpus: f64,
-    /// Transfers to it, and of gradients back.
+    /// Minimum duration of moving samples from the node before.
     pub(super) there_us: f64,
+    /// Minimum duration of moving their gradients back.
     pub(super) back_us: f64,
-    /// Without ranks of the first node that [wait for gradients](Self::waiting).
+    /// GPU time of the node's steps and of these transfers, GPU-microseconds, without the first
+    /// node's ranks that wait for gradients; 0 unless GPU time is limited.
     pub(super) gpu_us: f64,
     /// Whether GPU time is limited.
     pub(super) is_limited: bool,
-    /// Update of the anchor, if the node is the first that necessarily shares a rank with it.
+    /// Minimum update of the anchor, if the node necessarily shares a rank with it; otherwise
+    /// `None`.
     pub(super) meets: Option<f64>,
-    /// Its update, if the cycle of a rank with the anchor contains it.
+    /// Update of the node, if it is on all GPUs and the update is not that in `meets`; otherwise 0.
     pub(super) anchor_us: f64,
-    /// Whether cycles start here.
+    /// Whether the node is the first node, at which cycles start.
     pub(super) is_first: bool,
-    /// Whether the node has gradients to reduce.
+    /// Whether the node has gradients of parameters to reduce.
     pub(super) has_gradients: bool,
-    /// Bounds for the nodes up to the one before, if all are on the same ranks.
+    /// Bounds for the first node to the node before, if all of these are on the same ranks.
     pub(super) first_run: FirstRun,
+    /// Rule by which labels are pruned.
     pub(super) dropped: Pruning,
+    /// The node's ranks relative to those of the node before.
     pub(super) ranks: Ranks,
-    /// Number of its ranks with the larger shard, if they are chosen from the first node's and it
-    /// matters.
+    /// For ranks chosen from the first node's list: range of the number of them with the larger
+    /// shard there. `None` if any number is possible.
     pub(super) chosen: Option<Subset>,
-    /// The first node's ranks in its list.
+    /// Kind of the first node's ranks that are in the node's list.
     pub(super) holds: FirstNodeRanks,
 }
 
-/// Relation between a node's ranks and those of the node before.
+/// Relation between the list of ranks of a node and that of the node before.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Ranks {
-    /// They are equal.
+    /// The lists are equal.
     Same,
-    /// They are a subset.
+    /// The node's ranks are a subset, or the same ranks in another order.
     Among,
-    /// They are a superset.
+    /// The node's ranks are a superset.
     Around,
-    /// Neither contains the other.
+    /// Neither list contains the other.
     Apart,
 }
 
 impl Step<'_> {
-    /// Returns the extended label, and its phase.
+    /// Extends a label of the node before by this node. `phase` is the state of the label's anchor
+    /// cycle, `before` and `after` are the positions of the lists of the node before and of this
+    /// node. Returns the new phase and label.
     pub(super) fn extended(
         &self,
         mut label: Label,
@@ -155,7 +170,8 @@ impl Step<'_> {
         }
     }
 
-    /// Returns the possible subsets of the first node's ranks in this node's list.
+    /// Returns the kinds of the first node's ranks that this node's list can have. `before` is the
+    /// label of the node before.
     pub(super) fn possible_holds(&self, before: &Label) -> impl Iterator<Item = FirstNodeRanks> + use<> {
         use FirstNodeRanks::{Larger, Nothing, Smaller, Unknown};
         let (ranks, held, gpus, chosen) = (self.ranks, before.holds, self.option.gpus, self.chosen);
@@ -177,7 +193,8 @@ impl Step<'_> {
         [Larger, Smaller, Nothing, Unknown].into_iter().filter(can_be)
     }
 
-    /// Returns the possible positions of the nodes after this one.
+    /// Returns the positions that this node's list can have after that of the node before. `label`
+    /// is the label of the node before.
     pub(super) fn lists(&self, before: Lists, label: &Label) -> &'static [Lists] {
         let is_on_first_count =
             label.first_gpus <= 0.0 || label.first_gpus.total_cmp(&self.option.gpus).is_eq();

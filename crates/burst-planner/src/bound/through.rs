@@ -1,17 +1,25 @@
-//! Minimum of the whole sum, from one articulation node to the next.
+//! Minimum of the weighted sum over all parts of a graph, by dynamic programming from one
+//! articulation node to the next.
+//!
+//! An *articulation node* is contained in all paths. A *part* is such a node, or the nodes between
+//! two of them (a *region*). An *option* is a GPU count of a node with its costs. *Early nodes* are
+//! articulation nodes with gradients before which little time is spent. The *anchor* is the first
+//! of them whose GPU count is in the case.
 
 use super::regions::Terms;
 use super::{Bound, BoundOption};
 
-/// The arrangements that are bounded, and the weights before the anchor: the first early node with
-/// a count in this case.
+/// Range of GPU counts of the arrangements that are bounded, and the weights before the anchor.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Case {
-    /// Range of the count of the widest early node.
+    /// Minimum of the largest GPU count of the early nodes.
     pub(super) minimum: f64,
+    /// Maximum, inclusive, of the largest GPU count of the early nodes; infinite without early
+    /// nodes.
     pub(super) maximum: f64,
-    /// Weight of the cycles of the anchor's ranks, relative to that of the first node's ranks; 0
-    /// without early nodes.
+    /// Weight of the cycles of the anchor's ranks before the anchor, from 0 to 1; the cycles of the
+    /// first node's ranks have the remaining weight. 0 without early nodes. A cycle is the time
+    /// from a rank's first step of an iteration to its last update.
     pub(super) tail: f64,
 }
 
@@ -111,9 +119,10 @@ impl PartStep<'_> {
 }
 
 impl Bound {
-    /// Returns the minimum of the whole sum, and sets the options of the articulation nodes with
-    /// which it is reached. `regions` has the part of each region, ascending, with its minimum for
-    /// each pair of options of its entry and exit. O(parts x counts^2).
+    /// Returns the minimum of the weighted sum over the options of all articulation nodes,
+    /// microseconds, and sets their options in `choice`, by place in topological order. `regions`
+    /// has the index of the part of each region, ascending, with its minimum for each pair of
+    /// options of its entry and exit, row by row. `terms` has the weights. O(parts x counts^2).
     pub(super) fn through_regions<'r>(
         &self,
         regions: impl Iterator<Item = (usize, &'r [f64])>,

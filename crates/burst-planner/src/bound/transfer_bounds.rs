@@ -1,4 +1,10 @@
-//! Lower bounds of transfers between consecutive nodes.
+//! Lower bounds of transfers between the nodes at both ends of an edge.
+//!
+//! Results are indexed by GPU count of the producer, then by that of the consumer, each by its
+//! index among the counts of the node. Pairs are durations of moving the output forward and its
+//! gradient back, microseconds. The first is 0 if the consumer needs no gradient, the second if
+//! either node needs none. The *larger* shard of a batch that does not divide evenly has one sample
+//! more than the *smaller* one.
 
 use super::Transfers;
 use crate::NodeId;
@@ -8,17 +14,19 @@ use crate::problem::ProblemGraph;
 /// Number of ranks of a subset up to which the number with the larger shard is distinguished.
 const MAX_CHOSEN: usize = 16;
 
-/// A subset of a list, by the number of its ranks with the larger shard.
+/// Subsets of a list of ranks for which a transfer has the same minimum duration.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Subset {
-    /// Range of that number.
+    /// Minimum number of ranks of the subset with the larger shard.
     pub(super) min_larger: f64,
+    /// Maximum number of ranks of the subset with the larger shard, inclusive.
     pub(super) max_larger: f64,
-    /// Minimum duration of the transfer to it, or back.
+    /// Minimum duration of the transfer from the list to the subset, or back, microseconds.
     pub(super) us: f64,
 }
 
-/// Lower bounds of transfers between nodes, by GPU counts.
+/// Lower bounds of transfers between nodes, by GPU counts. Nodes are given by their indices in the
+/// problem.
 pub(super) struct TransferBounds<'m> {
     /// Graph of the problem.
     pub(super) structure: &'m ProblemGraph,
@@ -29,7 +37,8 @@ pub(super) struct TransferBounds<'m> {
 }
 
 impl TransferBounds<'_> {
-    /// Transfers between nodes without gradients can run for the next iteration meanwhile.
+    /// Returns a bound for each pair of counts. Transfers between nodes without gradients are not
+    /// counted: they can run for the next iteration meanwhile.
     fn both_ways(&self, producer: usize, node: usize, minimum: impl Fn(usize, usize) -> f64) -> Transfers {
         let learns = if self.structure.needs_gradient[node] { 1.0 } else { 0.0 };
         let back = if self.structure.needs_gradient[producer] { learns } else { 0.0 };
@@ -42,7 +51,7 @@ impl TransferBounds<'_> {
         if from == to { 0.0 } else { bounds_of(self.costs).min_transfer(NodeId(producer), from, to) }
     }
 
-    /// Returns the bounds for any ranks.
+    /// Returns the bounds for any ranks; 0 between equal counts, as the lists can be equal.
     pub(super) fn any_ranks(&self, producer: usize, node: usize) -> Transfers {
         self.both_ways(producer, node, |from, to| self.min_us(producer, from, to))
     }
@@ -53,8 +62,9 @@ impl TransferBounds<'_> {
         self.both_ways(producer, node, |from, to| apart(from, to).max(self.min_us(producer, from, to)))
     }
 
-    /// Returns the bounds if the shorter list is a subset of the longer one, the producer's, by the
-    /// number of its ranks with the larger shard there.
+    /// Returns the bounds if the consumer's ranks are a subset of the producer's, by the number of
+    /// them with the larger shard of the producer. Empty if all of the producer's ranks have equal
+    /// shards, if the consumer has as many ranks or more, or if it has more than 16.
     pub(super) fn subsets(&self, producer: usize, node: usize) -> Vec<Vec<Vec<Subset>>> {
         let (before, own) = ((self.counts)(producer), (self.counts)(node));
         let of_pair = |from: usize, to: usize| {
@@ -78,7 +88,8 @@ impl TransferBounds<'_> {
         before.iter().map(|&from| own.iter().map(|&to| of_pair(from, to)).collect()).collect()
     }
 
-    /// Returns the bounds by the producer's count, for the same ranks in another order.
+    /// Returns the bounds by the producer's count, if the consumer has the same ranks in another
+    /// order. 0 if the consumer cannot have that count.
     pub(super) fn reordered(&self, producer: usize, node: usize) -> Vec<(f64, f64)> {
         let any = self.both_ways(producer, node, |from, to| {
             bounds_of(self.costs).min_transfer(NodeId(producer), from, to)

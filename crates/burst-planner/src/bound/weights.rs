@@ -1,22 +1,31 @@
-//! Weights of the terms of the sum, and their updates.
+//! Weights of the terms of the lower bound of a graph, and their updates.
+//!
+//! The bound is the minimum of a weighted sum of times: of paths through the graph, of the work of
+//! each part, of all-reduces and of updates. A *part* is an articulation node (contained in all
+//! paths) or the nodes between two of them. The *work* of a part is the computing time of its steps
+//! divided by the number of GPUs. An *option* is a GPU count of a node with its costs, a *place*
+//! the index of a node in topological order.
 
 use std::ops::Range;
 
 use super::{Bound, BoundNode, BoundOption};
 
-/// Weights of the terms of the sum.
+/// Weights of the terms of the sum, from 0 to 1.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Weights {
-    /// By node: the fraction of paths that contain it.
+    /// By place: total weight of the paths that contain the node.
     pub(super) paths: Vec<f64>,
-    /// By part: weight of its work.
+    /// By part: weight of its work. Together with the weights of the paths through the part it adds
+    /// up to 1.
     pub(super) work: Vec<f64>,
-    /// By part: weight of the all-reduces before it and in it, after its backward steps.
+    /// By part: weight of the cycles that end with the all-reduces of all gradients before and in
+    /// the part, after its backward steps.
     pub(super) reduces: Vec<f64>,
 }
 
 impl Bound {
-    /// Returns weights of the fastest path through each part.
+    /// Returns the initial weights: 1 for the longest path through each part by the minimum
+    /// durations of steps, and 0 for everything else.
     pub(super) fn first_weights(&self) -> Weights {
         let mut weights = Weights {
             paths: vec![0.0; self.nodes.len()],
@@ -36,7 +45,10 @@ impl Bound {
         weights
     }
 
-    /// Moves weights to the largest terms for a mixture of choices.
+    /// Moves a fraction `step` of the weights to the terms that are largest for a mixture of
+    /// choices. `case` is a range of the anchor's options by index, `tail` the weight of updates.
+    /// `found` has the choices, each with the option of each node by place, and their fractions,
+    /// which add up to 1.
     pub(super) fn shift(
         &self,
         weights: &mut Weights,
@@ -90,7 +102,8 @@ impl Bound {
         }
     }
 
-    /// Returns whether all work of a part is done while one cycle passes through it.
+    /// Returns whether all work of a part, by its index, is done while the cycle of a rank passes
+    /// through it: whether the part before is an articulation node that needs a gradient.
     pub(super) fn is_window(&self, part: usize) -> bool {
         let before = part.checked_sub(1).map(|before| &self.parts[before][..]);
         matches!(before, Some(&[cut]) if self.nodes[cut].learns)
