@@ -1,6 +1,7 @@
 //! Time in which a rank computes, communicates and idles.
 
-/// Intervals of time on one lane, ascending and disjoint, microseconds.
+/// Intervals of time on one lane, ascending and disjoint: their starts and ends since the start of
+/// the simulation, microseconds.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Intervals(Vec<(f64, f64)>);
 
@@ -11,7 +12,7 @@ impl Intervals {
     }
 
     /// Adds an interval that starts no earlier than the last one. It is merged with the last one if
-    /// they touch, and ignored if it is empty.
+    /// they touch, and ignored if it is empty. `start` and `end` are in microseconds.
     #[inline]
     pub(crate) fn add(&mut self, start: f64, end: f64) {
         match self.0.last_mut() {
@@ -26,7 +27,7 @@ impl Intervals {
         self.0.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// Returns the time that is in an interval of both, microseconds.
+    /// Returns the total time that is in an interval of both, microseconds.
     pub(crate) fn overlap(&self, other: &Self) -> f64 {
         let (mut mine, mut others) = (self.0.iter().peekable(), other.0.iter().peekable());
         let mut total = 0.0;
@@ -58,7 +59,7 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// Returns the time in which the rank computes or communicates.
+    /// Returns the time in which the rank computes or communicates, microseconds.
     #[must_use]
     pub fn active_us(&self) -> f64 {
         self.computing_us + self.communicating_us

@@ -3,14 +3,15 @@
 use crate::problem::ProblemGraph;
 use crate::{Error, PlanProblem, Result};
 
-/// The ranks of each node, and the order in which every rank runs its nodes.
+/// The ranks of each node, and the order in which every rank runs its nodes. Nodes are given by
+/// their indices in [`PlanProblem::nodes`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Arrangement {
-    /// By node: its ranks. The first rank has the first samples of the batch, the next rank the
-    /// following ones.
+    /// By node: its ranks, each in `0..gpus` and listed once. The first rank has the first samples
+    /// of the batch, the next rank the following ones.
     pub ranks: Vec<Vec<usize>>,
-    /// All nodes in the order of the forward pass. A node comes after its producers and after the
-    /// node whose parameters it uses. The backward pass runs in reverse order.
+    /// Indices of all nodes in the order of the forward pass. A node comes after its producers and
+    /// after the node whose parameters it uses. The backward pass runs in reverse order.
     pub order: Vec<usize>,
 }
 

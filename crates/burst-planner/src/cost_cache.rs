@@ -1,4 +1,8 @@
 //! A cache of the cost model's values.
+//!
+//! A *group* is a list of ranks that has an id. A *slot* is the index of a group among those of the
+//! current arrangement. Nodes are given by their indices in the problem. The *larger* shard of a
+//! batch that does not divide evenly has one sample more than the *smaller* one.
 
 use rustc_hash::FxHashMap;
 
@@ -10,7 +14,7 @@ use crate::{NodeId, PlanProblem};
 /// A cost model with a cache of its values. Each value is queried once: the costs of all nodes when
 /// a group of a new length is added, transfers and all-reduces on first use.
 pub(crate) struct CostCache<'c> {
-    /// The cost model.
+    /// The cost model whose values are cached.
     pub(crate) costs: Box<dyn CostModel + 'c>,
     /// All groups that have been added.
     pub(crate) groups: Groups,
@@ -24,20 +28,20 @@ pub(crate) struct CostCache<'c> {
     max_memory: Vec<NodeMemory>,
     transfers: FxHashMap<(u32, GroupId, GroupId), f64>,
     reductions: FxHashMap<(u64, GroupId), f64>,
-    /// By slot of the current arrangement: its group, in ascending order.
+    /// Groups of the current arrangement, in ascending order of their ids; the index is the slot.
     pub(crate) used: Vec<GroupId>,
     used_tables: Vec<u32>,
 }
 
-/// Costs of a node on a GPU count.
+/// Costs of a node on a GPU count, on each rank.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NodeCosts {
-    /// Step durations with the larger and the smaller shard, in this order; 0 if the cost model has
-    /// none.
+    /// Step durations with the larger and the smaller shard, in this order, microseconds; 0 if the
+    /// cost model has none.
     pub(crate) times: [StepTimes; 2],
     /// Whether the cost model has such times.
     are_known: bool,
-    /// Memory with the larger and the smaller shard.
+    /// Memory with the larger and the smaller shard, bytes.
     memory: [NodeMemory; 2],
 }
 
@@ -59,15 +63,16 @@ impl<'c> CostCache<'c> {
         }
     }
 
-    /// Sets the groups that slots refer to: slot i is `groups[i]`. They have been added before.
+    /// Sets the groups of the current arrangement: slot i is `groups[i]`. They have been added
+    /// before.
     pub(crate) fn set_used_groups(&mut self, groups: Vec<GroupId>) {
         self.used_tables.clear();
         self.used_tables.extend(groups.iter().map(|&group| self.tables[group as usize]));
         self.used = groups;
     }
 
-    /// Returns the group of a list of ranks. Adds it if it is new, and queries the costs of all
-    /// nodes if no group had as many ranks.
+    /// Returns the id of a list of ranks. Adds the list if it is new, and queries the costs of all
+    /// nodes if no list had as many ranks.
     pub(crate) fn group(&mut self, problem: &PlanProblem, ranks: &[usize]) -> GroupId {
         let group = self.groups.id_of(ranks);
         self.query_costs(problem, group);
@@ -108,8 +113,8 @@ impl<'c> CostCache<'c> {
         }
     }
 
-    /// Returns the group of all ranks of some groups, in ascending order, as [`group`](Self::group)
-    /// does. Gradients on the same set of ranks share a bucket.
+    /// Returns the group of all ranks of some groups, in ascending order, and adds it if it is new.
+    /// Gradients on the same set of ranks share a bucket.
     pub(crate) fn union(&mut self, problem: &PlanProblem, groups: impl Iterator<Item = GroupId>) -> GroupId {
         let mut ranks: Vec<usize> = groups.flat_map(|group| self.groups.ranks(group).to_vec()).collect();
         ranks.sort_unstable();
@@ -127,8 +132,8 @@ impl<'c> CostCache<'c> {
         &self.steps[self.used_tables[group as usize] as usize][node].memory
     }
 
-    /// Returns for each node its maximum memory on a rank, over all groups that have been added,
-    /// including groups that only its output is moved to.
+    /// Returns by node the maximum of each of its memory sizes on a rank, over all groups that have
+    /// been added, including groups that only its output is moved to.
     pub(crate) fn max_memory(&self) -> &[NodeMemory] {
         &self.max_memory
     }

@@ -14,7 +14,7 @@ pub struct StepTimes {
 }
 
 impl StepTimes {
-    /// Returns the sum of the three.
+    /// Returns the sum of the three durations, microseconds.
     #[must_use]
     pub fn total_us(&self) -> f64 {
         self.forward_us + self.backward_us + self.update_us
@@ -28,13 +28,13 @@ pub struct NodeMemory {
     /// gradients that the backward step writes. Does not include the
     /// [state](crate::Node::state_bytes).
     pub held_bytes: u64,
-    /// Samples that the node reads from the data set. Nodes on the same list of ranks load them
-    /// once.
+    /// Size of the rank's samples, if the node reads them from the data set; otherwise 0. Nodes on
+    /// the same list of ranks load them once.
     pub samples_bytes: u64,
     /// The part of `held_bytes` that the forward step saves besides the output.
     pub saved_bytes: u64,
-    /// The node's output. A copy for consumers on other ranks, and the gradient that they send
-    /// back, have the size that this is on their ranks.
+    /// Size of the rank's shard of the node's output. A copy of the output on other ranks has the
+    /// size that this is for their number.
     pub output_bytes: u64,
 }
 
@@ -56,9 +56,9 @@ impl NodeMemory {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ShardSize {
-    /// The maximum number of samples.
+    /// Number of samples divided by the number of ranks, rounded up.
     Larger,
-    /// One sample less.
+    /// One sample less. No rank has this size if the batch divides evenly.
     Smaller,
 }
 
@@ -71,20 +71,21 @@ pub enum ShardSize {
 /// reads the durations from tables; the crate `deeppool` computes them from layer times and a model
 /// of the links.
 pub trait CostModel {
-    /// Returns the durations of a node's steps on each of its `ranks`, or `None` if it cannot run
-    /// on that many.
+    /// Returns the durations of a node's steps on one of its `ranks` ranks with a shard of size
+    /// `share`, or `None` if it cannot run on that number of ranks.
     fn compute(&self, node: NodeId, ranks: usize, share: ShardSize) -> Option<StepTimes>;
 
     /// Returns the duration of moving the output of `producer`, or its gradient, from the ranks
-    /// `from` to the ranks `to`, once all of them have arrived. Ranks are listed in the order of
-    /// their samples. The two lists are never equal.
+    /// `from` to the ranks `to`, microseconds, once all of them are ready. Ranks are listed in the
+    /// order of their samples. The two lists are never equal.
     fn transfer(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64;
 
     /// Returns the duration of summing `bytes` bytes over two or more ranks, including those of all
-    /// [replicas](Self::replicas), once all of them have arrived.
+    /// [replicas](Self::replicas), microseconds, once all of them are ready.
     fn all_reduce(&self, bytes: u64, ranks: &[usize]) -> f64;
 
-    /// Returns the memory that a node needs on each of `ranks` ranks. The default is none.
+    /// Returns the memory that a node needs on one of `ranks` ranks with a shard of size `share`.
+    /// The default is none.
     ///
     /// It is also called with counts on which only the node's consumers can run; then only the
     /// output's size is used.
@@ -121,20 +122,20 @@ pub trait CostModel {
 /// any plan.
 pub trait CostBounds {
     /// Returns the minimum duration of moving a node's output from `from` ranks to `to` ranks, if
-    /// the two sets differ. The default is 0.
+    /// the two sets of ranks differ, microseconds. The default is 0.
     fn min_transfer(&self, _producer: NodeId, _from: usize, _to: usize) -> f64 {
         0.0
     }
 
     /// Returns the minimum duration of moving a node's output from `from` ranks to `to` ranks, if
-    /// neither set contains the other: at least one rank then sends or receives all its samples.
-    /// The default is [`min_transfer`](Self::min_transfer).
+    /// neither set contains the other, microseconds: at least one rank then sends or receives all
+    /// its samples. The default is [`min_transfer`](Self::min_transfer).
     fn min_transfer_unnested(&self, producer: NodeId, from: usize, to: usize) -> f64 {
         self.min_transfer(producer, from, to)
     }
 
     /// Returns the minimum duration of moving a node's output, in either direction, between `wide`
-    /// ranks and `narrow` of them, if `larger` of the narrow set have the [larger
+    /// ranks and `narrow` of them, microseconds, if `larger` of the narrow set have the [larger
     /// shard](ShardSize::Larger) in the wide one. The default is
     /// [`min_transfer`](Self::min_transfer).
     fn min_transfer_to_subset(&self, producer: NodeId, wide: usize, narrow: usize, _larger: usize) -> f64 {
@@ -142,13 +143,14 @@ pub trait CostBounds {
     }
 
     /// Returns the minimum duration that `bytes` bytes add to an all-reduce over `ranks` ranks,
-    /// however many other bytes are reduced with them. The default is 0.
+    /// microseconds, whichever other bytes are reduced with them. The default is 0.
     fn min_marginal_all_reduce(&self, _bytes: u64, _ranks: usize) -> f64 {
         0.0
     }
 
     /// Returns the minimum duration of an all-reduce of `bytes` bytes over `ranks` ranks, two or
-    /// more. The default is [`min_marginal_all_reduce`](Self::min_marginal_all_reduce).
+    /// more, microseconds. The default is
+    /// [`min_marginal_all_reduce`](Self::min_marginal_all_reduce).
     fn min_all_reduce(&self, bytes: u64, ranks: usize) -> f64 {
         self.min_marginal_all_reduce(bytes, ranks)
     }

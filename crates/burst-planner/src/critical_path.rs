@@ -14,8 +14,8 @@ const SAME: f64 = 1e-12;
 pub struct PathStep {
     /// Kind of work.
     pub kind: PathKind,
-    /// The node, or the first one of an all-reduce of several. `None` for [`PathKind::Norm`],
-    /// [`PathKind::Metrics`] and [`PathKind::Overlap`].
+    /// The node, or the first node of an all-reduce of several nodes' gradients. `None` for
+    /// [`PathKind::Norm`], [`PathKind::Metrics`] and [`PathKind::Overlap`].
     pub node: Option<NodeId>,
     /// Its duration, microseconds. At most 0 for [`PathKind::Overlap`].
     pub time_us: f64,

@@ -43,9 +43,9 @@ pub enum Error {
     DuplicateName {
         /// The name.
         name: String,
-        /// Index of the first of the two.
+        /// Index of the first of the two nodes.
         first: usize,
-        /// Index of the second of the two.
+        /// Index of the second of the two nodes.
         second: usize,
     },
     /// A node has no GPU count to run on.
@@ -59,7 +59,7 @@ pub enum Error {
     OptionGpus {
         /// The node's name.
         node: String,
-        /// Index of the option.
+        /// Index of the count among the GPU counts of the node.
         option: usize,
         /// The GPU count.
         gpus: usize,
@@ -85,17 +85,17 @@ pub enum Error {
     /// An edge refers to a node that does not exist.
     #[error("edge {edge}: node {node} does not exist, there are {nodes} nodes")]
     EdgeToNowhere {
-        /// Index of the edge.
+        /// Index of the edge in the problem.
         edge: usize,
-        /// Index of the node.
+        /// Index of the node that does not exist.
         node: usize,
-        /// Number of nodes.
+        /// Number of nodes of the problem.
         nodes: usize,
     },
     /// An edge leads from a node to itself.
     #[error("edge {edge} leads from node `{node}` to itself")]
     SelfEdge {
-        /// Index of the edge.
+        /// Index of the edge in the problem.
         edge: usize,
         /// The node's name.
         node: String,
@@ -103,9 +103,9 @@ pub enum Error {
     /// Two edges join the same nodes.
     #[error("edges {first} and {second} both lead from `{from}` to `{to}`")]
     DuplicateEdge {
-        /// Index of the first of the two.
+        /// Index of the first of the two edges.
         first: usize,
-        /// Index of the second of the two.
+        /// Index of the second of the two edges.
         second: usize,
         /// Name of the producer.
         from: String,
@@ -144,7 +144,7 @@ pub enum Error {
     /// There are more GPUs than a problem with cost tables may have.
     #[error("gpus is {gpus}, expected at most {max}")]
     TooManyGpus {
-        /// Number of GPUs.
+        /// Number of GPUs of the problem.
         gpus: usize,
         /// Maximum number of GPUs.
         max: usize,
@@ -165,10 +165,10 @@ pub enum Error {
     /// The cost tables have no time for an all-reduce.
     #[error("all_reduce has no entry for {gpus} GPUs or more, which a gradient may be reduced between")]
     NoAllReduce {
-        /// The GPU count.
+        /// Number of ranks of the largest all-reduce that an arrangement can need.
         gpus: usize,
     },
-    /// An arrangement has too many classes of ranks that do different work.
+    /// An arrangement has too many classes of ranks. The ranks of a class do the same work.
     #[error(
         "the ranks do {classes} different kinds of work, and at most 65,535 are supported: place nodes on \
          fewer different sets of ranks"
@@ -180,7 +180,7 @@ pub enum Error {
     /// The amplification limit is below 1 or not a number.
     #[error("the amplification limit is {limit}, expected a number that is at least 1")]
     BadLimit {
-        /// The limit.
+        /// The given amplification limit.
         limit: f64,
     },
     /// The deadline is negative or not a number.
@@ -194,7 +194,7 @@ pub enum Error {
         "no plan has an amplification of {limit} or less: the smallest that can be reached is {smallest}"
     )]
     LimitUnreachable {
-        /// The limit.
+        /// The given amplification limit.
         limit: f64,
         /// The smallest amplification of any plan that was found; it can be used as a limit.
         smallest: f64,
@@ -206,11 +206,12 @@ pub enum Error {
         size(*limit_bytes), size(*needed_bytes), largest(nodes)
     )]
     MemoryExceeded {
-        /// Memory of a GPU.
+        /// Memory of a GPU, bytes.
         limit_bytes: u64,
-        /// Memory of the fullest GPU in the plan that exceeds the limit least.
+        /// Memory of the fullest GPU in the plan that exceeds the limit least, bytes.
         needed_bytes: u64,
-        /// The nodes with the most memory on that GPU, in descending order of bytes.
+        /// Names of the nodes with the most memory on that GPU and their bytes there, in descending
+        /// order.
         nodes: Vec<(String, u64)>,
     },
     /// A node cannot be a checkpoint.

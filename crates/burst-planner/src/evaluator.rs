@@ -1,4 +1,8 @@
 //! Evaluation of arrangements: the time of their training program.
+//!
+//! A *group* is a list of ranks that has an id, a *slot* the index of a group among those of an
+//! arrangement. A *class* is a set of ranks that do identical work; one of them is simulated for
+//! all.
 
 use std::rc::Rc;
 
@@ -23,8 +27,9 @@ const MAX_CACHED_CLASSES: usize = 1 << 14;
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct PlanTime {
-    /// Time from one iteration to the next in the steady state, microseconds. If none is reached
-    /// within a dozen iterations, the mean of the later ones.
+    /// Time from one iteration to the next in the steady state, in which all ranks take the same
+    /// time for an iteration, microseconds. If none is reached within a dozen iterations, the mean
+    /// of the later ones.
     pub iteration_us: f64,
     /// Active time of all ranks in an iteration (see [`Activity`]), GPU-microseconds.
     pub gpu_time_us: f64,
@@ -35,7 +40,7 @@ pub struct PlanTime {
 pub struct Plan {
     /// The time of an iteration.
     pub time: PlanTime,
-    /// Where each node runs, and in which order.
+    /// The ranks of each node, and the order of the nodes.
     pub arrangement: Arrangement,
 }
 
@@ -67,9 +72,9 @@ pub struct Evaluator<'p> {
 /// An arrangement whose lists of ranks are replaced by their group ids.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct NumberedArrangement {
-    /// By node: the id of its list of ranks.
+    /// By index of the node: the id of its list of ranks.
     pub(crate) groups: Vec<GroupId>,
-    /// All nodes in the order of the forward pass, as in [`Arrangement::order`].
+    /// Indices of all nodes in the order of the forward pass, as in [`Arrangement::order`].
     pub(crate) order: Rc<[u32]>,
 }
 
@@ -128,8 +133,8 @@ impl<'p> Evaluator<'p> {
         self.time(&numbered).map(|(time, _)| time)
     }
 
-    /// Returns the activity of each rank in an iteration of the steady state. Ranks without nodes
-    /// are idle.
+    /// Returns the activity of each rank in an iteration of the steady state, by rank. Ranks
+    /// without nodes are idle.
     ///
     /// # Errors
     /// Those of [`evaluate`](Self::evaluate).
@@ -179,7 +184,7 @@ impl<'p> Evaluator<'p> {
         &self.structure
     }
 
-    /// Returns the problem's topological order, by index of its nodes.
+    /// Returns the indices of all nodes in the problem's topological order.
     pub(crate) fn own_order(&self) -> &Rc<[u32]> {
         &self.own_order
     }
@@ -189,7 +194,7 @@ impl<'p> Evaluator<'p> {
         &*self.cache.costs
     }
 
-    /// Returns the group of a list of ranks, and caches the costs on it if it is new.
+    /// Returns the id of a list of ranks, and queries the cost model for its size if it is new.
     pub(crate) fn group(&mut self, ranks: &[usize]) -> GroupId {
         self.cache.group(self.problem, ranks)
     }
@@ -210,19 +215,20 @@ impl<'p> Evaluator<'p> {
         self.cache.reduce_us(bytes, group)
     }
 
-    /// Returns whether a node can run on a group: its GPU counts have the group's size, and there
-    /// are times for it.
+    /// Returns whether a node can run on a group: the group's size is one of its GPU counts, and
+    /// there are times for it.
     pub(crate) fn is_option(&self, node: usize, group: GroupId) -> bool {
         let counts = &self.problem.nodes[node].gpu_counts;
         counts.binary_search(&self.ranks(group).len()).is_ok() && self.has_times(node, group)
     }
 
-    /// Returns the ranks of a group.
+    /// Returns the ranks of a group, in the order of their samples.
     pub(crate) fn ranks(&self, group: GroupId) -> &Rc<[usize]> {
         self.cache.groups.ranks(group)
     }
 
-    /// Returns whether the cost model has step durations of a node on a group.
+    /// Returns whether the cost model has step durations of a node on the number of ranks of a
+    /// group.
     pub(crate) fn has_times(&self, node: usize, group: GroupId) -> bool {
         self.cache.has_times(node, group)
     }
@@ -253,14 +259,15 @@ impl<'p> Evaluator<'p> {
         }
     }
 
-    /// Returns the time in the steady state, and the classes. Their lanes are left as the last
-    /// iteration ended.
+    /// Returns the time in the steady state, and the classes of ranks. Afterwards the evaluator's
+    /// lanes are in the state after the last simulated iteration. Fails with [`Error::Stopped`] or
+    /// [`Error::TooManyClasses`].
     pub(crate) fn time(&mut self, numbered: &NumberedArrangement) -> Result<(PlanTime, Rc<Classes>)> {
         self.run(numbered, &mut (), |_| false)
     }
 
     /// As [`time`](Self::time), but stops after the first iteration if `is_enough` returns true for
-    /// the lower bounds that follow from it, and returns these bounds.
+    /// the lower bounds of both times that follow from it, and returns these bounds.
     pub(crate) fn time_with_cutoff(
         &mut self,
         numbered: &NumberedArrangement,
@@ -269,7 +276,8 @@ impl<'p> Evaluator<'p> {
         self.run(numbered, &mut (), is_enough)
     }
 
-    /// As [`time_with_cutoff`](Self::time_with_cutoff), with a recorder of all iterations.
+    /// As [`time_with_cutoff`](Self::time_with_cutoff). `recorder` receives all steps and
+    /// collectives of all simulated iterations.
     pub(crate) fn run<R: Recorder>(
         &mut self,
         numbered: &NumberedArrangement,
@@ -335,8 +343,8 @@ impl<'p> Evaluator<'p> {
         }
     }
 
-    /// Returns for each node the maximum of its memory on a rank, over all groups that have been
-    /// added.
+    /// Returns by node the maximum of each of its memory sizes on a rank, over all groups that have
+    /// been added.
     pub(crate) fn max_memory(&self) -> &[NodeMemory] {
         self.cache.max_memory()
     }

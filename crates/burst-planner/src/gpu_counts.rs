@@ -1,6 +1,7 @@
 //! Common lists of GPU counts for nodes.
 
-/// 1, 2, 4, ... up to `max`, and `max` itself when it is no power of two; ascending. Empty for 0.
+/// Returns 1, 2, 4, ... up to `max`, and `max` itself when it is no power of two; ascending. Empty
+/// for 0.
 ///
 /// ```
 /// assert_eq!(burst_planner::gpu_counts::powers_of_two_and_max(6), [1, 2, 4, 6]);
@@ -15,8 +16,8 @@ pub fn powers_of_two_and_max(max: usize) -> Vec<usize> {
     counts
 }
 
-/// Every count from 1 to `max`, ascending, also those that do not divide a batch evenly. Empty for
-/// 0.
+/// Returns every count from 1 to `max`, ascending, also those that do not divide a batch evenly.
+/// Empty for 0.
 ///
 /// ```
 /// assert_eq!(burst_planner::gpu_counts::all(3), [1, 2, 3]);

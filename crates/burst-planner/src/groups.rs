@@ -1,4 +1,6 @@
-//! Ids of lists of ranks, and classes of ranks that do identical work.
+//! Groups and classes of ranks. A *group* is a list of ranks that has an id. A *class* is a set of
+//! ranks that do identical work. The *larger* shard of a batch that does not divide evenly has one
+//! sample more than the *smaller* one.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::costs::ShardSize;
 
-/// Id of a list of ranks.
+/// Id of a list of ranks: its index in [`Groups`].
 pub(crate) type GroupId = u32;
 /// Index of a group among those that one arrangement uses, which are in ascending order of their
 /// ids.
@@ -49,8 +51,8 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Returns the id of a list of ranks, and stores the list if it is new. The order of the ranks
-    /// matters: other orders are other groups.
+    /// Returns the id of a list of ranks, and stores the list if it is new. Lists of the same ranks
+    /// in another order are other groups.
     pub(crate) fn id_of(&mut self, ranks: &[usize]) -> GroupId {
         if let Some(&known) = self.numbers.get(ranks) {
             return known;
@@ -73,7 +75,7 @@ impl Groups {
         number
     }
 
-    /// Returns the ranks of a group, in the order in which they share the samples.
+    /// Returns the ranks of a group, in the order of their samples.
     pub(crate) fn ranks(&self, group: GroupId) -> &Rc<[usize]> {
         &self.lists[group as usize]
     }
@@ -89,11 +91,11 @@ impl Groups {
     }
 }
 
-/// Ranks that are in the same groups with the same shard sizes. They do the same work at the same
-/// times, so one of them is evaluated for all.
+/// Index of a class: ranks that are in the same groups with the same shard sizes. They do the same
+/// work at the same times, so one of them is evaluated for all.
 pub(crate) type Class = u16;
 
-/// A class that is in a group.
+/// A class whose ranks are in a group.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Member {
     /// Index of the class in [`Classes::ranks`].
@@ -114,10 +116,10 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// Computes the classes of the ranks in `used` groups; ranks in no group are in no class.
-    /// `world` is the number of all ranks. `larger` returns, for a number of ranks, the number of
-    /// ranks at the start of such a list that have the larger shard. O(groups^2) if the ranks of
-    /// each group are consecutive, otherwise O(groups x ranks).
+    /// Computes the classes of the ranks in the groups `used`; ranks in no group are in no class.
+    /// `world` is the number of all ranks. `larger` returns, for the length of a list, the number
+    /// of ranks at its start that have the larger shard. O(groups^2) if the ranks of each group are
+    /// consecutive, otherwise O(groups x ranks).
     pub(crate) fn new(
         groups: &Groups,
         used: &[GroupId],
@@ -216,7 +218,8 @@ impl Classes {
         self.ranks[class].iter().map(Range::len).sum()
     }
 
-    /// Returns the classes whose ranks are in the group of a slot, each once.
+    /// Returns the classes whose ranks are in the group of a slot, each once. A slot is an index in
+    /// `used` of [`new`](Self::new).
     #[inline]
     pub(crate) fn members(&self, slot: Slot) -> &[Member] {
         let slot = slot as usize;

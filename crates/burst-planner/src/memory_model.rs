@@ -1,4 +1,8 @@
 //! Memory of an arrangement, by node and rank class.
+//!
+//! A *group* is a list of ranks, a *slot* the index of a group among those of the arrangement. A
+//! *class* is a set of ranks that do identical work. Nodes are given by their indices in the
+//! problem.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -23,20 +27,22 @@ pub(crate) struct MemoryModel<'a> {
     pub(crate) cache: &'a CostCache<'a>,
     /// Rank classes of the arrangement.
     pub(crate) classes: &'a Classes,
-    /// By node: the slot of its group.
+    /// By node: the slot of the list of ranks that it runs on.
     pub(crate) groups: &'a [Slot],
-    /// By node that owns parameters: the slot of the group that holds them.
+    /// By node: the slot of the list of ranks that hold the parameters that it owns; the slot of
+    /// its own list if it owns none.
     pub(crate) parameter_groups: &'a [Slot],
-    /// Slot of the group that holds any parameters, if their norm is needed.
+    /// Slot of the list of all ranks that hold parameters, if the norm of all gradients is needed.
     pub(crate) all_parameters: Option<Slot>,
     /// Nodes whose forward step is repeated in the backward pass.
     pub(crate) recomputation: &'a Recomputation,
-    /// All nodes in the order of the forward pass.
+    /// Indices of all nodes in the order of the forward pass.
     pub(crate) order: &'a [u32],
 }
 
-/// Returns an upper bound of the memory of a rank, if no node needs more than `maximum`: the memory
-/// of a rank that has all nodes, with all copies. O(nodes).
+/// Returns an upper bound of the memory of any rank, bytes: the memory of a rank that has all
+/// nodes, with all copies. `maximum` has for each node the maximum of each of its memory sizes on a
+/// rank. O(nodes).
 pub(crate) fn max_held_bytes(problem: &PlanProblem, structure: &ProblemGraph, maximum: &[NodeMemory]) -> u64 {
     let shares_memory = !problem.checkpoints.is_empty();
     let of_node = |(node, memory): (usize, &NodeMemory)| {

@@ -7,7 +7,7 @@ use crate::problem::ProblemGraph;
 /// An order of all nodes, with each node's neighbours sorted by it.
 #[derive(Debug)]
 pub(crate) struct NodeOrder {
-    /// All nodes in this order.
+    /// Indices of all nodes in this order.
     pub(crate) nodes: Rc<[u32]>,
     producers: NeighbourLists,
     consumers: NeighbourLists,

@@ -43,7 +43,7 @@ pub struct LayerChain {
 pub struct Layer {
     /// The layer's name.
     pub name: String,
-    /// The GPU counts that it can run on, one of which is 1.
+    /// The GPU counts that it can run on, one of which is 1, with their times.
     pub options: Vec<LayerOption>,
     /// `transfer_us[i][j]`: duration of moving the input there and its gradient back, microseconds,
     /// when the layer before uses its option `i` and this one its option `j`. Not used for the
@@ -56,7 +56,8 @@ pub struct Layer {
 pub struct LayerOption {
     /// The GPU count.
     pub gpus: usize,
-    /// Duration of the forward and backward steps, the update and the all-reduce, microseconds.
+    /// Duration of the forward and backward steps, the update and the all-reduce on this GPU count,
+    /// microseconds.
     pub time_us: f64,
 }
 
@@ -70,7 +71,8 @@ struct Reached {
 }
 
 /// Returns the plan that the original's rule leads to, each layer on the first ranks, with its time
-/// by the [`Evaluator`]. Its amplification can exceed `limit`.
+/// by the [`Evaluator`]. `limit` is the amplification limit of each layer, at least 1; the
+/// amplification of the plan can exceed it.
 ///
 /// # Errors
 /// Those of [`LayerChain::from_problem`], [`LayerChain::choose`] and [`Evaluator::evaluate`].
@@ -135,7 +137,8 @@ impl LayerChain {
         Ok(Self { layers })
     }
 
-    /// Returns the option of each layer that the original's rule leads to. O(layers x options^2).
+    /// Returns by layer the index of the option that the original's rule leads to. `limit` is the
+    /// amplification limit of each layer, at least 1. O(layers x options^2).
     ///
     /// # Errors
     /// [`Error::BadLimit`], and [`Error::NoTimes`] for a layer without an option on one GPU.
@@ -194,7 +197,7 @@ impl LayerChain {
     }
 
     /// Returns the iteration time as the original adds it up: all layers and all transfers,
-    /// microseconds.
+    /// microseconds. `chosen` has by layer the index of its option.
     ///
     /// # Panics
     /// If there are fewer options in `chosen` than layers, or an option does not exist.
@@ -204,7 +207,7 @@ impl LayerChain {
     }
 
     /// Returns the GPU time as the original adds it up: a layer and its incoming transfer take all
-    /// GPUs of the layer, GPU-microseconds.
+    /// GPUs of the layer, GPU-microseconds. `chosen` has by layer the index of its option.
     ///
     /// # Panics
     /// If there are fewer options in `chosen` than layers, or an option does not exist.

@@ -24,14 +24,14 @@ pub struct PlanProblem {
     /// Number of GPUs: ranks are `0..gpus`.
     pub gpus: usize,
     /// The nodes, usually the layers of a network. The last node in an arrangement's order without
-    /// consumers is the loss.
+    /// consumers computes the loss.
     pub nodes: Vec<Node>,
     /// Pairs of a producer and a consumer of its output. Acyclic, without duplicates.
     pub edges: Vec<(NodeId, NodeId)>,
     /// Options of gradient reduction.
     pub gradients: GradientOptions,
-    /// Memory of a rank, bytes; `None` is unlimited. A search finds only arrangements within the
-    /// limit.
+    /// Maximum memory of a rank, bytes; `None` is unlimited. A search finds only arrangements
+    /// within the limit.
     pub memory_limit_bytes: Option<u64>,
     /// Number of micro-batches. An iteration runs forward and backward passes for one after
     /// another; costs are those of one. Gradients are accumulated and reduced in the last one.
@@ -59,10 +59,11 @@ pub struct Node {
     /// Size of the parameters and optimizer state on every rank that holds them, bytes. Nodes that
     /// use another node's parameters have none of their own.
     pub state_bytes: u64,
-    /// The node whose parameters this one uses. It comes earlier in every order.
+    /// The node whose parameters this one uses, which comes earlier in every order; `None` if it
+    /// uses its own or none.
     pub parameters_of: Option<NodeId>,
     /// Bytes that the node's ranks all-reduce before the forward step and after the backward step,
-    /// as synchronized batch normalization does.
+    /// as synchronized batch normalization does; `None` if there is no such all-reduce.
     pub synchronized: Option<SynchronizedBytes>,
     /// The outputs that the backward step reads; all by default.
     pub backward_reads: BackwardReads,
@@ -82,9 +83,9 @@ pub struct BackwardReads {
 /// Bytes that a node's ranks all-reduce within its steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SynchronizedBytes {
-    /// Before the forward step; 0 is none.
+    /// Bytes before the forward step; 0 is none.
     pub forward: u64,
-    /// After the backward step, before the gradient of the inputs is available; 0 is none.
+    /// Bytes after the backward step, before the gradient of the inputs is available; 0 is none.
     pub backward: u64,
 }
 
@@ -99,7 +100,8 @@ pub struct GradientOptions {
     /// Whether gradients are scaled by their global norm, which all ranks need before the first
     /// update.
     pub clip_norm: bool,
-    /// Size of the metrics that the loss's ranks all-reduce at the end of an iteration; 0 is none.
+    /// Size of the metrics that the loss's ranks all-reduce at the end of an iteration, bytes; 0 is
+    /// none.
     pub metrics_bytes: u64,
 }
 
@@ -233,7 +235,8 @@ impl PlanProblem {
     }
 }
 
-/// Relations between nodes that follow from the edges and shared parameters.
+/// Relations between nodes that follow from the edges and shared parameters. Nodes are given by
+/// their indices in [`PlanProblem::nodes`].
 #[derive(Debug, Clone)]
 pub(crate) struct ProblemGraph {
     /// By node: the nodes whose outputs it uses, in order of the edges.
@@ -250,7 +253,7 @@ pub(crate) struct ProblemGraph {
 }
 
 impl ProblemGraph {
-    /// Returns whether a node has several producers or consumers.
+    /// Returns whether any node has several producers or consumers.
     pub(crate) fn has_branches(&self) -> bool {
         self.producers.iter().chain(&self.consumers).any(|near| near.len() > 1)
     }
@@ -305,9 +308,9 @@ impl ProblemGraph {
     }
 }
 
-/// Returns `count` nodes in topological order, the smaller index first among those that are ready.
-/// `after` lists the successors of a node. If there is a cycle, the nodes on it and after it are
-/// missing. O((nodes + edges) log(nodes)).
+/// Returns the nodes `0..count` in topological order, the smaller index first among those that are
+/// ready. `after` returns the successors of a node. If there is a cycle, the nodes on it and after
+/// it are missing. O((nodes + edges) log(nodes)).
 pub(crate) fn topological<I: Iterator<Item = usize>>(count: usize, after: impl Fn(usize) -> I) -> Vec<usize> {
     let mut waits = vec![0_usize; count];
     for later in (0..count).flat_map(&after) {

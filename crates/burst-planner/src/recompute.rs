@@ -1,4 +1,9 @@
 //! Activation recomputation: which outputs are kept, and which are recomputed in the backward pass.
+//!
+//! A checkpoint ends a *segment* of the nodes in topological order; the nodes after the last one
+//! are a segment. A node is *local* if all its consumers are in its segment and on its own list of
+//! ranks, and it is not marked as kept. The memory of outputs of local nodes is shared between
+//! segments.
 
 use crate::groups::Slot;
 use crate::problem::{PlanProblem, ProblemGraph};
@@ -17,7 +22,9 @@ pub(crate) struct Recomputation {
 }
 
 impl Recomputation {
-    /// Changes to another arrangement. O(nodes + edges), or O(1) without checkpoints.
+    /// Changes to another arrangement. `groups` identifies the list of ranks of each node, `order`
+    /// has the indices of all nodes in the order of the forward pass. O(nodes + edges), or O(1)
+    /// without checkpoints.
     pub(crate) fn set(
         &mut self,
         problem: &PlanProblem,
@@ -61,18 +68,20 @@ impl Recomputation {
         }
     }
 
-    /// Returns whether the memory of the node's output and its gradient is shared between segments.
+    /// Returns whether the node is local: whether the memory of its output and of the output's
+    /// gradient is shared between segments. False without checkpoints.
     pub(crate) fn is_local(&self, node: usize) -> bool {
         self.is_local.get(node).copied().unwrap_or(false)
     }
 
-    /// Returns the segment of a node.
+    /// Returns the index of the segment of a node, the number of checkpoints before it; 0 without
+    /// checkpoints.
     pub(crate) fn segment(&self, node: usize) -> usize {
         self.segment.get(node).map_or(0, |&segment| segment as usize)
     }
 
-    /// Returns the nodes that are recomputed before the backward step of the node at `place` of an
-    /// order, in that order.
+    /// Returns the indices of the nodes that are recomputed before the backward step of the node
+    /// `order[place]`, in order of their forward steps. Empty if that node is not a checkpoint.
     pub(crate) fn before_backward<'o>(
         &self,
         order: &'o [u32],

@@ -1,4 +1,5 @@
-//! The steady state: the time of an iteration after many others.
+//! The steady state: the time of an iteration after many others, in which all ranks take the same
+//! time. A *class* is a set of ranks that do identical work; one of them is simulated for all.
 
 /// Maximum number of iterations that are simulated to find the steady state.
 const MAX_ITERATIONS: usize = 12;
@@ -6,7 +7,7 @@ const MAX_ITERATIONS: usize = 12;
 /// an iteration.
 pub(crate) const STEADY_TOLERANCE: f64 = 1e-9;
 
-/// End times of iterations.
+/// End times of simulated iterations for each class, microseconds.
 #[derive(Debug, Default)]
 pub(crate) struct IterationEnds {
     classes: usize,
@@ -16,14 +17,14 @@ pub(crate) struct IterationEnds {
 }
 
 impl IterationEnds {
-    /// Starts all classes at 0.
+    /// Removes all iterations, and starts `classes` classes at time 0.
     pub(crate) fn reset(&mut self, classes: usize) {
         self.classes = classes;
         self.ends.clear();
         self.ends.resize(classes, 0.0);
     }
 
-    /// Adds an iteration with the end time of each class.
+    /// Adds an iteration with the end time of each class, microseconds.
     pub(crate) fn push(&mut self, ends: &[f64]) {
         self.ends.extend_from_slice(ends);
     }
@@ -42,8 +43,9 @@ impl IterationEnds {
         last.iter().zip(before).map(|(last, before)| last - before)
     }
 
-    /// Returns the time from one iteration to the next if it is known, or `None` if more iterations
-    /// are needed.
+    /// Returns the time from one iteration to the next in the steady state, microseconds, or `None`
+    /// if more iterations are needed. Without a steady state after a dozen iterations, returns the
+    /// mean of the later ones.
     pub(crate) fn period(&self) -> Option<f64> {
         let (minimum, maximum) =
             self.last_durations().fold((f64::INFINITY, 0.0_f64), |(minimum, maximum), last_durations| {
@@ -63,7 +65,7 @@ impl IterationEnds {
         }
     }
 
-    /// Returns a lower bound of the [period](Self::period) after one iteration.
+    /// Returns a lower bound of the [period](Self::period) after one iteration, microseconds.
     ///
     /// Each end time is a maximum of sums of start times and durations. So if every class takes at
     /// least some time in one iteration, the mean over later iterations is at least as long.

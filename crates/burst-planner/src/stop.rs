@@ -1,3 +1,5 @@
+//! A switch that stops a search from another thread.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

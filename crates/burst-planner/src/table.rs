@@ -12,7 +12,7 @@ const MAX_GPUS: usize = 65_536;
 /// Durations of moving a node's output, microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TransferTimes {
-    /// Duration if one set of ranks contains the other.
+    /// Duration if one of the two sets of ranks contains the other.
     pub nested_us: f64,
     /// Duration if neither contains the other.
     pub disjoint_us: f64,
@@ -82,8 +82,8 @@ impl TableCosts {
         entry(&mut self.held_bytes, node).insert(gpus, bytes)
     }
 
-    /// Sets the part of that memory that is saved besides the output; 0 by default. Returns the
-    /// previous value.
+    /// Sets a node's [`NodeMemory::saved_bytes`] on each of `gpus` GPUs, a part of its memory; 0 by
+    /// default. Returns the previous value.
     pub fn set_saved(&mut self, node: NodeId, gpus: usize, bytes: u64) -> Option<u64> {
         entry(&mut self.saved_bytes, node).insert(gpus, bytes)
     }

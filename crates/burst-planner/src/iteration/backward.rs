@@ -1,9 +1,10 @@
-//! The backward pass.
+//! The backward pass. A *group* is a list of ranks.
 
 use super::{Event, GradientPart, Member, ProgramCosts, Recorder, Run, Slot, later};
 
 impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
-    /// Runs the backward pass. Gradients of parameters are reduced in the last micro-batch.
+    /// Simulates the backward pass of a micro-batch. Gradients of parameters are reduced only if
+    /// `is_last` is set: in the last micro-batch of an iteration.
     pub(super) fn backward_pass(&mut self, is_last: bool) {
         let program = self.program;
         for (place, &node) in program.ordered.nodes.iter().enumerate().rev() {

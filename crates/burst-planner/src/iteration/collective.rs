@@ -1,10 +1,13 @@
-//! Collectives: they start when all their ranks have arrived, and end on all ranks at once.
+//! Collectives: they start when all their ranks are ready, and end on all ranks at once. A *group*
+//! is a list of ranks, given by its slot: its index among the groups of the arrangement. Times are
+//! in microseconds since the start of the simulation.
 
 use super::{Class, Event, Lanes, Member, ProgramCosts, Recorder, Run, Slot, later};
 
 impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
-    /// Moves samples between groups. Ranks that have them arrive at `ready`, the others when their
-    /// lane is free. Returns the end.
+    /// Simulates moving the output of node `producer`, or its gradient, between groups. `ready`
+    /// returns the time from which a rank of `from` can send. It starts when all of them are ready
+    /// and the communication lanes of both groups are free. Returns the end.
     pub(super) fn transfer(
         &mut self,
         event: Event<'_>,
@@ -25,7 +28,9 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         self.communicate(event, start, takes)
     }
 
-    /// All-reduces over a group with more than one rank. Returns the end.
+    /// Simulates an all-reduce of `bytes` bytes over a group, replicas included. `ready` returns
+    /// the time from which a rank can take part. It starts when all of them are ready and their
+    /// communication lanes are free. Returns the end, or `None` if the group has a single rank.
     pub(super) fn reduce(
         &mut self,
         event: Event<'_>,
@@ -45,8 +50,9 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         Some(self.communicate(event, start, takes))
     }
 
-    /// All-reduces over a group, and makes its compute lanes wait. Returns the end, or 0 for a
-    /// single rank.
+    /// Simulates an all-reduce of `bytes` bytes over a group that starts when the compute lanes are
+    /// free, at the times of `ready` or later, and makes the compute lanes wait for its end.
+    /// Returns the end, or 0 for a single rank.
     pub(super) fn synchronize(
         &mut self,
         event: Event<'_>,

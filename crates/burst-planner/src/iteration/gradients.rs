@@ -1,9 +1,11 @@
-//! Gradients of parameters: buckets during the backward pass, and the work after it.
+//! Gradients of parameters: buckets during the backward pass, and the work after it. A *bucket* has
+//! the gradients of several nodes on the same ranks, which are all-reduced together.
 
 use super::{Bucket, Class, Event, Member, ProgramCosts, Recorder, Run, Slot, later};
 
 impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
-    /// Adds the gradient of a node's parameters, which is available on all ranks that hold them.
+    /// Adds the gradient of the parameters that a node owns to the bucket of their ranks.
+    /// All-reduces the bucket if it is full and gradients are reduced during the backward pass.
     pub(super) fn add_to_bucket(&mut self, node: usize) {
         let program = self.program;
         let group = program.parameter_groups[node];
@@ -70,8 +72,8 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         }
     }
 
-    /// Runs the work after the backward pass: buckets that are not full, the norm, updates and
-    /// metrics.
+    /// Simulates the work after the backward pass: the all-reduces of the remaining buckets, of the
+    /// norm and of the metrics, and the updates.
     pub(super) fn finish(&mut self) {
         let program = self.program;
         if !program.gradients.overlap {

@@ -1,7 +1,10 @@
 //! Simulation of one iteration of the training program: start and end of each step and collective.
 //!
 //! This is the only definition of the time model. The [crate's page](crate#the-time-of-a-plan)
-//! explains it.
+//! explains it. A *class* is a set of ranks that do identical work; one of them is simulated for
+//! all. A *group* is a list of ranks, and a *slot* is the index of a group among those of the
+//! arrangement. Nodes are given by their indices in the problem. Times are in microseconds since
+//! the start of the first simulated iteration.
 
 mod backward;
 mod collective;
@@ -29,13 +32,14 @@ pub(super) struct Program<'a> {
     pub(super) ordered: &'a NodeOrder,
     /// Nodes whose forward step is repeated in the backward pass.
     pub(super) recomputation: &'a Recomputation,
-    /// By node: the slot of its group.
+    /// By node: the slot of the list of ranks that it runs on.
     pub(super) groups: &'a [Slot],
-    /// By node that owns parameters: the slot of the group that holds them.
+    /// By node: the slot of the list of ranks that hold the parameters that it owns; the slot of
+    /// its own list if it owns none.
     pub(super) parameter_groups: &'a [Slot],
     /// Rank classes of the arrangement. Each is simulated as one rank.
     pub(super) classes: &'a Classes,
-    /// Slot of the group that holds any parameters, if their norm is needed.
+    /// Slot of the list of all ranks that hold parameters, if the norm of all gradients is needed.
     pub(super) all_parameters: Option<Slot>,
 }
 
@@ -44,8 +48,8 @@ pub(super) struct Program<'a> {
 pub(super) trait ProgramCosts {
     /// Returns the step durations of a node with the larger and the smaller shard, in this order.
     fn steps(&self, node: usize, group: Slot) -> &[StepTimes; 2];
-    /// Returns the duration of moving the output of node `producer` from one group to another, one
-    /// way.
+    /// Returns the duration of moving the output of node `producer` from one group to another, or
+    /// its gradient.
     fn transfer(&mut self, producer: usize, from: Slot, to: Slot) -> f64;
     /// Returns the duration of an all-reduce of `bytes` bytes over a group.
     fn reduce(&mut self, bytes: u64, group: Slot) -> f64;
@@ -53,7 +57,7 @@ pub(super) trait ProgramCosts {
     fn size(&self, group: Slot) -> usize;
 }
 
-/// A step or collective, as reported to a recorder. A number is the index of a node.
+/// A step or collective, as reported to a recorder, with the index of its node or nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event<'a> {
     /// The forward step.
@@ -84,7 +88,9 @@ pub(super) enum Event<'a> {
 pub(super) trait Recorder {
     /// Called at the start of an iteration.
     fn begin(&mut self) {}
+    /// Called for every step with its class, start and end.
     fn step(&mut self, _event: Event<'_>, _class: Class, _start: f64, _end: f64) {}
+    /// Called for every collective with the classes of all its ranks, its start and its end.
     fn collective(&mut self, _event: Event<'_>, _classes: &[Class], _start: f64, _end: f64) {}
 }
 
@@ -123,12 +129,12 @@ struct Bucket {
 #[derive(Default)]
 pub(super) struct Lanes {
     classes: usize,
-    /// By class: time when the compute lane is free, microseconds.
+    /// By class: time when the compute lane is free.
     pub(super) compute: Vec<f64>,
     communication: Vec<f64>,
-    /// By class: intervals of computing.
+    /// By class: intervals of computing in the last iteration.
     pub(super) computed: Vec<Intervals>,
-    /// By class: intervals of transfers and other collectives.
+    /// By class: intervals of transfers and other collectives in the last iteration.
     pub(super) transferred: Vec<Intervals>,
     /// By node and class: end of its forward and of its backward step.
     forward: Vec<f64>,
@@ -158,7 +164,7 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Resets all lanes to 0.
+    /// Sets the number of classes, and the time of all their lanes to 0.
     pub(super) fn reset(&mut self, classes: usize) {
         self.classes = classes;
         for lane in [&mut self.compute, &mut self.communication] {
@@ -167,8 +173,8 @@ impl Lanes {
         }
     }
 
-    /// Simulates an iteration. Each class starts when it has ended the previous one. Returns the
-    /// end of each class: the maximum of its lanes.
+    /// Simulates an iteration. Each class starts when it has ended the previous one. Afterwards
+    /// both lanes of a class are at the end of its iteration: the maximum of the two.
     pub(super) fn run<P: ProgramCosts, R: Recorder>(
         &mut self,
         program: &Program<'_>,
