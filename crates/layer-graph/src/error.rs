@@ -1,3 +1,5 @@
+//! Errors of building, reading and looking up networks.
+
 /// Errors of building a network, or of reading one from a document or a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -8,19 +10,19 @@ pub enum GraphError {
     /// A layer takes its input from a layer that is not in the graph yet.
     #[error("layer `{layer}` takes its input from `{input}`, which is not defined before it")]
     UnknownInput {
-        /// Layer being added.
+        /// Name of the layer being added.
         layer: String,
-        /// Missing input.
+        /// Name of the missing layer, or `#` and the index of its id.
         input: String,
     },
     /// A layer has the wrong number of inputs.
     #[error("layer `{layer}` ({kind}) takes {expected}, but got {got} inputs")]
     InputCount {
-        /// Layer being added.
+        /// Name of the layer being added.
         layer: String,
         /// Kind of the layer; see [`LayerKind::label`](crate::LayerKind::label).
         kind: &'static str,
-        /// Description of the accepted number of inputs.
+        /// Accepted number of inputs, in words.
         expected: &'static str,
         /// Number of inputs given.
         got: usize,
@@ -28,7 +30,8 @@ pub enum GraphError {
     /// A layer cannot be applied to inputs of the given shapes.
     #[error("layer `{layer}`: {problem}")]
     Shape {
-        /// Layer being added.
+        /// Name of the layer being added, or of the network if its sequences cannot be split into
+        /// the requested chunks.
         layer: String,
         /// Description of the mismatch, with the shapes.
         problem: String,
@@ -36,11 +39,11 @@ pub enum GraphError {
     /// A layer cannot use the parameters of another one.
     #[error("layer `{layer}` cannot use the parameters of layer `{owner}`, {problem}")]
     Tied {
-        /// Layer being added.
+        /// Name of the layer being added.
         layer: String,
-        /// Layer whose parameters were to be used.
+        /// Name of the layer whose parameters were to be used.
         owner: String,
-        /// Reason.
+        /// Reason, a relative clause about the owner.
         problem: String,
     },
     /// The zoo has no model with the given name.
@@ -48,7 +51,7 @@ pub enum GraphError {
     UnknownModel {
         /// Requested name.
         name: String,
-        /// Names of all models.
+        /// Names of all models of the zoo.
         known: Vec<&'static str>,
     },
     /// A JSON document is not a graph.
@@ -56,7 +59,7 @@ pub enum GraphError {
     Json {
         /// Path inside the document, such as `layers[3].op`.
         path: String,
-        /// Expected and actual content.
+        /// Description of the expected and the actual content.
         problem: String,
     },
 }

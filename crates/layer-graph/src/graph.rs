@@ -1,3 +1,5 @@
+//! The layer graph: construction of a network layer by layer, and queries of its structure.
+
 use std::collections::HashMap;
 
 use petgraph::Direction;
@@ -57,7 +59,8 @@ impl LayerGraph {
         Ok(network)
     }
 
-    /// Adds a layer and returns its id. `inputs` are the layers it takes its inputs from, in order.
+    /// Adds a layer and returns its id. `name` must be unique in the graph; `inputs` are the layers
+    /// whose outputs it reads, in order.
     ///
     /// # Errors
     /// - [`GraphError::DuplicateName`] if the name is in use.
@@ -82,12 +85,13 @@ impl LayerGraph {
         Ok(id)
     }
 
-    /// Adds a layer that uses the parameters of an earlier layer (weight tying), as the output
-    /// layer of a language model uses those of its embedding.
+    /// Adds a layer that uses the parameters of an earlier layer, the owner (weight tying), as the
+    /// output layer of a language model uses those of its embedding.
     ///
     /// # Errors
-    /// Those of [`add`](Self::add), and [`GraphError::Tied`] if `owner` has no parameters of its
-    /// own or their dimensions differ.
+    /// Those of [`add`](Self::add), [`GraphError::UnknownInput`] if `owner` is not in this graph,
+    /// and [`GraphError::Tied`] if `owner` itself uses the parameters of another layer, the new
+    /// layer has no parameters, or the dimensions of the parameters differ.
     pub fn add_tied(
         &mut self,
         name: impl Into<String>,
@@ -143,7 +147,7 @@ impl LayerGraph {
         &self.name
     }
 
-    /// Returns the input layer.
+    /// Returns the id of the input layer.
     #[must_use]
     pub fn input(&self) -> LayerId {
         LayerId(0)
@@ -164,25 +168,25 @@ impl LayerGraph {
     /// Returns the layer with this id.
     ///
     /// # Panics
-    /// If the id belongs to a larger graph.
+    /// If the index of the id is not less than the number of layers.
     #[must_use]
     pub fn layer(&self, id: LayerId) -> &Layer {
         &self.graph[NodeIndex::new(id.0)]
     }
 
-    /// Returns all layers in topological order, the input layer first.
+    /// Returns all layers with their ids in topological order, the input layer first.
     #[must_use]
     pub fn layers(&self) -> impl DoubleEndedIterator<Item = (LayerId, &Layer)> + ExactSizeIterator {
         self.graph.node_indices().map(|node| (LayerId(node.index()), &self.graph[node]))
     }
 
-    /// Returns the layer with the given name.
+    /// Returns the id of the layer with the given name, or `None` if there is none.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<LayerId> {
         self.by_name.get(name).copied()
     }
 
-    /// Returns the producers of a layer's inputs, in the order of its inputs.
+    /// Returns the layers whose outputs a layer reads, in the order of its inputs.
     #[must_use]
     pub fn producers(&self, id: LayerId) -> Vec<LayerId> {
         let edges = self.graph.edges_directed(NodeIndex::new(id.0), Direction::Incoming);
@@ -191,8 +195,8 @@ impl LayerGraph {
         slots.into_iter().map(|(_, producer)| producer).collect()
     }
 
-    /// Returns the layers that read a layer's output, in topological order, each with its input
-    /// position.
+    /// Returns the layers that read a layer's output, in topological order, each with the position
+    /// of that output among its inputs, from 0. A layer that reads the output twice appears twice.
     #[must_use]
     pub fn consumers(&self, id: LayerId) -> Vec<(LayerId, usize)> {
         let edges = self.graph.edges_directed(NodeIndex::new(id.0), Direction::Outgoing);
@@ -209,8 +213,8 @@ impl LayerGraph {
         self.owners.get(&id).copied().unwrap_or(id)
     }
 
-    /// Returns the layers that use a layer's parameters, including itself. Empty if the layer uses
-    /// the parameters of another one.
+    /// Returns the layers that use a layer's parameters, including itself, in topological order.
+    /// Empty if the layer uses the parameters of another one.
     #[must_use]
     pub fn parameter_users(&self, id: LayerId) -> Vec<LayerId> {
         if self.owners.contains_key(&id) {
@@ -229,8 +233,8 @@ impl LayerGraph {
         if self.parameter_owner(id) == id { self.layer(id).parameter_count() } else { 0 }
     }
 
-    /// Returns for each layer whether the gradient of its output is needed: whether the layer or
-    /// one before it has parameters.
+    /// Returns for each layer, by its index, whether the gradient of its output is needed: whether
+    /// the layer or one of its ancestors has parameters.
     ///
     /// Complexity: O(layers + edges).
     ///
@@ -254,7 +258,7 @@ impl LayerGraph {
         needs
     }
 
-    /// Returns the opaque layers (known only by their cost), in topological order.
+    /// Returns the opaque layers (known only by their cost) with their costs, in topological order.
     pub fn opaque_layers(&self) -> impl Iterator<Item = (&Layer, &Opaque)> {
         self.graph.node_weights().filter_map(|layer| match layer.kind() {
             LayerKind::Opaque(opaque) => Some((layer, opaque)),
@@ -262,34 +266,36 @@ impl LayerGraph {
         })
     }
 
-    /// Returns the underlying `petgraph` graph. Edge weights are positions among the consumer's
-    /// inputs.
+    /// Returns the underlying `petgraph` graph. Edges point from producer to consumer and have as
+    /// weight the position among the consumer's inputs, from 0. A node has the index of its layer's
+    /// id.
     #[must_use]
     pub fn as_petgraph(&self) -> &DiGraph<Layer, usize> {
         &self.graph
     }
 
-    /// Returns the number of learned parameters. Shared parameters count once.
+    /// Returns the number of learned parameters (scalars). Shared parameters count once.
     #[must_use]
     pub fn parameter_count(&self) -> usize {
         self.layers().map(|(id, _)| self.own_parameter_count(id)).sum()
     }
 
-    /// Returns the floating-point operations of one sample's forward pass. A multiply-add counts as
-    /// two.
+    /// Returns the number of floating-point operations of one sample's forward pass. A multiply-add
+    /// counts as two.
     #[must_use]
     pub fn forward_flops(&self) -> u64 {
         self.graph.node_weights().map(Layer::forward_flops).sum()
     }
 
-    /// Returns the floating-point operations of one sample's backward pass.
+    /// Returns the number of floating-point operations of one sample's backward pass: the gradients
+    /// of inputs and of parameters. A multiply-add counts as two.
     #[must_use]
     pub fn backward_flops(&self) -> u64 {
         self.graph.node_weights().map(Layer::backward_flops).sum()
     }
 
     /// Returns the bytes of one sample's activations in single precision, summed over the outputs
-    /// of all layers.
+    /// of all layers, the input layer included.
     #[must_use]
     pub fn activation_bytes(&self) -> u64 {
         self.graph.node_weights().map(Layer::output_bytes).sum()

@@ -3,7 +3,13 @@
 
 use crate::{Conv2d, GraphError, LayerKind, MultiHeadAttention, Opaque, Permute, Pool2d, Reshape, Shape};
 
-/// Computes the output shape of a layer of the given kind.
+/// Computes the output shape of a layer of the given kind, for one sample. `inputs` are the shapes
+/// of its inputs for one sample, in order; `name` is the name of the layer in errors.
+///
+/// # Errors
+/// - [`GraphError::InputCount`] if the kind does not take this number of inputs.
+/// - [`GraphError::Shape`] if the kind cannot be applied to inputs of these shapes, a
+///   hyper-parameter is out of range, or the output is empty or too large.
 pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Result<Shape, GraphError> {
     check_input_count(name, kind, inputs.len())?;
     let shape = match kind {

@@ -56,8 +56,9 @@ impl LayerGraph {
     /// Parses a JSON document of format `deeppool/graph/v1`.
     ///
     /// # Errors
-    /// [`GraphError::Json`] with the path inside the document, or the error of the layer that
-    /// cannot be added.
+    /// [`GraphError::Json`] with the path inside the document if it is not of this format, or the
+    /// error of [`new`](Self::new), [`add`](Self::add) or [`add_tied`](Self::add_tied) for the
+    /// first layer that cannot be added.
     pub fn from_json(text: &str) -> Result<Self, GraphError> {
         let deserializer = &mut serde_json::Deserializer::from_str(text);
         let document: GraphDocument = serde_path_to_error::deserialize(deserializer).map_err(|error| {

@@ -1,3 +1,5 @@
+//! A layer of a network, with the sizes and costs that follow from its kind and its shapes.
+
 use crate::{LayerKind, LayerTensor, Shape};
 
 /// Bytes of one element in single precision.
@@ -6,11 +8,11 @@ const ELEMENT_BYTES: u64 = 4;
 /// One layer of a network with its inferred shapes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layer {
-    /// Name of the layer.
+    /// Name of the layer, unique in its graph.
     pub(crate) name: String,
-    /// Operation of the layer with its parameters.
+    /// Operation of the layer with its hyper-parameters.
     pub(crate) kind: LayerKind,
-    /// Shapes of the inputs for one sample.
+    /// Shapes of the inputs for one sample, in the order of the inputs.
     pub(crate) inputs: Vec<Shape>,
     /// Shape of the output for one sample.
     pub(crate) output: Shape,
@@ -23,13 +25,13 @@ impl Layer {
         &self.name
     }
 
-    /// Returns the operation of the layer.
+    /// Returns the operation of the layer with its hyper-parameters.
     #[must_use]
     pub fn kind(&self) -> &LayerKind {
         &self.kind
     }
 
-    /// Returns the shapes of one sample of each input, in order.
+    /// Returns the shapes of one sample of each input, in the order of the inputs.
     #[must_use]
     pub fn input_shapes(&self) -> &[Shape] {
         &self.inputs
@@ -41,7 +43,8 @@ impl Layer {
         &self.output
     }
 
-    /// Returns the learned parameters, in the order of the layer's flat parameter buffer.
+    /// Returns the learned parameters, in the order of the layer's flat parameter buffer, in which
+    /// they are concatenated. Tied layers list the parameters that they share.
     #[must_use]
     pub fn parameters(&self) -> Vec<LayerTensor> {
         let bias = |present: bool, count: usize| present.then(|| LayerTensor::new("bias", [count]));
@@ -77,8 +80,9 @@ impl Layer {
         }
     }
 
-    /// Returns the statistics that training updates without a gradient, in the order of the layer's
-    /// flat state buffer.
+    /// Returns the running statistics, which training updates without a gradient, in the order of
+    /// the layer's flat state buffer, in which they are concatenated. Empty for layers other than
+    /// batch normalisations.
     #[must_use]
     pub fn statistics(&self) -> Vec<LayerTensor> {
         match self.kind {
@@ -93,12 +97,13 @@ impl Layer {
         }
     }
 
-    /// Returns the qualified name of one of the layer's tensors: its key in PyTorch's `state_dict`,
-    /// such as `conv1.weight` or `bn1.running_mean`, if layers are named as PyTorch modules.
+    /// Returns the qualified name of one of the layer's parameters or statistics: its key in
+    /// PyTorch's `state_dict`, such as `conv1.weight` or `bn1.running_mean`, if layers are named as
+    /// PyTorch modules.
     ///
     /// Class tokens and position embeddings are plain parameters in PyTorch, so their key is the
-    /// layer's name. The input projection of an attention, a layer called `in_proj`, has keys
-    /// `in_proj_weight` and `in_proj_bias`.
+    /// layer's name. The input projection of an attention, a linear layer whose name ends in
+    /// `.in_proj`, has keys that end in `.in_proj_weight` and `.in_proj_bias`.
     #[must_use]
     pub fn tensor_name(&self, tensor: &LayerTensor) -> String {
         let layer = &self.name;
@@ -121,7 +126,7 @@ impl Layer {
         }
     }
 
-    /// Returns the number of learned parameters.
+    /// Returns the number of learned parameters (scalars).
     #[must_use]
     pub fn parameter_count(&self) -> usize {
         self.parameters().iter().map(LayerTensor::elements).sum()
@@ -139,14 +144,14 @@ impl Layer {
         self.output.elements() as u64 * ELEMENT_BYTES
     }
 
-    /// Returns the bytes of one sample of all inputs in single precision.
+    /// Returns the bytes of one sample of all inputs together, in single precision.
     #[must_use]
     pub fn input_bytes(&self) -> u64 {
         self.inputs.iter().map(|shape| shape.elements() as u64 * ELEMENT_BYTES).sum()
     }
 
-    /// Returns the floating-point operations of one sample's forward pass. A multiply-add counts as
-    /// two.
+    /// Returns the number of floating-point operations of one sample's forward pass. A multiply-add
+    /// counts as two.
     ///
     /// Element-wise layers count a fixed number of operations for each element:
     /// - softmax, with or without cross entropy: 5
@@ -192,7 +197,8 @@ impl Layer {
         }
     }
 
-    /// Returns the floating-point operations of one sample's backward pass.
+    /// Returns the number of floating-point operations of one sample's backward pass. A
+    /// multiply-add counts as two.
     ///
     /// It computes the gradients of the inputs and of the parameters. For a convolution or a linear
     /// layer, each costs as much as the forward pass; so does each factor's gradient in the

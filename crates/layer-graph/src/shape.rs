@@ -1,3 +1,5 @@
+//! Shape of one sample of a layer's input or output.
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -35,7 +37,7 @@ impl Shape {
         Self(vec![count])
     }
 
-    /// Returns the dimensions, outermost first.
+    /// Returns the dimensions, outermost first, without the batch.
     #[must_use]
     pub fn dims(&self) -> &[usize] {
         &self.0
@@ -47,7 +49,7 @@ impl Shape {
         self.0.iter().product()
     }
 
-    /// Returns `(channels, height, width)` if the shape has three dimensions.
+    /// Returns `(channels, height, width)` if the shape has three dimensions, and `None` otherwise.
     #[must_use]
     pub fn as_image(&self) -> Option<(usize, usize, usize)> {
         match self.0[..] {
@@ -56,7 +58,7 @@ impl Shape {
         }
     }
 
-    /// Returns `(positions, features)` if the shape has two dimensions.
+    /// Returns `(positions, features)` if the shape has two dimensions, and `None` otherwise.
     #[must_use]
     pub fn as_sequence(&self) -> Option<(usize, usize)> {
         match self.0[..] {
@@ -65,14 +67,15 @@ impl Shape {
         }
     }
 
-    /// Returns the number of elements of the innermost dimension: the features of a vector, or of
-    /// each position of a sequence.
+    /// Returns the size of the innermost dimension: the features of a vector, or of each position
+    /// of a sequence. 0 if the shape has no dimensions.
     #[must_use]
     pub fn innermost(&self) -> usize {
         self.0.last().copied().unwrap_or_default()
     }
 
-    /// Returns whether every dimension is positive and the product fits into a `usize`.
+    /// Returns whether the shape has at least one dimension, every dimension is positive and their
+    /// product fits into a `usize`.
     pub(crate) fn is_valid(&self) -> bool {
         !self.0.is_empty()
             && self.0.iter().try_fold(1usize, |all, &dim| all.checked_mul(dim)).is_some_and(|n| n > 0)

@@ -1,3 +1,5 @@
+//! Description of the tensors that a layer owns.
+
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
@@ -8,7 +10,8 @@ use serde::{Deserialize, Serialize};
 pub struct LayerTensor {
     /// Name within the layer, as in PyTorch: `weight`, `bias`, `running_mean`, `running_var`.
     pub name: Cow<'static, str>,
-    /// Dimensions, outermost first: `out x in x height x width` for a convolution's weight.
+    /// Dimensions, outermost first. For a convolution's weight: output channels, input channels of
+    /// one group, kernel height, kernel width.
     pub dims: Vec<usize>,
 }
 

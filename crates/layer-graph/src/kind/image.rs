@@ -1,8 +1,8 @@
-//! Hyper-parameters of the layers that work on images.
+//! Hyper-parameters of the layers that work on images. Sizes, strides and paddings are in pixels.
 
 use serde::{Deserialize, Serialize};
 
-/// Hyper-parameters of a convolution. Pairs are `[height, width]`.
+/// Hyper-parameters of a two-dimensional convolution. Pairs are `[height, width]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conv2d {
@@ -12,9 +12,11 @@ pub struct Conv2d {
     pub kernel: [usize; 2],
     /// Step between neighbouring positions of the kernel.
     pub stride: [usize; 2],
-    /// Zeros added on each side.
+    /// Number of rows of zeros added at the top and at the bottom, and of columns of zeros added on
+    /// the left and on the right.
     pub padding: [usize; 2],
-    /// Number of channel groups. 1 is an ordinary convolution.
+    /// Number of groups into which the input and output channels are divided; a group's outputs
+    /// depend on its inputs only. 1 is an ordinary convolution.
     pub groups: usize,
     /// Whether a bias is added to each output channel.
     pub bias: bool,
@@ -55,7 +57,7 @@ impl Conv2d {
         self
     }
 
-    /// Sets the number of groups.
+    /// Sets the number of channel groups.
     #[must_use]
     pub fn groups(mut self, groups: usize) -> Self {
         self.groups = groups;
@@ -76,7 +78,7 @@ impl Conv2d {
 pub struct BatchNorm {
     /// Term added to the variance before the square root.
     pub epsilon: f64,
-    /// Weight of the current batch in the running statistics.
+    /// Weight of the current batch in the running statistics, in `0.0..=1.0`.
     pub momentum: f64,
 }
 
@@ -87,7 +89,8 @@ impl Default for BatchNorm {
     }
 }
 
-/// Hyper-parameters of a pooling window. Pairs are `[height, width]`.
+/// Hyper-parameters of a maximum or average pooling: the sliding window. Pairs are
+/// `[height, width]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pool2d {
@@ -95,7 +98,8 @@ pub struct Pool2d {
     pub kernel: [usize; 2],
     /// Step between neighbouring positions of the window.
     pub stride: [usize; 2],
-    /// Padding on each side. At most half of the kernel.
+    /// Number of padded rows at the top and at the bottom, and of padded columns on the left and on
+    /// the right. At most half of the kernel.
     pub padding: [usize; 2],
     /// Padding at the bottom and on the right in addition to `padding`, less than the kernel. It
     /// expresses `ceil_mode` of PyTorch and asymmetric padding of ONNX.
@@ -116,7 +120,8 @@ fn default_true() -> bool {
 }
 
 impl Pool2d {
-    /// Creates a square window with the given stride and no padding.
+    /// Creates a square window with sides of `kernel` pixels and the given stride in both
+    /// directions. It has no padding.
     #[must_use]
     pub fn new(kernel: usize, stride: usize) -> Self {
         Self {
@@ -135,7 +140,7 @@ impl Pool2d {
         self
     }
 
-    /// Sets the additional padding at the bottom and on the right.
+    /// Sets the additional padding at the bottom and on the right, `[height, width]`.
     #[must_use]
     pub fn extra_padding(mut self, extra_padding: [usize; 2]) -> Self {
         self.extra_padding = extra_padding;
@@ -150,7 +155,8 @@ impl Pool2d {
     }
 }
 
-/// Hyper-parameters of an adaptive average pooling.
+/// Hyper-parameters of an adaptive average pooling, whose windows are chosen to give the output
+/// size.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdaptiveAvgPool2d {
@@ -158,7 +164,9 @@ pub struct AdaptiveAvgPool2d {
     pub output: [usize; 2],
 }
 
-/// Hyper-parameters of a local response normalisation, as defined by PyTorch.
+/// Hyper-parameters of a local response normalisation, as defined by PyTorch: each channel is
+/// divided by `(k + alpha * mean)^beta`, where `mean` is the sum of squares over the existing
+/// neighbouring channels divided by `size`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LocalResponseNorm {
@@ -166,10 +174,10 @@ pub struct LocalResponseNorm {
     /// even, there is one more channel before the centre than after it, as in PyTorch. (ONNX has
     /// one more after it.)
     pub size: usize,
-    /// Factor of the mean square.
+    /// Factor of the mean square, at least 0.
     pub alpha: f64,
-    /// Exponent.
+    /// Exponent of the divisor.
     pub beta: f64,
-    /// Term added to the scaled mean square.
+    /// Term added to the scaled mean square, greater than 0.
     pub k: f64,
 }

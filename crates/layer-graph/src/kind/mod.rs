@@ -1,3 +1,6 @@
+//! Kinds of layers with their hyper-parameters: the numbers that define an operation and are not
+//! learned.
+
 mod image;
 mod opaque;
 mod rearrange;
@@ -18,7 +21,8 @@ pub use sequence::{Embedding, LayerNorm, Linear, MultiHeadAttention, PositionEmb
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum LayerKind {
-    /// Input of the network. Every graph has exactly one, as its first layer.
+    /// Input of the network. Every graph has exactly one, as its first layer; its output is the
+    /// sample.
     Input,
     /// Two-dimensional convolution (cross-correlation, as in PyTorch).
     Conv2d(Conv2d),
@@ -61,9 +65,9 @@ pub enum LayerKind {
     /// Average of each window. [`Pool2d::count_padding`] says whether padding counts as zeros (the
     /// default of PyTorch) or not at all.
     AvgPool2d(Pool2d),
-    /// Average pooling to a given output size.
+    /// Average pooling of an image to a given height and width.
     AdaptiveAvgPool2d(AdaptiveAvgPool2d),
-    /// Reshapes an image to a vector of features.
+    /// Reshapes a sample of any shape to a vector of features.
     Flatten,
     /// Reshapes a sample to another shape with the same number of elements.
     Reshape(Reshape),
@@ -72,12 +76,12 @@ pub enum LayerKind {
     /// Selects one position along the outermost dimension and removes that dimension, such as one
     /// token of a sequence.
     Select(Select),
-    /// Concatenates images along the channel dimension.
+    /// Concatenates at least two images along the channel dimension.
     Concat,
-    /// Element-wise sum of its inputs.
+    /// Element-wise sum of at least two inputs of the same shape.
     Add,
-    /// Dropout: zeroes each element with the given probability during training and rescales the
-    /// others.
+    /// Dropout: zeroes each element with probability `p` during training and divides the others by
+    /// `1 - p`.
     Dropout(Dropout),
     /// Softmax with cross entropy against the sample's label. Its output is the loss of each
     /// sample.
@@ -90,7 +94,7 @@ pub enum LayerKind {
 }
 
 impl LayerKind {
-    /// Returns the name of the kind, as in the JSON format.
+    /// Returns the name of the kind, as in the JSON format, such as `conv2d`.
     #[must_use]
     pub fn label(&self) -> &'static str {
         match self {
@@ -123,7 +127,7 @@ impl LayerKind {
         }
     }
 
-    /// Returns whether the output is the loss of each sample.
+    /// Returns whether the layer is a loss: its output is then one number, the loss of the sample.
     #[must_use]
     pub fn is_loss(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! Layers known only by their cost.
+//! Opaque layers: layers known only by their cost.
 
 use serde::{Deserialize, Serialize};
 
@@ -37,11 +37,12 @@ pub struct Opaque {
     pub forward: OpaquePass,
     /// Cost of the backward pass: gradients of the inputs and of the parameters.
     pub backward: OpaquePass,
-    /// Bytes of one sample that the forward pass saves for the backward pass, besides the inputs.
+    /// Bytes of one sample that the forward pass saves for the backward pass, in addition to the
+    /// layer's inputs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub saved_bytes: u64,
-    /// Number of labels of one sample if the layer is a loss; its output is then one element, the
-    /// loss of the sample. `None` for other layers.
+    /// Number of labels (target classes) of one sample if the layer is a loss; its output is then
+    /// one element, the loss of the sample. `None` for other layers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<usize>,
 }
@@ -60,7 +61,8 @@ pub struct OpaquePass {
 }
 
 impl Opaque {
-    /// Creates an operation with the given output, no parameters and no cost.
+    /// Creates an operation with the given name and output shape of one sample. It has no
+    /// parameters and no cost.
     #[must_use]
     pub fn new(op: impl Into<String>, output: Shape) -> Self {
         Self {
@@ -74,7 +76,7 @@ impl Opaque {
         }
     }
 
-    /// Sets the learned parameters.
+    /// Sets the learned parameters, in the order of the layer's flat parameter buffer.
     #[must_use]
     pub fn parameters(mut self, parameters: impl Into<Vec<LayerTensor>>) -> Self {
         self.parameters = parameters.into();
@@ -95,7 +97,7 @@ impl Opaque {
         self
     }
 
-    /// Sets the bytes of one sample that are saved for the backward pass.
+    /// Sets the bytes of one sample that the forward pass saves for the backward pass.
     #[must_use]
     pub fn saved_bytes(mut self, saved_bytes: u64) -> Self {
         self.saved_bytes = saved_bytes;

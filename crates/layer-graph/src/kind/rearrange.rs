@@ -8,22 +8,23 @@ use crate::Shape;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reshape {
-    /// New shape, with the same number of elements.
+    /// New shape of a sample, with the same number of elements.
     pub output: Shape,
 }
 
-/// Hyper-parameters of a permutation of dimensions.
+/// Hyper-parameters of a permutation of the dimensions of a sample.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Permute {
-    /// For each dimension of the output, the dimension of the input it comes from.
+    /// For each dimension of the output, the dimension of the input it comes from. Dimensions count
+    /// from 0, outermost first, without the batch.
     pub order: Vec<usize>,
 }
 
-/// Hyper-parameters of a selection.
+/// Hyper-parameters of the selection of one position of a sample.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Select {
-    /// Position along the outermost dimension.
+    /// Position along the outermost dimension, from 0.
     pub index: usize,
 }

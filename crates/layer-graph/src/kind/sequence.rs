@@ -1,4 +1,5 @@
-//! Hyper-parameters of the layers that work on feature vectors and on sequences of them.
+//! Hyper-parameters of the layers that work on feature vectors and on sequences of them. The
+//! vectors of a sequence are its positions.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,14 +7,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Linear {
-    /// Number of output features.
+    /// Number of output features: the innermost dimension of the output.
     pub out_features: usize,
-    /// Whether a bias is added.
+    /// Whether a bias is added to each output feature.
     pub bias: bool,
 }
 
 impl Linear {
-    /// Creates a linear layer with a bias.
+    /// Creates a linear layer with the given number of output features and a bias.
     #[must_use]
     pub fn new(out_features: usize) -> Self {
         Self { out_features, bias: true }
@@ -42,11 +43,11 @@ impl Default for LayerNorm {
     }
 }
 
-/// Hyper-parameters of an embedding.
+/// Hyper-parameters of a token embedding, which maps each token id to a learned vector.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Embedding {
-    /// Number of distinct tokens.
+    /// Number of distinct tokens, at least 1. Token ids are less than it.
     pub vocabulary: usize,
     /// Number of features of a token's vector.
     pub features: usize,
@@ -56,15 +57,15 @@ pub struct Embedding {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PositionEmbedding {
-    /// Maximum sequence length. Inputs may be shorter.
+    /// Number of learned position vectors: the maximum length of a sequence. Inputs may be shorter.
     pub positions: usize,
 }
 
-/// Hyper-parameters of an attention.
+/// Hyper-parameters of a multi-head attention.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MultiHeadAttention {
-    /// Number of heads. Divides the number of features.
+    /// Number of heads. Divides the number of output features.
     pub heads: usize,
     /// Whether each position attends only to itself and earlier positions.
     pub causal: bool,

@@ -1,4 +1,9 @@
 //! Builder of the network: its state, and the steps with which operators extend it.
+//!
+//! - A *node* is one use of an operator in the file. Its position is its index in the file, from 0.
+//! - A *value* is a named tensor of the file. It is a constant, if it does not depend on the
+//!   samples, or the output of a layer.
+//! - An *unknown* value is one that a node or tensor with a problem should have computed.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
@@ -14,13 +19,13 @@ use super::signature::{Signature, signature};
 use super::supported;
 use crate::{GraphError, LayerGraph, LayerId, LayerKind, Shape};
 
-/// Network under construction, and the state of the file's values.
+/// Network under construction, with the layers, constants and problems found in the file so far.
 pub(super) struct Builder<'a> {
     /// Network of the layers added so far.
     pub(super) network: LayerGraph,
     /// Version of ONNX's operator set in the file.
     pub(super) opset: i64,
-    /// Batch size in the file; `None` if it is open.
+    /// Batch size (number of samples) in the file; `None` if it is open.
     pub(super) batch: Option<i64>,
     nodes: Vec<Node<'a>>,
     constants: HashMap<String, Constant>,
@@ -38,7 +43,8 @@ pub(super) struct Builder<'a> {
     owners: HashMap<String, (LayerId, Parameters)>,
     parents: ParentModules,
     output: &'a str,
-    /// Number of convolutions into which the exporter folded batch normalisations.
+    /// Number of convolutions into which the exporter folded batch normalisations, among those
+    /// added so far.
     pub(super) folded_batch_norms: usize,
     /// Problems found in the file.
     problems: Vec<OnnxError>,
@@ -46,7 +52,7 @@ pub(super) struct Builder<'a> {
     unknown: HashSet<&'a str>,
 }
 
-/// Constants that are the parameters of a layer.
+/// Constants that are the learned parameters of a layer.
 #[derive(PartialEq)]
 pub(super) struct Parameters {
     /// Source of the weight.
@@ -56,6 +62,12 @@ pub(super) struct Parameters {
 }
 
 impl<'a> Builder<'a> {
+    /// Creates the builder of a network with the given name, which holds only the input. Evaluates
+    /// the constants of the file.
+    ///
+    /// # Errors
+    /// [`OnnxError::Signature`] if the graph does not have one input and one output with fixed
+    /// shapes, together with the problems of its constants and its unsupported operators.
     pub(super) fn new(name: &str, graph: &'a GraphProto, opset: i64) -> Result<Self, OnnxError> {
         let nodes: Vec<_> = graph.node.iter().map(Node::new).collect();
         let signature = signature(name, graph);
@@ -112,7 +124,8 @@ impl<'a> Builder<'a> {
     /// normalisations were folded.
     ///
     /// # Errors
-    /// The recorded problems, if there are any, or that no node computes the output.
+    /// The recorded problems, if there are any; [`OnnxError::Signature`] if no node computes the
+    /// output, or if the output does not consist of class scores.
     pub(super) fn finish(mut self) -> Result<(LayerGraph, usize), OnnxError> {
         if let Some(problem) = OnnxError::of(mem::take(&mut self.problems)) {
             return Err(problem);
@@ -123,22 +136,24 @@ impl<'a> Builder<'a> {
         Ok((self.network, self.folded_batch_norms))
     }
 
+    /// Returns the number of nodes in the file.
     pub(super) fn node_count(&self) -> usize {
         self.nodes.len()
     }
 
     /// Returns whether the node at a position becomes a layer: whether the output depends on it and
-    /// it is neither a constant nor merged into the layer of an earlier node.
+    /// it neither computes a constant nor was merged into the layer of an earlier node.
     pub(super) fn needs_layer(&self, index: usize) -> bool {
         self.needed.contains(&index) && !self.merged.contains(&index)
     }
 
-    /// Returns whether a node reads a value that was marked as unknown.
+    /// Returns whether a node reads an unknown value.
     pub(super) fn has_unknown_input(&self, node: Node<'a>) -> bool {
         node.inputs().any(|value| self.unknown.contains(value))
     }
 
-    /// Records the problem of a node, if it has one, and marks its outputs as unknown.
+    /// Records the problem of a node, if there is one, and marks its outputs as unknown. `None` is
+    /// a node that cannot be converted only because it reads an unknown value.
     pub(super) fn mark_unknown(&mut self, node: Node<'a>, problem: Option<OnnxError>) {
         self.problems.extend(problem);
         self.unknown.extend(node.outputs());
@@ -173,17 +188,22 @@ impl<'a> Builder<'a> {
         self.nodes[index]
     }
 
-    /// Returns whether the value is the output of the graph.
+    /// Returns whether the value is the output of the model.
     pub(super) fn is_output(&self, value: &str) -> bool {
         value == self.output
     }
 
-    /// Returns the constant of a name. `None` if it is computed or undefined.
+    /// Returns the constant of this name. `None` if the value is computed from the samples or
+    /// undefined.
     pub(super) fn constant(&self, value: &str) -> Option<&Constant> {
         self.constants.get(value)
     }
 
-    /// Returns an input that must be a constant, such as a weight.
+    /// Returns the constant that a node reads as the input at a position, from 0, such as a weight.
+    ///
+    /// # Errors
+    /// [`OnnxError::InvalidNode`] if the input is absent, and [`OnnxError::UnsupportedUse`] if it
+    /// is no constant.
     pub(super) fn parameter(&self, node: Node<'a>, position: usize) -> Result<&Constant, OnnxError> {
         let value = node.input(position)?;
         let computed =
@@ -191,7 +211,11 @@ impl<'a> Builder<'a> {
         self.constants.get(value).ok_or_else(computed)
     }
 
-    /// Returns the layer that computes an input.
+    /// Returns the layer that computes `value`, an input of the node.
+    ///
+    /// # Errors
+    /// [`OnnxError::UnsupportedUse`] if the value is a constant, and [`OnnxError::UndefinedValue`]
+    /// if no earlier node computes it.
     pub(super) fn layer(&self, node: Node<'a>, value: &str) -> Result<LayerId, OnnxError> {
         if self.constants.contains_key(value) {
             return Err(node.unsupported(format!("its input `{value}` is a constant")));
@@ -205,7 +229,11 @@ impl<'a> Builder<'a> {
         self.network.layer(layer).output_shape()
     }
 
-    /// Adds the layer of a node and defines the node's output by it.
+    /// Adds the layer of a node and defines the node's output as its output.
+    ///
+    /// # Errors
+    /// Those of [`add_inner`](Self::add_inner) and [`define`](Self::define), and
+    /// [`OnnxError::InvalidNode`] if the node has no output.
     pub(super) fn add(
         &mut self,
         node: Node<'a>,
@@ -224,8 +252,11 @@ impl<'a> Builder<'a> {
         free.cloned().unwrap_or_else(|| self.free_name(&names[0]))
     }
 
-    /// Adds an inner layer of a node that expands to several layers. Its output is no value of the
-    /// file.
+    /// Adds a layer for a node and returns it, without defining a value as its output. Nodes that
+    /// expand to several layers add all but the last one in this way.
+    ///
+    /// # Errors
+    /// [`OnnxError::Graph`] if the layer does not fit its inputs.
     pub(super) fn add_inner(
         &mut self,
         node: Node<'a>,
@@ -236,12 +267,16 @@ impl<'a> Builder<'a> {
         self.network.add(name, kind, inputs).map_err(|error| node.layer_error(error))
     }
 
-    /// Adds a layer with parameters and defines `output` by it. If an earlier layer uses the same
-    /// weight, the two layers share all parameters; if they differ in the others, that is an error,
-    /// because layers share either all parameters or none.
+    /// Adds a layer with parameters and defines `output` as its output. If an earlier layer uses
+    /// the same weight, the two layers share all parameters.
     ///
     /// Only weights are compared. Exporters store equal tensors once, so the biases and the
     /// parameters of normalisations, often all ones or all zeros, may appear shared by accident.
+    ///
+    /// # Errors
+    /// [`OnnxError::UnsupportedUse`] if an earlier layer uses the weight transposed or with another
+    /// bias, because layers share either all parameters or none; [`OnnxError::Graph`] if the layer
+    /// does not fit its input; those of [`define`](Self::define).
     pub(super) fn add_weighted(
         &mut self,
         node: Node<'a>,
@@ -274,6 +309,10 @@ impl<'a> Builder<'a> {
     }
 
     /// Defines a value as the output of a layer.
+    ///
+    /// # Errors
+    /// [`OnnxError::ShapeMismatch`] if the file declares another shape for the value, and
+    /// [`OnnxError::NotOnnx`] if the value is already defined.
     pub(super) fn define(&mut self, value: &'a str, layer: LayerId) -> Result<(), OnnxError> {
         let inferred = self.network.layer(layer).output_shape();
         if let Some(declared) = self.declared.get(value) {
@@ -297,12 +336,13 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Merges the only reader of `value` into the layer that computes it, if that reader applies
-    /// `operator` with a constant of one number for each channel. Returns the output of the merged
-    /// node and the source of the constant.
+    /// Merges the only node that reads `value` into the layer that computes it, if that node
+    /// applies `operator` with a constant of one number for each of `channels` channels. Returns
+    /// the output of the merged node and the source of the constant, or `None` if no such node was
+    /// merged.
     ///
-    /// `axis` is the position of the channels among the `rank` dimensions of the value, including
-    /// its batch.
+    /// `axis` is the position of the channels among the `rank` dimensions of the value, from 0 and
+    /// including its batch.
     pub(super) fn merge_reader(
         &mut self,
         value: &'a str,

@@ -2,7 +2,8 @@
 //! from stored ones.
 //!
 //! Parameters are initialised again by training, so only their dimensions are kept. Values are kept
-//! for short lists of integers, which give shapes and axes, and for single numbers.
+//! for short lists of integers (tensors of at most 64), which give shapes and axes, and for single
+//! numbers.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,13 +19,14 @@ const MAX_LIST_LENGTH: usize = 64;
 /// Tensor that does not depend on the samples.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Constant {
-    /// Dimensions of the tensor.
+    /// Dimensions of the tensor, outermost first. Empty for a scalar.
     pub(super) dims: Vec<usize>,
-    /// Origin and order of its elements.
+    /// Origin and order of its elements, by which layers recognise shared parameters.
     pub(super) source: Source,
-    /// Values, if this is a short list of integers.
+    /// Values in row-major order, if the elements are integers and known: for a stored tensor, at
+    /// most 64. `None` otherwise.
     pub(super) ints: Option<Vec<i64>>,
-    /// Value, if this is a single number.
+    /// Value, if this is a single number in floating point whose value is known; `None` otherwise.
     pub(super) number: Option<f64>,
 }
 
@@ -32,7 +34,7 @@ pub(super) struct Constant {
 /// differ at most in their dimensions.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Source {
-    /// Name of the stored tensor that holds the elements.
+    /// Name of the stored tensor that holds the elements, or of the value whose node creates them.
     pub(super) origin: String,
     /// Transpositions applied to the stored tensor, as (dimensions, order). Other rearrangements
     /// keep the order of elements.
@@ -66,7 +68,7 @@ impl Constant {
         Self { dims, source, ints: None, number: None }
     }
 
-    /// Returns the source of the transposed matrix.
+    /// Returns the source that this constant has after a transposition. The constant is a matrix.
     pub(super) fn transposed_source(&self) -> Source {
         self.source.clone().transposed(&self.dims, vec![1, 0])
     }
@@ -110,10 +112,11 @@ fn dimensions(dims: &[i64]) -> Option<Vec<usize>> {
     dims.iter().try_fold(1usize, |all, &dim| all.checked_mul(dim)).map(|_| dims)
 }
 
-/// Evaluates the constants among the wanted nodes.
+/// Reads the stored tensors and evaluates the constants among the nodes at the positions in
+/// `wanted`.
 ///
-/// Returns the constants by name, and the positions of the nodes that compute them. Constants that
-/// cannot be read are added to `problems`, with the name of the value.
+/// Returns the constants by name, and the positions of the nodes that compute them. The problem of
+/// a constant that cannot be read or evaluated is added to `problems`, with the name of the value.
 pub(super) fn constants<'a>(
     tensors: &'a [TensorProto],
     nodes: &[Node<'a>],

@@ -1,9 +1,11 @@
-//! Dimensions of rearranged tensors. Functions return `None` if the rearrangement does not fit the
-//! tensor.
+//! Dimensions of rearranged tensors. The operators are those of ONNX; dimensions are given
+//! outermost first. Negative axes count from the end. Functions return `None` if the rearrangement
+//! does not fit the tensor.
 
 use super::numbers::{axis, size};
 
-/// Returns the dimensions after ONNX's `Reshape`: 0 keeps a dimension, and one -1 is inferred.
+/// Returns the dimensions of a tensor of dimensions `from` after ONNX's `Reshape` to `requested`: 0
+/// keeps the dimension at that position, and one -1 is inferred.
 pub(super) fn reshape(requested: &[i64], from: &[usize]) -> Option<Vec<usize>> {
     let elements: usize = from.iter().product();
     let mut open = None;
@@ -25,7 +27,8 @@ pub(super) fn reshape(requested: &[i64], from: &[usize]) -> Option<Vec<usize>> {
     (dims.iter().try_fold(1usize, |all, &dim| all.checked_mul(dim))? == elements).then_some(dims)
 }
 
-/// Returns the dimensions with ones inserted at the given axes of the result.
+/// Returns the dimensions after ONNX's `Unsqueeze`: with ones inserted at the given axes of the
+/// result.
 pub(super) fn unsqueeze(axes: &[i64], dims: &[usize]) -> Option<Vec<usize>> {
     let rank = dims.len() + axes.len();
     let mut places = axes.iter().map(|&value| axis(value, rank)).collect::<Option<Vec<_>>>()?;
@@ -40,8 +43,8 @@ pub(super) fn unsqueeze(axes: &[i64], dims: &[usize]) -> Option<Vec<usize>> {
     Some(result)
 }
 
-/// Returns the dimensions without the given axes, which must be 1, or without all ones if `axes` is
-/// `None`.
+/// Returns the dimensions after ONNX's `Squeeze`: without those at the given axes, which must be 1,
+/// or without all ones if `axes` is `None`.
 pub(super) fn squeeze(axes: Option<&[i64]>, dims: &[usize]) -> Option<Vec<usize>> {
     let Some(axes) = axes else { return Some(dims.iter().copied().filter(|&dim| dim != 1).collect()) };
     let places = axes.iter().map(|&value| axis(value, dims.len())).collect::<Option<Vec<_>>>()?;
@@ -51,7 +54,8 @@ pub(super) fn squeeze(axes: Option<&[i64]>, dims: &[usize]) -> Option<Vec<usize>
     Some((0..dims.len()).filter(|place| !places.contains(place)).map(|place| dims[place]).collect())
 }
 
-/// Returns the dimensions in the given order, or reversed if there is none.
+/// Returns the dimensions after ONNX's `Transpose`: those at the axes in `order`, or all in reverse
+/// if `order` is `None`.
 pub(super) fn permute(order: Option<&[i64]>, dims: &[usize]) -> Option<Vec<usize>> {
     let Some(order) = order else { return Some(dims.iter().rev().copied().collect()) };
     let places = order.iter().map(|&place| axis(place, dims.len())).collect::<Option<Vec<_>>>()?;

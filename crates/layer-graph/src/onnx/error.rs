@@ -1,3 +1,6 @@
+//! Errors of importing an ONNX file. A *node* is one use of an operator in the file; a *value* is a
+//! named tensor that a node reads or computes.
+
 use super::supported::OPERATORS;
 use crate::{GraphError, Shape};
 
@@ -8,68 +11,69 @@ pub enum OnnxError {
     /// The bytes are not a complete ONNX model.
     #[error("not an ONNX model: {0}")]
     NotOnnx(String),
-    /// The operator set of the file is too old.
+    /// The operator set of the file is older than the oldest supported one.
     #[error(
         "operator set {found} is too old: convert the model to at least {oldest} (`onnx.version_converter`)"
     )]
     UnsupportedOpset {
-        /// Operator set of the file.
+        /// Version of ONNX's operator set in the file.
         found: i64,
-        /// Oldest supported version.
+        /// Oldest supported version of ONNX's operator set.
         oldest: i64,
     },
-    /// The model does not have exactly one input and one output with shapes that are fixed except
-    /// for the batch.
+    /// The model does not have exactly one input and one output, its input has no shape that is
+    /// fixed except for the batch, or its output does not consist of class scores. The text says
+    /// which.
     #[error("{0}")]
     Signature(String),
-    /// No layer corresponds to this operator.
+    /// No kind of layer corresponds to this operator.
     #[error(
         "operator `{operator}` ({}) is not supported; supported: {}",
         format_nodes(nodes),
         OPERATORS.join(", ")
     )]
     UnsupportedOperator {
-        /// Operator, with its domain if that is not ONNX's own.
+        /// Name of the operator, prefixed by its domain unless that is ONNX's own.
         operator: String,
-        /// Nodes that use it.
+        /// Names of the nodes that use it.
         nodes: Vec<String>,
     },
     /// The operator is supported, but not in the way this node uses it.
     #[error("{operator} (node `{node}`) is not supported here: {problem}")]
     UnsupportedUse {
-        /// Operator.
+        /// Name of the operator.
         operator: String,
-        /// Node that uses it.
+        /// Name of the node that uses it.
         node: String,
-        /// Unsupported property.
+        /// Description of the unsupported property.
         problem: String,
     },
     /// A node violates the definition of its operator.
     #[error("{operator} (node `{node}`): {problem}")]
     InvalidNode {
-        /// Operator.
+        /// Name of the operator.
         operator: String,
-        /// Node that uses it.
+        /// Name of the node that uses it.
         node: String,
-        /// Expected and actual property.
+        /// Description of the expected and the actual property.
         problem: String,
     },
     /// A node reads a value that no earlier node defines.
     #[error("node `{node}` takes `{value}`, which nothing before it makes")]
     UndefinedValue {
-        /// Node.
+        /// Name of the node that reads the value.
         node: String,
-        /// Undefined value.
+        /// Name of the undefined value.
         value: String,
     },
-    /// A layer does not fit its inputs.
+    /// The layer of a node does not fit its inputs.
     #[error("{operator} (node `{node}`): {problem}")]
     Graph {
-        /// Operator.
+        /// Name of the operator.
         operator: String,
-        /// Node that uses it.
+        /// Name of the node that uses it.
         node: String,
-        /// Error of the layer.
+        /// Error of adding the layer.
         problem: GraphError,
     },
     /// The shape of a value in the file differs from the inferred shape.
@@ -78,11 +82,11 @@ pub enum OnnxError {
          shape is {inferred}"
     )]
     ShapeMismatch {
-        /// Value.
+        /// Name of the value.
         value: String,
-        /// Shape in the file; `?` for open dimensions.
+        /// Shape in the file without the batch, such as `64x?x56`; `?` for open dimensions.
         declared: String,
-        /// Inferred shape.
+        /// Shape inferred from the layer, without the batch.
         inferred: Shape,
     },
     /// The file has several problems.
@@ -95,13 +99,14 @@ pub enum OnnxError {
 }
 
 impl OnnxError {
-    /// Returns the error for an invalid model when no single node is at fault.
+    /// Returns the error for an invalid model when no single node is at fault,
+    /// [`OnnxError::NotOnnx`].
     pub(super) fn not_onnx(problem: impl Into<String>) -> Self {
         Self::NotOnnx(problem.into())
     }
 
-    /// Combines problems into one error. Nodes with the same unsupported operator are merged into
-    /// one problem.
+    /// Combines problems into one error, or returns `None` if there are none. Nodes with the same
+    /// unsupported operator are merged into one problem.
     pub(super) fn of(problems: Vec<Self>) -> Option<Self> {
         let mut distinct = Vec::<Self>::new();
         for problem in problems {

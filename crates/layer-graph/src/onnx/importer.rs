@@ -6,9 +6,13 @@ use super::proto::GraphProto;
 use super::{operators, supported};
 use crate::LayerGraph;
 
-/// Converts a graph: adds the layers of all nodes that the output depends on, and the loss.
+/// Converts a graph of operator set version `opset` to a network of the given name: adds the layers
+/// of all nodes that the output depends on, and the loss.
 ///
 /// Returns the network, and the number of convolutions into which batch normalisations were folded.
+///
+/// # Errors
+/// All problems found in the graph, combined into one error.
 pub(super) fn import_graph(
     name: &str,
     graph: &GraphProto,

@@ -73,7 +73,8 @@ const MIN_OPSET: i64 = 7;
 pub struct Imported {
     /// Imported network.
     pub graph: LayerGraph,
-    /// Name and version of the program that wrote the file; empty if the file does not say.
+    /// Name and version of the program that wrote the file, separated by a space; empty if the file
+    /// has neither.
     pub producer: String,
     /// Version of ONNX's operator set in the file.
     pub opset: i64,
@@ -83,8 +84,9 @@ pub struct Imported {
 }
 
 impl Imported {
-    /// Returns a warning for users who train or plan this network if it differs from the exported
-    /// one, with the way to export it unchanged.
+    /// Returns a warning that batch normalisations were folded into convolutions at export, so that
+    /// this network differs from the one that training runs, and how to export it unchanged. `None`
+    /// if none were folded.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
         let count = self.folded_batch_norms;
@@ -104,13 +106,16 @@ impl Imported {
 /// files are not read.
 ///
 /// # Errors
-/// An [`OnnxError`] if the bytes are not an ONNX model, or not one that can be trained layer by
-/// layer.
+/// - [`OnnxError::NotOnnx`] or [`OnnxError::UnsupportedOpset`] if the bytes are not an ONNX model
+///   of operator set 7 or newer.
+/// - Another [`OnnxError`] if the model cannot be expressed as a network of layers that ends in
+///   class scores.
 pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Imported, OnnxError> {
     decode(name, bytes)
 }
 
-/// Imports the contents of an ONNX file as [`from_bytes`] does, without a copy of the weights.
+/// Imports the contents of an ONNX file as [`from_bytes`] does, without copying the weights while
+/// decoding.
 ///
 /// # Errors
 /// Those of [`from_bytes`].

@@ -1,4 +1,6 @@
-//! Names of layers, taken from the exporter's modules if the file has them.
+//! Names of layers, taken from the exporter's modules if the file has them. A *module* is an
+//! `nn.Module` of PyTorch, with its full name, such as `layer1.0.conv1`; a *scope* is a module that
+//! a node belongs to.
 //!
 //! PyTorch writes them in two ways. The newer exporter stores a list of scopes in a node's
 //! metadata, such as `['', 'layer1', 'layer1.0', 'layer1.0.conv1', 'conv2d_1']`. The older exporter
@@ -12,10 +14,11 @@ use super::node::Node;
 /// Metadata key under which the newer exporter stores the scopes of a node.
 const SCOPES: &str = "pkg.torch.onnx.name_scopes";
 
-/// Modules that contain other modules.
+/// Full names of the modules that contain other modules.
 pub(super) struct ParentModules(HashSet<String>);
 
 impl ParentModules {
+    /// Collects for all nodes the modules that contain their innermost module.
     pub(super) fn of(nodes: &[Node<'_>]) -> Self {
         let outer = |node: &Node<'_>| {
             let mut modules = modules(*node);
@@ -25,15 +28,15 @@ impl ParentModules {
         Self(nodes.iter().flat_map(outer).collect())
     }
 
-    /// Returns candidate names for the layer of a node, in order of preference:
+    /// Returns candidate names for the layer of a node, at least one, in order of preference:
     ///
     /// 1. the module of its parameters,
     /// 2. the innermost module it belongs to, followed by the operator if that module contains
-    ///    others,
-    /// 3. the name of the node.
+    /// others,
+    /// 3. the name of the node, or `layer` if it has none, only if there is neither.
     ///
-    /// `parameters` are the names of its stored tensors. They are more reliable than scopes: a
-    /// convolution with a folded batch normalisation has the scopes of the latter.
+    /// `parameters` are the names of the constants that the node reads. They are more reliable than
+    /// scopes: a convolution with a folded batch normalisation has the scopes of the latter.
     pub(super) fn layer_names<'a>(
         &self,
         node: Node<'a>,

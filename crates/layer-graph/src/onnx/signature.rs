@@ -1,4 +1,4 @@
-//! Input and output of a model.
+//! Input and output of a model: those that are not stored in the file.
 
 use std::collections::HashSet;
 
@@ -7,17 +7,23 @@ use super::numbers::size;
 use super::proto::{GraphProto, ValueInfoProto};
 use crate::{LayerGraph, Shape};
 
-/// Input and output of a model.
+/// Input and output of a model that has one of each.
 pub(super) struct Signature<'a> {
+    /// Name of the input.
     pub(super) input: &'a str,
-    /// Batch size, if it is fixed.
+    /// Batch size of the input, its first dimension; `None` if it is open.
     pub(super) batch: Option<i64>,
-    /// Network that holds only the input.
+    /// Network that holds only the input layer, with the shape of one sample of the input.
     pub(super) network: LayerGraph,
+    /// Name of the output.
     pub(super) output: &'a str,
 }
 
 /// Reads the signature of a graph; `name` becomes the name of the network.
+///
+/// # Errors
+/// [`OnnxError::Signature`] if the graph does not have exactly one input and one output, or the
+/// input has no shape that is fixed except for the batch.
 pub(super) fn signature<'a>(name: &str, graph: &'a GraphProto) -> Result<Signature<'a>, OnnxError> {
     let (input, batch, shape) = input(graph)?;
     let network = LayerGraph::new(name, shape).map_err(|error| OnnxError::Signature(error.to_string()))?;

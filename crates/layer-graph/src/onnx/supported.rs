@@ -1,6 +1,7 @@
 //! Names of the supported operators.
 
-/// Supported operators: those with a layer, and those that only compute constants.
+/// Supported operators: those with a layer, and those that only compute constants. An entry is a
+/// name, followed by a restriction of the supported uses in brackets, if there is one.
 pub(super) const OPERATORS: &[&str] = &[
     "Add",
     "AveragePool",
@@ -32,7 +33,7 @@ pub(super) const OPERATORS: &[&str] = &[
     "Unsqueeze",
 ];
 
-/// Returns whether at least some uses of an operator are supported.
+/// Returns whether at least some uses of the operator of this name are supported.
 pub(super) fn is_supported(operator: &str) -> bool {
     OPERATORS.iter().any(|known| known.split(' ').next() == Some(operator))
 }

@@ -32,11 +32,16 @@ const STEPS: usize = 4;
 
 const LAYER: Lstm = Lstm { inputs: FEATURES, cells: 8192, projection: Some(FEATURES), biases: 1 };
 
-/// Builds the big LSTM under the given name.
+/// Builds the network under the given name, in chunks of 4 steps. Its layers fit their inputs, so
+/// that no error is returned.
 pub(super) fn big_lstm(name: &str) -> Result<LayerGraph, GraphError> {
     big_lstm_in_chunks(name, STEPS)
 }
 
+/// Builds the network under the given name, in chunks of `steps` steps.
+///
+/// # Errors
+/// [`GraphError::Shape`] if `steps` does not divide 20.
 pub(super) fn big_lstm_in_chunks(name: &str, steps: usize) -> Result<LayerGraph, GraphError> {
     let count = chunks(name, POSITIONS, steps)?;
     let mut net = LayerGraph::new(name, Shape::features(POSITIONS))?;

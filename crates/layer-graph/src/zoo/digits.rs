@@ -8,7 +8,8 @@
 
 use crate::{Conv2d, Dropout, GraphError, LayerGraph, LayerKind, Linear, Pool2d, Shape};
 
-/// Builds the network under the given name.
+/// Builds the network under the given name. Its layers fit their inputs, so that no error is
+/// returned.
 pub(super) fn digits_cnn(name: &str) -> Result<LayerGraph, GraphError> {
     let mut net = LayerGraph::new(name, Shape::image(1, 8, 8))?;
     let input = net.input();

@@ -32,11 +32,16 @@ fn layer(inputs: usize) -> Lstm {
     Lstm { inputs: inputs * FEATURES, cells: FEATURES, projection: None, biases: 2 }
 }
 
-/// Builds GNMT under the given name.
+/// Builds the network under the given name, in chunks of 10 steps. Its layers fit their inputs, so
+/// that no error is returned.
 pub(super) fn gnmt(name: &str) -> Result<LayerGraph, GraphError> {
     gnmt_in_chunks(name, STEPS)
 }
 
+/// Builds the network under the given name, in chunks of `steps` steps (tokens).
+///
+/// # Errors
+/// [`GraphError::Shape`] if `steps` does not divide 50.
 pub(super) fn gnmt_in_chunks(name: &str, steps: usize) -> Result<LayerGraph, GraphError> {
     let count = chunks(name, POSITIONS, steps)?;
     // Source tokens, followed by target tokens.

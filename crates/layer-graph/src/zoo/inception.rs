@@ -5,7 +5,8 @@ use crate::{
     Pool2d, Shape,
 };
 
-/// Builds Inception-v3 under the given name.
+/// Builds Inception-V3 under the given name. Its layers fit their inputs, so that no error is
+/// returned.
 pub(super) fn inception_v3(name: &str) -> Result<LayerGraph, GraphError> {
     let mut net = Builder { net: LayerGraph::new(name, Shape::image(3, 299, 299))? };
     let mut x = net.net.input();

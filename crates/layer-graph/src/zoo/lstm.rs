@@ -1,5 +1,6 @@
 //! Long short-term memory layers (Hochreiter and Schmidhuber, 1997) over sequences that are split
-//! into chunks of steps, with one opaque layer for each chunk.
+//! into chunks of steps, with one opaque layer for each chunk. A *step* is one position of a
+//! sequence; a *chunk* is a number of consecutive steps.
 //!
 //! The layer at chunk `t` depends on the layer below at chunk `t` and on itself at chunk `t - 1`,
 //! so that two layers on two GPUs work on different chunks at the same time. All chunks of a layer
@@ -16,16 +17,18 @@ use crate::{GraphError, LayerGraph, LayerId, LayerTensor, Opaque, OpaquePass, Sh
 
 const ELEMENT_BYTES: usize = 4;
 
-/// Sizes of a layer.
+/// Sizes of an LSTM layer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lstm {
-    /// Number of input features, summed over all inputs.
+    /// Number of input features of one step, summed over all inputs.
     pub(super) inputs: usize,
+    /// Number of memory cells: features of the cell state, and of the output if there is no
+    /// projection.
     pub(super) cells: usize,
-    /// Number of features of the output projection, if there is one (Sak, Senior and Beaufays,
-    /// 2014).
+    /// Number of features of the output projection (Sak, Senior and Beaufays, 2014); `None` for a
+    /// layer without one.
     pub(super) projection: Option<usize>,
-    /// Number of bias vectors: 2 in PyTorch, 1 in TensorFlow.
+    /// Number of bias vectors for the gates: 2 in PyTorch, 1 in TensorFlow.
     pub(super) biases: usize,
 }
 
@@ -79,7 +82,12 @@ impl Lstm {
             .saved_bytes((steps * kept * ELEMENT_BYTES) as u64)
     }
 
-    /// Adds the layer for the next chunk after those in `chunks`.
+    /// Adds the layer for the next chunk, of `steps` steps, and returns it. `inputs` are its inputs
+    /// from other layers. `chunks` holds the layers of the chunks before it, to which it is
+    /// appended; the first of them owns the parameters.
+    ///
+    /// # Errors
+    /// That of the graph if the layer cannot be added, such as for a name in use.
     pub(super) fn add(
         &self,
         net: &mut LayerGraph,
@@ -99,7 +107,11 @@ impl Lstm {
     }
 }
 
-/// Returns the number of chunks of `steps` steps in a sequence of `positions`.
+/// Returns the number of chunks of `steps` steps in a sequence of `positions` steps. `network` is
+/// the name of the network in the error.
+///
+/// # Errors
+/// [`GraphError::Shape`] if `steps` does not divide `positions`.
 pub(super) fn chunks(network: &str, positions: usize, steps: usize) -> Result<usize, GraphError> {
     if steps > 0 && positions % steps == 0 {
         return Ok(positions / steps);
@@ -108,8 +120,8 @@ pub(super) fn chunks(network: &str, positions: usize, steps: usize) -> Result<us
     Err(GraphError::Shape { layer: network.into(), problem })
 }
 
-/// Returns an operation of one kernel that reads or writes `elements` elements of a sample, and as
-/// many in its backward pass.
+/// Returns an opaque operation of one kernel with `flops` floating-point operations for one sample,
+/// which reads or writes `elements` elements of single precision. Its backward pass costs the same.
 pub(super) fn elementwise(op: &str, output: Shape, flops: usize, elements: usize) -> Opaque {
     let pass = |factor: usize| OpaquePass {
         flops: (factor * flops) as u64,

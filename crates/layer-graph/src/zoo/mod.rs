@@ -42,7 +42,7 @@ const MODELS: &[(&str, Build)] = &[
     ("digits-cnn", digits::digits_cnn),
 ];
 
-/// Returns the names of all models.
+/// Returns the names of all models of the zoo, the names that [`model`] accepts.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
     MODELS.iter().map(|(name, _)| *name).collect()
@@ -51,7 +51,7 @@ pub fn names() -> Vec<&'static str> {
 /// Builds the model of this name.
 ///
 /// # Errors
-/// [`GraphError::UnknownModel`], which lists the names that exist.
+/// [`GraphError::UnknownModel`], which lists the existing names, if there is no model of this name.
 pub fn model(name: &str) -> Result<LayerGraph, GraphError> {
     match MODELS.iter().find(|(known, _)| *known == name) {
         Some((known, build)) => build(known),
@@ -60,7 +60,7 @@ pub fn model(name: &str) -> Result<LayerGraph, GraphError> {
 }
 
 /// Builds GNMT v2 as [`model`] does, but with its sentences of 50 tokens split into chunks of
-/// `steps` steps instead of 10.
+/// `steps` tokens instead of 10. Each LSTM layer becomes one opaque layer for each chunk.
 ///
 /// Shorter chunks keep more GPUs busy at the same time, but each chunk has its own kernel launches
 /// and reads all parameters again.
@@ -80,8 +80,8 @@ pub fn gnmt_in_chunks(steps: usize) -> Result<LayerGraph, GraphError> {
     gnmt::gnmt_in_chunks("gnmt", steps)
 }
 
-/// Builds `big-lstm` as [`model`] does, but with its 20 steps split into chunks of `steps` steps
-/// instead of 4.
+/// Builds `big-lstm` as [`model`] does, but with its sequences of 20 words split into chunks of
+/// `steps` words instead of 4. Each LSTM layer becomes one opaque layer for each chunk.
 ///
 /// # Errors
 /// [`GraphError::Shape`] if `steps` does not divide 20.

@@ -5,13 +5,14 @@ use crate::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, GraphError, LayerGraph, LayerId, LayerKind, Linear, Pool2d, Shape,
 };
 
-/// Configuration of a residual network.
+/// Configuration of a residual network: the number and the kind of its residual blocks.
 pub(super) struct Config {
     /// Number of residual blocks in each of the four stages.
     blocks: [usize; 4],
     block: Block,
 }
 
+/// Convolutions of a residual block.
 enum Block {
     /// Two 3x3 convolutions.
     Basic,
@@ -30,7 +31,9 @@ pub(super) const RESNET50: Config = Config { blocks: [3, 4, 6, 3], block: Block:
 pub(super) const WRN101_2: Config =
     Config { blocks: [3, 4, 23, 3], block: Block::Bottleneck { widening: 2 } };
 
-/// Builds the residual network of a configuration under the given name.
+/// Builds the residual network of a configuration under the given name, for images of 3x224x224 and
+/// 1000 classes. The layers of the configurations in this file fit their inputs, so that no error
+/// is returned.
 pub(super) fn resnet(name: &str, config: &Config) -> Result<LayerGraph, GraphError> {
     let mut net = LayerGraph::new(name, Shape::image(3, 224, 224))?;
     let stem = Conv2d::new(64, 7).stride(2).padding(3);

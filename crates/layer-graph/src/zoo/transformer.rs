@@ -5,7 +5,9 @@ use crate::{Dropout, GraphError, LayerGraph, LayerId, LayerKind, LayerNorm, Line
 
 /// Transformer block: `x + attention(norm(x))`, followed by `x + perceptron(norm(x))`.
 pub(super) struct Block {
+    /// Number of features of each position, in the input and the output.
     pub(super) features: usize,
+    /// Number of attention heads. Divides `features`.
     pub(super) heads: usize,
     /// Whether each position attends only to itself and earlier positions.
     pub(super) causal: bool,
@@ -19,8 +21,13 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// Adds the layers of the block. Their names start with `label` and follow torchvision's vision
+    /// Adds the layers of the block after the layer `input`, a sequence of `features` features, and
+    /// returns the last one. Their names start with `label` and follow torchvision's vision
     /// transformers.
+    ///
+    /// # Errors
+    /// That of the first layer that does not fit, such as an attention whose heads do not divide
+    /// `features`.
     pub(super) fn add(
         &self,
         net: &mut LayerGraph,
@@ -41,7 +48,8 @@ impl Block {
         self.join(net, label, 2, x, middle)
     }
 
-    /// Returns the layer normalisation of the block and of the end of the network.
+    /// Returns the layer normalisation with the block's epsilon, for use in the block and at the
+    /// end of the network.
     pub(super) fn norm(&self) -> LayerNorm {
         LayerNorm { epsilon: self.epsilon }
     }

@@ -2,7 +2,7 @@
 
 use crate::{AdaptiveAvgPool2d, Conv2d, Dropout, GraphError, LayerGraph, LayerKind, Linear, Pool2d, Shape};
 
-/// Number of convolutions in each of the five blocks.
+/// Number of convolutions of each block of VGG-11.
 pub(super) const VGG11: [usize; 5] = [1, 1, 2, 2, 2];
 /// Number of convolutions of each block of VGG-13.
 pub(super) const VGG13: [usize; 5] = [2, 2, 2, 2, 2];
@@ -13,8 +13,9 @@ pub(super) const VGG19: [usize; 5] = [2, 2, 4, 4, 4];
 
 const CHANNELS: [usize; 5] = [64, 128, 256, 512, 512];
 
-/// Builds a VGG network under the given name. `blocks` has the number of convolutions of each
-/// block.
+/// Builds a VGG network under the given name, for images of 3x224x224 and 1000 classes. `blocks` is
+/// the number of convolutions of each of the five blocks. Its layers fit their inputs, so that no
+/// error is returned.
 pub(super) fn vgg(name: &str, blocks: &[usize; 5]) -> Result<LayerGraph, GraphError> {
     let mut net = LayerGraph::new(name, Shape::image(3, 224, 224))?;
     let mut x = net.input();

@@ -1,4 +1,5 @@
-//! Sums and concatenations.
+//! Sums and concatenations. Each function converts a node and defines its output; it returns an
+//! error that names the node if this use of the operator is invalid or has no layer.
 
 use crate::onnx::OnnxError;
 use crate::onnx::builder::Builder;

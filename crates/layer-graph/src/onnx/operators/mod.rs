@@ -11,7 +11,11 @@ use crate::onnx::OnnxError;
 use crate::onnx::builder::Builder;
 use crate::{Dropout, LayerKind};
 
-/// Adds the layers of the node at the given position of the file.
+/// Adds the layers of the node at the given position of the file, from 0, and defines its output.
+///
+/// # Errors
+/// An [`OnnxError`] that names the node if its operator is not supported, or if this use of the
+/// operator is invalid or has no layer.
 pub(super) fn add(builder: &mut Builder<'_>, index: usize) -> Result<(), OnnxError> {
     let node = builder.node(index);
     match node.operator().as_str() {

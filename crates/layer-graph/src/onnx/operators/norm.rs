@@ -1,4 +1,5 @@
-//! Normalisation operators.
+//! Normalisation operators. Each function converts a node and defines its output; it returns an
+//! error that names the node if this use of the operator is invalid or has no layer.
 
 use crate::onnx::OnnxError;
 use crate::onnx::builder::Builder;
@@ -6,7 +7,8 @@ use crate::onnx::node::Node;
 use crate::onnx::numbers::{axis, size};
 use crate::{BatchNorm, LayerId, LayerNorm, LocalResponseNorm};
 
-/// Adds the layer of a `BatchNormalization` node.
+/// Adds the layer of a `BatchNormalization` node. A multiplication and an addition of constants by
+/// channel that follow it are merged into the layer.
 pub(super) fn batch<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let input = builder.layer(node, node.input(0)?)?;
     let shape = builder.shape(input).clone();

@@ -1,11 +1,13 @@
-//! Products with constant matrices, which become linear layers.
+//! Products with constant matrices, which become linear layers. Each function converts a node and
+//! defines its output; it returns an error that names the node if this use of the operator is
+//! invalid or has no layer.
 
 use crate::Linear;
 use crate::onnx::OnnxError;
 use crate::onnx::builder::{Builder, Parameters};
 use crate::onnx::node::Node;
 
-/// Adds the layer of a `Gemm` node.
+/// Adds the layer of a `Gemm` node, which computes `A * B + C` with constants `B` and `C`.
 pub(super) fn gemm<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let is_plain = node.int("transA", 0)? == 0;
     // A factor other than 1 is rejected, and so is NaN.
@@ -17,7 +19,8 @@ pub(super) fn gemm<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), 
     linear(builder, node, transposed, node.optional_input(2).is_some())
 }
 
-/// Adds the layer of a `MatMul` node.
+/// Adds the layer of a `MatMul` node with a constant second factor. An addition of a constant that
+/// follows it becomes the bias.
 pub(super) fn matmul<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     linear(builder, node, false, false)
 }

@@ -1,4 +1,6 @@
-//! Operators that change the shape or order of elements.
+//! Operators that change the shape or order of elements. Each function converts a node and defines
+//! its output; it returns an error that names the node if this use of the operator is invalid,
+//! mixes samples of the batch or has no layer.
 
 use crate::onnx::OnnxError;
 use crate::onnx::builder::Builder;
@@ -7,7 +9,7 @@ use crate::onnx::node::Node;
 use crate::onnx::numbers::axis;
 use crate::{LayerId, LayerKind, Permute, Reshape, Shape};
 
-/// Converts a `Flatten` node.
+/// Converts a `Flatten` node of whole samples to a flattening or a reshape.
 pub(super) fn flatten<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let input = builder.layer(node, node.input(0)?)?;
     let shape = builder.shape(input);
@@ -19,7 +21,7 @@ pub(super) fn flatten<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(
     add_reshape(builder, node, input, vector)
 }
 
-/// Converts a `Reshape` node.
+/// Converts a `Reshape` node to a reshape. Its new shape must be a constant that keeps the batch.
 pub(super) fn reshape<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let input = builder.layer(node, node.input(0)?)?;
     let requested = match node.optional_input(1) {
@@ -46,7 +48,7 @@ pub(super) fn reshape<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(
     add_reshape(builder, node, input, target)
 }
 
-/// Converts a `Squeeze` node.
+/// Converts a `Squeeze` node, which removes dimensions of 1, to a reshape.
 pub(super) fn squeeze<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let axes = axes(builder, node)?;
     let input = builder.layer(node, node.input(0)?)?;
@@ -57,7 +59,7 @@ pub(super) fn squeeze<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(
     add_reshape(builder, node, input, target[1..].to_vec())
 }
 
-/// Converts a `Unsqueeze` node.
+/// Converts an `Unsqueeze` node, which inserts dimensions of 1, to a reshape.
 pub(super) fn unsqueeze<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let axes = axes(builder, node)?;
     let input = builder.layer(node, node.input(0)?)?;
@@ -68,7 +70,7 @@ pub(super) fn unsqueeze<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result
     add_reshape(builder, node, input, target[1..].to_vec())
 }
 
-/// Converts a `Transpose` node.
+/// Converts a `Transpose` node to a permutation. It must keep the batch in front.
 pub(super) fn transpose<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let input = builder.layer(node, node.input(0)?)?;
     let rank = builder.shape(input).dims().len() + 1;

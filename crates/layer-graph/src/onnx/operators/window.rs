@@ -1,4 +1,6 @@
-//! Operators with a sliding window: convolution and pooling.
+//! Operators with a sliding window: convolution and pooling. Each function converts a node and
+//! defines its output; it returns an error that names the node if this use of the operator is
+//! invalid or has no layer.
 
 use crate::onnx::OnnxError;
 use crate::onnx::builder::{Builder, Parameters};
@@ -70,7 +72,8 @@ impl Window {
     }
 }
 
-/// Adds the layer of a `Conv` node.
+/// Adds the layer of a `Conv` node. An addition of constants by channel that follows a convolution
+/// without bias becomes its bias.
 pub(super) fn convolution<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let (input, [channels, height, width]) = image(builder, node)?;
     let weight = builder.parameter(node, 1)?;
@@ -172,20 +175,21 @@ fn pool<'a>(builder: &Builder<'a>, node: Node<'a>) -> Result<(LayerId, Pool2d, b
     Ok((input, pool, window.rounded_up))
 }
 
-/// Adds the layer of a `GlobalMaxPool` node.
+/// Adds the layer of a `GlobalMaxPool` node, the maximum over height and width.
 pub(super) fn global_max_pool<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let (input, [_, height, width]) = image(builder, node)?;
     let pool = Pool2d { kernel: [height, width], ..Pool2d::new(1, 1) };
     builder.add(node, LayerKind::MaxPool2d(pool), &[input])
 }
 
-/// Adds the layer of a `GlobalAveragePool` node.
+/// Adds the layer of a `GlobalAveragePool` node, the mean over height and width.
 pub(super) fn global_average_pool<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let (input, _) = image(builder, node)?;
     builder.add(node, AdaptiveAvgPool2d { output: [1, 1] }, &[input])
 }
 
-/// Converts a mean over height and width, which is a global average pooling.
+/// Converts a `ReduceMean` node over height and width to a global average pooling, followed by a
+/// flattening if the node removes these dimensions.
 pub(super) fn mean<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let (input, _) = image(builder, node)?;
     let axes = match node.optional_input(1) {
