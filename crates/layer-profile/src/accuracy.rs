@@ -1,3 +1,5 @@
+//! Accuracy of a device model, as recorded with it and with the tables that it predicts.
+
 use serde::{Deserialize, Serialize};
 
 /// Accuracy of a [`DeviceModel`](crate::DeviceModel) compared with measurements. `Display` gives a
@@ -5,20 +7,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelAccuracy {
-    /// Origin of the model, such as `fitted to the published times of three networks`.
+    /// Origin of the model as free text, such as `fitted to the published times of three networks`.
     pub basis: String,
     /// Errors of predictions that were compared with measurements; `None` if none were compared.
     #[serde(rename = "seen", default, skip_serializing_if = "Option::is_none")]
     pub errors: Option<ErrorSummary>,
 }
 
-/// Relative errors of predicted times. 0.1 is 10%.
+/// Relative errors of predicted times, absolute values. 0.1 is 10%.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorSummary {
-    /// Median over the layers of the networks that the model was fitted to.
+    /// Median over the layers and batch sizes of the networks that the model was fitted to. Layers
+    /// that were measured together count as one.
     pub layers_median: f64,
-    /// Maximum over the whole networks that the model was fitted to, at any batch size.
+    /// Maximum over the whole networks that the model was fitted to, at any measured batch size.
     pub networks_worst: f64,
     /// Maximum over whole networks in cross-validation, where each network in turn is left out of
     /// the fit. With a single network, a fifth of its layer shapes is left out at a time. `None` if

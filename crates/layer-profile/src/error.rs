@@ -1,3 +1,5 @@
+//! Errors of this crate. *Update* is the optimiser step.
+
 use std::time::Duration;
 
 /// Errors of profiles, of files that hold one, and of requests for their times.
@@ -7,38 +9,39 @@ pub enum ProfileError {
     /// The profile has no row for a layer.
     #[error("the profile of `{model}` has no row for layer `{layer}`")]
     MissingLayer {
-        /// Requested layer.
+        /// Name of the requested layer.
         layer: String,
-        /// Network of the profile.
+        /// Name of the profiled network.
         model: String,
     },
-    /// The profile has no optimiser time for a layer with parameters.
+    /// The profile has no time of the optimiser step for a layer with parameters.
     #[error(
         "the profile of `{model}` has no `update_us`, neither for layer `{layer}` nor for the whole network"
     )]
     MissingUpdate {
-        /// Layer with parameters.
+        /// Name of the layer.
         layer: String,
-        /// Network of the profile.
+        /// Name of the profiled network.
         model: String,
     },
-    /// Other work ran on the machine while the profile was measured.
+    /// Other work ran on the machine while the profile was measured: the sum of the layers and the
+    /// whole network differ by more than a factor of 1.6.
     #[error(
         "the profile was disturbed: at batch {batch} the layers take {layers:.1?} one by one, and the \
          network {network:.1?}: measure again on a machine that does nothing else"
     )]
     Disturbed {
-        /// Batch size.
+        /// Batch size in samples.
         batch: usize,
-        /// Sum of the layers, each measured alone.
+        /// Sum over the layers of their forward, backward and update times, each measured alone.
         layers: Duration,
-        /// Time of the whole network.
+        /// Forward, backward and update time of the whole network, measured in one run.
         network: Duration,
     },
     /// The profile has no times of the whole network.
     #[error("the profile of `{model}` has no times of the whole network: its `network` is empty")]
     MissingNetwork {
-        /// Network of the profile.
+        /// Name of the profiled network.
         model: String,
     },
     /// A time was requested at a batch size outside the profile. Times are not extrapolated.
@@ -51,25 +54,25 @@ pub enum ProfileError {
         subject: String,
         /// Requested number of samples.
         samples: usize,
-        /// Smallest batch of the profile.
+        /// Smallest batch size of the profile, in samples.
         smallest: usize,
-        /// Largest batch of the profile.
+        /// Largest batch size of the profile, in samples.
         largest: usize,
     },
-    /// The profile is of another network.
+    /// The profile is of a network with another name.
     #[error("the profile is of `{profile}`, not of `{network}`")]
     NetworkMismatch {
-        /// Network of the profile.
+        /// Name of the profiled network.
         profile: String,
-        /// Network it was to be used for.
+        /// Name of the network that the profile was to be used for.
         network: String,
     },
     /// A layer of the network has another kind in the profile.
     #[error("the profile's layer `{layer}` is of kind `{profile}`, but in the network it is `{network}`")]
     KindMismatch {
-        /// Layer.
+        /// Name of the layer.
         layer: String,
-        /// Kind in the profile.
+        /// Kind in the profile, such as `conv2d`.
         profile: String,
         /// Kind in the network.
         network: &'static str,
@@ -80,13 +83,13 @@ pub enum ProfileError {
          {network}; profile this network"
     )]
     StructureMismatch {
-        /// Network.
+        /// Name of the network.
         model: String,
-        /// Layer.
+        /// Name of the layer.
         layer: String,
-        /// Structure in the profile.
+        /// Hyper-parameters and shapes in the profile, as text.
         profile: String,
-        /// Structure in the network.
+        /// Hyper-parameters and shapes in the network, as text.
         network: String,
     },
     /// The profile has a layer that is not in the network.
@@ -95,9 +98,9 @@ pub enum ProfileError {
          profile this network"
     )]
     ExtraLayer {
-        /// Network.
+        /// Name of the network.
         model: String,
-        /// Layer of the profile.
+        /// Name of the additional layer.
         layer: String,
     },
     /// The profile was measured by an incompatible version of this crate.
@@ -107,20 +110,20 @@ pub enum ProfileError {
         crate::MeasurementConditions::PROFILER
     )]
     IncompatibleVersion {
-        /// Network.
+        /// Name of the profiled network.
         model: String,
-        /// Version that measured the profile.
+        /// Version of this crate that measured the profile.
         profiler: String,
     },
-    /// No built-in device model has the given name.
+    /// No built-in device model or data sheet has the given name.
     #[error("unknown device `{name}`; known devices: {}", known.join(", "))]
     UnknownDevice {
         /// Requested name.
         name: String,
-        /// Names of all built-in models.
+        /// Names that exist.
         known: Vec<&'static str>,
     },
-    /// A device model with fixed constants cannot be written to a file.
+    /// A device model with fixed constants (`cpu-core`) cannot be written to a file.
     #[error("the constants of `{name}` are fixed: only models that were fitted can be written")]
     FixedDevice {
         /// Name of the model.
@@ -131,7 +134,7 @@ pub enum ProfileError {
     InvalidDevice {
         /// Path inside the document, such as `costs.launch_us`.
         path: String,
-        /// Expected and actual content.
+        /// Description of the expected and the actual content.
         problem: String,
     },
     /// A fit has no observations.
@@ -140,7 +143,7 @@ pub enum ProfileError {
     /// A profile given to a fit holds modelled times.
     #[error("the profile of `{model}` is modelled, at least in part: fit a device model to measured times")]
     NotMeasured {
-        /// Network of the profile.
+        /// Name of the profiled network.
         model: String,
     },
     /// A network was added twice to the observations at the same batch size, where it would count
@@ -149,9 +152,9 @@ pub enum ProfileError {
         "`{model}` at batch {batch} was added before: fit to one profile of a network at each batch size"
     )]
     DuplicateObservation {
-        /// Network.
+        /// Name of the network.
         model: String,
-        /// Batch size.
+        /// Batch size in samples.
         batch: usize,
     },
     /// Two profiles given to a fit were measured on different devices, engines or precisions.
@@ -160,7 +163,7 @@ pub enum ProfileError {
          engine and precision"
     )]
     ConditionsMismatch {
-        /// Network of the profile.
+        /// Name of the profiled network.
         model: String,
         /// Device, precision and libraries of the profile.
         found: String,
@@ -172,10 +175,10 @@ pub enum ProfileError {
     Invalid {
         /// Path inside the document, such as `layers[3].times[0].forward_us`.
         path: String,
-        /// Expected and actual content.
+        /// Description of the expected and the actual content.
         problem: String,
     },
-    /// The batch sizes to profile are empty, zero or not ascending.
+    /// The batch sizes to profile, given in samples, are empty, zero or not ascending.
     #[error("batches to profile must be at least one, positive and ascending, not {0:?}")]
     Batches(Vec<usize>),
     /// A published profile is malformed, or of another network.
@@ -183,7 +186,7 @@ pub enum ProfileError {
     Published {
         /// Line number in the file, from 1.
         line: usize,
-        /// Expected and actual content.
+        /// Description of the expected and the actual content.
         problem: String,
     },
     /// An unfinished profile cannot be resumed.
@@ -192,7 +195,7 @@ pub enum ProfileError {
         "the unfinished profile {problem}; resume it with the same settings, or delete it to start again"
     )]
     Journal {
-        /// Reason.
+        /// Reason, a clause whose subject is the unfinished profile.
         problem: String,
     },
     /// The journal of an unfinished profile cannot be read or written.
@@ -205,9 +208,9 @@ pub enum ProfileError {
          module that the network was made from in its own framework, or use a device model"
     )]
     Opaque {
-        /// Layer.
+        /// Name of the layer.
         layer: String,
-        /// Operation, as named by its framework.
+        /// Name of the operation in its framework.
         op: String,
     },
     /// The engine failed during a measurement.
@@ -216,7 +219,7 @@ pub enum ProfileError {
     Engine {
         /// Subject of the measurement, such as ``layer `conv1` ``.
         subject: String,
-        /// Batch size.
+        /// Batch size in samples.
         batch: usize,
         /// Error of the engine.
         problem: layer_engine::EngineError,
@@ -224,7 +227,8 @@ pub enum ProfileError {
 }
 
 impl ProfileError {
-    /// Returns whether the error is about the input or the request, not a failure during the work.
+    /// Returns whether the input or the request is wrong, rather than the engine having failed:
+    /// `true` for all errors except `Engine`, which exists with feature `measure`.
     #[must_use]
     pub fn is_input(&self) -> bool {
         match self {

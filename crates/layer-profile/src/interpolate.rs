@@ -1,3 +1,5 @@
+//! Linear interpolation of times between batch sizes. A *row* holds the times at one batch size.
+
 use std::time::Duration;
 
 /// Position of a batch size among ascending rows: on a row, or between two.
@@ -10,8 +12,8 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// Finds the position of `samples` among rows with strictly ascending batch sizes. Returns
-    /// `None` outside their range. Binary search: O(log n).
+    /// Finds the position of the batch size `samples` among rows with strictly ascending batch
+    /// sizes, which `batch` returns. `None` if it is outside their range. Binary search: O(log n).
     pub(crate) fn find<T>(rows: &[T], batch: impl Fn(&T) -> usize, samples: usize) -> Option<Self> {
         match rows.binary_search_by_key(&samples, &batch) {
             Ok(row) => Some(Self { below: row, above: row, fraction: 0.0 }),
@@ -25,7 +27,8 @@ impl Position {
         }
     }
 
-    /// Interpolates linearly between the two rows, rounded to the nanosecond.
+    /// Interpolates linearly between the two rows, rounded to the nanosecond. `rows` are those
+    /// given to [`find`](Self::find); `time` returns the time of a row.
     pub(crate) fn interpolate<T>(self, rows: &[T], time: impl Fn(&T) -> Duration) -> Duration {
         let (low, high) = (time(&rows[self.below]), time(&rows[self.above]));
         let step = low.abs_diff(high).mul_f64(self.fraction);

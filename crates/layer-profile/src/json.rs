@@ -52,7 +52,8 @@ impl ProfileTable {
     /// Parses a JSON document of format `deeppool/profile/v1`.
     ///
     /// # Errors
-    /// [`ProfileError::Invalid`] with the path inside the document and what was expected there.
+    /// [`ProfileError::Invalid`] with the path inside the document and a description of the
+    /// expected content.
     pub fn from_json(text: &str) -> Result<Self, ProfileError> {
         let deserializer = &mut serde_json::Deserializer::from_str(text);
         let document: ProfileDocument = serde_path_to_error::deserialize(deserializer)

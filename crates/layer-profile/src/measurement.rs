@@ -1,3 +1,5 @@
+//! Conditions under which a table was measured.
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -11,12 +13,13 @@ pub struct MeasurementConditions {
     pub profiler: String,
     /// Versions of the libraries that did the work, by name.
     pub libraries: BTreeMap<String, String>,
-    /// Clock of the device in MHz at the start of the measurement, if the system reports it.
+    /// Clock rate of the device in MHz at the start of the measurement. `None` if the system does
+    /// not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_mhz: Option<u32>,
     /// Number format of the arithmetic, such as `f32`.
     pub precision: String,
-    /// Number of repeats of each measurement.
+    /// Number of repeats of each measurement, after the warm-up.
     pub repeats: usize,
 }
 
@@ -24,8 +27,8 @@ impl MeasurementConditions {
     /// Version of this crate: the value of [`profiler`](Self::profiler) in tables that it measures.
     pub const PROFILER: &'static str = env!("CARGO_PKG_VERSION");
 
-    /// Returns the precision and the libraries, such as `f32; layer-engine 0.1.0; vector
-    /// instructions AVX2`.
+    /// Returns the precision and the libraries with their versions, such as
+    /// `f32; layer-engine 0.1.0; vector instructions AVX2`.
     #[must_use]
     pub fn engine(&self) -> String {
         let libraries = self.libraries.iter().map(|(library, version)| format!("{library} {version}"));

@@ -1,5 +1,6 @@
 //! Rows of times in JSON documents: profiles and journals of the profiler. Times are in
-//! microseconds.
+//! microseconds. `mad` is the median absolute deviation of the repeats; `update` is the optimiser
+//! step.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::{
     BatchSpread, BatchTime, LayerProfile, LayerTime, NetworkSpread, NetworkTime, ProfileError, Spread,
 };
 
-/// JSON form of a [`LayerProfile`].
+/// JSON form of a [`LayerProfile`]: the times of one layer.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LayerDocument {
@@ -50,7 +51,7 @@ struct BatchDocument {
     backward_unsteady: bool,
 }
 
-/// JSON form of a [`NetworkTime`].
+/// JSON form of a [`NetworkTime`]: the times of the whole network at one batch size.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NetworkDocument {
@@ -76,13 +77,13 @@ pub(crate) struct NetworkDocument {
     backward_unsteady: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     update_unsteady: bool,
-    /// Sum of the layers' times, each measured alone. It follows from the other rows and is checked
-    /// against them.
+    /// Sum of the layers' times, each measured alone, at the same batch size. It follows from the
+    /// other rows and is checked against them. `None` if it was not written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sum_of_layers: Option<SumDocument>,
 }
 
-/// JSON form of the sum of the layers' times.
+/// JSON form of the sum of the layers' times at one batch size.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SumDocument {
@@ -194,7 +195,11 @@ impl NetworkDocument {
         }
     }
 
-    /// Converts to a row. Errors name `path`, the place in the document.
+    /// Converts to a row. `path` is the path of this object in the document.
+    ///
+    /// # Errors
+    /// [`ProfileError::Invalid`] with that path if a deviation is missing where others of the row
+    /// are given.
     pub(crate) fn into_row(self, path: &str) -> Result<NetworkTime, ProfileError> {
         let forward = (self.forward_mad_us, self.forward_outliers, self.forward_unsteady);
         let backward = (self.backward_mad_us, self.backward_outliers, self.backward_unsteady);
@@ -231,7 +236,11 @@ impl SumDocument {
         }
     }
 
-    /// Checks that these are the given sums, to a relative error of one millionth.
+    /// Checks that these are the given sums, to a relative error of one millionth. `path` is the
+    /// path of this object in the document.
+    ///
+    /// # Errors
+    /// [`ProfileError::Invalid`] with the path of the first sum that differs.
     pub(crate) fn check(&self, path: &str, sum: LayerTime) -> Result<(), ProfileError> {
         let pairs = [
             ("forward_us", self.forward.0, sum.forward),
@@ -268,7 +277,11 @@ impl LayerDocument {
         }
     }
 
-    /// Converts to a row. Errors name `path`, the place in the document.
+    /// Converts to a row. `path` is the path of this object in the document.
+    ///
+    /// # Errors
+    /// [`ProfileError::Invalid`] with the path of the object that has a deviation or number of
+    /// outliers without the time or deviation it belongs to.
     pub(crate) fn into_row(self, path: &str) -> Result<LayerProfile, ProfileError> {
         let update = (self.update_mad_us, self.update_outliers, self.update_unsteady);
         let update_spread = spread(path, "update", update)?;

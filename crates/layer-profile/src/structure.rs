@@ -1,3 +1,5 @@
+//! Text that describes a layer by everything its times depend on.
+
 use std::collections::BTreeMap;
 
 use layer_graph::{LayerGraph, LayerId, LayerKind};
@@ -5,8 +7,8 @@ use serde_json::Value;
 
 use crate::{ProfileError, ProfileTable};
 
-/// Describes a layer as text by everything its times depend on: its kind with the hyper-parameters,
-/// its shapes and the owner of its parameters. Layers with equal text do the same work.
+/// Describes a layer by everything its times depend on: its kind with the hyper-parameters, its
+/// shapes and the owner of its parameters. Layers with equal text do the same work.
 pub(crate) fn of(network: &LayerGraph, id: LayerId) -> String {
     let layer = network.layer(id);
     let inputs: Vec<String> = layer.input_shapes().iter().map(ToString::to_string).collect();
@@ -27,7 +29,13 @@ fn kind(kind: &LayerKind) -> String {
 }
 
 impl ProfileTable {
-    /// Checks that each layer has the structure that was profiled, if the table recorded it.
+    /// Checks that each layer of the network has the structure that was profiled, if the table
+    /// recorded it.
+    ///
+    /// # Errors
+    /// [`ProfileError::StructureMismatch`] for a layer with another structure, and
+    /// [`ProfileError::ExtraLayer`] if the table recorded the structure of a layer that is not in
+    /// the network.
     pub(crate) fn check_structure(&self, network: &LayerGraph) -> Result<(), ProfileError> {
         for (id, layer) in network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input) {
             let Some(profiled) = self.layer(layer.name()).and_then(|row| row.structure.as_ref()) else {

@@ -1,3 +1,6 @@
+//! Table of the times of a network's layers, and its checks. Batch sizes are numbers of samples on
+//! the one device; *update* is the optimiser step.
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -21,9 +24,10 @@ pub struct ProfileTable {
     model: String,
     device: String,
     origin: Origin,
-    /// Accuracy of the device model that made the table. `None` if it is not recorded.
+    /// Accuracy of the device model that predicted some or all times. `None` if no time is modelled
+    /// or the accuracy is not recorded.
     pub(crate) accuracy: Option<ModelAccuracy>,
-    /// Conditions of the measurement, if recorded.
+    /// Conditions of the measurement. `None` if they are not recorded.
     pub(crate) measurement: Option<MeasurementConditions>,
     layers: Vec<LayerProfile>,
     network: Vec<NetworkTime>,
@@ -31,8 +35,8 @@ pub struct ProfileTable {
 }
 
 impl ProfileTable {
-    /// Creates a table from its rows. `network` holds the times of the whole network; it is empty
-    /// if they are unknown.
+    /// Creates a table from its rows. `model` is the name of the network. `network` holds the times
+    /// of the whole network by ascending batch size; it is empty if they are unknown.
     ///
     /// # Errors
     /// [`ProfileError::Invalid`] if there is no layer, a layer occurs twice or has no times, or
@@ -72,7 +76,7 @@ impl ProfileTable {
         })
     }
 
-    /// Returns the table with the accuracy of the model that made it.
+    /// Returns the table with the accuracy of the device model that predicted its times.
     #[must_use]
     pub fn with_accuracy(self, accuracy: ModelAccuracy) -> Self {
         Self { accuracy: Some(accuracy), ..self }
@@ -84,7 +88,7 @@ impl ProfileTable {
         &self.model
     }
 
-    /// Returns the name of the device.
+    /// Returns the name of the device, as reported by the engine or given by the device model.
     #[must_use]
     pub fn device(&self) -> &str {
         &self.device
@@ -96,15 +100,15 @@ impl ProfileTable {
         self.origin
     }
 
-    /// Returns the accuracy of the device model that computed the table, or that completed an
-    /// imported one. `None` if no time is modelled.
+    /// Returns the accuracy of the device model that predicted the times, or that supplied the
+    /// missing times of an imported table. `None` if no time is modelled.
     #[must_use]
     pub fn accuracy(&self) -> Option<&ModelAccuracy> {
         self.accuracy.as_ref()
     }
 
     /// Returns the conditions of the measurement. `None` if the times are modelled or imported, or
-    /// the version of the profiler did not record them.
+    /// if the conditions were not recorded.
     #[must_use]
     pub fn measurement(&self) -> Option<&MeasurementConditions> {
         self.measurement.as_ref()
@@ -117,7 +121,11 @@ impl ProfileTable {
         self
     }
 
-    /// Checks that the table was not measured by an incompatible version of this crate.
+    /// Checks that the table was not measured by an incompatible version of this crate. Tables
+    /// without recorded conditions pass.
+    ///
+    /// # Errors
+    /// [`ProfileError::IncompatibleVersion`] if it was.
     pub(crate) fn check_version(&self) -> Result<(), ProfileError> {
         match &self.measurement {
             Some(measurement) if !measurement.is_compatible() => Err(ProfileError::IncompatibleVersion {
@@ -128,13 +136,13 @@ impl ProfileTable {
         }
     }
 
-    /// Returns the times of all layers, in the order of the table.
+    /// Returns the times of all layers except the input, in the order of the table.
     #[must_use]
     pub fn layers(&self) -> &[LayerProfile] {
         &self.layers
     }
 
-    /// Returns the times of one layer, or `None` if the table has no row for it.
+    /// Returns the times of the layer with this name, or `None` if the table has no row for it.
     #[must_use]
     pub fn layer(&self, name: &str) -> Option<&LayerProfile> {
         self.by_name.get(name).map(|&row| &self.layers[row])
@@ -147,10 +155,10 @@ impl ProfileTable {
         &self.network
     }
 
-    /// Returns the times of a layer for the given number of samples.
+    /// Returns the times of the layer with this name for the given number of samples.
     ///
-    /// For 0 samples the forward and the backward pass take no time. The update does not depend on
-    /// the samples.
+    /// For 0 samples the forward and the backward pass take no time. The optimiser step does not
+    /// depend on the samples.
     ///
     /// # Errors
     /// [`ProfileError::MissingLayer`] if there is no such layer; [`ProfileError::OutsideRange`] if
@@ -160,7 +168,7 @@ impl ProfileTable {
         self.layer(layer).ok_or_else(missing)?.time(samples)
     }
 
-    /// Returns the sum of all layers' times for the given number of samples, each timed alone.
+    /// Returns the sum of all layers' times, each timed alone, for the given number of samples.
     ///
     /// The time of the [whole network](Self::network_time) differs from it: caches are warmer or
     /// colder, launches overlap, and gradients are summed where branches join.
@@ -171,7 +179,8 @@ impl ProfileTable {
         self.layers.iter().map(|layer| self.time(&layer.name, samples)).sum()
     }
 
-    /// Returns the time of the whole network on one device for the given number of samples.
+    /// Returns the time of the whole network on one device for the given number of samples,
+    /// interpolated linearly between batch sizes.
     ///
     /// # Errors
     /// [`ProfileError::MissingNetwork`] if the table has no such times;
@@ -193,7 +202,7 @@ impl ProfileTable {
 
     /// Checks that measured times were not disturbed by other work on the machine: that the sum of
     /// the layers and the time of the whole network differ by at most a factor of 1.6 at each batch
-    /// size.
+    /// size. Modelled and imported tables pass.
     ///
     /// # Errors
     /// [`ProfileError::Disturbed`] if they differ by more.
@@ -211,8 +220,8 @@ impl ProfileTable {
         Ok(())
     }
 
-    /// Checks that the table can be used to plan for a network: [`for_model`](Self::for_model) and
-    /// [`check_undisturbed`](Self::check_undisturbed).
+    /// Checks that the table can be used to plan for a network, by [`for_model`](Self::for_model)
+    /// and [`check_undisturbed`](Self::check_undisturbed), and returns it as `for_model` does.
     ///
     /// # Errors
     /// Those of both.
@@ -226,8 +235,9 @@ impl ProfileTable {
     /// each layer except the input. If the table recorded them, the hyper-parameters and shapes of
     /// each layer and the version of the profiler are checked too.
     ///
-    /// A table may give update times for the whole network only. A layer that owns parameters
-    /// and no update time then gets its share, in proportion to its number of parameters.
+    /// Returns the table with an update time for each layer that owns parameters. A table may give
+    /// update times for the whole network only; each layer without one then gets a share in
+    /// proportion to its number of parameters.
     ///
     /// # Errors
     /// - [`ProfileError::NetworkMismatch`], [`ProfileError::MissingLayer`],
@@ -235,7 +245,8 @@ impl ProfileTable {
     ///   [`ProfileError::ExtraLayer`] if it is of another network.
     /// - [`ProfileError::IncompatibleVersion`] if an incompatible version of this crate measured
     ///   it.
-    /// - [`ProfileError::MissingUpdate`] if there is no update time to share either.
+    /// - [`ProfileError::MissingUpdate`] if a layer has no update time and the whole network has
+    ///   none to share.
     pub fn for_model(mut self, network: &LayerGraph) -> Result<Self, ProfileError> {
         if self.model != network.name() {
             return Err(ProfileError::NetworkMismatch {
@@ -293,7 +304,10 @@ impl LayerProfile {
     }
 }
 
-/// Checks that batch sizes are not empty, positive and ascending.
+/// Checks that there is at least one batch size, and that batch sizes are positive and ascending.
+///
+/// # Errors
+/// [`ProfileError::Batches`] if they are not.
 pub(crate) fn check_batches(batches: &[usize]) -> Result<(), ProfileError> {
     let ascending = batches.windows(2).all(|pair| pair[0] < pair[1]);
     match batches.first() {
@@ -302,7 +316,7 @@ pub(crate) fn check_batches(batches: &[usize]) -> Result<(), ProfileError> {
     }
 }
 
-/// Returns an error that names the place in a JSON document.
+/// Returns a [`ProfileError::Invalid`] for the content at `path` in a JSON document.
 pub(crate) fn invalid(path: impl Into<String>, problem: impl Into<String>) -> ProfileError {
     ProfileError::Invalid { path: path.into(), problem: problem.into() }
 }

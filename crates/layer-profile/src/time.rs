@@ -1,13 +1,16 @@
+//! Times of layers and networks on one device, and the spread of repeated measurements. Batch sizes
+//! are numbers of samples on that device.
+
 use std::time::Duration;
 
 /// Times of a layer, or of a whole network, on one device in one training iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LayerTime {
-    /// Forward pass.
+    /// Time of the forward pass.
     pub forward: Duration,
-    /// Backward pass: the gradients of the inputs and of the parameters.
+    /// Time of the backward pass: the gradients of the inputs and of the parameters.
     pub backward: Duration,
-    /// Optimiser step over the layer's parameters. Independent of the batch size.
+    /// Time of the optimiser step over the layer's parameters. Independent of the batch size.
     pub update: Duration,
 }
 
@@ -62,25 +65,26 @@ impl std::fmt::Display for Origin {
 /// Times of a layer at one batch size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchTime {
-    /// Batch size.
+    /// Batch size in samples.
     pub batch: usize,
     /// Time of the forward pass; the median of the repeats if it was measured.
     pub forward: Duration,
     /// Time of the backward pass; the median of the repeats if it was measured.
     pub backward: Duration,
-    /// Spread of the repeats. `None` unless the table was measured.
+    /// Spread of the repeats. `None` if the times were not measured.
     pub spread: Option<BatchSpread>,
 }
 
 /// Spread of the repeats of one measurement around their median.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spread {
-    /// Median absolute deviation.
+    /// Median absolute deviation of the repeats from their median.
     pub deviation: Duration,
     /// Number of repeats that differ from the median by more than five deviations and more than 1%.
     /// `None` if it was not recorded.
     pub outliers: Option<usize>,
-    /// Whether the warm-up ended before the times were stable.
+    /// Whether the warm-up before the repeats ended at its limit, without the times having become
+    /// stable.
     pub unsteady: bool,
 }
 
@@ -107,28 +111,30 @@ pub struct NetworkSpread {
 /// Times of the whole network on one device at one batch size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NetworkTime {
-    /// Batch size.
+    /// Batch size in samples.
     pub batch: usize,
-    /// Times of all layers. Measured ones are timed in one run from end to end.
+    /// Times of all layers together. Measured ones are timed in one run from end to end.
     pub time: LayerTime,
-    /// Spread of the repeats. `None` unless the table was measured.
+    /// Spread of the repeats. `None` if the times were not measured.
     pub spread: Option<NetworkSpread>,
 }
 
-/// Times of one layer.
+/// Times of one layer at several batch sizes: a row of a [`ProfileTable`](crate::ProfileTable).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayerProfile {
-    /// Name of the layer.
+    /// Name of the layer, unique in the network.
     pub name: String,
     /// Kind of the layer; see [`LayerKind::label`](layer_graph::LayerKind::label).
     pub kind: String,
-    /// Description of the profiled layer: its kind with all hyper-parameters, and its shapes.
-    /// `None` if it was not recorded.
+    /// Description of the profiled layer as text: its kind with all hyper-parameters, its shapes
+    /// and the owner of its parameters. `None` if it was not recorded.
     pub structure: Option<String>,
-    /// Time of the optimiser step; `None` for a layer without parameters.
+    /// Time of the optimiser step. `None` for a layer that owns no parameters, or if the time is
+    /// known for the whole network only.
     pub update: Option<Duration>,
-    /// Spread of the optimiser step. `None` unless the table was measured.
+    /// Spread of the repeats of the optimiser step. `None` if its time was not measured or not
+    /// recorded.
     pub update_spread: Option<Spread>,
-    /// Times by ascending batch size.
+    /// Times of the passes, at least one, by ascending batch size.
     pub times: Vec<BatchTime>,
 }

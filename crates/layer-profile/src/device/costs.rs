@@ -1,3 +1,7 @@
+//! Costs of a device in a device model. A *term* is a resource that work uses, such as kernel
+//! launches or megabytes moved; a *demand* is the amounts of the terms that work uses; a *cost* is
+//! the time for one unit of a term.
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -5,18 +9,20 @@ use super::demand::Demand;
 use super::term::Term;
 use super::{DataSheet, duration};
 
-/// Costs of a device: time in microseconds for one unit of each term. Complete and non-negative.
+/// Costs of a device: time in microseconds for one unit of each term. Holds every term, with a
+/// non-negative cost.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Costs(BTreeMap<Term, f64>);
 
 impl Costs {
-    /// Creates costs from a function of the term, or returns its first error.
+    /// Creates the costs from a function that returns the cost of a term in microseconds for one
+    /// unit. Returns the function's first error, if any.
     pub(super) fn try_new<E>(mut cost_us: impl FnMut(Term) -> Result<f64, E>) -> Result<Self, E> {
         let costs = Term::all().into_iter().map(|term| Ok((term, cost_us(term)?)));
         Ok(Self(costs.collect::<Result<_, E>>()?))
     }
 
-    /// Returns each term with its cost in microseconds a unit.
+    /// Returns each term with its cost in microseconds for one unit.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Term, f64)> + '_ {
         self.0.iter().map(|(&term, &cost)| (term, cost))
     }
@@ -26,13 +32,14 @@ impl Costs {
         demand.amounts().map(|(term, amount)| amount * self.0.get(&term).copied().unwrap_or_default()).sum()
     }
 
-    /// Returns the time of a demand.
+    /// Returns the time of a demand, as a duration.
     pub(super) fn time(&self, demand: &Demand) -> Duration {
         duration(self.time_us(demand) / 1e6)
     }
 
-    /// Returns the costs on another device: each is scaled by the ratio of the devices' peak rates
-    /// for its unit.
+    /// Returns the costs on the device of data sheet `to`, from those on the device of data sheet
+    /// `from`: each is scaled by the ratio of the devices' peak rates for the resource that the
+    /// term uses.
     pub(super) fn scaled(&self, from: &DataSheet, to: &DataSheet) -> Self {
         let scale = |term: Term| {
             let (unit, _) = term.default_cost();

@@ -1,6 +1,8 @@
+//! Data sheets of GPUs: the published peak rates and sizes by which device models are scaled.
+
 use crate::ProfileError;
 
-/// Data sheet of a GPU.
+/// Figures of a GPU's data sheet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DataSheet {
     /// Peak rate of dense matrix products, in floating-point operations per second.
@@ -58,7 +60,7 @@ impl DataSheet {
         multiprocessors: 80,
         memory_bytes: 16_000_000_000,
     };
-    /// NVIDIA V100 SXM2 32 GB (same data sheet).
+    /// NVIDIA V100 SXM2 32 GB: a V100 with twice the memory (same data sheet).
     pub const V100_32GB: Self = Self { memory_bytes: 32_000_000_000, ..Self::V100 };
 
     /// Device memory in bytes taken by the CUDA context and by the workspaces of cuBLAS, cuDNN and
@@ -66,7 +68,8 @@ impl DataSheet {
     /// cuBLAS and cuDNN tens to hundreds of megabytes.
     pub const RESERVED_BYTES: u64 = 1_000_000_000;
 
-    /// Returns the memory available to training: all but [`RESERVED_BYTES`](Self::RESERVED_BYTES).
+    /// Returns the device memory available to training, in bytes: all but
+    /// [`RESERVED_BYTES`](Self::RESERVED_BYTES).
     #[must_use]
     pub fn usable_bytes(&self) -> u64 {
         self.memory_bytes.saturating_sub(Self::RESERVED_BYTES)
@@ -78,11 +81,11 @@ impl DataSheet {
         NAMED.iter().map(|(name, _)| *name).collect()
     }
 
-    /// Returns the data sheet of the GPU with one of the [names](Self::names). `a100` has 40 GB,
-    /// `v100` 16 GB.
+    /// Returns the data sheet of the GPU with one of the [names](Self::names), in lower case.
+    /// `a100` has 40 GB, `v100` 16 GB.
     ///
     /// # Errors
-    /// [`ProfileError::UnknownDevice`], which lists the known names.
+    /// [`ProfileError::UnknownDevice`], which lists the known names, if it is none of them.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
         let found = NAMED.iter().find(|(known, _)| *known == name).map(|(_, sheet)| *sheet);
         found.ok_or_else(|| ProfileError::UnknownDevice { name: name.into(), known: Self::names() })

@@ -1,15 +1,18 @@
+//! Demand of layer passes in a device model: the amounts of each term that they use. A *term* is a
+//! resource in a given unit, such as kernel launches or megabytes moved by element-wise layers.
+
 use layer_graph::{Layer, LayerKind};
 
 use super::Direction;
 use super::term::{Part, Product, Term, WindowPart};
 
-/// Demand of one or more layer passes on a device: amounts of terms.
+/// Demand of one or more layer passes on a device: amounts of terms, in the units of the terms.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Demand(Vec<(Term, f64)>);
 
 impl Demand {
-    /// Returns the demand of one pass of a layer. It is empty for the input layer and for 0
-    /// samples.
+    /// Returns the demand of one pass of a layer over the given number of samples. It is empty for
+    /// the input layer and for 0 samples.
     pub(super) fn of(layer: &Layer, pass: Direction, samples: usize) -> Self {
         let mut demand = Self::default();
         if samples > 0 {
@@ -18,7 +21,8 @@ impl Demand {
         demand
     }
 
-    /// Returns the demand of the optimiser step over the given number of bytes of parameters.
+    /// Returns the demand of the optimiser step over the given number of bytes of parameters. It is
+    /// empty for 0 bytes.
     pub(super) fn of_update(parameter_bytes: u64) -> Self {
         match parameter_bytes {
             0 => Self::default(),
@@ -26,12 +30,13 @@ impl Demand {
         }
     }
 
-    /// Returns the amounts by term. A term may occur several times.
+    /// Returns the terms with their amounts, in the unit of the term. A term may occur several
+    /// times; its amounts add up.
     pub(super) fn amounts(&self) -> impl Iterator<Item = (Term, f64)> + '_ {
         self.0.iter().copied()
     }
 
-    /// Adds another demand.
+    /// Adds the amounts of another demand.
     pub(super) fn extend(&mut self, other: &Self) {
         self.0.extend_from_slice(&other.0);
     }

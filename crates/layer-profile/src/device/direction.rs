@@ -1,3 +1,5 @@
+//! Direction of a timed pass.
+
 /// Direction of a timed pass. The backward direction includes all gradients. (The passes that an
 /// engine runs are `layer_engine::Pass`.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

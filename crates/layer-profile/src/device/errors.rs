@@ -1,3 +1,6 @@
+//! Errors of predicted times on measurements. A *row* is a layer, or several layers that were
+//! measured together.
+
 use std::collections::BTreeMap;
 
 use super::Observations;
@@ -10,20 +13,24 @@ use super::observations::Observation;
 pub struct NetworkErrors {
     /// Name of the network.
     pub network: String,
-    /// Errors of rows as (row, batch, error), in the order of the observations.
+    /// Errors of the rows at each batch size, in the order of the observations, as (name of the
+    /// row, batch size in samples, error). The times of all observed passes of a row are added
+    /// first.
     pub rows: Vec<(String, usize, f64)>,
-    /// Errors of the whole network as (batch, error), by ascending batch size.
+    /// Errors of the whole network as (batch size in samples, error), by ascending batch size.
     pub whole: Vec<(usize, f64)>,
 }
 
 impl NetworkErrors {
-    /// Returns the median of the rows' absolute errors.
+    /// Returns the median of the rows' absolute errors, over all rows and batch sizes. 0 if there
+    /// are none.
     #[must_use]
     pub fn median(&self) -> f64 {
         median(self.rows.iter().map(|row| row.2.abs()))
     }
 
-    /// Returns the maximum absolute error of the whole network.
+    /// Returns the maximum absolute error of the whole network over the batch sizes. 0 if there are
+    /// none.
     #[must_use]
     pub fn worst(&self) -> f64 {
         self.whole.iter().map(|row| row.1.abs()).fold(0.0, f64::max)
@@ -38,8 +45,9 @@ pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or_default()
 }
 
-/// Computes the errors of predictions in microseconds, by network. Observations without a
-/// prediction are skipped.
+/// Computes the errors of predictions by network. `predict_us` returns the predicted time of an
+/// observation in microseconds, or `None`; such observations are skipped, and networks without any
+/// other are omitted.
 pub(super) fn errors(
     observations: &Observations,
     predict_us: impl Fn(&Observation) -> Option<f64>,
@@ -84,5 +92,6 @@ pub(super) fn errors(
     networks
 }
 
-/// Resolution in microseconds. Shorter times are treated as this long.
+/// Minimum time in microseconds that errors are relative to. Shorter measured times count as this
+/// long.
 pub(super) const RESOLUTION_US: f64 = 0.1;

@@ -1,3 +1,7 @@
+//! Fit of a device model's costs to measured times, and its cross-validation. A *row* is the
+//! measured time of one pass, or of several that were measured together, at one batch size; a
+//! *term* is a resource that work uses, and its *cost* the time for one unit of it.
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::costs::Costs;
@@ -11,7 +15,7 @@ use crate::{ErrorSummary, ModelAccuracy, ProfileError};
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct FitReport {
-    /// Errors on the observations that the model was fitted to.
+    /// Errors on the observations that the model was fitted to, by network.
     pub fitted: Vec<NetworkErrors>,
     /// Errors in cross-validation: for each network, those of a model fitted to the other networks.
     /// With a single network, its layer shapes are divided into five parts, and each part is
@@ -20,7 +24,8 @@ pub struct FitReport {
 }
 
 impl FitReport {
-    /// Summarises the errors in three numbers.
+    /// Summarises the errors in three numbers: the median of the rows, and the maximum of whole
+    /// networks on the fitted observations and in cross-validation.
     #[must_use]
     pub fn summary(&self) -> ErrorSummary {
         let rows = self.fitted.iter().flat_map(|network| &network.rows);
@@ -49,7 +54,8 @@ const ERROR_TOLERANCE: f64 = 0.03;
 const FOLDS: usize = 5;
 
 impl DeviceModel {
-    /// Fits the costs of a model to observations and reports its errors.
+    /// Fits the costs of a model to observations and reports its errors. `name` is the name of the
+    /// new model; `sheet` is the data sheet of the measured device, or `None` if there is none.
     ///
     /// The objective is the weighted sum of the absolute logarithms of predicted over observed
     /// time, minimised by iteratively reweighted least squares (12 iterations) with non-negative

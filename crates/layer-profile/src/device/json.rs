@@ -1,5 +1,5 @@
-//! Reader and writer of the `device-model` file format, `deeppool/device-model/v1`: the cost of one
-//! unit of each term.
+//! Reader and writer of the `device-model` file format, `deeppool/device-model/v1`: the time in
+//! microseconds for one unit of each term, a resource that work uses.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ struct DeviceModelDocument {
 
 impl DeviceModel {
     /// Serialises the model as a JSON document of format `deeppool/device-model/v1`. Costs are
-    /// rounded to five digits.
+    /// rounded to five significant digits.
     ///
     /// # Errors
     /// [`ProfileError::FixedDevice`] for `cpu-core`, whose formula the format cannot express.
@@ -43,8 +43,8 @@ impl DeviceModel {
     /// Parses a JSON document of format `deeppool/device-model/v1`.
     ///
     /// # Errors
-    /// [`ProfileError::InvalidDevice`] with the path inside the document and what was expected
-    /// there.
+    /// [`ProfileError::InvalidDevice`] with the path inside the document and a description of the
+    /// expected content.
     pub fn from_json(text: &str) -> Result<Self, ProfileError> {
         let invalid = |path: String, problem: String| ProfileError::InvalidDevice { path, problem };
         let deserializer = &mut serde_json::Deserializer::from_str(text);

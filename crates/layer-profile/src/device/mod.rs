@@ -1,3 +1,5 @@
+//! Device models: prediction of layer times, and the fit of such models to measurements.
+
 mod costs;
 mod data_sheet;
 mod demand;
@@ -117,10 +119,10 @@ enum Formula {
 }
 
 impl DeviceModel {
-    /// Returns the built-in model with the given name.
+    /// Returns the built-in model with the given name, one of [`names`](Self::names).
     ///
     /// # Errors
-    /// [`ProfileError::UnknownDevice`], which lists the known names.
+    /// [`ProfileError::UnknownDevice`], which lists the known names, if there is none.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
         match name {
             CORE => Ok(Self {
@@ -160,13 +162,14 @@ impl DeviceModel {
         &self.name
     }
 
-    /// Returns the accuracy of the model.
+    /// Returns the accuracy of the model compared with measurements.
     #[must_use]
     pub fn accuracy(&self) -> &ModelAccuracy {
         &self.accuracy
     }
 
-    /// Returns the errors of the model on measurements, by network.
+    /// Returns the errors of the model on measurements, by network. Empty for `cpu-core`, which is
+    /// not evaluated.
     #[must_use]
     pub fn errors(&self, observations: &Observations) -> Vec<NetworkErrors> {
         errors::errors(observations, |row| match &self.formula {
@@ -176,7 +179,7 @@ impl DeviceModel {
     }
 
     /// Predicts the times of a layer for the given number of samples. For 0 samples the forward and
-    /// backward passes take no time. The input layer takes none.
+    /// backward passes take no time. The input layer takes no time.
     #[must_use]
     pub fn layer_time(&self, layer: &Layer, samples: usize) -> LayerTime {
         LayerTime {
@@ -186,7 +189,7 @@ impl DeviceModel {
         }
     }
 
-    /// Predicts the times of all layers of a network at the given batch sizes.
+    /// Predicts the times of all layers of a network at the given batch sizes, in samples.
     ///
     /// The times of the network are the sums of its layers, since one device runs them in sequence.
     /// Shared parameters are updated once, by the layer that owns them.

@@ -1,5 +1,7 @@
-/// Minimises `x' H x / 2 - g' x` subject to `x >= floor`, for a symmetric positive definite `H` in
-/// row-major order.
+//! Minimisation of a quadratic function under lower bounds.
+
+/// Minimises `x' H x / 2 - g' x` subject to `x >= floor`, and returns `x`. `matrix` is a symmetric
+/// positive definite `H` in row-major order, and `linear` is `g`.
 ///
 /// Coordinate descent from `start`: each element in turn is minimised with the others fixed, until
 /// a sweep changes no element by more than 1e-9 or 5,000 sweeps are done. Complexity: O(n^2) for

@@ -1,3 +1,7 @@
+//! Measured times to which device models are fitted or compared. A *row* is a layer, or several
+//! layers that were measured together; a *demand* is the amounts of resources that the measured
+//! work uses.
+
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 use std::time::Duration;
@@ -21,20 +25,21 @@ pub struct Observations {
     whole_us: BTreeMap<(String, usize), f64>,
 }
 
-/// Time of a profile row at one batch size, with its demand.
+/// Measured time of one or more passes of a row at one batch size, with their demand.
 #[derive(Debug, Clone)]
 pub(super) struct Observation {
     /// Name of the network.
     pub(super) network: String,
     /// Batch size in samples.
     pub(super) batch: usize,
-    /// Name of the row, such as a layer.
+    /// Name of the row, such as that of a layer.
     pub(super) row: String,
-    /// Key that is equal for work of the same kind and shape.
+    /// Key that is equal for work of the same kind and shape: a description of the layers, or of
+    /// the parameters of an optimiser step.
     pub(super) shape: String,
     /// Sum of the demands of the measured passes.
     pub(super) demand: Demand,
-    /// Measured time in microseconds.
+    /// Measured time of the whole batch in microseconds.
     pub(super) time_us: f64,
 }
 
@@ -46,9 +51,9 @@ impl Observations {
         Self { source: source.into(), rows: Vec::new(), conditions: None, whole_us: BTreeMap::new() }
     }
 
-    /// Adds the time of a profile's row at one batch size: the passes of one layer, or of several
-    /// that were measured together. Observations with the same network, row and batch, such as
-    /// forward and backward, count as one row in error reports.
+    /// Adds the time of a row at one batch size (in samples). `work` lists the passes that were
+    /// timed together, of one layer or of several; `row` names them. Observations with the same
+    /// network, row and batch, such as forward and backward, count as one row in error reports.
     pub fn add(
         &mut self,
         network: &str,
@@ -67,8 +72,8 @@ impl Observations {
         self.push(network, row, batch, shape, demand, time);
     }
 
-    /// Adds all times of a table: forward, backward and update of each layer. Its times of the
-    /// whole network are the reference for errors of whole networks.
+    /// Adds all times of a table: forward, backward and optimiser step of each layer. Its times of
+    /// the whole network are the reference for errors of whole networks.
     ///
     /// # Errors
     /// - Those of [`ProfileTable::for_model`] if the table is of another network.
@@ -148,7 +153,8 @@ impl Observations {
         &self.rows
     }
 
-    /// Returns the measured time of a whole network in microseconds, if there is one.
+    /// Returns the measured time of a whole network at a batch size, in microseconds, for forward,
+    /// backward and optimiser step together. `None` if it was not measured.
     pub(super) fn whole_us(&self, network: &str, batch: usize) -> Option<f64> {
         self.whole_us.get(&(network.to_owned(), batch)).copied()
     }
@@ -158,7 +164,8 @@ impl Observations {
         distinct(self.rows.iter().map(|row| row.network.as_str()))
     }
 
-    /// Returns the shapes of work, in the order of their first observation.
+    /// Returns the distinct keys of work (its kind and shape), in the order of their first
+    /// observation.
     pub(super) fn shapes(&self) -> Vec<&str> {
         distinct(self.rows.iter().map(|row| row.shape.as_str()))
     }

@@ -1,9 +1,13 @@
+//! Terms of a device model. The predicted time of work is the sum over the terms of its amount (the
+//! demand) times the time for one unit (the cost). *Moved* bytes are read or written.
+
 use super::{DataSheet, Direction};
 
-/// Term of the cost model: a resource that work demands, in units that a device has a cost for.
+/// Term of the cost model: a resource that work uses, in a given unit. Forward and backward passes
+/// have separate terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Term {
-    /// Kernel launches.
+    /// Number of kernel launches.
     Launch,
     /// Megabytes moved by element-wise layers and copies.
     Stream(Direction),
@@ -11,11 +15,11 @@ pub(super) enum Term {
     Function(Direction),
     /// Megabytes moved by normalisations.
     Normalisation(Direction),
-    /// Megabytes of parameters updated by the optimiser.
+    /// Megabytes of parameters that the optimiser step updates.
     Update,
-    /// One part of the demand of a class of matrix products.
+    /// Quantity of one class of matrix products, in the unit of its part.
     Product(Product, Direction, Part),
-    /// One part of the demand of pooling.
+    /// Quantity of pooling layers, in the unit of its part.
     Window(Direction, WindowPart),
 }
 
@@ -26,7 +30,9 @@ pub(super) enum Product {
     Spatial,
     /// 1x1 convolutions.
     Pointwise,
+    /// Linear layers.
     Linear,
+    /// The two products of an attention.
     Attention,
 }
 
@@ -35,8 +41,8 @@ pub(super) enum Product {
 pub(super) enum Part {
     /// Floating-point operations, in 10^9.
     Arithmetic,
-    /// Number of products summed into one value, in thousands. They are sequential, however few
-    /// values there are.
+    /// Number of products summed into one value, in thousands. They are summed in sequence, however
+    /// few values there are.
     Depth,
     /// Megabytes of the input.
     Input,
@@ -57,20 +63,24 @@ pub(super) enum WindowPart {
     Indices,
 }
 
-/// Resource that a unit of a term is made of.
+/// Resource of a data sheet by which the default cost of a term is expressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unit {
+    /// One kernel launch.
     Kernel,
+    /// 10^9 floating-point operations.
     Gflop,
+    /// 10^6 bytes between device memory and the processors.
     Megabyte,
+    /// Sum of a thousand products into each value of a tile, on one multiprocessor.
     Thousand,
 }
 
 impl Unit {
-    /// All units.
+    /// All resources, in a fixed order.
     pub(super) const ALL: [Self; 4] = [Self::Kernel, Self::Gflop, Self::Megabyte, Self::Thousand];
 
-    /// Returns the time of one unit at the peaks of a data sheet, in microseconds.
+    /// Returns the time of one unit of the resource at the peaks of a data sheet, in microseconds.
     pub(super) fn peak_us(self, sheet: &DataSheet) -> f64 {
         match self {
             // Time of a captured graph with one empty kernel.
@@ -139,7 +149,8 @@ impl Term {
         terms
     }
 
-    /// Returns the name of the term's cost in the JSON format, with its unit.
+    /// Returns the name of the term's cost in the JSON format, which includes its unit, such as
+    /// `launch_us`.
     pub(super) fn name(self) -> String {
         match self {
             Self::Launch => "launch_us".into(),
@@ -168,8 +179,8 @@ impl Term {
         }
     }
 
-    /// Returns the default cost of one unit of the term without measurements, as a multiple of a
-    /// resource at its peak.
+    /// Returns the default cost of one unit of the term without measurements, as a resource and the
+    /// number of its units at the peak rate.
     pub(super) fn default_cost(self) -> (Unit, f64) {
         match self {
             Self::Launch => (Unit::Kernel, 1.0),
@@ -199,8 +210,9 @@ impl Term {
         }
     }
 
-    /// Returns the weight of the default cost relative to other terms. It is high for layers that
-    /// only move bytes: they must not absorb the cost of the products they were measured with.
+    /// Returns the relative weight of the regularisation towards the default cost; 1 for most
+    /// terms. It is high for layers that only move bytes: they must not absorb the cost of the
+    /// products they were measured with.
     pub(super) fn prior_weight(self) -> f64 {
         match self {
             Self::Stream(_) | Self::Function(_) | Self::Normalisation(_) => 100.0,
@@ -208,8 +220,8 @@ impl Term {
         }
     }
 
-    /// Returns the minimum cost of one unit of the term: what must be computed or moved at least
-    /// once.
+    /// Returns the minimum cost of one unit of the term, in units of its default cost's resource:
+    /// work that must be computed or moved at least once.
     pub(super) fn min_cost(self) -> f64 {
         match self {
             Self::Launch | Self::Product(_, _, Part::Depth) | Self::Window(_, WindowPart::Covered) => 0.0,

@@ -1,3 +1,6 @@
+//! Builder of the workloads that the profiler times: kernels and buffers of one layer or of a whole
+//! network, over a batch of samples on one device.
+
 use std::collections::HashMap;
 
 use layer_engine::{Engine, EngineError, KernelSpec, Pass, Precision, Role, Sgd, Shard, Signature};
@@ -19,8 +22,8 @@ enum BufferKey {
     Velocity(LayerId),
 }
 
-/// Builder of a workload: prepares the kernels and buffers of one layer, or of a whole network with
-/// its layers connected.
+/// Builder of a workload: prepares the kernels and buffers of one layer, or of a whole network in
+/// which each layer reads the buffers that its neighbours write.
 pub(super) struct WorkloadBuilder<'a, E: Engine> {
     workload: Workload<'a, E>,
     network: &'a LayerGraph,
@@ -35,6 +38,10 @@ pub(super) struct WorkloadBuilder<'a, E: Engine> {
 
 impl<'a, E: Engine<Scalar: From<f32>>> WorkloadBuilder<'a, E> {
     /// Creates a builder of a workload without kernels and buffers, on a new queue of the engine.
+    /// `batch` is the number of samples; `precision` is the number format of the arithmetic.
+    ///
+    /// # Errors
+    /// That of the engine if it cannot create the queue.
     pub(super) fn new(
         engine: &'a E,
         network: &'a LayerGraph,
@@ -55,6 +62,9 @@ impl<'a, E: Engine<Scalar: From<f32>>> WorkloadBuilder<'a, E> {
     }
 
     /// Builds the workload of one layer, on separate buffers.
+    ///
+    /// # Errors
+    /// That of the engine if a kernel cannot be prepared or a buffer cannot be allocated or filled.
     pub(super) fn layer(mut self, id: LayerId) -> Result<Workload<'a, E>, EngineError> {
         self.forward(id)?;
         self.backward(id)?;
@@ -63,7 +73,10 @@ impl<'a, E: Engine<Scalar: From<f32>>> WorkloadBuilder<'a, E> {
     }
 
     /// Builds the workload of the whole network: all forward passes, all backward passes in
-    /// reverse, all updates.
+    /// reverse, all optimiser steps.
+    ///
+    /// # Errors
+    /// That of the engine if a kernel cannot be prepared or a buffer cannot be allocated or filled.
     pub(super) fn network(mut self) -> Result<Workload<'a, E>, EngineError> {
         self.joined = true;
         for (id, _) in self.network.layers() {

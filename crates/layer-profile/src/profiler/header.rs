@@ -1,3 +1,5 @@
+//! First line of a journal, the file in which the profiler records finished measurements.
+
 use std::collections::BTreeMap;
 
 use layer_graph::{LayerGraph, LayerKind};
@@ -30,7 +32,8 @@ struct LayerHeader {
 }
 
 impl JournalHeader {
-    /// Creates the header of a run. The input layer is left out.
+    /// Creates the header of a run over `network` on the device of this name, at the given batch
+    /// sizes. The input layer is left out.
     pub(super) fn new(
         network: &LayerGraph,
         device: &str,
@@ -55,7 +58,9 @@ impl JournalHeader {
         }
     }
 
-    /// Checks that a profile started under `theirs` may be resumed under `self`.
+    /// Checks that a profile begun under the conditions `theirs` may be resumed under `self`. The
+    /// error is a clause whose subject is the unfinished profile, such as ``is of the network `a`,
+    /// not `b` ``.
     pub(super) fn check(&self, theirs: &Self) -> Result<(), String> {
         let pairs = [
             ("is in the format", &theirs.schema, &self.schema),
@@ -112,7 +117,8 @@ impl JournalHeader {
         Ok(())
     }
 
-    /// Checks that a row belongs to one of the layers.
+    /// Checks that a row belongs to one of the layers: by its name and its structure. The error
+    /// describes the problem as a sentence.
     pub(super) fn has_layer(&self, row: &LayerProfile) -> Result<(), String> {
         let layer = self.layers.iter().find(|layer| layer.name == row.name);
         match (layer, &row.structure) {
@@ -122,7 +128,7 @@ impl JournalHeader {
         }
     }
 
-    /// Returns whether the run measures this batch size.
+    /// Returns whether the run measures this batch size, in samples.
     pub(super) fn has_batch(&self, batch: usize) -> bool {
         self.batches.contains(&batch)
     }

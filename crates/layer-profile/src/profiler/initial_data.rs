@@ -1,3 +1,5 @@
+//! Initial contents of the buffers whose kernels the profiler times.
+
 use layer_engine::random::{Purpose, RandomStream};
 use layer_engine::{Role, initial_parameters, initial_statistics};
 use layer_graph::{Layer, LayerKind};
@@ -12,7 +14,7 @@ pub(super) struct InitialData {
 }
 
 impl InitialData {
-    /// Writes the data to a vector, replacing its contents.
+    /// Writes all elements to a vector, replacing its contents.
     pub(super) fn write_to<T: Copy + From<f32>>(&self, to: &mut Vec<T>) {
         let period: Vec<T> = self.period.iter().map(|&value| (value as f32).into()).collect();
         to.clear();
@@ -23,7 +25,8 @@ impl InitialData {
     }
 }
 
-/// Returns the initial data of a buffer, as in training, or `None` for a buffer that kernels write.
+/// Returns the initial contents of the buffer that has a role for a layer over the given number of
+/// samples, as in training, or `None` for a buffer that kernels write before they read it.
 pub(super) fn initial_data(layer: &Layer, role: Role, samples: usize) -> Option<InitialData> {
     let elements = role.elements(layer, samples);
     let whole = |values: Vec<f64>| InitialData { elements: values.len(), period: values };

@@ -1,5 +1,5 @@
 //! Journal of an unfinished profile: one JSON line with the conditions, and one for each finished
-//! measurement.
+//! measurement. A measurement is that of a layer, or of the whole network, at one batch size.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -20,7 +20,8 @@ enum Record {
     Network(NetworkDocument),
 }
 
-/// Journal of finished measurements, which survives the death of the process at any time.
+/// Journal of finished measurements, in a file that remains valid if the process is killed at any
+/// time.
 ///
 /// Each measurement is appended by one write. An incomplete last line is discarded; any other
 /// damage is an error.
@@ -31,7 +32,12 @@ pub(super) struct Journal<'f> {
 }
 
 impl<'f> Journal<'f> {
-    /// Reads the finished measurements of a journal. An empty file becomes a new journal.
+    /// Reads the finished measurements of a journal begun under the conditions in `header`. An
+    /// empty file becomes a new journal.
+    ///
+    /// # Errors
+    /// [`ProfileError::Journal`] if the journal is damaged or was begun under other conditions, and
+    /// [`ProfileError::JournalFile`] if the file cannot be read or written.
     pub(super) fn open(file: &'f mut File, header: &JournalHeader) -> Result<Self, ProfileError> {
         let mut bytes = Vec::new();
         file.rewind().and_then(|()| file.read_to_end(&mut bytes)).map_err(ProfileError::JournalFile)?;
@@ -80,29 +86,37 @@ impl<'f> Journal<'f> {
         Ok(())
     }
 
-    /// Returns the number of finished measurements.
+    /// Returns the number of finished measurements found in the file when it was opened.
     pub(super) fn len(&self) -> usize {
         self.layers.len() + self.network.len()
     }
 
-    /// Returns the row of a layer at one batch size, if it is finished.
+    /// Returns the row of the layer with this name at one batch size, if the file held it when it
+    /// was opened.
     pub(super) fn layer(&self, name: &str, batch: usize) -> Option<&LayerProfile> {
         // The lookup needs an owned key, because `(&str, usize)` cannot be borrowed from `(String,
         // usize)`.
         self.layers.get(&(name.to_owned(), batch))
     }
 
-    /// Returns the recorded row of the whole network at one batch size, if any.
+    /// Returns the row of the whole network at one batch size, if the file held it when it was
+    /// opened.
     pub(super) fn network(&self, batch: usize) -> Option<NetworkTime> {
         self.network.get(&batch).copied()
     }
 
-    /// Appends the row of a layer at one batch size.
+    /// Appends the row of a layer, which has one batch size, to the file.
+    ///
+    /// # Errors
+    /// [`ProfileError::JournalFile`] if the file cannot be written.
     pub(super) fn add_layer(&mut self, row: &LayerProfile) -> Result<(), ProfileError> {
         self.append(&Record::Layer(LayerDocument::new(row)))
     }
 
-    /// Appends the row of the whole network at one batch size.
+    /// Appends the row of the whole network at one batch size to the file.
+    ///
+    /// # Errors
+    /// [`ProfileError::JournalFile`] if the file cannot be written.
     pub(super) fn add_network(&mut self, row: &NetworkTime) -> Result<(), ProfileError> {
         self.append(&Record::Network(NetworkDocument::new(row)))
     }

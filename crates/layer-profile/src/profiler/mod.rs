@@ -1,3 +1,5 @@
+//! Measurement of the times of a network's layers on an engine.
+
 mod builder;
 mod header;
 mod initial_data;
@@ -61,7 +63,7 @@ pub struct Profiler<'a, E> {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ProfileRun {
-    /// Profile, as saved in the file.
+    /// Profile of the network, from the measurements of this run and those taken from the journal.
     pub table: ProfileTable,
     /// Number of measurements made by this run. A measurement is a layer or the whole network at
     /// one batch size.
@@ -84,7 +86,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
         }
     }
 
-    /// Sets the batch sizes, which must be ascending.
+    /// Sets the batch sizes in samples, which must be positive and ascending.
     #[must_use]
     pub fn batches(mut self, batches: impl Into<Vec<usize>>) -> Self {
         self.batches = batches.into();
@@ -105,7 +107,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
         self
     }
 
-    /// Shows a progress bar on the standard error stream, if that is a terminal.
+    /// Sets whether to show a progress bar on the standard error stream, if that is a terminal.
     #[must_use]
     pub fn progress(mut self, progress: bool) -> Self {
         self.progress = progress;
@@ -125,7 +127,8 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
         Ok(self.run(network, device, measurement, None)?.table)
     }
 
-    /// Measures a network, and appends every finished measurement to a journal.
+    /// Measures a network, and appends every finished measurement to a journal. `None` measures
+    /// without a journal.
     ///
     /// The journal is a file that is open for reading and writing. If the run fails or is killed,
     /// the next run with the same file takes the finished measurements from it and makes the rest.

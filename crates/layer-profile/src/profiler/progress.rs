@@ -1,3 +1,6 @@
+//! Progress bar of the profiler. *Work* is an estimate of the cost of a measurement, in equivalent
+//! floating-point operations.
+
 use indicatif::{ProgressBar, ProgressStyle};
 use layer_graph::{Layer, LayerGraph};
 
@@ -7,7 +10,7 @@ const OVERHEAD: u64 = 50_000_000;
 const OPERATIONS_A_BYTE: u64 = 20;
 
 /// Progress bar on standard error, if that is a terminal. It advances by estimated work, since
-/// large batches take longer.
+/// measurements at large batch sizes take longer.
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {
@@ -28,7 +31,7 @@ impl Progress {
         }
     }
 
-    /// Shows the current measurement.
+    /// Shows the current measurement: the name of a layer or network, and the batch size.
     pub(super) fn at(&self, subject: &str, batch: usize) {
         self.0.set_message(format!("{subject} at batch {batch}"));
     }
@@ -38,7 +41,8 @@ impl Progress {
         self.0.inc(work);
     }
 
-    /// Advances by work of an earlier run, without effect on the estimated remaining time.
+    /// Advances by the estimated work of a measurement made by an earlier run, without effect on
+    /// the estimated remaining time.
     pub(super) fn skip(&self, work: u64) {
         self.0.inc(work);
         self.0.reset_eta();
@@ -55,7 +59,8 @@ impl Progress {
     }
 }
 
-/// Returns the estimated work of measuring a layer.
+/// Returns the estimated work of measuring a layer at a batch size, in equivalent floating-point
+/// operations: of the forward and the backward pass once, plus a constant for the overhead.
 pub(super) fn layer(layer: &Layer, batch: usize) -> u64 {
     let operations = layer.forward_flops() + layer.backward_flops();
     let bytes = 2 * (layer.input_bytes() + layer.output_bytes());
@@ -64,7 +69,8 @@ pub(super) fn layer(layer: &Layer, batch: usize) -> u64 {
         + layer.parameter_bytes() * OPERATIONS_A_BYTE
 }
 
-/// Returns the estimated work of measuring a whole network.
+/// Returns the estimated work of measuring a whole network at a batch size: the sum over its
+/// layers.
 pub(super) fn network(network: &LayerGraph, batch: usize) -> u64 {
     network.layers().map(|(_, one)| layer(one, batch)).sum()
 }

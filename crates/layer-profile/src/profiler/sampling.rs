@@ -1,4 +1,5 @@
-//! Length of samples and end of the warm-up.
+//! Length of samples and end of the warm-up. A *sample* is one timed period, in which the work runs
+//! one or more times, its *rounds*.
 
 use std::time::Duration;
 
@@ -16,8 +17,11 @@ const STABLE_PART: u32 = 20;
 const MAX_WARM_UP_TIME: Duration = Duration::from_secs(10);
 const MAX_WARM_UP_SAMPLES: usize = 24;
 
-/// Returns the number of rounds in a sample. `time` runs the given number of rounds and returns
-/// their duration.
+/// Returns the number of rounds in a sample, such that a sample takes at least 100 us, and at most
+/// 1000. `time` runs the given number of rounds and returns their total duration.
+///
+/// # Errors
+/// Those of `time`.
 pub(super) fn rounds<E>(mut time: impl FnMut(u32) -> Result<Duration, E>) -> Result<u32, E> {
     // The first run is cold. It exceeds ten times the minimum only if the work itself is long.
     if time(1)? >= MIN_SAMPLE_TIME * 10 {
@@ -36,8 +40,12 @@ pub(super) fn rounds<E>(mut time: impl FnMut(u32) -> Result<Duration, E>) -> Res
     }
 }
 
-/// Takes samples until the medians of two successive windows agree or a limit is reached. Returns
-/// whether they agreed.
+/// Takes samples until the medians of the last two windows of three samples are within 5% of each
+/// other, or until 24 samples or 10 seconds. Returns whether the medians agreed. `sample` returns
+/// the duration of one sample.
+///
+/// # Errors
+/// Those of `sample`.
 pub(super) fn warm_up<E>(mut sample: impl FnMut() -> Result<Duration, E>) -> Result<bool, E> {
     let mut samples = Vec::with_capacity(MAX_WARM_UP_SAMPLES);
     let mut spent = Duration::ZERO;

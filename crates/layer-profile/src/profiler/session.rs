@@ -1,3 +1,5 @@
+//! One run of the profiler over a network.
+
 use std::time::Duration;
 
 use layer_engine::{Engine, EngineError};
@@ -14,13 +16,13 @@ use crate::{
 };
 
 /// Run of a profiler over a network: takes finished measurements from the journal, makes the others
-/// and appends them.
+/// and appends them. A measurement is that of a layer, or of the whole network, at one batch size.
 pub(super) struct Session<'a, 'f, E> {
     /// Profiler whose settings are used.
     pub(super) profiler: &'a Profiler<'a, E>,
     /// Network that is measured.
     pub(super) network: &'a LayerGraph,
-    /// Record of finished measurements. `None` if they are not recorded.
+    /// Journal of finished measurements. `None` if they are not recorded.
     pub(super) journal: Option<&'a mut Journal<'f>>,
     /// Progress bar of the run.
     pub(super) progress: Progress,
@@ -29,7 +31,11 @@ pub(super) struct Session<'a, 'f, E> {
 }
 
 impl<E: Engine<Scalar: From<f32>>> Session<'_, '_, E> {
-    /// Measures each layer alone, at all batch sizes.
+    /// Measures each layer except the input alone, at all batch sizes of the profiler.
+    ///
+    /// # Errors
+    /// [`ProfileError::Engine`] if the engine fails, and [`ProfileError::JournalFile`] if the
+    /// journal cannot be written.
     pub(super) fn layers(&mut self) -> Result<Vec<LayerProfile>, ProfileError> {
         let network = self.network;
         let mut layers = Vec::with_capacity(network.len() - 1);
@@ -63,7 +69,11 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, '_, E> {
         Ok(layers)
     }
 
-    /// Measures the whole network at all batch sizes.
+    /// Measures the whole network at all batch sizes of the profiler, in ascending order.
+    ///
+    /// # Errors
+    /// [`ProfileError::Engine`] if the engine fails, and [`ProfileError::JournalFile`] if the
+    /// journal cannot be written.
     pub(super) fn whole(&mut self) -> Result<Vec<NetworkTime>, ProfileError> {
         let mut rows = Vec::with_capacity(self.profiler.batches.len());
         for &batch in &self.profiler.batches {

@@ -1,3 +1,5 @@
+//! Statistics of repeated measurements.
+
 use std::time::Duration;
 
 use crate::Spread;
@@ -8,7 +10,7 @@ const OUTLIER_DEVIATIONS: u32 = 5;
 /// resolution.
 const OUTLIER_PART: u32 = 100;
 
-/// Statistics of repeated measurements.
+/// Statistics of repeated measurements of one duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Timing {
     /// Median of the measured times.
@@ -24,13 +26,14 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// Timing of an empty phase.
+    /// Timing of work without kernels: zero, without spread.
     pub(super) const IDLE: Self = Self {
         median: Duration::ZERO,
         spread: Spread { deviation: Duration::ZERO, outliers: Some(0), unsteady: false },
     };
 
-    /// Computes the statistics of samples. `steady` says whether the warm-up became stable.
+    /// Computes the statistics of samples, each the duration of one repeat. `steady` says whether
+    /// the times became stable during the warm-up before them.
     pub(super) fn of(samples: &[Duration], steady: bool) -> Self {
         let median = median(samples.iter().copied());
         let distances = || samples.iter().map(|sample| sample.abs_diff(median));
@@ -41,7 +44,8 @@ impl Timing {
     }
 }
 
-/// Returns the middle value, or the mean of the two middle values, or zero if there are none.
+/// Returns the median: the middle value, or the mean of the two middle values of an even number, or
+/// zero if there are none.
 pub(super) fn median(samples: impl Iterator<Item = Duration>) -> Duration {
     let mut samples: Vec<Duration> = samples.collect();
     samples.sort_unstable();

@@ -1,13 +1,16 @@
+//! Prepared kernels with their buffers, ready to be timed.
+
 use layer_engine::{Engine, EngineError, LaunchContext, Stopwatch};
 
 /// Timed part of a training iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Forward pass.
+    /// Forward passes.
     Forward,
-    /// Backward pass.
+    /// Backward passes, including the sums of gradients where several layers read an output or
+    /// share parameters.
     Backward,
-    /// Optimiser step.
+    /// Optimiser steps.
     Update,
 }
 
@@ -15,25 +18,27 @@ pub(super) enum Phase {
 /// values.
 const CONTEXT: LaunchContext = LaunchContext { seed: 0, iteration: 0, learning_rate: 0.0 };
 
-/// Kernel with the indices of its operands among the workload's buffers.
+/// Kernel with the indices of the buffers that it reads and writes.
 pub(super) struct Launch<K> {
     /// Kernel to launch.
     pub(super) kernel: K,
-    /// Indices of the buffers that are read, in the order of the operands.
+    /// Indices in `Workload::buffers` of the buffers that are read, in the order of the kernel's
+    /// operands.
     pub(super) reads: Vec<usize>,
-    /// Indices of the buffers that are written, in the order of the operands.
+    /// Indices in `Workload::buffers` of the buffers that are written, in the order of the kernel's
+    /// operands.
     pub(super) writes: Vec<usize>,
 }
 
-/// Prepared kernels of each phase, with their buffers.
+/// Prepared kernels of each phase of a training iteration, with their buffers.
 pub(super) struct Workload<'a, E: Engine> {
     /// Engine that runs the kernels.
     pub(super) engine: &'a E,
     /// Queue in which the kernels are launched.
     pub(super) queue: E::Queue,
-    /// All buffers; a [`Launch`] names them by index.
+    /// All buffers; each [`Launch`] names its own by index.
     pub(super) buffers: Vec<E::Buffer>,
-    /// Kernels of each [`Phase`], indexed by `phase as usize`, in launch order.
+    /// Kernels of each [`Phase`] in launch order, indexed by `phase as usize`.
     pub(super) phases: [Vec<Launch<E::Kernel>>; 3],
 }
 
@@ -43,7 +48,11 @@ impl<E: Engine> Workload<'_, E> {
         self.phases[phase as usize].is_empty()
     }
 
-    /// Runs `measure` with a stopwatch that times rounds of a phase, and returns its result.
+    /// Calls `measure` with a stopwatch, which runs the kernels of a phase the given number of
+    /// times and returns their total duration, and returns the result of `measure`.
+    ///
+    /// # Errors
+    /// Those of the engine and of `measure`.
     pub(super) fn time<R: Default>(
         &mut self,
         phase: Phase,

@@ -1,4 +1,5 @@
-//! Assignment of a published file's rows to the layers of a network.
+//! Assignment of a published file's rows to the layers of a network. A *row* is one line of the
+//! file: the times of a layer, or of a block of layers, at one batch size.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -18,6 +19,10 @@ pub(super) struct PublishedTimes {
 impl PublishedTimes {
     /// Assigns the rows of one batch size to the layers of a network. The time of a row of several
     /// layers is divided between them in proportion to their times in `model`.
+    ///
+    /// # Errors
+    /// [`ProfileError::Published`] for the first row that matches no layer, or the last row if
+    /// layers remain without one.
     pub(super) fn of(
         network: &LayerGraph,
         rows: &[PublishedRow],
@@ -51,7 +56,8 @@ impl PublishedTimes {
         Ok(times)
     }
 
-    /// Returns the published forward and backward times of a layer.
+    /// Returns the published times of a layer, `[forward, backward]`. `None` for a time that the
+    /// file does not have.
     pub(super) fn of_layer(&self, id: LayerId) -> [Option<Duration>; 2] {
         self.times.get(&id).copied().unwrap_or_default()
     }

@@ -57,13 +57,14 @@ pub struct PublishedProfile {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ImportedProfile {
-    /// Times of all layers.
+    /// Times of all layers, published or modelled.
     pub table: ProfileTable,
-    /// Layers without published times. Their times are modelled.
+    /// Names of the layers without published times. Their times are modelled.
     pub modelled: Vec<String>,
-    /// Layers without a published backward time. It is modelled.
+    /// Names of the layers with a published forward time only. Their backward time is modelled.
     pub modelled_backward: Vec<String>,
-    /// Share of modelled time in the forward and backward passes, maximum over the batch sizes.
+    /// Modelled time divided by the time of all forward and backward passes, the maximum over the
+    /// batch sizes, in `0.0..=1.0`.
     pub modelled_share: f64,
 }
 
@@ -71,12 +72,13 @@ impl PublishedProfile {
     /// Parses the text of a file.
     ///
     /// # Errors
-    /// [`ProfileError::Published`], which names the line.
+    /// [`ProfileError::Published`], which names the line, if a line is malformed, a batch size
+    /// occurs in two places, or there are no rows.
     pub fn from_text(text: &str) -> Result<Self, ProfileError> {
         Ok(Self { blocks: parse(text)? })
     }
 
-    /// Returns the batch sizes, ascending.
+    /// Returns the batch sizes in samples, ascending.
     pub fn batches(&self) -> impl Iterator<Item = usize> {
         self.blocks.iter().map(|rows| rows[0].batch)
     }

@@ -1,7 +1,9 @@
+//! Division of a published time between layers.
+
 use std::time::Duration;
 
-/// Divides a time in proportion to weights, so that the parts add up exactly. If all weights are
-/// zero, the parts are equal.
+/// Divides a time in proportion to weights, in their order, so that the parts add up exactly. If
+/// all weights are zero, the parts are equal.
 pub(super) fn divide(time: Duration, weights: &[Duration]) -> Vec<Duration> {
     let weigh = |weight: Duration| weight.as_nanos();
     let mut all: u128 = weights.iter().copied().map(weigh).sum();

@@ -1,4 +1,5 @@
-//! Parser of the text format.
+//! Parser of the text format of published profiles. A *row* is one line: the times of a layer, or
+//! of a block of layers, at one batch size.
 
 use std::time::Duration;
 
@@ -11,24 +12,26 @@ use crate::ProfileError;
 pub(super) struct PublishedRow {
     /// Line number, from 1.
     pub(super) line: usize,
-    /// Kind, parameters, batch and shape, as written in the file.
+    /// First column of the line as written in the file: kind, parameters, batch size and shape.
     pub(super) text: String,
-    /// Kind of the layer, as written in the file.
+    /// Kind of the layer as written in the file, such as `conv2d`, or of a block of layers, such as
+    /// `ResnetBottleneck`.
     pub(super) kind: String,
-    /// Parameters of the layer by name, as written in the file.
+    /// Hyper-parameters of the layer by name, as written in the file.
     pub(super) parameters: Map<String, Value>,
     /// Batch size in samples.
     pub(super) batch: usize,
-    /// Shape of an input sample.
+    /// Dimensions of an input sample, outermost first.
     pub(super) input: Vec<usize>,
-    /// Time of the forward pass of the batch.
+    /// Time of the forward pass of the whole batch.
     pub(super) forward: Duration,
-    /// Time of the backward pass of the batch.
+    /// Time of the backward pass of the whole batch.
     pub(super) backward: Duration,
 }
 
 impl PublishedRow {
-    /// Returns a parameter that is one size or a pair `[height, width]`.
+    /// Returns the parameter of this name as a pair `[height, width]`; a single size stands for
+    /// both. `None` if it is absent or of another type.
     pub(super) fn pair(&self, name: &str) -> Option<[usize; 2]> {
         match self.parameters.get(name)? {
             Value::Array(pair) => {
@@ -39,12 +42,12 @@ impl PublishedRow {
         }
     }
 
-    /// Returns a parameter that is one size. `None` if it is absent or of another type.
+    /// Returns the parameter of this name as a size. `None` if it is absent or of another type.
     pub(super) fn size(&self, name: &str) -> Option<usize> {
         size(self.parameters.get(name)?)
     }
 
-    /// Returns an error that names the line.
+    /// Returns a [`ProfileError::Published`] that names the line of this row.
     pub(super) fn error(&self, problem: impl Into<String>) -> ProfileError {
         ProfileError::Published { line: self.line, problem: problem.into() }
     }
@@ -54,7 +57,12 @@ fn size(value: &Value) -> Option<usize> {
     value.as_u64().and_then(|size| usize::try_from(size).ok())
 }
 
-/// Parses the rows of each batch size and sorts them by batch size.
+/// Parses a file into the rows of each batch size, in the order of the file. Batch sizes are
+/// ascending; each has at least one row.
+///
+/// # Errors
+/// [`ProfileError::Published`], which names the line, if a line is malformed, a batch size occurs
+/// in two places, or there are no rows.
 pub(super) fn parse(text: &str) -> Result<Vec<Vec<PublishedRow>>, ProfileError> {
     let mut blocks: Vec<Vec<PublishedRow>> = Vec::new();
     for (i, line) in text.lines().enumerate() {

@@ -1,3 +1,5 @@
+//! Constants of the roofline formula for one processor core.
+
 use std::time::Duration;
 
 use super::{Rate, Rates, Roofline};
@@ -14,9 +16,10 @@ const PRODUCT: Rates = Rates {
     backward: Rate { efficiency: 0.7, half_saturation: 256.0, traffic: 1.0 },
 };
 
-/// One core with AVX2 and fused multiply-add in single precision: 40 GFLOP/s in a large matrix
-/// product and 16 GB/s between caches and memory. The constants are fixed and round, not measured,
-/// so that plans made with them are the same on every machine.
+/// Roofline of the built-in model `cpu-core`: one core with AVX2 and fused multiply-add in single
+/// precision, with 40 GFLOP/s in a large matrix product and 16 GB/s between caches and memory. The
+/// constants are fixed and round, not measured, so that plans made with them are the same on every
+/// machine.
 pub(in crate::device) const CPU_CORE: Roofline = Roofline {
     peak_flops_per_s: 40e9,
     bandwidth_bytes_per_s: 16e9,

@@ -63,7 +63,8 @@ impl Rate {
 }
 
 impl Roofline {
-    /// Returns the time of one pass of a layer. Zero for the input layer and for 0 samples.
+    /// Returns the time of one pass of a layer over the given number of samples. Zero for the input
+    /// layer and for 0 samples.
     pub(super) fn pass_time(&self, layer: &Layer, pass: Direction, samples: usize) -> Duration {
         let Some(work) = Work::of(layer, pass, samples).filter(|_| samples > 0) else {
             return Duration::ZERO;

@@ -1,37 +1,41 @@
+//! Work of a layer's passes, as the roofline formula uses it.
+
 use layer_graph::{Layer, LayerKind, Opaque};
 
 use crate::device::Direction;
 
-/// Class of layers that use a device in the same way.
+/// Class of layers that use a device in the same way and share the constants of the formula.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     /// Convolutions with a kernel larger than 1x1.
     Spatial,
     /// Matrix products: 1x1 convolutions, linear layers, attention.
     Product,
-    /// Pooling.
+    /// Pooling layers, whose windows slide over an image.
     Window,
     /// Layers that visit each element once.
     Elementwise,
 }
 
-/// Work of one pass of a layer.
+/// Work of one pass of a layer over all samples.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Work {
-    /// Class of layers by which the rates are chosen.
+    /// Class of the layer, by which the constants of the formula are chosen.
     pub(super) class: Class,
     /// Number of kernel launches.
     pub(super) kernels: u32,
     /// Number of floating-point operations, over all samples.
     pub(super) flops: f64,
-    /// Minimum number of bytes to move.
+    /// Minimum number of bytes to move, over all samples: activations, gradients and parameters,
+    /// each as often as it must be read or written.
     pub(super) bytes: f64,
-    /// Number of output elements.
+    /// Number of elements of the layer's output, over all samples.
     pub(super) outputs: f64,
 }
 
 impl Work {
-    /// Returns the work of a layer for the given number of samples, or `None` for the input layer.
+    /// Returns the work of one pass of a layer for the given number of samples, or `None` for the
+    /// input layer.
     pub(super) fn of(layer: &Layer, pass: Direction, samples: usize) -> Option<Self> {
         let class = match layer.kind() {
             LayerKind::Input => return None,
