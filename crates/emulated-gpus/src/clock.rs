@@ -1,4 +1,5 @@
-//! Virtual clock of the emulated driver.
+//! Virtual clock of the emulated driver, the library that programs open in place of CUDA's driver
+//! and NCCL.
 #![allow(unsafe_code)]
 
 use std::mem;
@@ -8,7 +9,8 @@ use libloading::Library;
 
 use crate::OpenError;
 
-/// Virtual clock of the emulated GPUs, in which their kernels and collectives run.
+/// Virtual clock of the emulated GPUs, in which their kernels and collectives run. It is shared by
+/// all threads of the process.
 #[derive(Debug, Clone, Copy)]
 pub struct EmulatedClock {
     now: unsafe extern "C" fn() -> u64,
@@ -18,13 +20,14 @@ pub struct EmulatedClock {
 }
 
 impl EmulatedClock {
-    /// Default duration of a query.
+    /// Default duration, in virtual time, of a query of a stream or an event.
     pub const QUERY_TIME: Duration = Duration::from_micros(1);
 
-    /// Opens the clock. Returns `None` if no emulated GPUs are requested.
+    /// Opens the clock of the emulated driver. Returns `None` if no emulated GPUs are requested.
     ///
     /// # Errors
-    /// [`OpenError`] if the library does not exist, or lacks the functions of the clock.
+    /// [`OpenError`] if the library does not exist, cannot be loaded or lacks the functions of the
+    /// clock.
     pub fn open() -> Result<Option<Self>, OpenError> {
         let Some(path) = crate::library()? else { return Ok(None) };
         let failed = |source| OpenError::Library { path: path.clone(), source };
@@ -44,29 +47,29 @@ impl EmulatedClock {
         Ok(Some(clock))
     }
 
-    /// Returns the virtual time since the driver was opened.
+    /// Returns the virtual time since the emulated driver was opened.
     #[must_use]
     pub fn now(&self) -> Duration {
         // SAFETY: the function has no preconditions.
         Duration::from_nanos(unsafe { (self.now)() })
     }
 
-    /// Advances the clock to the end of the next kernel or collective, at most by `limit`.
+    /// Advances the virtual time to the end of the next kernel or collective, at most by `limit`.
     pub fn advance_to_end(&self, limit: Duration) {
         // SAFETY: the function has no preconditions.
         unsafe { (self.advance_to_end)(nanoseconds(limit)) }
     }
 
-    /// Sets the duration of each kernel and each group of collectives that the calling thread
-    /// launches or captures from now on. `None` restores the durations of the settings of the
-    /// driver.
+    /// Sets the virtual duration of each kernel and each group of collectives that the calling
+    /// thread launches or captures from now on. `None` restores the durations of the driver's
+    /// settings.
     pub fn launches_take(&self, time: Option<Duration>) {
         // SAFETY: the function has no preconditions.
         unsafe { (self.launches_take)(time.map_or(u64::MAX, nanoseconds)) }
     }
 
-    /// Sets the duration of a query of a stream or an event, [`QUERY_TIME`](Self::QUERY_TIME) by
-    /// default. Virtual time advances by it when a host polls.
+    /// Sets the virtual duration of a query of a stream or an event,
+    /// [`QUERY_TIME`](Self::QUERY_TIME) by default. Virtual time advances by it when a host polls.
     pub fn query_time(&self, time: Duration) {
         let nanoseconds = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
         // SAFETY: the name is a valid C string.

@@ -14,17 +14,18 @@ pub use clock::EmulatedClock;
 pub use open::{OpenError, open};
 use thiserror::Error;
 
-/// Environment variable with the number of emulated GPUs: 1 to 8, or 0 for the GPUs of the machine.
+/// Name of the environment variable with the number of emulated GPUs: 1 to 8. The GPUs of the
+/// machine are used if it is 0, empty or not set.
 pub const NUMBER_VARIABLE: &str = "DEEPPOOL_EMULATED_GPUS";
 
-/// Environment variable with the path of the library.
+/// Name of the environment variable with the path of the library of emulated GPUs.
 pub const LIBRARY_VARIABLE: &str = "CUDA_EMULATOR_LIBRARY";
 
-/// The library was not found.
+/// Error if the library of emulated GPUs does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{}: {reason}; build `{PACKAGE}`, or set {LIBRARY_VARIABLE} to the library's file", path.display())]
 pub struct NotFound {
-    /// Path of the missing file.
+    /// Path at which the file was expected.
     pub path: PathBuf,
     reason: String,
 }
@@ -34,8 +35,8 @@ const PACKAGE: &str = "cuda-emulator";
 /// File name of the library, without prefix and extension.
 const LIBRARY: &str = "cuda_emulator";
 
-/// Returns the path of the library, or `None` if `DEEPPOOL_EMULATED_GPUS` requests no emulated
-/// GPUs.
+/// Returns the path of the library of emulated GPUs, or `None` if `DEEPPOOL_EMULATED_GPUS` requests
+/// no emulated GPUs.
 ///
 /// # Errors
 /// [`NotFound`] if emulated GPUs are requested and the library does not exist.
@@ -46,7 +47,7 @@ pub fn library() -> Result<Option<PathBuf>, NotFound> {
     }
 }
 
-/// Returns the path of the library, whether or not emulated GPUs are requested.
+/// Returns the path of the library of emulated GPUs, whether or not emulated GPUs are requested.
 ///
 /// It is the path in `CUDA_EMULATOR_LIBRARY`, or else a file in the folder of the running program,
 /// in the folder `deps` beside it, or in the folder above.

@@ -1,4 +1,5 @@
-//! Opening of the emulated driver for libraries that open CUDA by its name.
+//! Opening of the emulated driver, the library of emulated GPUs, for libraries that open CUDA by
+//! its name.
 #![allow(unsafe_code)]
 
 use std::mem;
@@ -15,18 +16,19 @@ const EMULATED_ONLY: &[u8] = b"cuda_emulator_reset\0";
 /// Errors of opening the emulated driver.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// The library was not found.
+    /// The library of emulated GPUs was not found.
     #[error(transparent)]
     NotFound(#[from] NotFound),
-    /// The file cannot be loaded, or lacks a function.
+    /// The file cannot be loaded, or lacks a function of the emulated driver.
     #[error("{}: {source}", path.display())]
     Library {
-        /// Path of the file.
+        /// Path of the library.
         path: PathBuf,
         /// Error of the loader.
         source: libloading::Error,
     },
-    /// The loader finds the CUDA driver of this machine before the emulated one.
+    /// Another CUDA driver of this machine would be opened by the name `libcuda.so`, instead of the
+    /// emulated one.
     #[error(
         "{NUMBER_VARIABLE} asks for emulated GPUs, and this machine's own libcuda.so would be opened: put \
          links to {} called libcuda.so and \
@@ -40,7 +42,8 @@ pub enum OpenError {
 }
 
 /// Opens the emulated driver if emulated GPUs are requested, and keeps it open, so that the loader
-/// returns it to libraries that open CUDA by its name, such as cudarc.
+/// returns it to libraries that open CUDA by its name, such as cudarc. Does nothing if none are
+/// requested.
 ///
 /// # Errors
 /// [`OpenError`] if the emulated driver cannot be opened, or another driver would be opened in its

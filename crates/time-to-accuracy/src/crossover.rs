@@ -1,5 +1,8 @@
 //! Comparison of hybrid parallelism, N workers of M GPUs, and data parallelism, N x M workers of
-//! one GPU.
+//! one GPU, by the time to a target accuracy.
+//!
+//! SU is the speed-up of a worker over one GPU; SE the scaling efficiency, the throughput of each
+//! worker relative to that of a worker of a common reference; E the number of epochs to the target.
 
 use std::fmt;
 
@@ -17,21 +20,22 @@ use crate::{AccuracyError, EpochCurve};
 pub struct Comparison {
     /// Number of workers of the hybrid job, N.
     pub workers: usize,
-    /// GPUs of each worker, M.
+    /// Number of GPUs of each worker of the hybrid job, M.
     pub gpus_per_worker: usize,
-    /// SU^M: speed-up of a worker over one GPU at the same batch.
+    /// SU^M: speed-up of a worker of M GPUs over one GPU at the same batch.
     pub worker_speedup: f64,
-    /// `SE_N`: scaling efficiency of N workers.
+    /// `SE_N`: scaling efficiency of N workers, the throughput of each relative to a reference,
+    /// which is 1.
     pub efficiency_of_workers: f64,
     /// `SE_MN`: scaling efficiency of M x N workers, relative to the same reference.
     pub efficiency_of_gpus: f64,
-    /// `E_N`: number of epochs with the global batch of N workers.
+    /// `E_N`: number of epochs to the target with the global batch of N workers.
     pub epochs_of_workers: f64,
-    /// `E_MN`: number of epochs with the global batch of M x N workers.
+    /// `E_MN`: number of epochs to the target with the global batch of M x N workers.
     pub epochs_of_gpus: f64,
 }
 
-/// Job that reaches the target first.
+/// Job of a comparison that reaches the target first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Winner {
     /// N workers of M GPUs.
@@ -43,14 +47,14 @@ pub enum Winner {
 }
 
 impl Comparison {
-    /// Returns the number of all GPUs, M x N.
+    /// Returns the number of GPUs of each of the two jobs, M x N.
     #[must_use]
     pub fn gpus(&self) -> usize {
         self.workers.saturating_mul(self.gpus_per_worker)
     }
 
-    /// Returns the right side of the inequality: the speed-up of a worker at which both jobs take
-    /// the same time.
+    /// Returns the right side of the inequality: the speed-up of a worker over one GPU at which
+    /// both jobs take the same time.
     #[must_use]
     pub fn required_speedup(&self) -> f64 {
         let efficiency = self.efficiency_of_gpus / self.efficiency_of_workers;
@@ -68,21 +72,22 @@ impl Comparison {
         }
     }
 
-    /// Returns the time of the data-parallel job divided by that of the hybrid job.
+    /// Returns the time of the data-parallel job divided by that of the hybrid job; above 1 if the
+    /// hybrid job is faster.
     #[must_use]
     pub fn gain(&self) -> f64 {
         self.worker_speedup / self.required_speedup()
     }
 
-    /// Returns the speed-up of the data-parallel job over a reference that takes `epochs`, `E_1`:
-    /// `SE_MN x M x N x E_1 / E_MN`.
+    /// Returns the speed-up of the data-parallel job over the reference of the efficiencies, a
+    /// worker that takes `epochs`, `E_1`, to the target: `SE_MN x M x N x E_1 / E_MN`.
     #[must_use]
     pub fn data_parallel_speedup(&self, epochs: f64) -> f64 {
         self.efficiency_of_gpus * self.gpus() as f64 * (epochs / self.epochs_of_gpus)
     }
 
-    /// Returns the speed-up of the hybrid job over a reference that takes `epochs`, `E_1`: `SU^M x
-    /// SE_N x N x E_1 / E_N`.
+    /// Returns the speed-up of the hybrid job over the reference of the efficiencies, a worker that
+    /// takes `epochs`, `E_1`, to the target: `SU^M x SE_N x N x E_1 / E_N`.
     #[must_use]
     pub fn hybrid_speedup(&self, epochs: f64) -> f64 {
         self.worker_speedup
@@ -130,7 +135,7 @@ impl fmt::Display for Comparison {
     }
 }
 
-/// Comparisons on several numbers of GPUs, and the smallest number from which the hybrid job is
+/// Comparisons on several numbers of GPUs, with the smallest number from which the hybrid job is
 /// faster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Crossover {
@@ -140,12 +145,13 @@ pub struct Crossover {
 impl Crossover {
     /// Compares both jobs on each of the given numbers of GPUs.
     ///
-    /// `worker_speedup` is SU^M of workers of `gpus_per_worker` GPUs at `batch_per_worker` samples.
-    /// `efficiency` returns SE of a number of workers at the same batch per worker, relative to any
-    /// reference, or `None` if it is unknown.
+    /// `curve` gives the epochs to the target. `worker_speedup` is SU^M of workers of
+    /// `gpus_per_worker` GPUs at `batch_per_worker` samples. `efficiency` returns the scaling
+    /// efficiency of a number of workers at the same batch per worker, relative to any reference,
+    /// or `None` if it is unknown.
     ///
     /// # Errors
-    /// - [`AccuracyError::OutsideCurve`] if a batch is outside the curve.
+    /// - [`AccuracyError::OutsideCurve`] if a global batch is outside the curve.
     /// - [`AccuracyError::NoEfficiency`] if an efficiency is unknown.
     /// - [`AccuracyError::Indivisible`] if a number of GPUs is not a multiple of `gpus_per_worker`.
     /// - [`AccuracyError::Empty`] without a number of GPUs.
@@ -198,14 +204,14 @@ impl Crossover {
         Ok(Self { comparisons })
     }
 
-    /// Returns the comparisons, sorted by the number of GPUs.
+    /// Returns the comparisons, sorted by the number of GPUs, without duplicates.
     #[must_use]
     pub fn comparisons(&self) -> &[Comparison] {
         &self.comparisons
     }
 
     /// Returns the comparison on the smallest number of GPUs such that the hybrid job is faster on
-    /// it and on all larger ones. `None` if it is not faster on the largest.
+    /// it and on all larger numbers compared. `None` if it is not faster on the largest.
     #[must_use]
     pub fn first(&self) -> Option<&Comparison> {
         let loses = |comparison: &Comparison| comparison.winner() != Winner::Hybrid;

@@ -1,3 +1,5 @@
+//! Errors of this crate.
+
 use std::time::Duration;
 
 use crate::Configuration;
@@ -11,47 +13,47 @@ pub enum AccuracyError {
     Invalid {
         /// Position in the document, such as `points[2].epochs`.
         path: String,
-        /// Expected and found content, and a way to correct it.
+        /// Description of the expected and the actual content, and of a way to correct it.
         problem: String,
     },
     /// There is no built-in epoch curve of this name.
     #[error("no epoch curve is called `{name}`; there are: {}. Others are read from files", known.join(", "))]
     UnknownCurve {
-        /// Name given.
+        /// Requested name.
         name: String,
         /// Names of the built-in curves.
         known: Vec<&'static str>,
     },
-    /// A batch is outside the range of a curve. Curves are not extrapolated.
+    /// A global batch is outside the range of a curve. Curves are not extrapolated.
     #[error(
         "the epoch curve of `{network}` covers global batches of {smallest} to {largest} samples, not \
          {batch}: choose a batch in that \
          range, or measure the curve there"
     )]
     OutsideCurve {
-        /// Network of the curve.
+        /// Name of the curve's network.
         network: String,
-        /// Requested batch, in samples.
+        /// Requested global batch, in samples.
         batch: usize,
-        /// Smallest batch of the curve.
+        /// Smallest global batch of the curve, in samples.
         smallest: usize,
-        /// Largest batch of the curve.
+        /// Largest global batch of the curve, in samples.
         largest: usize,
     },
-    /// A parameter is out of range.
+    /// A parameter has a value that is not allowed.
     #[error("{name} is {value}, expected {expected}")]
     BadFigure {
         /// Description of the parameter.
         name: String,
-        /// Its value.
+        /// Value of the parameter, as text.
         value: String,
-        /// Valid values.
+        /// Description of the allowed values.
         expected: &'static str,
     },
-    /// A list of candidates or of GPU counts is empty.
+    /// A list of candidates, of GPU counts or of measurements is empty.
     #[error("there is nothing to choose from: {name} is empty, give at least one")]
     Empty {
-        /// Name of the list.
+        /// Description of the list.
         name: &'static str,
     },
     /// No candidate has an estimate.
@@ -59,7 +61,7 @@ pub enum AccuracyError {
     NoEstimate {
         /// Number of candidates.
         count: usize,
-        /// First candidate.
+        /// Configuration of the first candidate.
         first: Configuration,
         /// Reason why the first candidate was skipped.
         reason: String,
@@ -71,11 +73,11 @@ pub enum AccuracyError {
         deadline.as_secs_f64() / 3600.0, takes.as_secs_f64() / 3600.0
     )]
     Deadline {
-        /// Deadline.
+        /// Deadline that was given, counted from the start of training.
         deadline: Duration,
-        /// Candidate that reaches the target first.
+        /// Configuration of the candidate that reaches the target first.
         soonest: Configuration,
-        /// Its time to the target.
+        /// Time of that candidate to the target.
         takes: Duration,
     },
     /// A number of GPUs is not a multiple of the GPUs per worker.
@@ -84,9 +86,9 @@ pub enum AccuracyError {
          multiple"
     )]
     Indivisible {
-        /// Number of GPUs.
+        /// Number of GPUs of a job.
         gpus: usize,
-        /// GPUs per worker.
+        /// Number of GPUs of each worker.
         gpus_per_worker: usize,
     },
     /// The scaling efficiency of a number of workers is not known.

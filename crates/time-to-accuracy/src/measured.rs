@@ -1,13 +1,13 @@
-//! Times of measured runs.
+//! Iteration times taken from measured epochs of training runs.
 
 use std::time::Duration;
 
 use crate::{AccuracyError, Configuration, StepTime, StepTimes};
 
-/// Time of one epoch of a data-parallel run.
+/// Measured time of one epoch of a data-parallel run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EpochTime {
-    /// Number of GPUs, each a worker.
+    /// Number of GPUs, each of which is a worker.
     pub gpus: usize,
     /// Global batch, in samples.
     pub batch: usize,
@@ -19,7 +19,8 @@ pub struct EpochTime {
 /// interpolation.
 ///
 /// A measured epoch may include other work, such as evaluation. The time of an iteration is the
-/// time of the epoch divided by the number of iterations.
+/// time of the epoch divided by the number of iterations. Configurations that were not measured,
+/// have several GPUs per worker or an amplification limit have no time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasuredEpochs {
     samples_per_epoch: u64,
@@ -27,7 +28,8 @@ pub struct MeasuredEpochs {
 }
 
 impl MeasuredEpochs {
-    /// Creates a table of times of epochs with `samples_per_epoch` samples.
+    /// Creates a table of measured times from its rows. An epoch has `samples_per_epoch` samples in
+    /// all of them.
     ///
     /// # Errors
     /// [`AccuracyError::Empty`] without a row. [`AccuracyError::BadFigure`] for zeros, and for two
@@ -62,7 +64,7 @@ impl MeasuredEpochs {
         Ok(Self { samples_per_epoch, rows })
     }
 
-    /// Returns the rows, sorted by GPUs and batch.
+    /// Returns the rows, sorted by number of GPUs and then by batch.
     #[must_use]
     pub fn rows(&self) -> &[EpochTime] {
         &self.rows

@@ -1,4 +1,4 @@
-//! Iteration times of configurations.
+//! Configurations of a training job and their iteration times. A *step* is one training iteration.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,18 +7,20 @@ use std::time::Duration;
 /// a global batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Configuration {
-    /// Number of replicas of the network, N.
+    /// Number of workers: replicas of the network, N.
     pub workers: usize,
-    /// Number of GPUs of each replica, M. 1 in data parallelism.
+    /// Number of GPUs of each worker, M. 1 in data parallelism.
     pub gpus_per_worker: usize,
-    /// Global batch: samples of all workers together.
+    /// Global batch: number of samples of an iteration, over all workers.
     pub batch: usize,
-    /// Amplification limit of a burst plan. `None` for no limit, as in data parallelism.
+    /// Amplification limit of a burst-parallel plan, at least 1. `None` for no limit, as in data
+    /// parallelism.
     pub limit: Option<f64>,
 }
 
 impl Configuration {
-    /// Returns data parallelism on the given number of GPUs, without a limit.
+    /// Returns data parallelism on the given number of GPUs at a global batch, without an
+    /// amplification limit.
     #[must_use]
     pub fn data_parallel(gpus: usize, batch: usize) -> Self {
         Self { workers: gpus, gpus_per_worker: 1, batch, limit: None }
@@ -39,12 +41,13 @@ impl fmt::Display for Configuration {
     }
 }
 
-/// Time of an iteration.
+/// Time of a training iteration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepTime {
     /// Time from the start of an iteration to the start of the next one.
     pub iteration: Duration,
-    /// Sum over all GPUs of the time in which they compute or transfer. `None` if unknown.
+    /// Sum over all GPUs of the time of an iteration in which they compute or transfer. `None` if
+    /// unknown.
     pub active_gpu_time: Option<Duration>,
     /// Active GPU time divided by the iteration time on one GPU. `None` if unknown.
     pub amplification: Option<f64>,
@@ -60,7 +63,8 @@ impl StepTime {
 
 /// Source of iteration times: measurements, a simulator, or a function.
 pub trait StepTimes {
-    /// Returns the time of an iteration, or `None` if the configuration is impossible or unknown.
+    /// Returns the time of an iteration, or `None` if the configuration is impossible or its time
+    /// unknown.
     fn step(&self, configuration: &Configuration) -> Option<StepTime>;
 }
 
@@ -70,8 +74,8 @@ impl<F: Fn(&Configuration) -> Option<StepTime>> StepTimes for F {
     }
 }
 
-/// Returns the scaling efficiency: the throughput of each worker, in samples per second, divided by
-/// that of each worker of a reference.
+/// Returns the scaling efficiency of the configuration `of`: the throughput of each of its workers,
+/// in samples per second, divided by that of each worker of the configuration `reference`.
 ///
 /// If the batch per worker is the same in both, this is the ratio of iteration times, T<sub>1</sub>
 /// / T<sub>N</sub> for a reference of one worker (Pal et al., arXiv 1907.13257).

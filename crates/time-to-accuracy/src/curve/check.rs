@@ -3,7 +3,10 @@
 use super::{EpochCurveDocument, EpochPoint};
 use crate::AccuracyError;
 
-/// Returns an error with the position of the first rule that a curve breaks.
+/// Checks the rules that a valid curve satisfies, in the order of the fields.
+///
+/// # Errors
+/// [`AccuracyError::Invalid`] with the position of the first violation.
 pub(super) fn check(curve: &EpochCurveDocument) -> Result<(), AccuracyError> {
     let named = [
         ("network", &curve.network, "the name of the network"),

@@ -1,4 +1,5 @@
-//! File format `deeppool/epoch-curve/v1`.
+//! File format `deeppool/epoch-curve/v1`. A *point* of the curve is the number of epochs to the
+//! target at one global batch, over one or more training *runs*.
 
 use std::fmt;
 
@@ -20,43 +21,45 @@ use crate::AccuracyError;
 pub struct EpochCurveDocument {
     /// Name and version of the format.
     pub schema: CurveSchema,
-    /// Network.
+    /// Name of the network. Not empty.
     pub network: String,
-    /// Data set.
+    /// Name of the data set. Not empty.
     pub dataset: String,
-    /// Target accuracy with its measure, such as `BLEU 24.0`.
+    /// Target accuracy with its measure, such as `BLEU 24.0`. Not empty.
     pub target: String,
     /// Origin of the figures.
     pub origin: Origin,
     /// Publication, or command that measured the points. Not empty.
     pub source: String,
-    /// Licence of the source.
+    /// Licence of the source. `None` if it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub licence: Option<String>,
-    /// Other information, such as the optimizer.
+    /// Other information, such as the optimizer. `None` if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// Number of samples of an epoch, at least 1.
     pub samples_per_epoch: u64,
-    /// Points, at least one, by ascending batch.
+    /// Points of the curve, at least one, by ascending batch.
     pub points: Vec<EpochPoint>,
 }
 
-/// Epochs at one global batch.
+/// Point of a curve: the number of epochs to the target at one global batch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EpochPoint {
     /// Global batch, in samples.
     pub batch: usize,
-    /// Mean number of epochs to the target.
+    /// Mean number of epochs to the target, over the runs that reached it.
     pub epochs: f64,
-    /// Minimum number of epochs of a run. Given together with `epochs_max`.
+    /// Minimum number of epochs of a run that reached the target. `None` if unknown; given together
+    /// with `epochs_max`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epochs_min: Option<f64>,
-    /// Maximum number of epochs of a run.
+    /// Maximum number of epochs of a run that reached the target. `None` if unknown; given together
+    /// with `epochs_min`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epochs_max: Option<f64>,
-    /// Number of runs that reached the target.
+    /// Number of runs that reached the target, at least 1. `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs: Option<u32>,
     /// Number of runs that missed the target, 0 by default. They are not part of the mean, which is
@@ -71,11 +74,11 @@ pub struct EpochPoint {
 pub enum Origin {
     /// Published measurements.
     Published,
-    /// Own measurements.
+    /// Measured by the authors of the file.
     Measured,
     /// Computed by a formula.
     Modelled,
-    /// Assumed.
+    /// Assumed, without a measurement or formula.
     Assumed,
 }
 
@@ -90,7 +93,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Name and version of the format.
+/// Name and version of the file format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum CurveSchema {
     /// Version 1.
@@ -100,7 +103,8 @@ pub enum CurveSchema {
 }
 
 impl EpochPoint {
-    /// Returns the epochs to the target. The range is `None` unless both ends are given.
+    /// Returns the epochs to the target at this point. Their range is `None` unless both ends are
+    /// given.
     pub(super) fn epochs(&self) -> Epochs {
         Epochs { mean: self.epochs, range: self.epochs_min.zip(self.epochs_max), missed: self.missed }
     }

@@ -1,4 +1,4 @@
-//! Interpolation between two points of a curve.
+//! Interpolation of the number of epochs between two points of a curve.
 
 use super::{EpochPoint, Epochs};
 
@@ -25,7 +25,9 @@ pub enum Interpolation {
 }
 
 impl Interpolation {
-    /// Returns the epochs at a batch between those of two points with different batches.
+    /// Returns the epochs at a global batch between those of two points with different batches. The
+    /// range is `None` unless both points have one; the number of missed runs is the larger of the
+    /// two.
     pub(super) fn between(self, left: &EpochPoint, right: &EpochPoint, batch: usize) -> Epochs {
         let [from, to, at] = [left.batch, right.batch, batch].map(|batch| match self {
             Self::LogBatch => (batch as f64).ln(),

@@ -1,4 +1,5 @@
-//! Number of epochs to a target accuracy, by global batch.
+//! Number of epochs to a target accuracy, by global batch. A *point* of a curve is the number of
+//! epochs at one global batch, over one or more training *runs*.
 
 mod check;
 mod document;
@@ -22,17 +23,17 @@ pub struct EpochCurve {
 /// Number of epochs to the target at one global batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Epochs {
-    /// Mean over runs.
+    /// Mean number of epochs over the runs that reached the target.
     pub mean: f64,
-    /// Minimum and maximum over runs, if known.
+    /// Minimum and maximum number of epochs over these runs. `None` if unknown.
     pub range: Option<(f64, f64)>,
-    /// Number of runs that missed the target at this point, or the larger number of the two points
-    /// around it. These runs are not part of the mean, which is then too low.
+    /// Number of runs that missed the target at this point. Between two points, the larger of their
+    /// numbers. These runs are not part of the mean, which is then too low.
     pub missed: u32,
 }
 
 impl EpochCurve {
-    /// Validates a document.
+    /// Creates a curve from a document after validating it.
     ///
     /// # Errors
     /// [`AccuracyError::Invalid`] if a name, target or source is empty, if there are no samples or
@@ -43,7 +44,8 @@ impl EpochCurve {
         Ok(Self { document, interpolation: Interpolation::default() })
     }
 
-    /// Sets the interpolation.
+    /// Sets the axis on which epochs are interpolated between points. Default: the logarithm of the
+    /// batch.
     #[must_use]
     pub fn with_interpolation(self, interpolation: Interpolation) -> Self {
         Self { interpolation, ..self }
@@ -61,15 +63,15 @@ impl EpochCurve {
         &self.document.points
     }
 
-    /// Returns the smallest and the largest global batch.
+    /// Returns the smallest and the largest global batch of the curve, in samples.
     #[must_use]
     pub fn range(&self) -> (usize, usize) {
         let batch = |point: Option<&EpochPoint>| point.map_or(0, |point| point.batch);
         (batch(self.points().first()), batch(self.points().last()))
     }
 
-    /// Returns the epochs at a global batch: those of its point, or interpolated between the two
-    /// points around it.
+    /// Returns the epochs to the target at a global batch, in samples: those of its point, or
+    /// interpolated between the two points around it.
     ///
     /// # Errors
     /// [`AccuracyError::OutsideCurve`] outside [`range`](Self::range).
@@ -89,8 +91,9 @@ impl EpochCurve {
         Ok(self.interpolation.between(left, right, batch))
     }
 
-    /// Returns the batch and the relative error of the interpolation at each inner point if that
-    /// point is left out. Errors are positive if too many epochs are predicted.
+    /// Returns for each point except the first and the last the global batch and the relative error
+    /// of the interpolation if that point is left out. 0.1 is 10% too many epochs, -0.1 is 10% too
+    /// few.
     ///
     /// ```
     /// use time_to_accuracy::{EpochCurve, Interpolation};
@@ -111,15 +114,16 @@ impl EpochCurve {
         self.points().windows(3).filter_map(error).collect()
     }
 
-    /// Reads a document of the format `deeppool/epoch-curve/v1`.
+    /// Parses and validates a JSON document of the format `deeppool/epoch-curve/v1`.
     ///
     /// # Errors
-    /// [`AccuracyError::Invalid`] with the position in the document.
+    /// [`AccuracyError::Invalid`] with the position in the document, if it is not of this format or
+    /// for the reasons of [`new`](Self::new).
     pub fn from_json(text: &str) -> Result<Self, AccuracyError> {
         Self::new(EpochCurveDocument::from_json(text)?)
     }
 
-    /// Returns the document, with a final newline.
+    /// Returns the document as indented JSON, with a line break at the end.
     #[must_use]
     pub fn to_json(&self) -> String {
         self.document.to_json()

@@ -9,10 +9,10 @@ const CURVES: [(&str, &str); 2] = [
 ];
 
 impl EpochCurve {
-    /// Returns the built-in curve of this name.
+    /// Returns the built-in curve of this name, one of [`names`](Self::names).
     ///
     /// # Errors
-    /// [`AccuracyError::UnknownCurve`], which lists the known names.
+    /// [`AccuracyError::UnknownCurve`], which lists the known names, if there is none.
     pub fn named(name: &str) -> Result<Self, AccuracyError> {
         match CURVES.iter().find(|(known, _)| *known == name) {
             Some((_, json)) => Self::from_json(json),

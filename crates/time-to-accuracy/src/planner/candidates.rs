@@ -1,13 +1,13 @@
-//! Candidate configurations.
+//! Candidate configurations of a training job.
 
 use crate::{AccuracyError, Configuration};
 
-/// Global batches of candidates.
+/// Batches of candidates, in samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Batches {
-    /// Global batches, for every number of workers.
+    /// Global batches, combined with every number of workers.
     Global(Vec<usize>),
-    /// Samples per worker. The global batch is their number times the workers.
+    /// Samples per worker. The global batch is this number times the workers.
     PerWorker(Vec<usize>),
 }
 
@@ -50,24 +50,24 @@ impl Candidates {
         self
     }
 
-    /// Sets the maximum number of GPUs of a candidate.
+    /// Sets the maximum number of GPUs of a candidate, over all workers. Default: no maximum.
     #[must_use]
     pub fn with_max_gpus(mut self, gpus: usize) -> Self {
         self.max_gpus = gpus;
         self
     }
 
-    /// Returns the batch sizes of the candidates.
+    /// Returns the batches of the candidates.
     pub(super) fn batches(&self) -> &Batches {
         &self.batches
     }
 
-    /// Returns all distinct configurations, sorted.
+    /// Returns all distinct configurations, sorted by workers, GPUs per worker, batch and limit.
     ///
     /// # Errors
-    /// [`AccuracyError::Empty`] if a list is empty, or if no candidate fits on the GPUs.
-    /// [`AccuracyError::BadFigure`] for zeros, for products that overflow, and for limits that are
-    /// not finite or below 1.
+    /// [`AccuracyError::Empty`] if a list is empty, or if no candidate fits on the maximum number
+    /// of GPUs. [`AccuracyError::BadFigure`] for zeros, for products that overflow, and for limits
+    /// that are not finite or below 1.
     pub fn configurations(&self) -> Result<Vec<Configuration>, AccuracyError> {
         let (batches, per_worker) = match &self.batches {
             Batches::Global(batches) => (batches, false),
@@ -135,7 +135,8 @@ fn limits(list: &[Option<f64>]) -> Result<Vec<Option<f64>>, AccuracyError> {
     if list.is_empty() { Err(AccuracyError::Empty { name: "burst limits" }) } else { Ok(list) }
 }
 
-/// Sort key of limits: no limit comes first, then ascending limits.
+/// Returns the key by which amplification limits are sorted: no limit comes first, then ascending
+/// limits.
 pub(super) fn limit_order(limit: Option<f64>) -> f64 {
     limit.unwrap_or(f64::NEG_INFINITY)
 }

@@ -1,4 +1,5 @@
-//! Selection among estimates.
+//! Selection among the estimates of candidates. *GPU hours* are the time to the target summed over
+//! GPUs, the measure of cost.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -6,18 +7,18 @@ use std::time::Duration;
 use super::{Estimate, SkippedCandidate};
 use crate::AccuracyError;
 
-/// Kind of GPU hours that are minimized.
+/// Kind of GPU hours that are the cost of a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GpuTime {
-    /// All GPUs for the whole time.
+    /// All GPUs for the whole time to the target.
     #[default]
     Held,
-    /// Time in which GPUs compute or transfer, for clusters where background jobs use the rest.
-    /// Equal to [`Held`](Self::Held) if unknown.
+    /// Active time only, in which GPUs compute or transfer, for clusters where background jobs use
+    /// the rest. Equal to [`Held`](Self::Held) if unknown.
     Active,
 }
 
-/// Estimates of candidates; at least one.
+/// Estimates of candidates, at least one, with the candidates that have none.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimates {
     first: Estimate,
@@ -27,11 +28,11 @@ pub struct Estimates {
 }
 
 impl Estimates {
-    /// Sorts estimates by time.
+    /// Creates the set from its estimates, sorted by time, and the skipped candidates.
     ///
     /// # Errors
-    /// [`AccuracyError::NoEstimate`] if all candidates were skipped.
-    /// [`AccuracyError::Empty`] if there are none.
+    /// [`AccuracyError::NoEstimate`] if all candidates were skipped. [`AccuracyError::Empty`] if
+    /// there are none.
     pub(super) fn new(mut all: Vec<Estimate>, skipped: Vec<SkippedCandidate>) -> Result<Self, AccuracyError> {
         let gpu_time = GpuTime::default();
         all.sort_by(|a, b| by_time(a, b, gpu_time));
@@ -46,7 +47,8 @@ impl Estimates {
         }
     }
 
-    /// Sets the kind of GPU hours that are minimized.
+    /// Sets the kind of GPU hours by which [`cheapest_by`](Self::cheapest_by),
+    /// [`frontier`](Self::frontier) and ties are decided. Default: [`GpuTime::Held`].
     #[must_use]
     pub fn with_gpu_time(mut self, gpu_time: GpuTime) -> Self {
         self.gpu_time = gpu_time;
@@ -57,31 +59,33 @@ impl Estimates {
         self
     }
 
-    /// Returns all estimates, sorted by time.
+    /// Returns all estimates, sorted by time to the target, with ties broken as by
+    /// [`soonest`](Self::soonest).
     #[must_use]
     pub fn all(&self) -> &[Estimate] {
         &self.all
     }
 
-    /// Returns the candidates without an estimate.
+    /// Returns the candidates without an estimate, each with the reason.
     #[must_use]
     pub fn skipped(&self) -> &[SkippedCandidate] {
         &self.skipped
     }
 
-    /// Returns the estimate with the minimum time. Ties are broken by fewer GPU hours, fewer GPUs,
-    /// a smaller batch, fewer GPUs per worker, no limit, and a lower limit, in this order.
+    /// Returns the estimate with the minimum time to the target. Ties are broken by fewer GPU
+    /// hours, fewer GPUs, a smaller batch, fewer GPUs per worker, no limit, and a lower limit, in
+    /// this order.
     #[must_use]
     pub fn soonest(&self) -> &Estimate {
         &self.first
     }
 
     /// Returns the estimate with the fewest GPU hours among those that reach the target by a
-    /// deadline with the mean number of epochs. Ties are broken by time, and then as by
-    /// [`soonest`](Self::soonest).
+    /// deadline, counted from the start of training, with the mean number of epochs. Ties are
+    /// broken by time, and then as by [`soonest`](Self::soonest).
     ///
     /// # Errors
-    /// [`AccuracyError::Deadline`] if there is none.
+    /// [`AccuracyError::Deadline`] if no candidate reaches the target by then.
     pub fn cheapest_by(&self, deadline: Duration) -> Result<&Estimate, AccuracyError> {
         let in_time = self.all.iter().filter(|estimate| estimate.time <= deadline);
         in_time.min_by(|a, b| by_cost(a, b, self.gpu_time)).ok_or(AccuracyError::Deadline {
@@ -91,8 +95,8 @@ impl Estimates {
         })
     }
 
-    /// Returns the Pareto frontier of time and GPU hours, sorted by time. Ties are broken as by
-    /// [`soonest`](Self::soonest).
+    /// Returns the Pareto frontier of time and GPU hours, sorted by time: the estimates that no
+    /// other one beats in both. Ties are broken as by [`soonest`](Self::soonest).
     #[must_use]
     pub fn frontier(&self) -> Vec<&Estimate> {
         let mut frontier: Vec<&Estimate> = Vec::new();

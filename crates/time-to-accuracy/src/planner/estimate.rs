@@ -1,4 +1,5 @@
-//! Time and GPU hours of a candidate.
+//! Estimated time and GPU hours of a candidate. *GPU hours* are the time to the target summed over
+//! GPUs.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -10,27 +11,28 @@ use crate::{Configuration, Epochs, StepTime};
 /// Estimated time and GPU hours to the target, with the figures that they are computed from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
-    /// Configuration.
+    /// Configuration of the candidate.
     pub configuration: Configuration,
     /// Time of an iteration.
     pub step: StepTime,
-    /// Samples of an epoch divided by those of a batch, not rounded.
+    /// Number of samples of an epoch divided by the global batch, not rounded.
     pub iterations_per_epoch: f64,
-    /// Number of epochs to the target.
+    /// Number of epochs to the target at the global batch.
     pub epochs: Epochs,
     /// Time to the target with the mean number of epochs.
     pub time: Duration,
-    /// Times with the minimum and the maximum number of epochs of a run, if known.
+    /// Times to the target with the minimum and the maximum number of epochs of a run. `None` if
+    /// these are unknown.
     pub time_range: Option<(Duration, Duration)>,
-    /// Time to the target times the number of GPUs.
+    /// Time to the target times the number of GPUs, in hours.
     pub gpu_hours: f64,
-    /// Part of the GPU hours in which GPUs compute or transfer, if known.
+    /// Part of the GPU hours in which GPUs compute or transfer. `None` if unknown.
     pub active_gpu_hours: Option<f64>,
 }
 
 impl Estimate {
-    /// Creates the estimate of a configuration. `samples` is the number of samples per epoch, and
-    /// `epochs` the number of epochs to the target at its batch.
+    /// Creates the estimate of a configuration with the iteration time `step`. `samples` is the
+    /// number of samples per epoch, and `epochs` the number of epochs to the target at its batch.
     pub(super) fn new(configuration: Configuration, step: StepTime, samples: u64, epochs: Epochs) -> Self {
         let iterations_per_epoch = samples as f64 / configuration.batch as f64;
         let after = |epochs: f64| seconds(step.iteration.as_secs_f64() * iterations_per_epoch * epochs);
@@ -54,7 +56,8 @@ impl Estimate {
         self.time.as_secs_f64() / 3600.0
     }
 
-    /// Orders by number of GPUs, batch, GPUs per worker and limit.
+    /// Orders by number of GPUs, batch, GPUs per worker and amplification limit, each ascending,
+    /// with no limit before any limit.
     pub(super) fn compare_simplicity(&self, other: &Self) -> Ordering {
         let key = |c: &Configuration| (c.gpus(), c.batch, c.gpus_per_worker);
         let (own, others) = (&self.configuration, &other.configuration);
@@ -68,7 +71,8 @@ fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
-/// Formats hours with their unit; below 0.01 hours in seconds.
+/// Formats a time in hours with its unit, such as `1.250 h`; below 0.01 hours in seconds, such as
+/// `18.00 s`.
 #[must_use]
 pub fn format_hours(hours: f64) -> String {
     if hours < 0.01 { format!("{:.2} s", hours * 3600.0) } else { format!("{hours:.3} h") }

@@ -1,4 +1,5 @@
-//! Planning of training jobs by their time to a target accuracy.
+//! Planning of training jobs by their time to a target accuracy. A *candidate* is a configuration
+//! that may be chosen: workers, GPUs per worker, global batch and amplification limit.
 
 mod candidates;
 mod choice;
@@ -12,12 +13,12 @@ pub use estimate::{Estimate, format_hours};
 
 use crate::{AccuracyError, Configuration, EpochCurve, StepTimes};
 
-/// A candidate without an estimate.
+/// Candidate without an estimate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SkippedCandidate {
     /// Configuration of the candidate.
     pub configuration: Configuration,
-    /// Reason.
+    /// Reason why it has no estimate.
     pub reason: SkipReason,
 }
 
@@ -27,14 +28,15 @@ pub struct SkippedCandidate {
 pub enum SkipReason {
     /// The global batch that follows from the samples per worker is outside the curve.
     OutsideCurve {
-        /// Smallest batch of the curve.
+        /// Smallest global batch of the curve, in samples.
         smallest: usize,
-        /// Largest batch of the curve.
+        /// Largest global batch of the curve, in samples.
         largest: usize,
     },
-    /// The batch has fewer samples than there are workers.
+    /// The global batch has fewer samples than there are workers.
     FewerSamplesThanWorkers,
-    /// The time of an iteration is unknown, or the configuration is impossible.
+    /// The source of iteration times returned none: the time is unknown, or the configuration is
+    /// impossible.
     UnknownStepTime,
 }
 
@@ -53,7 +55,8 @@ impl fmt::Display for SkipReason {
 /// Estimates the time and the GPU hours to the target for each candidate.
 ///
 /// The time is the time of an iteration, times the iterations of an epoch, times the epochs at the
-/// batch. `steps` is called once for each candidate. The rest takes O(n log n) for n candidates.
+/// batch. `curve` gives the epochs and `steps` the iteration times. `steps` is called at most once
+/// for each candidate. The rest takes O(n log n) for n candidates.
 ///
 /// ```
 /// use std::time::Duration;
