@@ -1,10 +1,13 @@
+//! Activations, and sums and copies of buffers. Each function returns the computation of a pass.
+
 use tch::Tensor;
 
 use super::Failure;
 use super::launch::{LaunchFunction, LayerOperands};
 use crate::Role;
 
-/// Applies a function to the input, elementwise or over its innermost dimension.
+/// Returns a forward pass that applies `function` to the input, elementwise or over its innermost
+/// dimension.
 pub(super) fn forward(
     operands: LayerOperands,
     function: impl Fn(&Tensor) -> Result<Tensor, tch::TchError> + Send + 'static,
@@ -15,7 +18,8 @@ pub(super) fn forward(
     })
 }
 
-/// Computes the input gradient from the output gradient and the input.
+/// Returns a backward pass that computes the input gradient from the output gradient and the input,
+/// the arguments of `derivative`.
 pub(super) fn backward_of_input(
     operands: LayerOperands,
     derivative: impl Fn(&Tensor, &Tensor) -> Result<Tensor, tch::TchError> + Send + 'static,
@@ -26,7 +30,8 @@ pub(super) fn backward_of_input(
     })
 }
 
-/// Computes the input gradient from the output gradient and the output.
+/// Returns a backward pass that computes the input gradient from the output gradient and the
+/// output, the arguments of `derivative`.
 pub(super) fn backward_of_output(
     operands: LayerOperands,
     derivative: impl Fn(&Tensor, &Tensor) -> Result<Tensor, tch::TchError> + Send + 'static,
@@ -37,7 +42,7 @@ pub(super) fn backward_of_output(
     })
 }
 
-/// Adds all operands that are read, in order.
+/// Returns the sum of all operands that are read, in order.
 pub(super) fn sum() -> LaunchFunction {
     Box::new(|launch| {
         let mut terms = launch.reads.iter().map(|buffer| buffer.flat());
@@ -51,7 +56,8 @@ pub(super) fn sum() -> LaunchFunction {
     })
 }
 
-/// Scales consecutive ranges of elements in place, each by its own factor.
+/// Returns the scaling of consecutive ranges of elements in place. `factors` has the number of
+/// elements and the factor of each range; a factor of 0 writes zeros.
 pub(super) fn scale(factors: Vec<(usize, f64)>) -> LaunchFunction {
     Box::new(move |launch| {
         for target in launch.writes.iter_mut() {
@@ -66,7 +72,7 @@ pub(super) fn scale(factors: Vec<(usize, f64)>) -> LaunchFunction {
     })
 }
 
-/// Copies the operand that is read to each operand that is written.
+/// Returns the copy of the operand that is read to each operand that is written.
 pub(super) fn copies() -> LaunchFunction {
     Box::new(|launch| {
         let source = launch.reads.first().map(|buffer| buffer.flat()).transpose()?;

@@ -1,3 +1,5 @@
+//! Scaled dot-product attention.
+
 use layer_graph::MultiHeadAttention;
 
 use super::dtypes::DTypes;
@@ -5,8 +7,8 @@ use super::ffi;
 use super::launch::{LaunchFunction, LayerOperands};
 use crate::Role;
 
-/// Attention by libtorch's fastest kernel for the device. Its backward pass is autograd's, on the
-/// graph that the forward pass recorded.
+/// Returns the forward pass of attention, by libtorch's fastest kernel for the device. In training
+/// it saves libtorch's autograd graph, by which the backward pass differentiates.
 pub(super) fn forward(
     operands: LayerOperands,
     attention: &MultiHeadAttention,
@@ -22,6 +24,8 @@ pub(super) fn forward(
     })
 }
 
+/// Returns the backward pass of attention: libtorch's autograd, on the graph that the forward pass
+/// saved.
 pub(super) fn backward(operands: LayerOperands, dtypes: DTypes) -> LaunchFunction {
     Box::new(move |launch| {
         let [leaf, result] = operands.saved(launch)?;

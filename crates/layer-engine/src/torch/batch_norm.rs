@@ -1,3 +1,5 @@
+//! Batch normalisation.
+
 use layer_graph::BatchNorm;
 use tch::{Kind, Tensor};
 
@@ -10,8 +12,8 @@ use super::library_error;
 use super::moments::Moments;
 use crate::{Pass, Role};
 
-/// Batch normalisation in passes, between which its moments can be reduced over ranks. Moments that
-/// are not reduced stay in the form that libtorch's kernels return.
+/// Batch normalisation in passes, between which its moments (sums over samples) can be reduced over
+/// ranks. Moments that are not reduced stay in the form that libtorch's kernels return.
 pub(super) struct BatchNormKernel {
     operands: LayerOperands,
     rule: BatchNorm,
@@ -28,6 +30,10 @@ pub(super) struct BatchNormKernel {
 type Statistics = [Tensor; 2];
 
 impl BatchNormKernel {
+    /// Creates the computation for the shapes of `operands`.
+    ///
+    /// # Errors
+    /// If libtorch cannot allocate the constants of the computation.
     pub(super) fn new(operands: LayerOperands, rule: &BatchNorm, dtypes: DTypes) -> Result<Self, Failure> {
         let dims = &operands.inputs[0];
         let (channels, count) = (dims[1], dims[0] * dims[2..].iter().product::<i64>());
@@ -36,6 +42,7 @@ impl BatchNormKernel {
         Ok(Self { operands, rule: rule.clone(), channels, count, count_tensor, count_number, dtypes })
     }
 
+    /// Returns the computation of a pass, or `None` if batch normalisation has no such pass.
     pub(super) fn operation(self, pass: Pass) -> Option<LaunchFunction> {
         match pass {
             Pass::ForwardMoments => Some(Box::new(move |launch| self.forward_moments(launch))),

@@ -1,3 +1,5 @@
+//! Buffers of the libtorch engine.
+
 use tch::{Device, Kind, Tensor};
 
 use super::Failure;
@@ -16,13 +18,17 @@ pub struct TorchBuffer {
     memory: Memory,
 }
 
+/// Content of a buffer. `TorchBuffer::flat` converts it to a one-dimensional tensor.
 #[derive(Debug)]
 pub(super) enum Memory {
-    /// A one-dimensional tensor of all elements, or `None` for a buffer without elements.
+    /// A one-dimensional tensor of all elements, or `None` for a default buffer, which has no
+    /// memory.
     Flat(Option<Tensor>),
-    /// Sums over the samples, which are flattened only when a flat buffer is requested.
+    /// Sums of a batch normalisation over the samples, which are flattened only when a flat tensor
+    /// is requested.
     Moments(Moments),
-    /// Values that a forward pass saves for its backward pass, in libtorch's shapes.
+    /// Values that a forward pass saves for its backward pass, in libtorch's shapes. They cannot be
+    /// flattened.
     Saved(Vec<Tensor>),
 }
 
@@ -33,12 +39,20 @@ impl Default for TorchBuffer {
 }
 
 impl TorchBuffer {
+    /// Allocates a buffer of `elements` zeros of a data type.
+    ///
+    /// # Errors
+    /// If libtorch cannot allocate the memory.
     pub(super) fn zeros(elements: usize, kind: Kind, device: Device) -> Result<Self, Failure> {
         let flat = Tensor::f_zeros([elements as i64], (kind, device))?;
         Ok(Self { elements, memory: Memory::Flat(Some(flat)) })
     }
 
-    /// Allocates new memory, because the current memory may be shared with another buffer.
+    /// Changes the length to `elements`, with unspecified values. Allocates new memory, because the
+    /// current memory may be shared with another buffer.
+    ///
+    /// # Errors
+    /// If libtorch cannot allocate the memory.
     pub(super) fn reuse(&mut self, elements: usize, kind: Kind, device: Device) -> Result<(), Failure> {
         *self = Self::default();
         let flat = Tensor::f_empty([elements as i64], (kind, device))?;
@@ -58,11 +72,16 @@ impl TorchBuffer {
         self.elements == 0
     }
 
+    /// Returns the content in its current form.
     pub(super) fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// Returns all elements in one dimension.
+    /// Returns all elements as a one-dimensional tensor, which shares the memory of the buffer
+    /// unless it holds moments.
+    ///
+    /// # Errors
+    /// If the buffer has no memory or holds values saved by a forward pass.
     pub(super) fn flat(&self) -> Result<Tensor, Failure> {
         match &self.memory {
             Memory::Flat(Some(flat)) => Ok(flat.shallow_clone()),
@@ -74,7 +93,10 @@ impl TorchBuffer {
         }
     }
 
-    /// Replaces the content by a result of the buffer's length.
+    /// Replaces the content by `result`, whose memory the buffer shares if it is contiguous.
+    ///
+    /// # Errors
+    /// If `result` does not have the buffer's number of elements.
     pub(super) fn put(&mut self, result: &Tensor) -> Result<(), Failure> {
         // No copy if the result is contiguous, which is the usual case.
         let flat = result.f_contiguous()?.f_view([-1])?;
@@ -86,14 +108,21 @@ impl TorchBuffer {
         Ok(())
     }
 
+    /// Replaces the content by the sums of a batch normalisation.
     pub(super) fn put_moments(&mut self, moments: Moments) {
         self.memory = Memory::Moments(moments);
     }
 
+    /// Replaces the content by tensors that a forward pass saves for its backward pass.
     pub(super) fn save(&mut self, tensors: Vec<Tensor>) {
         self.memory = Memory::Saved(tensors);
     }
 
+    /// Copies `host` to the start of the buffer. `kind` is the data type of `host` and of the
+    /// buffer.
+    ///
+    /// # Errors
+    /// If libtorch fails.
     pub(super) fn upload<T: Real>(&mut self, host: &[T], kind: Kind, device: Device) -> Result<(), Failure> {
         if !matches!(self.memory, Memory::Flat(Some(_))) {
             self.memory = Self::zeros(self.elements, kind, device)?.memory;

@@ -1,4 +1,4 @@
-//! Capture of a stream's work, and the waits that a capture excludes.
+//! Capture of a stream's work in a CUDA graph, and the waits that are impossible during a capture.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -32,7 +32,11 @@ thread_local! {
     static IS_CAPTURING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Waits for all work on a CUDA device. Fails during a capture by this thread.
+/// Waits for all work on the CUDA device with this index. Waits for captures by other threads
+/// first.
+///
+/// # Errors
+/// If work on the device failed, or this thread is capturing.
 pub(super) fn device_synchronize(device: c_int) -> Result<(), Failure> {
     let _no_capture =
         (!IS_CAPTURING.get()).then(|| CAPTURE_LOCK.read().unwrap_or_else(PoisonError::into_inner));
@@ -40,7 +44,7 @@ pub(super) fn device_synchronize(device: c_int) -> Result<(), Failure> {
     check(unsafe { layer_engine_device_synchronize(device) })
 }
 
-/// A running capture.
+/// A running capture. Other threads cannot begin a capture or wait for a device meanwhile.
 pub(super) struct Capture {
     graph: ReplayGraph,
     _guard: RwLockWriteGuard<'static, ()>,
@@ -49,6 +53,9 @@ pub(super) struct Capture {
 impl Capture {
     /// Begins to capture the current stream, which must not be the default stream. No work runs
     /// until [`end`](Self::end).
+    ///
+    /// # Errors
+    /// If CUDA cannot capture the stream.
     pub(super) fn begin() -> Result<Self, Failure> {
         let guard = CAPTURE_LOCK.write().unwrap_or_else(PoisonError::into_inner);
         let mut graph = std::ptr::null_mut();
@@ -58,7 +65,10 @@ impl Capture {
         Ok(Self { graph: ReplayGraph(graph), _guard: guard })
     }
 
-    /// Ends the capture.
+    /// Ends the capture and returns the captured work.
+    ///
+    /// # Errors
+    /// If the captured work cannot be replayed.
     pub(super) fn end(self) -> Result<ReplayGraph, Failure> {
         IS_CAPTURING.set(false);
         // SAFETY: the graph is alive.
@@ -67,12 +77,16 @@ impl Capture {
     }
 }
 
-/// Captured work of a stream that can be replayed.
+/// Captured work of a stream that can be replayed: a CUDA graph.
 #[derive(Debug)]
 pub(super) struct ReplayGraph(*mut c_void);
 
 impl ReplayGraph {
-    /// Measures the time of `rounds` replays in milliseconds, by the device's clock.
+    /// Replays the work `rounds` times in `stream` and waits. Returns the time of all replays
+    /// together in milliseconds, by the device's clock.
+    ///
+    /// # Errors
+    /// If a replay fails.
     pub(super) fn time(&mut self, stream: Stream, rounds: u32) -> Result<f64, Failure> {
         let mut milliseconds = 0.0;
         // SAFETY: the graph is alive, and the call writes to the pointer.

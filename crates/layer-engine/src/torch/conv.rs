@@ -1,3 +1,5 @@
+//! Convolutions.
+
 use layer_graph::Conv2d;
 use tch::Tensor;
 
@@ -8,21 +10,27 @@ use super::launch::{Launch, LaunchFunction, LayerOperands};
 use super::library_error;
 use crate::Role;
 
-/// A convolution with its operands.
+/// A convolution with its operands, before the pass is chosen.
 pub(super) struct ConvKernel {
+    /// Operands of the pass that is prepared.
     pub(super) operands: LayerOperands,
+    /// Stride, padding and groups.
     pub(super) geometry: ConvGeometry,
-    /// Dimensions of the weight.
+    /// Dimensions of the weight: output channels, input channels of a group, kernel height and
+    /// width.
     pub(super) weight: Vec<i64>,
+    /// Data types and device.
     pub(super) dtypes: DTypes,
 }
 
 impl ConvKernel {
+    /// Returns stride, padding and groups of a layer in libtorch's integers.
     pub(super) fn geometry(conv: &Conv2d) -> ConvGeometry {
         let pair = |pair: [usize; 2]| pair.map(|size| size as i64);
         ConvGeometry { stride: pair(conv.stride), padding: pair(conv.padding), groups: conv.groups as i64 }
     }
 
+    /// Returns the forward pass.
     pub(super) fn forward(self) -> LaunchFunction {
         Box::new(move |launch| {
             let parameters = self.operands.parameters(launch)?;
@@ -41,6 +49,7 @@ impl ConvKernel {
         })
     }
 
+    /// Returns the backward pass, without the input gradient if the operands have none.
     pub(super) fn backward(self) -> LaunchFunction {
         Box::new(move |launch| self.gradients(launch))
     }

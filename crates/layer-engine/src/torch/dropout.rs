@@ -1,3 +1,5 @@
+//! Dropout.
+
 use tch::{Kind, Tensor};
 
 use super::Failure;
@@ -8,11 +10,13 @@ use super::library_error;
 use crate::random::{Purpose, RandomStream};
 use crate::{Role, Shard};
 
-/// Generator of a layer's dropout factors.
+/// Generator of a layer's dropout factors: 0 or `1 / (1 - probability)` for each element.
 pub(super) struct Mask {
     /// Name of the layer, part of the key of its random stream.
     pub(super) layer: String,
+    /// Probability that an element becomes zero.
     pub(super) probability: f64,
+    /// Samples of the batch, whose indices key the random numbers.
     pub(super) shard: Shard,
     /// Number of elements of a sample.
     pub(super) elements: usize,
@@ -34,8 +38,9 @@ impl Mask {
     }
 }
 
-/// Multiplies each element by its factor. The factors of an iteration are drawn at its first
-/// launch, so that they exist when a graph captures a later launch.
+/// Returns the forward pass: multiplies each element by its factor and saves the factors. The
+/// factors of an iteration are drawn at its first launch, so that they exist when a graph captures
+/// a later launch.
 pub(super) fn forward(operands: LayerOperands, mask: Mask, dtypes: DTypes) -> LaunchFunction {
     let mut drawn: Option<((u64, u64), Tensor)> = None;
     Box::new(move |launch| {
@@ -51,6 +56,7 @@ pub(super) fn forward(operands: LayerOperands, mask: Mask, dtypes: DTypes) -> La
     })
 }
 
+/// Returns the backward pass: multiplies the output gradient by the saved factors.
 pub(super) fn backward(operands: LayerOperands) -> LaunchFunction {
     Box::new(move |launch| {
         let [factors] = operands.saved(launch)?;

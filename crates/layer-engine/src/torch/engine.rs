@@ -1,3 +1,5 @@
+//! The libtorch engine.
+
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::marker::PhantomData;
@@ -24,7 +26,7 @@ const LIBTORCH: &str = "2.11.0";
 pub enum TorchDevice {
     /// The CPU.
     Cpu,
-    /// The NVIDIA GPU with this index.
+    /// The NVIDIA GPU with this index, counted from 0.
     Cuda(usize),
 }
 
@@ -74,7 +76,7 @@ impl<T: Real> TorchEngine<T> {
     /// for the process.
     ///
     /// # Errors
-    /// [`EngineError::Threads`] if `threads` is 0 or too large for libtorch.
+    /// [`EngineError::Threads`] if `threads` is 0 or 2^31 or more.
     pub fn with_threads(threads: usize) -> Result<Self, EngineError> {
         let refused = |problem: &str| EngineError::Threads { threads, problem: problem.into() };
         if threads == 0 {
@@ -89,7 +91,7 @@ impl<T: Real> TorchEngine<T> {
     /// [`Engine::queue`] has priority 0. On the CPU the priority has no effect.
     ///
     /// # Errors
-    /// If the device cannot create it.
+    /// [`EngineError::Library`] if the device cannot create it.
     pub fn queue_with_priority(&self, priority: i8) -> Result<TorchQueue, EngineError> {
         let stream = self.cuda_index().map(|index| Stream::new(index, priority.into())).transpose();
         to_engine_error(stream.map(TorchQueue::new))

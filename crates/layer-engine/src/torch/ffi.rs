@@ -1,4 +1,4 @@
-//! Safe wrappers of the C++ functions.
+//! Safe wrappers of the C++ functions. All of them fail with the message of libtorch if it throws.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int};
@@ -8,13 +8,13 @@ use tch::{Device, Kind, Tensor};
 use super::{Failure, library_error};
 use crate::Real;
 
-/// libtorch's tensor, which Rust accesses only through pointers.
+/// libtorch's `at::Tensor`, which Rust accesses only through pointers.
 #[repr(C)]
 pub(super) struct CTensor {
     _opaque: [u8; 0],
 }
 
-/// Message of a C++ function, or null.
+/// Error message of a C++ function, owned by the caller, or null if the function succeeded.
 pub(super) type Message = *mut c_char;
 
 unsafe extern "C" {
@@ -78,7 +78,7 @@ unsafe extern "C" {
     fn layer_engine_stream_synchronize(device: c_int, stream: i64) -> Message;
 }
 
-/// Converts the result of a C++ function.
+/// Converts the result of a C++ function: null to `Ok`, a message to an error. Frees the message.
 pub(super) fn check(message: Message) -> Result<(), Failure> {
     if message.is_null() {
         return Ok(());
@@ -105,7 +105,7 @@ fn required(tensor: *mut CTensor) -> Result<Tensor, Failure> {
     owned_tensor(tensor).ok_or_else(|| library_error("no tensor was returned"))
 }
 
-/// The requested gradients of a layer's input, weight and bias.
+/// Gradients of a layer's input, weight and bias; `None` if it was not requested or does not exist.
 pub(super) type Gradients = [Option<Tensor>; 3];
 
 fn gradients(call: impl FnOnce(*mut *mut CTensor) -> Message) -> Result<Gradients, Failure> {
@@ -114,14 +114,18 @@ fn gradients(call: impl FnOnce(*mut *mut CTensor) -> Message) -> Result<Gradient
     Ok(results.map(owned_tensor))
 }
 
-/// Stride, padding and groups of a convolution.
+/// Stride, padding and groups of a convolution. Pairs are `[along the height, along the width]`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConvGeometry {
+    /// Distance between neighbouring windows, in pixels.
     pub(super) stride: [i64; 2],
+    /// Number of zeros at each end of an axis.
     pub(super) padding: [i64; 2],
+    /// Number of groups into which channels are divided.
     pub(super) groups: i64,
 }
 
+/// Computes the gradients of a convolution that are `wanted`: of input, weight and bias.
 pub(super) fn convolution_backward(
     output_gradient: &Tensor,
     input: &Tensor,
@@ -146,8 +150,9 @@ pub(super) fn convolution_backward(
     })
 }
 
-/// Computes the gradients of a layer normalisation. `mean` and `inverse_deviation` have one value
-/// per vector.
+/// Computes the gradients of a layer normalisation that are `wanted`: of input, weight and bias.
+/// `mean` and `inverse_deviation`, which is `1 / sqrt(variance + epsilon)`, have one value per
+/// normalised vector.
 pub(super) fn layer_norm_backward(
     output_gradient: &Tensor,
     input: &Tensor,
@@ -171,7 +176,9 @@ pub(super) fn layer_norm_backward(
     })
 }
 
-/// Computes the gradients of weight and bias from the statistics of the forward pass.
+/// Computes the gradients of weight and bias of a batch normalisation. `mean` and
+/// `inverse_deviation`, which is `1 / sqrt(variance + epsilon)`, are those of each channel in the
+/// forward pass.
 pub(super) fn batch_norm_backward(
     output_gradient: &Tensor,
     input: &Tensor,
@@ -184,8 +191,9 @@ pub(super) fn batch_norm_backward(
     })
 }
 
-/// Computes attention over `samples x positions x 3 features`. Returns the leaf tensor, with
-/// respect to which [`gradient`] differentiates if `differentiable` is set, and the result.
+/// Computes attention with `heads` heads over a tensor of `samples x positions x 3 features`
+/// (queries, keys, values). Returns the leaf tensor of libtorch's autograd graph, with respect to
+/// which [`gradient`] differentiates if `differentiable` is set, and the result.
 pub(super) fn attention(
     sequence: &Tensor,
     heads: i64,
@@ -207,8 +215,8 @@ pub(super) fn attention(
     Ok([required(leaf)?, required(result)?])
 }
 
-/// Computes the gradient of a recorded result with respect to its leaf from the gradient of the
-/// result.
+/// Computes the gradient of a result of libtorch's autograd graph with respect to its leaf from the
+/// gradient of the result.
 pub(super) fn gradient(result: &Tensor, leaf: &Tensor, output_gradient: &Tensor) -> Result<Tensor, Failure> {
     let mut gradient = std::ptr::null_mut();
     // SAFETY: the tensors live through the call, which writes to the pointer.
@@ -219,7 +227,7 @@ pub(super) fn gradient(result: &Tensor, leaf: &Tensor, output_gradient: &Tensor)
 }
 
 /// Copies numbers of the host to the start of a one-dimensional tensor of at least this length.
-/// `host` is no longer used after the call.
+/// `kind` is the data type of `T`. `host` is no longer used after the call.
 pub(super) fn copy_from_host<T: Real>(host: &[T], kind: Kind, target: &Tensor) -> Result<(), Failure> {
     let length = host.len() as i64;
     // SAFETY: the temporary tensor has the length and kind of `host` and is dropped before this
@@ -230,7 +238,7 @@ pub(super) fn copy_from_host<T: Real>(host: &[T], kind: Kind, target: &Tensor) -
 }
 
 /// Copies the start of a one-dimensional tensor to the host once the work before it in the current
-/// stream is complete.
+/// stream is complete. `kind` is the data type of `T`.
 pub(super) fn copy_to_host<T: Real>(source: &Tensor, host: &mut [T], kind: Kind) -> Result<(), Failure> {
     let length = host.len() as i64;
     // SAFETY: the temporary tensor has the length and kind of `host`, which is exclusively
@@ -242,7 +250,8 @@ pub(super) fn copy_to_host<T: Real>(source: &Tensor, host: &mut [T], kind: Kind)
     Ok(())
 }
 
-/// Opens libtorch's CUDA library and returns the number of devices.
+/// Opens libtorch's CUDA library and returns the number of CUDA devices. Fails if the library
+/// cannot be opened.
 pub(super) fn cuda_devices() -> Result<usize, Failure> {
     let mut devices = 0;
     // SAFETY: the call writes to the pointer.
@@ -250,15 +259,19 @@ pub(super) fn cuda_devices() -> Result<usize, Failure> {
     Ok(usize::try_from(devices).unwrap_or(0))
 }
 
-/// Description of a CUDA device.
+/// Properties of a CUDA device.
 #[derive(Debug)]
 pub(super) struct CudaDescription {
+    /// Name of the device, such as `NVIDIA H200`.
     pub(super) name: String,
+    /// Clock rate in kHz, or `None` if it is unknown.
     pub(super) clock_khz: Option<u32>,
-    /// Versions of cuDNN, of CUDA and of the driver's CUDA, each as one number.
+    /// Versions of cuDNN, of CUDA and of the driver's CUDA, each as one number; `None` if it is
+    /// unknown.
     pub(super) versions: [Option<u32>; 3],
 }
 
+/// Returns the properties of the CUDA device with this index.
 pub(super) fn cuda_describe(device: c_int) -> Result<CudaDescription, Failure> {
     let mut name = [0u8; 256];
     let mut clock_khz = 0;
@@ -286,11 +299,14 @@ pub(super) fn cuda_describe(device: c_int) -> Result<CudaDescription, Failure> {
 /// several users.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stream {
+    /// Index of the CUDA device, counted from 0.
     pub(super) device: c_int,
+    /// Identifier that libtorch gives the stream on its device.
     pub(super) id: i64,
 }
 
 impl Stream {
+    /// Returns a stream of a device. Work of streams with lower `priority` runs first.
     pub(super) fn new(device: c_int, priority: c_int) -> Result<Self, Failure> {
         let mut id = 0;
         // SAFETY: the call writes to the pointer.
@@ -298,7 +314,7 @@ impl Stream {
         Ok(Self { device, id })
     }
 
-    /// Makes the stream current for this thread until the guard is dropped.
+    /// Makes the stream and its device current for this thread until the guard is dropped.
     pub(super) fn enter(self) -> Result<StreamGuard, Failure> {
         let (mut previous_device, mut previous_stream) = (0, 0);
         // SAFETY: the call writes to the two pointers.
@@ -313,13 +329,14 @@ impl Stream {
         Ok(StreamGuard { device: self.device, previous_device, previous_stream })
     }
 
+    /// Waits until all work in the stream is complete. Fails if any of it failed.
     pub(super) fn synchronize(self) -> Result<(), Failure> {
         // SAFETY: the stream belongs to the device.
         check(unsafe { layer_engine_stream_synchronize(self.device, self.id) })
     }
 }
 
-/// Restores the previous stream of a thread when dropped.
+/// Restores the thread's previous stream and device when dropped.
 #[derive(Debug)]
 pub(super) struct StreamGuard {
     device: c_int,

@@ -1,9 +1,12 @@
+//! Prepared kernels of the libtorch engine.
+
 use super::Failure;
 use super::buffer::TorchBuffer;
 use super::launch::{Launch, LaunchFunction};
 use crate::{EngineError, LaunchContext};
 
-/// A prepared kernel of a [`TorchEngine`](crate::TorchEngine).
+/// A prepared kernel of a [`TorchEngine`](crate::TorchEngine): its computation, and the lengths of
+/// its operands.
 pub struct TorchKernel {
     name: String,
     reads: Vec<usize>,
@@ -12,7 +15,8 @@ pub struct TorchKernel {
 }
 
 impl TorchKernel {
-    /// Creates a kernel whose operands have these lengths.
+    /// Creates a kernel. `reads` and `writes` have the number of elements of each operand; `name`
+    /// is for error messages.
     pub(super) fn new(
         name: String,
         reads: Vec<usize>,
@@ -22,6 +26,11 @@ impl TorchKernel {
         Self { name, reads, writes, operation }
     }
 
+    /// Checks the operands and runs the computation on them in the current stream.
+    ///
+    /// # Errors
+    /// [`EngineError::Operand`] if the operands do not match in number or length; the error of the
+    /// computation.
     pub(super) fn launch(
         &mut self,
         reads: &[&TorchBuffer],

@@ -1,3 +1,5 @@
+//! Operands of a launch, and access to them by role. `Role` defines the content of each buffer.
+
 use layer_graph::Layer;
 use tch::Tensor;
 
@@ -7,29 +9,36 @@ use super::library_error;
 use super::moments::Moments;
 use crate::{LaunchContext, Role, Shard, Signature};
 
-/// The computation of a kernel.
+/// Computation of a kernel, which enqueues its work in the current stream.
 pub(super) type LaunchFunction = Box<dyn FnMut(&mut Launch<'_, '_>) -> Result<(), Failure> + Send>;
 
 /// Operands of one launch. Their number and lengths have been checked.
 pub(super) struct Launch<'a, 'b> {
+    /// Buffers that are read, in the order of the kernel's `Signature` or `KernelSpec`.
     pub(super) reads: &'a [&'a TorchBuffer],
+    /// Buffers that are written or updated in place, in the same order.
     pub(super) writes: &'a mut [&'b mut TorchBuffer],
+    /// Seed, iteration and learning rate.
     pub(super) context: &'a LaunchContext,
 }
 
-/// Positions of a layer's operands, and their shapes for libtorch.
+/// Operands of a layer's pass, and their shapes for libtorch. Methods fail if the pass does not
+/// have the operand that they return or write.
 #[derive(Debug, Clone)]
 pub(super) struct LayerOperands {
+    /// Roles of the operands of the pass.
     pub(super) signature: Signature,
-    /// Dimensions of each input, samples first.
+    /// Dimensions of each input, with the number of samples first.
     pub(super) inputs: Vec<Vec<i64>>,
-    /// Dimensions of the output, samples first.
+    /// Dimensions of the output, with the number of samples first.
     pub(super) output: Vec<i64>,
     /// Dimensions of each parameter.
     parameters: Vec<Vec<i64>>,
 }
 
 impl LayerOperands {
+    /// Creates the operands of the pass of `layer` that `signature` describes, for the samples of
+    /// `shard`.
     pub(super) fn new(layer: &Layer, signature: Signature, shard: Shard) -> Self {
         let batch = |dims: &[usize]| std::iter::once(shard.samples as i64).chain(sizes(dims)).collect();
         Self {
@@ -40,13 +49,13 @@ impl LayerOperands {
         }
     }
 
-    /// Returns the buffer of a role that is read.
+    /// Returns the buffer of a role that the pass reads.
     pub(super) fn source<'a>(&self, launch: &Launch<'a, '_>, role: Role) -> Result<&'a TorchBuffer, Failure> {
         let index = self.signature.reads.iter().position(|&read| read == role);
         index.and_then(|index| launch.reads.get(index).copied()).ok_or_else(|| absent(role))
     }
 
-    /// Returns the buffer of a role that is written.
+    /// Returns the buffer of a role that the pass writes.
     pub(super) fn target<'l>(
         &self,
         launch: &'l mut Launch<'_, '_>,
@@ -57,24 +66,28 @@ impl LayerOperands {
         buffer.map(|buffer| &mut **buffer).ok_or_else(|| absent(role))
     }
 
+    /// Returns the first input, in its shape.
     pub(super) fn input(&self, launch: &Launch<'_, '_>) -> Result<Tensor, Failure> {
         Ok(self.source(launch, Role::Input(0))?.flat()?.f_view(&self.inputs[0][..])?)
     }
 
+    /// Returns the output that the pass reads, in its shape.
     pub(super) fn output(&self, launch: &Launch<'_, '_>) -> Result<Tensor, Failure> {
         Ok(self.source(launch, Role::Output)?.flat()?.f_view(&self.output[..])?)
     }
 
+    /// Returns the gradient of the output, in its shape.
     pub(super) fn output_gradient(&self, launch: &Launch<'_, '_>) -> Result<Tensor, Failure> {
         Ok(self.source(launch, Role::OutputGradient)?.flat()?.f_view(&self.output[..])?)
     }
 
-    /// Returns the parameters, each as a view of its part of the flat buffer.
+    /// Returns the parameter tensors, each as a view of its part of the flat buffer.
     pub(super) fn parameters(&self, launch: &Launch<'_, '_>) -> Result<Vec<Tensor>, Failure> {
         self.split_parameters(&self.source(launch, Role::Parameters)?.flat()?)
     }
 
-    /// Returns the tensors that the forward pass saved.
+    /// Returns the `N` tensors that the forward pass saved. Fails if no forward pass saved this
+    /// number.
     pub(super) fn saved<'a, const N: usize>(
         &self,
         launch: &Launch<'a, '_>,
@@ -86,6 +99,7 @@ impl LayerOperands {
         }
     }
 
+    /// Replaces the content of the operand with a role that the pass writes by `result`.
     pub(super) fn put(
         &self,
         launch: &mut Launch<'_, '_>,
@@ -95,6 +109,7 @@ impl LayerOperands {
         self.target(launch, role)?.put(result)
     }
 
+    /// Replaces the content of the operand with a role by the sums of a batch normalisation.
     pub(super) fn put_moments(
         &self,
         launch: &mut Launch<'_, '_>,
@@ -105,7 +120,8 @@ impl LayerOperands {
         Ok(())
     }
 
-    /// Saves tensors for the backward pass, if the pass has a saved operand.
+    /// Saves tensors for the backward pass. Does nothing if the pass does not write a saved
+    /// operand, as in evaluation.
     pub(super) fn save(&self, launch: &mut Launch<'_, '_>, tensors: Vec<Tensor>) -> Result<(), Failure> {
         if self.signature.writes.contains(&Role::Saved) {
             self.target(launch, Role::Saved)?.save(tensors);
@@ -113,7 +129,7 @@ impl LayerOperands {
         Ok(())
     }
 
-    /// Writes the gradients of the parameters, in order.
+    /// Writes the gradients of the parameter tensors, in their order, to the flat buffer.
     pub(super) fn put_parameter_gradients(
         &self,
         launch: &mut Launch<'_, '_>,
@@ -129,7 +145,8 @@ impl LayerOperands {
         Ok(())
     }
 
-    /// Returns the parts of the parameters' gradient, to be written in place.
+    /// Returns the parts of the parameters' gradient, one for each parameter tensor, to be written
+    /// in place.
     pub(super) fn parameter_gradients(&self, launch: &mut Launch<'_, '_>) -> Result<Vec<Tensor>, Failure> {
         let flat = self.target(launch, Role::ParameterGradient)?.flat()?;
         self.split_parameters(&flat)
@@ -146,18 +163,18 @@ impl LayerOperands {
         Ok(parts)
     }
 
-    /// Returns the number of parameter tensors of the layer.
+    /// Returns the number of parameter tensors of the layer, such as 2 for weight and bias.
     pub(super) fn parameter_count(&self) -> usize {
         self.parameters.len()
     }
 
-    /// Returns whether the pass writes this role.
+    /// Returns whether the pass writes an operand of this role.
     pub(super) fn writes(&self, role: Role) -> bool {
         self.signature.writes.contains(&role)
     }
 }
 
-/// Converts dimensions to libtorch's integers.
+/// Converts dimensions to libtorch's signed integers.
 pub(super) fn sizes(dims: &[usize]) -> impl Iterator<Item = i64> {
     dims.iter().map(|&dim| dim as i64)
 }

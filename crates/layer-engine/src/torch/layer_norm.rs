@@ -1,3 +1,5 @@
+//! Layer normalisation over vectors of `features` elements, the innermost dimension.
+
 use layer_graph::LayerNorm;
 use tch::Tensor;
 
@@ -8,6 +10,8 @@ use super::launch::{LaunchFunction, LayerOperands};
 use super::library_error;
 use crate::Role;
 
+/// Returns the forward pass, which saves the mean and `1 / sqrt(variance + epsilon)` of each vector
+/// in training.
 pub(super) fn forward(operands: LayerOperands, norm: &LayerNorm, features: i64) -> LaunchFunction {
     let epsilon = norm.epsilon;
     Box::new(move |launch| {
@@ -20,6 +24,10 @@ pub(super) fn forward(operands: LayerOperands, norm: &LayerNorm, features: i64) 
     })
 }
 
+/// Returns the backward pass, without the input gradient if the operands have none.
+///
+/// # Errors
+/// If libtorch cannot allocate a constant of the computation.
 pub(super) fn backward(
     operands: LayerOperands,
     features: i64,

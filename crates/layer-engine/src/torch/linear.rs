@@ -1,3 +1,5 @@
+//! Linear layers. Each position of a sequence counts as a sample.
+
 use tch::Tensor;
 
 use super::Failure;
@@ -11,6 +13,7 @@ fn rows(tensor: &Tensor) -> Result<Tensor, Failure> {
     Ok(tensor.f_reshape([-1, features])?)
 }
 
+/// Returns the forward pass.
 pub(super) fn forward(operands: LayerOperands, dtypes: DTypes) -> LaunchFunction {
     Box::new(move |launch| {
         let parameters = operands.parameters(launch)?;
@@ -34,6 +37,7 @@ pub(super) fn forward(operands: LayerOperands, dtypes: DTypes) -> LaunchFunction
     })
 }
 
+/// Returns the backward pass, without the input gradient if the operands have none.
 pub(super) fn backward(operands: LayerOperands, dtypes: DTypes) -> LaunchFunction {
     Box::new(move |launch| {
         let output_gradient = rows(&operands.output_gradient(launch)?)?;

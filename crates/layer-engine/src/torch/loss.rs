@@ -1,24 +1,34 @@
+//! Softmax and cross entropy, and the conversion of labels and tokens to indices.
+
 use tch::{Kind, Tensor};
 
 use super::Failure;
 use super::launch::{Launch, LaunchFunction, LayerOperands};
 use crate::Role;
 
-/// Numbers of classes or of tokens, which must be below `limit`.
+/// Conversion of class labels or tokens, which are stored as numbers, to integers in `0..limit`.
 #[derive(Debug, Clone)]
 pub(super) struct Indices {
+    /// Name of the layer, for error messages.
     pub(super) layer: String,
+    /// Number of classes or of tokens in the vocabulary.
     pub(super) limit: usize,
-    /// Error for an invalid number, on devices whose results can be checked; `None` on GPUs.
+    /// Function that creates the error for an invalid number, from the name of the layer, the
+    /// number and the limit. `None` on GPUs, where numbers are not checked.
     pub(super) invalid: Option<fn(String, f64, usize) -> Failure>,
 }
 
 impl Indices {
+    /// Returns the number of classes or tokens in libtorch's integers.
     pub(super) fn limit(&self) -> i64 {
         self.limit as i64
     }
 
-    /// Returns the numbers as integers within the limit, and which of them were invalid.
+    /// Returns the numbers as integers clamped to `0..limit`, and a boolean tensor that is true
+    /// where a number was invalid.
+    ///
+    /// # Errors
+    /// The error of `invalid`, if it is set, for the first invalid number.
     pub(super) fn convert(&self, numbers: &Tensor) -> Result<(Tensor, Tensor), Failure> {
         let mut whole = numbers.f_to_kind(Kind::Int64)?;
         let indices = whole.f_clamp_(0, self.limit() - 1)?;
@@ -33,11 +43,14 @@ impl Indices {
     }
 }
 
-/// Softmax and cross entropy over the classes of each position. Saves the logarithms of the
+/// Softmax and cross entropy over the classes of each position. Saves the natural logarithms of the
 /// probabilities.
 pub(super) struct CrossEntropyKernel {
+    /// Operands of the pass that is prepared.
     pub(super) operands: LayerOperands,
+    /// Conversion of the labels.
     pub(super) labels: Indices,
+    /// Number of samples of the shard.
     pub(super) samples: i64,
 }
 
@@ -46,6 +59,7 @@ impl CrossEntropyKernel {
         self.labels.convert(&self.operands.source(launch, Role::Labels)?.flat()?.f_view([-1, 1])?)
     }
 
+    /// Returns the pass that computes the losses and the metrics, in training and evaluation.
     pub(super) fn forward(self) -> LaunchFunction {
         Box::new(move |launch| {
             let (labels, wrong) = self.labels(launch)?;
@@ -68,6 +82,7 @@ impl CrossEntropyKernel {
         })
     }
 
+    /// Returns the pass that computes the gradient of the scores.
     pub(super) fn backward(self) -> LaunchFunction {
         Box::new(move |launch| {
             let [shares] = self.operands.saved(launch)?;

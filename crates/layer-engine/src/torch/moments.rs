@@ -1,11 +1,14 @@
+//! Sums of a batch normalisation over samples.
+
 use tch::{Kind, Tensor};
 
 use super::Failure;
 
 /// Sums of a batch normalisation over the samples of a shard, in the form of libtorch's kernels.
+/// Tensors have one element per channel; `count` is the number of values per channel.
 #[derive(Debug)]
 pub(super) enum Moments {
-    /// Mean and `1 / sqrt(variance + epsilon)` of each channel.
+    /// Mean and `1 / sqrt(variance + epsilon)` of each channel, in the forward pass.
     Forward { mean: Tensor, inverse_deviation: Tensor, epsilon: f64, count: f64 },
     /// Sums of the output gradient `g`, of `g * (x - mean)`, and of `g * normalised x` of each
     /// channel.
@@ -13,7 +16,11 @@ pub(super) enum Moments {
 }
 
 impl Moments {
-    /// Returns first sums, second sums and count in one tensor: see [`Role`](crate::Role).
+    /// Returns first sums, second sums and count in one tensor, as `Role::Moments` and
+    /// `Role::GradientMoments` define them.
+    ///
+    /// # Errors
+    /// If libtorch fails.
     pub(super) fn flatten(&self) -> Result<Tensor, Failure> {
         let (kind, count, sums) = match self {
             Self::Forward { mean, inverse_deviation, epsilon, count } => {

@@ -1,10 +1,13 @@
+//! Squared gradient norms and gradient descent.
+
 use tch::{Kind, Tensor};
 
 use super::launch::LaunchFunction;
 use super::library_error;
 use crate::Sgd;
 
-/// Computes the sum of the squares of all elements, in double precision.
+/// Returns the sum of the squares of all elements that are read, computed in double precision and
+/// stored as the data type `kind`.
 pub(super) fn squared_norm(kind: Kind) -> LaunchFunction {
     Box::new(move |launch| {
         let mut total: Option<Tensor> = None;
@@ -21,7 +24,7 @@ pub(super) fn squared_norm(kind: Kind) -> LaunchFunction {
     })
 }
 
-/// Does a step of stochastic gradient descent in place.
+/// Returns a step of stochastic gradient descent in place, as `Sgd` defines it.
 pub(super) fn step(rule: Sgd) -> LaunchFunction {
     Box::new(move |launch| {
         let unfit = || library_error("a step has a gradient, parameters and their velocity");

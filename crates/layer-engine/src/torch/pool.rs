@@ -1,3 +1,5 @@
+//! Pooling of images. Pairs are `[along the height, along the width]`.
+
 use layer_graph::Pool2d;
 use tch::Tensor;
 
@@ -6,7 +8,7 @@ use super::dtypes::DTypes;
 use super::launch::{LaunchFunction, LayerOperands};
 use crate::Role;
 
-/// Windows of a pooling.
+/// Windows of a maximum or average pooling, before the pass is chosen.
 pub(super) struct PoolWindows {
     operands: LayerOperands,
     kernel: [i64; 2],
@@ -19,6 +21,7 @@ pub(super) struct PoolWindows {
 }
 
 impl PoolWindows {
+    /// Creates the windows of a layer's pooling.
     pub(super) fn new(operands: LayerOperands, pool: &Pool2d, dtypes: DTypes) -> Self {
         let pair = |pair: [usize; 2]| pair.map(|size| size as i64);
         Self {
@@ -56,6 +59,8 @@ impl PoolWindows {
         Ok(gradient.f_narrow(2, 0, dims[2])?.f_narrow(3, 0, dims[3])?)
     }
 
+    /// Returns the forward pass of a maximum pooling, which saves the indices of the maxima in
+    /// training.
     pub(super) fn max(self) -> LaunchFunction {
         Box::new(move |launch| {
             let image = self.extended(self.operands.input(launch)?, f64::NEG_INFINITY)?;
@@ -66,6 +71,10 @@ impl PoolWindows {
         })
     }
 
+    /// Returns the backward pass of a maximum pooling.
+    ///
+    /// # Errors
+    /// If libtorch cannot allocate a constant of the computation.
     pub(super) fn max_backward(self) -> Result<LaunchFunction, Failure> {
         // Only the dimensions of the image matter.
         let image = self.empty_image()?;
@@ -108,6 +117,10 @@ impl PoolWindows {
         Ok(image.f_avg_pool2d(self.kernel, self.stride, self.padding, false, self.counts(), None)?)
     }
 
+    /// Returns the forward pass of an average pooling.
+    ///
+    /// # Errors
+    /// If libtorch cannot allocate a constant of the computation.
     pub(super) fn mean(self) -> Result<LaunchFunction, Failure> {
         let correction = self.correction()?;
         Ok(Box::new(move |launch| {
@@ -119,6 +132,10 @@ impl PoolWindows {
         }))
     }
 
+    /// Returns the backward pass of an average pooling.
+    ///
+    /// # Errors
+    /// If libtorch cannot allocate a constant of the computation.
     pub(super) fn mean_backward(self) -> Result<LaunchFunction, Failure> {
         let (image, correction) = (self.empty_image()?, self.correction()?);
         Ok(Box::new(move |launch| {
@@ -140,7 +157,8 @@ impl PoolWindows {
     }
 }
 
-/// Adaptive average pooling.
+/// Returns the forward pass of an adaptive average pooling: the windows divide the image as evenly
+/// as possible.
 pub(super) fn adaptive(operands: LayerOperands) -> LaunchFunction {
     Box::new(move |launch| {
         let output = operands.input(launch)?.f_internal_adaptive_avg_pool2d(&operands.output[2..])?;
@@ -148,6 +166,10 @@ pub(super) fn adaptive(operands: LayerOperands) -> LaunchFunction {
     })
 }
 
+/// Returns the backward pass of an adaptive average pooling.
+///
+/// # Errors
+/// If libtorch cannot allocate a constant of the computation.
 pub(super) fn adaptive_backward(operands: LayerOperands, dtypes: DTypes) -> Result<LaunchFunction, Failure> {
     // Only the dimensions of the image matter.
     let image = Tensor::f_empty(&operands.inputs[0][..], (dtypes.kind, dtypes.device))?;

@@ -17,7 +17,11 @@ use super::pool::PoolWindows;
 use super::{attention, dropout, layer_norm, linear, optimizer, pool, rearrange, response_norm, sequence};
 use crate::{EngineError, KernelSpec, Pass, Role, Shard, Signature};
 
-/// Prepares the kernel of a description.
+/// Prepares the kernel of a description, with the given data types and device.
+///
+/// # Errors
+/// [`EngineError::Unsupported`] or [`EngineError::Opaque`] if there is no such kernel;
+/// [`EngineError::Operand`] for a sum without terms; [`EngineError::Library`] if libtorch fails.
 pub(super) fn kernel(spec: &KernelSpec<'_>, dtypes: DTypes) -> Result<TorchKernel, Failure> {
     match spec {
         KernelSpec::Layer { layer, pass, shard } => {

@@ -1,3 +1,6 @@
+//! Concatenations, parts and permutations. Each function returns the computation of a pass or of a
+//! kernel that belongs to no layer.
+
 use tch::Tensor;
 
 use super::Failure;
@@ -5,7 +8,7 @@ use super::dtypes::DTypes;
 use super::launch::{LaunchFunction, LayerOperands};
 use crate::Role;
 
-/// Concatenates images along their channels.
+/// Returns the concatenation of all inputs along dimension 1, such as the channels of images.
 pub(super) fn concatenate(operands: LayerOperands) -> LaunchFunction {
     Box::new(move |launch| {
         let inputs =
@@ -18,7 +21,8 @@ pub(super) fn concatenate(operands: LayerOperands) -> LaunchFunction {
     })
 }
 
-/// Splits concatenated images.
+/// Returns the backward pass of [`concatenate`]: the parts of the output gradient along dimension
+/// 1.
 pub(super) fn split(operands: LayerOperands) -> LaunchFunction {
     Box::new(move |launch| {
         let joined = operands.output_gradient(launch)?;
@@ -33,7 +37,7 @@ pub(super) fn split(operands: LayerOperands) -> LaunchFunction {
     })
 }
 
-/// Concatenates buffers.
+/// Returns the concatenation of all buffers that are read.
 pub(super) fn pack() -> LaunchFunction {
     Box::new(|launch| {
         let parts = launch.reads.iter().filter(|buffer| !buffer.is_empty()).map(|buffer| buffer.flat());
@@ -45,7 +49,7 @@ pub(super) fn pack() -> LaunchFunction {
     })
 }
 
-/// Splits a buffer into consecutive parts.
+/// Returns the inverse of [`pack`]: consecutive parts of the buffer that is read.
 pub(super) fn unpack() -> LaunchFunction {
     Box::new(|launch| {
         let Some(whole) = launch.reads.first().filter(|buffer| !buffer.is_empty()) else { return Ok(()) };
@@ -59,7 +63,8 @@ pub(super) fn unpack() -> LaunchFunction {
     })
 }
 
-/// Permutes the dimensions of a sample.
+/// Returns the permutation of the dimensions of each sample, so that output dimension `i` is input
+/// dimension `order[i]`, or its backward pass.
 pub(super) fn permute(operands: LayerOperands, order: &[usize], backward: bool) -> LaunchFunction {
     let forward_order: Vec<i64> = std::iter::once(0).chain(order.iter().map(|&dim| dim as i64 + 1)).collect();
     Box::new(move |launch| {
@@ -77,7 +82,8 @@ pub(super) fn permute(operands: LayerOperands, order: &[usize], backward: bool) 
     })
 }
 
-/// Selects one index of the outermost dimension.
+/// Returns the selection of the index `index` of the outermost dimension of each sample, or its
+/// backward pass, which writes zeros elsewhere.
 pub(super) fn select(
     operands: LayerOperands,
     index: usize,

@@ -1,3 +1,5 @@
+//! Local response normalisation over neighbouring channels.
+
 use layer_graph::LocalResponseNorm;
 use tch::Tensor;
 
@@ -17,6 +19,7 @@ fn normalised(input: &Tensor, norm: &LocalResponseNorm) -> Result<Tensor, Failur
     Ok(input.f_div(&divisor)?)
 }
 
+/// Returns the forward pass.
 pub(super) fn forward(operands: LayerOperands, norm: LocalResponseNorm) -> LaunchFunction {
     Box::new(move |launch| {
         let output = normalised(&operands.input(launch)?, &norm)?;
@@ -24,6 +27,8 @@ pub(super) fn forward(operands: LayerOperands, norm: LocalResponseNorm) -> Launc
     })
 }
 
+/// Returns the backward pass, which recomputes the output and differentiates it by libtorch's
+/// autograd.
 pub(super) fn backward(operands: LayerOperands, norm: LocalResponseNorm) -> LaunchFunction {
     Box::new(move |launch| {
         let leaf = operands.input(launch)?.f_detach()?.f_set_requires_grad(true)?;

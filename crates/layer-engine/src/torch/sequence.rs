@@ -1,3 +1,6 @@
+//! Embeddings, position embeddings and class tokens. Each function returns the computation of a
+//! pass.
+
 use tch::Tensor;
 
 use super::Failure;
@@ -6,7 +9,8 @@ use super::launch::{Launch, LaunchFunction, LayerOperands};
 use super::loss::Indices;
 use crate::Role;
 
-/// Embedding lookup: the vector of each token.
+/// Returns the forward pass of an embedding: the learned vector of each token. `tokens` converts
+/// the input to indices.
 pub(super) fn embedding(operands: LayerOperands, tokens: Indices) -> LaunchFunction {
     Box::new(move |launch| {
         let (tokens, _) = tokens.convert(&operands.input(launch)?)?;
@@ -15,7 +19,8 @@ pub(super) fn embedding(operands: LayerOperands, tokens: Indices) -> LaunchFunct
     })
 }
 
-/// Sums the output gradients at the positions of each token. Tokens have no gradient.
+/// Returns the backward pass of an embedding: sums the output gradients at the positions of each
+/// token. The input gradient, if it is an operand, is zero.
 pub(super) fn embedding_backward(operands: LayerOperands, tokens: Indices) -> LaunchFunction {
     Box::new(move |launch| {
         let (indices, _) = tokens.convert(&operands.input(launch)?)?;
@@ -30,7 +35,8 @@ pub(super) fn embedding_backward(operands: LayerOperands, tokens: Indices) -> La
     })
 }
 
-/// Adds the vector of its position to each position of a sequence.
+/// Returns the forward pass of a position embedding: adds the learned vector of its position to
+/// each position of a sequence.
 pub(super) fn positions(operands: LayerOperands) -> LaunchFunction {
     Box::new(move |launch| {
         let input = operands.input(launch)?;
@@ -39,7 +45,8 @@ pub(super) fn positions(operands: LayerOperands) -> LaunchFunction {
     })
 }
 
-/// Sums the output gradients over the samples. Positions beyond the sequence get a zero gradient.
+/// Returns the backward pass of a position embedding. Parameters of positions beyond the sequence
+/// get a zero gradient.
 pub(super) fn positions_backward(operands: LayerOperands) -> LaunchFunction {
     Box::new(move |launch| {
         let output_gradient = operands.output_gradient(launch)?;
@@ -52,7 +59,7 @@ pub(super) fn positions_backward(operands: LayerOperands) -> LaunchFunction {
     })
 }
 
-/// Prepends a learned vector to a sequence.
+/// Returns the forward pass of a class token: prepends a learned vector to each sequence.
 pub(super) fn class_token(operands: LayerOperands, dtypes: DTypes) -> LaunchFunction {
     Box::new(move |launch| {
         let output = Tensor::f_empty(&operands.output[..], (dtypes.kind, dtypes.device))?;
@@ -62,6 +69,8 @@ pub(super) fn class_token(operands: LayerOperands, dtypes: DTypes) -> LaunchFunc
     })
 }
 
+/// Returns the backward pass of a class token, without the input gradient if the operands have
+/// none.
 pub(super) fn class_token_backward(operands: LayerOperands) -> LaunchFunction {
     Box::new(move |launch| {
         let output_gradient = operands.output_gradient(launch)?;
