@@ -8,8 +8,8 @@ use crate::{DeviceDescription, EngineError, KernelSpec, LaunchContext, Precision
 /// queue before the first run to an empty queue after the last one: see [`Engine::time`].
 pub type Stopwatch<'a> = dyn FnMut(u32) -> Result<Duration, EngineError> + 'a;
 
-/// Runs single layers on a device. An engine allocates memory, transfers data, and launches kernels
-/// that it has prepared.
+/// Implementation of single layers on a device. An engine allocates memory, transfers data, and
+/// launches kernels that it has prepared.
 ///
 /// Work is enqueued on a *queue* and runs in the order of the queue. A CPU queue runs the work
 /// immediately. A device's queue returns before the work is complete; only

@@ -5,8 +5,8 @@ use super::operation::{Operands, Operation};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
-/// Concatenates the samples of several inputs. Channels are the outermost dimension of a sample, so
-/// the part of each input is contiguous.
+/// Concatenation of the samples of several inputs. Channels are the outermost dimension of a
+/// sample, so the part of each input is contiguous.
 #[derive(Debug)]
 pub(super) struct Concatenate {
     /// Number of elements per sample of each input.
@@ -31,7 +31,8 @@ impl<T: Real> Operation<T> for Concatenate {
     }
 }
 
-/// Splits the samples of a concatenated tensor: the backward pass of [`Concatenate`].
+/// Division of the samples of a concatenated tensor into their parts: the backward pass of
+/// [`Concatenate`].
 #[derive(Debug)]
 pub(super) struct Split {
     /// Number of elements per sample of each output.

@@ -55,7 +55,7 @@ impl<T: Real> Operation<T> for ReluBackward {
     }
 }
 
-/// Copies its input to each of its outputs: flatten and reshape in both directions, dropout in
+/// Copy of the input to each of the outputs: flatten and reshape in both directions, dropout in
 /// evaluation, and the backward pass of a sum.
 #[derive(Debug)]
 pub(super) struct CopyToAll(pub(super) Workers);
@@ -73,8 +73,8 @@ impl<T: Real> Operation<T> for CopyToAll {
     }
 }
 
-/// Scales consecutive ranges of elements in place, each by its own factor. A factor of zero gives
-/// zero.
+/// Scaling of consecutive ranges of elements in place, each by its own factor. A factor of zero
+/// gives zero.
 #[derive(Debug)]
 pub(super) struct Scale {
     /// Threads that the elements are distributed over.
@@ -100,7 +100,7 @@ impl<T: Real> Operation<T> for Scale {
     }
 }
 
-/// Adds its inputs in order.
+/// Sum of the inputs, added in order.
 #[derive(Debug)]
 pub(super) struct Sum(pub(super) Workers);
 

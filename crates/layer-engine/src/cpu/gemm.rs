@@ -5,11 +5,12 @@
 use gemm_common::Parallelism;
 use num_traits::One;
 
-/// Function that computes `dst = alpha * dst + beta * lhs * rhs`.
+/// Function that computes `dst = alpha * dst + beta * lhs * rhs` with `m` rows, `n` columns and `k`
+/// terms. Strides are in elements.
 ///
-/// Parameters: `m`, `n`, `k`; pointer, column stride and row stride of `dst`; whether `dst` is
-/// read; the same of `lhs` and `rhs`; `alpha`, `beta`; whether to conjugate each matrix, without
-/// effect on real numbers; parallelism.
+/// Parameters: `m`, `n`, `k`; pointer, column stride and row stride of `dst`; whether the former
+/// content of `dst` is read; pointer, column stride and row stride of `lhs` and of `rhs`; `alpha`,
+/// `beta`; whether to conjugate each matrix, without effect on real numbers; parallelism.
 pub(super) type Product<T> = unsafe fn(
     usize,
     usize,

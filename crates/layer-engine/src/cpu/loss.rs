@@ -1,5 +1,6 @@
-//! Softmax and cross entropy. A *position* is a prediction with its own label: a sample has one, or
-//! one for each element of a sequence.
+//! Softmax and cross entropy. The *scores* are the inputs of the softmax, one for each class. A
+//! *position* is a prediction with its own label: a sample has one, or one for each element of a
+//! sequence. The *metrics* are those of `Role::Metrics`.
 
 use super::Real;
 use super::operation::{Operands, Operation};

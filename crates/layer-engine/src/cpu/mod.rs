@@ -1,5 +1,8 @@
 //! CPU engine. All kernels are in Rust. Convolutions and linear layers use the vector kernels of
 //! [`simd`]; attention uses the matrix product of `gemm-f32` or `gemm-f64`.
+//!
+//! An *operation* is the computation of one pass. A pass *saves* values by writing them to its
+//! operand of `Role::Saved`, for the backward pass.
 
 mod attention;
 mod avg_pool;
@@ -43,8 +46,8 @@ use workers::Workers;
 /// Name of the engine in error messages.
 const NAME: &str = "the CPU engine";
 
-/// Runs layers on the CPU in the precision of its scalar: `CpuEngine<f32>` for training,
-/// `CpuEngine<f64>` for checking.
+/// Engine that runs layers on the CPU in the precision of its scalar: `CpuEngine<f32>` for
+/// training, `CpuEngine<f64>` for checking.
 ///
 /// Its buffers are `Vec`s. Its queue runs work immediately, so `synchronize` does not wait. Buffers
 /// must have exactly the length that the kernel's operand requires.

@@ -1,5 +1,5 @@
-//! Activations, softmax and dropout. Functions add the launches of a pass to a plan, whose operands
-//! have the roles of the pass.
+//! Activations, softmax and dropout. Each function adds the launches of a pass to a plan (a kernel
+//! under preparation). It fails if a GPU function cannot be loaded.
 
 use layer_graph::LayerKind;
 

@@ -1,4 +1,5 @@
-//! Scaled dot-product attention.
+//! Scaled dot-product attention. The function adds the launches of a pass to a plan (a kernel under
+//! preparation). It fails if memory cannot be allocated or a GPU function cannot be loaded.
 
 use layer_graph::{Layer, MultiHeadAttention};
 

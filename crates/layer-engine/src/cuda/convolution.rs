@@ -1,4 +1,6 @@
-//! Convolutions, as products of tiles without a materialised im2col matrix.
+//! Convolutions, as products of tiles without a materialised im2col matrix. The function adds the
+//! launches of a pass to a plan (a kernel under preparation). It fails if memory cannot be
+//! allocated or a GPU function cannot be loaded.
 
 use layer_graph::{Conv2d, Layer, Shape};
 

@@ -12,11 +12,11 @@ use super::device::Device;
 use super::{CudaBuffer, CudaHostBuffer, CudaKernel, CudaQueue, DeviceSlice, NAME, driver_error, prepare};
 use crate::{DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision, Stopwatch};
 
-/// Runs layers on an NVIDIA GPU (compute capability 8.0 or newer) in single precision, with the
-/// kernels of this crate.
+/// Engine that runs layers on an NVIDIA GPU (compute capability 8.0 or newer) in single precision,
+/// with the kernels of this crate.
 ///
-/// The CUDA driver is opened at run time; no CUDA toolkit is needed. If `DEEPPOOL_EMULATED_GPUS` is
-/// set, `cuda-emulator` is opened instead.
+/// The CUDA driver is opened at run time; no CUDA toolkit is needed. If the environment variable
+/// `DEEPPOOL_EMULATED_GPUS` is set, the crate `cuda-emulator` takes the place of the driver.
 ///
 /// Results equal those of [`CpuEngine`](crate::CpuEngine) up to rounding, with the same dropout
 /// masks. They are bitwise reproducible: the order of sums depends only on shapes. Differences from
@@ -31,7 +31,7 @@ use crate::{DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, P
 /// Launching allocates nothing. The parameters of a launch do not depend on the [`LaunchContext`],
 /// which is stored in memory of the queue, so a captured launch can be replayed in later iterations
 /// (see [`CudaQueue::set_context`]). Do not create or drop buffers and kernels while a stream is
-/// captured, except in relaxed mode.
+/// captured, except with `cudaStreamCaptureModeRelaxed`.
 ///
 /// A clone shares the device and its modules.
 #[derive(Debug, Clone)]

@@ -1,6 +1,9 @@
-//! Linear layers, and the sums of sliced gradients. A gradient of weights is a sum over samples. If
-//! its tiles are too few to occupy the device, the terms are divided into *slices*: each slice is
-//! summed by blocks of its own, and a last launch adds the slices.
+//! Linear layers, and the sums of sliced gradients. Each function adds launches to a plan (a kernel
+//! under preparation). It fails if memory cannot be allocated or a GPU function cannot be loaded.
+//!
+//! A gradient of weights is a sum over samples. If its tiles are too few to occupy the device, the
+//! terms are divided into *slices*: each slice is summed by blocks of its own, and a last launch
+//! adds the slices.
 
 use super::kernel::Argument;
 use super::module::Family;

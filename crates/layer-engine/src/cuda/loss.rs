@@ -1,4 +1,5 @@
-//! Softmax and cross entropy.
+//! Softmax and cross entropy. The function adds the launches of a pass to a plan (a kernel under
+//! preparation). It fails if memory cannot be allocated or a GPU function cannot be loaded.
 
 use super::module::Family;
 use super::plan::{Plan, size};

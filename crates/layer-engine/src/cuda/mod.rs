@@ -1,8 +1,8 @@
 //! Engine for NVIDIA GPUs with the kernels of this crate. The CUDA driver is opened at run time.
 //!
 //! A *kernel* of the engine is one pass of a layer. It consists of launches of functions in PTX,
-//! which this module calls *GPU functions* where the two could be confused. `prepare` writes the
-//! launches into a `Plan`, and `CudaKernel` enqueues them.
+//! which this module calls *GPU functions*. To *plan* a pass is to add its launches to a `Plan`,
+//! which is a kernel under preparation and not a plan of the planner.
 
 mod activation;
 mod attention;

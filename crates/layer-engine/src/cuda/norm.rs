@@ -1,5 +1,6 @@
-//! Batch normalisation, layer normalisation and local response normalisation. `input` is the shape
-//! of one sample.
+//! Batch normalisation, layer normalisation and local response normalisation. Each function adds
+//! the launches of a pass to a plan (a kernel under preparation). It fails if memory cannot be
+//! allocated or a GPU function cannot be loaded. `input` is the shape of one sample.
 
 use layer_graph::{BatchNorm, LocalResponseNorm, Shape};
 

@@ -1,4 +1,5 @@
-//! Squared gradient norms and gradient descent.
+//! Squared gradient norms and gradient descent. Each function adds its launches to a plan (a kernel
+//! under preparation). It fails if memory cannot be allocated or a GPU function cannot be loaded.
 
 use super::kernel::{Argument, THREADS};
 use super::module::Family;

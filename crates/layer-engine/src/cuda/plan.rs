@@ -1,6 +1,5 @@
-//! Plans: the launches of a kernel under preparation. Functions of this module fail with
-//! `EngineError::Library` if CUDA fails, and with `EngineError::OutOfMemory` if the device has no
-//! memory left.
+//! Kernels under preparation. Functions of this module fail with `EngineError::Library` if CUDA
+//! fails, and with `EngineError::OutOfMemory` if the device has no memory left.
 
 use super::NAME;
 use super::device::Device;
@@ -17,7 +16,8 @@ const MAX_ELEMENTS: usize = (1 << 31) - 1024;
 /// slices, and with them the rounding, depend only on shapes and not on the device.
 const SLICE_BLOCKS: usize = 128;
 
-/// A kernel under preparation: its operands, and the launches that were added so far.
+/// A kernel under preparation: its operands, and the launches that were added so far. Not a plan of
+/// the planner.
 pub(super) struct Plan<'d> {
     device: &'d Device,
     name: String,
@@ -67,7 +67,7 @@ impl<'d> Plan<'d> {
         Ok(self.keep(memory))
     }
 
-    /// Allocates a table of the kernel in device memory and returns its address.
+    /// Copies a table of numbers that the kernel reads to device memory and returns its address.
     pub(super) fn table(&mut self, numbers: &[u32]) -> Result<Argument, EngineError> {
         let memory = DeviceMemory::table(self.device, numbers)?;
         Ok(self.keep(memory))

@@ -1,4 +1,5 @@
-//! Maximum and average pooling of images.
+//! Maximum and average pooling of images. Each function adds the launches of a pass to a plan (a
+//! kernel under preparation). It fails if a GPU function cannot be loaded.
 
 use layer_graph::{Layer, Pool2d};
 

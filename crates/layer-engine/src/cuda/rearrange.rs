@@ -1,5 +1,6 @@
-//! Sums, copies and permutations of elements. A *sample* is one row of a batch; sizes are numbers
-//! of elements.
+//! Sums, copies and permutations of elements. Each function adds launches to a plan (a kernel under
+//! preparation). It fails if memory cannot be allocated or a GPU function cannot be loaded. A
+//! *sample* is one row of a batch; sizes are numbers of elements.
 
 use layer_graph::Layer;
 

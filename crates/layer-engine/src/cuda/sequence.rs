@@ -1,4 +1,5 @@
-//! Embeddings, position embeddings and class tokens.
+//! Embeddings, position embeddings and class tokens. Each function adds the launches of a pass to a
+//! plan (a kernel under preparation). It fails if a GPU function cannot be loaded.
 
 use super::kernel::Argument;
 use super::module::Family;

@@ -1,4 +1,5 @@
-//! Activations, and sums and copies of buffers. Each function returns the computation of a pass.
+//! Activations, and sums and copies of buffers. Each function returns the computation of a pass or
+//! of a kernel that belongs to no layer.
 
 use tch::Tensor;
 
@@ -42,7 +43,7 @@ pub(super) fn backward_of_output(
     })
 }
 
-/// Returns the sum of all operands that are read, in order.
+/// Returns the computation of the sum of all operands that are read, in order.
 pub(super) fn sum() -> LaunchFunction {
     Box::new(|launch| {
         let mut terms = launch.reads.iter().map(|buffer| buffer.flat());
@@ -56,8 +57,8 @@ pub(super) fn sum() -> LaunchFunction {
     })
 }
 
-/// Returns the scaling of consecutive ranges of elements in place. `factors` has the number of
-/// elements and the factor of each range; a factor of 0 writes zeros.
+/// Returns the computation that scales consecutive ranges of elements in place. `factors` has the
+/// number of elements and the factor of each range; a factor of 0 writes zeros.
 pub(super) fn scale(factors: Vec<(usize, f64)>) -> LaunchFunction {
     Box::new(move |launch| {
         for target in launch.writes.iter_mut() {
@@ -72,7 +73,7 @@ pub(super) fn scale(factors: Vec<(usize, f64)>) -> LaunchFunction {
     })
 }
 
-/// Returns the copy of the operand that is read to each operand that is written.
+/// Returns the computation that copies the operand that is read to each operand that is written.
 pub(super) fn copies() -> LaunchFunction {
     Box::new(|launch| {
         let source = launch.reads.first().map(|buffer| buffer.flat()).transpose()?;

@@ -1,4 +1,4 @@
-//! Scaled dot-product attention.
+//! Scaled dot-product attention. Functions return the computation of a pass.
 
 use layer_graph::MultiHeadAttention;
 

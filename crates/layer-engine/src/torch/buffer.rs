@@ -7,7 +7,7 @@ use super::moments::Moments;
 use super::{ffi, library_error};
 use crate::Real;
 
-/// Memory of a [`TorchEngine`](crate::TorchEngine).
+/// A buffer of a [`TorchEngine`](crate::TorchEngine): an array in the memory of its device.
 ///
 /// A kernel may replace the memory of a buffer that it writes by other memory of the same length,
 /// which saves a copy. A captured graph must therefore contain all kernels that write the buffers

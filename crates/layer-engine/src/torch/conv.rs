@@ -1,4 +1,4 @@
-//! Convolutions.
+//! Convolutions. Methods return the computation of a pass.
 
 use layer_graph::Conv2d;
 use tch::Tensor;
@@ -49,7 +49,7 @@ impl ConvKernel {
         })
     }
 
-    /// Returns the backward pass, without the input gradient if the operands have none.
+    /// Returns the backward pass. It computes the input gradient only if the pass has that operand.
     pub(super) fn backward(self) -> LaunchFunction {
         Box::new(move |launch| self.gradients(launch))
     }

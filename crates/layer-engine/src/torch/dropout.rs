@@ -1,4 +1,4 @@
-//! Dropout.
+//! Dropout. Functions return the computation of a pass.
 
 use tch::{Kind, Tensor};
 

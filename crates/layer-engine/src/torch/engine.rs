@@ -30,7 +30,8 @@ pub enum TorchDevice {
     Cuda(usize),
 }
 
-/// Runs layers with libtorch, the C++ library of PyTorch, for comparison and for training on GPUs.
+/// Engine that runs layers with libtorch, the C++ library of PyTorch, for comparison and for
+/// training on GPUs.
 ///
 /// Its scalar is `f32` or `f64`. `TorchEngine<f32>` also computes in [`Precision::Bf16`]:
 /// convolutions, linear layers and attention convert their operands to 16 bits, sum in single

@@ -336,7 +336,7 @@ impl Stream {
     }
 }
 
-/// Restores the thread's previous stream and device when dropped.
+/// Guard that restores the thread's previous stream and device when dropped.
 #[derive(Debug)]
 pub(super) struct StreamGuard {
     device: c_int,

@@ -1,4 +1,5 @@
-//! Layer normalisation over vectors of `features` elements, the innermost dimension.
+//! Layer normalisation over vectors of `features` elements, the innermost dimension. Functions
+//! return the computation of a pass.
 
 use layer_graph::LayerNorm;
 use tch::Tensor;
@@ -24,7 +25,7 @@ pub(super) fn forward(operands: LayerOperands, norm: &LayerNorm, features: i64) 
     })
 }
 
-/// Returns the backward pass, without the input gradient if the operands have none.
+/// Returns the backward pass. It computes the input gradient only if the pass has that operand.
 ///
 /// # Errors
 /// If libtorch cannot allocate a constant of the computation.

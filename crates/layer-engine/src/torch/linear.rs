@@ -1,4 +1,5 @@
-//! Linear layers. Each position of a sequence counts as a sample.
+//! Linear layers. Each position of a sequence counts as a sample. Functions return the computation
+//! of a pass.
 
 use tch::Tensor;
 
@@ -37,7 +38,7 @@ pub(super) fn forward(operands: LayerOperands, dtypes: DTypes) -> LaunchFunction
     })
 }
 
-/// Returns the backward pass, without the input gradient if the operands have none.
+/// Returns the backward pass. It computes the input gradient only if the pass has that operand.
 pub(super) fn backward(operands: LayerOperands, dtypes: DTypes) -> LaunchFunction {
     Box::new(move |launch| {
         let output_gradient = rows(&operands.output_gradient(launch)?)?;

@@ -1,4 +1,6 @@
-//! Softmax and cross entropy, and the conversion of labels and tokens to indices.
+//! Softmax and cross entropy, and the conversion of labels and tokens to indices. The *scores* are
+//! the inputs of the softmax, one for each class; a *position* is a prediction with its own label;
+//! the *metrics* are those of `Role::Metrics`.
 
 use tch::{Kind, Tensor};
 
@@ -59,7 +61,7 @@ impl CrossEntropyKernel {
         self.labels.convert(&self.operands.source(launch, Role::Labels)?.flat()?.f_view([-1, 1])?)
     }
 
-    /// Returns the pass that computes the losses and the metrics, in training and evaluation.
+    /// Returns the computation of the losses and the metrics, in training and evaluation.
     pub(super) fn forward(self) -> LaunchFunction {
         Box::new(move |launch| {
             let (labels, wrong) = self.labels(launch)?;
@@ -82,7 +84,7 @@ impl CrossEntropyKernel {
         })
     }
 
-    /// Returns the pass that computes the gradient of the scores.
+    /// Returns the computation of the gradient of the scores.
     pub(super) fn backward(self) -> LaunchFunction {
         Box::new(move |launch| {
             let [shares] = self.operands.saved(launch)?;

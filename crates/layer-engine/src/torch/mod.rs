@@ -1,4 +1,5 @@
-//! Engine on libtorch, for the CPU and for NVIDIA GPUs.
+//! Engine on libtorch, for the CPU and for NVIDIA GPUs. The computation of a pass is a closure,
+//! `LaunchFunction`, that the functions of the layers return. A `Failure` holds an `EngineError`.
 #![allow(
     clippy::cast_possible_wrap,
     reason = "libtorch counts in signed integers; sizes stay far below 2^63"

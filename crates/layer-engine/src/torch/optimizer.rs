@@ -1,4 +1,4 @@
-//! Squared gradient norms and gradient descent.
+//! Squared gradient norms and gradient descent. Functions return the computation of a kernel.
 
 use tch::{Kind, Tensor};
 
@@ -6,8 +6,8 @@ use super::launch::LaunchFunction;
 use super::library_error;
 use crate::Sgd;
 
-/// Returns the sum of the squares of all elements that are read, computed in double precision and
-/// stored as the data type `kind`.
+/// Returns the computation of the sum of the squares of all elements that are read, in double
+/// precision. The result has the data type `kind`.
 pub(super) fn squared_norm(kind: Kind) -> LaunchFunction {
     Box::new(move |launch| {
         let mut total: Option<Tensor> = None;
@@ -24,7 +24,7 @@ pub(super) fn squared_norm(kind: Kind) -> LaunchFunction {
     })
 }
 
-/// Returns a step of stochastic gradient descent in place, as `Sgd` defines it.
+/// Returns the computation of a step of stochastic gradient descent in place, as `Sgd` defines it.
 pub(super) fn step(rule: Sgd) -> LaunchFunction {
     Box::new(move |launch| {
         let unfit = || library_error("a step has a gradient, parameters and their velocity");

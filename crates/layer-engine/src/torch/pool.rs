@@ -1,4 +1,5 @@
-//! Pooling of images. Pairs are `[along the height, along the width]`.
+//! Pooling of images. Functions return the computation of a pass. Pairs are `[along the height,
+//! along the width]`.
 
 use layer_graph::Pool2d;
 use tch::Tensor;

@@ -8,7 +8,8 @@ use super::dtypes::DTypes;
 use super::launch::{LaunchFunction, LayerOperands};
 use crate::Role;
 
-/// Returns the concatenation of all inputs along dimension 1, such as the channels of images.
+/// Returns the computation that concatenates all inputs along dimension 1, such as the channels of
+/// images.
 pub(super) fn concatenate(operands: LayerOperands) -> LaunchFunction {
     Box::new(move |launch| {
         let inputs =
@@ -37,7 +38,7 @@ pub(super) fn split(operands: LayerOperands) -> LaunchFunction {
     })
 }
 
-/// Returns the concatenation of all buffers that are read.
+/// Returns the computation that concatenates all buffers that are read.
 pub(super) fn pack() -> LaunchFunction {
     Box::new(|launch| {
         let parts = launch.reads.iter().filter(|buffer| !buffer.is_empty()).map(|buffer| buffer.flat());
@@ -49,7 +50,8 @@ pub(super) fn pack() -> LaunchFunction {
     })
 }
 
-/// Returns the inverse of [`pack`]: consecutive parts of the buffer that is read.
+/// Returns the computation of consecutive parts of the buffer that is read: the inverse of
+/// [`pack`].
 pub(super) fn unpack() -> LaunchFunction {
     Box::new(|launch| {
         let Some(whole) = launch.reads.first().filter(|buffer| !buffer.is_empty()) else { return Ok(()) };
@@ -63,8 +65,8 @@ pub(super) fn unpack() -> LaunchFunction {
     })
 }
 
-/// Returns the permutation of the dimensions of each sample, so that output dimension `i` is input
-/// dimension `order[i]`, or its backward pass.
+/// Returns the computation that permutes the dimensions of each sample, so that output dimension
+/// `i` is input dimension `order[i]`, or its backward pass.
 pub(super) fn permute(operands: LayerOperands, order: &[usize], backward: bool) -> LaunchFunction {
     let forward_order: Vec<i64> = std::iter::once(0).chain(order.iter().map(|&dim| dim as i64 + 1)).collect();
     Box::new(move |launch| {
@@ -82,8 +84,8 @@ pub(super) fn permute(operands: LayerOperands, order: &[usize], backward: bool) 
     })
 }
 
-/// Returns the selection of the index `index` of the outermost dimension of each sample, or its
-/// backward pass, which writes zeros elsewhere.
+/// Returns the computation that selects the index `index` of the outermost dimension of each
+/// sample, or its backward pass, which writes zeros elsewhere.
 pub(super) fn select(
     operands: LayerOperands,
     index: usize,

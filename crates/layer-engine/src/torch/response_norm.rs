@@ -1,4 +1,5 @@
-//! Local response normalisation over neighbouring channels.
+//! Local response normalisation over neighbouring channels. Functions return the computation of a
+//! pass.
 
 use layer_graph::LocalResponseNorm;
 use tch::Tensor;

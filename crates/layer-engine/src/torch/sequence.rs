@@ -69,8 +69,8 @@ pub(super) fn class_token(operands: LayerOperands, dtypes: DTypes) -> LaunchFunc
     })
 }
 
-/// Returns the backward pass of a class token, without the input gradient if the operands have
-/// none.
+/// Returns the backward pass of a class token. It computes the input gradient only if the pass has
+/// that operand.
 pub(super) fn class_token_backward(operands: LayerOperands) -> LaunchFunction {
     Box::new(move |launch| {
         let output_gradient = operands.output_gradient(launch)?;

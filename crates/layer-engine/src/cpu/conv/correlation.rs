@@ -27,8 +27,8 @@ const MAX_POINTS: usize = 1 << 11;
 /// for all of them.
 const MAX_JOINT_POINTS: usize = 256;
 
-/// Correlation of each sample and group of a source with weights, at the points of a stencil's
-/// grid. One stencil of a convolution, with its packed weights.
+/// Product of the packed weights with a source, for each sample and group, at the points of one
+/// stencil's grid: the output or a part of the input gradient.
 #[derive(Debug)]
 pub(super) struct Correlation<T: 'static> {
     kernels: &'static Kernels<T>,

@@ -3,7 +3,8 @@
 //!
 //! A *window* is the part of the image that one output element reads, and a *tap* is an element of
 //! the convolution kernel. The products have a row for each channel, a column for each window and a
-//! term for each tap of each summed channel.
+//! term for each tap of each summed channel. Parameters named `kernels` are the inner loops of an
+//! instruction set (module `simd`).
 
 mod band;
 mod blocks;

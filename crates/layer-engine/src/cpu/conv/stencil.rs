@@ -54,7 +54,7 @@ impl Geometry {
         self.groups * self.filters * self.channels * self.taps()
     }
 
-    /// Returns the stencil with which the output reads the image.
+    /// Returns the stencil of the forward pass: its source is the image, its target the output.
     pub(super) fn forward(&self) -> Stencil {
         let axis = |axis: usize| StencilAxis {
             source: self.image[axis],
@@ -70,9 +70,9 @@ impl Geometry {
         Stencil::new(&axis(0), &axis(1), self.kernel[1])
     }
 
-    /// Returns the stencils with which the image's gradient reads the output's gradient. With a
-    /// stride, pixels with different remainders use different elements of the kernel, so there is
-    /// one stencil for each pair of remainders.
+    /// Returns the stencils of the input gradient: their source is the output's gradient, their
+    /// target the image's. With a stride, pixels with different remainders use different elements
+    /// of the kernel, so there is one stencil for each pair of remainders.
     pub(super) fn backward(&self) -> Vec<Stencil> {
         let axis = |axis: usize, remainder: usize| {
             let (stride, padding) = (self.stride[axis], self.padding[axis]);

@@ -23,9 +23,9 @@ const MAX_PIECES: usize = 8;
 /// Adding them should cost little.
 const MAX_SUM_ELEMENTS: usize = 1 << 19;
 
-/// Computes sums over samples and windows as a matrix with a row for each channel and tap and a
-/// column for each filter. This is the transpose of the gradient: the output gradient is packed
-/// once for all taps, and the image is read in place.
+/// Computation of the gradient of the weights: sums over samples and windows, as a matrix with a
+/// row for each channel and tap and a column for each filter. This is the transpose of the
+/// gradient: the output gradient is packed once for all taps, and the image is read in place.
 #[derive(Debug)]
 pub(super) struct WeightGradient<T: 'static> {
     kernels: &'static Kernels<T>,

@@ -17,14 +17,14 @@ pub(in super::super) struct Kernels<T> {
     pub(super) rows: usize,
     /// Number of elements of a vector.
     pub(super) lanes: usize,
-    /// Unchecked function of the method of the same name.
+    /// Function that computes a tile, without checks of bounds.
     pub(super) product: unsafe fn(&Tile<'_, T>),
-    /// Unchecked function of the method of the same name: source and distance of its elements,
-    /// offsets, segments, panel and width of its rows.
+    /// Function that gathers a panel, without checks of bounds. Parameters: source and the distance
+    /// between its elements, offsets of the rows, segments, panel and the width of its rows.
     #[allow(clippy::type_complexity, reason = "named by what it compiles")]
     pub(super) gather: unsafe fn(Strided<*const T>, &[usize], &[Segment], Strided<*mut T>),
-    /// Unchecked function of the method of the same name: source and target with their strides, and
-    /// `[rows, columns]` of the source.
+    /// Function that transposes a matrix, without checks of bounds. Parameters: source and its
+    /// stride, target and its stride, `[rows, columns]` of the source.
     pub(super) transpose: unsafe fn(Strided<*const T>, Strided<*mut T>, [usize; 2]),
 }
 
@@ -70,7 +70,7 @@ pub(in super::super) struct Destination<'a, 'b, T> {
     pub(in super::super) first: usize,
     /// Distance between rows, in elements.
     pub(in super::super) stride: usize,
-    /// Number of rows of the tile, at most [`Kernels::rows`].
+    /// Number of rows of the tile, at most `Kernels::rows()`.
     pub(in super::super) rows: usize,
     /// Number of columns of the tile, at most three vectors.
     pub(in super::super) columns: usize,
