@@ -1,10 +1,11 @@
-//! Branch and bound.
+//! Branch and bound over placements of operations on one device each. A *branch* is a partial
+//! placement; operations and devices are given by their indices.
 
 use super::DevicePlacement;
 use super::problem::{Pair, PlacementGraph, difference, later, sum};
 use crate::{Result, Stop};
 
-/// Relative improvement below which a shorter placement is not searched for.
+/// Relative tolerance of makespans: a placement that is shorter by less is not searched for.
 pub(super) const SAME: f64 = 1e-12;
 /// Number of branches between checks of the stop switch.
 const STOP_EVERY: u64 = 1 << 14;
@@ -19,7 +20,8 @@ pub(super) struct MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// Returns the device that needs the most memory, and that number of bytes.
+    /// Returns the device that needs the most memory, and its number of bytes. `placed` has the
+    /// device of each operation, `devices` is the number of devices.
     pub(super) fn fullest(&self, placed: &[usize], devices: usize) -> (usize, u64) {
         let mut held = vec![0_u64; devices];
         for (&device, &bytes) in placed.iter().zip(&self.bytes) {
@@ -29,8 +31,8 @@ impl MemoryLimit {
     }
 }
 
-/// A search for the shortest placement of a graph's operations, the first of which is on device 0.
-/// Operations are placed in the order in which their forward steps start.
+/// A search for the placement of a graph's operations with the minimum makespan, the first
+/// operation on device 0. Operations are placed in the order in which their forward steps start.
 pub(super) struct BranchAndBound<'s> {
     structure: &'s PlacementGraph,
     devices: usize,
@@ -42,7 +44,9 @@ pub(super) struct BranchAndBound<'s> {
     best: DevicePlacement,
     /// Minimum bound of the branches that were pruned by the work limit.
     pruned_bound_us: f64,
+    /// Number of branches that were expanded.
     nodes: u64,
+    /// Maximum number of branches that are expanded.
     max_branches: u64,
     stop: &'s Stop,
 }
@@ -50,12 +54,19 @@ pub(super) struct BranchAndBound<'s> {
 /// A partial placement.
 #[derive(Debug, Default)]
 struct State {
+    /// By operation: its device, or `usize::MAX` if it is not placed.
     placed: Vec<usize>,
+    /// The placed operations in the order in which they start.
     order: Vec<usize>,
+    /// By operation and pass: the end of its step, microseconds; 0 if it is not placed.
     ends: Vec<Pair>,
+    /// By operation: the number of its producers that are not placed.
     waits: Vec<usize>,
+    /// Operations that are not placed and whose producers are.
     ready: Vec<usize>,
+    /// By device and pass: the time from which it is free, microseconds.
     free: Vec<Pair>,
+    /// By device: its memory, bytes.
     held: Vec<u64>,
     /// Number of devices with an operation. The others are interchangeable.
     used: usize,
@@ -78,7 +89,9 @@ struct Child {
 }
 
 impl<'s> BranchAndBound<'s> {
-    /// Creates a search that starts from a known placement.
+    /// Creates a search on `devices` devices, starting from the placement `known`. It expands at
+    /// most `max_branches` branches and fails once `stop` is set. `memory` is `None` if memory is
+    /// unlimited.
     pub(super) fn new(
         structure: &'s PlacementGraph,
         devices: usize,
@@ -117,7 +130,8 @@ impl<'s> BranchAndBound<'s> {
         }
     }
 
-    /// Runs the search. Returns the best placement with its lower bound.
+    /// Runs the search. Returns the best placement, which is `known` if none is shorter, with a
+    /// lower bound of the makespan. Fails with [`Error::Stopped`](crate::Error::Stopped).
     pub(super) fn solve(mut self) -> Result<DevicePlacement> {
         let sources = (0..self.structure.len()).filter(|&one| self.structure.producers[one].is_empty());
         self.state.ready = sources.collect();

@@ -1,4 +1,5 @@
-//! The search over numbers of devices.
+//! The search for placements with one device, two and so on, each starting from the result with one
+//! less. A *branch* is a partial placement.
 
 use super::DevicePlacement;
 use super::branch::{BranchAndBound, MemoryLimit, SAME};
@@ -14,10 +15,11 @@ const FIRST_BRANCHES: u64 = 1 << 12;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct PlacementSearch {
-    /// Maximum number of branches for each number of devices. A core evaluates some million per
-    /// second.
+    /// Maximum number of branches for each number of devices: partial placements that are expanded.
+    /// A core expands some million per second.
     pub branches: u64,
-    /// Relative tolerance: the search ends once no placement can be shorter by more.
+    /// Relative tolerance: the search with a number of devices ends once no placement can be
+    /// shorter by more.
     pub tolerance: f64,
     /// Stops the search early, with an error.
     pub stop: Stop,
@@ -72,8 +74,9 @@ pub fn place(problem: &PlacementProblem, search: &PlacementSearch) -> Result<Dev
     })
 }
 
-/// Returns the placements that [`place`] finds with one device, two and so on, as long as more are
-/// useful. `None` if none within the memory limit is found.
+/// Returns the placements that [`place`] finds with one device, two and so on, up to the problem's
+/// number of devices or of operations. An element is `None` if no placement within the memory limit
+/// is found. Fails as [`place`] does, except for the memory limit.
 pub(crate) fn place_on_each(
     problem: &PlacementProblem,
     search: &PlacementSearch,

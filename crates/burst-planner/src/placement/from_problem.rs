@@ -41,7 +41,7 @@ impl PlacementProblem {
 }
 
 impl DevicePlacement {
-    /// Returns the arrangement of each node on the rank of its device.
+    /// Returns the arrangement of each node on one rank, the index of its device.
     #[must_use]
     pub fn arrangement(&self) -> Arrangement {
         let ranks = self.devices.iter().map(|&device| vec![device]).collect();

@@ -7,16 +7,18 @@ use crate::{NodeId, Result};
 /// A problem in which several operations are joined to one: see [`PlacementProblem::joined`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Joined {
-    /// The smaller problem. Operations have the name of the first one that they stand for.
+    /// The smaller problem. An operation has the name of the first one that it stands for.
     pub problem: PlacementProblem,
-    /// By operation of the smaller problem: those of the larger one, in order.
+    /// By operation of the smaller problem: the operations of the larger problem that it stands
+    /// for, in topological order.
     pub parts: Vec<Vec<NodeId>>,
 }
 
 impl PlacementProblem {
     /// Joins operations with the one whose output they read, such as a normalization and an
     /// activation with the convolution before them. An operation is joined if `joins` returns true
-    /// for it, it reads one output only, and no other operation reads that. O(operations + edges).
+    /// for it, it reads one output only, and no other operation reads that output. The joined
+    /// operations have the sum of their durations and memory. O(operations + edges).
     ///
     /// # Errors
     /// Those of [`validate`](Self::validate).
@@ -58,8 +60,8 @@ impl PlacementProblem {
 }
 
 impl Joined {
-    /// Returns the placement of the larger problem. Its lower bound holds for placements that keep
-    /// joined operations together.
+    /// Returns the placement of the larger problem for one of the smaller problem. Its lower bound
+    /// holds for placements that keep joined operations together.
     #[must_use]
     pub fn expanded(&self, placement: &DevicePlacement) -> DevicePlacement {
         let operations = self.parts.iter().map(Vec::len).sum();

@@ -19,7 +19,8 @@ pub fn list_schedule(problem: &PlacementProblem) -> Result<DevicePlacement> {
     Ok(DevicePlacement { devices, order, makespan_us, lower_bound_us })
 }
 
-/// Returns the device of each operation, and an order.
+/// Returns by operation the index of its device, and the operations in the order in which they are
+/// placed, producers first.
 pub(super) fn schedule(structure: &PlacementGraph, devices: usize) -> (Vec<usize>, Vec<usize>) {
     let count = structure.len();
     let tails = structure.tails();

@@ -69,18 +69,18 @@ pub use list::list_schedule;
 pub use problem::{Operation, PlacementEdge, PlacementProblem};
 pub use segment::cuts;
 
-/// A device for each operation, and an order.
+/// A device for each operation of a [`PlacementProblem`], and an order of the operations.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct DevicePlacement {
-    /// By operation: its device.
+    /// By operation: the index of its device.
     pub devices: Vec<usize>,
-    /// All operations, producers first. Each device runs its operations in this order, and in
-    /// reverse in the backward pass.
+    /// Indices of all operations, producers first. Each device runs its operations in this order,
+    /// and in reverse in the backward pass.
     pub order: Vec<usize>,
     /// Duration of both passes, microseconds: see [`PlacementProblem::makespan_us`].
     pub makespan_us: f64,
-    /// Lower bound of the makespan of any placement, microseconds.
+    /// Lower bound of the makespan of any placement of the problem, microseconds.
     pub lower_bound_us: f64,
 }
 

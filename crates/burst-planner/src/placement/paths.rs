@@ -1,10 +1,12 @@
-//! Longest paths through a placement problem.
+//! Longest paths through a placement problem. A *pass* is the forward or the backward pass, in this
+//! order in a pair.
 
 use super::problem::{Pair, PlacementGraph, later, sum};
 
 impl PlacementGraph {
-    /// Returns by operation and pass the longest path from its end to the end of the pass, on any
-    /// devices.
+    /// Returns by operation and pass the length of the longest path from its end to the end of the
+    /// pass, microseconds. The backward pass is reversed. Transfers are not counted, as all
+    /// operations can be on one device.
     pub(super) fn tails(&self) -> Vec<Pair> {
         let mut tails = vec![[0.0; 2]; self.len()];
         for &operation in self.order.iter().rev() {
@@ -15,8 +17,8 @@ impl PlacementGraph {
         tails
     }
 
-    /// Returns a lower bound of the makespan: in each pass, the larger of the longest path and the
-    /// work divided by the number of devices.
+    /// Returns a lower bound of the makespan on `devices` devices, microseconds: in each pass, the
+    /// larger of the longest path and the work divided by the number of devices.
     pub(super) fn simple_bound_us(&self, devices: usize) -> f64 {
         let tails = self.tails();
         let ways = (0..self.len()).map(|operation| sum(self.times[operation], tails[operation]));

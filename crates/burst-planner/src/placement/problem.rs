@@ -1,4 +1,4 @@
-//! Placement problems.
+//! Placement problems. Operations are given by their indices in the problem.
 
 use std::collections::HashMap;
 
@@ -9,13 +9,13 @@ use crate::{Error, NodeId, Result};
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct PlacementProblem {
-    /// Number of devices: `0..devices`.
+    /// Number of devices, which have the indices `0..devices`.
     pub devices: usize,
     /// The operations to place.
     pub operations: Vec<Operation>,
     /// Producers and consumers. Acyclic, without duplicates.
     pub edges: Vec<PlacementEdge>,
-    /// Memory of a device, bytes; `None` is unlimited.
+    /// Maximum memory of a device, bytes; `None` is unlimited.
     pub memory_limit_bytes: Option<u64>,
 }
 
@@ -29,7 +29,7 @@ pub struct Operation {
     pub forward_us: f64,
     /// Duration of the backward step, microseconds.
     pub backward_us: f64,
-    /// Memory on its device, bytes.
+    /// Size of its memory on its device, bytes.
     pub memory_bytes: u64,
 }
 
@@ -37,9 +37,9 @@ pub struct Operation {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct PlacementEdge {
-    /// The producer.
+    /// Index of the producer.
     pub from: NodeId,
-    /// The consumer.
+    /// Index of the consumer.
     pub to: NodeId,
     /// Duration of moving the output to another device, microseconds.
     pub forward_us: f64,
@@ -48,7 +48,7 @@ pub struct PlacementEdge {
 }
 
 impl Operation {
-    /// Creates an operation that needs no memory.
+    /// Creates an operation that needs no memory, with the durations of its steps in microseconds.
     #[must_use]
     pub fn new(name: impl Into<String>, forward_us: f64, backward_us: f64) -> Self {
         Self { name: name.into(), forward_us, backward_us, memory_bytes: 0 }
@@ -80,8 +80,8 @@ impl PlacementProblem {
         NodeId(self.operations.len() - 1)
     }
 
-    /// Adds an edge with the durations of moving the output to another device, and its gradient
-    /// back, microseconds.
+    /// Adds an edge from the producer `from` to the consumer `to`, with the durations of moving the
+    /// output to another device, and its gradient back, microseconds.
     pub fn connect(&mut self, from: NodeId, to: NodeId, forward_us: f64, backward_us: f64) {
         self.edges.push(PlacementEdge { from, to, forward_us, backward_us });
     }
@@ -96,8 +96,8 @@ impl PlacementProblem {
         self.structure().map(|_| ())
     }
 
-    /// Returns the duration of both passes, microseconds: see [the model](super). O(operations +
-    /// edges).
+    /// Returns the duration of both passes, microseconds: see [the model](super). `devices` has the
+    /// device of each operation, `order` all operations, producers first. O(operations + edges).
     ///
     /// # Errors
     /// Those of [`validate`](Self::validate), and [`Error::BadArrangement`] if the devices or the
@@ -178,14 +178,15 @@ pub(super) struct Neighbour {
 }
 
 impl Neighbour {
-    /// Returns the time when the output is available in each pass, given its ends and whether it is
-    /// moved.
+    /// Returns the time when the output is available in each pass, microseconds, if `ends` are the
+    /// ends of the operation's steps. `is_moved` is whether it moves to another device.
     pub(super) fn available(&self, ends: Pair, is_moved: bool) -> Pair {
         if is_moved { sum(ends, self.moved) } else { ends }
     }
 }
 
-/// A value for each pass: forward and backward.
+/// A value for each pass: forward and backward. Times of the backward pass are those of the pass in
+/// reverse, from its end to its start.
 pub(super) type Pair = [f64; 2];
 
 /// Returns the sum in each pass.
@@ -203,14 +204,14 @@ pub(super) fn later(a: Pair, b: Pair) -> Pair {
     [a[0].max(b[0]), a[1].max(b[1])]
 }
 
-/// A valid problem, indexed by operation.
+/// A valid placement problem, indexed by operation.
 #[derive(Debug, Clone)]
 pub(super) struct PlacementGraph {
-    /// Duration of the steps of each operation, microseconds.
+    /// By operation: the durations of its forward and backward step, microseconds.
     pub(super) times: Vec<Pair>,
-    /// The operations whose outputs an operation reads.
+    /// By operation: the operations whose outputs it reads.
     pub(super) producers: Vec<Vec<Neighbour>>,
-    /// The operations that read the output of an operation.
+    /// By operation: the operations that read its output.
     pub(super) consumers: Vec<Vec<Neighbour>>,
     /// Operations in topological order, the smaller index first among those that are ready.
     pub(super) order: Vec<usize>,
@@ -255,7 +256,8 @@ impl PlacementGraph {
         Ok(())
     }
 
-    /// Returns the duration of both passes for valid devices and a valid order, microseconds.
+    /// Returns the duration of both passes, microseconds, for the device of each operation and an
+    /// order of all operations. Both are valid.
     pub(super) fn makespan_us(&self, devices: &[usize], order: &[usize]) -> f64 {
         let maximum = devices.iter().max().map_or(0, |&device| device + 1);
         let mut free: Vec<Pair> = vec![[0.0; 2]; maximum];

@@ -1,4 +1,5 @@
-//! Placements within the memory limit.
+//! Placements within the memory limit. A *segment* is a part of the operations between two cuts,
+//! which all other operations precede or follow.
 
 use super::DevicePlacement;
 use super::branch::MemoryLimit;
@@ -6,8 +7,9 @@ use super::problem::PlacementGraph;
 use super::segment::Segment;
 
 /// Joins the placements of segments. Devices are interchangeable within each segment, except the
-/// device of the cut that it starts with: those with most memory in the segment are mapped to
-/// devices with least memory so far.
+/// device of the cut that it starts with: those with the most memory in the segment are mapped to
+/// devices with the least memory so far. Returns by operation the index of its device, and an order
+/// of all operations. `operations` and `devices` are their numbers.
 pub(super) fn assign_device_names(
     segments: &[Segment],
     operations: usize,
@@ -53,8 +55,9 @@ pub(super) fn assign_device_names(
 }
 
 /// Moves operations off devices above the limit, each time the one with the smallest increase of
-/// the makespan per byte, and then operations whose move shortens the iteration, within the limit.
-/// Returns `None` if the limit cannot be kept. O(operations^2 x devices) evaluations at most.
+/// the makespan per byte, and then operations whose move shortens the makespan, within the limit.
+/// Returns `None` if the limit cannot be kept so, and otherwise a placement with the order of
+/// `from` and the lower bound 0. O(operations^2 x devices) evaluations at most.
 pub(super) fn repaired(
     structure: &PlacementGraph,
     devices: usize,

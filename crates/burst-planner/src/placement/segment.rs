@@ -16,7 +16,7 @@ pub fn cuts(problem: &PlacementProblem) -> Result<Vec<NodeId>> {
     Ok(cut_places(&structure).into_iter().map(|place| NodeId(structure.order[place])).collect())
 }
 
-/// Returns their places in the order.
+/// Returns the indices of the [`cuts`] in the topological order of `structure`, ascending.
 pub(super) fn cut_places(structure: &PlacementGraph) -> Vec<usize> {
     let count = structure.len();
     let mut place_of = vec![0; count];
@@ -49,17 +49,17 @@ pub(super) fn cut_places(structure: &PlacementGraph) -> Vec<usize> {
 /// duration 0 on device 0.
 pub(super) struct Segment {
     structure: PlacementGraph,
-    /// By operation of the segment, without the first one: its index in the problem.
+    /// By operation of the segment, without the first one: its index in the whole problem.
     pub(super) operations: Vec<usize>,
     /// Whether the segment ends in a cut, its last operation.
     pub(super) ends_in_cut: bool,
-    /// The best placement of its operations so far.
+    /// The placement of its operations with the minimum makespan so far, by index in the segment.
     pub(super) solved: DevicePlacement,
     nodes: u64,
 }
 
 impl Segment {
-    /// Returns all segments of a problem, placed by list scheduling.
+    /// Returns all segments of a problem in order, placed on `devices` devices by list scheduling.
     pub(super) fn all(structure: &PlacementGraph, devices: usize) -> Vec<Self> {
         let mut segments = Vec::new();
         let mut begin = 0;
@@ -109,13 +109,14 @@ impl Segment {
         Self { structure, operations, ends_in_cut, solved, nodes: 0 }
     }
 
-    /// Returns the maximum distance of its makespan from the optimum, microseconds.
+    /// Returns the makespan of its placement minus the lower bound of the makespan, microseconds.
     pub(super) fn gap_us(&self) -> f64 {
         self.solved.makespan_us - self.solved.lower_bound_us
     }
 
-    /// Searches with four times as many branches as before, at most `maximum`. Returns their
-    /// number.
+    /// Searches by branch and bound with four times as many branches as in the last call, at first
+    /// with `first`, and at most with `maximum`. Returns this number. Fails with
+    /// [`Error::Stopped`](crate::Error::Stopped).
     pub(super) fn refine(&mut self, devices: usize, first: u64, maximum: u64, stop: &Stop) -> Result<u64> {
         self.nodes = (4 * self.nodes).max(first).min(maximum);
         let before = self.solved.clone();

@@ -1,4 +1,5 @@
-//! An archive of the Pareto-optimal arrangements.
+//! An archive of the Pareto-optimal arrangements. An arrangement is *infeasible* if it exceeds the
+//! memory limit; otherwise it can be an *entry* of the archive.
 
 use crate::evaluator::{NumberedArrangement, PlanTime};
 
@@ -8,9 +9,10 @@ pub(super) const SAME: f64 = 1e-9;
 /// An arrangement with its time.
 #[derive(Debug, Clone)]
 pub(super) struct Entry<A = NumberedArrangement> {
-    /// Time of an iteration; of an infeasible arrangement too.
+    /// Its iteration time and GPU time.
     pub(super) time: PlanTime,
-    /// Memory of its fullest rank divided by the memory limit; 1 if it is within the limit.
+    /// Memory of its fullest rank divided by the memory limit; 1 if it is within the limit or there
+    /// is none.
     pub(super) memory_excess: f64,
     /// The arrangement.
     pub(super) arrangement: A,
@@ -19,7 +21,8 @@ pub(super) struct Entry<A = NumberedArrangement> {
 }
 
 /// Arrangements none of which dominates another in iteration time and GPU time, in ascending order
-/// of iteration time and descending order of GPU time.
+/// of iteration time and descending order of GPU time. One dominates another if it is at least as
+/// good in both.
 #[derive(Debug)]
 pub(super) struct Archive<A = NumberedArrangement> {
     entries: Vec<Entry<A>>,
@@ -36,8 +39,8 @@ impl<A> Default for Archive<A> {
 }
 
 impl<A> Archive<A> {
-    /// Creates an archive that keeps the first one of arrangements whose times differ by less than
-    /// these, relatively.
+    /// Creates an archive that regards two times as equal if they differ by less than those in
+    /// `same`, relatively. Of arrangements with equal times it keeps the first one.
     pub(super) fn with_tolerance(same: PlanTime) -> Self {
         Self { entries: Vec::new(), closest: None, same }
     }
@@ -63,7 +66,7 @@ impl<A: Clone> Archive<A> {
         true
     }
 
-    /// Returns whether an entry is at least as good in both times, within the tolerance.
+    /// Returns whether an entry is at least as good as `time` in both times, within the tolerance.
     pub(super) fn dominates(&self, time: PlanTime) -> bool {
         let dominates = |entry: &Entry<A>| {
             entry.time.iteration_us <= time.iteration_us * (1.0 + self.same.iteration_us)
@@ -79,9 +82,9 @@ impl<A: Clone> Archive<A> {
         self.entries.partition_point(|entry| entry.time.iteration_us < time.iteration_us)
     }
 
-    /// Records an arrangement that exceeds the memory limit if there are no entries and it exceeds
-    /// the limit by less than all such arrangements before; at equal excess, if it is faster.
-    /// Returns whether it was recorded.
+    /// Records an infeasible arrangement if there are no entries and it exceeds the limit by less
+    /// than all such arrangements before; at equal excess, if it is faster. Returns whether it was
+    /// recorded.
     pub(super) fn note_infeasible(&mut self, memory_excess: f64, time: PlanTime, arrangement: &A) -> bool {
         let is_closer = match &self.closest {
             Some(entry) => {
@@ -97,8 +100,8 @@ impl<A: Clone> Archive<A> {
         is_archived
     }
 
-    /// Returns the arrangement that exceeds the memory limit by the minimum, or `None` if there are
-    /// entries or nothing was recorded.
+    /// Returns the infeasible arrangement that exceeds the memory limit by the minimum, or `None`
+    /// if there are entries or nothing was recorded.
     pub(super) fn closest(&self) -> Option<&Entry<A>> {
         self.closest.as_ref().filter(|_| self.entries.is_empty())
     }
@@ -118,7 +121,9 @@ impl<A: Clone> Archive<A> {
         entries.get(first).or(entries.last())
     }
 
-    /// Returns the starting points that no call has returned before, in order of iteration time.
+    /// Returns the starting points that neither this method nor
+    /// [`take_first_new`](Self::take_first_new) has returned before, in ascending order of
+    /// iteration time.
     pub(super) fn take_new(&mut self) -> Vec<A> {
         let take =
             |entry: &mut Entry<A>| std::mem::take(&mut entry.is_new).then(|| entry.arrangement.clone());
@@ -126,8 +131,8 @@ impl<A: Clone> Archive<A> {
         self.entries.iter_mut().chain(closest).filter_map(take).collect()
     }
 
-    /// Returns the fastest entry that no call has returned before, or `None`. Infeasible
-    /// arrangements are not returned.
+    /// Returns the fastest entry that neither this method nor [`take_new`](Self::take_new) has
+    /// returned before, or `None` if there is none. Infeasible arrangements are not returned.
     pub(super) fn take_first_new(&mut self) -> Option<A> {
         let entry = self.entries.iter_mut().find(|entry| entry.is_new)?;
         entry.is_new = false;

@@ -1,5 +1,6 @@
 //! Search for arrangements of a chain by [a model of their time](prefix_cost) that is much faster
-//! than an evaluation.
+//! than an evaluation. A *stretch* is a sequence of consecutive nodes that are placed as one at
+//! first.
 
 mod dynamic_programming;
 mod front;
@@ -40,8 +41,9 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    /// Returns `None` if the graph is not a chain. `counts` are the GPU counts that are tried,
-    /// `lengths` those of the stretches that are placed as one at first.
+    /// Creates a search for arrangements of the problem of `evaluator`, or returns `None` if its
+    /// graph is not a chain. `counts` are the GPU counts that are tried, ascending, `lengths` the
+    /// numbers of nodes of the stretches in topological order.
     pub(super) fn new(
         evaluator: &Evaluator<'_>,
         counts: &[usize],
@@ -94,8 +96,9 @@ impl Chain {
 }
 
 impl SearchStage<'_> {
-    /// Evaluates the arrangements that the model of chains proposes, unless the archive dominates
-    /// their modelled times by a margin.
+    /// Evaluates the arrangements on the first `gpus` ranks that the model of chains proposes,
+    /// unless the archive dominates their modelled times by a margin. Arrangements on the first
+    /// `fewer` ranks are left out. Fails as an evaluation does.
     pub(super) fn search_chain(&mut self, chain: &mut Chain, fewer: usize, gpus: usize) -> Result<()> {
         let found = self.archive.starting_points().iter().map(|entry| &entry.arrangement);
         for (time, numbered) in chain.proposed(&mut self.evaluator, (fewer, gpus), found) {

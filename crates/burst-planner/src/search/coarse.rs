@@ -1,4 +1,5 @@
 //! A coarser problem that is searched first: neighbouring nodes with little work are placed as one.
+//! A *block* is such a sequence of nodes; a *stage* is a problem under search.
 
 use super::stage::SearchStage;
 use crate::costs::{CostBounds, CostModel, NodeMemory, ShardSize, StepTimes, bounds_of};
@@ -15,12 +16,13 @@ const GRADIENT_PART: f64 = 0.03;
 pub(super) struct CoarseProblem {
     /// The problem whose nodes are the blocks.
     pub(super) problem: PlanProblem,
-    /// By block: its nodes in order.
+    /// By block: the indices of its nodes in order.
     pub(super) blocks: Vec<Vec<usize>>,
 }
 
 impl CoarseProblem {
-    /// Joins nodes by their times on one GPU. O(nodes + edges).
+    /// Joins the nodes of `problem` to blocks. `times_us` has by node the time of its steps on one
+    /// GPU, microseconds. O(nodes + edges).
     pub(super) fn new(problem: &PlanProblem, structure: &ProblemGraph, times_us: &[f64]) -> Self {
         let max_us = PART * times_us.iter().sum::<f64>();
         let bytes = |node: usize| problem.nodes[node].gradient_bytes as f64;
@@ -69,7 +71,8 @@ impl CoarseProblem {
         Self { problem: coarse, blocks }
     }
 
-    /// Evaluates new arrangements of the blocks as arrangements of the nodes.
+    /// Evaluates the arrangements in the archive of `blocks` that are new since the last call as
+    /// arrangements of the nodes, in the stage `nodes`. Fails as an evaluation does.
     pub(super) fn expand_new(&self, blocks: &mut SearchStage<'_>, nodes: &mut SearchStage<'_>) -> Result<()> {
         for found in blocks.archive.take_new() {
             let arrangement = blocks.evaluator.arrangement(&found);
@@ -110,11 +113,12 @@ fn can_join(problem: &PlanProblem, structure: &ProblemGraph, before: usize, node
         && problem.nodes[before].gpu_counts == problem.nodes[node].gpu_counts
 }
 
-/// Cost model of blocks.
+/// Cost model of blocks: step durations and memory are sums over the nodes of a block, and its
+/// output is that of its last node.
 pub(super) struct CoarseCosts<'c> {
     /// Cost model of the nodes.
     pub(super) costs: &'c dyn CostModel,
-    /// By block: its nodes.
+    /// By block: the indices of its nodes in order.
     pub(super) blocks: &'c [Vec<usize>],
 }
 

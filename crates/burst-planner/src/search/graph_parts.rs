@@ -1,4 +1,5 @@
-//! Parts of the graph that moves treat as a unit.
+//! Parts of the graph that moves treat as a unit. A *move* is a random change of an arrangement.
+//! Nodes are given by their indices in the problem.
 
 use super::series_parallel::{ParallelRegion, regions};
 use crate::NodeId;
@@ -6,7 +7,8 @@ use crate::problem::{PlanProblem, ProblemGraph};
 
 /// Parts of the graph that moves treat as a unit.
 pub(super) struct GraphParts {
-    /// Regions with parallel branches.
+    /// Regions between a fork and a join with parallel branches, each one before those nested in
+    /// it.
     pub(super) parallels: Vec<ParallelRegion>,
     /// By node: the nodes that directly precede it in every order.
     pub(super) before: Vec<Vec<usize>>,

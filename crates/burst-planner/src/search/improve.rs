@@ -1,4 +1,5 @@
-//! Randomized improvement of arrangements.
+//! Randomized improvement of arrangements. A *move* is a random change of an arrangement on the
+//! first `gpus` ranks. Evaluated arrangements are offered to the archive of Pareto-optimal ones.
 
 use std::rc::Rc;
 
@@ -33,10 +34,10 @@ const DESCENTS_PATIENCE: f64 = 150.0;
 const MAX_CHANGES: usize = 6;
 
 impl SearchStage<'_> {
-    /// Improves the best arrangements within budgets of GPU time by `steps` moves. At first, a move
-    /// that makes an arrangement worse by less than `threshold`, relatively, is accepted; later
-    /// only improvements are (threshold accepting: G. Dueck, T. Scheuer, Journal of Computational
-    /// Physics 90, 1990).
+    /// Improves the best arrangements within several budgets of GPU time by `steps` moves in total.
+    /// At first, a move that makes an arrangement worse by less than `threshold`, relatively, is
+    /// accepted; later only improvements are (threshold accepting: G. Dueck, T. Scheuer, Journal of
+    /// Computational Physics 90, 1990).
     pub(super) fn improve(
         &mut self,
         gpus: usize,
@@ -84,7 +85,7 @@ impl SearchStage<'_> {
     }
 
     /// Iterated local search (H. Lourenço, O. Martin, T. Stützle, Handbook of Metaheuristics,
-    /// 2003), with `steps` moves in total.
+    /// 2003), with at most `steps` evaluations.
     ///
     /// Each descent starts from a random entry of the archive to which several moves are applied at
     /// once; every second one starts from a random arrangement within one of the budgets. It
@@ -147,7 +148,7 @@ impl SearchStage<'_> {
     /// Evolutionary Computation, 2003), or combines the first nodes of one entry and the remaining
     /// nodes of one that is nearly as fast (path relinking: F. Glover, Interfaces in Computer
     /// Science and Operations Research, 1997). Pareto-optimal results enter the archive. It ends
-    /// early if the archive does not change for long.
+    /// early if the archive does not change for long. At most `steps` arrangements are evaluated.
     pub(super) fn evolve(&mut self, gpus: usize, steps: usize, random: &mut ChaCha8Rng) -> Result<()> {
         let mut failures = 0;
         for _ in 0..steps {
@@ -197,7 +198,8 @@ impl SearchStage<'_> {
         }
     }
 
-    /// Draws a random move.
+    /// Applies a random move of a kind in `mix` to `from`. Returns `None` if it has no effect or is
+    /// not possible.
     pub(super) fn draw(
         &mut self,
         from: &NumberedArrangement,

@@ -56,7 +56,7 @@ const LIMIT_TOLERANCE: f64 = 1e-9;
 pub struct SearchOptions {
     /// Number of evaluations as a multiple of the default number; 1 by default.
     pub effort: f64,
-    /// Stops the search early, with an error.
+    /// Stops the search early, with [`Error::Stopped`].
     pub stop: Stop,
 }
 

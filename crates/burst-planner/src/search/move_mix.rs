@@ -1,4 +1,5 @@
-//! Kinds of moves, and their frequencies.
+//! Kinds of moves, which are random changes of an arrangement, and their frequencies. A *group* is
+//! a list of ranks.
 
 use rand_chacha::ChaCha8Rng;
 
@@ -11,25 +12,26 @@ pub(super) enum MoveKind {
     Node,
     /// Moves consecutive nodes of the order to another group.
     Window,
-    /// Moves nodes on the same group to another group.
+    /// Moves nodes that are on the same group to another group, often consecutive ones of the
+    /// order.
     Run,
     /// Moves nodes to the group of their neighbours in the order.
     Boundary,
     /// Moves a branch between a fork and a join to another group.
     Branch,
-    /// Places all branches between a fork and a join side by side.
+    /// Places all branches between a fork and a join side by side, on different ranks.
     Spread,
-    /// Replaces a rank of a node's group.
+    /// Replaces a rank of a node's group by another rank.
     Exchange,
-    /// Moves nodes to the group of another node.
+    /// Moves nodes to the group that another node is on.
     CopyRanks,
     /// Exchanges the groups of two nodes.
     Swap,
-    /// Rotates the ranks of many nodes.
+    /// Adds a distance to each rank of nodes, modulo the number of ranks.
     RotateRanks,
-    /// Moves nodes in the order.
+    /// Moves a node or a branch to another place in the order.
     Reorder,
-    /// Reverses the ranks of nodes.
+    /// Reverses the lists of ranks of nodes.
     Reverse,
     /// Places a node on random ranks.
     RandomRanks,

@@ -1,4 +1,4 @@
-//! Moves: random changes of an arrangement.
+//! Moves: random changes of an arrangement. A *group* is a list of ranks.
 
 use std::rc::Rc;
 
@@ -17,7 +17,8 @@ pub(super) struct Moves<'s> {
     pub(super) shape: &'s GraphParts,
     /// Number of ranks that moves use, the first ones.
     pub(super) gpus: usize,
-    /// Whether an arrangement above the memory limit was evaluated.
+    /// Whether an arrangement above the memory limit was evaluated; a rank is then also exchanged
+    /// between two nodes.
     pub(super) is_short_of_memory: bool,
     /// Kinds of moves and their frequencies.
     pub(super) mix: MoveMix,
@@ -286,8 +287,9 @@ fn shift_boundary(
     assign(evaluator, from, &moved, taken)
 }
 
-/// Places the branches in `lanes` lanes on the first `gpus` ranks, each with a width proportional
-/// to its work.
+/// Returns the arrangement `from` with the branches of `parallel` in `lanes` lanes side by side on
+/// the first `gpus` ranks. A lane is a range of ranks for some of the branches, with a width
+/// proportional to their work. Returns `None` if a node cannot run on its lane.
 pub(super) fn in_lanes(
     evaluator: &mut Evaluator<'_>,
     from: &NumberedArrangement,

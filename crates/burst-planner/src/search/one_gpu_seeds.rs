@@ -7,12 +7,13 @@ use crate::{Result, Stop};
 /// Maximum number of branches of the placement search for each number of GPUs. Several thousand
 /// take a millisecond.
 const BRANCHES: f64 = 20_000.0;
-/// Maximum number of GPUs that nodes on one GPU each are placed on.
+/// Maximum number of GPUs of arrangements with each node on one GPU.
 pub(super) const MAX_GPUS: usize = 16;
 
-/// Returns for 1 to `gpus` GPUs the shortest placement of each node on one of them, by [the model
-/// of placements](crate::placement). Empty if the nodes are a chain or one of them cannot run on
-/// one GPU.
+/// Returns for each number of GPUs from 1 to `gpus`, at most 16, the shortest placement of each
+/// node on one of them that is found, by [the model of placements](crate::placement). `effort`
+/// multiplies the number of branches of the search. Empty if the nodes are a chain or one of them
+/// cannot run on one GPU. Fails with [`Error::Stopped`](crate::Error::Stopped).
 pub(super) fn one_gpu_placements(
     evaluator: &mut Evaluator<'_>,
     gpus: usize,

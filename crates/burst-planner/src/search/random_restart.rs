@@ -6,8 +6,9 @@ use super::graph_parts::GraphParts;
 use super::random::below;
 use crate::evaluator::{Evaluator, NumberedArrangement};
 
-/// Draws for each node a GPU count and that many of the first `gpus` ranks, and an order. Returns
-/// `None` if the count drawn for a node is larger than `gpus`. O(nodes x gpus + edges).
+/// Draws for each node a GPU count and that number of the first `gpus` ranks, and an order. Returns
+/// `None` if a node cannot run on any count up to `gpus`, or the cost model has no times for the
+/// drawn one. O(nodes x gpus + edges).
 pub(super) fn random_arrangement(
     evaluator: &mut Evaluator<'_>,
     shape: &GraphParts,

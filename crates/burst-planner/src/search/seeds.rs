@@ -1,4 +1,5 @@
-//! Initial arrangements proposed by simpler models.
+//! Initial arrangements proposed by simpler models. `counts` are the GPU counts of proposed
+//! arrangements, ascending.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -8,14 +9,14 @@ use rustc_hash::FxHashSet;
 use crate::bound::Bound;
 use crate::evaluator::{Evaluator, NumberedArrangement};
 
-/// Numbers of last nodes that are placed on fewer GPUs.
+/// Numbers of nodes at the end of the order that are tried on fewer GPUs than the others.
 pub(super) const LENGTHS: [usize; 9] = [1, 2, 3, 4, 6, 9, 14, 22, 35];
 /// Approximate number of choices of GPU counts that the bound of a chain proposes.
 const RELAXED_CHOICES: usize = 100;
 
-/// Returns arrangements on the first ranks whose last nodes are on fewer GPUs, the first or the
-/// last ones, for each of some lengths and counts. Large matrices of the last layers then need no
-/// all-reduce.
+/// Returns arrangements with most nodes on the first ranks and the last nodes on fewer GPUs, the
+/// first or the last of the first `gpus` ranks, for each of [`LENGTHS`] and of some counts. Large
+/// matrices of the last layers then need no all-reduce.
 pub(super) fn narrow_ends(
     evaluator: &mut Evaluator<'_>,
     gpus: usize,
@@ -48,10 +49,10 @@ pub(super) fn narrow_ends(
     seeds
 }
 
-/// Returns arrangements with the GPU counts for which the lower bound of a chain on `gpus` GPUs is
+/// Returns arrangements of a chain with the GPU counts for which the lower bound on `gpus` GPUs is
 /// small. Variants place the node with the longest update, or all nodes from it on, on other ranks
 /// than the nodes before, where its update can start before their backward steps end. Arrangements
-/// on `fewer` GPUs are left out.
+/// on the first `fewer` ranks are left out. Empty if the graph has branches.
 pub(super) fn relaxed_chain(
     evaluator: &mut Evaluator<'_>,
     (fewer, gpus): (usize, usize),

@@ -1,4 +1,5 @@
-//! Initial arrangements that minimize a sum of times, as if all steps ran one after another.
+//! Initial arrangements that minimize a sum of times, as if all steps ran one after another. A
+//! *lane* is a range of ranks on which some of the branches between a fork and a join run.
 
 use std::rc::Rc;
 
@@ -24,8 +25,9 @@ const PRICES: [f64; 16] =
 /// Prices of GPU time if other parameters are varied too.
 const COARSE_PRICES: [f64; 5] = [0.0, 0.3, 1.5, 6.0, 25.0];
 
-/// A sequence of items: nodes, or all branches between a fork and a join. The cost of an item
-/// depends only on its option and on that of the item before.
+/// A sequence of items: nodes, or all branches between a fork and a join. An item has several
+/// options, each with groups of ranks for its nodes. The cost of an item depends only on its option
+/// and on that of the item before.
 pub(super) struct Sequence {
     order: Rc<[u32]>,
     items: Vec<Item>,
@@ -75,14 +77,14 @@ struct Exposure {
 }
 
 impl Sequence {
-    /// Creates a sequence with a node per item, on the first ranks with each of the counts. O(nodes
-    /// x counts^2).
+    /// Creates a sequence with a node per item. An option of a node is the first ranks, with one of
+    /// the GPU counts `counts`. O(nodes x counts^2).
     pub(super) fn of_nodes(evaluator: &mut Evaluator<'_>, counts: &[usize]) -> Self {
         Self::new(evaluator, counts, &[])
     }
 
-    /// Creates a sequence in which all branches between a fork and a join are one item, with some
-    /// number of lanes side by side.
+    /// Creates a sequence in which all branches between a fork and a join are one item. An option
+    /// of it is a number of lanes on the first ranks, with one of the GPU counts `counts`.
     pub(super) fn of_branches(evaluator: &mut Evaluator<'_>, counts: &[usize], shape: &GraphParts) -> Self {
         let mut is_inside = vec![false; evaluator.problem().nodes.len()];
         let mut outermost = Vec::new();
@@ -149,15 +151,16 @@ impl Sequence {
     }
 
     /// Returns the best arrangements on the first `gpus` ranks if steps run one after another: one
-    /// for each price of GPU time and each exposed fraction of all-reduces. O(prices x items x
-    /// options^2).
+    /// for each price of GPU time and each fraction of all-reduces that is not hidden behind the
+    /// backward pass. O(prices x items x options^2).
     pub(super) fn serial(&self, gpus: usize) -> Vec<NumberedArrangement> {
         let until = self.order.len();
         self.best(gpus, &PRICES, &EXPOSED.map(|reduces| Exposure { until, reduces, backward: 0.0 }))
     }
 
-    /// Returns the best arrangements if the iteration waits for the all-reduces of all nodes up to
-    /// some place, while the backward steps before it run.
+    /// Returns the best arrangements on the first `gpus` ranks if the iteration waits for the
+    /// all-reduces of all nodes up to some place in the order, while the backward steps before it
+    /// run.
     pub(super) fn communication_bound(&self, gpus: usize) -> Vec<NumberedArrangement> {
         let from = |&part: &f64| {
             let until = (part * self.order.len() as f64) as usize;

@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A region between a fork and a join: two or more branches, of which at least one has nodes.
 pub(super) struct ParallelRegion {
-    /// The nodes of each branch that has any, including those of nested regions, ascending.
+    /// By branch that has any nodes: the indices of its nodes, including those of nested regions,
+    /// ascending.
     pub(super) branches: Vec<Vec<usize>>,
 }
 
-/// Returns the regions of an acyclic graph, each one before those nested in it. No two edges join
-/// the same nodes. O((nodes + edges) log(nodes + edges)).
+/// Returns the parallel regions of an acyclic graph with the nodes `0..nodes`, each region before
+/// those nested in it. An edge is a pair of a producer and a consumer; no two edges join the same
+/// nodes. O((nodes + edges) log(nodes + edges)).
 pub(super) fn regions(nodes: usize, edges: impl IntoIterator<Item = (usize, usize)>) -> Vec<ParallelRegion> {
     let mut reduction = Reduction::new(nodes, edges);
     while let Some(node) = reduction.open.pop_first() {

@@ -1,5 +1,6 @@
 //! Initial arrangements for nodes that share parameters, such as a recurrent layer at the steps of
 //! a sequence: all users of the same parameters are on one rank, so that these need no all-reduce.
+//! A *unit* has all users of the same parameters, with nodes without parameters next to them.
 
 use std::rc::Rc;
 
@@ -38,9 +39,10 @@ fn units(evaluator: &Evaluator<'_>) -> Option<Vec<usize>> {
 }
 
 impl SearchStage<'_> {
-    /// Places each unit on one rank. Starts with all units on one rank, with a cyclic assignment
-    /// and with equal parts of their order, and moves units while that shortens the iteration.
-    /// O(units x ranks) evaluations per round.
+    /// Evaluates arrangements with each unit on one of the first `gpus` ranks. Starts with all
+    /// units on one rank, with a cyclic assignment and with equal parts of their order, and moves
+    /// units while that shortens the iteration. Does nothing if hardly any parameters are shared.
+    /// O(units x ranks) evaluations per round. Fails as an evaluation does.
     pub(super) fn place_parameter_users(&mut self, gpus: usize) -> Result<()> {
         let Some(units) = units(&self.evaluator) else { return Ok(()) };
         let count = units.iter().max().map_or(0, |&last| last + 1);

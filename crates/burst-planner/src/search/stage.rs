@@ -1,4 +1,5 @@
-//! A problem under search, with the results so far.
+//! A problem under search, with the results so far. An arrangement above the memory limit is
+//! *infeasible*; its *memory penalty* is a factor of its iteration time above 1.
 
 use std::rc::Rc;
 
@@ -31,10 +32,11 @@ pub(super) struct SearchStage<'p> {
 /// Result of evaluating an arrangement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Trial {
-    /// Its time, or a lower bound if the evaluation was [cut
+    /// Its time, or lower bounds of both times if the evaluation was [cut
     /// off](SearchStage::evaluate_with_cutoff).
     pub(super) time: PlanTime,
-    /// Memory of its fullest rank divided by the limit; 1 if it is within the limit.
+    /// Memory of its fullest rank divided by the limit; 1 if it is within the limit or there is
+    /// none.
     pub(super) memory_excess: f64,
     /// Whether the archive has recorded it, as an entry or as the arrangement closest to the memory
     /// limit.
@@ -55,20 +57,23 @@ pub(super) fn penalized_us(time: PlanTime, memory_excess: f64) -> f64 {
 }
 
 impl<'p> SearchStage<'p> {
-    /// Creates a search stage without results.
+    /// Creates a search stage without results. `single_gpu_us` is the time of an iteration on one
+    /// GPU, microseconds.
     pub(super) fn new(evaluator: Evaluator<'p>, single_gpu_us: f64) -> Self {
         let shape = GraphParts::new(evaluator.problem(), evaluator.structure());
         Self { evaluator, shape, archive: Archive::default(), single_gpu_us, is_short_of_memory: false }
     }
 
-    /// Evaluates an arrangement and offers it to the archive.
+    /// Evaluates an arrangement and offers it to the archive. Fails with
+    /// [`Error::Stopped`](crate::Error::Stopped) or
+    /// [`Error::TooManyClasses`](crate::Error::TooManyClasses).
     pub(super) fn evaluate(&mut self, numbered: &NumberedArrangement) -> Result<Trial> {
         let (time, classes) = self.evaluator.time(numbered)?;
         Ok(self.record(numbered, time, &classes))
     }
 
     /// As [`evaluate`](Self::evaluate), but stops once the archive dominates a lower bound of the
-    /// times and `is_useless` returns true for that bound. The bound is then the trial's time.
+    /// times and `is_useless` returns true for that bound, which is then the trial's time.
     pub(super) fn evaluate_with_cutoff(
         &mut self,
         numbered: &NumberedArrangement,
@@ -81,8 +86,8 @@ impl<'p> SearchStage<'p> {
     }
 
     /// As [`evaluate`](Self::evaluate), but returns `None` if the iteration takes longer than
-    /// `slowest_us`. The arrangement is then not offered to the archive, and the evaluation stops
-    /// early if possible.
+    /// `slowest_us` microseconds. The arrangement is then not offered to the archive, and the
+    /// evaluation stops early if possible.
     pub(super) fn evaluate_if_within(
         &mut self,
         numbered: &NumberedArrangement,
@@ -128,7 +133,9 @@ impl<'p> SearchStage<'p> {
         Ok(())
     }
 
-    /// Places branches side by side wherever that shortens the iteration.
+    /// Places the branches of each region between a fork and a join of `from` side by side on the
+    /// first `gpus` ranks, if that shortens the iteration. All arrangements that are tried are
+    /// offered to the archive.
     pub(super) fn spread_branches(&mut self, mut from: NumberedArrangement, gpus: usize) -> Result<()> {
         let mut best = self.evaluate(&from)?;
         for index in 0..self.shape.parallels.len() {

@@ -1,5 +1,6 @@
 //! Initial arrangements with fewer and fewer GPUs along the order. With slow communication, late
-//! nodes with many parameters belong on few ranks.
+//! nodes with many parameters belong on few ranks. A *border* is a place in the order at which the
+//! ranks change.
 
 use std::rc::Rc;
 
@@ -13,8 +14,8 @@ use crate::groups::GroupId;
 const MAX_BORDERS: usize = 36;
 
 /// An arrangement in which the first nodes in topological order run on the first group, the next
-/// ones on a smaller one and the last ones on the smallest one. Each group has the first ranks. The
-/// search moves the borders between the nodes.
+/// ones on a smaller one and the last ones on the smallest one. Each group is a list of the first
+/// ranks. The search moves the two borders between the nodes.
 #[derive(Clone)]
 pub(super) struct Staircase {
     order: Rc<[u32]>,
@@ -24,8 +25,9 @@ pub(super) struct Staircase {
 }
 
 impl Staircase {
-    /// Returns for each pair of smaller counts the staircases with only the smallest one, for the
-    /// last nodes.
+    /// Returns staircases whose first group has `gpus` ranks: for each pair of smaller counts in
+    /// `counts`, those without nodes on the middle group, one for each of several numbers of last
+    /// nodes.
     pub(super) fn all(evaluator: &mut Evaluator<'_>, gpus: usize, counts: &[usize]) -> Vec<Vec<Self>> {
         let order = Rc::clone(evaluator.own_order());
         let powers = counts.iter().copied().filter(|&count| count < gpus && count.is_power_of_two());
@@ -58,16 +60,16 @@ impl Staircase {
         NumberedArrangement { groups, order: Rc::clone(&self.order) }
     }
 
-    /// Returns staircases with the first border at each place up to the second one, or at `maximum`
-    /// of them.
+    /// Returns staircases with the first border at each place before the second one, or at up to
+    /// `maximum` of these places, evenly spaced.
     pub(super) fn with_first_border_anywhere(&self, maximum: usize) -> impl Iterator<Item = Self> + use<> {
         let (staircase, end) = (self.clone(), self.borders[1]);
         let places = (0..end).step_by(end.div_ceil(maximum).max(1));
         places.map(move |first| Self { borders: [first, end], ..staircase.clone() })
     }
 
-    /// Returns the staircase with each border moved by some places, or `None` if that is not
-    /// possible.
+    /// Returns the staircase with the first and the second border moved by `by` places, or `None`
+    /// if a border would then be outside the order or they would cross.
     pub(super) fn moved(&self, by: [isize; 2]) -> Option<Self> {
         let first = self.borders[0].checked_add_signed(by[0])?;
         let second = self.borders[1].checked_add_signed(by[1])?;
@@ -77,9 +79,10 @@ impl Staircase {
 }
 
 impl SearchStage<'_> {
-    /// Moves the borders of the best staircase while that shortens the iteration. The first border
-    /// is tried everywhere: gradients fill whole buckets, so a border can be good at one place and
-    /// bad at the next one.
+    /// Finds the best of the given staircases and moves its borders while that shortens the
+    /// iteration. The first border is tried everywhere: gradients fill whole buckets, so a border
+    /// can be good at one place and bad at the next one. All arrangements that are tried are
+    /// offered to the archive.
     pub(super) fn place_borders(&mut self, staircases: Vec<Staircase>) -> Result<()> {
         let mut best: Option<(f64, Staircase)> = None;
         for staircase in staircases {

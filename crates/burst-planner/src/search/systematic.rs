@@ -1,4 +1,5 @@
 //! Systematic local search from the best arrangements, which finds moves that random search misses.
+//! A *run* is a sequence of consecutive nodes of the order on the same list of ranks.
 
 use std::ops::Range;
 
@@ -16,11 +17,11 @@ const BUDGETS: [f64; 4] = [f64::INFINITY, 2.0, 1.5, 1.2];
 type Change = (Range<usize>, GroupId);
 
 impl SearchStage<'_> {
-    /// Improves the fastest arrangements within some budgets of GPU time until no move is an
-    /// improvement. A move takes a run of nodes on the same ranks to the next smaller or larger
-    /// count, or a node at the end of a run to the adjacent run or to a count between those of the
-    /// two. The latter avoids transfers from many ranks to few at once. A move that failed is not
-    /// tried again after another one.
+    /// Improves the fastest arrangements on the first `gpus` ranks within some budgets of GPU time
+    /// until no move is an improvement. A move takes a run of nodes to the next smaller or larger
+    /// of the GPU counts `counts`, or a node at the end of a run to the adjacent run or to a count
+    /// between those of the two. The latter avoids transfers from many ranks to few at once. A move
+    /// that failed is not tried again after another one.
     pub(super) fn systematic_descent(&mut self, gpus: usize, counts: &[usize]) -> Result<()> {
         let mut polished: Vec<NumberedArrangement> = Vec::new();
         for budget in BUDGETS {
@@ -96,7 +97,7 @@ impl SearchStage<'_> {
     }
 }
 
-/// Returns the places in the order of consecutive nodes on the same ranks.
+/// Returns the ranges of places in the order of the runs of an arrangement, in order.
 pub(super) fn runs(of: &NumberedArrangement) -> Vec<Range<usize>> {
     let mut end = 0;
     let runs = of.order.chunk_by(|&a, &b| of.groups[a as usize] == of.groups[b as usize]);

@@ -1,4 +1,6 @@
-//! Parallel tempering for the minimum iteration time, whatever the GPU time.
+//! Parallel tempering for the minimum iteration time, whatever the GPU time. A *move* is a random
+//! change of an arrangement; a *temperature* determines how much longer an iteration may become by
+//! a move that is accepted.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -33,11 +35,12 @@ struct Walker {
 }
 
 impl SearchStage<'_> {
-    /// Parallel tempering (K. Hukushima, K. Nemoto, Journal of the Physical Society of Japan 65,
-    /// 1996) from several random arrangements on the first `gpus` ranks, each at its temperature.
-    /// Arrangements at neighbouring temperatures are exchanged if the one at the higher temperature
-    /// is faster, or at random if it is hardly slower. It ends early if nothing faster is found for
-    /// long. It does nothing with many blocks or GPUs.
+    /// Searches by parallel tempering (K. Hukushima, K. Nemoto, Journal of the Physical Society of
+    /// Japan 65, 1996) from several random arrangements on the first `gpus` ranks, each at its
+    /// temperature. Arrangements at neighbouring temperatures are exchanged if the one at the
+    /// higher temperature is faster, or at random if it is hardly slower. `effort` multiplies the
+    /// number of moves. It ends early if nothing faster is found for long. It does nothing with
+    /// many nodes or GPUs.
     pub(super) fn parallel_tempering(&mut self, gpus: usize, effort: f64) -> Result<()> {
         let few = (-(self.node_count() as f64 / BLOCK_SCALE).powi(8)).exp();
         let times = gpus as f64 / GPUS;

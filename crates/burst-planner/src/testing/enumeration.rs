@@ -5,20 +5,20 @@ use crate::{
     Arrangement, CostModel, Error, Evaluator, NodeId, Plan, PlanProblem, Result, ShardSize, TableCosts,
 };
 
-/// The Pareto-optimal arrangements of a small problem.
+/// The Pareto-optimal arrangements of a small problem in iteration time and GPU time.
 #[derive(Debug, Clone)]
 pub struct Enumeration {
-    /// In ascending order of iteration time and descending order of GPU time.
+    /// Pareto-optimal plans, in ascending order of iteration time and descending order of GPU time.
     pub plans: Vec<Plan>,
-    /// Time on one GPU, microseconds.
+    /// Time of an iteration on one GPU, microseconds.
     pub single_gpu_us: f64,
     /// Number of evaluated arrangements.
     pub evaluations: u64,
 }
 
 impl Enumeration {
-    /// Returns the fastest arrangement whose amplification is at most `limit`, with a relative
-    /// tolerance of 1e-9.
+    /// Returns the fastest plan whose amplification is at most `limit`, with a relative tolerance
+    /// of 1e-9; `None` if there is none.
     #[must_use]
     pub fn fastest_within(&self, limit: f64) -> Option<&Plan> {
         let budget_us = limit * self.single_gpu_us * (1.0 + 1e-9);

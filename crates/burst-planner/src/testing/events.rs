@@ -7,7 +7,9 @@ use crate::{Arrangement, CostModel, NodeId, PlanProblem, ShardSize};
 /// Lane of a rank.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Lane {
+    /// The compute lane.
     Compute,
+    /// The communication lane.
     Communication,
 }
 
@@ -20,14 +22,15 @@ pub(super) struct Event {
     pub(super) ranks: Vec<usize>,
     /// Its duration, microseconds.
     pub(super) us: f64,
-    /// Indices of the events that it waits for.
+    /// Indices of the events that it waits for, which are all before it in the list.
     pub(super) after: Vec<usize>,
 }
 
 /// Indices of events.
 type Events = Vec<usize>;
 
-/// Returns the events of an iteration, each one after all events that it waits for.
+/// Returns the steps and collectives of one iteration of an arrangement, each one after all events
+/// that it waits for.
 pub(super) fn events(problem: &PlanProblem, costs: &dyn CostModel, arrangement: &Arrangement) -> Vec<Event> {
     let mut writer =
         EventWriter { problem, costs, arrangement, events: Vec::new(), last_compute: BTreeMap::new() };

@@ -10,7 +10,8 @@ use crate::{CostModel, NodeId, ShardSize, StepTimes};
 pub struct HashedCosts {
     /// Seed of the hash function.
     pub seed: u64,
-    /// Whether times are small integers, so that many events are simultaneous.
+    /// Whether times are small integers, apart from the factor 1/2 of smaller shards, so that many
+    /// events are simultaneous.
     pub integral: bool,
 }
 

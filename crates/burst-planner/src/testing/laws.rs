@@ -1,4 +1,5 @@
-//! Properties that every search should have.
+//! Properties that every search should have. A *law* is such a property, checked for given problems
+//! and limits.
 
 use std::fmt;
 
@@ -15,11 +16,11 @@ const SAME: f64 = 1e-9;
 /// A violation of a law by a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Violation {
-    /// The law.
+    /// Name of the law.
     pub law: &'static str,
-    /// Description of the violation.
+    /// Description of the violation, such as the limits and times that contradict the law.
     pub what: String,
-    /// Seed of the problem, if it is a random one.
+    /// Seed of the random problem; `None` for a given problem.
     pub seed: Option<u64>,
 }
 
@@ -77,8 +78,8 @@ fn shown(found: Option<PlanTime>) -> String {
     found.map_or("nothing".into(), |time| format!("{} us", time.iteration_us))
 }
 
-/// Checks that the search returns an arrangement of the problem, on GPU counts of its nodes, within
-/// the limit.
+/// Checks that the search returns an arrangement of the problem, on GPU counts of its nodes, whose
+/// amplification is at most `limit`, or none.
 ///
 /// # Errors
 /// The violation.
@@ -91,7 +92,8 @@ pub fn keeps_the_limit(
     found(search, problem, costs, limit).map(|_| ())
 }
 
-/// Checks that a looser limit never gives a slower arrangement. `limits` are ascending.
+/// Checks that a looser amplification limit never gives a slower arrangement. `limits` are
+/// ascending.
 ///
 /// # Errors
 /// The violation.
@@ -113,8 +115,8 @@ pub fn looser_limits_are_never_slower(
     Ok(())
 }
 
-/// Checks that more GPUs never give a slower arrangement. Each node keeps its GPU counts, up to the
-/// number of GPUs.
+/// Checks that more GPUs never give a slower arrangement within the amplification limit `limit`.
+/// Each node keeps its GPU counts, up to the number of GPUs.
 ///
 /// # Errors
 /// The violation.
@@ -178,7 +180,8 @@ pub fn never_slower_than_data_parallelism(
 }
 
 /// Checks that an arrangement is not slower if transfers and all-reduces take `factor` times as
-/// long, with a factor below 1. A law of the time model, not of a search.
+/// long, with a factor below 1. A law of the time model, not of a search. The inner result has the
+/// violation.
 ///
 /// # Errors
 /// The violation, and those of the [`Evaluator`].
@@ -201,7 +204,8 @@ pub fn faster_links_never_slow_down(
     Ok(broken("a faster link never slows a fixed plan", what))
 }
 
-/// Checks all laws on random problems.
+/// Checks the laws of looser limits, more GPUs and data parallelism on random problems. Returns all
+/// violations; empty if there are none.
 #[must_use]
 pub fn check_search(
     search: &Search<'_>,

@@ -4,8 +4,9 @@ use super::problems::{Draws, Graph, edges};
 use crate::NodeId;
 use crate::placement::{Operation, PlacementProblem};
 
-/// Returns a random problem with at least one operation and device. Every second one has a memory
-/// limit, which can be too low for any placement.
+/// Returns a random problem with `operations` operations and `devices` devices, at least one of
+/// each. It is the same for the same arguments. Every second one has a memory limit, which can be
+/// too low for any placement.
 #[must_use]
 pub fn random_placement_problem(seed: u64, operations: usize, devices: usize) -> PlacementProblem {
     let mut draws = Draws::new(seed ^ 0x5851_f42d_4c95_7f2d);

@@ -1,4 +1,4 @@
-//! Random problems, deterministic by seed.
+//! Random problems, deterministic by seed. Nodes are given by their indices in the problem.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -11,7 +11,7 @@ use crate::{
 /// Kind of graph of a random problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Graph {
-    /// A chain.
+    /// A chain: each node but the last has one consumer, the next one.
     Chain,
     /// Stretches of a chain, and forks whose branches join.
     Branches,
@@ -22,11 +22,12 @@ pub enum Graph {
 /// A random problem with its costs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RandomProblem {
-    /// Its seed.
+    /// The seed that it was drawn with.
     pub seed: u64,
     /// The problem.
     pub problem: PlanProblem,
-    /// Its costs: a device with a constant time per step in addition to the work, and one switch.
+    /// Its costs: steps take a constant time in addition to their work, and all GPUs are connected
+    /// to one switch.
     pub costs: TableCosts,
 }
 
@@ -39,12 +40,12 @@ impl Draws {
         Self(ChaCha8Rng::seed_from_u64(seed))
     }
 
-    /// Draws from 0 to `count` - 1. `count` is at least 1.
+    /// Draws an integer from 0 to `count` - 1, uniformly. `count` is at least 1.
     pub(super) fn below(&mut self, count: usize) -> usize {
         ((u64::from(self.0.next_u32()) * count as u64) >> 32) as usize
     }
 
-    /// Draws a 64-bit number.
+    /// Draws a 64-bit number, uniformly.
     pub(super) fn next(&mut self) -> u64 {
         self.0.next_u64()
     }
@@ -53,7 +54,7 @@ impl Draws {
         self.below(count) == 0
     }
 
-    /// Draws log-uniformly between two positive numbers.
+    /// Draws a number log-uniformly between two positive numbers.
     pub(super) fn between(&mut self, low: f64, high: f64) -> f64 {
         let part = f64::from(self.0.next_u32()) / f64::from(u32::MAX);
         low * (high / low).powf(part)
@@ -114,6 +115,8 @@ pub fn random_problem_on(seed: u64, graph: Graph, nodes: usize, gpus: usize) -> 
     RandomProblem { seed, problem, costs }
 }
 
+/// Returns the edges of a random graph with the nodes `0..nodes`, as pairs of a producer and a
+/// consumer with a larger index.
 pub(super) fn edges(graph: Graph, nodes: usize, draws: &mut Draws) -> Vec<(usize, usize)> {
     let mut edges = Vec::new();
     match graph {
@@ -246,8 +249,8 @@ fn set_program(problem: &mut PlanProblem, draws: &mut Draws) {
     }
 }
 
-/// Returns a random arrangement: each node on random ranks, with one of its GPU counts. Half of
-/// them have their ranks in random order.
+/// Returns a random arrangement: each node on random ranks, with one of its GPU counts. Half of the
+/// lists of ranks are ascending, the others in random order.
 #[must_use]
 pub fn random_arrangement(problem: &PlanProblem, seed: u64) -> Arrangement {
     let mut draws = Draws::new(seed);
@@ -275,7 +278,8 @@ pub(super) fn some_ranks(gpus: usize, count: usize, draws: &mut Draws) -> Vec<us
     ranks
 }
 
-/// Draws each node among those that are ready.
+/// Draws an order of all nodes: each next one uniformly among those whose producers and owner of
+/// parameters are in the order.
 pub(super) fn random_order(problem: &PlanProblem, draws: &mut Draws) -> Vec<usize> {
     let mut order = Vec::new();
     loop {
@@ -287,7 +291,8 @@ pub(super) fn random_order(problem: &PlanProblem, draws: &mut Draws) -> Vec<usiz
     }
 }
 
-/// Returns the nodes that can follow the beginning of an order.
+/// Returns the nodes that can follow the beginning `order` of an order: those whose producers and
+/// owner of parameters are in it.
 pub(super) fn next_in_order(problem: &PlanProblem, order: &[usize]) -> Vec<usize> {
     let is_ready = |&node: &usize| {
         let mut before = problem.edges.iter().filter(|edge| edge.1 == NodeId(node)).map(|edge| edge.0.0);

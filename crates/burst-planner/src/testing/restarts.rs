@@ -8,16 +8,16 @@ use crate::{Arrangement, CostModel, Evaluator, Plan, PlanProblem, PlanTime, Resu
 /// Limit of the search effort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Budget {
-    /// Number of evaluations; deterministic.
+    /// Maximum number of evaluations; the result is then deterministic.
     Evaluations(u64),
-    /// Wall-clock time.
+    /// Maximum wall-clock time.
     Time(Duration),
 }
 
-/// Searches for a fast arrangement within an amplification limit by local search: from random
-/// arrangements, from data parallelism, and from the best one so far with a few random moves. Moves
-/// that do not make the arrangement worse are accepted, until many fail. Returns `None` if nothing
-/// within the limit is found.
+/// Searches for a fast arrangement whose amplification is at most `limit` by local search: from
+/// random arrangements, from data parallelism, and from the best one so far with a few random
+/// moves. Moves that do not make the arrangement worse are accepted, until a large number fails.
+/// Returns `None` if nothing within the limit is found.
 ///
 /// # Errors
 /// Those of [`Evaluator::new`] and [`Evaluator::single_gpu_us`], and

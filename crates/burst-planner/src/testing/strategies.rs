@@ -1,12 +1,12 @@
-//! Strategies for proptest.
+//! Strategies of the crate `proptest`, which draw random inputs of tests.
 
 use proptest::prelude::*;
 
 use super::{Graph, RandomProblem, random_arrangement, random_problem_on};
 use crate::Arrangement;
 
-/// Problems on graphs of all kinds, with numbers of nodes and GPUs in these ranges. Failing cases
-/// shrink in both.
+/// Returns a strategy for problems on graphs of all kinds, with numbers of nodes and GPUs in these
+/// ranges. Failing cases shrink in both.
 pub fn problems(
     nodes: std::ops::RangeInclusive<usize>,
     gpus: std::ops::RangeInclusive<usize>,
@@ -16,7 +16,7 @@ pub fn problems(
         .prop_map(|(graph, nodes, gpus, seed)| random_problem_on(seed, graph, nodes, gpus))
 }
 
-/// Problems with a random arrangement each.
+/// Returns a strategy for problems drawn from `problems` with a random arrangement each.
 pub fn arrangements(
     problems: impl Strategy<Value = RandomProblem>,
 ) -> impl Strategy<Value = (RandomProblem, Arrangement)> {

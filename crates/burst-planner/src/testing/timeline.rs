@@ -13,11 +13,11 @@ const ITERATIONS: usize = 240;
 /// Result of [`slow_time`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct SlowTime {
-    /// Time from one iteration to the next, microseconds.
+    /// Mean time from one iteration to the next after many iterations, microseconds.
     pub iteration_us: f64,
     /// Active time of all ranks, GPU-microseconds.
     pub gpu_time_us: f64,
-    /// Activity of each rank.
+    /// Activity of each rank in an iteration, by rank.
     pub activity: Vec<Activity>,
 }
 

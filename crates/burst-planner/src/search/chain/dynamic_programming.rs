@@ -1,4 +1,6 @@
-//! Dynamic programming along a chain.
+//! Dynamic programming along a chain. A *stretch* is a sequence of consecutive nodes that are
+//! placed as one, a *run* a sequence of consecutive nodes on the same list of ranks. A *label* is a
+//! choice of lists for the first stretches.
 
 use super::Chain;
 use super::front::{Label, LabelFront};
@@ -9,8 +11,9 @@ use super::transitions::Transitions;
 use crate::evaluator::{Evaluator, PlanTime};
 
 impl Chain {
-    /// Computes the [front](LabelFront) after each stretch of nodes from the one before. Labels
-    /// that lead to nothing new by the model are pruned. O(stretches x labels x transitions).
+    /// Returns the arrangements of the labels that are kept after the last stretch, each as its
+    /// runs in order. Computes the [front](LabelFront) after each stretch from the one before.
+    /// Labels that known arrangements dominate are pruned. O(stretches x labels x transitions).
     pub(super) fn dynamic_programming(&mut self, evaluator: &mut Evaluator<'_>) -> Vec<Vec<NodeRun>> {
         let known: Vec<PlanTime> = self.candidates.starting_points().iter().map(|entry| entry.time).collect();
         let mut ways = Transitions::new(&mut self.lists);

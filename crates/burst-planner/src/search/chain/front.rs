@@ -1,4 +1,5 @@
-//! Labels of dynamic programming along a chain, and those that are kept.
+//! Labels of dynamic programming along a chain, and those that are kept. A *place* is the index of
+//! a node in topological order; a *list* is a list of ranks.
 
 use super::lists::ListId;
 use super::prefix_cost::PrefixCost;
@@ -11,27 +12,28 @@ const MAX_GPU_TIME: f64 = 3.0;
 /// Fraction of the longest remaining update that a rank should be able to hide.
 const HIDDEN_PART: f64 = 0.5;
 
-/// A choice of rank lists for the nodes up to some place.
+/// A choice of lists for the nodes before some place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Label {
     /// Modelled cost of these nodes.
     pub(super) taken: PrefixCost,
     /// Modelled iteration time of these nodes, microseconds.
     pub(super) iteration_us: f64,
-    /// The list of the last nodes.
+    /// The list of the last node.
     pub(super) list: ListId,
-    /// The list that `list` was chosen from.
+    /// The list that the ranks of `list` were chosen from; `list` if they were chosen from all
+    /// ranks.
     pub(super) above: ListId,
-    /// Place of the first of the last nodes, which are all on `list`.
+    /// Place of the first of the last consecutive nodes on `list`.
     pub(super) start: usize,
-    /// The list of the nodes before `start`; `None` if there are none.
+    /// The list of the node before `start`; `None` if there is none.
     pub(super) before: Option<ListId>,
-    /// Index of the label before.
+    /// Index of the label before among all expanded labels; `u32::MAX` if there is none.
     pub(super) trail: u32,
 }
 
-/// The fastest labels at some place: by count of the last list, by whether a rank can hide the
-/// longest remaining update, and by bin of GPU time.
+/// The fastest labels at some place for each kind: by GPU count of the last list, by whether a rank
+/// can hide half of the longest remaining update, and by range of GPU time.
 #[derive(Default)]
 pub(super) struct LabelFront {
     labels: Vec<Label>,
@@ -43,13 +45,14 @@ pub(super) struct LabelFront {
 }
 
 impl LabelFront {
-    /// Creates an empty front. `all` is the minimum over all nodes, `after` that of the remaining
-    /// ones.
+    /// Creates an empty front for `counts` GPU counts and `segments` segments of ranks. `all` is
+    /// the minimum cost of all nodes, `after` that of the nodes from the place on.
     pub(super) fn new(counts: usize, segments: usize, [all, after]: [MinRemaining; 2]) -> Self {
         Self { labels: Vec::new(), fastest: vec![0; 2 * counts * GPU_TIME_BINS], segments, all, after }
     }
 
-    /// Keeps a label if it is the fastest of its kind.
+    /// Keeps a label if it is the fastest of its kind. `count` is the index of its GPU count. A
+    /// label with more than three times the minimum GPU time is not kept.
     pub(super) fn offer(&mut self, count: usize, label: Label) {
         let beyond = ((label.taken.gpu_us() + self.after.gpu_us) / self.all.gpu_us - 1.0).max(0.0);
         let amount = ((beyond / (MAX_GPU_TIME - 1.0)).sqrt() * GPU_TIME_BINS as f64) as usize;

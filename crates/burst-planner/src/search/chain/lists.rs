@@ -1,4 +1,8 @@
-//! Rank lists, and the costs of moving between them.
+//! Lists of ranks on which the nodes of a chain run, and the costs of moving between them.
+//!
+//! A *segment* is a range of consecutive ranks that the model does not distinguish. A *place* is
+//! the index of a node in topological order. The *larger* shard of a batch that does not divide
+//! evenly has one sample more than the *smaller* one.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -10,8 +14,7 @@ use crate::NodeId;
 use crate::evaluator::Evaluator;
 use crate::groups::GroupId;
 
-/// Maximum number of segments: ranges of consecutive ranks that the model does not distinguish.
-/// With at most this many GPUs each segment is one rank.
+/// Maximum number of segments. With at most this number of ranks, each segment is one rank.
 pub(super) const SEGMENTS: usize = 16;
 
 /// Index of a rank list in [`RankLists`].
@@ -29,11 +32,11 @@ const MAX_EXCHANGED_SEGMENTS: usize = 2;
 pub(super) struct RankList {
     /// Id of the list in the evaluator.
     pub(super) group: GroupId,
-    /// The ranks.
+    /// The ranks, ascending.
     pub(super) ranks: Rc<[usize]>,
     /// Index of the number of ranks in [`RankLists::counts`], or `None` if it is not among them.
     pub(super) count: Option<usize>,
-    /// Number of ranks, the first ones, with the larger shard.
+    /// Number of ranks with the larger shard, the first ones.
     larger: usize,
     /// Segments with ranks of the list: bit i is set for segment i.
     pub(super) mask: u16,
@@ -51,7 +54,7 @@ pub(super) struct TransferCost {
     pub(super) gpu_us: f64,
 }
 
-/// Cost of the all-reduces of nodes on the same list.
+/// Cost of the all-reduces of the gradients of consecutive nodes on the same list.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_field_names, reason = "the unit is part of each name")]
 pub(super) struct AllReduceCost {
@@ -69,11 +72,11 @@ pub(super) struct AllReduceCost {
     pub(super) reduces_us: f64,
 }
 
-/// All lists in use, of the first ranks.
+/// All lists in use, each of some of the first ranks.
 pub(super) struct RankLists {
     /// GPU counts of the search, ascending.
     pub(super) counts: Vec<usize>,
-    /// Number of ranks that lists may use, the first ones.
+    /// Number of ranks that lists can use, the first ones.
     pub(super) gpus: usize,
     all: Vec<RankList>,
     by_group: FxHashMap<GroupId, ListId>,
@@ -90,7 +93,8 @@ pub(super) struct RankLists {
 }
 
 impl RankLists {
-    /// Creates an empty collection without ranks. [`use_first`](Self::use_first) sets their number.
+    /// Creates an empty collection for the ascending GPU counts `counts`, without ranks.
+    /// [`use_first`](Self::use_first) sets the number of ranks.
     pub(super) fn new(evaluator: &Evaluator<'_>, counts: &[usize]) -> Self {
         let mut first = FxHashMap::default();
         let nodes = evaluator.problem().nodes.len() as u32;
@@ -123,7 +127,7 @@ impl RankLists {
         }
     }
 
-    /// Returns the number of counts that are at most the number of ranks.
+    /// Returns the number of GPU counts that are at most the number of ranks.
     pub(super) fn usable(&self) -> usize {
         self.counts.partition_point(|&count| count <= self.gpus)
     }
@@ -187,9 +191,9 @@ impl RankLists {
         moving
     }
 
-    /// Returns the cost of the all-reduces of the gradients of the nodes at places `nodes`, all on
-    /// `list`. `None` if there is nothing to reduce, the list has one rank, or a node cannot run on
-    /// it. It is cached.
+    /// Returns the cost of the all-reduces of the gradients of the nodes at the places `nodes`, all
+    /// on `list`. `None` if there is nothing to reduce, the list has one rank, or a node cannot run
+    /// on it. It is cached.
     pub(super) fn reducing(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -235,11 +239,11 @@ impl RankLists {
         is_any.then_some(AllReduceCost { backward_us: all_us, delay_us, last_us, last_update_us, reduces_us })
     }
 
-    /// Returns sublists of `count` ranks of a list, in ascending order of the time to move the
+    /// Returns lists of `count` of the ranks of `list`, in ascending order of the time to move the
     /// output of node `producer` to them and its gradient back. The first one has the minimum time.
     /// A later one is only returned if it starts at a later rank than all before, as such ranks may
-    /// have the smaller shards. The result is cached for all producers. Of many sublists only a
-    /// selection is compared.
+    /// have the smaller shards. The result is cached for all producers. Of a large number of
+    /// sublists only a selection is compared.
     pub(super) fn sublists(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -271,8 +275,8 @@ impl RankLists {
     }
 
     /// Returns the lists with the ranks of the shorter list and the first other ranks of the longer
-    /// one, as many as give one rank more than the shorter one or one less than the longer one.
-    /// Empty if no length is strictly between.
+    /// one: one with one rank more than the shorter list, and one with one rank less than the
+    /// longer list. Empty if no length is strictly between.
     pub(super) fn between(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -293,8 +297,8 @@ impl RankLists {
         counts.into_iter().map(list).collect()
     }
 
-    /// Returns the lists that differ by one rank that is added, removed or replaced. Of many ranks
-    /// only evenly spaced ones are exchanged. The result is cached.
+    /// Returns the lists that differ from `list` by one rank that is added, removed or replaced. Of
+    /// a large number of ranks only evenly spaced ones are exchanged. The result is cached.
     pub(super) fn neighbours(&mut self, evaluator: &mut Evaluator<'_>, list: ListId) -> &[ListId] {
         if !self.neighbours.contains_key(&list) {
             let ranks = Rc::clone(&self.get(list).ranks);

@@ -1,5 +1,8 @@
 //! Modelled cost of the first nodes of a chain.
 //!
+//! A *segment* is a range of consecutive ranks that the model does not distinguish, and a *mask* is
+//! a set of segments: bit i is set for segment i.
+//!
 //! The iteration time is the sum of all forward and backward steps and of the transfers between
 //! them, plus the maximum over all ranks of what remains then: the rank's updates minus the time
 //! before its first node. All-reduces are hidden behind backward steps, except for those that take
@@ -44,7 +47,8 @@ struct LastAllReduce {
 }
 
 impl PrefixCost {
-    /// Returns the cost of the first nodes, which run on `list` and have the cost `step`.
+    /// Returns the cost of the first nodes, which run on `list` and whose steps have the cost
+    /// `step`.
     pub(super) fn first(list: &RankList, step: &StepCost) -> Self {
         let nothing = Self {
             time_us: 0.0,
@@ -59,8 +63,8 @@ impl PrefixCost {
         nothing.with(list.mask, step)
     }
 
-    /// Adds the next nodes, on another list with the segments `mask`, after a transfer from the
-    /// ranks of the nodes before.
+    /// Adds nodes with the cost `step` on another list with the segments `mask`, after a transfer
+    /// with the cost `moving` from the ranks of the nodes before.
     pub(super) fn after(mut self, moving: &TransferCost, mask: u16, step: &StepCost) -> Self {
         self.smaller = 0;
         // A rank without earlier nodes starts when it receives samples.
@@ -71,7 +75,7 @@ impl PrefixCost {
         next
     }
 
-    /// Adds the next nodes on the same list, whose segments are `mask`.
+    /// Adds nodes with the cost `step` on the same list, whose segments are `mask`.
     pub(super) fn with(mut self, mask: u16, step: &StepCost) -> Self {
         let begins_us = -self.time_us;
         for segment in segments(mask) {
@@ -85,8 +89,8 @@ impl PrefixCost {
         self
     }
 
-    /// Sets the last all-reduce of the iteration, that of the first nodes. `mask` are the segments
-    /// of their ranks, each of `ranks_of_segment` ranks.
+    /// Sets the last all-reduce of the iteration, that of the gradients of the first nodes. `mask`
+    /// are the segments of their ranks, each of `ranks_of_segment` ranks.
     pub(super) fn with_last(mut self, mask: u16, reducing: &AllReduceCost, ranks_of_segment: f64) -> Self {
         self.reduces_us += reducing.reduces_us;
         let reduce_us = reducing.delay_us + reducing.last_us;
@@ -95,8 +99,8 @@ impl PrefixCost {
         self
     }
 
-    /// Adds the all-reduces of the last nodes, on `ranks` ranks, of which `beside` ranks run no
-    /// node before.
+    /// Adds the all-reduces of the last nodes that were added, on `ranks` ranks, of which `beside`
+    /// ranks are not on the list of the nodes before them.
     pub(super) fn reduced(mut self, reducing: &AllReduceCost, ranks: f64, beside: f64) -> Self {
         let hidden_us = self.backward_us - reducing.backward_us;
         let behind_us = reducing.last_us + self.reduces_us + reducing.last_update_us;
@@ -108,7 +112,7 @@ impl PrefixCost {
         self
     }
 
-    /// Returns the iteration time and the GPU time, with the last all-reduce if it is set.
+    /// Returns the modelled iteration time and GPU time, with the last all-reduce if it is set.
     pub(super) fn time(&self) -> PlanTime {
         let mut exposed_us = 0.0;
         if let Some(last) = self.last {
@@ -121,13 +125,13 @@ impl PrefixCost {
         PlanTime { iteration_us: self.iteration_us(), gpu_time_us: self.gpu_us + exposed_us }
     }
 
-    /// Returns the iteration time, with the last all-reduce if it is set, microseconds.
+    /// Returns the modelled iteration time, with the last all-reduce if it is set, microseconds.
     pub(super) fn iteration_us(&self) -> f64 {
         let last_us = self.last.map_or(0.0, |last| last.reduce_us + last.update_us);
         self.time_us + self.longest_us().max(last_us).max(self.late_us)
     }
 
-    /// Returns the GPU time without the last all-reduce, GPU-microseconds.
+    /// Returns the modelled GPU time without the last all-reduce, GPU-microseconds.
     pub(super) fn gpu_us(&self) -> f64 {
         self.gpu_us
     }

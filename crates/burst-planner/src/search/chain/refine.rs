@@ -1,4 +1,5 @@
-//! Local search by the model of chains.
+//! Local search by the model of chains. A *run* is a sequence of consecutive nodes on the same list
+//! of ranks; the runs of an arrangement cover all nodes.
 
 use super::Chain;
 use super::prefix_cost::PrefixCost;
@@ -66,8 +67,9 @@ impl Chain {
         }
     }
 
-    /// Adds runs to the archive if they are Pareto-optimal by the model. `before` is the cost of
-    /// the runs before the one with this index. Adjacent runs on the same list are joined.
+    /// Adds the arrangement of `runs` to the archive if it is Pareto-optimal by the model. `before`
+    /// is the cost of the runs before the one with index `index`, `None` if it is not known or
+    /// there are none. Adjacent runs on the same list are joined.
     pub(super) fn offer(
         &mut self,
         evaluator: &mut Evaluator<'_>,

@@ -1,4 +1,5 @@
-//! Arrangements of a chain as runs of nodes, and their modelled times.
+//! Arrangements of a chain as runs of nodes, and their modelled times. A *place* is the index of a
+//! node in topological order.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -10,17 +11,18 @@ use super::prefix_cost::PrefixCost;
 use super::steps::ChainSteps;
 use crate::evaluator::{Evaluator, NumberedArrangement};
 
-/// Consecutive nodes on the same list of ranks.
+/// Consecutive nodes on the same list of ranks. It starts at the end of the run before, or at place
+/// 0.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NodeRun {
     /// Place after the last node.
     pub(super) end: usize,
-    /// The list.
+    /// The list of ranks.
     pub(super) list: ListId,
 }
 
 impl Chain {
-    /// Returns the runs of an arrangement, or `None` if a list is not ascending.
+    /// Returns the runs of an arrangement, or `None` if the ranks of a list are not ascending.
     pub(super) fn runs(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -47,8 +49,9 @@ impl Chain {
         NumberedArrangement { groups, order: Rc::clone(&self.order) }
     }
 
-    /// Returns the cost of the runs up to one from that of those before, or `None` if a node cannot
-    /// run on that count.
+    /// Returns the cost of the runs up to the one with index `index`. `before` is the cost of the
+    /// runs before it, `None` for the first one. Returns `None` if a node cannot run on the number
+    /// of ranks of its list.
     pub(super) fn after(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -72,7 +75,7 @@ impl Chain {
     }
 }
 
-/// A run, with the list of the one before.
+/// A run, with the list of the run before.
 pub(super) struct Places {
     /// Places of the nodes of the run.
     pub(super) nodes: Range<usize>,
@@ -83,8 +86,8 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Completes the cost of a run that no more nodes follow on the same list: its buckets are then
-    /// known.
+    /// Completes the cost `taken` of the nodes up to the end of a run with its all-reduces: no more
+    /// nodes follow on the same list, so its buckets are known.
     pub(super) fn ended(
         &self,
         evaluator: &mut Evaluator<'_>,

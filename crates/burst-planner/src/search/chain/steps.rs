@@ -1,4 +1,5 @@
-//! Costs of nodes of a chain.
+//! Costs of nodes of a chain. A *place* is the index of a node in topological order. The *larger*
+//! shard of a batch that does not divide evenly has one sample more than the *smaller* one.
 
 use std::ops::Range;
 
@@ -37,7 +38,7 @@ impl StepCost {
     }
 }
 
-/// Minimum cost of the nodes from some place on, over all counts.
+/// Minimum cost of the nodes from some place on, over all GPU counts.
 #[derive(Debug, Clone, Copy, Default)]
 #[expect(clippy::struct_field_names, reason = "the unit is part of each name")]
 pub(super) struct MinRemaining {
@@ -55,9 +56,9 @@ pub(super) struct MinRemaining {
 const PRICES: [f64; 8] = [0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.5, 0.9];
 
 impl MinRemaining {
-    /// Returns whether everything with at least this cost in addition to `taken` is dominated by
-    /// one of `times`, which are in ascending order of iteration time and descending order of GPU
-    /// time.
+    /// Returns whether every arrangement of the chain whose first nodes have the times `taken` is
+    /// dominated by one of `times`, which are in ascending order of iteration time and descending
+    /// order of GPU time.
     pub(super) fn is_dominated(&self, taken: PlanTime, times: &[PlanTime]) -> bool {
         let PlanTime { iteration_us: time_us, gpu_time_us: gpu_us } = taken;
         let (min_us, min_gpu_us) = (time_us + self.time_us, gpu_us + self.gpu_us);
@@ -88,8 +89,7 @@ struct PrefixSums {
     usable: Vec<usize>,
 }
 
-/// Costs of the nodes of a chain for each of some GPU counts. A place is the index of a node in the
-/// topological order.
+/// Costs of the nodes of a chain for each of some GPU counts, which are given by their indices.
 pub(super) struct ChainSteps {
     /// By count and place; `None` if a node cannot run on that count.
     nodes: Vec<Vec<Option<StepCost>>>,
@@ -132,7 +132,7 @@ impl ChainSteps {
         }
     }
 
-    /// Computes the minima of [`min_after`](Self::min_after) over the first `counts` counts.
+    /// Computes the minima of [`min_after`](Self::min_after) over the first `counts` GPU counts.
     pub(super) fn use_first(&mut self, counts: usize) {
         let min_over = |place: usize, figure: &dyn Fn(&StepCost) -> f64| {
             let steps = self.nodes[..counts].iter().filter_map(|steps| steps[place].as_ref());
@@ -155,8 +155,8 @@ impl ChainSteps {
         self.minimum = minimum;
     }
 
-    /// Returns the summed cost of the nodes at `places` with the count of index `count`, or `None`
-    /// if one of them cannot run on it.
+    /// Returns the summed cost of the nodes at `places` on the GPU count with index `count`, or
+    /// `None` if one of them cannot run on it.
     pub(super) fn cost_on(&self, count: usize, places: &Range<usize>) -> Option<StepCost> {
         let PrefixSums { before, usable } = &self.by_count[count];
         let is_usable = usable[places.start] >= places.len();

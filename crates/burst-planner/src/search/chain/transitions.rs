@@ -1,4 +1,5 @@
-//! Transitions of dynamic programming along a chain: the lists that the next nodes can be on.
+//! Transitions of dynamic programming along a chain: the lists of ranks that the next nodes can be
+//! on. A *segment* is a range of consecutive ranks that the model does not distinguish.
 
 use std::rc::Rc;
 
@@ -13,13 +14,14 @@ use crate::evaluator::Evaluator;
 pub(super) struct Transition {
     /// The list that the next nodes are on.
     pub(super) to: ListId,
-    /// The list that it was chosen from.
+    /// The list that its ranks were chosen from; `to` if they were chosen from all ranks.
     pub(super) above: ListId,
-    /// Index of its number of ranks among the counts.
+    /// Index of its number of ranks among the GPU counts of [`RankLists`].
     pub(super) count: usize,
-    /// Mask of its segments.
+    /// Segments of its ranks: bit i is set for segment i.
     pub(super) mask: u16,
-    /// The cost, or `None` if the list is the same.
+    /// Cost of moving samples to it and gradients back, or `None` if the list is that of the nodes
+    /// before.
     pub(super) moving: Option<TransferCost>,
 }
 
@@ -29,11 +31,11 @@ type Target = (ListId, ListId, usize);
 /// Segments of the ranks outside a list, least busy first, as hexadecimal digits.
 type LeastBusySegments = u64;
 
-/// Transitions between lists of the first ranks.
+/// Transitions between lists of the first ranks, with a cache.
 pub(super) struct Transitions<'l> {
     /// All rank lists in use.
     pub(super) lists: &'l mut RankLists,
-    /// Number of counts up to the number of ranks.
+    /// Number of GPU counts that are at most the number of ranks.
     pub(super) counts: usize,
     targets: FxHashMap<(ListId, ListId, LeastBusySegments), Vec<Target>>,
     producer: u32,
@@ -53,18 +55,19 @@ impl<'l> Transitions<'l> {
         }
     }
 
-    /// Returns the lists of the first ranks, for each count.
+    /// Returns by index of the GPU count the list of that number of first ranks.
     pub(super) fn first(&mut self, evaluator: &mut Evaluator<'_>) -> Vec<ListId> {
         let first = |count: usize| -> Vec<usize> { (0..count).collect() };
         (0..self.counts).map(|count| self.lists.of(evaluator, &first(self.lists.counts[count]))).collect()
     }
 
-    /// Sets the node whose output is moved.
+    /// Sets the index of the node whose output is moved in the following transitions.
     pub(super) fn set_producer(&mut self, producer: u32) {
         self.producer = self.lists.same_transfer_as(producer);
     }
 
-    /// Returns the transitions from a label.
+    /// Returns the transitions from the list of a label: to its ranks or a part of them, to more
+    /// ranks, and to other ranks, those with the least work first.
     pub(super) fn from(&mut self, evaluator: &mut Evaluator<'_>, label: &Label) -> &[Transition] {
         let (least_busy_segments, order) = self.least_busy_segments(label);
         let key = (label.list, label.above, least_busy_segments);
