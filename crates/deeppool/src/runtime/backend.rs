@@ -1,3 +1,7 @@
+//! Backends: the engine and the communicator that a rank runs a program with, and the device of a
+//! rank. A *queue* is an ordered sequence of work on a device. Enqueueing does not wait for the
+//! work.
+
 use std::marker::PhantomData;
 
 use collectives::{Communicator, Group, ThreadCommunicator};
@@ -6,20 +10,22 @@ use layer_engine::{CpuEngine, Engine};
 use crate::Error;
 use crate::program::ELEMENT_BYTES;
 
-/// An engine and a communicator with the same buffers.
+/// A kind of rank: an engine that runs layers and a communicator between ranks, which use the same
+/// buffers.
 pub trait Backend: Sized {
-    /// Memory that kernels use and collectives transfer.
+    /// Memory on the rank's device that kernels use and collectives transfer.
     type Buffer: Default;
-    /// Engine that runs layers. A rank has several, for its foreground and its background jobs.
+    /// Engine that runs layers in single precision. A rank has one each for its foreground and its
+    /// background jobs.
     type Engine: Engine<Scalar = f32, Buffer = Self::Buffer> + Clone;
     /// Communicator between the ranks.
     type Communicator: Communicator<f32, Buffer = Self::Buffer>;
 
-    /// Returns a queue for collectives on the engine's device, which runs concurrently with its
-    /// kernels.
+    /// Returns a queue for collectives on the engine's device. It runs concurrently with the queue
+    /// of kernels.
     ///
     /// # Errors
-    /// If the device fails.
+    /// The error of the engine or the communicator if the device fails.
     fn communication_queue(engine: &Self::Engine) -> Result<CommunicationQueue<Self>, Error>;
 
     /// Makes the collectives that are started from now on wait for the kernels enqueued so far. In
@@ -34,25 +40,25 @@ pub trait Backend: Sized {
     ) -> Result<(), Error>;
 }
 
-/// Queue of a backend's kernels.
+/// Queue of the kernels of backend `B`.
 pub type ComputeQueue<B> = <<B as Backend>::Engine as Engine>::Queue;
 
-/// Queue of a backend's collectives.
+/// Queue of the collectives of backend `B`.
 pub type CommunicationQueue<B> = <<B as Backend>::Communicator as Group>::Queue;
 
 /// The device of a rank: an engine with a queue for kernels and a queue for collectives.
 pub struct RankDevice<B: Backend> {
-    /// The engine.
+    /// The engine that runs kernels.
     pub engine: B::Engine,
-    /// The queue of kernels.
+    /// Queue of kernels.
     pub queue: ComputeQueue<B>,
-    /// The queue of collectives.
+    /// Queue of collectives.
     pub communication: CommunicationQueue<B>,
     allocated_bytes: u64,
 }
 
 impl<B: Backend> RankDevice<B> {
-    /// Creates new queues of this engine.
+    /// Creates a device with new queues of this engine.
     ///
     /// # Errors
     /// If the device fails.
@@ -61,32 +67,40 @@ impl<B: Backend> RankDevice<B> {
         Ok(Self { engine, queue, communication, allocated_bytes: 0 })
     }
 
-    /// Returns the queue for a collective, which waits for the kernels enqueued so far.
+    /// Returns the queue for a collective that is started next. The collective waits for the
+    /// kernels enqueued so far.
+    ///
+    /// # Errors
+    /// The error of the device.
     pub(crate) fn communication_queue(&mut self) -> Result<&mut CommunicationQueue<B>, Error> {
         B::communicate_after(&mut self.queue, &mut self.communication)?;
         Ok(&mut self.communication)
     }
 
-    /// Allocates a buffer of zeros for the whole run.
+    /// Allocates a buffer of `elements` zeros, which is counted in
+    /// [`allocated_bytes`](Self::allocated_bytes).
+    ///
+    /// # Errors
+    /// [`Error::Engine`] if the engine runs out of memory.
     pub(super) fn allocate(&mut self, elements: usize) -> Result<B::Buffer, Error> {
         let buffer = self.engine.allocate(elements)?;
         self.allocated_bytes += elements as u64 * ELEMENT_BYTES;
         Ok(buffer)
     }
 
-    /// Size of all buffers that were allocated for programs and their state, without the workspaces
-    /// of kernels.
+    /// Returns the size in bytes of all buffers that were allocated for programs and their state so
+    /// far, without the workspaces of kernels.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         self.allocated_bytes
     }
 }
 
-/// Ranks that compute on the processor, with any communicator.
+/// Backend of ranks that compute on the processor, with communicators of type `C`.
 #[derive(Debug, Clone, Copy)]
 pub struct Cpu<C>(PhantomData<C>);
 
-/// Ranks that are threads of this process.
+/// Backend of ranks that are threads of this process and compute on the processor.
 pub type CpuThreads = Cpu<ThreadCommunicator>;
 
 impl<C: Communicator<f32, Buffer = Vec<f32>, Queue = ()>> Backend for Cpu<C> {

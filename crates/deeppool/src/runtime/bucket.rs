@@ -1,3 +1,5 @@
+//! Buckets: several buffers of a collective packed into one.
+
 use layer_engine::{Engine, KernelSpec, LaunchContext, Precision};
 
 use super::memory::Memory;
@@ -5,10 +7,11 @@ use super::{Backend, RankDevice};
 use crate::Error;
 use crate::program::{RankProgram, Step};
 
-/// A buffer into which the buffers of a collective are packed, so that a bucket of gradients is one
-/// operation.
+/// A buffer into which the buffers of one collective step are packed, so that they are reduced or
+/// broadcast in one operation.
 ///
-/// The copies run on the device's queue. The memory is allocated when the program is loaded.
+/// The copies run on the device's queue of kernels. The memory is allocated when the program is
+/// loaded.
 pub(super) struct Bucket<B: Backend> {
     /// The packed buffer. Empty while a collective uses it.
     pub(super) whole: B::Buffer,
@@ -19,7 +22,10 @@ pub(super) struct Bucket<B: Backend> {
 }
 
 impl<B: Backend> Bucket<B> {
-    /// Returns the bucket of a collective that writes several buffers; `None` for other steps.
+    /// Creates the bucket of a collective step that writes several buffers; `None` for other steps.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] if the engine lacks memory or the kernels.
     pub(super) fn of_step(
         device: &mut RankDevice<B>,
         program: &RankProgram,
@@ -35,7 +41,11 @@ impl<B: Backend> Bucket<B> {
         Ok(Some(Self { whole, pack, unpack }))
     }
 
-    /// Copies the step's buffers into the bucket and takes the bucket's buffer.
+    /// Enqueues the copy of the step's buffers into the bucket, and takes the packed buffer out of
+    /// it.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] if the engine fails.
     pub(super) fn pack(
         &mut self,
         step: &Step,
@@ -49,7 +59,11 @@ impl<B: Backend> Bucket<B> {
         Ok(std::mem::take(&mut self.whole))
     }
 
-    /// Restores the bucket's buffer and copies its content to the step's buffers.
+    /// Puts the packed buffer back into the bucket, and enqueues the copy of its parts to the
+    /// step's buffers.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] if the engine fails.
     pub(super) fn unpack(
         &mut self,
         whole: B::Buffer,

@@ -1,3 +1,7 @@
+//! The driver of a rank: it runs the foreground's iterations, and background jobs in the time that
+//! the foreground leaves idle. A *run* is one call of [`RankDriver::run`]; background jobs continue
+//! from run to run.
+
 use std::num::NonZeroU32;
 use std::time::Instant;
 
@@ -7,9 +11,9 @@ use gpu_mux::{BackgroundJob, CpuDriver, JobOutcome, Policy, Usage};
 use super::{Backend, BatchSource, Cpu, Iterations, Observer};
 use crate::Error;
 
-/// A backend with a driver, which runs training iterations and background jobs beside them.
+/// A backend with a driver for training iterations and background jobs.
 pub trait TrainingBackend: Backend {
-    /// The driver of one rank.
+    /// Driver of one rank.
     type Driver<'a, S: BatchSource + 'a, O: Observer + 'a>: RankDriver<'a, Self, S, O>
     where
         Self: 'a;
@@ -22,47 +26,51 @@ impl<C: Communicator<f32, Buffer = Vec<f32>, Queue = ()>> TrainingBackend for Cp
         Self: 'a;
 }
 
-/// Runs a rank's foreground iterations, and its background jobs in the remaining time.
+/// Driver of one rank: runs foreground iterations, and background jobs in the remaining time.
 ///
 /// `S` is the source of a background job's samples, and `O` the observer of its steps.
 pub trait RankDriver<'a, B: Backend, S, O>: Sized {
-    /// Creates a driver of the engine's device with a sharing policy, without background jobs.
+    /// Creates a driver for the engine's device, without background jobs. `policy` decides when
+    /// background work runs beside the foreground.
     ///
     /// # Errors
-    /// If the device lacks a capability.
+    /// The error of the device if it fails or lacks a capability.
     fn new(engine: &B::Engine, policy: Policy) -> Result<Self, Error>;
 
-    /// Adds a background job, which begins with the next run. Jobs share the background time by
-    /// their weights.
+    /// Adds a background job, which begins with the next run. Jobs share the background time in
+    /// proportion to their weights.
     ///
     /// # Errors
     /// If the device fails.
     fn add(&mut self, job: Iterations<'a, B, S, O>, weight: NonZeroU32) -> Result<(), Error>;
 
-    /// Runs all iterations of the foreground. A background job that fails ends without effect on
-    /// the others.
+    /// Runs all given iterations of the foreground, and background jobs beside them. Returns the
+    /// busy times of both. A background job that fails ends without effect on the others.
     ///
     /// # Errors
-    /// Those of the foreground.
+    /// The error of the foreground's job. The errors of background jobs are in
+    /// [`background`](Self::background).
     fn run<F: BatchSource, N: Observer>(
         &mut self,
         foreground: Iterations<'_, B, F, N>,
     ) -> Result<Usage, Error>;
 
-    /// Adds the work on the device to an error between runs, while background jobs continue.
+    /// Adds the given rank, and the unfinished background work on its GPU, to an error of the GPU
+    /// that occurred between runs. Other errors, and errors on the processor, are unchanged.
     fn explain(&self, rank: usize, error: Error) -> Error {
         let _ = rank;
         error
     }
 
-    /// The current time, on the clock of the steps' times.
+    /// Returns the current time, on the clock of the times that observers receive. It is virtual on
+    /// emulated GPUs.
     fn now(&self) -> Instant;
 
-    /// The background jobs, in the order in which they were added.
+    /// Returns the status of the background jobs, in the order in which they were added.
     fn background(&self) -> Vec<BackgroundStatus<'_, O>>;
 
-    /// Runs each background job to the end of its current iteration, and returns the jobs; `None`
-    /// for a job that has ended.
+    /// Runs each background job to the end of its current iteration, without a foreground. Returns
+    /// the jobs.
     ///
     /// # Errors
     /// If the device fails.
@@ -70,17 +78,18 @@ pub trait RankDriver<'a, B: Backend, S, O>: Sized {
 }
 
 /// The background jobs of a rank, in the order in which they were added; `None` for a job that has
-/// ended.
+/// ended, as by an error.
 pub type JobsMut<'s, 'a, B, S, O> = Vec<Option<&'s mut Iterations<'a, B, S, O>>>;
 
 /// The status of a background job.
 #[derive(Debug, Clone)]
 pub struct BackgroundStatus<'s, O> {
-    /// Completed iterations, with the fraction of the current one by steps.
+    /// Number of completed iterations, plus the fraction of compute steps of the current one that
+    /// have run.
     pub iterations: f64,
-    /// The error that ended the job, if any.
+    /// Message of the error that ended the job; `None` if it runs.
     pub error: Option<String>,
-    /// The observer of its steps.
+    /// The observer of the job's steps.
     pub observer: &'s O,
 }
 

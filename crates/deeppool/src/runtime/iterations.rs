@@ -1,3 +1,6 @@
+//! The iterations of a loaded program, executed step by step, with the interfaces to data and
+//! observers.
+
 use std::ops::Range;
 use std::time::Instant;
 
@@ -10,12 +13,14 @@ use super::{Backend, LoadedProgram, RankDevice, RankState};
 use crate::Error;
 use crate::program::{BatchPart, Op, StepId};
 
-/// A source of the samples of iterations.
+/// Source of the samples of training iterations.
 pub trait BatchSource {
-    /// Appends a part of the samples at these positions of an iteration's global batch.
+    /// Appends the features or labels of samples to `out`: one sample after another, labels as
+    /// numbers of classes. `iteration` is counted from 0, and `samples` are positions in its global
+    /// batch.
     ///
     /// # Errors
-    /// If they cannot be read.
+    /// Any error of the source. It ends the job.
     fn load(
         &mut self,
         iteration: u64,
@@ -25,7 +30,7 @@ pub trait BatchSource {
     ) -> Result<(), Error>;
 }
 
-/// The time interval of some work.
+/// Time interval of some work.
 #[derive(Debug, Clone, Copy)]
 pub struct TimeSpan {
     /// Start.
@@ -41,17 +46,20 @@ impl TimeSpan {
     }
 }
 
-/// Observer of the execution of a program.
+/// Observer of the steps and iterations of a job. Its methods are called while the job runs; by
+/// default they do nothing.
 pub trait Observer {
-    /// A compute step has run, or a communication step has started.
+    /// Receives a compute step that is about to run, or a collective that starts.
     fn started(&mut self, _step: StepId) {}
 
-    /// Steps that were launched together have run, or their collective is complete. Called for each
-    /// piece of a divided step.
+    /// Receives steps that were launched together, in program order, when they have run or their
+    /// collective is complete, with the time interval. It is called once for each piece of a step
+    /// that was divided into several launches.
     fn ended(&mut self, _steps: &[StepId], _ran: TimeSpan) {}
 
-    /// An iteration has ended at the given time. `metrics` are the loss, summed over the global
-    /// batch, and the number of correctly classified samples, on a rank that has them.
+    /// Receives the end of an iteration, counted from 0, at time `at`. `metrics` are the loss
+    /// summed over the global batch, and the number of correctly classified samples; `None` on a
+    /// rank that does not run the loss layer.
     ///
     /// # Errors
     /// Any error ends the run.
@@ -87,29 +95,37 @@ impl<O: Observer + ?Sized> Observer for &mut O {
 /// Ignores all events.
 impl Observer for () {}
 
-/// Runs a loaded program for a number of iterations, tasklet by tasklet. A compute step is a
-/// tasklet. Collectives progress while the job is polled.
+/// A job that runs a loaded program for a number of iterations, tasklet by tasklet. Each compute
+/// step is a tasklet. Collectives progress while the job is polled.
 pub struct Iterations<'a, B: Backend, S, O> {
+    /// The program, or the programs of a rotation.
     pub(super) loaded: &'a mut LoadedProgram<B>,
+    /// Parameters, velocities and running statistics.
     pub(super) state: &'a mut RankState<B>,
+    /// The device of the rank.
     pub(super) device: &'a mut RankDevice<B>,
+    /// Source of the samples.
     pub(super) source: S,
+    /// Observer of the steps.
     pub(super) observer: O,
+    /// Seed, learning rate and current iteration, from 0.
     pub(super) context: LaunchContext,
-    /// End of the iterations (exclusive).
+    /// The iteration after the last one.
     pub(super) end: u64,
     /// Whether each step of the current iteration has finished.
     finished: Vec<bool>,
-    /// Number of finished compute steps, and of complete communication steps.
+    /// Number of finished compute steps of the current iteration.
     pub(super) computed: usize,
+    /// Number of complete communication steps of the current iteration.
     communicated: usize,
     /// The current collective, and its start.
     pending: Option<(PendingCollective<B>, Instant)>,
+    /// Samples that were loaded and not yet copied to the device; reused to avoid allocations.
     pub(super) staging: Vec<f32>,
 }
 
 impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
-    /// Creates a run of the iterations from `context.iteration` up to `end`.
+    /// Creates a job for the iterations from `context.iteration` up to `end`, exclusive.
     pub fn new(
         device: &'a mut RankDevice<B>,
         loaded: &'a mut LoadedProgram<B>,
@@ -136,21 +152,24 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         }
     }
 
-    /// Completed iterations, with the fraction of the current one by steps.
+    /// Returns the current iteration, from 0, plus the fraction of its compute steps that have run.
     #[must_use]
     pub fn progress(&self) -> f64 {
         let steps = self.current().compute.len().max(1);
         self.context.iteration as f64 + self.computed as f64 / steps as f64
     }
 
-    /// The observer.
+    /// The observer of the steps.
     #[must_use]
     pub fn observer(&self) -> &O {
         &self.observer
     }
 
-    /// Runs to the end of the current iteration, if it has begun. For a job of one rank, which
-    /// waits for no other rank.
+    /// Runs to the end of the current iteration if it has begun, and blocks until then. The job
+    /// must be one of a single rank, which waits for no other rank.
+    ///
+    /// # Errors
+    /// The error of a step.
     pub(super) fn finish_iteration(&mut self) -> Result<(), Error> {
         let iteration = self.context.iteration;
         while self.computed > 0 && self.context.iteration == iteration {
@@ -163,12 +182,12 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         Ok(())
     }
 
-    /// The state, and the device and program that are needed to read it.
+    /// Returns the state, with the device and the program that are needed to read it.
     pub(crate) fn state(&mut self) -> (&RankState<B>, &mut RankDevice<B>, &LoadedProgram<B>) {
         (self.state, self.device, self.loaded)
     }
 
-    /// The current iteration.
+    /// The current iteration, from 0.
     pub(crate) fn iteration(&self) -> u64 {
         self.context.iteration
     }

@@ -1,4 +1,5 @@
-//! The kernels of the iterations of a program.
+//! The kernels of the programs of a rotation: the iterations after which the roles of partial
+//! backpropagation repeat.
 
 use std::collections::HashMap;
 
@@ -9,12 +10,12 @@ use super::{Backend, RankDevice};
 use crate::Error;
 use crate::program::{BufferId, Op, RankProgram, Step};
 
-/// A kernel of a backend.
+/// A prepared kernel of backend `B`.
 pub(super) type Kernel<B> = <<B as Backend>::Engine as Engine>::Kernel;
 
-/// Preparation of kernels. Equal steps of several iterations share one kernel with one workspace:
-/// with partial backpropagation all forward steps, and a layer's backward steps. The compute lane
-/// runs one step at a time.
+/// Collection of the kernels of all programs of a rotation. Equal steps of several programs share
+/// one kernel with one workspace: with partial backpropagation all forward steps, and the backward
+/// steps of a layer. This is safe because the compute lane runs one step at a time.
 pub(super) struct Kernels<'p, B: Backend> {
     prepared: Vec<Kernel<B>>,
     /// The steps so far by label, with the indices of their kernels.
@@ -22,12 +23,17 @@ pub(super) struct Kernels<'p, B: Backend> {
 }
 
 impl<'p, B: Backend> Kernels<'p, B> {
+    /// Creates an empty collection.
     pub(super) fn new() -> Self {
         Self { prepared: Vec::new(), known: HashMap::new() }
     }
 
-    /// Returns the index of the kernel of each step of an iteration. All iterations have the same
+    /// Prepares the kernels of one program that are not in the collection yet. Returns the index of
+    /// each step's kernel, by step; `None` for steps without one. All programs must have the same
     /// buffers.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] if the engine lacks a kernel or memory.
     pub(super) fn of_iteration(
         &mut self,
         device: &RankDevice<B>,
@@ -51,13 +57,13 @@ impl<'p, B: Backend> Kernels<'p, B> {
         program.steps.iter().map(&mut of_step).collect()
     }
 
-    /// Returns all kernels, by index.
+    /// Returns all kernels, in the order of their indices.
     pub(super) fn into_prepared(self) -> Vec<Kernel<B>> {
         self.prepared
     }
 }
 
-/// Returns the specification of a step's kernel, if it has one.
+/// Returns the specification of a step's kernel; `None` for loading samples and collectives.
 pub(crate) fn kernel_spec<'a>(
     network: &'a LayerGraph,
     program: &RankProgram,

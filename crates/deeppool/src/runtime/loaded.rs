@@ -1,3 +1,8 @@
+//! A program with its resources on a device. A *rotation* is the iterations after which the roles
+//! of partial backpropagation repeat, each with its own program; without it, one. *State* is the
+//! buffers that outlive an iteration: parameters, velocities and running statistics. *Shared
+//! memory* is memory that several buffers use one after another.
+
 use std::time::Duration;
 
 use collectives::Group;
@@ -14,51 +19,60 @@ use crate::program::{
     RankMemory, RankProgram,
 };
 
-/// A rank's program, or the programs of a rotation, with all resources for execution: kernels,
-/// buffers and groups, which are created once.
+/// The program of a rank, or its programs of a rotation, with all resources for execution: kernels,
+/// buffers and groups of ranks. They are created once.
 pub struct LoadedProgram<B: Backend> {
     network: String,
-    /// The iterations of the rotation. All have the same buffers.
+    /// The programs of the rotation. All have the same buffers.
     pub(super) iterations: Vec<LoadedIteration<B>>,
-    /// The order in which they are executed.
+    /// The order in which iterations execute these programs.
     pub(super) schedule: IterationSchedule,
     specs: Vec<BufferSpec>,
-    /// Kernels of all iterations: see [`LoadedIteration::kernels`].
+    /// Kernels of all programs of the rotation: see `LoadedIteration::kernels`.
     pub(super) kernels: Vec<Kernel<B>>,
-    /// The buffers that are not state; empty for those in shared memory.
+    /// The buffers that are not state, by buffer id minus the number of state buffers. Buffers in
+    /// shared memory are empty here.
     pub(super) scratch: Vec<B::Buffer>,
+    /// Pieces of shared memory.
     pub(super) shared: Vec<Shared<B>>,
 }
 
-/// The program of a rank in one iteration, loaded.
+/// The program of a rank in one iteration of a rotation, with its resources.
 pub(super) struct LoadedIteration<B: Backend> {
     /// Number of steps of the previous iterations of the rotation.
     steps_before: usize,
+    /// The program of the rank.
     pub(super) program: RankProgram,
+    /// All collectives of the program, by collective id.
     pub(super) collectives: Vec<Collective>,
-    /// Index of each step's kernel.
+    /// Index of each step's kernel in `LoadedProgram::kernels`, by step; `None` for steps without
+    /// one.
     pub(super) kernels: Vec<Option<usize>>,
-    /// Bucket of each collective step with several buffers.
+    /// The packed buffer of each collective step with several buffers, by step; `None` for other
+    /// steps.
     pub(super) buckets: Vec<Option<Bucket<B>>>,
-    /// Group of each collective step.
+    /// Communicator between the ranks of each collective step, by step; `None` for other steps.
     pub(super) groups: Vec<Option<B::Communicator>>,
-    /// The steps of the compute lane, in order.
+    /// Indices of the steps of the compute lane, in order.
     pub(super) compute: Vec<usize>,
-    /// The steps of the communication lane, in order.
+    /// Indices of the steps of the communication lane, in order.
     pub(super) communication: Vec<usize>,
-    /// Buffer with the metrics of the batch at the end.
+    /// Buffer with the metrics of the global batch at the end of the iteration: summed loss and
+    /// number of correct samples. `None` on a rank that does not run the loss layer.
     pub(super) metrics: Option<BufferId>,
-    /// Duration of each step on emulated devices.
+    /// Modelled duration of each step on emulated GPUs, by step; `None` for the settings of the
+    /// emulated driver. Real GPUs ignore it.
     pub(super) step_times: Option<Vec<Duration>>,
 }
 
 impl<B: Backend> LoadedProgram<B> {
-    /// Loads the program of one rank. A program without collectives needs no communicator.
-    /// Otherwise it is that of all ranks.
+    /// Loads the program of one rank onto its device. `communicator` is that of all ranks; a
+    /// program without collectives needs none.
     ///
     /// # Errors
-    /// [`Error::Engine`] if the engine lacks a kernel or memory. [`Error::NoCommunicator`] if a
-    /// communicator is needed.
+    /// [`Error::Engine`] if the engine lacks a kernel or memory. [`Error::NoCommunicator`] if one
+    /// is needed. [`Error::NoSuchRank`] for an unknown rank. [`Error::Program`] if the program was
+    /// lowered for simulation.
     pub fn new(
         device: &mut RankDevice<B>,
         communicator: Option<&B::Communicator>,
@@ -69,8 +83,8 @@ impl<B: Backend> LoadedProgram<B> {
         Self::rotation(device, communicator, network, std::slice::from_ref(program), rank)
     }
 
-    /// Loads the programs of one rank from [`lower_rotation`](crate::program::lower_rotation).
-    /// Iteration `i` executes program `i` modulo their number, unless
+    /// Loads the programs of one rank that [`lower_rotation`](crate::program::lower_rotation)
+    /// returned onto its device. Iteration `i` executes program `i` modulo their number, unless
     /// [`with_schedule`](Self::with_schedule) sets another order.
     ///
     /// # Errors
@@ -128,7 +142,7 @@ impl<B: Backend> LoadedProgram<B> {
         })
     }
 
-    /// Sets the order of the programs, which must be the same on all ranks.
+    /// Sets the order in which iterations execute the programs. It must be the same on all ranks.
     ///
     /// # Errors
     /// [`Error::Program`] if it is for another number of programs.
@@ -144,9 +158,9 @@ impl<B: Backend> LoadedProgram<B> {
         Ok(Self { schedule, ..self })
     }
 
-    /// Sets modelled step durations for emulated GPUs, by iteration of the rotation and step. The
-    /// duration of a collective starts when all ranks have arrived. Without them, the settings of
-    /// the emulated driver apply.
+    /// Sets modelled durations for emulated GPUs, by program of the rotation, then by step. Real
+    /// GPUs ignore them. The duration of a collective starts when all ranks have arrived. `None`
+    /// restores the settings of the emulated driver.
     #[must_use]
     pub fn with_step_times(mut self, times: Option<Vec<Vec<Duration>>>) -> Self {
         let mut times = times.map(Vec::into_iter);
@@ -156,7 +170,8 @@ impl<B: Backend> LoadedProgram<B> {
         self
     }
 
-    /// Returns the program of an iteration, the kernels, and the buffers.
+    /// Returns the program of an iteration (counted from 0), all kernels, and all buffers. `state`
+    /// are the state buffers.
     pub(super) fn parts<'l>(
         &'l mut self,
         iteration: u64,
@@ -168,37 +183,41 @@ impl<B: Backend> LoadedProgram<B> {
         (loaded, &mut self.kernels, memory)
     }
 
-    /// Returns the program of an iteration.
+    /// Returns the program that an iteration executes. Iterations are counted from 0.
     pub(super) fn iteration(&self, iteration: u64) -> &LoadedIteration<B> {
         &self.iterations[self.schedule.program_of(iteration)]
     }
 
-    /// Name of the network.
+    /// Name of the network of the program.
     #[must_use]
     pub fn network(&self) -> &str {
         &self.network
     }
 
-    /// The program; of several, that of the first iteration.
+    /// Returns the first program of the rotation.
     #[must_use]
     pub fn program(&self) -> &RankProgram {
         &self.iterations[0].program
     }
 
-    /// Number of iterations until the programs repeat.
+    /// Returns the number of iterations until the programs repeat.
     #[must_use]
     pub fn iterations(&self) -> usize {
         self.iterations.len()
     }
 
-    /// Returns the memory that an executor allocates, without its kernels' workspaces.
+    /// Returns the memory that the rank allocates to execute the programs, without the workspaces
+    /// of its kernels.
     #[must_use]
     pub fn memory(&self) -> RankMemory {
         RankMemory::of_rotation(self.iterations.iter().map(|loaded| &loaded.program))
     }
 
-    /// Returns the loss summed over the batch, and the number of correctly classified samples;
-    /// `None` on a rank without them.
+    /// Returns the loss summed over the global batch, and the number of correctly classified
+    /// samples, at the end of an iteration; `None` on a rank that does not run the loss layer.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] if the engine fails.
     pub(super) fn metrics(
         &self,
         device: &mut RankDevice<B>,
@@ -212,7 +231,7 @@ impl<B: Backend> LoadedProgram<B> {
     }
 
     /// Returns the first layer, in the order of the steps, whose output in the last iteration has a
-    /// NaN or infinity. Outputs in shared memory are not examined.
+    /// NaN or infinity; `None` if there is none. Outputs in shared memory are not examined.
     ///
     /// # Errors
     /// [`Error::Engine`] if the engine fails.
@@ -237,7 +256,7 @@ impl<B: Backend> LoadedProgram<B> {
 }
 
 impl<B: Backend> LoadedIteration<B> {
-    /// Returns the index of a step among the steps of all iterations of the rotation.
+    /// Returns the index of a step among the steps of all programs of the rotation.
     pub(super) fn place(&self, step: usize) -> usize {
         self.steps_before + step
     }
@@ -278,7 +297,7 @@ impl<B: Backend> LoadedIteration<B> {
         })
     }
 
-    /// Returns the modelled duration of a step.
+    /// Returns the modelled duration of a step on emulated GPUs; zero if none is set.
     #[cfg(feature = "cuda")]
     pub(super) fn step_time(&self, step: usize) -> Duration {
         let known = self.step_times.as_ref().and_then(|times| times.get(step));

@@ -1,3 +1,7 @@
+//! The buffers of a rank on its device. *State* is the buffers that outlive an iteration:
+//! parameters, velocities and running statistics. *Shared memory* is memory that several buffers
+//! use one after another.
+
 use layer_engine::{Engine, Role, initial_parameters, initial_statistics};
 use layer_graph::LayerGraph;
 
@@ -5,18 +9,20 @@ use super::{Backend, RankDevice};
 use crate::Error;
 use crate::program::{BufferId, BufferSpec, Contents, RankProgram};
 
-/// The state of a rank: parameters, velocities and running statistics.
+/// The state of a rank: the buffers of its parameters, velocities and running statistics.
 ///
 /// All programs of the same network and placement share it.
 pub struct RankState<B: Backend> {
+    /// The state buffers, by buffer id.
     pub(super) buffers: Vec<B::Buffer>,
 }
 
 impl<B: Backend> RankState<B> {
-    /// Creates the initial state of a rank. Parameters depend only on the seed and their names.
+    /// Creates the initial state of a rank for a program. Parameters are random and depend on the
+    /// seed and their names alone. Velocities are zero.
     ///
     /// # Errors
-    /// [`Error::Engine`] if the engine runs out of memory.
+    /// [`Error::Engine`] if the engine fails or runs out of memory.
     pub fn new(
         device: &mut RankDevice<B>,
         network: &LayerGraph,
@@ -39,7 +45,7 @@ impl<B: Backend> RankState<B> {
         Ok(Self { buffers })
     }
 
-    /// Copies a state buffer to the host.
+    /// Copies a state buffer of `elements` elements to the host.
     ///
     /// # Errors
     /// [`Error::Engine`] if the engine fails.
@@ -68,33 +74,40 @@ impl<B: Backend> RankState<B> {
     }
 }
 
-/// Memory that several buffers of a program use one after another.
+/// A piece of shared memory.
 pub(super) struct Shared<B: Backend> {
-    /// The memory, with the size of its largest buffer.
+    /// The memory, of the size of its largest buffer.
     pub(super) memory: B::Buffer,
     /// The buffer that it contains.
     holds: Option<BufferId>,
 }
 
 impl<B: Backend> Shared<B> {
+    /// Allocates a piece of shared memory of the given number of elements.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] if the engine runs out of memory.
     pub(super) fn new(device: &mut RankDevice<B>, elements: usize) -> Result<Self, Error> {
         Ok(Self { memory: device.allocate(elements)?, holds: None })
     }
 }
 
-/// A program's buffers: the state, and its own.
+/// The buffers of a program: the state, and its own buffers.
 pub(super) struct Memory<'a, B: Backend> {
     /// Size and contents of each buffer, by buffer id.
     pub(super) specs: &'a [BufferSpec],
     /// The state buffers, which have the lowest ids.
     pub(super) state: &'a mut [B::Buffer],
-    /// Empty for buffers in shared memory.
+    /// The buffers that are not state, by buffer id minus the number of state buffers. Buffers in
+    /// shared memory are empty here.
     pub(super) scratch: &'a mut [B::Buffer],
+    /// Pieces of shared memory, by the index in [`BufferSpec::shared`].
     pub(super) shared: &'a mut [Shared<B>],
 }
 
 impl<B: Backend> Memory<'_, B> {
-    /// Returns a buffer. For one in shared memory, that memory, whichever buffer it contains.
+    /// Returns a buffer. For a buffer in shared memory, returns that memory, whichever buffer it
+    /// holds.
     pub(super) fn get(&self, id: BufferId) -> &B::Buffer {
         if let Some(piece) = self.specs[id.0].shared {
             return &self.shared[piece].memory;
@@ -105,7 +118,7 @@ impl<B: Backend> Memory<'_, B> {
         }
     }
 
-    /// Returns a buffer to be written: see [`get`](Self::get).
+    /// Returns a buffer for writing: see [`get`](Self::get).
     pub(super) fn get_mut(&mut self, id: BufferId) -> &mut B::Buffer {
         if let Some(piece) = self.specs[id.0].shared {
             return &mut self.shared[piece].memory;
@@ -116,7 +129,11 @@ impl<B: Backend> Memory<'_, B> {
         }
     }
 
-    /// Assigns shared memory to those of the buffers that are in it, before they are written.
+    /// Prepares buffers for being written: shared memory is given the size of those of them that
+    /// are in it.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] if the engine fails.
     pub(super) fn claim(&mut self, ids: &[BufferId], device: &mut RankDevice<B>) -> Result<(), Error> {
         for &id in ids {
             let BufferSpec { elements, shared, .. } = self.specs[id.0];
@@ -128,13 +145,13 @@ impl<B: Backend> Memory<'_, B> {
         Ok(())
     }
 
-    /// Takes buffers out of the memory, so that they can be written while others are read. They are
-    /// empty there until they are [restored](Self::restore).
+    /// Takes buffers out of the memory, so that they can be written while others are read. The
+    /// memory has empty buffers in their place until they are [restored](Self::restore).
     pub(super) fn take(&mut self, ids: &[BufferId]) -> Vec<B::Buffer> {
         ids.iter().map(|&id| std::mem::take(self.get_mut(id))).collect()
     }
 
-    /// Restores the buffers of [`take`](Self::take).
+    /// Puts buffers that [`take`](Self::take) returned for the same ids back into the memory.
     pub(super) fn restore(&mut self, ids: &[BufferId], buffers: Vec<B::Buffer>) {
         for (&id, buffer) in ids.iter().zip(buffers) {
             *self.get_mut(id) = buffer;

@@ -1,5 +1,6 @@
-//! Execution of programs. Each rank runs a [`LoadedProgram`] as a [`gpu_mux::PolledJob`], so that
-//! background jobs can use the time in which the rank waits for others.
+//! Execution of programs. Each rank runs its program, loaded onto a device as a [`LoadedProgram`],
+//! as a [`gpu_mux::PolledJob`], so that background jobs can use the time in which the rank waits
+//! for others.
 
 mod backend;
 mod bucket;

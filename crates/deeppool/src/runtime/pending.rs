@@ -1,3 +1,5 @@
+//! A collective in progress on one rank.
+
 use collectives::{Communicator, RedistributionRequest, ReduceOp, Request};
 use layer_engine::LaunchContext;
 
@@ -10,24 +12,25 @@ use crate::program::{CollectiveOp, Step};
 type BufferRequest<B> = <<B as Backend>::Communicator as Communicator<f32>>::Request;
 type MovingRequest<B> = <<B as Backend>::Communicator as Communicator<f32>>::RedistributionRequest;
 
-/// A running collective on this rank: one operation of the communicator for all of the step's
-/// buffers.
+/// A collective in progress on this rank: one operation of the communicator for all buffers of the
+/// step.
 pub(super) enum PendingCollective<B: Backend> {
-    /// On the step's only buffer, or on its bucket.
+    /// An all-reduce or broadcast of the step's only buffer, or of its bucket: the buffer into
+    /// which several are packed.
     InPlace(BufferRequest<B>),
-    /// A redistribution.
+    /// A redistribution of samples between ranks.
     Moving(MovingRequest<B>),
 }
 
-/// The device and the buffers of a collective on its rank.
+/// The device and the buffers that a collective step uses on its rank.
 pub(super) struct CollectiveBuffers<'a, 'm, B: Backend> {
     /// The collective step.
     pub(super) step: &'a Step,
-    /// The buffers of the program.
+    /// All buffers of the program.
     pub(super) memory: &'a mut Memory<'m, B>,
-    /// The bucket of a step that writes several buffers.
+    /// The bucket of a step that writes several buffers; `None` for other steps.
     pub(super) bucket: Option<&'a mut Bucket<B>>,
-    /// The launch context of the iteration.
+    /// Seed, learning rate and index of the iteration.
     pub(super) context: &'a LaunchContext,
     /// The device of the rank.
     pub(super) device: &'a mut RankDevice<B>,
@@ -61,6 +64,9 @@ impl<B: Backend> CollectiveBuffers<'_, '_, B> {
 impl<B: Backend> PendingCollective<B> {
     /// Starts a collective of the group without waiting for it. Until [`finish`](Self::finish), the
     /// buffer of an all-reduce or broadcast is empty in the memory of the rank.
+    ///
+    /// # Errors
+    /// The error of the engine or the communicator.
     pub(super) fn start(
         op: &CollectiveOp,
         group: &B::Communicator,
@@ -93,7 +99,10 @@ impl<B: Backend> PendingCollective<B> {
         }
     }
 
-    /// Returns whether it is complete, without blocking.
+    /// Returns whether the collective is complete, without blocking.
+    ///
+    /// # Errors
+    /// The error of the communicator.
     pub(super) fn test(&mut self) -> Result<bool, Error> {
         match self {
             Self::InPlace(request) => Ok(request.test()?),
@@ -103,6 +112,9 @@ impl<B: Backend> PendingCollective<B> {
 
     /// Blocks until the collective is complete, and stores the result in the buffers that the step
     /// writes.
+    ///
+    /// # Errors
+    /// The error of the engine or the communicator.
     pub(super) fn finish(self, at: &mut CollectiveBuffers<'_, '_, B>) -> Result<(), Error> {
         match self {
             Self::InPlace(request) => at.restore(request.wait()?),

@@ -1,4 +1,9 @@
-//! The operations of launch units, on memory with fixed addresses.
+//! The CUDA and NCCL operations of a rank, on memory with fixed addresses. Every function that
+//! enqueues an operation on a stream returns without waiting for it.
+//!
+//! *Emulated devices* are GPUs of the emulated CUDA driver, which have a virtual time: there the
+//! duration of an operation is set by a model. *Packing* copies several buffers into one, so that
+//! one collective transfers them all.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -16,7 +21,7 @@ use super::clock::LaunchTimes;
 use super::engine::GpuEngine;
 use crate::Error;
 
-/// A stream of the device on which kernels and copies are enqueued. Clones share the stream.
+/// A CUDA stream on which kernels and copies are enqueued. Clones share the stream.
 #[derive(Debug, Clone)]
 pub(super) struct KernelQueue {
     engine: CudaEngine,
@@ -24,23 +29,28 @@ pub(super) struct KernelQueue {
     times: LaunchTimes,
 }
 
-/// A kernel with its operands.
+/// A prepared kernel with its operands.
 #[derive(Debug, Clone)]
 pub(super) struct KernelCall {
-    /// The prepared kernel.
+    /// The prepared kernel: one or more launches of GPU functions.
     pub(super) kernel: Arc<CudaKernel>,
-    /// Device memory of each operand that is read, in the order of the kernel specification.
+    /// Device memory of each operand that is read, in the order that the kernel's specification
+    /// defines.
     pub(super) reads: Vec<DeviceSlice>,
-    /// Device memory of each operand that is written, in the same order.
+    /// Device memory of each operand that is written, in the order that the kernel's specification
+    /// defines.
     pub(super) writes: Vec<DeviceSlice>,
-    /// Modelled duration of the call on emulated devices, spread evenly over its launches. It has
-    /// no effect on real GPUs.
+    /// Duration of the call on emulated devices, divided evenly among its launches. Real GPUs
+    /// ignore it.
     pub(super) takes: Duration,
 }
 
 impl KernelQueue {
-    /// Creates a queue on a stream of the driver, which must outlive it. `times` sets the durations
-    /// of launches on emulated devices.
+    /// Creates a queue on a stream of the engine's device. The stream must outlive the queue and
+    /// its clones. `times` sets the durations of launches on emulated devices.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] if CUDA fails.
     pub(super) fn on(stream: &Stream, engine: &GpuEngine, times: LaunchTimes) -> Result<Self, Error> {
         // SAFETY: the stream is one of the device's primary context, and lives as long as the
         // driver, whose work has the queue.
@@ -48,17 +58,22 @@ impl KernelQueue {
         Ok(Self { engine: engine.cuda().clone(), queue: Arc::new(Mutex::new(queue)), times })
     }
 
-    /// Sets the seed, iteration and learning rate of the kernels and graphs that are launched on
-    /// this queue from now on. The update is enqueued: the host does not wait for it.
+    /// Enqueues an update of the launch context: the seed, iteration and learning rate that later
+    /// kernels and graphs on this queue use.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] if CUDA fails.
     pub(super) fn begin(&self, context: &LaunchContext) -> Result<(), Error> {
         Ok(self.times.each(Duration::ZERO, || lock(&self.queue).set_context(context))?)
     }
 
-    /// Enqueues kernels with the launch context of the last [`begin`](Self::begin), without waiting
-    /// for them.
+    /// Enqueues kernels, in order, with the launch context of the last [`begin`](Self::begin).
     ///
     /// Hazard: the operands are raw addresses. The caller must keep their program loaded until the
     /// kernels have finished, although the function is not `unsafe`.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] if CUDA fails.
     pub(super) fn launch(&self, calls: &[KernelCall]) -> Result<(), Error> {
         let mut queue = lock(&self.queue);
         // Hazard: without `begin`, the optimiser runs with a learning rate of 0, and no error is
@@ -74,50 +89,53 @@ impl KernelQueue {
         Ok(())
     }
 
-    /// Enqueues a copy of the whole host buffer to the start of `to`, without waiting for it.
+    /// Enqueues a copy of the whole host buffer `from` to the start of the device memory `to`.
     /// `from` must not be written until the copy has finished.
     ///
     /// # Errors
-    /// If `to` is shorter than the host buffer, or CUDA fails.
+    /// [`Error::Engine`] if `to` is shorter than the host buffer, or CUDA fails.
     pub(super) fn upload(&self, from: &SharedHostBuffer, to: DeviceSlice) -> Result<(), Error> {
         // SAFETY: the staging buffer is written again when this copy has finished, and both stay as
         // long as the work.
         Ok(unsafe { self.engine.enqueue_upload(&lock(&from.0), to, &mut lock(&self.queue)) }?)
     }
 
-    /// Enqueues a copy of the start of `from` to the host buffer, which it fills, without waiting
-    /// for it. `to` must not be read or written until the copy has finished.
+    /// Enqueues a copy from the start of the device memory `from` that fills the host buffer `to`.
+    /// `to` must not be read or written until the copy has finished.
     ///
     /// # Errors
-    /// If `from` is shorter than the host buffer, or CUDA fails.
+    /// [`Error::Engine`] if `from` is shorter than the host buffer, or CUDA fails.
     pub(super) fn download(&self, from: DeviceSlice, to: &SharedHostBuffer) -> Result<(), Error> {
         // SAFETY: the staging buffer is read when this copy has finished, and both stay as long as
         // the work.
         Ok(unsafe { self.engine.enqueue_download(from, &mut lock(&to.0), &mut lock(&self.queue)) }?)
     }
 
-    /// Allocates a page-locked host buffer of the given number of elements.
+    /// Allocates a host buffer of the given number of elements (`f32`).
+    ///
+    /// # Errors
+    /// [`Error::Engine`] if CUDA fails or lacks memory.
     pub(super) fn host_buffer(&self, elements: usize) -> Result<SharedHostBuffer, Error> {
         Ok(SharedHostBuffer(Arc::new(Mutex::new(self.engine.host_memory(elements)?))))
     }
 }
 
-/// Page-locked host memory for copies to or from the device. Clones share the memory: one is kept
-/// by the function that enqueues the copy, another by the host code that fills or reads the memory.
-/// The lock does not wait for enqueued copies.
+/// Buffer of page-locked host memory for copies to or from the device. Clones share the memory: the
+/// function that enqueues the copy has one, the code that fills or reads the memory has another. A
+/// lock keeps their accesses apart, but it does not wait for enqueued copies.
 #[derive(Debug, Clone)]
 pub(super) struct SharedHostBuffer(Arc<Mutex<CudaHostBuffer>>);
 
 impl SharedHostBuffer {
-    /// Calls `work` with the elements while the buffer is locked, and returns its result. The
-    /// caller ensures that no enqueued copy still uses the memory.
+    /// Calls `work` with the elements of the buffer, and returns its result. The caller ensures
+    /// that no enqueued copy still uses the memory.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut [f32]) -> T) -> T {
         work(lock(&self.0).as_mut_slice())
     }
 }
 
-/// The stream on which a rank enqueues its collectives, with the requests of those that may be
-/// incomplete. Clones share both.
+/// The CUDA stream on which a rank enqueues its collectives, with the requests of those that are
+/// not known to be complete. Clones share both.
 #[derive(Debug, Clone)]
 pub(super) struct CommunicationLane {
     kernels: KernelQueue,
@@ -136,30 +154,33 @@ enum PendingCollective {
     Exchange(NcclExchangeRequest<f32>),
 }
 
-/// A collective with its buffers.
+/// A collective with the device memory of this rank that it reads and writes.
 #[derive(Debug, Clone)]
 pub(super) enum CollectiveCall {
     /// Sums the memory over the ranks of the group, in place.
     AllReduce(DeviceSlice),
     /// Copies the memory of the group's first rank to the others, in place.
     Broadcast(DeviceSlice),
-    /// Sends samples of `from` to other ranks, and receives samples from them in `to`, as the
-    /// redistribution says.
+    /// Sends samples of `from` to other ranks, and receives samples from them in `to`.
     Redistribute {
         /// The samples that each rank sends to each other rank.
         redistribution: Arc<Redistribution>,
-        /// The rank's samples before; empty if it has none.
+        /// The samples that the rank holds before; empty if it holds none.
         from: DeviceSlice,
-        /// The rank's samples afterwards; empty if it has none.
+        /// The samples that the rank holds afterwards; empty if it holds none.
         to: DeviceSlice,
-        /// Number of elements of a sample.
+        /// Number of elements of one sample.
         sample_elements: usize,
     },
 }
 
 impl CommunicationLane {
-    /// Creates a communication lane on a stream of the driver, which must outlive it. Kernels that
-    /// pack and unpack buffers run on the same stream.
+    /// Creates a communication lane on a stream of the engine's device, on which packing kernels
+    /// run too. The stream must outlive the lane and its clones. `times` sets the durations of
+    /// operations on emulated devices.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] or [`Error::Collectives`] if CUDA or NCCL fails.
     pub(super) fn on(stream: &Stream, engine: &GpuEngine, times: LaunchTimes) -> Result<Self, Error> {
         let kernels = KernelQueue::on(stream, engine, times)?;
         // SAFETY: as for the queue of kernels.
@@ -168,9 +189,12 @@ impl CommunicationLane {
         Ok(Self { kernels, nccl })
     }
 
-    /// Enqueues a collective of the group, after the kernels `pack` and before the kernels
-    /// `unpack`, which may be empty. It does not wait for any of them. `takes` is the modelled
-    /// duration of the collective on emulated devices.
+    /// Enqueues the kernels `pack`, then a collective of the group of ranks, then the kernels
+    /// `unpack`. Both lists of kernels may be empty. `takes` is the duration of the collective on
+    /// emulated devices.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] or [`Error::Collectives`] if CUDA or NCCL fails.
     pub(super) fn start(
         &self,
         group: &NcclCommunicator,
@@ -208,11 +232,12 @@ impl CommunicationLane {
         self.kernels.launch(unpack)
     }
 
-    /// Forgets the requests of completed collectives, oldest first, up to the first that is
+    /// Removes the requests of completed collectives, oldest first, up to the first that is
     /// incomplete. It does not wait.
     ///
     /// # Errors
-    /// That of a collective that failed, or for which a rank is missing.
+    /// [`Error::Collectives`] of a collective that failed, or that waited too long for another
+    /// rank.
     pub(super) fn check(&self) -> Result<(), Error> {
         let mut lane = lock(&self.nccl);
         while let Some(oldest) = lane.pending.front_mut() {
@@ -228,11 +253,12 @@ impl CommunicationLane {
         Ok(())
     }
 
-    /// Blocks until the device has finished all collectives that were started. A collective for
-    /// which a rank is missing is aborted after the time-out of the communicator.
+    /// Blocks until all started collectives have finished on the device. A collective that waits
+    /// for another rank longer than the time-out of the communicator is aborted.
     ///
     /// # Errors
-    /// That of the oldest collective that failed. The others are awaited all the same.
+    /// [`Error::Collectives`] of the oldest collective that failed. The function waits for the
+    /// others before it returns.
     pub(super) fn finish(&self) -> Result<(), Error> {
         let pending = std::mem::take(&mut lock(&self.nccl).pending);
         let outcomes = pending.into_iter().map(|pending| match pending {

@@ -1,4 +1,5 @@
-//! The virtual time of emulated GPUs.
+//! The virtual time of emulated GPUs: those of the emulated CUDA driver, on which the duration of a
+//! kernel is set by a model. A *run* is one execution of iterations by the drivers of all ranks.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -49,7 +50,11 @@ pub(super) struct RankClock {
 }
 
 impl RankClock {
-    /// Returns a clock for each rank if the GPUs are emulated; `None` on real GPUs.
+    /// Returns a clock for each of the ranks `0..ranks` of this process if the GPUs are emulated;
+    /// `None` on real GPUs.
+    ///
+    /// # Errors
+    /// [`OpenError`] if the emulated driver cannot be opened.
     pub(super) fn of_ranks(ranks: usize) -> Result<Option<Vec<Self>>, OpenError> {
         let Some(clock) = EmulatedClock::open()? else { return Ok(None) };
         let shared = Arc::new(SharedClock {
@@ -60,7 +65,7 @@ impl RankClock {
         Ok(Some((0..ranks).map(|rank| Self { shared: Arc::clone(&shared), rank }).collect()))
     }
 
-    /// The clock of the emulated driver.
+    /// Returns the clock of the emulated driver, which all ranks share.
     pub(super) fn emulated(&self) -> EmulatedClock {
         self.shared.clock
     }
@@ -70,7 +75,7 @@ impl RankClock {
         self.go(Place::Enters, Place::Running);
     }
 
-    /// Ends a run: blocks until all ranks of the run have called it, for at most a minute.
+    /// Ends a run: blocks until all ranks in the run have called it, for at most a minute.
     pub(super) fn leave(&self) {
         self.go(Place::Leaves, Place::Outside);
     }
@@ -139,14 +144,14 @@ impl SharedClock {
     }
 }
 
-/// The clock by which modelled durations of launches are set; `None` on real GPUs, where they have
-/// no effect.
+/// Setter of the durations of launches on emulated GPUs, with the clock of the emulated driver;
+/// `None` on real GPUs, where it has no effect.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LaunchTimes(pub(super) Option<EmulatedClock>);
 
 impl LaunchTimes {
-    /// Calls `launch`, and returns its result. On emulated GPUs, each kernel or collective that it
-    /// enqueues takes `time`.
+    /// Calls `launch`, and returns its result. On emulated GPUs, each kernel or collective that
+    /// `launch` enqueues has the duration `time`.
     pub(super) fn each<T>(self, time: Duration, launch: impl FnOnce() -> T) -> T {
         let Some(clock) = self.0 else { return launch() };
         clock.launches_take(Some(time));

@@ -1,3 +1,5 @@
+//! The driver of a rank on a GPU.
+
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,13 +20,14 @@ use crate::runtime::{BackgroundStatus, BatchSource, Iterations, JobsMut, Observe
 /// Maximum time of waiting for the device before collectives are checked for missing ranks.
 const COLLECTIVE_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Runs a rank's iterations on its GPU: the foreground on streams of high priority, and background
+/// Driver of a rank on its GPU: it runs the foreground on streams of high priority, and background
 /// jobs on streams of low priority.
 ///
 /// Steps are launched as soon as the [`Policy`] allows, and wait for each other on the device
-/// instead of the host. Collectives run on their own stream. After two iterations, steps between
-/// collectives are captured into graphs and merged, and background jobs are divided into pieces.
-/// The loss of an iteration is read while the next one runs.
+/// instead of the host. Collectives run on a separate stream. Once each program has been executed
+/// twice, the steps between collectives are captured into CUDA graphs and merged, and those of
+/// background jobs are divided into pieces. The loss of an iteration is read while the next one
+/// runs.
 pub struct GpuDriver<'a, S, O> {
     // Dropped first: it waits for work that uses the other fields.
     driver: Driver<CudaDevice>,

@@ -1,4 +1,4 @@
-//! The CUDA engine on memory that NCCL also uses.
+//! The CUDA engine with buffers of NCCL, so that kernels and collectives use the same memory.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use layer_engine::{
 use super::clock::RankClock;
 use crate::Error;
 
-/// The [`CudaEngine`] on memory that NCCL also uses.
+/// The [`CudaEngine`] with buffers of NCCL, so that kernels and collectives use the same memory.
 #[derive(Debug, Clone)]
 pub struct GpuEngine {
     engine: CudaEngine,
@@ -21,18 +21,18 @@ pub struct GpuEngine {
 }
 
 impl GpuEngine {
-    /// Creates an engine on the device with this number, from 0. On emulated devices, a rank that
-    /// is alone in its process uses their virtual time.
+    /// Creates an engine on the CUDA device with this number, from 0. On emulated GPUs it has a
+    /// virtual time that no other rank shares.
     ///
     /// # Errors
-    /// If there is no driver or no such device.
+    /// [`EngineError::Device`] if there is no CUDA driver or no such device.
     pub fn new(device: usize) -> Result<Self, EngineError> {
         let clock = clocks_of(1)?.pop();
         Ok(Self { engine: CudaEngine::new(device)?, device, clock })
     }
 
-    /// Creates an engine on each of the first devices, for ranks that are threads of this process.
-    /// On emulated devices these threads share their virtual time.
+    /// Creates an engine on each of the CUDA devices `0..ranks`, for ranks that are threads of this
+    /// process. On emulated GPUs they share one virtual time.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -42,17 +42,17 @@ impl GpuEngine {
         (0..ranks).map(engine).collect()
     }
 
-    /// The virtual time of the rank; `None` on real GPUs.
+    /// Returns the virtual time as this rank's thread uses it; `None` on real GPUs.
     pub(super) fn clock(&self) -> Option<&Arc<RankClock>> {
         self.clock.as_ref()
     }
 
-    /// Number of the device, from 0.
+    /// Number of the CUDA device, from 0.
     pub(super) fn device(&self) -> usize {
         self.device
     }
 
-    /// The wrapped engine, whose buffers are not buffers of NCCL.
+    /// The wrapped engine, whose own buffers are not buffers of NCCL.
     pub(super) fn cuda(&self) -> &CudaEngine {
         &self.engine
     }
@@ -159,6 +159,9 @@ impl Engine for GpuEngine {
 
 /// Makes the collectives that are enqueued from now on wait, on the device, for the kernels
 /// enqueued so far. The host does not wait.
+///
+/// # Errors
+/// [`Error::Collectives`] if CUDA fails.
 pub(super) fn order(compute: &CudaQueue, communication: &NcclStream) -> Result<(), Error> {
     // SAFETY: both are streams of the rank's device, in its primary context.
     Ok(unsafe { communication.wait_for(compute.as_raw()) }?)

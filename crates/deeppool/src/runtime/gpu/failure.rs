@@ -1,3 +1,5 @@
+//! The cause of a failed launch.
+
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -5,14 +7,14 @@ use gpu_mux::cuda;
 
 use crate::Error;
 
-/// The first error of a launch since it was last taken. The driver reports only that a launch
-/// failed; this keeps the cause. Clones share the error.
+/// The first error of a launch since [`take`](Self::take) was called. The multiplexer's driver
+/// reports only that a launch failed; this keeps the cause. Clones share the error.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Failure(Arc<Mutex<Option<Error>>>);
 
 impl Failure {
-    /// Keeps the error of a launch, unless an earlier one is kept, and returns the result with the
-    /// error as one of the driver.
+    /// Stores the error of a launch, unless an earlier one is stored. Returns the result, with the
+    /// error as one of the multiplexer's driver that has the same message.
     pub(super) fn keep<T>(&self, result: Result<T, impl Into<Error> + Display>) -> cuda::Result<T> {
         result.map_err(|error| {
             let message = error.to_string();
@@ -21,7 +23,7 @@ impl Failure {
         })
     }
 
-    /// Removes and returns the kept error, if there is one.
+    /// Removes and returns the stored error; `None` if there is none.
     pub(super) fn take(&self) -> Option<Error> {
         self.lock().take()
     }

@@ -1,3 +1,6 @@
+//! Capture of kernels into CUDA graphs. A *launch unit* is a group of operations that are launched
+//! together. A *piece* is a part of a background job's kernels that takes at most the time that the
+//! policy sets.
 #![allow(unsafe_code)]
 
 use std::num::NonZeroUsize;
@@ -17,8 +20,8 @@ use crate::program::StepId;
 /// Number of timed executions of the pieces of a divided step.
 const TIMING_RUNS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 
-/// A launch unit after capture: a graph if its steps were captured. Without a graph, the operations
-/// are enqueued anew in every iteration.
+/// A launch unit, with its graph if its steps were captured. Without a graph, its operations are
+/// enqueued separately in every iteration.
 #[derive(Debug)]
 pub(super) struct Launch {
     /// The launch unit.
@@ -32,11 +35,16 @@ pub(super) struct Launch {
 /// A part of a unit's steps, with its graph and duration.
 type Part = (Vec<StepId>, (Work, Duration));
 
-/// Captures the kernels of an iteration into graphs. Consecutive graphs of a foreground are merged
-/// within [`MergeLimits`]. Those of a background job are as long as its
-/// [pieces](Policy::background_piece), and longer steps are divided.
+/// Captures the kernels of the units of an iteration into graphs. Returns the launches that replace
+/// the units. The graphs of consecutive steps of a foreground are merged up to [`MergeLimits`].
+/// Those of a background job are merged up to the policy's [duration of a
+/// piece](Policy::background_piece), and longer steps are divided into pieces. For that they are
+/// executed, and the state is restored afterwards.
 ///
-/// `took` are the durations of the steps. No other work of the job may be running.
+/// `took` returns the measured duration of a step. No other work of the job may be running.
+///
+/// # Errors
+/// The error of a launch, or [`Error::Gpu`] if CUDA fails.
 pub(super) fn capture(
     device: &mut CudaDevice,
     job: JobId,
@@ -107,7 +115,7 @@ fn pieces(
         .collect())
 }
 
-/// Returns the launches of an iteration without graphs, with one unit per compute step.
+/// Returns the launches of an iteration without graphs, each with at most one compute step.
 pub(super) fn uncaptured(units: &[Unit]) -> Vec<Launch> {
     let alone = |steps: &[StepId]| {
         Ok::<_, std::convert::Infallible>(steps.iter().map(|&step| (vec![step], ())).collect())

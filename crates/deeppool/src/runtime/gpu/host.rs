@@ -1,3 +1,8 @@
+//! The source of tasklets for the multiplexer's driver on a GPU: it offers the launch units of the
+//! foreground and of background jobs, and receives the finished ones. A *launch unit* is a group of
+//! operations that are launched together as one tasklet. Time on the device is relative to an
+//! epoch.
+
 use std::time::{Duration, Instant};
 
 use gpu_mux::cuda::{self, CudaDevice, Work};
@@ -8,31 +13,32 @@ use super::job::Job;
 use crate::Error;
 use crate::runtime::{BatchSource, Iterations, Observer, TimeSpan};
 
-/// A background job of this rank. It depends on no other rank, and has no last iteration.
+/// A background job of this rank. It exchanges no data with other ranks, and has no last iteration.
 pub(super) struct BackgroundJob<'a, S, O> {
-    /// The launch units of its program.
+    /// The launch units of the job's programs.
     pub(super) job: Job,
-    /// Its iterations, with program, state and samples.
+    /// The job's iterations, with program, state and samples.
     pub(super) iterations: Iterations<'a, Gpu, S, O>,
-    /// Message of the error that ended it. The other jobs continue.
+    /// Message of the error that ended the job; `None` if it runs. Other jobs continue.
     pub(super) error: Option<String>,
 }
 
 impl<S, O> BackgroundJob<'_, S, O> {
-    /// Returns a description of its oldest tasklet that has not finished; `None` if there is none.
+    /// Returns a description of the job's oldest unfinished tasklet, with the label of its first
+    /// step; `None` if there is none.
     pub(super) fn in_flight(&self) -> Option<String> {
         let step = self.job.in_flight(&self.iterations)?;
         Some(format!("`{step}` of the background job `{}`", self.iterations.loaded.network()))
     }
 }
 
-/// The settings and the measurements of one run of the driver.
+/// Settings and measurements of one run of the driver.
 pub(super) struct Run<'h> {
-    /// The sharing policy.
+    /// Rules by which the multiplexer launches tasklets.
     pub(super) policy: &'h Policy,
-    /// The instant at which the time of the device is 0.
+    /// The instant at which the time of the device is zero.
     pub(super) epoch: Instant,
-    /// Busy times and numbers of tasklets so far, of foreground and background.
+    /// Busy times and numbers of finished tasklets of the run so far, of foreground and background.
     pub(super) usage: Usage,
 }
 
@@ -63,10 +69,10 @@ impl Run<'_> {
     }
 }
 
-/// The source of tasklets when no foreground runs: every background job is run to the end of its
-/// current iteration.
+/// Source of tasklets without a foreground: it runs every background job to the end of its current
+/// iteration.
 pub(super) struct BackgroundJobs<'h, 'a, S, O> {
-    /// The jobs, in the order in which they were added.
+    /// The background jobs, in the order in which they were added.
     pub(super) jobs: &'h mut [BackgroundJob<'a, S, O>],
     /// Settings and measurements of the run.
     pub(super) run: Run<'h>,
@@ -121,15 +127,15 @@ impl<S: BatchSource, O: Observer> Host<CudaDevice> for BackgroundJobs<'_, '_, S,
     }
 }
 
-/// The source of tasklets of a run: the foreground, and the background jobs beside it.
+/// Source of tasklets with a foreground, and background jobs beside it.
 pub(super) struct Jobs<'h, 'f, 'a, F, N, S, O> {
-    /// The launch units of the foreground.
+    /// The launch units of the foreground's programs.
     pub(super) foreground: &'h mut Job,
     /// The iterations of the foreground, with program, state and samples.
     pub(super) iterations: Iterations<'f, Gpu, F, N>,
     /// The background jobs, with settings and measurements of the run.
     pub(super) background: BackgroundJobs<'h, 'a, S, O>,
-    /// The error of offering a foreground tasklet, which the driver has not seen yet.
+    /// The error of loading samples for the foreground, until it is reported to the driver.
     pub(super) error: Option<Error>,
 }
 

@@ -1,3 +1,7 @@
+//! A job on a GPU as a sequence of tasklets. A *launch unit* is a group of operations that are
+//! launched together as one tasklet. A *rotation* is the iterations after which the roles of
+//! partial backpropagation repeat, each with its own program.
+
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -18,9 +22,9 @@ use crate::runtime::{BatchSource, Iterations, Observer, TimeSpan};
 /// The last one gives the durations of steps.
 const WARM_UP: u64 = 2;
 
-/// A job on a GPU: it offers the launch units of a program's iterations to the driver as tasklets.
-/// The first iterations are launched kernel by kernel and timed; then the kernels are captured into
-/// graphs.
+/// A job on a GPU: it offers the launch units of its iterations to the multiplexer's driver as
+/// tasklets. The first iterations are launched kernel by kernel and timed; then the kernels are
+/// captured into CUDA graphs.
 #[derive(Debug)]
 pub(super) struct Job {
     id: JobId,
@@ -65,7 +69,8 @@ struct Offered {
 }
 
 impl Job {
-    /// Creates a job with a launch table for each program of the rotation, in the same order.
+    /// Creates a job with a launch table for each program of the rotation, in the order of the
+    /// programs.
     pub(super) fn new<S, O>(
         id: JobId,
         tables: Vec<LaunchTable>,
@@ -100,30 +105,31 @@ impl Job {
         &self.iterations[self.program_of(iteration)]
     }
 
-    /// Returns whether the job was created for this program: see [`LaunchTable::belongs_to`] for
-    /// the limits of the comparison.
+    /// Returns whether the job was created for the program of these iterations. It compares
+    /// addresses of buffers only: see [`LaunchTable::belongs_to`].
     pub(super) fn is_of<S, O>(&self, iterations: &Iterations<'_, Gpu, S, O>) -> bool {
         self.launch_table().belongs_to(iterations.loaded, iterations.state)
     }
 
-    /// Continues with these iterations, after all previous ones have ended.
+    /// Continues with the first of these iterations. All previously offered iterations must have
+    /// ended.
     pub(super) fn begin<S, O>(&mut self, iterations: &Iterations<'_, Gpu, S, O>) {
         self.next = (iterations.context.iteration, 0);
     }
 
-    /// Returns the exclusive end of the iterations of which a unit was offered: the iteration after
-    /// the last one.
+    /// Returns the iteration after the last one of which a unit was offered.
     pub(super) fn end_of_offered(&self) -> u64 {
         let (iteration, place) = self.next;
         iteration + u64::from(place > 0)
     }
 
-    /// The identity of the job in the multiplexer.
+    /// The identifier of the job in the multiplexer.
     pub(super) fn id(&self) -> JobId {
         self.id
     }
 
-    /// Returns the lane of the tasklet with this number; compute if it is not in flight.
+    /// Returns the lane of the tasklet with this number; compute if it is not launched or has
+    /// finished.
     pub(super) fn lane(&self, number: u64) -> Lane {
         let offered = self.in_flight.iter().find(|offered| offered.number == number);
         offered.map_or(Lane::Compute, |offered| {
@@ -136,13 +142,13 @@ impl Job {
         &self.iterations[0].table
     }
 
-    /// Removes and returns the cause of a failed launch, if one is kept.
+    /// Removes and returns the cause of a failed launch; `None` if none is stored.
     pub(super) fn failure(&self) -> Option<Error> {
         self.iterations.iter().find_map(|program| program.table.failure.take())
     }
 
-    /// Returns the label of the first step of the oldest tasklet that has not finished; `None` if
-    /// there is none.
+    /// Returns the label of the first step of the oldest unfinished tasklet; `None` if there is
+    /// none.
     pub(super) fn in_flight<S, O>(&self, iterations: &Iterations<'_, Gpu, S, O>) -> Option<String> {
         let Offered { iteration, launch, .. } = *self.in_flight.front()?;
         let step = self.iteration(iteration).launches.get(launch)?.unit.steps().first();
@@ -151,9 +157,13 @@ impl Job {
         }))
     }
 
-    /// Returns the next tasklet of the job with its operations, and records it as offered. `None`
-    /// if all iterations are offered, or too many are running, or the programs must be captured
-    /// first. Samples are loaded into the staging buffer here.
+    /// Returns the next tasklet of the job with its operations, and records it as launched. `None`
+    /// if all iterations are launched, if [`MAX_RUNNING_ITERATIONS`] are running, or if the kernels
+    /// must be captured first. Samples are loaded into host memory here.
+    ///
+    /// # Errors
+    /// The error of the source of samples, and [`Error::Program`] if it returns another number of
+    /// values than the step needs.
     pub(super) fn offer<S: BatchSource, O: Observer>(
         &mut self,
         iterations: &mut Iterations<'_, Gpu, S, O>,
@@ -206,12 +216,16 @@ impl Job {
         Ok(Some((tasklet, work)))
     }
 
-    /// Records that the tasklet with this number has finished, after `took`, in the interval `ran`.
-    /// With the last tasklet of an iteration, the observer receives the metrics. After the warm-up,
-    /// the kernels are captured.
+    /// Records that the tasklet with this number has finished, with its duration `took` and its
+    /// time interval `ran`. With the last tasklet of an iteration, the observer receives the
+    /// metrics: loss and number of correct samples. After the iterations that are timed, the
+    /// kernels are captured.
     ///
-    /// Hazard: a tasklet that is not in flight is ignored without an error, and its iteration then
+    /// Hazard: a number that is not in flight is ignored without an error, and its iteration then
     /// never ends.
+    ///
+    /// # Errors
+    /// The error of the observer or of the capture.
     pub(super) fn finish<S: BatchSource, O: Observer>(
         &mut self,
         iterations: &mut Iterations<'_, Gpu, S, O>,

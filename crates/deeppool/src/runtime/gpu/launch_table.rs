@@ -1,3 +1,7 @@
+//! The launch units of a program as functions. A *launch unit* is a group of operations that are
+//! launched together as one tasklet. A *staging buffer* is host memory for copies to or from the
+//! device.
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -15,19 +19,19 @@ use crate::runtime::loaded::LoadedIteration;
 use crate::runtime::{LoadedProgram, RankState};
 use layer_engine::{DeviceSlice, LaunchContext};
 
-/// Maximum number of iterations of a job that are launched but not finished: the next one is
+/// Maximum number of iterations of a job that are launched and not finished: the next one is
 /// launched while the current one runs.
 pub(super) const MAX_RUNNING_ITERATIONS: u64 = 2;
 
-/// The functions that enqueue the launch units of one iteration of a program, with their memory
-/// addresses. Created once when the program is loaded.
+/// Functions that enqueue the launch units of one program of a rank, with the addresses of their
+/// memory. The table is created once, when the program is loaded.
 #[derive(Debug)]
 pub(super) struct LaunchTable {
-    /// The queue of the compute lane.
+    /// The stream of the compute lane.
     pub(super) queue: KernelQueue,
-    /// The communication lane; `None` for a program without collectives.
+    /// The stream of the communication lane; `None` for a program without collectives.
     pub(super) communication: Option<CommunicationLane>,
-    /// The first error of a launch since it was last taken.
+    /// The first error of a launch since it was last removed.
     pub(super) failure: Failure,
     addresses: Addresses,
     state_buffers: usize,
@@ -39,8 +43,12 @@ pub(super) struct LaunchTable {
 }
 
 impl LaunchTable {
-    /// Creates the table of one iteration of a program on the driver's streams. A program without
-    /// collectives needs no communication lane.
+    /// Creates the table of one program of a rotation, `iteration`, on streams of the device.
+    /// `state` are its parameters, velocities and running statistics. `communication` is `None` for
+    /// a program without collectives.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] if CUDA fails or lacks memory.
     pub(super) fn new(
         loaded: &LoadedProgram<Gpu>,
         iteration: &LoadedIteration<Gpu>,
@@ -95,8 +103,8 @@ impl LaunchTable {
         })
     }
 
-    /// Returns whether the table was created for this program, by comparing the addresses of all
-    /// buffers.
+    /// Returns whether the table was created for this program and state, by comparing the addresses
+    /// of all buffers.
     ///
     /// Hazard: another program of the same layout at recycled addresses compares equal, and the
     /// graphs captured for this one would run in its place. An identity of the loaded program would
@@ -105,24 +113,24 @@ impl LaunchTable {
         self.addresses == Addresses::new(loaded, state)
     }
 
-    /// Returns the launch units of the iteration, in launch order.
+    /// Returns the launch units of the program, in launch order.
     pub(super) fn units(&self, iteration: &LoadedIteration<Gpu>) -> Vec<Unit> {
         units(&iteration.program, self.metrics, |step| self.kernels.contains_key(&step))
     }
 
-    /// The addresses of the state: parameters, velocities and running statistics.
+    /// Returns the addresses of the state: parameters, velocities and running statistics.
     pub(super) fn state(&self) -> &[DeviceSlice] {
         self.addresses.state(self.state_buffers)
     }
 
-    /// Returns the kernel calls of some steps, in the order of `steps`. Steps without a kernel are
-    /// left out.
+    /// Returns the kernel calls of some steps, in the given order. Steps without a kernel are
+    /// omitted.
     pub(super) fn calls(&self, steps: &[StepId]) -> Vec<KernelCall> {
         steps.iter().filter_map(|step| self.kernels.get(step)).cloned().collect()
     }
 
-    /// Returns the operations that a unit enqueues in the iteration of `context`. Nothing is
-    /// enqueued yet. A later error is kept in `failure`.
+    /// Returns the operations of a unit for the iteration of `context`. Nothing is enqueued until
+    /// they are launched. An error of the launch is then stored in `failure`.
     pub(super) fn of_unit(&self, unit: &Unit, context: LaunchContext) -> Work {
         let (queue, failure) = (self.queue.clone(), self.failure.clone());
         match &unit.work {
@@ -153,8 +161,8 @@ impl LaunchTable {
         })
     }
 
-    /// Returns the device buffer that a `Load` or `Metrics` unit copies, with the host buffer of
-    /// the given iteration; `None` for other units, and for buffers without a staging buffer.
+    /// Returns the device buffer that a unit copies to or from the host, with the staging buffer
+    /// that the given iteration uses; `None` for units that do not copy.
     pub(super) fn staged_buffer(&self, unit: &Unit, iteration: u64) -> Option<(BufferId, SharedHostBuffer)> {
         let (UnitWork::Load(_, buffer) | UnitWork::Metrics(buffer)) = unit.work else { return None };
         let places = self.staged.get(&buffer)?;

@@ -1,4 +1,8 @@
-//! Ranks on NVIDIA GPUs. [`gpu_mux::Driver`] launches their steps ahead, as captured graphs.
+//! Ranks on NVIDIA GPUs. [`gpu_mux::Driver`] launches their steps ahead, as captured CUDA graphs.
+//!
+//! The operations of a program are grouped into *launch units*, each of which is one tasklet. A
+//! *launch table* has the functions that enqueue them. *Emulated GPUs* are those of the emulated
+//! CUDA driver, whose time is virtual.
 
 mod addresses;
 mod calls;
@@ -21,7 +25,7 @@ pub use engine::GpuEngine;
 use super::{Backend, BatchSource, Observer, TrainingBackend};
 use crate::Error;
 
-/// Ranks with one NVIDIA GPU each, connected by NCCL.
+/// Backend of ranks with one NVIDIA GPU each, connected by NCCL.
 #[derive(Debug, Clone, Copy)]
 pub struct Gpu;
 

@@ -1,15 +1,17 @@
+//! Launch units: the groups of operations of a program that are launched together.
+
 use gpu_mux::Lane;
 
 use crate::program::{BufferId, Op, RankProgram, StepId};
 
-/// A launch unit: operations of a program that are launched together, as one tasklet, in every
-/// iteration. Units are identified by their index in the launch order of an iteration.
+/// A launch unit: operations of a program that are launched together as one tasklet in every
+/// iteration. A unit is identified by its index in the launch order of the iteration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unit {
-    /// The operations that it launches.
+    /// The operations that the unit launches.
     pub(super) work: UnitWork,
-    /// Index of the unit on the other lane that must end before this one starts. Units of the same
-    /// lane run in launch order.
+    /// Index of the unit on the other lane that must end before this one starts; `None` if there is
+    /// none. Units of the same lane run in launch order.
     pub(super) after: Option<usize>,
 }
 
@@ -18,19 +20,20 @@ pub(super) struct Unit {
 pub(super) enum UnitWork {
     /// Sets the launch context of the iteration: seed, iteration and learning rate.
     Begin,
-    /// Copies samples to the device: the step, and the buffer that it writes.
+    /// Copies the samples of a step to the device: the step, and the buffer that it writes.
     Load(StepId, BufferId),
-    /// Launches the kernels of these steps, in this order. None of them but the first depends on
+    /// Launches the kernels of these steps, in this order. Only the first may depend on a unit of
     /// the communication lane.
     Compute(Vec<StepId>),
     /// Starts the collective of this step.
     Collective(StepId),
-    /// Copies this buffer to the host: loss and number of correctly classified samples.
+    /// Copies this buffer to the host at the end of the iteration. It has the loss and the number
+    /// of correctly classified samples.
     Metrics(BufferId),
 }
 
 impl Unit {
-    /// Returns the lane: communication for a collective, compute for everything else.
+    /// Returns the lane of the unit: communication for a collective, compute for everything else.
     pub(super) fn lane(&self) -> Lane {
         match self.work {
             UnitWork::Collective(_) => Lane::Communication,
@@ -48,8 +51,9 @@ impl Unit {
     }
 }
 
-/// Returns the units of an iteration in launch order. `has_kernel` returns whether a compute step
-/// has a kernel.
+/// Returns the launch units of a program, in launch order. `metrics` is the buffer with loss and
+/// number of correct samples; `None` if the rank has none. `has_kernel` returns whether a compute
+/// step has a kernel.
 ///
 /// The first and the last unit are on the compute lane. Communication without a dependency in its
 /// own iteration waits for the first unit, which has to wait for the communication of the previous
@@ -105,9 +109,9 @@ pub(super) fn units(
 }
 
 /// Divides each `Compute` unit into units that are launched one after another. `parts` receives the
-/// steps of a unit and returns the steps of each part, at least one part, with a value for its
-/// launch. Other units are returned unchanged, with `None`. Dependencies refer to the last part of
-/// a unit.
+/// steps of a unit and returns at least one part: its steps, with a value for its launch, such as a
+/// graph. Other units are returned unchanged, with `None`. A unit that waited for a divided one
+/// waits for its last part.
 pub(super) fn divide<W, E>(
     units: &[Unit],
     mut parts: impl FnMut(&[StepId]) -> Result<Vec<(Vec<StepId>, W)>, E>,
