@@ -1,4 +1,5 @@
-//! The command `all`: runs the experiments and writes a page of their results.
+//! The command `all`: runs the experiments one after another, as parts of one command, and writes
+//! an HTML page of their results.
 
 use clap::{ArgAction, Args};
 use serde_json::{Value, json};
@@ -13,6 +14,7 @@ use crate::testbed::Testbed;
 
 const NAME: &str = "all";
 
+/// Options of the command `all`, which it also passes to the experiments that have them.
 #[derive(Args)]
 #[command(after_help = "\
 Leaves index.html beside the experiments' own files: figures, tables and findings in one file that
@@ -46,7 +48,11 @@ const SMALL: [&str; 8] = ["--jobs", "150", "--seeds", "2", "--gpus", "32", "--lo
 const SHORT: [&str; 2] = ["--iterations", "10"];
 const SEEDS: [&str; 4] = ["--seeds", "3", "--epochs", "8"];
 
-/// Runs the experiments, writes their files and the page, and returns the text to print.
+/// Runs the experiments, writes their files and the page, and returns the text to print. `line` is
+/// the command line without the program's name.
+///
+/// # Errors
+/// If an option is invalid, an experiment fails, or a file cannot be written.
 pub(crate) fn run(options: &AllOptions, line: &[String]) -> anyhow::Result<String> {
     let AllOptions { output, testbed, sharing, limit, full } = options;
     let Testbed { times, link, .. } = testbed.testbed(limit.amplification, &sharing.policy)?;

@@ -1,4 +1,8 @@
-//! SVG figures with a header, or with the header's text in the image's description.
+//! SVG figures of the experiments.
+//!
+//! In style `screen`, a figure has a header with its title and the origin of its data; in style
+//! `paper`, both are only in the SVG's `<desc>`. A *mark* is an SVG element that shows one value,
+//! such as a bar or a dot.
 
 use plotters::chart::{MeshStyle, SeriesLabelStyle};
 use plotters::coord::ranged1d::{Ranged, ValueFormatter};
@@ -7,6 +11,7 @@ use plotters::prelude::*;
 
 use crate::style::{GRID, INK, Style, wrapped};
 
+/// Drawing area of an SVG image, in pixels.
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Layout of the header in pixels: left margin, top of the small print, and its line height.
@@ -17,34 +22,42 @@ const PRINT_LINE: u32 = 17;
 const PRINT_LETTER: u32 = 5;
 const BELOW_HEADER: u32 = 8;
 
-/// A figure of an experiment.
+/// A drawn figure of an experiment.
 #[derive(Debug, Clone)]
 pub(crate) struct Figure {
-    /// Suffix of the file name among the experiment's figures; empty for an only figure.
+    /// Suffix of the file names if the experiment has several figures; empty for an only figure.
     pub(crate) of: String,
+    /// Title, as in the header.
     pub(crate) title: String,
-    /// Origin of the data: simulated, measured or published, one line each.
+    /// Origin of the data: simulated, measured or published, and by which models; one line each.
     pub(crate) provenance: Vec<String>,
+    /// The SVG document.
     pub(crate) svg: String,
+    /// Groups of marks with their tooltips; empty if the figure has none.
     pub(crate) marks: Vec<Marks>,
 }
 
-/// Marks of a figure: SVG elements of one tag and colour, in drawing order.
+/// A group of marks with the same tag and colour.
 #[derive(Debug, Clone)]
 pub(crate) struct Marks {
-    /// Start of the elements' lines, such as `<rect`.
+    /// Start of each mark's line in the SVG, such as `<rect`.
     pub(crate) tag: &'static str,
-    /// Text that the elements' lines contain.
+    /// Text that each mark's line contains, such as its colour `#0072B2`; empty if the tag
+    /// suffices.
     pub(crate) contains: String,
-    /// Number of elements of the legend, which are drawn first.
+    /// Number of elements with that tag and text that belong to the legend. They precede the marks
+    /// in the SVG and have no tooltip.
     pub(crate) legend: usize,
-    /// Description of each mark, in drawing order, without the legend.
+    /// Tooltip of each mark, in drawing order.
     pub(crate) values: Vec<String>,
 }
 
 impl Figure {
-    /// Draws a figure of the given width and height in pixels. In style `screen` the header adds to
-    /// the height.
+    /// Draws a figure. `body` draws into an area of `width` x `height` pixels; in style `screen`
+    /// the header adds to the height.
+    ///
+    /// # Errors
+    /// If drawing fails.
     pub(crate) fn draw(
         title: String,
         provenance: Vec<String>,
@@ -81,17 +94,18 @@ impl Figure {
         Ok(Self { of: String::new(), title, provenance, svg, marks: Vec::new() })
     }
 
-    /// Returns the figure with descriptions of its marks.
+    /// Returns the figure with the given groups of marks.
     pub(crate) fn with_marks(self, marks: Vec<Marks>) -> Self {
         Self { marks, ..self }
     }
 
-    /// Returns the figure as one of several of an experiment, with the given file name suffix.
+    /// Returns the figure with the file name suffix `of`, for an experiment with several figures.
     pub(crate) fn one_of_several(self, of: &str) -> Self {
         Self { of: of.into(), ..self }
     }
 
-    /// Returns the stem of the figure's files: `stem`, or `stem-suffix` for one of several figures.
+    /// Returns the stem of the figure's file names: `stem` of the experiment, or `stem-suffix` for
+    /// one of several figures.
     pub(crate) fn stem(&self, stem: &str) -> String {
         if self.of.is_empty() { stem.into() } else { format!("{stem}-{}", self.of) }
     }
@@ -117,12 +131,13 @@ impl Figure {
     }
 }
 
-/// Returns a text style of the given size.
+/// Returns the text style of the figures: dark grey sans-serif of `size` pixels.
 pub(crate) fn text(size: i32) -> TextStyle<'static> {
     TextStyle::from(("sans-serif", size)).color(&INK)
 }
 
-/// Returns a chart builder with margins for a title, an axis at the left and an axis below.
+/// Returns a chart builder with room for a title above, and for the labels of an axis at the left
+/// and of one below.
 pub(crate) fn titled_chart<'a, 'b>(area: &'a Area<'b>) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
     let mut chart = ChartBuilder::on(area);
     chart.margin_top(28).margin_left(8).margin_right(22).margin_bottom(6);
@@ -146,7 +161,7 @@ where
         .axis_desc_style(text(13))
 }
 
-/// Configures the legend of a chart.
+/// Configures the legend of a chart with named series, and places it at `position`.
 pub(crate) fn series_names<'m, 'a, 'b, DB: DrawingBackend + 'a, CT: CoordTranslate>(
     labels: &'m mut SeriesLabelStyle<'a, 'b, DB, CT>,
     position: SeriesLabelPosition,
@@ -154,7 +169,7 @@ pub(crate) fn series_names<'m, 'a, 'b, DB: DrawingBackend + 'a, CT: CoordTransla
     labels.position(position).background_style(WHITE.mix(0.85)).border_style(GRID).label_font(text(13))
 }
 
-/// Draws a legend entry: a dot of a colour and its label.
+/// Draws a legend entry at the left of an area: a dot of a colour, and its label.
 pub(crate) fn dot_entry(area: &Area<'_>, color: RGBColor, label: &str) -> anyhow::Result<()> {
     area.draw(&Circle::new((6, 8), 4, color.filled()))?;
     area.draw(&Text::new(label, (18, 1), text(13)))?;

@@ -1,4 +1,6 @@
-//! The list of experiments.
+//! List of the experiments, and their command lines.
+//!
+//! A *command line* is the words after the program's name.
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
@@ -25,14 +27,16 @@ use crate::validate::{self, ValidateOptions};
 /// Experiments that train on this machine: those of feature `measure`.
 const MEASURE: [&str; 2] = ["spb", "validate"];
 
-/// Returns the features that a command line needs, as options of `cargo run`.
+/// Returns the cargo features that a command line needs, as an option of `cargo run` after a space.
+/// Empty if it needs none.
 pub(crate) fn features(line: &[String]) -> &'static str {
     let is_full = line.first().is_some_and(|word| word == "all") && line.iter().any(|word| word == "--full");
     let needs_measure = is_full || line.first().is_some_and(|word| MEASURE.contains(&word.as_str()));
     if needs_measure { " --features measure" } else { "" }
 }
 
-/// Returns the command of a command line, such as `cargo run --release -p experiments -- plans`.
+/// Returns the shell command for a command line, such as
+/// `cargo run --release -p experiments -- plans`.
 pub(crate) fn command(line: &[String]) -> String {
     let words = line.iter().map(|word| quoted(word)).collect::<Vec<_>>();
     format!("cargo run --release -p experiments{} -- {}", features(line), words.join(" "))
@@ -48,17 +52,18 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Checks that this build has the features that a command line needs.
+/// Checks that this build has the cargo features that a command line needs.
 ///
 /// # Errors
-/// If it has not; the message is the command that has them.
+/// If it lacks one; the message contains the command that builds with it.
 pub(crate) fn check_features(line: &[String]) -> anyhow::Result<()> {
     let is_missing = cfg!(not(feature = "measure")) && !features(line).is_empty();
     anyhow::ensure!(!is_missing, "this build lacks training: run `{}`", command(line));
     Ok(())
 }
 
-/// Returns a note on the experiments that this build lacks, for the list of experiments.
+/// Returns a line on the experiments that this build lacks, for the list of experiments. Empty if
+/// it has all.
 pub(crate) fn missing() -> String {
     if cfg!(feature = "measure") {
         return String::new();
@@ -119,7 +124,10 @@ struct Line {
 }
 
 impl Single {
-    /// Parses the command line of an experiment, without the program's name.
+    /// Parses the command line of an experiment.
+    ///
+    /// # Errors
+    /// If this build lacks a feature for it, or if the command line is invalid.
     pub(crate) fn parse(line: &[String]) -> anyhow::Result<Self> {
         check_features(line)?;
         Line::try_parse_from(line).map(|line| line.experiment).map_err(|error| {
@@ -130,7 +138,7 @@ impl Single {
         })
     }
 
-    /// Returns the experiment's name, which is also the stem of its files.
+    /// Returns the experiment's name on the command line, which is also the stem of its files.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Layers(_) => layers::NAME,
@@ -176,7 +184,8 @@ impl Single {
         }
     }
 
-    /// Returns the names of the options that only some experiments have.
+    /// Returns the names, without dashes, of an experiment's options except those that all
+    /// experiments have. Empty if there is no such experiment.
     pub(crate) fn option_names(experiment: &str) -> Vec<String> {
         let of_all = RunOptions::augment_args(clap::Command::new(""));
         let is_of_all = |name: &str| of_all.get_arguments().any(|argument| argument.get_long() == Some(name));
@@ -186,7 +195,7 @@ impl Single {
         names.map(str::to_owned).collect()
     }
 
-    /// Returns the name, the aliases and the description of each experiment.
+    /// Returns the name, the aliases and the one-line description of each experiment of this build.
     pub(crate) fn all() -> Vec<(String, Vec<String>, String)> {
         let of = |command: &clap::Command| {
             let aliases = command.get_visible_aliases().map(str::to_owned).collect();

@@ -1,3 +1,5 @@
+//! Command line of the program.
+
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
@@ -48,7 +50,7 @@ enum Command {
 }
 
 /// Runs the command of the process's arguments. Returns exit code 0, 2 for bad usage or input, or 1
-/// for a failure, with one line on stderr.
+/// for another failure. A failure prints one line on stderr.
 pub(crate) fn run() -> ExitCode {
     let line: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();

@@ -1,27 +1,33 @@
-//! The experiment trait. Input is checked before any work starts.
+//! The trait of the experiments. It separates the check of the input from the work, so that invalid
+//! input is reported before any work starts.
 
 use crate::journal::Journal;
 use crate::options::RunOptions;
 use crate::outcome::Outcome;
 
-/// An experiment whose input has been read and checked.
+/// Work of an experiment whose input has been checked. It returns the result, and takes results
+/// that the journal has from there instead of computing them again.
 pub(crate) type Prepared = Box<dyn FnOnce(&Journal) -> anyhow::Result<Box<dyn Outcome>> + Send>;
 
-/// Options of an experiment.
+/// Parsed command-line options of an experiment.
 pub(crate) trait Experiment {
     /// Returns the options that all experiments have.
     fn run_options(&self) -> &RunOptions;
 
-    /// Returns whether the experiment measures this machine. Nothing else may run at the same time.
+    /// Returns whether the experiment measures this machine, so that no other work may run at the
+    /// same time.
     fn is_measured(&self) -> bool {
         false
     }
 
     /// Reads and checks all input, and returns the work to do.
+    ///
+    /// # Errors
+    /// If an option is invalid, or if an input file cannot be read.
     fn prepare(&self) -> anyhow::Result<Prepared>;
 }
 
-/// Boxes the work of an experiment.
+/// Converts a function that computes a result into the work of an experiment.
 pub(crate) fn prepared<O: Outcome + 'static>(
     run: impl FnOnce(&Journal) -> anyhow::Result<O> + Send + 'static,
 ) -> Prepared {

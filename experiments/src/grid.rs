@@ -1,4 +1,5 @@
-//! Sweeps: one experiment for every combination of the option values in a TOML file.
+//! Sweeps: one run of an experiment for every combination of the option values in a TOML file. A
+//! *point* is one such combination.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -24,10 +25,15 @@ const POINTS: &str = "points";
 /// Option values by option name.
 type GridPoint = Vec<(String, String)>;
 
-/// Runs an experiment for all combinations of the values in a file, and returns the text to print.
+/// Runs the experiment `name` for every point of a file, writes the files of each point into a
+/// folder of its own and one CSV of all points, and returns the text to print. `line` is the
+/// command line without the program's name.
 ///
 /// A key of the file is the name of an option without its dashes; its value is a number, a string,
 /// or a list of them. Each table of the array `points` is combined with the values above it.
+///
+/// # Errors
+/// If the file is invalid, or if a point fails; then the results of the other points are written.
 pub(crate) fn run(
     name: &str,
     file: &Path,

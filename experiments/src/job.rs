@@ -1,3 +1,5 @@
+//! Foreground jobs: their plans, and simulations of these alone and beside background jobs.
+
 use burst_planner::Error as Unplanned;
 use deeppool::Error;
 use deeppool::compare::Comparison;
@@ -15,19 +17,27 @@ use crate::workload::Workload;
 /// Default number of simulated iterations. The first quarter is warm-up.
 const ITERATIONS: usize = 20;
 
-/// A workload with its layer times on a testbed.
+/// A workload on a testbed, with its layer times.
 pub(crate) struct ForegroundJob<'a> {
+    /// Network with the foreground's and the background's batch.
     pub(crate) workload: Workload,
+    /// Simulated machine.
     pub(crate) testbed: &'a Testbed,
+    /// Layer times for all shards on up to the testbed's GPUs, and for the background's batch.
     pub(crate) profile: ProfileTable,
 }
 
 /// A planned foreground job.
 pub(crate) struct Foreground {
+    /// The plan, with its predicted iteration time.
     pub(crate) plan: ExecutionPlan,
 }
 
 impl<'a> ForegroundJob<'a> {
+    /// Looks up the layer times of a workload.
+    ///
+    /// # Errors
+    /// If the testbed's layer times do not cover the network or one of its batches.
     pub(crate) fn new(workload: Workload, testbed: &'a Testbed) -> anyhow::Result<Self> {
         let profile = testbed.times.profile(&workload.network, &workload.batches(testbed.gpus))?;
         Ok(Self { workload, testbed, profile })
@@ -43,8 +53,8 @@ impl<'a> ForegroundJob<'a> {
         deeppool::job::Job::new(self.costs(), self.workload.batch, lowering)
     }
 
-    /// Plans burst parallelism on all GPUs under the testbed's limit, and under the amplification
-    /// of data parallelism. One search yields both plans.
+    /// Returns two burst plans on all GPUs: under the testbed's amplification limit, and with the
+    /// amplification of data parallelism as limit. One search yields both.
     pub(crate) fn bursts(&self) -> anyhow::Result<[Foreground; 2]> {
         let job = self.job(true);
         let frontier = find_frontier(&job, &self.request(self.testbed.gpus, self.testbed.burst())?)?;
@@ -55,10 +65,10 @@ impl<'a> ForegroundJob<'a> {
         Ok([Foreground { plan: asked.into_plan() }, Foreground { plan: as_dp.into_plan() }])
     }
 
-    /// Simulates all ways to share the GPUs.
+    /// Simulates all ways to share the GPUs between the foreground and background jobs.
     ///
     /// # Errors
-    /// Returns an error if no plan fits in memory, or if planning or simulation fails.
+    /// If no plan fits in memory, or if planning or simulation fails.
     pub(crate) fn compared(&self) -> Result<Comparison, Error> {
         let request =
             PlanRequest::new(self.testbed.gpus, self.testbed.burst()).with_memory_limit(self.usable_bytes());
@@ -66,8 +76,8 @@ impl<'a> ForegroundJob<'a> {
         Comparison::new(&self.job(true), &request, &self.background()?, &options, |_| {})
     }
 
-    /// Plans burst parallelism on all GPUs under each of the limits. Limits that no plan can keep
-    /// are left out.
+    /// Returns the burst plans on all GPUs under each of the amplification limits, in their order.
+    /// Limits that no plan can keep are left out.
     pub(crate) fn bursts_under(&self, limits: &[f64]) -> anyhow::Result<Vec<Foreground>> {
         let mode = |amplification| Mode::Burst { amplification };
         let job = self.job(true);
@@ -91,14 +101,15 @@ impl<'a> ForegroundJob<'a> {
         Ok(frontier.plans(max_plans)?.into_iter().map(|plan| Foreground { plan: plan.into_plan() }).collect())
     }
 
-    /// Plans the foreground on the first `gpus` GPUs.
+    /// Plans the foreground on the first `gpus` GPUs. With `overlap`, gradient all-reduces run
+    /// during the backward pass.
     pub(crate) fn foreground(&self, gpus: usize, mode: Mode, overlap: bool) -> anyhow::Result<Foreground> {
         let plan = find_plan(&self.job(overlap), &self.request(gpus, mode)?)?.into_plan();
         Ok(Foreground { plan })
     }
 
-    /// Plans data parallelism on the first `gpus` GPUs, without background jobs. Returns `None` if
-    /// it does not fit in memory.
+    /// Plans data parallelism on the first `gpus` GPUs, without memory for background jobs. Returns
+    /// `None` if it does not fit in memory.
     pub(crate) fn part(&self, gpus: usize) -> anyhow::Result<Option<Foreground>> {
         let request = PlanRequest::new(gpus, Mode::DataParallel).with_memory_limit(self.usable_bytes());
         match find_plan(&self.job(true), &request) {
@@ -119,6 +130,7 @@ impl<'a> ForegroundJob<'a> {
         Ok(PlanRequest::new(gpus, mode).with_memory_limit(room))
     }
 
+    /// Simulates a planned foreground.
     pub(crate) fn simulate(
         &self,
         foreground: &Foreground,
@@ -129,12 +141,13 @@ impl<'a> ForegroundJob<'a> {
         Ok(simulate_plan(&job, &job.lower(plan.clone())?, options)?)
     }
 
-    /// Simulates the foreground without background jobs.
+    /// Simulates the foreground without background jobs, launch costs and contention.
     pub(crate) fn alone(&self, foreground: &Foreground) -> anyhow::Result<Simulation> {
         self.alone_on(foreground, undisturbed(), ITERATIONS)
     }
 
-    /// Simulates the foreground without background jobs on the given kind of GPU.
+    /// Simulates `iterations` iterations of the foreground, the first quarter of them as warm-up,
+    /// without background jobs and with the launch and contention costs of `device`.
     pub(crate) fn alone_on(
         &self,
         foreground: &Foreground,
@@ -145,14 +158,15 @@ impl<'a> ForegroundJob<'a> {
         self.simulate(foreground, &options)
     }
 
-    /// Simulates the foreground with a background job on each of its GPUs, under the testbed's
-    /// policy.
+    /// Simulates the foreground with a background job on each of the GPUs under the testbed's
+    /// policy, without launch costs and contention.
     pub(crate) fn collocated(&self, foreground: &Foreground) -> anyhow::Result<Simulation> {
         self.collocated_on(foreground, self.testbed.policy, undisturbed(), ITERATIONS)
     }
 
-    /// Simulates the foreground with a background job on each of its GPUs, under the given policy
-    /// and on the given kind of GPU.
+    /// Simulates `iterations` iterations of the foreground, the first quarter of them as warm-up,
+    /// with a background job on each of the GPUs under the given policy, and with the launch and
+    /// contention costs of `device`.
     pub(crate) fn collocated_on(
         &self,
         foreground: &Foreground,
@@ -174,6 +188,10 @@ impl<'a> ForegroundJob<'a> {
         Ok(gpus as f64 * self.background()?.samples_per_s())
     }
 
+    /// Returns the costs of a background job on one GPU.
+    ///
+    /// # Errors
+    /// If layer times for its batch are missing.
     pub(crate) fn background(&self) -> Result<BackgroundCosts, Error> {
         BackgroundCosts::new(&self.costs(), self.workload.background_batch)
     }

@@ -18,7 +18,8 @@ use serde_json::Value;
 use crate::machine::hardware;
 use crate::progress::progress_bar;
 
-/// Cache of the results of an unfinished command, or of a part of it.
+/// Cache of the results of an unfinished command, or of a part of it such as one experiment of
+/// `all`.
 #[derive(Clone)]
 pub(crate) struct Journal {
     store: Arc<JournalFile>,
@@ -74,9 +75,12 @@ impl JournalHeader {
 }
 
 impl Journal {
-    /// Runs a command's work with a journal in `folder`. If the folder has a journal of the same
-    /// command, program and files, its results are used. The file is removed when the work is done,
-    /// or when it has failed without any result.
+    /// Runs the work of the command `name` with a journal in `folder`. If the folder has a journal
+    /// of the same command line, program and input files, its results are used. The file is removed
+    /// when the work is done, or when it has failed without any result.
+    ///
+    /// # Errors
+    /// If the work fails, or if the file cannot be created or removed.
     pub(crate) fn with_journal<T>(
         folder: &Path,
         name: &str,
@@ -100,7 +104,7 @@ impl Journal {
         done
     }
 
-    /// Returns the journal of a part of the command, in the same file.
+    /// Returns the journal of a named part of the command, in the same file.
     pub(crate) fn part(&self, name: &str) -> Self {
         Self { part: format!("{}{name}/", self.part), ..self.clone() }
     }
@@ -110,8 +114,12 @@ impl Journal {
         Self { is_quiet: true, ..self.clone() }
     }
 
-    /// Computes the results of all inputs in parallel, except for those that the journal has. Shows
-    /// a progress bar on a terminal.
+    /// Computes the results of all inputs in parallel, except for those that the journal has, and
+    /// returns them in the order of the inputs. `name` labels the progress bar and, with the
+    /// input's index, identifies the results.
+    ///
+    /// # Errors
+    /// If `compute` fails for an input, or if a result cannot be stored.
     pub(crate) fn results<I: Sync, R: Serialize + DeserializeOwned + Send>(
         &self,
         name: &str,
@@ -136,6 +144,9 @@ impl Journal {
     }
 
     /// Returns the journal's result of a key, or computes and stores it.
+    ///
+    /// # Errors
+    /// If `compute` fails, or if its result cannot be stored.
     pub(crate) fn result<R: Serialize + DeserializeOwned>(
         &self,
         key: &str,

@@ -4,17 +4,17 @@ use anyhow::bail;
 use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, ModelAccuracy, Origin, ProfileTable};
 
-/// Layer times of a device.
+/// Source of the layer times of a device.
 #[derive(Debug, Clone)]
 pub(crate) enum LayerTimes {
-    /// A model, which covers any network.
+    /// A device model, which covers any network and batch.
     Model(DeviceModel),
     /// A profile of one network: times at some batches, interpolated between them.
     Table(ProfileTable),
 }
 
 impl LayerTimes {
-    /// Returns the device's name.
+    /// Returns the name of the GPU or processor that the times are of.
     pub(crate) fn device(&self) -> &str {
         match self {
             Self::Model(model) => model.name(),
@@ -22,6 +22,7 @@ impl LayerTimes {
         }
     }
 
+    /// Returns whether the times were measured, modelled or imported.
     pub(crate) fn origin(&self) -> Origin {
         match self {
             Self::Model(_) => Origin::Modelled,
@@ -29,7 +30,7 @@ impl LayerTimes {
         }
     }
 
-    /// Returns the error of the times relative to measured ones, if it is known.
+    /// Returns the relative error of the times against measured ones. `None` if it is unknown.
     pub(crate) fn accuracy(&self) -> Option<&ModelAccuracy> {
         match self {
             Self::Model(model) => Some(model.accuracy()),
@@ -37,11 +38,11 @@ impl LayerTimes {
         }
     }
 
-    /// Those of a network at these batches.
-    /// Returns the times of a network at the given batches.
+    /// Returns the layer times of a network at the given batches of one GPU, in samples.
     ///
     /// # Errors
-    /// Returns an error if the profile is of another network or does not cover one of the batches.
+    /// If the profile is of another network, is disturbed by other programs, or does not cover one
+    /// of the batches.
     pub(crate) fn profile(&self, network: &LayerGraph, batches: &[usize]) -> anyhow::Result<ProfileTable> {
         let table = match self {
             Self::Model(model) => return Ok(model.profile(network, batches)?),
@@ -63,8 +64,8 @@ impl LayerTimes {
         Ok(table)
     }
 
-    /// Checks that the times cover a network at the given batches. A model covers all, so that
-    /// nothing is computed for it.
+    /// Checks that the times cover a network at the given batches, in samples. A device model
+    /// covers all, so that nothing is computed for it.
     ///
     /// # Errors
     /// As [`profile`](Self::profile).
@@ -75,7 +76,7 @@ impl LayerTimes {
         }
     }
 
-    /// Returns a short description.
+    /// Returns a description with the device's name, such as `layer times of device model a100`.
     pub(crate) fn name(&self) -> String {
         let kind = match self {
             Self::Model(_) => "device model",
@@ -84,7 +85,7 @@ impl LayerTimes {
         format!("layer times of {kind} {}", self.device())
     }
 
-    /// Returns a description with the error of the times.
+    /// Returns the description with the origin and the error of the times, if that is known.
     pub(crate) fn about(&self) -> String {
         let accuracy = self.accuracy().map(|accuracy| format!(", {accuracy}")).unwrap_or_default();
         format!("{} ({}{accuracy})", self.name(), self.origin())

@@ -1,4 +1,4 @@
-//! The machine on which something was measured.
+//! Description of the machine on which something was measured.
 
 use std::fmt;
 use std::process::Command;
@@ -15,7 +15,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Returns this machine.
+    /// Reads the processor and the cores of this machine, and the commit of the sources.
     pub(crate) fn here() -> Self {
         let (processor, cores) = hardware();
         Self { processor, cores, commit: commit().unwrap_or_else(|| "unknown".into()) }
@@ -31,7 +31,7 @@ impl fmt::Display for Machine {
 }
 
 /// Returns the model name of this machine's processor and the number of cores that this process may
-/// use.
+/// use. The name is the architecture on systems without `/proc/cpuinfo`.
 pub(crate) fn hardware() -> (String, usize) {
     let table = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let processor = processor(&table).unwrap_or(std::env::consts::ARCH).to_owned();

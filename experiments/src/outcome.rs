@@ -1,4 +1,4 @@
-//! Results of an experiment: the files and the printed text.
+//! Result of an experiment: the printed text and the content of its files.
 
 use std::path::{Path, PathBuf};
 
@@ -9,21 +9,23 @@ use crate::canvas::Figure;
 use crate::pdf::pdf;
 use crate::style::Style;
 
-/// Result of an experiment.
+/// Result of an experiment, and its presentations.
 pub(crate) trait Outcome {
-    /// Returns the title: a description of the comparison.
+    /// Returns the title, which says what is compared.
     fn title(&self) -> String;
 
-    /// Returns the printed text: the setting, the tables and the findings.
+    /// Returns the printed text: the origin of the numbers, the tables and the findings.
     fn text(&self) -> String;
 
-    /// Returns the findings, which are also part of [`text`](Self::text).
+    /// Returns the findings in sentences, which are also part of [`text`](Self::text).
     fn findings(&self) -> String;
 
-    /// Returns the origin of the numbers, the most important line first.
+    /// Returns the origin of the numbers (simulated, measured or published, and by which models),
+    /// the most important line first.
     fn provenance(&self) -> Vec<String>;
 
-    /// Returns whether the numbers were measured on a machine, not simulated.
+    /// Returns whether the numbers were measured on a machine. Otherwise they are simulated or
+    /// modelled.
     fn is_measured(&self) -> bool {
         false
     }
@@ -31,7 +33,7 @@ pub(crate) trait Outcome {
     /// Returns the rows as CSV, with a header.
     fn csv(&self) -> anyhow::Result<Vec<u8>>;
 
-    /// Returns the figures, if there are any.
+    /// Returns the figures in the given style. Empty if there are none.
     fn figures(&self, _: Style) -> anyhow::Result<Vec<Figure>> {
         Ok(Vec::new())
     }
@@ -43,8 +45,11 @@ pub(crate) trait Outcome {
 /// Note that `--style paper` wrote no PDF because the program was built without feature `pdf`.
 const NO_PDF: &str = "no PDF: that needs `cargo run --release -p experiments --features pdf -- ...`\n";
 
-/// Writes the files of a result, named with the prefix `stem`, each atomically. Returns the text to
-/// print, which lists the files.
+/// Writes the files of a result (CSV, JSON and figures), each atomically and with a name that
+/// begins with `stem`. Returns the text to print, which lists the files.
+///
+/// # Errors
+/// If a figure cannot be drawn, or if a file cannot be written.
 pub(crate) fn save(outcome: &dyn Outcome, stem: &str, folder: &Path, style: Style) -> anyhow::Result<String> {
     let mut files = vec![(format!("{stem}.csv"), outcome.csv()?)];
     for figure in outcome.figures(style)? {

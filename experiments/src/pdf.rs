@@ -19,6 +19,9 @@ const POINTS_PER_PIXEL: f32 = 0.75;
 
 /// Returns the figure as a PDF with selectable text. Title, origin and program are document
 /// properties. The document has no date, so that equal figures give equal files.
+///
+/// # Errors
+/// If the SVG cannot be converted; the message contains the title.
 pub(crate) fn pdf(figure: &Figure) -> anyhow::Result<Vec<u8>> {
     let failed = || format!("the figure {:?} as PDF", figure.title);
     let tree = Tree::from_str(&figure.svg, &options()).with_context(failed)?;

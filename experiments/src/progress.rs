@@ -4,7 +4,8 @@ use std::io::{IsTerminal, stderr};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Returns a progress bar of `steps` steps, which is hidden if stderr is no terminal.
+/// Returns a progress bar of `steps` steps on stderr; `what` names the steps, such as `points`. It
+/// is hidden if stderr is no terminal.
 pub(crate) fn progress_bar(steps: usize, what: &str) -> ProgressBar {
     if !stderr().is_terminal() {
         return ProgressBar::hidden();

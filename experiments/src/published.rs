@@ -1,4 +1,5 @@
-//! Numbers published with the original system, beside ours.
+//! The experiment `published`: numbers published with the original system, DeepPool (Park et al.,
+//! MLSys 2022), beside our simulated ones.
 
 use clap::Args;
 use collectives::LinkModel;
@@ -19,6 +20,7 @@ use crate::testbed::Testbed;
 use crate::text_table::{printed, text_table};
 use crate::workload::{BuiltIn, WORKLOADS};
 
+/// Name of the experiment on the command line, and stem of its files.
 pub(crate) const NAME: &str = "published";
 const TITLE: &str = "Numbers that were published with the original, beside ours";
 /// GPUs of the original's machine, a DGX A100.
@@ -29,6 +31,7 @@ const RESULTS: &str = "the original's results of October 2021, measured on a DGX
                        network and batch are not known";
 const CLAIM: &str = "the paper's abstract (v3), at large scale";
 
+/// Options of the experiment `published`.
 #[derive(Args)]
 #[command(after_help = "Nothing is fitted to these numbers.
 

@@ -1,3 +1,8 @@
+//! Rows of the simulation reports: one workload in one mode.
+//!
+//! The time of a GPU has three parts. The foreground *computes*; or it *only communicates*, that
+//! is, transfers without computing; or it is *idle*, that is, waits for other GPUs or has no work.
+
 use std::time::Duration;
 
 use anyhow::Context;
@@ -10,22 +15,22 @@ use crate::statistics::percentile;
 use crate::testbed::Testbed;
 use crate::workload::Workload;
 
-/// Way to share the GPUs.
+/// Way to share the GPUs between the foreground and background jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Mode {
-    /// Data parallelism.
+    /// Data parallelism, without background jobs.
     #[serde(rename = "dp")]
     DataParallel,
     /// Data parallelism, with background jobs on the same GPUs.
     #[serde(rename = "dp+col")]
     DataParallelCollocated,
-    /// A burst plan.
+    /// A burst plan, without background jobs.
     #[serde(rename = "bp")]
     Burst,
     /// A burst plan, with background jobs on the same GPUs.
     #[serde(rename = "bp+col")]
     BurstCollocated,
-    /// Background jobs alone.
+    /// A background job on each GPU, without a foreground.
     #[serde(rename = "bg")]
     Background,
 }
@@ -34,9 +39,11 @@ pub(crate) enum Mode {
 /// the figure. Fields that do not apply to a mode are `None`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ReportRow {
+    /// Name of the experiment.
     pub(crate) experiment: String,
+    /// Name of the network that foreground and background train.
     pub(crate) model: String,
-    /// Display name of the model.
+    /// Display name of the network.
     #[serde(skip)]
     pub(crate) title: String,
     /// Number of GPUs of the machine.
@@ -49,55 +56,72 @@ pub(crate) struct ReportRow {
     pub(crate) batch: usize,
     /// Samples of each background job's batch.
     pub(crate) background_batch: usize,
-    /// Name of the setting, in experiments that compare settings.
+    /// Name of the setting, in experiments that compare settings; otherwise `None`.
     pub(crate) setting: Option<String>,
+    /// Way to share the GPUs.
     pub(crate) mode: Mode,
-    /// GPU-sharing policy, in experiments that compare policies.
+    /// Name of the GPU-sharing policy, in experiments that compare policies; otherwise `None`.
     pub(crate) policy: Option<String>,
-    /// Whether the gradient all-reduces overlap the backward pass.
+    /// Whether the gradient all-reduces overlap the backward pass. `None` without a foreground.
     pub(crate) overlap: Option<bool>,
-    /// Amplification limit of the plan.
+    /// Amplification limit of the plan. `None` if it has none.
     pub(crate) amplification_limit: Option<f64>,
-    /// Whether that limit is the amplification of data parallelism.
+    /// Whether the amplification limit is the amplification of data parallelism instead of a given
+    /// number.
     pub(crate) limit_is_dp: bool,
-    /// Active time of all GPUs, by the planner's evaluation, divided by the iteration time on one
-    /// GPU.
+    /// Amplification of the plan, by the planner's evaluation. `None` without a foreground.
     pub(crate) amplification: Option<f64>,
-    /// Simulated iteration time.
+    /// Simulated mean iteration time in microseconds. `None` without a foreground.
     pub(crate) iteration_us: Option<f64>,
-    /// Iteration time by the planner's evaluation.
+    /// Iteration time by the planner's evaluation in microseconds. `None` without a foreground.
     pub(crate) planned_iteration_us: Option<f64>,
-    /// Gap to the planner's lower bound for that limit: planned / bound - 1.
+    /// Gap to the planner's lower bound under the same limit: planned time / bound - 1. `None` if
+    /// the planner has no bound.
     pub(crate) gap: Option<f64>,
+    /// Throughput of the foreground in samples/s; 0 without a foreground.
     pub(crate) foreground_samples_per_s: f64,
-    /// Throughput of all background jobs together.
+    /// Throughput of all background jobs together in samples/s.
     pub(crate) background_samples_per_s: f64,
-    /// Iteration time with background jobs on the same GPUs, divided by that without.
+    /// Mean iteration time in this mode, divided by that without background jobs. `None` without a
+    /// foreground.
     pub(crate) foreground_slowdown: Option<f64>,
-    /// The same ratio of the medians and of the 99th percentiles of the iterations' times.
+    /// Median iteration time in this mode, divided by that without background jobs. `None` without
+    /// a foreground.
     pub(crate) foreground_slowdown_median: Option<f64>,
+    /// 99th percentile of the iteration times in this mode, divided by that without background
+    /// jobs. `None` without a foreground.
     pub(crate) foreground_slowdown_p99: Option<f64>,
-    /// Fractions of the time in which the foreground computes, and only communicates, in which a
-    /// background job runs on the GPU as well.
+    /// Fraction of the foreground's computing time during which a background job is on the GPU.
+    /// `None` unless both run, and without such time.
     pub(crate) background_share_of_computing: Option<f64>,
+    /// Fraction of the time in which the foreground only communicates during which a background job
+    /// is on the GPU. `None` unless both run, and without such time.
     pub(crate) background_share_of_communicating: Option<f64>,
-    /// Fraction of the foreground's idle time that background jobs use.
+    /// Fraction of the foreground's idle time during which a background job is on the GPU. `None`
+    /// unless both run, and without such time.
     pub(crate) background_share_of_idle: Option<f64>,
-    /// Fraction of all GPUs' time in which they compute.
+    /// Fraction of all GPUs' time in which either job computes.
     pub(crate) gpu_busy_fraction: f64,
-    /// Fractions of all GPUs' time in which the foreground computes, only communicates, and is idle
-    /// (it waits for other GPUs or has no work). They add up to 1.
+    /// Fraction of all GPUs' time in which the foreground computes.
     pub(crate) computing_fraction: f64,
+    /// Fraction of all GPUs' time in which the foreground only communicates.
     pub(crate) communicating_fraction: f64,
+    /// Fraction of all GPUs' time in which the foreground is idle. The three fractions add up to 1.
     pub(crate) idle_fraction: f64,
-    /// Background throughput in each of the three. They add up to the total.
+    /// Background throughput achieved while the foreground computes, in samples/s of the whole
+    /// time.
     pub(crate) background_computing_samples_per_s: f64,
+    /// Background throughput achieved while the foreground only communicates, in samples/s of the
+    /// whole time.
     pub(crate) background_communicating_samples_per_s: f64,
+    /// Background throughput achieved while the foreground is idle, in samples/s of the whole time.
+    /// The three add up to `background_samples_per_s`.
     pub(crate) background_idle_samples_per_s: f64,
 }
 
 impl ReportRow {
-    /// Returns the row of background jobs alone on all GPUs.
+    /// Returns the row of background jobs on all GPUs without a foreground, for the experiment of
+    /// that name.
     pub(crate) fn background(experiment: &str, job: &ForegroundJob<'_>) -> anyhow::Result<Self> {
         let gpus = job.testbed.gpus;
         let background_samples_per_s = job.background_samples_per_s(gpus)?;
@@ -139,7 +163,8 @@ impl ReportRow {
         })
     }
 
-    /// Returns the row of a foreground on all GPUs without background jobs.
+    /// Returns the row of a foreground on all GPUs without background jobs. `alone` is its
+    /// simulation.
     pub(crate) fn alone(
         experiment: &str,
         job: &ForegroundJob<'_>,
@@ -188,7 +213,8 @@ impl ReportRow {
         }
     }
 
-    /// Returns the row of a foreground on all GPUs with a background job on each.
+    /// Returns the row of a foreground on all GPUs with a background job on each. `alone` and
+    /// `collocated` are the simulations without and with background jobs.
     pub(crate) fn collocated(
         experiment: &str,
         job: &ForegroundJob<'_>,
@@ -215,12 +241,13 @@ impl ReportRow {
         }
     }
 
-    /// Marks the row as a burst plan whose limit is the amplification of data parallelism.
+    /// Returns the row marked as a burst plan whose limit is the amplification of data parallelism.
     pub(crate) fn at_dp_amplification(self) -> Self {
         Self { limit_is_dp: true, ..self }
     }
 
-    /// Returns the row's label among the rows of its model.
+    /// Returns the row's label among the rows of its network: the policy's name if it has one, or
+    /// else the mode, such as `BP+Col`.
     pub(crate) fn label(&self) -> String {
         if let Some(policy) = &self.policy {
             return policy.clone();
@@ -236,14 +263,18 @@ impl ReportRow {
         }
     }
 
-    /// Returns the throughput of the foreground and the background together.
+    /// Returns the throughput of the foreground and the background together, in samples/s.
     pub(crate) fn total_samples_per_s(&self) -> f64 {
         self.foreground_samples_per_s + self.background_samples_per_s
     }
 }
 
-/// Returns the rows of every workload of a testbed. Workloads run in parallel; the rows are in the
-/// testbed's order.
+/// Returns the rows of every workload of a testbed, computed by `rows`. Workloads run in parallel;
+/// their rows are in the testbed's order.
+///
+/// # Errors
+/// If `rows` fails for a workload, or if its layer times are missing; the message begins with its
+/// display name.
 pub(crate) fn rows_of_workloads(
     testbed: &Testbed,
     journal: &Journal,

@@ -1,12 +1,12 @@
-//! Statistics of repeated measurements.
+//! Order statistics of repeated measurements.
 
 /// Returns the median of the values, or NaN if there are none.
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     percentile(values, 0.5).unwrap_or(f64::NAN)
 }
 
-/// Returns the percentile `part` (0 to 1) of the values by linear interpolation, or `None` if there
-/// are none.
+/// Returns the percentile `part` of the values by linear interpolation: 0 is the minimum and 1 the
+/// maximum. `None` if there are no values.
 pub(crate) fn percentile(values: impl Iterator<Item = f64>, part: f64) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);

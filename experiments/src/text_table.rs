@@ -4,7 +4,8 @@ use std::ops::RangeBounds;
 
 use comfy_table::{CellAlignment, Row, Table, presets};
 
-/// Returns an empty table without rules whose columns `numbers` are right-aligned.
+/// Returns an empty table without lines between cells. The columns with indices in `numbers` are
+/// right-aligned.
 pub(crate) fn text_table(header: impl Into<Row>, numbers: impl RangeBounds<usize>) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header);

@@ -1,4 +1,5 @@
-//! Data parallelism and burst parallelism, with and without background jobs on the same GPUs.
+//! The experiment `throughput`: data parallelism and burst parallelism, with and without background
+//! jobs on the same GPUs.
 
 use clap::Args;
 use deeppool::plan::Mode as PlanMode;
@@ -10,9 +11,11 @@ use crate::options::{LimitOptions, PolicyOptions, RunOptions, TestbedOptions};
 use crate::report::Report;
 use crate::row::{Mode, ReportRow, rows_of_workloads};
 
+/// Name of the experiment on the command line, and stem of its files.
 pub(crate) const NAME: &str = "throughput";
 const TITLE: &str = "Throughput of one training job and of background jobs";
 
+/// Options of the experiment `throughput`.
 #[derive(Args)]
 #[command(after_help = "FG is the foreground job, BG are the background jobs. DP: every layer on all GPUs.
 BP: a GPU count for each layer. +Col: background jobs on the same GPUs, whenever the

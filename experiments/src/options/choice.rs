@@ -23,7 +23,11 @@ pub(crate) struct NetworkOptions {
 }
 
 impl NetworkOptions {
-    /// Returns the network that these options name, if any.
+    /// Returns the network that these options name, or `None` if they name none. Warnings about an
+    /// ONNX file are printed on stderr.
+    ///
+    /// # Errors
+    /// If there is no such built-in network, or if the file is invalid.
     pub(crate) fn asked(&self) -> anyhow::Result<Option<LayerGraph>> {
         Ok(match (&self.onnx, &self.model) {
             (Some(path), _) => {
@@ -39,7 +43,10 @@ impl NetworkOptions {
     }
 
     /// Returns the network that these options name, or else the network of the measured layer
-    /// times.
+    /// times. `None` if neither exists.
+    ///
+    /// # Errors
+    /// As [`asked`](Self::asked), and if the network of the measured layer times is not built in.
     pub(crate) fn load(&self, times: &LayerTimes) -> anyhow::Result<Option<LayerGraph>> {
         match (self.asked()?, times) {
             (None, LayerTimes::Table(table)) => {
@@ -67,6 +74,10 @@ pub(crate) struct DeviceOptions {
 }
 
 impl DeviceOptions {
+    /// Returns the device model or the measured layer times that these options name.
+    ///
+    /// # Errors
+    /// If there is no such built-in device model, or if the file is invalid.
     pub(crate) fn load(&self) -> anyhow::Result<LayerTimes> {
         Ok(match &self.profile {
             Some(path) => LayerTimes::Table(inputs::profile(path)?),
@@ -87,18 +98,22 @@ pub(crate) struct MachineOptions {
 }
 
 impl MachineOptions {
-    /// Returns whether the layer times are those of one network.
+    /// Returns whether the layer times are a profile, which is of one network.
     pub(crate) fn has_profile(&self) -> bool {
         self.device.profile.is_some()
     }
 
-    /// Returns `gpus`, or the maximum number of ranks of the given links if that is smaller.
+    /// Returns `gpus`, or the maximum number of ranks of the link model that `--link` names if that
+    /// is smaller.
     pub(crate) fn at_most(&self, gpus: usize) -> anyhow::Result<usize> {
         let Some(link) = &self.link else { return Ok(gpus) };
         Ok(inputs::link(link)?.max_ranks().map_or(gpus, |most| gpus.min(most)))
     }
 
-    /// Returns the layer times, and the links of `gpus` GPUs.
+    /// Returns the layer times, and the link model for `gpus` GPUs.
+    ///
+    /// # Errors
+    /// If a name is unknown, if a file is invalid, or if the links connect fewer GPUs.
     pub(crate) fn load(&self, gpus: usize) -> anyhow::Result<(LayerTimes, LinkModel)> {
         let times = self.device.load()?;
         let link = match &self.link {

@@ -1,4 +1,5 @@
-//! Values that options name or read from files.
+//! Values that options name or read from files. An error of a function here names the value or the
+//! file, and lists the known names where there are any.
 
 use std::path::Path;
 
@@ -11,7 +12,7 @@ use deeppool::simulate::policy_named;
 use layer_graph::{LayerGraph, onnx, zoo};
 use layer_profile::{DeviceModel, ProfileTable};
 
-/// Builds a network of the zoo.
+/// Builds a built-in network.
 pub(super) fn model(name: &str) -> Result<LayerGraph, InputError> {
     get_by_name(name, zoo::names(), zoo::model)
 }
@@ -27,7 +28,7 @@ pub(super) fn device(name_or_file: &str) -> Result<DeviceModel, InputError> {
     get_by_name_or_file(name_or_file, DeviceModel::names(), DeviceModel::named, DeviceModel::from_json)
 }
 
-/// Reads a file of layer times.
+/// Reads a file of layer times, as written by `deeppool profile`.
 pub(super) fn profile(path: &Path) -> Result<ProfileTable, InputError> {
     read_text_as(path, ProfileTable::from_json)
 }
@@ -37,7 +38,7 @@ pub(crate) fn link(name_or_file: &str) -> Result<LinkModel, InputError> {
     get_by_name_or_file(name_or_file, LinkModel::names(), LinkModel::named, LinkModel::from_json)
 }
 
-/// Returns a GPU-sharing policy.
+/// Returns the GPU-sharing policy of a name.
 pub(crate) fn policy(name: &str) -> Result<Policy, InputError> {
     get_by_name(name, Policy::all().iter().map(|(known, _)| *known), policy_named)
 }

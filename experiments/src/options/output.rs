@@ -25,6 +25,7 @@ pub(crate) struct OutputOptions {
 /// Options that all experiments have.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RunOptions {
+    /// Options of the output.
     #[command(flatten)]
     pub(crate) output: OutputOptions,
     /// Run the experiment for every combination of the values in a TOML file, such as `gpus = [8,
@@ -34,6 +35,9 @@ pub(crate) struct RunOptions {
 }
 
 /// Creates the folder if it does not exist, and checks that files can be created in it.
+///
+/// # Errors
+/// If that fails; the message names the folder.
 pub(crate) fn make_folder(folder: &Path) -> anyhow::Result<()> {
     let name = folder.display();
     std::fs::create_dir_all(folder).with_context(|| format!("{name}: cannot make this folder"))?;

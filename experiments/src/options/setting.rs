@@ -30,6 +30,7 @@ pub(crate) struct PolicyOptions {
 /// Foreground jobs, background jobs and their GPUs.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TestbedOptions {
+    /// Network of the foreground and background jobs.
     #[command(flatten)]
     pub(crate) network: NetworkOptions,
     /// Samples of the foreground's global batch
@@ -38,6 +39,7 @@ pub(crate) struct TestbedOptions {
     /// Samples of each background job's batch; it trains the foreground's network
     #[arg(long, value_name = "N", default_value_t = BACKGROUND_BATCH, value_parser = batch)]
     pub(crate) background_batch: usize,
+    /// Layer times and links.
     #[command(flatten)]
     pub(crate) machine: MachineOptions,
     /// Number of GPUs
@@ -64,7 +66,11 @@ impl TestbedOptions {
         }
     }
 
-    /// Returns the testbed of these options, with a limit of burst plans and a GPU-sharing policy.
+    /// Returns the testbed of these options, with an amplification limit of burst plans and the
+    /// GPU-sharing policy of the given name.
+    ///
+    /// # Errors
+    /// If a name is unknown, if a file is invalid, or if the layer times do not cover the jobs.
     pub(crate) fn testbed(&self, amplification_limit: f64, policy: &str) -> anyhow::Result<Testbed> {
         let (times, link) = self.machine.load(self.gpus)?;
         let workloads = self.workloads(&times)?;
@@ -83,7 +89,8 @@ impl TestbedOptions {
         })
     }
 
-    /// Returns whether the options describe the paper's foreground jobs.
+    /// Returns whether the options describe the foreground jobs of the DeepPool paper with the
+    /// default batches.
     pub(crate) fn is_of_the_paper(&self) -> bool {
         self.network.model.is_none()
             && self.network.onnx.is_none()

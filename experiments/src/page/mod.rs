@@ -1,4 +1,4 @@
-//! One HTML page of all experiments, with style, figures, tables and downloads inside.
+//! The HTML page of several experiments. Style, figures, tables and downloads are inside the file.
 
 mod section;
 mod text;
@@ -16,10 +16,11 @@ use text::{Escaped, joined};
 /// The page up to its body: title and style.
 const HEAD: &str = include_str!("head.html");
 
-/// Returns the page of the given experiments.
+/// Returns the page of the given experiments. `line` is the command line that makes the page;
+/// `times` and `link` are the models that its introduction describes.
 ///
 /// # Errors
-/// If rows cannot be written as CSV, or a figure cannot be drawn.
+/// If rows cannot be written as CSV, or if a figure cannot be drawn.
 pub(crate) fn html(
     done: &[Done],
     line: &[String],

@@ -54,8 +54,11 @@ struct Download {
 }
 
 impl Section {
-    /// Creates the section of an experiment. Layer times are given by name, since the page
-    /// describes them in another place.
+    /// Creates the section of an experiment. The layer times are given by name only, since the
+    /// page's introduction describes them.
+    ///
+    /// # Errors
+    /// If rows cannot be written as CSV, or if a figure cannot be drawn.
     pub(super) fn new(done: &Done, times: &LayerTimes) -> anyhow::Result<Self> {
         let outcome = &*done.outcome;
         let csv = outcome.csv()?;
@@ -93,15 +96,18 @@ impl Section {
         })
     }
 
+    /// Returns the stem of the experiment's files, which is also the anchor of the section.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
+    /// Returns whether the numbers were measured on a machine. Otherwise they are simulated or
+    /// modelled.
     pub(super) fn is_measured(&self) -> bool {
         self.is_measured
     }
 
-    /// Appends the section to the page.
+    /// Appends the section as HTML to the page.
     pub(super) fn write(&self, page: &mut String) -> fmt::Result {
         let (name, title) = (Escaped(&self.name), Escaped(&self.title));
         write!(

@@ -2,7 +2,8 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
-/// Text with the characters escaped that have a meaning in HTML elements and attributes.
+/// Text that is displayed with the characters escaped that have a meaning in HTML elements and
+/// attributes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Escaped<'a>(pub(super) &'a str);
 
@@ -23,7 +24,7 @@ impl Display for Escaped<'_> {
     }
 }
 
-/// Returns the items as HTML, with a separator between them.
+/// Converts the items to HTML by `html`, and joins them with a separator.
 pub(super) fn joined<T>(
     items: impl IntoIterator<Item = T>,
     separator: &str,
