@@ -1,4 +1,7 @@
-//! Gains for assumed curves of epochs and scaling efficiencies.
+//! Gains of workers of two GPUs for assumed curves of epochs and assumed scaling efficiencies.
+//!
+//! The gain is the time to the target accuracy of 2N workers of one GPU, divided by that of N
+//! workers of two GPUs. `SE_N` is the scaling efficiency of N workers.
 
 use serde::Serialize;
 use time_to_accuracy::Comparison;
@@ -6,28 +9,33 @@ use time_to_accuracy::Comparison;
 use super::case::LoadedCase;
 use super::configuration::Worker;
 
-/// Exponents of the growth of epochs with the batch: 0 is no growth; with 1, a larger batch saves
-/// no iterations.
+/// Assumed slopes s: the epochs to the target grow as the global batch to the power of s. With 0
+/// they do not grow; with 1, a larger batch saves no iterations.
 pub(super) const SLOPES: [f64; 6] = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0];
-/// Scaling efficiency of 2N workers relative to that of N workers.
+/// Assumed scaling efficiencies of 2N workers relative to that of N workers, `SE_2N / SE_N`.
 pub(super) const EFFICIENCIES: [f64; 4] = [1.0, 0.9, 0.8, 0.65];
 
-/// Gain of workers of two GPUs over twice as many of one GPU, for one curve and one loss of
-/// efficiency.
+/// Gain for one network, one slope and one relative efficiency.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct AssumedGain {
+    /// Name of the network.
     pub(super) model: String,
-    /// Modelled SU^2, with each layer on one GPU of its worker.
+    /// Modelled speed-up of a worker of two GPUs over one GPU, with each layer on one GPU of the
+    /// worker.
     pub(super) worker_speedup: f64,
-    /// Assumed exponent of the growth of epochs with the batch.
+    /// Assumed exponent of the growth of the epochs to the target with the global batch.
     pub(super) slope: f64,
     /// Assumed `SE_2N / SE_N`.
     pub(super) efficiency_ratio: f64,
+    /// Gain; above 1, workers of two GPUs reach the target first.
     pub(super) gain: f64,
-    /// `SE_2N / SE_N` at which the gain equals the paper's.
+    /// `SE_2N / SE_N` at which the gain at this slope equals the published one. `None` if none is
+    /// published.
     pub(super) efficiency_ratio_for_paper: Option<f64>,
 }
 
+/// Computes the gains of a network for all relative efficiencies and, within each, all slopes.
+/// Empty if `workers` has no worker of two GPUs for the network.
 pub(super) fn all(case: &LoadedCase, workers: &[Worker]) -> Vec<AssumedGain> {
     let worker = workers.iter().find(|worker| worker.model == case.case.model && worker.gpus == 2);
     let Some(worker) = worker else { return Vec::new() };

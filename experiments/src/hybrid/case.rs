@@ -1,31 +1,38 @@
-//! The networks of the comparison, and what is published about them.
+//! Networks of the comparison, and the published figures of each.
+//!
+//! A *curve* gives the epochs to the target accuracy by global batch. The paper is Pal et al., IEEE
+//! Micro 39(5), 2019.
 
 use std::sync::Arc;
 
 use layer_graph::{LayerGraph, zoo};
 use time_to_accuracy::EpochCurve;
 
-/// GPU counts of a worker.
+/// Numbers of GPUs of a hybrid worker.
 pub(super) const WORKER_GPUS: [usize; 2] = [2, MAX_WORKER_GPUS];
 /// Maximum number of GPUs of a worker.
 pub(super) const MAX_WORKER_GPUS: usize = 4;
 
-/// A network and the source of its epochs to the target.
+/// A network of the comparison, with its published figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Case {
+    /// Name of the network.
     pub(super) model: &'static str,
+    /// Display name of the network.
     pub(super) title: &'static str,
-    /// Samples of a worker, whatever its number of GPUs.
+    /// Samples of a worker's part of the global batch, whatever its number of GPUs.
     pub(super) samples: usize,
-    /// Name of the built-in curve of epochs.
+    /// Name of the built-in curve, possibly of another network. `None` if none is public.
     pub(super) curve: Option<&'static str>,
-    /// Time to the target of data parallelism over that of hybrid workers, by the paper.
+    /// Time to the target of data parallelism, divided by that of hybrid workers: the paper's
+    /// projection. `None` if the paper has no such network.
     pub(super) paper_gain: Option<f64>,
-    /// SU^2 in the paper, as remembered: not verified.
+    /// Speed-up of a worker of two GPUs over one GPU in the paper, from memory and not verified.
+    /// `None` if the paper has no such network.
     pub(super) paper_speedup: Option<f64>,
 }
 
-/// The networks. Gains are the lower bounds in the abstract of Pal et al.
+/// Networks of the comparison. Their gains are the lower bounds in the paper's abstract.
 pub(super) const CASES: [Case; 4] = [
     Case {
         model: "inception-v3",
@@ -64,28 +71,37 @@ pub(super) const CASES: [Case; 4] = [
 /// A case with its network and curve.
 #[derive(Debug, Clone)]
 pub(super) struct LoadedCase {
+    /// Names and published figures.
     pub(super) case: Case,
+    /// Display name of the network.
     pub(super) title: String,
+    /// The network.
     pub(super) network: Arc<LayerGraph>,
+    /// Epochs to the target by global batch. `None` if no curve is public.
     pub(super) curve: Option<EpochCurve>,
 }
 
 impl Case {
+    /// Builds the network and reads the curve.
+    ///
+    /// # Errors
+    /// If either is not built in.
     pub(super) fn load(&self) -> anyhow::Result<LoadedCase> {
         let network = Arc::new(zoo::model(self.model)?);
         let curve = self.curve.map(EpochCurve::named).transpose()?;
         Ok(LoadedCase { case: *self, title: self.title.into(), network, curve })
     }
 
-    /// Returns whether the curve is that of another network.
+    /// Returns whether the curve is of another network.
     pub(super) fn has_substitute_curve(&self) -> bool {
         self.curve.is_some_and(|curve| curve != self.model)
     }
 }
 
 impl LoadedCase {
-    /// Returns the batches that a profile needs: the shards of a worker's GPUs and the global
-    /// batches of data parallelism on up to `gpus` GPUs.
+    /// Returns the batches, in samples, at which layer times are needed: the shards of a worker's
+    /// GPUs, and the global batches of 1, 2, 4, ... workers up to `gpus`. Sorted, without
+    /// duplicates.
     pub(super) fn batches(&self, gpus: usize) -> Vec<usize> {
         let samples = self.case.samples;
         let shards = (1..=MAX_WORKER_GPUS).flat_map(|gpus| [samples / gpus, samples.div_ceil(gpus)]);

@@ -1,4 +1,8 @@
-//! Time to accuracy of each mode of using the GPUs.
+//! Time to accuracy of data parallelism and of hybrid workers.
+//!
+//! Notation of Pal et al., IEEE Micro 39(5), 2019: SU^M is the speed-up of a worker of M GPUs over
+//! one GPU at the same samples, `SE_N` the scaling efficiency of N workers, and `E_N` the epochs to
+//! the target accuracy with the global batch of N workers.
 
 use burst_planner::placement::{PlacementSearch, list_schedule, place};
 use collectives::LinkModel;
@@ -14,21 +18,23 @@ use super::case::{LoadedCase, WORKER_GPUS};
 use super::efficiency::measured;
 use crate::layer_times::LayerTimes;
 
-/// Mode of using the GPUs.
+/// Use of the GPUs of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum WorkerMode {
-    /// Each GPU is a worker.
+    /// A worker has one GPU.
     DataParallel,
-    /// Each layer runs on one GPU of a worker.
+    /// Each layer runs on one of the worker's GPUs.
     Placed,
-    /// Each layer runs on the number of a worker's GPUs that a burst plan gives it.
+    /// Each layer runs on the number of the worker's GPUs that a burst plan gives it.
     Burst,
 }
 
 impl WorkerMode {
+    /// Modes with workers of several GPUs.
     pub(super) const HYBRID: [Self; 2] = [Self::Placed, Self::Burst];
 
+    /// Returns the description for tables and findings.
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::DataParallel => "data parallelism",
@@ -41,23 +47,31 @@ impl WorkerMode {
 /// Speed-up of one worker of several GPUs over one GPU, without other workers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Worker {
+    /// Name of the network.
     pub(super) model: String,
+    /// Number of GPUs of the worker.
     pub(super) gpus: usize,
+    /// Samples of an iteration, on the worker and on one GPU.
     pub(super) samples: usize,
-    /// Modelled iteration time on one GPU.
+    /// Modelled iteration time on one GPU in microseconds.
     pub(super) single_gpu_us: f64,
-    /// SU^M with each layer on one GPU, by the time of the program.
+    /// SU^M with each layer on one GPU, by the predicted time of the program.
     pub(super) placed_speedup: f64,
-    /// Upper bound on the speed-up with each layer on one GPU, if normalisations and activations
-    /// stay with the layer before them.
+    /// Upper bound on the speed-up of the forward and backward passes with each layer on one GPU,
+    /// if normalisations and activations are on the GPU of the layer before them.
     pub(super) placed_bound: f64,
-    /// Speed-up by list scheduling, forward and backward passes only.
+    /// Speed-up of the forward and backward passes with each layer on the GPU that list scheduling
+    /// gives it.
     pub(super) list_speedup: f64,
-    /// SU^M with a burst plan.
+    /// SU^M with a burst plan, by the predicted time of the program.
     pub(super) burst_speedup: f64,
 }
 
 impl Worker {
+    /// Plans a worker of `gpus` GPUs in each mode, and computes its speed-ups.
+    ///
+    /// # Errors
+    /// If layer times are missing, or if planning fails.
     pub(super) fn new(
         case: &LoadedCase,
         gpus: usize,
@@ -98,17 +112,21 @@ impl Worker {
     }
 }
 
-/// A mode on a number of GPUs.
+/// A network in one mode on a number of GPUs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Configuration<'a> {
+    /// The network.
     pub(super) case: &'a LoadedCase,
+    /// Use of the GPUs of a worker.
     pub(super) mode: WorkerMode,
+    /// Number of GPUs of all workers together.
     pub(super) gpus: usize,
+    /// Number of GPUs of a worker, which divides `gpus`.
     pub(super) worker_gpus: usize,
 }
 
-/// Returns the configurations of a network: doublings of GPUs up to `max_gpus`, as far as its curve
-/// covers the batches.
+/// Returns the configurations of a network on 4, 8, 16, ... GPUs up to `max_gpus`, as far as its
+/// curve of epochs covers their global batches.
 pub(super) fn configurations(case: &LoadedCase, max_gpus: usize) -> Vec<Configuration<'_>> {
     let doublings =
         std::iter::successors(Some(4), |gpus| Some(2 * gpus)).take_while(|&gpus| gpus <= max_gpus);
@@ -130,34 +148,44 @@ pub(super) fn configurations(case: &LoadedCase, max_gpus: usize) -> Vec<Configur
     configurations
 }
 
-/// Time to accuracy of a configuration. Epochs and what follows from them are `None` without a
-/// curve.
+/// Time to accuracy of a configuration. Epochs, and fields that are computed from them, are `None`
+/// without a curve of epochs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct HybridRow {
+    /// Name of the network.
     pub(super) model: String,
+    /// Use of the GPUs of a worker.
     #[serde(rename = "way")]
     pub(super) mode: WorkerMode,
+    /// Number of GPUs of all workers together.
     pub(super) gpus: usize,
+    /// Number of workers.
     pub(super) workers: usize,
+    /// Number of GPUs of a worker.
     pub(super) gpus_per_worker: usize,
+    /// Samples of the global batch.
     pub(super) batch: usize,
-    /// Modelled iteration time.
+    /// Modelled iteration time in microseconds.
     pub(super) iteration_us: f64,
+    /// Modelled throughput in samples/s.
     pub(super) samples_per_s: f64,
-    /// Epochs to the target.
+    /// Epochs to the target accuracy.
     pub(super) epochs: Option<f64>,
-    /// Network of the curve of epochs.
+    /// Name of the network of the curve of epochs.
     pub(super) curve: Option<String>,
-    /// Origin of the curve: published or assumed.
+    /// Origin of the epochs: `published`, or `assumed` with the reason.
     pub(super) epochs_origin: Option<String>,
+    /// Time to the target accuracy in hours.
     pub(super) hours_to_target: Option<f64>,
-    /// Time to the target of data parallelism on as many GPUs, divided by that of this
-    /// configuration.
+    /// Time to the target of data parallelism on the same number of GPUs, divided by that of this
+    /// configuration. `None` also if the curve does not cover the batch of data parallelism.
     pub(super) gain: Option<f64>,
-    /// The inequality `SU^M > M x (SE_MN / SE_N) x (E_N / E_MN)`, evaluated with modelled
-    /// efficiencies.
+    /// The inequality `SU^M > M x (SE_MN / SE_N) x (E_N / E_MN)` with its values, for N workers of
+    /// M GPUs and modelled efficiencies. If it holds, they reach the target before data parallelism
+    /// on the same GPUs. `None` for data parallelism.
     pub(super) inequality: Option<String>,
-    /// Gain by the inequality with efficiencies measured on V100s, if they are published.
+    /// Gain by the inequality with efficiencies measured on V100s. `None` if they are not
+    /// published.
     pub(super) gain_by_measured_efficiency: Option<f64>,
 }
 
@@ -167,6 +195,9 @@ impl Configuration<'_> {
     }
 
     /// Computes the time to accuracy. `alone` has the speed-ups of single workers.
+    ///
+    /// # Errors
+    /// If layer times are missing, or if planning fails.
     pub(super) fn evaluate(
         &self,
         alone: &[Worker],

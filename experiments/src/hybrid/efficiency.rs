@@ -1,4 +1,5 @@
-//! Published scaling efficiencies.
+//! Published scaling efficiencies: the throughput on n GPUs, divided by n times the throughput a
+//! GPU of a reference.
 
 /// Scaling efficiency of an epoch on V100s (NVIDIA, DGX-2H, MLPerf v0.7), relative to 16 GPUs, by
 /// number of GPUs. Derived from the seconds and epochs of published runs, whose batches differ from
@@ -6,8 +7,8 @@
 const GNMT: [(usize, f64); 3] = [(16, 1.0), (256, 0.461), (1024, 0.26)];
 const RESNET_50: [(usize, f64); 2] = [(16, 1.0), (512, 0.75)];
 
-/// Returns the efficiency on `gpus` GPUs, interpolated linearly between the logarithms of measured
-/// values. Returns `None` outside their range and for other networks.
+/// Returns the efficiency of training `model` on `gpus` V100s relative to 16, interpolated between
+/// the logarithms of published values. `None` outside their range and for other networks.
 pub(super) fn measured(model: &str, gpus: usize) -> Option<f64> {
     let rows: &[(usize, f64)] = match model {
         "gnmt" => &GNMT,

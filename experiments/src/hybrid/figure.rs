@@ -1,4 +1,5 @@
-//! Gains by number of GPUs, and by slope of the curve of epochs.
+//! Figures of the gains. The gain is the time to the target accuracy of data parallelism, divided
+//! by that of hybrid workers on the same number of GPUs.
 
 use std::ops::Range;
 
@@ -55,8 +56,11 @@ impl GainLine {
     }
 }
 
-/// Draws the time to the target of data parallelism over that of each mode by number of GPUs, with
-/// a panel for each network that has a curve.
+/// Draws the gains by number of GPUs, with a line for each mode and a panel for each network that
+/// has a curve of epochs.
+///
+/// # Errors
+/// If drawing fails.
 pub(super) fn by_gpus(found: &Hybrid, style: Style) -> anyhow::Result<Figure> {
     let cases: Vec<&Case> = found.cases.iter().filter(|case| case.curve.is_some()).collect();
     let of_case = |case: &Case| {
@@ -107,8 +111,11 @@ pub(super) fn by_gpus(found: &Hybrid, style: Style) -> anyhow::Result<Figure> {
 
 const EFFICIENCY_COLORS: [RGBColor; EFFICIENCIES.len()] = [BLUE, GREEN, ORANGE, PURPLE];
 
-/// Draws the same for assumed curves by slope, with a line for each loss of efficiency and a panel
-/// for each network.
+/// Draws the gains of workers of two GPUs for assumed curves of epochs by slope, with a line for
+/// each relative efficiency and a panel for each network.
+///
+/// # Errors
+/// If drawing fails.
 pub(super) fn by_slope(found: &Hybrid, style: Style) -> anyhow::Result<Figure> {
     let points = |case: &Case, ratio: f64| -> Vec<(f64, f64)> {
         let is_of =

@@ -1,4 +1,5 @@
-//! Workers of several GPUs against data parallelism, by time to accuracy.
+//! The experiment `hybrid`: workers of several GPUs against data parallelism, by time to a target
+//! accuracy.
 
 mod assumed;
 mod case;
@@ -24,8 +25,10 @@ use assumed::AssumedGain;
 use case::{CASES, Case, LoadedCase};
 use configuration::{Configuration, HybridRow, Worker, configurations};
 
+/// Name of the experiment on the command line, and stem of its files.
 pub(crate) const NAME: &str = "hybrid";
 
+/// Options of the experiment `hybrid`.
 #[derive(Args)]
 #[command(after_help = "\
 Workers of 2 and 4 GPUs, each with the samples of a data-parallel worker of one GPU. Iterations are

@@ -10,6 +10,7 @@ use crate::text_table::{printed, text_table};
 const TOLERANCE: f64 = 1e-9;
 
 impl Hybrid {
+    /// Formats the origin of the numbers, the tables and the findings.
     pub(super) fn printed(&self) -> String {
         let mut lines = vec![
             format!(

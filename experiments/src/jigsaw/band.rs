@@ -1,18 +1,21 @@
 //! Median and range of a figure over the seeds.
 
-/// Difference from 1 below which a ratio counts as 1.
+/// Relative difference from 1 up to which a ratio counts as 1.
 pub(super) const ROUNDING: f64 = 1e-3;
 
-/// Median of some figures, with minimum and maximum.
+/// Minimum, median and maximum of a figure over the seeds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Band {
+    /// Minimum.
     pub(super) min: f64,
+    /// Median; of an even number of values, the larger of the middle two.
     pub(super) median: f64,
+    /// Maximum.
     pub(super) max: f64,
 }
 
 impl Band {
-    /// Returns the band of some figures, or `None` if there are none.
+    /// Returns the band of the finite values, or `None` if there are none.
     pub(super) fn of(mut all: Vec<f64>) -> Option<Self> {
         all.retain(|value| value.is_finite());
         all.sort_by(f64::total_cmp);
@@ -20,6 +23,7 @@ impl Band {
         Some(Self { min, median: all[all.len() / 2], max })
     }
 
+    /// Formats the band as `median (minimum to maximum)`.
     pub(super) fn shown(&self) -> String {
         format!("{:.3} ({:.3} to {:.3})", self.median, self.min, self.max)
     }

@@ -1,4 +1,6 @@
-//! Range of loads in which a policy pays against another, by bisection.
+//! Range of loads in which a policy *pays* against another, that is, is better by a criterion.
+//!
+//! The load is the jobs' work divided by the GPU time until the last arrival.
 
 use std::collections::HashMap;
 
@@ -12,7 +14,7 @@ use super::tables::Tables;
 use super::traces::JobSource;
 use crate::journal::Journal;
 
-/// Pairs of policies that are compared.
+/// Pairs of policies that are compared, by title: the first against the second.
 pub(super) const COMPARISONS: [(&str, &str); 9] = [
     ("jigsaw, K = 2", "iteration-level"),
     ("jigsaw, K = 4", "iteration-level"),
@@ -35,7 +37,10 @@ const PRECISION: f64 = 1.02;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Gain {
+    /// The jobs' mean time from arrival to completion is shorter.
     MeanCompletion,
+    /// The efficiency is higher: the GPU time that the jobs need alone, divided by the GPU time
+    /// that they hold.
     Efficiency,
 }
 
@@ -74,6 +79,11 @@ struct Draw<'a> {
     known: HashMap<(String, u64), [f64; 2]>,
 }
 
+/// Finds the ranges for every trace, seed, pair of policies and criterion, by bisection over the
+/// load.
+///
+/// # Errors
+/// If a simulation fails.
 pub(super) fn crossovers(
     input: &JigsawInput,
     tables: &Tables,
@@ -165,8 +175,8 @@ impl Draw<'_> {
     }
 }
 
-/// Describes the range of loads in which a policy pays on a trace: the median over the seeds, with
-/// minimum and maximum.
+/// Describes the range of loads in which a policy pays on a trace, by each criterion: the median of
+/// its ends over the seeds, with minimum and maximum.
 pub(super) fn described(all: &[Crossover], trace: &str, policy: &str, against: &str) -> String {
     let of = |gain: Gain| {
         let is_of = move |found: &&Crossover| {

@@ -29,8 +29,12 @@ type Shown = (&'static str, fn(&PolicyRow) -> f64);
 const SHOWN: [Shown; 2] =
     [("efficiency", |row| row.efficiency), ("mean completion time, h", |row| row.mean_jct_s / 3600.0)];
 
-/// Draws a column for each trace, with efficiency above and completion times below. A line for each
-/// policy connects the medians over the seeds; bars range from the minimum to the maximum.
+/// Draws a column for each trace, with efficiency above and mean completion times below, by load. A
+/// line for each policy connects the medians over the seeds; bars range from the minimum to the
+/// maximum.
+///
+/// # Errors
+/// If drawing fails.
 pub(super) fn by_load(found: &Jigsaw, style: Style) -> anyhow::Result<Figure> {
     let traces = found.traces();
     let size = (2 * LEFT + traces.len().max(2) as u32 * PANEL.0, LEGEND + 2 * PANEL.1);
@@ -98,8 +102,11 @@ fn panel(area: &Area<'_>, found: &Jigsaw, trace: &str, (label, figure): Shown) -
     Ok(())
 }
 
-/// Draws the fraction of jobs that have ended within a time, by policy, with a panel for each
-/// trace.
+/// Draws the fraction of jobs that have completed within a time after their arrival, by policy,
+/// with a panel for each trace.
+///
+/// # Errors
+/// If drawing fails.
 pub(super) fn cumulative(found: &Jigsaw, style: Style) -> anyhow::Result<Figure> {
     let traces = found.traces();
     let size = (2 * LEFT + traces.len().max(2) as u32 * PANEL.0, LEGEND + PANEL.1);

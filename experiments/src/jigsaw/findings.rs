@@ -1,4 +1,4 @@
-//! Findings of the runs.
+//! Findings of the runs: selections of their rows, and sentences on them.
 
 use super::band::Band;
 use super::crossover::{self, COMPARISONS};
@@ -16,7 +16,8 @@ const EFFICIENCY: RowFigure = |row| row.efficiency;
 const SPEED: RowFigure = |row| 1.0 / row.mean_jct_s;
 
 impl Jigsaw {
-    /// Returns whether the row's cost of sharing is the assumed one.
+    /// Returns whether the row's cost of GPU sharing is the one that is assumed for its policy, and
+    /// not one of the sensitivity analysis.
     pub(super) fn is_as_assumed(&self, row: &PolicyRow) -> bool {
         let same = |other: &&PolicyRow| (&other.trace, other.name()) == (&row.trace, row.name());
         // The first runs of a policy have the assumed cost.
@@ -24,6 +25,7 @@ impl Jigsaw {
         first.is_some_and(|first| (first.overlap - row.overlap).abs() < 1e-12)
     }
 
+    /// Returns the names of the traces, in the order of the rows.
     pub(super) fn traces(&self) -> Vec<&str> {
         let mut traces: Vec<&str> = Vec::new();
         for row in &self.rows {
@@ -34,6 +36,7 @@ impl Jigsaw {
         traces
     }
 
+    /// Returns the titles of the policies of a trace, in the order of the rows.
     pub(super) fn policies(&self, trace: &str) -> Vec<String> {
         let mut policies: Vec<String> = Vec::new();
         for row in self.rows.iter().filter(|row| row.trace == trace) {
@@ -44,6 +47,7 @@ impl Jigsaw {
         policies
     }
 
+    /// Returns the loads in increasing order.
     pub(super) fn loads(&self) -> Vec<f64> {
         let mut loads: Vec<f64> = self.rows.iter().map(|row| row.load).collect();
         loads.sort_by(f64::total_cmp);
@@ -51,7 +55,8 @@ impl Jigsaw {
         loads
     }
 
-    /// Returns the rows of all seeds of a policy at a load.
+    /// Returns the rows of a policy on a trace at a load, one for each seed, with the assumed cost
+    /// of GPU sharing.
     pub(super) fn runs(&self, trace: &str, policy: &str, load: f64) -> impl Iterator<Item = &PolicyRow> {
         let is_of = move |row: &&PolicyRow| {
             row.trace == trace
@@ -62,6 +67,8 @@ impl Jigsaw {
         self.rows.iter().filter(is_of)
     }
 
+    /// Returns the band over the seeds of a figure of these rows. `None` if no row has a finite
+    /// value.
     pub(super) fn band(&self, trace: &str, policy: &str, load: f64, figure: RowFigure) -> Option<Band> {
         Band::of(self.runs(trace, policy, load).map(figure).collect())
     }
@@ -75,6 +82,7 @@ impl Jigsaw {
         Band::of(self.runs(trace, one, load).map(ratio).collect())
     }
 
+    /// Returns the findings, one line each.
     pub(super) fn summary(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for trace in self.traces() {

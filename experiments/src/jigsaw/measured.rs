@@ -1,4 +1,4 @@
-//! Sharing and placement with published measurements in place of assumptions.
+//! Effects of GPU sharing and placement by published measurements, in place of assumptions.
 
 use cluster_scheduler::{Cluster, Policy, Sharing, SimulationOptions, simulate};
 use serde::{Deserialize, Serialize};
@@ -29,20 +29,32 @@ pub(super) enum MeasuredEffect {
     Placement,
 }
 
-/// A policy with a measured effect, relative to the same policy without it.
+/// A run of a policy with a measured effect, relative to a run without it on the same jobs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct MeasuredRow {
+    /// The effect.
     measured: MeasuredEffect,
+    /// Name of the policy.
     policy: String,
+    /// The jobs' work divided by the GPU time until the last arrival.
     load: f64,
+    /// Seed of the draw of jobs.
     seed: usize,
-    /// Minimum sum of the speeds of a pair.
+    /// Minimum sum of the relative speeds of two jobs at which they share a GPU. `None` for
+    /// placement.
     #[serde(rename = "least")]
     min_speed_sum: Option<f64>,
+    /// Efficiency with the effect over that without.
     efficiency_ratio: f64,
+    /// Mean completion time with the effect over that without.
     mean_jct_ratio: f64,
 }
 
+/// Simulates the policies with and without the effects for all seeds, at the largest load. Empty if
+/// the files of the measurements are missing.
+///
+/// # Errors
+/// If a simulation fails.
 pub(super) fn rows(
     input: &JigsawInput,
     tables: &Tables,
@@ -103,7 +115,7 @@ fn row(
     })
 }
 
-/// Describes the measurements.
+/// Describes the published measurements, one line each.
 pub(super) fn described(input: &JigsawInput) -> Vec<String> {
     let mut lines = Vec::new();
     let sums: Vec<f64> =
@@ -134,7 +146,7 @@ pub(super) fn described(input: &JigsawInput) -> Vec<String> {
     lines
 }
 
-/// Returns the findings, beside the sensitivity to the assumptions.
+/// Returns a line on each effect and policy, with the median and the range over the seeds.
 pub(super) fn findings(rows: &[MeasuredRow]) -> Vec<String> {
     let mut kinds: Vec<(MeasuredEffect, &str, Option<f64>)> = Vec::new();
     for row in rows {

@@ -1,5 +1,10 @@
-//! Scheduling policies of a cluster: JigSaw, burst parallelism, Gavel's policies and common ones,
-//! on jobs of real clusters.
+//! The experiment `jigsaw`: scheduling policies of a cluster on jobs of real clusters, among them
+//! JigSaw, burst parallelism and Gavel's policies.
+//!
+//! A *trace* is a source of jobs with arrival times. The *load* is the jobs' work divided by the
+//! GPU time until the last arrival. A *seed* selects a draw of jobs or a part of a trace. The
+//! *completion time* of a job (JCT) is from its arrival to its end. *SPB* is JigSaw's structured
+//! partial backpropagation, in K parts.
 
 mod band;
 mod crossover;
@@ -31,6 +36,7 @@ pub(crate) use options::JigsawOptions;
 use rounds::RoundsRow;
 use row::PolicyRow;
 
+/// Name of the experiment on the command line, and stem of its files.
 pub(crate) const NAME: &str = "jigsaw";
 const TITLE: &str = "Policies for a cluster: JigSaw, burst parallelism, Gavel's, and common ones (simulated)";
 

@@ -14,6 +14,7 @@ use super::input::JigsawInput;
 use crate::experiment::{Experiment, Prepared, prepared};
 use crate::options::{MachineOptions, RunOptions, gpus};
 
+/// Options of the experiment `jigsaw`.
 #[derive(Args)]
 #[command(after_help = "\
 Runs every policy on Philly's, Gavel's and synthetic jobs at several loads. At load 1 the work

@@ -1,4 +1,5 @@
-//! Cost of scheduling rounds: Gavel's jobs on 32 V100 with its rounds and without.
+//! Cost of scheduling rounds: Gavel's 500 reference jobs on 32 V100, scheduled in rounds as by
+//! Gavel, or at every arrival and completion.
 
 use std::time::Duration;
 
@@ -15,15 +16,19 @@ use crate::journal::Journal;
 
 const GPUS: usize = 32;
 
-/// A schedule of Gavel's 500 jobs.
+/// Result of one schedule of Gavel's 500 jobs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct RoundsRow {
+    /// Name of the policy.
     pub(super) policy: String,
-    /// Description of when the scheduler decides.
+    /// Description of the times at which the scheduler decides.
     pub(super) pace: String,
+    /// Mean time from arrival to completion in seconds.
     pub(super) mean_jct_s: f64,
+    /// Time at which the last job ends, in seconds from time 0.
     pub(super) makespan_s: f64,
-    /// Mean completion time by Gavel's own simulator, if it was run with this configuration.
+    /// Mean completion time by Gavel's own simulator in seconds. `None` if it was not run with this
+    /// configuration.
     pub(super) gavel_mean_jct_s: Option<f64>,
 }
 
@@ -32,7 +37,10 @@ enum Pace {
     Events(Policy),
 }
 
-/// Returns the rows, or none if the files are missing.
+/// Simulates the schedules. Empty if the files of the jobs are missing.
+///
+/// # Errors
+/// If a simulation fails, or if a job has no throughput.
 pub(super) fn rows(input: &JigsawInput, journal: &Journal) -> anyhow::Result<Vec<RoundsRow>> {
     if input.gavel_reference.is_empty() || input.gavel_speeds.is_empty() {
         return Ok(Vec::new());

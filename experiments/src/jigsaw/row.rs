@@ -1,4 +1,5 @@
-//! One run: a record of the CSV.
+//! Row of one run: a record of the CSV file. A completion time (JCT) is from a job's arrival to its
+//! end.
 
 use cluster_scheduler::Report;
 use serde::{Deserialize, Serialize};
@@ -8,32 +9,44 @@ use crate::statistics::percentile;
 /// Result of a policy on a draw of jobs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct PolicyRow {
+    /// Name of the source of the jobs.
     pub(super) trace: String,
+    /// Name of the policy.
     pub(super) policy: String,
-    /// Number of SPB parts K, for JigSaw.
+    /// Number K of parts of structured partial backpropagation. `None` for policies without it.
     pub(super) parts: Option<u16>,
+    /// The jobs' work divided by the GPU time until the last arrival.
     pub(super) load: f64,
-    /// Fraction by which sharing slows work down.
+    /// Fraction by which work on shared GPUs takes longer.
     pub(super) overlap: f64,
+    /// Seed of the draw of jobs.
     pub(super) seed: usize,
+    /// Number of finished jobs.
     pub(super) jobs: usize,
+    /// GPU time that jobs held in hours, divided by the number of finished jobs.
     pub(super) gpu_hours_per_job: f64,
-    /// GPU time that the jobs need alone, divided by the GPU time that they held.
+    /// GPU time that the finished jobs need alone with data parallelism, divided by the GPU time
+    /// held.
     pub(super) efficiency: f64,
+    /// Mean completion time in seconds.
     pub(super) mean_jct_s: f64,
+    /// 99th percentile of the completion times in seconds.
     pub(super) p99_jct_s: f64,
+    /// Time at which the last job ends, in seconds from time 0.
     pub(super) makespan_s: f64,
+    /// Fraction of the GPU time until the makespan that jobs held.
     pub(super) utilization: f64,
-    /// Jain's index of the jobs' speeds relative to running alone.
+    /// Jain's index of the jobs' speeds relative to running alone: 1 if all are slowed equally.
     pub(super) fairness: f64,
-    /// Completion time divided by that on 1/n of the cluster alone: the mean and the 99th
-    /// percentile.
+    /// Mean over the jobs of the finish-time fairness rho (Themis, NSDI 2020): the completion time
+    /// divided by that on 1/n of the cluster alone, where n is the mean number of jobs meanwhile.
     pub(super) rho_mean: f64,
+    /// 99th percentile over the jobs of the finish-time fairness rho.
     pub(super) rho_p99: f64,
 }
 
 impl PolicyRow {
-    /// Fills in the figures of a report.
+    /// Returns the row with the figures of a simulation's report.
     pub(super) fn of(self, report: &Report) -> Self {
         let ratios = report.finish_time_ratios();
         Self {
@@ -51,7 +64,7 @@ impl PolicyRow {
         }
     }
 
-    /// Returns the policy's name, with the number of SPB parts.
+    /// Returns the policy's title: its name, with K if it has one.
     pub(super) fn name(&self) -> String {
         match self.parts {
             Some(parts) => format!("{}, K = {parts}", self.policy),

@@ -1,4 +1,4 @@
-//! Every policy on every trace at every load.
+//! Runs of every policy on every trace at every load, and with other costs of GPU sharing.
 
 use cluster_scheduler::{Cluster, Mode, Policy, Report, Sharing, SimulationOptions, simulate};
 use serde::{Deserialize, Serialize};
@@ -12,12 +12,16 @@ use crate::journal::Journal;
 /// Costs of sharing that replace the assumed one.
 const OVERLAPS: [f64; 5] = [0.0, 0.05, 0.1, 0.2, 0.4];
 
-/// One run.
+/// One run: a policy on a draw of jobs.
 #[derive(Clone)]
 pub(super) struct PolicyRun {
+    /// Source of the jobs.
     pub(super) source: JobSource,
+    /// The policy.
     pub(super) policy: Policy,
+    /// The jobs' work divided by the GPU time until the last arrival.
     pub(super) load: f64,
+    /// Seed of the draw of jobs.
     pub(super) seed: usize,
 }
 
@@ -31,7 +35,11 @@ struct RunResult {
 /// Completion times in seconds, by trace and policy.
 type Completions = Vec<(String, String, Vec<f64>)>;
 
-/// Returns the rows of all runs, and the completion times at the load of the curves.
+/// Simulates all runs. Returns their rows, and the completion times at the largest load with the
+/// assumed costs of GPU sharing.
+///
+/// # Errors
+/// If a simulation fails.
 pub(super) fn rows(
     input: &JigsawInput,
     tables: &Tables,
@@ -58,12 +66,12 @@ pub(super) fn rows(
     Ok((results.into_iter().map(|result| result.row).collect(), completions))
 }
 
-/// Returns the load of the curves and of the sensitivity: the largest.
+/// Returns the load of the curves of completion times and of the sensitivity analysis: the largest.
 pub(super) fn shown_load(loads: &[f64]) -> f64 {
     loads.iter().copied().fold(0.0, f64::max)
 }
 
-/// Returns the policies for the jobs of a source.
+/// Returns the policies for the jobs of a source, with the assumed costs of GPU sharing.
 pub(super) fn policies(source: JobSource) -> Vec<Policy> {
     let mut all = vec![
         Policy::fifo(),
@@ -115,7 +123,7 @@ fn parts(policy: &Policy) -> Option<u16> {
     })
 }
 
-/// Returns the policy's name, with the number of SPB parts.
+/// Returns the policy's title: its name, with the number K of SPB parts if it has one.
 pub(super) fn title(policy: &Policy) -> String {
     match parts(policy) {
         Some(parts) => format!("{}, K = {parts}", policy.name),
@@ -137,6 +145,9 @@ fn is_as_assumed(policy: &Policy) -> bool {
 }
 
 /// Simulates a run.
+///
+/// # Errors
+/// If the jobs cannot be drawn, or if the simulation fails.
 pub(super) fn simulated(input: &JigsawInput, tables: &Tables, run: &PolicyRun) -> anyhow::Result<Report> {
     let PolicyRun { source, policy, load, seed } = run;
     let (cluster, table) = (Cluster::uniform(input.times.device(), input.gpus / 8, 8)?, source.table(tables));

@@ -1,4 +1,4 @@
-//! Small schedules by each of some policies: GPUs over time.
+//! Small schedules by some of the policies: the job of each GPU over time.
 
 use std::time::Duration;
 
@@ -16,7 +16,11 @@ const GPUS: usize = 8;
 const PANEL: (u32, u32) = (900, 150);
 const COLORS: [RGBColor; 7] = [BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, GREY];
 
-/// Schedules eight jobs on one host by each policy. Most arrive in the first minute.
+/// Schedules eight jobs on one host of eight GPUs by each of four policies, and returns the
+/// segments of each schedule with a title.
+///
+/// # Errors
+/// If a simulation fails.
 pub(super) fn small(tables: &Tables) -> anyhow::Result<Vec<(String, Vec<Segment>)>> {
     let table = &tables.networks;
     let kinds: Vec<_> = table.kinds().collect();
@@ -55,7 +59,11 @@ pub(super) fn small(tables: &Tables) -> anyhow::Result<Vec<(String, Vec<Segment>
     Ok(schedules)
 }
 
-/// Draws a panel for each policy. A job beside another takes the lower half of its GPUs' lines.
+/// Draws a panel for each schedule, with time across and GPUs down. A job that runs beside another
+/// one has the lower half of its GPUs' lines.
+///
+/// # Errors
+/// If drawing fails.
 pub(super) fn draw(
     schedules: &[(String, Vec<Segment>)],
     provenance: &[String],

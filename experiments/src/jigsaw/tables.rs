@@ -1,5 +1,5 @@
-//! Execution times: of networks by simulation, and of Gavel's jobs and Pollux' models by their
-//! publications.
+//! Execution times of the jobs: of networks by simulation, and of Gavel's jobs and Pollux' models
+//! by their publications.
 
 use std::time::Duration;
 
@@ -14,21 +14,25 @@ use crate::journal::Journal;
 use crate::testbed::Testbed;
 use crate::workload::WORKLOADS;
 
-/// GPU counts of jobs.
+/// GPU counts of jobs in increasing order.
 pub(super) const COUNTS: [usize; 5] = [1, 2, 4, 8, 16];
-/// Numbers of SPB parts.
+/// Numbers of parts of structured partial backpropagation (SPB).
 pub(super) const PARTS: [u16; 3] = [2, 4, 8];
 /// Maximum number of simulated plans of a frontier.
 const FRONTIER: usize = 8;
 /// Assumed number of layers of Gavel's models.
 const LAYERS: u32 = 16;
 
-/// Tables of execution times, each on GPUs of one type.
+/// Tables of execution times by kind of job, number of GPUs and mode. GPUs of a table are of one
+/// type.
 pub(super) struct Tables {
+    /// Simulated times of the DeepPool paper's networks.
     pub(super) networks: Table,
+    /// Times of Gavel's jobs on V100, with the speeds of pairs.
     pub(super) gavel: Table,
-    /// Pollux' models, and the same with placement that makes no difference.
+    /// Times of Pollux' models on T4, which depend on the placement.
     pub(super) pollux: Table,
+    /// Times of Pollux' models where the placement makes no difference.
     pub(super) pollux_packed: Table,
 }
 
@@ -46,6 +50,10 @@ struct NetworkCosts {
     bursts: Vec<(Duration, f64)>,
 }
 
+/// Simulates the networks and computes all tables. Those of missing files are empty.
+///
+/// # Errors
+/// If planning or simulation fails, or if a published time is invalid.
 pub(super) fn tables(input: &JigsawInput, journal: &Journal) -> anyhow::Result<Tables> {
     let points: Vec<(usize, usize)> = (0..WORKLOADS.len())
         .flat_map(|network| COUNTS.into_iter().map(move |gpus| (network, gpus)))

@@ -21,8 +21,8 @@ const COLUMNS: [Column; 9] = [
 ];
 
 impl Jigsaw {
-    /// Formats a line for each policy, load and trace, with the median over the seeds and the range
-    /// of efficiency.
+    /// Formats the origin of the numbers, a line for each trace, load and policy, and the findings.
+    /// A line has medians over the seeds, and the range of the efficiency.
     pub(super) fn printed(&self) -> String {
         let mut lines = vec![super::TITLE.to_owned(), self.provenance.join("\n"), String::new()];
         let header = ["trace\n", "load\n", "policy\n"].into_iter().chain(COLUMNS.map(|(name, ..)| name));

@@ -1,4 +1,4 @@
-//! Arrivals of jobs.
+//! Sources of jobs, and the jobs of a run.
 
 use std::time::Duration;
 
@@ -8,11 +8,14 @@ use cluster_scheduler::{Allocation, Arrival, GpuType, Job, JobId, Mode, Table};
 use super::input::JigsawInput;
 use super::tables::{COUNTS, Tables};
 
-/// Source of jobs.
+/// Source of jobs and their arrival times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JobSource {
+    /// Jobs drawn from quantiles of Philly's trace.
     Synthetic,
+    /// Jobs of Microsoft's cluster Philly (Jeon et al., ATC 2019).
     Philly,
+    /// Jobs of a trace published with Gavel (Narayanan et al., OSDI 2020).
     Gavel,
 }
 
@@ -20,6 +23,7 @@ pub(super) enum JobSource {
 const QUIET: usize = 13_127;
 
 impl JobSource {
+    /// Returns the name of the source in rows.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Synthetic => "synthetic",
@@ -28,7 +32,7 @@ impl JobSource {
         }
     }
 
-    /// Returns the sources whose files exist.
+    /// Returns the sources whose files exist. Synthetic jobs need none.
     pub(super) fn all(input: &JigsawInput) -> Vec<Self> {
         let mut all = vec![Self::Synthetic];
         if !input.philly.is_empty() {
@@ -40,6 +44,7 @@ impl JobSource {
         all
     }
 
+    /// Returns the execution times of the source's jobs.
     pub(super) fn table(self, tables: &Tables) -> &Table {
         match self {
             Self::Synthetic | Self::Philly => &tables.networks,
@@ -47,7 +52,12 @@ impl JobSource {
         }
     }
 
-    /// Returns the jobs of one draw at a load.
+    /// Returns the jobs of one draw in the order of arrival. Arrival times are scaled so that the
+    /// jobs' work is `load` times the GPU time until the last arrival. Jobs that need too many GPUs
+    /// are left out.
+    ///
+    /// # Errors
+    /// If `table` has no execution time for a job.
     pub(super) fn arrivals(
         self,
         input: &JigsawInput,

@@ -16,6 +16,9 @@ const NAME_HEIGHT: f64 = 14.0;
 
 /// Draws the lines on two logarithmic axes. A line's colour is that of the layer's kind; the layers
 /// that take longest are named.
+///
+/// # Errors
+/// If drawing fails.
 pub(super) fn draw(layers: &Layers, style: Style) -> anyhow::Result<Figure> {
     let point =
         |row: &LayerRow| format!("{} on {} GPUs: {:.2} times as fast", row.layer, row.gpus, row.speedup);

@@ -1,4 +1,5 @@
-//! Speed-up of each layer of a network on more GPUs with the same global batch.
+//! The experiment `layers`: speed-up of each layer of a network on more GPUs with the same global
+//! batch.
 
 mod figure;
 mod text;
@@ -18,12 +19,14 @@ use crate::outcome::{self, Outcome};
 use crate::report::ReportHeader;
 use crate::style::Style;
 
+/// Name of the experiment on the command line, and stem of its files.
 pub(crate) const NAME: &str = "layers";
 
 /// Default global batch and GPU count, those of the paper's first figure.
 const BATCH: usize = 128;
 const GPUS: usize = 64;
 
+/// Options of the experiment `layers`.
 #[derive(Args)]
 #[command(after_help = "\
 Shows each layer alone, with the same global batch on 1, 2, 4, ... GPUs. Times are those of the

@@ -4,7 +4,8 @@ use super::{LayerRow, Layers};
 use crate::text_table::{printed, text_table};
 
 impl Layers {
-    /// Formats a line for each layer with its speed-up by GPU count, and the findings.
+    /// Formats the origin of the times, a line for each layer with its speed-up by GPU count, and
+    /// the findings.
     pub(super) fn printed(&self) -> String {
         let counts: Vec<usize> =
             self.by_layer().next().unwrap_or_default().iter().map(|row| row.gpus).collect();
@@ -27,7 +28,8 @@ impl Layers {
         )
     }
 
-    /// Returns the speed-up of all layers together, and its spread, on the maximum number of GPUs.
+    /// Returns the findings, one line each: the speed-up of all layers together on the maximum
+    /// number of GPUs, and its spread. Empty without layers.
     pub(super) fn summary(&self) -> Vec<String> {
         let largest: Vec<&LayerRow> = self.by_layer().filter_map(<[LayerRow]>::last).collect();
         let alone_us: f64 = self.by_layer().filter_map(<[LayerRow]>::first).map(LayerRow::step_us).sum();

@@ -36,8 +36,11 @@ const LINES: [LimitsLine; 3] = [
     },
 ];
 
-/// Draws a panel for each network, with a line for each throughput and dashed lines for data
-/// parallelism and background jobs alone.
+/// Draws a panel for each network, with a line for each throughput by amplification limit, and
+/// dashed lines for data parallelism and background jobs alone.
+///
+/// # Errors
+/// If drawing fails.
 pub(super) fn draw(report: &Report, style: Style) -> anyhow::Result<Figure> {
     let networks: Vec<&[ReportRow]> = report.rows.chunk_by(|a, b| a.model == b.model).collect();
     let size = (2 * LEFT + networks.len().max(2) as u32 * PANEL.0, LEGEND + PANEL.1);

@@ -1,4 +1,4 @@
-//! Throughput of burst parallelism by amplification limit.
+//! The experiment `limits`: throughput of burst parallelism by amplification limit.
 
 mod figure;
 
@@ -12,11 +12,13 @@ use crate::options::{PolicyOptions, RunOptions, TestbedOptions};
 use crate::report::Report;
 use crate::row::{Mode, ReportRow, rows_of_workloads};
 
+/// Name of the experiment on the command line, and stem of its files.
 pub(crate) const NAME: &str = "limits";
 const TITLE: &str = "Throughput of burst plans by amplification limit";
 /// Limits. Those that no plan can keep are left out.
 const LIMITS: [f64; 10] = [1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0];
 
+/// Options of the experiment `limits`.
 #[derive(Args)]
 #[command(after_help = "Limits from 1 to 4: GPU time over the iteration time on one GPU.
 

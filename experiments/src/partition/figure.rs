@@ -1,5 +1,5 @@
-//! Foreground speed against total throughput: a point for each way to share the GPUs, and the
-//! envelopes of taking turns.
+//! Figures of foreground against total throughput, with a point for each way to share the GPUs, and
+//! lines for the *envelopes*: the maximum total throughput if ways may alternate in time.
 
 use deeppool::compare::{Envelope, SharingMode};
 use plotters::prelude::*;
@@ -26,6 +26,10 @@ const ROOM: f64 = 1.16;
 /// Width of a letter of these labels in pixels.
 const LETTER: i32 = 6;
 
+/// Draws the figure of one network.
+///
+/// # Errors
+/// If drawing fails.
 pub(super) fn draw(found: &Partition, network: &NetworkPartition, style: Style) -> anyhow::Result<Figure> {
     let NetworkPartition { title, batch, rows, totals, .. } = network;
     let heading = format!(

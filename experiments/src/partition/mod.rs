@@ -1,5 +1,5 @@
-//! Burst parallelism on all GPUs with background jobs against static partitions, at equal
-//! foreground speeds.
+//! The experiment `partition`: burst parallelism on all GPUs with background jobs against static
+//! partitions, at equal foreground speeds.
 
 mod figure;
 mod text;
@@ -22,11 +22,13 @@ use crate::testbed::Testbed;
 use crate::workload::Workload;
 use totals::{Totals, totals};
 
+/// Name of the experiment on the command line, and stem of its files.
 pub(crate) const NAME: &str = "partition";
 /// Default amplification limit, which `throughput` shows. Plans are compared over all limits, of
 /// which this is one.
 const LIMIT: f64 = 2.0;
 
+/// Options of the experiment `partition`.
 #[derive(Args)]
 #[command(after_help = "\
 A partition is DP on some GPUs with a background job on each of the others. BP+Col is compared with

@@ -11,7 +11,8 @@ const WAYS: [SharingMode; 3] =
     [SharingMode::DataParallel, SharingMode::DataParallelCollocated, SharingMode::Burst];
 
 impl Partition {
-    /// Formats the provenance, a line for each network and speed, and the findings.
+    /// Formats the origin of the numbers, a line for each network and foreground speed, and the
+    /// findings.
     pub(super) fn printed(&self) -> String {
         let ways = WAYS.iter().map(|way| format!("{way}\nFG + BG"));
         let header =
@@ -54,7 +55,8 @@ impl Partition {
         )
     }
 
-    /// Returns the gain of BP+Col over partitions, and the advice.
+    /// Returns the findings, one line each: the ratios of BP+Col to partitions, and the advice for
+    /// each network.
     pub(super) fn summary(&self) -> Vec<String> {
         let over = |network: &NetworkPartition| {
             let at = network.totals.iter().filter_map(|at| {

@@ -1,4 +1,7 @@
 //! Total throughputs of sharing and of partitions at some foreground speeds.
+//!
+//! Ways to share the GPUs *take turns* if they alternate in time in any proportion. An *envelope*
+//! is the maximum total throughput by foreground speed of ways that take turns.
 
 use deeppool::compare::{Envelope, SharingMode};
 use serde::Serialize;
@@ -10,17 +13,19 @@ const SPEEDS: [f64; 4] = [0.75, 0.9, 0.97, 1.0];
 /// Relative difference below which foreground speeds count as equal.
 const ROUNDING: f64 = 1e-9;
 
-/// Throughputs in samples/s with a foreground of at least the given speed. `None` if no foreground
-/// is as fast.
+/// Total throughputs, foreground and background together, with a foreground of at least one speed.
+/// Totals are `None` if no foreground is as fast.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Totals {
-    /// Foreground speed relative to DP's on all GPUs.
+    /// Foreground speed relative to data parallelism on all GPUs without background jobs.
     pub(super) foreground_over_dp: f64,
+    /// Foreground speed in samples/s.
     pub(super) foreground_samples_per_s: f64,
-    /// Total of BP+Col and all other ways but partitions, taking turns.
+    /// Maximum total in samples/s of all ways but partitions, BP+Col among them, taking turns.
     pub(super) shared_samples_per_s: Option<f64>,
-    /// Total of partitions, taking turns.
+    /// Maximum total in samples/s of partitions and background jobs alone, taking turns.
     pub(super) partition_samples_per_s: Option<f64>,
+    /// First of these totals divided by the second. `None` if either is.
     pub(super) shared_over_partition: Option<f64>,
 }
 
@@ -29,7 +34,7 @@ pub(super) fn sharing(rows: &[PartitionRow]) -> Envelope {
     envelope(rows, |row| !row.is(SharingMode::Partition))
 }
 
-/// Returns the envelope of partitions, taking turns with each other and with background jobs alone.
+/// Returns the envelope of partitions and background jobs alone.
 pub(super) fn partitions(rows: &[PartitionRow]) -> Envelope {
     envelope(rows, |row| row.is(SharingMode::Partition) || row.is(SharingMode::Background))
 }
@@ -39,13 +44,13 @@ fn envelope(rows: &[PartitionRow], is_asked: impl Fn(&PartitionRow) -> bool) -> 
     Envelope::new(asked.map(|row| (row.foreground_samples_per_s, row.total_samples_per_s)))
 }
 
-/// Returns the throughput of data parallelism on all GPUs without background, or `None` if it does
-/// not fit in memory.
+/// Returns the throughput of data parallelism on all GPUs without background jobs in samples/s.
+/// `None` if it does not fit in memory.
 pub(super) fn data_parallel(rows: &[PartitionRow]) -> Option<f64> {
     rows.iter().find(|row| row.is(SharingMode::DataParallel)).map(|row| row.foreground_samples_per_s)
 }
 
-/// Returns the totals at all speeds, or nothing if there is no data parallelism on all GPUs.
+/// Returns the totals at each of the speeds. Empty if there is no data parallelism on all GPUs.
 pub(super) fn totals(rows: &[PartitionRow]) -> Vec<Totals> {
     let (shared, parted) = (sharing(rows), partitions(rows));
     let at = |dp: f64| {

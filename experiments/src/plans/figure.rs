@@ -19,6 +19,11 @@ const MAX_NAMED: usize = 48;
 /// Colours by GPU count. Layers on the most GPUs have the first.
 const COLORS: [RGBColor; 6] = [BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY];
 
+/// Draws the plan of one network, with a rectangle for each layer on consecutive GPUs, coloured by
+/// the layer's GPU count.
+///
+/// # Errors
+/// If drawing fails.
 pub(super) fn draw(found: &Plans, plan: &NetworkPlan, style: Style) -> anyhow::Result<Figure> {
     let NetworkPlan { title, model, batch, rows, .. } = plan;
     let heading =

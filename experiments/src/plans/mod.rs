@@ -1,4 +1,4 @@
-//! Burst plans as pictures.
+//! The experiment `plans`: burst plans as pictures.
 
 mod figure;
 
@@ -18,8 +18,10 @@ use crate::style::Style;
 use crate::testbed::{DEFAULT_POLICY, Testbed};
 use crate::text_table::{printed, text_table};
 
+/// Name of the experiment on the command line, and stem of its files.
 pub(crate) const NAME: &str = "plans";
 
+/// Options of the experiment `plans`.
 #[derive(Args)]
 #[command(after_help = "Shows the plans of `throughput`: the fastest under an amplification limit.
 

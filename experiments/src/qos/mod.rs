@@ -1,5 +1,8 @@
-//! Foreground slow-down and background throughput of every GPU-sharing preset, and of each
-//! technique in a setting where it matters and in one where it does not.
+//! The experiment `qos`: foreground slow-down and background throughput under GPU-sharing policies.
+//!
+//! A *preset* is a named policy. A *technique* is one rule of a policy; it is compared with and
+//! without in a setting where it matters and in one where it does not. A *setting* is a foreground
+//! and background jobs on one kind of GPU.
 
 mod settings;
 mod techniques;
@@ -18,9 +21,11 @@ use crate::testbed::{DEFAULT_POLICY, Testbed};
 use settings::Setting;
 use techniques::{TECHNIQUES, Technique};
 
+/// Name of the experiment on the command line, and stem of its files.
 pub(crate) const NAME: &str = "qos";
 const TITLE: &str = "Foreground slow-down and background throughput by policy";
 
+/// Options of the experiment `qos`.
 #[derive(Args)]
 #[command(after_help = "\
 Compares the presets on two settings, and each technique with those before it on others. With a

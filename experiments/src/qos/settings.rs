@@ -1,3 +1,5 @@
+//! Settings in which policies are compared.
+
 use std::time::Duration;
 
 use deeppool::gpu_mux::DeviceParameters;
@@ -11,11 +13,14 @@ use crate::workload::{BuiltIn, WORKLOADS, Workload};
 /// A foreground and background jobs on GPUs of one kind.
 #[derive(Debug, Clone)]
 pub(super) struct Setting {
+    /// Name of the setting, which identifies its rows.
     pub(super) name: String,
-    /// Description of what distinguishes the setting.
+    /// Description of the difference to other settings.
     pub(super) about: &'static str,
+    /// Network with the foreground's and the background's batch.
     pub(super) workload: Workload,
-    /// Mode: collocated with a burst plan under the testbed's limit, or with data parallelism.
+    /// Way to share the GPUs: background jobs beside a burst plan under the testbed's limit, or
+    /// beside data parallelism.
     pub(super) mode: Mode,
     /// Hardware queues of a GPU, if they differ from the card's.
     hardware_queues: Option<u32>,
@@ -23,23 +28,35 @@ pub(super) struct Setting {
     launch_time: Option<Duration>,
     /// Number of simulated iterations. The first quarter is warm-up.
     pub(super) iterations: usize,
+    /// Whether all presets are compared, and not only the policies with and without some
+    /// techniques.
     pub(super) compares_presets: bool,
 }
 
 /// Number of simulated iterations: adaptive rules need some to converge, and percentiles need many.
 const ITERATIONS: usize = 80;
 
+/// Name of the setting with a burst plan of VGG-16.
 pub(super) const BURST: &str = "VGG-16";
+/// Name of the setting with a burst plan of VGG-16, and one hardware queue for all streams of a
+/// GPU.
 pub(super) const ONE_QUEUE: &str = "VGG-16, one launch queue";
+/// Name of the setting with a burst plan of VGG-16 beside background jobs with long kernels.
 pub(super) const LONG_PIECES: &str = "VGG-16, long BG kernels";
+/// Name of the setting with data parallelism of VGG-16.
 pub(super) const DATA_PARALLEL: &str = "VGG-16, data parallel";
+/// Name of the setting with a burst plan of WRN-101-2, whose small kernels do not fill a GPU.
 pub(super) const SMALL_KERNELS: &str = "WRN-101-2";
+/// Name of the setting with a burst plan of Inception-V3 on a host with slow launches.
 pub(super) const SLOW_HOST: &str = "Inception-V3, slow host";
 
 const QUEUE: &str =
     "the same, and all streams launch through one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1)";
 
-/// Returns the settings of the presets and techniques. Rows of one setting are consecutive.
+/// Returns the settings with the networks of the DeepPool paper, for presets and techniques.
+///
+/// # Errors
+/// If a network cannot be built.
 pub(super) fn of_the_paper() -> anyhow::Result<Vec<Setting>> {
     let [vgg, wrn, inception] = &WORKLOADS;
     let long = BuiltIn { background_batch: 64, ..*vgg };
@@ -70,7 +87,8 @@ pub(super) fn of_the_paper() -> anyhow::Result<Vec<Setting>> {
     ])
 }
 
-/// Returns the settings that compare the presets for a given workload.
+/// Returns the settings that compare the presets for a given workload: with the GPU's hardware
+/// queues, and with one queue for all streams.
 pub(super) fn of_workload(workload: &Workload) -> [Setting; 2] {
     let name = &workload.title;
     [
@@ -100,11 +118,12 @@ fn one_queue(name: &str, workload: Workload) -> Setting {
 }
 
 impl Setting {
+    /// Returns the planning mode of the foreground.
     pub(super) fn plan(&self, testbed: &Testbed) -> PlanMode {
         if self.mode == Mode::BurstCollocated { testbed.burst() } else { PlanMode::DataParallel }
     }
 
-    /// Returns the setting's GPUs, with contention and launch costs.
+    /// Returns the launch and contention costs of the setting's GPUs.
     pub(super) fn device(&self) -> DeviceParameters {
         let card = contended();
         DeviceParameters {

@@ -1,3 +1,5 @@
+//! GPU-sharing techniques and their effects.
+
 use super::settings::{BURST, DATA_PARALLEL, LONG_PIECES, ONE_QUEUE, SLOW_HOST, SMALL_KERNELS};
 use crate::row::ReportRow;
 
@@ -20,7 +22,8 @@ const fn at(setting: &'static str, why: &'static str) -> TechniqueEffect {
     TechniqueEffect { setting, why }
 }
 
-/// Techniques in the order in which the default policy adds them, then those that it does not use.
+/// Techniques: first those that the default policy adds to the policy `naive`, in the order of
+/// addition, then those that it does not use.
 pub(super) const TECHNIQUES: [Technique; 10] = [
     Technique {
         without: "naive",
@@ -121,13 +124,15 @@ pub(super) const TECHNIQUES: [Technique; 10] = [
 ];
 
 impl Technique {
-    /// Returns whether the technique needs the results of a policy in a setting.
+    /// Returns whether the technique's findings need the row of a policy in a setting, both given
+    /// by name.
     pub(super) fn uses(&self, setting: &str, policy: &str) -> bool {
         let judged = self.matters.setting == setting || self.does_not.setting == setting;
         judged && (self.without == policy || self.with == policy)
     }
 
-    /// Returns the technique's name and its effect in both settings, with the reasons.
+    /// Returns the technique's name, and its effect in both settings with the reasons. Settings
+    /// without rows are left out.
     pub(super) fn findings(&self, rows: &[ReportRow]) -> Vec<String> {
         let change = |finding: &TechniqueEffect, does: &str| {
             let row = |policy: &str| {

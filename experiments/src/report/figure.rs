@@ -24,8 +24,11 @@ const BOTTOM: u32 = 10;
 const MARGIN: u32 = LEFT as u32;
 const LEFT: i32 = 22;
 
-/// Draws a panel for each model or setting, with a bar for each row. Panels of models stand side by
-/// side, since they have the same bars; panels of settings stand below each other.
+/// Draws a panel for each network or setting, with a bar for each row. Panels of networks stand
+/// side by side, since they have the same bars; panels of settings stand below each other.
+///
+/// # Errors
+/// If drawing fails.
 pub(super) fn draw(report: &Report, style: Style) -> anyhow::Result<Figure> {
     let of_panels: Vec<&[ReportRow]> =
         report.rows.chunk_by(|a, b| (&a.model, &a.setting) == (&b.model, &b.setting)).collect();

@@ -1,4 +1,5 @@
-//! Reports: rows of simulation results and their provenance. Most experiments return one.
+//! Reports: rows of simulation results and their *provenance*, that is, the devices, links and
+//! models that the numbers are based on. Most experiments return one.
 
 mod figure;
 mod sharing_table;
@@ -35,7 +36,7 @@ fn charges(gpu: &DeviceParameters) -> String {
     )
 }
 
-/// Provenance fields that each CSV record repeats.
+/// Fields on the origin of the numbers that each CSV record repeats.
 #[derive(Clone, Copy, Serialize)]
 pub(crate) struct Provenance<'a> {
     simulated: bool,
@@ -43,30 +44,35 @@ pub(crate) struct Provenance<'a> {
     link: &'a str,
 }
 
-/// Format of all reports.
+/// Name and version of the JSON format of all results.
 pub(crate) const SCHEMA: &str = "deeppool/report/v1";
 
 /// Function that draws a report.
 type Draw = fn(&Report, Style) -> anyhow::Result<Figure>;
 
-/// Header of a report of simulations: the experiment and the models.
+/// Header of a JSON report of simulations: the experiment and the models.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct ReportHeader {
     schema: &'static str,
+    /// Name of the experiment.
     pub(crate) experiment: &'static str,
     simulated: bool,
+    /// Name of the GPU or processor that the layer times are of.
     pub(crate) device: String,
+    /// Origin of the layer times: measured, modelled or imported.
     pub(crate) origin: Origin,
     /// Error of the layer times relative to measured ones, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     accuracy: Option<ModelAccuracy>,
+    /// Name of the link model.
     pub(crate) link: String,
-    /// Description of the layer times.
+    /// Description of the layer times with their error, for the printed text.
     #[serde(skip)]
     pub(crate) layer_times: String,
 }
 
 impl ReportHeader {
+    /// Creates the header of an experiment's results with the given layer times and links.
     pub(crate) fn new(experiment: &'static str, times: &LayerTimes, link: &LinkModel) -> Self {
         Self {
             schema: SCHEMA,
@@ -90,22 +96,25 @@ impl ReportHeader {
 /// `deeppool/report/v1`.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Report {
+    /// Experiment and models.
     #[serde(flatten)]
     pub(crate) header: ReportHeader,
+    /// Number of GPUs of the testbed.
     pub(crate) gpus: usize,
-    /// Amplification limit of burst plans, unless it differs between rows.
+    /// Amplification limit of burst plans. `None` if it differs between rows.
     pub(crate) amplification_limit: Option<f64>,
-    /// GPU-sharing policy, unless it differs between rows.
+    /// Name of the GPU-sharing policy. `None` if it differs between rows.
     pub(crate) policy: Option<String>,
     /// Samples of each background job's batch.
     pub(crate) background_batch: usize,
+    /// Results, grouped by network or by setting.
     pub(crate) rows: Vec<ReportRow>,
-    /// Title, and the function that draws the figure.
+    /// Title, without the origin of the numbers.
     #[serde(skip)]
     pub(crate) title: &'static str,
     #[serde(skip)]
     draw: Draw,
-    /// Origin of the figures, one line each.
+    /// Origin of the numbers, one line each.
     #[serde(skip)]
     pub(crate) provenance: Vec<String>,
     /// Findings, one line each.
@@ -114,6 +123,8 @@ pub(crate) struct Report {
 }
 
 impl Report {
+    /// Creates the report of an experiment's rows and findings, drawn as a bar chart. `gpu` has the
+    /// launch and contention costs of the simulation.
     pub(crate) fn new(
         experiment: &'static str,
         title: &'static str,
@@ -149,7 +160,7 @@ impl Report {
         }
     }
 
-    /// Replaces the bar chart by another figure.
+    /// Returns the report with another function that draws its figure.
     pub(crate) fn drawn_by(self, draw: Draw) -> Self {
         Self { draw, ..self }
     }

@@ -5,7 +5,8 @@ use comfy_table::Table;
 use crate::row::ReportRow;
 use crate::text_table::text_table;
 
-/// Returns a table with a line for each policy, grouped by setting.
+/// Returns a table with a line for each row, that is, each policy in each setting. Rows of a
+/// setting are consecutive.
 pub(super) fn table(rows: &[ReportRow]) -> Table {
     let mut table = text_table(
         [

@@ -1,10 +1,12 @@
+//! Reports as text.
+
 use comfy_table::Table;
 
 use super::{Report, sharing_table};
 use crate::row::ReportRow;
 use crate::text_table::{printed, text_table};
 
-/// Formats a report: provenance, table and findings.
+/// Formats a report: title, provenance, table and findings.
 pub(super) fn text(report: &Report) -> String {
     let provenance = report.provenance.join("\n");
     let summary = report.summary.join("\n");

@@ -1,4 +1,7 @@
-//! Cases of the comparison and their results.
+//! Cases of the comparison, and their results.
+//!
+//! A *partition* is data parallelism on some GPUs with a background job on each of the others;
+//! *total* is the throughput of foreground and background together.
 
 use anyhow::Context;
 use burst_planner::Error as Unplanned;
@@ -20,7 +23,7 @@ const SIZES: [(usize, &[usize]); 4] = [
     (256, &[128, 256, 512, 1024]),
     (1024, &[256, 1024, 2048, 4096]),
 ];
-/// Samples of the global batch in the series with a fixed batch.
+/// Default global batch in samples of the series with a fixed batch.
 pub(super) const FIXED_BATCH: usize = 256;
 /// Samples a GPU of the growing batch, and its maximum.
 const GROWTH: usize = 2;
@@ -30,17 +33,22 @@ const SPEED: f64 = 0.95;
 /// Foreground speed at which totals are compared, relative to the fastest partition.
 const NEAR_PARTITION: f64 = 0.9;
 
-/// Global batch as a function of the number of GPUs.
+/// A series of cases: the global batch as a function of the number of GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Series {
+    /// The same global batch on all numbers of GPUs.
     Fixed,
+    /// 2 samples a GPU, up to a global batch of 1024.
     Growing,
 }
 
 impl Series {
+    /// Both series.
     pub(super) const ALL: [Self; 2] = [Self::Fixed, Self::Growing];
 
+    /// Returns the global batch on `gpus` GPUs in samples. `fixed` is that of the series with a
+    /// fixed batch.
     pub(super) fn batch(self, gpus: usize, fixed: usize) -> usize {
         match self {
             Self::Fixed => fixed,
@@ -48,6 +56,7 @@ impl Series {
         }
     }
 
+    /// Describes the global batch. `fixed` is that of the series with a fixed batch.
     pub(super) fn about(self, fixed: usize) -> String {
         match self {
             Self::Fixed => format!("global batch {fixed}"),
@@ -56,45 +65,59 @@ impl Series {
     }
 }
 
-/// A network, its batch and a number of GPUs.
+/// A workload on a number of GPUs.
 #[derive(Debug, Clone)]
 pub(super) struct ScaleCase {
+    /// Network with the foreground's and the background's batch.
     pub(super) workload: Workload,
+    /// Number of GPUs.
     pub(super) gpus: usize,
 }
 
-/// Comparison of the ways to share the GPUs. Throughputs are in samples/s. Ratios without a
-/// reference are `None`.
+/// Comparison of the ways to share the GPUs in one case. Throughputs are in samples/s. Foreground
+/// speeds are compared within 1%. Ratios are `None` if no way reaches the foreground speed at which
+/// they are compared.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct ScaleRow {
+    /// Name of the network.
     pub(super) model: String,
+    /// Number of GPUs.
     pub(super) gpus: usize,
+    /// Samples of the foreground's global batch.
     pub(super) batch: usize,
-    /// Data parallelism on all GPUs, or on as many as there are samples.
+    /// Foreground throughput of data parallelism on all GPUs, or on as many as there are samples.
     pub(super) dp_foreground_samples_per_s: f64,
-    /// Foreground of the fastest partition, and its number of GPUs.
+    /// Foreground throughput of the partition with the fastest foreground.
     pub(super) partition_foreground_samples_per_s: f64,
+    /// Number of GPUs of that partition's foreground.
     pub(super) partition_gpus: usize,
-    /// BP+Col under the amplification limit: its foreground, that relative to the fastest
-    /// partition's, and its total relative to DP's on all GPUs.
+    /// Foreground throughput of BP+Col under the amplification limit.
     pub(super) limited_foreground_samples_per_s: f64,
+    /// That throughput relative to the fastest partition's foreground.
     pub(super) limited_foreground_over_partition: f64,
+    /// Total of BP+Col under the amplification limit, relative to data parallelism on all GPUs.
     pub(super) limited_total_over_dp: f64,
-    /// Foreground of the fastest burst plan, and that relative to the fastest partition's.
+    /// Foreground throughput of the fastest plan without background jobs under any limit.
     pub(super) fastest_foreground_samples_per_s: f64,
+    /// That throughput relative to the fastest partition's foreground.
     pub(super) fastest_over_partition: f64,
-    /// Total of BP+Col relative to the best partition's, with a foreground as fast as the fastest
-    /// partition's, and 0.9 times as fast.
+    /// Total of BP+Col relative to that of the best partition, with foregrounds as fast as the
+    /// fastest partition's.
     pub(super) total_over_partition_at_its_fastest: Option<f64>,
+    /// Total of BP+Col relative to that of the best partition, with foregrounds at least 0.9 times
+    /// as fast as the fastest partition's.
     pub(super) total_over_partition_at_09: Option<f64>,
-    /// Total of BP+Col relative to DP's on all GPUs, with a foreground of 0.95 of the fastest; and
-    /// its upper bound, where all GPUs run background jobs at full speed beside that foreground.
+    /// Total of BP+Col relative to data parallelism on all GPUs, with a foreground at least 0.95
+    /// times as fast as the fastest.
     pub(super) total_over_dp_at_095: Option<f64>,
+    /// Upper bound on the previous ratio: the total if all GPUs run background jobs at full speed
+    /// beside that foreground.
     pub(super) ceiling_over_dp_at_095: f64,
 }
 
-/// Returns the cases of the given networks on up to `max_gpus` GPUs, sorted by network, GPUs and
-/// batch.
+/// Returns the cases of the given workloads on 1, 2, 4, ... and `max_gpus` GPUs, sorted by network,
+/// GPUs and batch. `fixed` is the batch of the series with a fixed batch; `with_sizes` adds other
+/// batches on 16, 64, 256 and 1024 GPUs.
 pub(super) fn cases(
     workloads: &[Workload],
     max_gpus: usize,
@@ -121,7 +144,11 @@ pub(super) fn cases(
 }
 
 impl ScaleCase {
-    /// Compares the ways to share the GPUs. Returns `None` if no plan fits in memory.
+    /// Compares the ways to share the GPUs, with burst plans under the amplification limit `limit`
+    /// and under all others. Returns `None` if no plan fits in memory.
+    ///
+    /// # Errors
+    /// If layer times are missing, or if planning or simulation fails.
     pub(super) fn compare(
         &self,
         times: &LayerTimes,

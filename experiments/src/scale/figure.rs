@@ -35,7 +35,11 @@ const LINES: [ScaleLine; 3] = [
     },
 ];
 
-/// Draws a panel for each series of batches of a network.
+/// Draws a panel for each series of batches, from the rows of one network. `title` is its display
+/// name.
+///
+/// # Errors
+/// If drawing fails.
 pub(super) fn draw(found: &Scale, title: &str, rows: &[ScaleRow], style: Style) -> anyhow::Result<Figure> {
     let heading = format!(
         "{title} on 1 to {} GPUs: over static partitions (simulated)",

@@ -1,5 +1,5 @@
-//! Burst parallelism against data parallelism and every static partition, from one GPU to clusters
-//! of several hosts.
+//! The experiment `scale`: burst parallelism against data parallelism and every static partition,
+//! from one GPU to clusters of several hosts.
 
 mod case;
 mod figure;
@@ -21,8 +21,10 @@ use crate::style::Style;
 use crate::workload::{BACKGROUND_BATCH, WORKLOADS, Workload};
 use case::{FIXED_BATCH, ScaleCase, ScaleRow, Series, cases};
 
+/// Name of the experiment on the command line, and stem of its files.
 pub(crate) const NAME: &str = "scale";
 
+/// Options of the experiment `scale`.
 #[derive(Args)]
 #[command(after_help = "\
 Two series of global batches: one that does not grow with the GPUs, and one of 2 samples a GPU up to

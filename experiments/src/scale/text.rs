@@ -1,4 +1,4 @@
-//! Results as a table, and the winner by number of GPUs.
+//! Results as a table, and the way with the larger total throughput by number of GPUs.
 
 use super::{Scale, ScaleRow, Series};
 use crate::text_table::{printed, text_table};
@@ -33,7 +33,7 @@ impl Winner {
 }
 
 impl Scale {
-    /// Formats the provenance, the table and the findings.
+    /// Formats the origin of the numbers, the table and the findings.
     pub(super) fn printed(&self) -> String {
         let mut table = text_table(
             [
@@ -80,7 +80,8 @@ impl Scale {
         )
     }
 
-    /// Returns the winner by number of GPUs.
+    /// Returns the findings, one line each: the way with the larger total throughput by number of
+    /// GPUs, and the cases without a plan that fits in memory.
     pub(super) fn summary(&self) -> Vec<String> {
         let of_series = |title: &str, rows: &[ScaleRow], series: Series| {
             let rows = self.series(rows, series);

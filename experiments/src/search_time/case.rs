@@ -1,4 +1,4 @@
-//! A repeated search for a plan, and its run time.
+//! Repeated searches for a plan, and their run times.
 
 use std::time::Instant;
 
@@ -18,15 +18,18 @@ use crate::statistics::median;
 
 /// Amplification limit of all plans.
 pub(super) const LIMIT: f64 = 2.0;
+/// Name of the device model of the layer times.
 pub(super) const DEVICE: &str = "a100";
 const MODELS: [&str; 4] = ["vgg16", "wrn-101-2", "inception-v3", "resnet-50"];
 /// GPU counts and their global batches: one sample a GPU, but at least the usual 32.
 const SIZES: [(usize, usize); 3] = [(8, 32), (64, 64), (1024, 1024)];
 
-/// A network, its batch and a number of GPUs.
+/// A network, its global batch and a number of GPUs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SearchCase {
+    /// Name of the network.
     pub(super) model: &'static str,
+    /// Number of GPUs.
     pub(super) gpus: usize,
     batch: usize,
 }
@@ -37,31 +40,41 @@ pub(super) struct SearchTimeRow {
     machine: String,
     cores: usize,
     commit: String,
+    /// Name of the network.
     pub(super) model: String,
     /// Samples of the global batch.
     pub(super) batch: usize,
+    /// Number of GPUs.
     pub(super) gpus: usize,
     mode: String,
     amplification_limit: f64,
+    /// Number of searches.
     pub(super) runs: usize,
-    /// Wall time of a search: median, minimum and maximum.
+    /// Median wall time of a search in seconds.
     pub(super) seconds: f64,
+    /// Minimum wall time of a search in seconds.
     pub(super) min_seconds: f64,
+    /// Maximum wall time of a search in seconds.
     pub(super) max_seconds: f64,
-    /// Iteration time of the plan by the planner's evaluation.
+    /// Iteration time of the plan by the planner's evaluation, in microseconds.
     pub(super) planned_iteration_us: f64,
+    /// Amplification of the plan.
     pub(super) amplification: f64,
-    /// Lower bound on the iteration time of any plan within the limit, and planned / bound - 1.
+    /// Lower bound on the iteration time within the amplification limit, in microseconds. `None` if
+    /// the planner has none.
     lower_bound_us: Option<f64>,
+    /// Gap to the lower bound: planned time / bound - 1. `None` without a bound.
     pub(super) gap: Option<f64>,
-    /// Run time of the original's planner for the same GPUs, its batch, and our time divided by it,
-    /// as far as they are known.
+    /// Run time in seconds of the original system's planner for the same network and GPUs. `None`
+    /// if it was not measured.
     pub(super) original_seconds: Option<f64>,
+    /// Samples of the global batch of that search. `None` if not recorded.
     pub(super) original_batch: Option<usize>,
+    /// Median wall time divided by that run time. `None` if it was not measured.
     pub(super) over_original: Option<f64>,
 }
 
-/// Returns all cases, or those that take seconds.
+/// Returns all cases, or with `quick` those on 8 GPUs, which take seconds.
 pub(super) fn cases(quick: bool) -> Vec<SearchCase> {
     let sizes = if quick { &SIZES[..1] } else { &SIZES[..] };
     let of_model =
@@ -70,7 +83,11 @@ pub(super) fn cases(quick: bool) -> Vec<SearchCase> {
 }
 
 impl SearchCase {
-    /// Searches `runs` times. Layer times and links are prepared before the clock starts.
+    /// Measures `runs` searches. Layer times and links are prepared before the clock starts. `done`
+    /// is called after each search.
+    ///
+    /// # Errors
+    /// If a search fails, or if `runs` is 0.
     pub(super) fn measure(
         &self,
         runs: usize,

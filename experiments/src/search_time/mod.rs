@@ -1,4 +1,4 @@
-//! Run time of the planner.
+//! The experiment `search-time`: run time of the planner.
 
 mod case;
 mod options;
@@ -16,6 +16,7 @@ use crate::report::SCHEMA;
 use case::{DEVICE, SearchCase, SearchTimeRow, cases};
 pub(crate) use options::SearchTimeOptions;
 
+/// Name of the experiment on the command line, and stem of its files.
 pub(crate) const NAME: &str = "search-time";
 
 /// Results. As JSON, a document of the format `deeppool/report/v1`.

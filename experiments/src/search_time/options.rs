@@ -1,9 +1,12 @@
+//! Options of the experiment.
+
 use clap::Args;
 
 use super::SearchTime;
 use crate::experiment::{Experiment, Prepared, prepared};
 use crate::options::RunOptions;
 
+/// Options of the experiment `search-time`.
 #[derive(Args)]
 #[command(after_help = "\
 Burst plans of VGG-16, WRN-101-2, Inception-V3 and ResNet-50 within amplification 2, with layer

@@ -1,16 +1,17 @@
-//! Run times of the original's planner.
+//! Run times of the planner of the original system, DeepPool (Park et al., MLSys 2022).
 //!
 //! Its authors publish no such time that we know of. These were measured with its planner (Python,
 //! `DeepPoolML/DeepPool`) on one core of another machine, on the A100 profiles published with it,
-//! with a limit of 2.
+//! with an amplification limit of 2.
 
-/// A search by the original's planner.
+/// A search by the original system's planner.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Original {
     model: &'static str,
     gpus: usize,
-    /// Samples of the global batch, if they were recorded.
+    /// Samples of the global batch. `None` if not recorded.
     pub(super) batch: Option<usize>,
+    /// Run time of the search in seconds.
     pub(super) seconds: f64,
 }
 
@@ -31,7 +32,7 @@ const fn original(model: &'static str, gpus: usize, batch: Option<usize>, second
 }
 
 impl Original {
-    /// Returns the record of a network on `gpus` GPUs.
+    /// Returns the record of a network on `gpus` GPUs. `None` if it was not measured.
     pub(super) fn find(model: &str, gpus: usize) -> Option<&'static Self> {
         ORIGINAL.iter().find(|of| (of.model, of.gpus) == (model, gpus))
     }

@@ -5,7 +5,7 @@ use super::case::{LIMIT, SearchTimeRow};
 use crate::text_table::{printed, text_table};
 
 impl SearchTime {
-    /// Formats a line for each search.
+    /// Formats the origin of the times, and a line for each case.
     pub(super) fn printed(&self) -> String {
         let mut table = text_table(
             [
@@ -45,7 +45,7 @@ impl SearchTime {
         format!("Run time of the planner ({})\n{provenance}\n\n{}\n", self.experiment, table)
     }
 
-    /// Returns the origin of the times.
+    /// Returns the origin of the times, one line each.
     pub(super) fn provenance(&self) -> Vec<String> {
         let runs = self.rows.first().map_or(0, |row| row.runs);
         vec![

@@ -16,8 +16,11 @@ const NAMES: u32 = 170;
 const LEGEND: u32 = 28;
 const MARGIN: u32 = 16;
 
-/// Draws a panel for each ratio, with a bar from its base value to its value under each variation,
-/// and a line at 1.
+/// Draws a panel for each headline ratio of each network, with a bar from its base value to its
+/// value under each variation, and a line at 1.
+///
+/// # Errors
+/// If drawing fails.
 pub(super) fn draw(found: &Sensitivity, style: Style) -> anyhow::Result<Figure> {
     let groups: Vec<&[SensitivityRow]> = found.groups().collect();
     let lines: Vec<&[&[SensitivityRow]]> = groups.chunk_by(|a, b| a[0].model == b[0].model).collect();

@@ -1,4 +1,5 @@
-//! Headline ratios, on which the conclusions rest.
+//! Headline ratios: the throughput ratios on which the conclusions rest. Each conclusion is that a
+//! ratio is above 1.
 
 use deeppool::compare::Envelope;
 use deeppool::plan::Mode as PlanMode;
@@ -7,18 +8,25 @@ use deeppool::simulate::SimulateOptions;
 use super::variation::{Setup, with_fixed_time};
 use crate::job::{Foreground, ForegroundJob};
 
-/// A ratio whose conclusion is that it is above 1.
+/// A ratio of throughputs. Totals are of foreground and background together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Headline {
+    /// Foreground throughput of a burst plan over that of data parallelism, both without
+    /// background.
     BurstOverDp,
+    /// Total throughput of BP+Col over that of data parallelism without background.
     SharedOverDp,
+    /// Total throughput of BP+Col over that of the best static partitions with a foreground that is
+    /// as fast.
     SharedOverPartitions,
 }
 
+/// All headline ratios.
 pub(super) const HEADLINES: [Headline; 3] =
     [Headline::BurstOverDp, Headline::SharedOverDp, Headline::SharedOverPartitions];
 
 impl Headline {
+    /// Returns the name in tables and rows.
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::BurstOverDp => "BP over DP, foreground",
@@ -27,6 +35,7 @@ impl Headline {
         }
     }
 
+    /// Returns the definition, for the printed text.
     pub(super) fn about(self) -> &'static str {
         match self {
             Self::BurstOverDp => "samples/s of the foreground alone",
@@ -44,7 +53,10 @@ impl Headline {
 pub(super) type Numbers = [f64; HEADLINES.len()];
 
 impl Setup {
-    /// Plans and simulates everything that the ratios need, and returns them.
+    /// Plans and simulates everything that the ratios need, and returns their values.
+    ///
+    /// # Errors
+    /// If planning or simulation fails.
     pub(super) fn numbers(&self) -> anyhow::Result<Numbers> {
         let mut job = ForegroundJob::new(self.workload.clone(), &self.testbed)?;
         if (self.fixed_time - 1.0).abs() > f64::EPSILON {

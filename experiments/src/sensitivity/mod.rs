@@ -1,4 +1,7 @@
-//! Sensitivity of the conclusions to errors, by half, of the models' uncertain parameters.
+//! The experiment `sensitivity`: sensitivity of the conclusions to errors, by half, of the models'
+//! uncertain parameters.
+//!
+//! A *variation* is one parameter changed by one factor, or launches without captured graphs.
 
 mod figure;
 mod headline;
@@ -21,11 +24,13 @@ use crate::workload::Workload;
 use headline::{HEADLINES, Headline, Numbers};
 use variation::{PARAMETERS, Parameter, Setup};
 
+/// Name of the experiment on the command line, and stem of its files.
 pub(crate) const NAME: &str = "sensitivity";
 const TITLE: &str = "Sensitivity of the conclusions to errors of the models' parameters by half (simulated)";
 /// Difference to 1 below which a ratio counts as 1.
 const ROUNDING: f64 = 1e-3;
 
+/// Options of the experiment `sensitivity`.
 #[derive(Args)]
 #[command(after_help = "\
 Varies link bandwidth, layer times of small batches, launch times, contention and the background's

@@ -6,8 +6,8 @@ use super::{Sensitivity, SensitivityRow};
 use crate::text_table::{printed, text_table};
 
 impl Sensitivity {
-    /// Formats a line for each headline of a workload with its value under each variation, and the
-    /// findings.
+    /// Formats the origin of the numbers, a line for each headline ratio of a workload with its
+    /// value under each variation, and the findings.
     pub(super) fn printed(&self) -> String {
         let columns = PARAMETERS.iter().map(|parameter| {
             let changes: Vec<String> =
@@ -47,7 +47,8 @@ impl Sensitivity {
         lines.join("\n") + "\n"
     }
 
-    /// Returns the conclusions that flip, and the variation that changes each ratio most.
+    /// Returns the findings, one line each: the ratios that cross 1, and the variation that changes
+    /// each ratio most.
     pub(super) fn summary(&self) -> Vec<String> {
         let flips: Vec<String> = self.rows.iter().filter(|row| row.flips).map(flip).collect();
         let mut lines = if flips.is_empty() {

@@ -9,20 +9,27 @@ use layer_profile::{BatchTime, LayerProfile, ProfileTable};
 use crate::testbed::Testbed;
 use crate::workload::Workload;
 
-/// Factors by which a parameter is varied.
+/// Factors by which a parameter is multiplied.
 pub(super) const FACTORS: [f64; 2] = [0.5, 1.5];
 
 /// A parameter that is varied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Parameter {
+    /// Bandwidth of all links, in and between hosts.
     LinkBandwidth,
+    /// Part of a layer's time that does not depend on the number of samples.
     FixedLayerTime,
+    /// Host time to launch a kernel or a graph.
     LaunchTime,
+    /// Multiprocessors and memory bandwidth that communication kernels hold.
     Contention,
+    /// Samples of each background job's batch.
     BackgroundBatch,
+    /// Way to launch: kernel by kernel instead of by captured graphs.
     Eager,
 }
 
+/// All parameters.
 pub(super) const PARAMETERS: [Parameter; 6] = [
     Parameter::LinkBandwidth,
     Parameter::FixedLayerTime,
@@ -33,6 +40,7 @@ pub(super) const PARAMETERS: [Parameter; 6] = [
 ];
 
 impl Parameter {
+    /// Returns the name in tables and rows.
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::LinkBandwidth => "link bandwidth",
@@ -44,7 +52,7 @@ impl Parameter {
         }
     }
 
-    /// Returns the definition of the parameter.
+    /// Returns the definition of the parameter, for the printed text.
     pub(super) fn about(self) -> &'static str {
         match self {
             Self::LinkBandwidth => "of all links, in and between hosts",
@@ -61,13 +69,13 @@ impl Parameter {
         }
     }
 
-    /// Returns the factors by which the parameter is varied. `Eager` has none: launches are
-    /// captured or not.
+    /// Returns the factors by which the parameter is multiplied. `Eager` has one factor that is not
+    /// used, since launches are captured or not.
     pub(super) fn factors(self) -> &'static [f64] {
         if self == Self::Eager { &[0.0] } else { &FACTORS }
     }
 
-    /// Returns the label of a variation: `x 0.5`, or `eager`.
+    /// Returns the label of a variation: `x 0.5` for the factor 0.5, or `eager`.
     pub(super) fn change(self, factor: f64) -> String {
         if self == Self::Eager { "eager".into() } else { format!("x {factor}") }
     }
@@ -75,16 +83,20 @@ impl Parameter {
 
 /// Input of one evaluation of the headline ratios.
 pub(super) struct Setup {
+    /// Simulated machine, with varied links.
     pub(super) testbed: Testbed,
+    /// Network with the foreground's and the background's batch.
     pub(super) workload: Workload,
+    /// Launch and contention costs of the GPUs.
     pub(super) device: DeviceParameters,
+    /// GPU-sharing policy.
     pub(super) policy: Policy,
-    /// Factor of that part of the layers' times which does not depend on the number of samples.
+    /// Factor of the part of the layers' times that does not depend on the number of samples.
     pub(super) fixed_time: f64,
 }
 
 impl Setup {
-    /// Returns the unvaried setup, with the contention and launch costs of a card.
+    /// Returns the setup without a variation, with the launch and contention costs of an A100.
     pub(super) fn new(testbed: &Testbed, workload: &Workload) -> Self {
         Self {
             testbed: testbed.clone(),
@@ -95,6 +107,11 @@ impl Setup {
         }
     }
 
+    /// Returns the setup with a parameter multiplied by `factor`, or with launches kernel by
+    /// kernel.
+    ///
+    /// # Errors
+    /// If the varied link model is invalid.
     pub(super) fn with(mut self, parameter: Parameter, factor: f64) -> anyhow::Result<Self> {
         let scaled = |device: DeviceParameters, of_device: [DeviceParameter; 2]| {
             of_device.into_iter().fold(device, |device, parameter| device.scaled(parameter, factor))
@@ -122,7 +139,11 @@ impl Setup {
     }
 }
 
-/// Returns the table with the batch-independent part of the layers' times scaled by `factor`.
+/// Returns the layer times with their part that does not depend on the number of samples multiplied
+/// by `factor`.
+///
+/// # Errors
+/// If the resulting profile is invalid.
 pub(super) fn with_fixed_time(table: &ProfileTable, factor: f64) -> anyhow::Result<ProfileTable> {
     let layers = table.layers().iter().map(|layer| {
         let fixed = |time: fn(&BatchTime) -> Duration| fixed_time(layer, time).mul_f64((factor - 1.0).abs());

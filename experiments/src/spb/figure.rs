@@ -43,8 +43,11 @@ impl AccuracyPoint {
     }
 }
 
-/// Draws a panel by iterations and one by compute, with a line for each method's median in a band
-/// of all its seeds.
+/// Draws the accuracies of one network: a panel by iterations and one by compute, with a line for
+/// each method's median over the seeds, in a band from minimum to maximum.
+///
+/// # Errors
+/// If drawing fails.
 pub(super) fn draw(found: &Spb, rows: &[&LearningRow], style: Style) -> anyhow::Result<Figure> {
     let epochs = rows.iter().map(|row| row.epoch).max().unwrap_or(1);
     let lines: Vec<MethodLine<'_>> = rows

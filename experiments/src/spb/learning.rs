@@ -1,4 +1,7 @@
 //! Training with partial backpropagation, epoch by epoch.
+//!
+//! *Compute* is modelled time of forward, backward and update steps. It is counted in epochs of
+//! full backpropagation.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -17,9 +20,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{GPUS, Method};
 
-/// Samples of a batch.
+/// Samples of the global batch.
 pub(super) const BATCH: usize = 32;
-/// Device model by which compute is counted.
+/// Name of the device model by which compute is counted.
 pub(super) const DEVICE: &str = "cpu-core";
 /// Numbers of parts into which batches are split.
 const PARTS: [usize; 3] = [2, 4, 8];
@@ -28,37 +31,49 @@ const BASELINE_PARTS: usize = 4;
 
 /// A network that is trained, and its data.
 pub(super) struct TrainedNetwork {
+    /// Display name of the network.
     pub(super) title: String,
     network: LayerGraph,
     dataset: Dataset,
     learning_rate: f64,
 }
 
-/// Loss and test accuracy of each epoch of a run.
+/// Mean training loss and test accuracy (0 to 1) of each epoch of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct LearningCurve(Vec<(f64, f64)>);
 
 /// An epoch of a run.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct LearningRow {
+    /// Name of the network.
     pub(super) model: String,
+    /// Display name of the network.
     #[serde(skip)]
     pub(super) title: String,
+    /// Label of the backpropagation method.
     #[serde(rename = "way")]
     pub(super) method: String,
+    /// Seed of the run's random numbers.
     pub(super) seed: u64,
+    /// Number of the epoch, from 1.
     pub(super) epoch: u64,
+    /// Number of iterations from the start to the end of this epoch.
     pub(super) iterations: u64,
-    /// Compute so far, in epochs of full backpropagation.
+    /// Compute from the start to the end of this epoch, in epochs of full backpropagation.
     pub(super) compute: f64,
     /// Compute of one epoch, in epochs of full backpropagation.
     pub(super) compute_share: f64,
+    /// Mean training loss of the epoch.
     pub(super) train_loss: f64,
+    /// Test accuracy after the epoch, from 0 to 1.
     pub(super) test_accuracy: f64,
 }
 
-/// Returns the networks: a residual one with batch normalisation and, for the bundled digits, also
-/// one without.
+/// Returns the networks for a data set: a residual one with batch normalisation and, for the
+/// bundled digits, also one without.
+///
+/// # Errors
+/// If the data set cannot be read, or is not one of images.
 pub(super) fn networks(source: &DataSource) -> anyhow::Result<Vec<TrainedNetwork>> {
     let dataset = match source {
         DataSource::Digits => Dataset::digits()?,
@@ -133,7 +148,7 @@ fn normalised(net: &mut LayerGraph, name: &str, conv: Conv2d, input: LayerId) ->
 }
 
 impl TrainedNetwork {
-    /// Describes the data.
+    /// Describes the data set: its name, and its numbers of training and test samples.
     pub(super) fn data(&self) -> String {
         let Self { dataset, .. } = self;
         format!(
@@ -144,8 +159,11 @@ impl TrainedNetwork {
         )
     }
 
-    /// Returns the methods: full backpropagation, partial with 2, 4 and 8 parts, and baselines with
-    /// the compute of one of these.
+    /// Returns the methods: full backpropagation first, then partial with 2, 4 and 8 parts, and
+    /// baselines with about the compute of 4 parts.
+    ///
+    /// # Errors
+    /// If the network cannot be divided into parts.
     pub(super) fn methods(&self) -> anyhow::Result<Vec<Method>> {
         let mut methods = vec![Method::Whole];
         methods.extend(PARTS.map(Method::Parts));
@@ -163,8 +181,11 @@ impl TrainedNetwork {
         Ok(methods)
     }
 
-    /// Returns the compute of a method relative to full backpropagation, with each role on every
-    /// rank.
+    /// Returns the compute of an epoch by a method relative to full backpropagation, with every
+    /// layer on all ranks.
+    ///
+    /// # Errors
+    /// If the network cannot be divided into parts.
     pub(super) fn compute_share(&self, method: &Method) -> anyhow::Result<f64> {
         let profile = DeviceModel::named(DEVICE)?.profile(&self.network, &shard_sizes(BATCH, GPUS))?;
         let link = LinkModel::threads_of_one_host();
@@ -182,6 +203,10 @@ impl TrainedNetwork {
         Ok(computing(method)? / computing(&Method::Whole)?)
     }
 
+    /// Trains the network for a number of epochs on one rank.
+    ///
+    /// # Errors
+    /// If the network cannot be divided into parts, or if training fails.
     pub(super) fn learn(&self, method: &Method, seed: u64, epochs: u64) -> anyhow::Result<LearningCurve> {
         let placement = Placement::single(&self.network)?;
         let lowering = LowerOptions::default().with_partial(method.partial(&self.network)?);
@@ -201,6 +226,8 @@ impl TrainedNetwork {
 }
 
 impl LearningCurve {
+    /// Returns a row for each epoch. `share` is the compute of an epoch, in epochs of full
+    /// backpropagation.
     pub(super) fn rows(
         &self,
         network: &TrainedNetwork,

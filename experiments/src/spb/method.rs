@@ -1,25 +1,30 @@
-//! Backpropagation methods that are compared.
+//! Backpropagation methods that are compared. K is the number of roles, each of which
+//! backpropagates to another depth.
 
 use deeppool::program::{PartialBackpropagation, PartialDepth};
 use layer_graph::LayerGraph;
 
-/// Method: how far gradients are propagated.
+/// Method of backpropagation: the layers and samples for which gradients are computed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Method {
-    /// All gradients of all samples.
+    /// Full backpropagation: all layers and all samples.
     Whole,
-    /// Parts of the batch have different roles, which rotate.
+    /// Structured partial backpropagation: K parts of the batch have different roles, which rotate
+    /// from iteration to iteration. The value is K.
     Parts(usize),
-    /// The whole batch has the same role, which rotates: skipped layers are skipped for all samples
-    /// at once.
+    /// The whole batch has the same one of K roles, which rotates, so that a layer is skipped for
+    /// all samples at once. The value is K.
     Together(usize),
-    /// The whole batch has the same role, drawn at random in each iteration.
+    /// The whole batch has the same one of K roles, drawn at random in each iteration. The value is
+    /// K.
     Random(usize),
-    /// All samples down to this layer. The layers below are not trained.
+    /// All samples are backpropagated down to the layer of this name. The layers before it are not
+    /// trained.
     Frozen(String),
 }
 
 impl Method {
+    /// Returns the name in tables and rows.
     pub(super) fn label(&self) -> String {
         match self {
             Self::Whole => "whole".into(),
@@ -30,6 +35,11 @@ impl Method {
         }
     }
 
+    /// Returns the rule of partial backpropagation for a network, or `None` for full
+    /// backpropagation.
+    ///
+    /// # Errors
+    /// If the network cannot be divided into K parts, or has no such layer.
     pub(super) fn partial(&self, network: &LayerGraph) -> anyhow::Result<Option<PartialBackpropagation>> {
         let of_parts = |parts: usize| PartialBackpropagation::new(network, parts, PartialDepth::Layers);
         Ok(match self {

@@ -1,5 +1,5 @@
-//! Structured partial backpropagation: its effect on accuracy, and the throughput of background
-//! jobs beside it.
+//! The experiment `spb`: structured partial backpropagation (SPB), its effect on accuracy, and the
+//! throughput of background jobs beside it.
 
 mod figure;
 mod learning;
@@ -26,12 +26,14 @@ use learning::{LearningCurve, LearningRow, TrainedNetwork};
 use method::Method;
 use sharing::{SharingResult, SharingRow};
 
+/// Name of the experiment on the command line, and stem of its files.
 pub(crate) const NAME: &str = "spb";
 /// GPUs of the simulated host.
 const GPUS: usize = 8;
 /// Target of the count of epochs: a test accuracy.
 const TARGET: f64 = 0.97;
 
+/// Options of the experiment `spb`.
 #[derive(Args)]
 #[command(after_help = "Networks are trained on one thread; throughputs are simulated on 8 GPUs of one host.
 

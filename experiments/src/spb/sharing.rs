@@ -16,7 +16,7 @@ use crate::workload::Workload;
 /// Amplification limit of burst plans.
 pub(super) const LIMIT: f64 = 2.0;
 
-/// Stored result of one simulation.
+/// Result of one simulation, as stored in the journal.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct SharingResult {
     is_burst: bool,
@@ -30,28 +30,40 @@ pub(super) struct SharingResult {
     foreground_slowdown: f64,
 }
 
+/// Throughput of a network with one backpropagation method and background jobs on the same GPUs.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct SharingRow {
+    /// Name of the network.
     pub(super) model: String,
+    /// Display name of the network.
     #[serde(skip)]
     pub(super) title: String,
+    /// Samples of the foreground's global batch.
     pub(super) batch: usize,
+    /// Label of the backpropagation method.
     #[serde(rename = "way")]
     pub(super) method: String,
-    /// Mode, with background jobs on the same GPUs.
+    /// Way to share the GPUs: `dp+col` or `bp+col`.
     pub(super) mode: &'static str,
-    /// Iteration time of the foreground alone.
+    /// Simulated iteration time of the foreground without background jobs, in microseconds.
     pub(super) iteration_us: f64,
+    /// Amplification of the plan.
     pub(super) amplification: f64,
-    /// Computing time of the ranks relative to full backpropagation with data parallelism.
+    /// Computing time of all ranks relative to full backpropagation with data parallelism.
     pub(super) computing_share: f64,
+    /// Throughput of the foreground beside background jobs, in samples/s.
     pub(super) foreground_samples_per_s: f64,
+    /// Throughput of all background jobs together, in samples/s.
     pub(super) background_samples_per_s: f64,
     /// Iteration time with background jobs divided by that without.
     pub(super) foreground_slowdown: f64,
 }
 
-/// Simulates data parallelism and burst plans, full and partial, each with background jobs.
+/// Simulates data parallelism and burst plans on 8 GPUs, each with full backpropagation and with 2,
+/// 4 and 8 parts, with background jobs and without.
+///
+/// # Errors
+/// If layer times are missing, or if planning or simulation fails.
 pub(super) fn compare(
     workload: &Workload,
     times: &LayerTimes,
@@ -89,6 +101,7 @@ pub(super) fn compare(
 }
 
 impl SharingResult {
+    /// Returns the row of the result for a workload.
     pub(super) fn row(self, workload: &Workload) -> SharingRow {
         let method = if self.parts > 1 { Method::Parts(self.parts) } else { Method::Whole };
         SharingRow {

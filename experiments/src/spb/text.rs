@@ -1,4 +1,4 @@
-//! Results as text.
+//! Results as text. The *target* is a test accuracy, to which epochs are counted.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,15 @@ use crate::outcome::Outcome;
 use crate::statistics::median;
 use crate::text_table::{printed, text_table};
 
-/// Summary of all seeds of a method.
+/// Summary of a method over all seeds.
 pub(super) struct MethodSummary<'r> {
+    /// Label of the method.
     pub(super) method: &'r str,
+    /// Compute of one epoch, in epochs of full backpropagation.
     pub(super) compute_share: f64,
-    /// First epoch that reached the target, by seed.
+    /// Number of epochs to the target, by seed. `None` if a run did not reach it.
     pub(super) epochs_to_target: Vec<Option<u64>>,
-    /// Accuracy after the last epoch, by seed.
+    /// Test accuracy after the last epoch, from 0 to 1, by seed.
     pub(super) last: Vec<f64>,
 }
 
@@ -57,6 +59,7 @@ fn range(values: &[f64]) -> (f64, f64) {
 }
 
 impl Spb {
+    /// Formats the origin of the numbers, the tables and the findings.
     pub(super) fn printed(&self) -> String {
         let learning = self.learning();
         let mut parts = vec![format!("{} ({NAME})\n{}", self.title(), self.provenance().join("\n"))];

@@ -1,10 +1,11 @@
-//! Checks of expected properties of the pairs.
+//! Checks of expected properties of the pairs. A *pair* is a point of the grid with its plan and
+//! simulation.
 
 use serde::Serialize;
 
 use super::pair::{SweepPair, TOLERANCE};
 
-/// Maximum relative difference of planned and simulated times.
+/// Relative difference up to which planned and simulated times agree.
 pub(super) const AGREEMENT: f64 = 1e-3;
 
 /// Number of violations of a property, and the largest one.
@@ -14,28 +15,30 @@ pub(super) struct Count {
     pub(super) pairs: usize,
     /// Number of checked pairs.
     pub(super) of: usize,
-    /// Largest relative excess of a time.
+    /// Largest relative excess of a time over its expected maximum: 0.1 is 10%. At least 0.
     pub(super) worst: f64,
-    /// Description of the pair with the largest excess.
+    /// Description of the pair with the largest excess. `None` if no time exceeds its maximum.
     pub(super) worst_pair: Option<String>,
 }
 
 /// Findings of a sweep.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Findings {
+    /// Number of pairs.
     pub(super) pairs: usize,
-    /// Number of pairs without a plan within the limit.
+    /// Number of pairs without a plan within the amplification limit.
     pub(super) without_plan: usize,
-    /// Planned and simulated times that differ by more than 0.1%, data-parallel plans included.
-    /// `worst` is the largest difference, even if it is below that.
+    /// Planned and simulated times that differ by more than `AGREEMENT`, data-parallel plans
+    /// included. `worst` is the largest relative difference, even if it is smaller.
     pub(super) disagreements: Count,
-    /// Plans slower than under a tighter limit.
+    /// Plans with a longer simulated time than under a tighter amplification limit.
     pub(super) looser_slower: Count,
-    /// Plans slower than on fewer GPUs.
+    /// Plans with a longer simulated time than on fewer GPUs under the same or a tighter limit.
     pub(super) more_gpus_slower: Count,
-    /// Plans slower than data parallelism under a limit that it keeps.
+    /// Plans with a longer simulated time than data parallelism, under a limit that data
+    /// parallelism keeps.
     pub(super) slower_than_dp: Count,
-    /// Median of iteration / lower bound - 1.
+    /// Median gap of the plans to their lower bounds: planned time / bound - 1.
     pub(super) median_gap: f64,
 }
 
@@ -53,7 +56,7 @@ impl Count {
 }
 
 impl Findings {
-    /// Checks all pairs. O(n^2) for n pairs, of which there are some hundreds.
+    /// Checks all pairs. O(n^2) for n pairs.
     pub(super) fn of(pairs: &[SweepPair]) -> Self {
         let mut found = Self {
             pairs: pairs.len(),

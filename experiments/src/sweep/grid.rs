@@ -1,4 +1,4 @@
-//! Grid of the sweep: networks, links, limits and GPU counts.
+//! Grid of the sweep: all combinations of networks, links, amplification limits and GPU counts.
 
 use anyhow::bail;
 use collectives::LinkModel;
@@ -24,31 +24,44 @@ const GPUS: [usize; 3] = [4, 8, 16];
 /// GPUs of a host, on links with several hosts.
 const RANKS_PER_HOST: usize = 4;
 
-/// Grid of a sweep: the combinations of the following.
+/// Values whose combinations are the points of a sweep.
 pub(super) struct Grid {
+    /// Networks with their batches.
     pub(super) workloads: Vec<SweepWorkload>,
+    /// Links between the GPUs.
     pub(super) links: Vec<NamedLink>,
+    /// Amplification limits in increasing order.
     pub(super) limits: Vec<f64>,
+    /// GPU counts in increasing order.
     pub(super) gpus: Vec<usize>,
 }
 
 /// A network, its batch and its layer times.
 pub(super) struct SweepWorkload {
+    /// Name of the network.
     pub(super) model: &'static str,
+    /// Samples of the global batch.
     pub(super) batch: usize,
+    /// The network.
     pub(super) network: LayerGraph,
+    /// Layer times for all shards on the GPU counts of the grid.
     pub(super) profile: ProfileTable,
 }
 
 /// A link model with a short name.
 pub(super) struct NamedLink {
+    /// Name in rows.
     pub(super) name: &'static str,
+    /// The link model.
     pub(super) model: LinkModel,
 }
 
 impl Grid {
-    /// Creates the whole grid, or a part that takes seconds, and restricts it to one model if one
-    /// is given.
+    /// Creates the whole grid, or with `quick` a part that takes seconds. `only` restricts it to
+    /// the network of that name.
+    ///
+    /// # Errors
+    /// If no network of the sweep has that name.
     pub(super) fn new(quick: bool, only: Option<&str>) -> anyhow::Result<Self> {
         let is_selected = |&&(model, _): &&(&str, usize)| only.is_none_or(|only| only == model);
         if let Some(only) = only.filter(|_| !WORKLOADS.iter().any(|workload| is_selected(&workload))) {
@@ -83,12 +96,12 @@ impl Grid {
         Ok(Self { workloads, links, limits: vec![1.25, 2.0, 4.0], gpus: vec![4, 8] })
     }
 
-    /// Returns the number of plans.
+    /// Returns the number of points, each of which has one plan.
     pub(super) fn pairs(&self) -> usize {
         self.searches() * self.limits.len()
     }
 
-    /// Returns the number of searches.
+    /// Returns the number of searches, each of which finds the plans for all limits.
     pub(super) fn searches(&self) -> usize {
         self.workloads.len() * self.links.len() * self.gpus.len()
     }

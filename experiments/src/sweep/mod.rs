@@ -1,4 +1,5 @@
-//! Planned against simulated times over many networks, links, limits and GPU counts.
+//! The experiment `sweep`: planned against simulated times over many networks, links, amplification
+//! limits and GPU counts.
 
 mod findings;
 mod grid;
@@ -23,8 +24,10 @@ pub(crate) use pair::gpu_counts;
 
 use grid::Grid;
 
+/// Name of the experiment on the command line, and stem of its files.
 pub(crate) const NAME: &str = "sweep";
 
+/// Options of the experiment `sweep`.
 #[derive(Args)]
 #[command(after_help = "8 networks and batches x 4 links x 8 amplification limits x 3 GPU counts.
 

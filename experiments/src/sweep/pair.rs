@@ -1,4 +1,4 @@
-//! A plan and its simulation.
+//! A point of the grid with its plan and simulation.
 
 use deeppool::Error;
 use deeppool::burst_planner::Error as PlannerError;
@@ -12,58 +12,74 @@ use serde::{Deserialize, Serialize};
 
 use super::grid::{Grid, NamedLink, SweepWorkload};
 
-/// Relative tolerance below which two times count as equal.
+/// Relative difference up to which two times count as equal.
 pub(super) const TOLERANCE: f64 = 1e-6;
 
 /// A point of the grid with its plan and simulation: a record of the CSV file and an entry of the
 /// report. Fields of the plan are `None` if no plan is within the limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct SweepPair {
+    /// Name of the network.
     pub(super) model: String,
     /// Samples of the global batch.
     pub(super) batch: usize,
+    /// Short name of the link model.
     pub(super) link: String,
+    /// Number of GPUs.
     pub(super) gpus: usize,
+    /// Mode of the plan: `bp`, a burst plan.
     pub(super) mode: String,
+    /// Amplification limit of the plan.
     pub(super) amplification_limit: f64,
-    /// Active time of all GPUs divided by the time on one GPU.
+    /// Amplification of the plan.
     pub(super) amplification: Option<f64>,
-    /// Simulated iteration time without background jobs.
+    /// Simulated iteration time without background jobs in microseconds.
     pub(super) iteration_us: Option<f64>,
-    /// Iteration time by the planner's evaluation.
+    /// Iteration time by the planner's evaluation in microseconds.
     pub(super) planned_iteration_us: Option<f64>,
-    /// Lower bound on the time of any plan within the limit.
+    /// Lower bound on the iteration time within the limit in microseconds. `None` also if the
+    /// planner has none.
     pub(super) lower_bound_us: Option<f64>,
+    /// Simulated throughput in samples/s.
     pub(super) foreground_samples_per_s: Option<f64>,
+    /// Throughput of background jobs: 0, since there are none.
     pub(super) background_samples_per_s: f64,
+    /// Slow-down by background jobs: 1, since there are none.
     pub(super) foreground_slowdown: f64,
-    /// Simulated iteration time of data parallelism.
+    /// Simulated iteration time of data parallelism in microseconds.
     pub(super) dp_iteration_us: f64,
+    /// Iteration time of data parallelism by the planner's evaluation in microseconds.
     pub(super) dp_planned_iteration_us: f64,
+    /// Amplification of data parallelism.
     pub(super) dp_amplification: f64,
-    /// GPU counts of the layers, such as `8x30 1x3`.
+    /// GPU counts of the layers in topological order, as runs such as `8x30 1x3`: 30 layers on 8
+    /// GPUs, then 3 on 1.
     pub(super) gpu_counts: Option<String>,
 }
 
 impl SweepPair {
-    /// Returns simulated over planned time.
+    /// Returns the simulated time divided by the planned one. `None` without a plan.
     pub(super) fn ratio(&self) -> Option<f64> {
         Some(self.iteration_us? / self.planned_iteration_us?)
     }
 
-    /// Returns the point without the limit.
+    /// Returns the key of the search that found the plan: network, batch, link and number of GPUs.
     pub(super) fn search(&self) -> (&str, usize, &str, usize) {
         (&self.model, self.batch, &self.link, self.gpus)
     }
 
-    /// Returns a description of the point.
+    /// Returns the point in words.
     pub(super) fn description(&self) -> String {
         let Self { model, batch, link, gpus, amplification_limit, .. } = self;
         format!("{model}, batch {batch}, {gpus} GPUs, {link}, limit {amplification_limit}")
     }
 }
 
-/// Searches for plans within all limits and simulates them. Pairs are in the order of the limits.
+/// Searches for the plans within all limits of the grid and simulates them. Pairs are in the order
+/// of the limits.
+///
+/// # Errors
+/// If planning or simulation fails. A limit that no plan can keep is no error.
 pub(super) fn pairs(
     grid: &Grid,
     workload: &SweepWorkload,

@@ -3,12 +3,12 @@
 use super::Sweep;
 use super::findings::{AGREEMENT, Count};
 
-/// Origin of the numbers.
+/// Line on the origin of the numbers.
 pub(super) const ORIGIN: &str =
     "layer times of device model a100 (modelled); each plan simulated alone; times within 1e-6 are the same";
 
 impl Sweep {
-    /// Formats the counts of violations.
+    /// Formats the origin of the numbers, and the number of violations of each property.
     pub(super) fn printed(&self) -> String {
         let found = &self.findings;
         let percent = |part: f64| format!("{:.4}%", part * 100.0);

@@ -31,8 +31,11 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    /// Measures the layers of a workload on up to `ranks` ranks, and creates data for `iterations`
-    /// iterations.
+    /// Measures the layers of a job for all shards on up to `ranks` ranks, and creates synthetic
+    /// data for `iterations` iterations.
+    ///
+    /// # Errors
+    /// If a layer cannot be executed, or if there is no synthetic data for the network.
     pub(super) fn measure(workload: &TrainingJob, ranks: usize, iterations: usize) -> anyhow::Result<Self> {
         let profile = measured(&workload.network, shard_sizes(workload.batch, ranks), THREADS)?;
         Ok(Self { workload: workload.clone(), profile, dataset: workload.dataset(iterations)? })
@@ -55,11 +58,15 @@ struct TrainingRun {
     background_samples_per_s: f64,
 }
 
-/// Context of the comparison: the machine, the links and the background job.
+/// Context of the comparisons: the setup, the machine, the links and the background job.
 pub(super) struct NetworkComparison<'a> {
+    /// Numbers of ranks, runs and iterations.
     pub(super) setup: &'a ValidateSetup,
+    /// Machine of the measurement.
     pub(super) machine: &'a Machine,
+    /// Link model of the ranks, which are threads.
     pub(super) link: &'a LinkModel,
+    /// Background job on each rank in the modes with one.
     pub(super) background: &'a Subject,
 }
 
@@ -73,7 +80,11 @@ struct Candidate {
 
 impl NetworkComparison<'_> {
     /// Plans and simulates all modes, and trains them in turns, so that a drift of the machine's
-    /// speed affects all modes alike. `done` is called after every run.
+    /// speed affects all modes alike. Returns a row for each mode. `done` is called after every
+    /// run.
+    ///
+    /// # Errors
+    /// If planning, simulation or training fails.
     pub(super) fn rows(&self, subject: &Subject, done: &dyn Fn()) -> anyhow::Result<Vec<ValidateRow>> {
         // The optimizer with which updates are profiled.
         let optimizer = Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm: None };

@@ -6,7 +6,10 @@ use anyhow::{Context, bail};
 
 use super::row::ValidateRow;
 
-/// Reads the rows of CSV files that this experiment wrote. Each file is one run.
+/// Reads the rows of CSV files that this experiment wrote. Each file is one run, numbered from 1.
+///
+/// # Errors
+/// If a file cannot be read, or has no rows of this experiment.
 pub(super) fn rows(paths: &[PathBuf]) -> anyhow::Result<Vec<ValidateRow>> {
     let mut rows = Vec::new();
     for (run, path) in (1..).zip(paths) {

@@ -19,7 +19,11 @@ fn color(mode: TrainingMode) -> RGBColor {
     }
 }
 
-/// Draws the points on two logarithmic axes. Simulated and measured are equal on the dashed line.
+/// Draws simulated by measured time on two logarithmic axes, with a point for each plan. They are
+/// equal on the dashed line.
+///
+/// # Errors
+/// If drawing fails.
 pub(super) fn draw(found: &Validate, style: Style) -> anyhow::Result<Figure> {
     let title = "Simulated against measured iteration times, on processors".to_owned();
     let note = "bars: the shortest and the longest run; dashed: simulated as measured";

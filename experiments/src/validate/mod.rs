@@ -1,4 +1,5 @@
-//! Planned and simulated times against times measured on this machine's processor.
+//! The experiment `validate`: planned and simulated times against times measured on this machine's
+//! processor. Ranks are threads.
 
 mod comparison;
 mod earlier;
@@ -25,6 +26,7 @@ pub(crate) use options::ValidateOptions;
 use ranking::{PlanPairFinding, findings};
 use row::{TrainingMode, ValidateRow};
 
+/// Name of the experiment on the command line, and stem of its files.
 pub(crate) const NAME: &str = "validate";
 
 /// Networks to measure, and numbers of ranks, runs and iterations.

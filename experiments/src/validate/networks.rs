@@ -11,16 +11,20 @@ use layer_graph::{
     zoo,
 };
 
-/// A network and its batch.
+/// A network and its global batch.
 #[derive(Debug, Clone)]
 pub(super) struct TrainingJob {
+    /// The network.
     pub(super) network: Arc<LayerGraph>,
     /// Samples of the global batch.
     pub(super) batch: usize,
 }
 
 impl TrainingJob {
-    /// Creates synthetic data with `iterations` iterations an epoch.
+    /// Creates synthetic data whose training samples make `iterations` iterations an epoch.
+    ///
+    /// # Errors
+    /// If there is no synthetic data for the network's input or loss.
     pub(super) fn dataset(&self, iterations: usize) -> Result<Dataset, Error> {
         // A fifth of the samples, rounded up, is held out.
         let samples = (self.batch * iterations * 5).div_ceil(4);
@@ -28,7 +32,7 @@ impl TrainingJob {
     }
 }
 
-/// A built-in job.
+/// A job with a network of this module or of the zoo.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BuiltInJob {
     build: fn() -> Result<LayerGraph, GraphError>,
@@ -36,6 +40,10 @@ pub(super) struct BuiltInJob {
 }
 
 impl BuiltInJob {
+    /// Builds the network.
+    ///
+    /// # Errors
+    /// If the layers of the network do not fit together.
     pub(super) fn load(&self) -> Result<TrainingJob, Error> {
         Ok(TrainingJob { network: Arc::new((self.build)()?), batch: self.batch })
     }
@@ -51,9 +59,9 @@ pub(super) const WORKLOADS: [BuiltInJob; 3] = [
     BuiltInJob { build: resnet20, batch: 4 },
 ];
 
-/// The background job beside all of them. None of its steps is longer than a piece of background
-/// work under the default policy, so that its batch is not split, and the runtime and the simulator
-/// run the same steps.
+/// Background job beside all of them. None of its steps is longer than a piece of background work
+/// under the default policy, so that its batch is not split, and the runtime and the simulator run
+/// the same steps.
 pub(super) const BACKGROUND: BuiltInJob = BuiltInJob { build: || zoo::model("digits-cnn"), batch: 8 };
 
 /// Builds two branches of wide linear layers, with many parameters and few operations. They are

@@ -1,3 +1,5 @@
+//! Options of the experiment.
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,6 +12,7 @@ use super::{Validate, ValidateSetup, earlier};
 use crate::experiment::{Experiment, Prepared, prepared};
 use crate::options::{NetworkOptions, RunOptions, batch, within};
 
+/// Options of the experiment `validate`.
 #[derive(Args)]
 #[command(after_help = "\
 Measures layer times on one thread, as `deeppool profile --engine cpu` does. Plans data parallelism

@@ -1,4 +1,5 @@
-//! Comparison of predicted and measured rankings of data parallelism and the burst plan.
+//! Comparison of predicted and measured rankings, that is, which of data parallelism and the burst
+//! plan is faster.
 
 use std::fmt::{self, Write};
 
@@ -10,11 +11,11 @@ use super::row::{TrainingMode, ValidateRow};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Ranking {
-    /// The rankings agree.
+    /// The same plan is faster by prediction and by measurement.
     Right,
-    /// The rankings disagree.
+    /// Different plans are faster by prediction and by measurement.
     Wrong,
-    /// The measured times differ by less than the runs of one plan.
+    /// The measured times of the plans differ by less than the range over the runs of one of them.
     TooClose,
     /// Both plans are data parallelism.
     SamePlan,
@@ -41,7 +42,8 @@ pub(super) struct PlanPairFinding {
     predicted: Ranking,
 }
 
-/// Returns the findings of each network on each machine, in the order of the rows.
+/// Returns the findings of each network on each machine, in the order of the rows: without
+/// background work, and beside it.
 pub(super) fn findings(rows: &[ValidateRow]) -> Vec<PlanPairFinding> {
     let pairs = [
         (TrainingMode::DataParallel, TrainingMode::Burst),
@@ -88,12 +90,13 @@ impl PlanPairFinding {
         }
     }
 
-    /// Returns the run and the machine of the finding's rows.
+    /// Returns the number of the run and the description of the machine, as `ValidateRow::place`
+    /// does.
     pub(super) fn place(&self) -> (usize, String) {
         (self.run, self.machine.clone())
     }
 
-    /// Returns the agreement of the simulated ranking.
+    /// Returns the agreement of the simulated ranking with the measured one.
     pub(super) fn predicted(&self) -> Ranking {
         self.predicted
     }

@@ -3,13 +3,13 @@
 use crate::machine::Machine;
 use serde::{Deserialize, Serialize};
 
-/// Mode of training.
+/// Way to use the ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum TrainingMode {
-    /// Data parallelism.
+    /// Data parallelism, without background jobs.
     #[serde(rename = "dp")]
     DataParallel,
-    /// A burst plan.
+    /// A burst plan, without background jobs.
     #[serde(rename = "bp")]
     Burst,
     /// Data parallelism, with a background job on each rank.
@@ -25,6 +25,7 @@ impl TrainingMode {
     pub(super) const ALL: [Self; 4] =
         [Self::DataParallel, Self::Burst, Self::DataParallelCollocated, Self::BurstCollocated];
 
+    /// Returns the name in tables, such as `BP+Col`.
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::DataParallel => "DP",
@@ -34,10 +35,12 @@ impl TrainingMode {
         }
     }
 
+    /// Returns whether the foreground has a burst plan.
     pub(super) fn is_burst(self) -> bool {
         matches!(self, Self::Burst | Self::BurstCollocated)
     }
 
+    /// Returns whether each rank has a background job.
     pub(super) fn has_background(self) -> bool {
         matches!(self, Self::DataParallelCollocated | Self::BurstCollocated)
     }
@@ -52,40 +55,51 @@ pub(super) struct ValidateRow {
     /// Number of the run: 0 for this one, and from 1 for the files of earlier ones.
     #[serde(skip)]
     pub(super) run: usize,
-    /// Model of the processor, number of its cores and version of this program.
+    /// Model name of the processor.
     pub(super) machine: String,
+    /// Number of cores that the process could use.
     pub(super) cores: usize,
+    /// Git commit of the sources, with `-dirty` if they were modified; `unknown` outside a clone.
     pub(super) commit: String,
+    /// Name of the network.
     pub(super) model: String,
     /// Samples of the global batch.
     pub(super) batch: usize,
     /// Number of ranks, each a thread.
     pub(super) gpus: usize,
+    /// Way to use the ranks.
     pub(super) mode: TrainingMode,
-    /// Layers by number of ranks, such as `2x20 1x5`.
+    /// Numbers of ranks of the layers in topological order, as runs such as `2x20 1x5`: 20 layers
+    /// on 2 ranks, then 5 on 1.
     pub(super) gpu_counts: String,
-    /// Amplification limit of the burst plan.
+    /// Amplification limit of the burst plan. `None` for data parallelism.
     pub(super) amplification_limit: Option<f64>,
-    /// Planned active time of all ranks divided by the iteration time on one.
+    /// Amplification of the plan.
     pub(super) amplification: f64,
-    /// Iteration time by the planner's evaluation, which does not model background work.
+    /// Iteration time by the planner's evaluation in microseconds. `None` with background jobs,
+    /// which it does not model.
     pub(super) planned_iteration_us: Option<f64>,
-    /// Simulated iteration time.
+    /// Simulated iteration time in microseconds.
     pub(super) predicted_iteration_us: f64,
+    /// Measured iteration time in microseconds.
     pub(super) measured_iteration_us: f64,
-    /// Shortest and longest run.
+    /// Iteration time of the fastest run in microseconds.
     pub(super) measured_min_us: f64,
+    /// Iteration time of the slowest run in microseconds.
     pub(super) measured_max_us: f64,
-    /// Simulated divided by measured time.
+    /// Simulated divided by measured iteration time.
     pub(super) predicted_over_measured: f64,
-    /// Background throughput of all ranks together, simulated and measured.
+    /// Simulated background throughput of all ranks together, in samples/s.
     pub(super) predicted_background_samples_per_s: f64,
+    /// Measured background throughput of all ranks together, in samples/s.
     pub(super) background_samples_per_s: f64,
-    /// Measured: equal to `measured_iteration_us`, the batch divided by it, and it divided by that
-    /// without background.
+    /// Measured iteration time in microseconds, under the name that all experiments use.
     pub(super) iteration_us: f64,
+    /// Measured foreground throughput in samples/s.
     pub(super) foreground_samples_per_s: f64,
+    /// Measured iteration time divided by that of the same plan without background jobs.
     pub(super) foreground_slowdown: f64,
+    /// Number of runs of the plan.
     pub(super) runs: usize,
     /// Number of iterations of a run.
     pub(super) iterations: usize,
@@ -97,7 +111,7 @@ impl ValidateRow {
         self.measured_max_us - self.measured_min_us
     }
 
-    /// Returns the run, and a description of the machine with the version of this program.
+    /// Returns the number of the run, and a description of the machine with the commit.
     pub(super) fn place(&self) -> (usize, String) {
         let (processor, commit) = (self.machine.clone(), self.commit.clone());
         (self.run, Machine { processor, cores: self.cores, commit }.to_string())
