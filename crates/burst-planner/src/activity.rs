@@ -46,15 +46,15 @@ impl Intervals {
 /// Split of an iteration's time on one rank, or summed over all ranks, microseconds.
 ///
 /// A rank is *active* while it computes, and while a collective that it belongs to transfers. A
-/// collective transfers once all its ranks have arrived. A rank that waits for others or has no
-/// work is *idle*. The three times add up to the iteration time.
+/// collective transfers once all its ranks are ready. A rank that waits for others or has no work
+/// is *idle*. The three times add up to the iteration time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Activity {
     /// Time in which the rank computes, with or without a collective at the same time.
     pub computing_us: f64,
     /// Time in which a collective transfers and the rank does not compute.
     pub communicating_us: f64,
-    /// Time in which the rank does neither.
+    /// Time in which the rank neither computes nor transfers.
     pub idle_us: f64,
 }
 

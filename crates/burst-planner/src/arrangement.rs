@@ -64,16 +64,17 @@ impl Arrangement {
         Ok(Self { ranks: self.ranks.iter().map(of_all).collect(), order: self.order.clone() })
     }
 
-    /// Checks that every node has at least one rank, that ranks exist and are listed once, and that
-    /// the order keeps all dependencies.
+    /// Checks that every node has at least one rank, that its ranks are below the number of GPUs
+    /// and listed once, and that the order keeps all dependencies.
     ///
     /// # Errors
-    /// [`Error::BadArrangement`], with the node and the reason.
+    /// [`Error::BadArrangement`], with the node and the reason, and [`Error::Cycle`].
     pub fn validate(&self, problem: &PlanProblem) -> Result<()> {
         self.check(problem, &ProblemGraph::new(problem)?)
     }
 
-    /// As [`validate`](Self::validate), with the graph of `problem` already computed.
+    /// As [`validate`](Self::validate), with the graph of `problem` already computed. Fails with
+    /// [`Error::BadArrangement`].
     pub(crate) fn check(&self, problem: &PlanProblem, structure: &ProblemGraph) -> Result<()> {
         let bad = |message: String| Err(Error::BadArrangement { message });
         let nodes = problem.nodes.len();

@@ -138,7 +138,8 @@ impl<'c> CostCache<'c> {
         &self.max_memory
     }
 
-    /// Returns the number of ranks of the group of a slot, in all replicas.
+    /// Returns the number of ranks of the group of a slot, in all [replicas](CostModel::replicas)
+    /// of the arrangement.
     pub(crate) fn len(&self, group: Slot) -> usize {
         self.groups.len(self.used[group as usize]).saturating_mul(self.replicas)
     }

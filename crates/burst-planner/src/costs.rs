@@ -24,8 +24,8 @@ impl StepTimes {
 /// Memory that a node needs on one rank, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NodeMemory {
-    /// Activations that the forward step saves for the backward pass, including the output, and
-    /// gradients that the backward step writes. Does not include the
+    /// Size of the activations that the forward step saves for the backward pass, including the
+    /// output, and of the gradients that the backward step writes. Does not include the
     /// [state](crate::Node::state_bytes).
     pub held_bytes: u64,
     /// Size of the rank's samples, if the node reads them from the data set; otherwise 0. Nodes on

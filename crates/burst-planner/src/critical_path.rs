@@ -12,7 +12,7 @@ const SAME: f64 = 1e-12;
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct PathStep {
-    /// Kind of work.
+    /// Kind of the step or collective.
     pub kind: PathKind,
     /// The node, or the first node of an all-reduce of several nodes' gradients. `None` for
     /// [`PathKind::Norm`], [`PathKind::Metrics`] and [`PathKind::Overlap`].

@@ -118,7 +118,7 @@ impl<'p> Evaluator<'p> {
         })
     }
 
-    /// Returns this evaluator, whose evaluations fail once `stop` is set.
+    /// Returns this evaluator, whose evaluations fail with [`Error::Stopped`] once `stop` is set.
     pub(crate) fn stopped_by(self, stop: &Stop) -> Self {
         Self { stop: stop.clone(), ..self }
     }
@@ -319,7 +319,7 @@ impl<'p> Evaluator<'p> {
         Ok((PlanTime { iteration_us, gpu_time_us }, classes))
     }
 
-    /// Returns the rank classes of an arrangement, and makes its groups the ones in use, to which
+    /// Returns the rank classes of an arrangement, and makes it the current one, to whose groups
     /// slots refer. Fails with [`Error::TooManyClasses`].
     pub(crate) fn classes_of(&mut self, numbered: &NumberedArrangement) -> Result<Rc<Classes>> {
         self.number_groups(numbered);
@@ -327,8 +327,8 @@ impl<'p> Evaluator<'p> {
         self.classes()
     }
 
-    /// Returns the memory model of the arrangement whose groups are in use, that of the last call
-    /// of [`classes_of`](Self::classes_of). `classes` and `order` are those of this arrangement.
+    /// Returns the memory model of the current arrangement, that of the last call of
+    /// [`classes_of`](Self::classes_of). `classes` and `order` are those of this arrangement.
     pub(crate) fn memory_model<'a>(&'a self, classes: &'a Classes, order: &'a [u32]) -> MemoryModel<'a> {
         MemoryModel {
             problem: self.problem,

@@ -24,7 +24,7 @@ struct NeighbourLists {
 }
 
 impl NodeOrder {
-    /// Creates the order `nodes`, which lists all nodes. O(nodes + edges).
+    /// Creates the order `nodes`, the indices of all nodes. O(nodes + edges).
     pub(crate) fn new(structure: &ProblemGraph, nodes: &Rc<[u32]>) -> Self {
         let (producers, consumers) =
             (NeighbourLists::new(&structure.producers), NeighbourLists::new(&structure.consumers));
@@ -33,7 +33,7 @@ impl NodeOrder {
         ordered
     }
 
-    /// Changes to another order. O(nodes + edges), or O(1) if it is the current one.
+    /// Changes to the order `nodes`. O(nodes + edges), or O(1) if it is the current one.
     pub(crate) fn set(&mut self, structure: &ProblemGraph, nodes: &Rc<[u32]>) {
         if !Rc::ptr_eq(&self.nodes, nodes) {
             self.nodes = Rc::clone(nodes);
@@ -54,13 +54,13 @@ impl NodeOrder {
         }
     }
 
-    /// Returns the producers of a node in this order.
+    /// Returns the indices of the producers of a node, in this order.
     #[inline]
     pub(crate) fn producers(&self, node: usize) -> &[u32] {
         self.producers.of(node)
     }
 
-    /// Returns the consumers of a node in this order.
+    /// Returns the indices of the consumers of a node, in this order.
     #[inline]
     pub(crate) fn consumers(&self, node: usize) -> &[u32] {
         self.consumers.of(node)

@@ -51,7 +51,7 @@ pub struct Layer {
     pub transfer_us: Vec<Vec<f64>>,
 }
 
-/// A GPU count of a [`Layer`].
+/// A GPU count of a [`Layer`], with the layer's time on it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LayerOption {
     /// The GPU count.

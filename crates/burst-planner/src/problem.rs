@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// The index of a node in [`PlanProblem::nodes`].
+/// The index of a node in [`PlanProblem::nodes`], or of an operation in
+/// [`PlacementProblem::operations`](crate::placement::PlacementProblem::operations).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NodeId(pub usize);
@@ -95,7 +96,7 @@ pub struct GradientOptions {
     /// Bucket size: gradients of nodes on the same ranks are all-reduced together once they have
     /// this many bytes.
     pub bucket_bytes: u64,
-    /// Whether gradients are all-reduced during the backward pass, or after it.
+    /// Whether gradients are all-reduced during the backward pass; otherwise after it.
     pub overlap: bool,
     /// Whether gradients are scaled by their global norm, which all ranks need before the first
     /// update.

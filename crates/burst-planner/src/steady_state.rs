@@ -3,8 +3,8 @@
 
 /// Maximum number of iterations that are simulated to find the steady state.
 const MAX_ITERATIONS: usize = 12;
-/// Relative tolerance: the steady state is reached if the distances between ranks change by less in
-/// an iteration.
+/// Relative tolerance: the steady state is reached if the durations of an iteration on all ranks
+/// differ by less.
 pub(crate) const STEADY_TOLERANCE: f64 = 1e-9;
 
 /// End times of simulated iterations for each class, microseconds.

@@ -56,8 +56,8 @@ impl Bound {
     /// Returns a lower bound of the iteration time, microseconds, of arrangements in which the
     /// largest GPU count of the early nodes is in `case`. The minimum of each region is computed
     /// separately for each pair of options at its ends. The result is the maximum over several
-    /// flows: one for each of `rounds`, whose number determines the step size. The search ends at
-    /// `enough` microseconds.
+    /// flows, one per round of `rounds`; the number of a round determines its step size. The search
+    /// ends at `enough` microseconds.
     pub(super) fn by_regions(
         &self,
         game: &mut RegionGame,

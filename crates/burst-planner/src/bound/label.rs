@@ -198,7 +198,7 @@ pub(super) enum Pruning {
 }
 
 /// Prunes labels by the rule `dropped`. If more than `maximum` are left, neighbours in time are
-/// merged into labels that are no larger than both. The result is in ascending order of time.
+/// merged into labels that are no larger than both.
 pub(super) fn prune(front: &mut Vec<Label>, maximum: usize, dropped: Pruning) {
     let (is_no_better, looked_at): (fn(&Label, &Label) -> bool, usize) = match dropped {
         Pruning::Certainly => (Label::is_dominated, COMPARED_LABELS),

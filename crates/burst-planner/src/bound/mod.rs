@@ -182,7 +182,8 @@ type Transfers = Vec<Vec<(f64, f64)>>;
 struct BoundOption {
     /// The GPU count.
     gpus: f64,
-    /// Number of ranks with the larger shard, whose steps take the times below.
+    /// Number of ranks whose steps take the times below: those with the larger shard; for graphs
+    /// other than chains, all ranks.
     ranks: f64,
     /// Forward step on a rank with the larger shard; for graphs other than chains, the mean over
     /// all ranks. 0 for nodes that need no gradient, which can run for the next iteration

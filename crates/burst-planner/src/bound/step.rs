@@ -29,7 +29,7 @@ pub(super) struct Step<'s> {
     /// GPU time of the node's steps and of these transfers, GPU-microseconds, without the first
     /// node's ranks that wait for gradients; 0 unless GPU time is limited.
     pub(super) gpu_us: f64,
-    /// Whether GPU time is limited.
+    /// Whether GPU time is limited by a budget.
     pub(super) is_limited: bool,
     /// Minimum update of the anchor, if the node necessarily shares a rank with it; otherwise
     /// `None`.

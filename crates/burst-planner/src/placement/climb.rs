@@ -18,10 +18,10 @@ pub struct PlacementSearch {
     /// Maximum number of branches for each number of devices: partial placements that are expanded.
     /// A core expands some million per second.
     pub branches: u64,
-    /// Relative tolerance: the search with a number of devices ends once no placement can be
-    /// shorter by more.
+    /// Relative tolerance: the search with a number of devices ends once no placement with it can
+    /// be shorter by more than this fraction.
     pub tolerance: f64,
-    /// Stops the search early, with an error.
+    /// Stops the search early, with [`Error::Stopped`].
     pub stop: Stop,
 }
 

@@ -19,7 +19,7 @@ pub struct PlacementProblem {
     pub memory_limit_bytes: Option<u64>,
 }
 
-/// An operation, which runs on one device.
+/// An operation to place, such as a layer: a forward and a backward step on one device.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Operation {

@@ -1,4 +1,5 @@
-//! Segments between cuts: operations that all others precede or follow.
+//! Segments between cuts. A *cut* is an operation that all others precede or follow and past which
+//! no edge leads.
 
 use super::DevicePlacement;
 use super::branch::BranchAndBound;
@@ -6,8 +7,9 @@ use super::list::schedule;
 use super::problem::{Neighbour, PlacementGraph, PlacementProblem};
 use crate::{NodeId, Result, Stop};
 
-/// Returns the operations that all others precede or follow and that no edge passes, in order. The
-/// makespan is the sum over the segments between them. O(operations + edges).
+/// Returns the cuts in topological order: the operations that all others precede or follow and past
+/// which no edge leads, from an operation before it to one after it. The makespan is the sum over
+/// the segments between them. O(operations + edges).
 ///
 /// # Errors
 /// Those of [`PlacementProblem::validate`].

@@ -88,9 +88,10 @@ impl SearchStage<'_> {
     /// 2003), with at most `steps` evaluations.
     ///
     /// Each descent starts from a random entry of the archive to which several moves are applied at
-    /// once; every second one starts from a random arrangement within one of the budgets. It
-    /// accepts moves that make the arrangement faster within its GPU time, until many moves fail.
-    /// The search ends early if the archive does not change for long.
+    /// once; every second one starts from a random arrangement within one of the budgets of GPU
+    /// time. It accepts moves that do not make the arrangement slower within its GPU time, until
+    /// many moves fail. The search ends early if the archive does not change for long; `effort`
+    /// multiplies that number of moves.
     pub(super) fn iterated_local_search(
         &mut self,
         gpus: usize,

@@ -57,7 +57,7 @@ pub(super) const REVERSING: MoveMix = MoveMix(&[
     (4, MoveKind::Reverse),
 ]);
 
-/// Moves for searches with few steps: those above without reversed lists.
+/// Moves for searches with few steps: those of [`REVERSING`] without reversed lists.
 pub(super) const USUAL: MoveMix = match REVERSING.0.split_last() {
     Some((_, others)) => MoveMix(others),
     None => REVERSING,

@@ -150,9 +150,9 @@ impl Sequence {
         }
     }
 
-    /// Returns the best arrangements on the first `gpus` ranks if steps run one after another: one
-    /// for each price of GPU time and each fraction of all-reduces that is not hidden behind the
-    /// backward pass. O(prices x items x options^2).
+    /// Returns the best arrangements on the first `gpus` ranks if steps run one after another: at
+    /// most one for each price of GPU time and each fraction of all-reduces that is not hidden
+    /// behind the backward pass. O(prices x items x options^2).
     pub(super) fn serial(&self, gpus: usize) -> Vec<NumberedArrangement> {
         let until = self.order.len();
         self.best(gpus, &PRICES, &EXPOSED.map(|reduces| Exposure { until, reduces, backward: 0.0 }))

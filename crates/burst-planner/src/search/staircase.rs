@@ -25,9 +25,9 @@ pub(super) struct Staircase {
 }
 
 impl Staircase {
-    /// Returns staircases whose first group has `gpus` ranks: for each pair of smaller counts in
-    /// `counts`, those without nodes on the middle group, one for each of several numbers of last
-    /// nodes.
+    /// Returns staircases whose first group has `gpus` ranks: for each pair of the largest powers
+    /// of two in `counts` below that, those without nodes on the middle group, one for each of
+    /// several numbers of last nodes.
     pub(super) fn all(evaluator: &mut Evaluator<'_>, gpus: usize, counts: &[usize]) -> Vec<Vec<Self>> {
         let order = Rc::clone(evaluator.own_order());
         let powers = counts.iter().copied().filter(|&count| count < gpus && count.is_power_of_two());

@@ -33,7 +33,7 @@ impl Enumeration {
 ///
 /// Arrangements above the memory limit are left out. Two kinds of redundant ones are, too. Costs do
 /// not depend on which ranks are used: unless parameters are shared, a node uses the first of the
-/// ranks that the nodes before treat alike. And sets of ranks whose computing takes longer than a
+/// ranks that run the same earlier nodes. And sets of ranks whose computing takes longer than a
 /// known arrangement are not tried in every order.
 ///
 /// # Errors

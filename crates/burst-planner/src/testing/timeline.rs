@@ -15,7 +15,7 @@ const ITERATIONS: usize = 240;
 pub struct SlowTime {
     /// Mean time from one iteration to the next after many iterations, microseconds.
     pub iteration_us: f64,
-    /// Active time of all ranks, GPU-microseconds.
+    /// Active time of all ranks in an iteration, GPU-microseconds.
     pub gpu_time_us: f64,
     /// Activity of each rank in an iteration, by rank.
     pub activity: Vec<Activity>,

@@ -61,8 +61,8 @@ pub(super) struct AllReduceCost {
     /// Duration of the backward steps of the nodes, microseconds.
     pub(super) backward_us: f64,
     /// Time by which the all-reduces of full buckets end after the backward steps, at least 0,
-    /// microseconds. The bucket of the first node is not included. The gradient of the first node
-    /// waits for it.
+    /// microseconds. The bucket of the first node is not included. The transfer of the gradient of
+    /// the first node's input waits for this time.
     pub(super) delay_us: f64,
     /// Duration of the all-reduce of the first node's bucket, microseconds; 0 if there is none.
     pub(super) last_us: f64,

@@ -11,8 +11,8 @@ use super::prefix_cost::PrefixCost;
 use super::steps::ChainSteps;
 use crate::evaluator::{Evaluator, NumberedArrangement};
 
-/// Consecutive nodes on the same list of ranks. It starts at the end of the run before, or at place
-/// 0.
+/// A run: consecutive nodes on the same list of ranks. It starts at the end of the run before, or
+/// at place 0.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NodeRun {
     /// Place after the last node.
