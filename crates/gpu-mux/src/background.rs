@@ -1,3 +1,10 @@
+//! Queues of the background jobs, and the division of device time between them. The *service* of a
+//! job is the device time in seconds that it has received, divided by its weight; the job with the
+//! least service is launched next. The *pace* is measured time divided by estimate of recent
+//! background tasklets. The *piece bound* is
+//! [`Policy::background_piece`](crate::Policy::background_piece). A tasklet is *in flight* from its
+//! launch until it is reported as finished. Times are measured from the driver's epoch.
+
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -11,7 +18,7 @@ const PACE_WEIGHT: f64 = 0.1;
 /// dominate the average.
 const MAX_PACE: f64 = 4.0;
 
-/// The background jobs and their tasklets in flight.
+/// State of all background jobs and their tasklets in flight.
 ///
 /// Jobs share the available time by weight, with start-time fair queueing (Goyal, Vin and Cheng,
 /// SIGCOMM 1996) on the tasklets' durations. A job that had nothing to run does not catch up.
@@ -55,7 +62,7 @@ enum Lifecycle {
 }
 
 impl Background {
-    /// Creates a state without jobs. `piece` is the maximum duration of a tasklet, if it is
+    /// Creates a state without jobs. `piece` is the piece bound, or `None` if tasklets are not
     /// bounded.
     pub(crate) fn new(piece: Option<Duration>) -> Self {
         Self {
@@ -70,9 +77,9 @@ impl Background {
         }
     }
 
-    /// Appends a tasklet to the queue of its job. Fails with [`Error::Closed`] if the job is
-    /// draining or has failed, and with [`Error::OutOfOrder`] if its number is not larger than the
-    /// job's last.
+    /// Appends a tasklet that is ready at `now` to the queue of its job. Fails with
+    /// [`Error::Closed`] if the job is draining or has failed, and with [`Error::OutOfOrder`] if
+    /// its number is not larger than the job's last.
     pub(crate) fn push(&mut self, now: Duration, tasklet: Tasklet) -> Result<(), Error> {
         let served = self.served;
         let job = self.job_mut(tasklet.id.job);
@@ -88,7 +95,7 @@ impl Background {
     }
 
     /// Returns the next tasklet of each job that may be launched as far as the background's own
-    /// limits allow, with the index of its job.
+    /// limits allow, with the index of the job in this state. Paused jobs have none.
     pub(crate) fn candidates(&self) -> impl Iterator<Item = (usize, &Tasklet)> {
         self.jobs
             .iter()
@@ -100,20 +107,20 @@ impl Background {
             .filter(|(_, tasklet)| self.over_long_in_flight == 0 || !self.is_over_long(tasklet))
     }
 
-    /// Returns the service of the job at this index: device time received in seconds, divided by
-    /// its weight. The job with the lowest service is launched next.
+    /// Returns the service of the job at index `place`.
     pub(crate) fn served(&self, place: usize) -> f64 {
         self.jobs[place].served
     }
 
-    /// Returns the last time at which a tasklet of the job at this index was launched or the job
+    /// Returns the last time at which a tasklet of the job at index `place` was launched or the job
     /// became non-empty.
     pub(crate) fn last(&self, place: usize) -> Duration {
         self.jobs[place].last
     }
 
-    /// Moves the next tasklet of the job at this index to the tasklets in flight and returns it, or
-    /// `None` if none waits. Charges the estimate to the job.
+    /// Launches the next tasklet of the job at index `place` at time `now`: moves it to those in
+    /// flight and charges its estimate to the job. Returns its identifier, or `None` if no tasklet
+    /// waits.
     pub(crate) fn launch(&mut self, place: usize, now: Duration) -> Option<TaskletId> {
         let job = &mut self.jobs[place];
         let tasklet = job.queue.launch()?;
@@ -129,8 +136,10 @@ impl Background {
         Some(tasklet.id)
     }
 
-    /// Records the end of a tasklet; `away` tells whether it ran while the foreground did not
-    /// compute. Returns `false` if the job has failed, because its tasklets no longer count.
+    /// Records that a tasklet has finished at `now` after running for `took`. `away` is whether it
+    /// ran while the foreground did not compute. Returns `false` if the job has failed, because its
+    /// tasklets no longer count. Fails with [`Error::NotInFlight`] for a tasklet that is not in
+    /// flight.
     pub(crate) fn finish(
         &mut self,
         now: Duration,
@@ -174,7 +183,7 @@ impl Background {
         }
     }
 
-    /// Makes a job refuse new tasklets; waiting ones are still launched. Has no effect on a failed
+    /// Makes a job refuse new tasklets. Waiting ones are still launched. Has no effect on a failed
     /// job.
     pub(crate) fn drain(&mut self, id: JobId) {
         let job = self.job_mut(id);
@@ -183,14 +192,16 @@ impl Background {
         }
     }
 
-    /// Removes the job and returns the number of its tasklets that were in flight.
+    /// Fails and removes the job at `now`, and returns the number of its tasklets that were in
+    /// flight.
     pub(crate) fn forget_job(&mut self, id: JobId, now: Duration) -> usize {
         let in_flight = self.fail(id, now);
         self.jobs.retain(|job| job.id != id);
         in_flight
     }
 
-    /// Marks the job as failed, drops its tasklets and returns the number of those in flight.
+    /// Marks the job as failed at `now`, drops its tasklets and returns the number of those in
+    /// flight.
     pub(crate) fn fail(&mut self, id: JobId, now: Duration) -> usize {
         let job = self.job_mut(id);
         job.lifecycle = Lifecycle::Failed;
@@ -215,12 +226,14 @@ impl Background {
         self.jobs.iter().find(|job| job.id == id).is_none_or(|job| job.queue.is_empty())
     }
 
-    /// Returns the expected start time of a tasklet launched at `now`.
+    /// Returns the time at which a tasklet launched at `now` is expected to start: when all
+    /// tasklets in flight have finished.
     pub(crate) fn free_at(&self, now: Duration) -> Duration {
         if self.in_flight == 0 { now } else { self.busy_until.max(now) }
     }
 
-    /// Returns the expected duration of a tasklet at the current pace.
+    /// Returns the expected duration of a tasklet: its estimate (or the piece bound) times the
+    /// pace.
     pub(crate) fn expected(&self, tasklet: &Tasklet) -> Duration {
         at_pace(estimate(self.piece, tasklet), self.pace)
     }

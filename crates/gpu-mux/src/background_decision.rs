@@ -1,21 +1,25 @@
+//! Choice of the background job whose tasklet is launched next.
+
 use std::time::Duration;
 
 use crate::Tasklet;
 use crate::background::Background;
 use crate::gaps::{Admission, GapFitting};
 
-/// Decision about the background when no rule except gap fitting withholds it.
+/// Decision whether a background tasklet is launched now, after all rules except gap fitting have
+/// permitted it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BackgroundDecision {
-    /// Launch the next tasklet of the job at this index.
+    /// Launch the next tasklet of the job at this index of `Background`.
     Launch(usize),
-    /// Decide again at this time; `None` if waiting cannot help.
+    /// Launch nothing before this time, measured from the driver's epoch, and then decide again.
+    /// `None` if waiting cannot help.
     NotBefore(Option<Duration>),
 }
 
 impl BackgroundDecision {
-    /// Decides which job may launch its next tasklet; `None` if no job has a tasklet to launch.
-    /// `gaps` is `None` while the foreground computes or gap fitting is off.
+    /// Decides as of `now` which job may launch its next tasklet. `None` if no job has a tasklet to
+    /// launch. `gaps` is `None` while the foreground computes, or if gap fitting is off.
     ///
     /// The job with the least service goes first. If it is not admitted, another job may run
     /// instead, but not at the cost of the delay budget: otherwise a job with long pieces would

@@ -1,3 +1,6 @@
+//! Interface of a device on which a driver launches tasklets. The *epoch* is the moment from which
+//! a device measures time.
+
 use std::time::Duration;
 
 use crate::{Tasklet, TaskletId};
@@ -8,23 +11,24 @@ use crate::{Tasklet, TaskletId};
 /// one named by [`after`](Tasklet::after), and gives the background the lower priority if the
 /// policy asks for it.
 pub trait Device {
-    /// Type of the work (such as kernels or a graph) that is launched for a tasklet.
+    /// Type of the work that is launched for a tasklet, such as kernels or a graph.
     type Work;
-    /// The device's error type.
+    /// Type of the device's errors.
     type Error;
 
     /// Returns the time since the device's epoch. It never decreases.
     fn now(&self) -> Duration;
 
-    /// Launches a tasklet without waiting for it. It has not finished until
+    /// Launches a tasklet with its work, without waiting for it. It has not finished until
     /// [`finished`](Self::finished) returns it. A tasklet whose launch fails is never returned.
     fn launch(&mut self, tasklet: &Tasklet, work: Self::Work) -> Result<(), Self::Error>;
 
     /// Returns the oldest finished tasklet that has not been returned before, or `None` if there is
-    /// none yet. It does not wait.
+    /// none yet. Does not wait.
     fn finished(&mut self) -> Result<Option<Finished>, Self::Error>;
 
-    /// Waits until a tasklet may have finished, at most until `until`.
+    /// Waits until a tasklet may have finished, at most until `until`, which is measured from the
+    /// epoch.
     ///
     /// It may return early. With nothing in flight and no `until` it returns at once.
     fn wait(&mut self, until: Option<Duration>) -> Result<(), Self::Error>;
@@ -33,7 +37,7 @@ pub trait Device {
 /// A tasklet that a [`Device`] has finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Finished {
-    /// The tasklet.
+    /// Identifier of the tasklet.
     pub tasklet: TaskletId,
     /// Time for which it occupied its lane: from the moment it is first on its stream with its
     /// dependencies complete, to its end. This includes time during which other jobs occupy the

@@ -1,3 +1,6 @@
+//! The driver of an asynchronous device. A tasklet is *in flight* from its launch until it is
+//! returned as finished. Times are measured from the device's epoch.
+
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -28,7 +31,7 @@ pub struct Driver<D: Device> {
 /// Tasklets of a job that wait in the multiplexer, with their work, in launch order.
 type Waiting<W> = VecDeque<(Tasklet, W)>;
 
-/// Error that stops a [`Driver`].
+/// Error that stops a [`Driver`]. `E` is the error type of its device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DriverError<E> {
     /// The multiplexer refused an event.
@@ -48,7 +51,7 @@ impl From<DriverError<Self>> for Error {
 }
 
 impl<D: Device> Driver<D> {
-    /// Creates a driver for this device and policy.
+    /// Creates a driver that decides by `policy` and launches on `device`.
     #[must_use]
     pub fn new(policy: Policy, device: D) -> Self {
         Self {
@@ -61,9 +64,12 @@ impl<D: Device> Driver<D> {
         }
     }
 
-    /// Accepts a tasklet that may be launched (see [`MuxEvent::Ready`]), with its work.
+    /// Accepts a tasklet that may be launched (see [`MuxEvent::Ready`]), with its work. A later
     /// [`poll`](Self::poll) launches it. Tasklets of a job whose launch has
     /// [failed](Self::background_failures) are dropped.
+    ///
+    /// # Errors
+    /// [`DriverError::Refused`] if the multiplexer refuses the tasklet.
     pub fn offer(&mut self, tasklet: Tasklet, work: D::Work) -> Result<(), DriverError<D::Error>> {
         match self.tell(MuxEvent::Ready(tasklet)) {
             Err(DriverError::Refused(Error::Closed(_))) if self.has_failed(tasklet.id.job) => {}
@@ -75,8 +81,8 @@ impl<D: Device> Driver<D> {
         Ok(())
     }
 
-    /// Returns a finished tasklet. If there is none, launches everything that may be launched and
-    /// checks once more.
+    /// Returns a finished tasklet, or `None`. If none has finished, launches everything that may be
+    /// launched and checks once more.
     ///
     /// Tasklets that become ready when a tasklet finishes should be offered before the next call.
     pub fn poll(&mut self) -> Result<Option<Finished>, DriverError<D::Error>> {
@@ -94,7 +100,7 @@ impl<D: Device> Driver<D> {
         self.finished()
     }
 
-    /// Waits until [`poll`](Self::poll) may have something to do, at most until `until`.
+    /// Waits until [`poll`](Self::poll) may return a tasklet or launch one, at most until `until`.
     ///
     /// With nothing in flight, no wake-up requested and no `until` it returns at once.
     pub fn wait(&mut self, until: Option<Duration>) -> Result<(), DriverError<D::Error>> {
@@ -136,13 +142,13 @@ impl<D: Device> Driver<D> {
         &self.failures
     }
 
-    /// Returns the multiplexer.
+    /// Returns the multiplexer, for its statistics.
     #[must_use]
     pub fn multiplexer(&self) -> &Multiplexer {
         &self.mux
     }
 
-    /// Returns the device.
+    /// Returns the device on which it launches.
     #[must_use]
     pub fn device(&self) -> &D {
         &self.device

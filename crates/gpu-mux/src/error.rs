@@ -1,3 +1,5 @@
+//! Errors of this crate, except for those of CUDA.
+
 use std::time::Duration;
 
 use crate::{Tasklet, TaskletId};
@@ -15,9 +17,9 @@ pub enum Error {
          must increase"
     )]
     OutOfOrder {
-        /// The refused tasklet.
+        /// Refused tasklet.
         tasklet: TaskletId,
-        /// The number of the newest tasklet of the same job.
+        /// Number of the newest tasklet of the same job.
         last: u64,
     },
     /// A tasklet was reported finished that is not in flight: it was never launched, or finished
@@ -27,16 +29,17 @@ pub enum Error {
     /// An event is older than the event before it.
     #[error("an event at {now:?} follows one at {last:?}: report events in order of time")]
     TimeWentBack {
-        /// The time of the refused event.
+        /// Time of the refused event, from the driver's epoch.
         now: Duration,
-        /// The time of the newest event.
+        /// Time of the newest event, from the driver's epoch.
         last: Duration,
     },
-    /// A tasklet was reported ready for a job that is being drained or has failed.
+    /// A tasklet, which the value is, was reported ready for a job that is being drained or has
+    /// failed.
     #[error("{} is ready, but its job accepts no new tasklets: it is being drained, or has failed", .0.id)]
     Closed(Tasklet),
-    /// The foreground cannot be paused, resumed, drained, weighted or failed; only background jobs
-    /// can. The value names the request, for example "a pause".
+    /// A request that only background jobs accept was made for the foreground: to pause, resume,
+    /// drain, weight or fail it. The value names the request, such as `a pause`.
     #[error(
         "the foreground cannot be paused, resumed, drained, weighted or failed: {0} was requested for it"
     )]
@@ -44,28 +47,29 @@ pub enum Error {
     /// A value of a kernel or a device is outside its range.
     #[error("{name} is {value}, expected {expected}")]
     BadFigure {
-        /// The quantity.
+        /// Name of the quantity, such as `launch_time`.
         name: &'static str,
-        /// The given value.
+        /// Value that was given.
         value: String,
-        /// The permitted range.
+        /// Permitted range, in words.
         expected: &'static str,
     },
     /// A JSON document does not have the expected format.
     #[error("{reason}")]
     BadDocument {
-        /// Position in the document, and reason.
+        /// Reason, with the position in the document.
         reason: String,
     },
-    /// An iteration of a workload has no kernel with a positive duration.
+    /// An iteration of a workload has no kernel with a positive duration. The value is `foreground`
+    /// or `background`.
     #[error("an iteration of the {0} needs a kernel with a positive duration")]
     EmptyIteration(&'static str),
-    /// The background of [`share`](crate::share) panicked.
+    /// The background of [`share`](crate::share) panicked. The value is the panic's message.
     #[error("the background panicked and was not run again: {0}")]
     BackgroundPanicked(String),
-    /// A communication on a [`VirtualDevice`](crate::VirtualDevice) waits for external partners,
-    /// and its user has not polled [`exchange`](crate::VirtualDevice::exchange). Virtual time
-    /// cannot advance.
+    /// A communication on a [`VirtualDevice`](crate::VirtualDevice) waits for [external
+    /// partners](crate::Partners::External), and its user has not polled
+    /// [`exchange`](crate::VirtualDevice::exchange). Virtual time cannot advance.
     #[error(
         "{0} waits for external partners: call `VirtualDevice::exchange` until it gives none before each wait"
     )]

@@ -1,9 +1,12 @@
+//! The rule [`Policy::feedback`](crate::Policy::feedback): background is withheld (not launched)
+//! while the foreground is slower than alone. Times are measured from the driver's epoch.
+
 use std::time::Duration;
 
 use crate::Tasklet;
 use crate::policy::Feedback;
 
-/// Current slow-down of the foreground, which can withhold the background.
+/// State of the rule: the current slow-down of the foreground.
 #[derive(Debug, Clone)]
 pub(crate) struct Slowdown {
     rules: Feedback,
@@ -14,7 +17,7 @@ pub(crate) struct Slowdown {
 }
 
 impl Slowdown {
-    /// Creates the rule with a slow-down of 1.
+    /// Creates the state with a slow-down of 1, which is none.
     pub(crate) fn new(rules: Feedback) -> Self {
         Self { rules, average: 1.0, last: Duration::ZERO }
     }
@@ -37,7 +40,8 @@ impl Slowdown {
         (self.average > self.rules.limit && now < until).then_some(until)
     }
 
-    /// Returns the moving average of measured time over estimate; 1 is no slow-down.
+    /// Returns the current slow-down: the moving average of measured time divided by estimate. 1 is
+    /// none.
     pub(crate) fn average(&self) -> f64 {
         self.average
     }

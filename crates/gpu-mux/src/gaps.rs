@@ -1,3 +1,9 @@
+//! The rule [`Policy::gaps`](crate::Policy::gaps), gap fitting. A *gap* is a period in which the
+//! foreground does not compute; a communication that is launched in it ends one gap and begins the
+//! next. Gap lengths are learned by the [site](crate::Tasklet::site) of the tasklet before the gap.
+//! The *budget* is the delay that background may still cause to the foreground; the *debt* is its
+//! overdraft. Times are measured from the driver's epoch.
+
 use std::time::Duration;
 
 use crate::policy::Gaps;
@@ -14,7 +20,7 @@ const MAX_DEBT: Duration = Duration::from_millis(20);
 /// Minimum share of time, so that the background always runs eventually.
 const MIN_SHARE: f64 = 1e-4;
 
-/// Learned lengths of the foreground's gaps, and the budget for delaying it.
+/// State of the rule: learned gap lengths, the current gap, and the budget.
 #[derive(Debug, Clone)]
 pub(crate) struct GapFitting {
     /// Expected length of the gap that begins at each site.
@@ -43,43 +49,45 @@ struct Delay {
     blocked: Option<Duration>,
 }
 
-/// Whether a background tasklet may be launched.
+/// Decision whether a background tasklet may be launched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It may be launched, and is expected to delay the foreground by `overrun`, which may be zero.
+    /// It may be launched. It is expected to delay the foreground by `overrun`, which may be zero.
     Now { overrun: Duration },
-    /// Decide again at this time; `None` if waiting cannot help.
+    /// It may not be launched before this time, when to decide again. `None` if waiting cannot
+    /// help.
     NotBefore(Option<Duration>),
 }
 
 impl GapFitting {
-    /// Creates the state with a full budget and no learned gaps.
+    /// Creates the state with the maximum budget and no learned gaps.
     pub(crate) fn new(rules: &Gaps) -> Self {
         let weight = fraction(rules.weight);
         let expected = SiteAverages::new(weight, weight);
         Self { expected, open: None, budget: Budget::new(rules), delay: None }
     }
 
-    /// Records the start of a gap at `since`; `site` is the site of the last foreground tasklet.
+    /// Records the start of a gap at `since`. `site` is the site of the last foreground tasklet, if
+    /// it has one.
     pub(crate) fn begin(&mut self, since: Duration, site: Option<u32>) {
         let ends = self.expected.get(site).map(|gap| since.saturating_add(gap));
         self.open = Some(Gap { since, site, ends });
     }
 
-    /// Records the end of the gap.
+    /// Records the end of the current gap at `now`, and learns its length.
     pub(crate) fn end(&mut self, now: Duration) {
         if let Some(gap) = self.open.take() {
             self.expected.learn(gap.site, now.saturating_sub(gap.since));
         }
     }
 
-    /// Records that the foreground computes again while `in_flight` background tasklets are in
-    /// flight.
+    /// Records that the foreground computes again at `now` while `in_flight` background tasklets
+    /// are in flight, for which it may have to wait.
     pub(crate) fn find(&mut self, now: Duration, in_flight: usize) {
         self.delay = (in_flight > 0).then_some(Delay { since: now, tasklets: in_flight, blocked: None });
     }
 
-    /// Records that a background tasklet is no longer in flight.
+    /// Records that a background tasklet is no longer in flight since `now`.
     pub(crate) fn background_ended(&mut self, now: Duration) {
         if let Some(delay) = &mut self.delay {
             delay.tasklets = delay.tasklets.saturating_sub(1);
@@ -89,9 +97,10 @@ impl GapFitting {
         }
     }
 
-    /// Charges the delay of the first foreground compute tasklet that may have waited. The delay is
-    /// at most the time beyond the tasklet's own duration, and at most the time for which
-    /// background was in its way. The own duration is the estimate, limited to the measured time.
+    /// Charges to the budget the delay of the first foreground compute tasklet that may have waited
+    /// for background. It has finished at `now`, after `took`. The delay is at most the time beyond
+    /// the tasklet's own duration, and at most the time for which background was in its way. The
+    /// own duration is the estimate, limited to the measured time.
     pub(crate) fn foreground_finished(&mut self, now: Duration, estimate: Option<Duration>, took: Duration) {
         if let Some(delay) = self.delay.take() {
             let own = estimate.unwrap_or_default().min(took);
@@ -100,8 +109,8 @@ impl GapFitting {
         }
     }
 
-    /// Decides whether a background tasklet of expected duration `takes` may be launched, which
-    /// would start at `starts`. Its job was last served at `served`.
+    /// Decides at `now` whether a background tasklet may be launched. It would start at `starts`
+    /// and run for `takes`, and its job was last served at `served`.
     ///
     /// A delay is acceptable if at least as much of the gap is used. A job whose tasklets never fit
     /// runs one in each time in which the whole budget accrues. If the foreground has been away so

@@ -1,3 +1,5 @@
+//! The source of work of a driver, and the loop that connects the two.
+
 use std::time::Duration;
 
 use crate::{Device, Driver, DriverError, Finished, JobId, Tasklet};
@@ -51,7 +53,7 @@ use crate::{Device, Driver, DriverError, Finished, JobId, Tasklet};
 /// # Ok::<(), Error>(())
 /// ```
 pub trait Host<D: Device> {
-    /// The host's error type.
+    /// Type of the host's errors.
     type Error: From<DriverError<D::Error>>;
 
     /// Returns the next tasklet that may be launched, with its work, or `None` until another one
@@ -64,8 +66,8 @@ pub trait Host<D: Device> {
     /// An error ends the run.
     fn finish(&mut self, finished: Finished, driver: &mut Driver<D>) -> Result<(), Self::Error>;
 
-    /// Returns whether all work is done. Called when the host has nothing to offer and after each
-    /// finished tasklet.
+    /// Whether all work is done, which ends the run. Called when the host has nothing to offer and
+    /// after each finished tasklet.
     fn is_done(&self) -> bool;
 
     /// Called when all finished tasklets have been handled: before time passes, and before the run
@@ -89,22 +91,23 @@ pub trait Host<D: Device> {
     }
 }
 
-/// The outcome of a [run](Driver::run).
+/// Reason for which a [run](Driver::run) has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the host may have more to do"]
 pub enum RunOutcome {
     /// The host [is done](Host::is_done).
     Done,
-    /// The time limit was reached.
+    /// The time limit of the run was reached.
     TimeLimit,
-    /// The host is not done and nothing is in flight: it offers nothing, or the policy launches
-    /// none of it.
+    /// The host is not done, no tasklet is in flight, and none can be launched: the host offers
+    /// none, or the policy launches none of those offered.
     Stalled,
 }
 
 impl<D: Device> Driver<D> {
     /// Launches the host's tasklets as the policy decides and reports finished ones to the host,
-    /// until the host is done, the time reaches `until`, or nothing more can happen.
+    /// until the host is done, the device's time reaches `until` (`None` for no limit), or nothing
+    /// more can happen.
     ///
     /// # Errors
     /// The host's errors, a device error, or an event that the multiplexer refuses.

@@ -1,3 +1,5 @@
+//! Waiting of a worker, the thread on which a [`CpuDriver`](crate::CpuDriver) runs its jobs.
+
 use std::hint;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -5,7 +7,7 @@ use std::task::Wake;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How a worker waits while no job has anything to run.
+/// Behaviour of a worker while no job has anything to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Idle {
     /// Polls continuously: the lowest latency, and it occupies a whole core.
@@ -27,7 +29,7 @@ pub enum Idle {
 /// executes 1, 2, 4, ... spin hints.
 const SPINS: u32 = 6;
 
-/// The state of one period of waiting.
+/// State of a worker that waits: the number of polls without a result since it last had work.
 #[derive(Debug)]
 pub(crate) struct Wait {
     idle: Idle,
@@ -35,19 +37,20 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// Creates the state at the start of a period of waiting.
+    /// Creates the state of a worker that begins to wait as `idle` says.
     pub(crate) fn new(idle: Idle) -> Self {
         Self { idle, polls: 0 }
     }
 
-    /// Restarts with spinning, because there was something to do.
+    /// Records that there was work, so that the next wait begins with spinning again.
     pub(crate) fn reset(&mut self) {
         self.polls = 0;
     }
 
-    /// Waits once, before the next poll of the jobs. `limit` bounds a sleep, `seen` is the signal's
-    /// count before the jobs were polled (a parked worker does not sleep if it has changed), and
-    /// `communicates` tells whether a job progresses only when polled.
+    /// Waits once, before the next poll of the jobs. `limit` is the maximum duration of a sleep,
+    /// `None` for no limit. `seen` is the signal's count before the jobs were polled: a parked
+    /// worker does not sleep if it has changed. `communicates` is whether a job progresses only
+    /// when polled.
     pub(crate) fn wait(
         &mut self,
         limit: Option<Duration>,
@@ -67,7 +70,7 @@ impl Wait {
     }
 }
 
-/// Wakes a parked worker.
+/// Signal that wakes a parked worker from any thread.
 #[derive(Debug, Default)]
 pub(crate) struct WakeSignal {
     count: AtomicU64,

@@ -1,7 +1,9 @@
+//! Jobs that run on the thread that polls them.
+
 use std::task::Poll;
 use std::time::Duration;
 
-/// The state of a [`PolledJob`].
+/// State of a [`PolledJob`], as returned by a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobState {
     /// A tasklet can run now.
@@ -11,7 +13,7 @@ pub enum JobState {
     Communicating(Upcoming),
     /// Nothing can run until more input arrives.
     Waiting,
-    /// There are no more tasklets.
+    /// The job has no more tasklets.
     Finished,
 }
 
@@ -23,8 +25,7 @@ impl JobState {
 /// Properties of a job's next tasklet, or of the communication that it waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Upcoming {
-    /// Duration alone on a device, if known. Without it, the driver learns the duration by
-    /// site.
+    /// Duration alone on the device, if known. With `None`, the driver learns the duration by site.
     pub estimate: Option<Duration>,
     /// Position in the job's repeated sequence, such as the step of a training iteration.
     /// Statistics are learned by site and used in the next iteration. Tasklets and communications
@@ -46,10 +47,10 @@ impl Upcoming {
 /// tests it in [`poll`](Self::poll), and reports [`Communicating`](JobState::Communicating) until
 /// the transfer is complete. The background runs in that gap.
 pub trait PolledJob {
-    /// The job's error type.
+    /// Type of the job's errors.
     type Error;
 
-    /// Returns the job's state. It must not block, because other jobs run on the same thread.
+    /// Returns the job's state. Must not block, because other jobs run on the same thread.
     ///
     /// A tasklet that has been reported as ready stays ready: polling again before it has run
     /// returns the same answer, also in a later run of the driver.
@@ -83,7 +84,7 @@ impl<J: PolledJob + ?Sized> PolledJob for Box<J> {
     }
 }
 
-/// A [`PolledJob`] made of two closures; see [`job_fn`].
+/// [`PolledJob`] made of two closures; see [`job_fn`]. `T` is the type of an item of work.
 #[derive(Debug)]
 pub struct JobFn<T, N, R> {
     announced: Option<T>,

@@ -8,6 +8,9 @@ use serde::de::DeserializeOwned;
 use crate::Error;
 
 /// Parses a JSON text whose field `schema` must equal `schema`.
+///
+/// # Errors
+/// [`Error::BadDocument`].
 pub(crate) fn parse<T: DeserializeOwned>(text: &str, schema: &str) -> Result<T, Error> {
     let bad = |reason: String| Error::BadDocument { reason };
     // Checked first, so that the error for a file of another kind names its schema and not its
@@ -28,19 +31,19 @@ struct Schema {
     schema: String,
 }
 
-/// Returns the value as indented JSON.
+/// Returns the value as indented JSON text.
 pub(crate) fn shown(value: &impl Serialize) -> String {
     // Serialization to a string fails only for maps whose keys are not strings; there are none
     // here.
     serde_json::to_string_pretty(value).unwrap_or_default()
 }
 
-/// Converts a duration to microseconds.
+/// Returns a duration in microseconds.
 pub(crate) fn micros(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e3
 }
 
-/// Converts microseconds to a duration, rounded to nanoseconds; `None` if negative, too large or
+/// Converts microseconds to a duration, rounded to nanoseconds. `None` if negative, too large or
 /// not a number.
 pub(crate) fn duration(us: f64) -> Option<Duration> {
     let ns = (us * 1e3).round();

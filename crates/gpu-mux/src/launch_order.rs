@@ -1,3 +1,7 @@
+//! Foreground tasklets in launch order, as counted by [`Ahead::InOrder`](crate::Ahead::InOrder).
+//! Consecutive tasklets within the limits of [`Merging`] form a *group*, which counts as one
+//! tasklet. Times are measured from the driver's epoch.
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -27,8 +31,7 @@ struct Launched {
 }
 
 impl LaunchOrder {
-    /// Creates an empty order. `merging` tells which tasklets form a group, which counts as one
-    /// tasklet.
+    /// Creates an empty order. `merging` has the limits of a group.
     pub(crate) fn new(merging: Merging) -> Self {
         Self {
             merging,
@@ -56,8 +59,8 @@ impl LaunchOrder {
         self.tasklets.push_back(Launched { tasklet, finished: false, group });
     }
 
-    /// Marks a tasklet as finished, which does not remove it; see [`leave`](Self::leave). An
-    /// unknown tasklet is ignored. O(log n).
+    /// Marks a tasklet as finished, without removing it; see [`leave`](Self::leave). An unknown
+    /// tasklet is ignored. O(log n).
     pub(crate) fn finish(&mut self, id: TaskletId) {
         // Numbers increase in launch order.
         if let Ok(place) = self.tasklets.binary_search_by_key(&id.number, |of| of.tasklet.id.number) {
@@ -65,8 +68,8 @@ impl LaunchOrder {
         }
     }
 
-    /// Removes and returns the first tasklet if it has finished, with the time for which it was the
-    /// first.
+    /// Removes the first tasklet if it has finished, and returns it with the time for which it was
+    /// the first. `None` if it has not finished.
     pub(crate) fn leave(&mut self, now: Duration) -> Option<(Tasklet, Duration)> {
         let tasklet = self.tasklets.front().filter(|first| first.finished)?.tasklet;
         self.tasklets.pop_front();
@@ -79,12 +82,13 @@ impl LaunchOrder {
         Some((tasklet, took))
     }
 
-    /// Returns the foreground's current tasklet, which is the first in launch order.
+    /// Returns the first tasklet in launch order, which is the foreground's current one. `None` if
+    /// there is none.
     pub(crate) fn first(&self) -> Option<&Tasklet> {
         self.tasklets.front().map(|first| &first.tasklet)
     }
 
-    /// Returns whether a tasklet would join the newest group.
+    /// Whether the tasklet `next`, launched now, would be added to the newest group.
     pub(crate) fn joins(&self, next: &Tasklet) -> bool {
         let (tasklets, time) = self.newest;
         let newest = self.tasklets.back().map(|last| &last.tasklet);
@@ -95,7 +99,7 @@ impl LaunchOrder {
             && time.saturating_add(next.estimate.unwrap_or_default()) <= self.merging.hard_limit
     }
 
-    /// Returns the number of groups that have not been removed. Merged tasklets count as one group.
+    /// Returns the number of groups with tasklets that have not been removed.
     pub(crate) fn len(&self) -> u64 {
         let ends = self.tasklets.front().zip(self.tasklets.back());
         ends.map_or(0, |(first, last)| last.group - first.group + 1)

@@ -1,3 +1,7 @@
+//! The multiplexer, and the events and commands that it exchanges with its driver. To *withhold*
+//! background is not to launch it. A tasklet is *in flight* from its launch until it is reported as
+//! finished. A *gap* is a period in which the foreground does not compute.
+
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -11,7 +15,7 @@ use crate::queue::Queue;
 use crate::tasklet_feedback::TaskletFeedbackRule;
 use crate::{Error, JobId, Lane, Policy, Tasklet, TaskletId};
 
-/// An event that a driver reports to the [`Multiplexer`].
+/// Event that a driver reports to the [`Multiplexer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MuxEvent {
@@ -20,7 +24,7 @@ pub enum MuxEvent {
     Ready(Tasklet),
     /// A tasklet that was launched has finished.
     Finished {
-        /// The finished tasklet.
+        /// Identifier of the finished tasklet.
         tasklet: TaskletId,
         /// Time for which the tasklet occupied its lane.
         took: Duration,
@@ -44,7 +48,7 @@ pub enum MuxEvent {
     SetWeight(JobId, NonZeroU32),
 }
 
-/// A command that the [`Multiplexer`] gives to its driver.
+/// Command that the [`Multiplexer`] gives to its driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MuxCommand {
     /// Launch this tasklet now.
@@ -118,7 +122,7 @@ pub struct Multiplexer {
 }
 
 impl Multiplexer {
-    /// Creates an idle multiplexer at the driver's epoch.
+    /// Creates a multiplexer without tasklets, at the driver's epoch (time 0).
     #[must_use]
     pub fn new(policy: Policy) -> Self {
         Self {
@@ -141,7 +145,7 @@ impl Multiplexer {
         }
     }
 
-    /// Returns the policy.
+    /// Returns the policy by which it decides.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
@@ -236,8 +240,8 @@ impl Multiplexer {
         if job.is_foreground() { self.foreground.in_flight() } else { self.background.in_flight_of(job) }
     }
 
-    /// Returns whether a job has no tasklets waiting or in flight. For a drained job this means
-    /// that it is done.
+    /// Whether no tasklet of a job waits or is in flight. For a drained job this means that it is
+    /// done.
     #[must_use]
     pub fn is_empty(&self, job: JobId) -> bool {
         if job.is_foreground() { self.foreground.is_empty() } else { self.background.is_empty(job) }

@@ -1,12 +1,14 @@
+//! Cutting of a tasklet into pieces of its samples.
+
 use std::ops::Range;
 use std::time::Duration;
 
-/// A part of a tasklet: a range of its samples.
+/// Part of a tasklet: a range of its samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// The samples of this piece, counted from 0 within the tasklet.
+    /// Samples of this piece, numbered from 0 within the tasklet.
     pub samples: Range<usize>,
-    /// Its share of the duration of the tasklet, in proportion to its samples.
+    /// Duration of this piece: the share of the tasklet's duration in proportion to its samples.
     pub takes: Duration,
 }
 

@@ -1,8 +1,12 @@
+//! The policy: all rules by which the multiplexer decides, with their limits. To *withhold*
+//! background is not to launch it. A tasklet is *in flight* from its launch until it is reported as
+//! finished. A *slow-down* is measured time divided by time alone.
+
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-/// The rules for sharing a device. Every technique is a field, so that its effect can be measured
-/// by switching it off.
+/// Rules for sharing a device between a foreground and background jobs. Every technique is a field,
+/// so that its effect can be measured by switching it off.
 ///
 /// The first four are carried out by the code that prepares and launches the work, the others by
 /// the [`Multiplexer`](crate::Multiplexer). A driver's documentation lists those that its device
@@ -33,18 +37,18 @@ pub struct Policy {
     /// [counted](Self::foreground_ahead_counts). A value above 1 hides the launch latency of an
     /// asynchronous device.
     pub foreground_ahead: NonZeroUsize,
-    /// More than [`foreground_ahead`](Self::foreground_ahead) tasklets may be in flight while the
-    /// sum of their estimates is below this time, so that the device does not run out of work
-    /// during a series of short tasklets. Zero disables the rule.
+    /// Sum of estimates below which more than [`foreground_ahead`](Self::foreground_ahead) tasklets
+    /// may be in flight, so that the device does not run out of work during a series of short
+    /// tasklets. Zero disables the rule.
     pub foreground_ahead_time: Duration,
-    /// Which foreground tasklets count towards these two limits.
+    /// Foreground tasklets that count towards `foreground_ahead` and `foreground_ahead_time`.
     pub foreground_ahead_counts: Ahead,
     /// Maximum number of background tasklets in flight, over all jobs, while the foreground has
     /// tasklets queued or in flight. Zero withholds the background.
     pub background_in_flight: usize,
-    /// The same limit while the foreground has nothing queued or in flight. The larger of the two,
-    /// times [`background_piece`](Self::background_piece), bounds the delay of a foreground that
-    /// returns.
+    /// Maximum number of background tasklets in flight, over all jobs, while the foreground has
+    /// nothing queued or in flight. The larger of the two maximums, times
+    /// [`background_piece`](Self::background_piece), bounds the delay of a foreground that returns.
     pub background_in_flight_alone: usize,
     /// Whether background is launched while the foreground computes, to use the multiprocessors
     /// that its kernels leave free.
@@ -52,15 +56,18 @@ pub struct Policy {
     /// Whether background is launched while foreground communication runs or is queued on the
     /// device.
     pub background_beside_communication: BesideCommunication,
-    /// Withholds the background while the foreground as a whole is measured to be slow.
+    /// Rule that withholds the background while the foreground as a whole is measured to be slow.
+    /// `None` if it is off.
     pub feedback: Option<Feedback>,
-    /// Withholds the background because of the foreground's current tasklet.
+    /// Rule that withholds the background because of the foreground's current tasklet. `None` if it
+    /// is off.
     pub tasklet_feedback: Option<TaskletFeedback>,
-    /// Launches background where it is expected to finish before the foreground returns.
+    /// Rule that launches background only where it is expected to finish before the foreground
+    /// returns. `None` if it is off.
     pub gaps: Option<Gaps>,
 }
 
-/// Which foreground tasklets count as launched ahead.
+/// Foreground tasklets that count towards the limits on launching ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ahead {
     /// Compute tasklets that have not finished. Communication is launched at once, because it
@@ -77,15 +84,16 @@ pub enum Ahead {
 /// With zero limits, every tasklet counts separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Merging {
-    /// No tasklet is added to a group whose estimates sum to more than this.
+    /// Sum of estimates above which no tasklet is added to a group.
     pub soft_limit: Duration,
-    /// No tasklet is added if the sum of the group's estimates would exceed this.
+    /// Maximum sum of the estimates of a group of several tasklets.
     pub hard_limit: Duration,
     /// Maximum number of tasklets in a group.
     pub max_tasklets: usize,
 }
 
-/// When background is launched while foreground communication runs or is queued on the device.
+/// Condition for launching background while foreground communication runs or is queued on the
+/// device.
 ///
 /// Communication kernels need some multiprocessors and much of the memory bandwidth, and background
 /// work beside them takes from both.
@@ -105,11 +113,11 @@ pub enum BesideCommunication {
 /// finishes, so it expires after [`patience`](Self::patience).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Feedback {
-    /// Slow-down above which the background is withheld; 1 is no slow-down.
+    /// Slow-down above which the background is withheld. 1 is no slow-down.
     pub limit: f64,
-    /// Weight, from 0 to 1, of a new measurement above the average.
+    /// Weight, from 0 to 1, of a new measurement above the average in the moving average.
     pub rise: f64,
-    /// Weight, from 0 to 1, of a new measurement below the average.
+    /// Weight, from 0 to 1, of a new measurement below the average in the moving average.
     pub fall: f64,
     /// Time after the foreground's last finished tasklet for which the average is used.
     pub patience: Duration,
@@ -127,13 +135,13 @@ pub struct Feedback {
 /// queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TaskletFeedback {
-    /// Slow-down above which a tasklet withholds the background; 1 is no slow-down.
+    /// Slow-down above which a tasklet withholds the background. 1 is no slow-down.
     pub limit: f64,
-    /// Weight, from 0 to 1, of a measurement above the limit.
+    /// Weight, from 0 to 1, in the moving average of a measurement above the limit.
     pub rise: f64,
-    /// Weight, from 0 to 1, of a measurement at or below the limit.
+    /// Weight, from 0 to 1, in the moving average of a measurement at or below the limit.
     pub fall: f64,
-    /// Duration above which a receive withholds nothing.
+    /// Estimated duration above which a receive withholds nothing.
     pub long_receive: Duration,
 }
 
@@ -162,8 +170,9 @@ pub struct TaskletFeedback {
 pub struct Gaps {
     /// Fraction of time, from 0.0001 to 1, by which the foreground may be delayed.
     pub delay_share: f64,
-    /// Maximum budget.
+    /// Maximum budget: delay of the foreground that may accumulate unused.
     pub credit: Duration,
-    /// Weight, from 0 to 1, of the newest length of a gap in its expected length.
+    /// Weight, from 0 to 1, of the newest length of a gap in its expected length (a moving
+    /// average).
     pub weight: f64,
 }

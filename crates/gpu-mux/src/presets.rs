@@ -1,4 +1,5 @@
-//! Named policies.
+//! Named policies: *presets*, which are complete policies, and the steps of a *ladder*, an ablation
+//! that adds one technique at a time.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -112,7 +113,7 @@ impl Policy {
         }
     }
 
-    /// Returns the presets by name, the default last.
+    /// Returns the presets with their names. The default is the last.
     #[must_use]
     pub fn presets() -> Vec<(&'static str, Self)> {
         vec![
@@ -126,8 +127,9 @@ impl Policy {
         ]
     }
 
-    /// Returns an ablation: from [`naive`](Self::naive) to the default, adding one technique at a
-    /// time, and then each technique that the default omits, added to the default.
+    /// Returns the steps of the ladder with their names: from [`naive`](Self::naive) to the
+    /// default, adding one technique at a time, and then each technique that the default omits,
+    /// added to the default.
     #[must_use]
     pub fn ladder() -> Vec<(&'static str, Self)> {
         let all = Self::default();
@@ -164,7 +166,8 @@ impl Policy {
 }
 
 impl Policy {
-    /// Returns all named policies: the presets, then the steps of the ladder that are not presets.
+    /// Returns all named policies, with their names: the [presets](Self::presets), then the steps
+    /// of the [ladder](Self::ladder) that are not presets.
     #[must_use]
     pub fn all() -> Vec<(&'static str, Self)> {
         let presets = Self::presets();
@@ -173,7 +176,7 @@ impl Policy {
         presets.into_iter().chain(steps).collect()
     }
 
-    /// Returns the policy with this name among [all](Self::all).
+    /// Returns the policy with this name among [all](Self::all), or `None` if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::all().into_iter().find(|(known, _)| *known == name).map(|(_, policy)| policy)

@@ -1,10 +1,13 @@
+//! The tasklets of one job that have not finished. A tasklet *waits* until it is launched, and is
+//! *in flight* from then until it is reported as finished.
+
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::{Error, Lane, Tasklet, TaskletId};
 
-/// The tasklets of one job: those waiting, in launch order, and those in flight, by lane.
+/// Tasklets of one job: those waiting, in launch order, and those in flight, by lane.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Queue {
     newest: Option<u64>,
@@ -47,8 +50,8 @@ impl Queue {
         Some(tasklet)
     }
 
-    /// Removes a tasklet in flight and returns it, or fails with [`Error::NotInFlight`]. O(log n)
-    /// to find it, O(1) to remove the oldest of a lane.
+    /// Removes a tasklet in flight and returns it. Fails with [`Error::NotInFlight`] if it is not
+    /// in flight. O(log n) to find it, O(1) to remove the oldest of a lane.
     pub(crate) fn finish(&mut self, id: TaskletId) -> Result<Tasklet, Error> {
         let compute = self.compute.remove(id.number);
         compute.or_else(|| self.communication.remove(id.number)).ok_or(Error::NotInFlight(id))
@@ -74,13 +77,14 @@ impl Queue {
         self.compute.tasklets.len()
     }
 
-    /// Returns the sum of the estimates of the compute tasklets in flight, if all of them have one.
+    /// Returns the sum of the estimates of the compute tasklets in flight, or `None` if one has no
+    /// estimate.
     pub(crate) fn compute_estimate(&self) -> Option<Duration> {
         (self.compute.without_estimate == 0).then_some(self.compute.estimated)
     }
 
-    /// Returns whether the device has compute work of this job with no unfinished dependency. O(log
-    /// n).
+    /// Whether the oldest compute tasklet in flight has no unfinished dependency, so that the
+    /// device computes for this job. O(log n).
     pub(crate) fn computes(&self) -> bool {
         self.compute.tasklets.front().is_some_and(|first| {
             let after =

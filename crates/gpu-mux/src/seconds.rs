@@ -1,3 +1,5 @@
+//! Conversion of seconds.
+
 use std::time::Duration;
 
 /// Converts seconds to a duration: `Duration::MAX` above 584 years, zero for zero or less. Faster

@@ -1,3 +1,5 @@
+//! Moving averages of durations by site, the position of a tasklet in its job's repeated sequence.
+
 use std::time::Duration;
 
 use crate::seconds::seconds;

@@ -1,16 +1,18 @@
+//! Tasklets and their identifiers.
+
 use std::fmt;
 use std::time::Duration;
 
-/// Identifier of a job that shares the device: the foreground or a background job, given by its
-/// index. It is unique on one device. [`CpuDriver::add`](crate::CpuDriver::add) assigns it; the
-/// caller of another driver chooses it.
+/// Identifier of a job that shares a device: the foreground, or a background job by its index. It
+/// is unique on one device. [`CpuDriver::add`](crate::CpuDriver::add) assigns it; the caller of
+/// another driver chooses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(u32);
 
 impl JobId {
     /// The latency-sensitive job, which always goes first.
     pub const FOREGROUND: Self = Self(0);
-    /// The first background job.
+    /// The background job with index 0.
     pub const BACKGROUND: Self = Self::background(0);
 
     /// Returns the background job with this index, from 0; an index above `u32::MAX - 1` is clamped
@@ -37,14 +39,14 @@ impl fmt::Display for JobId {
     }
 }
 
-/// Identifier of a tasklet: its job and its number within the job.
+/// Identifier of a tasklet: its job and its number in the job.
 ///
 /// A job numbers its tasklets in the order in which they are to be launched. Numbers only have to
 /// increase, so a number larger than the last one proves that the tasklet is new, and no table of
 /// past ids is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskletId {
-    /// The job.
+    /// Job of the tasklet.
     pub job: JobId,
     /// Number within the job, larger than that of every earlier tasklet of the job. Numbers need
     /// not be consecutive.
@@ -57,7 +59,7 @@ impl fmt::Display for TaskletId {
     }
 }
 
-/// The part of the device that a tasklet occupies.
+/// Part of the device that a tasklet occupies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Lane {
     /// The compute units (streaming multiprocessors), which the background fills.
@@ -67,7 +69,7 @@ pub enum Lane {
     Communication,
 }
 
-/// The kind of a tasklet on the communication lane.
+/// Kind of a tasklet on the communication lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Communication {
     /// Sends only.
@@ -79,7 +81,8 @@ pub enum Communication {
     AllReduce,
 }
 
-/// The unit that is launched: work that runs to completion once it has started.
+/// Unit of work that is launched and runs to completion once it has started: its identifier and its
+/// properties, without the work itself.
 ///
 /// ```
 /// use gpu_mux::{JobId, Lane, Tasklet};
@@ -93,28 +96,30 @@ pub enum Communication {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tasklet {
-    /// The identifier.
+    /// Identifier of the tasklet.
     pub id: TaskletId,
-    /// The lane that it occupies.
+    /// Part of the device that it occupies.
     pub lane: Lane,
-    /// Duration alone on a device, if known; for communication, including the time it waits for
-    /// other devices. A background tasklet without an estimate is assumed to take
-    /// [`Policy::background_piece`](crate::Policy::background_piece).
+    /// Expected duration alone on a device, `None` if unknown. For communication, it includes the
+    /// time for which it waits for other devices. A background tasklet without an estimate is
+    /// assumed to take [`Policy::background_piece`](crate::Policy::background_piece).
     pub estimate: Option<Duration>,
-    /// A tasklet on the other lane of the same job that the device makes this one wait for, so that
-    /// this one may be launched before that one has finished. Until then this one does not count as
-    /// computing. A tasklet of another job, or one launched later, is ignored.
+    /// Tasklet on the other lane of the same job for which the device makes this one wait, so that
+    /// this one may be launched before it has finished. Until then this one does not count as
+    /// computing. `None` if it waits for none. A tasklet of another job, or one launched later, is
+    /// ignored.
     pub after: Option<TaskletId>,
-    /// Position in the job's repeated sequence of tasklets, such as the step of a training
-    /// iteration. Statistics are learned by site and used in the next iteration. Sites above 65,535
-    /// are not learned.
+    /// Site: position in the job's repeated sequence of tasklets, such as the step of a training
+    /// iteration. Statistics are learned by site and used in the next iteration. `None`, or a site
+    /// above 65,535, is not learned.
     pub site: Option<u32>,
     /// Kind of communication; ignored on the compute lane.
     pub communication: Communication,
 }
 
 impl Tasklet {
-    /// Creates the `number`-th compute tasklet of `job` in launch order, without an estimate.
+    /// Creates a compute tasklet of `job` with this number, without an estimate, dependency and
+    /// site.
     #[must_use]
     pub fn new(job: JobId, number: u64) -> Self {
         Self {
@@ -127,13 +132,13 @@ impl Tasklet {
         }
     }
 
-    /// Sets the lane.
+    /// Sets the lane that the tasklet occupies.
     #[must_use]
     pub fn on(self, lane: Lane) -> Self {
         Self { lane, ..self }
     }
 
-    /// Sets the estimated duration alone on a device.
+    /// Sets the expected duration alone on a device, or `None` if it is unknown.
     #[must_use]
     pub fn estimated(self, estimate: impl Into<Option<Duration>>) -> Self {
         Self { estimate: estimate.into(), ..self }
@@ -145,7 +150,7 @@ impl Tasklet {
         Self { after: tasklet.into(), ..self }
     }
 
-    /// Sets the site.
+    /// Sets the site: the position in the job's repeated sequence, or `None`.
     #[must_use]
     pub fn at_site(self, site: impl Into<Option<u32>>) -> Self {
         Self { site: site.into(), ..self }

@@ -1,10 +1,15 @@
+//! The rule [`Policy::tasklet_feedback`](crate::Policy::tasklet_feedback): background is withheld
+//! (not launched) because of the foreground's current tasklet, the oldest that has been launched
+//! and has not finished.
+
 use std::time::Duration;
 
 use crate::policy::TaskletFeedback;
 use crate::site_averages::entry_of;
 use crate::{Communication, Lane, Tasklet};
 
-/// Recent slow-down of each foreground tasklet, and whether it withholds the background.
+/// State of the rule: recent slow-down (measured time divided by estimate) of the foreground's
+/// tasklets by site.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskletFeedbackRule {
     rules: TaskletFeedback,
@@ -29,7 +34,7 @@ impl TaskletFeedbackRule {
         *average = Some(known + weight * (slowdown - known));
     }
 
-    /// Returns whether the background is withheld while the foreground is at this tasklet.
+    /// Whether the background is withheld while `tasklet` is the foreground's current tasklet.
     pub(crate) fn withholds(&self, tasklet: &Tasklet) -> bool {
         if tasklet.lane == Lane::Communication {
             match tasklet.communication {

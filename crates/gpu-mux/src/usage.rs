@@ -1,16 +1,19 @@
+//! Breakdown of a device's time.
+
 use std::ops::AddAssign;
 use std::time::Duration;
 
 use crate::JobId;
 
-/// Breakdown of a device's time over a run. Usages of consecutive runs are added with `+=`.
+/// Times and numbers of tasklets of the jobs on a device in one run. Usages of consecutive runs are
+/// added with `+=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Time from the start to the end of the run.
     pub elapsed: Duration,
-    /// Time spent in foreground tasklets: the sum of their durations.
+    /// Sum of the durations of the foreground tasklets.
     pub foreground_busy: Duration,
-    /// Time spent in background tasklets: the sum of their durations, over all jobs.
+    /// Sum of the durations of the background tasklets, over all jobs.
     pub background_busy: Duration,
     /// Number of finished foreground tasklets.
     pub foreground_tasklets: u64,

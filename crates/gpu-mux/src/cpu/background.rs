@@ -1,3 +1,6 @@
+//! A background job of the driver on a thread. Requests come from its [`Control`], events go to the
+//! multiplexer.
+
 use std::any::Any;
 use std::fmt;
 use std::num::NonZeroU32;
@@ -8,7 +11,7 @@ use super::best_times::BestTimes;
 use super::control::{Control, Request};
 use crate::{Error, JobId, JobState, Multiplexer, MuxEvent, PolledJob, Tasklet, Upcoming};
 
-/// A background job of a [`CpuDriver`](crate::CpuDriver), with its usage and outcome.
+/// Background job of a [`CpuDriver`](crate::CpuDriver), with its usage and outcome.
 pub struct BackgroundJob<B: PolledJob> {
     job: B,
     id: JobId,
@@ -27,23 +30,24 @@ pub struct BackgroundJob<B: PolledJob> {
     outcome: Option<JobOutcome<B::Error>>,
 }
 
-/// Outcome of a background job.
+/// Reason for which a background job has ended. `E` is the error type of the job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobOutcome<E> {
-    /// It had no more tasklets.
+    /// The job reported that it has no more tasklets.
     Finished,
-    /// It was [drained](Control::drain).
+    /// The job was [drained](Control::drain).
     Drained,
-    /// It failed. It is not polled or run again.
+    /// The job returned this error. It is not polled or run again.
     Failed(E),
-    /// It panicked with this message. It is not polled or run again.
+    /// The job panicked with this message. It is not polled or run again.
     Panicked(String),
-    /// The multiplexer refused one of its events. This indicates an error in this crate.
+    /// The multiplexer refused one of the job's events. This indicates an error in this crate.
     Refused(Error),
 }
 
 impl<B: PolledJob> BackgroundJob<B> {
-    /// Creates a job that has not been polled.
+    /// Creates a job that has not been polled. `id` is the identifier under which the multiplexer
+    /// knows it.
     pub(super) fn new(job: B, id: JobId, control: Control) -> Self {
         Self {
             job,
@@ -61,31 +65,31 @@ impl<B: PolledJob> BackgroundJob<B> {
         }
     }
 
-    /// Returns the job, also after it has ended.
+    /// Returns the job that was added, also after it has ended.
     #[must_use]
     pub fn job(&self) -> &B {
         &self.job
     }
 
-    /// Returns the job, unless it has ended.
+    /// Returns the job that was added, or `None` if it has ended.
     pub(super) fn job_mut(&mut self) -> Option<&mut B> {
         self.outcome.is_none().then_some(&mut self.job)
     }
 
-    /// Returns the total measured duration of its tasklets over all runs, including time in which
-    /// other threads used the core.
+    /// Returns the total measured duration of the job's tasklets over all runs, including time in
+    /// which other threads used the core.
     #[must_use]
     pub fn busy(&self) -> Duration {
         self.busy
     }
 
-    /// Returns the number of its tasklets that have run.
+    /// Returns the number of the job's tasklets that have run.
     #[must_use]
     pub fn tasklets(&self) -> u64 {
         self.tasklets
     }
 
-    /// Returns its outcome, or `None` if it has not ended.
+    /// Returns the reason for which the job has ended, or `None` if it has not.
     #[must_use]
     pub fn outcome(&self) -> Option<&JobOutcome<B::Error>> {
         self.outcome.as_ref()
@@ -139,7 +143,8 @@ impl<B: PolledJob> BackgroundJob<B> {
         }
     }
 
-    /// Returns whether it progresses only when it is polled.
+    /// Whether the job was communicating when it was last polled, so that it progresses only when
+    /// it is polled.
     pub(super) fn communicates(&self) -> bool {
         self.communicates
     }
@@ -150,8 +155,8 @@ impl<B: PolledJob> BackgroundJob<B> {
         caught(|| self.job.run()).err().map(|end| self.ended(end))
     }
 
-    /// Records that the offered tasklet has run and returns the part of that time that was its own
-    /// work.
+    /// Records that the offered tasklet has run for `took`, and returns the part of that time that
+    /// was its own work. `bound` is the maximum duration of a background tasklet, if it is bounded.
     pub(super) fn ran(&mut self, took: Duration, bound: Option<Duration>) -> Duration {
         let site = self.offered.take().and_then(|upcoming| upcoming.site);
         let own_part = self.best_times.own_part(site, took, bound);
@@ -166,8 +171,8 @@ impl<B: PolledJob> BackgroundJob<B> {
         self.id
     }
 
-    /// Reports an event of this job to the multiplexer. If the event is refused, only this job
-    /// ends.
+    /// Reports an event of this job at `now` to the multiplexer. If the event is refused, only this
+    /// job ends.
     pub(super) fn tell(
         &mut self,
         mux: &mut Multiplexer,

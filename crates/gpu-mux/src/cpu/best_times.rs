@@ -1,3 +1,6 @@
+//! Learned durations of a job's tasklets. The *undisturbed* duration is that without other threads
+//! on the core.
+
 use std::time::Duration;
 
 use crate::Upcoming;
@@ -6,7 +9,7 @@ use crate::site_averages::SiteAverages;
 /// Weights of a duration below the average of its site and of one at or above it.
 const WEIGHTS: (f64, f64) = (0.5, 0.01);
 
-/// Undisturbed durations of a job's tasklets, by site.
+/// Undisturbed durations of a job's tasklets, learned by site.
 ///
 /// Disturbances only lengthen a tasklet, so the average follows short durations quickly and long
 /// ones slowly.
@@ -20,14 +23,15 @@ impl Default for BestTimes {
 }
 
 impl BestTimes {
-    /// Returns the job's own estimate, or else the learned duration of the site.
+    /// Returns the job's own estimate of its next tasklet, or else the learned duration of the
+    /// site. `None` without either.
     pub(super) fn estimate(&self, upcoming: Upcoming) -> Option<Duration> {
         upcoming.estimate.or_else(|| self.0.get(upcoming.site))
     }
 
-    /// Returns the part of a tasklet's duration that was its own work. The time beyond its
+    /// Returns the part of a tasklet's duration `took` that was its own work. The time beyond its
     /// undisturbed duration was spent by other threads on this core. A site without a learned
-    /// duration is assumed to keep the piece bound.
+    /// duration is assumed to take at most `bound`, the maximum duration of a background tasklet.
     pub(super) fn own_part(&self, site: Option<u32>, took: Duration, bound: Option<Duration>) -> Duration {
         let best = self.0.get(site).or_else(|| bound.filter(|_| site.is_some()));
         best.map_or(took, |best| best.min(took))

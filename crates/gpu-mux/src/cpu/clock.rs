@@ -1,6 +1,8 @@
+//! The clock of the driver on a thread.
+
 use std::time::{Duration, Instant};
 
-/// A clock that advances only during runs, so that the time between runs is not learned.
+/// Clock that advances only during runs, so that the time between runs is not learned as a gap.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     before: Duration,

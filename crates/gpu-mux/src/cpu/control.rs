@@ -1,11 +1,14 @@
+//! Control of a background job from other threads. The *worker* is the thread on which the driver
+//! runs.
+
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::idle::WakeSignal;
 
-/// Pauses, resumes or drains a background job of a [`CpuDriver`](crate::CpuDriver), from any
-/// thread.
+/// Handle by which any thread pauses, resumes or drains a background job of a
+/// [`CpuDriver`](crate::CpuDriver).
 ///
 /// A request takes effect when the currently running tasklet has ended. Requests may be made at any
 /// time and in any order. Clones control the same job.
@@ -15,12 +18,12 @@ pub struct Control {
     worker: Arc<WorkerState>,
 }
 
-/// State of a driver that is shared with the controls of its jobs.
+/// State of a driver that the controls of its jobs share.
 #[derive(Debug, Default)]
 pub(super) struct WorkerState {
     /// Wakes the worker when a request is made.
     pub(super) signal: Arc<WakeSignal>,
-    /// Whether a run is in progress.
+    /// Whether a run of the driver is in progress.
     pub(super) runs: AtomicBool,
 }
 
@@ -35,8 +38,8 @@ struct ControlState {
     weight: AtomicU32,
 }
 
-/// A request: two flags, and above them the number of changes, so that the same flags at another
-/// time have another value.
+/// State that was requested for a job: whether it is to be paused and drained (two flags), and
+/// above them the number of changes, so that the same flags at another time have another value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Request(u64);
 
@@ -80,8 +83,8 @@ impl Control {
         self.worker.signal.notify();
     }
 
-    /// Returns whether no tasklet of the job runs or will run before it is [resumed](Self::resume):
-    /// it has ended, or it is paused and the worker has acknowledged that. While its driver runs no
+    /// Whether no tasklet of the job runs or will run before it is [resumed](Self::resume): it has
+    /// ended, or it is paused and the worker has acknowledged that. While its driver runs no
     /// foreground there is no worker, so a paused job counts as stopped.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
@@ -93,7 +96,7 @@ impl Control {
         self.job.ended.load(Ordering::SeqCst) || (asked.pauses() && acknowledged)
     }
 
-    /// Returns the current request.
+    /// Returns the current request for the job.
     pub(super) fn asked(&self) -> Request {
         Request(self.job.asked.load(Ordering::SeqCst))
     }
@@ -103,7 +106,7 @@ impl Control {
         NonZeroU32::new(self.job.weight.load(Ordering::SeqCst)).unwrap_or(NonZeroU32::MIN)
     }
 
-    /// Records that the worker has acted upon a request.
+    /// Records that the worker has acted upon the request `asked`.
     pub(super) fn acknowledge(&self, asked: Request) {
         self.job.seen.store(asked.0, Ordering::SeqCst);
     }
@@ -126,12 +129,12 @@ impl Control {
 }
 
 impl Request {
-    /// Returns whether the job is to be paused.
+    /// Whether the job is to be paused.
     pub(super) fn pauses(self) -> bool {
         self.0 & PAUSE != 0
     }
 
-    /// Returns whether the job is to be drained.
+    /// Whether the job is to be drained.
     pub(super) fn drains(self) -> bool {
         self.0 & DRAIN != 0
     }

@@ -1,9 +1,14 @@
+//! The foreground of the driver on a thread, as seen by the multiplexer. A tasklet is *open* from
+//! the event that it is ready to the event that it has finished. Times are those of the driver's
+//! clock.
+
 use std::time::Duration;
 
 use super::best_times::BestTimes;
 use crate::{JobId, MuxEvent, Tasklet, TaskletId, Upcoming};
 
-/// The foreground, translated to events for the multiplexer.
+/// State of the foreground: its open compute tasklet, its open wait for communication, and learned
+/// durations.
 #[derive(Debug, Default)]
 pub(super) struct Foreground {
     next_number: u64,
@@ -20,27 +25,27 @@ struct LaneState {
 }
 
 impl Foreground {
-    /// Returns the event for a compute tasklet that is ready, and opens that tasklet.
+    /// Opens a compute tasklet that is ready at `now`, and returns the event.
     pub(super) fn computes(&mut self, upcoming: Upcoming, now: Duration) -> MuxEvent {
         let tasklet = self.tasklet();
         self.computing.begin(tasklet, upcoming, now)
     }
 
-    /// Records that the tasklet starts to run.
+    /// Records that the open compute tasklet starts to run at `now`.
     pub(super) fn runs(&mut self, now: Duration) {
         if let Some((_, since)) = &mut self.computing.open {
             *since = now;
         }
     }
 
-    /// Closes the open compute tasklet, learns its duration and returns the event for its end, or
-    /// `None` if none is open.
+    /// Closes the open compute tasklet at `now`, learns its duration and returns the event for its
+    /// end. `None` if no compute tasklet is open.
     pub(super) fn ran(&mut self, now: Duration) -> Option<MuxEvent> {
         self.computing.end(now)
     }
 
-    /// Returns the event for a wait for communication. The whole wait, until the next tasklet, is
-    /// one communication; `None` if it has already been reported.
+    /// Opens a wait for communication at `now`, and returns the event. The whole wait, until the
+    /// next tasklet, is one communication. `None` if a wait is already open.
     pub(super) fn communicates(&mut self, upcoming: Upcoming, now: Duration) -> Option<MuxEvent> {
         if self.communicating.open.is_some() {
             return None;
@@ -49,20 +54,21 @@ impl Foreground {
         Some(self.communicating.begin(tasklet, upcoming, now))
     }
 
-    /// Closes the open wait for communication, learns its duration and returns the event for its
-    /// end, or `None` if none is open.
+    /// Closes the open wait for communication at `now`, learns its duration and returns the event
+    /// for its end. `None` if no wait is open.
     pub(super) fn communicated(&mut self, now: Duration) -> Option<MuxEvent> {
         self.communicating.end(now)
     }
 
-    /// Returns the events that end everything in flight after an error or a panic. The durations
-    /// are not learned.
+    /// Closes everything that is open at `now` after an error or a panic, and returns the events.
+    /// The durations are not learned.
     pub(super) fn aborted(&mut self, now: Duration) -> impl Iterator<Item = MuxEvent> + use<> {
         let communicating = self.communicating.abort(now);
         communicating.into_iter().chain(self.computing.abort(now))
     }
 
-    /// Returns whether a foreground tasklet is compute to be run, as opposed to a wait.
+    /// Whether the foreground tasklet `id` is compute to be run, as opposed to a wait for
+    /// communication.
     pub(super) fn is_compute(&self, id: TaskletId) -> bool {
         self.computing.open.is_some_and(|(open, _)| open.id == id)
     }

@@ -1,4 +1,4 @@
-//! The driver that runs jobs on a thread.
+//! The driver that runs jobs on a thread, the *worker*.
 
 mod background;
 mod best_times;
@@ -76,7 +76,8 @@ pub struct CpuDriver<B: PolledJob> {
 }
 
 impl<B: PolledJob> CpuDriver<B> {
-    /// Creates a driver with this policy, waiting like [`Idle::Yield`], without background jobs.
+    /// Creates a driver with this policy and without background jobs. It waits as [`Idle::Yield`]
+    /// says.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
         Self {
@@ -92,7 +93,7 @@ impl<B: PolledJob> CpuDriver<B> {
         }
     }
 
-    /// Sets how the driver waits while no job has anything to run.
+    /// Sets the behaviour of the driver while no job has anything to run.
     #[must_use]
     pub fn idle(self, idle: Idle) -> Self {
         Self { idle, ..self }
@@ -131,7 +132,7 @@ impl<B: PolledJob> CpuDriver<B> {
         self.background.iter_mut().map(BackgroundJob::job_mut)
     }
 
-    /// Returns a waker for a worker that waits like [`Idle::Park`].
+    /// Returns a waker that wakes the worker, which is needed for [`Idle::Park`].
     #[must_use]
     pub fn waker(&self) -> Waker {
         Waker::from(Arc::clone(&self.worker.signal))

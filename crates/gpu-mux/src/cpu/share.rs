@@ -1,3 +1,5 @@
+//! Sharing of a thread between requests and background work, in one call.
+
 use std::convert::Infallible;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::task::Poll;

@@ -1,4 +1,5 @@
-//! Cutting a captured graph into pieces of bounded duration.
+//! Cutting of a captured graph into pieces of bounded duration (the *budget*). A node is a kernel,
+//! copy or child graph.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -10,32 +11,32 @@ use super::intervals;
 use super::safe::graph::Node;
 use super::{CapturedGraph, Error, Executable, Result, Stopwatch, Stream, TimingRuns};
 
-/// A graph that has been cut. Run in order on one stream, the pieces are equivalent to the graph.
+/// Graph that has been cut. Run in order on one stream, the pieces are equivalent to the graph.
 #[derive(Debug)]
 pub struct CutGraph {
-    /// The pieces in order.
+    /// Pieces in order.
     pub pieces: Vec<GraphPiece>,
     /// Nodes that alone exceed the budget. Each is a separate piece.
     pub oversized: Vec<OversizedNode>,
 }
 
-/// A part of a graph that is launched at once.
+/// Part of a graph that is launched at once.
 #[derive(Debug, Clone)]
 pub struct GraphPiece {
-    /// Its nodes, as positions in the topological order of the graph.
+    /// Nodes of the piece, as positions in the topological order of the graph.
     pub nodes: Range<usize>,
-    /// The executable graph.
+    /// Executable graph of the piece.
     pub executable: Arc<Executable>,
-    /// Measured duration of the piece.
+    /// Measured duration of the piece on the device: the median of its executions.
     pub took: Duration,
 }
 
-/// A node that exceeds the budget and cannot be cut.
+/// Node that exceeds the budget and cannot be cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OversizedNode {
-    /// Its position in the topological order of the graph.
+    /// Position of the node in the topological order of the graph.
     pub node: usize,
-    /// Measured duration of the node.
+    /// Measured duration of the node on the device: the median of its executions.
     pub took: Duration,
 }
 
@@ -96,7 +97,10 @@ impl CapturedGraph {
         Ok(order.into_iter().map(|number| nodes[number]).collect())
     }
 
-    /// Returns [`Error::MemoryNodes`] if the graph allocates or frees memory.
+    /// Checks that the graph neither allocates nor frees memory.
+    ///
+    /// # Errors
+    /// [`Error::MemoryNodes`] if it does; CUDA errors.
     pub(super) fn refuse_memory_nodes(&self) -> Result<()> {
         match self.memory_nodes()? {
             0 => Ok(()),

@@ -1,4 +1,4 @@
-//! Errors of the CUDA part.
+//! Errors of the module `cuda`.
 
 use super::sys;
 
@@ -6,18 +6,18 @@ use super::sys;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The CUDA driver is not available. The message names what was looked for, where, and the
-    /// remedy.
+    /// The CUDA driver is not available. The message names the library, the places that were
+    /// searched, and the remedy.
     #[error("CUDA is not available: {0}")]
     Unavailable(String),
     /// A CUDA call failed.
     #[error("{call}: {name} ({code}): {text}")]
     Call {
-        /// The function of the CUDA driver.
+        /// Name of the function of the CUDA driver.
         call: &'static str,
-        /// The result code.
+        /// Result code of the call, a `CUresult`.
         code: u32,
-        /// The name of the result code.
+        /// Name of the result code.
         name: String,
         /// CUDA's description of the result.
         text: String,
@@ -25,12 +25,12 @@ pub enum Error {
     /// A requested technique is not supported by this driver or device.
     #[error("{technique} cannot be used here: {reason}")]
     Lacking {
-        /// The technique.
+        /// Name of the technique.
         technique: &'static str,
         /// The missing requirement.
         reason: String,
     },
-    /// An invalid value.
+    /// An argument is invalid, for the reason given.
     #[error("{0}")]
     Invalid(String),
     /// A graph to be cut or merged allocates or frees memory. CUDA neither clones such a graph nor
@@ -43,7 +43,7 @@ pub enum Error {
         /// Number of such nodes, including those of child graphs.
         nodes: usize,
     },
-    /// The edges of a graph form a cycle.
+    /// The edges of a graph form a cycle, so that it cannot be cut.
     #[error("the graph's edges form a cycle")]
     Cycle,
     /// A context was closed while objects created in it still exist.
@@ -52,7 +52,7 @@ pub enum Error {
          still exist"
     )]
     StillInUse {
-        /// Number of remaining references.
+        /// Number of other references to the context.
         owners: usize,
     },
 }
@@ -67,8 +67,8 @@ impl Error {
         matches!(self, Self::Call { code, .. } if sys::STICKY.contains(code))
     }
 
-    /// Converts an error that says that a stream of a green context does not accept events, kernels
-    /// or graphs of the device's context to [`Lacking`](Self::Lacking).
+    /// Converts an error which says that a stream of a green context does not accept events,
+    /// kernels or graphs of the device's context to [`Lacking`](Self::Lacking).
     pub(super) fn in_green_context(self) -> Self {
         match self {
             Self::Call { call, code: sys::INVALID_HANDLE | sys::INVALID_CONTEXT, name, .. } => {
@@ -84,8 +84,8 @@ impl Error {
         }
     }
 
-    /// Converts an error that says that an operation is not supported to [`Lacking`](Self::Lacking)
-    /// with this technique.
+    /// Converts an error which says that an operation is not supported to
+    /// [`Lacking`](Self::Lacking) with this technique. Other errors are returned unchanged.
     pub(super) fn of(self, technique: &'static str) -> Self {
         match self {
             Self::Call { call, code: sys::NOT_SUPPORTED, .. } => {
@@ -97,5 +97,5 @@ impl Error {
     }
 }
 
-/// Result of a CUDA operation.
+/// Result of a function of the module `cuda`.
 pub type Result<T> = std::result::Result<T, Error>;

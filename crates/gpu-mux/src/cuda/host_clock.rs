@@ -1,21 +1,23 @@
+//! The host's clock, which may be replaced by the virtual clock of an emulated driver.
+
 use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The host's clock for a [`CudaDevice`](super::CudaDevice). The default is the system's monotonic
+/// Clock of the host for a [`CudaDevice`](super::CudaDevice). The default is the system's monotonic
 /// clock; see [`with_host_clock`](super::CudaDevice::with_host_clock).
 pub trait HostClock: fmt::Debug + Send + Sync {
     /// Returns the time since a fixed moment. It never decreases.
     fn now(&self) -> Duration;
 
-    /// Sleeps for about this time.
+    /// Sleeps for approximately this time.
     fn sleep(&self, time: Duration);
 
-    /// Yields to other threads between two polls of the device.
+    /// Yields the core to other threads between two polls of the device.
     fn yield_now(&self);
 }
 
-/// The system's monotonic clock.
+/// System's monotonic clock. Its time is 0 at its creation.
 #[derive(Debug)]
 pub(super) struct SystemClock(Instant);
 

@@ -7,8 +7,8 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Returns the topological order that is lexicographically smallest, or `None` if the edges form a
-/// cycle.
+/// Returns the lexicographically smallest topological order of the nodes `0..nodes`, or `None` if
+/// the edges form a cycle.
 ///
 /// An edge is (before, after). O((n + e) log n) time for n nodes and e edges (Kahn's algorithm with
 /// a heap).
@@ -38,8 +38,9 @@ pub(super) fn pieces(times: &[Duration], budget: Duration) -> Vec<Range<usize>> 
     split(times, |whole, _| whole > budget, |_, _| false)
 }
 
-/// Groups consecutive elements until a group exceeds `soft_limit` or has `count` elements. A group
-/// exceeds `hard_limit` only if it is a single element.
+/// Groups consecutive elements by their times until a group exceeds `soft_limit` or has `count`
+/// elements, and returns the groups' ranges of indices. A group exceeds `hard_limit` only if it is
+/// a single element.
 pub(super) fn groups(
     times: &[Duration],
     soft_limit: Duration,

@@ -1,4 +1,4 @@
-//! Locating and opening the CUDA driver.
+//! Search for the CUDA driver's library, and its loading.
 #![allow(unsafe_code)]
 
 use std::env;
@@ -18,17 +18,17 @@ const PATH_VARIABLE: &str = "GPU_MUX_CUDA";
 /// Part of the dynamic loader's message for a missing file.
 const NOT_FOUND: &str = "No such file";
 
-/// The opened and initialized CUDA driver. It is never closed.
+/// Opened and initialized CUDA driver. It is never closed.
 #[derive(Debug, Clone)]
 pub struct CudaLibrary {
-    /// The functions of the driver.
+    /// Functions of the driver.
     pub(super) driver: Arc<Driver>,
 }
 
 impl CudaLibrary {
-    /// Opens the file named by the variable `GPU_MUX_CUDA`, and no other if it is set; otherwise
-    /// the emulated driver, if `DEEPPOOL_EMULATED_GPUS` requests it; otherwise `libcuda.so.1` or
-    /// `libcuda.so` on the loader's search path.
+    /// Opens the CUDA driver. If the environment variable `GPU_MUX_CUDA` is set, opens the file
+    /// that it names and no other; otherwise the emulated driver, if `DEEPPOOL_EMULATED_GPUS`
+    /// requests it; otherwise `libcuda.so.1` or `libcuda.so` on the loader's search path.
     ///
     /// # Errors
     /// [`Error::Unavailable`], which names what was looked for, where, and the remedy.
@@ -85,14 +85,14 @@ impl CudaLibrary {
         Ok(Self { driver: Arc::new(driver) })
     }
 
-    /// Returns the number of devices.
+    /// Returns the number of CUDA devices of this host.
     pub fn devices(&self) -> Result<usize> {
         // SAFETY: the count is written.
         let count = written(|count| unsafe { self.driver.device_count(count) })?;
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
-    /// Returns the driver's CUDA version: 13000 is 13.0.
+    /// Returns the latest CUDA version that the driver supports: 13000 is 13.0.
     pub fn version(&self) -> Result<u32> {
         // SAFETY: the version is written.
         let version = written(|version| unsafe { self.driver.driver_version(version) })?;

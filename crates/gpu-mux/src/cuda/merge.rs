@@ -1,4 +1,5 @@
-//! Merging of short graphs, to reduce the number of launches.
+//! Merging of short graphs, to reduce the number of launches. Consecutive graphs that are merged
+//! form a *group*.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -11,9 +12,9 @@ use super::{CapturedGraph, Error, Executable, Result};
 /// Limits for merging consecutive graphs. The defaults are those of DeepPool's published runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MergeLimits {
-    /// No graph is added to a group that takes longer than this. Default 500 us.
+    /// Duration of a group above which no graph is added to it. Default 500 us.
     pub soft_limit: Duration,
-    /// No graph is added if the group would take longer than this. Default 1 ms.
+    /// Maximum duration of a group of several graphs. Default 1 ms.
     pub hard_limit: Duration,
     /// Maximum number of graphs in a group. Default 10.
     pub max_graphs: NonZeroUsize,
@@ -26,20 +27,21 @@ impl Default for MergeLimits {
     }
 }
 
-/// Consecutive graphs that are launched as one.
+/// Group of consecutive graphs that are launched as one.
 #[derive(Debug, Clone)]
 pub struct MergedGraph {
-    /// The indices of the graphs, from 0, in the sequence that was merged.
+    /// Indices of the graphs, from 0, in the sequence that was merged.
     pub graphs: Range<usize>,
-    /// The executable graph.
+    /// Executable graph of the group.
     pub executable: Arc<Executable>,
-    /// The sum of the given durations.
+    /// Sum of the durations that were given for the graphs.
     pub estimate: Duration,
 }
 
 impl MergedGraph {
     /// Merges consecutive graphs, each given with its duration, into fewer graphs that are
-    /// equivalent. Each graph becomes a child graph node. Priorities of nodes are kept.
+    /// equivalent, within `limits`. Each graph becomes a child graph node. Priorities of nodes are
+    /// kept.
     ///
     /// # Errors
     /// [`Error::MemoryNodes`] if a merged graph allocates or frees memory; CUDA errors.

@@ -54,6 +54,10 @@
 //!
 //! Three layers: `sys` has the driver's functions, opened at run time; `result` converts return
 //! codes to errors that name the call; `safe` owns streams, events, graphs, modules and memory.
+//!
+//! In this module, *CUDA errors* in the documentation of a function means that it returns
+//! [`Error::Call`] if a call of the CUDA driver fails. This also holds for functions without a
+//! section on errors.
 
 mod cut;
 mod device;

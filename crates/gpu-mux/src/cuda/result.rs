@@ -1,4 +1,4 @@
-//! The driver's functions with `Result`s and errors that name the call.
+//! The functions of the CUDA driver with `Result`s, and errors that name the call.
 #![allow(unsafe_code)]
 // The signatures are those of CUDA.
 #![allow(clippy::too_many_arguments)]
@@ -14,7 +14,7 @@ use super::sys::{
     DeviceNumber, Functions, NOT_READY, SUCCESS, for_each_function,
 };
 
-/// The opened CUDA driver.
+/// Opened CUDA driver.
 pub(super) struct Driver {
     functions: Functions,
 }
@@ -58,7 +58,7 @@ impl Driver {
         Self { functions }
     }
 
-    /// Returns the driver's raw functions, which return result codes.
+    /// Returns the driver's functions without conversion of their result codes.
     pub(super) fn functions(&self) -> &Functions {
         &self.functions
     }
@@ -92,7 +92,7 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// Output types of C functions that are valid when nothing is written.
+/// Type of an output argument of a C function that is valid when nothing is written.
 ///
 /// # Safety
 /// All bits zero must be a valid value of the type.
@@ -109,7 +109,7 @@ unsafe impl Written for CUdevResource {}
 unsafe impl Written for CUlaunchAttributeValue {}
 unsafe impl<T> Written for *mut T {}
 
-/// Returns the output value of a call.
+/// Calls `call` with a pointer to a zeroed value, and returns the value that it has written.
 pub(super) fn written<T: Written>(call: impl FnOnce(*mut T) -> Result<()>) -> Result<T> {
     let mut value = MaybeUninit::<T>::zeroed();
     call(value.as_mut_ptr())?;

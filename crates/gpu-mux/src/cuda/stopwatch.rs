@@ -17,10 +17,10 @@ pub struct TimingRuns<'a> {
 }
 
 impl TimingRuns<'static> {
-    /// Declares work without side effects: it may be executed any number of times, as a whole and
-    /// in part, because no execution reads what an earlier one has written. The forward pass of an
-    /// inference request is such work; a training iteration, a random number generator and a send
-    /// or receive are not.
+    /// Declares work without side effects, which is timed `runs` times: it may be executed any
+    /// number of times, as a whole and in part, because no execution reads what an earlier one has
+    /// written. The forward pass of an inference request is such work; a training iteration, a
+    /// random number generator and a send or receive are not.
     #[must_use]
     pub const fn without_side_effects(runs: NonZeroUsize) -> Self {
         Self { runs, restored: &[] }
@@ -28,21 +28,22 @@ impl TimingRuns<'static> {
 }
 
 impl<'a> TimingRuns<'a> {
-    /// Declares work whose only side effects are changes of these buffers, such as weights and
-    /// optimizer states. They are copied to the host before the work is executed and restored
-    /// afterwards, also after an error. Nothing else may use them meanwhile.
+    /// Declares work whose only side effects are changes of `buffers`, such as weights and
+    /// optimizer states, and which is timed `runs` times. The buffers are copied to the host before
+    /// the work is executed and restored afterwards, also after an error. Nothing else may use them
+    /// meanwhile.
     #[must_use]
     pub const fn restoring(runs: NonZeroUsize, buffers: &'a [&'a DeviceBuffer]) -> Self {
         Self { runs, restored: buffers }
     }
 
-    /// Returns the number of timed executions. One more precedes them.
+    /// Returns the number of timed executions. One more precedes them as a warm-up.
     pub(super) fn runs(&self) -> NonZeroUsize {
         self.runs
     }
 
-    /// Calls `time` once and then restores the buffers, also if it fails. Waits for the copies to
-    /// and from the host.
+    /// Copies the buffers to the host, calls `time` once and then restores the buffers, also if it
+    /// fails. Waits for the copies. Returns the result of `time`.
     pub(super) fn around<T>(&self, stream: &Stream, time: impl FnOnce() -> Result<T>) -> Result<T> {
         let copies = self.restored.iter().map(|buffer| {
             let mut bytes = vec![0; buffer.size_bytes()];
@@ -57,7 +58,7 @@ impl<'a> TimingRuns<'a> {
     }
 }
 
-/// A timer for work in a stream, with one event before the work and one after it.
+/// Timer for work in a stream, with one event before the work and one after it.
 #[derive(Debug)]
 pub struct Stopwatch<'a> {
     stream: &'a Stream,
@@ -66,13 +67,13 @@ pub struct Stopwatch<'a> {
 }
 
 impl<'a> Stopwatch<'a> {
-    /// Creates a timer for work in this stream.
+    /// Creates a timer for work in `stream`.
     pub fn new(stream: &'a Stream) -> Result<Self> {
         Ok(Self { stream, start: Event::timed(stream)?, end: Event::timed(stream)? })
     }
 
-    /// Returns the device time of the work that `enqueue` puts into the stream: the median of
-    /// `runs` executions after one for warm-up. It blocks.
+    /// Returns the time that the work which `enqueue` puts into the stream takes on the device: the
+    /// median of `runs` executions after one for warm-up. Blocks until they are complete.
     ///
     /// # Errors
     /// Errors of `enqueue`; CUDA errors.

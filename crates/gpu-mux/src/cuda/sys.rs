@@ -14,13 +14,13 @@ pub(super) use cuda::{
     CUgraphNode_st, CUgreenCtx_st, CUlaunchAttributeValue, CUmod_st, CUstream_st,
 };
 
-/// Result code of a function.
+/// Result code of a function of the driver, a `CUresult`.
 pub(super) type Code = c_uint;
 
-/// Device handle.
+/// Handle of a device, a `CUdevice`.
 pub(super) type DeviceNumber = c_int;
 
-/// Device address.
+/// Address in device memory, a `CUdeviceptr`.
 pub(super) type Address = c_ulonglong;
 
 /// Lists every function once, for each of the layers generated from the list: functions of every
@@ -137,17 +137,19 @@ macro_rules! table {
         asking { $($asked:ident = $asked_symbol:literal ($($asked_argument:ident: $asked_type:ty),*);)* }
         optional { $($maybe:ident = $maybe_symbol:literal ($($maybe_argument:ident: $maybe_type:ty),*);)* }
     ) => {
-        /// The driver's functions; those of newer drivers are optional.
+        /// Functions of the driver. Those of newer drivers are `None` if the driver lacks them.
         pub(super) struct Functions {
             $(pub(super) $name: unsafe extern "C" fn($($type),*) -> Code,)*
             $(pub(super) $asked: unsafe extern "C" fn($($asked_type),*) -> Code,)*
             $(pub(super) $maybe: Option<unsafe extern "C" fn($($maybe_type),*) -> Code>,)*
+            /// `cuGetErrorName`.
             pub(super) error_name: unsafe extern "C" fn(Code, *mut *const c_char) -> Code,
+            /// `cuGetErrorString`.
             pub(super) error_text: unsafe extern "C" fn(Code, *mut *const c_char) -> Code,
         }
 
         impl Functions {
-            /// Looks up all functions. An error lists the missing ones.
+            /// Looks up all functions. The error lists the required functions that are missing.
             ///
             /// # Safety
             /// `library` is the CUDA driver and is never closed.
@@ -204,7 +206,7 @@ pub(super) const INVALID_HANDLE: Code = cuda::CUresult::CUDA_ERROR_INVALID_HANDL
 /// Error for a context that is not valid for the call.
 pub(super) const INVALID_CONTEXT: Code = cuda::CUresult::CUDA_ERROR_INVALID_CONTEXT as Code;
 
-/// Name of the technique in errors.
+/// Name of the technique *green context* in errors.
 pub(super) const GREEN_CONTEXT: &str = "a green context";
 
 /// Errors after which the context or process is unusable: those that, according to cuda.h, leave

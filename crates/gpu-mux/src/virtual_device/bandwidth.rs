@@ -1,11 +1,13 @@
 //! Sharing of memory bandwidth by concurrent kernels.
 
-/// The memory demand of a kernel.
+/// Memory demand of a running kernel.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Demand {
-    /// Fraction of the bandwidth used, at the speed that its multiprocessors allow.
+    /// Fraction of the device's bandwidth, 0 to 1, that it uses at the speed that its
+    /// multiprocessors allow.
     pub(super) bandwidth: f64,
-    /// Fraction of its time that is spent on memory accesses, and grows when bandwidth is short.
+    /// Fraction of its time, 0 to 1, that is spent on memory accesses and grows when bandwidth is
+    /// short.
     pub(super) bound: f64,
 }
 
@@ -32,7 +34,8 @@ pub(super) fn memory_slowdown(demands: &(impl Iterator<Item = Demand> + Clone)) 
     slowdown
 }
 
-/// Returns the factor by which a kernel takes longer.
+/// Returns the factor by which a kernel takes longer if its memory accesses are slower by the
+/// factor `slowdown`. `bound` is [`Demand::bound`].
 pub(super) fn stretch(bound: f64, slowdown: f64) -> f64 {
     1.0 - bound + bound * slowdown
 }

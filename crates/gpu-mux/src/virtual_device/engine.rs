@@ -1,3 +1,6 @@
+//! Events of the virtual device, without its host. Times are nanoseconds since the device's epoch.
+//! An event is *due* when its time has come.
+
 use std::collections::VecDeque;
 
 use super::occupancy::{ForegroundState, Occupancy};
@@ -13,8 +16,8 @@ pub(super) struct Hardware {
     pub(super) multiprocessors: u32,
     /// Number of hardware queues, at least 1. Stream i uses queue i mod this number.
     pub(super) queues: usize,
-    /// Time from the end of a tasklet until the next one on its stream, or one that waits for it,
-    /// can start.
+    /// Time in nanoseconds from the end of a tasklet until the next one on its stream, or one that
+    /// waits for it, can start.
     pub(super) kernel_gap: u64,
     /// Number of multiprocessors that a communication holds; 0 if it needs none.
     pub(super) communication_multiprocessors: u32,
@@ -24,10 +27,10 @@ pub(super) struct Hardware {
     pub(super) priorities: bool,
 }
 
-/// A tasklet that has ended on the device.
+/// Tasklet that has ended on the device.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ended {
-    /// The tasklet.
+    /// Identifier of the tasklet.
     pub(super) tasklet: TaskletId,
     /// Time at which it was first on its stream with its dependencies complete.
     pub(super) opened: u64,
@@ -35,23 +38,23 @@ pub(super) struct Ended {
     pub(super) at: u64,
 }
 
-/// The device without its host: streams, running kernels, and their resources. Times are
-/// nanoseconds since the device's epoch.
+/// State of the device without its host: streams, running kernels, and their resources.
 #[derive(Debug, Clone)]
 pub(super) struct Engine {
     /// Constants of the device.
     pub(super) hardware: Hardware,
-    /// Current time.
+    /// Current virtual time.
     pub(super) now: u64,
     /// The streams in the order of their first launch, one for each job and lane.
     pub(super) streams: Vec<Stream>,
     launches: u64,
     /// Number of multiprocessors that no running kernel holds.
     pub(super) free: u32,
-    /// Dispatch priority of the first stream that has fewer multiprocessors than it wants.
+    /// Dispatch priority of the first stream that has fewer multiprocessors than it wants. `None`
+    /// if there is no such stream.
     pub(super) first_short: Option<DispatchPriority>,
-    /// Whether something may have become due at the current time, so that it has to be processed
-    /// before time advances.
+    /// Whether events may be due at the current time, so that they must be processed before time
+    /// advances.
     pub(super) unsettled: bool,
     /// Ended tasklets that the host has not seen, in the order in which they ended.
     pub(super) ended: VecDeque<Ended>,
@@ -60,7 +63,8 @@ pub(super) struct Engine {
     pub(super) exchanges: VecDeque<Exchange>,
     /// Time so far by the state of the foreground.
     pub(super) occupancy: Occupancy,
-    /// Scratch space, kept so that dispatching allocates nothing.
+    /// Indices of streams, used while multiprocessors are distributed. Kept so that this allocates
+    /// nothing.
     pub(super) order: Vec<usize>,
 }
 
@@ -82,8 +86,9 @@ impl Engine {
         }
     }
 
-    /// Appends a tasklet to the stream of its job on `lane`, which is created at the first launch.
-    /// Sets `order`, and clears `after` if that tasklet has already ended or was never launched.
+    /// Appends a launch to the stream of its job on `lane`, which is created at the first launch.
+    /// Sets its `order`, and clears its `after` if that tasklet has already ended or was never
+    /// launched.
     pub(super) fn launch(&mut self, lane: Lane, mut launch: Launch) {
         let stream = self.stream(launch.tasklet.job, lane);
         launch.order = self.launches;
@@ -252,7 +257,11 @@ impl Engine {
         }
     }
 
-    /// Sets when the external partners of a communication arrive or finish.
+    /// Sets to `at` the time of the event `awaits` of the communication `tasklet`: the arrival or
+    /// the end of its external partners.
+    ///
+    /// # Errors
+    /// [`Error::NotInFlight`] or [`Error::PartnersNotExternal`].
     pub(super) fn tell(&mut self, tasklet: TaskletId, awaits: Awaits, at: u64) -> Result<(), Error> {
         let at = at.max(self.now);
         let found = self.streams.iter_mut().find_map(|stream| Some((stream.find(tasklet)?, stream)));

@@ -1,3 +1,5 @@
+//! Kernels of the virtual device, given by the resources that they need.
+
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -6,7 +8,7 @@ use crate::Error;
 /// Maximum duration of a kernel or a parameter, so that sums do not overflow.
 pub(super) const MAX_TIME: Duration = Duration::from_secs(3_600);
 
-/// The resources that a kernel needs on a [`VirtualDevice`](crate::VirtualDevice).
+/// Duration and resources of a kernel on a [`VirtualDevice`](crate::VirtualDevice).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Kernel {
     time: Duration,
@@ -56,25 +58,26 @@ impl Kernel {
         Self { waves, ..self }
     }
 
-    /// Returns the duration alone on a device.
+    /// Returns the kernel's duration alone on a device.
     #[must_use]
     pub fn time(&self) -> Duration {
         self.time
     }
 
-    /// Returns the fraction of the device's streaming multiprocessors that it has blocks for.
+    /// Returns the fraction of the device's streaming multiprocessors for which the kernel has
+    /// blocks.
     #[must_use]
     pub fn share(&self) -> f64 {
         self.share
     }
 
-    /// Returns the fraction of the memory bandwidth that it uses alone on a device.
+    /// Returns the fraction of the memory bandwidth that the kernel uses alone on a device.
     #[must_use]
     pub fn memory(&self) -> f64 {
         self.memory
     }
 
-    /// Returns the number of waves in which its blocks run alone on a device.
+    /// Returns the number of waves in which the kernel's blocks run alone on a device.
     #[must_use]
     pub fn waves(&self) -> NonZeroU32 {
         self.waves

@@ -1,4 +1,6 @@
-//! A discrete-event model of a GPU.
+//! A discrete-event model of a GPU. Its *host* is the thread that launches on it. *Partners* are
+//! the other devices that take part in a communication. A *wave* of a kernel is the part of its
+//! thread blocks that the device holds at a time.
 
 mod bandwidth;
 mod engine;
@@ -26,7 +28,7 @@ use crate::{Device, Error, Finished, Tasklet, TaskletId};
 use engine::Engine;
 use stream::{Launch, nanos};
 
-/// A discrete-event model of a GPU and of the thread that launches on it, in virtual time: a
+/// Discrete-event model of a GPU and of the thread that launches on it, in virtual time: a
 /// [`Device`] for tests and simulators.
 ///
 /// **Modelled**, with the values of [`DeviceParameters`]:
@@ -93,26 +95,30 @@ impl VirtualDevice {
         Self::with_priorities(parameters, true)
     }
 
-    /// Creates a device with or without [stream priorities](crate::Policy::stream_priority); see
-    /// [`new`](Self::new).
+    /// Creates an idle device at its epoch, with or without [stream
+    /// priorities](crate::Policy::stream_priority).
+    ///
+    /// # Errors
+    /// [`Error::BadFigure`] for a parameter outside its range.
     pub fn with_priorities(parameters: DeviceParameters, stream_priority: bool) -> Result<Self, Error> {
         let engine = Engine::new(parameters.hardware(stream_priority)?);
         Ok(Self { parameters, engine, host_free: 0, shown: None })
     }
 
-    /// Returns the parameters.
+    /// Returns the parameters of the device, as given to [`new`](Self::new).
     #[must_use]
     pub fn parameters(&self) -> &DeviceParameters {
         &self.parameters
     }
 
-    /// Returns the breakdown of the time so far.
+    /// Returns the time so far, by the state of the foreground.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {
         &self.engine.occupancy
     }
 
-    /// Returns the time of the next event, or `None` if nothing happens without another call.
+    /// Returns the time of the next event, measured from the epoch, or `None` if nothing happens
+    /// without another call.
     ///
     /// To keep several devices at one time, let all of them [wait](Device::wait) until the earliest
     /// event.

@@ -1,21 +1,25 @@
+//! Time of the virtual device by the state of the foreground.
+
 use std::time::Duration;
 
 /// Activity of the foreground on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ForegroundState {
-    /// It has compute work on the device with no unfinished dependency, running or waiting for
-    /// multiprocessors.
+    /// The foreground has compute work on the device with no unfinished dependency, running or
+    /// waiting for multiprocessors.
     Computing,
-    /// No compute; a communication transfers data or waits for multiprocessors to do so.
+    /// The foreground does not compute. A communication transfers data or waits for multiprocessors
+    /// to do so.
     Transferring,
-    /// No compute; a communication waits for its partners.
+    /// The foreground does not compute. A communication waits for the other devices that take part
+    /// in it.
     Waiting,
-    /// No work on the device.
+    /// The foreground has no work on the device.
     Idle,
 }
 
 impl ForegroundState {
-    /// All states.
+    /// All states, in the order of declaration.
     pub const ALL: [Self; 4] = [Self::Computing, Self::Transferring, Self::Waiting, Self::Idle];
 }
 
@@ -52,8 +56,8 @@ impl Occupancy {
         }
     }
 
-    /// Adds `time` to a state of the foreground; `background` tells whether a background tasklet
-    /// was on the device meanwhile.
+    /// Adds `time` to a state of the foreground. `background` is whether a background tasklet was
+    /// on the device meanwhile.
     pub(super) fn record(&mut self, state: ForegroundState, background: bool, time: Duration) {
         self.times[state as usize] += time;
         if background {

@@ -1,3 +1,5 @@
+//! Parameters of the virtual device. The *host* is the thread that launches on it.
+
 use std::time::Duration;
 
 use super::engine::Hardware;
@@ -34,7 +36,7 @@ pub struct DeviceParameters {
     /// another.
     #[cfg_attr(feature = "json", serde(rename = "kernel_gap_us", with = "crate::json::as_micros"))]
     pub kernel_gap: Duration,
-    /// The same gap between two kernels of one captured graph.
+    /// Time from the end of a kernel until a dependent kernel of the same captured graph starts.
     #[cfg_attr(feature = "json", serde(rename = "graph_node_gap_us", with = "crate::json::as_micros"))]
     pub graph_node_gap: Duration,
     /// Time from the end of a tasklet on the device until the host sees it.
@@ -144,9 +146,11 @@ impl DeviceParameters {
         self
     }
 
-    /// Converts to the engine's constants. `priorities` tells whether the foreground's streams have
-    /// priority. Returns [`Error::BadFigure`](crate::Error::BadFigure) for a value outside its
-    /// range.
+    /// Converts to the constants of the device model. `priorities` is whether the foreground's
+    /// streams have priority.
+    ///
+    /// # Errors
+    /// [`Error::BadFigure`](crate::Error::BadFigure) for a value outside its range.
     pub(super) fn hardware(&self, priorities: bool) -> Result<Hardware, crate::Error> {
         let counts = [("multiprocessors", self.multiprocessors), ("hardware_queues", self.hardware_queues)];
         if let Some((name, _)) = counts.into_iter().find(|&(_, count)| count == 0) {
@@ -194,21 +198,32 @@ impl DeviceParameters {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "each is the field of the same name")]
 pub enum DeviceParameter {
+    /// [`DeviceParameters::multiprocessors`].
     Multiprocessors,
+    /// [`DeviceParameters::hardware_queues`].
     HardwareQueues,
+    /// [`DeviceParameters::launch_time`].
     LaunchTime,
+    /// [`DeviceParameters::graph_launch_time`].
     GraphLaunchTime,
+    /// [`DeviceParameters::graph_node_time`].
     GraphNodeTime,
+    /// [`DeviceParameters::launch_latency`].
     LaunchLatency,
+    /// [`DeviceParameters::kernel_gap`].
     KernelGap,
+    /// [`DeviceParameters::graph_node_gap`].
     GraphNodeGap,
+    /// [`DeviceParameters::completion_latency`].
     CompletionLatency,
+    /// [`DeviceParameters::communication_share`].
     CommunicationShare,
+    /// [`DeviceParameters::communication_memory`].
     CommunicationMemory,
 }
 
 impl DeviceParameter {
-    /// All parameters.
+    /// All parameters, in the order of declaration.
     pub const ALL: [Self; 11] = [
         Self::Multiprocessors,
         Self::HardwareQueues,
@@ -225,7 +240,8 @@ impl DeviceParameter {
 }
 
 impl Hardware {
-    /// Returns the number of multiprocessors that a kernel with this share has blocks for.
+    /// Returns the number of multiprocessors, at least 1, for which a kernel has blocks. `share` is
+    /// the fraction of all multiprocessors.
     pub(super) fn share(&self, share: f64) -> u32 {
         // Subtracted so that rounding of the product does not request one more.
         ((f64::from(self.multiprocessors) * share - 1e-9).ceil() as u32).clamp(1, self.multiprocessors)

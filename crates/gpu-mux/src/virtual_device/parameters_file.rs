@@ -7,19 +7,19 @@ use crate::{Error, json};
 
 const SCHEMA: &str = "deeppool/device-parameters/v1";
 
-/// A file with the parameters of a device.
+/// Contents of a file with the parameters of a device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParametersFile {
     schema: String,
-    /// The device, and the source of the values.
+    /// Name of the device, and the source of the values.
     pub device: String,
-    /// The parameters.
+    /// Parameters of the device.
     pub parameters: DeviceParameters,
 }
 
 impl ParametersFile {
-    /// Creates a file for this device.
+    /// Creates the contents of a file for the device with this name.
     #[must_use]
     pub fn new(device: String, parameters: DeviceParameters) -> Self {
         Self { schema: SCHEMA.to_owned(), device, parameters }

@@ -10,7 +10,8 @@ use super::{Awaits, Exchange, Partners, VirtualWork};
 use crate::Lane;
 
 impl Engine {
-    /// Distributes the free multiprocessors: by priority, then in launch order.
+    /// Distributes the free multiprocessors to the streams that want some: by priority, then in
+    /// launch order.
     pub(super) fn dispatch(&mut self) {
         let mut order = std::mem::take(&mut self.order);
         order.clear();

@@ -1,22 +1,24 @@
+//! Streams of the virtual device, and the launches and kernels on them. Times are nanoseconds since
+//! the device's epoch. Work is measured in the nanoseconds that it takes alone on a device.
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::{Kernel, Partners, VirtualWork};
 use crate::{JobId, Lane, TaskletId};
 
-/// The time of an event that is not scheduled.
+/// Time of an event that is not scheduled.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// Dispatch order of kernels, smaller first: the stream's priority, then the sequence number of the
-/// launch.
+/// Priority and sequence number of a launch. Kernels are dispatched in ascending order of it.
 pub(super) type DispatchPriority = (u8, u64);
 
-/// One lane of one job, which runs in order. Times are nanoseconds since the device's epoch.
+/// Stream of one lane of one job, which runs its launches in order.
 #[derive(Debug, Clone)]
 pub(super) struct Stream {
-    /// The job whose tasklets it runs.
+    /// Job whose tasklets it runs.
     pub(super) job: JobId,
-    /// The lane whose tasklets it runs.
+    /// Lane whose tasklets it runs.
     pub(super) lane: Lane,
     /// Priority for multiprocessors; a smaller number goes first.
     pub(super) priority: u8,
@@ -26,7 +28,7 @@ pub(super) struct Stream {
     pub(super) launches: VecDeque<Launch>,
     /// Whether the launches are sorted by tasklet number.
     pub(super) in_order: bool,
-    /// The kernel that runs now, if any; it belongs to the first launch.
+    /// Kernel that runs now, which belongs to the first launch. `None` if none runs.
     pub(super) running: Option<RunningKernel>,
     /// Earliest start of the next kernel: the end of the last one plus the gap after it.
     pub(super) free_from: u64,
@@ -34,14 +36,14 @@ pub(super) struct Stream {
     pub(super) last_end: u64,
 }
 
-/// A tasklet on its stream.
+/// Launched tasklet on its stream.
 #[derive(Debug, Clone)]
 pub(super) struct Launch {
-    /// The tasklet.
+    /// Identifier of the tasklet.
     pub(super) tasklet: TaskletId,
-    /// The kernels or the communication that it runs.
+    /// Kernels or communication of the tasklet.
     pub(super) work: VirtualWork,
-    /// Sequence number among all launches.
+    /// Sequence number among all launches of the device.
     pub(super) order: u64,
     /// Number of its kernels that have started.
     pub(super) begun: usize,
@@ -51,22 +53,22 @@ pub(super) struct Launch {
     pub(super) arrival_step: u64,
     /// Time between the end of one of its kernels and the start of the next.
     pub(super) gap: u64,
-    /// The tasklet that it waits for, until that has ended.
+    /// Tasklet that it waits for. `None` if there is none, or after that one has ended.
     pub(super) after: Option<TaskletId>,
     /// Tasklets that wait for this one.
     pub(super) waited_for_by: Vec<TaskletId>,
     /// Earliest start, given the end of the tasklet that it waited for.
     pub(super) ready_from: u64,
-    /// Time at which it became first on its stream with its dependencies complete; set when it
+    /// Time at which it became first on its stream with its dependencies complete. `None` until it
     /// starts.
     pub(super) opened: Option<u64>,
-    /// Time at which external partners arrive, if it has been set.
+    /// Time at which external partners arrive. `None` until it is set.
     pub(super) partners_at: Option<u64>,
-    /// Time at which external partners finish, if it has been set.
+    /// Time at which external partners finish. `None` until it is set.
     pub(super) partners_end: Option<u64>,
 }
 
-/// A kernel that holds a part of the device.
+/// Kernel or communication that has started and not ended, and its progress.
 #[derive(Debug, Clone)]
 pub(super) struct RunningKernel {
     /// Number of multiprocessors that it has blocks for.
@@ -75,15 +77,15 @@ pub(super) struct RunningKernel {
     pub(super) given: u32,
     /// Fraction of the memory bandwidth, 0 to 1, that it uses when it holds all that it wants.
     pub(super) memory: f64,
-    /// Its phase; a compute kernel is always working.
+    /// Phase of a communication. A compute kernel is always working.
     pub(super) phase: Phase,
     /// Time since which it has run at `rate`.
     pub(super) since: u64,
-    /// Work that was left at `since`, in nanoseconds alone on a device.
+    /// Work that was left at `since`.
     pub(super) left: f64,
-    /// Work done in one nanosecond; 1 is the speed alone on a device.
+    /// Work done per nanosecond. 1 is the speed alone on a device.
     pub(super) rate: f64,
-    /// Work of one wave, in nanoseconds alone on a device.
+    /// Work of one wave.
     pub(super) wave: f64,
     /// Number of waves that had not ended at `since`.
     pub(super) waves_left: u32,
@@ -98,16 +100,16 @@ pub(super) struct RunningKernel {
 /// Phase of a running kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Waits for its partners.
+    /// A communication waits for its partners to arrive.
     Waiting,
     /// Computes, or transfers data.
     Working,
-    /// Waits for the end of its external partners.
+    /// A communication waits for the end of its external partners' transfers.
     Ending,
 }
 
 impl Launch {
-    /// Returns the number of its kernels; a communication is one.
+    /// Returns the number of kernels of the tasklet. A communication is one.
     pub(super) fn kernel_count(&self) -> usize {
         match &self.work {
             VirtualWork::Compute { kernels, .. } => kernels.len(),
@@ -115,7 +117,8 @@ impl Launch {
         }
     }
 
-    /// Returns the next compute kernel, or `None` for a communication.
+    /// Returns the next compute kernel to start. `None` if all have started, and for a
+    /// communication.
     pub(super) fn next_kernel(&self) -> Option<Kernel> {
         match &self.work {
             VirtualWork::Compute { kernels, .. } => kernels.get(self.begun).copied(),
@@ -123,12 +126,12 @@ impl Launch {
         }
     }
 
-    /// Returns whether all its kernels have started.
+    /// Whether all kernels of the launch have started.
     pub(super) fn is_begun(&self) -> bool {
         self.begun == self.kernel_count()
     }
 
-    /// Returns whether it is a communication whose partners are [`Partners::External`].
+    /// Whether it is a communication whose partners are [`Partners::External`].
     pub(super) fn has_external_partners(&self) -> bool {
         matches!(self.work, VirtualWork::Communication { partners: Partners::External, .. })
     }
@@ -140,8 +143,9 @@ impl Launch {
 }
 
 impl Stream {
-    /// Returns the earliest time at which the kernel at the head can start, given the events so
-    /// far.
+    /// Returns the earliest time at which the next kernel of the first launch can start, given the
+    /// events so far. `None` if a kernel runs, the launch waits for another tasklet, or there is
+    /// none.
     pub(super) fn head_opens(&self) -> Option<u64> {
         let head = self.launches.front().filter(|head| self.running.is_none() && head.after.is_none())?;
         Some(head.next_arrival().max(self.free_from).max(head.ready_from))
@@ -177,36 +181,38 @@ impl Stream {
         [arrives, opens].into_iter().filter(|&time| time > now).min().unwrap_or(NEVER)
     }
 
-    /// Returns whether work with no unfinished dependency has reached the device.
+    /// Whether work with no unfinished dependency has reached the device by `now`.
     pub(super) fn is_busy(&self, now: u64) -> bool {
         self.launches
             .front()
             .is_some_and(|head| head.after.is_none() && (head.begun > 0 || head.arrives <= now))
     }
 
-    /// Returns whether a tasklet has started and not ended.
+    /// Whether the first launch has started and not ended.
     pub(super) fn is_begun(&self) -> bool {
         self.launches.front().is_some_and(|head| head.opened.is_some())
     }
 
-    /// Returns the sequence number of the oldest launch with a kernel that has not started.
+    /// Returns the sequence number of the oldest launch with a kernel that has not started, or
+    /// `None` if there is none.
     pub(super) fn oldest_to_begin(&self) -> Option<u64> {
         self.launches.iter().find(|launch| !launch.is_begun()).map(|launch| launch.order)
     }
 
-    /// Returns its dispatch priority among the streams that wait for multiprocessors.
+    /// Returns the dispatch priority of the stream's first launch.
     pub(super) fn dispatch_priority(&self) -> DispatchPriority {
         (self.priority, self.launches.front().map_or(NEVER, |head| head.order))
     }
 }
 
 impl RunningKernel {
-    /// Returns the fraction of the wanted multiprocessors that it has.
+    /// Returns the fraction of the wanted multiprocessors that it holds, 0 to 1.
     pub(super) fn part(&self) -> f64 {
         if self.wanted == 0 { 1.0 } else { f64::from(self.given) / f64::from(self.wanted) }
     }
 
-    /// Changes the rate from `now` on and schedules the end of the kernel or of its wave.
+    /// Changes the rate from `now` on and schedules the end of the kernel, or of its wave if it
+    /// `yields` its multiprocessors then.
     pub(super) fn set_rate(&mut self, now: u64, rate: f64, yields: bool) {
         if rate.to_bits() == self.rate.to_bits() && yields == self.yields {
             return;
@@ -221,12 +227,12 @@ impl RunningKernel {
         };
     }
 
-    /// Returns whether its scheduled end is that of a wave and not its own.
+    /// Whether its scheduled end is that of a wave and not that of the kernel.
     pub(super) fn stops_at_a_wave(&self) -> bool {
         self.phase == Phase::Working && self.yields && self.waves_left > 1
     }
 
-    /// Ends its wave and returns the multiprocessors that it gives up.
+    /// Ends its wave at `now` and returns the number of multiprocessors that it gives up.
     ///
     /// The wave may have ended a fraction of a nanosecond ago. Nothing of the next wave has been
     /// done since.
@@ -250,7 +256,7 @@ impl RunningKernel {
 /// Tolerance for rounding, in nanoseconds.
 const ROUNDING: f64 = 1e-6;
 
-/// Converts to nanoseconds; times above 584 years are clamped.
+/// Returns a duration in nanoseconds. Above 584 years it is clamped.
 pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

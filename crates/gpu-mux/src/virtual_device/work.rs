@@ -1,3 +1,5 @@
+//! Work of the virtual device. *Partners* are the other devices that take part in a communication.
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +10,7 @@ use super::Kernel;
 pub enum VirtualWork {
     /// Kernels that run one after another.
     Compute {
-        /// The kernels in order. An empty list takes no time.
+        /// Kernels in order. An empty list takes no time.
         kernels: Arc<[Kernel]>,
         /// Whether they are launched at once as a captured graph, instead of one by one.
         captured: bool,
@@ -18,7 +20,7 @@ pub enum VirtualWork {
     Communication {
         /// Duration of the transfer alone on a device, once all partners have arrived.
         transfer: Duration,
-        /// When the transfer can begin.
+        /// Arrival of the other devices, before which the transfer cannot begin.
         partners: Partners,
     },
 }
@@ -36,8 +38,8 @@ impl VirtualWork {
         Self::Compute { kernels: kernels.into(), captured: true }
     }
 
-    /// Returns the duration alone on a device with all dependencies complete, without launch times
-    /// and the gaps between kernels.
+    /// Returns the duration alone on a device with all dependencies complete and all partners
+    /// present, without launch times and the gaps between kernels.
     #[must_use]
     pub fn time(&self) -> Duration {
         match self {
@@ -50,12 +52,12 @@ impl VirtualWork {
 /// Arrival of the other devices that take part in a communication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Partners {
-    /// They have already arrived.
+    /// The partners have already arrived.
     Ready,
-    /// They arrive this long after the end of the previous communication on the same stream, or
-    /// after the device's epoch for the first one.
+    /// The partners arrive this long after the end of the previous communication on the same
+    /// stream, or after the device's epoch for the first one.
     After(Duration),
-    /// They are simulated by the user of the device. They arrive at the time set with
+    /// The partners are simulated by the user of the device. They arrive at the time set with
     /// [`VirtualDevice::partners_arrive`](crate::VirtualDevice::partners_arrive), and the
     /// communication ends no earlier than the time set with
     /// [`VirtualDevice::partners_finish`](crate::VirtualDevice::partners_finish).
@@ -65,19 +67,19 @@ pub enum Partners {
 /// A step of a communication whose partners are [`Partners::External`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exchange {
-    /// The communication.
+    /// Identifier of the communication.
     pub tasklet: crate::TaskletId,
-    /// Time at which it reached this step.
+    /// Time at which the communication reached this step, from the device's epoch.
     pub at: Duration,
-    /// The event that it waits for.
+    /// Event that the communication waits for.
     pub awaits: Awaits,
 }
 
-/// An event that a communication waits for.
+/// Event that a communication with external partners waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Awaits {
-    /// The arrival of its partners; the communication is on the device.
+    /// The arrival of its partners. The communication is on the device.
     Partners,
-    /// The end of its partners' transfers; its own part is done.
+    /// The end of its partners' transfers. Its own transfer is done.
     End,
 }

@@ -1,3 +1,5 @@
+//! Cutting of a background iteration into pieces, which are launched as one tasklet each.
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -5,20 +7,21 @@ use std::time::Duration;
 use super::Iteration;
 use crate::{Kernel, Policy};
 
-/// Kernels of a background job that are launched at once.
+/// Consecutive kernels of a background iteration that are launched as one tasklet.
 #[derive(Debug, Clone)]
 pub(super) struct BackgroundPiece {
-    /// The kernels in launch order.
+    /// Kernels in launch order.
     pub(super) kernels: Arc<[Kernel]>,
-    /// The sum of its kernels' durations alone on a device, without the gaps between them.
+    /// Sum of the kernels' durations alone on a device, without the gaps between them.
     pub(super) time: Duration,
-    /// The steps of the iteration that the kernels belong to.
+    /// Indices of the steps of the iteration that the kernels belong to.
     pub(super) steps: Range<usize>,
 }
 
 /// Cuts one iteration of the background according to the policy: into its steps if pieces are not
-/// bounded, and otherwise greedily into maximal runs of kernels within the bound, across steps. The
-/// `gap` between two kernels counts. A kernel that exceeds the bound is a separate piece.
+/// bounded, and otherwise greedily into maximal runs of kernels within the bound, across steps.
+/// `gap` is the time between two kernels, which counts. A kernel that exceeds the bound is a
+/// separate piece.
 pub(super) fn cut(iteration: &Iteration, policy: &Policy, gap: Duration) -> Vec<BackgroundPiece> {
     let Some(bound) = policy.background_piece else {
         let steps = (0..iteration.steps.len()).filter_map(|step| {

@@ -11,7 +11,7 @@ use crate::{DeviceParameters, JobId, Kernel, Lane, Partners, Policy, Tasklet, Ta
 /// Maximum number of background pieces offered and not finished.
 const PIECES_AHEAD: u64 = 32;
 
-/// The source of a foreground's tasklets on a [`VirtualDevice`](crate::VirtualDevice).
+/// Source of a foreground's tasklets on a [`VirtualDevice`](crate::VirtualDevice).
 ///
 /// It offers iteration after iteration, the next one when the first step of the previous one has
 /// finished. On the device, an iteration begins when all steps of the one before have finished.
@@ -31,7 +31,8 @@ pub struct ForegroundHost<'a> {
 }
 
 impl<'a> ForegroundHost<'a> {
-    /// Creates a host that repeats this iteration.
+    /// Creates a host that repeats this iteration. `policy` and the device's `parameters` determine
+    /// how its kernels are launched, and so the estimates.
     #[must_use]
     pub fn new(iteration: &'a Iteration, policy: &Policy, parameters: &DeviceParameters) -> Self {
         let (captured, gap) = launching(policy, parameters);
@@ -103,7 +104,7 @@ impl<'a> ForegroundHost<'a> {
         number.map(|number| TaskletId { job: JobId::FOREGROUND, number })
     }
 
-    /// Records that one of its tasklets has finished.
+    /// Records that one of this host's tasklets has finished.
     pub fn finish(&mut self) {
         self.finished += 1;
     }
@@ -115,7 +116,7 @@ impl<'a> ForegroundHost<'a> {
     }
 }
 
-/// The source of a background's tasklets on a [`VirtualDevice`](crate::VirtualDevice).
+/// Source of a background's tasklets on a [`VirtualDevice`](crate::VirtualDevice).
 ///
 /// It cuts its iteration according to the policy: into its steps if
 /// [pieces](Policy::background_piece) are not bounded, and otherwise into maximal runs of kernels
@@ -132,12 +133,13 @@ pub struct BackgroundHost {
     offered: u64,
     /// Number of finished tasklets, each of which is one piece.
     pub(super) finished: u64,
-    /// Sum of the durations alone of the finished pieces.
+    /// Sum of the durations alone on a device of the finished pieces.
     pub(super) finished_time: Duration,
 }
 
 impl BackgroundHost {
-    /// Creates a host that repeats this iteration.
+    /// Creates a host that repeats this iteration. `policy` and the device's `parameters` determine
+    /// how it is cut and its kernels are launched, and so the estimates.
     #[must_use]
     pub fn new(iteration: &Iteration, policy: &Policy, parameters: &DeviceParameters) -> Self {
         let (captured, gap) = launching(policy, parameters);
@@ -170,7 +172,7 @@ impl BackgroundHost {
         Some((tasklet, work))
     }
 
-    /// Records that one of its tasklets has finished.
+    /// Records that this tasklet of the host has finished.
     pub fn finish(&mut self, tasklet: TaskletId) {
         self.finished += 1;
         self.finished_time += self.pieces[self.place(tasklet.number)].time;
@@ -199,7 +201,8 @@ impl BackgroundHost {
         self.samples_in(self.finished_time)
     }
 
-    /// Returns the number of samples in a part of the iteration's duration.
+    /// Returns the number of samples trained on in `time`, a part of the iterations' duration alone
+    /// on a device.
     pub(super) fn samples_in(&self, time: Duration) -> f64 {
         if time.is_zero() {
             return 0.0;

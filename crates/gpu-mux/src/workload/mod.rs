@@ -1,4 +1,5 @@
-//! Workloads: the repeated steps of the jobs on one device.
+//! Workloads: the repeated steps of a foreground and a background job on one device, and their
+//! simulation.
 
 mod cut;
 #[cfg(feature = "json")]
@@ -13,42 +14,41 @@ pub use simulation::{Jobs, SimulationOptions, SimulationReport};
 
 use crate::{Communication, Kernel, Lane};
 
-/// A foreground and a background job as seen by one device: the steps of one iteration of each.
+/// Foreground and background job as seen by one device: the steps of one iteration of each.
 ///
-/// With the feature `json`, `Workload::from_json` reads it and `Workload::to_json` writes
-/// it.
+/// With the feature `json`, `Workload::from_json` reads it and `Workload::to_json` writes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
     /// Name for display.
     pub name: String,
-    /// The foreground job.
+    /// Iteration of the foreground job.
     pub foreground: Iteration,
-    /// The background job.
+    /// Iteration of the background job.
     pub background: Iteration,
 }
 
 /// One iteration of a job on one device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Iteration {
-    /// Samples of an iteration: the global batch of a job on several devices.
+    /// Number of samples of an iteration: the global batch of a job on several devices.
     pub samples: usize,
-    /// The steps in launch order.
+    /// Steps in launch order.
     pub steps: Vec<WorkloadStep>,
 }
 
-/// A step of an iteration, launched as one tasklet.
+/// Step of an iteration, launched as one tasklet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkloadStep {
     /// Name for display.
     pub name: String,
-    /// The work of the step.
+    /// Kernels or communication of the step.
     pub work: StepWork,
-    /// Index, in this iteration and from 0, of the last earlier step on the other lane that it
-    /// waits for; `None` if it waits for none.
+    /// Index in this iteration, from 0, of the last earlier step on the other lane that this step
+    /// waits for. `None` if it waits for none.
     pub after: Option<usize>,
 }
 
-/// The work of a [`WorkloadStep`].
+/// Work of a [`WorkloadStep`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum StepWork {
     /// Runs kernels, one after another, on the compute lane.
@@ -67,7 +67,7 @@ pub enum StepWork {
 }
 
 impl Iteration {
-    /// Returns the sum of the durations of its kernels.
+    /// Returns the sum of the durations of the iteration's kernels, alone on a device.
     #[must_use]
     pub fn compute_time(&self) -> Duration {
         self.kernels().map(Kernel::time).sum()
@@ -100,14 +100,14 @@ impl Iteration {
         round()
     }
 
-    /// Iterates over all kernels of its compute steps, in order.
+    /// Iterates over all kernels of the iteration's compute steps, in order.
     pub fn kernels(&self) -> impl Iterator<Item = &Kernel> {
         self.steps.iter().flat_map(WorkloadStep::kernels)
     }
 }
 
 impl WorkloadStep {
-    /// Returns its kernels in order; empty for a communication.
+    /// Returns the kernels of the step in order; empty for a communication.
     #[must_use]
     pub fn kernels(&self) -> &[Kernel] {
         match &self.work {
@@ -116,7 +116,7 @@ impl WorkloadStep {
         }
     }
 
-    /// Returns the lane on which it runs.
+    /// Returns the lane on which the step runs.
     #[must_use]
     pub fn lane(&self) -> Lane {
         match self.work {

@@ -1,3 +1,5 @@
+//! Simulation of a workload in virtual time.
+
 use std::time::Duration;
 
 use super::Workload;
@@ -11,11 +13,11 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct SimulationOptions {
-    /// The sharing policy.
+    /// Policy by which the jobs share the device.
     pub policy: Policy,
-    /// The device.
+    /// Parameters of the simulated device.
     pub parameters: DeviceParameters,
-    /// The jobs that run.
+    /// Jobs that run.
     pub jobs: Jobs,
     /// Number of measured iterations of the foreground, or of the background if it runs alone. At
     /// least 1.
@@ -25,13 +27,13 @@ pub struct SimulationOptions {
 }
 
 impl SimulationOptions {
-    /// Sets the policy.
+    /// Sets the policy by which the jobs share the device.
     #[must_use]
     pub fn with_policy(self, policy: Policy) -> Self {
         Self { policy, ..self }
     }
 
-    /// Sets the device.
+    /// Sets the parameters of the simulated device.
     #[must_use]
     pub fn with_parameters(self, parameters: DeviceParameters) -> Self {
         Self { parameters, ..self }
@@ -43,7 +45,7 @@ impl SimulationOptions {
         Self { jobs, ..self }
     }
 
-    /// Sets the number of measured iterations.
+    /// Sets the number of measured iterations, at least 1.
     #[must_use]
     pub fn with_iterations(self, iterations: usize) -> Self {
         Self { iterations, ..self }
@@ -71,13 +73,13 @@ pub enum Jobs {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct SimulationReport {
-    /// Duration of each iteration of the foreground (of the background if it ran alone), from the
-    /// end of the one before to its own, as seen by the host.
+    /// Duration of each measured iteration of the foreground (of the background if it ran alone),
+    /// from the end of the one before to its own, as seen by the host.
     pub iterations: Vec<Duration>,
-    /// Activity of the device during the measured iterations.
+    /// Time of the measured iterations, by the state of the foreground.
     pub occupancy: Occupancy,
-    /// Background samples during the measured iterations, in proportion to the finished part of the
-    /// iteration's duration.
+    /// Number of background samples trained on during the measured iterations, in proportion to the
+    /// finished part of an iteration's duration.
     pub background_samples: f64,
     /// Number of background pieces finished during the measured iterations.
     pub background_pieces: u64,
@@ -87,7 +89,7 @@ pub struct SimulationReport {
 }
 
 impl SimulationReport {
-    /// Returns the total duration of the iterations.
+    /// Returns the total duration of the measured iterations.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.iterations.iter().sum()

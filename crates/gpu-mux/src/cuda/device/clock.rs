@@ -1,3 +1,5 @@
+//! Times of events on the device, converted to the time of the host.
+
 use std::time::Duration;
 
 use super::queue::DeviceQueue;
@@ -7,7 +9,8 @@ use crate::cuda::{Event, Result};
 /// below this time the rounding error is a few nanoseconds, less than the resolution of its timer.
 const RENEWED_AFTER: Duration = Duration::from_millis(20);
 
-/// Converts the completion of events on all streams to one time axis.
+/// Conversion of the completion times of events on all streams to one time axis, which begins at
+/// the epoch of the `CudaDevice`.
 ///
 /// The reference is a completed event, which a later one replaces from time to time; no extra
 /// events are recorded.
@@ -17,8 +20,9 @@ pub(super) struct DeviceClock {
 }
 
 impl DeviceClock {
-    /// Returns the end time of the tasklet that was last removed from `queue`. The first one is
-    /// assumed to have ended `now`.
+    /// Returns the end time, from the epoch, of the tasklet that was last removed from `queue`,
+    /// without a launch since. `None` if none was removed. The first end time is assumed to be
+    /// `now`.
     pub(super) fn last_end(&mut self, queue: &mut DeviceQueue, now: Duration) -> Result<Option<Duration>> {
         let Some(end) = queue.last_end() else { return Ok(None) };
         let Some((reference, base)) = &self.reference else {

@@ -1,3 +1,6 @@
+//! Check of the number of hardware queues, the connections on which the host sends work to the
+//! device.
+
 use crate::cuda::safe::gate::TECHNIQUE as GATE;
 use crate::cuda::{Error, Result};
 
@@ -5,7 +8,11 @@ use crate::cuda::{Error, Result};
 /// copies and CUDA's default stream.
 const SPARE_QUEUES: usize = 2;
 
-/// Returns an error if a gate would need more streams than the device has hardware queues.
+/// Checks that the device has a hardware queue for each of `streams` streams and two others, as a
+/// gate requires.
+///
+/// # Errors
+/// [`Error::Lacking`] if it does not.
 pub(super) fn enough_hardware_queues(streams: usize) -> Result<()> {
     let variable = "CUDA_DEVICE_MAX_CONNECTIONS";
     let there = std::env::var(variable).ok().and_then(|queues| queues.trim().parse().ok());

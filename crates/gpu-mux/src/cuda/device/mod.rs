@@ -1,4 +1,5 @@
-//! A GPU as a [`Device`](crate::Device).
+//! A GPU as a [`Device`](crate::Device). A *gate* is a word in device memory for which background
+//! streams wait.
 
 mod clock;
 mod connections;
@@ -47,11 +48,11 @@ pub struct DeviceOptions {
     /// because that thread opens the gate. [`CudaDevice::synchronize`] opens it.
     pub gate: bool,
     /// Approximate maximum number of multiprocessors for the background, enforced with a
-    /// [`GreenContext`].
+    /// [`GreenContext`]. `None` for no limit.
     pub background_multiprocessors: Option<u32>,
 }
 
-/// A GPU that runs the tasklets of a foreground job and of background jobs for a
+/// GPU that runs the tasklets of a foreground job and of background jobs for a
 /// [`Driver`](crate::Driver).
 ///
 /// The foreground has one stream for compute and one for communication, and every background job
@@ -90,7 +91,7 @@ pub struct CudaDevice {
 }
 
 impl CudaDevice {
-    /// Creates a device whose epoch is now.
+    /// Creates a device without tasklets, whose epoch (time 0) is now.
     ///
     /// It implements the policy's stream priorities and, where work is prepared here, its captured
     /// graphs and bounded pieces.
@@ -149,7 +150,7 @@ impl CudaDevice {
         self
     }
 
-    /// Returns the context of its streams.
+    /// Returns the context in which its streams are created.
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.context
@@ -193,10 +194,10 @@ impl CudaDevice {
         Ok(self.queues.len() - 1)
     }
 
-    /// Returns the end time of the tasklet that [`finished`](Device::finished) returned last, by
-    /// the device's clock. The first end time is approximate (the [time](Device::now) of this
-    /// call), the differences between end times are exact. `None` if a tasklet has been launched
-    /// since.
+    /// Returns the end time, from the epoch, of the tasklet that [`finished`](Device::finished)
+    /// returned last, by the device's clock. The first end time is approximate (the
+    /// [time](Device::now) of this call), the differences between end times are exact. `None` if a
+    /// tasklet has been launched since.
     ///
     /// # Errors
     /// CUDA errors.

@@ -1,3 +1,5 @@
+//! Preparation of work for launching: capture, cutting and timing.
+
 use std::sync::Arc;
 
 use super::{CudaDevice, Prepared, Work};
@@ -7,7 +9,7 @@ use crate::{JobId, Lane};
 /// One iteration of a background job's work, cut as the policy requires.
 #[derive(Debug, Clone)]
 pub struct PreparedBackground {
-    /// The tasklets of an iteration, in order.
+    /// Pieces of an iteration, in order. Each is launched as one tasklet.
     pub pieces: Vec<Prepared>,
     /// Nodes that could not be cut and take longer than
     /// [`Policy::background_piece`](crate::Policy::background_piece).

@@ -1,3 +1,6 @@
+//! One stream of a GPU and its tasklets. A tasklet is *in flight* from its launch until it is taken
+//! out as finished. Drops that could block are *deferred* until blocking is allowed.
+
 use std::collections::VecDeque;
 
 use super::Work;
@@ -6,10 +9,10 @@ use crate::Finished;
 use crate::cuda::{Event, Result, Stream};
 use crate::{JobId, TaskletId};
 
-/// A stream with its tasklets.
+/// Stream with its tasklets in flight.
 #[derive(Debug)]
 pub(super) struct DeviceQueue {
-    /// The stream into which the tasklets are launched.
+    /// Stream into which the tasklets are launched.
     pub(super) stream: Stream,
     in_flight: VecDeque<InFlight>,
     latest: Option<TaskletId>,
@@ -74,18 +77,18 @@ impl DeviceQueue {
     }
 
     /// Returns the sequence number, among all launches of the device, of the oldest tasklet in
-    /// flight.
+    /// flight. `None` if none is in flight.
     pub(super) fn oldest(&self) -> Option<u64> {
         self.in_flight.front().map(|oldest| oldest.launch)
     }
 
-    /// Returns the number of the latest tasklet of a job that was launched into this queue, in
-    /// flight or not.
+    /// Returns the number of the latest tasklet that was launched into this queue, in flight or
+    /// not. `None` if there is none or it is not of this job.
     pub(super) fn latest(&self, job: JobId) -> Option<u64> {
         self.latest.filter(|latest| latest.job == job).map(|latest| latest.number)
     }
 
-    /// Returns the number of tasklets in flight: launched and not yet taken.
+    /// Returns the number of tasklets in flight.
     pub(super) fn len(&self) -> usize {
         self.in_flight.len()
     }
@@ -95,7 +98,8 @@ impl DeviceQueue {
         self.in_flight.front().map_or(Ok(false), |oldest| oldest.events.end.is_complete())
     }
 
-    /// Removes the oldest tasklet, which has finished. It stays if its duration cannot be queried.
+    /// Removes the oldest tasklet in flight, which must have finished, and returns it with its
+    /// duration. `None` if none is in flight. It stays if its duration cannot be queried.
     pub(super) fn take_oldest(&mut self) -> Result<Option<Finished>> {
         let Some(oldest) = self.in_flight.front() else { return Ok(None) };
         let took = oldest.events.end.since(&oldest.events.start)?;
@@ -106,7 +110,7 @@ impl DeviceQueue {
         }))
     }
 
-    /// Keeps work that was not launched, or only in part, until blocking is allowed.
+    /// Keeps work of a failed launch until blocking is allowed.
     pub(super) fn refuse(&mut self, work: Work) {
         self.deferred_drops.extend(work.deferred_drops());
     }
@@ -123,18 +127,21 @@ impl DeviceQueue {
         self.clear();
     }
 
-    /// Returns the end event of the tasklet that was removed last, until the next launch.
+    /// Returns the end event of the tasklet that was removed last, or `None` if none was removed.
+    /// Valid only until the next launch.
     pub(super) fn last_end(&self) -> Option<&Event> {
         self.spare.last().map(|events| &events.end)
     }
 
-    /// Takes that event and replaces it.
+    /// Replaces the event of [`last_end`](Self::last_end) by `other`, and returns it. `None` if
+    /// there is no such event.
     pub(super) fn exchange_last_end(&mut self, other: Event) -> Option<Event> {
         let events = self.spare.last_mut()?;
         Some(std::mem::replace(&mut events.end, other))
     }
 
-    /// Returns the end event of a tasklet in flight.
+    /// Returns the event at the end of a tasklet in flight. `None` if it is not in flight in this
+    /// queue.
     pub(super) fn end_of(&self, tasklet: TaskletId) -> Option<&Event> {
         let found = self.in_flight.iter().rev().find(|in_flight| in_flight.tasklet == tasklet);
         found.map(|in_flight| &in_flight.events.end)

@@ -1,13 +1,16 @@
+//! Work that is launched for a tasklet on a GPU.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cuda::{Executable, MergedGraph, Result, Stream};
 
-/// A function that enqueues work into a stream.
+/// Function that enqueues work into the given stream.
 pub type EnqueueFn = dyn Fn(&Stream) -> Result<()> + Send + Sync;
 
-/// The work that is launched for a tasklet. A clone is the same work, which can be launched again.
+/// Work of a tasklet: an executable graph, or a function that enqueues kernels. A clone is the same
+/// work, which can be launched again.
 #[derive(Clone)]
 pub struct Work {
     graph: Option<Arc<Executable>>,
@@ -38,12 +41,13 @@ impl Work {
         Self { graph: None, enqueue: Some(Arc::new(Box::new(enqueue))) }
     }
 
-    /// Returns the same work as a graph.
+    /// Returns this work with `executable`, the graph that was captured from it, which is launched
+    /// instead of calling the function.
     pub(super) fn captured(&self, executable: Arc<Executable>) -> Self {
         Self { graph: Some(executable), enqueue: self.enqueue.clone() }
     }
 
-    /// Returns whether it is a graph.
+    /// Whether the work is launched as a graph.
     #[must_use]
     pub fn is_graph(&self) -> bool {
         self.graph.is_some()
@@ -79,12 +83,12 @@ impl fmt::Debug for DeferredDrop {
     }
 }
 
-/// Work with its duration alone on a device.
+/// Work of a tasklet with its measured duration.
 #[derive(Debug, Clone)]
 pub struct Prepared {
-    /// The work.
+    /// Work to launch.
     pub work: Work,
-    /// Measured duration alone on a device; for merged graphs, the sum of their durations.
+    /// Measured duration alone on the device; for merged graphs, the sum of their durations.
     pub estimate: Duration,
 }
 

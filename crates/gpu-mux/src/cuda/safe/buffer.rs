@@ -1,3 +1,5 @@
+//! Device memory.
+
 #![allow(unsafe_code)]
 
 use super::context::Context;
@@ -6,7 +8,7 @@ use crate::cuda::error::{Error, Result};
 use crate::cuda::result::written;
 use crate::cuda::sys::Address;
 
-/// A device memory allocation. Dropping it waits until all work in its context is complete.
+/// Allocation of device memory. Dropping it waits until all work in its context is complete.
 #[derive(Debug)]
 pub struct DeviceBuffer {
     context: Context,
@@ -17,7 +19,8 @@ pub struct DeviceBuffer {
 }
 
 impl DeviceBuffer {
-    /// Allocates uninitialized memory. Do not call this while a stream is being captured.
+    /// Allocates `bytes` bytes of uninitialized memory. Do not call this while a stream is being
+    /// captured.
     pub fn new(context: &Context, bytes: usize) -> Result<Self> {
         context.bind()?;
         // SAFETY: the address is written; the context is current.
@@ -36,7 +39,7 @@ impl DeviceBuffer {
         Self { context: context.clone(), address, bytes, borrowed: true }
     }
 
-    /// Returns the device address, for kernels.
+    /// Returns the device address of the first byte, for kernels.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.address
@@ -48,7 +51,8 @@ impl DeviceBuffer {
         self.bytes
     }
 
-    /// Copies from the host. Waits until the copy and all earlier work in the stream are complete.
+    /// Copies the bytes `from` from the host to the buffer. Waits until the copy and all earlier
+    /// work in the stream are complete.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the lengths differ; CUDA errors.
@@ -62,7 +66,8 @@ impl DeviceBuffer {
         stream.synchronize()
     }
 
-    /// Copies to the host. Waits until the copy and all earlier work in the stream are complete.
+    /// Copies the buffer to the bytes `to` on the host. Waits until the copy and all earlier work
+    /// in the stream are complete.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the lengths differ; CUDA errors.
@@ -76,8 +81,8 @@ impl DeviceBuffer {
         stream.synchronize()
     }
 
-    /// Sets each 4-byte word to `value` in stream order, without waiting. Up to three trailing
-    /// bytes are not written.
+    /// Enqueues a fill into the stream that sets each 4-byte word of the buffer to `value`. Does
+    /// not wait. Up to three trailing bytes are not written.
     pub fn fill(&self, stream: &Stream, value: u32) -> Result<()> {
         stream.context().bind()?;
         // SAFETY: the address has that length.

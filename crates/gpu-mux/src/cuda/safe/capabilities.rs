@@ -1,3 +1,5 @@
+//! Capabilities of a device and its driver.
+
 #![allow(unsafe_code)]
 
 use std::ffi::c_uint;
@@ -14,7 +16,7 @@ pub struct Capabilities {
     /// Latest CUDA version that the driver supports, as `cuDriverGetVersion` encodes it: 13000 is
     /// CUDA 13.0.
     pub driver_version: u32,
-    /// Compute capability of the device: (9, 0) is Hopper.
+    /// Major and minor number of the device's compute capability: (9, 0) is Hopper.
     pub architecture: (u32, u32),
     /// Number of streaming multiprocessors.
     pub multiprocessors: u32,
@@ -51,7 +53,7 @@ impl Context {
         })
     }
 
-    /// Returns whether kernels in a graph have priorities.
+    /// Whether kernels in a graph have priorities.
     pub(super) fn has_node_priority(&self) -> bool {
         self.driver_version() >= 11_070 && self.driver().functions().node_set_attribute.is_some()
     }
@@ -63,7 +65,8 @@ impl Context {
         Ok(value.unsigned_abs())
     }
 
-    /// Returns the numerical values of the greatest and the least priority. Smaller is greater.
+    /// Returns the driver's numbers of the greatest and the least stream priority of the device. A
+    /// smaller number is a greater priority.
     pub(super) fn priorities(&self) -> Result<(i32, i32)> {
         self.bind()?;
         let mut greatest = 0;

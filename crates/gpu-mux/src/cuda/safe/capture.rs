@@ -1,3 +1,5 @@
+//! Capture of work from streams.
+
 #![allow(unsafe_code)]
 
 use super::graph::CapturedGraph;

@@ -1,3 +1,5 @@
+//! A device's context.
+
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_void};
@@ -9,7 +11,7 @@ use crate::cuda::library::CudaLibrary;
 use crate::cuda::result::{Driver, written};
 use crate::cuda::sys::{CUctx_st, DeviceNumber};
 
-/// A device's primary context, shared with libraries on the CUDA runtime (libtorch, NCCL), so that
+/// Primary context of a device, shared with libraries on the CUDA runtime (libtorch, NCCL), so that
 /// streams, events and memory can be exchanged with them.
 ///
 /// A clone is another handle to the same context. Objects created in a context hold a reference to
@@ -31,7 +33,7 @@ struct Primary {
 }
 
 impl Context {
-    /// Opens the device with this index, from 0.
+    /// Opens the device with number `ordinal` on this host, from 0.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no such device; CUDA errors.
@@ -55,7 +57,7 @@ impl Context {
         }
     }
 
-    /// Returns the device's name.
+    /// Returns the device's name as reported by the driver.
     pub fn device_name(&self) -> Result<String> {
         let mut name: [c_char; 256] = [0; 256];
         // SAFETY: at most 255 characters and a terminating zero are written.
@@ -78,13 +80,13 @@ impl Context {
         unsafe { self.driver().context_synchronize() }
     }
 
-    /// Returns the first destructor error since the last call.
+    /// Returns the first error of a destructor since the last call, as an error.
     pub fn check(&self) -> Result<()> {
         let late = self.0.late.lock().unwrap_or_else(PoisonError::into_inner).take();
         late.map_or(Ok(()), Err)
     }
 
-    /// Releases the context and returns an earlier destructor error.
+    /// Releases the context. Returns an earlier error of a destructor, if there is one.
     ///
     /// # Errors
     /// [`Error::StillInUse`] if another handle to the context or an object created in it still
@@ -109,7 +111,7 @@ impl Context {
         self.0.driver_version
     }
 
-    /// Returns the driver's number of the device.
+    /// Returns the driver's handle of the device.
     pub(super) fn device(&self) -> DeviceNumber {
         self.0.device
     }
@@ -125,7 +127,8 @@ impl Context {
         unsafe { self.driver().context_set_current(self.0.raw.0) }
     }
 
-    /// Destroys an object of this context; an error is stored.
+    /// Calls `destroy`, which destroys an object of this context. An error is stored for
+    /// [`check`](Self::check).
     pub(super) fn destroy(&self, destroy: impl FnOnce() -> Result<()>) {
         // The object is destroyed even if the context could not be made current: most objects know
         // their context.
@@ -134,7 +137,8 @@ impl Context {
         self.keep(bound.and(destroyed));
     }
 
-    /// Stores a destructor error, if none is stored yet.
+    /// Stores the error of `result`, if there is one, for [`check`](Self::check). The first error
+    /// is kept.
     pub(in crate::cuda) fn keep(&self, result: Result<()>) {
         if let Err(error) = result {
             self.0.late.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);

@@ -1,3 +1,5 @@
+//! Events: markers in streams.
+
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -10,7 +12,7 @@ use crate::cuda::error::{Error, Result};
 use crate::cuda::result::written;
 use crate::cuda::sys::{CUevent_st, EVENT_DISABLE_TIMING, EVENT_TIMED};
 
-/// A CUDA event: a marker in a stream whose completion can be queried without waiting. It can be
+/// CUDA event: a marker in a stream whose completion can be queried without waiting. It can be
 /// recorded repeatedly.
 #[derive(Debug)]
 pub struct Event {
@@ -21,12 +23,12 @@ pub struct Event {
 }
 
 impl Event {
-    /// Creates an event with timing for the streams of a context.
+    /// Creates an event with timing, for streams in the context of `stream`.
     pub fn timed(stream: &Stream) -> Result<Self> {
         Self::new(stream, EVENT_TIMED)
     }
 
-    /// Creates an event without timing, which costs less.
+    /// Creates an event without timing, which costs less, for streams in the context of `stream`.
     pub fn untimed(stream: &Stream) -> Result<Self> {
         Self::new(stream, EVENT_DISABLE_TIMING)
     }
@@ -55,16 +57,16 @@ impl Event {
         self.raw.0.cast()
     }
 
-    /// Returns whether the stream has completed all work before the event, without waiting. An
-    /// event that was never recorded is complete.
+    /// Returns whether the stream in which the event was recorded has completed all work before it.
+    /// Does not wait. An event that was never recorded is complete.
     pub fn is_complete(&self) -> Result<bool> {
         self.context.bind()?;
         // SAFETY: it is alive.
         unsafe { self.context.driver().event_is_reached(self.raw.0) }
     }
 
-    /// Returns the time between two completed events as measured by the device, with a resolution
-    /// of about half a microsecond.
+    /// Returns the time from the event `start` to this one as measured by the device, with a
+    /// resolution of about half a microsecond. Both must be complete.
     ///
     /// # Errors
     /// [`Error::Invalid`] if this event is the earlier one; CUDA errors if an event is not
@@ -76,7 +78,8 @@ impl Event {
         })
     }
 
-    /// Returns the same time in milliseconds, negative if this event is the earlier one.
+    /// Returns the time from the event `start` to this one in milliseconds, negative if this event
+    /// is the earlier one.
     pub(in crate::cuda) fn milliseconds_since(&self, start: &Event) -> Result<f64> {
         self.context.bind()?;
         let driver = self.context.driver();

@@ -1,3 +1,5 @@
+//! Gates between streams.
+
 #![allow(unsafe_code)]
 
 use super::buffer::DeviceBuffer;
@@ -6,14 +8,14 @@ use super::stream::Stream;
 use crate::cuda::error::{Error, Result};
 use crate::cuda::sys::WAIT_EQUAL;
 
-/// Name of the technique in errors.
+/// Name of the technique *gate* in errors.
 pub(in crate::cuda) const TECHNIQUE: &str = "a gate (stream memory operations)";
 
 const OPEN: u32 = 1;
 const SHUT: u32 = 0;
 
-/// A gate between streams: one stream opens and shuts it in stream order, and other streams wait
-/// until it is open, without the host.
+/// Word in device memory by which one stream withholds the work of others: it opens and shuts the
+/// gate in stream order, and other streams wait until it is open, without the host.
 ///
 /// CUDA does not know about this dependency. A gate that is never opened blocks the waiting
 /// streams, and [`Context::synchronize`], forever.
@@ -40,12 +42,12 @@ impl Gate {
         Ok(gate)
     }
 
-    /// Enqueues the opening of the gate into `stream` without waiting.
+    /// Enqueues into `stream` the opening of the gate. Does not wait.
     pub fn open(&self, stream: &Stream) -> Result<()> {
         self.write(stream, OPEN)
     }
 
-    /// Enqueues the shutting of the gate into `stream` without waiting.
+    /// Enqueues into `stream` the shutting of the gate. Does not wait.
     pub fn shut(&self, stream: &Stream) -> Result<()> {
         self.write(stream, SHUT)
     }

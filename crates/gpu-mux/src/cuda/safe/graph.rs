@@ -1,3 +1,5 @@
+//! Captured graphs and their executable form.
+
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -10,8 +12,8 @@ use crate::cuda::error::Result;
 use crate::cuda::result::{Driver, written};
 use crate::cuda::sys::{self, CUgraph_st, CUgraphExec_st, CUgraphNode_st};
 
-/// Captured work that has not been executed: nodes (kernels, copies, graphs) and the dependencies
-/// between them.
+/// Graph of captured work that has not been executed: nodes (kernels, copies, graphs) and the
+/// dependencies between them.
 ///
 /// It is used by one thread at a time, which CUDA requires even for reading a graph:
 /// ```compile_fail,E0277
@@ -24,7 +26,7 @@ pub struct CapturedGraph {
     raw: Raw<CUgraph_st>,
 }
 
-/// A node of a graph.
+/// Handle of a node of a graph.
 pub(in crate::cuda) type Node = Raw<CUgraphNode_st>;
 
 impl CapturedGraph {
@@ -57,7 +59,7 @@ impl CapturedGraph {
         Ok(unsafe { Self::own(context.clone(), raw) })
     }
 
-    /// Returns the number of nodes; a child graph counts as one.
+    /// Returns the number of nodes. A child graph counts as one.
     pub fn node_count(&self) -> Result<usize> {
         // SAFETY: with a null array, the nodes are only counted.
         written(|count| unsafe { self.driver().graph_nodes(self.raw.0, std::ptr::null_mut(), count) })
@@ -91,13 +93,13 @@ impl CapturedGraph {
         &self.context
     }
 
-    /// Returns the nodes in CUDA's order.
+    /// Returns the nodes in the order in which CUDA lists them.
     pub(in crate::cuda) fn nodes(&self) -> Result<Vec<Node>> {
         // SAFETY: the graph is alive.
         unsafe { nodes(self.driver(), self.raw.0) }
     }
 
-    /// Returns the edges; the second node of a pair depends on the first.
+    /// Returns the edges as pairs of nodes, of which the second depends on the first.
     pub(in crate::cuda) fn edges(&self) -> Result<Vec<(Node, Node)>> {
         let (driver, graph, none) = (self.driver(), self.raw.0, std::ptr::null_mut());
         // SAFETY: with null arrays, the edges are only counted.
@@ -116,7 +118,8 @@ impl CapturedGraph {
         unsafe { memory_nodes(self.driver(), self.raw.0) }
     }
 
-    /// Returns a copy that contains only the nodes `kept`, and the copies of those nodes in order.
+    /// Returns a copy of the graph with a part of its nodes, and the copied nodes in order. `nodes`
+    /// has all nodes of the graph, `kept` is the range of their indices that remain.
     pub(in crate::cuda) fn part(
         &self,
         nodes: &[Node],
@@ -228,7 +231,7 @@ impl Drop for CapturedGraph {
     }
 }
 
-/// An instantiated graph. Each launch is one host call for all its nodes.
+/// Instantiated graph. Each launch is one host call for all its nodes.
 #[derive(Debug)]
 pub struct Executable {
     context: Context,

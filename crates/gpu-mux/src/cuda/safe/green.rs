@@ -1,3 +1,5 @@
+//! Green contexts: streams on a part of a device.
+
 #![allow(unsafe_code)]
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +10,7 @@ use crate::cuda::error::{Error, Result};
 use crate::cuda::result::written;
 use crate::cuda::sys::{self, CUgreenCtx_st, CUstream_st};
 
-/// A fixed subset of a device's multiprocessors: kernels launched into its streams run on these and
+/// Fixed subset of a device's multiprocessors: kernels launched into its streams run on these and
 /// on no others.
 ///
 /// It is used through its streams alone and never made current, which CUDA permits for one thread
@@ -19,7 +21,7 @@ use crate::cuda::sys::{self, CUgreenCtx_st, CUstream_st};
 #[derive(Debug, Clone)]
 pub struct GreenContext(pub(super) Arc<Green>);
 
-/// Owner of the driver's green context, which its handle and its streams share. Dropping the last
+/// Owner of the driver's green context, which the handles and streams share. Dropping the last
 /// reference destroys it.
 #[derive(Debug)]
 pub(in crate::cuda) struct Green {
@@ -96,6 +98,7 @@ impl Green {
     }
 
     /// Creates a stream in this green context that does not synchronize with the default stream.
+    /// `priority` is the driver's number.
     pub(super) fn stream(&self, priority: i32) -> Result<Raw<CUstream_st>> {
         let green = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
         let (driver, flags) = (self.context.driver(), sys::STREAM_NON_BLOCKING);

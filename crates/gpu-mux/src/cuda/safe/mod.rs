@@ -12,8 +12,8 @@ pub(super) mod green;
 pub(super) mod module;
 pub(super) mod stream;
 
-/// A handle of the driver. It may be used from any thread with its context current. Module
-/// [`threads`] defines which kinds several threads may use at once.
+/// Handle of an object of the driver. It may be used from any thread with its context current.
+/// Module [`threads`] defines which kinds several threads may use at once.
 pub(super) struct Raw<T>(pub(super) *mut T);
 
 impl<T> Clone for Raw<T> {

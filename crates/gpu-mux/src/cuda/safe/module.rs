@@ -1,3 +1,5 @@
+//! Modules of device code and their kernels.
+
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_void};
@@ -13,7 +15,7 @@ use crate::cuda::sys::{CUfunc_st, CUmod_st};
 /// Maximum number of kernel arguments.
 const MAX_ARGUMENTS: usize = 16;
 
-/// A loaded module of device code.
+/// Loaded module of device code. A clone is another handle of it.
 #[derive(Debug, Clone)]
 pub struct Module(Arc<Loaded>);
 
@@ -38,7 +40,7 @@ impl Module {
         Ok(Self(Arc::new(Loaded { context: context.clone(), raw: Raw(raw) })))
     }
 
-    /// Returns the kernel of this name (with C linkage).
+    /// Returns the kernel of this name (with C linkage). A missing kernel is a CUDA error.
     pub fn function(&self, name: &str) -> Result<Function> {
         let wanted = CString::new(name)
             .map_err(|_| Error::Invalid("the kernel name contains a zero byte".to_owned()))?;
@@ -59,7 +61,7 @@ impl Drop for Loaded {
     }
 }
 
-/// A kernel. It holds a reference to its module.
+/// Kernel of a module, to which it holds a reference.
 #[derive(Debug, Clone)]
 pub struct Function {
     raw: Raw<CUfunc_st>,
@@ -77,7 +79,7 @@ pub struct LaunchShape {
     pub shared_bytes: u32,
 }
 
-/// A kernel argument.
+/// Argument of a kernel, by value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Argument {
     /// An `unsigned int` or an `int`.
@@ -100,7 +102,7 @@ impl Argument {
 }
 
 impl Function {
-    /// Launches the kernel into a stream. Arguments are copied; nothing is allocated.
+    /// Enqueues a launch of the kernel into a stream. Arguments are copied; nothing is allocated.
     ///
     /// # Errors
     /// [`Error::Invalid`] for more than 16 arguments; CUDA errors.

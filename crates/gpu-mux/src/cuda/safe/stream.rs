@@ -1,3 +1,5 @@
+//! Streams and their priorities.
+
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -29,7 +31,8 @@ impl Priority {
     }
 }
 
-/// A queue of work on the device: its work runs in order, concurrently with that of other streams.
+/// CUDA stream: a queue of work on the device that runs in order, concurrently with that of other
+/// streams.
 ///
 /// It does not synchronize with CUDA's default stream. Dropping it does not cancel its work.
 #[derive(Debug)]
@@ -43,7 +46,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Creates a stream that uses the whole device.
+    /// Creates a stream on the whole device.
     pub fn new(context: &Context, priority: Priority) -> Result<Self> {
         let number = priority.number(context)?;
         let driver = context.driver();
@@ -71,7 +74,7 @@ impl Stream {
         Self { context: context.clone(), raw: Raw(raw.cast()), green: None, borrowed: true }
     }
 
-    /// Returns the stream's context.
+    /// Returns the context of the stream's device.
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.context
@@ -97,8 +100,8 @@ impl Stream {
         unsafe { self.driver().stream_synchronize(self.raw.0) }
     }
 
-    /// Converts the error of a driver that cannot use objects of the device's context in a stream
-    /// of a green context to one that names the technique.
+    /// Converts an error which says that a stream of a green context does not accept objects of the
+    /// device's context to one that names the technique.
     pub(super) fn named(&self, result: Result<()>) -> Result<()> {
         match self.green {
             Some(_) => result.map_err(Error::in_green_context),
