@@ -4,7 +4,7 @@
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
-    /// Two layers have the same name.
+    /// Two layers have the same name, which is given.
     #[error("layer `{0}` is defined twice: layer names must be unique")]
     DuplicateName(String),
     /// A layer takes its input from a layer that is not in the graph yet.
@@ -43,7 +43,7 @@ pub enum GraphError {
         layer: String,
         /// Name of the layer whose parameters were to be used.
         owner: String,
-        /// Reason, a relative clause about the owner.
+        /// Reason, a relative clause about the owner, such as `which has no parameters of its own`.
         problem: String,
     },
     /// The zoo has no model with the given name.

@@ -15,7 +15,7 @@ use crate::{GraphError, Layer, LayerKind, Opaque, Shape};
 pub struct LayerId(usize);
 
 impl LayerId {
-    /// Returns the position of the layer in [`LayerGraph::layers`].
+    /// Returns the position of the layer in [`LayerGraph::layers`], from 0.
     #[must_use]
     pub fn index(self) -> usize {
         self.0
@@ -38,9 +38,8 @@ pub struct LayerGraph {
 }
 
 impl LayerGraph {
-    /// Creates a network that holds only its input layer, named `input`.
-    ///
-    /// `input` is the shape of one sample.
+    /// Creates a network that holds only its input layer, named `input`. `name` is the name of the
+    /// network, and `input` the shape of one sample.
     ///
     /// # Errors
     /// [`GraphError::Shape`] if the shape is empty, has a zero dimension or is too large.
@@ -141,7 +140,7 @@ impl LayerGraph {
         id
     }
 
-    /// Returns the network's name.
+    /// Returns the network's name, as given to [`new`](Self::new).
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

@@ -5,7 +5,7 @@ use crate::{LayerKind, LayerTensor, Shape};
 /// Bytes of one element in single precision.
 const ELEMENT_BYTES: u64 = 4;
 
-/// One layer of a network with its inferred shapes.
+/// Layer of a network with its inferred shapes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layer {
     /// Name of the layer, unique in its graph.
@@ -43,8 +43,8 @@ impl Layer {
         &self.output
     }
 
-    /// Returns the learned parameters, in the order of the layer's flat parameter buffer, in which
-    /// they are concatenated. Tied layers list the parameters that they share.
+    /// Returns the learned parameters, in the order in which they are concatenated in the layer's
+    /// parameter buffer. Tied layers list the parameters that they share.
     #[must_use]
     pub fn parameters(&self) -> Vec<LayerTensor> {
         let bias = |present: bool, count: usize| present.then(|| LayerTensor::new("bias", [count]));
@@ -80,8 +80,8 @@ impl Layer {
         }
     }
 
-    /// Returns the running statistics, which training updates without a gradient, in the order of
-    /// the layer's flat state buffer, in which they are concatenated. Empty for layers other than
+    /// Returns the running statistics, which training updates without a gradient, in the order in
+    /// which they are concatenated in the layer's statistics buffer. Empty for layers other than
     /// batch normalisations.
     #[must_use]
     pub fn statistics(&self) -> Vec<LayerTensor> {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct MeasurementConditions {
     /// Version of this crate that made the measurement, such as `0.1.0`.
     pub profiler: String,
-    /// Versions of the libraries that did the work, by name.
+    /// Versions of the libraries that did the work, by name of the library.
     pub libraries: BTreeMap<String, String>,
     /// Clock rate of the device in MHz at the start of the measurement. `None` if the system does
     /// not report it.

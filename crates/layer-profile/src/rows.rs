@@ -198,8 +198,8 @@ impl NetworkDocument {
     /// Converts to a row. `path` is the path of this object in the document.
     ///
     /// # Errors
-    /// [`ProfileError::Invalid`] with that path if a deviation is missing where others of the row
-    /// are given.
+    /// [`ProfileError::Invalid`] with that path if some deviations of the row are missing and
+    /// others are not.
     pub(crate) fn into_row(self, path: &str) -> Result<NetworkTime, ProfileError> {
         let forward = (self.forward_mad_us, self.forward_outliers, self.forward_unsteady);
         let backward = (self.backward_mad_us, self.backward_outliers, self.backward_unsteady);

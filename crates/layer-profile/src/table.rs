@@ -35,8 +35,9 @@ pub struct ProfileTable {
 }
 
 impl ProfileTable {
-    /// Creates a table from its rows. `model` is the name of the network. `network` holds the times
-    /// of the whole network by ascending batch size; it is empty if they are unknown.
+    /// Creates a table from its rows. `model` is the name of the network, `device` that of the
+    /// device, and `origin` the origin of the times. `network` holds the times of the whole network
+    /// by ascending batch size; it is empty if they are unknown.
     ///
     /// # Errors
     /// [`ProfileError::Invalid`] if there is no layer, a layer occurs twice or has no times, or

@@ -28,8 +28,8 @@ pub struct MeasuredEpochs {
 }
 
 impl MeasuredEpochs {
-    /// Creates a table of measured times from its rows. An epoch has `samples_per_epoch` samples in
-    /// all of them.
+    /// Creates a table of measured times from its rows. `samples_per_epoch` is the number of
+    /// samples of an epoch in every row.
     ///
     /// # Errors
     /// [`AccuracyError::Empty`] without a row. [`AccuracyError::BadFigure`] for zeros, and for two

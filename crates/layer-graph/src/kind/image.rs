@@ -170,9 +170,9 @@ pub struct AdaptiveAvgPool2d {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LocalResponseNorm {
-    /// Number of neighbouring channels in the sum, at least 1, centred on the channel. If it is
-    /// even, there is one more channel before the centre than after it, as in PyTorch. (ONNX has
-    /// one more after it.)
+    /// Number of adjacent channels in the sum, at least 1, centred on the channel and including it.
+    /// If it is even, there is one more channel before the centre than after it, as in PyTorch.
+    /// (ONNX has one more after it.)
     pub size: usize,
     /// Factor of the mean square, at least 0.
     pub alpha: f64,

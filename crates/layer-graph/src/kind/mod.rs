@@ -40,8 +40,8 @@ pub enum LayerKind {
     LocalResponseNorm(LocalResponseNorm),
     /// `max(x, 0)`.
     Relu,
-    /// Gaussian error linear unit (Hendrycks and Gimpel, 2016) in its tanh approximation, `x *
-    /// sigmoid(sqrt(8 / pi) * (x + 0.044715 x^3))`, as GPT-2 uses it.
+    /// Gaussian error linear unit (Hendrycks and Gimpel, 2016) in its tanh approximation, as GPT-2
+    /// uses it: `x * sigmoid(sqrt(8 / pi) * (x + 0.044715 x^3))`.
     GeluTanh,
     /// Exact Gaussian error linear unit: `x * Phi(x)`, where `Phi` is the standard normal
     /// distribution function.
@@ -50,7 +50,7 @@ pub enum LayerKind {
     Softmax,
     /// Token embedding. Input: a vector of `positions` token ids. Output: `positions x features`.
     Embedding(Embedding),
-    /// Adds a learned position vector to each element of a sequence.
+    /// Adds a learned position vector to the feature vector at each position of a sequence.
     PositionEmbedding(PositionEmbedding),
     /// Prepends a learned vector to a sequence, as the class token of a vision transformer.
     ClassToken,
@@ -83,8 +83,8 @@ pub enum LayerKind {
     /// Dropout: zeroes each element with probability `p` during training and divides the others by
     /// `1 - p`.
     Dropout(Dropout),
-    /// Softmax with cross entropy against the sample's label. Its output is the loss of each
-    /// sample.
+    /// Softmax with cross entropy against the sample's label, the index of its class. Its output is
+    /// the loss of each sample.
     ///
     /// Over a sequence of `positions x classes` there is one label for each position, and the loss
     /// of a sample is the mean over positions.

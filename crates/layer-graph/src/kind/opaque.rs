@@ -30,7 +30,8 @@ pub struct Opaque {
     pub op: String,
     /// Shape of the output of one sample.
     pub output: Shape,
-    /// Learned parameters, in the order of the layer's flat parameter buffer.
+    /// Learned parameters, in the order in which they are concatenated in the layer's parameter
+    /// buffer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<LayerTensor>,
     /// Cost of the forward pass.
@@ -76,7 +77,8 @@ impl Opaque {
         }
     }
 
-    /// Sets the learned parameters, in the order of the layer's flat parameter buffer.
+    /// Sets the learned parameters, in the order in which they are concatenated in the layer's
+    /// parameter buffer.
     #[must_use]
     pub fn parameters(mut self, parameters: impl Into<Vec<LayerTensor>>) -> Self {
         self.parameters = parameters.into();

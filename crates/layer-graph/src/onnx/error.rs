@@ -8,7 +8,7 @@ use crate::{GraphError, Shape};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OnnxError {
-    /// The bytes are not a complete ONNX model.
+    /// The bytes are not a complete ONNX model, for the given reason.
     #[error("not an ONNX model: {0}")]
     NotOnnx(String),
     /// The operator set of the file is older than the oldest supported one.

@@ -32,7 +32,7 @@ impl ParentModules {
     ///
     /// 1. the module of its parameters,
     /// 2. the innermost module it belongs to, followed by the operator if that module contains
-    /// others,
+    ///    others,
     /// 3. the name of the node, or `layer` if it has none, only if there is neither.
     ///
     /// `parameters` are the names of the constants that the node reads. They are more reliable than

@@ -134,7 +134,8 @@ pub(super) struct TensorProto {
     /// Dimensions, outermost first. Empty for a scalar.
     #[prost(int64, repeated, tag = "1")]
     pub(super) dims: Vec<i64>,
-    /// Type of the elements, a number of `TensorProto.DataType`, such as those in [`data_type`].
+    /// Type of the elements, a value of `TensorProto.DataType`. The module `data_type` has those
+    /// that are read.
     #[prost(int32, tag = "2")]
     pub(super) data_type: i32,
     /// Elements in single precision. Empty if they are stored elsewhere.

@@ -1,7 +1,7 @@
-//! Small network with a branch for 8x8 images of digits.
+//! Small network with a branch for 8x8 images of digits, in ten classes.
 //!
 //! It trains in seconds on a CPU and exercises every case of burst-parallel training: a fork, a
-//! join, dropout, layers that scale and layers that do not.
+//! join, dropout, layers that are faster on more GPUs and layers that are not.
 //!
 //! It uses GELU and average pooling, which are smooth. With ReLU or maximum pooling, rounding can
 //! flip the gradient of a unit at a kink, and loss curves that should agree to rounding diverge.

@@ -38,7 +38,7 @@ impl DataSheet {
         memory_bytes: 40_000_000_000,
     };
     /// NVIDIA A100 SXM4 80 GB: 2,039 GB/s (NVIDIA A100 data sheet, 2021). A DGX A100 was sold with
-    /// either.
+    /// either memory size.
     pub const A100_80GB: Self =
         Self { bandwidth_bytes_per_s: 2.039e12, memory_bytes: 80_000_000_000, ..Self::A100 };
     /// NVIDIA H100 SXM5 80 GB: 494.5 TFLOP/s in TF32, 3,350 GB/s (NVIDIA H100 data sheet, 2023,

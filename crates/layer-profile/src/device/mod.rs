@@ -112,9 +112,12 @@ pub struct DeviceModel {
     accuracy: ModelAccuracy,
 }
 
+/// Formula by which a model predicts times.
 #[derive(Debug, Clone, PartialEq)]
 enum Formula {
+    /// Sum over terms of demand times cost.
     Costs(Costs),
+    /// Roofline with a saturation curve.
     Roofline(&'static Roofline),
 }
 
@@ -179,7 +182,8 @@ impl DeviceModel {
     }
 
     /// Predicts the times of a layer for the given number of samples. For 0 samples the forward and
-    /// backward passes take no time. The input layer takes no time.
+    /// backward passes take no time. The optimiser step is that over all parameters of the layer,
+    /// owned or shared. The input layer takes no time.
     #[must_use]
     pub fn layer_time(&self, layer: &Layer, samples: usize) -> LayerTime {
         LayerTime {

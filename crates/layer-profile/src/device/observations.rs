@@ -44,8 +44,8 @@ pub(super) struct Observation {
 }
 
 impl Observations {
-    /// Creates an empty set. `source` describes it in the models that are fitted, such as `times
-    /// measured on an H200`.
+    /// Creates an empty set. `source` describes it in the accuracy of the models fitted to it, such
+    /// as `times measured on an H200`.
     #[must_use]
     pub fn new(source: impl Into<String>) -> Self {
         Self { source: source.into(), rows: Vec::new(), conditions: None, whole_us: BTreeMap::new() }

@@ -72,7 +72,8 @@ pub(super) enum Unit {
     Gflop,
     /// 10^6 bytes between device memory and the processors.
     Megabyte,
-    /// Sum of a thousand products into each value of a tile, on one multiprocessor.
+    /// Sum of a thousand products into each value of a tile of 64 x 128 values, on one
+    /// multiprocessor.
     Thousand,
 }
 

@@ -15,6 +15,7 @@ const RULE: Sgd = Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm: None };
 /// Key of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum BufferKey {
+    /// Buffer in a role of a layer, such as its input or its parameters.
     Operand(LayerId, Role),
     /// Gradient of shared parameters.
     SharedGradient(LayerId),

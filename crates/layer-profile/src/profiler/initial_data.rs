@@ -25,8 +25,9 @@ impl InitialData {
     }
 }
 
-/// Returns the initial contents of the buffer that has a role for a layer over the given number of
-/// samples, as in training, or `None` for a buffer that kernels write before they read it.
+/// Returns the initial contents of the buffer in the given role for a layer, such as its parameters
+/// or an input, over the given number of samples, as in training. `None` for a buffer that kernels
+/// write before they read it.
 pub(super) fn initial_data(layer: &Layer, role: Role, samples: usize) -> Option<InitialData> {
     let elements = role.elements(layer, samples);
     let whole = |values: Vec<f64>| InitialData { elements: values.len(), period: values };

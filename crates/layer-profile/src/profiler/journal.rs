@@ -17,6 +17,7 @@ use crate::{LayerProfile, NetworkTime, ProfileError};
 enum Record {
     /// Layer at one batch size.
     Layer(LayerDocument),
+    /// Whole network at one batch size.
     Network(NetworkDocument),
 }
 
@@ -91,16 +92,16 @@ impl<'f> Journal<'f> {
         self.layers.len() + self.network.len()
     }
 
-    /// Returns the row of the layer with this name at one batch size, if the file held it when it
-    /// was opened.
+    /// Returns the row of the layer with this name at one batch size, or `None` if the file did not
+    /// hold it when it was opened.
     pub(super) fn layer(&self, name: &str, batch: usize) -> Option<&LayerProfile> {
         // The lookup needs an owned key, because `(&str, usize)` cannot be borrowed from `(String,
         // usize)`.
         self.layers.get(&(name.to_owned(), batch))
     }
 
-    /// Returns the row of the whole network at one batch size, if the file held it when it was
-    /// opened.
+    /// Returns the row of the whole network at one batch size, or `None` if the file did not hold
+    /// it when it was opened.
     pub(super) fn network(&self, batch: usize) -> Option<NetworkTime> {
         self.network.get(&batch).copied()
     }

@@ -17,8 +17,8 @@ const STABLE_PART: u32 = 20;
 const MAX_WARM_UP_TIME: Duration = Duration::from_secs(10);
 const MAX_WARM_UP_SAMPLES: usize = 24;
 
-/// Returns the number of rounds in a sample, such that a sample takes at least 100 us, and at most
-/// 1000. `time` runs the given number of rounds and returns their total duration.
+/// Returns the number of rounds, at most 1000, with which a sample takes at least 100 us. `time`
+/// runs the given number of rounds and returns their total duration.
 ///
 /// # Errors
 /// Those of `time`.

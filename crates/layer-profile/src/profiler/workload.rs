@@ -36,7 +36,7 @@ pub(super) struct Workload<'a, E: Engine> {
     pub(super) engine: &'a E,
     /// Queue in which the kernels are launched.
     pub(super) queue: E::Queue,
-    /// All buffers; each [`Launch`] names its own by index.
+    /// All buffers of the kernels; each [`Launch`] refers to them by index.
     pub(super) buffers: Vec<E::Buffer>,
     /// Kernels of each [`Phase`] in launch order, indexed by `phase as usize`.
     pub(super) phases: [Vec<Launch<E::Kernel>>; 3],

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::Epochs;
 use crate::AccuracyError;
 
-/// Epoch curve as stored in a file, not validated. Other fields are rejected.
+/// Epoch curve as stored in a file. [`EpochCurve::new`](super::EpochCurve::new) validates it.
+/// Unknown fields are rejected.
 ///
 /// ```json
 /// {"schema": "deeppool/epoch-curve/v1", "network": "gnmt", "dataset": "WMT16 English-German",

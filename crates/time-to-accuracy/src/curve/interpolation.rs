@@ -4,9 +4,9 @@ use super::{EpochPoint, Epochs};
 
 /// Axis of the batch on which epochs are interpolated linearly between two points.
 ///
-/// Both are approximations: curves are flat for small batches and steep for large ones.
-/// [`leave_one_out_errors`](super::EpochCurve::leave_one_out_errors) returns the errors of each for
-/// a curve.
+/// Both are approximations: curves are flat for small batches and steep for large ones. A
+/// leave-one-out error is the relative error at a point that is interpolated from its neighbours;
+/// [`leave_one_out_errors`](super::EpochCurve::leave_one_out_errors) returns those of a curve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Interpolation {
     /// Logarithm of the batch: 4,096 is halfway between 2,048 and 8,192.

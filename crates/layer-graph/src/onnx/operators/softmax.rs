@@ -13,8 +13,8 @@ const SINGLE_AXIS_OPSET: i64 = 13;
 /// Converts a `Softmax` or `LogSoftmax` node and defines its output.
 ///
 /// # Errors
-/// [`OnnxError`] if the node is a `LogSoftmax` before the end of the network, or its axis is not
-/// the last one.
+/// [`OnnxError`] if the node is a `LogSoftmax` before the end of the network, its axis is not the
+/// last one, or it is invalid.
 pub(super) fn add<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let input = builder.layer(node, node.input(0)?)?;
     let dims = builder.shape(input).dims();
