@@ -40,8 +40,10 @@ impl Anchor {
 /// The nodes from some place on, which both cycles contain.
 #[derive(Clone, Copy)]
 struct Rest {
+    /// Minimum of the weighted sum over these nodes, microseconds.
     value: f64,
-    /// By how much it is smaller for a rank with the smaller shard.
+    /// Difference of it between a rank with the larger and one with the smaller shard,
+    /// microseconds.
     less_us: f64,
     /// Place of the last node before the GPU count changes for the first time, if that matters.
     stretch: Option<usize>,
@@ -50,22 +52,31 @@ struct Rest {
 /// Minimum sums up to each node and from each node on, by place and option, with the options that
 /// attain them.
 struct Tables {
+    /// By weight of [`SHARES`], place and option: the minimum sum up to the node and the option
+    /// before.
     before: [Vec<Vec<(f64, usize)>>; SHARES.len()],
+    /// By place and option: the minimum sum from the node on and the next option.
     after: Vec<Vec<(f64, usize)>>,
     /// The same, if the next node has another count.
     changes: Vec<Vec<(f64, usize)>>,
+    /// By place and option: the weighted steps of the node.
     own: Vec<Vec<f64>>,
 }
 
 /// Price and weights of one sum.
 struct Weighing<'w> {
+    /// Costs of all nodes.
     bound: &'w Bound,
+    /// Range of the indices of the anchor's options.
     case: &'w Range<usize>,
+    /// Properties of the anchor in the case.
     anchor: Anchor,
+    /// Price of GPU time, microseconds per GPU-microsecond.
     price: f64,
-    /// By node: weights of the all-reduces of it and the nodes before, from its backward step on
-    /// and after it.
+    /// By place: weight of the all-reduces of the node and the nodes before, from its backward step
+    /// on.
     from_here: Vec<f64>,
+    /// By place: weight of those after its backward step.
     later: Vec<f64>,
     /// Weight of the cycles without all-reduces.
     others: f64,

@@ -28,17 +28,20 @@ pub(super) enum FirstNodeRanks {
 pub(super) struct Exposure {
     /// Duration of the last all-reduce beyond updates of the first nodes; 0 if unknown.
     each_us: f64,
-    /// Number of ranks of the first nodes, number of them with the smaller shard, and by how much
-    /// earlier these complete.
+    /// Number of ranks of the first nodes.
     ranks: f64,
+    /// Number of them with the smaller shard.
     smaller: f64,
+    /// Time by which these complete their backward steps earlier.
     sooner_us: f64,
-    /// Number of ranks with the smaller shard that can have updates of other nodes, and the sum of
-    /// these updates, each at most [`sooner_us`](Self::sooner_us). Each rank has different updates.
+    /// Number of ranks with the smaller shard that can have updates of other nodes. Each rank has
+    /// different updates.
     with_updates: f64,
+    /// Sum of these updates, each at most [`sooner_us`](Self::sooner_us).
     updates_us: f64,
     /// Time by which ranks with the larger shard are spared by lists before the family.
     spared_us: f64,
+    /// The current family.
     family: Family,
 }
 
@@ -47,8 +50,9 @@ pub(super) struct Exposure {
 struct Family {
     /// Maximum number of ranks with the larger shard in the first of them.
     max_larger: f64,
-    /// Number of its ranks with updates, and number of these that can have the larger shard.
+    /// Number of its ranks with updates.
     ranks: f64,
+    /// Number of these that can have the larger shard.
     larger: f64,
     /// Sum of the updates of the latter.
     updates_us: f64,

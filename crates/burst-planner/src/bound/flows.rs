@@ -25,11 +25,15 @@ struct MeanChoice {
 
 /// A region with the state of its game.
 struct RegionState {
+    /// The region.
     region: Region,
+    /// Current weights of its paths and its work.
     flow: Flow,
+    /// Mean of the other player's choices of GPU counts so far.
     met: MeanChoice,
     /// By option of its entry and exit: the maximum over all flows so far of their minimum.
     minimum: Vec<f64>,
+    /// Minimum for the current flow.
     solution: Solution,
 }
 
@@ -165,8 +169,11 @@ impl Bound {
 
 /// A path through a region.
 struct Path {
+    /// Indices of its nodes in the region, in reverse order.
     nodes: Vec<usize>,
+    /// Indices of its edges in [`Region::edges`], in reverse order.
     edges: Vec<usize>,
+    /// Its length, microseconds.
     length: f64,
 }
 

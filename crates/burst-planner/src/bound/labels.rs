@@ -27,23 +27,29 @@ type Fronts = [Vec<Label>; STATES.len()];
 
 /// Lower bounds for the nodes after an option of a node, microseconds.
 struct Remaining {
+    /// Time of forward and backward steps and transfers.
     steps: f64,
     /// Time with updates that all ranks have.
     time: f64,
     /// Time plus GPU time at its price.
     priced: f64,
+    /// GPU time, GPU-microseconds.
     gpu_time: f64,
 }
 
 /// Limits above which labels are pruned.
 struct LabelLimits {
+    /// Price of GPU time, microseconds per GPU-microsecond.
     price: f64,
+    /// Maximum GPU time, GPU-microseconds.
     budget_us: f64,
+    /// Iteration time from which on a label is pruned, microseconds.
     enough: f64,
     /// Whether GPU time is limited.
     is_limited: bool,
     /// Whether labels distinguish which of the first node's ranks the last node's list has.
     is_fine: bool,
+    /// Rule by which dominated labels are pruned.
     dropped: Pruning,
 }
 

@@ -17,8 +17,9 @@ pub(super) struct Region {
     pub(super) begin: usize,
     /// Place after its last node.
     pub(super) end: usize,
-    /// The articulation nodes before and after it, if any.
+    /// Place of the articulation node before it, if any.
     entry: Option<usize>,
+    /// Place of the articulation node after it, if any.
     exit: Option<usize>,
     /// All edges to its nodes and to its exit, in ascending order of their ends.
     pub(super) edges: Vec<Edge>,
@@ -68,6 +69,7 @@ pub(super) struct Terms<'t> {
 /// Minimum sums of a region, microseconds, and data to trace the options that attain them.
 #[derive(Default)]
 pub(super) struct Solution {
+    /// Number of options of the exit; 1 without an exit.
     exits: usize,
     /// By option of the entry, then option of the exit, row by row. A region without entry or exit
     /// has one row or one column.

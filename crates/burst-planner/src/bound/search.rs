@@ -40,8 +40,11 @@ const MAX_LABELS: usize = 5_000;
 
 /// Limits of the effort for a bound.
 struct Effort {
+    /// Maximum number of ranges of the anchor's options.
     cases: usize,
+    /// Number of weights of updates that are tried.
     tails: usize,
+    /// Maximum number of rounds in which weights are moved.
     rounds: usize,
 }
 

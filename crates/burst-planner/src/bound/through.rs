@@ -30,20 +30,27 @@ type Sums = [Vec<f64>; 2];
 /// anchor on.
 type Origins = Vec<(usize, usize)>;
 
-/// A part of the sum: its node, if it is one, and the origins of its minima.
+/// A part of the graph with the origins of its minima.
 struct TracedPart {
+    /// Place of its node; `None` for a region.
     node: Option<usize>,
+    /// Origins before the anchor and from it on.
     origins: [Origins; 2],
 }
 
 /// The step from one part to the next.
 struct PartStep<'s> {
+    /// Costs of all nodes.
     bound: &'s Bound,
+    /// Weights of the sum.
     terms: &'s Terms<'s>,
+    /// Range of GPU counts that is bounded.
     case: Case,
+    /// Index of the part.
     part: usize,
+    /// Place of its node.
     node: usize,
-    /// The node of the part before, if it is one.
+    /// Place of the node of the part before; `None` if that is a region or there is none.
     previous: Option<usize>,
 }
 

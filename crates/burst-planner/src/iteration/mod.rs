@@ -98,6 +98,7 @@ impl Recorder for () {}
 
 /// A node's output on another group.
 struct MovedOutput {
+    /// Slot of the group that it was moved to.
     group: Slot,
     /// Time when it has arrived on all ranks.
     at: f64,
@@ -106,6 +107,7 @@ struct MovedOutput {
 /// The part of an output's gradient from consumers on one group.
 #[derive(Clone, Copy)]
 struct GradientPart {
+    /// Slot of the consumers' group.
     group: Slot,
     /// The last of them in the order, which computes its part first.
     consumer: usize,
@@ -116,8 +118,11 @@ struct GradientPart {
 /// Gradients of nodes on the same ranks that are not reduced yet.
 #[derive(Default)]
 struct Bucket {
+    /// Slot of the list of ranks that hold the parameters.
     group: Slot,
+    /// Sum of their sizes, bytes.
     bytes: u64,
+    /// Indices of the nodes that own the parameters, in the order of their backward steps.
     nodes: Vec<u32>,
     /// By class: time when gradients of parameters with several users are summed; empty without
     /// such.
@@ -128,16 +133,19 @@ struct Bucket {
 /// evaluations.
 #[derive(Default)]
 pub(super) struct Lanes {
+    /// Number of classes.
     classes: usize,
     /// By class: time when the compute lane is free.
     pub(super) compute: Vec<f64>,
+    /// By class: time when the communication lane is free.
     communication: Vec<f64>,
     /// By class: intervals of computing in the last iteration.
     pub(super) computed: Vec<Intervals>,
     /// By class: intervals of transfers and other collectives in the last iteration.
     pub(super) transferred: Vec<Intervals>,
-    /// By node and class: end of its forward and of its backward step.
+    /// By node and class: end of its forward step.
     forward: Vec<f64>,
+    /// By node and class: end of its backward step.
     backward: Vec<f64>,
     /// By node: end of the all-reduce after its backward step; 0 without one.
     synchronized: Vec<f64>,
@@ -158,8 +166,9 @@ pub(super) struct Lanes {
     spare: Vec<Bucket>,
     /// By class: end of the backward pass if gradients are reduced after it, otherwise 0.
     passed: Vec<f64>,
-    /// Classes of the next collective, and a flag for each class that is one of them.
+    /// Classes of the next collective.
     members: Vec<Class>,
+    /// By class: whether it is one of them.
     is_meeting: Vec<bool>,
 }
 

@@ -37,10 +37,13 @@ pub(super) struct BranchAndBound<'s> {
     structure: &'s PlacementGraph,
     devices: usize,
     memory: Option<&'s MemoryLimit>,
+    /// By operation and pass: the longest path from its end to the end of the pass, microseconds.
     tails: Vec<Pair>,
     /// Durations of the only operation without consumers, if all others precede it; otherwise 0.
     last: Pair,
+    /// The current branch.
     state: State,
+    /// The shortest complete placement so far.
     best: DevicePlacement,
     /// Minimum bound of the branches that were pruned by the work limit.
     pruned_bound_us: f64,
@@ -83,8 +86,11 @@ struct State {
 struct Child {
     operation: usize,
     device: usize,
+    /// Start of the forward step, microseconds.
     begin: f64,
+    /// By pass: end of the step, microseconds.
     end: Pair,
+    /// Lower bound of the makespan of any completion, microseconds.
     bound_us: f64,
 }
 
@@ -304,7 +310,9 @@ impl<'s> BranchAndBound<'s> {
 
 /// The remaining children at some depth, and the current one.
 struct Level {
+    /// Children of the branch that are not searched yet, by ascending bound.
     children: std::vec::IntoIter<Child>,
+    /// The child that is being searched, and the state before it was placed.
     placed: Option<(Child, SavedState)>,
 }
 

@@ -96,7 +96,9 @@ struct DeviceSearch<'p> {
     problem: &'p PlacementProblem,
     structure: &'p PlacementGraph,
     search: &'p PlacementSearch,
+    /// Memory limit and the memory of operations; `None` if memory is unlimited.
     memory: Option<MemoryLimit>,
+    /// The shortest placement within the memory limit so far.
     best: Option<DevicePlacement>,
     /// If no placement is within the memory limit: the minimum memory of the fullest device, and
     /// its operations.

@@ -50,6 +50,7 @@ pub(super) fn cut_places(structure: &PlacementGraph) -> Vec<usize> {
 /// The operations from one cut to the next. The cut before them is their first operation, with
 /// duration 0 on device 0.
 pub(super) struct Segment {
+    /// Graph of its operations, by index in the segment.
     structure: PlacementGraph,
     /// By operation of the segment, without the first one: its index in the whole problem.
     pub(super) operations: Vec<usize>,
@@ -57,6 +58,7 @@ pub(super) struct Segment {
     pub(super) ends_in_cut: bool,
     /// The placement of its operations with the minimum makespan so far, by index in the segment.
     pub(super) solved: DevicePlacement,
+    /// Maximum number of branches of the last search; 0 before the first one.
     nodes: u64,
 }
 

@@ -29,7 +29,9 @@ const COARSE_PRICES: [f64; 5] = [0.0, 0.3, 1.5, 6.0, 25.0];
 /// options, each with groups of ranks for its nodes. The cost of an item depends only on its option
 /// and on that of the item before.
 pub(super) struct Sequence {
+    /// Indices of all nodes in topological order.
     order: Rc<[u32]>,
+    /// The items in that order.
     items: Vec<Item>,
 }
 
@@ -47,9 +49,11 @@ struct Item {
 struct ItemOption {
     /// Number of the first ranks that it uses.
     ranks: usize,
+    /// Indices of the nodes of the item, each with its group.
     nodes: Vec<(usize, GroupId)>,
     /// Computing time of all ranks, GPU-microseconds.
     gpu_us: f64,
+    /// Sums of times over the nodes; for branches, those of the lane with the most work.
     times: Times,
 }
 

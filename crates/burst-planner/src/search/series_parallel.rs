@@ -23,17 +23,23 @@ pub(super) fn regions(nodes: usize, edges: impl IntoIterator<Item = (usize, usiz
 
 /// The reduced graph. Two nodes are joined by at most one link.
 struct Reduction {
+    /// By producer and consumer: the branch between them.
     links: BTreeMap<(usize, usize), Series>,
+    /// By node: its producers in the reduced graph.
     producers: Vec<BTreeSet<usize>>,
+    /// By node: its consumers in the reduced graph.
     consumers: Vec<BTreeSet<usize>>,
     /// Nodes with one producer and one consumer, which can be contracted.
     open: BTreeSet<usize>,
+    /// The regions found so far.
     regions: Vec<Region>,
 }
 
 /// A branch that grows at both ends.
 struct Series {
+    /// Its nodes in order, without those of nested regions.
     nodes: VecDeque<usize>,
+    /// Edges and nested regions between these nodes, in order.
     links: VecDeque<Link>,
 }
 

@@ -30,7 +30,9 @@ const PATIENCE: f64 = 25.0;
 
 /// An arrangement with its iteration time.
 struct Walker {
+    /// The arrangement.
     at: NumberedArrangement,
+    /// Its iteration time with the memory penalty, microseconds.
     iteration_us: f64,
 }
 

@@ -50,8 +50,11 @@ struct EventWriter<'a> {
 
 /// Gradients that wait to be reduced.
 struct Bucket {
+    /// The ranks that hold the parameters.
     ranks: Vec<usize>,
+    /// Sum of the sizes of the gradients, bytes.
     bytes: u64,
+    /// The nodes that own the parameters.
     nodes: Vec<usize>,
     /// By rank: the events that its gradients wait for.
     ready: BTreeMap<usize, Events>,
@@ -60,16 +63,20 @@ struct Bucket {
 /// Events by node.
 #[derive(Default)]
 struct NodeEvents {
+    /// By node and rank: its forward step.
     forward: BTreeMap<(usize, usize), usize>,
     /// By node and rank: the events after which the gradients of its parameters and of its inputs
     /// are available.
     gradients: BTreeMap<(usize, usize), usize>,
+    /// By node and rank: the event after which the gradients of its inputs are available.
     backward: BTreeMap<(usize, usize), usize>,
+    /// By node and list of ranks: the transfer of its output there.
     moved: BTreeMap<(usize, Vec<usize>), usize>,
     /// By node: the transfers of the gradient of its output.
     arrives: BTreeMap<usize, Events>,
     /// By node and rank: the events that its update waits for.
     reduced: BTreeMap<(usize, usize), Events>,
+    /// Buckets that are not reduced yet.
     buckets: Vec<Bucket>,
 }
 

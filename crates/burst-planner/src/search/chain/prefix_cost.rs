@@ -21,6 +21,7 @@ use crate::evaluator::PlanTime;
 pub(super) struct PrefixCost {
     /// Duration of their forward and backward steps and of the transfers between them.
     time_us: f64,
+    /// GPU time of these steps and transfers, GPU-microseconds.
     gpu_us: f64,
     /// Duration of their backward steps.
     backward_us: f64,
@@ -40,9 +41,13 @@ pub(super) struct PrefixCost {
 /// The last all-reduce of an iteration, and the updates after it.
 #[derive(Debug, Clone, Copy)]
 struct LastAllReduce {
+    /// Segments of its ranks.
     mask: u16,
+    /// Its duration, with the delay by the all-reduces before it.
     reduce_us: f64,
+    /// Duration of the updates after it.
     update_us: f64,
+    /// Number of ranks of each segment.
     ranks_of_segment: f64,
 }
 
