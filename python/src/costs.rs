@@ -1,4 +1,5 @@
-//! Layer and link times, by name, file or document.
+//! Layer and link times, by name, file or document. A document is a JSON value of a versioned
+//! format such as `deeppool/profile/v1`.
 
 use deeppool::collectives::LinkModel;
 use deeppool::costs::{Costs, default_link, shard_sizes};
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use crate::error::{Error, exception};
 use crate::inputs;
 
-/// Sources of layer and link times.
+/// Sources of layer and link times, as the class `Costs` of the package writes them.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CostSource {
@@ -28,20 +29,30 @@ pub(crate) struct CostSource {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Background {
+    /// Document of the format `deeppool/graph/v1`.
     network: Value,
+    /// Number of samples of an iteration.
     batch: usize,
     /// Name or file of a device model. Without it and `profile`, the foreground's source is used.
     device: Option<String>,
+    /// Document of the format `deeppool/profile/v1`, in place of a device model.
     profile: Option<Value>,
 }
 
-/// Layer and link times of a network.
+/// Layer times of a network, and a link model.
 pub(crate) struct Tables {
+    /// Layer times by batch size.
     pub(crate) profile: ProfileTable,
+    /// Link model of the GPUs.
     pub(crate) link: LinkModel,
 }
 
 impl CostSource {
+    /// Loads layer and link times for a global batch of `batch` samples on up to `gpus` GPUs.
+    ///
+    /// # Errors
+    /// If no source of layer times is given, a name is unknown, a file or document is invalid, or
+    /// the links are for fewer GPUs.
     pub(crate) fn tables(&self, network: &LayerGraph, batch: usize, gpus: usize) -> Result<Tables, Error> {
         let profile = profile(self.device.as_deref(), self.profile.as_ref(), network, batch, gpus)?;
         let link = match &self.link {
@@ -54,6 +65,11 @@ impl CostSource {
 }
 
 impl Background {
+    /// Computes the job's kernel times for the simulator. `source` is that of the foreground, which
+    /// is used if the job has none.
+    ///
+    /// # Errors
+    /// If the network or the source of layer times is invalid, or times are missing.
     pub(crate) fn costs(&self, source: &CostSource, link: &LinkModel) -> Result<BackgroundCosts, Error> {
         let network = LayerGraph::from_json(&self.network.to_string())?;
         let (device, given) = match (&self.device, &self.profile) {
@@ -64,6 +80,7 @@ impl Background {
         Ok(BackgroundCosts::new(&Costs::new(&network, &profile, link), self.batch)?)
     }
 
+    /// Returns the number of samples of an iteration.
     pub(crate) fn batch(&self) -> usize {
         self.batch
     }
@@ -88,7 +105,8 @@ fn profile(
     }
 }
 
-/// Returns the built-in device models with their data sheets, as a JSON list.
+/// Returns the built-in device models as a JSON list: name, accuracy, and the figures of the data
+/// sheet (memory in bytes, FLOP/s, bytes/s), which are null if the device has none.
 #[pyfunction]
 pub(crate) fn device_models() -> PyResult<String> {
     let description = |name: &'static str| {
@@ -111,8 +129,11 @@ pub(crate) fn link_models() -> Vec<String> {
     LinkModel::names()
 }
 
-/// Returns the modelled times of a network on a device, as a document of the format
-/// `deeppool/profile/v1`.
+/// Returns the modelled layer times of a network with each of the batch sizes, as a document of the
+/// format `deeppool/profile/v1`.
+///
+/// Arguments: `network` is a document of the format `deeppool/graph/v1`; `device` is the name or
+/// the file of a device model.
 #[pyfunction]
 pub(crate) fn modelled_profile(
     py: Python<'_>,

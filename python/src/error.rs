@@ -10,7 +10,9 @@ import_exception!(deeppool.errors, NoPlanError);
 
 /// An error of a library, or of a name or file that cannot be used.
 pub(crate) enum Error {
+    /// An error of a library. It becomes `NoPlanError`, `InputError` or `DeepPoolError`.
     Library(deeppool::Error),
+    /// A name or a file that cannot be used. It becomes `InputError`.
     Input(CommandLineError),
 }
 
@@ -38,7 +40,8 @@ from_library!(
     deeppool::layer_profile::ProfileError
 );
 
-/// Returns the Python exception for an error.
+/// Returns the Python exception for an error: `NoPlanError` if no plan is within the limit,
+/// `InputError` if an input is invalid, and otherwise `DeepPoolError`.
 pub(crate) fn exception(error: impl Into<Error>) -> PyErr {
     let error = match error.into() {
         Error::Input(error) => return input_error(error),
@@ -56,7 +59,7 @@ pub(crate) fn exception(error: impl Into<Error>) -> PyErr {
     }
 }
 
-/// Returns an `InputError` with the message of an error.
+/// Returns the Python exception `InputError` with the message of an error.
 pub(crate) fn input_error(error: impl std::fmt::Display) -> PyErr {
     InputError::new_err(error.to_string())
 }

@@ -1,4 +1,4 @@
-//! Gradients computed by the layer engine.
+//! Gradients computed by the layer engine, for comparison with PyTorch.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,15 @@ use pyo3::types::PyBytes;
 
 use crate::error::{exception, input_error};
 
-/// Dimensions, and elements as little-endian bytes in double precision.
+/// Dimensions, outermost first, and elements as little-endian bytes in double precision.
 type Tensor<'py> = (Vec<usize>, Bound<'py, PyBytes>);
 
 /// Returns the loss of a batch and its gradient with respect to each parameter, as
 /// `deeppool::train::gradients` does.
+///
+/// Arguments: `network` is a document of the format `deeppool/graph/v1`; `parameters` are by name,
+/// each with its dimensions and elements; `features` and `labels` are of all samples, one after
+/// another. All elements are little-endian bytes in double precision.
 #[pyfunction]
 pub(crate) fn gradients<'py>(
     py: Python<'py>,

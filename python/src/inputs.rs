@@ -1,4 +1,6 @@
-//! Networks, device models, link models and policies by name or file.
+//! Networks, device models, link models and policies by name or file. Names are matched without
+//! regard to case and punctuation. The error of an unknown name has a suggestion, and that of a
+//! file has its path.
 
 use command_line::InputError;
 use command_line::names::{get_by_name, get_by_name_or_file};
@@ -8,22 +10,22 @@ use deeppool::layer_graph::{LayerGraph, zoo};
 use deeppool::layer_profile::DeviceModel;
 use deeppool::simulate::policy_named;
 
-/// Builds a built-in network.
+/// Builds the built-in network with the given name.
 pub(crate) fn model(name: &str) -> Result<LayerGraph, InputError> {
     get_by_name(name, zoo::names(), zoo::model)
 }
 
-/// Returns a built-in device model, or reads the file of one.
+/// Returns the built-in device model with the given name, or reads one from a JSON file.
 pub(crate) fn device(name_or_file: &str) -> Result<DeviceModel, InputError> {
     get_by_name_or_file(name_or_file, DeviceModel::names(), DeviceModel::named, DeviceModel::from_json)
 }
 
-/// Returns a built-in link model, or reads the file of one.
+/// Returns the built-in link model with the given name, or reads one from a JSON file.
 pub(crate) fn link(name_or_file: &str) -> Result<LinkModel, InputError> {
     get_by_name_or_file(name_or_file, LinkModel::names(), LinkModel::named, LinkModel::from_json)
 }
 
-/// Returns a GPU sharing policy by name.
+/// Returns the multiplexer's policy with the given name.
 pub(crate) fn policy(name: &str) -> Result<Policy, InputError> {
     get_by_name(name, Policy::all().iter().map(|(known, _)| *known), policy_named)
 }

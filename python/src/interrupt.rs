@@ -9,8 +9,12 @@ use pyo3::prelude::*;
 /// Interval between checks for a signal.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs `work` on another thread without the interpreter's lock, and stops it when a signal
-/// handler of Python raises an exception, such as `KeyboardInterrupt`.
+/// Runs `work` on another thread without the interpreter's lock, and returns its result. `work`
+/// receives a flag that is set when a signal handler of Python raises an exception, such as
+/// `KeyboardInterrupt`; it should then return early.
+///
+/// # Errors
+/// The exception of the signal handler, or the error of `work`.
 pub(crate) fn interruptible<T: Send>(
     py: Python<'_>,
     work: impl FnOnce(&Stop) -> PyResult<T> + Send,

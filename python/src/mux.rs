@@ -9,7 +9,9 @@ use pyo3::prelude::*;
 /// Error that ends a job.
 #[derive(Debug)]
 enum JobError {
+    /// Exception of a method of the job.
     Python(PyErr),
+    /// Error of the driver.
     Multiplexer(gpu_mux::Error),
 }
 
@@ -34,7 +36,9 @@ impl From<JobError> for PyErr {
     }
 }
 
-/// A Python object with the methods `poll() -> (state, site)` and `run()`.
+/// A Python object with the methods `poll() -> (state, site)` and `run()`. The state is one of the
+/// constants of [`CpuDriver`]; the site is a number for equal tasklets of all iterations, or
+/// `None`.
 struct PythonJob(Py<PyAny>);
 
 impl PolledJob for PythonJob {
@@ -58,8 +62,8 @@ impl PolledJob for PythonJob {
     }
 }
 
-/// Runs a foreground job on the calling thread, and background jobs while it waits, as
-/// `gpu_mux::CpuDriver` does.
+/// Driver that runs a foreground job on the calling thread, and background jobs while it waits, as
+/// `gpu_mux::CpuDriver` does. Jobs are Python objects with the methods `poll` and `run`.
 #[pyclass]
 pub(crate) struct CpuDriver(Mutex<gpu_mux::CpuDriver<PythonJob>>);
 

@@ -1,4 +1,4 @@
-//! Networks: sources and descriptions.
+//! Networks: built-in ones, those of ONNX files, and their descriptions.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,8 @@ pub(crate) fn network_of_zoo(name: &str) -> PyResult<String> {
 }
 
 /// Returns the network of an ONNX file as a document of the format `deeppool/graph/v1`, and a
-/// warning if the training network differs from the exported one.
+/// warning if the training network differs from the exported one, or `None`. The network has the
+/// name of the file without its extension.
 #[pyfunction]
 pub(crate) fn network_of_onnx(py: Python<'_>, path: PathBuf) -> PyResult<(String, Option<String>)> {
     let name = path.file_stem().map_or("onnx".into(), |stem| stem.to_string_lossy().into_owned());
@@ -32,8 +33,8 @@ pub(crate) fn network_of_onnx(py: Python<'_>, path: PathBuf) -> PyResult<(String
     Ok((imported.graph.to_json(), imported.warning()))
 }
 
-/// Checks a document of the format `deeppool/graph/v1`, and returns each layer's shapes,
-/// parameters, floating-point operations and bytes of one sample.
+/// Checks a document of the format `deeppool/graph/v1`, and returns as a JSON object each layer's
+/// shapes, parameters, floating-point operations and bytes of one sample, and their sums.
 #[pyfunction]
 pub(crate) fn describe_network(py: Python<'_>, network: &str) -> PyResult<String> {
     py.detach(|| LayerGraph::from_json(network).map(|network| description(&network).to_string()))

@@ -1,4 +1,5 @@
-//! Planning, comparison and simulation of networks.
+//! Planning, comparison and simulation of networks. A question is a JSON object with the arguments
+//! of a call, and a network is a document of the format `deeppool/graph/v1`.
 
 use deeppool::burst_planner::Stop;
 use deeppool::compare::Comparison;
@@ -24,25 +25,33 @@ use crate::interrupt::interruptible;
 struct Question {
     costs: CostSource,
     gpus: usize,
+    /// Number of samples of the global batch.
     batch: usize,
     mode: ModeDocument,
+    /// GPU counts that a layer may have, in the format of `--gpu-counts`.
     gpu_counts: String,
     /// A size, or `unlimited`. The default is the device's memory.
     memory: Option<String>,
+    /// Whether gradients are all-reduced during the backward pass, and not after it.
     overlap: bool,
+    /// Whether batch statistics are over the global batch, and not the samples of each rank.
     sync_batch_norm: bool,
+    /// Search effort as a multiple of the default.
     effort: f64,
 }
 
-/// Planning mode with its limit.
+/// Kind of plan, with its limit.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ModeDocument {
+    /// Every layer on all GPUs.
     DataParallel,
-    /// Maximum amplification.
+    /// The fastest burst plan within a maximum amplification; `None` for no limit.
     Burst(Option<f64>),
-    /// Maximum iteration time in microseconds.
+    /// The burst plan with the lowest GPU time within a maximum iteration time in microseconds.
     Deadline(f64),
+    /// The burst plan at the knee of the frontier: faster plans cost much more GPU time, and
+    /// cheaper plans save little.
     Knee,
 }
 
@@ -59,6 +68,7 @@ struct SimulationQuestion {
 }
 
 impl ModeDocument {
+    /// Returns the mode of a planning request.
     pub(crate) fn mode(&self) -> Mode {
         match *self {
             Self::DataParallel => Mode::DataParallel,
@@ -69,7 +79,10 @@ impl ModeDocument {
     }
 }
 
-/// Parses a JSON argument. Errors have the path of the wrong field.
+/// Parses a JSON argument.
+///
+/// # Errors
+/// `InputError` with the path of the invalid field.
 pub(crate) fn parse<'t, T: Deserialize<'t>>(text: &'t str) -> PyResult<T> {
     let reader = &mut serde_json::Deserializer::from_str(text);
     serde_path_to_error::deserialize(reader).map_err(input_error)
@@ -108,7 +121,7 @@ impl Question {
     }
 }
 
-/// Plans a network. Returns a document of the format `deeppool/plan/v2`.
+/// Finds a plan of a network. Returns a document of the format `deeppool/plan/v2`.
 #[pyfunction]
 pub(crate) fn plan(py: Python<'_>, network: &str, question: &str) -> PyResult<String> {
     let question: Question = parse(question)?;
@@ -119,7 +132,7 @@ pub(crate) fn plan(py: Python<'_>, network: &str, question: &str) -> PyResult<St
     })
 }
 
-/// Returns at most `max_plans` Pareto-optimal plans, fastest first, as documents of the format
+/// Returns at most `max_plans` plans of the frontier, fastest first, as documents of the format
 /// `deeppool/plan/v2`.
 #[pyfunction]
 pub(crate) fn frontier(
@@ -138,7 +151,8 @@ pub(crate) fn frontier(
     })
 }
 
-/// Compares ways to share GPUs with a background job on each. Returns a report.
+/// Compares ways to share GPUs with background jobs. `background` is a JSON object with the network
+/// and batch of the background job. Returns the report as a JSON object.
 #[pyfunction]
 pub(crate) fn compare(py: Python<'_>, network: &str, question: &str, background: &str) -> PyResult<String> {
     let (question, background): (Question, Background) = (parse(question)?, parse(background)?);
@@ -158,14 +172,15 @@ pub(crate) fn compare(py: Python<'_>, network: &str, question: &str, background:
     })
 }
 
-/// Checks a document of the format `deeppool/plan/v2`.
+/// Checks a document of the format `deeppool/plan/v2`. Raises an exception if it is invalid.
 #[pyfunction]
 pub(crate) fn check_plan(plan: &str) -> PyResult<()> {
     ExecutionPlan::from_json(plan).map(drop).map_err(exception)
 }
 
-/// Simulates a plan. Returns a report, and the timeline of the last iteration as Chrome trace
-/// events if requested.
+/// Simulates a plan, a document of the format `deeppool/plan/v2`. Returns the report as a JSON
+/// object, and the timeline of the last iteration as Chrome trace events, or `None` if it is not
+/// requested.
 #[pyfunction]
 pub(crate) fn simulate(
     py: Python<'_>,

@@ -14,11 +14,14 @@ use crate::plan::{ModeDocument, parse};
 #[serde(deny_unknown_fields)]
 struct Question {
     mode: ModeDocument,
+    /// Whether the amplification limit holds for each layer, and not for the whole plan.
     per_layer: bool,
+    /// Whether the report also has the frontier.
     frontier: bool,
 }
 
-/// Plans a document of the format `deeppool/plan-problem/v2`. Returns a report.
+/// Finds a plan for a problem, a document of the format `deeppool/plan-problem/v2`. `question` is a
+/// JSON object with the arguments of the call. Returns the report as a JSON object.
 #[pyfunction]
 pub(crate) fn plan_problem(py: Python<'_>, problem: &str, question: &str) -> PyResult<String> {
     let asked: Question = parse(question)?;

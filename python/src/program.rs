@@ -8,7 +8,10 @@ use pyo3::prelude::*;
 use crate::error::input_error;
 
 /// Lowers a plan of a network to a document of the format `deeppool/program/v1`: the operations of
-/// all ranks, or of one rank with the collectives of all.
+/// all ranks, or, if `rank` is given, of that rank with the collectives of all.
+///
+/// Arguments: `network` and `plan` are documents of the formats `deeppool/graph/v1` and
+/// `deeppool/plan/v2`.
 #[pyfunction]
 #[pyo3(signature = (network, plan, rank=None))]
 pub(crate) fn lower(py: Python<'_>, network: &str, plan: &str, rank: Option<usize>) -> PyResult<String> {

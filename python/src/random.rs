@@ -7,8 +7,11 @@ use pyo3::types::PyByteArray;
 
 /// Returns the mask of the elements that a dropout layer keeps, one byte per element.
 ///
-/// Arguments: `name` is the layer; `first` is the index of the first sample in the global batch;
-/// `elements` is the number of elements of a sample. The mask has the shape `samples x elements`.
+/// Arguments: `seed` is that of the run; `iteration` is counted from 0; `name` is the layer;
+/// `first` is the index of the first sample in the global batch; `samples` is the number of
+/// samples; `elements` is the number of elements of a sample; `probability` is that of dropping an
+/// element. The mask has the shape `samples x elements`: 1 for an element that is kept, 0 for the
+/// others.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "it is called by name from one place")]
 pub(crate) fn dropout_keeps<'py>(
@@ -37,7 +40,8 @@ pub(crate) fn dropout_keeps<'py>(
     })
 }
 
-/// Returns the `ChaCha` key of a dropout layer, eight words, for an implementation on a device.
+/// Returns the `ChaCha` key of the dropout layer `name` in an iteration (from 0) of a run with the
+/// given seed: eight words of 32 bits, for an implementation on a device.
 #[pyfunction]
 pub(crate) fn dropout_key(seed: u64, iteration: u64, name: &str) -> Vec<i32> {
     let key = RandomStream::key(seed, Purpose::Dropout, iteration, name);

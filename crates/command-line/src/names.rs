@@ -1,4 +1,5 @@
-//! Names as people type them.
+//! Names as people type them. A typed name that equals a known name up to case, spaces and
+//! punctuation stands for it.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -11,7 +12,7 @@ use crate::files::read_text_as;
 const MIN_SIMILARITY: f64 = 0.85;
 
 /// Returns the known name that equals `typed`, or else the first one that equals it up to case and
-/// characters that are neither letters nor digits.
+/// characters that are neither letters nor digits; `None` if there is neither.
 #[must_use]
 pub fn find<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let mut found = None;
@@ -26,8 +27,9 @@ pub fn find<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option
     found
 }
 
-/// Returns the end of an error message about an unknown name: a suggestion if one known name is
-/// more similar than all others, and otherwise an empty string.
+/// Returns the end of an error message about an unknown name: a suggestion, such as "; did you mean
+/// `vgg16`?", if one known name is similar and more so than all others, and otherwise an empty
+/// string.
 #[must_use]
 pub fn hint<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let similarity = |known: &'a str| (strsim::jaro_winkler(&plain(typed), &plain(known)), known);
@@ -43,7 +45,7 @@ pub fn hint<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> String
     }
 }
 
-/// Calls `get` with the known name that `typed` stands for.
+/// Returns the result of `get` for the known name that `typed` stands for, as [`find`] finds it.
 ///
 /// If there is none, `get` is called with `typed` itself, and a suggestion is appended to its
 /// error.
@@ -77,8 +79,8 @@ pub fn get_by_name<T, E: Display>(
     }
 }
 
-/// Returns the value of a known name as [`get_by_name`] does, or the one that `parse` makes of a
-/// text file.
+/// Returns the value of a known name as [`get_by_name`] does, or the value that `parse` makes of
+/// the text of a file.
 ///
 /// The argument is a file if it ends in `.json`, or if it is the path of an existing file and no
 /// known name.

@@ -1,4 +1,5 @@
-//! Background jobs of `deeppool train`.
+//! Background jobs of `deeppool train`. A piece is a background tasklet: one step of one
+//! micro-batch, or an optimiser step.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -18,21 +19,27 @@ use serde_json::{Value, json};
 use super::costs::{BackgroundSpec, CostArgs, CostTables};
 use super::output::{rate, say, time};
 
-/// Background job whose batch is cut into micro-batches.
+/// Background job of every rank, whose batch is cut into micro-batches.
 pub(crate) struct Background {
     network: LayerGraph,
+    /// Number of samples of an iteration.
     batch: usize,
+    /// Share of background time relative to the other jobs.
     weight: NonZeroU32,
     cut: MicroBatches,
+    /// Costs for the simulator; `None` if the profile does not cover the whole batch.
     costs: Option<BackgroundCosts>,
     profile: ProfileTable,
     link: LinkModel,
 }
 
 impl Background {
-    /// Cuts the batch of the job so that each piece is at most as long as the limit of the policy.
-    /// Layer times are those of the plan, or those of one core if the plan was made from a profile
-    /// of another network.
+    /// Creates a job whose batch is cut so that each piece takes at most the limit of the policy.
+    /// Layer times are for the device of the foreground's times, or for one core if the plan was
+    /// made from a profile of another network.
+    ///
+    /// # Errors
+    /// If the network cannot be loaded, the data set does not fit it, or layer times are missing.
     pub(crate) fn new(
         (spec, weight): (&BackgroundSpec, NonZeroU32),
         dataset: &Dataset,
@@ -57,7 +64,11 @@ impl Background {
         self.costs.as_ref()
     }
 
-    /// Returns the durations of the steps of its program.
+    /// Returns the modelled durations of the steps of the job's program, in the program's order.
+    /// `lowering` are the options of the foreground.
+    ///
+    /// # Errors
+    /// If layer times are missing for the size of a micro-batch.
     pub(crate) fn step_times(&self, lowering: &LowerOptions) -> anyhow::Result<Vec<Duration>> {
         let lowering = lowering.clone().with_micro_batches(self.cut.count).with_partial(None);
         let placement = Placement::single(&self.network)?;
@@ -79,7 +90,7 @@ impl Background {
         args.background(spec, network, foreground)
     }
 
-    /// Returns the configuration of the job.
+    /// Returns the configuration of the job for training on `dataset`.
     pub(crate) fn job<'a>(&'a self, dataset: &'a Dataset) -> BackgroundConfig<'a> {
         BackgroundConfig::new(&self.network, dataset, self.batch)
             .with_micro_batches(self.cut.count)
@@ -110,7 +121,8 @@ impl Background {
     }
 }
 
-/// Prints the results of each background job, then the number of pieces and the longest one.
+/// Prints the results of each background job, then the number of pieces of all ranks and the
+/// duration of the longest one.
 pub(crate) fn show(jobs: &[Background], policy: &Policy, report: &TrainReport) {
     for (job, report) in jobs.iter().zip(&report.background) {
         job.show(report);
@@ -122,7 +134,8 @@ pub(crate) fn show(jobs: &[Background], policy: &Policy, report: &TrainReport) {
     say!("background pieces                   {}, longest {}{over}", pieces.count, time(pieces.longest));
 }
 
-/// Returns the results of the background jobs as JSON; times are in microseconds.
+/// Returns the results of the background jobs, in the order of `jobs`, and the statistics of their
+/// pieces as JSON; times are in microseconds.
 pub(crate) fn report(jobs: &[Background], policy: &Policy, report: &TrainReport) -> Value {
     let pieces = Pieces::of(report);
     let us = |time: Duration| time.as_secs_f64() * 1e6;
@@ -136,7 +149,9 @@ pub(crate) fn report(jobs: &[Background], policy: &Policy, report: &TrainReport)
 /// Statistics of the background tasklets of all ranks.
 struct Pieces {
     count: u64,
+    /// Maximum duration.
     longest: Duration,
+    /// Number of tasklets that exceeded the limit of the policy.
     over_long: u64,
 }
 

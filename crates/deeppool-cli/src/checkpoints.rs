@@ -54,7 +54,11 @@ pub(crate) fn warn_of_damaged(problem: impl std::fmt::Display) {
     eprintln!("warning: {problem}; going on from the one before");
 }
 
-/// Reads the weights of the newest complete checkpoint in a folder, or of the best one.
+/// Reads the weights of the newest valid checkpoint in a folder, or, if `best` is set, of the one
+/// with the highest test accuracy. Prints a warning for each newer checkpoint that is damaged.
+///
+/// # Errors
+/// `deeppool::Error::Checkpoint` if there is no such checkpoint.
 pub(crate) fn weights_of(folder: &Path, best: bool) -> Result<Weights, deeppool::Error> {
     if best {
         Weights::of_best_checkpoint(folder)
@@ -64,7 +68,10 @@ pub(crate) fn weights_of(folder: &Path, best: bool) -> Result<Weights, deeppool:
 }
 
 /// Parses the interval between checkpoints: a number of iterations, or a time with its unit, such
-/// as `10min`.
+/// as `10min`, in `s`, `min` or `h`.
+///
+/// # Errors
+/// A message if it is neither, or 0.
 pub(crate) fn parse_every(text: &str) -> Result<CheckpointEvery, String> {
     let wrong = || "expected a number of iterations above 0, or a time such as 30s, 10min or 1h".to_owned();
     let count = |number: &str| number.trim_end().parse().ok().filter(|&count: &u64| count > 0);
@@ -76,12 +83,13 @@ pub(crate) fn parse_every(text: &str) -> Result<CheckpointEvery, String> {
     time.or_else(|| count(text).map(CheckpointEvery::Iterations)).ok_or_else(wrong)
 }
 
-/// Returns whether a `train` command has the option `--checkpoint`.
+/// Returns whether the words of a `train` command have the option `--checkpoint`.
 pub(crate) fn has_checkpoint_option(command: &[OsString]) -> bool {
     has_option(command, "--checkpoint")
 }
 
-/// Returns whether a command has an option.
+/// Returns whether the words of a command have an option, given with its dashes: as a word, or as
+/// `--option=VALUE`.
 pub(crate) fn has_option(command: &[OsString], option: &str) -> bool {
     let names =
         |word: &str| word.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='));

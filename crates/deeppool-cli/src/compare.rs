@@ -1,4 +1,5 @@
-//! `deeppool plan --compare`: comparison of ways to share GPUs.
+//! `deeppool plan --compare`: comparison of ways to share GPUs between a foreground job and
+//! background jobs.
 
 use std::path::Path;
 
@@ -18,12 +19,17 @@ const SPEEDS: [f64; 7] = [0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0];
 
 /// Background job with its costs.
 pub(crate) struct CostedBackground {
-    /// Description of the job.
+    /// Network and batch, as given on the command line or by default.
     pub(crate) spec: BackgroundSpec,
-    /// Costs of the job in a simulation.
+    /// Times of the job's kernels for the simulator.
     pub(crate) costs: BackgroundCosts,
 }
 
+/// Simulates all ways to share GPUs, and prints a table and an advice, or one JSON object if
+/// `as_json` is set. Writes an SVG image to the path `figure`, if it is given.
+///
+/// # Errors
+/// If no plan can be made, layer times are missing, or the image cannot be written.
 pub(crate) fn run(
     job: &Job<'_>,
     request: &PlanRequest,
@@ -118,6 +124,7 @@ fn best_of(comparison: &Comparison, way: SharingMode, foreground: f64) -> Option
     comparison.points.iter().filter(is_as_fast).map(Point::total_samples_per_s).reduce(f64::max)
 }
 
+/// Describes the relative errors of the layer times and links.
 fn off(comparison: &Comparison) -> String {
     let percent = |off: Option<f64>| match off {
         Some(off) => format!("up to {:.0}%", 100.0 * off),

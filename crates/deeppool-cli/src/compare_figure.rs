@@ -1,4 +1,5 @@
-//! Figure of a comparison: total throughput by foreground throughput.
+//! Figure of a comparison of ways to share GPUs: total throughput by foreground throughput, both in
+//! samples per second.
 
 use deeppool::compare::{Comparison, Point, SharingMode};
 use plotters::prelude::*;
@@ -25,7 +26,11 @@ const HEADER: u32 = 96;
 /// Position of the end of the note below the chart, relative to the header.
 const NOTE_END: (i32, i32) = (876, 520);
 
-/// Returns an SVG image of all points with their error ranges, and of the envelopes.
+/// Returns an SVG image of all points with their error ranges, and of the envelopes of partitions
+/// and of the modes that share GPUs. `origin` are the lines below the title.
+///
+/// # Errors
+/// If drawing fails.
 pub(crate) fn svg(comparison: &Comparison, origin: &[String]) -> anyhow::Result<String> {
     let mut svg = String::new();
     {

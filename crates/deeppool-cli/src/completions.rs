@@ -1,3 +1,5 @@
+//! The command `deeppool completions`.
+
 use clap::Args;
 use clap_complete::{Shell, generate};
 
@@ -14,6 +16,10 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
+    /// Prints a completion script for `command`, the whole command line of this program.
+    ///
+    /// # Errors
+    /// If standard output cannot be written to.
     pub(crate) fn run(self, mut command: clap::Command) -> anyhow::Result<()> {
         let name = command.get_name().to_owned();
         let mut script = Vec::new();

@@ -41,19 +41,22 @@ pub(crate) struct CostArgs {
 
 /// Layer times of a network, and a link model.
 pub(crate) struct CostTables {
-    /// Layer times.
+    /// Layer times by batch size.
     pub(crate) profile: ProfileTable,
     /// Link model of the GPUs.
     pub(crate) link: LinkModel,
-    /// Whether they equal those that the plan was made with. True without a plan, and false if
-    /// defaults replace them.
+    /// Whether a plan can be simulated with these times: true without a plan file and for times
+    /// that are given or those of the plan, and false if defaults replace those of the plan.
     pub(crate) are_of_plan: bool,
 }
 
 impl CostArgs {
-    /// Loads layer times and links for a global batch on up to `gpus` GPUs. Options that are not
-    /// given are taken from the plan, or from the default device, which also replaces the device of
-    /// a plan that is not available.
+    /// Loads layer times and links for a global batch of `batch` samples on up to `gpus` GPUs.
+    /// Options that are not given are taken from the plan, or from the device model
+    /// `default_device`, which also replaces a device of the plan that is not built in.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or neither an option, the plan nor a default has the times.
     pub(crate) fn load(
         &self,
         network: &LayerGraph,
@@ -107,7 +110,11 @@ impl CostArgs {
         Ok(CostTables { profile, link, are_of_plan })
     }
 
-    /// Returns the layer times of a background job on the same device.
+    /// Returns the layer times of a background job's network on the device of the foreground's
+    /// times.
+    ///
+    /// # Errors
+    /// If the foreground's times are a profile of another network.
     pub(crate) fn background(
         &self,
         job: &BackgroundSpec,
@@ -181,7 +188,7 @@ enum DepthName {
     Time,
 }
 
-/// Options of [`ModeArgs`] that conflict with a plan file.
+/// Names of the options of [`ModeArgs`] that conflict with a plan file, without dashes.
 pub(crate) const PLANNED_OPTIONS: [&str; 9] = [
     "mode",
     "amplification",
@@ -194,6 +201,7 @@ pub(crate) const PLANNED_OPTIONS: [&str; 9] = [
     "spb_depth",
 ];
 
+/// Values of the option `--mode`.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ModeName {
     /// Every layer on all GPUs
@@ -203,7 +211,7 @@ pub(crate) enum ModeName {
 }
 
 impl ModeArgs {
-    /// Returns the mode of a plan request.
+    /// Returns the kind of plan to request from the planner, with the amplification limit.
     pub(crate) fn mode(&self) -> Mode {
         match self.mode {
             ModeName::Dp => Mode::DataParallel,
@@ -211,19 +219,23 @@ impl ModeArgs {
         }
     }
 
-    /// Returns the memory of each GPU: the option, or that of the device.
+    /// Returns the memory of each GPU: the option, or else that of the device with the given name.
     pub(crate) fn capacity(&self, device: &str) -> Capacity {
         Capacity::of(self.memory, device)
     }
 
-    /// Returns the request for the planner.
+    /// Returns the request for a plan on `gpus` GPUs, without a memory limit.
     pub(crate) fn request(&self, gpus: usize) -> PlanRequest {
         PlanRequest::new(gpus, self.mode())
             .with_gpu_counts(self.gpu_counts.clone())
             .with_worker_gpus(self.worker_gpus)
     }
 
-    /// Returns the job for a new plan, with lowering options from the command line.
+    /// Returns the job for a new plan with a global batch of `batch` samples and the lowering
+    /// options of the command line.
+    ///
+    /// # Errors
+    /// If the parts of partial backpropagation do not fit the network or the batch.
     pub(crate) fn job<'a>(
         &self,
         costs: Costs<'a>,
@@ -242,7 +254,11 @@ impl ModeArgs {
     }
 }
 
-/// Returns the job with the plan that was read, or with a new plan within the memory limit.
+/// Returns the job with the plan that was read from a file, or, if that is `None`, with a new plan
+/// within the memory limit. `None` as limit means unlimited memory.
+///
+/// # Errors
+/// If the plan that was read does not fit the network, or no plan is found.
 pub(crate) fn job_and_plan<'a>(
     read: Option<ExecutionPlan>,
     costs: Costs<'a>,
@@ -261,7 +277,10 @@ pub(crate) fn job_and_plan<'a>(
     while_showing("searching for a plan", || plan_within_memory(&job, &request))
 }
 
-/// Prefixes an error about a plan with the path of its file.
+/// Prefixes an error about a plan with the path of its file, if the plan was read from one.
+///
+/// # Errors
+/// That of `result`.
 pub(crate) fn in_plan<T>(path: Option<&Path>, result: Result<T, deeppool::Error>) -> anyhow::Result<T> {
     match (path, result) {
         (
@@ -276,8 +295,10 @@ pub(crate) fn in_plan<T>(path: Option<&Path>, result: Result<T, deeppool::Error>
     }
 }
 
-/// Returns the number of GPUs and the global batch: those of the options or of the plan, which must
-/// agree.
+/// Returns the number of GPUs and the global batch in samples: those of the options or of the plan.
+///
+/// # Errors
+/// If options and plan differ, neither has a value, or the number of GPUs is too large.
 pub(crate) fn size(
     gpus: Option<usize>,
     batch: Option<usize>,
@@ -303,11 +324,17 @@ pub(crate) fn size(
 /// Background job as `MODEL:BATCH`, `FILE.onnx:BATCH` or `FILE.json:BATCH`.
 #[derive(Clone, Debug)]
 pub(crate) struct BackgroundSpec {
+    /// Name of a built-in network, or path of an ONNX file or of a network in JSON.
     pub(crate) model: String,
+    /// Number of samples of an iteration.
     pub(crate) batch: usize,
 }
 
 impl BackgroundSpec {
+    /// Builds or reads the network.
+    ///
+    /// # Errors
+    /// If the name is unknown, or the file cannot be read.
     pub(crate) fn network(&self) -> anyhow::Result<LayerGraph> {
         let path = Path::new(&self.model);
         match path.extension().and_then(std::ffi::OsStr::to_str) {

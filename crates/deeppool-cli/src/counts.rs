@@ -1,13 +1,13 @@
-//! Ranges of numeric options.
+//! Valid ranges of numeric options.
 
 use std::ops::RangeInclusive;
 
-/// Valid batch sizes.
+/// Valid batch sizes, in samples.
 pub(crate) const BATCH: RangeInclusive<usize> = 1..=1 << 20;
 /// Valid numbers of threads of this process.
 pub(crate) const THREADS: RangeInclusive<usize> = 1..=1024;
 
-/// Returns a parser of whole numbers in a range.
+/// Returns a parser of whole numbers in a range for clap. It returns a message for other text.
 pub(crate) fn within(range: RangeInclusive<usize>) -> impl Fn(&str) -> Result<usize, String> + Clone {
     move |text| {
         let (min, max) = (range.start(), range.end());

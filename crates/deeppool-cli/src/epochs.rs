@@ -1,3 +1,5 @@
+//! The command `deeppool epochs`.
+
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -103,6 +105,11 @@ struct Session<'a> {
 }
 
 impl Epochs {
+    /// Measures the curve, or the rest of one that was interrupted, and writes and prints it.
+    ///
+    /// # Errors
+    /// If the data set does not fit, no run with some batch reaches the target, or the measurement
+    /// is stopped.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         check_outputs([&self.output], self.json)?;
         check_target(self.target)?;

@@ -1,5 +1,5 @@
-//! Journal of an unfinished epoch curve: one JSON line that describes the measurement, and one for
-//! each finished run.
+//! Journal of an unfinished curve of epochs by batch: one JSON line that describes the measurement,
+//! and one for each finished run.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use deeppool::accuracy::TargetRun;
 
-/// Journal of finished runs, which survives the death of the process at any time.
+/// Journal of finished runs, from which a measurement resumes after its process has ended.
 ///
 /// Each run is appended by one write. An incomplete last line is discarded. The file is created
 /// when the first run is finished.
@@ -24,8 +24,12 @@ pub(crate) struct Partial {
 }
 
 impl Partial {
-    /// Reads the journal beside the file of a curve, if it exists. `subject` describes the
+    /// Reads the journal of the curve file `curve`, whose name is that of the file with `.partial`
+    /// appended. The journal is empty if the file does not exist. `subject` describes the
     /// measurement.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is damaged, or is of a measurement with another `subject`.
     pub(crate) fn open(curve: &Path, subject: &str) -> anyhow::Result<Self> {
         let mut path = curve.as_os_str().to_owned();
         path.push(".partial");
@@ -61,12 +65,16 @@ impl Partial {
         })
     }
 
-    /// Returns the newest run for which `is_match` is true.
+    /// Returns the run that was added last among those for which `is_match` is true; `None` if
+    /// there is none.
     pub(crate) fn find(&self, is_match: impl Fn(&&TargetRun) -> bool) -> Option<&TargetRun> {
         self.runs.iter().rev().find(is_match)
     }
 
-    /// Appends a finished run.
+    /// Appends a finished run to the file.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
     pub(crate) fn add(&mut self, run: &TargetRun) -> anyhow::Result<()> {
         let run = serde_json::to_string(run)?;
         let lines = match (&self.file, self.whole) {
@@ -88,12 +96,15 @@ impl Partial {
         Ok(())
     }
 
-    /// Path of the journal.
+    /// Returns the path of the journal.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Deletes the journal after the curve was written.
+    /// Deletes the journal's file, if there is one.
+    ///
+    /// # Errors
+    /// If the file cannot be deleted.
     pub(crate) fn remove(self) -> anyhow::Result<()> {
         if self.file.is_none() && self.whole == 0 {
             return Ok(());

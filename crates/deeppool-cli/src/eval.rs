@@ -1,3 +1,5 @@
+//! The command `deeppool eval`.
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -51,6 +53,10 @@ pub(crate) struct Eval {
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Eval {
+    /// Evaluates the network with the given weights and prints the test accuracy.
+    ///
+    /// # Errors
+    /// If the data set or the weights do not fit the network, or the engine fails.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         self.on.emulate()?;
         self.on.engine.check(None)?;

@@ -1,15 +1,17 @@
-//! Table of the alternatives of each run of layers.
+//! Table of the alternatives of each run of layers. A run is consecutive layers on the same ranks.
 
 use deeppool::planning::{RunAlternative, RunExplanation};
 
 use super::output::{micros, say, table};
 
+/// Formats a difference in microseconds with its sign and a suitable unit.
 fn signed(delta_us: f64) -> String {
     let sign = if delta_us < 0.0 { '-' } else { '+' };
     format!("{sign}{}", micros(delta_us.abs()))
 }
 
-/// Prints the alternatives of runs of layers: a larger and a smaller GPU count.
+/// Prints the alternatives of each run, a larger and a smaller GPU count, with their effect on
+/// iteration time and GPU time. `limit` is the amplification limit of the plan, if it has one.
 pub(crate) fn print_runs(runs: &[RunExplanation], limit: Option<f64>) {
     let header = [
         "layers",

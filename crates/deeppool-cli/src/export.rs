@@ -1,3 +1,5 @@
+//! The command `deeppool export`.
+
 use std::path::PathBuf;
 
 use clap::Args;
@@ -40,6 +42,10 @@ pub(crate) struct Export {
 }
 
 impl Export {
+    /// Writes the weights of a checkpoint, or initial weights, to the output file.
+    ///
+    /// # Errors
+    /// If there is no checkpoint, the weights do not fit the network, or writing fails.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let network = self.network.load()?;
         check_outputs([&self.output], self.json)?;

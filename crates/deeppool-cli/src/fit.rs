@@ -1,3 +1,5 @@
+//! The command `deeppool fit`.
+
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
@@ -34,6 +36,10 @@ pub(crate) struct Fit {
 }
 
 impl Fit {
+    /// Fits a device model to the profiles, writes it, and prints its errors.
+    ///
+    /// # Errors
+    /// If a profile cannot be read or is not measured, or the name is that of a built-in model.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         check_outputs([&self.output], self.json)?;
         let sheet = self.data_sheet.as_deref().map(inputs::data_sheet).transpose()?;

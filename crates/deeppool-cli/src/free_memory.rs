@@ -4,7 +4,11 @@ use anyhow::bail;
 
 use super::output::byte_size;
 
-/// Returns an error if the work needs more memory than is free.
+/// Checks that `needed_bytes` of memory are free on this machine. Systems on which the free memory
+/// is unknown pass.
+///
+/// # Errors
+/// If less is free.
 pub(crate) fn check_free_memory(needed_bytes: u64) -> anyhow::Result<()> {
     match free_bytes() {
         Some(free) if needed_bytes > free => bail!(

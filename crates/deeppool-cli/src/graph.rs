@@ -8,8 +8,8 @@ use layer_graph::LayerGraph;
 
 use super::output::{micros, ranks};
 
-/// Returns a plan in the DOT language: layers with their ranks, and bold edges between different
-/// ranks.
+/// Returns a plan of a network in the DOT language: layers with their ranks, and bold edges between
+/// layers on different ranks.
 pub(crate) fn dot(network: &LayerGraph, plan: &ExecutionPlan) -> String {
     let mut text = String::from("digraph plan {\n");
     let amplification = plan.amplification;

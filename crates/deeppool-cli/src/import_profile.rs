@@ -1,3 +1,5 @@
+//! The command `deeppool import-profile`.
+
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -34,6 +36,10 @@ pub(crate) struct ImportProfile {
 }
 
 impl ImportProfile {
+    /// Converts the input file to a profile, writes it, and prints a summary.
+    ///
+    /// # Errors
+    /// If the file cannot be read or does not match the network, or writing fails.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let network = self.network.load()?;
         let model = inputs::device(&self.device)?;

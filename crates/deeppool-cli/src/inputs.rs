@@ -1,4 +1,6 @@
-//! Values that options name or read from files.
+//! Values that options name or read from files. Names are matched without regard to case and
+//! punctuation. Every error is in one line: an unknown name with a suggestion, or the path of a
+//! file that cannot be read with the reason.
 
 use std::path::Path;
 
@@ -14,7 +16,7 @@ use deeppool::train::Weights;
 use layer_graph::{LayerGraph, onnx, zoo};
 use layer_profile::{DataSheet, DeviceModel, ProfileTable, PublishedProfile};
 
-/// Builds a network of the zoo.
+/// Builds the built-in network with the given name.
 pub(crate) fn model(name: &str) -> Result<LayerGraph, InputError> {
     get_by_name(name, zoo::names(), zoo::model)
 }
@@ -24,23 +26,24 @@ pub(crate) fn graph(path: &Path) -> Result<LayerGraph, InputError> {
     read_text_as(path, LayerGraph::from_json)
 }
 
-/// Imports an ONNX file. The network gets the name of the file, without its extension.
+/// Imports a network from an ONNX file. The network gets the name of the file, without its
+/// extension.
 pub(crate) fn onnx(path: &Path) -> Result<onnx::Imported, InputError> {
     let name = path.file_stem().map_or("onnx".into(), |stem| stem.to_string_lossy());
     read_as(path, |content| onnx::from_vec(&name, content))
 }
 
-/// Returns a built-in device model, or reads the file of one.
+/// Returns the built-in device model with the given name, or reads one from a JSON file.
 pub(crate) fn device(name_or_file: &str) -> Result<DeviceModel, InputError> {
     get_by_name_or_file(name_or_file, DeviceModel::names(), DeviceModel::named, DeviceModel::from_json)
 }
 
-/// Returns the data sheet of a GPU.
+/// Returns the data sheet of the GPU with the given name.
 pub(crate) fn data_sheet(name: &str) -> Result<DataSheet, InputError> {
     get_by_name(name, DataSheet::names(), DataSheet::named)
 }
 
-/// Reads a file of layer times.
+/// Reads layer times in the format `deeppool/profile/v1`.
 pub(crate) fn profile(path: &Path) -> Result<ProfileTable, InputError> {
     read_text_as(path, ProfileTable::from_json)
 }
@@ -50,17 +53,17 @@ pub(crate) fn published_profile(path: &Path) -> Result<PublishedProfile, InputEr
     read_text_as(path, PublishedProfile::from_text)
 }
 
-/// Returns a built-in link model, or reads the file of one.
+/// Returns the built-in link model with the given name, or reads one from a JSON file.
 pub(crate) fn link(name_or_file: &str) -> Result<LinkModel, InputError> {
     get_by_name_or_file(name_or_file, LinkModel::names(), LinkModel::named, LinkModel::from_json)
 }
 
-/// Returns a policy of sharing a GPU.
+/// Returns the multiplexer's policy with the given name.
 pub(crate) fn policy(name: &str) -> Result<Policy, InputError> {
     get_by_name(name, Policy::all().iter().map(|(known, _)| *known), policy_named)
 }
 
-/// Reads a plan.
+/// Reads a plan in the format `deeppool/plan/v2`.
 pub(crate) fn plan(path: &Path) -> Result<ExecutionPlan, InputError> {
     read_text_as(path, ExecutionPlan::from_json)
 }

@@ -1,34 +1,38 @@
-//! Job scripts for Slurm.
+//! Job scripts for Slurm, in which hosts are called nodes.
 
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
 /// Parameters of a job script. Its `Display` is the script.
 pub(crate) struct JobScript<'a> {
-    /// Number of hosts.
+    /// Number of nodes.
     pub(crate) nodes: usize,
-    /// Number of ranks per host.
+    /// Number of ranks per node.
     pub(crate) ranks_per_node: usize,
-    /// Number of CPUs per rank.
+    /// Number of CPU cores per rank (`--cpus-per-task`).
     pub(crate) cpus_per_rank: usize,
+    /// Time limit of the job; `None` for that of the Slurm partition.
     pub(crate) time: Option<&'a TimeLimit>,
+    /// Name of the Slurm partition; `None` for the default of the cluster.
     pub(crate) partition: Option<&'a str>,
-    /// Name of the job.
+    /// Name of the job, with which the name of its output file begins.
     pub(crate) name: &'a str,
     /// Seconds before the time limit at which the job receives SIGTERM.
     pub(crate) warning_s: usize,
     /// Maximum number of restarts from the same checkpoint.
     pub(crate) restarts: usize,
-    /// Folder that relative paths refer to.
+    /// Folder in which the job runs, to which relative paths refer.
     pub(crate) folder: &'a str,
+    /// Path of this program on all nodes.
     pub(crate) program: &'a str,
-    /// Command line of each rank.
+    /// Arguments of the program on each rank, from `train` on.
     pub(crate) command: &'a [String],
-    /// Folder of checkpoints in the command. If it has none, the job has its own folder.
+    /// Folder of checkpoints in `command`. `None` if it has none: the script then adds the option
+    /// for a folder with the number of the job.
     pub(crate) checkpoints: Option<&'a str>,
 }
 
-/// Time in the format of `sbatch --time`.
+/// Time limit of a job in the format of `sbatch --time`, such as `1:30:00` or `2-12`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TimeLimit {
     text: String,

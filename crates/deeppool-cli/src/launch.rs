@@ -1,3 +1,5 @@
+//! The command `deeppool launch`.
+
 use std::ffi::OsString;
 use std::io::{BufReader, stderr};
 use std::path::Path;
@@ -57,6 +59,11 @@ const AS_ROOT: [&str; 2] = ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CO
 const POLL: Duration = Duration::from_millis(20);
 
 impl Launch {
+    /// Runs the command on all ranks until it succeeds, its input is wrong, it is stopped, or no
+    /// restarts are left. Returns the exit code of the last run: 0, 1, or 2 for wrong input.
+    ///
+    /// # Errors
+    /// If the options do not fit the command, or mpirun cannot be started.
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         self.check()?;
         stop_signal()?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 
-/// Launcher of the processes.
+/// Kind of launcher that started the processes of a run, one per rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Launcher {
     /// `mpirun`, or `srun --mpi=pmix`.
@@ -13,7 +13,7 @@ pub(crate) enum Launcher {
     Torchrun,
 }
 
-/// Rank of this process among those that a launcher started.
+/// Place of this process among those that a launcher started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Launched {
     /// Rank of this process, from 0.
@@ -22,7 +22,7 @@ pub(crate) struct Launched {
     pub(crate) ranks: usize,
     /// Number of ranks on this host.
     pub(crate) on_host: usize,
-    /// Launcher that started the process.
+    /// Kind of launcher that started the process.
     pub(crate) launcher: Launcher,
 }
 
@@ -38,7 +38,8 @@ const EXIT_DELAY: Duration = Duration::from_millis(300);
 pub(crate) const WITHOUT_MPI: &str = "this deeppool was built without MPI: build with `--features mpi`";
 
 impl Launched {
-    /// Reads the environment variables of launchers. `None` for a process without a launcher.
+    /// Reads the place of this process from the environment variables of launchers. Returns `None`
+    /// if no launcher started it.
     pub(crate) fn here() -> Option<Self> {
         Self::read(|name| std::env::var(name).ok())
     }
@@ -61,10 +62,12 @@ impl Launched {
     }
 }
 
-/// Returns the rank of this process, or `None` if ranks are threads of it.
+/// Returns the place of this process among those of a launcher, or `None` if ranks are threads of
+/// this process.
 ///
 /// # Errors
-/// If a launcher started several processes that are not connected by MPI.
+/// If an MPI launcher or srun started this, and the processes cannot be connected: this build has
+/// no MPI, or srun was started without it.
 pub(crate) fn launched() -> anyhow::Result<Option<Launched>> {
     let is_several = |name: &str| std::env::var(name).is_ok_and(|count| count != "1");
     match Launched::here() {
@@ -79,15 +82,16 @@ pub(crate) fn launched() -> anyhow::Result<Option<Launched>> {
     }
 }
 
-/// Returns whether this is the first rank, which prints for all.
+/// Returns whether this process is rank 0, which prints for all ranks, or has no launcher.
 pub(crate) fn is_first() -> bool {
     Launched::here().is_none_or(|launched| launched.rank == 0)
 }
 
-/// Prints an error once for all ranks.
+/// Prints an error to standard error so that, as a rule, one rank prints it for all. `line` is its
+/// message.
 ///
-/// An error that all ranks have is printed by the first rank at once. Other ranks, and errors that
-/// are a consequence of the failure of another rank, are delayed.
+/// An error that all ranks have is printed by rank 0 at once. Other ranks, and errors that are a
+/// consequence of the failure of another rank, are delayed, so that the launcher ends them before.
 pub(crate) fn print_error(error: &anyhow::Error, line: &str) {
     let of_ours = error.chain().find_map(|error| error.downcast_ref::<deeppool::Error>());
     let is_consequence = of_ours.is_some_and(deeppool::Error::is_consequence);
@@ -95,7 +99,7 @@ pub(crate) fn print_error(error: &anyhow::Error, line: &str) {
     print_once(line, is_own, is_consequence);
 }
 
-/// Prints a usage error, which all ranks have.
+/// Prints the message of a usage error, which all ranks have, as [`print_error`] does.
 pub(crate) fn print_usage_error(line: &str) {
     print_once(line, false, false);
 }

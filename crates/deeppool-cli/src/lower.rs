@@ -1,3 +1,5 @@
+//! The command `deeppool lower`.
+
 use std::path::PathBuf;
 
 use anyhow::bail;
@@ -43,6 +45,11 @@ pub(crate) struct Lower {
 }
 
 impl Lower {
+    /// Lowers the plan and writes the program.
+    ///
+    /// # Errors
+    /// If the plan does not fit the network, an iteration is needed and not given, or writing
+    /// fails.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         check_outputs([&self.output], self.json)?;
         let network = self.network.load()?;

@@ -1,3 +1,5 @@
+//! The command `deeppool man`.
+
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -18,6 +20,11 @@ pub(crate) struct Man {
 }
 
 impl Man {
+    /// Writes the man pages of `command`, the whole command line of this program, and of its
+    /// subcommands.
+    ///
+    /// # Errors
+    /// If the folder or a page cannot be written.
     pub(crate) fn run(self, mut command: clap::Command) -> anyhow::Result<()> {
         std::fs::create_dir_all(&self.folder).with_context(|| self.folder.display().to_string())?;
         // Gives subcommands their full names and usage.

@@ -6,8 +6,11 @@ use layer_profile::{MeasurementConditions, ProfileTable, Spread};
 
 use super::output::{say, table, time};
 
-/// Prints all times of a measured profile with their spread, and the sum of the layers beside the
-/// whole network.
+/// Prints all times of a measured profile with their spread, and the sum of the layers' times
+/// beside the time of the whole network.
+///
+/// # Errors
+/// If a layer has no time for a batch size of the whole network.
 pub(crate) fn print_measured(profile: &ProfileTable) -> anyhow::Result<()> {
     say!("{} on {}, {}", profile.model(), profile.device(), profile.origin());
     if let Some(measurement) = profile.measurement() {
@@ -35,6 +38,7 @@ fn conditions(measurement: &MeasurementConditions) -> String {
 #[derive(Default)]
 struct Marks {
     times: usize,
+    /// Number of times whose warm-up ended before they were stable.
     unsteady: usize,
 }
 

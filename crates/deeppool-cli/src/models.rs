@@ -1,3 +1,5 @@
+//! The command `deeppool models`.
+
 use std::path::PathBuf;
 
 use anyhow::bail;
@@ -29,6 +31,10 @@ pub(crate) struct Models {
 }
 
 impl Models {
+    /// Prints the built-in networks, or those in the given files.
+    ///
+    /// # Errors
+    /// If a file cannot be read, after the networks of the other files are printed.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let (mut rows, mut unread, mut opaque) = (Vec::new(), Vec::new(), Vec::new());
         let mut shown = table(&["model", "layers", "parameters", "GFLOP forward", "activations"]);

@@ -1,9 +1,12 @@
-//! Messages of mpirun on standard error.
+//! Messages of mpirun on standard error: blocks of text between two lines of dashes.
 
 use std::io::{self, BufRead, Write};
 
-/// Forwards standard error of mpirun, without its blocks about ranks that failed, which have
-/// printed their errors. A rank that was killed by a signal gets one line.
+/// Copies the standard error of mpirun from `from` to `to`, without its blocks about ranks that
+/// failed, which have printed their errors. A rank that was killed by a signal gets one line.
+///
+/// # Errors
+/// If reading or writing fails.
 pub(super) fn forward(mut from: impl BufRead, mut to: impl Write) -> io::Result<()> {
     let mut block: Vec<u8> = Vec::new();
     loop {

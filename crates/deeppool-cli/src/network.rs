@@ -1,3 +1,6 @@
+//! The network that a command is about. An opaque layer is an imported operation that the engine
+//! cannot execute: only its costs and shapes are known.
+
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
@@ -22,7 +25,10 @@ pub(crate) struct NetworkArgs {
 }
 
 impl NetworkArgs {
-    /// Returns the network of the given option.
+    /// Builds or reads the network of the option that is given.
+    ///
+    /// # Errors
+    /// If no option is given, the name is unknown, or the file cannot be read.
     pub(crate) fn load(&self) -> anyhow::Result<LayerGraph> {
         match (&self.model, &self.onnx, &self.graph) {
             (_, _, Some(path)) => Ok(inputs::graph(path)?),
@@ -33,7 +39,11 @@ impl NetworkArgs {
     }
 }
 
-/// Imports an ONNX file, and prints a warning if the network differs from the exported one.
+/// Imports an ONNX file, and prints a warning on rank 0 if the network for training differs from
+/// the exported one.
+///
+/// # Errors
+/// If the file cannot be read or imported.
 pub(crate) fn import(path: &Path) -> anyhow::Result<LayerGraph> {
     let imported = inputs::onnx(path)?;
     if let Some(warning) = imported.warning() {
@@ -44,7 +54,8 @@ pub(crate) fn import(path: &Path) -> anyhow::Result<LayerGraph> {
     Ok(imported.graph)
 }
 
-/// Describes the opaque layers of a network. `None` if there are none.
+/// Describes the opaque layers of a network in one line: their number by operation. Returns `None`
+/// if there are none.
 pub(crate) fn opaque_line(network: &LayerGraph) -> Option<String> {
     let mut counts = std::collections::BTreeMap::<&str, usize>::new();
     for (_, opaque) in network.opaque_layers() {
@@ -58,7 +69,7 @@ pub(crate) fn opaque_line(network: &LayerGraph) -> Option<String> {
     })
 }
 
-/// Returns the names of the opaque layers.
+/// Returns the names of the opaque layers of a network.
 pub(crate) fn opaque_names(network: &LayerGraph) -> Vec<&str> {
     network.opaque_layers().map(|(layer, _)| layer.name()).collect()
 }

@@ -1,4 +1,5 @@
-//! Output of results, and formatting of figures.
+//! Output of results, and formatting of figures. A result is a file that a command writes, and a
+//! message is a line that it prints.
 
 use std::fmt::Arguments;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,8 @@ use comfy_table::{CellAlignment, Table, presets};
 use command_line::files::Printer;
 use serde_json::Value;
 
-/// Returns a table with a left-aligned first column and right-aligned others.
+/// Returns an empty text table with the given header, a left-aligned first column and right-aligned
+/// others.
 pub(crate) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header);
@@ -19,7 +21,7 @@ pub(crate) fn table(header: &[&str]) -> Table {
     table
 }
 
-/// Formats a time with a suitable unit.
+/// Formats a time in us, ms or s.
 pub(crate) fn time(time: Duration) -> String {
     let us = time.as_secs_f64() * 1e6;
     match us {
@@ -29,12 +31,15 @@ pub(crate) fn time(time: Duration) -> String {
     }
 }
 
-/// Formats a time in microseconds with a suitable unit. A negative time is shown as 0.
+/// Formats a time, given in microseconds, in us, ms or s. A negative time is shown as 0.
 pub(crate) fn micros(us: f64) -> String {
     time(Duration::from_secs_f64((us / 1e6).max(0.0)))
 }
 
-/// Parses a time with its unit, such as `12ms`, as microseconds.
+/// Parses a time with its unit (us, ms or s), such as `12ms`, and returns it in microseconds.
+///
+/// # Errors
+/// A message if it is not a time above 0 with a unit.
 pub(crate) fn parse_micros(text: &str) -> Result<f64, String> {
     // `s` is last, because it is a suffix of the other units.
     let units = [("us", 1.0), ("ms", 1e3), ("s", 1e6)];
@@ -48,7 +53,8 @@ pub(crate) fn parse_micros(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "expected a time above 0 with its unit, such as 12ms, 800us or 1.5s".into())
 }
 
-/// Formats ranks as a range, such as `0 to 3`, or as a list.
+/// Formats ranks as a range, such as `0 to 3`, if they are consecutive and at least two, or as a
+/// list.
 pub(crate) fn ranks(ranks: &[usize]) -> String {
     let listed = || ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
     match ranks {
@@ -59,7 +65,7 @@ pub(crate) fn ranks(ranks: &[usize]) -> String {
     }
 }
 
-/// Formats a number of bytes with a suitable unit.
+/// Formats a number of bytes in B, kB, MB or GB (powers of 1000).
 pub(crate) fn byte_size(bytes: u64) -> String {
     match bytes as f64 {
         bytes if bytes < 1e3 => format!("{bytes} B"),
@@ -74,12 +80,13 @@ pub(crate) fn gpus(count: usize) -> String {
     if count == 1 { "1 GPU".into() } else { format!("{count} GPUs") }
 }
 
-/// Formats a rate in samples per second.
+/// Formats a rate in samples per second, rounded to a whole number.
 pub(crate) fn rate(samples_per_s: f64) -> String {
     format!("{samples_per_s:.0} samples/s")
 }
 
-/// Prints a line like `println!`. A reader that closes the pipe early, such as `head`, is no error.
+/// Prints a message like `println!`, to standard error if a result goes to standard output. A
+/// reader that closes the pipe early, such as `head`, is no error.
 macro_rules! say {
     () => { $crate::output::write_line(format_args!("")) };
     ($($text:tt)*) => { $crate::output::write_line(format_args!($($text)*)) };
@@ -89,8 +96,13 @@ pub(crate) use say;
 /// Whether a result goes to standard output, so that messages go to standard error.
 static RESULT_ON_STDOUT: AtomicBool = AtomicBool::new(false);
 
-/// Checks the paths of results before any work. If one is standard output, messages go to standard
-/// error.
+/// Checks before any work that results can be written to the given paths. If one is standard
+/// output, later messages go to standard error. `json` says whether the command prints a JSON
+/// object.
+///
+/// # Errors
+/// If a path cannot be written to, two results have the same path, or one goes to standard output
+/// beside the JSON object.
 pub(crate) fn check_outputs<'a>(
     paths: impl IntoIterator<Item = &'a PathBuf>,
     json: bool,
@@ -100,7 +112,8 @@ pub(crate) fn check_outputs<'a>(
     Ok(())
 }
 
-/// Prints a line. Exits with code 1 if standard output cannot be written to.
+/// Prints a message, for the macro `say`. Exits the process with code 1 if standard output cannot
+/// be written to.
 pub(crate) fn write_line(line: Arguments<'_>) {
     let printer = if RESULT_ON_STDOUT.load(Ordering::Relaxed) { Printer::Stderr } else { Printer::Stdout };
     if let Err(error) = printer.line(line) {
@@ -109,12 +122,15 @@ pub(crate) fn write_line(line: Arguments<'_>) {
     }
 }
 
-/// Prints one JSON object to standard output.
+/// Prints one indented JSON object.
 pub(crate) fn print_json(value: &Value) {
     say!("{value:#}");
 }
 
 /// Writes one indented JSON value and a line break to a file.
+///
+/// # Errors
+/// If writing fails.
 pub(crate) fn save_json(path: &Path, value: &Value) -> anyhow::Result<()> {
     Ok(command_line::files::write(path, format!("{value:#}\n"))?)
 }

@@ -1,3 +1,5 @@
+//! The command `deeppool plan`.
+
 use std::path::PathBuf;
 
 use anyhow::bail;
@@ -154,6 +156,10 @@ enum LimitRuleName {
 }
 
 impl Plan {
+    /// Finds the plan that the options ask for, and writes and prints it with the other results.
+    ///
+    /// # Errors
+    /// If an input cannot be read, options contradict each other, or no plan is found.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         check_outputs(self.written(), self.json)?;
         match (&self.problem, &self.accuracy.to_accuracy) {

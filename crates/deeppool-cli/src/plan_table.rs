@@ -1,4 +1,4 @@
-//! Plans as text.
+//! Plans as text. A run of layers is consecutive layers on the same ranks.
 
 use comfy_table::Table;
 use deeppool::job::Job;
@@ -11,8 +11,11 @@ use deeppool::program::PartialBackpropagation;
 use super::network::opaque_line;
 use super::output::{byte_size, gpus, micros, ranks, table};
 
-/// Describes a plan: its inputs, its times beside those of data parallelism, and the ranks of its
-/// layers.
+/// Returns several lines that describe a plan of a job: its inputs, its times beside those of data
+/// parallelism, and the ranks of its layers.
+///
+/// # Errors
+/// If the critical path cannot be computed because layer times are missing.
 pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, deeppool::Error> {
     let mut lines = Vec::new();
     lines.push(format!("plan of {}, global batch {}, {}", plan.model, plan.batch, gpus(plan.gpus)));

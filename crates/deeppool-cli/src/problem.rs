@@ -1,4 +1,5 @@
-//! Plans for problem files.
+//! Plans for problem files, which have the times of nodes in place of a network
+//! (`deeppool/plan-problem/v2`).
 
 use std::path::Path;
 
@@ -12,14 +13,19 @@ use super::progress::while_showing;
 
 /// Options for planning a problem file.
 pub(crate) struct ProblemFile<'a> {
+    /// Kind of plan, its limit, and further results that are asked for.
     pub(crate) question: ProblemQuestion,
+    /// Path of the file to which the plan is written; `None` if it is only printed.
     pub(crate) output: Option<&'a Path>,
-    /// Whether the answer is printed as JSON.
+    /// Whether the answer is printed as JSON, and otherwise as text.
     pub(crate) json: bool,
 }
 
 impl ProblemFile<'_> {
-    /// Plans a problem file. `-` is standard input.
+    /// Plans the problem in the file `path`, and writes and prints the plan. `-` is standard input.
+    ///
+    /// # Errors
+    /// If the problem cannot be read, no plan is found, or writing fails.
     pub(crate) fn answer(&self, path: &Path) -> anyhow::Result<()> {
         let is_stdin = path == Path::new("-");
         let name = || if is_stdin { "standard input".into() } else { path.display().to_string() };
@@ -99,7 +105,8 @@ fn show(answer: &ProblemAnswer) {
     }
 }
 
-/// Prints iteration times with amplifications and maximum GPU counts of a layer.
+/// Prints a table of the plans of a frontier. Each point is the iteration time in microseconds, the
+/// amplification, and the maximum GPU count of any layer.
 pub(crate) fn print_frontier(points: impl Iterator<Item = (f64, f64, usize)>) {
     let mut shown = table(&["iteration", "amplification", "GPUs"]);
     let mut count = 0;

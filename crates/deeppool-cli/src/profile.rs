@@ -1,3 +1,5 @@
+//! The command `deeppool profile`.
+
 use std::fs::{self, OpenOptions};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -94,6 +96,11 @@ fn journal_path(profile: &Path) -> PathBuf {
 }
 
 impl Profile {
+    /// Measures or models the layer times, writes them as a profile, and prints them.
+    ///
+    /// # Errors
+    /// If this build lacks the engine, memory does not suffice, a measurement fails, or writing
+    /// fails.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         self.emulated.emulate(matches!(self.engine, Some(EngineName::Cuda)))?;
         let network = self.network.load()?;

@@ -1,4 +1,4 @@
-//! Progress bars.
+//! Progress bars on standard error, which are hidden if it is no terminal.
 
 use std::io::{IsTerminal, stderr};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -9,12 +9,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// Minimum duration of work before progress is shown.
 const MIN_DURATION: Duration = Duration::from_secs(1);
 
-/// Returns a progress bar of iterations, which is hidden if standard error is no terminal.
+/// Returns a progress bar of `iterations` iterations.
 pub(crate) fn progress_bar(iterations: u64) -> ProgressBar {
     progress_bar_of(iterations, "iterations")
 }
 
-/// Returns a progress bar of `things`, which is hidden if standard error is no terminal.
+/// Returns a progress bar of `count` steps of work. `things` is the plural noun for them in the
+/// bar.
 pub(crate) fn progress_bar_of(count: u64, things: &str) -> ProgressBar {
     if !stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -24,7 +25,8 @@ pub(crate) fn progress_bar_of(count: u64, things: &str) -> ProgressBar {
     ProgressBar::new(count).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// Returns a callback that shows the finished fraction of the work after one second.
+/// Returns a callback that takes the finished fraction of the work (0 to 1) and shows it in a bar
+/// once the work has taken a second. `what` describes the work.
 pub(crate) fn progress_of_parts(what: &'static str) -> impl FnMut(f64) {
     const PARTS: f64 = 1000.0;
     let bar = if stderr().is_terminal() { ProgressBar::new(PARTS as u64) } else { ProgressBar::hidden() };
@@ -40,7 +42,8 @@ pub(crate) fn progress_of_parts(what: &'static str) -> impl FnMut(f64) {
     }
 }
 
-/// Runs work of unknown duration, with a spinner and the elapsed time on a terminal.
+/// Runs `work` of unknown duration and returns its result, with a spinner and the elapsed time once
+/// it has taken a second. `what` describes the work.
 pub(crate) fn while_showing<T>(what: &'static str, work: impl FnOnce() -> T) -> T {
     if !stderr().is_terminal() {
         return work();

@@ -1,4 +1,5 @@
-//! Training with ranks that are threads or processes.
+//! Training with ranks that are threads or processes, on the processor or on GPUs. Emulated GPUs
+//! are a library in place of CUDA and NCCL that executes kernels on the processor.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -25,7 +26,10 @@ pub(crate) struct EngineArgs {
 }
 
 impl EngineArgs {
-    /// Restarts this program with emulated GPUs if they are requested.
+    /// Restarts this program with emulated GPUs if they are requested and it does not have them.
+    ///
+    /// # Errors
+    /// If the engine does not run on GPUs, or the restart fails.
     pub(crate) fn emulate(&self) -> anyhow::Result<()> {
         self.emulated.emulate(self.engine == RankEngine::Cuda)
     }
@@ -41,8 +45,12 @@ pub(crate) struct EmulatedArgs {
 }
 
 impl EmulatedArgs {
-    /// Restarts this program with emulated GPUs unless it has them. The emulator reads their number
-    /// at its start.
+    /// Restarts this program with emulated GPUs if they are requested and it does not have them.
+    /// The emulator reads their number at its start. `is_cuda` says whether the engine runs on
+    /// GPUs.
+    ///
+    /// # Errors
+    /// If the engine does not run on GPUs, or the restart fails.
     pub(crate) fn emulate(&self, is_cuda: bool) -> anyhow::Result<()> {
         let Some(gpus) = self.emulate_gpus else { return Ok(()) };
         if !is_cuda {
@@ -66,8 +74,8 @@ pub(crate) enum RankEngine {
 }
 
 impl RankEngine {
-    /// Checks that the engine supports the launcher. Returns `None` if ranks are threads of this
-    /// process.
+    /// Checks that the engine supports the launcher, and returns the place of this process among
+    /// those of the launcher; `None` if ranks are threads of this process.
     ///
     /// # Errors
     /// If this build does not support the engine, or the engine does not support the launcher.
@@ -90,7 +98,7 @@ impl RankEngine {
         }
     }
 
-    /// Returns the default device model for plans.
+    /// Returns the name of the device model that plans use by default.
     pub(crate) fn device_model(self) -> &'static str {
         match self {
             Self::Cpu => "cpu-core",
@@ -124,7 +132,12 @@ fn restart(emulated_gpus: &str) -> anyhow::Result<()> {
 /// Error message of builds without CUDA.
 pub(crate) const WITHOUT_CUDA: &str = "this deeppool was built without CUDA: build with `--features cuda`";
 
-/// Trains with ranks that are threads, or as one rank that a launcher started.
+/// Trains with ranks that are threads, if `launched` is `None`, or as the one rank that it
+/// describes. `timeout` is the maximum time for which processes and ranks on GPUs wait for each
+/// other. `progress` is called on rank 0.
+///
+/// # Errors
+/// Those of training, and if this build lacks CUDA or MPI.
 pub(crate) fn train_on(
     engine: RankEngine,
     launched: Option<Launched>,
@@ -139,7 +152,11 @@ pub(crate) fn train_on(
     }
 }
 
-/// Returns the fraction of the held-out samples that is classified correctly.
+/// Returns the fraction (0 to 1) of test samples that the configured initial weights classify
+/// correctly. `timeout` is the maximum time for which ranks on GPUs wait for each other.
+///
+/// # Errors
+/// If the engine fails, or this build lacks CUDA.
 pub(crate) fn evaluate_on(
     engine: RankEngine,
     config: &TrainConfig<'_>,

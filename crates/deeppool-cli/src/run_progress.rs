@@ -15,10 +15,13 @@ use super::checkpoints::warn_of_damaged;
 use super::output::{rate, say};
 use super::progress::progress_bar;
 
-/// Reports the progress of a run.
+/// Display of the progress of a run: a progress bar, lines, and a file of metrics.
 pub(crate) struct RunProgress {
+    /// Description of the plan.
     plan: String,
+    /// Number of iterations of the whole run.
     iterations: u64,
+    /// Number of iterations of an epoch.
     per_epoch: u64,
     bar: ProgressBar,
     /// Whether only one JSON object is printed.
@@ -36,14 +39,16 @@ struct Latest {
 }
 
 impl RunProgress {
-    /// Creates a report for a run. `plan` is printed at the start.
+    /// Creates the display for a run. `plan` is the description of the plan that is printed at the
+    /// start. `json` says whether the command prints one JSON object and no lines. `metrics` is the
+    /// file of metrics, if one is written.
     pub(crate) fn new(config: &TrainConfig<'_>, plan: String, json: bool, metrics: Option<Metrics>) -> Self {
         let (iterations, per_epoch) = (config.iterations(), config.iterations_per_epoch());
         let (bar, latest) = (progress_bar(iterations), Mutex::default());
         Self { plan, iterations, per_epoch, bar, json, metrics, latest }
     }
 
-    /// Shows progress of the run: updates the bar, prints lines, and records metrics if configured.
+    /// Shows an event of the run: updates the bar, prints lines, and writes metrics to their file.
     pub(crate) fn show(&self, progress: &Progress) {
         if let Some(metrics) = &self.metrics {
             self.record(metrics, progress);
@@ -129,7 +134,7 @@ impl RunProgress {
     }
 }
 
-/// File of metrics, as JSON lines.
+/// File of metrics of a run: one JSON object per line for each iteration, speed and epoch.
 pub(crate) struct Metrics {
     path: PathBuf,
     began: Instant,
@@ -138,7 +143,10 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Creates or truncates a file, or appends to it if `append` is set.
+    /// Creates or truncates the file, or appends to it if `append` is set.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
     pub(crate) fn open(path: &Path, append: bool) -> anyhow::Result<Self> {
         // Devices and pipes are not truncated.
         let is_new = command_line::files::is_file(path)? && !append;

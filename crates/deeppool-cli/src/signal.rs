@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use super::launched::Launched;
 
-/// Set by the first signal.
+/// Whether a signal was received.
 static STOP: AtomicBool = AtomicBool::new(false);
 
 /// Exit code of an interrupted process.
@@ -17,6 +17,9 @@ const INTERRUPTED: i32 = 130;
 ///
 /// A second signal ends the process at once, unless a launcher started it: Slurm sends two signals
 /// within milliseconds when it preempts a job.
+///
+/// # Errors
+/// If the handler cannot be installed, such as a second time.
 pub(crate) fn stop_signal() -> anyhow::Result<&'static AtomicBool> {
     let stop = || {
         let is_again = STOP.swap(true, Ordering::Relaxed);
@@ -31,7 +34,7 @@ pub(crate) fn stop_signal() -> anyhow::Result<&'static AtomicBool> {
     Ok(&STOP)
 }
 
-/// Returns whether a signal was received.
+/// Returns whether a signal that ends the process was received since the handler was installed.
 pub(crate) fn is_stopped() -> bool {
     STOP.load(Ordering::Relaxed)
 }

@@ -1,3 +1,5 @@
+//! The command `deeppool simulate`.
+
 use std::path::PathBuf;
 
 use anyhow::bail;
@@ -102,6 +104,11 @@ fn check_room(
 }
 
 impl Simulate {
+    /// Simulates the plan, writes the requested files, and prints the results.
+    ///
+    /// # Errors
+    /// If an input cannot be read, no plan is found, or the background job does not fit into
+    /// memory.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         check_outputs([&self.trace, &self.workload].into_iter().flatten(), self.json)?;
         let policy = inputs::policy(&self.policy)?;

@@ -1,3 +1,5 @@
+//! The command `deeppool slurm`.
+
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -84,6 +86,11 @@ pub(crate) struct Slurm {
 }
 
 impl Slurm {
+    /// Checks the command of the ranks and writes the job script.
+    ///
+    /// # Errors
+    /// If the command is not a valid `train` command, the number of ranks does not fit, or a path
+    /// is in a folder that nodes do not share.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         check_outputs([&self.output], false)?;
         let mut command = self.command()?;

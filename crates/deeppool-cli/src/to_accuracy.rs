@@ -46,7 +46,7 @@ fn hours(text: &str) -> Result<Duration, String> {
     time.ok_or_else(|| "expected a number of hours above 0".into())
 }
 
-/// Other options of the command.
+/// Options of `deeppool plan` that a plan by time to accuracy also uses.
 pub(crate) struct Question<'a> {
     /// Options for layer times and links.
     pub(crate) costs: &'a CostArgs,
@@ -54,14 +54,18 @@ pub(crate) struct Question<'a> {
     pub(crate) mode: &'a ModeArgs,
     /// Maximum number of GPUs.
     pub(crate) gpus: usize,
+    /// Path of the file to which the selected plan is written; `None` if it is only printed.
     pub(crate) output: Option<&'a PathBuf>,
-    /// Whether the answer is printed as JSON.
+    /// Whether the answer is printed as JSON, and otherwise as text.
     pub(crate) json: bool,
 }
 
 impl AccuracyArgs {
-    /// Returns an error if options for a curve are given without one. clap does not detect this
-    /// beside --batch.
+    /// Checks that no options for a curve are given, for a command without a curve. clap does not
+    /// detect this beside `--batch`.
+    ///
+    /// # Errors
+    /// If `--batches` or `--within` is given.
     pub(crate) fn check_without_curve(&self) -> anyhow::Result<()> {
         if self.batches.is_empty() && self.within.is_none() {
             return Ok(());
@@ -90,6 +94,11 @@ impl AccuracyArgs {
             .with_limits(limits)
     }
 
+    /// Selects the number of GPUs, the global batch and the plan by the time to the target accuracy
+    /// of `curve` (a file, or the name of a published curve), and writes and prints them.
+    ///
+    /// # Errors
+    /// If an input cannot be read, or no candidate has a plan or meets the deadline.
     pub(crate) fn answer(
         &self,
         curve: &str,

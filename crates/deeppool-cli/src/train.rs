@@ -1,3 +1,5 @@
+//! The command `deeppool train`.
+
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -31,7 +33,7 @@ use super::signal::stop_signal;
 
 /// Valid timeouts of ranks, in seconds.
 const TIMEOUT_S: RangeInclusive<usize> = 1..=86_400;
-/// Number of traced iterations.
+/// Number of iterations at the end of the run that `--trace` writes.
 const TRACED: usize = 3;
 /// Default number of epochs.
 const EPOCHS: u64 = 5;
@@ -137,6 +139,7 @@ pub(crate) struct Train {
 
 /// Predictions for the run.
 struct Predictions {
+    /// Iteration time of the plan, without background jobs.
     planned_us: f64,
     /// Simulation with the background job, if any. `None` if the layer times of the plan are not
     /// available.
@@ -150,6 +153,12 @@ impl Predictions {
 }
 
 impl Train {
+    /// Trains the network on all ranks, or as one rank that a launcher started. Writes the
+    /// requested files. Rank 0 prints the results.
+    ///
+    /// # Errors
+    /// If an input cannot be read or does not fit, training fails, or the run is stopped before its
+    /// end.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         self.on.emulate()?;
         let engine = self.on.engine;

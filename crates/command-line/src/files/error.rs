@@ -1,17 +1,19 @@
+//! Errors of results.
+
 use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
-/// Reason why a result cannot be written.
+/// Reason why a result cannot be written. The message begins with the path.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutputError {
-    /// The folder does not exist.
+    /// The folder of the path does not exist.
     #[error("{}: the folder `{}` does not exist: make it first", path.display(), folder.display())]
     NoFolder {
         /// Path of the result.
         path: PathBuf,
-        /// Its folder.
+        /// Folder of the path, with symbolic links followed.
         folder: PathBuf,
     },
     /// The path is a folder.
@@ -32,18 +34,18 @@ pub enum OutputError {
         /// Path of the result.
         path: PathBuf,
     },
-    /// Writing failed.
+    /// Writing failed, or no file can be created in the folder.
     #[error("{}: {error}", path.display())]
     Write {
         /// Path of the result.
         path: PathBuf,
-        /// Error of the system.
+        /// Error of the operating system.
         error: io::Error,
     },
 }
 
 /// Returns whether an error or one of its sources is [`OutputError::Write`]: a failure of the
-/// system, where all other variants are paths that cannot be used.
+/// operating system, where all other variants are paths that cannot be used.
 #[must_use]
 pub fn is_write_failure(error: &(dyn Error + 'static)) -> bool {
     let is_write =

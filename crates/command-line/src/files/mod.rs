@@ -1,4 +1,7 @@
 //! Inputs that are read whole, and results that are written whole or not at all.
+//!
+//! A result is content that a command writes to a path that its user gives: a regular file, a
+//! device, a pipe or standard output.
 
 mod error;
 mod read;

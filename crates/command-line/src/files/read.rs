@@ -1,3 +1,5 @@
+//! Reading of inputs.
+
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -8,8 +10,8 @@ use crate::InputError;
 /// Maximum number of bytes that are read of anything but a regular file.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// Reads a file whole. Of anything but a regular file, such as a pipe or a device without end, at
-/// most 256 MiB are read.
+/// Reads the content of a file. Of anything but a regular file, such as a pipe or a device without
+/// end, at most 256 MiB are read.
 ///
 /// # Errors
 /// Those of [`std::fs::read`], and [`ErrorKind::InvalidData`] if something that is no regular file
@@ -27,7 +29,7 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Reads a text file whole, as [`read`] does.
+/// Reads the content of a text file, as [`read`] does.
 ///
 /// # Errors
 /// Those of [`read`], and [`ErrorKind::InvalidData`] if the content is not UTF-8.
@@ -36,7 +38,7 @@ pub fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
     String::from_utf8(read(path)?).map_err(not_text)
 }
 
-/// Reads a file and parses its bytes.
+/// Reads a file, as [`read`] does, and returns the value that `parse` makes of its bytes.
 ///
 /// # Errors
 /// [`InputError`] with the path, and the error of reading or of `parse`.
@@ -49,7 +51,8 @@ pub fn read_as<T, E: Display>(
     parse(content).map_err(|error| in_file(path, error))
 }
 
-/// Reads a file and parses its text.
+/// Reads a text file, as [`read_to_string`] does, and returns the value that `parse` makes of its
+/// text.
 ///
 /// # Errors
 /// [`InputError`] with the path, and the error of reading or of `parse`.

@@ -1,3 +1,5 @@
+//! All results of a command together, and the stream for everything else that it prints.
+
 use std::fmt::Arguments;
 use std::io::stdout;
 use std::path::{Path, PathBuf};
@@ -6,7 +8,7 @@ use super::error::OutputError;
 use super::target::Target;
 use super::write::{check, write_all};
 
-/// Path of standard output.
+/// Path by which results refer to standard output.
 pub const STDOUT: &str = "/dev/stdout";
 
 /// Stream that a command prints to: standard output, or standard error if one of its results goes
@@ -76,7 +78,7 @@ pub fn check_all<P: AsRef<Path>>(
     Ok(printer)
 }
 
-/// Returns a clap value parser for the path of a result, with `-` for standard output.
+/// Returns a clap value parser for the path of a result. It replaces `-` by [`STDOUT`].
 #[cfg(feature = "clap")]
 #[must_use]
 pub fn argument() -> impl clap::builder::TypedValueParser<Value = PathBuf> {

@@ -1,3 +1,5 @@
+//! Kinds of things that the path of a result refers to.
+
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -9,20 +11,22 @@ use super::error::OutputError;
 /// Maximum number of symbolic links that are followed, as in Linux.
 const MAX_LINKS: usize = 40;
 
-/// Kind of thing that a path refers to.
+/// Kind of thing that the path of a result refers to.
 pub(super) enum Target {
+    /// Standard output of this process.
     Stdout,
     /// A device, a pipe or an open descriptor, which is opened and written to.
     Special,
+    /// A regular file, which may not exist yet and is replaced as a whole.
     File(FileTarget),
 }
 
 impl Target {
-    /// Follows the links of `path` and returns the kind of thing that it refers to.
+    /// Follows the symbolic links of `path` and returns the kind of thing that it refers to.
     ///
     /// # Errors
-    /// [`OutputError::IsFolder`] if it is a folder. [`OutputError::NoFolder`] if its
-    /// folder is missing.
+    /// [`OutputError::IsFolder`] if it is a folder. [`OutputError::NoFolder`] if its folder does
+    /// not exist.
     pub(super) fn of(path: &Path) -> Result<Self, OutputError> {
         let mut at = path.to_owned();
         for _ in 0..MAX_LINKS {
@@ -78,7 +82,11 @@ pub(super) struct FileTarget {
 }
 
 impl FileTarget {
-    /// Writes a temporary file in the same folder and renames it.
+    /// Replaces the content of the file in one step: writes a temporary file in the same folder,
+    /// with the permissions of the existing file, and renames it.
+    ///
+    /// # Errors
+    /// That of the operating system. The file then keeps its content.
     pub(super) fn replace(self, content: &[u8]) -> io::Result<()> {
         let mut file = self.beside()?;
         file.write_all(content)?;
@@ -89,12 +97,16 @@ impl FileTarget {
         Ok(())
     }
 
-    /// Makes and removes a temporary file in the folder.
+    /// Checks that a file can be created in the folder: creates and removes a temporary file.
+    ///
+    /// # Errors
+    /// That of the operating system.
     pub(super) fn probe(self) -> io::Result<()> {
         self.beside().map(drop)
     }
 
-    /// Returns the canonical path of the file.
+    /// Returns the absolute path of the file without symbolic links, by which two results with the
+    /// same file are found.
     pub(super) fn resolved(&self) -> PathBuf {
         let in_folder = || Some(fs::canonicalize(&self.folder).ok()?.join(self.path.file_name()?));
         in_folder().unwrap_or_else(|| self.path.clone())

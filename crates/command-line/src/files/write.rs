@@ -1,11 +1,13 @@
+//! Writing of a result, and checks of its path.
+
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use super::error::OutputError;
 use super::target::Target;
 
-/// Writes a complete result. A file is replaced in one step, so that readers see the old content or
-/// the new content.
+/// Writes `content` as the result at `path`. A file is replaced in one step, so that readers see
+/// the old content or the new content.
 ///
 /// A reader of a pipe or of standard output that closes it before the end is no error.
 ///
@@ -42,7 +44,8 @@ pub fn check(path: impl AsRef<Path>) -> Result<(), OutputError> {
     }
 }
 
-/// Returns whether [`write()`] would make or replace a regular file there, which can be read later.
+/// Returns whether [`write()`] would create or replace a regular file at `path`, and not write to a
+/// device, a pipe or standard output.
 ///
 /// # Errors
 /// [`OutputError::NoFolder`] and [`OutputError::IsFolder`] as [`check`].
@@ -50,13 +53,17 @@ pub fn is_file(path: impl AsRef<Path>) -> Result<bool, OutputError> {
     Ok(matches!(Target::of(path.as_ref())?, Target::File(_)))
 }
 
-/// Returns whether [`write()`] would write to standard output.
+/// Returns whether [`write()`] would write to standard output. False for a path that cannot be
+/// used.
 #[must_use]
 pub fn is_stdout(path: impl AsRef<Path>) -> bool {
     matches!(Target::of(path.as_ref()), Ok(Target::Stdout))
 }
 
-/// Writes and flushes. A reader that has closed the pipe is no error.
+/// Writes `content` to a stream and flushes it. A reader that has closed the pipe is no error.
+///
+/// # Errors
+/// That of the operating system.
 pub(super) fn write_all(file: &mut impl Write, content: &[u8]) -> std::io::Result<()> {
     match file.write_all(content).and_then(|()| file.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
