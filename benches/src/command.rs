@@ -1,4 +1,4 @@
-//! Exit codes and error messages of the commands.
+//! Exit codes and error messages of both commands.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,8 +8,8 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use command_line::files::Printer;
 
-/// Runs a command with the arguments of this process. Returns exit code 0, 2 for invalid usage or
-/// input, or 1 for another failure. A failure prints one line on standard error.
+/// Parses the arguments of this process and runs a command with them. Returns exit code 0, 2 for
+/// invalid usage or input, or 1 for another failure. A failure prints one line on standard error.
 pub(crate) fn run<C: Parser>(command: impl FnOnce(C) -> anyhow::Result<()>) -> ExitCode {
     let arguments = match C::try_parse() {
         Ok(arguments) => arguments,
@@ -49,8 +49,11 @@ pub(crate) fn bad_input(reason: impl Into<String>) -> anyhow::Error {
     BadInput(reason.into()).into()
 }
 
-/// [Checks](command_line::files::check_all) where results are to go, before any work: where they
-/// cannot, that is bad input.
+/// Checks that the result files can be written, and returns the printer of the results. With
+/// `json`, results are printed as JSON.
+///
+/// # Errors
+/// Bad input, if a file cannot be written.
 pub(crate) fn check_results<'a>(
     files: impl IntoIterator<Item = &'a PathBuf>,
     json: bool,
@@ -58,7 +61,7 @@ pub(crate) fn check_results<'a>(
     command_line::files::check_all(files, json).map_err(|error| bad_input(error.to_string()))
 }
 
-/// Joins the lines of a message and removes the usage that clap adds.
+/// Joins the lines of a message and removes clap's usage text.
 pub(crate) fn one_line(message: &str) -> String {
     let lines = message.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")

@@ -1,4 +1,5 @@
-//! Report files: JSON with a schema and times in microseconds.
+//! Report files: JSON with a schema, that is, the name and version of the format, and with times in
+//! microseconds.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,10 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::bad_input;
 
-/// Reads a report whose field `schema` must be `schema`.
+/// Reads a report whose field `schema` must equal `schema`.
 ///
 /// # Errors
-/// Bad input, with the file and the place in it, if the file does not exist or has another content.
+/// Bad input, with the file and the position in it, if the file does not exist or has another
+/// content.
 pub(crate) fn load<R: DeserializeOwned>(path: &Path, schema: &str) -> anyhow::Result<R> {
     let text = command_line::files::read_to_string(path).map_err(|error| error.to_string());
     let report = text.and_then(|text| parse(&text, schema));
@@ -37,7 +39,7 @@ struct Schema {
     schema: String,
 }
 
-/// Returns the content of a report's file.
+/// Returns a report as indented JSON, the content of its file.
 pub(crate) fn to_json(report: &impl Serialize) -> String {
     // Serialization fails only for maps with other keys than strings and for failing writers.
     serde_json::to_string_pretty(report).unwrap_or_default()

@@ -1,6 +1,6 @@
 //! Order statistics.
 
-/// Values in ascending order, at least one.
+/// Values of a measurement in ascending order. There is at least one.
 pub(crate) struct Distribution(Vec<f64>);
 
 impl Distribution {
@@ -11,11 +11,13 @@ impl Distribution {
         (!figures.is_empty()).then_some(Self(figures))
     }
 
+    /// Returns the median; of an even number of values, the mean of the middle two.
     pub(crate) fn median(&self) -> f64 {
         self.percentile(0.5)
     }
 
-    /// Returns a percentile by linear interpolation: 0 is the minimum and 1 the maximum.
+    /// Returns the percentile `fraction` by linear interpolation: 0 is the minimum and 1 the
+    /// maximum.
     pub(crate) fn percentile(&self, fraction: f64) -> f64 {
         let place = fraction * (self.0.len() - 1) as f64;
         let (below, above) = (self.0[place.floor() as usize], self.0[place.ceil() as usize]);

@@ -4,7 +4,8 @@ use std::ops::RangeInclusive;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-/// Formats a table without lines. All columns except `text_columns` are aligned to the right.
+/// Formats a table without lines between cells. The columns with indices in `text_columns` are
+/// aligned to the left, all others to the right.
 pub(crate) fn aligned(mut table: Table, text_columns: RangeInclusive<usize>) -> String {
     table.load_preset(presets::NOTHING);
     for (i, column) in table.column_iter_mut().enumerate() {

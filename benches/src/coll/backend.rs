@@ -1,10 +1,14 @@
 //! Backends and implementations that are measured.
+//!
+//! A *backend* is a library whose collectives are measured; an *implementation* is a backend with
+//! the way in which its ranks wait for each other.
 
 use std::fmt;
 
 use clap::ValueEnum;
 use collectives::WaitStrategy;
 
+/// Backend that the user selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Backend {
     /// Ranks that are threads of this process
@@ -16,6 +20,8 @@ pub(crate) enum Backend {
     OpenMpi,
 }
 
+/// Way in which ranks wait for each other: polling without a pause (spin), yielding the core
+/// between polls (yield), or sleeping after some hundred polls (park).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Wait {
     Spin,
@@ -24,6 +30,7 @@ pub(crate) enum Wait {
 }
 
 impl Wait {
+    /// Returns the wait strategy of the library.
     pub(crate) fn strategy(self) -> WaitStrategy {
         match self {
             Self::Spin => WaitStrategy::Spin,
@@ -32,6 +39,7 @@ impl Wait {
         }
     }
 
+    /// Returns the name in options and reports, such as `spin`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Spin => "spin",
@@ -44,15 +52,18 @@ impl Wait {
 /// An implementation that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Implementation {
-    /// Threads that copy memory and never wait for each other.
+    /// Threads that copy memory and never wait for each other, as a reference for the all-reduce.
     Copy,
+    /// Ranks of the crate `collectives` that are threads of this process.
     Threads(Wait),
+    /// Ranks of the crate `collectives` that are MPI processes.
     Mpi(Wait),
-    /// Open MPI, which chooses how to wait.
+    /// Open MPI's own blocking operations. The library chooses how to wait.
     OpenMpi,
 }
 
 impl Implementation {
+    /// Returns the name of the backend in reports, such as `open-mpi`.
     pub(crate) fn backend(self) -> &'static str {
         match self {
             Self::Copy => "memory copy",
@@ -62,6 +73,7 @@ impl Implementation {
         }
     }
 
+    /// Returns the way in which ranks wait. `None` if they never wait or if the library chooses.
     pub(crate) fn wait(self) -> Option<Wait> {
         match self {
             Self::Copy | Self::OpenMpi => None,

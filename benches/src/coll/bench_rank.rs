@@ -5,32 +5,46 @@ use std::hint::black_box;
 
 use collectives::{CollectiveKind, Communicator, ReduceOp};
 
-/// A rank of a group that operates on `f32`.
+/// A rank of a group that performs collectives on `f32`, as seen by the benchmark.
 pub(crate) trait BenchRank {
+    /// Returns the number of this rank, from 0.
     fn rank(&self) -> usize;
 
+    /// Returns the number of ranks of the group.
     fn size(&self) -> usize;
 
-    /// Executes the operation once, without an allocation.
+    /// Executes a collective once on the given buffers, without an allocation. Reductions are sums.
+    ///
+    /// # Errors
+    /// If the collective fails or is not one of those that are measured.
     fn collective(&mut self, collective: CollectiveKind, buffers: &mut Buffers) -> anyhow::Result<()>;
 
+    /// Waits until all ranks have called this.
+    ///
+    /// # Errors
+    /// If a rank fails or does not arrive in time.
     fn barrier(&mut self) -> anyhow::Result<()>;
 
     /// Returns the maximum of `value` over the ranks, bitwise identical on all of them.
+    ///
+    /// # Errors
+    /// If the all-reduce fails.
     fn max_over_ranks(&mut self, value: f32) -> anyhow::Result<f32>;
 }
 
 /// Operation of a rank in a benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BenchOperation {
+    /// Executes a collective.
     Collective(CollectiveKind),
-    /// Copies a buffer to another one: the memory traffic that an all-reduce needs at least.
+    /// Copies the send buffer to the receive buffer: the memory traffic that an all-reduce needs at
+    /// least.
     Copy,
 }
 
 impl BenchOperation {
-    /// Returns the number of elements of the send and the receive buffer. The latter is 0 for
-    /// operations in place.
+    /// Returns the numbers of elements of the send and the receive buffer of a rank, for an
+    /// operation of `bytes` among `ranks` ranks. The latter is 0 for operations in place.
     pub(crate) fn elements(self, bytes: u64, ranks: usize) -> (usize, usize) {
         let whole = bytes as usize / size_of::<f32>();
         let part = whole / ranks;
@@ -42,6 +56,10 @@ impl BenchOperation {
         }
     }
 
+    /// Executes the operation once.
+    ///
+    /// # Errors
+    /// If the collective fails.
     pub(crate) fn run(self, bench_rank: &mut impl BenchRank, buffers: &mut Buffers) -> anyhow::Result<()> {
         match self {
             Self::Collective(collective) => bench_rank.collective(collective, buffers),
@@ -53,17 +71,18 @@ impl BenchOperation {
     }
 }
 
-/// Buffers of a rank.
+/// Buffers of a rank for one operation.
 pub(crate) struct Buffers {
+    /// Input; of operations in place, also the result.
     pub(crate) send: Vec<f32>,
-    /// Empty for operations in place.
+    /// Result. Empty for operations in place.
     pub(crate) receive: Vec<f32>,
-    /// Number of elements to and from each rank in an all-to-all.
+    /// Number of elements to and from each rank in an all-to-all, by rank.
     pub(crate) counts: Vec<usize>,
 }
 
 impl Buffers {
-    /// Allocates the buffers of an operation.
+    /// Allocates the buffers of an operation of `bytes` among `ranks` ranks, filled with zeros.
     ///
     /// # Errors
     /// If the allocation fails.
@@ -73,6 +92,7 @@ impl Buffers {
         Ok(Self { send: zeros(send)?, receive: zeros(receive)?, counts })
     }
 
+    /// Returns the buffer that has the result of the operation.
     pub(crate) fn result(&self) -> &[f32] {
         if self.receive.is_empty() { &self.send } else { &self.receive }
     }

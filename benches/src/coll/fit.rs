@@ -47,6 +47,11 @@ pub(crate) struct FitFiles {
 }
 
 impl FitFiles {
+    /// Reads the files, fits the link model, and prints or writes it.
+    ///
+    /// # Errors
+    /// Bad input, if a file is invalid, if the files are of several machines or implementations, or
+    /// if they do not determine a link model.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let printer = check_results(&self.output, self.json)?;
         let mut rows = self.rows()?;

@@ -4,8 +4,8 @@ use std::thread;
 
 use crate::coll::Machine;
 
-/// Reads the processor's name from Linux's `/proc/cpuinfo`. On other systems it is the
-/// architecture.
+/// Describes this machine. The processor's name is from Linux's `/proc/cpuinfo`; on other systems
+/// it is the architecture.
 pub(crate) fn this() -> Machine {
     let table = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let mut fields = table.lines().filter_map(|line| line.split_once(':'));

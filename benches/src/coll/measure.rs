@@ -19,6 +19,7 @@ const MAX_RANKS: usize = 1024;
 /// Maximum number of rounds, and of samples in a round.
 const MAX_REPEATS: usize = 10_000;
 
+/// Options of the default command, which measures collectives.
 #[derive(Args)]
 pub(crate) struct Measure {
     /// Group sizes
@@ -56,6 +57,11 @@ pub(crate) struct Measure {
 }
 
 impl Measure {
+    /// Measures, prints the results and writes the file. Results before a failure are printed as
+    /// well.
+    ///
+    /// # Errors
+    /// Bad input, if an option is invalid; otherwise if a measurement fails.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let printer = check_results(&self.output, self.json)?;
         let (series, outcome) = self.plan()?.run();

@@ -1,4 +1,4 @@
-//! Check of the memory for the requested operations.
+//! Check that the memory suffices for the requested operations.
 
 use collectives::CollectiveKind;
 
@@ -7,10 +7,10 @@ use crate::coll::size;
 use crate::command::bad_input;
 
 /// Checks that the buffers of all ranks can be allocated for each operation, by a reservation that
-/// is never used.
+/// is never used. `groups` has the group sizes, each with its collectives and their sizes in bytes.
 ///
 /// # Errors
-/// Names the operation for which the memory is insufficient.
+/// Bad input with the name of the operation for which the memory is insufficient.
 pub(crate) fn check(groups: &[(usize, Vec<(CollectiveKind, u64)>)]) -> anyhow::Result<()> {
     for (ranks, operations) in groups {
         for &(collective, bytes) in operations {

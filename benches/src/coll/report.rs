@@ -11,14 +11,15 @@ use crate::report_file;
 /// Name and version of the format.
 const SCHEMA: &str = "deeppool/coll-bench/v1";
 
-/// Measured collectives, as printed by `coll-bench --json` and read by `coll-bench fit`.
+/// Measured collectives, as printed by `coll-bench --json` and read by `coll-bench fit`. All times
+/// are in microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CollReport {
     schema: String,
     /// Machine of the measurement.
     pub machine: Machine,
-    /// One row for each operation, group size, message size, backend and wait strategy.
+    /// One row for each collective, group size, size, backend and way to wait.
     pub rows: Vec<CollRow>,
 }
 
@@ -26,33 +27,36 @@ pub struct CollReport {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// Name of the processor.
+    /// Model name of the processor.
     pub processor: String,
-    /// Number of cores available to the ranks.
+    /// Number of cores that the ranks may use.
     pub cores: usize,
 }
 
-/// Measured time of an operation.
+/// Measured time of a collective.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CollRow {
     /// Backend, such as `threads` or `open-mpi`.
     pub backend: String,
-    /// Wait strategy: `spin`, `yield` or `park`. `None` if the library chooses.
+    /// Way in which ranks wait for each other: `spin`, `yield` or `park`. `None` if the library
+    /// chooses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<String>,
-    /// Operation.
+    /// The collective.
     pub op: CollectiveKind,
-    /// Number of ranks in the group.
+    /// Number of ranks of the group.
     pub ranks: usize,
-    /// Size as documented for the [`CollectiveKind`]. A send is one direction of a ping-pong.
+    /// Size in bytes as documented for the [`CollectiveKind`]. A send is one direction of a
+    /// ping-pong.
     pub bytes: u64,
-    /// Median over all samples of the slowest rank's mean time, in microseconds.
+    /// Median over all samples of the slowest rank's mean time for one operation, in microseconds.
+    /// A sample is a series of operations without a pause.
     #[serde(deserialize_with = "positive")]
     pub time_us: f64,
-    /// 10th percentile over the samples.
+    /// 10th percentile over the samples, in microseconds.
     pub time_p10_us: f64,
-    /// 90th percentile over the samples.
+    /// 90th percentile over the samples, in microseconds.
     pub time_p90_us: f64,
     /// `bytes` / `time_us` times [`CollectiveKind::bus_factor`], in 10^9 bytes a second. `None` for
     /// a barrier.
@@ -62,13 +66,16 @@ pub struct CollRow {
     pub samples: usize,
     /// Number of operations over all samples.
     pub iterations: u64,
-    /// For an all-reduce: time in which all ranks copy `bytes` each from one buffer to another.
+    /// Time in which all ranks copy `bytes` each from one buffer to another, in microseconds.
+    /// `None` unless the row is an all-reduce.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy_us: Option<f64>,
-    /// `copy_us` divided by the operation's time: median over the rounds.
+    /// `copy_us` divided by the operation's time: median over the rounds. `None` unless the row is
+    /// an all-reduce.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy_bound_share: Option<f64>,
-    /// Time of backend `open-mpi` divided by this row's: median over the rounds.
+    /// Time of backend `open-mpi` divided by this row's: median over the rounds. `None` in rows of
+    /// that backend, and if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speedup_over_open_mpi: Option<f64>,
 }
@@ -93,13 +100,13 @@ impl CollReport {
     /// Reads a file.
     ///
     /// # Errors
-    /// Bad input, with the file and the place in it, if the file does not exist or has another
+    /// Bad input, with the file and the position in it, if the file does not exist or has another
     /// content.
     pub fn load(path: impl AsRef<Path>) -> anyhow::Result<Self> {
         report_file::load(path.as_ref(), SCHEMA)
     }
 
-    /// Returns the content of the file.
+    /// Returns the report as indented JSON, the content of its file.
     #[must_use]
     pub fn to_json(&self) -> String {
         report_file::to_json(self)

@@ -1,4 +1,4 @@
-//! Conversion of samples into reports.
+//! Conversion of samples into a report.
 
 use collectives::CollectiveKind;
 
@@ -9,8 +9,8 @@ use crate::coll::timing::Samples;
 use crate::coll::{CollReport, CollRow};
 use crate::statistics::Distribution;
 
-/// Creates a report with one row for each series. The copies have no rows of their own; they are
-/// columns of the all-reduces.
+/// Creates a report with one row for each series. The copies have no rows; they are columns of the
+/// all-reduces.
 pub(crate) fn report(all: &[Series]) -> CollReport {
     let rows = all
         .iter()

@@ -1,4 +1,7 @@
 //! Schedule of the measurements.
+//!
+//! A *sample* is the mean time of a series of operations. A *round* measures every implementation
+//! once, with several samples of each operation.
 
 use anyhow::Context;
 use collectives::CollectiveKind;
@@ -10,24 +13,32 @@ use crate::coll::threads;
 use crate::coll::timing::{Effort, Samples, Task};
 use crate::progress;
 
-/// Measurements of one run.
+/// Measurements of one run of the command.
 pub(crate) struct Plan {
+    /// Implementations to measure, in the requested order.
     pub(crate) implementations: Vec<Implementation>,
-    /// Required for implementations whose ranks are processes.
+    /// Program that starts ranks that are processes. `None` if no implementation needs it.
     pub(crate) mpirun: Option<Mpirun>,
-    /// Operations and sizes of each group size.
+    /// Group sizes, each with its collectives and their sizes in bytes.
     pub(crate) groups: Vec<(usize, Vec<(CollectiveKind, u64)>)>,
+    /// Number of rounds.
     pub(crate) rounds: usize,
+    /// Number and duration of the samples of an operation in a round.
     pub(crate) effort: Effort,
 }
 
-/// Samples of one operation at one size by one implementation.
+/// Samples of one collective at one size by one implementation.
 #[derive(Debug)]
 pub(crate) struct Series {
+    /// Implementation that was measured.
     pub(crate) implementation: Implementation,
+    /// Collective that was measured; for a copy, the all-reduce that it is compared with.
     pub(crate) collective: CollectiveKind,
+    /// Number of ranks of the group.
     pub(crate) ranks: usize,
+    /// Size in bytes, as documented for `CollectiveKind`.
     pub(crate) bytes: u64,
+    /// Samples of each round that was completed.
     pub(crate) rounds: Vec<Samples>,
 }
 

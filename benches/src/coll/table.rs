@@ -7,7 +7,7 @@ use crate::coll::backend::Wait;
 use crate::coll::{CollReport, CollRow, size};
 use crate::table::aligned;
 
-/// Formats all tables with their headings.
+/// Formats all tables with their headings, which contain `conditions`, a line on the samples.
 pub(crate) fn format(report: &CollReport, conditions: &str) -> String {
     let same_table = |a: &CollRow, b: &CollRow| a.op == b.op && a.ranks == b.ranks;
     let tables = report.rows.chunk_by(same_table).map(|rows| {
@@ -67,6 +67,7 @@ fn table(rows: &[CollRow]) -> String {
     aligned(table, 1..=2)
 }
 
+/// Formats a time in microseconds with two decimals.
 pub(crate) fn format_us(us: f64) -> String {
     format!("{us:.2}")
 }

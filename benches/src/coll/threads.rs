@@ -11,7 +11,11 @@ use crate::coll::timing::{Effort, Samples, Task, measure};
 /// than cores.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Measures all tasks in one world.
+/// Starts `ranks` threads, measures all tasks on them, and returns the samples of each task in
+/// their order.
+///
+/// # Errors
+/// If a task fails on a rank.
 pub(crate) fn launch(
     ranks: usize,
     wait: Wait,

@@ -1,4 +1,6 @@
 //! Timing of one operation at one size.
+//!
+//! A *sample* is the mean time of a series of operations without a pause.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +13,16 @@ use crate::coll::size;
 /// One operation at one size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Task {
+    /// The operation.
     pub(crate) work: BenchOperation,
+    /// Size in bytes, as documented for `CollectiveKind`.
     pub(crate) bytes: u64,
 }
 
-/// Number and duration of the samples.
+/// Number and duration of the samples of an operation in a round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
+    /// Number of samples.
     pub(crate) samples: usize,
     /// Minimum duration of a sample.
     pub(crate) min_time: Duration,
@@ -26,13 +31,17 @@ pub(crate) struct Effort {
 /// Samples of one operation from one launch of the ranks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Samples {
-    /// Mean time of an operation on the slowest rank, for each sample.
+    /// Mean time of an operation on the slowest rank in microseconds, for each sample.
     pub(crate) times_us: Vec<f64>,
     /// Number of operations in each sample.
     pub(crate) iterations: u64,
 }
 
-/// Measures on one rank while the others do the same. All ranks return the same samples.
+/// Measures on one rank while the others do the same. All ranks return the same samples. The result
+/// of the first operation is checked.
+///
+/// # Errors
+/// If buffers cannot be allocated on a rank, if an operation fails, or if its result is wrong.
 pub(crate) fn measure(
     bench_rank: &mut impl BenchRank,
     task: Task,

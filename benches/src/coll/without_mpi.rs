@@ -1,13 +1,15 @@
-//! Replacement of `mpi` for builds without the feature.
+//! Replacement of the module `mpi` for builds without the feature.
 
 use crate::coll::backend::Implementation;
 use crate::coll::timing::{Effort, Samples, Task};
 use crate::command::bad_input;
 
-/// A program that does not exist in this build.
+/// The program `mpirun`, of which this build has no value.
 pub(crate) enum Mpirun {}
 
 impl Mpirun {
+    /// Finds the program.
+    ///
     /// # Errors
     /// Always, with instructions for a build with MPI.
     pub(crate) fn find() -> anyhow::Result<Self> {
@@ -17,6 +19,7 @@ impl Mpirun {
         ))
     }
 
+    /// Measures tasks; never called, since there is no value.
     pub(crate) fn launch(
         &self,
         _: usize,

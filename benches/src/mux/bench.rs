@@ -14,6 +14,7 @@ use command_line::files::read_text_as;
 /// VGG-16 in a burst-parallel job, on the rank that idles most.
 const WORKLOAD: &str = include_str!("../../../crates/gpu-mux/workloads/vgg16-8-gpus-rank-1.json");
 
+/// Options of the default command, which measures policies.
 #[derive(Args)]
 pub(crate) struct Bench {
     /// Device of the jobs
@@ -65,6 +66,10 @@ enum DeviceKind {
 }
 
 impl Bench {
+    /// Measures the policies, prints the report and writes the files.
+    ///
+    /// # Errors
+    /// Bad input, if an option or a file is invalid; otherwise if the measurement fails.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let policies = policies::named(&self.policy)?;
         self.check()?;

@@ -77,7 +77,8 @@ pub struct Chain {
     pub total_us: f64,
 }
 
-/// An invalid value of a calibration.
+/// Error of a calibration with an invalid value. The message names the value and the expected
+/// range.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct InvalidValue {
     name: &'static str,

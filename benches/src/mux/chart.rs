@@ -59,6 +59,9 @@ const PANELS: [Panel; 2] = [
 ];
 
 /// Draws the rows as an SVG image, with a panel for each job and a bar for each policy.
+///
+/// # Errors
+/// If drawing fails.
 pub(crate) fn svg(report: &MuxReport) -> anyhow::Result<String> {
     let longest = report.rows.iter().map(|row| row.policy.chars().count()).max().unwrap_or(0);
     let label_width = LABEL_LETTER * longest as u32 + MARGIN;

@@ -19,6 +19,10 @@ pub(crate) struct Fit {
 }
 
 impl Fit {
+    /// Reads a report, fits the parameters and prints or writes them.
+    ///
+    /// # Errors
+    /// Bad input, if the file has no calibration or an invalid one.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let report = MuxReport::load(&self.measured)?;
         let file = self.measured.display();

@@ -6,6 +6,9 @@ use gpu_mux::Policy;
 use crate::command::bad_input;
 
 /// Returns the named policies in their order, or all if none is named.
+///
+/// # Errors
+/// Bad input, with the known names, if there is no policy of a name.
 pub(crate) fn named(typed: &[String]) -> anyhow::Result<Vec<(String, Policy)>> {
     let all = Policy::all();
     if typed.is_empty() {

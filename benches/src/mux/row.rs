@@ -1,4 +1,6 @@
 //! Conversion of measurements into rows.
+//!
+//! The foreground is *idle* while it neither computes nor transfers. Times are in microseconds.
 
 use std::time::Duration;
 
@@ -16,32 +18,45 @@ pub(crate) fn times(iterations: &[Duration]) -> anyhow::Result<Distribution> {
     Distribution::of(iterations.iter().copied().map(micros)).context("no iteration was measured")
 }
 
-/// Measurements of both jobs together.
+/// Measurements of both jobs together, over all iterations of the foreground. Times are means over
+/// the ranks where there are several.
 pub(crate) struct Collocated {
+    /// Times of the foreground's iterations in microseconds.
     pub(crate) foreground: Distribution,
+    /// Number of iterations of the foreground.
     pub(crate) iterations: usize,
-    /// Idle time of all iterations, and the part of it with a background tasklet.
+    /// Idle time of all iterations, in microseconds.
     pub(crate) idle_us: f64,
+    /// Part of the idle time with a background tasklet on the device, in microseconds.
     pub(crate) background_in_idle_us: f64,
-    /// Idle time in which communication waits for its partners, if the device distinguishes it.
+    /// Part of the idle time in which communication waits for its partners, in microseconds. `None`
+    /// if the device does not distinguish it.
     pub(crate) waiting_us: Option<f64>,
-    /// Transfer time, and the part of it with a background tasklet, if the device distinguishes
-    /// them.
+    /// Time in which the foreground transfers and does not compute, and the part of it with a
+    /// background tasklet, in microseconds. `None` if the device does not distinguish them.
     pub(crate) transfer_us: Option<(f64, f64)>,
+    /// Throughput of the background on all ranks together, in samples a second.
     pub(crate) background_samples_per_s: f64,
+    /// Number of completed background pieces: tasklets into which the policy divides the
+    /// background.
     pub(crate) background_pieces: u64,
+    /// Number of background pieces that exceeded the policy's bound.
     pub(crate) over_long_pieces: u64,
 }
 
 /// Measurements of each job alone.
 pub(crate) struct Alone {
+    /// Times of the foreground's iterations in microseconds.
     pub(crate) foreground: Distribution,
-    /// Relative change of the foreground's median from before the row to after it, if measured.
+    /// Relative change of the foreground's median from before the row to after it. `None` if it is
+    /// not measured.
     pub(crate) drift: Option<f64>,
+    /// Throughput of the background on all ranks together, in samples a second.
     pub(crate) background_samples_per_s: f64,
 }
 
-/// Creates the row of a policy.
+/// Creates the row of the policy of that name. `modelled` says whether the times are in virtual
+/// time.
 pub(crate) fn row(policy: &str, modelled: bool, alone: &Alone, both: &Collocated) -> MuxRow {
     let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
     let iterations = both.iterations as f64;

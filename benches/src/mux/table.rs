@@ -1,10 +1,11 @@
-//! Text tables of reports.
+//! Text table of a report.
 
 use comfy_table::Table;
 
 use crate::mux::{MuxReport, MuxRow};
 use crate::table::aligned;
 
+/// Formats the heading, a line for each policy, and a legend.
 pub(crate) fn format(report: &MuxReport) -> String {
     let origin = if report.modelled { "modelled, in virtual time" } else { "measured" };
     let mut lines =

@@ -1,3 +1,5 @@
+//! Task of a measurement.
+
 use clap::Args;
 use gpu_mux::Policy;
 
@@ -16,7 +18,8 @@ pub(crate) struct GpuOptions {
 
 /// Policies and number of iterations that a device measures.
 pub(crate) struct BenchTask<'a> {
-    /// Names and policies.
+    /// Policies to measure, with their names.
     pub(crate) policies: &'a [(String, Policy)],
+    /// Number of foreground iterations for each policy.
     pub(crate) iterations: usize,
 }

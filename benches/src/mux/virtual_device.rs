@@ -1,4 +1,4 @@
-//! Measurement on the virtual device.
+//! Measurement on the virtual device, a GPU modelled in virtual time.
 
 use std::path::Path;
 
@@ -19,6 +19,11 @@ use command_line::files::read_text_as;
 /// Number of iterations in which a policy learns the workload.
 const WARM_UP: usize = 10;
 
+/// Simulates the workload under each policy. `parameters` is a file of the device's parameters;
+/// without it, they are those of an A100.
+///
+/// # Errors
+/// Bad input, if the file or the workload is invalid.
 pub(crate) fn measure(
     workload: &Workload,
     parameters: Option<&Path>,

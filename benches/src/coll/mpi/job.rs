@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 /// each is in another process group.
 const SIGNAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs the program and returns its output.
+/// Runs a program and returns its output.
 ///
 /// # Errors
 /// If the program cannot be started, or if it exceeds the limit, after which it is ended.

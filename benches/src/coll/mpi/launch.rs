@@ -16,14 +16,14 @@ use crate::command::bad_input;
 /// Maximum time in which ranks start on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Path of `mpirun`.
+/// The program `mpirun`, by its path.
 pub(crate) struct Mpirun(PathBuf);
 
 impl Mpirun {
     /// Finds the first `mpirun` in `PATH` and checks that it can start a process.
     ///
     /// # Errors
-    /// Names the searched path, or contains the message of `mpirun`.
+    /// Bad input, with the searched path or the message of `mpirun`.
     pub(crate) fn find() -> anyhow::Result<Self> {
         let path = env::var_os("PATH").unwrap_or_default();
         let found = env::split_paths(&path).map(|folder| folder.join("mpirun")).find(|file| file.is_file());
@@ -38,7 +38,11 @@ impl Mpirun {
         Ok(mpirun)
     }
 
-    /// Measures all tasks in one job of this program.
+    /// Starts `ranks` processes of this program, measures all tasks on them, and returns the
+    /// samples of each task in their order.
+    ///
+    /// # Errors
+    /// If the processes cannot be started, fail, or exceed a time limit.
     pub(crate) fn launch(
         &self,
         ranks: usize,

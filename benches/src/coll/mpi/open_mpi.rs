@@ -18,12 +18,13 @@ use crate::coll::bench_rank::{BenchRank, Buffers};
 /// `MPI_IN_PLACE` as defined by Open MPI's `mpi.h`. The bindings lack it, because it is a cast.
 const IN_PLACE: *const c_void = ptr::without_provenance(1);
 
-/// A rank of Open MPI.
+/// A rank of Open MPI's default communicator.
 pub(super) struct OpenMpi {
     world: SimpleCommunicator,
 }
 
 impl OpenMpi {
+    /// Returns this process's rank in an initialized MPI library.
     pub(super) fn new(universe: &Universe) -> Self {
         Self { world: universe.world() }
     }

@@ -12,7 +12,7 @@ use crate::coll::backend::{Backend, Implementation, Wait};
 use crate::coll::bench_rank::BenchOperation;
 use crate::coll::timing::{Effort, Samples, Task, measure};
 
-/// Time-out of an operation, longer than any operation takes.
+/// Time limit of an operation, longer than any operation takes.
 pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Arguments of one rank of a job.
@@ -32,7 +32,7 @@ pub(crate) struct RankArgs {
 }
 
 impl RankArgs {
-    /// Returns the command line of these arguments.
+    /// Returns the command line of a rank that measures the tasks. Copies are left out.
     pub(super) fn of(implementation: Implementation, tasks: &[Task], effort: Effort) -> Vec<String> {
         let mut arguments = vec!["mpi-rank".to_owned(), format!("--backend={}", implementation.backend())];
         arguments.extend(implementation.wait().map(|wait| format!("--wait={}", wait.name())));
@@ -45,6 +45,10 @@ impl RankArgs {
         arguments
     }
 
+    /// Measures the tasks on this process's rank. Rank 0 prints the samples as one line of JSON.
+    ///
+    /// # Errors
+    /// If MPI cannot be initialized, or if a measurement fails.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let effort = Effort { samples: self.samples, min_time: Duration::from_nanos(self.min_time_ns) };
         let (rank, samples) = match self.backend {
@@ -73,7 +77,11 @@ impl RankArgs {
     }
 }
 
-/// Parses the last line of rank 0's output. A library may have printed other lines before.
+/// Parses the last line of rank 0's output into the samples of each task. A library may have
+/// printed other lines before.
+///
+/// # Errors
+/// If there is no such line, or if it does not have samples of `tasks` tasks.
 pub(super) fn parse(output: &str, tasks: usize) -> anyhow::Result<Vec<Samples>> {
     let line = output.lines().rev().find(|line| !line.trim().is_empty()).context("nothing")?;
     let samples: Vec<(Vec<f64>, u64)> = serde_json::from_str(line).with_context(|| line.to_owned())?;

@@ -1,4 +1,5 @@
-//! Background job of a rank: layers over a batch that can be divided by samples.
+//! Background job of a rank: layers over a batch that can be divided by samples. A *unit* is one
+//! product of small matrices, of which all computation consists.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ const LAYERS: usize = 8;
 /// Time of a layer for one sample.
 const SAMPLE: Duration = Duration::from_micros(30);
 
-/// Description in reports.
+/// Description of the job in reports.
 pub(super) const NAME: &str = "a network of 8 layers, each 30 us a sample, with a batch of 64";
 
 /// A background job with an unlimited number of iterations.
@@ -29,7 +30,8 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Creates a job that is divided as the policy requires.
+    /// Creates a job that is divided into tasklets as the policy requires. `unit` is the duration
+    /// of a unit.
     pub(super) fn new(policy: &Policy, unit: Duration) -> Self {
         let units = (SAMPLE.as_secs_f64() / unit.as_secs_f64()).round().max(1.0);
         let sample = unit.mul_f64(units);
@@ -53,12 +55,15 @@ impl Background {
         }
     }
 
-    /// Number of samples that have passed all layers, including fractions.
+    /// Returns the number of samples that have passed all layers, including fractions.
     pub(super) fn samples(&self) -> f64 {
         self.layers_done as f64 / LAYERS as f64
     }
 
-    /// Runs alone for a time, and returns the samples a second.
+    /// Runs without a foreground for a time, and returns the throughput in samples a second.
+    ///
+    /// # Errors
+    /// If a tasklet fails.
     pub(super) fn alone(&mut self, time: Duration) -> Result<f64, Error> {
         let (before, began) = (self.samples(), Instant::now());
         while began.elapsed() < time {

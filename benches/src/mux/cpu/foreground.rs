@@ -1,5 +1,6 @@
 //! Foreground job of a rank of a burst-parallel job: some layers run on all ranks, some on one
-//! while the others wait.
+//! while the others wait. A *unit* is one product of small matrices, of which all computation
+//! consists; in an *exchange* every rank waits for the results of all others.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -33,11 +34,11 @@ pub(super) fn undisturbed_time() -> Duration {
     iteration(1).iter().map(|segment| segment.layer * segment.layers).sum()
 }
 
-/// Description in reports.
+/// Description of the job in reports.
 pub(super) const NAME: &str =
     "layers of 0.4 ms on all ranks and of 0.5 ms on one, with exchanges between them";
 
-/// Memory shared by the ranks.
+/// Memory shared by the ranks, through which they exchange results.
 pub(super) struct Shared {
     ranks: Vec<RankSlot>,
     /// Whether a rank has failed, so that the others must not wait for it.
@@ -66,16 +67,18 @@ struct RankSlot {
 }
 
 impl Shared {
+    /// Creates the memory of `ranks` ranks.
     pub(super) fn new(ranks: usize) -> Self {
         let ranks = (0..ranks).map(|_| RankSlot::default()).collect();
         Self { ranks, failed: AtomicBool::new(false) }
     }
 
-    /// Makes all ranks fail as soon as they wait for another.
+    /// Makes all ranks return an error as soon as they wait for another.
     pub(super) fn fail(&self) {
         self.failed.store(true, Ordering::Release);
     }
 
+    /// Returns the number of ranks.
     pub(super) fn ranks(&self) -> usize {
         self.ranks.len()
     }
@@ -89,7 +92,7 @@ enum RankStep {
     Exchange,
 }
 
-/// State of a rank over all iterations.
+/// State of a rank over all of its jobs.
 pub(super) struct Rank<'a> {
     shared: &'a Shared,
     number: usize,
@@ -102,6 +105,7 @@ pub(super) struct Rank<'a> {
 }
 
 impl<'a> Rank<'a> {
+    /// Creates the rank with the given number, from 0. `unit` is the duration of a unit.
     pub(super) fn new(shared: &'a Shared, number: usize, unit: Duration) -> Self {
         let mut program = Vec::new();
         for segment in iteration(shared.ranks()) {
@@ -139,7 +143,7 @@ impl<'a> Rank<'a> {
     }
 }
 
-/// A job of a number of iterations of a rank.
+/// A job of a fixed number of iterations of a rank.
 pub(super) struct Iterations<'r, 'a> {
     rank: &'r mut Rank<'a>,
     left: usize,
@@ -151,7 +155,7 @@ pub(super) struct Iterations<'r, 'a> {
 }
 
 impl Iterations<'_, '_> {
-    /// Returns the duration of each iteration.
+    /// Returns the duration of each completed iteration.
     pub(super) fn into_times(self) -> Vec<Duration> {
         self.times
     }

@@ -1,4 +1,4 @@
-//! Arithmetic in units of one matrix product.
+//! Arithmetic in units. A unit is one product of two square matrices.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ const SIDE: usize = 48;
 /// Number of timings of a unit. The minimum counts, because disturbances only increase it.
 const TRIALS: usize = 200;
 
-/// Two matrices that are multiplied repeatedly.
+/// Two matrices that are multiplied repeatedly, and their product.
 pub(super) struct Matrices {
     left: Vec<f32>,
     right: Vec<f32>,
@@ -17,6 +17,7 @@ pub(super) struct Matrices {
 }
 
 impl Matrices {
+    /// Creates matrices with fixed values from 0 to 1.
     pub(super) fn new() -> Self {
         let values = |factor: usize| (0..SIDE * SIDE).map(|at| ((at * factor) % 17) as f32 / 17.0).collect();
         Self { left: values(5), right: values(11), product: vec![0.0; SIDE * SIDE] }
@@ -45,7 +46,8 @@ impl Matrices {
     }
 }
 
-/// Returns the duration of a unit on an undisturbed core.
+/// Measures the duration of a unit on an undisturbed core: the minimum of many timings, at least 1
+/// ns.
 pub(super) fn unit() -> Duration {
     let mut matrices = Matrices::new();
     let time = |_| {

@@ -44,7 +44,10 @@ const DISTURBED: f64 = 1.2;
 /// Maximum number of ranks a core. With more, only the system's scheduler would be measured.
 const MAX_RANKS_PER_CORE: usize = 4;
 
-/// Measures policies on `ranks` threads.
+/// Measures the policies on `ranks` threads, each a rank of the same built-in jobs.
+///
+/// # Errors
+/// Bad input, if there are too many ranks for the cores; otherwise if a rank fails.
 pub(crate) fn measure(ranks: NonZeroUsize, task: &BenchTask<'_>) -> anyhow::Result<MuxReport> {
     let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let max_ranks = cores.saturating_mul(MAX_RANKS_PER_CORE);
@@ -99,12 +102,13 @@ fn records(ranks: usize, task: &BenchTask<'_>) -> anyhow::Result<Vec<RankRecord>
     ends.into_iter().chain(consequences).collect()
 }
 
-/// Note on the policies' techniques that have no effect on threads.
+/// Note on the techniques of policies that have no effect on threads.
 pub(crate) const NOTE: &str = "
 a thread has neither streams nor graphs, and runs one tasklet at a time: stream priority, captured graphs,
 pieces in flight, launches ahead and `not beside compute` have no effect here";
 
-/// Returns whether the default policy reaches its goals, if it was measured.
+/// Returns a line that says whether the default policy reaches its goals for slowdown and idle
+/// time. `None` if it was not measured.
 pub(crate) fn verdict(report: &MuxReport) -> Option<String> {
     let row = report.rows.iter().find(|row| row.policy == "default")?;
     let kept = |kept: bool| if kept { "kept" } else { "NOT kept" };

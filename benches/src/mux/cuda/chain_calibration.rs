@@ -1,4 +1,5 @@
-//! Calibration: chains of kernels, to which the virtual device's parameters are fitted.
+//! Calibration: chains of kernels, to which the virtual device's parameters are fitted. A chain is
+//! a number of kernels on one stream, one after another.
 
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
@@ -22,7 +23,10 @@ const TIMED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(20);
 const HARDWARE_QUEUES: u32 = 8;
 
 /// Times chains of kernels of a known duration, launched one by one and as graphs. The stream must
-/// have no other work.
+/// have no other work. `kernels_off` and `sharing` of the result are `None`.
+///
+/// # Errors
+/// If a CUDA call fails.
 pub(super) fn calibrate(
     kernels: &Kernels,
     rounds: &LaunchCalibration<'_>,

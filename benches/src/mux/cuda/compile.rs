@@ -8,6 +8,9 @@ use gpu_mux::cuda::Capabilities;
 const SOURCE: &str = include_str!("kernels.cu");
 
 /// Compiles the kernels to PTX for the GPU's architecture.
+///
+/// # Errors
+/// If NVRTC is not found, or if compilation fails.
 pub(super) fn compile(capabilities: &Capabilities) -> Result<String> {
     // SAFETY: opens NVRTC's library if it is present, and calls no function of it. Any other first
     // call would panic.

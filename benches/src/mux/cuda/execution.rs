@@ -1,4 +1,6 @@
 //! Execution of the jobs on the GPU.
+//!
+//! A *round* is one iteration of a job. A *piece* is a background tasklet.
 
 use std::time::Duration;
 
@@ -14,24 +16,32 @@ const WARM_UP: usize = 20;
 /// Maximum time without a finished tasklet.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Measurements of an execution.
+/// Measurements of an execution, without its warm-up.
 pub(super) struct Execution {
     /// Duration of each iteration of the foreground, or of the background if it runs alone.
     pub(super) iterations: Vec<Duration>,
+    /// Sums of the times by activity of the foreground.
     pub(super) gaps: Gaps,
-    /// Number of completed rounds and pieces of the background.
+    /// Number of completed rounds of the background, including fractions by estimated time.
     pub(super) background_rounds: f64,
+    /// Number of completed pieces of the background.
     pub(super) background_pieces: u64,
+    /// Number of pieces whose estimate exceeds the policy's bound.
     pub(super) over_long: u64,
 }
 
 impl Execution {
+    /// Returns the sum of the iterations' durations.
     pub(super) fn elapsed(&self) -> Duration {
         self.iterations.iter().sum()
     }
 }
 
-/// Executes `iterations` iterations after a warm-up.
+/// Executes the jobs under a policy until `iterations` iterations have ended after a warm-up.
+/// Iterations are those of the foreground, or of the background if it runs alone.
+///
+/// # Errors
+/// If a CUDA call fails, or if no tasklet finishes for a minute.
 pub(super) fn execute(
     device: CudaDevice,
     policy: Policy,

@@ -17,18 +17,28 @@ use crate::mux::task::GpuOptions;
 /// them.
 const RUNS: TimingRuns = TimingRuns::without_side_effects(NonZeroUsize::MIN.saturating_add(4));
 
+/// Prepares the jobs of a workload on a GPU and runs them.
 pub(super) struct GpuRunner<'a> {
+    /// CUDA context of the GPU.
     pub(super) context: &'a Context,
+    /// Kernels that replace those of the workload.
     pub(super) kernels: &'a Arc<Kernels>,
-    /// A stream without other work.
+    /// A stream without other work, for measurements of kernels.
     pub(super) stream: &'a Stream,
+    /// Foreground and background jobs.
     pub(super) workload: &'a Workload,
+    /// Measured speeds, by which replacement kernels get the duration of the workload's.
     pub(super) rounds: LaunchCalibration<'a>,
+    /// Options of the GPU, used when both jobs run.
     pub(super) options: GpuOptions,
 }
 
 impl GpuRunner<'_> {
-    /// Runs the jobs under a policy.
+    /// Runs the jobs under a policy, and measures `iterations` iterations of the foreground, or of
+    /// the background if it runs alone.
+    ///
+    /// # Errors
+    /// If a CUDA call fails, or if no tasklet finishes for a minute.
     pub(super) fn execute(&mut self, policy: Policy, jobs: Jobs, iterations: usize) -> Result<Execution> {
         // The options apply only to both jobs together.
         let options = if jobs == Jobs::Both { self.options } else { GpuOptions::default() };

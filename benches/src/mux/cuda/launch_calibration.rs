@@ -1,4 +1,5 @@
-//! Calibration of the kernels' durations on the GPU.
+//! Calibration of the kernels' durations on the GPU: the launches of the replacement kernels that
+//! take as long as the workload's kernels.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -23,7 +24,7 @@ const CORRECTIONS: u32 = 2;
 const BLOCK: Duration = Duration::from_micros(25);
 const MAX_WAVES: u32 = 64;
 
-/// Measured speeds of the GPU, and launches found with them.
+/// Measured speeds of the GPU, and the launches found with them.
 pub(super) struct LaunchCalibration<'a> {
     kernels: &'a Kernels,
     stream: &'a Stream,
@@ -41,7 +42,10 @@ pub(super) struct LaunchCalibration<'a> {
 }
 
 impl<'a> LaunchCalibration<'a> {
-    /// Measures the GPU. The stream must have no other work.
+    /// Measures the speeds. The stream must have no other work.
+    ///
+    /// # Errors
+    /// If a CUDA call fails.
     pub(super) fn measure(kernels: &'a Kernels, stream: &'a Stream) -> Result<Self> {
         kernels.reset(stream)?;
         let mut found = Self {
@@ -69,6 +73,9 @@ impl<'a> LaunchCalibration<'a> {
 
     /// Returns a launch with the duration of a workload's kernel, corrected by measurements. A
     /// kernel that fills the device has several waves of blocks, any other one wave.
+    ///
+    /// # Errors
+    /// If a CUDA call fails.
     pub(super) fn compute(&mut self, kernel: &Kernel) -> Result<Compute> {
         let key = [kernel.time().as_nanos() as u64, kernel.share().to_bits(), kernel.memory().to_bits()];
         if let Some(&known) = self.launches.get(&key) {
@@ -88,7 +95,8 @@ impl<'a> LaunchCalibration<'a> {
         Ok(found)
     }
 
-    /// Returns the errors of the replacement kernels' durations. `None` if there are none.
+    /// Returns the errors of the durations of all launches that `compute` has returned. `None` if
+    /// there are none.
     pub(super) fn time_errors(&self) -> Option<KernelTimeErrors> {
         let difference = |&(expected, took): &(Duration, f64)| (took - expected.as_secs_f64()).abs();
         let part = |kernel: &(Duration, f64)| difference(kernel) / kernel.0.as_secs_f64().max(1e-9);
@@ -104,8 +112,8 @@ impl<'a> LaunchCalibration<'a> {
         Compute { blocks: 1, rounds: rounds as u32, loads: 0 }
     }
 
-    /// Returns a launch with the transfer time of a workload's communication, after its partners
-    /// have arrived.
+    /// Returns a launch that waits for `partners_after` since the previous exchange and then copies
+    /// for about `transfer`.
     pub(super) fn exchange(&self, transfer: Duration, partners_after: Duration) -> Exchange {
         let rounds = (transfer.as_secs_f64() / self.copy_round_s).round().max(1.0);
         Exchange { partners_after, rounds: rounds as u32 }

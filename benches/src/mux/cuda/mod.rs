@@ -40,7 +40,10 @@ struct Extent {
 
 const WHOLE: Extent = Extent { memory_bytes: MEMORY_BYTES, load: Duration::from_millis(1500) };
 
-/// Measures the workload on the first GPU.
+/// Measures the workload under each policy on the first GPU.
+///
+/// # Errors
+/// If there is no GPU or no NVRTC, or if a CUDA call fails.
 pub(crate) fn measure(workload: &Workload, options: GpuOptions, task: &BenchTask<'_>) -> Result<MuxReport> {
     measure_on(&CudaLibrary::open()?, compile::compile, &WHOLE, workload, options, task)
 }

@@ -20,6 +20,9 @@ const SHORT: Duration = Duration::from_micros(25);
 const LONG: Duration = Duration::from_millis(1);
 
 /// Measures the interference. The GPU must have no other work.
+///
+/// # Errors
+/// If a CUDA call fails.
 pub(super) fn measure(
     context: &Context,
     kernels: &Kernels,

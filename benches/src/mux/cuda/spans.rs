@@ -1,8 +1,8 @@
-//! Spans of activity on the device, and their sums.
+//! Spans of activity on the device, and their sums. All times are on the device's clock.
 
 use std::time::Duration;
 
-/// Activity on the device.
+/// Kind of activity on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SpanKind {
     /// The foreground computes.
@@ -11,31 +11,37 @@ pub(super) enum SpanKind {
     Transfer,
     /// A communication of the foreground waits for its partners.
     Waiting,
+    /// A background tasklet runs.
     Background,
 }
 
-/// Time span of an activity.
+/// Time span of one activity.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span {
+    /// Kind of the activity.
     pub(super) kind: SpanKind,
+    /// Start on the device's clock.
     pub(super) start: Duration,
+    /// End on the device's clock.
     pub(super) end: Duration,
 }
 
-/// Time by the foreground's activity, and the part of it with a background tasklet.
+/// Sums of the times in which the foreground does not compute, by its activity.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Gaps {
-    /// The foreground neither computes nor transfers.
+    /// Time in which the foreground neither computes nor transfers.
     pub(super) idle: Duration,
+    /// Part of `idle` with a background tasklet.
     pub(super) background_in_idle: Duration,
-    /// Idle time in which a communication waits for its partners.
+    /// Part of `idle` in which a communication waits for its partners.
     pub(super) waiting: Duration,
-    /// The foreground transfers and does not compute.
+    /// Time in which the foreground transfers and does not compute.
     pub(super) transfer: Duration,
+    /// Part of `transfer` with a background tasklet.
     pub(super) background_in_transfer: Duration,
 }
 
-/// Sums the activities between `from` and `to`. O(n log n) for n spans.
+/// Sums the activities between `from` and `to` on the device's clock. O(n log n) for n spans.
 pub(super) fn gaps(spans: &[Span], from: Duration, to: Duration) -> Gaps {
     let mut events: Vec<_> = spans
         .iter()

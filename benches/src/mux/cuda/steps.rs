@@ -1,4 +1,5 @@
-//! Steps of a job, and the order in which they are offered.
+//! Steps of a job, and the order in which they are offered to the driver as tasklets. A *round* is
+//! one iteration of the job.
 
 use std::time::Duration;
 
@@ -8,20 +9,25 @@ use gpu_mux::{Communication, JobId, Lane, Tasklet, TaskletId};
 /// Number of background pieces that are offered ahead of the device.
 const PIECES_AHEAD: u64 = 32;
 
-/// A step of a job's round.
+/// A step of a job, prepared for launches.
 pub(super) struct PreparedStep {
+    /// Lane of the step.
     pub(super) lane: Lane,
+    /// Kind of communication; not used in compute steps.
     pub(super) communication: Communication,
-    /// Step on the other lane that it waits for.
+    /// Index in the round of the step on the other lane that this step waits for. `None` if it
+    /// waits for the last step of that lane in the previous round.
     pub(super) after: Option<usize>,
-    /// Transfer time, if it is a communication.
+    /// Time of a communication without waiting for partners. `None` for compute.
     pub(super) transfer: Option<Duration>,
+    /// Work to enqueue, and its estimated duration.
     pub(super) prepared: Prepared,
 }
 
 /// Steps of a job, which are offered round after round.
 pub(super) struct JobSteps {
     job: JobId,
+    /// Steps of a round, in order.
     pub(super) steps: Vec<PreparedStep>,
     offered: u64,
     finished: u64,
@@ -31,13 +37,14 @@ pub(super) struct JobSteps {
 }
 
 impl JobSteps {
+    /// Creates the steps of the job with that identifier.
     pub(super) fn new(job: JobId, steps: Vec<PreparedStep>) -> Self {
         let round_time = steps.iter().map(|step| step.prepared.estimate).sum();
         Self { job, steps, offered: 0, finished: 0, finished_time: Duration::ZERO, round_time }
     }
 
-    /// Returns the next tasklet, unless enough are offered: the foreground is one round ahead of
-    /// the device, the background some pieces.
+    /// Returns the next tasklet and its work. `None` if enough are offered: the foreground is
+    /// offered one round ahead of the device, the background some pieces.
     pub(super) fn next(&mut self) -> Option<(Tasklet, Work)> {
         let steps = self.steps.len() as u64;
         let enough = if self.job.is_foreground() {
@@ -82,11 +89,13 @@ impl JobSteps {
         step
     }
 
+    /// Returns the number of completed rounds.
     pub(super) fn rounds(&self) -> usize {
         (self.finished / self.steps.len() as u64) as usize
     }
 
-    /// Returns the number of finished tasklets, and the number of rounds by estimated time.
+    /// Returns the number of finished tasklets, and the number of completed rounds including the
+    /// fraction by estimated time.
     pub(super) fn progress(&self) -> (u64, f64) {
         (self.finished, self.finished_time.as_secs_f64() / self.round_time.as_secs_f64().max(1e-9))
     }
