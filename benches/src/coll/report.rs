@@ -58,8 +58,8 @@ pub struct CollRow {
     pub time_p10_us: f64,
     /// 90th percentile over the samples, in microseconds.
     pub time_p90_us: f64,
-    /// `bytes` / `time_us` times [`CollectiveKind::bus_factor`], in 10^9 bytes a second. `None` for
-    /// a barrier.
+    /// Bus bandwidth as in nccl-tests: `bytes` / `time_us` times [`CollectiveKind::bus_factor`], in
+    /// 10^9 bytes a second. `None` for a barrier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus_bandwidth_gb_s: Option<f64>,
     /// Number of samples over all rounds.
@@ -81,7 +81,7 @@ pub struct CollRow {
 }
 
 impl CollRow {
-    /// Returns the measurement for the fit of a link model.
+    /// Returns the collective, its size and its median time for the fit of a link model.
     #[must_use]
     pub fn measurement(&self) -> Measurement {
         // The fit reports an invalid time.

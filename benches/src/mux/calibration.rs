@@ -1,4 +1,7 @@
 //! Calibration of a GPU, and the fit of the virtual device's parameters.
+//!
+//! The *virtual device* is a model of a GPU in virtual time. A *chain* is a number of equal kernels
+//! on one stream, one after another.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,23 +22,23 @@ pub struct Calibration {
     pub kernel_us: f64,
     /// Chains of the kernel, with at least two lengths for each way of launching.
     pub chains: Vec<Chain>,
-    /// Errors of the kernels that replace the workload's.
+    /// Errors of the durations of the kernels that replace the workload's. `None` if the workload
+    /// has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernels_off: Option<KernelTimeErrors>,
     /// Measured interference between kernels. No parameter is fitted to it; it shows the error of
-    /// the model.
+    /// the model. `None` if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing: Option<Sharing>,
 }
 
-/// Relative errors of the durations of kernels that replace a workload's. Each distinct kernel
-/// counts once.
+/// Errors of the durations of kernels that replace a workload's. Each distinct kernel counts once.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KernelTimeErrors {
-    /// Sum of the absolute differences, divided by the sum of the expected durations.
+    /// Sum of the absolute differences from the expected durations, divided by the sum of these.
     pub together: f64,
-    /// Maximum difference, divided by the kernel's expected duration.
+    /// Maximum difference of a kernel relative to its expected duration.
     pub farthest: f64,
     /// Expected duration of the kernel with the maximum difference, in microseconds.
     pub farthest_us: f64,
@@ -48,32 +51,33 @@ pub struct Sharing {
     /// Fraction of the memory bandwidth that a kernel on half of the multiprocessors uses, from 0
     /// to 1.
     pub memory_demand: f64,
-    /// Slowdown of the kernel while a second one runs on the other half. The virtual device models
-    /// `1 - memory_demand + memory_demand * max(1, 2 * memory_demand)`.
+    /// Duration of that kernel while a second one runs on the other half, divided by its duration
+    /// alone. The virtual device models `1 - d + d * max(1, 2 * d)`, where d is `memory_demand`.
     pub memory_slowdown: f64,
-    /// Approximate duration of a block of a kernel with many more blocks than the GPU runs at once.
+    /// Approximate duration in microseconds of a thread block of a kernel with many more blocks
+    /// than the GPU runs at once.
     pub block_us: f64,
-    /// Delay of another kernel that fills the GPU and is launched after two of these, which take 1
-    /// ms each.
+    /// Delay in microseconds of another kernel that fills the GPU and is launched after two of
+    /// these, which take 1 ms each.
     pub delay_us: f64,
-    /// The same delay if the later kernel's stream has priority: at best until a block ends. The
-    /// virtual device models it until a kernel ends.
+    /// The same delay in microseconds if the later kernel's stream has priority: at best until a
+    /// block ends. The virtual device models it until a kernel ends.
     pub delay_with_priority_us: f64,
 }
 
-/// Kernels launched on one stream, one after another.
+/// Measured chain of kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Chain {
-    /// Whether they were launched as one captured graph.
+    /// Whether the kernels were launched as one captured graph instead of one by one.
     pub captured: bool,
     /// Number of kernels.
     pub kernels: u32,
-    /// Median time from the begin of the first launch to the return of the last one, with an idle
-    /// device.
+    /// Median time in microseconds from the begin of the first launch to the return of the last
+    /// one, with an idle device.
     pub launch_us: f64,
-    /// Median time from the begin of the first launch until the host sees the end of the last
-    /// kernel.
+    /// Median time in microseconds from the begin of the first launch until the host sees the end
+    /// of the last kernel.
     pub total_us: f64,
 }
 

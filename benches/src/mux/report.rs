@@ -25,10 +25,10 @@ pub struct MuxReport {
     pub workload: String,
     /// One row for each policy.
     pub rows: Vec<MuxRow>,
-    /// Parameters of the device, if it is modelled.
+    /// Parameters of the virtual device. `None` on a GPU and on threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<DeviceParameters>,
-    /// Measurements from which a model of the device can be fitted, if it is a GPU.
+    /// Measurements from which a model of the GPU can be fitted. `None` on other devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
 }

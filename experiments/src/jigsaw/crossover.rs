@@ -58,14 +58,21 @@ impl Gain {
 /// Range of loads in which a policy pays against another, for one draw of jobs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Crossover {
+    /// Name of the source of the jobs.
     trace: String,
+    /// Title of the policy that may pay.
     policy: String,
+    /// Title of the policy that it is compared with.
     against: String,
+    /// Criterion of the comparison.
     gain: Gain,
+    /// Seed of the draw of jobs.
     seed: usize,
-    /// `None` if the policy pays at none of the loads. If it is the smallest or the largest load,
-    /// the range may extend beyond it.
+    /// Smallest load at which the policy pays. `None` if it pays at none. If it is the smallest
+    /// simulated load, the range may extend below it.
     pays_from: Option<f64>,
+    /// Largest load at which the policy pays. `None` if it pays at none. If it is the largest
+    /// simulated load, the range may extend above it.
     pays_to: Option<f64>,
 }
 

@@ -45,8 +45,11 @@ const TITLE: &str = "Policies for a cluster: JigSaw, burst parallelism, Gavel's,
 struct Jigsaw {
     #[serde(flatten)]
     header: ReportHeader,
+    /// Number of GPUs of the cluster.
     gpus: usize,
+    /// Maximum number of jobs of a run.
     jobs: usize,
+    /// One row for each run.
     rows: Vec<PolicyRow>,
     /// Gavel's jobs with its rounds and without.
     rounds: Vec<RoundsRow>,

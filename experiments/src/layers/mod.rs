@@ -84,8 +84,11 @@ fn counts(batch: usize, gpus: usize) -> Vec<usize> {
 struct Layers {
     #[serde(flatten)]
     header: ReportHeader,
+    /// Name of the network.
     model: String,
+    /// Samples of the global batch.
     batch: usize,
+    /// Rows by layer and, within a layer, by increasing GPU count.
     rows: Vec<LayerRow>,
 }
 
@@ -93,15 +96,22 @@ struct Layers {
 /// most samples.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct LayerRow {
+    /// Name of the layer.
     layer: String,
+    /// Label of the kind of layer, such as a convolution.
     kind: &'static str,
+    /// Number of GPUs.
     gpus: usize,
     /// Maximum number of samples of a GPU.
     samples: usize,
+    /// Time of the forward pass in microseconds.
     forward_us: f64,
+    /// Time of the backward pass in microseconds.
     backward_us: f64,
+    /// Time of the parameter update in microseconds.
     update_us: f64,
-    /// Time to all-reduce the layer's gradients over the GPUs, without other traffic.
+    /// Time in microseconds to all-reduce the layer's gradients over the GPUs, without other
+    /// traffic.
     all_reduce_us: f64,
     /// Forward, backward and update time on one GPU, divided by that on these GPUs.
     speedup: f64,

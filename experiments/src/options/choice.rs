@@ -11,7 +11,7 @@ use layer_graph::LayerGraph;
 use super::inputs;
 use crate::layer_times::LayerTimes;
 
-/// The network.
+/// Options that name the network.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct NetworkOptions {
     /// Network of `deeppool models`
@@ -60,7 +60,7 @@ impl NetworkOptions {
     }
 }
 
-/// Source of layer times.
+/// Options that name the source of layer times.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DeviceOptions {
     /// Built-in device model, such as a100, a100-80gb, h100, h200 or v100, or the FILE.json of one
@@ -86,7 +86,7 @@ impl DeviceOptions {
     }
 }
 
-/// Layer times and links.
+/// Options that name the source of layer times, and the links.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct MachineOptions {
     #[command(flatten)]

@@ -10,7 +10,7 @@ use crate::layer_times::LayerTimes;
 use crate::testbed::{DEFAULT_POLICY, Testbed};
 use crate::workload::{BACKGROUND_BATCH, BuiltIn, WORKLOADS, Workload};
 
-/// Amplification limit of burst plans.
+/// Option of the amplification limit of burst plans.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LimitOptions {
     /// Amplification limit of burst plans: GPU time over the iteration time on one GPU
@@ -18,7 +18,7 @@ pub(crate) struct LimitOptions {
     pub(crate) amplification: f64,
 }
 
-/// GPU-sharing policy.
+/// Option of the GPU-sharing policy.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PolicyOptions {
     /// GPU-sharing policy: naive, priority, ungated, artifact, deeppool, feedback or default; `qos`
@@ -27,7 +27,7 @@ pub(crate) struct PolicyOptions {
     pub(crate) policy: String,
 }
 
-/// Foreground jobs, background jobs and their GPUs.
+/// Options of the foreground jobs, the background jobs and their GPUs.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TestbedOptions {
     /// Network of the foreground and background jobs.

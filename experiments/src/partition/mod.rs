@@ -63,10 +63,15 @@ impl Experiment for PartitionOptions {
 struct Partition {
     #[serde(flatten)]
     header: ReportHeader,
+    /// Number of GPUs.
     gpus: usize,
+    /// Name of the GPU-sharing policy.
     policy: String,
+    /// Samples of each background job's batch.
     background_batch: usize,
+    /// Results of each network.
     networks: Vec<NetworkPartition>,
+    /// Origin of the numbers, one line each.
     #[serde(skip)]
     provenance: Vec<String>,
 }
@@ -74,9 +79,13 @@ struct Partition {
 /// Results of one network.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct NetworkPartition {
+    /// Display name of the network.
     title: String,
+    /// Name of the network.
     model: String,
+    /// Samples of the foreground's global batch.
     batch: usize,
+    /// All simulated ways to share the GPUs.
     rows: Vec<PartitionRow>,
     /// Totals at some foreground speeds.
     totals: Vec<Totals>,
@@ -88,6 +97,7 @@ struct NetworkPartition {
 /// not apply to a mode or are not known are `None`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct PartitionRow {
+    /// Name of the way to share the GPUs, such as `bp+col`.
     mode: String,
     /// Number of GPUs with a share of the foreground.
     foreground_gpus: usize,
@@ -95,8 +105,11 @@ struct PartitionRow {
     background_gpus: usize,
     /// Active time of all GPUs divided by the iteration time on one GPU.
     amplification: Option<f64>,
+    /// Simulated iteration time of the foreground in microseconds.
     iteration_us: Option<f64>,
+    /// Throughput of the foreground.
     foreground_samples_per_s: f64,
+    /// Throughput of all background jobs together.
     background_samples_per_s: f64,
     /// Sum of both.
     total_samples_per_s: f64,

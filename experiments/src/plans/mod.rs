@@ -54,9 +54,13 @@ impl Experiment for PlansOptions {
 struct Plans {
     #[serde(flatten)]
     header: ReportHeader,
+    /// Number of GPUs.
     gpus: usize,
+    /// Amplification limit of the plans.
     amplification_limit: f64,
+    /// One plan for each network.
     networks: Vec<NetworkPlan>,
+    /// Origin of the plans, one line each.
     #[serde(skip)]
     provenance: Vec<String>,
 }
@@ -64,19 +68,28 @@ struct Plans {
 /// Plan of a network.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct NetworkPlan {
+    /// Display name of the network.
     title: String,
+    /// Name of the network.
     model: String,
+    /// Samples of the global batch.
     batch: usize,
+    /// Predicted iteration time in microseconds.
     iteration_us: f64,
+    /// Predicted iteration time of data parallelism in microseconds.
     dp_iteration_us: f64,
+    /// Amplification of the plan.
     amplification: f64,
+    /// Layers in topological order, without the input.
     rows: Vec<PlannedLayer>,
 }
 
 /// A layer of a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct PlannedLayer {
+    /// Name of the layer.
     layer: String,
+    /// Label of the kind of layer.
     kind: String,
     /// Number of GPUs of the layer.
     layer_gpus: usize,

@@ -79,16 +79,21 @@ struct Sensitivity {
 /// A headline ratio under one variation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct SensitivityRow {
+    /// Name of the network.
     model: String,
     #[serde(skip)]
     title: String,
+    /// Samples of the foreground's global batch.
     batch: usize,
+    /// Label of the headline ratio.
     headline: &'static str,
-    /// Varied parameter and its change. `None` in the rows without a variation.
+    /// Label of the varied parameter. `None` in the rows without a variation.
     parameter: Option<String>,
+    /// Label of the change. `None` in the rows without a variation.
     change: Option<String>,
+    /// Ratio with the variation.
     value: f64,
-    /// Value without the variation.
+    /// Ratio without the variation.
     base: f64,
     /// Whether exactly one of the two values is above 1.
     flips: bool,
