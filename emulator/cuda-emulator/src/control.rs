@@ -1,4 +1,4 @@
-//! Interface for tests: finding, opening and controlling the library.
+//! Interface for tests: opens the library of the emulated driver and controls it.
 
 mod library;
 mod reports;

@@ -6,7 +6,7 @@ use std::{
     ptr::NonNull,
 };
 
-/// A range of host memory that is the source or destination of a copy.
+/// Range of host memory that is the source or destination of a copy.
 #[derive(Clone)]
 pub(crate) struct HostSpan {
     address: usize,
@@ -14,6 +14,8 @@ pub(crate) struct HostSpan {
 }
 
 impl HostSpan {
+    /// Creates the range of `bytes` bytes from `address` on.
+    ///
     /// # Safety
     /// The memory is valid until the copy has ended: for reads if it is the source, for writes if
     /// it is the destination.
@@ -34,7 +36,7 @@ impl HostSpan {
         bytes
     }
 
-    /// Copies `bytes` to the start of the span. Bytes beyond its end are ignored.
+    /// Copies `bytes` to the start of the range. Bytes beyond its end are ignored.
     pub(crate) fn write(&self, bytes: &[u8]) {
         let bytes = &bytes[..self.bytes.min(bytes.len())];
         // SAFETY: valid for writes by the contract of `new`.
@@ -42,11 +44,13 @@ impl HostSpan {
     }
 }
 
-/// A pointer to which a handle is written after the call that asks for it has returned.
+/// Pointer to which a handle is written after the call that asks for it has returned.
 #[derive(Clone, Copy)]
 pub(crate) struct HandleSlot(usize);
 
 impl HandleSlot {
+    /// Creates the pointer to `place`.
+    ///
     /// # Safety
     /// `place` is valid for writes until the handle has been written or its creation has been
     /// abandoned.
@@ -61,7 +65,7 @@ impl HandleSlot {
     }
 }
 
-/// Page-locked memory, shared by the host and the devices.
+/// Allocation of page-locked memory, shared by the host and the devices.
 pub(crate) struct HostBlock {
     start: NonNull<u32>,
     layout: Layout,
@@ -71,8 +75,8 @@ pub(crate) struct HostBlock {
 unsafe impl Send for HostBlock {}
 
 impl HostBlock {
-    /// Allocates page-aligned, zeroed memory. Returns `None` for 0 bytes or if there is not enough
-    /// memory.
+    /// Allocates page-aligned, zeroed memory of the given size. Returns `None` for 0 bytes or if
+    /// there is not enough memory.
     pub(crate) fn new(bytes: usize) -> Option<Self> {
         let layout = Layout::from_size_align(bytes, 4096).ok().filter(|layout| layout.size() > 0)?;
         // SAFETY: the size of the layout is not 0.
@@ -95,8 +99,8 @@ impl HostBlock {
         bytes.min(self.bytes().saturating_sub(offset))
     }
 
-    /// Copies bytes out of the block. Reads whole words where possible, because the host may write
-    /// at the same time.
+    /// Copies bytes at `offset` out of the block, as far as they are inside. Reads whole words
+    /// where possible, because the host may write at the same time.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
         let bytes = self.length_inside(offset, into.len());
         if bytes == 4 && offset % 4 == 0 {
@@ -110,8 +114,8 @@ impl HostBlock {
         }
     }
 
-    /// Copies bytes into the block. Writes whole words where possible, because the host may read at
-    /// the same time.
+    /// Copies bytes to `offset` in the block, as far as they are inside. Writes whole words where
+    /// possible, because the host may read at the same time.
     pub(crate) fn write(&self, offset: usize, from: &[u8]) {
         let bytes = self.length_inside(offset, from.len());
         if let (0, Ok(word)) = (offset % 4, <[u8; 4]>::try_from(&from[..bytes])) {

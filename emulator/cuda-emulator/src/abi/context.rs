@@ -1,9 +1,10 @@
-//! Contexts.
+//! Contexts. Each thread has a stack of contexts, the last of which is its current context.
 #![allow(unsafe_code, non_snake_case)]
 
 use super::pointers::OutPointer;
 use crate::state::{Call, CallError, Code, Driver, Handle};
 
+/// Writes the primary context of a device and increments its reference count.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut Handle, device: i32) -> u32 {
     Call::initialised("cuDevicePrimaryCtxRetain").run(|driver| {
@@ -14,6 +15,7 @@ pub(super) unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut Handle, d
     })
 }
 
+/// Decrements the reference count of a device's primary context, and destroys the context at 0.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(device: i32) -> u32 {
     Call::initialised("cuDevicePrimaryCtxRelease_v2")
@@ -21,11 +23,13 @@ pub(super) unsafe extern "C" fn cuDevicePrimaryCtxRelease_v2(device: i32) -> u32
         .run(|driver| driver.release_primary(device))
 }
 
+/// Replaces the current context of the calling thread. Null removes it.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuCtxSetCurrent(context: Handle) -> u32 {
     Call::initialised("cuCtxSetCurrent").run(|driver| driver.set_current_context(context))
 }
 
+/// Writes the current context of the calling thread, or null if there is none.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuCtxGetCurrent(context: *mut Handle) -> u32 {
     Call::initialised("cuCtxGetCurrent").run(|driver| {
@@ -36,6 +40,7 @@ pub(super) unsafe extern "C" fn cuCtxGetCurrent(context: *mut Handle) -> u32 {
     })
 }
 
+/// Writes whether the primary context of a device is retained, 0 or 1. The flags are always 0.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuDevicePrimaryCtxGetState(
     device: i32,
@@ -52,13 +57,15 @@ pub(super) unsafe extern "C" fn cuDevicePrimaryCtxGetState(
     })
 }
 
+/// Creates a context on a device and makes it current. The flags are ignored.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuCtxCreate_v2(context: *mut Handle, _flags: u32, device: i32) -> u32 {
     // SAFETY: the caller's promise.
     unsafe { create(Call::initialised("cuCtxCreate_v2"), context, device) }
 }
 
-/// Contexts with parameters (a share of the device, a video encoder) are not emulated.
+/// Creates a context on a device and makes it current. The flags are ignored. Contexts with
+/// parameters (a share of the device, a video encoder) are not emulated.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuCtxCreate_v4(
     context: *mut Handle,
@@ -87,17 +94,20 @@ unsafe fn create(call: Call, context: *mut Handle, device: i32) -> u32 {
     })
 }
 
+/// Waits for the work of the device, and destroys a context made by `cuCtxCreate`.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuCtxDestroy_v2(context: Handle) -> u32 {
     Call::initialised("cuCtxDestroy_v2").destroying().run(|driver| driver.destroy_context(context))
 }
 
+/// Adds a context to the stack of the calling thread, where it becomes current.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuCtxPushCurrent_v2(context: Handle) -> u32 {
     Call::initialised("cuCtxPushCurrent_v2").run(|driver| driver.push_context(context))
 }
 
-/// `context` may be null.
+/// Removes the current context from the stack of the calling thread and writes it to `context`,
+/// which may be null.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuCtxPopCurrent_v2(context: *mut Handle) -> u32 {
     Call::initialised("cuCtxPopCurrent_v2").run(|driver| {
@@ -110,8 +120,7 @@ pub(super) unsafe extern "C" fn cuCtxPopCurrent_v2(context: *mut Handle) -> u32 
     })
 }
 
-/// Reports no peer access: kernels cannot use the memory of another device. Copies between devices
-/// work.
+/// Writes 0: kernels cannot use the memory of another device. Copies between devices work.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuDeviceCanAccessPeer(can: *mut i32, device: i32, peer: i32) -> u32 {
     Call::initialised("cuDeviceCanAccessPeer").run(|driver| {
@@ -124,11 +133,13 @@ pub(super) unsafe extern "C" fn cuDeviceCanAccessPeer(can: *mut i32, device: i32
     })
 }
 
+/// Returns `CUDA_ERROR_PEER_ACCESS_UNSUPPORTED`.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuCtxEnablePeerAccess(_peer: Handle, _flags: u32) -> u32 {
     Call::with_context("cuCtxEnablePeerAccess").run(|_| Err(CallError::plain(Code::PEER_ACCESS_UNSUPPORTED)))
 }
 
+/// Writes the device of the current context.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuCtxGetDevice(device: *mut i32) -> u32 {
     Call::with_context("cuCtxGetDevice").run(|driver| {
@@ -139,6 +150,8 @@ pub(super) unsafe extern "C" fn cuCtxGetDevice(device: *mut i32) -> u32 {
     })
 }
 
+/// Writes the lowest priority of streams, which is 0, and the highest, which is a setting. A null
+/// pointer means that the value is not wanted.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuCtxGetStreamPriorityRange(least: *mut i32, greatest: *mut i32) -> u32 {
     Call::with_context("cuCtxGetStreamPriorityRange").run(|driver| {
@@ -154,6 +167,7 @@ pub(super) unsafe extern "C" fn cuCtxGetStreamPriorityRange(least: *mut i32, gre
     })
 }
 
+/// Waits for the work of all streams of the current device.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuCtxSynchronize() -> u32 {
     Call::with_context("cuCtxSynchronize").run(Driver::synchronise_context)

@@ -1,4 +1,5 @@
-//! Copies and fills.
+//! Copies and fills. Sizes are in bytes. Pageable host memory is all host memory that was not
+//! allocated by `cuMemHostAlloc`.
 #![allow(unsafe_code, non_snake_case)]
 
 use crate::host::HostSpan;
@@ -17,6 +18,7 @@ unsafe fn host_operand(address: usize, bytes: usize) -> CallResult<CopyOperand> 
     Ok(CopyOperand::Host(unsafe { HostSpan::new(address, bytes) }))
 }
 
+/// Copies from the host to a device in the default stream, and waits for the copy.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemcpyHtoD_v2(to: u64, from: usize, bytes: usize) -> u32 {
     Call::with_context("cuMemcpyHtoD_v2").run(|driver| {
@@ -26,6 +28,7 @@ pub(super) unsafe extern "C" fn cuMemcpyHtoD_v2(to: u64, from: usize, bytes: usi
     })
 }
 
+/// Enqueues a copy from the host to a device. Pageable host memory is read during the call.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     to: u64,
@@ -40,6 +43,7 @@ pub(super) unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     })
 }
 
+/// Copies from a device to the host in the default stream, and waits for the copy.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemcpyDtoH_v2(to: usize, from: u64, bytes: usize) -> u32 {
     Call::with_context("cuMemcpyDtoH_v2").run(|driver| {
@@ -49,6 +53,7 @@ pub(super) unsafe extern "C" fn cuMemcpyDtoH_v2(to: usize, from: u64, bytes: usi
     })
 }
 
+/// Enqueues a copy from a device to the host, and waits for it if the host memory is pageable.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     to: usize,
@@ -63,7 +68,7 @@ pub(super) unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     })
 }
 
-/// The host does not wait for copies within or between devices.
+/// Enqueues a copy within or between devices in the default stream. The host does not wait.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) -> u32 {
     Call::with_context("cuMemcpyDtoD_v2").run(|driver| {
@@ -71,6 +76,7 @@ pub(super) unsafe extern "C" fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize
     })
 }
 
+/// Enqueues a copy within or between devices.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemcpyDtoDAsync_v2(
     to: u64,
@@ -82,6 +88,8 @@ pub(super) unsafe extern "C" fn cuMemcpyDtoDAsync_v2(
         .run(|driver| driver.copy(CopyOperand::Device(to), CopyOperand::Device(from), bytes, stream, false))
 }
 
+/// Copies between any two addresses in the default stream, and waits for the copy. An address in no
+/// allocation is one of pageable host memory.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemcpy(to: u64, from: u64, bytes: usize) -> u32 {
     Call::with_context("cuMemcpy").run(|driver| {
@@ -90,6 +98,8 @@ pub(super) unsafe extern "C" fn cuMemcpy(to: u64, from: u64, bytes: usize) -> u3
     })
 }
 
+/// Enqueues a copy between any two addresses. An address in no allocation is one of pageable host
+/// memory. Waits for the copy if the destination is pageable.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: Handle) -> u32 {
     Call::with_context("cuMemcpyAsync").run(|driver| {
@@ -117,6 +127,8 @@ unsafe fn copy_unified(
     driver.copy(to, from, bytes, stream, waits)
 }
 
+/// Enqueues a copy between the devices of two contexts in the default stream. The host does not
+/// wait. Each address must be in the memory of the device of its context.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemcpyPeer(
     to: u64,
@@ -129,6 +141,8 @@ pub(super) unsafe extern "C" fn cuMemcpyPeer(
         .run(|driver| copy_peer(driver, (to, to_context), (from, from_context), bytes, DEFAULT_STREAM))
 }
 
+/// Enqueues a copy between the devices of two contexts. Each address must be in the memory of the
+/// device of its context.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemcpyPeerAsync(
     to: u64,
@@ -157,6 +171,7 @@ fn copy_peer(
 /// Defines fills of device memory. The host does not wait for them.
 macro_rules! fills {
     ($($name:ident, $in_stream:ident: $number:ty;)*) => {$(
+        /// Enqueues a fill in the default stream: writes `value` `times` times from `address` on.
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C" fn $name(address: u64, value: $number, times: usize) -> u32 {
             Call::with_context(stringify!($name)).run(|driver| {
@@ -165,6 +180,7 @@ macro_rules! fills {
             })
         }
 
+        /// Enqueues a fill in a stream: writes `value` `times` times from `address` on.
         #[unsafe(no_mangle)]
         pub(super) unsafe extern "C" fn $in_stream(
             address: u64,

@@ -1,14 +1,18 @@
-//! `cuInit` and properties of devices.
+//! `cuInit` and properties of devices. A device is the number from 0 by which `cuDeviceGet` finds
+//! it.
 #![allow(unsafe_code, non_snake_case)]
 
 use super::pointers::{OutPointer, write_text};
 use crate::state::{Call, CallError};
 
+/// Initialises the driver. It is an error if the settings have no device, or if the environment has
+/// an invalid setting.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuInit(flags: u32) -> u32 {
     Call::always("cuInit").run(|driver| driver.init(flags))
 }
 
+/// Writes the driver version of the settings: 1000 x major + 10 x minor.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuDriverGetVersion(version: *mut i32) -> u32 {
     Call::always("cuDriverGetVersion").run(|driver| {
@@ -19,6 +23,7 @@ pub(super) unsafe extern "C" fn cuDriverGetVersion(version: *mut i32) -> u32 {
     })
 }
 
+/// Writes the number of devices of the settings.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuDeviceGetCount(count: *mut i32) -> u32 {
     Call::initialised("cuDeviceGetCount").run(|driver| {
@@ -29,6 +34,7 @@ pub(super) unsafe extern "C" fn cuDeviceGetCount(count: *mut i32) -> u32 {
     })
 }
 
+/// Writes `ordinal` if there is a device with this number.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuDeviceGet(device: *mut i32, ordinal: i32) -> u32 {
     Call::initialised("cuDeviceGet").run(|driver| {
@@ -40,6 +46,7 @@ pub(super) unsafe extern "C" fn cuDeviceGet(device: *mut i32, ordinal: i32) -> u
     })
 }
 
+/// Writes the name `Emulated CUDA device`, truncated to `length` bytes with the terminating zero.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuDeviceGetName(name: *mut u8, length: i32, device: i32) -> u32 {
     Call::initialised("cuDeviceGetName").run(|driver| {
@@ -56,6 +63,8 @@ pub(super) unsafe extern "C" fn cuDeviceGetName(name: *mut u8, length: i32, devi
     })
 }
 
+/// Writes an attribute of a device of compute capability 9.0, or 0 if the attribute is not
+/// emulated.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuDeviceGetAttribute(value: *mut i32, attribute: u32, device: i32) -> u32 {
     Call::initialised("cuDeviceGetAttribute").run(|driver| {
@@ -66,6 +75,7 @@ pub(super) unsafe extern "C" fn cuDeviceGetAttribute(value: *mut i32, attribute:
     })
 }
 
+/// Writes the memory of a device in bytes, which is a setting.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, device: i32) -> u32 {
     Call::initialised("cuDeviceTotalMem_v2").run(|driver| {
@@ -77,6 +87,7 @@ pub(super) unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, device: i
     })
 }
 
+/// Writes the compute capability 9.0.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuDeviceComputeCapability(
     major: *mut i32,
@@ -92,6 +103,7 @@ pub(super) unsafe extern "C" fn cuDeviceComputeCapability(
     })
 }
 
+/// Writes an identifier whose last byte is the number of the device.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: i32) -> u32 {
     Call::initialised("cuDeviceGetUuid_v2").run(|driver| {

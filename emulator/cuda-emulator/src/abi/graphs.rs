@@ -1,12 +1,15 @@
-//! Graphs.
+//! Graphs (`CUgraph`). An edge leads from a node to one that depends on it. Lists are returned as
+//! by CUDA: without room for items, the number of items is written to `count`.
 #![allow(unsafe_code, non_snake_case)]
 
 use super::pointers::{OutPointer, read_array, write_list};
 use crate::state::{Call, CallResult, Handle, only_zero};
 
-/// `CUgraphEdgeData`. It is all zero for a plain dependency, the only kind that is supported.
+/// Memory layout of `CUgraphEdgeData`. It is all zero for a plain dependency, the only kind that is
+/// supported.
 pub(super) type EdgeData = [u8; 8];
 
+/// Creates an empty graph. The flags must be 0.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphCreate(graph: *mut Handle, flags: u32) -> u32 {
     Call::initialised("cuGraphCreate").run(|driver| {
@@ -18,11 +21,13 @@ pub(super) unsafe extern "C" fn cuGraphCreate(graph: *mut Handle, flags: u32) ->
     })
 }
 
+/// Destroys a graph with its nodes and child graphs.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphDestroy(graph: Handle) -> u32 {
     Call::initialised("cuGraphDestroy").destroying().run(|driver| driver.destroy_graph(graph))
 }
 
+/// Creates a copy of a graph and its child graphs. Graphs with memory nodes are refused.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphClone(clone: *mut Handle, original: Handle) -> u32 {
     Call::initialised("cuGraphClone").run(|driver| {
@@ -33,6 +38,7 @@ pub(super) unsafe extern "C" fn cuGraphClone(clone: *mut Handle, original: Handl
     })
 }
 
+/// Writes the node of the graph `clone` that is the copy of `node`.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphNodeFindInClone(
     found: *mut Handle,
@@ -47,6 +53,8 @@ pub(super) unsafe extern "C" fn cuGraphNodeFindInClone(
     })
 }
 
+/// Writes the nodes of a graph in the order of their creation, or in reverse order if the settings
+/// say so.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut usize) -> u32 {
     Call::initialised("cuGraphGetNodes").run(|driver| {
@@ -56,6 +64,7 @@ pub(super) unsafe extern "C" fn cuGraphGetNodes(graph: Handle, nodes: *mut Handl
     })
 }
 
+/// Writes the edges of a graph.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphGetEdges(
     graph: Handle,
@@ -70,6 +79,7 @@ pub(super) unsafe extern "C" fn cuGraphGetEdges(
     })
 }
 
+/// Writes the edges of a graph, with edge data that are all zero.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphGetEdges_v2(
     graph: Handle,
@@ -85,6 +95,7 @@ pub(super) unsafe extern "C" fn cuGraphGetEdges_v2(
     })
 }
 
+/// Adds edges to a graph. Cycles are detected when the graph is instantiated.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphAddDependencies(
     graph: Handle,
@@ -99,6 +110,7 @@ pub(super) unsafe extern "C" fn cuGraphAddDependencies(
     })
 }
 
+/// Adds edges to a graph. Edge data that are not zero are refused.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphAddDependencies_v2(
     graph: Handle,

@@ -1,9 +1,11 @@
-//! Green contexts.
+//! Green contexts: contexts on a part of a device's multiprocessors. A resource (`CUdevResource`)
+//! is a number of multiprocessors.
 #![allow(unsafe_code, non_snake_case)]
 
 use super::pointers::{OutPointer, read_array, read_value};
 use crate::state::{Call, Handle, Resource};
 
+/// Writes the multiprocessors of a device. Other kinds of resources are refused.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuDeviceGetDevResource(
     device: i32,
@@ -18,7 +20,9 @@ pub(super) unsafe extern "C" fn cuDeviceGetDevResource(
     })
 }
 
-/// A null `result` asks for the number of groups. `remainder` may be null.
+/// Splits a resource into equal groups of at least `min_count` multiprocessors. `groups` is the
+/// maximum number of groups before the call and their number after it. With a null `result`, only
+/// the number is written. `remainder` may be null. The flags are ignored.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuDevSmResourceSplitByCount(
     result: *mut Resource,
@@ -52,6 +56,7 @@ pub(super) unsafe extern "C" fn cuDevSmResourceSplitByCount(
     })
 }
 
+/// Writes a description of resources, which is never destroyed.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuDevResourceGenerateDesc(
     description: *mut Handle,
@@ -68,6 +73,7 @@ pub(super) unsafe extern "C" fn cuDevResourceGenerateDesc(
     })
 }
 
+/// Creates a green context. The flags must be `CU_GREEN_CTX_DEFAULT_STREAM`.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGreenCtxCreate(
     context: *mut Handle,
@@ -83,11 +89,13 @@ pub(super) unsafe extern "C" fn cuGreenCtxCreate(
     })
 }
 
+/// Destroys a green context.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGreenCtxDestroy(context: Handle) -> u32 {
     Call::initialised("cuGreenCtxDestroy").destroying().run(|driver| driver.destroy_green(context))
 }
 
+/// Creates a stream of a green context. The flags must be `CU_STREAM_NON_BLOCKING`.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGreenCtxStreamCreate(
     stream: *mut Handle,
@@ -103,6 +111,7 @@ pub(super) unsafe extern "C" fn cuGreenCtxStreamCreate(
     })
 }
 
+/// Writes the context that belongs to a green context.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuCtxFromGreenCtx(context: *mut Handle, green: Handle) -> u32 {
     Call::initialised("cuCtxFromGreenCtx").run(|driver| {

@@ -13,7 +13,7 @@ const BUFFER_SIZE: usize = 2;
 /// `CU_LAUNCH_ATTRIBUTE_IGNORE`.
 const IGNORED: u32 = 0;
 
-/// `CUlaunchConfig`.
+/// Memory layout of `CUlaunchConfig`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct LaunchConfiguration {
@@ -25,7 +25,7 @@ pub(super) struct LaunchConfiguration {
     count: u32,
 }
 
-/// `CUlaunchAttribute`.
+/// Memory layout of `CUlaunchAttribute`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct LaunchAttribute {
@@ -34,6 +34,8 @@ struct LaunchAttribute {
     value: [u64; 8],
 }
 
+/// Enqueues a kernel, with a copy of its arguments. `shared_bytes` is the dynamic shared memory of
+/// a block.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuLaunchKernel(
     function: Handle,
@@ -58,6 +60,7 @@ pub(super) unsafe extern "C" fn cuLaunchKernel(
     })
 }
 
+/// Enqueues a kernel, with a copy of its arguments. Launch attributes are refused.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuLaunchKernelEx(
     configuration: *const LaunchConfiguration,

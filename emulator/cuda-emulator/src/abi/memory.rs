@@ -1,9 +1,10 @@
-//! Memory.
+//! Allocation of device memory and of page-locked host memory. Sizes are in bytes.
 #![allow(unsafe_code, non_snake_case)]
 
 use super::pointers::OutPointer;
 use crate::state::{Call, CallError, Code, Handle, only_zero};
 
+/// Writes the free and total memory of the current device.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> u32 {
     Call::with_context("cuMemGetInfo_v2").run(|driver| {
@@ -16,6 +17,7 @@ pub(super) unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut us
     })
 }
 
+/// Allocates memory of the current device.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> u32 {
     Call::with_context("cuMemAlloc_v2").run(|driver| {
@@ -26,11 +28,13 @@ pub(super) unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -
     })
 }
 
+/// Waits for the work of the device and frees an allocation.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemFree_v2(address: u64) -> u32 {
     Call::with_context("cuMemFree_v2").destroying().run(|driver| driver.free(address))
 }
 
+/// Allocates memory in stream order. The address is valid at once.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemAllocAsync(address: *mut u64, bytes: usize, stream: Handle) -> u32 {
     Call::with_context("cuMemAllocAsync").run(|driver| {
@@ -41,11 +45,13 @@ pub(super) unsafe extern "C" fn cuMemAllocAsync(address: *mut u64, bytes: usize,
     })
 }
 
+/// Enqueues that an allocation is freed.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemFreeAsync(address: u64, stream: Handle) -> u32 {
     Call::with_context("cuMemFreeAsync").destroying().run(|driver| driver.free_async(address, stream))
 }
 
+/// Allocates page-locked host memory, which has the same address on the host and the devices.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemHostAlloc(address: *mut usize, bytes: usize, flags: u32) -> u32 {
     Call::with_context("cuMemHostAlloc").run(|driver| {
@@ -56,11 +62,13 @@ pub(super) unsafe extern "C" fn cuMemHostAlloc(address: *mut usize, bytes: usize
     })
 }
 
+/// Waits for the work of the current device and frees page-locked memory.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemFreeHost(address: usize) -> u32 {
     Call::with_context("cuMemFreeHost").destroying().run(|driver| driver.free_host(address))
 }
 
+/// Writes the address of page-locked memory on the devices, which is that on the host.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
     device: *mut u64,
@@ -76,7 +84,8 @@ pub(super) unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
     })
 }
 
-/// Supports the attributes of an address that programs use most.
+/// Writes an attribute of an address: memory type, device pointer, device, or start or size of its
+/// allocation. Other attributes are refused.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuPointerGetAttribute(place: *mut u8, attribute: u32, address: u64) -> u32 {
     Call::initialised("cuPointerGetAttribute").run(|driver| {
@@ -105,6 +114,8 @@ pub(super) unsafe extern "C" fn cuPointerGetAttribute(place: *mut u8, attribute:
     })
 }
 
+/// Writes the first address and the size of the allocation that contains an address. A null pointer
+/// means that the value is not wanted.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuMemGetAddressRange_v2(
     start: *mut u64,

@@ -1,6 +1,7 @@
 //! The exported functions, under their names in `cuda.h` and `nccl.h`.
 //!
-//! A function has the parameters and effects of the CUDA or NCCL function of the same name. The
+//! A function has the parameters and effects of the CUDA or NCCL function of the same name, and
+//! returns a `CUresult` or `ncclResult_t`. Results are written to pointer arguments. The
 //! documentation of the [`Driver`](crate::state) method that it calls states how they differ.
 //!
 //! Handles are pointer-sized integers that are never dereferenced. Pointers to the caller's memory

@@ -1,4 +1,4 @@
-//! Modules and their functions.
+//! Modules and their functions. An image is the code of a module: PTX text or a binary.
 #![allow(unsafe_code, non_snake_case)]
 
 use super::pointers::{OutPointer, read_array, read_string, write_text};
@@ -14,6 +14,7 @@ const INFO_LOG_BUFFER_BYTES: u32 = 4;
 const ERROR_LOG_BUFFER: u32 = 5;
 const ERROR_LOG_BUFFER_BYTES: u32 = 6;
 
+/// Loads a module from an image in memory.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuModuleLoadData(module: *mut Handle, image: *const c_char) -> u32 {
     Call::with_context("cuModuleLoadData").run(|driver| {
@@ -24,7 +25,7 @@ pub(super) unsafe extern "C" fn cuModuleLoadData(module: *mut Handle, image: *co
     })
 }
 
-/// Loads an image from a file.
+/// Loads a module from an image in a file.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuModuleLoad(module: *mut Handle, path: *const c_char) -> u32 {
     Call::with_context("cuModuleLoad").run(|driver| {
@@ -39,7 +40,8 @@ pub(super) unsafe extern "C" fn cuModuleLoad(module: *mut Handle, path: *const c
     })
 }
 
-/// Uses the options for logs and ignores all others.
+/// Loads a module from an image in memory. Of the options, those for logs are used; all others are
+/// ignored.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuModuleLoadDataEx(
     module: *mut Handle,
@@ -92,12 +94,14 @@ unsafe fn image_text<'a>(image: *const c_char) -> CallResult<Option<&'a str>> {
         .map_err(|_| CallError::misuse(Code::INVALID_PTX, "the image is neither text nor a known binary"))
 }
 
+/// Waits for the work of the device and unloads a module. Its functions become invalid.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuModuleUnload(module: Handle) -> u32 {
     Call::initialised("cuModuleUnload").destroying().run(|driver| driver.unload_module(module))
 }
 
-/// `address` and `bytes` may be null.
+/// Writes the address and the size in bytes of a variable of a module. A null pointer means that
+/// the value is not wanted.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuModuleGetGlobal_v2(
     address: *mut u64,
@@ -120,6 +124,7 @@ pub(super) unsafe extern "C" fn cuModuleGetGlobal_v2(
     })
 }
 
+/// Writes the function with the given name. A repeated call writes the same handle.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuModuleGetFunction(
     function: *mut Handle,
@@ -134,6 +139,7 @@ pub(super) unsafe extern "C" fn cuModuleGetFunction(
     })
 }
 
+/// Writes the name of a function, which is valid until the module is unloaded.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuFuncGetName(name: *mut *const c_char, function: Handle) -> u32 {
     Call::initialised("cuFuncGetName").run(|driver| {
@@ -144,6 +150,8 @@ pub(super) unsafe extern "C" fn cuFuncGetName(name: *mut *const c_char, function
     })
 }
 
+/// Writes an attribute of a function: number of threads, memory or version. Other attributes are
+/// refused.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuFuncGetAttribute(value: *mut i32, attribute: u32, function: Handle) -> u32 {
     Call::initialised("cuFuncGetAttribute").run(|driver| {
@@ -154,12 +162,16 @@ pub(super) unsafe extern "C" fn cuFuncGetAttribute(value: *mut i32, attribute: u
     })
 }
 
+/// Sets the maximum dynamic shared memory of a function. The preferred carveout is ignored, and
+/// other attributes are refused.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuFuncSetAttribute(function: Handle, attribute: u32, value: i32) -> u32 {
     Call::initialised("cuFuncSetAttribute")
         .run(|driver| driver.set_function_attribute(function, attribute, value))
 }
 
+/// Writes the offset and the size in bytes of parameter `index`, from 0. `bytes` may be null. An
+/// index past the last parameter is an error.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuFuncGetParamInfo(
     function: Handle,

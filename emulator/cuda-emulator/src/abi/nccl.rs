@@ -18,12 +18,12 @@ use std::{
 /// Version 2.28.9 in the encoding of `ncclGetVersion`.
 const VERSION: i32 = 22_809;
 
-/// `ncclUniqueId`.
+/// Memory layout of `ncclUniqueId`. The first 8 bytes hold the id.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct UniqueId([u8; 128]);
 
-/// The first fields of `ncclConfig_t`.
+/// Memory layout of the first fields of `ncclConfig_t`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Configuration {
@@ -72,6 +72,7 @@ fn success(outcome: CallResult<()>) -> CallResult<NcclCode> {
     outcome.map(|()| NcclCode::SUCCESS)
 }
 
+/// Writes the emulated version of NCCL.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclGetVersion(version: *mut i32) -> u32 {
     run("ncclGetVersion", |_| {
@@ -81,6 +82,7 @@ unsafe extern "C" fn ncclGetVersion(version: *mut i32) -> u32 {
     })
 }
 
+/// Returns a description of an `ncclResult_t`.
 #[unsafe(no_mangle)]
 extern "C" fn ncclGetErrorString(code: u32) -> *const c_char {
     NcclCode(code).known().map_or(c"unknown result code", |(_, text)| text).as_ptr()
@@ -92,6 +94,7 @@ extern "C" fn ncclGetLastError(_comm: Handle) -> *const c_char {
     LAST_ERROR.with_borrow(|text| text.as_ptr())
 }
 
+/// Writes an id that was not returned before.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> u32 {
     run("ncclGetUniqueId", |driver| {
@@ -104,6 +107,8 @@ unsafe extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> u32 {
     })
 }
 
+/// Creates rank `rank` of a communicator of `ranks` ranks on the current device, and waits for the
+/// other ranks unless the call is in a group.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclCommInitRank(comm: *mut Handle, ranks: i32, id: UniqueId, rank: i32) -> u32 {
     run("ncclCommInitRank", |driver| {
@@ -112,6 +117,8 @@ unsafe extern "C" fn ncclCommInitRank(comm: *mut Handle, ranks: i32, id: UniqueI
     })
 }
 
+/// Creates a rank like `ncclCommInitRank`. Of the configuration, `blocking` is used; with 0, the
+/// call does not wait.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclCommInitRankConfig(
     comm: *mut Handle,
@@ -194,6 +201,8 @@ unsafe fn blocking_setting(configuration: *const Configuration) -> CallResult<Op
     Ok((blocking != i32::MIN).then_some(blocking != 0))
 }
 
+/// Creates communicators of the ranks of equal `color`, ordered by `key`. The handle is written to
+/// `new` once all ranks have called.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclCommSplit(
     comm: Handle,
@@ -210,6 +219,8 @@ unsafe extern "C" fn ncclCommSplit(
     })
 }
 
+/// Writes the state of the last call with a non-blocking communicator, or the error of the
+/// settings.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclCommGetAsyncError(comm: Handle, state: *mut u32) -> u32 {
     run("ncclCommGetAsyncError", |driver| {
@@ -220,11 +231,13 @@ unsafe extern "C" fn ncclCommGetAsyncError(comm: Handle, state: *mut u32) -> u32
     })
 }
 
+/// Waits for the operations of a rank if its communicator is blocking.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclCommFinalize(comm: Handle) -> u32 {
     run("ncclCommFinalize", |driver| driver.comm_finalize(comm))
 }
 
+/// Destroys a rank, after its operations if its communicator is blocking.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclCommDestroy(comm: Handle) -> u32 {
     Call::always("ncclCommDestroy")
@@ -232,6 +245,7 @@ unsafe extern "C" fn ncclCommDestroy(comm: Handle) -> u32 {
         .run_nccl(|driver| recording_error(driver, |driver| success(driver.comm_destroy(comm))))
 }
 
+/// Destroys a rank. Its operations are removed from their streams.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclCommAbort(comm: Handle) -> u32 {
     Call::always("ncclCommAbort")
@@ -265,6 +279,7 @@ places! {
     ncclCommCuDevice: |(.., device)| device;
 }
 
+/// Starts a group, or a nested one, in the calling thread.
 #[unsafe(no_mangle)]
 extern "C" fn ncclGroupStart() -> u32 {
     run("ncclGroupStart", |_| {
@@ -273,7 +288,7 @@ extern "C" fn ncclGroupStart() -> u32 {
     })
 }
 
-/// The group ends whatever the call returns.
+/// Ends a group, whatever the call returns. The end of the outermost group enqueues its operations.
 #[unsafe(no_mangle)]
 extern "C" fn ncclGroupEnd() -> u32 {
     let ended = GROUP.with_borrow_mut(|calls| match calls.depth {

@@ -1,4 +1,4 @@
-//! Nodes of graphs.
+//! Nodes of graphs. A node depends on other nodes of its graph, which execute before it.
 #![allow(unsafe_code, non_snake_case)]
 
 use super::{
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::state::{Call, CallError, CallResult, Code, Dimensions, Driver, Handle, KernelNode, NodeWork};
 
-/// `CUDA_KERNEL_NODE_PARAMS_v2`.
+/// Memory layout of `CUDA_KERNEL_NODE_PARAMS_v2`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct KernelNodeParameters {
@@ -24,6 +24,7 @@ pub(super) struct KernelNodeParameters {
 /// `CU_LAUNCH_ATTRIBUTE_PRIORITY`.
 const PRIORITY: u32 = 8;
 
+/// Writes the `CUgraphNodeType` of a node.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphNodeGetType(node: Handle, kind: *mut u32) -> u32 {
     Call::initialised("cuGraphNodeGetType").run(|driver| {
@@ -34,6 +35,7 @@ pub(super) unsafe extern "C" fn cuGraphNodeGetType(node: Handle, kind: *mut u32)
     })
 }
 
+/// Writes the nodes that a node depends on.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphNodeGetDependencies(
     node: Handle,
@@ -47,6 +49,7 @@ pub(super) unsafe extern "C" fn cuGraphNodeGetDependencies(
     })
 }
 
+/// Writes the nodes that a node depends on, with edge data that are all zero.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphNodeGetDependencies_v2(
     node: Handle,
@@ -61,11 +64,13 @@ pub(super) unsafe extern "C" fn cuGraphNodeGetDependencies_v2(
     })
 }
 
+/// Destroys a node and its edges.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphDestroyNode(node: Handle) -> u32 {
     Call::initialised("cuGraphDestroyNode").destroying().run(|driver| driver.destroy_node(node))
 }
 
+/// Adds a node without work.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphAddEmptyNode(
     node: *mut Handle,
@@ -83,6 +88,7 @@ pub(super) unsafe extern "C" fn cuGraphAddEmptyNode(
     })
 }
 
+/// Adds a kernel node, with a copy of the arguments.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphAddKernelNode_v2(
     node: *mut Handle,
@@ -120,6 +126,7 @@ unsafe fn kernel(driver: &Driver, parameters: &KernelNodeParameters) -> CallResu
     driver.kernel(function, Dimensions { grid, block, shared_bytes }, arguments)
 }
 
+/// Replaces the launch of a kernel node. Its priority is kept.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphKernelNodeSetParams_v2(
     node: Handle,
@@ -132,6 +139,8 @@ pub(super) unsafe extern "C" fn cuGraphKernelNodeSetParams_v2(
     })
 }
 
+/// Replaces the launch of a kernel node in an executable graph. Its priority is kept, and so are
+/// launches in flight.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphExecKernelNodeSetParams_v2(
     exec: Handle,
@@ -145,6 +154,7 @@ pub(super) unsafe extern "C" fn cuGraphExecKernelNodeSetParams_v2(
     })
 }
 
+/// Writes the launch of a kernel node. The arguments are valid as long as the node has them.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphKernelNodeGetParams_v2(
     node: Handle,
@@ -169,6 +179,7 @@ pub(super) unsafe extern "C" fn cuGraphKernelNodeGetParams_v2(
     })
 }
 
+/// Writes the priority of a kernel node. Other attributes are refused.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphKernelNodeGetAttribute(
     node: Handle,
@@ -184,6 +195,8 @@ pub(super) unsafe extern "C" fn cuGraphKernelNodeGetAttribute(
     })
 }
 
+/// Sets the priority of a kernel node, clamped to the supported range. Other attributes are
+/// refused.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphKernelNodeSetAttribute(
     node: Handle,
@@ -208,6 +221,7 @@ fn check_attribute(attribute: u32) -> CallResult<()> {
     ))
 }
 
+/// Adds a node that executes a copy of the graph `child`.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphAddChildGraphNode(
     node: *mut Handle,
@@ -226,6 +240,7 @@ pub(super) unsafe extern "C" fn cuGraphAddChildGraphNode(
     })
 }
 
+/// Writes the graph that a child graph node executes.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphChildGraphNodeGetGraph(node: Handle, graph: *mut Handle) -> u32 {
     Call::initialised("cuGraphChildGraphNodeGetGraph").run(|driver| {

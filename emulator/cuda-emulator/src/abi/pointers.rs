@@ -4,13 +4,15 @@
 use crate::state::{CallError, CallResult};
 use std::{ffi::CStr, marker::PhantomData, ptr::NonNull, slice};
 
-/// A pointer for a result that is not null.
+/// Pointer argument for a result. It is not null.
 pub(super) struct OutPointer<'a, T> {
     place: NonNull<T>,
     caller: PhantomData<&'a mut T>,
 }
 
 impl<T> OutPointer<'_, T> {
+    /// Creates the pointer. Null is an error, in which `name` is the name of the argument.
+    ///
     /// # Safety
     /// `place` is null or valid for writes until the call returns.
     pub(super) unsafe fn new(place: *mut T, name: &str) -> CallResult<Self> {
@@ -20,14 +22,14 @@ impl<T> OutPointer<'_, T> {
         }
     }
 
-    /// Writes a value to the place.
+    /// Writes a result to the place of the pointer.
     pub(super) fn set(&self, value: T) {
         // SAFETY: not null, and valid for writes by the contract of `new`.
         unsafe { self.place.as_ptr().write(value) }
     }
 }
 
-/// Returns the value behind a pointer.
+/// Returns the value at a pointer. Null is an error, in which `name` is the name of the argument.
 ///
 /// # Safety
 /// `place` is null or holds an initialised value.
@@ -36,7 +38,8 @@ pub(super) unsafe fn read_value<T: Copy>(place: *const T, name: &str) -> CallRes
     unsafe { place.as_ref() }.copied().ok_or_else(|| CallError::value(format!("{name} is null")))
 }
 
-/// Returns the values of an array. Null is accepted for a length of 0.
+/// Returns the values of an array. Null is an error unless `length` is 0. `name` is the name of the
+/// argument.
 ///
 /// # Safety
 /// `place` is null or holds `length` initialised values.
@@ -49,9 +52,11 @@ pub(super) unsafe fn read_array<T: Copy>(place: *const T, length: usize, name: &
     }
 }
 
-/// Writes a list as CUDA does. If all `places` are null, writes the number of items to `count`.
-/// Otherwise writes as many items as there is room for, fills the rest with zeros, and writes the
-/// number of items written to `count`.
+/// Writes a list as CUDA does. `places` has an array for each part of an item; a null one is not
+/// written. `count` is the number of items for which there is room before the call. If all `places`
+/// are null, the number of items is written to it. Otherwise the items are written as far as there
+/// is room, the rest of the room is filled with zeros, and the number of items written is written
+/// to `count`.
 ///
 /// # Safety
 /// `count` is null or valid for reads and writes. Each of `places` is null or valid for `*count`
@@ -78,7 +83,7 @@ pub(super) unsafe fn write_list<const N: usize>(
     Ok(())
 }
 
-/// Returns a string argument.
+/// Returns a string argument. Null is an error, in which `name` is the name of the argument.
 ///
 /// # Safety
 /// `place` is null or holds a string that ends with a zero and does not change until the call
@@ -91,8 +96,8 @@ pub(super) unsafe fn read_string<'a>(place: *const std::ffi::c_char, name: &str)
     Ok(unsafe { CStr::from_ptr(place) })
 }
 
-/// Writes a text, truncated to the room, with a terminating zero. Returns the room that the whole
-/// text needs.
+/// Writes a text, truncated to `room` bytes with its terminating zero. Returns the number of bytes
+/// that the whole text needs, with the zero. Nothing is written to null.
 ///
 /// # Safety
 /// `place` is null or has room for `room` bytes.

@@ -147,7 +147,10 @@ fn find(name: &str) -> Option<(&'static str, usize)> {
     }
 }
 
-/// Accepts names with a version suffix (`cuMemAlloc_v2`) or without.
+/// Writes the address of the function `symbol`, which is named with a version suffix
+/// (`cuMemAlloc_v2`) or without. `version` is the CUDA version of the caller. If the function is
+/// missing or newer, writes null and returns `CUDA_ERROR_NOT_FOUND`. `status` may be null. The
+/// flags are ignored.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGetProcAddress_v2(
     symbol: *const c_char,

@@ -1,9 +1,10 @@
-//! Streams.
+//! Streams. Null stands for the default stream of the current context.
 #![allow(unsafe_code, non_snake_case)]
 
 use super::pointers::OutPointer;
 use crate::state::{Call, Handle};
 
+/// Creates a stream of priority 0 in the current context.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuStreamCreate(stream: *mut Handle, flags: u32) -> u32 {
     Call::with_context("cuStreamCreate").run(|driver| {
@@ -14,6 +15,7 @@ pub(super) unsafe extern "C" fn cuStreamCreate(stream: *mut Handle, flags: u32) 
     })
 }
 
+/// Creates a stream in the current context, with its priority clamped to the supported range.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuStreamCreateWithPriority(
     stream: *mut Handle,
@@ -28,6 +30,7 @@ pub(super) unsafe extern "C" fn cuStreamCreateWithPriority(
     })
 }
 
+/// Writes the priority of a stream.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuStreamGetPriority(stream: Handle, priority: *mut i32) -> u32 {
     Call::with_context("cuStreamGetPriority").run(|driver| {
@@ -38,6 +41,7 @@ pub(super) unsafe extern "C" fn cuStreamGetPriority(stream: Handle, priority: *m
     })
 }
 
+/// Writes the context of a stream.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuStreamGetCtx(stream: Handle, context: *mut Handle) -> u32 {
     Call::with_context("cuStreamGetCtx").run(|driver| {
@@ -48,26 +52,33 @@ pub(super) unsafe extern "C" fn cuStreamGetCtx(stream: Handle, context: *mut Han
     })
 }
 
+/// Destroys a stream. Its work still completes.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuStreamDestroy_v2(stream: Handle) -> u32 {
     Call::initialised("cuStreamDestroy_v2").destroying().run(|driver| driver.destroy_stream(stream))
 }
 
+/// Advances the virtual clock by the duration of a query, and returns `CUDA_ERROR_NOT_READY` unless
+/// the work of a stream is complete.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuStreamQuery(stream: Handle) -> u32 {
     Call::with_context("cuStreamQuery").run(|driver| driver.query_stream(stream))
 }
 
+/// Waits for the work of a stream.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuStreamSynchronize(stream: Handle) -> u32 {
     Call::with_context("cuStreamSynchronize").run(|driver| driver.synchronise_stream(stream))
 }
 
+/// Enqueues a wait for the last record of an event, or joins the stream to the capture in which the
+/// event was recorded. The flags must be 0.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuStreamWaitEvent(stream: Handle, event: Handle, flags: u32) -> u32 {
     Call::with_context("cuStreamWaitEvent").run(|driver| driver.wait_event(stream, event, flags))
 }
 
+/// Enqueues a wait until the 32-bit word at an address compares with `value` as the flags say.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuStreamWaitValue32_v2(
     stream: Handle,
@@ -79,6 +90,7 @@ pub(super) unsafe extern "C" fn cuStreamWaitValue32_v2(
         .run(|driver| driver.wait_value(stream, address, value, flags))
 }
 
+/// Enqueues a write of a 32-bit word.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuStreamWriteValue32_v2(
     stream: Handle,

@@ -1,4 +1,4 @@
-//! The opened library.
+//! Control of the library, which is opened by its path.
 #![allow(unsafe_code)]
 
 use super::{KernelRun, Setting};
@@ -14,7 +14,7 @@ use std::{
 /// Lock held by the test that uses the library.
 static EMULATOR_LOCK: Mutex<()> = Mutex::new(());
 
-/// The emulated driver of this process, held by one test at a time. Creating it resets the driver.
+/// Emulated driver of this process, held by one test at a time. Creating it resets the driver.
 ///
 /// The code under test opens the same library, by its path [`Emulator::library`] or its name.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct Emulator {
     _guard: MutexGuard<'static, ()>,
 }
 
-/// The virtual clock of the emulated driver. It can be used from any thread.
+/// Virtual clock of the emulated driver. It can be used from any thread.
 #[derive(Debug, Clone, Copy)]
 pub struct VirtualClock {
     now: unsafe extern "C" fn() -> u64,
@@ -116,21 +116,23 @@ impl Emulator {
         Ok(emulator)
     }
 
-    /// Resets handles, settings, reports and injected errors.
+    /// Destroys all objects, and resets settings, reports and injected errors.
     pub fn reset(&self) {
         // SAFETY: the signature is that of the function, which may be called at any time.
         unsafe { self.function::<unsafe extern "C" fn()>("cuda_emulator_reset")() }
     }
 
-    /// Returns the number of calls so far that can fail.
+    /// Returns the number of calls of CUDA and NCCL functions since the last reset. Functions that
+    /// only name errors are not counted.
     #[must_use]
     pub fn calls(&self) -> u64 {
         // SAFETY: the signature is that of the function.
         unsafe { self.function::<unsafe extern "C" fn() -> u64>("cuda_emulator_calls")() }
     }
 
-    /// Makes call number `call`, counted from 1, fail with `result`, a `CUresult`. The call has no
-    /// effect, except that calls that destroy an object still destroy it.
+    /// Makes call number `call`, counted from 1 since the last reset, fail with `result`, a
+    /// `CUresult`. The call has no effect, except that calls that destroy an object still destroy
+    /// it.
     pub fn fail_call(&self, call: u64, result: u32) {
         // SAFETY: the signature is that of the function.
         unsafe { self.function::<unsafe extern "C" fn(u64, u32)>("cuda_emulator_fail_call")(call, result) }
@@ -152,11 +154,8 @@ impl Emulator {
         };
     }
 
-    /// Sets a property of the driver or the device. Call it before the code under test reads the
+    /// Sets a property of the driver or its devices. Call it before the code under test reads the
     /// property.
-    ///
-    /// # Panics
-    /// If the value is out of range.
     pub fn set(&self, setting: Setting, value: i64) {
         // SAFETY: the signature is that of the function, and the name ends with a zero.
         let done = unsafe {
@@ -217,7 +216,8 @@ impl Emulator {
         }
     }
 
-    /// Returns one line for each misuse of the API, which a correct program would not commit.
+    /// Returns one line for each misuse: a violation of the rules of the API, which a correct
+    /// program would not commit.
     #[must_use]
     pub fn misuse(&self) -> Vec<String> {
         self.lines("cuda_emulator_misuse")
@@ -239,7 +239,7 @@ impl Emulator {
         };
     }
 
-    /// Returns one line for each kernel that failed: the device, the access, the thread and the
+    /// Returns one line for each kernel that failed: the device, the access, the thread and the PTX
     /// line.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
@@ -276,13 +276,13 @@ impl Emulator {
         (orders >= 0).then_some(orders != 0)
     }
 
-    /// Returns one line for each object that is still alive.
+    /// Returns one line for each object that has not been destroyed.
     #[must_use]
     pub fn leaks(&self) -> Vec<String> {
         self.lines("cuda_emulator_leaks")
     }
 
-    /// Returns one line for each call: its number, name and result.
+    /// Returns one line for each call since the last reset: its number, name and result.
     #[must_use]
     pub fn log(&self) -> Vec<String> {
         self.lines("cuda_emulator_log")

@@ -2,7 +2,7 @@
 
 use std::{ffi::CStr, time::Duration};
 
-/// Properties of the driver and its devices. Defaults are in brackets.
+/// Property of the emulated driver and its devices. Defaults are in brackets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Setting {
@@ -22,7 +22,7 @@ pub enum Setting {
     MemoryBytes,
     /// Number of multiprocessors of a device (132).
     Multiprocessors,
-    /// Greatest stream priority, which is the lowest number (-5).
+    /// Greatest stream priority, which is the lowest number (-5). The lowest priority is 0.
     GreatestPriority,
     /// Whether streams can wait for and write values in memory, 0 or 1 (1).
     StreamMemoryOperations,
@@ -51,14 +51,14 @@ pub enum Setting {
     /// forgotten wait. 0 drops none (0). Calls in captures are not counted. See
     /// [`Emulator::dropped_wait_is_needed`](super::Emulator::dropped_wait_is_needed).
     DropWait,
-    /// Maximum number of instructions of all warps of a block, after which the kernel counts as
-    /// hanging (2^36).
+    /// Maximum number of warp instructions of a block, after which the kernel counts as hanging
+    /// (2^36). An instruction that several threads of a warp execute together counts once.
     WatchdogInstructions,
     /// State reported for every NCCL communicator, an `ncclResult_t`. 0 reports the actual state
     /// (0).
     NcclAsyncError,
-    /// Real time that the abort of a communicator takes after its operations have left their
-    /// streams, in ms (0).
+    /// Real time that the abort of a communicator takes after its operations have been removed from
+    /// their streams, in ms (0).
     NcclAbortMs,
     /// Maximum real time to wait for NCCL ranks of other threads, in ms (60000).
     RankTimeoutMs,
@@ -94,23 +94,24 @@ impl Setting {
     }
 }
 
-/// A kernel that has run.
+/// Kernel that has run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KernelRun {
-    /// Start, since the driver was reset.
+    /// Virtual time of the start, since the driver was reset.
     pub started: Duration,
-    /// End, since the driver was reset.
+    /// Virtual time of the end, since the driver was reset.
     pub ended: Duration,
-    /// Time at which the kernel or its graph was enqueued, since the driver was reset.
+    /// Virtual time at which the kernel or its graph was enqueued, since the driver was reset.
     pub enqueued: Duration,
-    /// Device, from 0.
+    /// Number of the device, from 0.
     pub device: usize,
     /// Priority with which the kernel was scheduled: that of its stream, or of its node if the
     /// graph was instantiated with node priorities. The lowest number is the highest priority.
     pub priority: i32,
     /// Whether the kernel is a node of a graph.
     pub in_graph: bool,
-    /// Stream, such as `stream-2`. Streams are numbered from 1 in the order of their creation.
+    /// Name of the stream, such as `stream-2`. Streams are numbered from 1 in the order of their
+    /// creation.
     pub stream: String,
     /// Name of the kernel.
     pub name: String,

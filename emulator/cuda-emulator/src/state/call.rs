@@ -1,4 +1,5 @@
-//! Checks, failure injection and logging common to all calls.
+//! Checks, failure injection and logging common to all calls. An *injected* failure is one that a
+//! test has asked for.
 
 use super::{CallError, CallResult, Code, Driver, NcclCode, driver_lock::with_driver};
 use std::{
@@ -6,7 +7,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-/// An exported function: its name and its requirements.
+/// Exported function: its name in `cuda.h` or `nccl.h` and its requirements.
 #[derive(Clone, Copy)]
 pub(crate) struct Call {
     name: &'static str,
@@ -22,17 +23,17 @@ enum Requirement {
 }
 
 impl Call {
-    /// A function that may be called before `cuInit`.
+    /// Creates the description of a function that may be called before `cuInit`.
     pub(crate) const fn always(name: &'static str) -> Self {
         Self { name, needs: Requirement::None, destroys: false }
     }
 
-    /// A function that requires `cuInit`.
+    /// Creates the description of a function that requires `cuInit`.
     pub(crate) const fn initialised(name: &'static str) -> Self {
         Self { needs: Requirement::Initialised, ..Self::always(name) }
     }
 
-    /// A function that requires a current context.
+    /// Creates the description of a function that requires a current context.
     pub(crate) const fn with_context(name: &'static str) -> Self {
         Self { needs: Requirement::Context, ..Self::always(name) }
     }
@@ -43,7 +44,7 @@ impl Call {
     }
 
     /// Runs a call: counts it, checks its requirements, does its work and logs it. Returns a
-    /// `CUresult` and never unwinds.
+    /// `CUresult`. A panic is reported and becomes `CUDA_ERROR_UNKNOWN`.
     pub(crate) fn run(self, work: impl FnOnce(&mut Driver) -> CallResult<()>) -> u32 {
         self.without_unwinding(Code::UNKNOWN, |driver| {
             self.run_logged(driver, work, |outcome| outcome.map_or_else(|code| code, |()| Code::SUCCESS))
@@ -51,7 +52,8 @@ impl Call {
         .0
     }
 
-    /// Runs an NCCL call like [`run`](Self::run). Returns an `ncclResult_t`.
+    /// Runs an NCCL call like [`run`](Self::run). Returns an `ncclResult_t`. A panic becomes
+    /// `ncclInternalError`.
     pub(crate) fn run_nccl(self, work: impl FnOnce(&mut Driver) -> CallResult<NcclCode>) -> u32 {
         self.without_unwinding(NcclCode::INTERNAL_ERROR, |driver| {
             self.run_logged(driver, work, |outcome| outcome.unwrap_or_else(NcclCode::from))

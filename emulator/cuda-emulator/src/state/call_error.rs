@@ -1,38 +1,41 @@
-//! Errors of calls.
+//! Errors of calls. A misuse is a violation of the rules of the API, which a correct program would
+//! not commit.
 
 use super::Code;
 
-/// Result of a call.
+/// Result of a call of a CUDA or NCCL function.
 pub(crate) type CallResult<T> = Result<T, CallError>;
 
-/// Error of a call.
+/// Error of a call of a CUDA or NCCL function.
 #[derive(Debug)]
 pub(crate) struct CallError {
-    /// Code that the call returns.
+    /// Code that the call returns. NCCL functions convert it.
     pub(crate) code: Code,
-    /// Description of the caller's mistake, for the report. `None` if a correct program may get the
-    /// error too.
+    /// Description of the misuse, for the report. `None` if a correct program may get the error
+    /// too.
     pub(crate) misuse: Option<String>,
 }
 
 impl CallError {
-    /// An error that a correct program may get.
+    /// Creates an error that a correct program may get.
     pub(crate) fn plain(code: Code) -> Self {
         Self { code, misuse: None }
     }
 
-    /// An error caused by a misuse.
+    /// Creates an error caused by a misuse, which `text` describes.
     pub(crate) fn misuse(code: Code, text: impl Into<String>) -> Self {
         Self { code, misuse: Some(text.into()) }
     }
 
-    /// An invalid argument.
+    /// Creates an error with the code `INVALID_VALUE` for an invalid argument, which `text`
+    /// describes.
     pub(crate) fn value(text: impl Into<String>) -> Self {
         Self::misuse(Code::INVALID_VALUE, text)
     }
 }
 
-/// Refuses a value other than 0, for arguments whose other values are not supported.
+/// Checks that an argument is 0, because its other values are not supported. `name` is the name of
+/// the argument in the error.
 pub(crate) fn only_zero(value: impl Into<u64>, name: &str) -> CallResult<()> {
     let value = value.into();
     if value == 0 { Ok(()) } else { Err(CallError::value(format!("{name} is {value} and must be 0"))) }

@@ -1,4 +1,4 @@
-//! Stream captures, which turn work into nodes of a graph.
+//! Stream captures, which turn work into nodes of a graph. Captures are numbered from 1.
 
 use super::Handle;
 use std::{collections::BTreeMap, thread::ThreadId};
@@ -17,9 +17,9 @@ pub(crate) struct Captures {
     pub(super) begun: u64,
 }
 
-/// A capture in progress.
+/// Capture in progress.
 pub(super) struct Capture {
-    /// The stream in which the capture began and must end.
+    /// Stream in which the capture began and must end.
     pub(super) origin: Handle,
     /// Graph to which the captured work is added.
     pub(super) graph: Handle,
@@ -35,16 +35,16 @@ pub(super) struct Capture {
 pub(crate) struct Membership {
     /// Number of the capture.
     pub(super) capture: u64,
-    /// Dependencies of the stream's next node.
+    /// Nodes of the graph on which the next node of the stream depends.
     pub(super) last_nodes: Vec<Handle>,
 }
 
-/// A record of an event in a capture. It stands for nodes of the graph.
+/// Record of an event in a capture. It stands for nodes of the graph instead of a time.
 #[derive(Clone)]
 pub(crate) struct CapturedRecord {
     /// Number of the capture.
     pub(super) capture: u64,
-    /// Nodes on which work depends that waits for the record.
+    /// Nodes of the graph on which work depends that waits for the record.
     pub(super) last_nodes: Vec<Handle>,
 }
 
@@ -56,7 +56,7 @@ impl Captures {
         }
     }
 
-    /// Returns the origin streams of the captures in progress.
+    /// Returns the streams in which the captures in progress began.
     pub(super) fn origins(&self) -> impl Iterator<Item = Handle> {
         self.alive.values().map(|capture| capture.origin)
     }

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The contexts of all devices.
 #[derive(Default)]
 pub(crate) struct Contexts {
-    /// Retained primary contexts, by device.
+    /// Primary contexts that are retained, by device.
     pub(super) primary: BTreeMap<i32, Primary>,
-    /// Live contexts, including those of green contexts, and their devices.
+    /// Device of each context that is not destroyed, including the contexts of green contexts.
     pub(super) alive: BTreeMap<Handle, i32>,
-    /// Contexts made by `cuCtxCreate`.
+    /// Contexts made by `cuCtxCreate` that are not destroyed.
     pub(super) created: BTreeSet<Handle>,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Primary {
 }
 
 impl Contexts {
-    /// Returns the contexts that the caller has to destroy.
+    /// Returns the contexts made by `cuCtxCreate`, which the caller has to destroy.
     pub(super) fn created(&self) -> impl Iterator<Item = Handle> {
         self.created.iter().copied()
     }

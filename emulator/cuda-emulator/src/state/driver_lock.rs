@@ -75,15 +75,16 @@ impl Drop for DriverGuard {
     }
 }
 
-/// Runs `work` on the driver of the process.
+/// Runs `work` on the driver of the process, which is created at the first use. Waits while other
+/// threads use the driver.
 pub(crate) fn with_driver<T>(work: impl FnOnce(&mut Driver) -> T) -> T {
     let mut guard = DriverGuard(Some(take(lock())));
     work(guard.0.get_or_insert_default())
 }
 
 impl Driver {
-    /// Lets other threads use the driver until one of them may have changed it, or until the
-    /// deadline. Returns whether the deadline has not passed. `changed` says whether the calling
+    /// Lets other threads use the driver until one of them may have changed it, or until the time
+    /// `until`. Returns whether that time has not passed. `changed` tells whether the calling
     /// thread may have changed the driver.
     pub(super) fn yield_to_other_threads(&mut self, until: Instant, changed: bool) -> bool {
         let shared = release(Box::new(mem::take(self)), changed);

@@ -1,4 +1,4 @@
-//! The virtual clock and the state of the virtual devices.
+//! The virtual clock and the state of the virtual devices. Times are in ns since the last reset.
 
 use super::{Code, Handle, nodes::KernelNode};
 use std::collections::{BTreeMap, HashSet};
@@ -6,20 +6,21 @@ use std::collections::{BTreeMap, HashSet};
 /// The virtual clock and the running kernels.
 #[derive(Default)]
 pub(crate) struct Engine {
-    /// Virtual time since the last reset, in ns.
+    /// Current virtual time, in ns.
     pub(super) now: u64,
-    /// Running kernel of each device.
+    /// Running kernel of each device that runs one.
     pub(super) running: BTreeMap<i32, RunningKernel>,
-    /// Devices on which a kernel has failed, with its error. They execute nothing any more.
+    /// Devices on which a kernel has failed, with its error. They execute nothing until the reset.
     pub(super) lost: BTreeMap<i32, Code>,
     /// Number of entries that have been pushed to the queues of streams.
     pub(super) launches: u64,
     records: u64,
     /// Number of `cuStreamWaitEvent` calls outside captures.
     pub(super) waits: u64,
-    /// Records that are not complete.
+    /// Numbers of the event records that are not complete.
     pub(super) pending_records: HashSet<u64>,
-    /// Number of consecutive queries for which no work was in progress. Too many are an error.
+    /// Number of consecutive queries during which no work was in progress. Too many are an error,
+    /// as the caller would poll forever.
     pub(super) idle_queries: u32,
     /// Default stream of each context that has used it.
     pub(super) default_streams: BTreeMap<Handle, Handle>,
@@ -28,26 +29,27 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Returns the number of a new record of an event, which is pending.
+    /// Returns the number of a new event record, from 1. The record is pending.
     pub(super) fn new_record(&mut self) -> u64 {
         self.records += 1;
         self.pending_records.insert(self.records);
         self.records
     }
 
-    /// Returns whether the record with the given number is not pending any more.
+    /// Returns whether the event record with the given number is complete.
     pub(super) fn is_record_complete(&self, number: u64) -> bool {
         !self.pending_records.contains(&number)
     }
 }
 
-/// A kernel that runs on a device.
+/// Kernel that runs on a device.
 pub(crate) struct RunningKernel {
     /// Stream in which the kernel was launched.
     pub(super) stream: Handle,
-    /// Step of the graph at the head of the stream's queue, or `None` for a kernel outside graphs.
+    /// Index of the kernel's step in the graph at the head of the stream's queue, or `None` for a
+    /// kernel outside graphs.
     pub(super) node: Option<usize>,
-    /// The launch.
+    /// The kernel with its arguments.
     pub(super) kernel: KernelNode,
     /// Priority with which it was scheduled. Lower numbers run first, as in CUDA.
     pub(super) priority: i32,

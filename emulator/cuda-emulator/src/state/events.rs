@@ -1,8 +1,8 @@
-//! Events.
+//! Events. A record is one execution of `cuEventRecord`.
 
 use super::{Handle, capture::CapturedRecord};
 
-/// An event.
+/// State of an event.
 pub(crate) struct Event {
     /// Context in which the event was created.
     pub(super) context: Handle,
@@ -12,12 +12,13 @@ pub(crate) struct Event {
     pub(super) last: Record,
 }
 
-/// The last record of an event.
+/// Last record of an event.
 pub(super) enum Record {
     /// The event has not been recorded.
     Never,
-    /// A record in a stream: its number, and the time in ns once it is complete.
+    /// Record in a stream: its number, and its virtual time in ns, or `None` while it is not
+    /// complete.
     Stream { number: u64, completed: Option<u64> },
-    /// A record in a capture, which stands for nodes.
+    /// Record in a capture, which stands for nodes of the captured graph.
     Captured(CapturedRecord),
 }

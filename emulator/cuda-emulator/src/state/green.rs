@@ -9,7 +9,7 @@ const STEP: u32 = 8;
 /// Mark of resources that come from this driver.
 const ORIGIN: [u8; 8] = *b"fakecuda";
 
-/// `CUdevResource`. Multiprocessors are the only kind.
+/// Memory layout of `CUdevResource`: a number of multiprocessors, the only kind.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Resource {
@@ -23,7 +23,8 @@ pub(crate) struct Resource {
 }
 
 impl Resource {
-    /// Creates a resource of the given number of multiprocessors. With 0 it is invalid.
+    /// Creates a resource of the given number of multiprocessors. A resource of 0 is invalid, as
+    /// the empty remainder of a split.
     pub(super) fn new(multiprocessors: u32) -> Self {
         Self {
             kind: u32::from(multiprocessors > 0),
@@ -36,8 +37,9 @@ impl Resource {
         }
     }
 
-    /// `cuDevSmResourceSplitByCount`. Returns equal groups of at least `min_count` multiprocessors,
-    /// and the remainder.
+    /// Implements `cuDevSmResourceSplitByCount`: returns at most `wanted` equal groups of at least
+    /// `min_count` multiprocessors, a multiple of 8, and the remainder. It is an error if not even
+    /// one group is possible.
     pub(crate) fn split(self, wanted: usize, min_count: u32) -> CallResult<(Vec<Resource>, Resource)> {
         self.check()?;
         let size = min_count.max(1).next_multiple_of(STEP);
@@ -54,7 +56,7 @@ impl Resource {
         Ok((vec![Resource::new(size); groups], Resource::new(rest)))
     }
 
-    /// Checks that the resource was made by this driver and consists of multiprocessors.
+    /// Checks that the resource was made by this driver and is not empty.
     pub(super) fn check(&self) -> CallResult<()> {
         if self.kind == 1 && self.origin == ORIGIN {
             return Ok(());
@@ -66,24 +68,24 @@ impl Resource {
     }
 }
 
-/// Live green contexts.
+/// Green contexts that are not destroyed.
 #[derive(Default)]
 pub(crate) struct GreenContexts {
-    /// Context of each green context.
+    /// Context (`CUcontext`) of each green context, by the handle of the green context.
     pub(super) alive: BTreeMap<Handle, Handle>,
-    /// Contexts that were returned by `cuCtxFromGreenCtx`.
+    /// Contexts that `cuCtxFromGreenCtx` has returned.
     pub(super) converted: BTreeSet<Handle>,
 }
 
 impl GreenContexts {
-    /// Returns the handles of the live green contexts, in ascending order.
+    /// Returns the handles of the green contexts that are not destroyed, in ascending order.
     pub(super) fn handles(&self) -> impl Iterator<Item = Handle> {
         self.alive.keys().copied()
     }
 
-    /// Whether this is the context of a green context for which `cuCtxFromGreenCtx` was not called.
-    /// CUDA refuses to change kernels captured in its streams (observed on an H200 with driver
-    /// 580).
+    /// Returns whether this is the context of a green context for which `cuCtxFromGreenCtx` was not
+    /// called. CUDA refuses to change kernels captured in its streams (observed on an H200 with
+    /// driver 580).
     pub(super) fn is_unconverted(&self, context: Handle) -> bool {
         self.alive.values().any(|&own| own == context) && !self.converted.contains(&context)
     }

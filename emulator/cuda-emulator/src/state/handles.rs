@@ -3,22 +3,33 @@
 use super::{CallError, CallResult, Code};
 use std::{collections::HashMap, fmt};
 
-/// An opaque pointer that stands for an object.
+/// Opaque pointer that stands for an object. 0 is null.
 pub(crate) type Handle = usize;
 
 /// Kind of object that a handle stands for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum HandleKind {
+    /// Context (`CUcontext`).
     Context,
+    /// Stream (`CUstream`).
     Stream,
+    /// Event (`CUevent`).
     Event,
+    /// Graph (`CUgraph`).
     Graph,
+    /// Node of a graph (`CUgraphNode`).
     Node,
+    /// Executable graph (`CUgraphExec`).
     Exec,
+    /// Module (`CUmodule`).
     Module,
+    /// Function of a module (`CUfunction`).
     Function,
+    /// Green context (`CUgreenCtx`).
     GreenContext,
+    /// Description of the resources of a green context (`CUdevResourceDesc`).
     ResourceDescription,
+    /// Rank of an NCCL communicator (`ncclComm_t`).
     Comm,
 }
 
@@ -47,7 +58,7 @@ struct Entry {
     alive: bool,
 }
 
-/// All handles since the last reset.
+/// All handles that were created since the last reset.
 #[derive(Default)]
 pub(crate) struct Handles {
     entries: HashMap<Handle, Entry>,
@@ -68,7 +79,9 @@ impl Handles {
         handle
     }
 
-    /// Checks that a handle is a live one of the given kind.
+    /// Checks that a handle stands for an object of the given kind that is not destroyed. The error
+    /// is `INVALID_VALUE` for null instead of a graph, node or executable graph, and otherwise
+    /// `INVALID_HANDLE`.
     pub(crate) fn check(&self, kind: HandleKind, handle: Handle) -> CallResult<()> {
         if handle == 0 {
             let code = match kind {
@@ -97,7 +110,8 @@ impl Handles {
         }
     }
 
-    /// Returns a name such as `stream 3`.
+    /// Returns the kind and number of an object, such as `stream 3`. Objects of a kind are numbered
+    /// from 1 in the order of their creation.
     pub(crate) fn name(&self, handle: Handle) -> String {
         match self.entries.get(&handle) {
             Some(entry) => format!("{} {}", entry.kind, entry.number),

@@ -1,4 +1,4 @@
-//! Duration of the launches of a thread.
+//! Virtual duration of the kernels and collectives that a thread launches, if a test has set it.
 
 use std::cell::Cell;
 
@@ -7,12 +7,14 @@ thread_local! {
     static LAUNCH_TIME: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Returns the duration of the calling thread's launches in ns, if it is set.
+/// Returns the duration of the calling thread's launches in ns, or `None` for the durations given
+/// by settings and names.
 pub(crate) fn launch_time() -> Option<u64> {
     LAUNCH_TIME.get()
 }
 
-/// Sets the duration of the calling thread's launches.
+/// Sets the duration of the calling thread's launches in ns. `None` restores the durations given by
+/// settings and names.
 pub(crate) fn set_launch_time(nanoseconds: Option<u64>) {
     LAUNCH_TIME.set(nanoseconds);
 }

@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, HashSet};
 const FIRST_ADDRESS: u64 = 0x0d00_0000_0000;
 const DEVICE_STEP: u64 = 1 << 40;
 
-/// All allocations by address. Addresses are not reused.
+/// All allocations by address. Device addresses are not reused.
 #[derive(Default)]
 pub(crate) struct Memory {
-    /// Memory of the devices that have been used.
+    /// Memory of each device that has been used.
     pub(super) devices: BTreeMap<i32, DeviceMemory>,
-    /// Allocations of the caller on devices, without variables of modules.
+    /// Allocations on devices by their first address, without variables of modules.
     pub(super) allocations: BTreeMap<u64, Allocation>,
     /// Page-locked allocations of the host, by their first address.
     pub(super) host: BTreeMap<u64, HostBlock>,
@@ -26,13 +26,13 @@ pub(crate) struct Memory {
 pub(super) struct Allocation {
     /// Size in bytes.
     pub(super) bytes: usize,
-    /// Whether a stream will free it.
+    /// Whether a stream will free it (`cuMemFreeAsync`).
     pub(super) freeing: bool,
-    /// Whether a graph node allocates it.
+    /// Whether a node of a graph allocates it.
     pub(super) of_graph: bool,
 }
 
-/// Accesses that a device's memory tracks.
+/// Accesses that the memory of a device tracks.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Tracking {
     /// Whether writes are tracked, to detect uninitialised reads.
@@ -41,7 +41,8 @@ pub(super) struct Tracking {
     pub(super) accesses: bool,
 }
 
-/// Returns the device whose address range contains an address.
+/// Returns the device whose address range contains an address, or `None` for an address below all
+/// ranges. There need be no such device.
 pub(super) fn device_of(address: u64) -> Option<i32> {
     i32::try_from(address.checked_sub(FIRST_ADDRESS)? / DEVICE_STEP).ok()
 }
@@ -57,7 +58,8 @@ impl Memory {
         device.chain(host).collect()
     }
 
-    /// Returns the memory of a device. `tracking` applies at its first use.
+    /// Returns the memory of a device, which is created at its first use. Only then does `tracked`
+    /// apply.
     pub(super) fn of_device(&mut self, device: i32, tracked: Tracking) -> &mut DeviceMemory {
         self.devices.entry(device).or_insert_with(|| {
             let mut memory = DeviceMemory::with_first_address(FIRST_ADDRESS + DEVICE_STEP * device as u64);
@@ -71,7 +73,7 @@ impl Memory {
         })
     }
 
-    /// Returns the device that has an allocation at an address.
+    /// Returns the device that has an allocation at an address, or `None` if there is none.
     pub(super) fn device_at(&self, address: u64) -> Option<i32> {
         let device = device_of(address)?;
         self.devices.get(&device)?.allocation(address).map(|_| device)
@@ -82,13 +84,15 @@ impl Memory {
         self.host_block(address as u64).is_some()
     }
 
-    /// Returns the page-locked allocation that contains the address, with its first address.
+    /// Returns the page-locked allocation that contains the address, with its first address, or
+    /// `None` if there is none.
     pub(super) fn host_block(&self, address: u64) -> Option<(u64, &HostBlock)> {
         let (start, block) = self.host.range(..=address).next_back()?;
         (address - start < block.bytes() as u64).then_some((*start, block))
     }
 
-    /// Returns the first address and length of the allocation that contains an address.
+    /// Returns the first address and the size in bytes of the device or page-locked allocation that
+    /// contains an address, or `None` if there is none.
     pub(super) fn block(&self, address: u64) -> Option<(u64, u64)> {
         if let Some((start, block)) = self.host_block(address) {
             return Some((start, block.bytes() as u64));
@@ -98,7 +102,7 @@ impl Memory {
 
     /// Reads from an address of a device or of page-locked memory.
     ///
-    /// On failure, returns a description.
+    /// On failure, returns a description of the error.
     pub(super) fn read(&self, address: u64, into: &mut [u8]) -> Result<(), String> {
         if let Some((start, block)) = self.host_block(address) {
             block.read((address - start) as usize, into);
@@ -112,7 +116,7 @@ impl Memory {
 
     /// Writes to an address of a device or of page-locked memory.
     ///
-    /// On failure, returns a description.
+    /// On failure, returns a description of the error.
     pub(super) fn write(&mut self, address: u64, from: &[u8]) -> Result<(), String> {
         if let Some((start, block)) = self.host_block(address) {
             block.write((address - start) as usize, from);

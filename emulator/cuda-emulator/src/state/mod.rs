@@ -1,7 +1,11 @@
 //! The state of the emulated driver, in safe code.
 //!
 //! The modules hold plain tables of one kind of object each, which do not know the driver. `driver`
-//! owns the tables, and its child modules implement the calls.
+//! owns the tables, and its child modules implement the calls. An *executable graph*
+//! (`CUgraphExec`) is held as a plan, whose steps are its nodes. A *record* of an event is one
+//! execution of `cuEventRecord`; records are numbered, and the driver also uses records without an
+//! event. A *misuse* is a violation of the rules of the API, which a correct program would not
+//! commit.
 
 mod call;
 mod call_error;

@@ -1,5 +1,4 @@
 //! Modules and their functions.
-//!
 
 use super::Handle;
 use ptx_emulator::{KernelAttributes, Module as Program};
@@ -8,34 +7,33 @@ use std::{collections::BTreeMap, ffi::CString, sync::Arc};
 /// The loaded modules.
 #[derive(Default)]
 pub(crate) struct Modules {
-    /// Loaded modules.
+    /// Loaded modules, by handle.
     pub(super) alive: BTreeMap<Handle, Module>,
-    /// Functions that `cuModuleGetFunction` has returned and whose module is loaded.
+    /// Functions that `cuModuleGetFunction` has returned and whose module is loaded, by handle.
     pub(super) functions: BTreeMap<Handle, Function>,
 }
 
-/// A loaded module.
+/// Loaded module.
 pub(super) struct Module {
     /// Device of the context in which it was loaded.
     pub(super) device: i32,
     /// Loaded PTX module, with its kernels and variables. `None` for a binary image.
     pub(super) program: Option<Program>,
-    /// Handles that `cuModuleGetFunction` has returned, by the name of the kernel. A repeated call
-    /// returns the same handle.
+    /// Handles that `cuModuleGetFunction` has returned, by the name of the kernel.
     pub(super) function_handles: BTreeMap<String, Handle>,
 }
 
 /// Code of a kernel.
 pub(super) enum KernelCode<'m> {
-    /// The module has been unloaded.
+    /// No code: the module has been unloaded.
     Unloaded,
-    /// A binary image, which is not executed.
+    /// Binary image, which is not executed.
     Binary,
-    /// The PTX module that contains the kernel.
+    /// PTX module that contains the kernel.
     Ptx(&'m Program),
 }
 
-/// A function of a module.
+/// Function of a module.
 pub(crate) struct Function {
     /// Name of the kernel, as returned by `cuFuncGetName`.
     pub(super) name: CString,
@@ -47,11 +45,11 @@ pub(crate) struct Function {
     pub(super) device: i32,
     /// Limits, memory and parameters of the kernel. `None` for a function of a binary image.
     pub(super) attributes: Option<KernelAttributes>,
-    /// Maximum dynamic shared memory of a block, in bytes. A function attribute raises it.
+    /// Maximum dynamic shared memory of a block, in bytes. `cuFuncSetAttribute` changes it.
     pub(super) dynamic_limit: u64,
 }
 
-/// A copy of the arguments of a launch.
+/// Copy of the arguments of a launch.
 #[derive(Default)]
 pub(crate) struct Arguments {
     /// Values in whole words, so that every argument is aligned, with their sizes in bytes.
@@ -60,7 +58,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Stores values, given in whole words with their sizes in bytes.
+    /// Stores the values of the arguments, each in whole words with its size in bytes.
     pub(crate) fn new(values: Vec<(Box<[u64]>, usize)>) -> Self {
         let addresses = values.iter().map(|(value, _)| value.as_ptr() as usize).collect();
         Self { values, addresses }
@@ -72,7 +70,7 @@ impl Arguments {
         if self.values.is_empty() { 0 } else { self.addresses.as_ptr() as usize }
     }
 
-    /// Returns the bytes of each argument.
+    /// Returns the bytes of each argument, in the order of the parameters.
     pub(super) fn bytes(&self) -> Vec<Vec<u8>> {
         let values = self.values.iter();
         values
@@ -88,7 +86,7 @@ impl Modules {
         self.alive.keys().copied()
     }
 
-    /// Returns the code of a function.
+    /// Returns the code of a function. An unknown handle counts as that of an unloaded module.
     pub(super) fn kernel_code(&self, function: Handle) -> KernelCode<'_> {
         let module = self.functions.get(&function).and_then(|function| self.alive.get(&function.module));
         match module.map(|module| &module.program) {

@@ -1,10 +1,11 @@
-//! Work common to streams and nodes of graphs.
+//! Work common to streams and nodes of graphs. Addresses are those of a device or of page-locked
+//! host memory.
 
 use super::{Handle, modules::Arguments, nccl::OperationGroup};
 use crate::host::HostSpan;
 use std::sync::Arc;
 
-/// Work of a stream or of a node.
+/// Work of a stream or of a node of a graph.
 #[derive(Clone)]
 pub(crate) enum NodeWork {
     /// Launches a kernel.
@@ -13,7 +14,7 @@ pub(crate) enum NodeWork {
     Copy(CopyNode),
     /// Writes a pattern of 1, 2 or 4 bytes `times` times.
     Fill { address: u64, pattern: Pattern, times: usize },
-    /// Allocates memory of a graph.
+    /// Allocates memory of a graph, whose address is already known.
     Allocate,
     /// Frees the allocation at `address`.
     Free { address: u64 },
@@ -33,9 +34,9 @@ pub(crate) enum NodeWork {
 /// Dimensions of grid and block, and dynamic shared memory of a block.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Dimensions {
-    /// Number of blocks along each axis.
+    /// Number of blocks along x, y and z.
     pub(crate) grid: [u32; 3],
-    /// Number of threads of a block along each axis.
+    /// Number of threads of a block along x, y and z.
     pub(crate) block: [u32; 3],
     /// Dynamic shared memory of a block, in bytes.
     pub(crate) shared_bytes: u32,
@@ -47,7 +48,7 @@ impl From<Dimensions> for ptx_emulator::Dimensions {
     }
 }
 
-/// A kernel launch.
+/// Kernel launch.
 #[derive(Clone)]
 pub(crate) struct KernelNode {
     /// Function to launch.
@@ -56,14 +57,15 @@ pub(crate) struct KernelNode {
     pub(crate) name: Arc<str>,
     /// Duration in virtual time, in ns.
     pub(crate) duration_ns: u64,
-    /// Dimensions of grid and block, and dynamic shared memory.
+    /// Dimensions of grid and block, and dynamic shared memory of a block.
     pub(crate) dimensions: Dimensions,
     /// Copy of the arguments.
     pub(crate) arguments: Arc<Arguments>,
-    /// Priority as a node of a graph. It applies only if the graph was instantiated with node
-    /// priorities.
+    /// Priority of the kernel as a node of a graph, the lowest number first. It applies only if the
+    /// graph was instantiated with node priorities.
     pub(crate) priority: i32,
-    /// Context of the stream that it was launched or captured in.
+    /// Context of the stream that it was launched or captured in. `None` for a node that was added
+    /// to a graph by a call.
     pub(crate) context: Option<Handle>,
 }
 
@@ -76,7 +78,7 @@ pub(crate) struct Pattern {
     pub(crate) bytes: usize,
 }
 
-/// A copy.
+/// Copy of contiguous bytes.
 #[derive(Clone)]
 pub(crate) struct CopyNode {
     /// Destination.
@@ -90,16 +92,16 @@ pub(crate) struct CopyNode {
 /// Source or destination of a copy.
 #[derive(Clone)]
 pub(crate) enum CopyEndpoint {
-    /// Address on a device.
+    /// Memory of a device, or page-locked memory, by address.
     Device(u64),
     /// Memory of the host, accessed when the copy is executed.
     Host(HostSpan),
-    /// Contents of host memory at the time of the call.
+    /// Contents of host memory at the time of the call. It is only a source.
     Snapshot(Arc<[u8]>),
 }
 
 impl NodeWork {
-    /// Returns the `CUgraphNodeType`.
+    /// Returns the `CUgraphNodeType` of a node with this work.
     pub(crate) fn kind(&self) -> u32 {
         match self {
             NodeWork::Kernel(_) | NodeWork::Collectives(_) => 0,
@@ -113,7 +115,7 @@ impl NodeWork {
         }
     }
 
-    /// Returns whether it allocates or frees memory of a graph.
+    /// Returns whether the work allocates or frees memory.
     pub(super) fn is_memory_node(&self) -> bool {
         matches!(self, NodeWork::Allocate | NodeWork::Free { .. })
     }

@@ -1,4 +1,5 @@
-//! Executable graphs, as steps with dependencies. Child graphs are expanded.
+//! Executable graphs (`CUgraphExec`), as steps with dependencies. A step is a node of the graph;
+//! the nodes of child graphs are steps too.
 
 use super::{
     Handle,
@@ -9,18 +10,18 @@ use std::{
     sync::Arc,
 };
 
-/// The steps of an executable graph.
+/// Steps of an executable graph.
 #[derive(Clone)]
 pub(crate) struct Plan {
-    /// Steps. Indices of steps refer to it.
+    /// Steps in a topological order. Indices of steps refer to it.
     pub(super) nodes: Vec<PlanNode>,
-    /// Index of the step of each node.
+    /// Index of the step of each node, by the handle of the node.
     pub(super) step_of_node: HashMap<Handle, usize>,
-    /// Whether kernels have the priorities of their nodes instead of their stream's.
+    /// Whether kernels have the priorities of their nodes instead of the priority of the stream.
     pub(super) use_node_priorities: bool,
 }
 
-/// A step of a plan.
+/// Step of an executable graph.
 #[derive(Clone)]
 pub(crate) struct PlanNode {
     /// Work of the step.
@@ -43,7 +44,7 @@ impl Plan {
     }
 }
 
-/// Progress of a launch.
+/// Progress of one launch of an executable graph.
 pub(crate) struct PlanProgress {
     /// Number of incomplete dependencies of each step.
     waiting: Vec<usize>,
@@ -61,12 +62,13 @@ impl PlanProgress {
         Self { left: waiting.len(), waiting, ready }
     }
 
-    /// Returns the ready steps.
+    /// Returns the indices of the steps that are not complete and whose dependencies are.
     pub(super) fn ready(&self) -> impl Iterator<Item = usize> {
         self.ready.iter().copied()
     }
 
-    /// Returns the ready kernels, with their steps and priorities.
+    /// Returns the ready kernels, each with the index of its step, which is never `None`, and its
+    /// priority.
     pub(super) fn kernels<'a>(
         &'a self,
         plan: &'a Plan,
@@ -82,7 +84,7 @@ impl PlanProgress {
         })
     }
 
-    /// Marks a ready step as complete, so that dependents may become ready.
+    /// Marks the ready step with index `node` as complete, so that its dependents may become ready.
     pub(super) fn end(&mut self, plan: &Plan, node: usize) {
         self.ready.remove(&node);
         self.left -= 1;
@@ -95,12 +97,13 @@ impl PlanProgress {
     }
 }
 
-/// An executable graph.
+/// Executable graph.
 pub(crate) struct Exec {
     /// Graph from which it was instantiated.
     pub(super) graph: Handle,
     /// Steps of the graph.
     pub(super) plan: Arc<Plan>,
-    /// Record after its last launch.
+    /// Number of the event record that was enqueued after its last launch, or `None` before the
+    /// first launch.
     pub(super) last: Option<u64>,
 }

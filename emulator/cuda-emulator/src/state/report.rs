@@ -1,4 +1,6 @@
-//! Log of calls, injected errors and reports of misuse.
+//! Log of calls, injected errors and reports of misuse. A misuse is a violation of the rules of the
+//! API, which a correct program would not commit; an injected error is one that a test has asked
+//! for.
 
 use super::Code;
 use std::fmt::{Display, Write};
@@ -17,24 +19,25 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Returns the number of calls that can fail.
+    /// Returns the number of calls since the last reset. Functions that only name errors are not
+    /// counted.
     pub(crate) fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// Makes call number `call`, counted from 1 since the last reset, fail with `code`. 0 removes
-    /// the injection.
+    /// Makes call number `call`, counted from 1 since the last reset, fail with `code`. A number of
+    /// 0 removes the injection.
     pub(crate) fn fail_call(&mut self, call: u64, code: Code) {
         self.failing_call = (call != 0).then_some((call, code));
     }
 
-    /// Makes the `number`-th launch of the named kernel, counted from 1 from now on, fail. 0
-    /// removes the injection.
+    /// Makes the `number`-th launch of the named kernel, counted from 1 from now on, fail. A number
+    /// of 0 removes the injection.
     pub(crate) fn fail_kernel(&mut self, name: &str, number: u64) {
         self.failing_kernel = number.checked_sub(1).map(|others| (name.to_owned(), others));
     }
 
-    /// Counts a launch of a kernel. Returns whether it is to fail.
+    /// Counts the execution of a kernel. Returns whether its failure is injected.
     pub(super) fn count_kernel(&mut self, kernel: &str) -> bool {
         let Some((name, others)) = &mut self.failing_kernel else { return false };
         if name != kernel {
@@ -48,7 +51,7 @@ impl Report {
         is_it
     }
 
-    /// Counts a call. Returns the code with which it is to fail, if any.
+    /// Counts a call. Returns the code of its injected failure, or `None` to execute it.
     pub(super) fn count_call(&mut self) -> Option<Code> {
         self.calls += 1;
         let code = self.failing_call.filter(|(call, _)| *call == self.calls).map(|(_, code)| code);
@@ -61,17 +64,18 @@ impl Report {
         self.injecting
     }
 
-    /// Adds a description of a misuse.
+    /// Adds a description of a misuse to the report.
     pub(crate) fn misuse(&mut self, text: String) {
         self.misuse.push(text);
     }
 
-    /// Adds a description of the fault of a kernel.
+    /// Adds a description of the fault of a kernel to the report.
     pub(super) fn kernel_fault(&mut self, text: String) {
         self.faults.push(text);
     }
 
-    /// Returns one line for each kernel that failed: the access, the thread and the line.
+    /// Returns one line for each kernel that failed: the device, the access, the thread and the PTX
+    /// line.
     pub(crate) fn faults_text(&self) -> String {
         lines(&self.faults)
     }

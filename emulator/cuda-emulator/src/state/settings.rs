@@ -1,4 +1,5 @@
-//! Settings of the driver, its devices and its checks.
+//! Settings of the driver, its devices and its checks. Durations are in virtual time unless stated
+//! otherwise.
 
 use ptx_emulator::Options;
 use std::{collections::BTreeMap, env};
@@ -12,16 +13,17 @@ const PREFIX: &str = "CUDA_EMULATOR_";
 /// Maximum number of devices.
 const MAX_DEVICES: i64 = 8;
 
-/// Named numbers that `cuda_emulator_set` accepts.
+/// Named numbers that a test sets by `cuda_emulator_set`, or a user by variables of the
+/// environment.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// Number of devices. They are identical.
     pub(crate) devices: i64,
     /// Version as returned by `cuDriverGetVersion`: 1000 x major + 10 x minor.
     pub(crate) driver_version: i64,
-    /// Duration of a query, in ns.
+    /// Duration of a query of a stream or event, in ns.
     pub(crate) query_ns: i64,
-    /// Duration of a launch on the host, in ns.
+    /// Duration of a kernel or graph launch on the host, in ns.
     pub(crate) launch_ns: i64,
     /// Duration of a kernel whose name gives none, in ns.
     pub(crate) kernel_ns: i64,
@@ -29,41 +31,43 @@ pub(crate) struct Settings {
     pub(crate) memory_bytes: i64,
     /// Number of multiprocessors of a device.
     pub(crate) multiprocessors: i64,
-    /// Greatest priority, which is the lowest number.
+    /// Greatest priority of streams, which is the lowest number. The lowest priority is 0.
     pub(crate) greatest_priority: i64,
-    /// Whether streams can wait for and write values in memory.
+    /// Whether streams can wait for and write values in memory: 0 or 1.
     pub(crate) stream_memory_operations: i64,
-    /// Whether memory pools are supported: 0 or 1.
+    /// Whether memory can be allocated in stream order: 0 or 1.
     pub(crate) memory_pools: i64,
-    /// Whether streams of green contexts accept events of the primary context.
+    /// Whether a stream accepts events of another context: 0 or 1.
     pub(crate) cross_context_events: i64,
-    /// Whether graphs list their nodes in reverse order of creation.
+    /// Whether graphs list their nodes in reverse order of creation: 0 or 1.
     pub(crate) reverse_node_order: i64,
-    /// Whether binary images are accepted, which are not executed.
+    /// Whether binary images of modules are accepted, which are not executed: 0 or 1.
     pub(crate) binary_images: i64,
     /// Seed for shuffling the blocks and warps of kernels. 0 keeps their order.
     pub(crate) order_seed: i64,
-    /// Whether data races on shared memory are errors.
+    /// Whether data races on shared memory are errors: 0 or 1.
     pub(crate) race_check: i64,
-    /// Whether reads of uninitialised memory are errors. Does not apply to devices whose memory is
-    /// already in use.
+    /// Whether reads of uninitialised memory are errors: 0 or 1. Does not apply to devices whose
+    /// memory is already in use.
     pub(crate) uninitialised_check: i64,
-    /// Whether conflicting uses of memory must be ordered. Does not apply to devices whose memory
-    /// is already in use.
+    /// Whether to check that conflicting uses of memory are ordered: 0 or 1. Does not apply to
+    /// devices whose memory is already in use.
     pub(crate) order_check: i64,
     /// Number of the `cuStreamWaitEvent` call that has no effect, counted from 1. 0 drops none.
     pub(crate) drop_wait: i64,
-    /// Maximum number of instructions of all warps of a block. 0 is the limit of the PTX emulator.
+    /// Maximum number of warp instructions of a block, after which the kernel fails. 0 stands for
+    /// the default of the PTX emulator, 2^36.
     pub(crate) watchdog_instructions: i64,
     /// State reported for every NCCL communicator, an `ncclResult_t`. 0 reports the actual state.
     pub(crate) nccl_async_error: i64,
-    /// Real time of the abort of a communicator after its operations have left, in ms.
+    /// Real time that the abort of a communicator takes after its operations have been removed from
+    /// their streams, in ms.
     pub(crate) nccl_abort_ms: i64,
-    /// Maximum real time to wait for ranks of other threads, in ms.
+    /// Maximum real time to wait for NCCL ranks of other threads, in ms.
     pub(crate) rank_timeout_ms: i64,
     /// Durations of kernels by name, in ns.
     kernel_times: BTreeMap<String, u64>,
-    /// Variables of the environment that are no valid settings.
+    /// Variables of the environment that are no valid settings, in the form `NAME=value`.
     pub(crate) wrong_variables: Vec<String>,
 }
 
@@ -119,19 +123,19 @@ impl Settings {
         settings
     }
 
-    /// Returns the duration of a kernel in ns: from the table, else from its name, else the
-    /// default.
+    /// Returns the duration of the named kernel in ns: the one set for it, or else the one in its
+    /// name (`gemm_20us`), or else the default.
     pub(super) fn kernel_time(&self, name: &str) -> u64 {
         let known = self.kernel_times.get(name).copied();
         known.or_else(|| time_in_name(name)).unwrap_or(self.kernel_ns as u64)
     }
 
-    /// Sets the duration of a kernel.
+    /// Sets the duration of the named kernel in ns.
     pub(crate) fn set_kernel_time(&mut self, name: &str, nanoseconds: u64) {
         self.kernel_times.insert(name.to_owned(), nanoseconds);
     }
 
-    /// Returns the options for the execution of kernels.
+    /// Returns the options with which the PTX emulator executes kernels.
     pub(super) fn launch_options(&self) -> Options {
         let mut options = Options::default();
         options.seed = u64::try_from(self.order_seed).ok().filter(|seed| *seed != 0);
@@ -143,7 +147,8 @@ impl Settings {
         options
     }
 
-    /// Sets the number called `name`. Returns false for an unknown name or a value out of range.
+    /// Sets the field called `name`. Returns false, without effect, for an unknown name or a value
+    /// out of range.
     pub(crate) fn set(&mut self, name: &str, value: i64) -> bool {
         let min = if name == "greatest_priority" { -100 } else { 0 };
         let max = if name == "devices" { MAX_DEVICES } else { i64::MAX };

@@ -3,7 +3,7 @@
 use super::{Handle, capture::Membership, plan::PlanProgress, work::QueuedWork};
 use std::collections::VecDeque;
 
-/// A stream.
+/// State of a stream.
 pub(crate) struct Stream {
     /// Context in which the stream was created.
     pub(super) context: Handle,
@@ -15,9 +15,10 @@ pub(crate) struct Stream {
     pub(super) non_blocking: bool,
     /// Whether the caller has destroyed the stream. It is removed when its work has completed.
     pub(super) destroyed: bool,
-    /// Queue of work. The first entry is in progress.
+    /// Queue of work. Its head, the first entry, is in progress.
     pub(super) queue: VecDeque<QueuedWork>,
-    /// Progress of the graph at the head of the queue.
+    /// Progress of the graph launch at the head of the queue. `None` if the head is no graph launch
+    /// or has not started.
     pub(super) graph: Option<PlanProgress>,
     /// Capture that the stream belongs to, or `None` if it is not capturing.
     pub(super) capture: Option<Membership>,

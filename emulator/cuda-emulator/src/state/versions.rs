@@ -1,6 +1,6 @@
-//! Driver versions in which functions were added.
+//! Driver versions in which functions were added, for the emulation of older drivers.
 
-/// Returns the first version that has a function, as counted by `cuDriverGetVersion`. 0 stands for
+/// Returns the first driver version that has a function: 1000 x major + 10 x minor. 0 stands for
 /// all supported versions.
 pub(crate) fn since(function: &str) -> i64 {
     match function {

@@ -1,16 +1,17 @@
-//! Work of streams.
+//! Work of streams. Event records are numbered.
 
 use super::{Handle, nccl::BatchId, nodes::NodeWork, order::VectorClock, plan::Plan};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// An entry of a stream's queue.
+/// Entry of the queue of a stream.
 pub(crate) struct QueuedWork {
-    /// Number of the launch, which breaks ties between kernels of equal priority.
+    /// Number of the entry in the order of enqueueing. Among kernels of equal priority, the lowest
+    /// runs first.
     pub(super) launch: u64,
-    /// Time of enqueueing, in ns.
+    /// Virtual time of enqueueing, in ns.
     pub(super) enqueued: u64,
-    /// Predecessors other than the earlier work of the stream, if order is checked, until the work
-    /// reaches the head.
+    /// Work that precedes this work, other than the earlier work of the stream. `None` if order is
+    /// not checked, or once the work has reached the head of the queue.
     pub(super) predecessors: Option<VectorClock>,
     /// The work itself.
     pub(super) work: StreamWork,
@@ -20,21 +21,22 @@ pub(crate) struct QueuedWork {
 pub(crate) enum StreamWork {
     /// Work that may also be a node of a graph.
     Single(NodeWork),
-    /// Records `event`. `number` is the number of the record.
+    /// Records `event`, or no event if it is 0. `number` is the number of the record.
     Record { event: Handle, number: u64 },
-    /// Waits until the record with this number is complete.
+    /// Waits until the event record with this number is complete.
     Wait { number: u64 },
-    /// A wait that the test has dropped.
+    /// Wait for an event record that has no effect, because the test has dropped it.
     DroppedWait { number: u64 },
     /// Launch of an executable graph.
     Graph {
+        /// Steps of the graph.
         plan: Arc<Plan>,
-        /// Batches of the NCCL nodes in this launch, by step.
+        /// Batches of the NCCL operations in this launch, by the index of the step.
         batches: BTreeMap<usize, BatchId>,
     },
-    /// A batch of NCCL operations.
+    /// Batch of NCCL operations.
     Collectives(BatchId),
-    /// Start of an allocation whose address has already been returned. Used by the order check
-    /// only.
+    /// Start of the allocation at `address`, which the call has already returned. Used by the order
+    /// check only.
     Allocated { address: u64 },
 }

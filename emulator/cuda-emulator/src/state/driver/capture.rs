@@ -1,4 +1,5 @@
-//! Stream captures, which turn work into nodes of a graph.
+//! Stream captures, which turn work into nodes of a graph. Captures are numbered. A stream belongs
+//! to a capture if the capture began in it or if it waited for an event of the capture.
 
 use super::Driver;
 use crate::state::{
@@ -11,12 +12,13 @@ use crate::state::{
 use std::{collections::HashSet, thread};
 
 impl Driver {
-    /// Returns the membership of a stream in a capture, or `None` if it is not capturing.
+    /// Returns the capture that a stream belongs to, with the stream's last nodes, or `None` if it
+    /// is not capturing.
     pub(super) fn membership(&self, stream: Handle) -> Option<&Membership> {
         self.streams.get(&stream)?.capture.as_ref()
     }
 
-    /// `cuStreamBeginCapture`.
+    /// Implements `cuStreamBeginCapture`. The default stream cannot capture.
     pub(crate) fn begin_capture(&mut self, handle: Handle, mode: u32) -> CallResult<()> {
         let stream = self.stream(handle)?;
         if stream != handle {
@@ -44,7 +46,9 @@ impl Driver {
         }
     }
 
-    /// `cuStreamEndCapture`. The capture ends whatever the call returns.
+    /// Implements `cuStreamEndCapture`: returns the captured graph. A call in another stream than
+    /// that in which the capture began, or in a thread that its mode forbids, invalidates the
+    /// capture. All other calls end it, whatever they return.
     pub(crate) fn end_capture(&mut self, stream: Handle) -> CallResult<Handle> {
         let stream = self.stream(stream)?;
         let name = self.handles.name(stream);
@@ -108,7 +112,8 @@ impl Driver {
             .all(|tip| reached.contains(tip))
     }
 
-    /// `cuStreamIsCapturing`. Returns 0 for none, 1 for active and 2 for invalidated.
+    /// Implements `cuStreamIsCapturing`: returns 0 without a capture, 1 in an active and 2 in an
+    /// invalid capture.
     pub(crate) fn capture_status(&mut self, stream: Handle) -> CallResult<u32> {
         let stream = self.stream(stream)?;
         Ok(match self.membership(stream) {
@@ -117,9 +122,7 @@ impl Driver {
         })
     }
 
-    /// Returns whether a stream captures.
-    ///
-    /// Fails if its capture is invalidated.
+    /// Returns whether a stream is capturing. It is an error if its capture is invalid.
     pub(super) fn refuse_invalid_capture(&self, stream: Handle) -> CallResult<bool> {
         match self.membership(stream) {
             Some(membership) if self.captures.is_invalid(membership.capture) => {
@@ -153,7 +156,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Returns the record that an event gets in this stream now, if the stream captures.
+    /// Returns the record that an event gets now in a capturing stream, or `None` if the stream is
+    /// not capturing. An invalid capture is an error.
     pub(super) fn captured_record(&self, stream: Handle) -> CallResult<Option<CapturedRecord>> {
         self.refuse_invalid_capture(stream)?;
         Ok(self
@@ -161,7 +165,9 @@ impl Driver {
             .map(|member| CapturedRecord { capture: member.capture, last_nodes: member.last_nodes.clone() }))
     }
 
-    /// Joins a stream that waits for a captured event to the capture.
+    /// Adds a stream, which waits for an event recorded in a capture, to that capture. `record` is
+    /// the record of the event. It is an error if that capture has ended or is invalid, or if the
+    /// stream belongs to another one.
     pub(super) fn join_capture(
         &mut self,
         stream: Handle,
@@ -201,7 +207,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Invalidates the capture of a destroyed stream, and ends it if the stream was its origin.
+    /// Invalidates the capture with number `id`, to which a destroyed stream belongs, and ends it
+    /// if it began in the stream.
     pub(super) fn abandon_capture(&mut self, stream: Handle, id: u64) {
         self.captures.invalidate(id);
         let lost = self.captures.alive.get(&id).filter(|capture| capture.origin == stream);

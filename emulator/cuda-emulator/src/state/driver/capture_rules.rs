@@ -1,5 +1,5 @@
-//! Operations that are forbidden during a capture. A call that breaks a rule invalidates the
-//! capture.
+//! Operations that are forbidden during a capture. A call that breaks a rule returns an error and
+//! invalidates the capture, so that its end returns an error too.
 
 use super::Driver;
 use crate::state::{
@@ -21,7 +21,8 @@ impl Driver {
         if generation == self.generation { mode } else { GLOBAL }
     }
 
-    /// `cuThreadExchangeStreamCaptureMode`. Returns the previous mode.
+    /// Implements `cuThreadExchangeStreamCaptureMode`: sets the capture mode of the calling thread
+    /// and returns the previous one. There are the modes 0 to 2.
     pub(crate) fn exchange_capture_mode(&self, mode: u32) -> CallResult<u32> {
         if mode > RELAXED {
             return Err(CallError::value(format!("there is no capture mode {mode}")));
@@ -31,7 +32,8 @@ impl Driver {
         Ok(before)
     }
 
-    /// Refuses a wait of a capturing stream for work outside its capture.
+    /// Returns the error for a capturing stream that waits for an event recorded outside its
+    /// capture, and invalidates the capture.
     pub(super) fn refuse_isolation_breach(&mut self, stream: Handle, event: Handle) -> CallResult<()> {
         let text = format!(
             "{} was recorded outside the capture of {}",
@@ -41,7 +43,7 @@ impl Driver {
         self.break_capture(stream, Code::CAPTURE_ISOLATION, text)
     }
 
-    /// Refuses an operation in a capturing stream.
+    /// Checks that a stream is not capturing. `what` names the operation in the error.
     pub(super) fn refuse_if_capturing(&mut self, stream: Handle, what: &str) -> CallResult<()> {
         if !self.refuse_invalid_capture(stream)? {
             return Ok(());
@@ -58,14 +60,16 @@ impl Driver {
         Err(CallError::misuse(code, text))
     }
 
-    /// Refuses to wait for or query a capturing stream.
+    /// Checks that the host may wait for a stream or query it: it is not capturing, and no capture
+    /// forbids unsafe calls.
     pub(super) fn refuse_wait_if_capturing(&mut self, stream: Handle) -> CallResult<()> {
         self.refuse_if_capturing(stream, "the host waits or queries")?;
         self.refuse_unsafe_call("waits for or queries a stream")
     }
 
-    /// Refuses an operation that is unsafe during a capture. Global captures forbid it on all
-    /// threads, thread-local ones on their own thread, relaxed ones nowhere.
+    /// Checks that no capture forbids an operation that is unsafe during a capture, which `what`
+    /// names in the error. Global captures forbid it on all threads, thread-local ones on their own
+    /// thread, relaxed ones nowhere.
     pub(super) fn refuse_unsafe_call(&mut self, what: &str) -> CallResult<()> {
         let here = thread::current().id();
         let mode = self.capture_mode();
@@ -86,7 +90,8 @@ impl Driver {
         Err(CallError::misuse(Code::CAPTURE_UNSUPPORTED, text))
     }
 
-    /// Refuses a use of the legacy default stream while a blocking stream captures.
+    /// Checks that no capture that began in a blocking stream is in progress, during which the
+    /// default stream may not be used.
     pub(super) fn refuse_legacy_stream_in_capture(&mut self) -> CallResult<()> {
         let blocking = |member: &Handle| self.streams.get(member).is_some_and(|stream| !stream.non_blocking);
         let captures = self.captures.alive.iter().filter(|(_, capture)| !capture.invalid);

@@ -23,7 +23,8 @@ impl Driver {
 }
 
 impl Driver {
-    /// `cuDevicePrimaryCtxRetain`.
+    /// Implements `cuDevicePrimaryCtxRetain`: returns the primary context of a device and
+    /// increments its reference count.
     pub(crate) fn retain_primary(&mut self, device: i32) -> CallResult<Handle> {
         self.check_device(device)?;
         if let Some(primary) = self.contexts.primary.get_mut(&device) {
@@ -35,7 +36,8 @@ impl Driver {
         Ok(handle)
     }
 
-    /// `cuDevicePrimaryCtxRelease`. Destroys the context when the last reference is released.
+    /// Implements `cuDevicePrimaryCtxRelease`. The context is destroyed when the last reference is
+    /// released. It is an error if there is no reference.
     pub(crate) fn release_primary(&mut self, device: i32) -> CallResult<()> {
         self.check_device(device)?;
         let primary = self.contexts.primary.get_mut(&device).ok_or_else(|| {
@@ -60,8 +62,8 @@ impl Driver {
         handle
     }
 
-    /// Destroys a context. Objects left in it are reported as leaks and refused in calls from then
-    /// on.
+    /// Destroys a context and its default stream. Streams and events left in it are reported as a
+    /// misuse and refused in calls from then on.
     pub(super) fn end_context(&mut self, context: Handle) {
         self.contexts.alive.remove(&context);
         self.handles.destroy(context);
@@ -77,7 +79,7 @@ impl Driver {
         }
     }
 
-    /// Refuses an object of a destroyed context.
+    /// Checks that the context of an object is not destroyed.
     pub(super) fn check_owner(&self, context: Handle, object: Handle) -> CallResult<()> {
         if self.contexts.alive.contains_key(&context) {
             return Ok(());
@@ -86,7 +88,8 @@ impl Driver {
         Err(CallError::misuse(Code::CONTEXT_IS_DESTROYED, text))
     }
 
-    /// `cuCtxSetCurrent`. Null removes the current context.
+    /// Implements `cuCtxSetCurrent`: replaces the current context of the calling thread. Null
+    /// removes it.
     pub(crate) fn set_current_context(&self, context: Handle) -> CallResult<()> {
         if context != 0 {
             let wrong = |fault: CallError| CallError { code: Code::INVALID_CONTEXT, ..fault };
@@ -99,7 +102,8 @@ impl Driver {
         Ok(())
     }
 
-    /// `cuCtxPushCurrent`.
+    /// Implements `cuCtxPushCurrent`: adds a context to the stack of the calling thread, where it
+    /// becomes current.
     pub(crate) fn push_context(&self, context: Handle) -> CallResult<()> {
         self.with_stack(|stack| stack.push(0));
         let set = self.set_current_context(context);
@@ -109,14 +113,16 @@ impl Driver {
         set
     }
 
-    /// `cuCtxPopCurrent`. Returns the context that was current.
+    /// Implements `cuCtxPopCurrent`: removes the current context from the stack of the calling
+    /// thread and returns it.
     pub(crate) fn pop_context(&self) -> CallResult<Handle> {
         let context = self.current_context()?;
         self.with_stack(Vec::pop);
         Ok(context)
     }
 
-    /// `cuCtxCreate`. Creates a context and makes it current on the calling thread.
+    /// Implements `cuCtxCreate`: creates a context on a device and makes it current on the calling
+    /// thread.
     pub(crate) fn create_context(&mut self, device: i32) -> CallResult<Handle> {
         self.check_device(device)?;
         let context = self.new_context(device);
@@ -125,7 +131,8 @@ impl Driver {
         Ok(context)
     }
 
-    /// `cuCtxDestroy`.
+    /// Implements `cuCtxDestroy`: waits for the work of the device and destroys the context. A
+    /// context that was not made by `cuCtxCreate` is refused.
     pub(crate) fn destroy_context(&mut self, context: Handle) -> CallResult<()> {
         self.handles.check(HandleKind::Context, context)?;
         if !self.contexts.created.remove(&context) {
@@ -140,26 +147,27 @@ impl Driver {
         ended
     }
 
-    /// `cuDevicePrimaryCtxGetState`. Returns whether the primary context is retained.
+    /// Implements `cuDevicePrimaryCtxGetState`: returns whether the primary context of a device is
+    /// retained.
     pub(crate) fn primary_is_active(&self, device: i32) -> CallResult<bool> {
         self.check_device(device)?;
         Ok(self.contexts.primary.contains_key(&device))
     }
 
-    /// `cuStreamGetCtx`.
+    /// Implements `cuStreamGetCtx`: returns the context of a stream.
     pub(crate) fn context_of_stream(&mut self, stream: Handle) -> CallResult<Handle> {
         let stream = self.stream(stream)?;
         Ok(self.streams.get(&stream).map_or(0, |stream| stream.context))
     }
 
-    /// `cuCtxGetCurrent`. Returns 0 if there is none.
+    /// Implements `cuCtxGetCurrent`: returns the current context of the calling thread, or 0 if
+    /// there is none.
     pub(crate) fn get_current_context(&self) -> Handle {
         self.with_stack(|stack| stack.last().copied().unwrap_or(0))
     }
 
-    /// Returns the current context.
-    ///
-    /// Fails if there is none or if it is destroyed.
+    /// Returns the current context of the calling thread. It is an error if there is none or if it
+    /// is destroyed.
     pub(crate) fn current_context(&self) -> CallResult<Handle> {
         let context = self.get_current_context();
         if context == 0 {
@@ -171,7 +179,7 @@ impl Driver {
         Ok(context)
     }
 
-    /// Returns the device of the current context.
+    /// Returns the device of the current context. It is an error if there is no current context.
     pub(crate) fn current_device(&self) -> CallResult<i32> {
         Ok(self.device_of_context(self.current_context()?))
     }

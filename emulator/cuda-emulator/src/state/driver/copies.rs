@@ -1,5 +1,5 @@
 //! Memory operations of streams: copies, fills, waits for values, writes of values, and
-//! stream-ordered allocation.
+//! stream-ordered allocation. Pageable host memory is all host memory that is not page-locked.
 
 use super::Driver;
 use crate::{
@@ -16,16 +16,18 @@ use ptx_emulator::AccessKind;
 /// `CU_STREAM_WAIT_VALUE_FLUSH`, which has no effect here.
 const FLUSH: u32 = 1 << 30;
 
-/// A source or destination of a copy, as named by a call.
+/// Source or destination of a copy, as named by a call.
 pub(crate) enum CopyOperand {
     /// Memory of a device, or page-locked memory named by its device pointer.
     Device(u64),
+    /// Memory of the host, page-locked or pageable.
     Host(HostSpan),
 }
 
 impl Driver {
-    /// Copies in stream order. Bytes from pageable host memory are read at the call. The host waits
-    /// for the copy if `waits` is set or if the destination is pageable host memory.
+    /// Copies `bytes` bytes in stream order. Bytes from pageable host memory are read at the call.
+    /// The host waits for the copy if `waits` is set or if the destination is pageable host memory.
+    /// In a capture, a node is added, which reads host memory when it is executed.
     pub(crate) fn copy(
         &mut self,
         to: CopyOperand,
@@ -68,9 +70,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Returns the operand for an address, which is of a device or of the host.
-    ///
-    /// `host` creates the span if the address is in host memory.
+    /// Returns the source or destination at an address: of a device or page-locked memory if an
+    /// allocation contains it, and otherwise the range of host memory that `host` creates.
     pub(crate) fn operand_at(&self, address: u64, host: impl FnOnce() -> HostSpan) -> CopyOperand {
         if self.memory.block(address).is_some() {
             CopyOperand::Device(address)
@@ -79,7 +80,8 @@ impl Driver {
         }
     }
 
-    /// Checks an address of `cuMemcpyPeer`, which must be in the memory of the context's device.
+    /// Checks an address given to `cuMemcpyPeer`, which must be in the memory of the device of the
+    /// context.
     pub(crate) fn check_peer(&self, address: u64, context: Handle) -> CallResult<()> {
         self.handles.check(HandleKind::Context, context)?;
         let device = self.device_of_context(context);
@@ -91,7 +93,8 @@ impl Driver {
         )))
     }
 
-    /// `cuMemsetD8Async` and similar functions.
+    /// Implements `cuMemsetD8Async` and similar functions: enqueues that a pattern is written
+    /// `times` times from an address on.
     pub(crate) fn fill(
         &mut self,
         address: u64,
@@ -105,7 +108,8 @@ impl Driver {
         self.submit(stream, NodeWork::Fill { address, pattern, times })
     }
 
-    /// `cuStreamWaitValue32`.
+    /// Implements `cuStreamWaitValue32`: enqueues a wait until the 32-bit word at an address
+    /// satisfies a comparison with `value`. `flags` is a `CUstreamWaitValue_flags`.
     pub(crate) fn wait_value(
         &mut self,
         stream: Handle,
@@ -120,7 +124,8 @@ impl Driver {
         self.submit(stream, NodeWork::WaitValue { address, value, flags: flags & !FLUSH })
     }
 
-    /// `cuStreamWriteValue32`.
+    /// Implements `cuStreamWriteValue32`: enqueues a write of a 32-bit word. `flags` is a
+    /// `CUstreamWriteValue_flags`, which has no effect.
     pub(crate) fn write_value(
         &mut self,
         stream: Handle,
@@ -145,7 +150,8 @@ impl Driver {
         Ok(stream)
     }
 
-    /// `cuMemAllocAsync`. In a capture, adds an allocation node.
+    /// Implements `cuMemAllocAsync`: allocates memory and returns its address. In a capture, an
+    /// allocation node is added.
     pub(crate) fn allocate_async(&mut self, bytes: usize, stream: Handle) -> CallResult<u64> {
         let stream = self.check_pool_operation(stream)?;
         let captures = self.refuse_invalid_capture(stream)?;
@@ -160,7 +166,9 @@ impl Driver {
         Ok(address)
     }
 
-    /// `cuMemFreeAsync`. In a capture, adds a node that frees memory allocated by the graph.
+    /// Implements `cuMemFreeAsync`: enqueues that an allocation is freed. In a capture, adds a node
+    /// that frees it. Memory allocated by a graph is refused outside captures, and other memory in
+    /// captures.
     pub(crate) fn free_async(&mut self, address: u64, stream: Handle) -> CallResult<()> {
         let stream = self.check_pool_operation(stream)?;
         if self.refuse_invalid_capture(stream)? != self.is_graph_allocation(address) {
@@ -184,8 +192,9 @@ impl Driver {
         self.stream(stream)
     }
 
-    /// Executes work that takes no time, of a stream or of a node of the graph at its head. Returns
-    /// whether it is done.
+    /// Executes work that takes no time: at the head of a stream, or of step `node` of the graph
+    /// launch at the head. Returns whether it is done. Kernels and collectives are never executed,
+    /// and a wait for a value is done once the value is there.
     pub(super) fn execute_instant(&mut self, stream: Handle, node: Option<usize>, work: &NodeWork) -> bool {
         let done = match work {
             NodeWork::WaitValue { address, value, flags } => {

@@ -1,10 +1,11 @@
-//! Devices and their attributes.
+//! Devices and their attributes. A device is a number from 0.
 
 use super::Driver;
 use crate::state::{CallError, CallResult, Code, only_zero};
 
 impl Driver {
-    /// `cuInit`.
+    /// Implements `cuInit`. It is an error if the settings have no device, or if the environment
+    /// has an invalid setting.
     pub(crate) fn init(&mut self, flags: u32) -> CallResult<()> {
         only_zero(flags, "Flags")?;
         if !self.settings.wrong_variables.is_empty() {
@@ -22,7 +23,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Checks a device number.
+    /// Checks that there is a device with this number.
     pub(crate) fn check_device(&self, device: i32) -> CallResult<()> {
         if (0..self.settings.devices).contains(&i64::from(device)) {
             Ok(())
@@ -31,7 +32,8 @@ impl Driver {
         }
     }
 
-    /// `cuDeviceGetAttribute`. Returns 0 for attributes that are not emulated.
+    /// Implements `cuDeviceGetAttribute`: returns an attribute of a device, or 0 for attributes
+    /// that are not emulated.
     pub(crate) fn attribute(&self, attribute: u32, device: i32) -> CallResult<i32> {
         self.check_device(device)?;
         let settings = &self.settings;

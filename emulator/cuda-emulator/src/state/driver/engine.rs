@@ -1,9 +1,10 @@
-//! Execution of the work of all streams in virtual time.
+//! Execution of the work of all streams in virtual time, in ns.
 //!
 //! A device runs one kernel at a time. When it is free, it starts the ready kernel with the highest
 //! priority, and among equals the one launched first. Running kernels are not preempted. Kernels of
 //! duration 0 need no free device. Collectives take the duration given by their calls. All other
-//! work (records, waits, copies, memory operations) takes no time.
+//! work (records, waits, copies, memory operations) takes no time. The head of a stream is the
+//! first entry of its queue.
 
 use super::Driver;
 use crate::state::{
@@ -36,8 +37,8 @@ impl Driver {
         self.engine.now
     }
 
-    /// Refuses work on a device on which a kernel has failed. Every call in its contexts returns
-    /// the error of the kernel, as with the real driver.
+    /// Checks that no kernel has failed on a device. If one has, every call in the contexts of the
+    /// device returns its error, as with the real driver.
     pub(in crate::state) fn check_device_lives(&self, device: i32) -> CallResult<()> {
         self.engine.lost.get(&device).map_or(Ok(()), |code| Err(CallError::plain(*code)))
     }
@@ -49,6 +50,7 @@ impl Driver {
     }
 
     /// Appends work to the queue of a stream, after the time that the launch takes on the host.
+    /// Work that the rules of the default stream order before it is waited for.
     pub(super) fn enqueue(&mut self, stream: Handle, work: StreamWork) {
         if matches!(work, StreamWork::Graph { .. } | StreamWork::Single(NodeWork::Kernel(_))) {
             self.advance(self.settings.launch_ns as u64);
@@ -59,8 +61,8 @@ impl Driver {
         self.push(stream, work, predecessors);
     }
 
-    /// Appends work to the queue of a stream without advancing the clock. `predecessors` are those
-    /// of [`QueuedWork`].
+    /// Appends work to the queue of a stream without advancing the clock. `predecessors` is the
+    /// field of [`QueuedWork`].
     pub(super) fn push(&mut self, stream: Handle, work: StreamWork, predecessors: Option<VectorClock>) {
         self.engine.launches += 1;
         let (launch, enqueued) = (self.engine.launches, self.engine.now);
@@ -96,7 +98,7 @@ impl Driver {
         }
     }
 
-    /// Advances the clock and completes the work that ends meanwhile.
+    /// Advances the clock by a duration and completes the work that ends meanwhile.
     pub(crate) fn advance(&mut self, nanoseconds: u64) {
         let until = self.engine.now + nanoseconds;
         self.settle();
@@ -107,7 +109,7 @@ impl Driver {
         self.engine.now = until;
     }
 
-    /// Advances the clock to the next end of a kernel or collective, by at most `nanoseconds`.
+    /// Advances the clock to the next end of a kernel or collective, but at most by `nanoseconds`.
     pub(crate) fn advance_to_end(&mut self, nanoseconds: u64) {
         self.settle();
         let until = self.engine.now + nanoseconds;
@@ -131,14 +133,14 @@ impl Driver {
         }
     }
 
-    /// Advances the clock until `done`.
-    ///
-    /// Fails if `done` cannot become true or if a kernel has failed on the device.
+    /// Advances the clock until `done` is true. It is an error if that can never happen or if a
+    /// kernel has failed on the device.
     pub(super) fn wait_on_device(&mut self, device: i32, done: impl Fn(&Driver) -> bool) -> CallResult<()> {
         self.wait(Some(device), done)
     }
 
-    /// Waits until `done` for NCCL ranks, independently of a device.
+    /// Advances the clock until `done` is true, whatever the state of the devices. It is an error
+    /// if that can never happen.
     pub(super) fn wait_for_ranks(&mut self, done: impl Fn(&Driver) -> bool) -> CallResult<()> {
         self.wait(None, done)
     }
@@ -174,9 +176,8 @@ impl Driver {
         }
     }
 
-    /// Advances the clock by the duration of a query and checks `done`.
-    ///
-    /// Fails with `NOT_READY` if it is false.
+    /// Advances the clock by the duration of a query and checks `done`. The error is `NOT_READY` if
+    /// it is false.
     pub(super) fn query(&mut self, device: i32, done: impl Fn(&Driver) -> bool) -> CallResult<()> {
         self.advance(self.settings.query_ns as u64);
         self.settle();
@@ -214,7 +215,7 @@ impl Driver {
     }
 
     /// Executes all ready work that takes no time, and starts kernels on free devices. Returns
-    /// whether there was any.
+    /// whether there was any such work.
     pub(in crate::state) fn settle(&mut self) -> bool {
         let mut any = false;
         loop {
@@ -308,7 +309,7 @@ impl Driver {
         }
     }
 
-    /// Removes the completed work at the head of a stream's queue. The next entry becomes the head.
+    /// Removes the head of a stream, whose work is complete. The next entry becomes the head.
     pub(super) fn pop_head(&mut self, handle: Handle) {
         if let Some(stream) = self.streams.get_mut(&handle) {
             stream.queue.pop_front();

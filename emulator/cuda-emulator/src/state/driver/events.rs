@@ -13,7 +13,8 @@ const BLOCKING_SYNC: u32 = 1;
 const DISABLE_TIMING: u32 = 2;
 
 impl Driver {
-    /// `cuEventCreate`.
+    /// Implements `cuEventCreate`: creates an event in the current context. Flags other than those
+    /// for blocking waits and without timing are refused.
     pub(crate) fn create_event(&mut self, flags: u32) -> CallResult<Handle> {
         if flags & !(BLOCKING_SYNC | DISABLE_TIMING) != 0 {
             return Err(CallError::value(format!("an event cannot have the flags {flags:#x}")));
@@ -25,7 +26,7 @@ impl Driver {
         Ok(handle)
     }
 
-    /// `cuEventDestroy`. The event need not be complete.
+    /// Implements `cuEventDestroy`. The event need not be complete.
     pub(crate) fn destroy_event(&mut self, handle: Handle) -> CallResult<()> {
         self.handles.check(HandleKind::Event, handle)?;
         self.handles.destroy(handle);
@@ -35,7 +36,8 @@ impl Driver {
         }
     }
 
-    /// Returns the event with a handle. A null, destroyed or unknown handle is an error.
+    /// Returns the event with a handle. It is an error if the handle is null, unknown or destroyed,
+    /// or if the context of the event is destroyed.
     pub(super) fn event(&self, handle: Handle) -> CallResult<&Event> {
         self.handles.check(HandleKind::Event, handle)?;
         let event = self.events.get(&handle).ok_or_else(|| CallError::plain(Code::INVALID_HANDLE))?;
@@ -54,7 +56,8 @@ impl Driver {
         Err(CallError::plain(Code::INVALID_HANDLE))
     }
 
-    /// `cuEventRecord`.
+    /// Implements `cuEventRecord`: enqueues a record of an event in a stream. In a capture, the
+    /// record stands for the last nodes of the stream.
     pub(crate) fn record_event(&mut self, handle: Handle, stream: Handle) -> CallResult<()> {
         let stream = self.stream(stream)?;
         self.check_same_context(handle, stream)?;
@@ -72,7 +75,8 @@ impl Driver {
         Ok(())
     }
 
-    /// `cuStreamWaitEvent`.
+    /// Implements `cuStreamWaitEvent`: enqueues a wait for the last record of an event. A record in
+    /// a capture adds the stream to the capture. The flags must be 0.
     pub(crate) fn wait_event(&mut self, stream: Handle, handle: Handle, flags: u32) -> CallResult<()> {
         only_zero(flags, "Flags")?;
         let stream = self.stream(stream)?;
@@ -101,7 +105,8 @@ impl Driver {
         }
     }
 
-    /// `cuEventQuery`.
+    /// Implements `cuEventQuery`: advances the clock by the duration of a query. The error is
+    /// `NOT_READY` if the last record of the event is not complete.
     pub(crate) fn query_event(&mut self, handle: Handle) -> CallResult<()> {
         match self.record_to_wait_for("cuEventQuery", handle)? {
             Some(number) => {
@@ -118,7 +123,8 @@ impl Driver {
         self.events.get(&handle).map_or(0, |event| self.device_of_context(event.context))
     }
 
-    /// `cuEventSynchronize`.
+    /// Implements `cuEventSynchronize`: advances the clock until the last record of an event is
+    /// complete.
     pub(crate) fn synchronise_event(&mut self, handle: Handle) -> CallResult<()> {
         match self.record_to_wait_for("cuEventSynchronize", handle)? {
             Some(number) => {
@@ -152,7 +158,8 @@ impl Driver {
         }
     }
 
-    /// `cuEventElapsedTime`. Returns nanoseconds.
+    /// Implements `cuEventElapsedTime`: returns the virtual time between the last records of two
+    /// events, in ns. The error is `NOT_READY` if one is not complete.
     pub(crate) fn elapsed(&mut self, start: Handle, end: Handle) -> CallResult<f64> {
         self.settle();
         let times = [self.completion_time(start)?, self.completion_time(end)?];

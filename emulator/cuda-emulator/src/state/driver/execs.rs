@@ -1,4 +1,4 @@
-//! Executable graphs.
+//! Executable graphs (`CUgraphExec`), which are instantiated from graphs and launched.
 
 use super::Driver;
 use crate::state::{
@@ -19,7 +19,8 @@ const USE_NODE_PRIORITY: u64 = 8;
 const NODE_PRIORITY_SINCE: i64 = 11070;
 
 impl Driver {
-    /// `cuGraphInstantiate`.
+    /// Implements `cuGraphInstantiate`: returns an executable graph. It is an error if the graph
+    /// has a cycle or invalid functions, or if it has memory nodes and an executable graph already.
     pub(crate) fn instantiate(&mut self, graph: Handle, flags: u64) -> CallResult<Handle> {
         self.graph(graph)?;
         if flags & !KNOWN_FLAGS != 0 {
@@ -107,7 +108,7 @@ impl Driver {
         self.execs.get(&handle).ok_or_else(|| CallError::plain(Code::INVALID_HANDLE))
     }
 
-    /// `cuGraphExecDestroy`. Launches in flight still complete.
+    /// Implements `cuGraphExecDestroy`. Launches in flight still complete.
     pub(crate) fn destroy_exec(&mut self, handle: Handle) -> CallResult<()> {
         self.exec(handle)?;
         self.handles.destroy(handle);
@@ -115,7 +116,8 @@ impl Driver {
         Ok(())
     }
 
-    /// `cuGraphExecKernelNodeSetParams`. Launches in flight keep their parameters.
+    /// Implements `cuGraphExecKernelNodeSetParams`: replaces the launch of a kernel node, except
+    /// its priority. Launches in flight keep their parameters.
     pub(crate) fn set_exec_kernel(
         &mut self,
         handle: Handle,
@@ -136,15 +138,15 @@ impl Driver {
         Ok(())
     }
 
-    /// `cuGraphUpload`, which takes no time.
+    /// Implements `cuGraphUpload`, which takes no time: checks the arguments.
     pub(crate) fn upload(&mut self, handle: Handle, stream: Handle) -> CallResult<()> {
         self.exec(handle)?;
         let stream = self.stream(stream)?;
         self.refuse_if_capturing(stream, "a graph is uploaded")
     }
 
-    /// `cuGraphLaunch`. The launch runs after the earlier work of its stream and after earlier
-    /// launches of the same executable graph in any stream.
+    /// Implements `cuGraphLaunch`. The launch runs after the earlier work of its stream and after
+    /// earlier launches of the same executable graph in any stream.
     pub(crate) fn launch_graph(&mut self, handle: Handle, stream: Handle) -> CallResult<()> {
         let plan = Arc::clone(&self.exec(handle)?.plan);
         let stream = self.stream(stream)?;

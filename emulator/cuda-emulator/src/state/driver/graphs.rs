@@ -1,4 +1,5 @@
-//! Graphs: creation, cloning, dependencies and destruction.
+//! Graphs (`CUgraph`): creation, cloning, dependencies and destruction. A memory node is one that
+//! allocates or frees memory.
 
 use super::Driver;
 use crate::state::{
@@ -16,7 +17,7 @@ impl Driver {
         self.graphs.get(&handle).ok_or_else(|| CallError::plain(Code::INVALID_HANDLE))
     }
 
-    /// `cuGraphCreate`.
+    /// Implements `cuGraphCreate`: creates an empty graph.
     pub(crate) fn create_graph(&mut self) -> Handle {
         self.insert_graph(Graph::default())
     }
@@ -28,7 +29,7 @@ impl Driver {
         handle
     }
 
-    /// `cuGraphDestroy`.
+    /// Implements `cuGraphDestroy`. A child graph is refused.
     pub(crate) fn destroy_graph(&mut self, handle: Handle) -> CallResult<()> {
         if self.graph(handle)?.parent.is_some() {
             return Err(CallError::value(format!(
@@ -47,7 +48,8 @@ impl Driver {
         graph.nodes.into_iter().for_each(|node| self.drop_node(node));
     }
 
-    /// `cuGraphClone`, including child graphs.
+    /// Implements `cuGraphClone`: returns a copy of a graph and its child graphs. Graphs with
+    /// memory nodes are refused.
     pub(crate) fn clone_graph(&mut self, original: Handle) -> CallResult<Handle> {
         self.graph(original)?;
         self.refuse_memory_nodes(original, "be cloned")?;
@@ -80,7 +82,8 @@ impl Driver {
         clone
     }
 
-    /// `cuGraphNodeFindInClone`.
+    /// Implements `cuGraphNodeFindInClone`: returns the copy of a node in the graph `clone`. It is
+    /// an error if there is none.
     pub(crate) fn find_in_clone(&self, node: Handle, clone: Handle) -> CallResult<Handle> {
         self.handles.check(HandleKind::Node, node)?;
         let found = self.graph(clone)?.clones.get(&node).copied();
@@ -90,7 +93,8 @@ impl Driver {
         })
     }
 
-    /// `cuGraphGetNodes`.
+    /// Implements `cuGraphGetNodes`: returns the nodes in the order of their creation, or in
+    /// reverse order if the settings say so.
     pub(crate) fn graph_nodes(&self, handle: Handle) -> CallResult<Vec<Handle>> {
         let mut nodes = self.graph(handle)?.nodes.clone();
         if self.settings.reverse_node_order != 0 {
@@ -99,7 +103,7 @@ impl Driver {
         Ok(nodes)
     }
 
-    /// `cuGraphGetEdges`. Returns pairs of a node and a dependent of it.
+    /// Implements `cuGraphGetEdges`: returns pairs of a node and a node that depends on it.
     pub(crate) fn graph_edges(&self, handle: Handle) -> CallResult<Vec<(Handle, Handle)>> {
         let nodes = self.graph(handle)?.nodes.iter();
         let with_dependencies = nodes.filter_map(|node| Some((*node, self.nodes.get(node)?)));
@@ -108,7 +112,8 @@ impl Driver {
             .collect())
     }
 
-    /// `cuGraphAddDependencies`. Cycles are detected when the graph is instantiated.
+    /// Implements `cuGraphAddDependencies`: adds edges, pairs of a node and a node that depends on
+    /// it. Cycles are detected when the graph is instantiated.
     pub(crate) fn add_dependencies(&mut self, graph: Handle, edges: &[(Handle, Handle)]) -> CallResult<()> {
         self.graph(graph)?;
         for &(from, to) in edges {
@@ -130,7 +135,8 @@ impl Driver {
         Ok(())
     }
 
-    /// `cuGraphAddChildGraphNode`. The child is cloned into the node.
+    /// Implements `cuGraphAddChildGraphNode`: adds a node that executes a copy of the graph
+    /// `child`, and returns its handle.
     pub(crate) fn add_child(
         &mut self,
         graph: Handle,
@@ -147,7 +153,8 @@ impl Driver {
         Ok(self.append_node(graph, dependencies.to_vec(), NodeWork::Child(copy)))
     }
 
-    /// `cuGraphChildGraphNodeGetGraph`.
+    /// Implements `cuGraphChildGraphNodeGetGraph`: returns the graph that a child graph node
+    /// executes. Other nodes are refused.
     pub(crate) fn child_graph(&self, node: Handle) -> CallResult<Handle> {
         match self.node(node)?.work {
             NodeWork::Child(child) => Ok(child),
@@ -155,8 +162,8 @@ impl Driver {
         }
     }
 
-    /// Refuses graphs with nodes that allocate or free memory. The manual does not specify the
-    /// error code.
+    /// Checks that a graph has no memory nodes. `what` completes the sentence "the graph cannot" in
+    /// the error. The manual does not specify the error code.
     pub(super) fn refuse_memory_nodes(&self, graph: Handle, what: &str) -> CallResult<()> {
         if self.has_memory_nodes(graph) {
             let text = format!("{} has memory nodes: it cannot {what}", self.handles.name(graph));
@@ -165,8 +172,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Returns whether a graph has nodes that allocate or free memory. Child graphs are not
-    /// searched.
+    /// Returns whether a graph has memory nodes. Child graphs are not searched.
     pub(super) fn has_memory_nodes(&self, graph: Handle) -> bool {
         let nodes = self.graphs.get(&graph).map_or(&[][..], |graph| &graph.nodes);
         nodes.iter().filter_map(|node| self.nodes.get(node)).any(|node| node.work.is_memory_node())

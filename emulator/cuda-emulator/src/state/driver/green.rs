@@ -7,7 +7,8 @@ use crate::state::{CallError, CallResult, Code, Handle, green::Resource, handles
 const NON_BLOCKING: u32 = 1;
 
 impl Driver {
-    /// `cuDeviceGetDevResource`.
+    /// Implements `cuDeviceGetDevResource`: returns all multiprocessors of a device. Resources of
+    /// another `kind` than 1, multiprocessors, are refused.
     pub(crate) fn device_resource(&self, device: i32, kind: u32) -> CallResult<Resource> {
         self.check_device(device)?;
         if kind != 1 {
@@ -17,7 +18,8 @@ impl Driver {
         Ok(Resource::new(self.settings.multiprocessors as u32))
     }
 
-    /// `cuDevResourceGenerateDesc`. Descriptors are never destroyed.
+    /// Implements `cuDevResourceGenerateDesc`: returns a description of resources, which is never
+    /// destroyed. An empty list is refused.
     pub(crate) fn describe(&mut self, resources: &[Resource]) -> CallResult<Handle> {
         resources.iter().try_for_each(Resource::check)?;
         if resources.is_empty() {
@@ -26,7 +28,7 @@ impl Driver {
         Ok(self.handles.create(HandleKind::ResourceDescription))
     }
 
-    /// `cuGreenCtxCreate`, with the mandatory flag `CU_GREEN_CTX_DEFAULT_STREAM`.
+    /// Implements `cuGreenCtxCreate`. The flags must be `CU_GREEN_CTX_DEFAULT_STREAM`.
     pub(crate) fn create_green(
         &mut self,
         description: Handle,
@@ -44,7 +46,7 @@ impl Driver {
         Ok(handle)
     }
 
-    /// `cuCtxFromGreenCtx`.
+    /// Implements `cuCtxFromGreenCtx`: returns the context that belongs to a green context.
     pub(crate) fn convert_green(&mut self, handle: Handle) -> CallResult<Handle> {
         let context = self.context_of_green(handle)?;
         self.green.converted.insert(context);
@@ -56,7 +58,8 @@ impl Driver {
         self.green.alive.get(&handle).copied().ok_or_else(|| CallError::plain(Code::INVALID_HANDLE))
     }
 
-    /// `cuGreenCtxDestroy`.
+    /// Implements `cuGreenCtxDestroy`: destroys the green context and the context that belongs to
+    /// it.
     pub(crate) fn destroy_green(&mut self, handle: Handle) -> CallResult<()> {
         let context = self.context_of_green(handle)?;
         self.handles.destroy(handle);
@@ -66,7 +69,8 @@ impl Driver {
         Ok(())
     }
 
-    /// `cuGreenCtxStreamCreate`.
+    /// Implements `cuGreenCtxStreamCreate`: creates a stream of a green context. The flags must be
+    /// `CU_STREAM_NON_BLOCKING`.
     pub(crate) fn create_green_stream(
         &mut self,
         handle: Handle,

@@ -68,7 +68,8 @@ impl Driver {
         any
     }
 
-    /// Returns the device whose kernel ends first, and the time of the end.
+    /// Returns the device whose running kernel ends first, and the virtual time of the end in ns,
+    /// or `None` if no kernel runs.
     pub(super) fn next_kernel_end(&self) -> Option<(i32, u64)> {
         let ends = self.engine.running.iter().map(|(device, running)| (*device, running.ends));
         ends.min_by_key(|(_, ends)| *ends)
@@ -130,8 +131,8 @@ impl Driver {
         }
     }
 
-    /// Ends all work on a device and marks its contexts as lost: every call in them returns `code`
-    /// from now on.
+    /// Ends all work on a device and reports the failure, which `text` describes. From now on,
+    /// every call in the contexts of the device returns `code`.
     pub(super) fn fail_device(&mut self, device: i32, code: Code, text: &str) {
         let line = format!("device {device}: {text}");
         eprintln!("emulated CUDA {line}: {code}, and the context is lost");

@@ -4,7 +4,7 @@ use super::Driver;
 use crate::state::report::lines;
 
 impl Driver {
-    /// Returns one line for each object that is still alive.
+    /// Returns one line for each object that the caller has not destroyed.
     pub(crate) fn leaks(&self) -> String {
         let mut leaks = Vec::new();
         let mut name = |handle: &usize| leaks.push(self.handles.name(*handle));

@@ -11,7 +11,7 @@ use crate::{
 use ptx_emulator::Memory as DeviceMemory;
 
 impl Driver {
-    /// Returns the free and total bytes of a device.
+    /// Returns the free and the total memory of a device, in bytes.
     pub(crate) fn memory_info(&self, device: i32) -> (usize, usize) {
         let total = self.settings.memory_bytes as u64;
         let used = self.memory.devices.get(&device).map_or(0, DeviceMemory::allocated_bytes);
@@ -25,7 +25,7 @@ impl Driver {
         self.memory.of_device(device, tracked)
     }
 
-    /// `cuMemAlloc`.
+    /// Implements `cuMemAlloc`: allocates memory of the current device and returns its address.
     pub(crate) fn allocate(&mut self, bytes: usize) -> CallResult<u64> {
         self.refuse_unsafe_call("allocates memory")?;
         let device = self.current_device()?;
@@ -51,7 +51,8 @@ impl Driver {
         Ok(address)
     }
 
-    /// `cuMemFree`. Waits for all work of the device.
+    /// Implements `cuMemFree`: waits for all work of the device and frees the allocation at an
+    /// address.
     pub(crate) fn free(&mut self, address: u64) -> CallResult<()> {
         self.refuse_unsafe_call("frees memory")?;
         self.check_free(address)?;
@@ -75,7 +76,8 @@ impl Driver {
         }
     }
 
-    /// Marks an allocation that a stream will free. The caller may not use it from now on.
+    /// Marks the allocation at an address as one that a stream will free. The caller may not use it
+    /// from now on. It is an error if there is no allocation or if it is freed already.
     pub(super) fn begin_free(&mut self, address: u64) -> CallResult<()> {
         self.check_free(address)?;
         if let Some(block) = self.memory.allocations.get_mut(&address) {
@@ -95,12 +97,13 @@ impl Driver {
         }
     }
 
-    /// Returns whether an allocation that a graph node made starts at the address.
+    /// Returns whether an allocation that a node of a graph made starts at the address.
     pub(super) fn is_graph_allocation(&self, address: u64) -> bool {
         self.memory.allocations.get(&address).is_some_and(|block| block.of_graph)
     }
 
-    /// `cuMemHostAlloc`. Returns the address, which is valid on the host and the devices.
+    /// Implements `cuMemHostAlloc`: returns the address, which is valid on the host and the
+    /// devices. The flags have no effect, and unknown ones are refused.
     pub(crate) fn allocate_host(&mut self, bytes: usize, flags: u32) -> CallResult<usize> {
         self.refuse_unsafe_call("allocates host memory")?;
         if bytes == 0 || flags & !7 != 0 {
@@ -115,7 +118,8 @@ impl Driver {
         Ok(address)
     }
 
-    /// `cuMemFreeHost`. Waits for all work of the device.
+    /// Implements `cuMemFreeHost`: waits for all work of the current device and frees the
+    /// page-locked allocation at an address.
     pub(crate) fn free_host(&mut self, address: usize) -> CallResult<()> {
         self.refuse_unsafe_call("frees host memory")?;
         let address = address as u64;
@@ -134,7 +138,8 @@ impl Driver {
         ended
     }
 
-    /// `cuMemHostGetDevicePointer`.
+    /// Implements `cuMemHostGetDevicePointer`: returns the same address. Memory that is not
+    /// page-locked is refused.
     pub(crate) fn device_pointer(&self, address: usize) -> CallResult<u64> {
         match self.memory.host_block(address as u64) {
             Some(_) => Ok(address as u64),
@@ -142,8 +147,8 @@ impl Driver {
         }
     }
 
-    /// Returns the first address and length of the allocation that contains an address, in device
-    /// memory or page-locked memory.
+    /// Returns the first address and the size in bytes of the allocation that contains an address,
+    /// in device memory or page-locked memory. It is an error if there is none.
     pub(crate) fn allocation(&self, address: u64) -> CallResult<(u64, u64)> {
         self.check_memory(address, 1)?;
         self.memory
@@ -151,12 +156,14 @@ impl Driver {
             .ok_or_else(|| CallError::value(format!("{address:#x} is in no allocation")))
     }
 
-    /// Returns the device that an address belongs to, or `None` for host memory.
+    /// Returns the device whose memory has an allocation at an address, or `None` if there is none,
+    /// as for host memory.
     pub(crate) fn device_at(&self, address: u64) -> Option<i32> {
         self.memory.device_at(address)
     }
 
-    /// Checks that a range is accessible to devices.
+    /// Checks that `bytes` bytes at an address are inside one allocation, in device memory or
+    /// page-locked memory, that is not freed.
     pub(super) fn check_memory(&self, address: u64, bytes: usize) -> CallResult<()> {
         if self.memory.allocations.get(&address).is_some_and(|block| block.freeing)
             || self.memory.freed.contains(&address)

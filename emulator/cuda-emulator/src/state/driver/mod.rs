@@ -1,4 +1,5 @@
-//! The state of the driver.
+//! The state of the driver, and the calls as its methods. A method that implements a function of
+//! `cuda.h` or `nccl.h` names it. The errors of all methods are those that the calls return.
 
 mod capture;
 mod capture_rules;
@@ -53,25 +54,25 @@ pub(crate) struct Driver {
     pub(crate) report: Report,
     /// Whether `cuInit` has been called.
     pub(crate) initialised: bool,
-    /// Functions removed by the test.
+    /// Full names of the functions that the test has removed.
     pub(crate) removed_functions: HashSet<String>,
-    /// Number of resets. Per-thread state of an earlier generation is discarded.
+    /// Number of resets. State that threads keep from before the last reset is discarded.
     pub(crate) generation: u64,
-    /// All handles that have been returned, with their kinds.
+    /// Kind and number of every handle since the last reset.
     pub(super) handles: Handles,
-    /// Live contexts.
+    /// Contexts that are not destroyed.
     pub(super) contexts: Contexts,
-    /// Live green contexts.
+    /// Green contexts that are not destroyed.
     pub(super) green: GreenContexts,
-    /// Streams that have not been removed, including default streams.
+    /// Streams, including default streams and destroyed streams with work that is not complete.
     pub(super) streams: BTreeMap<Handle, Stream>,
     /// Events that have not been destroyed.
     pub(super) events: BTreeMap<Handle, Event>,
-    /// Graphs, including child graphs and those being captured.
+    /// Graphs that are not destroyed, including child graphs and those being captured.
     pub(super) graphs: BTreeMap<Handle, Graph>,
     /// Nodes of all graphs.
     pub(super) nodes: BTreeMap<Handle, Node>,
-    /// Executable graphs.
+    /// Executable graphs that are not destroyed.
     pub(super) execs: BTreeMap<Handle, Exec>,
     /// Loaded modules and their functions.
     pub(super) modules: Modules,
@@ -81,9 +82,9 @@ pub(crate) struct Driver {
     pub(super) captures: Captures,
     /// Virtual clock and running kernels.
     pub(super) engine: Engine,
-    /// Communicators and their operations.
+    /// NCCL communicators and their operations.
     pub(super) nccl: Nccl,
-    /// State of the order check.
+    /// State of the order check, which is unused unless a setting turns the check on.
     pub(super) order: OrderCheck,
 }
 
@@ -93,18 +94,19 @@ impl Driver {
         Self { settings: Settings::from_environment(), ..Self::default() }
     }
 
-    /// Resets handles, settings, reports and injected errors.
+    /// Destroys all objects, and resets settings, reports and injected errors.
     pub(crate) fn reset(&mut self) {
         *self = Self { generation: self.generation + 1, ..Self::new() };
     }
 
-    /// Returns whether a function is missing, because the driver version is too old or because the
-    /// test has removed it.
+    /// Returns whether the function with this full name is missing, because the driver version is
+    /// too old or because the test has removed it.
     pub(crate) fn is_missing(&self, name: &str) -> bool {
         self.settings.driver_version < versions::since(name) || self.removed_functions.contains(name)
     }
 
-    /// Reports the misuse behind an error and returns its code.
+    /// Reports the misuse behind an error of the named call, if there is one, and returns the code
+    /// of the error.
     pub(super) fn record_error(&mut self, call: &str, fault: CallError) -> Code {
         if let Some(misuse) = fault.misuse {
             self.report.misuse(format!("{call}: {misuse}: {}", fault.code));

@@ -1,7 +1,7 @@
 //! Modules and their functions.
 //!
-//! Images are PTX text, whose kernels are executed. Binary images are accepted if the settings say
-//! so. Every function name is found in them, and their kernels do nothing.
+//! The image of a module is PTX text, whose kernels are executed. Binary images are accepted if the
+//! settings say so. Every function name is found in them, and their kernels do nothing.
 
 use super::Driver;
 use crate::state::{
@@ -20,8 +20,8 @@ const SHARED_LIMIT: u64 = 48 << 10;
 const SHARED_OPT_IN_LIMIT: u64 = 227 << 10;
 
 impl Driver {
-    /// `cuModuleLoadData`. `ptx` is `None` for a binary image. Errors in the text are passed to
-    /// `log`.
+    /// Implements `cuModuleLoadData`: loads a module on the current device. `ptx` is `None` for a
+    /// binary image. Errors in the text are passed to `log`.
     pub(crate) fn load_module(&mut self, ptx: Option<&str>, log: impl Fn(&str)) -> CallResult<Handle> {
         self.refuse_unsafe_call("loads a module")?;
         let device = self.current_device()?;
@@ -48,8 +48,8 @@ impl Driver {
         Ok(handle)
     }
 
-    /// `cuModuleUnload`. Waits for all work of the device. The functions of the module are
-    /// destroyed.
+    /// Implements `cuModuleUnload`: waits for all work of the device and unloads the module. The
+    /// functions of the module are destroyed.
     pub(crate) fn unload_module(&mut self, handle: Handle) -> CallResult<()> {
         self.handles.check(HandleKind::Module, handle)?;
         self.refuse_unsafe_call("unloads a module")?;
@@ -67,7 +67,8 @@ impl Driver {
         ended
     }
 
-    /// `cuModuleGetGlobal`. Returns the address and size of a variable.
+    /// Implements `cuModuleGetGlobal`: returns the address and the size in bytes of a variable. The
+    /// error is `NOT_FOUND` if there is none.
     pub(crate) fn module_global(&self, handle: Handle, name: &CStr) -> CallResult<(u64, usize)> {
         self.handles.check(HandleKind::Module, handle)?;
         let program = self.modules.alive.get(&handle).and_then(|module| module.program.as_ref());
@@ -77,7 +78,8 @@ impl Driver {
             .ok_or_else(|| CallError::plain(Code::NOT_FOUND))
     }
 
-    /// `cuModuleGetFunction`.
+    /// Implements `cuModuleGetFunction`: returns the same handle for the same name. The error is
+    /// `NOT_FOUND` if the module has no such kernel.
     pub(crate) fn get_function(&mut self, module: Handle, name: &CStr) -> CallResult<Handle> {
         self.handles.check(HandleKind::Module, module)?;
         let text = name.to_string_lossy().into_owned();
@@ -108,24 +110,28 @@ impl Driver {
         Ok(handle)
     }
 
-    /// Returns the function with a handle. The handle is invalid once its module is unloaded.
+    /// Returns the function with a handle. It is an error if the handle is null or unknown or if
+    /// its module is unloaded.
     pub(super) fn function(&self, handle: Handle) -> CallResult<&Function> {
         self.handles.check(HandleKind::Function, handle)?;
         self.modules.functions.get(&handle).ok_or_else(|| CallError::plain(Code::INVALID_HANDLE))
     }
 
-    /// `cuFuncGetName`. The name lives as long as the module.
+    /// Implements `cuFuncGetName`: returns the name of a function, which is valid until its module
+    /// is unloaded.
     pub(crate) fn function_name(&self, handle: Handle) -> CallResult<&CStr> {
         Ok(&self.function(handle)?.name)
     }
 
-    /// Returns the offset and size of each declared parameter of a kernel.
+    /// Returns the offset and the size in bytes of each declared parameter of a kernel. The list is
+    /// empty for a binary image.
     pub(crate) fn parameters(&self, handle: Handle) -> CallResult<&[(usize, usize)]> {
         let attributes = self.function(handle)?.attributes.as_ref();
         Ok(attributes.map_or(&[], |attributes| &attributes.parameters))
     }
 
-    /// `cuFuncGetAttribute`.
+    /// Implements `cuFuncGetAttribute`: returns an attribute of a function. Attributes that are not
+    /// emulated are refused.
     pub(crate) fn function_attribute(&self, attribute: u32, handle: Handle) -> CallResult<i32> {
         let Function { attributes, dynamic_limit, .. } = self.function(handle)?;
         let declared = |value: fn(&KernelAttributes) -> u64| attributes.as_ref().map_or(0, value) as i32;
@@ -142,7 +148,8 @@ impl Driver {
         })
     }
 
-    /// `cuFuncSetAttribute`.
+    /// Implements `cuFuncSetAttribute`: sets the maximum dynamic shared memory of a block. The
+    /// preferred carveout is ignored, and other attributes are refused.
     pub(crate) fn set_function_attribute(
         &mut self,
         handle: Handle,
@@ -170,7 +177,7 @@ impl Driver {
         }
     }
 
-    /// Checks the parameters of a launch.
+    /// Checks the dimensions of a launch and returns the launch. `handle` is the function.
     pub(crate) fn kernel(
         &self,
         handle: Handle,
@@ -202,7 +209,8 @@ impl Driver {
         })
     }
 
-    /// `cuLaunchKernel`.
+    /// Implements `cuLaunchKernel`: enqueues a kernel in a stream, which must be of the device that
+    /// the module was loaded for.
     pub(crate) fn launch_kernel(&mut self, kernel: KernelNode, stream: Handle) -> CallResult<()> {
         let stream = self.stream(stream)?;
         let device = self.streams.get(&stream).map_or(0, |stream| stream.device);

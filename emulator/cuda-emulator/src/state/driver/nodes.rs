@@ -1,4 +1,5 @@
-//! Nodes of graphs: creation, parameters and destruction.
+//! Nodes of graphs: creation, parameters and destruction. The dependencies of a node are the nodes
+//! that must complete before it.
 
 use super::Driver;
 use crate::state::{
@@ -15,7 +16,8 @@ impl Driver {
         self.nodes.get(&handle).ok_or_else(|| CallError::plain(Code::INVALID_HANDLE))
     }
 
-    /// Adds a node to a graph.
+    /// Adds a node to a graph and returns its handle. Dependencies that are not distinct nodes of
+    /// the graph are refused.
     pub(crate) fn add_node(
         &mut self,
         graph: Handle,
@@ -53,7 +55,7 @@ impl Driver {
         handle
     }
 
-    /// Checks that a handle is a node of the graph.
+    /// Checks that `node` is a node of the graph.
     pub(super) fn check_same_graph(&self, graph: Handle, node: Handle) -> CallResult<()> {
         if self.node(node)?.graph == graph {
             return Ok(());
@@ -62,17 +64,17 @@ impl Driver {
         Err(CallError::value(text))
     }
 
-    /// `cuGraphNodeGetType`.
+    /// Implements `cuGraphNodeGetType`: returns a `CUgraphNodeType`.
     pub(crate) fn node_kind(&self, handle: Handle) -> CallResult<u32> {
         Ok(self.node(handle)?.work.kind())
     }
 
-    /// `cuGraphNodeGetDependencies`.
+    /// Implements `cuGraphNodeGetDependencies`: returns the dependencies of a node.
     pub(crate) fn node_dependencies(&self, handle: Handle) -> CallResult<Vec<Handle>> {
         Ok(self.node(handle)?.dependencies.clone())
     }
 
-    /// Returns the kernel of a kernel node.
+    /// Returns the launch of a kernel node. Other nodes are refused.
     pub(crate) fn kernel_node(&self, handle: Handle) -> CallResult<&KernelNode> {
         match &self.node(handle)?.work {
             NodeWork::Kernel(kernel) => Ok(kernel),
@@ -80,7 +82,8 @@ impl Driver {
         }
     }
 
-    /// `cuGraphKernelNodeSetParams`.
+    /// Implements `cuGraphKernelNodeSetParams`: replaces the launch of a kernel node, except its
+    /// priority.
     pub(crate) fn set_kernel_node(&mut self, handle: Handle, kernel: KernelNode) -> CallResult<()> {
         let priority = self.kernel_node(handle)?.priority;
         if let Some(node) = self.nodes.get_mut(&handle) {
@@ -89,7 +92,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Sets the priority of a kernel node, clamped to the range of the device.
+    /// Sets the priority of a kernel node, clamped to the supported range. It has no effect on a
+    /// node of NCCL operations.
     pub(crate) fn set_node_priority(&mut self, handle: Handle, priority: i32) -> CallResult<()> {
         if matches!(self.node(handle)?.work, NodeWork::Collectives(_)) {
             return Ok(());
@@ -107,7 +111,8 @@ impl Driver {
         Ok(())
     }
 
-    /// `cuGraphDestroyNode`. Its edges are removed.
+    /// Implements `cuGraphDestroyNode`: destroys a node and its edges. Nodes of a graph with memory
+    /// nodes are refused.
     pub(crate) fn destroy_node(&mut self, handle: Handle) -> CallResult<()> {
         let graph = self.node(handle)?.graph;
         self.refuse_memory_nodes(graph, "lose a node")?;

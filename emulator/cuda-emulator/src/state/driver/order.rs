@@ -1,4 +1,7 @@
-//! Notifications of the driver to the order check.
+//! Notifications of the driver to the order check, which finds uses of the same memory that nothing
+//! orders. Without the check they have no effect. A task is work that uses memory, and a clock is a
+//! set of tasks. `node` is the index of a step of the graph launch at the head of the stream, or
+//! `None` for work outside graphs.
 
 use super::Driver;
 use crate::state::{
@@ -16,17 +19,19 @@ impl Driver {
         self.checks_order().then_some(&mut self.order)
     }
 
+    /// Returns whether the settings turn the order check on.
     pub(in crate::state) fn checks_order(&self) -> bool {
         self.settings.order_check != 0
     }
 
-    /// Returns the work that is known to the calling thread to be complete.
+    /// Returns the tasks that the calling thread knows to be complete when it enqueues work in a
+    /// stream, or `None` if order is not checked.
     pub(in crate::state) fn clock_of_host(&self, stream: Handle) -> Option<VectorClock> {
         self.checks_order().then(|| self.order.host_clock(self.device_of_stream(stream)))
     }
 
-    /// Adds the work of idle streams, and of destroyed streams that the default stream waits for,
-    /// to `predecessors`.
+    /// Adds the work of the streams `idle` of a context, and of its destroyed blocking streams, to
+    /// `predecessors`.
     pub(in crate::state) fn add_idle_streams(
         &self,
         idle: &[Handle],
@@ -37,8 +42,8 @@ impl Driver {
         idle.chain(self.order.destroyed_blocking.get(&context)).for_each(|clock| predecessors.join(clock));
     }
 
-    /// Adds the predecessors recorded at enqueueing to the stream, when work reaches the head of
-    /// its queue.
+    /// Orders the head of a stream after the predecessors that were determined when it was
+    /// enqueued.
     pub(in crate::state) fn apply_enqueued_order(&mut self, stream: Handle) {
         if !self.checks_order() {
             return;
@@ -51,8 +56,8 @@ impl Driver {
         }
     }
 
-    /// Starts a task at the head of a stream, or at a node of the graph there. Returns `None` if
-    /// order is not checked.
+    /// Starts a task at the head of a stream or at a step of the graph there. `label` describes the
+    /// task. Returns `None` if order is not checked.
     pub(in crate::state) fn begin_task(
         &mut self,
         stream: Handle,
@@ -78,7 +83,8 @@ impl Driver {
         }
     }
 
-    /// Orders the successors of a stream's work, or of a node, after `clock`.
+    /// Orders the later work of a stream, or the steps that depend on `node`, after the tasks in
+    /// `clock`.
     pub(in crate::state) fn add_predecessors(
         &mut self,
         stream: Handle,
@@ -93,12 +99,14 @@ impl Driver {
         self.order.chains.add_predecessors(stream, node, clock);
     }
 
-    /// Passes a node that uses no memory.
+    /// Records that work that uses no memory is complete, so that the steps that depend on it are
+    /// ordered after its own dependencies.
     pub(in crate::state) fn complete_without_task(&mut self, stream: Handle, node: Option<usize>) {
         self.add_predecessors(stream, node, &VectorClock::default());
     }
 
-    /// Records a memory access of a task. Pageable host memory is ignored.
+    /// Records that a task uses `bytes` bytes at an address. Pageable host memory is ignored, and
+    /// so is a task of `None`.
     pub(in crate::state) fn note_access(
         &mut self,
         task: Option<&Arc<Task>>,
@@ -112,6 +120,7 @@ impl Driver {
         self.order.add_use((start, length), kind, offset..offset + bytes, task);
     }
 
+    /// Records that a task reads the source and writes the destination of a copy.
     pub(in crate::state) fn note_copy(&mut self, task: Option<&Arc<Task>>, copy: &CopyNode) {
         for (endpoint, kind) in [(&copy.from, AccessKind::Read), (&copy.to, AccessKind::Write)] {
             let address = match endpoint {
@@ -123,7 +132,8 @@ impl Driver {
         }
     }
 
-    /// Records the accesses of the last kernel. They are discarded if it has no task.
+    /// Records the memory accesses of the kernel that was executed last on a device. They are
+    /// discarded if `task` is `None`.
     pub(in crate::state) fn note_kernel_accesses(&mut self, task: Option<&Arc<Task>>, device: i32) {
         if !self.checks_order() {
             return;
@@ -133,7 +143,8 @@ impl Driver {
         }
     }
 
-    /// Orders a stream that has waited for a value after the tasks that wrote it.
+    /// Orders a stream, or the steps that depend on `node`, after the tasks that wrote the value at
+    /// an address, for which it has waited.
     pub(in crate::state) fn order_after_writers(
         &mut self,
         stream: Handle,
@@ -152,6 +163,7 @@ impl Driver {
         self.add_predecessors(stream, node, &clock);
     }
 
+    /// Records that a stream has executed the event record with a number.
     pub(in crate::state) fn note_record(&mut self, stream: Handle, number: u64) {
         if let Some(order) = self.order() {
             let predecessors = order.chains.of_stream(stream).cloned().unwrap_or_default();
@@ -159,7 +171,7 @@ impl Driver {
         }
     }
 
-    /// Orders a stream after a record that it has waited for.
+    /// Orders a stream after the event record with a number, for which it has waited.
     pub(in crate::state) fn note_wait(&mut self, stream: Handle, number: u64) {
         let Some(order) = self.order() else { return };
         if let Some(predecessors) = order.records.get(&number) {
@@ -167,7 +179,8 @@ impl Driver {
         }
     }
 
-    /// Records that a stream has reached the dropped wait.
+    /// Records that a stream has reached the wait that the test has dropped. `record` is the number
+    /// of the event record.
     pub(in crate::state) fn note_dropped_wait(&mut self, stream: Handle, record: u64) {
         if let Some(order) = self.order() {
             let predecessors = order.chains.of_stream(stream).cloned().unwrap_or_default();
@@ -175,26 +188,29 @@ impl Driver {
         }
     }
 
-    /// Returns whether the dropped wait would have ordered work that nothing else orders. `None`
-    /// until its stream has reached it and the record is complete.
+    /// Returns whether the wait that the test has dropped would have ordered work that nothing else
+    /// orders. `None` until its stream has reached the wait and the event record is complete.
     pub(crate) fn dropped_wait_is_needed(&self) -> Option<bool> {
         let DroppedWait { record, predecessors } = self.order.dropped_wait.as_ref()?;
         Some(!predecessors.covers(self.order.records.get(record)?))
     }
 
+    /// Records that a graph launch starts at the head of a stream.
     pub(in crate::state) fn note_graph_begin(&mut self, stream: Handle) {
         if let Some(order) = self.order() {
             order.chains.begin_graph(stream);
         }
     }
 
+    /// Records that the graph launch at the head of a stream has ended.
     pub(in crate::state) fn note_graph_end(&mut self, stream: Handle) {
         if let Some(order) = self.order() {
             order.chains.end_graph(stream);
         }
     }
 
-    /// Keeps the clock of a destroyed stream.
+    /// Records that a destroyed stream is removed. Its clock is kept, for later work that is
+    /// ordered after it.
     pub(in crate::state) fn note_stream_end(&mut self, handle: Handle, stream: &Stream) {
         let Some(order) = self.order() else { return };
         let predecessors = order.chains.remove(handle);
@@ -204,7 +220,7 @@ impl Driver {
         }
     }
 
-    /// Orders later work of the calling thread after the work of a stream.
+    /// Records that the calling thread knows the work of a stream to be complete.
     pub(in crate::state) fn host_synchronised_stream(&mut self, stream: Handle) {
         let device = self.device_of_stream(stream);
         let Some(order) = self.order() else { return };
@@ -213,7 +229,7 @@ impl Driver {
         }
     }
 
-    /// Orders later work of the calling thread after the work of all streams of a device.
+    /// Records that the calling thread knows the work of all streams of a device to be complete.
     pub(in crate::state) fn host_synchronised_device(&mut self, device: i32) {
         if !self.checks_order() {
             return;
@@ -226,7 +242,8 @@ impl Driver {
         self.order.add_to_host_clock(device, &predecessors);
     }
 
-    /// Orders later work of the calling thread after a record of an event of this device.
+    /// Records that the calling thread knows the event record with a number, of an event of this
+    /// device, to be complete.
     pub(in crate::state) fn host_synchronised_record(&mut self, number: u64, device: i32) {
         let Some(order) = self.order() else { return };
         if let Some(predecessors) = order.records.get(&number).cloned() {
@@ -234,21 +251,23 @@ impl Driver {
         }
     }
 
-    /// Records a stream-ordered allocation, which later uses must follow.
+    /// Records that a stream has reached a stream-ordered allocation, which counts as a write of
+    /// all its bytes.
     pub(in crate::state) fn note_allocation(&mut self, stream: Handle, address: u64) {
         let task = self.begin_task(stream, None, |_| "cuMemAllocAsync".to_owned());
         let bytes = self.memory.block(address).map_or(0, |(_, bytes)| bytes);
         self.note_access(task.as_ref(), AccessKind::Write, address, bytes);
     }
 
-    /// Records that a stream frees an allocation.
+    /// Records that a task frees the allocation at an address. A task of `None` is ignored.
     pub(in crate::state) fn note_free_by_task(&mut self, task: Option<&Arc<Task>>, address: u64) {
         if let Some(task) = task {
             self.order.end_memory(address, &task.label, &task.clock);
         }
     }
 
-    /// Records that the host frees an allocation in a call that concerns this device.
+    /// Records that the host frees the allocation at an address, in the named call, which concerns
+    /// this device.
     pub(in crate::state) fn note_free_by_host(&mut self, call: &str, device: i32, address: u64) {
         if let Some(order) = self.order() {
             let predecessors = order.host_clock(device);

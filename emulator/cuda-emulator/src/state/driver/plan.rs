@@ -1,4 +1,4 @@
-//! Execution of graph launches.
+//! Execution of launches of executable graphs. A plan holds the steps of the graph.
 
 use super::Driver;
 use crate::state::{
@@ -11,8 +11,9 @@ use crate::state::{
 use std::{collections::BTreeMap, sync::Arc};
 
 impl Driver {
-    /// Executes the ready nodes of a graph launch that take no time. Returns whether there was any,
-    /// and whether the launch has ended.
+    /// Executes the ready steps of the graph launch at the head of a stream that take no time.
+    /// `batches` are its batches of NCCL operations, by step. Returns whether anything was
+    /// executed, and whether the launch has ended.
     pub(super) fn step_graph(
         &mut self,
         stream: Handle,
@@ -50,7 +51,8 @@ impl Driver {
         (moved, ended)
     }
 
-    /// Completes a kernel node of the graph at the head of a stream.
+    /// Marks the kernel with step index `node` of the graph launch at the head of a stream as
+    /// complete.
     pub(super) fn end_node(&mut self, stream: Handle, node: usize) {
         let Some(stream) = self.streams.get_mut(&stream) else { return };
         let Some(plan) = stream.queue.front().and_then(|head| match &head.work {

@@ -1,4 +1,4 @@
-//! Streams: creation, destruction and waits.
+//! Streams: creation, destruction and waits. A stream is idle if its queue is empty.
 
 use super::Driver;
 use crate::state::{CallError, CallResult, Code, Handle, handles::HandleKind, streams::Stream};
@@ -10,7 +10,9 @@ const NON_BLOCKING: u32 = 1;
 const DEFAULT_STREAMS: [Handle; 3] = [0, 1, 2];
 
 impl Driver {
-    /// `cuStreamCreateWithPriority`. The priority is clamped to the range of the device.
+    /// Implements `cuStreamCreateWithPriority`: creates a stream in the current context. The
+    /// priority is clamped to the supported range, and flags other than `CU_STREAM_NON_BLOCKING`
+    /// are refused.
     pub(crate) fn create_stream(&mut self, flags: u32, priority: i32) -> CallResult<Handle> {
         if flags & !NON_BLOCKING != 0 {
             return Err(CallError::value(format!("a stream cannot have the flags {flags:#x}")));
@@ -20,7 +22,7 @@ impl Driver {
     }
 
     /// Creates a stream in a context and returns its handle. The priority is clamped to the
-    /// supported range.
+    /// supported range. A `non_blocking` stream is not ordered with the default stream.
     pub(super) fn add_stream(&mut self, context: Handle, non_blocking: bool, priority: i32) -> Handle {
         let handle = self.handles.create(HandleKind::Stream);
         let stream = Stream {
@@ -42,7 +44,9 @@ impl Driver {
         priority.clamp(self.settings.greatest_priority as i32, 0)
     }
 
-    /// Resolves a stream argument. Default streams are created at their first use.
+    /// Returns the handle of the stream that an argument denotes: that of the default stream of the
+    /// current context for null and the other handles of default streams, and otherwise the
+    /// argument itself. A destroyed or unknown handle is an error.
     pub(super) fn stream(&mut self, handle: Handle) -> CallResult<Handle> {
         if DEFAULT_STREAMS.contains(&handle) {
             let context = self.current_context()?;
@@ -61,13 +65,14 @@ impl Driver {
         Ok(handle)
     }
 
-    /// `cuStreamGetPriority`.
+    /// Implements `cuStreamGetPriority`: returns the priority of a stream.
     pub(crate) fn stream_priority(&mut self, handle: Handle) -> CallResult<i32> {
         let handle = self.stream(handle)?;
         Ok(self.streams.get(&handle).map_or(0, |stream| stream.priority))
     }
 
-    /// `cuStreamDestroy`. The handle is invalid at once. The work of the stream still completes.
+    /// Implements `cuStreamDestroy`. The handle is invalid at once. The work of the stream still
+    /// completes.
     pub(crate) fn destroy_stream(&mut self, handle: Handle) -> CallResult<()> {
         if DEFAULT_STREAMS.contains(&handle) {
             return Err(CallError::misuse(Code::INVALID_HANDLE, "a default stream cannot be destroyed"));
@@ -86,7 +91,8 @@ impl Driver {
         self.check_owner(context, handle)
     }
 
-    /// `cuStreamQuery`.
+    /// Implements `cuStreamQuery`: advances the clock by the duration of a query. The error is
+    /// `NOT_READY` if the stream is not idle.
     pub(crate) fn query_stream(&mut self, handle: Handle) -> CallResult<()> {
         let handle = self.stream(handle)?;
         self.refuse_wait_if_capturing(handle)?;
@@ -95,21 +101,22 @@ impl Driver {
         Ok(())
     }
 
-    /// `cuStreamSynchronize`.
+    /// Implements `cuStreamSynchronize`: advances the clock until a stream is idle.
     pub(crate) fn synchronise_stream(&mut self, handle: Handle) -> CallResult<()> {
         let handle = self.stream(handle)?;
         self.refuse_wait_if_capturing(handle)?;
         self.drain_stream(handle)
     }
 
-    /// `cuCtxSynchronize`.
+    /// Implements `cuCtxSynchronize`: advances the clock until all streams of the current device
+    /// are idle.
     pub(crate) fn synchronise_context(&mut self) -> CallResult<()> {
         self.refuse_unsafe_call("synchronises the context")?;
         let device = self.current_device()?;
         self.drain(device)
     }
 
-    /// Advances the clock until the streams of a device are idle.
+    /// Advances the clock until all streams of a device are idle.
     pub(super) fn drain(&mut self, device: i32) -> CallResult<()> {
         let has_work = |stream: &Stream| stream.device == device && !stream.queue.is_empty();
         self.wait_on_device(device, |driver| !driver.streams.values().any(has_work))?;
@@ -134,7 +141,8 @@ impl Driver {
         self.streams.get(&handle).is_none_or(|stream| stream.queue.is_empty())
     }
 
-    /// Returns the streams that the caller has to destroy.
+    /// Returns the streams that the caller has to destroy: all but default streams and those
+    /// already destroyed.
     pub(super) fn user_streams(&self) -> impl Iterator<Item = Handle> {
         let mine = |handle: &Handle| self.engine.default_streams.values().any(|stream| stream == handle);
         let alive = self.streams.iter().filter(|(_, stream)| !stream.destroyed);
@@ -151,7 +159,7 @@ impl Driver {
         }
     }
 
-    /// Removes a stream, without checks, and passes its end to the order check.
+    /// Removes a stream, without checks, and notifies the order check.
     pub(super) fn remove_stream(&mut self, handle: Handle) {
         if let Some(stream) = self.streams.remove(&handle) {
             self.note_stream_end(handle, &stream);

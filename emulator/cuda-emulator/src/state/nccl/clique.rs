@@ -4,39 +4,47 @@ use super::{BatchId, OperationKey};
 use crate::{host::HandleSlot, state::Handle};
 use std::collections::BTreeMap;
 
-/// A communicator, shared by its ranks.
+/// Communicator of NCCL: the state that its ranks share.
 #[derive(Default)]
 pub(in crate::state) struct Clique {
     /// Unique id, or `None` for a communicator that was created by a split.
     pub(in crate::state) id: Option<u64>,
+    /// Number of ranks.
     pub(in crate::state) size: usize,
-    /// Handles of the ranks. A destroyed rank stays as null.
+    /// Handle of each rank that has joined, by rank. That of a destroyed rank is 0.
     pub(in crate::state) members: BTreeMap<usize, Handle>,
-    /// For operations that are not done, the batch of each participant that has called and the
-    /// operation's index in the batch.
+    /// Calls of operations that are not done: for each operation and participant that has called
+    /// it, the batch and the index of the operation in the batch.
     pub(in crate::state) pending_calls: BTreeMap<OperationKey, BTreeMap<usize, (BatchId, usize)>>,
-    /// Calls of each split, by rank.
+    /// Calls of `ncclCommSplit` in the order of the splits, by rank.
     pub(in crate::state) splits: Vec<BTreeMap<usize, SplitCall>>,
     /// Description of a disagreement of the ranks, after which their operations never complete.
+    /// `None` without one.
     pub(in crate::state) disagreement: Option<String>,
 }
 
-/// A rank's call of a split.
+/// Call of `ncclCommSplit` by one rank.
 pub(in crate::state) struct SplitCall {
+    /// Number of the new communicator that the rank joins. Negative if it joins none.
     pub(in crate::state) color: i32,
+    /// Number by which the ranks of the new communicator are ordered.
     pub(in crate::state) key: i32,
+    /// Place of the handle of the rank in the new communicator.
     pub(in crate::state) slot: HandleSlot,
+    /// Device of the rank.
     pub(in crate::state) device: i32,
+    /// Whether calls with the new communicator return only when all ranks have called.
     pub(in crate::state) blocking: bool,
 }
 
 impl Clique {
+    /// Returns whether all ranks have joined the communicator.
     pub(in crate::state) fn is_complete(&self) -> bool {
         self.members.len() == self.size
     }
 
-    /// Returns the number of participants: all ranks for a collective, numbered by rank, or the
-    /// sender (0) and the receiver (1) of a message.
+    /// Returns the number of participants of an operation: all ranks for a collective, numbered by
+    /// rank, or the sender (0) and the receiver (1) of a message.
     pub(in crate::state) fn participants(&self, key: OperationKey) -> usize {
         match key {
             OperationKey::Collective(_) => self.size,

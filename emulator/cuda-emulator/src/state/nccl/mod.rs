@@ -23,29 +23,29 @@ use std::{
     sync::Arc,
 };
 
-/// All communicators.
+/// All communicators of NCCL and their operations.
 #[derive(Default)]
 pub(crate) struct Nccl {
     /// Number of unique ids that have been returned.
     pub(super) id_count: u64,
-    /// State that the ranks of each communicator share. Entries are never removed.
+    /// Communicators: the state that the ranks of each share. Entries are never removed.
     pub(super) cliques: Vec<Clique>,
-    /// Ranks of communicators that were neither destroyed nor aborted, by handle.
+    /// Ranks of communicators that were neither destroyed nor aborted, by handle (`ncclComm_t`).
     pub(super) comms: BTreeMap<Handle, Comm>,
     /// Batches that are not done.
     pub(super) batches: BTreeMap<BatchId, Batch>,
-    /// Number of the last batch.
+    /// Number of batches so far, which is the number of the last one.
     pub(super) batch_count: BatchId,
-    /// Deadlocks already reported.
+    /// Descriptions of the deadlocks that were reported.
     pub(super) reported_deadlocks: Vec<String>,
 }
 
 /// Number of a batch, from 1.
 pub(crate) type BatchId = u64;
 
-/// A rank of a communicator.
+/// Rank of a communicator (`ncclComm_t`).
 pub(super) struct Comm {
-    /// Index of the communicator's shared state in [`Nccl::cliques`].
+    /// Index of the communicator in [`Nccl::cliques`].
     pub(super) clique: usize,
     /// Rank in the communicator.
     pub(super) rank: usize,
@@ -53,25 +53,26 @@ pub(super) struct Comm {
     pub(super) device: i32,
     /// Whether calls return only when all ranks have called.
     pub(super) blocking: bool,
-    /// Number of collectives called so far.
+    /// Number of collectives that the rank has called.
     pub(super) collectives: u64,
-    /// Number of messages sent to each peer.
+    /// Number of messages to each peer that the rank has called.
     pub(super) sent: BTreeMap<usize, u64>,
-    /// Number of messages received from each peer.
+    /// Number of messages from each peer that the rank has called.
     pub(super) received: BTreeMap<usize, u64>,
-    /// Number of splits that the rank has called.
+    /// Number of times that the rank has called `ncclCommSplit`.
     pub(super) splits: usize,
     /// Batches that are not done, in the order of their calls.
     pub(super) batches: VecDeque<BatchId>,
     /// Whether `ncclCommFinalize` has been called.
     pub(super) finalized: bool,
-    /// Number of polls until a call of a non-blocking communicator is reported as complete.
+    /// Number of further calls of `ncclCommGetAsyncError` before a call with the non-blocking
+    /// communicator is reported as complete.
     pub(super) polls: u32,
 }
 
-/// Operations called by one rank in a group for one stream.
+/// Operations that one rank has called in a group for one stream.
 pub(super) struct Batch {
-    /// Communicator of the rank that called.
+    /// Handle of the rank.
     pub(super) comm: Handle,
     /// Stream in which the batch is enqueued.
     pub(super) stream: Handle,
@@ -79,13 +80,14 @@ pub(super) struct Batch {
     pub(super) entries: Vec<Entry>,
     /// Whether the batch has been at the head of its stream and first of its communicator.
     pub(super) started: bool,
-    /// Duration after all ranks have come, in ns.
+    /// Virtual duration from the execution of the last operation on, in ns.
     pub(super) duration_ns: u64,
-    /// End in virtual time, once all ranks have come.
+    /// Virtual time of the end in ns, or `None` until all operations have been executed.
     pub(super) ends: Option<u64>,
-    /// The batch as a task, once started, if order is checked.
+    /// Task of the batch in the order check. `None` if the batch has not started or order is not
+    /// checked.
     pub(super) task: Option<Arc<Task>>,
-    /// Predecessors of the ranks that sent data to this one.
+    /// Predecessors of the ranks that sent data to this one, for the order check.
     pub(super) received_clock: VectorClock,
 }
 
@@ -99,12 +101,12 @@ pub(super) struct Entry {
     pub(super) done: bool,
 }
 
-/// Key by which the ranks of an operation find each other.
+/// Key by which the calls of an operation by its ranks are matched. Numbers count from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum OperationKey {
-    /// The collective with this number.
+    /// Collective with this number in its communicator.
     Collective(u64),
-    /// The message with this number from one rank to another.
+    /// Message with this number from one rank to another.
     Message { from: usize, to: usize, number: u64 },
 }
 
@@ -115,18 +117,19 @@ impl Nccl {
         self.comms.values().map(name).collect()
     }
 
-    /// Whether an operation waits for ranks that may still come.
+    /// Returns whether a started batch waits for calls of other ranks.
     pub(super) fn waits_for_ranks(&self) -> bool {
         self.batches.values().any(|batch| batch.started && batch.ends.is_none())
     }
 
-    /// Returns the first end of a batch whose ranks have all come.
+    /// Returns the virtual time in ns of the first end of a batch whose operations have all been
+    /// executed, or `None` if there is none.
     pub(super) fn next_end(&self) -> Option<u64> {
         self.batches.values().filter_map(|batch| batch.ends).min()
     }
 }
 
-/// An `ncclResult_t`.
+/// An `ncclResult_t`: a code that NCCL functions return, 0 for success.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NcclCode(pub(crate) u32);
 

@@ -3,14 +3,14 @@
 use crate::state::Handle;
 use std::fmt;
 
-/// An operation as called by one rank.
+/// Operation of NCCL as called by one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Operation {
     /// Kind of the operation.
     pub(crate) kind: OperationKind,
-    /// Address of the input, or 0 if the operation has none.
+    /// Device address of the input, or 0 if the operation has none.
     pub(crate) send: u64,
-    /// Address of the output.
+    /// Device address of the output, or 0 if the operation has none.
     pub(crate) receive: u64,
     /// Number of elements, as passed to the call.
     pub(crate) count: usize,
@@ -18,15 +18,23 @@ pub(crate) struct Operation {
     pub(crate) element: u32,
 }
 
-/// Kind of an operation. Reductions are `ncclRedOp_t`s.
+/// Kind of an operation. Reductions are `ncclRedOp_t`; roots and peers are ranks of the
+/// communicator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OperationKind {
+    /// Reduces the inputs of all ranks; all get the result.
     AllReduce { reduction: u32 },
+    /// Copies the input of the root to all ranks.
     Broadcast { root: usize },
+    /// Reduces the inputs of all ranks; the root gets the result.
     Reduce { reduction: u32, root: usize },
+    /// Concatenates the inputs of all ranks; all get the result.
     AllGather,
+    /// Reduces the inputs of all ranks; each gets the part of the result with its rank.
     ReduceScatter { reduction: u32 },
+    /// Sends the input to a rank.
     Send { to: usize },
+    /// Receives the output from a rank.
     Receive { from: usize },
 }
 
@@ -54,8 +62,8 @@ impl OperationKind {
         }
     }
 
-    /// Returns the other rank of a message, or the root of a collective. Collectives without a root
-    /// have `None`.
+    /// Returns the other rank of a message or the root of a collective, or `None` for a collective
+    /// without a root.
     pub(in crate::state) fn peer(self) -> Option<usize> {
         match self {
             Self::Broadcast { root } | Self::Reduce { root, .. } => Some(root),
@@ -67,7 +75,8 @@ impl OperationKind {
 }
 
 impl Operation {
-    /// Returns the bytes that a rank sends and receives, among `ranks`.
+    /// Returns the sizes in bytes of the input and the output of one rank, in a communicator of
+    /// `ranks` ranks.
     pub(in crate::state) fn bytes(&self, ranks: usize, element_bytes: usize) -> (usize, usize) {
         let one = self.count * element_bytes;
         match self.kind {
@@ -79,7 +88,7 @@ impl Operation {
         }
     }
 
-    /// Returns whether the calls of two ranks match.
+    /// Returns whether the calls of two ranks can be of the same operation.
     pub(in crate::state) fn is_compatible_with(&self, other: &Self) -> bool {
         let message =
             |kind: OperationKind| matches!(kind, OperationKind::Send { .. } | OperationKind::Receive { .. });
@@ -105,13 +114,14 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Operations of one communicator that form one piece of work of a stream or graph.
+/// Operations of one communicator that one rank enqueues together, in a stream or as a node of a
+/// graph.
 #[derive(Clone)]
 pub(crate) struct OperationGroup {
-    /// Communicator of the calling rank.
+    /// Handle of the calling rank of the communicator.
     pub(crate) comm: Handle,
     /// Operations in the order of the calls.
     pub(crate) operations: Vec<Operation>,
-    /// Duration after all ranks have come, in ns.
+    /// Virtual duration from the execution of the last operation on, in ns.
     pub(crate) duration_ns: u64,
 }

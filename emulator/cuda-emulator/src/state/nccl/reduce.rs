@@ -2,8 +2,8 @@
 
 use half::{bf16, f16};
 
-/// Returns the size of an `ncclDataType_t`, or `None` if it is not supported. Integers of 8, 32 and
-/// 64 bits and floating-point numbers of 16, 32 and 64 bits are supported.
+/// Returns the size of an `ncclDataType_t` in bytes, or `None` if it is not supported. Integers of
+/// 8, 32 and 64 bits and floating-point numbers of 16, 32 and 64 bits are supported.
 pub(in crate::state) fn element_bytes(element: u32) -> Option<usize> {
     Some(match element {
         0 | 1 => 1,
@@ -19,8 +19,9 @@ pub(in crate::state) fn is_reduction(reduction: u32) -> bool {
     reduction < 5
 }
 
-/// Reduces inputs of equal length in rank order. 16-bit floating-point numbers are reduced as `f32`
-/// and rounded once.
+/// Reduces inputs of equal length in the order of the ranks. `element` is an `ncclDataType_t` and
+/// `reduction` an `ncclRedOp_t`. 16-bit floating-point numbers are reduced as `f32` and rounded
+/// once.
 pub(in crate::state) fn reduce(element: u32, reduction: u32, inputs: &[Vec<u8>]) -> Vec<u8> {
     macro_rules! integers {
         ($type:ty) => {

@@ -1,4 +1,5 @@
-//! Descriptions of unordered uses of memory.
+//! Descriptions of conflicts: uses of the same memory by two tasks that nothing orders, at least
+//! one of which is not a read. A conflict of two atomic operations is none.
 
 use super::{Shadow, shadow::Conflict, tasks::Task};
 use ptx_emulator::AccessKind;
@@ -7,7 +8,7 @@ use std::{
     fmt::{self, Display, Write},
 };
 
-/// The conflicts found, one for each pair of tasks and allocation.
+/// Conflicts found since the last reset, one for each pair of tasks and allocation.
 #[derive(Default)]
 pub(in crate::state) struct Conflicts {
     places: HashMap<(String, String, u64), usize>,
@@ -16,7 +17,8 @@ pub(in crate::state) struct Conflicts {
 }
 
 impl Conflicts {
-    /// Adds a conflict between an earlier and a later use.
+    /// Adds the conflict `found` with a use of the given kind by the task `later`. The first
+    /// argument holds the first address and the uses of the allocation.
     pub(in crate::state) fn add(
         &mut self,
         (start, shadow): (u64, &Shadow),
@@ -27,7 +29,8 @@ impl Conflicts {
         self.add_line(start, shadow, found, (&later.label, verb(kind)));
     }
 
-    /// Adds a conflict between an earlier use and the end of the allocation.
+    /// Adds the conflict `found` with the end of the allocation, which `freed_by` describes. The
+    /// first argument holds the first address and the uses of the allocation.
     pub(in crate::state) fn add_free(
         &mut self,
         (start, shadow): (u64, &Shadow),

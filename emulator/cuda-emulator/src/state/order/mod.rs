@@ -36,52 +36,54 @@ use std::{
 use tasks::Chains;
 pub(crate) use tasks::Task;
 
-/// State of the order check since the last reset.
+/// State of the order check since the last reset. Clocks are sets of tasks.
 #[derive(Default)]
 pub(crate) struct OrderCheck {
-    /// Chains of tasks, which the clocks refer to.
+    /// Chains of tasks, whose indices the clocks use, and the clock of each stream.
     pub(super) chains: Chains,
-    /// Clocks of the streams at the records of events, by record number.
+    /// Clock of the stream at each record of an event, by record number.
     pub(super) records: HashMap<u64, VectorClock>,
     threads: HashMap<ThreadId, VectorClock>,
     /// Work known to host threads through calls that concern a device.
     devices: HashMap<i32, VectorClock>,
-    /// Clocks of destroyed streams, by device.
+    /// Tasks of destroyed streams and their predecessors, by device.
     pub(super) destroyed: HashMap<i32, VectorClock>,
-    /// Clocks of destroyed blocking streams, by context.
+    /// Tasks of destroyed blocking streams and their predecessors, by context.
     pub(super) destroyed_blocking: HashMap<Handle, VectorClock>,
     /// Uses of each allocation, by its first address.
     pub(super) memory: BTreeMap<u64, Shadow>,
     /// Conflicts that have been found.
     pub(super) conflicts: Conflicts,
-    /// The wait that the test has dropped, if there is one.
+    /// The wait that the test has dropped. `None` until a stream has reached it.
     pub(super) dropped_wait: Option<DroppedWait>,
 }
 
-/// The dropped wait: its record, and the clock of its stream without it.
+/// Wait for an event that the test has dropped.
 pub(super) struct DroppedWait {
-    /// Number of the record of the event.
+    /// Number of the record of the event that is not waited for.
     pub(super) record: u64,
-    /// Clock of its stream without the wait.
+    /// Clock of the stream at the wait: the tasks that precede its next work without the wait.
     pub(super) predecessors: VectorClock,
 }
 
 impl OrderCheck {
-    /// Returns the work known to the calling thread when it enqueues work on a device.
+    /// Returns the tasks that the calling thread knows to be complete when it enqueues work on a
+    /// device.
     pub(super) fn host_clock(&self, device: i32) -> VectorClock {
         let mut predecessors = self.devices.get(&device).cloned().unwrap_or_default();
         self.threads.get(&thread::current().id()).into_iter().for_each(|own| predecessors.join(own));
         predecessors
     }
 
-    /// Adds work that the calling thread knows to be complete through a call that concerns a
+    /// Adds tasks that the calling thread knows to be complete through a call that concerns a
     /// device.
     pub(super) fn add_to_host_clock(&mut self, device: i32, clock: &VectorClock) {
         self.devices.entry(device).or_default().join(clock);
         self.threads.entry(thread::current().id()).or_default().join(clock);
     }
 
-    /// Records that a task uses bytes of the allocation `(start, length)`.
+    /// Records that a task uses bytes of the allocation with the given first address and size in
+    /// bytes, and reports a conflict. `bytes` are offsets in the allocation.
     pub(super) fn add_use(
         &mut self,
         (start, length): (u64, u64),
@@ -95,7 +97,9 @@ impl OrderCheck {
         }
     }
 
-    /// Records the end of the allocation at `start`, which must be ordered after all its uses.
+    /// Records that the allocation with the first address `start` is freed, and reports a conflict
+    /// with a use that is not in `predecessors`. `freed_by` describes the call or task that frees
+    /// it.
     pub(super) fn end_memory(&mut self, start: u64, freed_by: &str, predecessors: &VectorClock) {
         let Some(shadow) = self.memory.remove(&start) else { return };
         if let Some(found) = shadow.conflict(None, 0..shadow.length(), predecessors) {

@@ -1,4 +1,5 @@
-//! Last uses of the bytes of an allocation.
+//! Last uses of the bytes of an allocation. Offsets are in bytes from its start. A clock is a set
+//! of tasks.
 
 use super::{clock::VectorClock, tasks::Task};
 use ptx_emulator::AccessKind;
@@ -54,15 +55,17 @@ impl Uses {
     }
 }
 
-/// An earlier use that is unordered with a later one.
+/// Earlier use of an allocation that conflicts with a later one and is not ordered with it.
 pub(in crate::state) struct Conflict {
+    /// Task of the earlier use.
     pub(in crate::state) earlier: Arc<Task>,
+    /// Kind of the earlier use.
     pub(in crate::state) kind: AccessKind,
-    /// First conflicting bytes, as offsets in the allocation.
+    /// First conflicting bytes, as offsets.
     pub(in crate::state) bytes: Range<u64>,
 }
 
-/// The uses of an allocation.
+/// Uses of an allocation with which later uses may conflict, by range of bytes.
 pub(in crate::state) struct Shadow {
     length: u64,
     /// Uses by their first byte. Each region extends to the next one.
@@ -75,11 +78,13 @@ impl Shadow {
         Self { length, regions: BTreeMap::from([(0, Uses::default())]) }
     }
 
+    /// Returns the size of the allocation in bytes.
     pub(in crate::state) fn length(&self) -> u64 {
         self.length
     }
 
-    /// Records a use and returns its first conflict with an earlier one.
+    /// Records a use of the given bytes by a task. Returns the first earlier use that conflicts
+    /// with it, or `None`.
     pub(in crate::state) fn add(
         &mut self,
         kind: AccessKind,
@@ -98,7 +103,8 @@ impl Shadow {
         found
     }
 
-    /// Returns the first use of the given bytes that is not in `clock` and conflicts.
+    /// Returns the first use of the given bytes that is not in `clock` and conflicts with a use of
+    /// the given kind, or with the end of the allocation if `kind` is `None`.
     pub(in crate::state) fn conflict(
         &self,
         kind: Option<AccessKind>,
@@ -114,7 +120,7 @@ impl Shadow {
         })
     }
 
-    /// Returns the clocks of the tasks that have written a byte.
+    /// Returns the clocks of the tasks that have last written the byte at an offset.
     pub(in crate::state) fn writers(&self, offset: u64) -> impl Iterator<Item = &VectorClock> {
         let uses = self.regions.range(..=offset).next_back();
         uses.into_iter().flat_map(|(_, uses)| &uses.writes).map(|(task, _)| &task.clock)

@@ -1,22 +1,24 @@
-//! Tasks and the order of the chains that they belong to.
+//! Tasks and the order of the chains that they belong to. The clock of a task is the set of the
+//! task and its predecessors; the clock of a stream is the set of the predecessors of its next
+//! work.
 
 use super::clock::VectorClock;
 use crate::state::Handle;
 use std::{collections::HashMap, sync::Arc};
 
-/// Work that uses memory: a kernel, copy, fill or group of collectives.
+/// Work that uses memory, such as a kernel, copy, fill or group of collectives.
 pub(crate) struct Task {
     chain: usize,
     /// Index in its chain, from 1.
     count: u64,
-    /// The task and all its predecessors.
+    /// Set of the task and all its predecessors.
     pub(in crate::state) clock: VectorClock,
     /// Description such as `kernel gemm in stream 3 of device 0`.
     pub(in crate::state) label: String,
 }
 
 impl Task {
-    /// Returns whether the task is in `clock`.
+    /// Returns whether the task is in the set `clock`.
     pub(in crate::state) fn is_before(&self, clock: &VectorClock) -> bool {
         clock.get(self.chain) >= self.count
     }
@@ -70,7 +72,8 @@ impl GraphOrder {
     }
 }
 
-/// A node of a running graph, and its dependencies.
+/// Node of a running graph: the index of its step in the plan, and the indices of the steps that it
+/// depends on.
 pub(in crate::state) type Node<'a> = (usize, &'a [usize]);
 
 impl Chains {
@@ -78,16 +81,18 @@ impl Chains {
         self.streams.entry(stream).or_default()
     }
 
-    /// Returns the clock of a stream.
+    /// Returns the clock of a stream, or `None` if it has had no work.
     pub(in crate::state) fn of_stream(&self, stream: Handle) -> Option<&VectorClock> {
         self.streams.get(&stream).map(|stream| &stream.clock)
     }
 
+    /// Removes a stream and returns its clock.
     pub(in crate::state) fn remove(&mut self, stream: Handle) -> VectorClock {
         self.streams.remove(&stream).unwrap_or_default().clock
     }
 
-    /// Starts the next task of a stream, or of a node of its graph.
+    /// Starts the next task of a stream, or of a node of the graph that it runs. `label` describes
+    /// the task.
     pub(in crate::state) fn begin(
         &mut self,
         stream: Handle,
@@ -115,7 +120,8 @@ impl Chains {
         task
     }
 
-    /// Orders the successors of a stream's work, or of a node of its graph, after `clock`.
+    /// Orders the later work of a stream, or the dependents of a node of the graph that it runs,
+    /// after the tasks in `clock`.
     pub(in crate::state) fn add_predecessors(
         &mut self,
         stream: Handle,
@@ -134,13 +140,14 @@ impl Chains {
         }
     }
 
+    /// Starts a graph in a stream. Its nodes are ordered after the earlier work of the stream.
     pub(in crate::state) fn begin_graph(&mut self, stream: Handle) {
         let order = self.stream(stream);
         let (start, nodes, lanes) = (order.clock.clone(), HashMap::new(), Vec::new());
         order.graph = Some(GraphOrder { start, nodes, lanes });
     }
 
-    /// Orders the work after a graph after all its nodes.
+    /// Ends the graph of a stream. The later work of the stream is ordered after all its nodes.
     pub(in crate::state) fn end_graph(&mut self, stream: Handle) {
         let order = self.stream(stream);
         for node in order.graph.take().into_iter().flat_map(|graph| graph.nodes.into_values()) {

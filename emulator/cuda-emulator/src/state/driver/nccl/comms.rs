@@ -1,4 +1,5 @@
-//! Creation, splitting and destruction of communicators.
+//! Creation, splitting and destruction of communicators. A handle stands for one rank of a
+//! communicator (`ncclComm_t`).
 
 use crate::{
     host::HandleSlot,
@@ -16,7 +17,7 @@ const POLLS_UNTIL_COMPLETE: u32 = 2;
 
 /// Parameters of a rank that joins a communicator.
 pub(crate) struct InitRank {
-    /// Unique id of the communicator, from [`Driver::nccl_id`].
+    /// Unique id of the communicator, as `ncclGetUniqueId` returned it.
     pub(crate) id: u64,
     /// Number of ranks of the communicator, as passed by the caller.
     pub(crate) ranks: i32,
@@ -29,14 +30,16 @@ pub(crate) struct InitRank {
 }
 
 impl Driver {
-    /// `ncclGetUniqueId`. Every id is different.
+    /// Implements `ncclGetUniqueId`: returns a number that was not returned before.
     pub(crate) fn nccl_id(&mut self) -> u64 {
         self.nccl.id_count += 1;
         // Never 0, so that an uninitialised id is not valid.
         self.nccl.id_count << 16 | 0x1d
     }
 
-    /// `ncclCommInitRank`. Returns the handle without waiting for the other ranks.
+    /// Implements `ncclCommInitRank`: returns the handle of the rank without waiting for the other
+    /// ranks. It is an error if the rank exists, if the number of ranks differs from that of
+    /// earlier calls, or if another rank has the same device.
     pub(crate) fn nccl_init(&mut self, init: &InitRank) -> CallResult<Handle> {
         let &InitRank { id, ranks, rank, device, blocking } = init;
         let (Ok(size @ 1..), Ok(rank)) = (usize::try_from(ranks), usize::try_from(rank)) else {
@@ -93,25 +96,27 @@ impl Driver {
         self.nccl.comms.get(&handle).ok_or_else(|| CallError::plain(Code::INVALID_HANDLE))
     }
 
-    /// Returns the rank with a handle. A null, destroyed or unknown handle is an error.
+    /// Returns the rank with a handle, for changes. A null, destroyed or unknown handle is an
+    /// error.
     pub(super) fn comm_mut(&mut self, handle: Handle) -> CallResult<&mut Comm> {
         self.handles.check(HandleKind::Comm, handle)?;
         self.nccl.comms.get_mut(&handle).ok_or_else(|| CallError::plain(Code::INVALID_HANDLE))
     }
 
-    /// Returns the rank, the number of ranks and the device.
+    /// Returns the rank that a handle stands for, the number of ranks of its communicator, and its
+    /// device.
     pub(crate) fn comm_info(&self, handle: Handle) -> CallResult<(usize, usize, i32)> {
         let comm = self.comm(handle)?;
         Ok((comm.rank, self.nccl.cliques[comm.clique].size, comm.device))
     }
 
-    /// Returns whether calls of a communicator block.
+    /// Returns whether the calls of a rank return only when all ranks have called.
     pub(crate) fn is_blocking(&self, handle: Handle) -> CallResult<bool> {
         Ok(self.comm(handle)?.blocking)
     }
 
-    /// Returns the result of a successful call: `IN_PROGRESS` at once for a non-blocking
-    /// communicator, otherwise `SUCCESS` once all ranks have called.
+    /// Returns the result of a successful call that creates a communicator: `IN_PROGRESS` at once
+    /// for a non-blocking one, otherwise `SUCCESS` once all ranks have called.
     pub(crate) fn comm_call_result(&mut self, handle: Handle) -> CallResult<NcclCode> {
         if !self.comm(handle)?.blocking {
             return Ok(NcclCode::IN_PROGRESS);
@@ -128,7 +133,9 @@ impl Driver {
         clique.is_complete() && clique.splits.iter().take(comm.splits).all(|split| split.len() == clique.size)
     }
 
-    /// `ncclCommSplit`.
+    /// Implements `ncclCommSplit`. Ranks of equal `color` join a new communicator, ordered by
+    /// `key`; a negative one joins none. The new handle is written to `slot` once all ranks have
+    /// called. `blocking` is that of the new communicator, or `None` for that of the old one.
     pub(crate) fn comm_split(
         &mut self,
         handle: Handle,
@@ -174,7 +181,8 @@ impl Driver {
         }
     }
 
-    /// `ncclCommGetAsyncError`.
+    /// Implements `ncclCommGetAsyncError`: returns `IN_PROGRESS` until the last call with a
+    /// non-blocking communicator is complete, or the error of the settings.
     pub(crate) fn comm_async_error(&mut self, handle: Handle) -> CallResult<NcclCode> {
         self.settle();
         let through = self.comm_is_ready(handle);
@@ -189,7 +197,8 @@ impl Driver {
         })
     }
 
-    /// `ncclCommFinalize`. A blocking communicator waits for its operations.
+    /// Implements `ncclCommFinalize`. With a blocking communicator it waits for the operations of
+    /// the rank.
     pub(crate) fn comm_finalize(&mut self, handle: Handle) -> CallResult<NcclCode> {
         let comm = self.comm_mut(handle)?;
         (comm.finalized, comm.polls) = (true, POLLS_UNTIL_COMPLETE);
@@ -204,8 +213,8 @@ impl Driver {
         self.nccl.comms.get(&handle).is_none_or(|comm| comm.batches.is_empty())
     }
 
-    /// `ncclCommDestroy`. A blocking communicator waits for its operations. A non-blocking one
-    /// should be finalized before.
+    /// Implements `ncclCommDestroy`. With a blocking communicator it waits for the operations of
+    /// the rank. A non-blocking one should be finalized before.
     pub(crate) fn comm_destroy(&mut self, handle: Handle) -> CallResult<()> {
         let comm = self.comm(handle)?;
         let (blocking, finalized) = (comm.blocking, comm.finalized);
@@ -219,7 +228,8 @@ impl Driver {
         Ok(())
     }
 
-    /// `ncclCommAbort`. Its operations leave their streams unfinished.
+    /// Implements `ncclCommAbort`. The operations of the rank are removed from their streams
+    /// without being completed.
     pub(crate) fn comm_abort(&mut self, handle: Handle) -> CallResult<()> {
         self.comm(handle)?;
         self.drop_comm(handle);
@@ -246,8 +256,8 @@ impl Driver {
 }
 
 impl Driver {
-    /// Records a disagreement for each communicator with operations in progress on a lost device,
-    /// so that its other ranks fail.
+    /// Marks each communicator with operations in progress on a lost device as failed, so that its
+    /// other ranks fail too.
     pub(in crate::state) fn fail_comms(&mut self, device: i32) {
         let nccl = &mut self.nccl;
         for comm in nccl.comms.values().filter(|comm| comm.device == device && !comm.batches.is_empty()) {

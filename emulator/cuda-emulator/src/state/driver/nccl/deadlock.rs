@@ -3,8 +3,8 @@
 use crate::state::{Handle, NodeWork, driver::Driver, nccl::BatchId, plan::PlanProgress, work::StreamWork};
 
 impl Driver {
-    /// Returns the reason why the streams of a device, or of all devices, can never progress, if
-    /// there is one. Calls of other threads cannot resolve it.
+    /// Returns the reason why streams of a device, or of any device for `None`, can never progress,
+    /// whatever other threads call. Returns `None` if there is none.
     pub(in crate::state) fn find_deadlock(&self, device: Option<i32>) -> Option<String> {
         let from =
             self.streams.iter().filter(|(_, stream)| device.is_none_or(|device| stream.device == device));

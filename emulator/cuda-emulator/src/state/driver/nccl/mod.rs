@@ -1,4 +1,5 @@
-//! Operations of NCCL.
+//! Calls of NCCL. The ranks of a communicator are in this process, on one or several threads. The
+//! operations that a rank enqueues together form a batch.
 
 mod comms;
 mod deadlock;

@@ -9,7 +9,8 @@ use ptx_emulator::AccessKind;
 use std::collections::BTreeSet;
 
 impl Driver {
-    /// Returns a label such as `ncclAllReduce by rank 1 of NCCL communicator 2`.
+    /// Returns a description of a batch, such as `ncclAllReduce by rank 1 of NCCL communicator 2`.
+    /// It is empty for a batch that is done.
     pub(super) fn batch_label(&self, id: BatchId) -> String {
         let Some(batch) = self.nccl.batches.get(&id) else { return String::new() };
         let names: BTreeSet<_> = batch.entries.iter().map(|entry| entry.operation.kind.name()).collect();
@@ -20,7 +21,9 @@ impl Driver {
         names.join(" and ") + &place
     }
 
-    /// Records a completed operation. `calls` holds a rank and its call for each participant.
+    /// Records the memory accesses of an operation that was executed, and orders the ranks that
+    /// received data after those that sent it. `clique` is the index of the communicator, and
+    /// `calls` holds the rank and the call of each participant.
     pub(super) fn note_operation(&mut self, clique: usize, key: OperationKey, calls: &[(usize, Operation)]) {
         let size = self.nccl.cliques[clique].size;
         let participants = self.nccl.cliques[clique].pending_calls.get(&key);

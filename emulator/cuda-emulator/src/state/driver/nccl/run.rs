@@ -12,7 +12,8 @@ use crate::state::{
 use std::collections::BTreeMap;
 
 impl Driver {
-    /// Checks the arguments of an operation.
+    /// Checks the arguments of an operation: element type, reduction, ranks, stream and memory.
+    /// `comm` is the calling rank.
     pub(crate) fn check_operation(
         &mut self,
         comm: Handle,
@@ -76,8 +77,9 @@ impl Driver {
         self.submit(stream, NodeWork::Collectives(group))
     }
 
-    /// Posts the operations of a group, so that the other ranks can match them, in the order of the
-    /// calls.
+    /// Creates the batch of a group of operations and returns its number. From now on the calls of
+    /// the other ranks are matched with it, in the order of the calls. A disagreement of the ranks
+    /// is reported.
     pub(in crate::state) fn post_group(&mut self, stream: Handle, group: &OperationGroup) -> BatchId {
         let nccl = &mut self.nccl;
         nccl.batch_count += 1;
@@ -149,7 +151,7 @@ impl Driver {
         id
     }
 
-    /// Reports a deadlock once.
+    /// Reports a deadlock, unless the same description was reported before.
     pub(in crate::state) fn report_deadlock(&mut self, text: String) {
         if !self.nccl.reported_deadlocks.contains(&text) {
             eprintln!("emulated NCCL: {text}");
@@ -158,8 +160,9 @@ impl Driver {
         }
     }
 
-    /// Advances a batch at the head of its stream, or at a ready node of the graph there. Returns
-    /// whether it is done.
+    /// Starts the batch with number `id`, at the head of a stream or at step `node` of the graph
+    /// launch there, and executes its operations whose ranks have all started. Returns whether the
+    /// batch has ended.
     pub(in crate::state) fn advance_batch(
         &mut self,
         stream: Handle,
