@@ -1,4 +1,5 @@
-//! Epoch curves from training runs.
+//! Epoch curves from training runs. An *epoch curve* gives the number of epochs (passes over the
+//! training samples) to a target accuracy, by global batch.
 
 use std::collections::BTreeMap;
 
@@ -14,22 +15,23 @@ use crate::data::Dataset;
 pub struct MeasuredCurve<'a> {
     /// Name of the network.
     pub network: &'a str,
-    /// The training data.
+    /// The data that the runs were trained on.
     pub dataset: &'a Dataset,
-    /// Target accuracy on the held-out samples.
+    /// Target accuracy on the held-out samples, above 0 and at most 1.
     pub target: f64,
-    /// How to repeat the measurement, such as a command.
+    /// Instructions to repeat the measurement, such as a command.
     pub source: String,
-    /// The optimiser, and other notes for readers.
+    /// Notes for readers, such as the optimiser.
     pub note: String,
 }
 
-/// Returns the epoch curve of runs to a target: for each batch the mean and the range of the runs
-/// that reached it, and the number of runs that did not.
+/// Returns the epoch curve of runs to a target: for each global batch of the runs the mean, minimum
+/// and maximum number of epochs of those that reached the target, and the number of runs that did
+/// not.
 ///
 /// # Errors
 /// [`Error::TargetMissed`] if no run with some batch reached the target. [`Error::Accuracy`] if
-/// there are no runs.
+/// there are no runs. [`Error::Setting`] if the target is not above 0 and at most 1.
 pub fn epoch_curve(of: &MeasuredCurve<'_>, runs: &[TargetRun]) -> Result<EpochCurve, Error> {
     check_target(of.target)?;
     let mut by_batch = BTreeMap::<usize, Vec<&TargetRun>>::new();

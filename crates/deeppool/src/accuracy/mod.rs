@@ -1,7 +1,7 @@
-//! Time to accuracy: measured epochs to a target accuracy by global batch, and iteration times by
-//! plans.
+//! Time to accuracy. It has two factors: the number of epochs to a target accuracy by global batch,
+//! measured by training runs, and the iteration time by configuration, predicted by plans.
 //!
-//! The crate [`time_to_accuracy`] combines both, also with published epoch curves:
+//! The crate [`time_to_accuracy`] combines both, and can also use published numbers of epochs:
 //!
 //! ```
 //! use deeppool::accuracy::{LayerTimes, PlannedSteps};

@@ -1,4 +1,4 @@
-//! A training run to a target accuracy.
+//! A training run to a target accuracy. An *epoch* is one pass over the training samples.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,45 +15,46 @@ use crate::train::{EpochReport, Progress, TrainConfig, train};
 pub struct TargetRun {
     /// Number of samples of the global batch.
     pub batch: usize,
-    /// Seed of the parameters and of the order of samples.
+    /// Seed of the initial parameters and of the order of samples.
     pub seed: u64,
-    /// The learning rate.
+    /// Learning rate of the optimiser.
     pub learning_rate: f64,
-    /// Maximum accuracy on the held-out samples at the end of an epoch; 0 before the first one.
+    /// Maximum accuracy on the held-out samples at the end of an epoch, from 0 to 1; 0 before the
+    /// first evaluation.
     pub best_accuracy: f64,
-    /// The outcome.
+    /// Whether the target was reached, and when.
     pub outcome: Outcome,
 }
 
 /// Outcome of a run to a target accuracy.
 ///
-/// `rounds` counts the epochs of the training loop, from 1. An epoch that skips an incomplete batch
-/// counts as a whole round, but as less than one in [`TargetRun::epochs`], which counts samples.
+/// A *round* is an epoch of the training loop. A round skips the samples of an incomplete batch, so
+/// it counts as less than one epoch in [`TargetRun::epochs`], which counts samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The target was reached.
     Reached {
-        /// Number of rounds up to the first evaluation that reached the target, inclusive.
+        /// Number of rounds up to and including the first evaluation that reached the target.
         rounds: u64,
     },
     /// The target was not reached within the configured number of epochs.
     Missed {
-        /// Number of rounds after which the accuracy was evaluated.
+        /// Number of rounds that were evaluated.
         rounds: u64,
     },
     /// The loss became NaN or infinite.
     Diverged {
-        /// Number of the iteration, from 1.
+        /// The iteration with this loss, from 1.
         iteration: u64,
     },
 }
 
 impl TargetRun {
-    /// Returns the epochs to the target, if it was reached: the number of training samples used,
-    /// divided by the size of the training part. An epoch skips an incomplete batch, so it counts
-    /// as at most one. Multiplied by samples / batch this is exactly the number of iterations of
-    /// the run.
+    /// Returns the number of epochs to the target; `None` if it was not reached. It is the number
+    /// of training samples used, divided by the number of training samples of the data set. A round
+    /// that skips an incomplete batch counts as less than one epoch. Multiplied by samples / batch
+    /// this is exactly the number of iterations of the run.
     #[must_use]
     pub fn epochs(&self, dataset: &Dataset) -> Option<f64> {
         let samples = dataset.train().len();
@@ -64,7 +65,7 @@ impl TargetRun {
 }
 
 /// Trains until the accuracy on the held-out samples is at least `target` at the end of an epoch,
-/// or to the end of the configured length.
+/// or to the end of the configured length. `progress` receives the progress of the run.
 ///
 /// # Errors
 /// [`Error::Setting`] if the target is not above 0 and at most 1. [`Error::Stopped`] if the run was

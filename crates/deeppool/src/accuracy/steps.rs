@@ -1,4 +1,4 @@
-//! Iteration times by plans, for the planner of time to accuracy.
+//! Iteration times by plans, for the estimates of time to accuracy.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -16,19 +16,22 @@ use crate::plan::{ExecutionPlan, Mode, PlanRequest};
 use crate::planning::plan_within_memory;
 use crate::program::LowerOptions;
 
-/// Source of layer times.
+/// Source of layer times by batch size.
 #[derive(Debug, Clone, Copy)]
 pub enum LayerTimes<'a> {
-    /// A device model, evaluated for the required batch sizes.
+    /// A device model, evaluated for the batch sizes that a plan needs.
     Device(&'a DeviceModel),
-    /// A profile, which must have the required batch sizes.
+    /// A profile, which must have the batch sizes that a plan needs.
     Profile(&'a ProfileTable),
 }
 
-/// Iteration times of plans, one plan per configuration: data parallelism without an amplification
-/// limit, and the fastest burst plan with one. Workers of several GPUs are those of
-/// [`PlanRequest::with_worker_gpus`], each with a burst plan, or the fastest one without a limit.
-/// The time of a plan is that of its program alone.
+/// Source of iteration times: the time of the plan that is found for a configuration.
+///
+/// A configuration is a number of workers, the GPUs of each, the global batch and a limit on
+/// amplification. With one GPU per worker and no limit, the plan is data parallelism; with a limit,
+/// the fastest burst plan within it. Workers of several GPUs are those of
+/// [`PlanRequest::with_worker_gpus`], each with the fastest burst plan within the limit, if there
+/// is one. The time of a plan is that of its program without background jobs.
 #[derive(Debug)]
 pub struct PlannedSteps<'a> {
     network: &'a LayerGraph,
@@ -40,7 +43,8 @@ pub struct PlannedSteps<'a> {
 }
 
 impl<'a> PlannedSteps<'a> {
-    /// Creates plans of a network with these layer times, and the default links of the device.
+    /// Creates a source for a network with these layer times, and the default links of their
+    /// device.
     #[must_use]
     pub fn new(network: &'a LayerGraph, times: LayerTimes<'a>) -> Self {
         Self {
@@ -53,29 +57,32 @@ impl<'a> PlannedSteps<'a> {
         }
     }
 
-    /// Sets the links for all numbers of GPUs.
+    /// Sets the link model for all numbers of GPUs; `None` for the default of the device.
     #[must_use]
     pub fn with_link(self, link: Option<&'a LinkModel>) -> Self {
         Self { link, ..self }
     }
 
-    /// Sets the lowering options, except those that a memory limit decides.
+    /// Sets the lowering options. A memory limit may change activation checkpoints and
+    /// micro-batches.
     #[must_use]
     pub fn with_lowering(self, lowering: LowerOptions) -> Self {
         Self { lowering, ..self }
     }
 
-    /// Sets GPU counts, memory limit, effort and stop signal. The GPUs and the mode of the request
-    /// are ignored.
+    /// Sets the options of the search: GPU counts, memory limit, effort and stop signal. The number
+    /// of GPUs, the workers and the mode of the request are ignored.
     #[must_use]
     pub fn with_request(self, request: PlanRequest) -> Self {
         Self { request, ..self }
     }
 
-    /// Returns the plan of a configuration.
+    /// Finds the plan of a configuration.
     ///
     /// # Errors
-    /// Those of [`plan_within_memory`].
+    /// As [`plan_within_memory`]. [`Error::UnknownLinks`] if the device has no default links.
+    /// [`Error::Profile`] if layer times are missing. [`Error::Collectives`] if the links do not
+    /// connect all GPUs.
     pub fn plan(&self, configuration: &Configuration) -> Result<ExecutionPlan, Error> {
         let request = self.request_of(configuration);
         request.check()?;
@@ -104,7 +111,7 @@ impl<'a> PlannedSteps<'a> {
         PlanRequest { gpus: configuration.gpus(), mode, ..self.request.clone() }.with_worker_gpus(workers)
     }
 
-    /// Returns the configurations without a plan so far, with their errors.
+    /// Returns the configurations for which no plan was found so far, with their errors.
     #[must_use]
     pub fn into_problems(self) -> Vec<(Configuration, Error)> {
         self.problems.into_inner()

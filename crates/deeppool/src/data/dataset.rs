@@ -1,3 +1,6 @@
+//! A data set in memory. The *training part* is the samples to train on, the *test part* the
+//! held-out samples.
+
 use layer_graph::Shape;
 
 use super::{DataError, Samples};
@@ -16,7 +19,8 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Creates a data set from samples in memory.
+    /// Creates a data set from samples in memory. `shape` is the shape of one sample, and `classes`
+    /// the number of classes.
     ///
     /// # Errors
     /// [`DataError`] if a part is empty, has samples of another size than `shape`, or a label that
@@ -45,10 +49,10 @@ impl Dataset {
         Ok(Self { name, shape, classes, train, test })
     }
 
-    /// Checks that the training part has a whole batch of this size.
+    /// Checks that a batch of `batch` samples is not larger than the training part.
     ///
     /// # Errors
-    /// [`DataError::BatchTooLarge`].
+    /// [`DataError::BatchTooLarge`] if it is larger.
     pub fn check_batch(&self, batch: usize) -> Result<(), DataError> {
         let samples = self.train.len();
         if batch > samples {
@@ -69,37 +73,43 @@ impl Dataset {
         &self.shape
     }
 
-    /// Number of classes; every label is below it.
+    /// Number of classes. Labels are numbers of classes from 0, and below it.
     #[must_use]
     pub fn classes(&self) -> usize {
         self.classes
     }
 
-    /// The training samples.
+    /// The samples of the training part.
     #[must_use]
     pub fn train(&self) -> &Samples {
         &self.train
     }
 
-    /// The held-out samples.
+    /// The samples of the test part.
     #[must_use]
     pub fn test(&self) -> &Samples {
         &self.test
     }
 }
 
-/// Returns whether the sample at this position is held out, if the source has no test part.
+/// Returns whether the sample at this position of the source, from 0, belongs to the test part if
+/// the source has none: every fifth does.
 pub(super) fn is_held_out(index: usize) -> bool {
     index % 5 == 0
 }
 
-/// Returns the number of elements of a shape; `None` for 0, or if it overflows.
+/// Returns the number of elements of a shape; `None` if it is 0 or overflows, or the shape has no
+/// dimensions.
 pub(super) fn elements(shape: &Shape) -> Option<usize> {
     let product = shape.dims().iter().try_fold(1usize, |product, &dim| product.checked_mul(dim));
     product.filter(|&count| count > 0 && !shape.dims().is_empty())
 }
 
-/// Checks that every label is below the number of classes. Each sample has `label_count` labels.
+/// Checks that every label is below `classes`, the number of classes. Each sample has `label_count`
+/// consecutive labels. `origin` returns the name of the file or part for the error.
+///
+/// # Errors
+/// [`DataError::Label`] with the first label that is not.
 pub(super) fn check_labels(
     labels: &[u32],
     label_count: usize,

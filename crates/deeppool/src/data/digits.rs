@@ -18,6 +18,9 @@ const CLASSES: u8 = 10;
 const TRAINING_PIXELS: (f32, f32) = (0.305_215, 0.376_322);
 
 /// Loads the handwritten digits that are part of the executable.
+///
+/// # Errors
+/// [`DataError::Read`] or [`DataError::Row`] if they were damaged before the build.
 pub(super) fn load() -> Result<Dataset, DataError> {
     let mut text = String::new();
     GzDecoder::new(SHIPPED)

@@ -1,3 +1,6 @@
+//! Errors of training data. *Features* are the values of a sample that are the input of the
+//! network. A *label* is the number of a class, from 0.
+
 use std::io;
 use std::path::PathBuf;
 
@@ -6,55 +9,57 @@ use layer_graph::Shape;
 /// The notations of all data sources, for error messages.
 const KNOWN_SOURCES: &str = "digits, mnist:DIR, cifar10:DIR, safetensors:FILE, synthetic, synthetic:SEED";
 
-/// Errors of training data. Every message is one line with the name of the file or the data set.
+/// Errors of training data. Every message is one line that names the file, the data set or the
+/// source.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
-    /// There is no data set with this name.
+    /// There is no data source with this notation.
     #[error("unknown data set `{spec}`; known data sets: {}", KNOWN_SOURCES)]
     UnknownSource {
-        /// The given notation.
+        /// The given notation, such as `mnist:DIR`.
         spec: String,
     },
-    /// The argument of the data set is invalid.
+    /// The argument of a data source, which is the part after the colon, is invalid.
     #[error("data set `{spec}`: {problem}")]
     Argument {
         /// The given notation.
         spec: String,
-        /// The problem with the part after the colon.
+        /// Description of the problem with the argument.
         problem: &'static str,
     },
     /// The folder of a data set does not exist or is not a folder.
     #[error("{}: not a folder", path.display())]
     NotAFolder {
-        /// The given folder.
+        /// The given path.
         path: PathBuf,
     },
     /// A file of a data set is missing, plain and gzipped.
     #[error("{}: no such file, plain or with .gz", path.display())]
     MissingFile {
-        /// The plain file.
+        /// Path of the file without `.gz`.
         path: PathBuf,
     },
     /// A file cannot be read or decompressed.
     #[error("{}: cannot be read: {error}", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The cause.
         error: io::Error,
     },
-    /// An IDX file has another magic number.
+    /// A file in the IDX format has a wrong magic number: the first four bytes, which give type and
+    /// number of dimensions.
     #[error(
         "{}: wrong magic number {found:#010x}, an IDX file of {content} begins with {expected:#010x}",
         path.display()
     )]
     Magic {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Expected content: `images` or `labels`.
+        /// Content that the file should have: `images` or `labels`.
         content: &'static str,
-        /// Magic number of this content.
+        /// Magic number of a file with this content.
         expected: u32,
         /// Magic number of the file.
         found: u32,
@@ -62,19 +67,19 @@ pub enum DataError {
     /// A file is too short. Sizes are those after decompression.
     #[error("{}: truncated: expected {expected_bytes} bytes, found {found_bytes}", path.display())]
     Truncated {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Size by its header, or the size of the header if that is incomplete.
+        /// Size that the header of the file gives, or the size of the header if that is incomplete.
         expected_bytes: u64,
-        /// Its size.
+        /// Size of the file.
         found_bytes: u64,
     },
     /// A file is longer than its header says. Sizes are those after decompression.
     #[error("{}: longer than the {expected_bytes} bytes given by its header", path.display())]
     Trailing {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Size by its header.
+        /// Size that the header of the file gives.
         expected_bytes: u64,
     },
     /// A file does not consist of whole records. Sizes are those after decompression.
@@ -84,43 +89,43 @@ pub enum DataError {
         path.display()
     )]
     PartialRecord {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Size of a record.
+        /// Size of a record: a label and an image.
         record_bytes: u64,
         /// Size of the file.
         found_bytes: u64,
     },
-    /// A line of the digits is not an image and its label.
+    /// A line of the included digits is not an image and its label.
     #[error("digits, line {line}: expected 64 pixels from 0 to 16 and a label from 0 to 9")]
     Row {
         /// Number of the line, from 1.
         line: usize,
     },
-    /// A safetensors file does not have samples and labels.
+    /// A safetensors file does not have valid samples and labels.
     #[error("{}: {problem}", path.display())]
     Tensors {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The problem.
+        /// Description of the problem.
         problem: String,
     },
-    /// The training part or the test part is empty.
+    /// A file, or the training or test part of a data set, has no samples.
     #[error("{origin}: has no samples")]
     Empty {
-        /// The file, or the part of a data set.
+        /// The file, or the part of the data set.
         origin: String,
     },
     /// A label is not a class of the data set.
     #[error("{origin}: sample {index} has label {label}, but labels must be below {classes}")]
     Label {
-        /// The file, or the part of a data set.
+        /// The file, or the part of the data set.
         origin: String,
-        /// Index of the sample, from 0.
+        /// Index of the sample in the file or part, from 0.
         index: usize,
-        /// The label.
+        /// The invalid label.
         label: u32,
-        /// Number of classes.
+        /// Number of classes; labels must be below it.
         classes: usize,
     },
     /// The numbers of images and labels of a data set differ.
@@ -130,53 +135,53 @@ pub enum DataError {
         labels.display()
     )]
     CountMismatch {
-        /// The file of images.
+        /// Path of the file of images.
         images: PathBuf,
-        /// Number of images.
+        /// Number of images in their file.
         image_count: usize,
-        /// The file of labels.
+        /// Path of the file of labels.
         labels: PathBuf,
-        /// Number of labels.
+        /// Number of labels in their file.
         label_count: usize,
     },
     /// The test images have another shape than the training images.
     #[error("{}: has images of {found}, but those of the training part are {expected}", path.display())]
     ImageShape {
-        /// The file of test images.
+        /// Path of the file of test images.
         path: PathBuf,
-        /// Their shape.
+        /// Shape of a test image.
         found: Shape,
-        /// Shape of the training images.
+        /// Shape of a training image.
         expected: Shape,
     },
-    /// Samples have another size than the shape of the data set.
+    /// The samples of a part have another number of features than the shape of the data set.
     #[error("{origin}: has samples of {found} features, but shape {shape} needs {expected}")]
     SampleSize {
-        /// The part of a data set.
+        /// The part of the data set.
         origin: String,
         /// Number of features of a sample.
         found: usize,
-        /// Number of features by the shape.
+        /// Number of features that the shape gives.
         expected: usize,
-        /// Shape of the data set's samples.
+        /// Shape of a sample of the data set.
         shape: Shape,
     },
-    /// The numbers of features and labels are not those of the same whole samples.
+    /// The numbers of features and labels do not belong to the same number of whole samples.
     #[error(
         "{features} features and {labels} labels are not those of samples of {sample_elements} features and \
          {label_count} labels each"
     )]
     FeatureCount {
-        /// Number of features.
+        /// Number of features of all samples.
         features: usize,
-        /// Number of labels.
+        /// Number of labels of all samples.
         labels: usize,
         /// Number of features of a sample.
         sample_elements: usize,
         /// Number of labels of a sample.
         label_count: usize,
     },
-    /// A data set does not fit into memory, or has no elements.
+    /// A data set does not fit into memory, or it would be empty.
     #[error("{samples} samples of shape {shape} are empty or too large for the memory")]
     Size {
         /// Shape of a sample.
@@ -184,75 +189,76 @@ pub enum DataError {
         /// Number of samples.
         samples: usize,
     },
-    /// The input of the network has another shape.
+    /// The input of the network has another shape than the samples.
     #[error("data set `{dataset}` has samples of shape {found}, but network `{network}` takes {expected}")]
     InputShape {
-        /// The data set.
+        /// Name of the data set.
         dataset: String,
-        /// Shape of its samples.
+        /// Shape of a sample of the data set.
         found: Shape,
-        /// The network.
+        /// Name of the network.
         network: String,
-        /// Shape of its input.
+        /// Shape of the network's input for one sample.
         expected: Shape,
     },
-    /// The network has another number of classes.
+    /// The network has another number of classes than the data set.
     #[error(
         "data set `{dataset}` has {found} classes, but layer `{layer}` of network `{network}` \
          has {expected}"
     )]
     Classes {
-        /// The data set.
+        /// Name of the data set.
         dataset: String,
         /// Number of classes of the data set.
         found: usize,
-        /// The network.
+        /// Name of the network.
         network: String,
-        /// The loss layer.
+        /// Name of the loss layer.
         layer: String,
         /// Number of classes of the loss layer.
         expected: usize,
     },
-    /// The network classifies another number of positions.
+    /// The network classifies another number of positions of a sequence than the data set has
+    /// labels per sample.
     #[error(
         "data set `{dataset}` has {found} labels a sample, but layer `{layer}` of network \
          `{network}` takes {expected}"
     )]
     LabelCount {
-        /// The data set.
+        /// Name of the data set.
         dataset: String,
-        /// Number of labels per sample.
+        /// Number of labels per sample of the data set.
         found: usize,
-        /// The network.
+        /// Name of the network.
         network: String,
-        /// The loss layer.
+        /// Name of the loss layer.
         layer: String,
-        /// Number of labels of the loss layer.
+        /// Number of labels per sample that the loss layer reads.
         expected: usize,
     },
-    /// A feature is not the number of a token.
+    /// A feature is not the number of a token, but the network begins with an embedding of tokens.
     #[error(
         "data set `{dataset}` has a feature {feature}, which is not one of the {vocabulary} tokens of \
          layer `{layer}` of network `{network}`"
     )]
     Token {
-        /// The data set.
+        /// Name of the data set.
         dataset: String,
-        /// The feature.
+        /// Value of the feature.
         feature: f32,
-        /// The network.
+        /// Name of the network.
         network: String,
-        /// Name of the embedding.
+        /// Name of the embedding layer.
         layer: String,
-        /// Number of tokens.
+        /// Number of tokens, which are numbered from 0.
         vocabulary: usize,
     },
-    /// The network has no loss layer.
+    /// The network has no loss layer of the kind that reads labels.
     #[error(
         "network `{network}` has no softmax_cross_entropy layer, so it cannot be trained on labelled data"
     )]
     NoLoss {
-        /// The network.
+        /// Name of the network.
         network: String,
     },
     /// A batch is larger than the training part of a data set.
@@ -260,9 +266,9 @@ pub enum DataError {
         "a batch of {batch} is more than the {samples} training samples of `{dataset}`: give a smaller batch"
     )]
     BatchTooLarge {
-        /// The data set.
+        /// Name of the data set.
         dataset: String,
-        /// Number of its training samples.
+        /// Number of training samples of the data set.
         samples: usize,
         /// Number of samples of the batch.
         batch: usize,

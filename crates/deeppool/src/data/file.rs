@@ -14,7 +14,7 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// Maximum number of bytes that are read of anything but a regular file.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// Reads a file whole. Of anything but a regular file, such as a device without end, at most 256
+/// Reads a whole file. Of anything but a regular file, such as a device without end, at most 256
 /// MiB are read.
 ///
 /// # Errors
@@ -33,7 +33,7 @@ pub(super) fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// An open file of a data set.
+/// An open file of a data set, decompressed while it is read if it is gzipped.
 pub(super) struct DataFile {
     path: PathBuf,
     content: Box<dyn Read>,
@@ -41,6 +41,10 @@ pub(super) struct DataFile {
 
 impl DataFile {
     /// Opens `name`, or `name.gz` if that does not exist, in a folder.
+    ///
+    /// # Errors
+    /// [`DataError::NotAFolder`], [`DataError::MissingFile`], or [`DataError::Read`] if the file
+    /// cannot be opened.
     pub(super) fn open(folder: &Path, name: &str) -> Result<Self, DataError> {
         if !folder.is_dir() {
             return Err(DataError::NotAFolder { path: folder.into() });
@@ -56,7 +60,7 @@ impl DataFile {
         Err(DataError::MissingFile { path: plain })
     }
 
-    /// Path of the file that was found.
+    /// Path of the file that was opened.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -66,8 +70,11 @@ impl DataFile {
         self.path
     }
 
-    /// Reads up to the given number of bytes, or to the end of the file. Memory is allocated only
-    /// for the bytes that are read.
+    /// Reads the next bytes after decompression: at most the given number, and fewer at the end of
+    /// the file. Memory is allocated only for the bytes that are read.
+    ///
+    /// # Errors
+    /// [`DataError::Read`] if the file cannot be read or decompressed.
     pub(super) fn read_up_to(&mut self, bytes: u64) -> Result<Vec<u8>, DataError> {
         let mut read = Vec::new();
         match self.content.by_ref().take(bytes).read_to_end(&mut read) {

@@ -6,8 +6,8 @@ use super::{DataError, Dataset};
 
 impl Dataset {
     /// Checks that a network can be trained on this data set: its input has the shape of the
-    /// samples, every loss layer has the same number of classes and of labels per sample, and the
-    /// input of embeddings is tokens.
+    /// samples, every loss layer has the same number of classes and of labels per sample as the
+    /// data, and all features are numbers of tokens if an embedding reads them.
     ///
     /// # Errors
     /// [`DataError::InputShape`], [`DataError::Classes`], [`DataError::LabelCount`],
@@ -70,7 +70,8 @@ fn check_tokens(dataset: &Dataset, network: &LayerGraph) -> Result<(), DataError
     }
 }
 
-/// Returns the smallest embedding that reads the network's input, with its number of tokens.
+/// Returns the embedding with the smallest number of tokens that reads the network's input, with
+/// this number; `None` if there is none.
 pub(super) fn vocabulary(network: &LayerGraph) -> Option<(&Layer, usize)> {
     let readers = network.consumers(network.input()).into_iter().map(|(reader, _)| network.layer(reader));
     let embeddings = readers.filter_map(|layer| match layer.kind() {
@@ -80,7 +81,7 @@ pub(super) fn vocabulary(network: &LayerGraph) -> Option<(&Layer, usize)> {
     embeddings.min_by_key(|&(_, vocabulary)| vocabulary)
 }
 
-/// Returns the network's loss layers with their numbers of classes.
+/// Returns the network's loss layers, each with its number of classes.
 pub(super) fn losses(network: &LayerGraph) -> impl Iterator<Item = (&Layer, usize)> {
     network.layers().filter_map(|(_, layer)| match (layer.kind(), layer.input_shapes()) {
         (LayerKind::SoftmaxCrossEntropy, [scores]) => Some((layer, scores.innermost())),

@@ -16,10 +16,11 @@ const CLASSES: usize = 10;
 /// Mean and standard deviation of the pixels of MNIST's training part, divided by 255.
 const TRAINING_PIXELS: (f32, f32) = (0.1307, 0.3081);
 
-/// Loads a data set in the format of MNIST from a folder.
+/// Loads a data set in the format of MNIST from a folder. Pixels are standardised.
 ///
 /// # Errors
-/// Those of reading a part. [`DataError::ImageShape`] if the images of the parts differ in shape.
+/// [`DataError`] if a file is missing or invalid. [`DataError::ImageShape`] if training and test
+/// images differ in shape.
 pub(super) fn load(folder: &Path) -> Result<Dataset, DataError> {
     let (shape, train, _) = load_part(folder, "train")?;
     let (found, test, path) = load_part(folder, "t10k")?;

@@ -7,11 +7,12 @@ use layer_graph::{LayerGraph, Shape};
 use super::{DataError, DataSource, Dataset, cifar10, digits, mnist, synthetic, tensors};
 
 impl Dataset {
-    /// Opens the data of a source for training a network.
+    /// Opens the data of a source for training a network. The network is the one that synthetic
+    /// data are generated for, and that all data must fit.
     ///
-    /// Synthetic data fit the network: 2,048 samples, or fewer (but at least 320) if they need more
-    /// than 128 MiB. A network that reads tokens gets sequences in which three of four tokens
-    /// determine the next one, which is the label.
+    /// Synthetic data have 2,048 samples, or fewer (but at least 320) if they need more than 128
+    /// MiB. A network that reads tokens gets sequences in which three of four tokens determine the
+    /// next one, which is the label.
     ///
     /// # Errors
     /// [`DataError`] if a file is missing or invalid, or the data do not [fit](Self::fits) the
@@ -30,11 +31,12 @@ impl Dataset {
         Ok(dataset)
     }
 
-    /// Creates the given number of synthetic samples for training a network. A fifth of them,
-    /// rounded up, is held out.
+    /// Generates `samples` synthetic samples for training a network. A fifth of them, rounded up,
+    /// is held out. The same arguments give the same samples.
     ///
     /// # Errors
-    /// [`DataError`] if the network has no loss layer, or no data [fit](Self::fits) it.
+    /// [`DataError`] if the network has no loss layer, or the generated data do not
+    /// [fit](Self::fits) it.
     pub fn synthetic_for(network: &LayerGraph, samples: usize, seed: u64) -> Result<Self, DataError> {
         let dataset = synthetic::for_network(network, samples, seed)?;
         dataset.fits(network)?;
@@ -82,8 +84,9 @@ impl Dataset {
         cifar10::load(folder)
     }
 
-    /// Creates synthetic data that can be learned. Each class has its own mean, and each sample is
-    /// the mean of its class plus noise of the same variance. Every fifth sample is held out.
+    /// Generates synthetic data that can be learned: `samples` samples of the given shape and
+    /// number of classes. Each class has its own mean, and each sample is the mean of its class
+    /// plus noise of the same variance. Every fifth sample is held out.
     ///
     /// Means and noise are uniform. Features have mean 0 and variance 1. The same arguments give
     /// the same samples, and more samples begin with the same ones. `O(samples * elements)`.

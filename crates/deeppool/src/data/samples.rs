@@ -1,6 +1,10 @@
+//! Labelled samples in memory. *Features* are the values of a sample that are the input of the
+//! network. A *label* is the number of a class, from 0.
+
 use super::DataError;
 
-/// Labelled samples in memory. A sample has one label, or one per position of a sequence.
+/// Labelled samples in memory. A sample has one label, or one for each classified position of a
+/// sequence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Samples {
     sample_elements: usize,
@@ -10,8 +14,8 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Creates samples of `sample_elements` features each, concatenated in `features`, with one
-    /// class each.
+    /// Creates samples with one label each. `features` are the features of one sample after
+    /// another, `sample_elements` of each.
     ///
     /// # Errors
     /// [`DataError::FeatureCount`] if the number of features is not the number of labels times
@@ -20,11 +24,12 @@ impl Samples {
         Self::of_sequences(sample_elements, features, 1, labels)
     }
 
-    /// Creates samples with `label_count` labels each, at least one, concatenated in `labels`.
+    /// Creates samples with `label_count` labels each, at least one. `features` and `labels` are
+    /// those of one sample after another, `sample_elements` features of each.
     ///
     /// # Errors
     /// [`DataError::FeatureCount`] if features and labels are not those of the same number of whole
-    /// samples.
+    /// samples, or `label_count` is 0.
     pub fn of_sequences(
         sample_elements: usize,
         features: Vec<f32>,
@@ -59,8 +64,8 @@ impl Samples {
         self.sample_elements
     }
 
-    /// The features of a sample, in the order of the data set's shape (`channels x height x
-    /// width`).
+    /// Returns the features of the sample at a position, in the order of the data set's shape
+    /// (`channels x height x width`).
     ///
     /// # Panics
     /// If `index` is not below [`len`](Self::len).
@@ -75,7 +80,8 @@ impl Samples {
         self.label_count
     }
 
-    /// The class of a sample, or of each of its positions.
+    /// Returns the labels of the sample at a position: one, or one for each classified position of
+    /// a sequence.
     ///
     /// # Panics
     /// If `index` is not below [`len`](Self::len).
@@ -84,7 +90,7 @@ impl Samples {
         &self.labels[index * self.label_count..][..self.label_count]
     }
 
-    /// The classes of all samples, in order.
+    /// Returns the labels of all samples, one sample after another.
     #[must_use]
     pub fn labels(&self) -> &[u32] {
         &self.labels

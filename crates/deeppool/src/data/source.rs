@@ -1,24 +1,27 @@
+//! Data sources and their notation.
+
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::DataError;
 
-/// A source of training data. As text: `digits`, `mnist:DIR`, `cifar10:DIR`, `safetensors:FILE`,
+/// Source of training data. As text: `digits`, `mnist:DIR`, `cifar10:DIR`, `safetensors:FILE`,
 /// `synthetic` (seed 0) or `synthetic:SEED`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DataSource {
-    /// The included handwritten digits.
+    /// The handwritten digits that are included in the crate.
     Digits,
-    /// The IDX files of MNIST in this folder.
+    /// The files of MNIST, or of a data set in its format, in this folder.
     Mnist(PathBuf),
     /// The binary files of CIFAR-10 in this folder.
     Cifar10(PathBuf),
-    /// The tensors `train.inputs`, `train.labels`, `test.inputs` and `test.labels` of this file.
+    /// The tensors `train.inputs`, `train.labels`, `test.inputs` and `test.labels` of this
+    /// safetensors file. Without the test tensors, every fifth sample is held out.
     Tensors(PathBuf),
-    /// Synthetic data for the network.
+    /// Synthetic data, generated for the network.
     Synthetic {
-        /// Seed of the data, independent of the seed of the training.
+        /// Seed of the data, independent of the seed of the training run.
         seed: u64,
     },
 }

@@ -1,4 +1,5 @@
-//! Synthetic data: class means with noise, or sequences of tokens.
+//! Synthetic data: class means with noise, or sequences of tokens. The same arguments give the same
+//! samples.
 
 use layer_engine::random::{Purpose, RandomStream};
 use layer_graph::{LayerGraph, Shape};
@@ -12,14 +13,18 @@ const MAX_SAMPLES: usize = 2048;
 const MAX_BYTES: usize = 128 << 20;
 const MIN_SAMPLES: usize = 320;
 
-/// Returns the default number of samples for a network.
+/// Returns the default number of samples for a network, training and test part together: 2,048, or
+/// fewer (but at least 320) if they need more than 128 MiB.
 pub(super) fn default_sample_count(network: &LayerGraph) -> usize {
     let elements = network.layer(network.input()).output_shape().elements();
     (MAX_BYTES / elements.saturating_mul(size_of::<f32>()).max(1)).clamp(MIN_SAMPLES, MAX_SAMPLES)
 }
 
-/// Creates `samples` synthetic samples in all, training and test parts together: sequences of
-/// tokens if the network has a vocabulary, and otherwise images or vectors of its input shape.
+/// Generates `samples` synthetic samples, training and test part together: sequences of tokens if
+/// an embedding reads the network's input, and otherwise images or vectors of its input shape.
+///
+/// # Errors
+/// [`DataError::NoLoss`] if the network has no loss layer. [`DataError::Size`] as [`generate`].
 pub(super) fn for_network(network: &LayerGraph, samples: usize, seed: u64) -> Result<Dataset, DataError> {
     let shape = network.layer(network.input()).output_shape().clone();
     let (loss, classes) = fit::losses(network).next().ok_or_else(|| fit::no_loss(network))?;
@@ -64,11 +69,12 @@ fn sequences(
     Dataset::new("synthetic", shape, classes, train, test)
 }
 
-/// Creates `samples` samples of the given shape and number of classes, of which a fifth (rounded
-/// up) is held out.
+/// Generates `samples` samples of the given shape and number of classes: the mean of their class
+/// plus noise. A fifth of them, rounded up, is held out.
 ///
 /// # Errors
-/// [`DataError::Size`] if there are no classes, fewer than 2 samples, or too many elements.
+/// [`DataError::Size`] if the shape is empty, there are no classes or fewer than two samples, or
+/// they do not fit into memory.
 pub(super) fn generate(
     shape: Shape,
     classes: usize,

@@ -11,8 +11,12 @@ use super::dataset::{check_labels, is_held_out};
 use super::file::read_whole;
 use super::{DataError, Dataset, Samples, fit};
 
-/// Loads the data for a network from a safetensors file. Without a test part, some samples of the
-/// training part are held out.
+/// Loads the data for a network from a safetensors file. Without a test part, every fifth sample is
+/// held out. The number of classes is that of the network's loss layer.
+///
+/// # Errors
+/// [`DataError::Read`], [`DataError::Tensors`] or [`DataError::Label`] if the file is unreadable or
+/// invalid. [`DataError::NoLoss`] if the network has no loss layer.
 pub(super) fn load(path: &Path, network: &LayerGraph) -> Result<Dataset, DataError> {
     let bytes = read_whole(path).map_err(|error| DataError::Read { path: path.into(), error })?;
     let problem = |problem: String| DataError::Tensors { path: path.into(), problem };
