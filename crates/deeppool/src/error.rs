@@ -10,10 +10,11 @@ pub enum Error {
     /// A placement is not valid for the network. The text is the reason.
     #[error("the placement does not fit: {0}")]
     Placement(String),
-    /// A plan does not fit the network or the job. The text is the reason.
+    /// A plan does not fit the network, or the job (batch and lowering options) for which it is
+    /// used. The text is the reason.
     #[error("the plan does not fit: {0}")]
     Plan(String),
-    /// A rank has another configuration than the others.
+    /// A rank has another configuration (such as network, data, plan or options) than the others.
     #[error("ranks {rank} and {other} do not agree on the {what}: give all ranks the same")]
     RankDiffers {
         /// The first rank that differs from the majority, or from rank 0 if there is none.
@@ -64,7 +65,7 @@ pub enum Error {
         "{ranks} ranks are more than the {batch} samples of a batch: give at most as many ranks as samples"
     )]
     MoreRanksThanSamples {
-        /// Number of ranks.
+        /// Number of ranks that were requested.
         ranks: usize,
         /// Number of samples of the global batch.
         batch: usize,
@@ -114,7 +115,7 @@ pub enum Error {
             .unwrap_or_default()
     )]
     NotFinite {
-        /// Number of the iteration, from 1.
+        /// Number of the iteration with this loss, from 1.
         iteration: u64,
         /// Mean loss per sample of the global batch.
         loss: f64,

@@ -15,7 +15,8 @@ pub enum LimitRule {
     /// The whole plan: its GPU time divided by the iteration time on one GPU.
     #[default]
     Total,
-    /// Each layer, by the [greedy planner of the original DeepPool](per_layer). For chains without
+    /// Each layer: its GPU count times its time, incoming transfer included, divided by its time on
+    /// one GPU, as in the [greedy planner of the original DeepPool](per_layer). For chains without
     /// a memory limit.
     PerLayer,
 }
@@ -75,7 +76,7 @@ impl ProblemQuestion {
     }
 }
 
-/// The plan of a problem file.
+/// The plan of a problem file, with the options that it was planned with.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ProblemAnswer {
@@ -141,7 +142,7 @@ impl ProblemAnswer {
         self.lower_bound_us.map(|bound_us| self.plan.time.iteration_us / bound_us - 1.0)
     }
 
-    /// Returns the report that `deeppool plan --problem --json` prints.
+    /// Returns the answer as the JSON object that `deeppool plan --problem --json` prints.
     #[must_use]
     pub fn report(&self) -> Value {
         let Self { question, problem, plan, single_gpu_us, memory_peak_bytes, lower_bound_us, frontier } =

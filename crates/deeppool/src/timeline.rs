@@ -39,7 +39,7 @@ pub struct TimelineEvent {
     pub label: String,
     /// Start, relative to the start of the first iteration of the timeline on the first rank.
     pub start: Duration,
-    /// Duration.
+    /// Time from the start to the end of the work.
     pub duration: Duration,
 }
 

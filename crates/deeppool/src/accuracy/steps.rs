@@ -30,7 +30,7 @@ pub enum LayerTimes<'a> {
 /// A configuration is a number of workers, the GPUs of each, the global batch and a limit on
 /// amplification. With one GPU per worker and no limit, the plan is data parallelism; with a limit,
 /// the fastest burst plan within it. Workers of several GPUs are those of
-/// [`PlanRequest::with_worker_gpus`], each with the fastest burst plan within the limit, if there
+/// [`PlanRequest::with_worker_gpus`], each with the fastest burst plan, within the limit if there
 /// is one. The time of a plan is that of its program without background jobs.
 #[derive(Debug)]
 pub struct PlannedSteps<'a> {

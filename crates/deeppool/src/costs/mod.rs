@@ -185,7 +185,7 @@ impl<'a> Costs<'a> {
         program.ranks.iter().map(|rank| rank.steps.iter().map(of_step).collect()).collect()
     }
 
-    /// The network.
+    /// The network whose layers have these costs.
     #[must_use]
     pub fn network(&self) -> &'a LayerGraph {
         self.network
@@ -197,7 +197,7 @@ impl<'a> Costs<'a> {
         self.profile
     }
 
-    /// The link model.
+    /// The link model, which gives the times of collectives.
     #[must_use]
     pub fn link(&self) -> &'a LinkModel {
         self.link

@@ -29,7 +29,7 @@ impl<'n> LoweredPlan<'n> {
         Self { plan, training }
     }
 
-    /// The plan.
+    /// The plan, without its programs.
     #[must_use]
     pub fn plan(&self) -> &ExecutionPlan {
         &self.plan

@@ -96,7 +96,8 @@ impl<'a> Job<'a> {
     ///
     /// # Errors
     /// [`Error::Plan`] if the plan is for another network, batch or lowering.
-    /// [`Error::Collectives`] if it has more GPUs than the links connect.
+    /// [`Error::Collectives`] if it has more GPUs than the links connect. Otherwise as
+    /// [`ExecutionPlan::placement`].
     pub fn placement(&self, plan: &ExecutionPlan) -> Result<Placement, Error> {
         if plan.batch != self.batch {
             return Err(Error::Plan(format!(

@@ -44,7 +44,7 @@ pub struct ExecutionPlan {
     /// Limit on the iteration time with which the plan was searched; `None` without a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_us: Option<f64>,
-    /// Origin of the layer times.
+    /// The profile that the layer times come from.
     pub profile: ProfileOrigin,
     /// Name of the link model that gave the times of collectives.
     pub link: String,
@@ -100,12 +100,12 @@ pub enum PlanMode {
     /// Data parallelism: every layer on the same ranks.
     #[serde(rename = "dp")]
     DataParallel,
-    /// Burst parallelism: each layer on ranks of its own.
+    /// Burst parallelism: each layer has its own ranks.
     #[serde(rename = "bp")]
     Burst,
 }
 
-/// Origin of the layer times of a profile.
+/// The profile that layer times come from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]

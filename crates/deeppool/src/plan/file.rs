@@ -7,7 +7,7 @@ use super::ExecutionPlan;
 use super::check::document;
 use crate::Error;
 
-/// Name of the current format of plan files.
+/// Name and version of the current format of plan files.
 pub(crate) const SCHEMA: &str = "deeppool/plan/v2";
 const OLD_SCHEMA: &str = "deeppool/plan/v1";
 
@@ -21,7 +21,7 @@ impl ExecutionPlan {
     /// Returns the plan as JSON. Equal plans give equal bytes.
     ///
     /// # Errors
-    /// Those of [`from_json`](Self::from_json).
+    /// [`Error::Document`] with the path of a value that is impossible or inconsistent.
     pub fn to_json(&self) -> Result<String, Error> {
         self.check()?;
         serde_json::to_string_pretty(self).map_err(|error| document(".", error.to_string()))
@@ -31,7 +31,8 @@ impl ExecutionPlan {
     /// possible and consistent.
     ///
     /// # Errors
-    /// [`Error::Document`] with the path inside the document.
+    /// [`Error::Document`] with the path of a field that is missing, unknown, impossible or
+    /// inconsistent.
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let header: Header = parse(text)?;
         match header.schema {

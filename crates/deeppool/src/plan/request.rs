@@ -44,13 +44,14 @@ impl Mode {
     }
 }
 
-/// A request to [`find_plan`](crate::planning::find_plan).
+/// Request for a plan by [`find_plan`](crate::planning::find_plan): the GPUs, the plan to select,
+/// and the options of the search.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct PlanRequest {
     /// Number of GPUs that the plan may use, from 1 to [`MAX_GPUS`].
     pub gpus: usize,
-    /// The plan to select.
+    /// The plan to select, with its limit.
     pub mode: Mode,
     /// The GPU counts that each layer of a burst plan may run on.
     pub gpu_counts: GpuCounts,

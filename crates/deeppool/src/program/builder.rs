@@ -147,8 +147,8 @@ impl ProgramBuilder {
         self.collective(op, &bucket.ranks, label, operands);
     }
 
-    /// Ends the current iteration and begins another one. `next` is whether it belongs to the same
-    /// program.
+    /// Ends the current iteration and begins another one: in the same program for
+    /// [`Rotation::Joined`], and in a separate one for [`Rotation::Apart`].
     pub(super) fn end_iteration(&mut self, next: Rotation) {
         match next {
             Rotation::Apart => {

@@ -32,7 +32,7 @@ impl<'n> LoweredTraining<'n> {
         Self { network, placement, batch, options, programs, for_simulation }
     }
 
-    /// The network.
+    /// The network that is trained.
     #[must_use]
     pub fn network(&self) -> &'n LayerGraph {
         self.network

@@ -116,7 +116,7 @@ pub struct CollectiveId(pub usize);
 /// One step of a rank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// The operation.
+    /// The operation that the step performs.
     pub op: Op,
     /// Name in timelines and messages, such as `forward conv1`.
     pub label: String,
@@ -213,8 +213,8 @@ pub struct BufferSpec {
     /// The values that the buffer holds.
     pub contents: Contents,
     /// Index of the piece of [shared memory](RankProgram::shared_elements) that holds the buffer;
-    /// `None` for memory of its own. A step that writes the buffer overwrites the previous buffer
-    /// in the piece. Only compute steps use shared memory.
+    /// `None` for separate memory. A step that writes the buffer overwrites the previous buffer in
+    /// the piece. Only compute steps use shared memory.
     pub shared: Option<usize>,
 }
 
@@ -241,7 +241,7 @@ pub enum Contents {
 /// A collective between ranks of a program.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Collective {
-    /// The operation.
+    /// The operation that the ranks perform.
     pub op: CollectiveOp,
     /// The ranks of the group, in its order: the position of a rank in this list is its number in
     /// the group.

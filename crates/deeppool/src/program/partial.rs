@@ -165,8 +165,8 @@ impl PartialBackpropagation {
         self.parts
     }
 
-    /// Names of the first layers, in the network's order, that the roles reach, from role 1 on. If
-    /// there is one name less than parts, the last role reaches all layers.
+    /// Name of the first layer, in the network's order, that each role reaches, from role 1 on. If
+    /// there is one name fewer than parts, the last role reaches all layers.
     #[must_use]
     pub fn lowest(&self) -> &[String] {
         &self.lowest

@@ -98,7 +98,7 @@ impl Placement {
     /// Creates a placement of all layers on one rank.
     ///
     /// # Errors
-    /// None for a network with at least one layer besides the input.
+    /// Never for a network with at least one layer besides the input.
     pub fn single(network: &LayerGraph) -> Result<Self, Error> {
         Self::first_ranks(network, 1, &vec![1; network.len() - 1])
     }

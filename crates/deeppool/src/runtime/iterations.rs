@@ -33,9 +33,9 @@ pub trait BatchSource {
 /// Time interval of some work.
 #[derive(Debug, Clone, Copy)]
 pub struct TimeSpan {
-    /// Start.
+    /// Instant at which the work began.
     pub began: Instant,
-    /// End.
+    /// Instant at which the work ended.
     pub ended: Instant,
 }
 

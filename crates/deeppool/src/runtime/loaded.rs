@@ -70,9 +70,10 @@ impl<B: Backend> LoadedProgram<B> {
     /// program without collectives needs none.
     ///
     /// # Errors
-    /// [`Error::Engine`] if the engine lacks a kernel or memory. [`Error::NoCommunicator`] if one
-    /// is needed. [`Error::NoSuchRank`] for an unknown rank. [`Error::Program`] if the program was
-    /// lowered for simulation.
+    /// [`Error::Engine`] if the engine lacks a kernel or memory. [`Error::NoCommunicator`] if a
+    /// communicator is needed. [`Error::Collectives`] if a group of ranks cannot be created.
+    /// [`Error::NoSuchRank`] for an unknown rank. [`Error::Program`] if the program was lowered for
+    /// simulation.
     pub fn new(
         device: &mut RankDevice<B>,
         communicator: Option<&B::Communicator>,

@@ -19,6 +19,9 @@ use crate::program::Placement;
 /// So they run the same steps for the same times under any costs, and a collective of one of them
 /// has all of them. Layers with the same ranks are examined once: O(d x ranks) for d different
 /// pairs of rank lists that an edge or shared parameters connect.
+///
+/// # Errors
+/// [`Error::Collectives`] if a layer's list of ranks is empty or has one twice.
 pub(super) fn classes_of_ranks(
     network: &LayerGraph,
     placement: &Placement,

@@ -52,8 +52,8 @@ impl Partial {
 }
 
 impl Lowering<'_> {
-    /// Returns the number of parts of the batch that contribute to a layer; 1 without partial
-    /// backpropagation.
+    /// Returns the number of parts of the batch that contribute to a layer; 1 for all layers
+    /// without partial backpropagation.
     pub(super) fn reach(&self, id: LayerId) -> usize {
         self.partial.as_ref().map_or(1, |partial| partial.reach[id.index()])
     }
@@ -119,8 +119,8 @@ impl Lowering<'_> {
         ranks
     }
 
-    /// Moves the gradient of a layer's output, of which `source` is a part, to the layout `to`, for
-    /// the contributing samples only.
+    /// Moves `source`, a term of the gradient of a layer's output, to the layout `to`, for the
+    /// contributing samples only.
     ///
     /// # Errors
     /// [`Error::Collectives`] if the redistribution is invalid.
@@ -170,10 +170,10 @@ impl Lowering<'_> {
         Ok(target)
     }
 
-    /// Adds steps that scale a part of the gradient of a layer's output. The part was computed by
-    /// `consumer`. The factor is the ratio of the numbers of parts that contribute to the consumer
-    /// and to the layer. Samples that no longer contribute get zero. `is_here` is whether the part
-    /// has not been moved.
+    /// Adds steps that scale `part`, the gradient of a layer's output that `consumer` computed. The
+    /// factor is the ratio of the numbers of parts of the batch that contribute to the consumer and
+    /// to the layer. Samples that do not contribute to the layer get zero. `is_here` is whether
+    /// `part` has not been moved between ranks.
     pub(super) fn scale_gradient(
         &mut self,
         id: LayerId,

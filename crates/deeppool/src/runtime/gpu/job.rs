@@ -157,9 +157,9 @@ impl Job {
         }))
     }
 
-    /// Returns the next tasklet of the job with its operations, and records it as launched. `None`
-    /// if all iterations are launched, if [`MAX_RUNNING_ITERATIONS`] are running, or if the kernels
-    /// must be captured first. Samples are loaded into host memory here.
+    /// Returns the next tasklet of the job with its operations, and records it as offered. `None`
+    /// if all iterations are offered, if [`MAX_RUNNING_ITERATIONS`] have not finished, or if the
+    /// kernels must be captured first. Samples are loaded into host memory here.
     ///
     /// # Errors
     /// The error of the source of samples, and [`Error::Program`] if it returns another number of
