@@ -151,8 +151,9 @@ pub(crate) fn frontier(
     })
 }
 
-/// Compares ways to share GPUs with background jobs. `background` is a JSON object with the network
-/// and batch of the background job. Returns the report as a JSON object.
+/// Compares ways to share GPUs with background jobs. `background` is a JSON object with the
+/// network, the batch and, optionally, the source of layer times of the background job. Returns the
+/// report as a JSON object.
 #[pyfunction]
 pub(crate) fn compare(py: Python<'_>, network: &str, question: &str, background: &str) -> PyResult<String> {
     let (question, background): (Question, Background) = (parse(question)?, parse(background)?);

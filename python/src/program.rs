@@ -1,4 +1,4 @@
-//! Lowering of plans to programs: the operations of each rank in one iteration.
+//! Lowering of plans to programs: the steps of each rank in one iteration.
 
 use deeppool::layer_graph::LayerGraph;
 use deeppool::plan::ExecutionPlan;
@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 
 use crate::error::input_error;
 
-/// Lowers a plan of a network to a document of the format `deeppool/program/v1`: the operations of
-/// all ranks, or, if `rank` is given, of that rank with the collectives of all.
+/// Lowers a plan of a network to a document of the format `deeppool/program/v1`: the steps of all
+/// ranks, or, if `rank` is given, of that rank with the collectives of all.
 ///
 /// Arguments: `network` and `plan` are documents of the formats `deeppool/graph/v1` and
 /// `deeppool/plan/v2`.

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 /// Valid batch sizes, in samples.
 pub(crate) const BATCH: RangeInclusive<usize> = 1..=1 << 20;
-/// Valid numbers of threads of this process.
+/// Valid numbers of threads, and of ranks that are threads or processes on this host.
 pub(crate) const THREADS: RangeInclusive<usize> = 1..=1024;
 
 /// Returns a parser of whole numbers in a range for clap. It returns a message for other text.

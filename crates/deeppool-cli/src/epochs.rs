@@ -105,11 +105,12 @@ struct Session<'a> {
 }
 
 impl Epochs {
-    /// Measures the curve, or the rest of one that was interrupted, and writes and prints it.
+    /// Measures the number of epochs to the target accuracy by global batch, or the rest of a
+    /// measurement that was interrupted, and writes and prints this curve.
     ///
     /// # Errors
-    /// If the data set does not fit, no run with some batch reaches the target, or the measurement
-    /// is stopped.
+    /// If the data set does not fit the network, none of the runs with one of the batches reaches
+    /// the target, or the measurement is stopped.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         check_outputs([&self.output], self.json)?;
         check_target(self.target)?;

@@ -24,9 +24,9 @@ pub(crate) struct Partial {
 }
 
 impl Partial {
-    /// Reads the journal of the curve file `curve`, whose name is that of the file with `.partial`
-    /// appended. The journal is empty if the file does not exist. `subject` describes the
-    /// measurement.
+    /// Reads the journal of the curve that is written to the file `curve`. The name of the journal
+    /// is that name with `.partial` appended. The journal is empty if there is no such file.
+    /// `subject` describes the measurement.
     ///
     /// # Errors
     /// If the file cannot be read, is damaged, or is of a measurement with another `subject`.

@@ -38,7 +38,7 @@ pub(crate) fn device(name_or_file: &str) -> Result<DeviceModel, InputError> {
     get_by_name_or_file(name_or_file, DeviceModel::names(), DeviceModel::named, DeviceModel::from_json)
 }
 
-/// Returns the data sheet of the GPU with the given name.
+/// Returns the data sheet (memory, bandwidth and peak FLOP/s) of the GPU with the given name.
 pub(crate) fn data_sheet(name: &str) -> Result<DataSheet, InputError> {
     get_by_name(name, DataSheet::names(), DataSheet::named)
 }
@@ -48,7 +48,7 @@ pub(crate) fn profile(path: &Path) -> Result<ProfileTable, InputError> {
     read_text_as(path, ProfileTable::from_json)
 }
 
-/// Reads layer times in the format of the original DeepPool.
+/// Reads layer times in the text format of the original DeepPool.
 pub(crate) fn published_profile(path: &Path) -> Result<PublishedProfile, InputError> {
     read_text_as(path, PublishedProfile::from_text)
 }

@@ -1,5 +1,5 @@
-//! Plans for problem files, which have the times of nodes in place of a network
-//! (`deeppool/plan-problem/v2`).
+//! Plans for problem files (`deeppool/plan-problem/v2`), which give the nodes of a graph and their
+//! times in place of a network.
 
 use std::path::Path;
 

@@ -5,8 +5,9 @@ use deeppool::simulate::RankTime;
 
 use super::output::{byte_size, micros, ranks, table};
 
-/// Returns a table of the simulated times of all ranks in an iteration, and of the minimum and
-/// maximum over the iterations of a rotation. Ranks with equal figures share a row.
+/// Returns a table of the mean simulated times of all ranks in an iteration, and of the minimum and
+/// maximum over the iterations after which the programs repeat. Ranks with equal figures share a
+/// row.
 pub(super) fn rank_times(by_rank: &[RankTime]) -> Table {
     let mut shown = table(&[
         "ranks",

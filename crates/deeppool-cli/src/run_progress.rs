@@ -134,7 +134,8 @@ impl RunProgress {
     }
 }
 
-/// File of metrics of a run: one JSON object per line for each iteration, speed and epoch.
+/// File of metrics of a run: one JSON object per line for each iteration, each epoch, and the speed
+/// about every half second.
 pub(crate) struct Metrics {
     path: PathBuf,
     began: Instant,

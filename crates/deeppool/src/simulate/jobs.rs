@@ -1,5 +1,7 @@
 //! The foreground and the background job of a rank: the tasklets that they offer to its device, and
-//! their progress.
+//! their progress. One rank is simulated for each class of equal ranks. A run of the program is one
+//! iteration, or several with partial backpropagation. The partners of a rank at a collective are
+//! the other ranks of the collective.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -15,19 +17,20 @@ use crate::Error;
 use crate::program::{CollectiveId, Op, Program, RankProgram, StepId};
 use crate::timeline::{TimelineEvent, TimelineWork};
 
-/// An interval of virtual time, which begins with the simulation.
+/// An interval of virtual time. Virtual time 0 is the start of the simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Span {
-    /// Start.
+    /// Virtual time of the start.
     pub(super) start: Duration,
-    /// End.
+    /// Virtual time of the end.
     pub(super) end: Duration,
 }
 
 /// Device time and background samples of a rank in an interval of virtual time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RankProgress {
-    /// Time of the device by state of the foreground.
+    /// Time of the device by state of the foreground (computing, transferring, waiting or idle),
+    /// and the part of it in which the background is on the device.
     pub(super) occupancy: Occupancy,
     /// Number of samples that the background job has processed. A part of an iteration counts.
     pub(super) background_samples: f64,
@@ -92,8 +95,8 @@ impl<'a> RankJobs<'a> {
         }
     }
 
-    /// Returns whether the foreground has ended the given number of runs of the program. Always
-    /// true for a rank without steps.
+    /// Returns whether the foreground has ended `iterations` runs of the program. Always true for a
+    /// rank without steps.
     pub(super) fn has_ended(&self, iterations: u32) -> bool {
         self.spans.is_empty() || self.foreground.iterations_ended() >= u64::from(iterations)
     }

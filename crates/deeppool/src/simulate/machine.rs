@@ -1,4 +1,6 @@
-//! The simulated ranks together, which wait for each other at collectives.
+//! The simulated ranks together, which wait for each other at collectives. One rank is simulated
+//! for each class of equal ranks. The warm-up is the first runs of the program, which are not
+//! measured.
 
 use std::collections::VecDeque;
 use std::time::Duration;

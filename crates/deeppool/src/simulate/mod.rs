@@ -126,7 +126,7 @@ impl SimulateOptions {
     }
 }
 
-/// Returns the policy with the given name: a preset or one of [`Policy::ladder`].
+/// Returns the multiplexer's policy with the given name: a preset or one of [`Policy::ladder`].
 ///
 /// # Errors
 /// [`Error::UnknownPolicy`] if no policy has this name. It lists the presets.
@@ -141,7 +141,7 @@ pub fn policy_named(name: &str) -> Result<Policy, Error> {
 /// Returns the parameters of an A100 on which launching takes no time and communication does not
 /// slow down computing, as the planner assumes.
 ///
-/// The times of a profile include the gaps between kernels, since layers are timed as captured
+/// The times of a profile include the gaps between kernels, since layers are timed as captured CUDA
 /// graphs.
 #[must_use]
 pub fn undisturbed() -> DeviceParameters {

@@ -1,4 +1,5 @@
-//! A simulated rank: a virtual device with the driver and the jobs that share it.
+//! A simulated rank: a virtual device with the driver and the jobs that share it. It stands for a
+//! class of equal ranks. Its partners at a collective are the other ranks of the collective.
 
 use std::collections::VecDeque;
 use std::time::Duration;

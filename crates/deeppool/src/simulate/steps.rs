@@ -1,4 +1,5 @@
-//! The steps that a rank's device runs, and the classes of ranks whose steps are equal.
+//! The steps that a rank's device runs, and the classes of ranks whose steps are equal. The
+//! partners of a rank at a collective are the other ranks of the collective.
 
 use std::time::Duration;
 

@@ -100,7 +100,7 @@ impl BackgroundRecord {
         Self { batch, steps: StepTimes::new(traced_iterations), loss: None }
     }
 
-    /// Returns the times of the steps of its last iterations.
+    /// Returns the times of the steps of the job's last iterations, as many as are traced.
     pub(super) fn steps(&self) -> &StepTimes {
         &self.steps
     }

@@ -2,9 +2,10 @@
 //!
 //! A checkpoint is a folder such as `iteration-0000000100`. It has one safetensors file for each
 //! rank that is the first rank of some layer, and one for each background job of each rank. Tensors
-//! are named as in PyTorch (`conv1.weight`), with their velocities (`conv1.weight.velocity`), so
-//! that any placement can resume from them. `checkpoint.json` lists the files with their SHA-256. A
-//! folder without it, or with a file that differs, is not a valid checkpoint.
+//! are named as in PyTorch (`conv1.weight`), with their velocities (`conv1.weight.velocity`), which
+//! are the momentum buffers of SGD, so that a run in which layers have other ranks can resume from
+//! them. `checkpoint.json` lists the files with their SHA-256. A folder without it, or with a file
+//! that differs, is not a valid checkpoint.
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -21,7 +21,7 @@ pub struct TrainConfig<'a> {
     /// The network, its placement (the ranks of each layer), the global batch, and the programs of
     /// the iterations. The options of their lowering include the optimiser.
     pub training: &'a LoweredTraining<'a>,
-    /// Samples to train, and test samples, which are evaluated at the end of each epoch.
+    /// Data set: training samples, and test samples, which are evaluated at the end of each epoch.
     pub dataset: &'a Dataset,
     /// Length of the run, iterations before a checkpoint included.
     pub length: Length,
@@ -31,7 +31,7 @@ pub struct TrainConfig<'a> {
     pub seed: u64,
     /// Whether to shuffle the samples in each epoch; otherwise they keep the order of the data set.
     pub shuffle: bool,
-    /// Initial weights; `None` for random ones.
+    /// Initial parameters and running statistics; `None` for random parameters.
     pub initial: Option<&'a Weights>,
     /// Number of CPU threads per rank. With one, a rank computes on its own thread. With more, all
     /// ranks share a pool with the sum of their threads, limited to the number of cores. Ranks on
@@ -59,8 +59,9 @@ pub struct TrainConfig<'a> {
 /// Modelled durations of steps, by which the virtual time of emulated GPUs advances.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EmulatedTimes {
-    /// Durations by training program of the rotation, rank, and step of the rank's program: those
-    /// of [`Costs::step_times`](crate::costs::Costs::step_times) for each program.
+    /// Durations by training program, rank, and step of the rank's program: those of
+    /// [`Costs::step_times`](crate::costs::Costs::step_times) for each program. There is one
+    /// program, or, with partial backpropagation, one for each iteration until they repeat.
     pub training: Vec<Vec<Vec<Duration>>>,
     /// Durations by background job, in the order of the configuration, and step of its program.
     pub background: Vec<Vec<Duration>>,

@@ -37,7 +37,7 @@ pub struct Gradients {
 /// # Errors
 /// [`Error::Setting`] if a parameter is missing or has another shape, or the numbers of features
 /// and labels do not fit. [`Error::Engine`] if a label is no class, or the network has an opaque
-/// layer.
+/// layer: an imported operation that the engine cannot execute.
 pub fn gradients(
     network: &LayerGraph,
     parameters: &BTreeMap<String, Tensor>,

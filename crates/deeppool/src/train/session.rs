@@ -23,13 +23,13 @@ use crate::runtime::{RankDevice, RankDriver, TrainingBackend};
 /// same configuration.
 ///
 /// Ranks compare their configurations before the first step. The trained weights depend only on the
-/// configuration and the seed, and not on the backend, the placement or the background jobs, up to
-/// the rounding of sums. Rank 0 calls `progress`. Every rank returns the report of the whole run.
-/// All ranks write checkpoints, into a folder that all of them share.
+/// configuration and the seed, and not on the device, the ranks of layers or the background jobs,
+/// up to the rounding of sums. Rank 0 calls `progress`. Every rank returns the report of the whole
+/// run. All ranks write checkpoints, into a folder that all of them share.
 ///
 /// # Errors
 /// [`Error::RankDiffers`] on every rank if their configurations differ. [`Error::OtherWorld`] if
-/// the placement is for another number of ranks. The errors of an invalid configuration.
+/// the plan is for another number of ranks. The errors of an invalid configuration.
 /// [`Error::Checkpoint`] if a checkpoint cannot be used. If a rank fails, it returns its own error,
 /// and the others that of a collective that names the rank.
 pub fn train_rank<B: TrainingBackend>(

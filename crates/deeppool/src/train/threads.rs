@@ -18,8 +18,8 @@ const RANK_TIMEOUT: Duration = Duration::from_secs(600);
 /// Trains on the processor, with one thread of this process per rank. A rank computes on its own
 /// thread or on a shared pool.
 ///
-/// The trained weights depend only on the configuration and the seed, and not on the placement or
-/// the background jobs, up to the rounding of sums. Rank 0 calls `progress`.
+/// The trained weights depend only on the configuration and the seed, and not on the ranks of
+/// layers or the background jobs, up to the rounding of sums. Rank 0 calls `progress`.
 ///
 /// # Errors
 /// If the configuration is invalid, a checkpoint cannot be used, or a rank fails. The error is that
