@@ -1,3 +1,5 @@
+//! The GPUs of a cluster. A *host* is a machine with GPUs.
+
 use crate::{Error, GpuId, GpuType};
 
 /// GPUs in hosts. All GPUs of a host have the same type.
@@ -9,14 +11,14 @@ pub struct Cluster {
     host_of: Vec<u32>,
 }
 
-/// A host of a [`Cluster`].
+/// Host of a [`Cluster`]: a type of GPU and a range of GPU indices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Host {
     /// Type of all its GPUs.
     pub(crate) gpu_type: GpuType,
-    /// Index of its first GPU in the cluster; the others follow it.
+    /// Index of the host's first GPU in the cluster; its others follow.
     pub(crate) first: u32,
-    /// Number of its GPUs; may be 0.
+    /// Number of the host's GPUs; may be 0.
     pub(crate) gpus: u32,
 }
 
@@ -60,28 +62,24 @@ impl Cluster {
         if cluster.host_of.is_empty() { Err(Error::NoGpus) } else { Ok(cluster) }
     }
 
-    /// Creates a cluster of identical hosts.
-    ///
-    /// # Errors
-    ///
-    /// See [`Cluster::new`].
+    /// Creates a cluster of `hosts` identical hosts.
     pub fn uniform(gpu_type: &str, hosts: usize, gpus_per_host: usize) -> Result<Self, Error> {
         Self::new(std::iter::repeat_n((gpu_type, gpus_per_host), hosts))
     }
 
-    /// Returns the number of GPUs.
+    /// Returns the number of GPUs of all hosts.
     #[must_use]
     pub fn gpus(&self) -> usize {
         self.host_of.len()
     }
 
-    /// Returns the names of the GPU types.
+    /// Returns the names of the GPU types, indexed by [`GpuType`].
     #[must_use]
     pub fn types(&self) -> &[String] {
         &self.types
     }
 
-    /// Returns the number of GPUs of a type.
+    /// Returns the number of GPUs of a type, over all hosts.
     #[must_use]
     pub fn gpus_of(&self, gpu_type: GpuType) -> usize {
         self.hosts.iter().filter(|host| host.gpu_type == gpu_type).map(|host| host.gpus as usize).sum()
@@ -97,11 +95,7 @@ impl Cluster {
         self.hosts[self.host_of(gpu)].gpu_type
     }
 
-    /// Returns the index of the host of a GPU.
-    ///
-    /// # Panics
-    ///
-    /// If the cluster does not have this GPU.
+    /// Returns the index of the host of a GPU, from 0 in the order given to [`Cluster::new`].
     #[must_use]
     pub fn host_of(&self, gpu: GpuId) -> usize {
         self.host_of[gpu.index()] as usize

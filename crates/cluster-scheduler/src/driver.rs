@@ -1,4 +1,4 @@
-//! The simulation driver: a scheduler in virtual time.
+//! The simulation driver: a scheduler in virtual time. Time 0 is the start of the trace.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,7 +13,7 @@ use crate::{
     Table,
 };
 
-/// An external event that affects a job.
+/// External event that affects a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disturbance {
     /// The job fails, and its unfinished iteration is lost. Ignored if the job does not run.
@@ -37,15 +37,15 @@ pub enum Step {
 /// Options of a simulation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SimulationOptions {
-    /// Granularity.
+    /// Granularity of the simulation.
     pub step: Step,
-    /// Whether to record the placements over time.
+    /// Whether the placements over time are recorded in the report.
     pub record: bool,
-    /// Failures and cancellations, each with its time.
+    /// Failures and cancellations, each with its time from the start of the trace.
     pub disturbances: Vec<(Duration, Disturbance)>,
 }
 
-/// Simulates a cluster whose jobs arrive as in a trace, until all jobs have left.
+/// Simulates a cluster whose jobs arrive at the times of `arrivals`, until all jobs have left.
 ///
 /// Iterations take the times of the table. Preempting and moving a job takes no time, and jobs are
 /// preempted at the ends of iterations. All times are exact, in whole nanoseconds.

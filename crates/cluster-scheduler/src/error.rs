@@ -1,3 +1,5 @@
+//! Errors of this crate.
+
 use std::time::Duration;
 
 use crate::JobId;
@@ -15,19 +17,19 @@ pub enum Error {
     /// A value is outside its range.
     #[error("{name} is {value}, expected {expected}")]
     BadFigure {
-        /// The quantity.
+        /// Name of the quantity.
         name: &'static str,
-        /// The given value.
+        /// Value that was given.
         value: String,
-        /// The permitted range.
+        /// Permitted range, in words.
         expected: &'static str,
     },
     /// A GPU type is unknown to the cluster or the table.
     #[error("unknown GPU type `{name}`; known types: {known}")]
     UnknownGpuType {
-        /// The requested name.
+        /// Name that was given.
         name: String,
-        /// The known names.
+        /// Names of the known types.
         known: String,
     },
     /// The table has no kind of job with this name.
@@ -36,13 +38,13 @@ pub enum Error {
     /// A job can never run: the table has no time for it on GPUs that the cluster has.
     #[error("{job} ({kind} on {gpus} GPUs) cannot run: {reason}")]
     Impossible {
-        /// The job.
+        /// Identifier of the job.
         job: JobId,
-        /// The kind of the job.
+        /// Name of the job's kind.
         kind: String,
-        /// The number of GPUs that it wants.
+        /// Number of GPUs that the job wants.
         gpus: usize,
-        /// The reason.
+        /// Reason for which it cannot run.
         reason: String,
     },
     /// A job arrived with the identifier of an earlier job, whether or not that has left.
@@ -54,41 +56,41 @@ pub enum Error {
     /// Iterations were reported for a job that does not run, or more than its placement allows.
     #[error("{job} reports {reported} iterations, but was given {given}")]
     TooManyIterations {
-        /// The job.
+        /// Identifier of the job.
         job: JobId,
-        /// The reported number.
+        /// Number of iterations that was reported.
         reported: u64,
-        /// The number that its placement still allows.
+        /// Number of iterations that the job's placement still allows; 0 if it does not run.
         given: u64,
     },
     /// An event is older than the event before it.
     #[error("an event at {now:?} follows one at {last:?}: report events in order of time")]
     TimeWentBack {
-        /// The time of the refused event.
+        /// Time of the refused event, from the driver's epoch.
         now: Duration,
-        /// The time of the newest event.
+        /// Time of the newest event, from the driver's epoch.
         last: Duration,
     },
     /// A trace or table file has an invalid line.
     #[error("{file}: line {line}, column {column} (`{name}`): {reason}")]
     BadTrace {
-        /// The file, as named by the caller.
+        /// Name of the file, as given by the caller.
         file: String,
-        /// The line, from 1, including comment lines.
+        /// Number of the line, from 1, including comment lines.
         line: u64,
-        /// The column, from 1.
+        /// Number of the column, from 1.
         column: usize,
-        /// The name of the column.
+        /// Name of the column.
         name: String,
-        /// The value found and the expected one.
+        /// Value found and the expected one.
         reason: String,
     },
-    /// The program of a fair policy could not be solved.
+    /// The solver found no solution of the linear or cone program of a fair policy.
     #[error("the solver found no allocation for {jobs} jobs: {status}")]
     Unsolved {
-        /// The number of jobs among which the cluster was to be shared.
+        /// Number of jobs among which the cluster was to be shared.
         jobs: usize,
-        /// The solver's status.
+        /// Status that the solver returned.
         status: String,
     },
 }

@@ -1,8 +1,11 @@
+//! Events that a driver reports to the scheduler, and commands that it executes. A *guest* is a job
+//! that runs in the idle time of another job's GPUs.
+
 use std::time::Duration;
 
 use crate::{GpuId, Job, JobId, Mode};
 
-/// An event that is reported to a [`Scheduler`](crate::Scheduler).
+/// Event that is reported to a [`Scheduler`](crate::Scheduler).
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// A job has arrived.
@@ -23,27 +26,27 @@ pub enum Event {
     TimerExpired,
 }
 
-/// A command of a [`Scheduler`](crate::Scheduler).
+/// Command of a [`Scheduler`](crate::Scheduler) to its driver.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// Run iterations of a waiting job.
+    /// Run iterations of a waiting job as this placement says.
     Run(Placement),
     /// Stop a running job at the end of its current iteration. The driver then reports
     /// [`Event::Ended`], until which the job holds its GPUs.
     Stop(JobId),
 }
 
-/// The placement of a job's next iterations.
+/// Placement of a job's next iterations.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placement {
-    /// The job.
+    /// Identifier of the job.
     pub job: JobId,
-    /// Its GPUs in increasing order.
+    /// GPUs of the job, in increasing order.
     pub gpus: Vec<GpuId>,
-    /// The parallelization mode.
+    /// Parallelization mode in which the job runs.
     pub mode: Mode,
-    /// The job in whose slots or gaps it runs, if it shares GPUs as a guest; `None` otherwise, also
-    /// for a job beside which others run.
+    /// Job in whose idle time it runs, if it shares GPUs as a guest. `None` otherwise, also for a
+    /// job beside which guests run.
     pub beside: Option<JobId>,
     /// Expected duration of an iteration, including the effect of jobs that share the GPUs.
     pub iteration: Duration,

@@ -1,13 +1,14 @@
+//! Execution times of one iteration. A *slot* is the time in an iteration in which a GPU of a job
+//! does not compute, because it waits for other GPUs or for communication. Another job can run in
+//! it.
+
 use std::time::Duration;
 
 use crate::nanos::nanos;
 use crate::{Error, spb};
 
-/// Execution of one iteration on a number of GPUs: its duration, and the time that each GPU
+/// Execution of one iteration on a number of GPUs: its duration, and the time for which each GPU
 /// computes.
-///
-/// The time that a GPU does not compute, because it waits for other GPUs or for communication, is a
-/// slot in which another job can run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Execution {
     /// Duration of an iteration in nanoseconds.
@@ -19,27 +20,20 @@ pub struct Execution {
 }
 
 impl Execution {
-    /// Creates an execution in which all GPUs compute for the whole iteration.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::BadFigure`] for zero GPUs or a zero duration.
+    /// Creates an execution on `gpus` GPUs that all compute for the whole iteration, so that there
+    /// are no slots.
     pub fn full(gpus: usize, iteration: Duration) -> Result<Self, Error> {
         Self::new(iteration, &vec![iteration; gpus], false)
     }
 
-    /// Creates an execution with a fixed computing time for each GPU, as in a burst plan.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::BadFigure`] for zero GPUs, a zero duration, or a computing time longer than the
-    /// iteration.
+    /// Creates an execution of iterations of the duration `iteration`, in which GPU i computes for
+    /// `busy[i]`, as in a burst plan.
     pub fn parts(iteration: Duration, busy: &[Duration]) -> Result<Self, Error> {
         Self::new(iteration, busy, false)
     }
 
-    /// Creates a data-parallel execution with structured partial backpropagation in `parts` parts;
-    /// see [`spb`].
+    /// Creates a data-parallel execution on `gpus` GPUs with structured partial backpropagation in
+    /// `parts` parts; see [`spb`].
     ///
     /// `layers` are the forward and backward times of each layer on one GPU, from the input to the
     /// loss. `synchronization` is the time of an iteration beyond computing. GPU `g` has part `g
@@ -79,24 +73,24 @@ impl Execution {
         Ok(Self { iteration: nanos(iteration), busy, rotates })
     }
 
-    /// Returns the duration of an iteration.
+    /// Returns the duration of an iteration of this job alone on its GPUs.
     #[must_use]
     pub fn iteration(&self) -> Duration {
         Duration::from_nanos(self.iteration)
     }
 
-    /// Returns the number of GPUs.
+    /// Returns the number of GPUs that the execution uses.
     #[must_use]
     pub fn gpus(&self) -> usize {
         self.busy.len()
     }
 
-    /// Returns the time that each GPU leaves idle in an iteration, in increasing order.
+    /// Returns the slot of each GPU in an iteration, in increasing order.
     pub fn slots(&self) -> impl Iterator<Item = Duration> {
         self.slot_nanos().map(Duration::from_nanos)
     }
 
-    /// Returns the same as [`slots`](Self::slots) in nanoseconds.
+    /// Returns the [`slots`](Self::slots) in nanoseconds.
     pub(crate) fn slot_nanos(&self) -> impl Iterator<Item = u64> {
         self.busy.iter().map(|busy| self.iteration - busy)
     }

@@ -8,7 +8,7 @@ use std::fmt;
 pub struct GpuId(pub u32);
 
 impl GpuId {
-    /// Returns the number as an index.
+    /// Returns the number as an index into a list of GPUs.
     pub(crate) fn index(self) -> usize {
         self.0 as usize
     }
@@ -26,7 +26,7 @@ impl fmt::Display for GpuId {
 pub struct GpuType(pub u16);
 
 impl GpuType {
-    /// Returns the number as an index.
+    /// Returns the number as an index into a list of GPU types.
     pub(crate) fn index(self) -> usize {
         usize::from(self.0)
     }

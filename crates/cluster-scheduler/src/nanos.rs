@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-/// Converts to nanoseconds; times above 584 years are clamped.
+/// Returns a time in nanoseconds. Above 584 years it is clamped.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Converts nanoseconds to seconds.
+/// Returns nanoseconds in seconds.
 pub(crate) fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
@@ -17,7 +17,7 @@ pub(crate) fn stretched(nanos: u64, by: f64) -> u64 {
     (nanos as f64 * (1.0 + by)).ceil() as u64
 }
 
-/// Converts a sum of nanoseconds to a duration.
+/// Converts nanoseconds to a duration.
 pub(crate) fn duration(nanos: u128) -> Duration {
     let (seconds, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
     Duration::new(u64::try_from(seconds).unwrap_or(u64::MAX), rest as u32)

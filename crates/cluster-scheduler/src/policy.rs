@@ -1,8 +1,12 @@
+//! Scheduling policies. A *slot* or *gap* is time in which a job's GPU does not compute in an
+//! iteration. The *attained* GPU time of a job is that of its completed iterations. A *share* of a
+//! job is the fraction of time in which it runs. Sections refer to the cited papers.
+
 use std::time::Duration;
 
 use crate::{Error, Mode};
 
-/// A scheduling policy: which jobs run, on how many GPUs, and which jobs share GPUs. Each rule is a
+/// Scheduling policy: which jobs run, on how many GPUs, and which jobs share GPUs. Each rule is a
 /// field.
 ///
 /// ```
@@ -13,17 +17,17 @@ use crate::{Error, Mode};
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// Name in reports.
+    /// Name of the policy in reports.
     pub name: String,
-    /// Order of jobs.
+    /// Order in which jobs are considered for GPUs.
     pub order: Order,
-    /// Whether a job that does not fit blocks all jobs after it. Otherwise jobs that fit may run
-    /// before it.
+    /// Whether a job that does not fit on the free GPUs blocks all jobs after it. Otherwise jobs
+    /// that fit may run before it.
     pub blocking: bool,
-    /// Permitted modes, in order of preference. An elastic policy chooses any of them, others the
-    /// first one that the table has for the allocation.
+    /// Permitted parallelization modes, in order of preference. An elastic policy chooses any of
+    /// them, others the first one that the table has for the allocation.
     pub modes: Vec<Mode>,
-    /// Whether and how jobs share GPUs.
+    /// Rule by which jobs share GPUs.
     pub sharing: Sharing,
     /// Properties of a job that the policy may change at the end of an iteration.
     pub elastic: Elastic,
@@ -48,13 +52,13 @@ pub enum Elastic {
     ModesAndGpus,
 }
 
-/// The order of jobs.
+/// Order in which jobs are considered for GPUs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Order {
     /// By arrival time.
     Arrival,
-    /// By remaining work: remaining iterations times their duration on the fastest GPUs, the least
-    /// first.
+    /// By remaining work, in increasing order: remaining iterations times the duration of an
+    /// iteration on the fastest GPUs.
     RemainingTime,
     /// By attained GPU time, in levels: jobs below the first level precede those below the second,
     /// and so on. Within a level, by arrival.
@@ -62,14 +66,15 @@ pub enum Order {
         /// GPU times at which a job moves to the next level, in increasing order.
         levels: Vec<Duration>,
     },
-    /// By the deficit to a fair share, which a solver computes.
+    /// By a fair share, which a solver computes, divided by the time for which the job has run
+    /// since then, in decreasing order.
     Fair(Fair),
 }
 
 /// Parameters of fair shares, which are computed by a solver and realized in rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fair {
-    /// The objective.
+    /// Objective that the shares optimize.
     pub objective: Objective,
     /// Interval at which jobs take turns if not all can run.
     pub round: Duration,
@@ -78,7 +83,7 @@ pub struct Fair {
     pub hold: Duration,
 }
 
-/// The objective of a fair policy, after Gavel (Narayanan et al., OSDI 2020).
+/// Objective of a fair policy, after Gavel (Narayanan et al., OSDI 2020).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Objective {
     /// Maximizes the minimum share of GPU time (section 4.1).
@@ -98,20 +103,21 @@ pub enum Sharing {
     /// the same GPUs, with the long parts of one beside the short parts of the other, or one-GPU
     /// jobs in slots that are long enough for whole iterations.
     Iterations {
-        /// Relative slow-down of work on shared GPUs; an assumption.
+        /// Relative slow-down of iterations on shared GPUs: 0.02 is 2%. An assumption.
         overlap: f64,
     },
     /// Two one-GPU jobs run on the same GPU, at [measured](crate::Table::set_pair_speeds) speeds,
     /// as in Gavel's packing.
     Pairs {
-        /// Minimum sum of the two relative speeds; 1 is no better than taking turns.
+        /// Minimum sum of the two relative speeds (speed beside the other divided by speed alone),
+        /// at most 2. 1 is no better than taking turns.
         min_speed_sum: f64,
     },
     /// Work of one-GPU jobs runs in the gaps of jobs on several GPUs, in pieces of any length.
     Gaps {
-        /// Fraction of a gap that the job in it can use.
+        /// Fraction of a gap, above 0 and at most 1, that the job in it can use.
         efficiency: f64,
-        /// Relative slow-down of iterations whose gaps are used.
+        /// Relative slow-down of iterations whose gaps are used: 0.01 is 1%. An assumption.
         overlap: f64,
     },
 }
@@ -123,8 +129,8 @@ const LEVELS: [Duration; 2] = [Duration::from_secs(3600), Duration::from_secs(86
 const FRONTIER: u16 = 64;
 
 impl Policy {
-    /// First come, first served. A job gets all its GPUs at once, and a job that does not fit
-    /// blocks those behind it. The common default of batch systems.
+    /// Returns the policy *first come, first served*: a job gets all its GPUs at once, and a job
+    /// that does not fit blocks those behind it. The common default of batch systems.
     #[must_use]
     pub fn fifo() -> Self {
         Self {
@@ -137,17 +143,18 @@ impl Policy {
         }
     }
 
-    /// Shortest remaining time first, with preemption at the end of an iteration (Schrage, "A proof
-    /// of the optimality of the shortest remaining processing time discipline", Operations Research
-    /// 1968, for one server). It knows the durations of jobs in advance.
+    /// Returns the policy *shortest remaining time first*, with preemption at the end of an
+    /// iteration (Schrage, "A proof of the optimality of the shortest remaining processing time
+    /// discipline", Operations Research 1968, for one server). It knows the durations of jobs in
+    /// advance.
     #[must_use]
     pub fn srtf() -> Self {
         Self { name: "srtf".into(), order: Order::RemainingTime, blocking: false, ..Self::fifo() }
     }
 
-    /// Least attained service first, in levels, with preemption at the end of an iteration:
-    /// Tiresias' discretized two-dimensional LAS (Gu et al., NSDI 2019, section 3.3), with levels
-    /// at one hour and one day of GPU time. It needs no knowledge of durations.
+    /// Returns the policy *least attained service first*, in levels, with preemption at the end of
+    /// an iteration: Tiresias' discretized two-dimensional LAS (Gu et al., NSDI 2019, section 3.3),
+    /// with levels at one hour and one day of GPU time. It needs no knowledge of durations.
     #[must_use]
     pub fn least_attained_service() -> Self {
         Self {
@@ -158,15 +165,16 @@ impl Policy {
         }
     }
 
-    /// Max-min fairness, after Gavel (Narayanan et al., OSDI 2020, section 4.1): maximizes the
-    /// minimum share of GPU time.
+    /// Returns the policy *max-min fairness*, after Gavel (Narayanan et al., OSDI 2020, section
+    /// 4.1), which maximizes the minimum share of GPU time.
     #[must_use]
     pub fn max_min_fairness() -> Self {
         Self::fair("max-min", Objective::MaxMin)
     }
 
-    /// Finish-time fairness, after Gavel (OSDI 2020, section 4.2) and Themis (Mahajan et al., NSDI
-    /// 2020).
+    /// Returns the policy *finish-time fairness*, after Gavel (OSDI 2020, section 4.2) and Themis
+    /// (Mahajan et al., NSDI 2020): it minimizes the maximum ratio of a job's completion time to
+    /// its time on 1/n of the cluster, for n jobs.
     #[must_use]
     pub fn finish_time_fairness() -> Self {
         Self::fair("finish-time", Objective::FinishTime)
@@ -179,9 +187,8 @@ impl Policy {
         Self { name: name.into(), order, blocking: false, ..Self::fifo() }
     }
 
-    /// Iteration-level scheduling without SPB: [least attained
-    /// service](Self::least_attained_service), with iterations of other jobs while a job's GPUs
-    /// wait for communication.
+    /// Returns [least attained service](Self::least_attained_service) with whole iterations of
+    /// other jobs while a job's GPUs wait for communication.
     #[must_use]
     pub fn iteration_level() -> Self {
         Self {
@@ -191,7 +198,7 @@ impl Policy {
         }
     }
 
-    /// `JigSaw` (arXiv 2111.10672), as inferred from its abstract:
+    /// Returns the policy of `JigSaw` (arXiv 2111.10672), as inferred from its abstract:
     /// [`iteration_level`](Self::iteration_level) with structured partial backpropagation in
     /// `parts` parts, and iterations of other jobs in the slots that it leaves.
     #[must_use]
@@ -200,19 +207,19 @@ impl Policy {
         Self { name: "jigsaw".into(), modes, ..Self::iteration_level() }
     }
 
-    /// Pairs of one-GPU jobs, as in Gavel's packing (OSDI 2020, section 3.1): [least attained
-    /// service](Self::least_attained_service), where a job without a GPU runs beside another one if
-    /// their measured relative speeds sum to at least 1.5.
+    /// Returns the policy of Gavel's packing (OSDI 2020, section 3.1): [least attained
+    /// service](Self::least_attained_service), where a one-GPU job without a GPU runs beside
+    /// another one if their measured relative speeds sum to at least 1.5.
     #[must_use]
     pub fn measured_pairs() -> Self {
         let sharing = Sharing::Pairs { min_speed_sum: 1.5 };
         Self { name: "pairs".into(), sharing, ..Self::least_attained_service() }
     }
 
-    /// Burst parallelism (`DeepPool`, Park et al., MLSys 2022): a job takes the best burst plan of
-    /// the frontiers of all permitted numbers of GPUs (the first 64 points of each), or data
-    /// parallelism if that is better. One-GPU jobs run in the gaps, or on separate GPUs if
-    /// available. [`Elastic`] defines the criterion.
+    /// Returns the policy of burst parallelism (`DeepPool`, Park et al., MLSys 2022): a job takes
+    /// the best burst plan of the frontiers of all permitted numbers of GPUs (the first 64 plans of
+    /// each), or data parallelism if that is better. One-GPU jobs run in the gaps, or on separate
+    /// GPUs if available. [`Elastic`] defines the criterion.
     #[must_use]
     pub fn burst() -> Self {
         Self {
@@ -224,20 +231,22 @@ impl Policy {
         }
     }
 
-    /// [`burst`](Self::burst) with every job on the GPUs that it wants: only the plan is chosen.
+    /// Returns [`burst`](Self::burst) with every job on the GPUs that it wants: only the plan is
+    /// chosen.
     #[must_use]
     pub fn burst_fixed() -> Self {
         Self { name: "burst-fixed".into(), elastic: Elastic::Modes, ..Self::burst() }
     }
 
-    /// Static partitions: [`burst`](Self::burst) with data parallelism only and without sharing.
-    /// The number of GPUs of each job is chosen, and each GPU runs one job.
+    /// Returns the policy of static partitions: [`burst`](Self::burst) with data parallelism only
+    /// and without sharing. The number of GPUs of each job is chosen, and each GPU runs one job.
     #[must_use]
     pub fn partition() -> Self {
         Self { name: "partition".into(), elastic: Elastic::ModesAndGpus, ..Self::least_attained_service() }
     }
 
-    /// Sets the relative slow-down of shared GPUs, if the policy has one that is not measured.
+    /// Sets the relative slow-down of shared GPUs (0.02 is 2%), if the policy has one that is not
+    /// measured.
     #[must_use]
     pub fn with_overlap(mut self, part: f64) -> Self {
         match &mut self.sharing {
@@ -247,7 +256,7 @@ impl Policy {
         self
     }
 
-    /// Sets the interval of turns and the minimum validity of shares, if the policy is a fair one.
+    /// Sets [`Fair::round`] and [`Fair::hold`], if the policy is a fair one.
     #[must_use]
     pub fn with_rounds(mut self, round: Duration, hold: Duration) -> Self {
         if let Order::Fair(fair) = &mut self.order {
@@ -256,7 +265,10 @@ impl Policy {
         self
     }
 
-    /// Returns [`Error::BadFigure`] if a value is outside its range.
+    /// Checks the values of the policy.
+    ///
+    /// # Errors
+    /// [`Error::BadFigure`] if a value is outside its range.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let bad = |name, value: String, expected| Err(Error::BadFigure { name, value, expected });
         let (overlap, efficiency) = match self.sharing {

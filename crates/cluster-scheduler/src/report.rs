@@ -1,3 +1,6 @@
+//! Results of a simulation. A job *holds* a GPU from its placement until it releases it. The
+//! *makespan* is the time at which the last job leaves.
+
 use std::time::Duration;
 
 use crate::nanos::duration;
@@ -6,19 +9,19 @@ use crate::{GpuId, JobId};
 /// Results of a simulation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// All jobs that arrived, in order of arrival.
+    /// Results of all jobs that arrived, in order of arrival.
     pub jobs: Vec<JobRecord>,
-    /// Time at which the last job left, from time 0.
+    /// Time at which the last job left, from the start of the trace.
     pub makespan: Duration,
     /// Number of GPUs of the cluster.
     pub gpus: usize,
     /// GPU time held by at least one job, summed over GPUs.
     pub held: Duration,
-    /// Integral of the number of jobs in the cluster over time.
+    /// Integral over time of the number of jobs that have arrived and not left: job-seconds.
     pub jobs_in_system: Duration,
     /// Number of events reported to the scheduler.
     pub events: u64,
-    /// Placements over time, if [requested](crate::SimulationOptions::record).
+    /// Placements over time. Empty unless [requested](crate::SimulationOptions::record).
     pub segments: Vec<Segment>,
 }
 
@@ -31,43 +34,43 @@ pub struct JobRecord {
     pub arrived: Duration,
     /// Start of its first iteration, from the start of the trace; `None` if it has not started.
     pub started: Option<Duration>,
-    /// Time and reason of its departure, if it has left.
+    /// Time, from the start of the trace, and reason of its departure. `None` if it has not left.
     pub left: Option<(Duration, Departure)>,
     /// Number of completed iterations.
     pub iterations: u64,
     /// Number of GPUs that it wanted.
     pub gpus: usize,
-    /// Its duration alone with data parallelism on that number of GPUs, of the type on which it is
-    /// fastest.
+    /// Duration of the whole job alone with data parallelism on that number of GPUs, of the type on
+    /// which it is fastest.
     pub alone: Duration,
 }
 
-/// The reason for which a job left.
+/// Reason for which a job left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Departure {
-    /// It completed all iterations.
+    /// The job completed all iterations.
     Finished,
-    /// It was cancelled.
+    /// The job was cancelled.
     Cancelled,
 }
 
-/// A period in which a job's iterations followed each other on the same GPUs.
+/// Period in which a job's iterations followed each other on the same GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
-    /// The job.
+    /// Identifier of the job.
     pub job: JobId,
-    /// Its GPUs.
+    /// GPUs of the job, in increasing order.
     pub gpus: Vec<GpuId>,
-    /// The job in whose slots or gaps it ran, if it shared GPUs as a guest.
+    /// Job in whose idle time it ran, if it shared GPUs as a guest. `None` otherwise.
     pub beside: Option<JobId>,
-    /// Start, from the start of the trace.
+    /// Start of the period, from the start of the trace.
     pub from: Duration,
-    /// End, from the start of the trace.
+    /// End of the period, from the start of the trace.
     pub to: Duration,
 }
 
 impl JobRecord {
-    /// Returns the time from arrival to completion, if it has finished.
+    /// Returns the time from arrival to completion, or `None` if the job has not finished.
     #[must_use]
     pub fn completion(&self) -> Option<Duration> {
         match self.left {
@@ -83,7 +86,8 @@ impl Report {
         self.jobs.iter().filter(|job| job.completion().is_some())
     }
 
-    /// Returns the completion times in seconds, in increasing order.
+    /// Returns the times from arrival to completion of the finished jobs in seconds, in increasing
+    /// order.
     pub fn completions(&self) -> Vec<f64> {
         let mut all: Vec<f64> =
             self.jobs.iter().filter_map(JobRecord::completion).map(|time| time.as_secs_f64()).collect();
@@ -91,21 +95,22 @@ impl Report {
         all
     }
 
-    /// Returns the mean completion time in seconds; NaN if no job has finished.
+    /// Returns the mean of the [`completions`](Self::completions) in seconds; NaN if no job has
+    /// finished.
     #[must_use]
     pub fn mean_completion(&self) -> f64 {
         let all = self.completions();
         all.iter().sum::<f64>() / all.len() as f64
     }
 
-    /// Returns a quantile (0 to 1) of the completion times in seconds, interpolated; NaN if no job
-    /// has finished.
+    /// Returns a quantile (0 to 1) of the [`completions`](Self::completions) in seconds,
+    /// interpolated; NaN if no job has finished.
     #[must_use]
     pub fn completion_quantile(&self, quantile: f64) -> f64 {
         quantile_of(&self.completions(), quantile)
     }
 
-    /// Returns the GPU hours held, divided by the number of finished jobs.
+    /// Returns the GPU time held, in hours, divided by the number of finished jobs.
     #[must_use]
     pub fn gpu_hours_per_job(&self) -> f64 {
         self.held.as_secs_f64() / 3600.0 / self.finished().count() as f64
@@ -119,14 +124,14 @@ impl Report {
         self.finished().map(work).sum::<f64>() / self.held.as_secs_f64()
     }
 
-    /// Returns the fraction of the GPU time until the makespan that was held.
+    /// Returns the GPU time held divided by all GPU time until the makespan, 0 to 1.
     #[must_use]
     pub fn utilization(&self) -> f64 {
         self.held.as_secs_f64() / (self.makespan.as_secs_f64() * self.gpus as f64)
     }
 
-    /// Returns Jain's index of the finished jobs' speeds relative to running alone, from 1/n to 1:
-    /// 1 if all are slowed equally.
+    /// Returns Jain's index of the finished jobs' speeds relative to running alone, from 1/n for n
+    /// jobs to 1: 1 if all are slowed equally.
     #[must_use]
     pub fn fairness(&self) -> f64 {
         let speeds: Vec<f64> = self
@@ -138,7 +143,7 @@ impl Report {
     }
 
     /// Returns the finish-time fairness of each finished job, in increasing order: its completion
-    /// time divided by its time on 1/n of the cluster's GPUs.
+    /// time divided by its time on 1/n of the cluster's GPUs. Below 1 is better than an equal part.
     ///
     /// n is the mean number of jobs in the cluster while it was there. A job is assumed to scale
     /// linearly below the number of GPUs that it wants. This is Themis' rho (Mahajan et al., NSDI
@@ -170,7 +175,7 @@ impl Report {
         ratios
     }
 
-    /// Returns the mean number of jobs in the cluster until the makespan.
+    /// Returns the mean number of jobs that have arrived and not left, until the makespan.
     #[must_use]
     pub fn mean_jobs(&self) -> f64 {
         self.jobs_in_system.as_secs_f64() / self.makespan.as_secs_f64()
@@ -188,7 +193,7 @@ pub(crate) fn quantile_of(sorted: &[f64], quantile: f64) -> f64 {
     }
 }
 
-/// Accumulator for the GPU time held by at least one job.
+/// Accumulator of the GPU time held by at least one job.
 #[derive(Debug)]
 pub(crate) struct HeldTime {
     holders: Vec<u8>,
@@ -197,12 +202,13 @@ pub(crate) struct HeldTime {
 }
 
 impl HeldTime {
-    /// Creates an accumulator for GPUs that no job holds.
+    /// Creates an accumulator for a number of GPUs that no job holds.
     pub(crate) fn new(gpus: usize) -> Self {
         Self { holders: vec![0; gpus], since: vec![0; gpus], total: 0 }
     }
 
-    /// Records that one more job holds each of the GPUs from `now` on, in nanoseconds.
+    /// Records that one more job holds each of the GPUs from `now` on. `now` is in nanoseconds from
+    /// the start.
     pub(crate) fn take(&mut self, now: u64, gpus: &[GpuId]) {
         for gpu in gpus {
             let holders = &mut self.holders[gpu.index()];
@@ -213,7 +219,8 @@ impl HeldTime {
         }
     }
 
-    /// Records that one job released each of the GPUs at `now`, in nanoseconds.
+    /// Records that one job released each of the GPUs at `now`. `now` is in nanoseconds from the
+    /// start.
     pub(crate) fn give(&mut self, now: u64, gpus: &[GpuId]) {
         for gpu in gpus {
             let holders = &mut self.holders[gpu.index()];

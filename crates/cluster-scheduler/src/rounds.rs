@@ -7,6 +7,9 @@
 //! have passed. The job with the largest deficit to its share runs first. Preempting and moving
 //! jobs takes no time, and placement has no effect. Faults of Gavel's simulator are reproduced or
 //! optional.
+//!
+//! A *share* of a job on a type of GPU is the fraction of time in which it is to run there. A job's
+//! *deficit* is the time that it has received less than its share.
 
 mod fifo;
 mod shares;
@@ -22,7 +25,7 @@ use fifo::Fifo;
 pub use fifo::FifoFaults;
 use shares::Shares;
 
-/// The policy that assigns shares of the cluster.
+/// Policy that assigns shares of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoundsPolicy {
     /// Jobs in order while they fit; the first one that does not fit blocks the others. Optionally
@@ -43,9 +46,9 @@ pub struct RoundsOptions {
     pub round: f64,
     /// Minimum time between two computations of shares, in seconds.
     pub between_shares: f64,
-    /// Whether the order of GPU types is shuffled in each round.
+    /// Whether the order in which GPU types are filled is shuffled in each round.
     pub shuffle_types: bool,
-    /// Seed for the order of types and for [`FifoFaults::misplaces`].
+    /// Seed of the random generator for the order of types and for [`FifoFaults::misplaces`].
     pub seed: u64,
 }
 
@@ -56,16 +59,17 @@ impl Default for RoundsOptions {
     }
 }
 
-/// A job for the simulation of rounds.
+/// Job for the simulation of rounds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoundsJob {
-    /// Arrival time in seconds. Jobs are given in order of arrival.
+    /// Arrival time in seconds from the start. Jobs are given in order of arrival.
     pub arrival: f64,
-    /// Number of GPUs.
+    /// Number of GPUs on which the job runs.
     pub gpus: usize,
-    /// Number of steps.
+    /// Number of steps (iterations) after which the job is done.
     pub steps: u64,
-    /// Steps per second on each type of GPU; 0 if it does not run there.
+    /// Steps per second on each type of GPU, in the order of the cluster's types; 0 if it does not
+    /// run there.
     pub speeds: Vec<f64>,
 }
 
@@ -74,22 +78,23 @@ pub struct RoundsJob {
 pub struct RoundsReport {
     /// Time of each job from its arrival to its completion in seconds, in the order of the jobs.
     pub completions: Vec<f64>,
-    /// End of the last round, in seconds.
+    /// End of the last round, in seconds from the start.
     pub makespan: f64,
     /// Fraction of the GPU time, over all GPUs and until `makespan`, that was given to jobs.
     pub utilization: f64,
-    /// Number of computations of shares.
+    /// Number of times that shares were computed.
     pub allocations: usize,
 }
 
 impl RoundsReport {
-    /// Returns the mean completion time in seconds.
+    /// Returns the mean of the [`completions`](Self::completions) in seconds.
     #[must_use]
     pub fn mean(&self) -> f64 {
         self.completions.iter().sum::<f64>() / self.completions.len() as f64
     }
 
-    /// Returns the 99th percentile of the completion times in seconds, interpolated.
+    /// Returns the 99th percentile of the [`completions`](Self::completions) in seconds,
+    /// interpolated.
     pub fn p99(&self) -> f64 {
         let mut sorted = self.completions.clone();
         sorted.sort_by(f64::total_cmp);
@@ -97,8 +102,7 @@ impl RoundsReport {
     }
 }
 
-/// Simulates jobs on the given number of GPUs of each type, round by round, until all jobs have
-/// ended.
+/// Simulates jobs on `gpus[t]` GPUs of each type t, round by round, until all jobs have ended.
 ///
 /// # Errors
 ///

@@ -1,4 +1,7 @@
-//! Durations of iterations that share GPUs.
+//! Durations of iterations that share GPUs. The *host* is the job to which the GPUs were assigned,
+//! the *guest* the job that runs in its idle time. Durations are in nanoseconds. `overlap` is the
+//! relative slow-down of shared iterations. A result that would slow the guest down to less than 5%
+//! of its speed is `None`.
 
 use crate::Execution;
 use crate::nanos::stretched;
@@ -6,10 +9,10 @@ use crate::nanos::stretched;
 /// Minimum relative speed at which a job is placed beside another.
 const MIN_SPEED: f64 = 0.05;
 
-/// Returns the duration in nanoseconds of a cycle in which two jobs on the same GPUs execute one
-/// iteration each: on each GPU a long part of one runs beside a short part of the other, and
-/// communication of one beside computing of the other. `overlap` is the relative slow-down by
-/// sharing. `None` if the cycle is not shorter than the two iterations in sequence.
+/// Returns the duration of a cycle in which two jobs on the same GPUs execute one iteration each:
+/// on each GPU a long part of one runs beside a short part of the other, and communication of one
+/// beside computing of the other. `None` if the cycle is not shorter than the two iterations in
+/// sequence.
 pub(crate) fn cycle(one: &Execution, other: &Execution, overlap: f64) -> Option<u64> {
     let together = one.busy.iter().zip(other.busy.iter().rev()).map(|(long, short)| long + short);
     let longest = together.max()?.max(one.iteration).max(other.iteration);
@@ -17,8 +20,9 @@ pub(crate) fn cycle(one: &Execution, other: &Execution, overlap: f64) -> Option<
     (cycle < one.iteration + other.iteration).then_some(cycle)
 }
 
-/// Returns the mean duration of an iteration of a one-GPU job in the slots of a host's GPU at an
-/// index, which hold whole iterations only. `None` if none fits.
+/// Returns the mean duration of an iteration of a one-GPU guest in the slots of the host's GPU at
+/// index `place`, which hold whole iterations only. `guest` is the duration of an iteration alone.
+/// `None` if none fits.
 ///
 /// If the host's parts rotate, each GPU has each part in turn.
 pub(crate) fn in_slots(host: &Execution, place: usize, guest: u64, overlap: f64) -> Option<u64> {
@@ -32,8 +36,9 @@ pub(crate) fn in_slots(host: &Execution, place: usize, guest: u64, overlap: f64)
     if_worthwhile((iterations * iteration).checked_div(fit)? as u64 + 1, guest)
 }
 
-/// Returns the mean duration of an iteration of a one-GPU job that runs in pieces in the gaps of a
-/// host's GPU at an index.
+/// Returns the mean duration of an iteration of a one-GPU guest that runs in pieces in the gaps of
+/// the host's GPU at index `place`. `guest` is the duration of an iteration alone, `efficiency` the
+/// fraction of a gap that it can use. `None` if there is no gap.
 pub(crate) fn in_gaps(
     host: &Execution,
     place: usize,
@@ -49,19 +54,19 @@ pub(crate) fn in_gaps(
     if_worthwhile((hosting(host, overlap) as f64 / iterations).ceil() as u64, guest)
 }
 
-/// Returns the duration of an iteration at a relative speed `part`, above 0 and at most 1, in the
-/// unit of `iteration`.
+/// Returns the duration of an iteration at the relative speed `part`, above 0 and at most 1,
+/// rounded up. `iteration` is the duration alone.
 pub(crate) fn slowed(iteration: u64, part: f64) -> u64 {
     (iteration as f64 / part).ceil() as u64
 }
 
-/// Returns the duration in nanoseconds of a host's iteration whose slots or gaps are used.
+/// Returns the duration of a host's iteration whose slots or gaps are used.
 pub(crate) fn hosting(host: &Execution, overlap: f64) -> u64 {
     stretched(host.iteration, overlap)
 }
 
-/// Returns whether a gap is long enough to be used: at least 5% of the iteration. Both are in the
-/// same unit.
+/// Whether a gap is long enough to be used: at least 5% of the iteration. Both are in the same
+/// unit.
 pub(crate) fn is_worth_filling(gap: u64, iteration: u64) -> bool {
     gap as f64 >= iteration as f64 * MIN_SPEED
 }

@@ -9,8 +9,8 @@
 
 use std::time::Duration;
 
-/// Returns the computing time of each of `parts` parts, the whole one first: the forward pass of
-/// all layers and the backward pass of the part's layers.
+/// Returns the computing time of one GPU for each of `parts` parts, that of all layers first: the
+/// forward pass of all layers and the backward pass of the part's layers.
 ///
 /// `layers` are forward and backward times from the input to the loss.
 ///

@@ -1,31 +1,34 @@
+//! Execution times of jobs. Jobs of a *kind* have the same times. GPUs are *spread* if they are on
+//! more hosts than necessary.
+
 use rustc_hash::FxHashMap;
 
 use crate::{Error, Execution, GpuType, KindId};
 
-/// Parallelization mode of a job. A [`Table`] has an execution for each mode on the same GPUs.
+/// Parallelization mode of a job. A [`Table`] may have an execution for each mode on the same GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
     /// Data parallelism: every GPU has the same work.
     DataParallel,
     /// Structured partial backpropagation with this number of parts.
     Spb(u16),
-    /// A burst plan, in which each layer has its own number of GPUs: the index of a point on the
-    /// frontier of plans for a number of GPUs.
+    /// A burst plan, in which each layer has its own number of GPUs. The value is the index, from
+    /// 0, of a plan on the frontier for a number of GPUs.
     Burst(u16),
 }
 
-/// The properties of a placement that affect a job's iteration time.
+/// Properties of a placement that affect a job's iteration time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Allocation {
-    /// The type of the GPUs.
+    /// Type of the GPUs.
     pub gpu_type: GpuType,
-    /// The number of GPUs.
+    /// Number of GPUs.
     pub gpus: usize,
     /// Whether the GPUs are on more hosts than necessary.
     pub spread: bool,
 }
 
-/// Index of an execution in a table.
+/// Index of an execution in a table, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RowId(u32);
 
@@ -56,7 +59,7 @@ impl Table {
         })
     }
 
-    /// Returns the kind of this name.
+    /// Returns the existing kind of this name.
     ///
     /// # Errors
     ///
@@ -81,8 +84,8 @@ impl Table {
         (0..self.kinds.len() as u32).map(KindId)
     }
 
-    /// Sets the execution of a kind of job in a mode on GPUs of a type, and replaces an earlier
-    /// one.
+    /// Sets the execution of a kind of job in a mode on GPUs of a type, as many as the execution
+    /// has. Replaces an earlier one.
     pub fn set(&mut self, kind: KindId, gpu_type: GpuType, mode: Mode, execution: Execution) {
         self.insert(kind, gpu_type, false, mode, execution);
     }
@@ -124,13 +127,14 @@ impl Table {
     }
 
     /// Returns the relative speeds (speed beside the other / speed alone, at most 1) of kinds `one`
-    /// and `other` on one GPU of a type, in this order, if they have been set.
+    /// and `other` on one GPU of a type, in this order. `None` if they have not been set.
     #[must_use]
     pub fn pair_speeds(&self, gpu_type: GpuType, one: KindId, other: KindId) -> Option<[f64; 2]> {
         self.pair_speeds.get(&(gpu_type, one, other)).copied()
     }
 
-    /// Returns the [relative speeds](Self::pair_speeds) of the kinds of two executions.
+    /// Returns the [relative speeds](Self::pair_speeds) of the kinds of two executions, given by
+    /// their indices. `None` if they have not been set.
     pub(crate) fn pair_speeds_of_rows(
         &self,
         gpu_type: GpuType,
@@ -141,15 +145,15 @@ impl Table {
         self.pair_speeds(gpu_type, kind(one), kind(other))
     }
 
-    /// Returns the execution of a kind of job on an allocation in a mode, if the table has it. For
-    /// a spread allocation without an execution of its own, returns the one for GPUs that are not
-    /// spread.
+    /// Returns the execution of a kind of job on an allocation in a mode, or `None` if the table
+    /// has none. For spread GPUs without an execution of their own, returns the one for GPUs that
+    /// are not spread.
     #[must_use]
     pub fn execution(&self, kind: KindId, allocation: Allocation, mode: Mode) -> Option<&Execution> {
         self.row(kind, allocation, mode).map(|row| self.at(row))
     }
 
-    /// Returns the index of the [execution](Self::execution).
+    /// Returns the index of the [execution](Self::execution), or `None` if the table has none.
     pub(crate) fn row(&self, kind: KindId, allocation: Allocation, mode: Mode) -> Option<RowId> {
         let packed = Allocation { spread: false, ..allocation };
         let look = |allocation, mode| self.by.get(&(kind, allocation, mode)).copied();

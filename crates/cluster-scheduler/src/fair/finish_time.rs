@@ -1,9 +1,11 @@
+//! Finish-time fairness.
+
 use super::program::Program;
 use super::{Demand, Progress, one_type};
 use crate::Error;
 
 /// Returns the shares that minimize the maximum of `(elapsed + remaining / speed) / isolated` over
-/// all jobs.
+/// all jobs. `progress` has an entry for each demand.
 ///
 /// The same objective as Gavel's `finish_time_fairness`. `gpus` is the number of GPUs of each type;
 /// the result has a share for each demand and type.
@@ -36,7 +38,10 @@ pub fn finish_time(
 }
 
 /// Returns the same shares as [`finish_time`], computed by a second-order cone program for any
-/// number of types.
+/// number of GPU types.
+///
+/// # Errors
+/// [`Error::Unsolved`].
 pub(crate) fn by_cone_program(
     demands: &[Demand],
     progress: &[Progress],
@@ -65,8 +70,8 @@ pub(crate) fn by_cone_program(
     program.solve(demands, types)
 }
 
-/// Returns the iterations per second of each job on 1/n of the cluster, where n is the number of
-/// jobs. The same as Gavel's `isolated`.
+/// Returns the iterations per second of a job of each demand on 1/n of the cluster, where n is the
+/// number of jobs. `gpus` is the number of GPUs of each type. The same as Gavel's `isolated`.
 #[must_use]
 pub fn proportional(demands: &[Demand], gpus: &[usize]) -> Vec<f64> {
     let jobs: usize = demands.iter().map(|demand| demand.jobs).sum();

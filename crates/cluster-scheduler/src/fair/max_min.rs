@@ -1,3 +1,5 @@
+//! Max-min fairness.
+
 use super::Demand;
 use super::program::Program;
 use crate::Error;

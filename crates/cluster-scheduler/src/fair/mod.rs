@@ -15,27 +15,27 @@ pub(crate) use finish_time::by_cone_program;
 pub use finish_time::{finish_time, proportional};
 pub use max_min::max_min;
 
-/// A group of identical jobs and their demand.
+/// Demand of a group of identical jobs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Demand {
     /// Number of jobs in the group. Each gets the same share.
     pub jobs: usize,
-    /// Number of GPUs of each job.
+    /// Number of GPUs on which each job runs.
     pub gpus: usize,
-    /// Iterations per second on each type of GPU; 0 if they do not run there.
+    /// Iterations per second of each job on each type of GPU; 0 if it does not run there.
     pub speeds: Vec<f64>,
-    /// Weight of each job relative to other jobs.
+    /// Weight of each job under max-min fairness, which equalizes GPU time divided by weight.
     pub weight: f64,
 }
 
 /// Progress of a job, or of each job of a group.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
-    /// Seconds since its arrival.
+    /// Time since the job's arrival, in seconds.
     pub elapsed: f64,
-    /// Remaining iterations.
+    /// Number of remaining iterations.
     pub remaining: f64,
-    /// Seconds that its completed and remaining work takes on 1/n of the cluster, where n is the
-    /// number of jobs.
+    /// Time in seconds that all of its work, completed and remaining, takes on 1/n of the cluster,
+    /// where n is the number of jobs.
     pub isolated: f64,
 }

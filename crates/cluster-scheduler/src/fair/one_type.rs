@@ -40,7 +40,8 @@ impl Job {
     }
 }
 
-/// Returns the share of each demand, or `None` if a value is not finite.
+/// Returns the share of each demand on `gpus` GPUs of one type, or `None` if a value is not finite
+/// or a job has nothing left.
 pub(super) fn shares(demands: &[Demand], progress: &[Progress], gpus: usize) -> Option<Vec<f64>> {
     let gpus = gpus as f64;
     let of_job = |(demand, progress): (&Demand, &Progress)| Job {

@@ -1,4 +1,5 @@
-//! Linear and second-order cone programs in the solver's form.
+//! Linear and second-order cone programs in the solver's form. Variables are given by their
+//! indices: first the share of each job (demand) on each type, `job * types + type`, then others.
 
 use clarabel::algebra::CscMatrix;
 use clarabel::solver::{
@@ -9,7 +10,8 @@ use clarabel::solver::{
 use super::Demand;
 use crate::Error;
 
-/// A linear objective with rows `sum of coefficients <= bound`, and cones of three such sums.
+/// Program with a linear objective, rows `sum of coefficients <= bound`, and cones of three such
+/// sums.
 pub(super) struct Program {
     objective: Vec<f64>,
     rows: Vec<usize>,
@@ -52,8 +54,7 @@ impl Program {
         program
     }
 
-    /// Sets the coefficient of a variable, given by its index, in the objective, which is
-    /// minimized.
+    /// Sets the coefficient of a variable in the objective, which is minimized.
     pub(super) fn minimize(&mut self, variable: usize, coefficient: f64) {
         self.objective[variable] = coefficient;
     }
@@ -65,8 +66,8 @@ impl Program {
         self.inequalities += 1;
     }
 
-    /// Constrains the product of a variable and a sum of terms to at least 1: the cone (v + s, v -
-    /// s, 2).
+    /// Constrains the product of a variable v and the sum s of terms to at least 1: the cone (v +
+    /// s, v - s, 2).
     pub(super) fn product_at_least_one(&mut self, variable: usize, terms: &[(usize, f64)]) {
         for sign in [1.0, -1.0] {
             let mut row: Vec<_> = terms.iter().map(|&(column, value)| (column, -sign * value)).collect();
@@ -86,8 +87,10 @@ impl Program {
         self.bounds.push(bound);
     }
 
-    /// Solves the program. Returns the share of each job on each type: the first variables of the
-    /// optimum, clamped to 0..=1.
+    /// Solves the program and returns the share of each job on each type, clamped to 0..=1.
+    ///
+    /// # Errors
+    /// [`Error::Unsolved`].
     pub(super) fn solve(self, demands: &[Demand], types: usize) -> Result<Vec<Vec<f64>>, Error> {
         let variables = self.objective.len();
         let unsolved =

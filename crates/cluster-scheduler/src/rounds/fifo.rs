@@ -1,3 +1,5 @@
+//! First come, first served in rounds. Jobs and types of GPUs are given by their indices.
+
 use std::collections::{BTreeMap, VecDeque};
 
 use rand_chacha::ChaCha8Rng;
@@ -29,11 +31,11 @@ impl FifoFaults {
     /// No faults: jobs in order, each on the first type that has room for it; the first one that
     /// does not fit blocks the others.
     pub const NONE: Self = Self { overcommits: false, misplaces: false };
-    /// Both faults.
+    /// Both faults, as in Gavel's simulator.
     pub const GAVEL: Self = Self { overcommits: true, misplaces: true };
 }
 
-/// The type of GPU of each placed job.
+/// Type of GPU of each placed job.
 #[derive(Debug)]
 pub(super) struct Fifo {
     placed: BTreeMap<usize, usize>,
@@ -50,7 +52,10 @@ impl Fifo {
         Self { placed: BTreeMap::new(), random }
     }
 
-    /// Returns a share of 1 for each placed job, after replacing those that have ended.
+    /// Places waiting jobs in order, after removing those that have ended, and returns for each
+    /// present job its share of each type of GPU: 1 on the type on which it is placed, otherwise 0.
+    /// `present` has the jobs that have arrived and not ended, in increasing order; `gpus` is the
+    /// number of GPUs by type.
     pub(super) fn allocation(
         &mut self,
         present: &[usize],

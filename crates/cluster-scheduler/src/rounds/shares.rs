@@ -1,19 +1,25 @@
+//! Fair shares in rounds. A *share* of a job on a type of GPU is the fraction of time in which it
+//! is to run there.
+
 use std::collections::BTreeMap;
 
 use super::RoundsJob;
 use crate::Error;
 use crate::fair::{Demand, Progress, by_cone_program, max_min, proportional};
 
-/// State of finish-time fairness for each job: the time that its completed work would have taken
-/// alone in seconds, its remaining steps, and its steps per second alone.
+/// State of finish-time fairness, by job: the time in seconds that its completed work takes on 1/n
+/// of the cluster for n jobs, its remaining steps, and its steps per second on that part.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     isolated: BTreeMap<usize, (f64, u64, f64)>,
 }
 
 impl Shares {
-    /// Returns the max-min fair share of each present job on each GPU type. `present` are indices
-    /// into `jobs`; `gpus` is the number of GPUs by type.
+    /// Returns the max-min fair share of each present job on each type of GPU. `present` has
+    /// indices into `jobs`; `gpus` is the number of GPUs by type.
+    ///
+    /// # Errors
+    /// [`Error::Unsolved`].
     pub(super) fn max_min(
         present: &[usize],
         jobs: &[RoundsJob],
@@ -24,9 +30,12 @@ impl Shares {
         Ok(present.iter().copied().zip(max_min(&demands, gpus)?).collect())
     }
 
-    /// Returns the finish-time fair share of each present job on each GPU type at `now`, in
-    /// seconds. `present` are indices into `jobs` and `remaining`, the remaining steps; `gpus` is
-    /// the number of GPUs by type.
+    /// Returns the finish-time fair share of each present job on each type of GPU. `now` is in
+    /// seconds from the start. `present` has indices into `jobs` and into `remaining`, the
+    /// remaining steps; `gpus` is the number of GPUs by type.
+    ///
+    /// # Errors
+    /// [`Error::Unsolved`].
     pub(super) fn finish_time(
         &mut self,
         now: f64,

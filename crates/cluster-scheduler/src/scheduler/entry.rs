@@ -1,4 +1,7 @@
-//! State of a job in the scheduler.
+//! State of a job in the scheduler. Jobs have an *entry* each, whose index is the order of arrival.
+//! A *target* is the placement that the last decision has planned; a *run* is the placement on
+//! which the job runs. A *row* is an execution of the table. The *attained* GPU time of a job is
+//! that of its completed iterations.
 
 use crate::nanos::nanos;
 use crate::policy::{Elastic, Order};
@@ -6,14 +9,14 @@ use crate::sharing::is_worth_filling;
 use crate::table::{Allocation, RowId};
 use crate::{Cluster, Error, GpuId, GpuType, Job, JobId, Mode, Placement, Policy, Table};
 
-/// A job that has arrived, active or not. Times are in nanoseconds.
+/// Job that has arrived, also after it has left. Times are in nanoseconds.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// Identifier that events and commands use.
+    /// Identifier of the job in events and commands.
     pub(super) id: JobId,
-    /// The job as it arrived.
+    /// Job as it arrived.
     pub(super) job: Job,
-    /// Arrival time since the driver's epoch.
+    /// Arrival time, from the driver's epoch.
     pub(super) arrived: u64,
     /// Number of iterations that have not been reported as completed.
     pub(super) remaining: u64,
@@ -23,25 +26,28 @@ pub(super) struct Entry {
     /// Number of [levels](Order::AttainedService) that its attained GPU time has reached; 0 under
     /// other orders.
     pub(super) level: usize,
-    /// Permitted ways to run: the GPUs that it wants first, faster ones before slower ones.
+    /// Permitted ways to run. Those on the number of GPUs that the job wants come first; for the
+    /// same number, faster ones come before slower ones.
     pub(super) options: Vec<ExecutionChoice>,
-    /// Placement in the current plan, or `None` if the job has to wait.
+    /// Planned placement. `None` if the job must wait.
     pub(super) target: Option<Assignment>,
-    /// Placement on which it runs now; differs from the target until the job has stopped.
+    /// Placement on which it runs now, which differs from the target until the job has stopped.
+    /// `None` if it does not run.
     pub(super) run: Option<Run>,
     /// Whether the job has neither completed nor been cancelled.
     pub(super) is_active: bool,
 }
 
-/// A number of GPUs of a type, and the execution on them.
+/// Way to run a job: a number of GPUs of a type, a mode, and the execution on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ExecutionChoice {
     /// Type of the GPUs.
     pub(super) gpu_type: GpuType,
     /// Number of GPUs.
     pub(super) gpus: usize,
+    /// Parallelization mode.
     pub(super) mode: Mode,
-    /// Index of the execution in the table.
+    /// Index of the execution in the table, for GPUs that are not spread.
     pub(super) row: RowId,
     /// Duration of an iteration without other jobs on the GPUs, in nanoseconds.
     pub(super) iteration: u64,
@@ -50,40 +56,45 @@ pub(super) struct ExecutionChoice {
     pub(super) cost: u64,
 }
 
-/// GPUs, and the duration of an iteration on them.
+/// Placement: GPUs, and the execution on them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Assignment {
-    /// The GPUs in increasing order.
+    /// GPUs in increasing order.
     pub(super) gpus: Vec<GpuId>,
     /// Type of the GPUs.
     pub(super) gpu_type: GpuType,
     /// Whether the GPUs are on more hosts than necessary.
     pub(super) spread: bool,
+    /// Parallelization mode.
     pub(super) mode: Mode,
     /// Index of the execution in the table.
     pub(super) row: RowId,
-    /// Index of the entry of the job in whose slots or gaps it runs, if it shares GPUs as a guest.
+    /// Index of the entry of the job in whose idle time it runs, if it shares GPUs as a guest.
+    /// `None` otherwise.
     pub(super) beside: Option<usize>,
     /// Expected duration of an iteration, including the effect of jobs that share the GPUs, in
     /// nanoseconds.
     pub(super) iteration: u64,
 }
 
-/// Execution of a job on its GPUs.
+/// Placement on which a job runs, and its progress.
 #[derive(Debug)]
 pub(super) struct Run {
-    /// The GPUs that it holds.
+    /// Placement whose GPUs the job holds.
     pub(super) assignment: Assignment,
-    /// Number of iterations that it may still complete on this placement before it has to report
+    /// Number of iterations that the job may still complete on this placement before it must report
     /// its end.
     pub(super) left: u64,
-    /// Whether it has been told to stop at the end of its current iteration.
+    /// Whether the job has been told to stop at the end of its current iteration.
     pub(super) stopping: bool,
 }
 
 impl Entry {
-    /// Creates the entry of a job that arrived at `arrived`, in nanoseconds. Fails if the job has
-    /// invalid values or can run nowhere in the cluster.
+    /// Creates the entry of a job that arrived at `arrived`, in nanoseconds.
+    ///
+    /// # Errors
+    /// [`Error::BadFigure`] if the job has invalid values, [`Error::Impossible`] if it cannot run
+    /// anywhere in the cluster.
     pub(super) fn new(
         id: JobId,
         job: Job,
@@ -167,7 +178,8 @@ impl Entry {
         self.iteration * self.job.gpus as u64
     }
 
-    /// Updates the level of attained service and returns whether it has changed.
+    /// Updates the level of attained GPU time and returns whether it has changed. Does nothing
+    /// under other orders than [`Order::AttainedService`].
     pub(super) fn update_level(&mut self, order: &Order) -> bool {
         let Order::AttainedService { levels } = order else { return false };
         let attained = self.attained();
@@ -175,7 +187,8 @@ impl Entry {
         std::mem::replace(&mut self.level, level) != level
     }
 
-    /// Returns the number of iterations after which the job is done or has another priority.
+    /// Returns the number of iterations after which the job is done or, by its attained GPU time,
+    /// on another level.
     pub(super) fn iterations_of_this_priority(&self, order: &Order) -> u64 {
         let Order::AttainedService { levels } = order else { return self.remaining };
         let next = levels.get(self.level).map(|&level| nanos(level).saturating_sub(self.attained()));
@@ -183,7 +196,8 @@ impl Entry {
     }
 
     /// Returns the placement of the running job for the [`Run`](crate::Command::Run) command, or
-    /// `None` if it does not run. `beside` is the job whose GPUs it shares as a guest.
+    /// `None` if it does not run. `beside` is the job in whose idle time it runs as a guest, or
+    /// `None`.
     pub(super) fn placement(&self, beside: Option<JobId>) -> Option<Placement> {
         let run = self.run.as_ref()?;
         Some(Placement {

@@ -1,4 +1,6 @@
-//! Fair shares, realized in rounds: the job with the largest deficit runs first.
+//! Fair shares, realized in rounds: the job with the largest share divided by received time runs
+//! first. A *share* of a job on a type of GPU is the fraction of time in which it is to run there.
+//! Jobs are given by the indices of their entries; times are in nanoseconds.
 
 use rustc_hash::FxHashMap;
 
@@ -8,8 +10,7 @@ use crate::nanos::{nanos, seconds};
 use crate::policy::{Fair, Objective};
 use crate::{Cluster, Error, GpuType};
 
-/// Shares of the active jobs under a fair policy, and the GPU time that they have received. Jobs
-/// are given by the index of their entry; times are in nanoseconds.
+/// Shares of the active jobs under a fair policy, and the time for which they have run.
 #[derive(Debug)]
 pub(super) struct FairShares {
     fair: Fair,
@@ -32,7 +33,7 @@ struct JobShare {
 }
 
 impl FairShares {
-    /// Creates shares without jobs.
+    /// Creates shares without jobs. `fair` has the parameters of the policy.
     pub(super) fn new(fair: Fair, cluster: &Cluster) -> Self {
         let gpus = (0..cluster.types().len() as u16).map(|of_type| cluster.gpus_of(GpuType(of_type)));
         Self { fair, gpus: gpus.collect(), has_changed: false, found_at: None, jobs: FxHashMap::default() }
@@ -57,15 +58,21 @@ impl FairShares {
         self.has_changed = true;
     }
 
-    /// Records that a job has run for `time` on GPUs of a type. The number of GPUs does not count.
+    /// Records that a job has run for `time` on GPUs of a type. The number of its GPUs does not
+    /// matter.
     pub(super) fn account(&mut self, job: usize, gpu_type: GpuType, time: u64) {
         if let Some(job_share) = self.jobs.get_mut(&job) {
             job_share.had[gpu_type.index()] += time;
         }
     }
 
-    /// Returns jobs with the type of GPU on which they should run, in decreasing order of share
-    /// divided by received time.
+    /// Returns pairs of a job and a type of GPU on which it has a share: type by type, and for each
+    /// type in decreasing order of share divided by received time. A job may occur for several
+    /// types. Recomputes the shares if jobs have arrived or left and the minimum validity has
+    /// passed. `order` has the active jobs, `entries` all entries.
+    ///
+    /// # Errors
+    /// [`Error::Unsolved`].
     pub(super) fn priorities(
         &mut self,
         now: u64,

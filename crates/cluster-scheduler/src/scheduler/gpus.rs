@@ -1,8 +1,8 @@
-//! Occupied GPUs, and free GPUs while a plan is made.
+//! Occupied GPUs, and the GPUs that remain free while placements are planned.
 
 use crate::{Cluster, GpuId, GpuType};
 
-/// The jobs that hold each GPU, at most two.
+/// Jobs that hold each GPU, at most two, by the indices of their entries.
 #[derive(Debug)]
 pub(super) struct Gpus(Vec<[Option<usize>; 2]>);
 
@@ -12,7 +12,7 @@ impl Gpus {
         Self(vec![[None; 2]; cluster.gpus()])
     }
 
-    /// Returns the indices of the jobs that hold a GPU.
+    /// Returns the indices of the entries of the jobs that hold a GPU; `None` for fewer than two.
     pub(super) fn holders(&self, gpu: GpuId) -> [Option<usize>; 2] {
         self.0[gpu.index()]
     }
@@ -37,7 +37,7 @@ impl Gpus {
     }
 }
 
-/// GPUs that are not assigned yet in a plan.
+/// GPUs that are not assigned yet while placements are planned.
 pub(super) struct Free<'a> {
     cluster: &'a Cluster,
     available: Vec<bool>,
@@ -58,10 +58,10 @@ impl<'a> Free<'a> {
         self.left[self.cluster.host_of(gpu)] -= 1;
     }
 
-    /// Takes this number of GPUs of a type and returns them in increasing order, with whether they
-    /// are on more hosts than necessary. It prefers the host with the smallest sufficient number of
-    /// free GPUs; without one, it fills the hosts with the most free GPUs first. There must be
-    /// enough free GPUs.
+    /// Takes `gpus` GPUs of a type and returns them in increasing order, with whether they are on
+    /// more hosts than necessary. It prefers the host with the smallest sufficient number of free
+    /// GPUs; without one, it fills the hosts with the most free GPUs first. There must be enough
+    /// free GPUs.
     pub(super) fn find(&mut self, gpu_type: GpuType, gpus: usize) -> (Vec<GpuId>, bool) {
         let hosts = self.cluster.hosts();
         let of_type = |host: &usize| hosts[*host].gpu_type == gpu_type && self.left[*host] > 0;

@@ -1,4 +1,5 @@
-//! The scheduler's state machine.
+//! The scheduler's state machine. Its *plan* is the set of target placements of all jobs, which an
+//! event may make outdated.
 
 mod entry;
 mod fair_shares;
@@ -19,7 +20,8 @@ use entry::{Assignment, Entry, Run};
 use fair_shares::FairShares;
 use gpus::Gpus;
 
-/// Decides which job's iterations run where, according to a [`Policy`]: events in, commands out.
+/// State machine that decides which job's iterations run where, according to a [`Policy`]: events
+/// in, commands out.
 ///
 /// It knows no clock, process or network. A driver, in virtual time or for real jobs, reports
 /// events ([`handle`](Self::handle)) and executes commands ([`decide`](Self::decide)). The same
@@ -52,10 +54,10 @@ pub struct Scheduler<'a> {
 }
 
 impl<'a> Scheduler<'a> {
-    /// Creates a scheduler for a cluster, without jobs.
+    /// Creates a scheduler for a cluster, without jobs. `table` has the execution times of all
+    /// jobs.
     ///
     /// # Errors
-    ///
     /// [`Error::BadFigure`] for a policy with values outside their range.
     pub fn new(cluster: &'a Cluster, table: &'a Table, policy: Policy) -> Result<Self, Error> {
         policy.check()?;
@@ -170,8 +172,8 @@ impl<'a> Scheduler<'a> {
         Ok(commands)
     }
 
-    /// Returns whether the next [decision](Self::decide) makes a new plan, for which the driver
-    /// should first report the [progress](Event::Progressed) of running jobs. Otherwise it
+    /// Returns whether the next [decision](Self::decide) replans all placements, for which the
+    /// driver should first report the [progress](Event::Progressed) of running jobs. Otherwise it
     /// continues the last plan.
     #[must_use]
     pub fn wants_progress(&self) -> bool {

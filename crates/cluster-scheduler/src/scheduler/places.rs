@@ -1,4 +1,6 @@
-//! Placement of jobs beside other jobs, while a plan is made.
+//! Placement of jobs beside other jobs, while placements are planned. The *host* is the job to
+//! which the GPUs were assigned, the *guest* the job that runs in its idle time. Jobs are given by
+//! the indices of their entries.
 
 use rustc_hash::FxHashMap;
 
@@ -8,7 +10,7 @@ use crate::sharing::{cycle, hosting, in_gaps, in_slots, slowed};
 use crate::table::{RowId, Table};
 use crate::{GpuId, GpuType};
 
-/// Cache of the durations of executions that share GPUs, by host, position and guest.
+/// Cache of the durations of shared executions, by host, GPU of the host, and guest.
 #[derive(Debug, Default)]
 pub(super) struct PairCache {
     slots: FxHashMap<(RowId, usize, RowId), Option<Slot>>,
@@ -37,7 +39,7 @@ struct Group {
     free: Vec<(usize, GpuId)>,
 }
 
-/// GPUs of placed jobs (hosts) on which other jobs (guests) can be placed as well.
+/// GPUs of hosts on which guests can be placed.
 pub(super) struct SharedPlaces<'a> {
     table: &'a Table,
     sharing: Sharing,
@@ -61,8 +63,8 @@ fn has_room(sharing: Sharing, assignment: &Assignment) -> bool {
 }
 
 impl<'a> SharedPlaces<'a> {
-    /// Creates the places beside `hosts`, indices of entries in order of preference; hosts without
-    /// a target are ignored. `gpus` is the number of GPUs of the cluster.
+    /// Creates the places on the GPUs of `hosts`, given in order of preference. Hosts without a
+    /// target are ignored. `gpus` is the number of GPUs of the cluster.
     pub(super) fn new(
         table: &'a Table,
         sharing: Sharing,
@@ -110,19 +112,19 @@ impl<'a> SharedPlaces<'a> {
         }
     }
 
-    /// Returns whether no place for a guest is left. It may return `false` although all remaining
-    /// places have been taken: these are removed when they are next looked at.
+    /// Whether no place for a guest is left. May be `false` although all remaining places have been
+    /// taken: these are removed when they are next examined.
     pub(super) fn is_full(&self) -> bool {
         self.groups.iter().all(|group| group.free.is_empty())
     }
 
-    /// Returns whether the job at this index has no planned placement.
+    /// Whether the job at `index` has no target.
     pub(super) fn waits(&self, index: usize) -> bool {
         self.entries[index].target.is_none()
     }
 
-    /// Places a job beside another one: at its previous place if possible, otherwise where it is
-    /// fastest. It may remain without a place.
+    /// Places the job `guest` beside another one: at its `previous` place if possible, otherwise
+    /// where it is fastest. It remains without a target if there is no place.
     pub(super) fn place(&mut self, guest: usize, previous: Option<&Assignment>) {
         let options = self.entries[guest].options.clone();
         for choice in options {

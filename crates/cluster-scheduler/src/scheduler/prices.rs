@@ -1,4 +1,6 @@
-//! Elastic jobs: selection of executions at a price of GPU time.
+//! Elastic jobs: selection of executions at a price of GPU time. At the *price* p, a job takes the
+//! execution that minimizes t + p n t / g, where t is the duration of an iteration on n of the
+//! cluster's g GPUs.
 
 use super::Scheduler;
 use super::entry::ExecutionChoice;
@@ -9,8 +11,9 @@ const PRECISION: f64 = 1.05;
 const PRICES: (f64, f64) = (1e-3, 1e6);
 
 impl Scheduler<'_> {
-    /// Returns the jobs that get GPUs, each with its best execution at the smallest price for which
-    /// the number of waiting jobs is minimal.
+    /// Returns the jobs that get GPUs, by the indices of their entries, each with its best
+    /// execution at the smallest price for which the number of waiting jobs is minimal. `order` has
+    /// the active jobs in order of priority.
     ///
     /// About ten passes over the jobs' executions.
     pub(super) fn select_at_price(&self, order: &[usize]) -> Vec<(usize, ExecutionChoice)> {

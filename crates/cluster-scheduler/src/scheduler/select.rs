@@ -1,4 +1,4 @@
-//! Plans: the target placement of each job.
+//! Planning of the target placement of each job.
 
 use super::Scheduler;
 use super::entry::{Assignment, ExecutionChoice};
@@ -8,7 +8,11 @@ use crate::table::{Allocation, RowId};
 use crate::{Error, GpuType};
 
 impl Scheduler<'_> {
-    /// Recomputes each job's target.
+    /// Recomputes the targets of all active jobs, and the time of the next round under a fair
+    /// policy.
+    ///
+    /// # Errors
+    /// [`Error::Unsolved`] if the solver of a fair policy fails.
     pub(super) fn plan(&mut self) -> Result<(), Error> {
         let mut order = self.active.clone();
         match &self.policy.order {
@@ -93,7 +97,7 @@ impl Scheduler<'_> {
         Ok(selected)
     }
 
-    /// Returns the number of GPUs of the cluster, by type.
+    /// Returns the number of GPUs of the cluster for each type.
     pub(super) fn all_gpus(&self) -> Vec<usize> {
         (0..self.cluster.types().len()).map(|of_type| self.cluster.gpus_of(GpuType(of_type as u16))).collect()
     }

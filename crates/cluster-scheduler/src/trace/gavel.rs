@@ -1,30 +1,32 @@
+//! Gavel's published traces and throughputs. A *kind* of job is a model with its batch size.
+
 use std::io::Read;
 
 use super::sheet::Sheet;
 use crate::Error;
 
-/// A job of Gavel's traces (Narayanan et al., OSDI 2020).
+/// Job of Gavel's traces (Narayanan et al., OSDI 2020).
 #[derive(Debug, Clone, PartialEq)]
 pub struct GavelJob {
-    /// Arrival time in seconds.
+    /// Arrival time in seconds from the start of the trace.
     pub arrival: f64,
-    /// Its model, with the batch size if it has one: `ResNet-18 batch 64`.
+    /// Kind of the job: its model, with the batch size if it has one, such as `ResNet-18 batch 64`.
     pub kind: String,
-    /// Number of GPUs.
+    /// Number of GPUs on which the job runs.
     pub gpus: usize,
-    /// Total number of steps of its workers.
+    /// Number of steps of all workers together.
     pub steps: u64,
 }
 
 /// Throughput of a kind of Gavel's jobs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GavelSpeed {
-    /// The type of GPU: `k80`, `p100` or `v100`, with the suffix `_unconsolidated` for GPUs spread
-    /// over servers.
+    /// Type of GPU: `k80`, `p100` or `v100`, with the suffix `_unconsolidated` for GPUs spread over
+    /// servers.
     pub gpu_type: String,
     /// The kind, as in [`GavelJob::kind`].
     pub kind: String,
-    /// Number of GPUs.
+    /// Number of GPUs on which it was measured.
     pub gpus: usize,
     /// Steps per second of all workers together; 0 if it did not run.
     pub steps_per_s: f64,

@@ -23,20 +23,21 @@ pub use synthetic::synthetic;
 use crate::{Allocation, Arrival, Error, GpuType, Job, JobId, KindId, Mode, Table};
 use random::Random;
 
-/// A job of a trace that records its duration and not its work.
+/// Job of a trace that records its duration and not its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceJob {
     /// Arrival time since the arrival of the first job of the trace.
     pub arrival: Duration,
     /// Time for which the job ran, without queueing.
     pub duration: Duration,
-    /// Number of GPUs.
+    /// Number of GPUs on which the job ran.
     pub gpus: usize,
 }
 
 /// Converts jobs of a trace to jobs of a table. Each job gets a random kind among those that the
 /// table has for its number of GPUs, and the number of iterations that takes the trace's duration
-/// with data parallelism on GPUs of this type. Jobs are numbered from 0.
+/// with data parallelism on GPUs of this type. `seed` determines the random kinds. Jobs are
+/// numbered from 0.
 ///
 /// # Errors
 ///
@@ -67,8 +68,9 @@ pub fn assign(
     Ok(arrivals)
 }
 
-/// Scales the arrival times so that the jobs demand the fraction `load` of all GPU time until the
-/// last arrival; 1 is exactly all of it. Jobs that want more than `gpus` are removed.
+/// Scales the arrival times so that the jobs demand the fraction `load` of the time of `gpus` GPUs
+/// until the last arrival; 1 is exactly all of it. The first job arrives at time 0. Jobs that want
+/// more than `gpus` GPUs are removed.
 #[must_use]
 pub fn at_load(jobs: &[TraceJob], gpus: usize, load: f64) -> Vec<TraceJob> {
     let jobs: Vec<TraceJob> = jobs.iter().copied().filter(|job| job.gpus <= gpus).collect();

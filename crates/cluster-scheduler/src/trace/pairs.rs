@@ -1,3 +1,5 @@
+//! Gavel's published throughputs of pairs of jobs.
+
 use std::io::Read;
 
 use super::gavel::kind;
@@ -11,9 +13,9 @@ use crate::{Error, GpuType, Table};
 /// exactly as fast as alone, which suggests clipping.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GavelPair {
-    /// Number of GPUs.
+    /// Number of GPUs on which both jobs run.
     pub gpus: usize,
-    /// The kinds, as in [`GavelJob::kind`](super::GavelJob::kind).
+    /// Kinds of the two jobs, as in [`GavelJob::kind`](super::GavelJob::kind).
     pub kinds: [String; 2],
     /// Steps per second of each job alone.
     pub alone: [f64; 2],
@@ -22,13 +24,13 @@ pub struct GavelPair {
 }
 
 impl GavelPair {
-    /// Returns the speed of each job relative to running alone.
+    /// Returns the speed of each job beside the other divided by its speed alone.
     #[must_use]
     pub fn parts(&self) -> [f64; 2] {
         [self.together[0] / self.alone[0], self.together[1] / self.alone[1]]
     }
 
-    /// Returns whether one of them is not slowed down at all, so that its value may have been
+    /// Returns whether one of the jobs is not slowed down at all, so that its value may have been
     /// clipped.
     #[must_use]
     pub fn looks_clipped(&self) -> bool {
@@ -79,9 +81,9 @@ pub fn gavel_pairs(file: &str, input: impl Read) -> Result<Vec<GavelPair>, Error
     Ok(pairs)
 }
 
-/// Adds the speeds of one-GPU pairs [to a table](Table::set_pair_speeds) for a type of GPU and
-/// returns their number. Pairs of kinds that the table does not have, or that do not run together,
-/// are skipped.
+/// Adds the relative speeds of one-GPU pairs [to a table](Table::set_pair_speeds) for a type of
+/// GPU, and returns the number of pairs that were added. Pairs of kinds that the table does not
+/// have, or that do not run together, are skipped.
 pub fn add_pairs(table: &mut Table, gpu_type: GpuType, pairs: &[GavelPair]) -> usize {
     let mut added = 0;
     for pair in pairs.iter().filter(|pair| pair.gpus == 1) {

@@ -1,3 +1,5 @@
+//! Microsoft's Philly trace.
+
 use std::io::Read;
 use std::time::Duration;
 

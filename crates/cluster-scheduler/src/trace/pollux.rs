@@ -1,18 +1,20 @@
+//! Pollux' published step times. A *node* is a machine with 4 GPUs.
+
 use std::io::Read;
 use std::time::Duration;
 
 use super::sheet::Sheet;
 use crate::{Error, Execution, GpuType, Mode, Table};
 
-/// Duration of a step of one of Pollux's models (Qiao et al., OSDI 2021), measured on nodes with 4
-/// T4.
+/// Duration of a step (iteration) of one of Pollux' models (Qiao et al., OSDI 2021), measured on
+/// nodes with 4 T4.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolluxStep {
     /// Name of the model.
     pub model: String,
-    /// Number of GPUs.
+    /// Number of GPUs over all nodes.
     pub gpus: usize,
-    /// Number of nodes.
+    /// Number of nodes that the GPUs are on.
     pub nodes: usize,
     /// Number of samples of a step on each GPU.
     pub local_batch: usize,
@@ -86,11 +88,11 @@ pub fn pollux_steps(file: &str, input: impl Read) -> Result<Vec<PolluxStep>, Err
     Ok(steps)
 }
 
-/// Creates a table of data-parallel step times for the numbers of GPUs in `counts`. A model has the
-/// times of the largest batch that was measured on one GPU and on all of `counts`: on as few nodes
-/// as possible, and [spread](Table::set_spread) over more nodes as the mean of all measured
-/// placements. Synchronization time is a slot. Models that were not measured on all of `counts` are
-/// skipped.
+/// Creates a table of data-parallel step times for the numbers of GPUs in `counts`, on GPUs of the
+/// type `gpu_type`. A model has the times of the largest batch that was measured on one GPU and on
+/// all of `counts`: on as few nodes as possible, and [spread](Table::set_spread) over more nodes as
+/// the mean of all measured placements. Synchronization time is idle time that other jobs can use.
+/// Models that were not measured on all of `counts` are skipped.
 ///
 /// # Errors
 ///

@@ -1,4 +1,6 @@
-//! CSV files with named columns, in which lines that begin with `#` are comments.
+//! CSV files with named columns, in which lines that begin with `#` are comments. Columns are given
+//! by their indices among the requested ones. Errors are [`Error::BadTrace`] with the line and
+//! column.
 
 use std::fmt::Display;
 use std::io::Read;
@@ -18,7 +20,8 @@ pub(super) struct Sheet<R> {
 }
 
 impl<R: Read> Sheet<R> {
-    /// Opens a sheet that has each of the given columns, under one of its names.
+    /// Opens a CSV that has each of the requested `columns`, under one of the names listed for it.
+    /// `file` is the name in errors.
     pub(super) fn open(file: &str, input: R, columns: &[&[&str]]) -> Result<Self, Error> {
         let mut reader = ReaderBuilder::new().comment(Some(b'#')).flexible(true).from_reader(input);
         let header = reader.headers().map_err(|error| broken(file, &error))?.clone();
@@ -40,19 +43,19 @@ impl<R: Read> Sheet<R> {
         Ok(Self { file: file.to_owned(), reader, columns, record: StringRecord::new() })
     }
 
-    /// Reads the next line. Returns `false` at the end.
+    /// Reads the next line. Returns `false` at the end of the file.
     pub(super) fn next(&mut self) -> Result<bool, Error> {
         self.reader.read_record(&mut self.record).map_err(|error| broken(&self.file, &error))
     }
 
-    /// Returns the text of a column, given by its index among the requested ones.
+    /// Returns the text of a column of the current line, without surrounding spaces.
     pub(super) fn text(&self, column: usize) -> Result<&str, Error> {
         let (_, at) = self.columns[column];
         self.record.get(at).map(str::trim).ok_or_else(|| self.bad(column, "the line ends before it"))
     }
 
-    /// Parses the number in a column, given by its index among the requested ones. A text that is
-    /// no number, or a number for which `is_good` is false, is an error that says `expected`.
+    /// Parses the number in a column of the current line. A text that is no number, or a number for
+    /// which `is_good` is false, is an error that says `expected`.
     pub(super) fn number<T: FromStr>(
         &self,
         column: usize,

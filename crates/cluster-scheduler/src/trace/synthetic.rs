@@ -1,3 +1,5 @@
+//! A generator of jobs like those of the Philly trace.
+
 use std::time::Duration;
 
 use super::TraceJob;
@@ -113,10 +115,10 @@ const MORE_GPUS: Quantiles = Quantiles(&[
     (1.0, 1_710_643.0),
 ]);
 
-/// Generates jobs with the distributions of Philly's 82,247 jobs (CC BY 4.0, Jeon et al., USENIX
-/// ATC 2019): gaps between arrivals, numbers of GPUs, and durations by number of GPUs are drawn
-/// independently from quantiles. Bursts longer than a gap and daily and weekly patterns are not
-/// modelled.
+/// Generates `jobs` jobs, reproducibly from `seed`, with the distributions of Philly's 82,247 jobs
+/// (CC BY 4.0, Jeon et al., USENIX ATC 2019): gaps between arrivals, numbers of GPUs, and durations
+/// by number of GPUs are drawn independently from quantiles. Bursts longer than a gap and daily and
+/// weekly patterns are not modelled.
 ///
 /// ```
 /// let jobs = cluster_scheduler::trace::synthetic(1000, 7);
