@@ -13,15 +13,16 @@ pub enum AddressState {
         /// Number of bytes of that allocation.
         bytes: u64,
     },
-    /// The address follows an allocation closely, or it is inside one and the range of bytes
-    /// extends past the end.
+    /// The address follows the end of an allocation by less than the size of the allocation plus 1
+    /// MiB, or it is inside the allocation and the range of bytes extends past the end.
     PastTheEnd {
         /// Address of the first byte of that allocation.
         start: u64,
         /// Number of bytes of that allocation.
         bytes: u64,
     },
-    /// The address belongs to no current or freed allocation and follows none closely.
+    /// The address belongs to no current or freed allocation and does not follow one as for
+    /// `PastTheEnd`.
     Unallocated,
 }
 

@@ -1,4 +1,5 @@
-//! The virtual clock and the state of the virtual devices. Times are in ns since the last reset.
+//! The virtual clock and the state of the virtual devices. Times are in ns since the last reset. A
+//! record is one execution of `cuEventRecord`; records are numbered.
 
 use super::{Code, Handle, nodes::KernelNode};
 use std::collections::{BTreeMap, HashSet};

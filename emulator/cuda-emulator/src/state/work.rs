@@ -1,4 +1,4 @@
-//! Work of streams. Event records are numbered.
+//! Work of streams. A record is one execution of `cuEventRecord`; records are numbered.
 
 use super::{Handle, nccl::BatchId, nodes::NodeWork, order::VectorClock, plan::Plan};
 use std::{collections::BTreeMap, sync::Arc};

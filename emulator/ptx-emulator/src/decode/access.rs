@@ -1,4 +1,5 @@
-//! Decoder of loads, stores and atomic operations.
+//! Decoder of loads, stores and atomic operations. A lane is one of the 32 threads of a warp. The
+//! slot of a register is its index among the registers of its width.
 
 use super::{
     function::Decoder,

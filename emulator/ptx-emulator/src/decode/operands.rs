@@ -1,5 +1,5 @@
 //! Decoder of operands: resolves them to registers. Constants are held in registers that no
-//! instruction writes.
+//! instruction writes. The slot of a register is its index among the registers of its width.
 
 use super::{
     Globals, Special,

@@ -1,4 +1,6 @@
 //! Allocation of register slots. Registers that are only used inside one basic block share slots.
+//! The slot of a register is its index among the registers of its width. A lane is one of the 32
+//! threads of a warp.
 //!
 //! Compilers give each value its own register. In an unrolled loop, the registers of a warp would
 //! exceed the processor's cache, though only a few of them are live at any time. A kernel is

@@ -1,5 +1,5 @@
 //! Special registers and other values initialised at launch. An axis is 0 for x, 1 for y and 2 for
-//! z.
+//! z. A lane is one of the 32 threads of a warp; in a mask, bit *l* stands for lane *l*.
 
 use crate::operations::Kind;
 

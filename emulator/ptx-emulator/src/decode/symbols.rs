@@ -1,4 +1,5 @@
-//! Symbol table: registers, variables and labels by scope.
+//! Symbol table: registers, variables and labels by scope. The slot of a register is its index
+//! among the registers of its width. A lane is one of the 32 threads of a warp.
 
 use super::{
     Program, Special,

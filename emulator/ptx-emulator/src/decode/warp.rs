@@ -1,5 +1,5 @@
 //! Decoder of instructions that exchange values between the lanes of a warp, or that synchronise a
-//! block.
+//! block. A lane is one of the 32 threads of a warp.
 
 use super::function::Decoder;
 use crate::{

@@ -1,4 +1,5 @@
-//! Memory accesses lane by lane, with all checks.
+//! Memory accesses lane by lane, with all checks. A lane is one of the 32 threads of a warp; in a
+//! mask, bit *l* stands for lane *l*.
 
 use super::{
     context::{BlockContext, WarpFault},

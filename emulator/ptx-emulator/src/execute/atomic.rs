@@ -1,4 +1,5 @@
-//! Atomic operations.
+//! Atomic operations. A lane is one of the 32 threads of a warp; in a mask, bit *l* stands for lane
+//! *l*.
 
 use super::{
     access::{LaneAccess, Location, set_lane},

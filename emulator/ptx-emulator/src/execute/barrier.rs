@@ -1,4 +1,5 @@
-//! Barriers of a block.
+//! Barriers of a block. A lane is one of the 32 threads of a warp; in a mask, bit *l* stands for
+//! lane *l*.
 
 use super::warp::{Waiting, Warp, lanes, lowest_lane};
 use crate::{

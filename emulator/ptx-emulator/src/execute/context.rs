@@ -1,4 +1,5 @@
-//! State shared by the warps of a block, and faults of a warp.
+//! State shared by the warps of a block, and faults of a warp. A lane is one of the 32 threads of a
+//! warp.
 
 use super::{barrier::Barriers, environment::LaunchEnvironment, local::LocalMemory, shared::SharedMemory};
 use crate::{FaultKind, decode::Access};

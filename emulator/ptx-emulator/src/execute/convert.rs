@@ -1,4 +1,5 @@
-//! Execution of `cvt`, lane by lane.
+//! Execution of `cvt`, lane by lane. A lane is one of the 32 threads of a warp; in a mask, bit *l*
+//! stands for lane *l*.
 
 use crate::{
     decode::{Conversion, NumberType},

@@ -1,4 +1,5 @@
-//! Instructions that exchange values between lanes of a warp.
+//! Instructions that exchange values between lanes of a warp. A lane is one of the 32 threads of a
+//! warp; in a mask, bit *l* stands for lane *l*.
 
 use super::warp::{Warp, lanes};
 use crate::{

@@ -1,5 +1,5 @@
 //! Fast path for loads and stores of 32-bit words in shared and global memory, for all lanes at
-//! once.
+//! once. A lane is one of the 32 threads of a warp; in a mask, bit *l* stands for lane *l*.
 //!
 //! Each function returns `Some` if it executed the access. Otherwise it has had no effect, and the
 //! caller uses the slow path in [`access`](super::access), because a check of bounds or alignment

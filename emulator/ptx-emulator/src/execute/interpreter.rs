@@ -1,4 +1,5 @@
-//! Interpreter: executes a warp until it must wait or its time slice ends.
+//! Interpreter: executes a warp until it must wait or its time slice ends. A lane is one of the 32
+//! threads of a warp. An instruction that several lanes execute together is one warp instruction.
 
 use super::{
     access, atomic,

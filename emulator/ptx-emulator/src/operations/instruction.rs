@@ -1,4 +1,4 @@
-//! Decoded instructions.
+//! Decoded instructions. A lane is one of the 32 threads of a warp.
 
 use super::Op;
 

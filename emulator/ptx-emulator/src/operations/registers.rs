@@ -1,4 +1,5 @@
-//! Registers of one warp.
+//! Registers of one warp. A lane is one of the 32 threads of a warp; in a mask, bit *l* stands for
+//! lane *l*. The slot of a register is its index among the registers of its width.
 
 use super::Instruction;
 use super::lanes::{Doubles, LANES, Words, merge};

@@ -1,4 +1,5 @@
-//! State shared by the ranks of a communicator.
+//! State shared by the ranks of a communicator. A batch holds the operations that a rank enqueues
+//! together.
 
 use super::{BatchId, OperationKey};
 use crate::{host::HandleSlot, state::Handle};

@@ -1,10 +1,9 @@
 //! Communicators of NCCL, and their operations.
 //!
-//! The operations that a group enqueues in a stream form a batch. A batch starts when it is at the
-//! head of its stream and all earlier batches of its communicator are done. An operation is
-//! executed when the batches of all its ranks have started. A batch ends when its duration has
-//! passed since its last operation. All ranks of a communicator are in this process, on one or
-//! several threads.
+//! The operations that a rank enqueues together in a stream form a batch. A batch starts when it is
+//! at the head of its stream and all earlier batches of its rank are done. An operation is executed
+//! when the batches of all its ranks have started. A batch ends when its duration has passed since
+//! its last operation. All ranks of a communicator are in this process, on one or several threads.
 
 mod clique;
 mod operation;
@@ -78,7 +77,8 @@ pub(super) struct Batch {
     pub(super) stream: Handle,
     /// Operations in the order of the calls.
     pub(super) entries: Vec<Entry>,
-    /// Whether the batch has been at the head of its stream and first of its communicator.
+    /// Whether the batch has started: it was at the head of its stream when all earlier batches of
+    /// its rank were done.
     pub(super) started: bool,
     /// Virtual duration from the execution of the last operation on, in ns.
     pub(super) duration_ns: u64,

@@ -1,4 +1,4 @@
-//! Operations of NCCL.
+//! Operations of NCCL: collectives of all ranks of a communicator, and messages between two.
 
 use crate::state::Handle;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Element types and reductions.
+//! Element types of NCCL and reductions of their values.
 
 use half::{bf16, f16};
 

@@ -1,8 +1,11 @@
 //! The order check: whether all conflicting uses of memory are ordered by the program.
 //!
-//! It is a happens-before race detector with streams in the place of threads. Each chain of tasks
-//! has a vector clock (Flanagan and Freund, *`FastTrack`*, PLDI 2009). Of the reads of different
-//! chains, all that are unordered among themselves are kept. A task is ordered after
+//! A task is work that uses memory, such as a kernel. The tasks of a chain, such as the tasks of a
+//! stream, follow each other. A clock is a set of tasks.
+//!
+//! The check is a happens-before race detector with streams in the place of threads. Each chain of
+//! tasks has a vector clock (Flanagan and Freund, *`FastTrack`*, PLDI 2009). Of the reads of
+//! different chains, all that are unordered among themselves are kept. A task is ordered after
 //!
 //! - the earlier work of its stream, or the dependencies of its graph node;
 //! - the events that its stream has waited for, and the writes of values in memory that it has
