@@ -27,7 +27,8 @@ pub(super) unsafe extern "C" fn cuGraphDestroy(graph: Handle) -> u32 {
     Call::initialised("cuGraphDestroy").destroying().run(|driver| driver.destroy_graph(graph))
 }
 
-/// Creates a copy of a graph and its child graphs. Graphs with memory nodes are refused.
+/// Creates a copy of a graph and its child graphs. A graph with nodes that allocate or free memory
+/// is refused.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGraphClone(clone: *mut Handle, original: Handle) -> u32 {
     Call::initialised("cuGraphClone").run(|driver| {

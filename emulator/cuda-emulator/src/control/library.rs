@@ -139,7 +139,8 @@ impl Emulator {
     }
 
     /// Makes the `number`-th launch of the named kernel, counted from 1 from this call on, fail
-    /// with an illegal address. The contexts of its device are lost.
+    /// with an illegal address. After it, every call in the contexts of its device returns the
+    /// error.
     ///
     /// # Panics
     /// If the name contains a zero byte.
@@ -193,9 +194,9 @@ impl Emulator {
         self.clock().advance(time);
     }
 
-    /// Sets the duration of each kernel and each group of collectives that this thread launches or
-    /// captures from now on, whatever its name. `None` restores the durations given by names and
-    /// settings.
+    /// Sets the virtual duration of each kernel and each group of collectives that this thread
+    /// launches or captures from now on, whatever its name. `None` restores the durations given by
+    /// names and settings.
     pub fn set_launch_time(&self, time: Option<Duration>) {
         let nanoseconds =
             time.map_or(u64::MAX, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX - 1));

@@ -13,7 +13,7 @@ pub enum Setting {
     DriverVersion,
     /// Virtual duration of a query of a stream or event, in ns (1000).
     QueryNs,
-    /// Virtual duration of a launch on the host, in ns (0).
+    /// Virtual duration of a kernel or graph launch on the host, in ns (0).
     LaunchNs,
     /// Virtual duration of a kernel, in ns (10000), unless one is set by
     /// [`Emulator::set_kernel_time`](super::Emulator::set_kernel_time) or given by its name.

@@ -76,11 +76,11 @@ pub(crate) enum Op {
     Float(Float),
     /// Comparison (`setp`).
     Compare(Compare),
-    /// `bra`.
+    /// Branch (`bra`).
     Branch,
-    /// `exit` and `ret`.
+    /// End of the executing threads (`exit` and `ret`).
     Exit,
-    /// `trap`.
+    /// Failure of the kernel (`trap`).
     Trap,
     /// `bar.sync`: barrier of the block at which lanes wait.
     Barrier,
@@ -88,9 +88,9 @@ pub(crate) enum Op {
     BarrierArrive,
     /// `bar.red`: barrier of the block that reduces a predicate.
     BarrierReduce,
-    /// `bar.warp.sync`.
+    /// Barrier of lanes of a warp (`bar.warp.sync`).
     WarpBarrier,
-    /// `ld.param`.
+    /// Load of a kernel parameter (`ld.param`).
     LoadParameter,
     /// `ld.shared` of 32-bit elements into 32-bit registers, which has a fast path.
     LoadShared,
@@ -104,21 +104,21 @@ pub(crate) enum Op {
     StoreGlobal,
     /// Any other store.
     Store,
-    /// `atom` and `red`.
+    /// Atomic operation on memory (`atom` and `red`).
     Atomic,
-    /// `shfl.sync`.
+    /// Read of a register of another lane (`shfl.sync`).
     Shuffle,
-    /// `vote.sync`.
+    /// Reduction of a predicate over lanes (`vote.sync`).
     Vote,
-    /// `match.sync`.
+    /// Search for lanes with equal values in a register (`match.sync`).
     Match,
-    /// `redux.sync`.
+    /// Reduction of a register over lanes (`redux.sync`).
     ReduceWarp,
-    /// `activemask`.
+    /// Mask of the executing lanes (`activemask`).
     ActiveLanes,
     /// Read of a clock register, such as `%clock`.
     Clock,
-    /// `cvt` that no table contains.
+    /// Conversion (`cvt`) that no table contains.
     Convert,
 }
 

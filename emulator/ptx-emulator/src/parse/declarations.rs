@@ -9,7 +9,8 @@ use super::{
 };
 use crate::LoadError;
 
-/// Parses a PTX text. Functions other than kernels are skipped.
+/// Parses a PTX text. Functions other than kernels are skipped. Text that is not valid PTX and
+/// unsupported directives are errors.
 pub(crate) fn parse(text: &str) -> Result<File<'_>, LoadError> {
     let mut reader = Reader::new(tokens(text)?);
     let mut file = File::default();

@@ -110,7 +110,7 @@ pub(crate) enum Statement<'a> {
     Instruction(ParsedInstruction<'a>),
 }
 
-/// Instruction as it stands in the text.
+/// Instruction of the PTX text.
 pub(crate) struct ParsedInstruction<'a> {
     /// Line of the instruction.
     pub(crate) line: u32,
@@ -123,7 +123,7 @@ pub(crate) struct ParsedInstruction<'a> {
     pub(crate) operands: Vec<Operand<'a>>,
 }
 
-/// Operand as it stands in the text.
+/// Operand of the PTX text.
 #[derive(Clone, Debug)]
 pub(crate) enum Operand<'a> {
     /// Register, variable, label or `_`, with an added offset in bytes.

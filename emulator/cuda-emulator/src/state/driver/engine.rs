@@ -49,8 +49,8 @@ impl Driver {
         self.engine.finished.concat()
     }
 
-    /// Appends work to the queue of a stream, after the time that the launch takes on the host.
-    /// Work that the rules of the default stream order before it is waited for.
+    /// Appends work to the queue of a stream, after the time that the launch takes on the host. The
+    /// work waits for other work as the rules of the default stream demand.
     pub(super) fn enqueue(&mut self, stream: Handle, work: StreamWork) {
         if matches!(work, StreamWork::Graph { .. } | StreamWork::Single(NodeWork::Kernel(_))) {
             self.advance(self.settings.launch_ns as u64);
@@ -61,8 +61,8 @@ impl Driver {
         self.push(stream, work, predecessors);
     }
 
-    /// Appends work to the queue of a stream without advancing the clock. `predecessors` is the
-    /// field of [`QueuedWork`].
+    /// Appends work to the queue of a stream without advancing the clock. `predecessors` becomes
+    /// the field of [`QueuedWork`].
     pub(super) fn push(&mut self, stream: Handle, work: StreamWork, predecessors: Option<VectorClock>) {
         self.engine.launches += 1;
         let (launch, enqueued) = (self.engine.launches, self.engine.now);
@@ -214,8 +214,8 @@ impl Driver {
         format!("nothing runs, and work is pending in {}", describe_stuck_streams.join(", "))
     }
 
-    /// Executes all ready work that takes no time, and starts kernels on free devices. Returns
-    /// whether there was any such work.
+    /// Executes all ready work that takes no time, and starts kernels on free devices, until
+    /// nothing more is ready. Returns whether there was any such work.
     pub(in crate::state) fn settle(&mut self) -> bool {
         let mut any = false;
         loop {

@@ -1,4 +1,5 @@
-//! Executable graphs (`CUgraphExec`), which are instantiated from graphs and launched.
+//! Executable graphs (`CUgraphExec`), which are instantiated from graphs and launched. A memory
+//! node is one that allocates or frees memory.
 
 use super::Driver;
 use crate::state::{

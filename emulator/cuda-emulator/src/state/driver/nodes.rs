@@ -1,5 +1,5 @@
 //! Nodes of graphs: creation, parameters and destruction. The dependencies of a node are the nodes
-//! that must complete before it.
+//! that must complete before it. A memory node is one that allocates or frees memory.
 
 use super::Driver;
 use crate::state::{

@@ -1,5 +1,6 @@
 //! Descriptions of conflicts: uses of the same memory by two tasks that nothing orders, at least
-//! one of which is not a read. A conflict of two atomic operations is none.
+//! one of which is not a read. Two atomic operations do not conflict. A task is work that uses
+//! memory, such as a kernel.
 
 use super::{Shadow, shadow::Conflict, tasks::Task};
 use ptx_emulator::AccessKind;

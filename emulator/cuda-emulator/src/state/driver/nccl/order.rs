@@ -1,4 +1,5 @@
-//! Memory accesses and ordering of NCCL operations, for the order check.
+//! Memory accesses and ordering of NCCL operations, for the order check. A batch holds the
+//! operations that a rank enqueues together.
 
 use crate::state::{
     driver::Driver,

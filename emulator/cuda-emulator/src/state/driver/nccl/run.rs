@@ -1,4 +1,5 @@
-//! Execution of NCCL operations, from the call to the end of the batch.
+//! Execution of NCCL operations, from the call to the end of the batch. A batch holds the
+//! operations that a rank enqueues together.
 
 use crate::state::{
     CallError, CallResult, Code, Handle, NodeWork,
