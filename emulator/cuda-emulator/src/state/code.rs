@@ -2,7 +2,8 @@
 
 use std::{ffi::CStr, fmt};
 
-/// A `CUresult`: a code that CUDA functions return, 0 for success.
+/// A `CUresult`: a code that CUDA functions return, 0 for success. The constants are the codes
+/// whose names in `cuda.h` end like theirs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Code(pub(crate) u32);
 
@@ -10,7 +11,6 @@ pub(crate) struct Code(pub(crate) u32);
 macro_rules! codes {
     ($($name:ident = $value:literal, $symbol:literal, $text:literal;)*) => {
         impl Code {
-            /// The code whose name in `cuda.h` ends with this name.
             $(pub(crate) const $name: Code = Code($value);)*
 
             /// Returns the name in `cuda.h` and a description, or `None` for an unknown code.
