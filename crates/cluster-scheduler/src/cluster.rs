@@ -63,6 +63,9 @@ impl Cluster {
     }
 
     /// Creates a cluster of `hosts` identical hosts.
+    ///
+    /// # Errors
+    /// See [`Cluster::new`].
     pub fn uniform(gpu_type: &str, hosts: usize, gpus_per_host: usize) -> Result<Self, Error> {
         Self::new(std::iter::repeat_n((gpu_type, gpus_per_host), hosts))
     }
@@ -96,6 +99,9 @@ impl Cluster {
     }
 
     /// Returns the index of the host of a GPU, from 0 in the order given to [`Cluster::new`].
+    ///
+    /// # Panics
+    /// If the cluster does not have this GPU.
     #[must_use]
     pub fn host_of(&self, gpu: GpuId) -> usize {
         self.host_of[gpu.index()] as usize

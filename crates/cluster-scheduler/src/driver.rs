@@ -1,4 +1,5 @@
-//! The simulation driver: a scheduler in virtual time. Time 0 is the start of the trace.
+//! The simulation driver: a scheduler in virtual time. Time 0 is the start of the trace. A job is
+//! *in the cluster* from its arrival until it has completed or was cancelled.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

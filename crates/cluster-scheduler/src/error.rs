@@ -1,4 +1,5 @@
-//! Errors of this crate.
+//! Errors of this crate. A *kind* of job is a set of jobs with the same iteration times. A job is
+//! *in the cluster* from its arrival until it has completed or was cancelled.
 
 use std::time::Duration;
 

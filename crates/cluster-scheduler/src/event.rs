@@ -1,5 +1,5 @@
 //! Events that a driver reports to the scheduler, and commands that it executes. A *guest* is a job
-//! that runs in the idle time of another job's GPUs.
+//! that runs in the idle time of another job's GPUs. A job *waits* while it has no placement.
 
 use std::time::Duration;
 

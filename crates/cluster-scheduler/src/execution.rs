@@ -9,6 +9,9 @@ use crate::{Error, spb};
 
 /// Execution of one iteration on a number of GPUs: its duration, and the time for which each GPU
 /// computes.
+///
+/// The time for which a GPU does not compute, because it waits for other GPUs or for communication,
+/// is a slot in which another job can run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Execution {
     /// Duration of an iteration in nanoseconds.
@@ -22,12 +25,19 @@ pub struct Execution {
 impl Execution {
     /// Creates an execution on `gpus` GPUs that all compute for the whole iteration, so that there
     /// are no slots.
+    ///
+    /// # Errors
+    /// [`Error::BadFigure`] for zero GPUs or a zero duration.
     pub fn full(gpus: usize, iteration: Duration) -> Result<Self, Error> {
         Self::new(iteration, &vec![iteration; gpus], false)
     }
 
-    /// Creates an execution of iterations of the duration `iteration`, in which GPU i computes for
-    /// `busy[i]`, as in a burst plan.
+    /// Creates an execution of iterations of the duration `iteration`, in which the GPUs compute
+    /// for the times `busy`, one for each GPU, as in a burst plan.
+    ///
+    /// # Errors
+    /// [`Error::BadFigure`] for zero GPUs, a zero duration, or a computing time longer than the
+    /// iteration.
     pub fn parts(iteration: Duration, busy: &[Duration]) -> Result<Self, Error> {
         Self::new(iteration, busy, false)
     }

@@ -1,4 +1,4 @@
-//! Jobs and their arrival.
+//! Jobs and their arrival. A *kind* of job is a set of jobs with the same iteration times.
 
 use std::time::Duration;
 

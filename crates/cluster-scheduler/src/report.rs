@@ -1,5 +1,6 @@
-//! Results of a simulation. A job *holds* a GPU from its placement until it releases it. The
-//! *makespan* is the time at which the last job leaves.
+//! Results of a simulation. A job *holds* a GPU from its placement until it releases it; several
+//! jobs may hold one GPU. The *makespan* is the time at which the last job leaves. A *guest* is a
+//! job that runs in the idle time of another job's GPUs.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Durations of iterations that share GPUs. The *host* is the job to which the GPUs were assigned,
-//! the *guest* the job that runs in its idle time. Durations are in nanoseconds. `overlap` is the
-//! relative slow-down of shared iterations. A result that would slow the guest down to less than 5%
-//! of its speed is `None`.
+//! the *guest* the job that runs in its idle time: in *slots* or *gaps*, in which a GPU of the host
+//! does not compute. Durations are in nanoseconds. `overlap` is the relative slow-down of shared
+//! iterations: 0.02 is 2%.
 
 use crate::Execution;
 use crate::nanos::stretched;
@@ -22,7 +22,7 @@ pub(crate) fn cycle(one: &Execution, other: &Execution, overlap: f64) -> Option<
 
 /// Returns the mean duration of an iteration of a one-GPU guest in the slots of the host's GPU at
 /// index `place`, which hold whole iterations only. `guest` is the duration of an iteration alone.
-/// `None` if none fits.
+/// `None` if none fits, or if the guest would run at less than 5% of its speed alone.
 ///
 /// If the host's parts rotate, each GPU has each part in turn.
 pub(crate) fn in_slots(host: &Execution, place: usize, guest: u64, overlap: f64) -> Option<u64> {
@@ -38,7 +38,8 @@ pub(crate) fn in_slots(host: &Execution, place: usize, guest: u64, overlap: f64)
 
 /// Returns the mean duration of an iteration of a one-GPU guest that runs in pieces in the gaps of
 /// the host's GPU at index `place`. `guest` is the duration of an iteration alone, `efficiency` the
-/// fraction of a gap that it can use. `None` if there is no gap.
+/// fraction of a gap that it can use. `None` if there is no gap, or if the guest would run at less
+/// than 5% of its speed alone.
 pub(crate) fn in_gaps(
     host: &Execution,
     place: usize,

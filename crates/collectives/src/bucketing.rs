@@ -21,6 +21,8 @@
 /// assert_eq!((full.gradients, full.bytes), (vec!["conv2", "conv1"], 1_100));
 /// assert_eq!(bucketing.finish()[0].ranks, [0]);
 /// ```
+///
+/// `G` identifies a gradient.
 #[derive(Debug, Clone)]
 pub struct Bucketing<G> {
     bucket_bytes: u64,
@@ -28,7 +30,7 @@ pub struct Bucketing<G> {
     open: Vec<Bucket<G>>,
 }
 
-/// Gradients that are reduced together.
+/// Gradients that are reduced together. `G` identifies a gradient.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Bucket<G> {

@@ -1,4 +1,5 @@
-//! Description of one rank's call, compared across ranks and named in errors.
+//! Description of one rank's call, compared across ranks and named in errors. A *call* is an
+//! operation that a rank starts on a group, with its arguments.
 
 use std::fmt;
 

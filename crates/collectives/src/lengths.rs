@@ -1,4 +1,4 @@
-//! Required lengths of a call's buffers.
+//! Required lengths of the buffers of a call (an operation that a rank starts, with its arguments).
 
 use crate::{Call, Error, Operation};
 

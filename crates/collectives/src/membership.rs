@@ -1,4 +1,4 @@
-//! Membership of ranks in groups.
+//! Membership of ranks in groups. A *group* is a list of ranks, numbered from 0 in the group.
 
 use crate::partition::check_distinct;
 use crate::{Error, Result};

@@ -1,4 +1,7 @@
-//! Choice of the background job whose tasklet is launched next.
+//! Choice of the background job whose tasklet is launched next. The *service* of a job is the
+//! device time that it has received divided by its weight. *Gap fitting* is the rule that launches
+//! background only where it is expected to finish before the foreground computes again, or where
+//! its *budget* covers the delay.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! The driver of an asynchronous device. A tasklet is *in flight* from its launch until it is
-//! returned as finished. Times are measured from the device's epoch.
+//! returned as finished. Times are measured from the device's epoch. To *offer* a tasklet is to
+//! declare that it may be launched.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -109,21 +110,33 @@ impl<D: Device> Driver<D> {
     }
 
     /// Pauses a background job; see [`MuxEvent::Pause`].
+    ///
+    /// # Errors
+    /// [`DriverError::Refused`] if it is the foreground.
     pub fn pause(&mut self, job: JobId) -> Result<(), DriverError<D::Error>> {
         self.tell(MuxEvent::Pause(job))
     }
 
     /// Resumes a background job; see [`MuxEvent::Resume`].
+    ///
+    /// # Errors
+    /// [`DriverError::Refused`] if it is the foreground.
     pub fn resume(&mut self, job: JobId) -> Result<(), DriverError<D::Error>> {
         self.tell(MuxEvent::Resume(job))
     }
 
     /// Drains a background job; see [`MuxEvent::Drain`].
+    ///
+    /// # Errors
+    /// [`DriverError::Refused`] if it is the foreground.
     pub fn drain(&mut self, job: JobId) -> Result<(), DriverError<D::Error>> {
         self.tell(MuxEvent::Drain(job))
     }
 
-    /// Marks a background job as failed; see [`MuxEvent::Failed`].
+    /// Marks a background job as failed and drops its waiting tasklets; see [`MuxEvent::Failed`].
+    ///
+    /// # Errors
+    /// [`DriverError::Refused`] if it is the foreground.
     pub fn fail(&mut self, job: JobId) -> Result<(), DriverError<D::Error>> {
         self.tell(MuxEvent::Failed(job))?;
         self.queue(job).clear();
@@ -131,6 +144,9 @@ impl<D: Device> Driver<D> {
     }
 
     /// Sets the weight of a background job, 1 by default; see [`MuxEvent::SetWeight`].
+    ///
+    /// # Errors
+    /// [`DriverError::Refused`] if it is the foreground.
     pub fn set_weight(&mut self, job: JobId, weight: NonZeroU32) -> Result<(), DriverError<D::Error>> {
         self.tell(MuxEvent::SetWeight(job, weight))
     }

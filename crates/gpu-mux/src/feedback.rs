@@ -1,5 +1,6 @@
 //! The rule [`Policy::feedback`](crate::Policy::feedback): background is withheld (not launched)
-//! while the foreground is slower than alone. Times are measured from the driver's epoch.
+//! while the foreground is slower than alone. A *slow-down* is measured time divided by estimate.
+//! Times are measured from the driver's epoch.
 
 use std::time::Duration;
 

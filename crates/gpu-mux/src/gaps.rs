@@ -82,7 +82,7 @@ impl GapFitting {
     }
 
     /// Records that the foreground computes again at `now` while `in_flight` background tasklets
-    /// are in flight, for which it may have to wait.
+    /// have been launched and not finished, for which it may have to wait.
     pub(crate) fn find(&mut self, now: Duration, in_flight: usize) {
         self.delay = (in_flight > 0).then_some(Delay { since: now, tasklets: in_flight, blocked: None });
     }

@@ -1,4 +1,5 @@
-//! The source of work of a driver, and the loop that connects the two.
+//! The source of work of a driver, and the loop that connects the two. To *offer* a tasklet is to
+//! declare that it may be launched.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
-//! Jobs that run on the thread that polls them.
+//! Jobs that run on the thread that polls them. A *gap* is a period in which the foreground does
+//! not compute. A *site* is a position in a job's repeated sequence, such as the step of a training
+//! iteration.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -84,7 +86,8 @@ impl<J: PolledJob + ?Sized> PolledJob for Box<J> {
     }
 }
 
-/// [`PolledJob`] made of two closures; see [`job_fn`]. `T` is the type of an item of work.
+/// [`PolledJob`] made of two closures of the types `N` and `R`; see [`job_fn`]. `T` is the type of
+/// an item of work.
 #[derive(Debug)]
 pub struct JobFn<T, N, R> {
     announced: Option<T>,

@@ -11,7 +11,8 @@ use crate::policy::{Ahead, BesideCommunication, Feedback, Gaps, Merging, Tasklet
 const WHOLE_ITERATION: Duration = Duration::from_secs(3_600);
 
 impl Policy {
-    /// Two jobs on two streams without any technique: kernels are launched one by one.
+    /// Returns the policy without any technique: two jobs on two streams, whose kernels are
+    /// launched one by one.
     #[must_use]
     pub const fn naive() -> Self {
         Self {
@@ -32,14 +33,15 @@ impl Policy {
         }
     }
 
-    /// Only stream priority: the foreground's streams go first.
+    /// Returns the policy with stream priority only: the foreground's streams go first.
     #[must_use]
     pub const fn priority() -> Self {
         Self { stream_priority: true, ..Self::naive() }
     }
 
-    /// DeepPool's runtime before it withheld anything (`seojinpark/DeepPool`, 7922cac): the
-    /// background launches whole iterations, two of them in flight, on a stream of low priority.
+    /// Returns the policy of DeepPool's runtime before it withheld anything (`seojinpark/DeepPool`,
+    /// 7922cac): the background launches whole iterations, two of them in flight, on a stream of
+    /// low priority.
     #[must_use]
     pub const fn ungated() -> Self {
         Self {
@@ -54,10 +56,10 @@ impl Policy {
         }
     }
 
-    /// The rule of DeepPool's MLSys artifact (df866c5): one background piece in flight, also beside
-    /// foreground compute, but none while a send, a receive or an all-reduce of the foreground is
-    /// queued on the device. The foreground queues four tasklets or 1 ms of work, whichever is
-    /// more, and layers count as merged into tasklets of more than 500 us.
+    /// Returns the policy of DeepPool's MLSys artifact (df866c5): one background piece in flight,
+    /// also beside foreground compute, but none while a send, a receive or an all-reduce of the
+    /// foreground is queued on the device. The foreground queues four tasklets or 1 ms of work,
+    /// whichever is more, and layers count as merged into tasklets of more than 500 us.
     ///
     /// The artifact's pieces take half a millisecond *or more*; here that is their bound.
     #[must_use]
@@ -71,10 +73,10 @@ impl Policy {
         }
     }
 
-    /// The rule of DeepPool's later runtime (`DeepPoolML/DeepPool`, 7f823f2): two foreground
-    /// tasklets are queued, where layers count as merged into tasklets of more than 250 us. One
-    /// background piece may be in flight, or four while there is no foreground. Only the oldest
-    /// launched foreground tasklet that has not finished withholds the background; see
+    /// Returns the policy of DeepPool's later runtime (`DeepPoolML/DeepPool`, 7f823f2): two
+    /// foreground tasklets are queued, where layers count as merged into tasklets of more than 250
+    /// us. One background piece may be in flight, or four while there is no foreground. Only the
+    /// oldest launched foreground tasklet that has not finished withholds the background; see
     /// [`TaskletFeedback`].
     ///
     /// Pieces are as in [`artifact`](Self::artifact).
@@ -96,10 +98,10 @@ impl Policy {
         }
     }
 
-    /// The [default](Self::default) plus [`Feedback`]: background is withheld while the foreground
-    /// as a whole is measured to be slower than 1.1 times its time alone. For work whose estimates
-    /// are unreliable. DeepPool has no such rule; its later runtime looks at [one tasklet at a
-    /// time](Self::deeppool).
+    /// Returns the [default](Self::default) plus [`Feedback`]: background is withheld while the
+    /// foreground as a whole is measured to be slower than 1.1 times its time alone. For work whose
+    /// estimates are unreliable. DeepPool has no such rule; its later runtime looks at [one tasklet
+    /// at a time](Self::deeppool).
     #[must_use]
     pub fn feedback() -> Self {
         Self {
@@ -184,8 +186,8 @@ impl Policy {
 }
 
 impl Default for Policy {
-    /// Captured graphs, stream priorities and short pieces, launched only while the foreground does
-    /// not compute and where they are expected to end before it returns.
+    /// Returns the policy with captured graphs, stream priorities and short pieces, launched only
+    /// while the foreground does not compute and where they are expected to end before it returns.
     fn default() -> Self {
         Self {
             captured_graphs: true,

@@ -67,7 +67,7 @@ impl Queue {
         self.compute_in_flight() + self.communication.tasklets.len()
     }
 
-    /// Iterates over the tasklets in flight.
+    /// Iterates over the tasklets in flight. First those on the compute lane.
     pub(crate) fn all_in_flight(&self) -> impl Iterator<Item = &Tasklet> {
         self.compute.tasklets.iter().chain(&self.communication.tasklets)
     }

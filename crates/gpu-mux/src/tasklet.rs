@@ -144,7 +144,8 @@ impl Tasklet {
         Self { estimate: estimate.into(), ..self }
     }
 
-    /// Makes the device delay this tasklet until the given one has finished.
+    /// Makes the device delay this tasklet until the given one has finished, or until none for
+    /// `None`.
     #[must_use]
     pub fn after(self, tasklet: impl Into<Option<TaskletId>>) -> Self {
         Self { after: tasklet.into(), ..self }

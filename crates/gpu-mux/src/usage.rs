@@ -1,4 +1,5 @@
-//! Breakdown of a device's time.
+//! Breakdown of a device's time. A *run* is one execution of a foreground, from its start until it
+//! has finished.
 
 use std::ops::AddAssign;
 use std::time::Duration;

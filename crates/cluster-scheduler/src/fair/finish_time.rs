@@ -1,4 +1,5 @@
-//! Finish-time fairness.
+//! Finish-time fairness. A *share* is the fraction of time in which a job runs on GPUs of a type. A
+//! *demand* is a group of identical jobs.
 
 use super::program::Program;
 use super::{Demand, Progress, one_type};

@@ -1,4 +1,5 @@
-//! Max-min fairness.
+//! Max-min fairness. A *share* is the fraction of time in which a job runs on GPUs of a type. A
+//! *demand* is a group of identical jobs.
 
 use super::Demand;
 use super::program::Program;

@@ -43,8 +43,8 @@ pub(super) struct Fifo {
 }
 
 impl Fifo {
-    /// Creates a state without placed jobs. `seed` determines the random order in which GPU types
-    /// are tried.
+    /// Creates a state without placed jobs. `seed` is that of the random generator for
+    /// [`FifoFaults::misplaces`].
     pub(super) fn new(seed: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         // The first stream draws the order of types.

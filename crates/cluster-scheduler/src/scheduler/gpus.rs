@@ -1,4 +1,5 @@
-//! Occupied GPUs, and the GPUs that remain free while placements are planned.
+//! Occupied GPUs, and the GPUs that remain free while placements are planned. Jobs are given by the
+//! indices of their entries, which are in order of arrival.
 
 use crate::{Cluster, GpuId, GpuType};
 

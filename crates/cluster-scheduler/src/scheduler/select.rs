@@ -1,4 +1,4 @@
-//! Planning of the target placement of each job.
+//! Planning of the target placement of each job. Jobs are given by the indices of their entries.
 
 use super::Scheduler;
 use super::entry::{Assignment, ExecutionChoice};

@@ -1,4 +1,6 @@
-//! Numbers of steps and bytes of the algorithms of collectives, from which their times follow.
+//! Numbers of steps and bytes of the algorithms of collectives, from which their times follow. A
+//! *step* is a round of messages. A *level* is a set of links with equal parameters, such as those
+//! between the hosts of a cluster.
 
 /// Algorithm of an all-reduce among `k` ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,4 +1,5 @@
-//! Built-in link models.
+//! Built-in link models of common machines and networks. A *host* is a machine, a *rank* one of its
+//! GPUs, processes or threads.
 
 use std::time::Duration;
 

@@ -1,5 +1,7 @@
-//! Costs of operations over several levels of links: within hosts, between hosts, and so on. Level,
-//! member and unit are defined in the header of the link model.
+//! Costs of operations over several levels of links. A *level* connects *members*: the first level
+//! the ranks of a host, the second the hosts of a cluster or rack, the third racks. A *unit* of a
+//! level is one set of members that it connects: one host on the first level, one rack on the
+//! second.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! One level of links with equal parameters, and the time of an operation on it. Level, member and
-//! step are defined in the header of the link model.
+//! One level of links with equal parameters, and the time of an operation on it. A *level* connects
+//! *members*: the first level the ranks of a host, the second the hosts of a cluster or rack. A
+//! *step* of an operation is a round of messages.
 
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ impl Level {
         Self { ranks, startup, latency, bandwidth_bytes_per_s, adapters, algorithms }
     }
 
-    /// Returns an operation's members: `members` of them, each of which uses one adapter.
+    /// Returns the parameters of an operation among `members` members that use one adapter each.
     pub(super) fn members(&self, members: usize) -> LevelMembers {
         LevelMembers { members, bandwidth_bytes_per_s: self.bandwidth_bytes_per_s }
     }

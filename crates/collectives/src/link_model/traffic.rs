@@ -1,5 +1,5 @@
-//! Cost model of redistributions. Level, member and unit are defined in the header of the link
-//! model.
+//! Cost model of redistributions. A *level* of links connects *members*: the first level the ranks
+//! of a host, the second the hosts of a cluster or rack.
 
 use std::time::Duration;
 
@@ -88,9 +88,9 @@ impl LinkModel {
         longest
     }
 
-    /// Returns a lower bound on the time in which one rank sends `bytes` in `messages` messages (at
-    /// least one), over all levels of links at the same time. It includes a startup and a latency,
-    /// even for no bytes.
+    /// Returns a lower bound on the time in which one rank sends `bytes` bytes in `messages`
+    /// messages (at least one), over all levels of links at the same time. It includes a startup
+    /// and a latency, even for no bytes.
     #[must_use]
     pub fn send_lower_bound(&self, bytes: u64, messages: usize) -> Duration {
         if let [level] = &self.levels[..] {

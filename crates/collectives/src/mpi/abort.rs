@@ -50,8 +50,8 @@ pub(super) fn stop_aborting_on_panic() {
     IN_USE.store(false, Ordering::SeqCst);
 }
 
-/// Aborts all ranks, and this process within a second. Takes no lock, because a panicking or any
-/// other thread may hold it.
+/// Aborts all ranks of the job, and this process within a second. Takes no lock, because a
+/// panicking or any other thread may hold it.
 pub(super) fn abort_job() -> ! {
     // If the library hangs, `mpirun` ends the job because this process aborts.
     let _ = thread::Builder::new().spawn(|| {

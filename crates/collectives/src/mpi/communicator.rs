@@ -1,4 +1,6 @@
-//! Implementation of the communicator traits for MPI.
+//! Implementation of the communicator traits for MPI. The *engine* here is the state of all
+//! operations of this process that are pending in MPI. A group has an *identifier*, which is a
+//! number on this rank only.
 
 use std::sync::Arc;
 
@@ -15,6 +17,16 @@ use crate::{
 };
 
 /// Handle of a group of processes, held by one rank.
+///
+/// Clones and subgroups belong to the same rank. Several threads may use them at once if each
+/// group's collectives have the same order on all ranks. An operation makes progress only while
+/// some thread of the process polls or waits for any request: a rank that is busy elsewhere delays
+/// the others.
+///
+/// Half-precision numbers can be moved but not reduced. The maximum or minimum of a number and a
+/// NaN may be either. Sums of floats are the same on all ranks. Small all-reduces (at most 16 KiB
+/// from a rank to all others together) are summed in the order of the ranks, as between threads.
+/// Others are summed in an order that MPI chooses by the length and the size of the group.
 #[derive(Debug)]
 pub struct MpiCommunicator {
     shared: Arc<SharedEngine>,

@@ -1,4 +1,6 @@
-//! Small all-reduces, whose data is sent with the headers (eagerly).
+//! Small all-reduces, whose data is sent with the headers (eagerly). A *header* is a message that
+//! describes a rank's call. A *word* of a message has 8 bytes. A *fault* is an invalid argument of
+//! a call.
 //!
 //! Comparing headers before any data is sent takes an additional exchange of messages, which is
 //! most of the time of a small all-reduce. The members of a small all-reduce therefore send their

@@ -1,5 +1,6 @@
 //! State of the groups of this rank. A group has an identifier, which is a number on this rank
-//! only. Members are numbered from 0 in the group.
+//! only. Members are numbered from 0 in the group. The *world* is the set of all ranks. *Notices*
+//! are messages between members about liveness, departures and failures.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::{Index, IndexMut};

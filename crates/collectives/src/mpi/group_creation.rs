@@ -1,6 +1,6 @@
 //! Creation of groups. MPI creates a communicator when all members have called for it. First the
 //! members tell each other by messages that they have called, so that a missing one causes a
-//! time-out instead of a hang.
+//! time-out instead of a hang. A *plan* describes the group to be created.
 
 use std::ffi::c_int;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Worlds whose ranks are processes of Open MPI.
+//! The world (the set of all ranks) whose ranks are processes of Open MPI.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::shared_engine::SharedEngine;
 use super::{abort, library};
 use crate::{Error, Result, WaitStrategy};
 
-/// A world whose ranks are processes started by Open MPI's `mpirun`.
+/// World whose ranks are processes started by Open MPI's `mpirun`: its settings, and its start.
 ///
 /// ```no_run
 /// use std::time::Duration;

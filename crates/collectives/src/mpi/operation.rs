@@ -1,4 +1,6 @@
-//! State of one pending operation, which first exchanges headers and then its data.
+//! State of one pending operation, which first exchanges headers and then its data. A *header* is a
+//! message that describes a rank's call. A *fault* is an invalid argument of a call. Small data is
+//! sent *eagerly*, together with the header.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Handles of pending operations.
+//! Handles of pending operations. The *engine* here is the state of all operations of this process
+//! that are pending in MPI.
 
 use std::marker::PhantomData;
 use std::sync::Arc;

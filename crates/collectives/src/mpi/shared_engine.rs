@@ -1,4 +1,6 @@
-//! The engine of a process behind a lock, shared by its communicators and requests.
+//! The engine of a process behind a lock, shared by its communicators and requests. The *engine*
+//! here is the state of all operations of the process that are pending in MPI. An operation is
+//! *abandoned* if its request was dropped.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

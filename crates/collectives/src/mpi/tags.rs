@@ -1,5 +1,6 @@
 //! Assignment of MPI's tags, the numbers by which messages of a communicator are matched. The first
-//! four have a fixed use. The others are assigned by use and number.
+//! four have a fixed use. The others are assigned by use and number. A *header* is a message that
+//! describes a rank's call, a *notice* a message about liveness or failures.
 
 use std::ffi::c_int;
 

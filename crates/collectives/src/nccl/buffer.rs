@@ -1,4 +1,4 @@
-//! Memory of a device, and streams that access it.
+//! Memory of a device (GPU), and streams that access it.
 #![allow(unsafe_code)]
 
 use std::any::Any;

@@ -1,4 +1,5 @@
-//! Implementation of the communicator traits for NCCL.
+//! Implementation of the communicator traits for NCCL. An operation consists of *steps*: calls of
+//! NCCL that it executes as one group, and copies.
 
 use std::sync::Arc;
 
@@ -17,6 +18,37 @@ use crate::{
 };
 
 /// Handle of a group of GPUs, held by one rank.
+///
+/// Starting an operation enqueues it in the given stream. Work that is enqueued there later sees
+/// its result without a wait on the host. Operations of one group are enqueued in the same order on
+/// all ranks. They may be enqueued between launches of captured graphs, but not while a stream is
+/// being captured.
+///
+/// Differences from the other backends:
+///
+/// - Calls are not compared across ranks. Ranks that call different operations, lengths or types
+///   get an error at the latest after the time-out, or wrong data if NCCL cannot detect the
+///   difference. A wrong argument is an error on its own rank at once, and the others time out. If
+///   a group fails, its started operations fail too.
+/// - A rank that has started a collective but neither polls nor waits for any operation may be
+///   reported as missing. So may a rank whose own part was complete when the others timed out. The
+///   poll that detects a failure takes until the communicator is aborted and the missing rank is
+///   identified, up to about 1 s. Polls of other threads do not wait for it.
+/// - `split` waits for the operations of its group that this rank has started, as NCCL requires. A
+///   split that some ranks do not call fails the group.
+/// - Messages between two ranks are matched by their order only, not by their tags. A rank cannot
+///   send a message to itself.
+/// - The first operations between two ranks connect them, and starting them may wait for the other
+///   rank. Two ranks that send to each other use all-to-all-v, or the lower one sends first.
+/// - Each group is a communicator of NCCL, whose creation takes time and device memory. Operations
+///   of several groups that run concurrently in different streams share the device. NCCL requires
+///   the same order of them on all ranks.
+/// - Reductions are the same on all ranks and in every run on the same links, but not in the order
+///   of the ranks.
+///
+/// Clones and subgroups belong to the same rank. Dropping the last one finalizes all communicators;
+/// after an error or in a panic they are aborted. After an error, the last drop on rank 0 waits up
+/// to 2 s until the others have received the error.
 #[derive(Debug, Clone)]
 pub struct NcclCommunicator {
     group: Arc<NcclGroup>,

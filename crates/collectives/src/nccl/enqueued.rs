@@ -1,4 +1,5 @@
-//! Operations that are enqueued on a device.
+//! Operations that are enqueued on a device. A failed group is *diagnosed*: its ranks find out
+//! which of them is missing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};

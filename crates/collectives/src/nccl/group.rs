@@ -1,6 +1,6 @@
 //! Groups of a rank, and the diagnosis of their failures. NCCL does not report which rank is
 //! missing. A *diagnosis* therefore asks the other ranks, through the key-value store at rank 0,
-//! which of them have started the failed operation.
+//! which of them have started the failed operation. The *world* is the set of all ranks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

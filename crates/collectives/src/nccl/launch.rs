@@ -1,4 +1,5 @@
-//! Enqueueing of operations in a stream.
+//! Enqueueing of operations in a stream. An operation consists of *steps*: calls of NCCL that it
+//! executes as one group, and copies.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_uint, c_void};

@@ -1,4 +1,4 @@
-//! Handles of pending operations.
+//! Handles of pending operations: those that the device may not have completed.
 
 use std::mem;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Implementation of the communicator traits for threads.
+//! Implementation of the communicator traits for threads. The *world* is the set of all ranks.
 
 use std::sync::Arc;
 
@@ -14,6 +14,9 @@ use crate::{
 };
 
 /// Handle of a group of threads, held by one rank.
+///
+/// Clones and subgroups belong to the same rank. Several threads may use them at once if each
+/// group's collectives have the same order on all ranks.
 #[derive(Debug, Clone)]
 pub struct ThreadCommunicator {
     presence: Arc<Presence>,

@@ -1,6 +1,6 @@
 //! Matching of the calls of a group's ranks. An operation has one *slot* for each member that takes
 //! part: slot `i` is that of the member with number `i` in the group, or in a message 0 for the
-//! sender and 1 for the receiver.
+//! sender and 1 for the receiver. The *world* is the set of all ranks.
 #![allow(unsafe_code)]
 
 use std::any::Any;

@@ -1,4 +1,4 @@
-//! Record of the ranks that have ended.
+//! Record of the ranks that have ended. The *world* is the set of all ranks.
 
 use super::sync::{AtomicU8, AtomicUsize, Ordering};
 use crate::Departure;

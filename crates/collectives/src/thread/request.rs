@@ -1,4 +1,5 @@
-//! Handles of pending operations.
+//! Handles of pending operations. An operation consists of independent *units* of work, which the
+//! ranks that wait for it execute.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;

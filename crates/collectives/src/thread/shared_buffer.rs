@@ -1,4 +1,5 @@
-//! A buffer that several ranks access at once.
+//! A buffer that several ranks access at once. The *model checker* is `loom`, which tries every
+//! order of events.
 #![allow(unsafe_code)]
 
 use std::mem::ManuallyDrop;
@@ -34,7 +35,7 @@ unsafe impl<T: Send> Send for SharedBuffer<T> {}
 unsafe impl<T: Send + Sync> Sync for SharedBuffer<T> {}
 
 impl<T: Copy> SharedBuffer<T> {
-    /// Creates a buffer of 0 elements.
+    /// Creates a buffer without elements.
     pub(super) fn empty() -> Self {
         Self { parts: UnsafeCell::new(Parts::from(Vec::new())) }
     }

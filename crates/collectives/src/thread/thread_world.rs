@@ -1,4 +1,4 @@
-//! Worlds whose ranks are threads.
+//! The world (the set of all ranks) whose ranks are threads.
 
 use std::panic;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::group::ThreadGroup;
 use super::world_state::{Presence, ThreadWorldState};
 use crate::WaitStrategy;
 
-/// A world whose ranks are threads of this process.
+/// World whose ranks are threads of this process: its settings, and its start.
 ///
 /// ```
 /// use std::time::Duration;

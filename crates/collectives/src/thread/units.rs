@@ -35,7 +35,7 @@ impl Units {
         (unit < self.count).then_some(unit)
     }
 
-    /// Counts a claimed unit as finished. Returns whether it was the last one.
+    /// Records that a claimed unit is finished. Returns whether it was the last one.
     pub(super) fn finish(&self) -> bool {
         self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1
     }

@@ -1,4 +1,5 @@
-//! State shared by the ranks of a world.
+//! State shared by the ranks of a world, the set of all ranks. An *event* is a change for which a
+//! rank may wait: an operation becomes ready, fails or completes, or a rank ends.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -11,7 +12,7 @@ use super::parking::Parking;
 use super::sync::Mutex;
 use crate::{Departure, WaitStrategy};
 
-/// State shared by the ranks of a world.
+/// State of a world: its settings, its event count, the ranks that have ended, and new groups.
 #[derive(Debug)]
 pub(super) struct ThreadWorldState {
     /// Maximum time for which an operation waits for ranks that have not called it.

@@ -1,5 +1,5 @@
 //! A background job of the driver on a thread. Requests come from its [`Control`], events go to the
-//! multiplexer.
+//! multiplexer. A tasklet is *offered* from the event that it is ready until it has run.
 
 use std::any::Any;
 use std::fmt;

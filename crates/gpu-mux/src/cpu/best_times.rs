@@ -1,5 +1,5 @@
 //! Learned durations of a job's tasklets. The *undisturbed* duration is that without other threads
-//! on the core.
+//! on the core. A *site* is the position of a tasklet in its job's repeated sequence.
 
 use std::time::Duration;
 

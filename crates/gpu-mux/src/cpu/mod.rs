@@ -1,4 +1,5 @@
-//! The driver that runs jobs on a thread, the *worker*.
+//! The driver that runs jobs on a thread, the *worker*. A *gap* is a period in which the foreground
+//! does not compute.
 
 mod background;
 mod best_times;

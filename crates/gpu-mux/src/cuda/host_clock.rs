@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// Clock of the host for a [`CudaDevice`](super::CudaDevice). The default is the system's monotonic
 /// clock; see [`with_host_clock`](super::CudaDevice::with_host_clock).
 pub trait HostClock: fmt::Debug + Send + Sync {
-    /// Returns the time since a fixed moment. It never decreases.
+    /// Returns the time since a fixed moment that the clock chooses. It never decreases.
     fn now(&self) -> Duration;
 
     /// Sleeps for approximately this time.

@@ -1,4 +1,5 @@
-//! Search for the CUDA driver's library, and its loading.
+//! Search for the CUDA driver's library, and its loading. Functions also return the error of a
+//! failed call of the driver.
 #![allow(unsafe_code)]
 
 use std::env;

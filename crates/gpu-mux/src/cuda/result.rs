@@ -1,4 +1,6 @@
-//! The functions of the CUDA driver with `Result`s, and errors that name the call.
+//! The functions of the CUDA driver with `Result`s, and errors that name the call. The functions
+//! have the names of the field in `sys` and return [`Error::Call`] if the call fails, or
+//! [`Error::Lacking`] if the driver does not have the function.
 #![allow(unsafe_code)]
 // The signatures are those of CUDA.
 #![allow(clippy::too_many_arguments)]

@@ -1,4 +1,4 @@
-//! Timing of work on the device by executing it.
+//! Timing of work on the device by executing it. *CUDA errors* are failed calls of the driver.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;

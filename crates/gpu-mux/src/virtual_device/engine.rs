@@ -1,5 +1,7 @@
 //! Events of the virtual device, without its host. Times are nanoseconds since the device's epoch.
-//! An event is *due* when its time has come.
+//! An event is *due* when its time has come. The *host* is the thread that launches work.
+//! *Partners* are the other devices that take part in a communication; *external* ones are
+//! simulated by the user of the device.
 
 use std::collections::VecDeque;
 

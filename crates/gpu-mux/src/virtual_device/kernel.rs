@@ -1,4 +1,5 @@
-//! Kernels of the virtual device, given by the resources that they need.
+//! Kernels of the virtual device, given by the resources that they need. A *wave* is the part of a
+//! kernel's thread blocks that the device holds at a time.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

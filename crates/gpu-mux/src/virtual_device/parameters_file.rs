@@ -33,7 +33,7 @@ impl ParametersFile {
         json::parse(text, SCHEMA)
     }
 
-    /// Returns the JSON document.
+    /// Returns the JSON document that [`from_json`](Self::from_json) reads.
     #[must_use]
     pub fn to_json(&self) -> String {
         json::shown(self)

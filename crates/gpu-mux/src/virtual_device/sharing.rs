@@ -1,4 +1,5 @@
-//! Sharing of multiprocessors and memory bandwidth by the running kernels.
+//! Sharing of multiprocessors and memory bandwidth by the running kernels. A stream is *short* if
+//! its kernel wants more multiprocessors than it holds.
 
 use std::collections::VecDeque;
 use std::time::Duration;

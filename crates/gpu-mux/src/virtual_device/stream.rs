@@ -1,5 +1,8 @@
 //! Streams of the virtual device, and the launches and kernels on them. Times are nanoseconds since
 //! the device's epoch. Work is measured in the nanoseconds that it takes alone on a device.
+//! *Partners* are the other devices that take part in a communication; *external* ones are
+//! simulated by the user of the device. A *wave* is the part of a kernel's thread blocks that the
+//! device holds at a time.
 
 use std::collections::VecDeque;
 use std::time::Duration;

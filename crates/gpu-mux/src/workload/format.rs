@@ -109,7 +109,7 @@ impl Workload {
         Ok(Self { name: fields.name, foreground, background })
     }
 
-    /// Returns the JSON document.
+    /// Returns the JSON document that [`from_json`](Self::from_json) reads.
     #[must_use]
     pub fn to_json(&self) -> String {
         json::shown(&WorkloadFile {

@@ -1,4 +1,6 @@
-//! The hosts that supply the foreground's and the background's tasklets.
+//! The hosts that supply the foreground's and the background's tasklets. A *piece* is a run of
+//! background kernels that is launched as one tasklet. The *estimate* of a tasklet is its expected
+//! duration alone on the device.
 
 use std::ops::Range;
 use std::sync::Arc;

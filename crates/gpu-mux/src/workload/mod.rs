@@ -61,7 +61,7 @@ pub enum StepWork {
         /// applies across iterations, because other devices depend on this one only through
         /// communication. For the first communication it is measured from the start.
         partners_after: Duration,
-        /// Kind of communication.
+        /// Kind of communication: send, receive or all-reduce.
         communication: Communication,
     },
 }

@@ -22,7 +22,8 @@ pub struct SimulationOptions {
     /// Number of measured iterations of the foreground, or of the background if it runs alone. At
     /// least 1.
     pub iterations: usize,
-    /// Number of iterations before the measured ones, in which the policy learns the workload.
+    /// Number of iterations before the measured ones, in which the policy learns the durations of
+    /// the workload.
     pub warm_up: usize,
 }
 

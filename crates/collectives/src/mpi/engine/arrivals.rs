@@ -1,5 +1,6 @@
 //! Arrival of members that create a subgroup. A member *arrives* by sending a message that it has
-//! called for the subgroup to all other members. Errors fail the parent group.
+//! called for the subgroup to all other members. Errors fail the parent group. Groups are named by
+//! their identifiers on this rank.
 
 use std::ffi::c_int;
 use std::sync::Arc;

@@ -1,5 +1,7 @@
-//! All operations of a process that are pending in MPI. Groups are named by their identifiers on
-//! this rank, members by their numbers in the group.
+//! All operations of a process that are pending in MPI: the *engine*. Groups are named by their
+//! identifiers on this rank, members by their numbers in the group. A *header* is a message that
+//! describes a rank's call, a *notice* a message about the liveness, departure or failure of a
+//! member.
 //!
 //! A poll of any request makes progress on all operations. Otherwise ranks that wait for the
 //! requests of overlapping groups in different orders would deadlock.

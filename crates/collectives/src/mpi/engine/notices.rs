@@ -1,4 +1,6 @@
-//! Sending, receiving and handling of notices.
+//! Sending, receiving and handling of notices: messages between the members of a group about
+//! liveness, departures and failures. Groups are named by their identifiers on this rank, members
+//! by their numbers in the group.
 //!
 //! Notices identify the ranks that are missing when an operation stops half-way, and make a failure
 //! the same on all ranks, including late ones: these read the notices before they match old headers

@@ -1,4 +1,6 @@
-//! Freeing of groups that are no longer used.
+//! Freeing of groups that are no longer used. A *handle* of a group is a communicator of the
+//! program, or the entry of a group that was created from a list of ranks. Groups are named by
+//! their identifiers on this rank.
 //!
 //! MPI reuses the context identifiers of its communicators: a message that arrives after its
 //! communicator was freed would be matched with one of a later communicator. A member therefore

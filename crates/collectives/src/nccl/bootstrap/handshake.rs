@@ -39,7 +39,7 @@ pub(super) enum Admission {
 /// Cause of a failed handshake.
 #[derive(Debug)]
 pub(super) enum HandshakeError {
-    /// The connection ended or timed out. Another attempt may succeed.
+    /// The connection failed or timed out. Another attempt may succeed.
     Connection(io::Error),
     /// The other end uses another protocol.
     UnknownProtocol,

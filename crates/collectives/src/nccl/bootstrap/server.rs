@@ -1,5 +1,6 @@
-//! Rank 0's end of the connections: accepts the job's ranks, and stores the values that they
-//! exchange.
+//! Rank 0's end of the connections: accepts the job's ranks (*peers*), and serves the store. The
+//! *store* keeps values by key; in a *gather*, each of the given ranks puts a value under the same
+//! key and gets the values of all.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -82,7 +83,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Executes a request of rank 0 itself.
+    /// Executes a request to the store of rank 0 itself.
     pub(super) fn request(&self, request: &StoreRequest) -> StoreReply {
         self.shared.lock().answer(request)
     }

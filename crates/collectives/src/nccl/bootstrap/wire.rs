@@ -1,4 +1,5 @@
-//! Messages of an authenticated connection: requests to the store, and its replies.
+//! Messages of an authenticated connection: requests to the store at rank 0, and its replies. In a
+//! *gather*, each of the given ranks puts a value under the same key and gets the values of all.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,5 @@
-//! Times of events on the device, converted to the time of the host.
+//! Times of events on the device, converted to the time of the host. Errors are those of failed
+//! calls of the driver.
 
 use std::time::Duration;
 

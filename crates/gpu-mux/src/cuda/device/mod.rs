@@ -1,5 +1,6 @@
 //! A GPU as a [`Device`](crate::Device). A *gate* is a word in device memory for which background
-//! streams wait.
+//! streams wait. Times are measured from the device's epoch. *CUDA errors* are failed calls of the
+//! driver.
 
 mod clock;
 mod connections;

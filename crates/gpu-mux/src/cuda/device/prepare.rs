@@ -1,4 +1,5 @@
-//! Preparation of work for launching: capture, cutting and timing.
+//! Preparation of work for launching: capture, cutting and timing. *CUDA errors* are failed calls
+//! of the driver.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Work that is launched for a tasklet on a GPU.
+//! Work that is launched for a tasklet on a GPU. An executable *graph* is work that was captured
+//! from a stream, and is launched at once.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Capabilities of a device and its driver.
+//! Capabilities of a device and its driver. Functions that return a `Result` return the error of a
+//! failed call of the driver.
 
 #![allow(unsafe_code)]
 

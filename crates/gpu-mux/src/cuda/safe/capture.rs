@@ -1,4 +1,4 @@
-//! Capture of work from streams.
+//! Capture of work from streams. *CUDA errors* are failed calls of the driver.
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! A device's context.
+//! The context of a device, in which all its objects are created. Functions that return a `Result`
+//! also return the error of a failed call of the driver (a *CUDA error*).
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! Events: markers in streams.
+//! Events: markers in streams. Functions that return a `Result` also return the error of a failed
+//! call of the driver (a *CUDA error*).
 
 #![allow(unsafe_code)]
 

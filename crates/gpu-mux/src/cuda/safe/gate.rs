@@ -1,4 +1,5 @@
-//! Gates between streams.
+//! Gates between streams. Functions that return a `Result` also return the error of a failed call
+//! of the driver (a *CUDA error*). A *technique* is a feature that a driver or device may lack.
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! Green contexts: streams on a part of a device.
+//! Green contexts: streams on a part of a device's multiprocessors. *CUDA errors* are failed calls
+//! of the driver.
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! Modules of device code and their kernels.
+//! Modules of device code and their kernels. Functions that return a `Result` also return the error
+//! of a failed call of the driver (a *CUDA error*).
 
 #![allow(unsafe_code)]
 
