@@ -256,7 +256,8 @@ impl Policy {
         self
     }
 
-    /// Sets [`Fair::round`] and [`Fair::hold`], if the policy is a fair one.
+    /// Sets the interval at which jobs take turns ([`Fair::round`]) and the minimum validity of
+    /// shares ([`Fair::hold`]), if the policy is a fair one.
     #[must_use]
     pub fn with_rounds(mut self, round: Duration, hold: Duration) -> Self {
         if let Order::Fair(fair) = &mut self.order {

@@ -10,7 +10,7 @@ pub(crate) struct LengthMismatch {
     pub(crate) buffer: &'static str,
     /// Required length in elements; `usize::MAX` if it exceeds `usize`.
     pub(crate) expected: usize,
-    /// Given length in elements.
+    /// Length of the given argument in elements.
     pub(crate) actual: usize,
 }
 

@@ -107,7 +107,8 @@ impl Background {
             .filter(|(_, tasklet)| self.over_long_in_flight == 0 || !self.is_over_long(tasklet))
     }
 
-    /// Returns the service of the job at index `place`.
+    /// Returns the service of the job at index `place`: device time received in seconds, divided by
+    /// its weight.
     pub(crate) fn served(&self, place: usize) -> f64 {
         self.jobs[place].served
     }

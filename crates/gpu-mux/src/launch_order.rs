@@ -99,7 +99,7 @@ impl LaunchOrder {
             && time.saturating_add(next.estimate.unwrap_or_default()) <= self.merging.hard_limit
     }
 
-    /// Returns the number of groups with tasklets that have not been removed.
+    /// Returns the number of groups with tasklets that have not been removed. A group counts once.
     pub(crate) fn len(&self) -> u64 {
         let ends = self.tasklets.front().zip(self.tasklets.back());
         ends.map_or(0, |(first, last)| last.group - first.group + 1)

@@ -10,7 +10,8 @@ use crate::nanos::{nanos, seconds};
 use crate::policy::{Fair, Objective};
 use crate::{Cluster, Error, GpuType};
 
-/// Shares of the active jobs under a fair policy, and the time for which they have run.
+/// Shares of the active jobs under a fair policy, and the time for which they have run on each type
+/// of GPU.
 #[derive(Debug)]
 pub(super) struct FairShares {
     fair: Fair,

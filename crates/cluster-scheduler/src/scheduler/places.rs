@@ -1,6 +1,6 @@
 //! Placement of jobs beside other jobs, while placements are planned. The *host* is the job to
 //! which the GPUs were assigned, the *guest* the job that runs in its idle time. Jobs are given by
-//! the indices of their entries.
+//! the indices of their entries. The *target* of a job is its planned placement.
 
 use rustc_hash::FxHashMap;
 
@@ -39,7 +39,7 @@ struct Group {
     free: Vec<(usize, GpuId)>,
 }
 
-/// GPUs of hosts on which guests can be placed.
+/// GPUs of placed jobs (hosts) on which other jobs (guests) can be placed as well.
 pub(super) struct SharedPlaces<'a> {
     table: &'a Table,
     sharing: Sharing,
@@ -118,7 +118,7 @@ impl<'a> SharedPlaces<'a> {
         self.groups.iter().all(|group| group.free.is_empty())
     }
 
-    /// Whether the job at `index` has no target.
+    /// Whether the job at `index` has no target, so that it waits for GPUs.
     pub(super) fn waits(&self, index: usize) -> bool {
         self.entries[index].target.is_none()
     }

@@ -1,4 +1,5 @@
-//! Planning of the target placement of each job. Jobs are given by the indices of their entries.
+//! Planning of the *target* of each job, the placement on which it is to run. Jobs are given by the
+//! indices of their entries.
 
 use super::Scheduler;
 use super::entry::{Assignment, ExecutionChoice};

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::transfer::Transfer;
 use crate::{Call, Operation};
 
-/// Description of a group to be created.
+/// Description of a group to be created: its parent, the split that creates it, and its ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct GroupPlan {
     /// Identifier of the parent group on this rank.

@@ -71,7 +71,7 @@ pub struct MpiRequest<T: Element>(pub(super) MpiOperation<T>);
 #[must_use = "an operation gives its buffers back when it is waited for"]
 pub struct MpiExchangeRequest<T: Element>(pub(super) MpiOperation<T>);
 
-/// Pending barrier.
+/// Pending barrier, which not all processes have reached.
 #[derive(Debug)]
 #[must_use = "a barrier has no effect until it is waited for"]
 pub struct MpiBarrierRequest(pub(super) MpiOperation<u8>);

@@ -74,7 +74,7 @@ pub struct NcclRequest<T: Element>(pub(super) NcclOperation<T>);
 #[must_use = "an operation gives its buffers back when it is waited for"]
 pub struct NcclExchangeRequest<T: Element>(pub(super) NcclOperation<T>);
 
-/// Pending barrier, in a stream.
+/// Pending barrier in a stream, which not all devices have reached.
 #[derive(Debug)]
 #[must_use = "a barrier has no effect until it is waited for"]
 pub struct NcclBarrierRequest(pub(super) NcclOperation<u8>);

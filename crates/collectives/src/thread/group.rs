@@ -55,7 +55,7 @@ pub(super) struct MessageChannel {
     pub(super) tag: u32,
 }
 
-/// End of a message. Its number is its slot.
+/// End of a message: its sender or its receiver. Its number is the member's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum MessageEnd {
     /// Rank that sends.

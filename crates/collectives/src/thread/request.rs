@@ -116,7 +116,7 @@ pub struct ThreadRequest<T>(pub(super) ThreadOperation<T>);
 #[must_use = "an operation gives its buffers back when it is waited for"]
 pub struct ThreadExchangeRequest<T>(pub(super) ThreadOperation<T>);
 
-/// Pending barrier.
+/// Pending barrier, which not all threads have reached.
 #[derive(Debug)]
 #[must_use = "a barrier has no effect until it is waited for"]
 pub struct ThreadBarrierRequest(pub(super) ThreadOperation<u8>);

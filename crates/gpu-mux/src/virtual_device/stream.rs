@@ -84,11 +84,11 @@ pub(super) struct RunningKernel {
     pub(super) phase: Phase,
     /// Time since which it has run at `rate`.
     pub(super) since: u64,
-    /// Work that was left at `since`.
+    /// Work that was left at `since`, in nanoseconds alone on a device.
     pub(super) left: f64,
     /// Work done per nanosecond. 1 is the speed alone on a device.
     pub(super) rate: f64,
-    /// Work of one wave.
+    /// Work of one wave, in nanoseconds alone on a device.
     pub(super) wave: f64,
     /// Number of waves that had not ended at `since`.
     pub(super) waves_left: u32,
@@ -202,7 +202,8 @@ impl Stream {
         self.launches.iter().find(|launch| !launch.is_begun()).map(|launch| launch.order)
     }
 
-    /// Returns the dispatch priority of the stream's first launch.
+    /// Returns the dispatch priority of the stream among those that wait for multiprocessors: that
+    /// of its first launch.
     pub(super) fn dispatch_priority(&self) -> DispatchPriority {
         (self.priority, self.launches.front().map_or(NEVER, |head| head.order))
     }
