@@ -82,8 +82,10 @@ pub trait Engine {
     /// Prepares a kernel: selects its algorithm and allocates its workspace.
     ///
     /// # Errors
-    /// [`EngineError::Unsupported`] or [`EngineError::Opaque`] if the engine has no such kernel,
-    /// [`EngineError::Precision`] if it does not compute in this precision.
+    /// [`EngineError::Unsupported`] or [`EngineError::Opaque`] if the engine has no such kernel;
+    /// [`EngineError::Precision`] if it does not compute in this precision;
+    /// [`EngineError::Operand`] for a sum without terms; [`EngineError::OutOfMemory`] or
+    /// [`EngineError::Library`] if the device fails.
     fn prepare(&self, spec: &KernelSpec<'_>, precision: Precision) -> Result<Self::Kernel, EngineError>;
 
     /// Launches a kernel. Allocates no memory, so that the launch can be captured into a graph.
@@ -92,8 +94,9 @@ pub trait Engine {
     /// [`Signature`](crate::Signature), or in the order given by [`KernelSpec`].
     ///
     /// # Errors
-    /// [`EngineError::Operand`] if the operands do not match the kernel in number or length. On the
-    /// CPU, [`EngineError::Label`] or [`EngineError::Token`] for an invalid label or token.
+    /// [`EngineError::Operand`] if the operands do not match the kernel in number or length; an
+    /// error of the device. On the CPU, [`EngineError::Label`] or [`EngineError::Token`] for an
+    /// invalid label or token.
     fn enqueue(
         &self,
         kernel: &mut Self::Kernel,
@@ -129,6 +132,9 @@ pub trait Engine {
 }
 
 /// Implements [`Engine::time`] with the host's clock.
+///
+/// # Errors
+/// Errors of `body` and of `measure`, and errors of waiting for the queue.
 pub(crate) fn time_on_host<E: Engine + ?Sized>(
     engine: &E,
     queue: &mut E::Queue,

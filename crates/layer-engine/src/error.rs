@@ -39,7 +39,7 @@ pub enum EngineError {
         engine: &'static str,
         /// Name of the layer.
         layer: String,
-        /// Name of the operation, as given by the program that described the layer.
+        /// Name of the operation in the framework that the layer comes from, such as `silu`.
         op: String,
     },
     /// The number of operands, or the length of one, does not match the kernel.

@@ -4,7 +4,8 @@ use layer_graph::{Layer, LayerKind, Opaque};
 
 use crate::Pass;
 
-/// Content of a buffer of a layer. All buffers hold scalars of the engine's type; samples are the
+/// Role of a buffer among the operands of a layer: its content. Not the role of a part of the batch
+/// in partial backpropagation. All buffers hold scalars of the engine's type; samples are the
 /// outermost dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {

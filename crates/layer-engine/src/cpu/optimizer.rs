@@ -8,7 +8,7 @@ use crate::{EngineError, LaunchContext, Sgd};
 
 /// Number of partial sums of [`SquaredNorm`]. They are independent, so additions do not wait for
 /// each other.
-const LANES: usize = 8;
+const PARTIAL_SUMS: usize = 8;
 
 /// Sum of the squares of all elements of all inputs, computed in double precision and in a fixed
 /// order.
@@ -18,17 +18,17 @@ pub(super) struct SquaredNorm;
 impl<T: Real> Operation<T> for SquaredNorm {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         let Operands { reads, writes, .. } = operands;
-        let mut lanes = [0.0; LANES];
+        let mut partials = [0.0; PARTIAL_SUMS];
         for input in reads {
-            for chunk in input.chunks(LANES) {
-                for (lane, element) in lanes.iter_mut().zip(chunk) {
+            for chunk in input.chunks(PARTIAL_SUMS) {
+                for (partial, element) in partials.iter_mut().zip(chunk) {
                     let element = element.widen();
-                    *lane += element * element;
+                    *partial += element * element;
                 }
             }
         }
         for output in writes {
-            output.fill(T::narrow(lanes.iter().sum()));
+            output.fill(T::narrow(partials.iter().sum()));
         }
         Ok(())
     }

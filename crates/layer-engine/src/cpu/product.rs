@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::Real;
-use super::simd::{Destination, InitialSums, Kernels, LeftFactor, RightFactor, Segment, Shared, Terms};
+use super::simd::{Destination, InitialSums, Kernels, LeftFactor, RightFactor, Segment, Shared, TermLayout};
 use super::workers::Workers;
 
 /// Number of terms that are summed in registers. Longer sums accumulate more rounding error.
@@ -150,7 +150,7 @@ impl<T: Real> Product<T> {
             let count = self.kernels.rows().min(rows.end - row);
             starts.clear();
             starts.extend((row..row + count).map(|row| row * strides.row + terms.start * strides.term));
-            let run = Terms::single_run(terms.len(), strides.term);
+            let run = TermLayout::single_run(terms.len(), strides.term);
             let left = LeftFactor::Rows { source: left, first: starts, skipped: 0, terms: run };
             for (first, width, panel) in self.panels(columns, terms.len()) {
                 let right = if packs {

@@ -1,4 +1,4 @@
-//! Threads of the CPU engine.
+//! Threads of the CPU engine. A *worker* is such a thread, not a group of GPUs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,21 +1,22 @@
 //! Convolutions, as products of tiles without a materialised im2col matrix. The function adds the
-//! launches of a pass to a plan (a kernel under preparation). It fails if memory cannot be
-//! allocated or a GPU function cannot be loaded.
+//! launches of a pass to a `KernelBuilder`, a kernel under preparation. It fails with
+//! `EngineError::Library` if CUDA fails or a launch would need too many blocks, and with
+//! `EngineError::OutOfMemory` if the device has no memory for the workspace.
 
 use layer_graph::{Conv2d, Layer, Shape};
 
 use super::kernel::Argument;
+use super::kernel_builder::{KernelBuilder, size, slices, tiles};
 use super::linear::{slice_target, sum_slices};
 use super::module::Family;
-use super::plan::{Plan, size, slices, tiles};
 use crate::{EngineError, Pass, Role};
 
 const FAMILY: Family = Family::Convolution;
 
-/// Plans a pass of a convolution over `samples` samples. Returns `None` if the layer's shapes are
-/// not images.
-pub(super) fn plan(
-    plan: &mut Plan<'_>,
+/// Adds the launches of a pass of a convolution over `samples` samples. Returns `None` if the
+/// layer's shapes are not images.
+pub(super) fn add_launches(
+    builder: &mut KernelBuilder<'_>,
     layer: &Layer,
     conv: &Conv2d,
     pass: Pass,
@@ -42,36 +43,40 @@ pub(super) fn plan(
         conv.padding[0],
         conv.padding[1],
     ];
-    let geometry = Argument::Shape(shape.map(|number| number as u32));
+    let geometry = Argument::Struct(shape.map(|number| number as u32));
     let windows = out_height * out_width;
     let weights_of_filter = channels * conv.kernel[0] * conv.kernel[1];
     let weight_elements = out_channels * weights_of_filter;
     let after_weights =
         |operand: Argument| if conv.bias { operand.offset(weight_elements) } else { Argument::NONE };
-    let weights = plan.operand(Role::Parameters);
-    let (x, dy) = (plan.operand(Role::Input(0)), plan.operand(Role::OutputGradient));
+    let weights = builder.operand(Role::Parameters);
+    let (x, dy) = (builder.operand(Role::Input(0)), builder.operand(Role::OutputGradient));
     if !matches!(pass, Pass::Backward | Pass::BackwardParameters) {
         let arguments =
-            [size(samples), geometry, x, weights, after_weights(weights), plan.operand(Role::Output)];
-        plan.launch((FAMILY, "convolution_forward"), [tiles(filters, samples * windows), groups], arguments)?;
+            [size(samples), geometry, x, weights, after_weights(weights), builder.operand(Role::Output)];
+        builder.launch(
+            (FAMILY, "convolution_forward"),
+            [tiles(filters, samples * windows), groups],
+            arguments,
+        )?;
         return Ok(Some(()));
     }
     if pass == Pass::Backward {
-        let arguments = [size(samples), geometry, dy, weights, plan.operand(Role::InputGradient(0))];
+        let arguments = [size(samples), geometry, dy, weights, builder.operand(Role::InputGradient(0))];
         let grid = [tiles(channels, samples * height * width), groups];
-        plan.launch((FAMILY, "convolution_input_gradient"), grid, arguments)?;
+        builder.launch((FAMILY, "convolution_input_gradient"), grid, arguments)?;
     }
-    let gradient = plan.operand(Role::ParameterGradient);
+    let gradient = builder.operand(Role::ParameterGradient);
     let tiles = tiles(filters, weights_of_filter);
     let (count, slice) = slices(samples * windows, tiles * groups);
-    let to = slice_target(plan, count, weight_elements, gradient)?;
+    let to = slice_target(builder, count, weight_elements, gradient)?;
     let arguments = [size(samples), geometry, size(slice), x, dy, to];
-    plan.launch((FAMILY, "convolution_weight_gradient"), [tiles, count * groups], arguments)?;
+    builder.launch((FAMILY, "convolution_weight_gradient"), [tiles, count * groups], arguments)?;
     // This kernel belongs to the family of matrix products and is used for all gradients.
-    sum_slices(plan, count, weight_elements, to, gradient)?;
+    sum_slices(builder, count, weight_elements, to, gradient)?;
     if conv.bias {
         let arguments = [size(samples), size(out_channels), size(windows), dy, after_weights(gradient)];
-        plan.launch((FAMILY, "convolution_bias_gradient"), [out_channels, 1], arguments)?;
+        builder.launch((FAMILY, "convolution_bias_gradient"), [out_channels, 1], arguments)?;
     }
     Ok(Some(()))
 }

@@ -127,7 +127,7 @@ pub(super) struct Function {
 impl Function {
     /// Launches the function into a stream of the calling thread's current device, with `grid`
     /// blocks along x and y of `threads` threads each. `arguments` has a pointer to the value of
-    /// each parameter.
+    /// each parameter. Fails if the driver rejects the launch.
     ///
     /// # Safety
     /// The arguments match the function's parameters. The memory that they point to stays valid

@@ -55,8 +55,8 @@ impl CudaEngine {
         Self { device }
     }
 
-    /// Creates a queue with a priority. Work of queues with lower numbers runs first.
-    /// [`Engine::queue`] has priority 0.
+    /// Creates a queue with a priority. Work of queues with lower numbers runs first; the driver
+    /// clamps the number to its range. [`Engine::queue`] has priority 0.
     ///
     /// # Errors
     /// [`EngineError::Library`] if the device cannot create it.

@@ -1,6 +1,6 @@
-//! Prepared kernels: launches of GPU functions (*steps*) over *operands*, the buffers that are read
-//! or written. Operands that are read and operands that are written are counted separately from 0,
-//! in the order in which the caller of `Engine::enqueue` passes them. All elements are `f32`.
+//! Prepared kernels: launches of GPU functions over *operands*, the buffers that are read or
+//! written. Operands that are read and operands that are written are counted separately from 0, in
+//! the order in which the caller of `Engine::enqueue` passes them. All elements are `f32`.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -17,9 +17,9 @@ use crate::{EngineError, LaunchContext};
 /// Maximum number of arguments of a kernel.
 const MAX_ARGUMENTS: usize = 16;
 
-/// Capacity of [`Argument::Shape`]: the number of 32-bit fields of the largest struct parameter,
+/// Number of 32-bit fields that [`Argument::Struct`] holds: those of the largest struct parameter,
 /// `Geometry` in `kernels/convolution.cu`.
-pub(super) const SHAPE_VALUES: usize = 13;
+pub(super) const STRUCT_FIELDS: usize = 13;
 
 /// Value of one parameter of a GPU function, or the rule by which a launch finds it.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +42,7 @@ pub(super) enum Argument {
     F64(f64),
     /// Fields of a struct of 32-bit integers, in order. The function reads as many as its struct
     /// has; the others are unused.
-    Shape([u32; SHAPE_VALUES]),
+    Struct([u32; STRUCT_FIELDS]),
 }
 
 impl Argument {
@@ -62,7 +62,7 @@ impl Argument {
 
 /// One launch of a GPU function.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct GpuLaunch {
     /// Function that is launched, with blocks of `THREADS` threads.
     pub(super) function: Function,
     /// Number of blocks along x and y.
@@ -88,8 +88,9 @@ pub struct CudaKernel {
     /// Number of elements of each operand that is written.
     pub(super) writes: Vec<usize>,
     /// Launches in the order in which they are enqueued.
-    pub(super) steps: Vec<Step>,
-    /// Workspace and tables in device memory, whose addresses the steps contain.
+    pub(super) launches: Vec<GpuLaunch>,
+    /// Workspace and tables in device memory. The arguments of the launches contain their
+    /// addresses.
     pub(super) _memory: Vec<DeviceMemory>,
 }
 
@@ -98,7 +99,7 @@ impl CudaKernel {
     /// every iteration.
     #[must_use]
     pub fn reads_context(&self) -> bool {
-        self.steps
+        self.launches
             .iter()
             .flat_map(|step| &step.arguments)
             .any(|argument| matches!(argument, Argument::Context))
@@ -107,7 +108,7 @@ impl CudaKernel {
     /// Returns the number of launches of GPU functions that the kernel consists of.
     #[must_use]
     pub fn launches(&self) -> usize {
-        self.steps.len()
+        self.launches.len()
     }
 
     /// Checks the operands and enqueues all launches of the kernel. `context` is used only if the
@@ -138,7 +139,7 @@ impl CudaKernel {
         let address = |slice: Option<DeviceSlice>, element: usize| {
             slice.map_or(0, |slice| slice.pointer + (element * size_of::<f32>()) as u64)
         };
-        for Step { function, grid, arguments } in &self.steps {
+        for GpuLaunch { function, grid, arguments } in &self.launches {
             let mut addresses = [0_u64; MAX_ARGUMENTS];
             let mut pointers = [std::ptr::null_mut::<c_void>(); MAX_ARGUMENTS];
             let slots = addresses.iter_mut().zip(&mut pointers);
@@ -159,13 +160,13 @@ impl CudaKernel {
                     Argument::U64(value) => from_ref(value).cast_mut().cast(),
                     Argument::F32(value) => from_ref(value).cast_mut().cast(),
                     Argument::F64(value) => from_ref(value).cast_mut().cast(),
-                    Argument::Shape(values) => values.as_ptr().cast_mut().cast(),
+                    Argument::Struct(values) => values.as_ptr().cast_mut().cast(),
                     _ => from_ref(place).cast_mut().cast(),
                 };
             }
             let used = &mut pointers[..arguments.len().min(MAX_ARGUMENTS)];
-            // SAFETY: the plan gives each kernel its arguments; the operands have the lengths that
-            // the kernel was prepared for, and the caller guarantees their validity.
+            // SAFETY: the arguments were added for this function; the operands have the lengths
+            // that the kernel was prepared for, and the caller guarantees their validity.
             unsafe { function.launch(*grid, THREADS, queue.stream(), used) }
                 .map_err(|error| driver_error(function.name, error))?;
         }

@@ -1,8 +1,8 @@
 //! Engine for NVIDIA GPUs with the kernels of this crate. The CUDA driver is opened at run time.
 //!
 //! A *kernel* of the engine is one pass of a layer. It consists of launches of functions in PTX,
-//! which this module calls *GPU functions*. To *plan* a pass is to add its launches to a `Plan`,
-//! which is a kernel under preparation and not a plan of the planner.
+//! which this module calls *GPU functions*. A kernel under preparation is a `KernelBuilder`, to
+//! which the launches of a pass are added.
 
 mod activation;
 mod attention;
@@ -13,6 +13,7 @@ mod device;
 mod engine;
 mod host_buffer;
 mod kernel;
+mod kernel_builder;
 mod library;
 mod linear;
 mod loss;
@@ -22,7 +23,6 @@ mod module;
 mod mutations;
 mod norm;
 mod optimizer;
-mod plan;
 mod pooling;
 mod prepare;
 mod queue;
@@ -41,7 +41,7 @@ pub use queue::CudaQueue;
 /// Name of the engine in error messages.
 const NAME: &str = "the CUDA engine";
 
-/// Converts an error of the driver. `action` is the action that failed.
+/// Converts an error of the CUDA driver. `action` is the action that failed.
 fn driver_error(action: &str, error: DriverError) -> EngineError {
     let problem = match (error.error_name(), error.error_string()) {
         (Ok(name), Ok(meaning)) => {

@@ -1,18 +1,20 @@
 //! Batch normalisation, layer normalisation and local response normalisation. Each function adds
-//! the launches of a pass to a plan (a kernel under preparation). It fails if memory cannot be
-//! allocated or a GPU function cannot be loaded. `input` is the shape of one sample.
+//! the launches of a pass to a `KernelBuilder`, a kernel under preparation. It fails with
+//! `EngineError::Library` if CUDA fails or a launch would need too many blocks, and with
+//! `EngineError::OutOfMemory` if the device has no memory for the workspace. `input` is the shape
+//! of one sample.
 
 use layer_graph::{BatchNorm, LocalResponseNorm, Shape};
 
 use super::kernel::Argument;
+use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;
-use super::plan::{Plan, size};
 use crate::{EngineError, Pass, Role};
 
-/// Plans a pass of a batch normalisation over `samples` samples. Returns `None` if there is no such
-/// pass.
+/// Adds the launches of a pass of a batch normalisation over `samples` samples. Returns `None` if
+/// there is no such pass.
 pub(super) fn batch_norm(
-    plan: &mut Plan<'_>,
+    builder: &mut KernelBuilder<'_>,
     input: &Shape,
     rule: &BatchNorm,
     samples: usize,
@@ -23,54 +25,54 @@ pub(super) fn batch_norm(
     let positions: usize = positions.iter().product();
     let elements = samples * channels * positions;
     let sizes = [size(samples), size(channels), size(positions)];
-    let [x, y] = [plan.operand(Role::Input(0)), plan.operand(Role::Output)];
-    let [parameters, saved] = [plan.operand(Role::Parameters), plan.operand(Role::Saved)];
-    let statistics = plan.operand(Role::Statistics);
-    let dy = plan.operand(Role::OutputGradient);
+    let [x, y] = [builder.operand(Role::Input(0)), builder.operand(Role::Output)];
+    let [parameters, saved] = [builder.operand(Role::Parameters), builder.operand(Role::Saved)];
+    let statistics = builder.operand(Role::Statistics);
+    let dy = builder.operand(Role::OutputGradient);
     match pass {
         Pass::ForwardMoments => {
-            let arguments = [&sizes[..], &[x, plan.operand(Role::Moments)]].concat();
-            plan.launch((FAMILY, "batch_norm_moments"), [channels, 1], arguments)?;
+            let arguments = [&sizes[..], &[x, builder.operand(Role::Moments)]].concat();
+            builder.launch((FAMILY, "batch_norm_moments"), [channels, 1], arguments)?;
         }
         Pass::Forward | Pass::Recompute | Pass::Infer => {
-            let lines = plan.workspace(2 * channels * size_of::<f32>())?;
+            let lines = builder.workspace(2 * channels * size_of::<f32>())?;
             let epsilon = Argument::F64(rule.epsilon);
             if pass == Pass::Infer {
                 let arguments = [size(channels), epsilon, parameters, statistics, lines];
-                plan.for_each((FAMILY, "batch_norm_running"), channels, arguments)?;
+                builder.for_each((FAMILY, "batch_norm_running"), channels, arguments)?;
             } else {
-                let (momentum, moments) = (Argument::F64(rule.momentum), plan.operand(Role::Moments));
+                let (momentum, moments) = (Argument::F64(rule.momentum), builder.operand(Role::Moments));
                 let arguments =
                     [size(channels), epsilon, momentum, parameters, moments, saved, lines, statistics];
-                plan.for_each((FAMILY, "batch_norm_statistics"), channels, arguments)?;
+                builder.for_each((FAMILY, "batch_norm_statistics"), channels, arguments)?;
             }
             let arguments = [size(elements), size(channels), size(positions), lines, x, y];
-            plan.for_each((FAMILY, "batch_norm_apply"), elements, arguments)?;
+            builder.for_each((FAMILY, "batch_norm_apply"), elements, arguments)?;
         }
         Pass::BackwardMoments => {
             let (moments, gradient) =
-                (plan.operand(Role::GradientMoments), plan.operand(Role::ParameterGradient));
+                (builder.operand(Role::GradientMoments), builder.operand(Role::ParameterGradient));
             let arguments = [&sizes[..], &[x, saved, dy, moments, gradient]].concat();
-            plan.launch((FAMILY, "batch_norm_gradient_moments"), [channels, 1], arguments)?;
+            builder.launch((FAMILY, "batch_norm_gradient_moments"), [channels, 1], arguments)?;
         }
         Pass::Backward => {
-            let lines = plan.workspace(3 * channels * size_of::<f32>())?;
-            let moments = plan.operand(Role::GradientMoments);
+            let lines = builder.workspace(3 * channels * size_of::<f32>())?;
+            let moments = builder.operand(Role::GradientMoments);
             let arguments = [size(channels), parameters, saved, moments, lines];
-            plan.for_each((FAMILY, "batch_norm_gradient_lines"), channels, arguments)?;
-            let dx = plan.operand(Role::InputGradient(0));
+            builder.for_each((FAMILY, "batch_norm_gradient_lines"), channels, arguments)?;
+            let dx = builder.operand(Role::InputGradient(0));
             let arguments = [size(elements), size(channels), size(positions), lines, x, dy, dx];
-            plan.for_each((FAMILY, "batch_norm_input_gradient"), elements, arguments)?;
+            builder.for_each((FAMILY, "batch_norm_input_gradient"), elements, arguments)?;
         }
         Pass::BackwardParameters => return Ok(None),
     }
     Ok(Some(()))
 }
 
-/// Plans a pass of a layer normalisation over the innermost dimension of `samples` samples.
-/// `epsilon` is added to the variance.
+/// Adds the launches of a pass of a layer normalisation over the innermost dimension of `samples`
+/// samples. `epsilon` is added to the variance.
 pub(super) fn layer_norm(
-    plan: &mut Plan<'_>,
+    builder: &mut KernelBuilder<'_>,
     input: &Shape,
     epsilon: f64,
     samples: usize,
@@ -79,26 +81,26 @@ pub(super) fn layer_norm(
     const FAMILY: Family = Family::LayerNorm;
     let features = input.innermost();
     let rows = samples * input.elements() / features;
-    let [x, dy] = [plan.operand(Role::Input(0)), plan.operand(Role::OutputGradient)];
-    let [parameters, saved] = [plan.operand(Role::Parameters), plan.operand(Role::Saved)];
+    let [x, dy] = [builder.operand(Role::Input(0)), builder.operand(Role::OutputGradient)];
+    let [parameters, saved] = [builder.operand(Role::Parameters), builder.operand(Role::Saved)];
     if !matches!(pass, Pass::Backward | Pass::BackwardParameters) {
-        let y = plan.operand(Role::Output);
+        let y = builder.operand(Role::Output);
         let arguments = [size(rows), size(features), Argument::F64(epsilon), x, parameters, y, saved];
-        return plan.for_each_row((FAMILY, "layer_norm_forward"), rows, arguments);
+        return builder.for_each_row((FAMILY, "layer_norm_forward"), rows, arguments);
     }
     if pass == Pass::Backward {
-        let dx = plan.operand(Role::InputGradient(0));
+        let dx = builder.operand(Role::InputGradient(0));
         let arguments = [size(rows), size(features), x, parameters, saved, dy, dx];
-        plan.for_each_row((FAMILY, "layer_norm_input_gradient"), rows, arguments)?;
+        builder.for_each_row((FAMILY, "layer_norm_input_gradient"), rows, arguments)?;
     }
-    let arguments = [size(rows), size(features), x, saved, dy, plan.operand(Role::ParameterGradient)];
-    plan.launch((FAMILY, "layer_norm_parameter_gradient"), [features.div_ceil(32), 1], arguments)
+    let arguments = [size(rows), size(features), x, saved, dy, builder.operand(Role::ParameterGradient)];
+    builder.launch((FAMILY, "layer_norm_parameter_gradient"), [features.div_ceil(32), 1], arguments)
 }
 
-/// Plans a pass of a local response normalisation over `samples` samples. Returns `None` if the
-/// input is not an image.
+/// Adds the launches of a pass of a local response normalisation over `samples` samples. Returns
+/// `None` if the input is not an image.
 pub(super) fn response_norm(
-    plan: &mut Plan<'_>,
+    builder: &mut KernelBuilder<'_>,
     input: &Shape,
     rule: &LocalResponseNorm,
     samples: usize,
@@ -113,20 +115,20 @@ pub(super) fn response_norm(
     let reach = [size(rule.size / 2), size((rule.size - 1) / 2)];
     let sizes = [size(elements), size(channels), size(height * width), reach[0], reach[1]];
     let rule_arguments = [single(shares), single(rule.beta), single(rule.k)];
-    let x = plan.operand(Role::Input(0));
+    let x = builder.operand(Role::Input(0));
     if !backward {
-        let arguments = [&sizes[..], &rule_arguments, &[x, plan.operand(Role::Output)]].concat();
-        plan.for_each((FAMILY, "response_norm_forward"), elements, arguments)?;
+        let arguments = [&sizes[..], &rule_arguments, &[x, builder.operand(Role::Output)]].concat();
+        builder.for_each((FAMILY, "response_norm_forward"), elements, arguments)?;
         return Ok(Some(()));
     }
     let bytes = elements * size_of::<f32>();
-    let [of_output, ratios] = [plan.workspace(bytes)?, plan.workspace(bytes)?];
-    let dy = plan.operand(Role::OutputGradient);
+    let [of_output, ratios] = [builder.workspace(bytes)?, builder.workspace(bytes)?];
+    let dy = builder.operand(Role::OutputGradient);
     let arguments = [&sizes[..], &rule_arguments, &[x, dy, of_output, ratios]].concat();
-    plan.for_each((FAMILY, "response_norm_ratios"), elements, arguments)?;
+    builder.for_each((FAMILY, "response_norm_ratios"), elements, arguments)?;
     let factor = single(2.0 * shares * rule.beta);
     let arguments =
-        [&sizes[..], &[factor, x, of_output, ratios, plan.operand(Role::InputGradient(0))]].concat();
-    plan.for_each((FAMILY, "response_norm_input_gradient"), elements, arguments)?;
+        [&sizes[..], &[factor, x, of_output, ratios, builder.operand(Role::InputGradient(0))]].concat();
+    builder.for_each((FAMILY, "response_norm_input_gradient"), elements, arguments)?;
     Ok(Some(()))
 }

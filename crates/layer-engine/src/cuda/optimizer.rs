@@ -1,9 +1,11 @@
-//! Squared gradient norms and gradient descent. Each function adds its launches to a plan (a kernel
-//! under preparation). It fails if memory cannot be allocated or a GPU function cannot be loaded.
+//! Squared gradient norms and gradient descent. Each function adds its launches to a
+//! `KernelBuilder`, a kernel under preparation. It fails with `EngineError::Library` if CUDA fails
+//! or a launch would need too many blocks, and with `EngineError::OutOfMemory` if the device has no
+//! memory for the workspace.
 
 use super::kernel::{Argument, THREADS};
+use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;
-use super::plan::{Plan, size};
 use crate::{EngineError, Sgd};
 
 const FAMILY: Family = Family::Optimizer;
@@ -11,13 +13,13 @@ const FAMILY: Family = Family::Optimizer;
 /// Maximum number of blocks that sum the squares of an operand.
 const MAX_BLOCKS: usize = 128;
 
-/// Plans the sum of the squares of all operands that are read. `operands` has the number of
-/// elements of each.
-pub(super) fn squared_norm(plan: &mut Plan<'_>, operands: &[usize]) -> Result<(), EngineError> {
+/// Adds the launches that sum the squares of all operands that are read. `operands` has the number
+/// of elements of each.
+pub(super) fn squared_norm(builder: &mut KernelBuilder<'_>, operands: &[usize]) -> Result<(), EngineError> {
     // Each thread sums up to sixteen elements before the reduction.
     let blocks = |elements: usize| elements.div_ceil(16 * THREADS as usize).min(MAX_BLOCKS);
     let count: usize = operands.iter().map(|&elements| blocks(elements)).sum();
-    let sums = plan.workspace(count * size_of::<f64>())?;
+    let sums = builder.workspace(count * size_of::<f64>())?;
     let mut first = 0;
     for (operand, &elements) in operands.iter().enumerate() {
         let to = match sums {
@@ -25,14 +27,14 @@ pub(super) fn squared_norm(plan: &mut Plan<'_>, operands: &[usize]) -> Result<()
             other => other,
         };
         let arguments = [size(elements), Argument::Read(operand, 0), to];
-        plan.launch((FAMILY, "sum_of_squares"), [blocks(elements), 1], arguments)?;
+        builder.launch((FAMILY, "sum_of_squares"), [blocks(elements), 1], arguments)?;
         first += blocks(elements);
     }
-    plan.launch((FAMILY, "total_of_squares"), [1, 1], [size(count), sums, Argument::Write(0, 0)])
+    builder.launch((FAMILY, "total_of_squares"), [1, 1], [size(count), sums, Argument::Write(0, 0)])
 }
 
-/// Plans a step of stochastic gradient descent over `elements` parameters.
-pub(super) fn step(plan: &mut Plan<'_>, elements: usize, rule: &Sgd) -> Result<(), EngineError> {
+/// Adds the launch of a step of stochastic gradient descent over `elements` parameters.
+pub(super) fn step(builder: &mut KernelBuilder<'_>, elements: usize, rule: &Sgd) -> Result<(), EngineError> {
     let single = |number: f64| Argument::F32(number as f32);
     let norm = if rule.clip_norm.is_some() { Argument::Read(1, 0) } else { Argument::NONE };
     let arguments = [
@@ -46,5 +48,5 @@ pub(super) fn step(plan: &mut Plan<'_>, elements: usize, rule: &Sgd) -> Result<(
         Argument::Write(0, 0),
         Argument::Write(1, 0),
     ];
-    plan.for_each((FAMILY, "sgd_step"), elements, arguments)
+    builder.for_each((FAMILY, "sgd_step"), elements, arguments)
 }

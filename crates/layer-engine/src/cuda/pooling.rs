@@ -1,11 +1,12 @@
-//! Maximum and average pooling of images. Each function adds the launches of a pass to a plan (a
-//! kernel under preparation). It fails if a GPU function cannot be loaded.
+//! Maximum and average pooling of images. Each function adds the launches of a pass to a
+//! `KernelBuilder`, a kernel under preparation. It fails with `EngineError::Library` if a GPU
+//! function cannot be loaded or would need too many blocks.
 
 use layer_graph::{Layer, Pool2d};
 
-use super::kernel::{Argument, SHAPE_VALUES};
+use super::kernel::{Argument, STRUCT_FIELDS};
+use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;
-use super::plan::{Plan, size};
 use crate::{EngineError, Pass, Role};
 
 const FAMILY: Family = Family::Pooling;
@@ -32,11 +33,11 @@ impl PoolShape {
         let axis = |axis: usize, size: usize, windows: usize| {
             let (kernel, stride, padding) =
                 pool.map_or((0, 0, 0), |pool| (pool.kernel[axis], pool.stride[axis], pool.padding[axis]));
-            let mut shape = [0; SHAPE_VALUES];
+            let mut shape = [0; STRUCT_FIELDS];
             for (to, number) in shape.iter_mut().zip([size, windows, kernel, stride, padding]) {
                 *to = number as u32;
             }
-            Argument::Shape(shape)
+            Argument::Struct(shape)
         };
         Some(Self {
             count: samples * channels,
@@ -47,10 +48,10 @@ impl PoolShape {
     }
 }
 
-/// Plans a pass of a maximum pooling over `samples` samples. Returns `None` if the layer's shapes
-/// are not images.
+/// Adds the launch of a pass of a maximum pooling over `samples` samples. Returns `None` if the
+/// layer's shapes are not images.
 pub(super) fn max_pool(
-    plan: &mut Plan<'_>,
+    builder: &mut KernelBuilder<'_>,
     layer: &Layer,
     pool: &Pool2d,
     samples: usize,
@@ -58,23 +59,23 @@ pub(super) fn max_pool(
 ) -> Result<Option<()>, EngineError> {
     let Some(images) = PoolShape::new(layer, Some(pool), samples) else { return Ok(None) };
     let [rows, columns] = images.axes;
-    let saved = plan.operand(Role::Saved);
+    let saved = builder.operand(Role::Saved);
     if pass == Pass::Backward {
-        let (dy, dx) = (plan.operand(Role::OutputGradient), plan.operand(Role::InputGradient(0)));
+        let (dy, dx) = (builder.operand(Role::OutputGradient), builder.operand(Role::InputGradient(0)));
         let arguments = [size(images.count), rows, columns, saved, dy, dx];
-        plan.for_each((FAMILY, "max_pool_backward"), images.elements, arguments)?;
+        builder.for_each((FAMILY, "max_pool_backward"), images.elements, arguments)?;
     } else {
-        let (x, y) = (plan.operand(Role::Input(0)), plan.operand(Role::Output));
+        let (x, y) = (builder.operand(Role::Input(0)), builder.operand(Role::Output));
         let arguments = [size(images.count), rows, columns, x, y, saved];
-        plan.for_each((FAMILY, "max_pool_forward"), images.windows, arguments)?;
+        builder.for_each((FAMILY, "max_pool_forward"), images.windows, arguments)?;
     }
     Ok(Some(()))
 }
 
-/// Plans a pass of an average pooling over `samples` samples: with the fixed windows of `pool`, or
-/// adaptive without one. Returns `None` if the layer's shapes are not images.
+/// Adds the launch of a pass of an average pooling over `samples` samples: with the fixed windows
+/// of `pool`, or adaptive without one. Returns `None` if the layer's shapes are not images.
 pub(super) fn avg_pool(
-    plan: &mut Plan<'_>,
+    builder: &mut KernelBuilder<'_>,
     layer: &Layer,
     pool: Option<&Pool2d>,
     samples: usize,
@@ -88,7 +89,8 @@ pub(super) fn avg_pool(
     } else {
         ("avg_pool_forward", images.windows, Role::Input(0), Role::Output)
     };
-    let arguments = [size(images.count), rows, columns, with_padding, plan.operand(from), plan.operand(to)];
-    plan.for_each((FAMILY, kernel), threads, arguments)?;
+    let arguments =
+        [size(images.count), rows, columns, with_padding, builder.operand(from), builder.operand(to)];
+    builder.for_each((FAMILY, kernel), threads, arguments)?;
     Ok(Some(()))
 }

@@ -1,10 +1,10 @@
-//! Preparation of kernels: plans the launches for a kernel's description.
+//! Preparation of kernels: finds the launches of a kernel from its description.
 
 use layer_graph::{Layer, LayerKind, Shape};
 
 use super::device::Device;
 use super::kernel::CudaKernel;
-use super::plan::Plan;
+use super::kernel_builder::KernelBuilder;
 use super::{
     NAME, activation, attention, convolution, linear, loss, norm, optimizer, pooling, rearrange, sequence,
 };
@@ -14,13 +14,14 @@ use crate::{EngineError, KernelSpec, Pass, Role, Shard, Signature};
 ///
 /// # Errors
 /// [`EngineError::Unsupported`] or [`EngineError::Opaque`] if there is no such kernel;
-/// [`EngineError::Library`] if an operand is too large or CUDA fails.
+/// [`EngineError::Operand`] for a sum without terms; [`EngineError::OutOfMemory`] if the device has
+/// no memory for the workspace; [`EngineError::Library`] if an operand is too large or CUDA fails.
 pub(super) fn kernel(device: &Device, spec: &KernelSpec<'_>) -> Result<CudaKernel, EngineError> {
     let plain = |name: &str, reads, writes| {
         let signature = Signature { reads: Vec::new(), writes: Vec::new() };
-        Plan::new(device, name.into(), signature, reads, writes)
+        KernelBuilder::new(device, name.into(), signature, reads, writes)
     };
-    let plan = match spec {
+    let builder = match spec {
         KernelSpec::Layer { layer, pass, shard } => {
             let unsupported = || EngineError::unsupported(NAME, layer, *pass);
             let signature = Signature::of(layer, *pass).ok_or_else(unsupported)?;
@@ -28,7 +29,7 @@ pub(super) fn kernel(device: &Device, spec: &KernelSpec<'_>) -> Result<CudaKerne
                 |roles: &[Role]| roles.iter().map(|role| role.elements(layer, shard.samples)).collect();
             let (reads, writes) = (lengths(&signature.reads), lengths(&signature.writes));
             let name = format!("{} {pass:?}", layer.name());
-            let mut plan = Plan::new(device, name, signature, reads, writes)?;
+            let mut builder = KernelBuilder::new(device, name, signature, reads, writes)?;
             // The moments of a batch normalisation may include samples of other ranks: a shard
             // without samples needs its result too.
             let needs_no_samples = matches!(layer.kind(), LayerKind::BatchNorm(_))
@@ -38,80 +39,85 @@ pub(super) fn kernel(device: &Device, spec: &KernelSpec<'_>) -> Result<CudaKerne
             }
             if shard.samples == 0 && !needs_no_samples {
                 // Running statistics do not change.
-                plan.write_zeros(Role::Statistics)?;
+                builder.write_zeros(Role::Statistics)?;
             } else {
-                self::layer(&mut plan, layer, *pass, *shard)?.ok_or_else(unsupported)?;
+                self::layer(&mut builder, layer, *pass, *shard)?.ok_or_else(unsupported)?;
             }
-            return Ok(plan.finish());
+            return Ok(builder.finish());
         }
         &KernelSpec::Sum { terms, elements } => {
             if terms == 0 {
                 let (kernel, operand) = ("Sum".into(), "reads".into());
                 return Err(EngineError::Operand { kernel, operand, expected: 1, got: 0 });
             }
-            let mut plan = plain("Sum", vec![elements; terms], vec![elements])?;
-            rearrange::sum(&mut plan, terms, elements)?;
-            plan
+            let mut builder = plain("Sum", vec![elements; terms], vec![elements])?;
+            rearrange::sum(&mut builder, terms, elements)?;
+            builder
         }
         KernelSpec::Scale { sample_elements, factors } => {
             let samples: usize = factors.iter().map(|(samples, _)| samples).sum();
-            let mut plan = plain("Scale", Vec::new(), vec![samples * sample_elements])?;
-            rearrange::scale(&mut plan, *sample_elements, factors)?;
-            plan
+            let mut builder = plain("Scale", Vec::new(), vec![samples * sample_elements])?;
+            rearrange::scale(&mut builder, *sample_elements, factors)?;
+            builder
         }
         // A pack is a concatenation of tensors with one sample.
         KernelSpec::Pack { elements } => {
-            let mut plan = plain("Pack", elements.clone(), vec![elements.iter().sum()])?;
-            rearrange::concatenate(&mut plan, 1, elements)?;
-            plan
+            let mut builder = plain("Pack", elements.clone(), vec![elements.iter().sum()])?;
+            rearrange::concatenate(&mut builder, 1, elements)?;
+            builder
         }
         KernelSpec::Unpack { elements } => {
-            let mut plan = plain("Unpack", vec![elements.iter().sum()], elements.clone())?;
-            rearrange::split(&mut plan, 1, elements)?;
-            plan
+            let mut builder = plain("Unpack", vec![elements.iter().sum()], elements.clone())?;
+            rearrange::split(&mut builder, 1, elements)?;
+            builder
         }
         KernelSpec::SquaredNorm { elements } => {
-            let mut plan = plain("SquaredNorm", elements.clone(), vec![1])?;
-            optimizer::squared_norm(&mut plan, elements)?;
-            plan
+            let mut builder = plain("SquaredNorm", elements.clone(), vec![1])?;
+            optimizer::squared_norm(&mut builder, elements)?;
+            builder
         }
         KernelSpec::Sgd { elements, rule } => {
             let reads = std::iter::once(*elements).chain(rule.clip_norm.map(|_| 1)).collect();
-            let mut plan = plain("Sgd", reads, vec![*elements; 2])?;
-            optimizer::step(&mut plan, *elements, rule)?;
-            plan
+            let mut builder = plain("Sgd", reads, vec![*elements; 2])?;
+            optimizer::step(&mut builder, *elements, rule)?;
+            builder
         }
     };
-    Ok(plan.finish())
+    Ok(builder.finish())
 }
 
-/// Plans the launches of a layer's pass. Returns `None` if there is no such pass.
-fn layer(plan: &mut Plan<'_>, layer: &Layer, pass: Pass, shard: Shard) -> Result<Option<()>, EngineError> {
+/// Adds the launches of a layer's pass. Returns `None` if there is no such pass.
+fn layer(
+    builder: &mut KernelBuilder<'_>,
+    layer: &Layer,
+    pass: Pass,
+    shard: Shard,
+) -> Result<Option<()>, EngineError> {
     let samples = shard.samples;
     let backward = pass == Pass::Backward;
     let Some(input) = layer.input_shapes().first() else { return Ok(None) };
     let elements = samples * layer.output_shape().elements();
     let parts: Vec<usize> = layer.input_shapes().iter().map(Shape::elements).collect();
     match layer.kind() {
-        LayerKind::Conv2d(conv) => return convolution::plan(plan, layer, conv, pass, samples),
+        LayerKind::Conv2d(conv) => return convolution::add_launches(builder, layer, conv, pass, samples),
         LayerKind::Linear(linear) => {
             // Each position of a sequence is multiplied like a sample.
             let rows = samples * input.elements() / input.innermost();
-            linear::plan(plan, [rows, linear.out_features, input.innermost()], linear.bias, pass)?;
+            linear::add_launches(builder, [rows, linear.out_features, input.innermost()], linear.bias, pass)?;
         }
-        LayerKind::BatchNorm(rule) => return norm::batch_norm(plan, input, rule, samples, pass),
-        LayerKind::LayerNorm(rule) => norm::layer_norm(plan, input, rule.epsilon, samples, pass)?,
+        LayerKind::BatchNorm(rule) => return norm::batch_norm(builder, input, rule, samples, pass),
+        LayerKind::LayerNorm(rule) => norm::layer_norm(builder, input, rule.epsilon, samples, pass)?,
         LayerKind::LocalResponseNorm(rule) => {
-            return norm::response_norm(plan, input, rule, samples, backward);
+            return norm::response_norm(builder, input, rule, samples, backward);
         }
         LayerKind::Relu | LayerKind::Gelu | LayerKind::GeluTanh => {
-            activation::elementwise(plan, layer.kind(), elements, backward)?;
+            activation::elementwise(builder, layer.kind(), elements, backward)?;
         }
-        LayerKind::Softmax => activation::softmax(plan, input.innermost(), elements, backward)?,
-        LayerKind::Dropout(_) if pass == Pass::Infer => rearrange::copies(plan, 1, elements)?,
+        LayerKind::Softmax => activation::softmax(builder, input.innermost(), elements, backward)?,
+        LayerKind::Dropout(_) if pass == Pass::Infer => rearrange::copies(builder, 1, elements)?,
         LayerKind::Dropout(rule) => {
             activation::dropout(
-                plan,
+                builder,
                 layer.name(),
                 rule.probability,
                 shard,
@@ -119,33 +125,37 @@ fn layer(plan: &mut Plan<'_>, layer: &Layer, pass: Pass, shard: Shard) -> Result
                 backward,
             )?;
         }
-        LayerKind::MaxPool2d(pool) => return pooling::max_pool(plan, layer, pool, samples, pass),
-        LayerKind::AvgPool2d(pool) => return pooling::avg_pool(plan, layer, Some(pool), samples, backward),
-        LayerKind::AdaptiveAvgPool2d(_) => return pooling::avg_pool(plan, layer, None, samples, backward),
-        LayerKind::Flatten | LayerKind::Reshape(_) => rearrange::copies(plan, 1, elements)?,
-        LayerKind::Add if backward => rearrange::copies(plan, parts.len(), elements)?,
-        LayerKind::Add => rearrange::sum(plan, parts.len(), elements)?,
-        LayerKind::Concat if backward => rearrange::split(plan, samples, &parts)?,
-        LayerKind::Concat => rearrange::concatenate(plan, samples, &parts)?,
+        LayerKind::MaxPool2d(pool) => return pooling::max_pool(builder, layer, pool, samples, pass),
+        LayerKind::AvgPool2d(pool) => {
+            return pooling::avg_pool(builder, layer, Some(pool), samples, backward);
+        }
+        LayerKind::AdaptiveAvgPool2d(_) => return pooling::avg_pool(builder, layer, None, samples, backward),
+        LayerKind::Flatten | LayerKind::Reshape(_) => rearrange::copies(builder, 1, elements)?,
+        LayerKind::Add if backward => rearrange::copies(builder, parts.len(), elements)?,
+        LayerKind::Add => rearrange::sum(builder, parts.len(), elements)?,
+        LayerKind::Concat if backward => rearrange::split(builder, samples, &parts)?,
+        LayerKind::Concat => rearrange::concatenate(builder, samples, &parts)?,
         LayerKind::Permute(permute) => {
-            return rearrange::permute(plan, layer, &permute.order, samples, backward);
+            return rearrange::permute(builder, layer, &permute.order, samples, backward);
         }
         LayerKind::Select(select) => {
             let part = layer.output_shape().elements();
-            rearrange::select(plan, [input.elements(), part, select.index * part], samples, backward)?;
+            rearrange::select(builder, [input.elements(), part, select.index * part], samples, backward)?;
         }
         LayerKind::Embedding(rule) => {
-            sequence::embedding(plan, samples * input.elements(), [rule.vocabulary, rule.features], pass)?;
+            sequence::embedding(builder, samples * input.elements(), [rule.vocabulary, rule.features], pass)?;
         }
         LayerKind::PositionEmbedding(_) => {
-            sequence::positions(plan, [samples, input.elements(), layer.parameter_count()], pass)?;
+            sequence::positions(builder, [samples, input.elements(), layer.parameter_count()], pass)?;
         }
         LayerKind::ClassToken => {
-            sequence::class_token(plan, [samples, input.elements(), input.innermost()], pass)?;
+            sequence::class_token(builder, [samples, input.elements(), input.innermost()], pass)?;
         }
-        LayerKind::MultiHeadAttention(rule) => return attention::plan(plan, layer, rule, samples, pass),
+        LayerKind::MultiHeadAttention(rule) => {
+            return attention::add_launches(builder, layer, rule, samples, pass);
+        }
         LayerKind::SoftmaxCrossEntropy => {
-            loss::plan(plan, [samples, layer.label_count(), input.innermost()], backward)?;
+            loss::add_launches(builder, [samples, layer.label_count(), input.innermost()], backward)?;
         }
         _ => return Ok(None),
     }

@@ -1,12 +1,13 @@
-//! Sums, copies and permutations of elements. Each function adds launches to a plan (a kernel under
-//! preparation). It fails if memory cannot be allocated or a GPU function cannot be loaded. A
-//! *sample* is one row of a batch; sizes are numbers of elements.
+//! Sums, copies and permutations of elements. Each function adds launches to a `KernelBuilder`, a
+//! kernel under preparation. It fails with `EngineError::Library` if CUDA fails or a launch would
+//! need too many blocks, and with `EngineError::OutOfMemory` if the device has no memory for the
+//! workspace. A *sample* is one row of a batch; sizes are numbers of elements.
 
 use layer_graph::Layer;
 
 use super::kernel::Argument;
+use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;
-use super::plan::{Plan, size};
 use crate::{EngineError, Role};
 
 const FAMILY: Family = Family::Elementwise;
@@ -14,8 +15,9 @@ const FAMILY: Family = Family::Elementwise;
 /// Number of terms that one launch adds.
 const TERMS_PER_LAUNCH: usize = 4;
 
-/// Plans the sum of the `terms` operands that are read, each of `elements` elements, in order.
-pub(super) fn sum(plan: &mut Plan<'_>, terms: usize, elements: usize) -> Result<(), EngineError> {
+/// Adds the launches that sum the `terms` operands that are read, of `elements` elements each, in
+/// order.
+pub(super) fn sum(builder: &mut KernelBuilder<'_>, terms: usize, elements: usize) -> Result<(), EngineError> {
     let to = Argument::Write(0, 0);
     let mut next = 0;
     while next < terms {
@@ -25,16 +27,17 @@ pub(super) fn sum(plan: &mut Plan<'_>, terms: usize, elements: usize) -> Result<
         let given = before.into_iter().chain((next..end).map(|term| Argument::Read(term, 0)));
         let padded = given.chain(std::iter::repeat(Argument::NONE)).take(TERMS_PER_LAUNCH);
         let arguments: Vec<_> = std::iter::once(size(elements)).chain(padded).chain([to]).collect();
-        plan.for_each((FAMILY, "sum_terms"), elements, arguments)?;
+        builder.for_each((FAMILY, "sum_terms"), elements, arguments)?;
         next = end;
     }
     Ok(())
 }
 
-/// Plans the scaling of consecutive ranges of samples in place. `factors` has the number of samples
-/// and the factor of each range; a factor of 0 writes zeros.
+/// Adds the launches that scale consecutive ranges of samples in place. `sample_elements` is the
+/// number of elements of a sample; `factors` has the number of samples and the factor of each
+/// range. A factor of 0 writes zeros.
 pub(super) fn scale(
-    plan: &mut Plan<'_>,
+    builder: &mut KernelBuilder<'_>,
     sample_elements: usize,
     factors: &[(usize, f64)],
 ) -> Result<(), EngineError> {
@@ -42,22 +45,26 @@ pub(super) fn scale(
     for &(samples, factor) in factors {
         let (elements, at) = (samples * sample_elements, Argument::Write(0, start));
         if factor == 0.0 {
-            plan.for_each((FAMILY, "fill_zeros"), elements, [size(elements), at])?;
+            builder.for_each((FAMILY, "fill_zeros"), elements, [size(elements), at])?;
         } else {
             let arguments = [size(elements), Argument::F32(factor as f32), at];
-            plan.for_each((FAMILY, "scale"), elements, arguments)?;
+            builder.for_each((FAMILY, "scale"), elements, arguments)?;
         }
         start += elements;
     }
     Ok(())
 }
 
-/// Plans copies of the operand that is read, of `elements` elements, to each of the `count`
-/// operands that are written.
-pub(super) fn copies(plan: &mut Plan<'_>, count: usize, elements: usize) -> Result<(), EngineError> {
+/// Adds the launches that copy the operand that is read to each of the `count` operands that are
+/// written, of `elements` elements each.
+pub(super) fn copies(
+    builder: &mut KernelBuilder<'_>,
+    count: usize,
+    elements: usize,
+) -> Result<(), EngineError> {
     (0..count).try_for_each(|operand| {
         let row = StridedRows { operand: Argument::Read(0, 0), stride: elements };
-        copy_rows(plan, [1, elements], row, StridedRows { operand: Argument::Write(operand, 0), ..row })
+        copy_rows(builder, [1, elements], row, StridedRows { operand: Argument::Write(operand, 0), ..row })
     })
 }
 
@@ -70,26 +77,30 @@ pub(super) struct StridedRows {
     pub(super) stride: usize,
 }
 
-/// Plans the copy of `rows` rows of `elements` elements.
+/// Adds the launch that copies `rows` rows of `elements` elements.
 pub(super) fn copy_rows(
-    plan: &mut Plan<'_>,
+    builder: &mut KernelBuilder<'_>,
     [rows, elements]: [usize; 2],
     from: StridedRows,
     to: StridedRows,
 ) -> Result<(), EngineError> {
     let sizes = [size(rows), size(elements), size(from.stride), size(to.stride)];
     let arguments = [&sizes[..], &[from.operand, to.operand]].concat();
-    plan.for_each((FAMILY, "copy_rows"), rows * elements, arguments)
+    builder.for_each((FAMILY, "copy_rows"), rows * elements, arguments)
 }
 
-/// Plans the concatenation of the operands that are read, sample by sample. `parts` has the number
-/// of elements per sample of each operand.
-pub(super) fn concatenate(plan: &mut Plan<'_>, samples: usize, parts: &[usize]) -> Result<(), EngineError> {
+/// Adds the launches that concatenate the operands that are read, sample by sample. `parts` has the
+/// number of elements per sample of each operand.
+pub(super) fn concatenate(
+    builder: &mut KernelBuilder<'_>,
+    samples: usize,
+    parts: &[usize],
+) -> Result<(), EngineError> {
     let (whole, mut start) = (parts.iter().sum(), 0);
     for (operand, &part) in parts.iter().enumerate() {
         let to = StridedRows { operand: Argument::Write(0, start), stride: whole };
         copy_rows(
-            plan,
+            builder,
             [samples, part],
             StridedRows { operand: Argument::Read(operand, 0), stride: part },
             to,
@@ -99,14 +110,18 @@ pub(super) fn concatenate(plan: &mut Plan<'_>, samples: usize, parts: &[usize]) 
     Ok(())
 }
 
-/// Plans the inverse of [`concatenate`]: copies part `i` of each sample to the operand `i` that is
-/// written.
-pub(super) fn split(plan: &mut Plan<'_>, samples: usize, parts: &[usize]) -> Result<(), EngineError> {
+/// Adds the launches of the inverse of [`concatenate`]: copies part `i` of each sample to the
+/// operand `i` that is written.
+pub(super) fn split(
+    builder: &mut KernelBuilder<'_>,
+    samples: usize,
+    parts: &[usize],
+) -> Result<(), EngineError> {
     let (whole, mut start) = (parts.iter().sum(), 0);
     for (operand, &part) in parts.iter().enumerate() {
         let from = StridedRows { operand: Argument::Read(0, start), stride: whole };
         copy_rows(
-            plan,
+            builder,
             [samples, part],
             from,
             StridedRows { operand: Argument::Write(operand, 0), stride: part },
@@ -116,11 +131,11 @@ pub(super) fn split(plan: &mut Plan<'_>, samples: usize, parts: &[usize]) -> Res
     Ok(())
 }
 
-/// Plans the selection of one part of each of `samples` samples, or its backward pass, which writes
-/// zeros outside of the part. `whole` is the number of elements of a sample, `part` that of the
-/// part, and `start` the index of its first element.
+/// Adds the launches that select one part of each of `samples` samples, or those of the backward
+/// pass, which writes zeros outside of the part. `whole` is the number of elements of a sample,
+/// `part` that of the part, and `start` the index of its first element.
 pub(super) fn select(
-    plan: &mut Plan<'_>,
+    builder: &mut KernelBuilder<'_>,
     [whole, part, start]: [usize; 3],
     samples: usize,
     backward: bool,
@@ -128,17 +143,17 @@ pub(super) fn select(
     let [outer, inner] = [whole, part].map(|stride| move |operand| StridedRows { operand, stride });
     let (read, write) = (Argument::Read(0, 0), Argument::Write(0, 0));
     if backward {
-        plan.write_zeros(Role::Statistics)?;
-        return copy_rows(plan, [samples, part], inner(read), outer(write.offset(start)));
+        builder.write_zeros(Role::Statistics)?;
+        return copy_rows(builder, [samples, part], inner(read), outer(write.offset(start)));
     }
-    copy_rows(plan, [samples, part], outer(read.offset(start)), inner(write))
+    copy_rows(builder, [samples, part], outer(read.offset(start)), inner(write))
 }
 
-/// Plans the permutation of the dimensions of each sample, so that output dimension `i` is input
-/// dimension `order[i]`; backward, the inverse. Returns `None` if `order` does not permute the
-/// dimensions.
+/// Adds the launch that permutes the dimensions of each sample, so that output dimension `i` is
+/// input dimension `order[i]`. With `backward`, the permutation is the inverse. Returns `None` if
+/// `order` does not permute the dimensions.
 pub(super) fn permute(
-    plan: &mut Plan<'_>,
+    builder: &mut KernelBuilder<'_>,
     layer: &Layer,
     order: &[usize],
     samples: usize,
@@ -154,9 +169,9 @@ pub(super) fn permute(
         sources = inverse;
     }
     let elements = sources.len();
-    let table = plan.table(&sources)?;
+    let table = builder.table(&sources)?;
     let arguments = [size(samples), size(elements), table, Argument::Read(0, 0), Argument::Write(0, 0)];
-    plan.for_each((FAMILY, "reorder_rows"), samples * elements, arguments)?;
+    builder.for_each((FAMILY, "reorder_rows"), samples * elements, arguments)?;
     Ok(Some(()))
 }
 

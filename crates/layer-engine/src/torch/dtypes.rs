@@ -1,5 +1,5 @@
 //! Data types of a kernel. With `Precision::Bf16` the factors of products have 16 bits and the
-//! buffers 32.
+//! buffers 32. Functions fail with the error of libtorch if a conversion fails.
 
 use tch::{Device, Kind, Tensor};
 

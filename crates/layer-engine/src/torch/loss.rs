@@ -8,9 +8,10 @@ use super::Failure;
 use super::launch::{Launch, LaunchFunction, LayerOperands};
 use crate::Role;
 
-/// Conversion of class labels or tokens, which are stored as numbers, to integers in `0..limit`.
+/// Conversion of class labels or tokens, which are stored as floating-point numbers, to integers in
+/// `0..limit`.
 #[derive(Debug, Clone)]
-pub(super) struct Indices {
+pub(super) struct IndexConversion {
     /// Name of the layer, for error messages.
     pub(super) layer: String,
     /// Number of classes or of tokens in the vocabulary.
@@ -20,7 +21,7 @@ pub(super) struct Indices {
     pub(super) invalid: Option<fn(String, f64, usize) -> Failure>,
 }
 
-impl Indices {
+impl IndexConversion {
     /// Returns the number of classes or tokens in libtorch's integers.
     pub(super) fn limit(&self) -> i64 {
         self.limit as i64
@@ -51,7 +52,7 @@ pub(super) struct CrossEntropyKernel {
     /// Operands of the pass that is prepared.
     pub(super) operands: LayerOperands,
     /// Conversion of the labels.
-    pub(super) labels: Indices,
+    pub(super) labels: IndexConversion,
     /// Number of samples of the shard.
     pub(super) samples: i64,
 }

@@ -12,16 +12,18 @@ use super::dropout::Mask;
 use super::dtypes::DTypes;
 use super::kernel::TorchKernel;
 use super::launch::{LaunchFunction, LayerOperands, sizes};
-use super::loss::{CrossEntropyKernel, Indices};
+use super::loss::{CrossEntropyKernel, IndexConversion};
 use super::pool::PoolWindows;
 use super::{attention, dropout, layer_norm, linear, optimizer, pool, rearrange, response_norm, sequence};
 use crate::{EngineError, KernelSpec, Pass, Role, Shard, Signature};
 
-/// Prepares the kernel of a description, with the given data types and device.
+/// Prepares the kernel of a description. `dtypes` are the data types of its tensors, and their
+/// device.
 ///
 /// # Errors
-/// [`EngineError::Unsupported`] or [`EngineError::Opaque`] if there is no such kernel;
-/// [`EngineError::Operand`] for a sum without terms; [`EngineError::Library`] if libtorch fails.
+/// The failure holds [`EngineError::Unsupported`] or [`EngineError::Opaque`] if there is no such
+/// kernel, [`EngineError::Operand`] for a sum without terms, and [`EngineError::Library`] if
+/// libtorch cannot create a constant of the computation.
 pub(super) fn kernel(spec: &KernelSpec<'_>, dtypes: DTypes) -> Result<TorchKernel, Failure> {
     match spec {
         KernelSpec::Layer { layer, pass, shard } => {
@@ -98,7 +100,7 @@ fn operation(
     let features = layer.output_shape().innermost() as i64;
     let indices = |limit, invalid| {
         let invalid = (!dtypes.device.is_cuda()).then_some(invalid);
-        Indices { layer: layer.name().into(), limit, invalid }
+        IndexConversion { layer: layer.name().into(), limit, invalid }
     };
     Ok(Some(match layer.kind() {
         LayerKind::Conv2d(conv) => {

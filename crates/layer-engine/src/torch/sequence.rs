@@ -6,12 +6,12 @@ use tch::Tensor;
 use super::Failure;
 use super::dtypes::DTypes;
 use super::launch::{Launch, LaunchFunction, LayerOperands};
-use super::loss::Indices;
+use super::loss::IndexConversion;
 use crate::Role;
 
 /// Returns the forward pass of an embedding: the learned vector of each token. `tokens` converts
 /// the input to indices.
-pub(super) fn embedding(operands: LayerOperands, tokens: Indices) -> LaunchFunction {
+pub(super) fn embedding(operands: LayerOperands, tokens: IndexConversion) -> LaunchFunction {
     Box::new(move |launch| {
         let (tokens, _) = tokens.convert(&operands.input(launch)?)?;
         let output = Tensor::f_embedding(&operands.parameters(launch)?[0], &tokens, -1, false, false)?;
@@ -21,7 +21,7 @@ pub(super) fn embedding(operands: LayerOperands, tokens: Indices) -> LaunchFunct
 
 /// Returns the backward pass of an embedding: sums the output gradients at the positions of each
 /// token. The input gradient, if it is an operand, is zero.
-pub(super) fn embedding_backward(operands: LayerOperands, tokens: Indices) -> LaunchFunction {
+pub(super) fn embedding_backward(operands: LayerOperands, tokens: IndexConversion) -> LaunchFunction {
     Box::new(move |launch| {
         let (indices, _) = tokens.convert(&operands.input(launch)?)?;
         let output_gradient = operands.output_gradient(launch)?;

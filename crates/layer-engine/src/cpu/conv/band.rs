@@ -1,13 +1,15 @@
-//! Bands: the rows of a source that a block of rows of a grid reads (`stencil.rs` defines source,
-//! grid, point and tap). All distances and offsets are in elements.
+//! Bands. A pass of a convolution reads a *source*, such as the image. Its *grid* has a *point* for
+//! each element of the result that it computes, and each point reads the source at the *taps*, the
+//! elements of the convolution kernel. A *band* is the part of the source that a block of rows of
+//! the grid reads. All distances and offsets are in elements.
 
 use std::ops::Range;
 
 use super::super::Real;
 use super::stencil::Stencil;
 
-/// Access to the rows of a source that a block of rows of the grid reads. The rows are read in
-/// place, or from a copy padded with zeros if some of them lie outside the source.
+/// Access to the bands of a source. A band is read in place, or from a copy padded with zeros if
+/// the grid reads elements outside the source.
 #[derive(Debug)]
 pub(super) struct Bands {
     stencil: Stencil,
@@ -19,40 +21,44 @@ pub(super) struct Bands {
 }
 
 impl Bands {
-    /// Creates the access for blocks of at most `rows` rows of the grid.
+    /// Creates the access to the bands of blocks of at most `rows` rows of the grid.
     pub(super) fn new(stencil: Stencil, rows: usize) -> Self {
         let copied = !stencil.stays_inside();
-        let [height, width] =
-            if copied { [stencil.seen_rows(rows), stencil.seen_columns()] } else { stencil.source };
+        let [height, width] = if copied {
+            [stencil.source_row_count(rows), stencil.source_column_count()]
+        } else {
+            stencil.source
+        };
         Self { stencil, copied, channel_pitch: height * width, row_pitch: width }
     }
 
-    /// Returns the number of elements of memory for the copied band of one sample with `channels`
-    /// channels, or 0 if rows are read in place.
+    /// Returns the number of elements of the copied band of one sample with `channels` channels, or
+    /// 0 if bands are read in place.
     pub(super) fn elements(&self, channels: usize) -> usize {
         if self.copied { channels * self.channel_pitch } else { 0 }
     }
 
-    /// Returns the distance between the bands of two samples with `channels` channels each.
-    /// `distance` is the distance between samples in the source.
-    pub(super) fn pitch(&self, channels: usize, distance: usize) -> usize {
+    /// Returns the distance between the bands of two consecutive samples with `channels` channels
+    /// each. `distance` is the distance between the samples in the source.
+    pub(super) fn sample_distance(&self, channels: usize, distance: usize) -> usize {
         if self.copied { channels * self.channel_pitch } else { distance }
     }
 
     /// Returns the distance between the elements that a point of the grid reads and those of the
     /// point in the next row.
-    pub(super) fn down(&self) -> usize {
+    pub(super) fn row_distance(&self) -> usize {
         self.stencil.step[0] * self.row_pitch
     }
 
     /// Returns the distance between the elements that a point of the grid reads and those of the
     /// point in the next column.
-    pub(super) fn right(&self) -> usize {
+    pub(super) fn column_distance(&self) -> usize {
         self.stencil.step[1]
     }
 
-    /// Returns, for each of `channels` channels and each tap, the offset in a band of the element
-    /// that the first point of its block reads.
+    /// Returns the offset in a band of the element that the first point of the block reads, for
+    /// each tap of each of `channels` channels: all taps of the first channel, then those of the
+    /// next.
     pub(super) fn offsets(&self, channels: usize) -> Vec<usize> {
         let taps = |channel: usize| {
             let shifts = self.stencil.taps.iter().map(|tap| tap.shift);
@@ -61,11 +67,11 @@ impl Bands {
         (0..channels).flat_map(taps).collect()
     }
 
-    /// Returns the bands of the rows `rows` of the grid, for one or several samples: a part of the
-    /// source, or a copy in `memory`. The arguments in parentheses are the source from the first
-    /// sample on, the number of channels of a sample, which are contiguous, and the distance
-    /// between samples.
-    pub(super) fn get<'a, T: Real>(
+    /// Returns the bands of the grid rows `rows`, for one or several samples: a part of the source,
+    /// or a copy in `memory`, which has `elements(channels)` elements per sample. `source` begins
+    /// with the first of the samples; each has `channels` contiguous channels, and `distance` is
+    /// the distance between samples.
+    pub(super) fn band_of_rows<'a, T: Real>(
         &self,
         (source, channels, distance): (&'a [T], usize, usize),
         rows: &Range<usize>,
@@ -73,8 +79,8 @@ impl Bands {
     ) -> &'a [T] {
         let [height, width] = self.stencil.source;
         if !self.copied {
-            let seen = self.stencil.seen(rows);
-            let first = seen.start.unsigned_abs() * width + self.stencil.low[1].unsigned_abs();
+            let source_rows = self.stencil.source_rows(rows);
+            let first = source_rows.start.unsigned_abs() * width + self.stencil.min_shift[1].unsigned_abs();
             return &source[first..];
         }
         let elements = self.elements(channels).max(1);
@@ -87,16 +93,16 @@ impl Bands {
     /// Copies the band of one sample.
     fn copy<T: Real>(&self, source: &[T], rows: &Range<usize>, memory: &mut [T]) {
         let [height, width] = self.stencil.source;
-        let seen = self.stencil.seen(rows);
+        let source_rows = self.stencil.source_rows(rows);
         // The band may begin left of the source (zeros are inserted) or right of it (columns that
         // no window reads are skipped).
-        let low = self.stencil.low[1];
-        let zeros = low.min(0).unsigned_abs().min(self.row_pitch);
-        let skipped = low.max(0).unsigned_abs().min(width);
+        let min_shift = self.stencil.min_shift[1];
+        let zeros = min_shift.min(0).unsigned_abs().min(self.row_pitch);
+        let skipped = min_shift.max(0).unsigned_abs().min(width);
         let copied = (width - skipped).min(self.row_pitch - zeros);
         let channels = source.chunks_exact(height * width).zip(memory.chunks_exact_mut(self.channel_pitch));
         for (channel, band) in channels {
-            for (row, band) in seen.clone().zip(band.chunks_exact_mut(self.row_pitch)) {
+            for (row, band) in source_rows.clone().zip(band.chunks_exact_mut(self.row_pitch)) {
                 match usize::try_from(row).ok().filter(|&row| row < height) {
                     Some(row) => {
                         band[..zeros].fill(T::zero());

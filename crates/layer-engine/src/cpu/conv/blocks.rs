@@ -1,5 +1,7 @@
-//! Division of the work of a convolution: blocks of rows or samples, and the panels of a block.
-//! `stencil.rs` defines grid and point.
+//! Division of the work of a convolution: blocks of rows or samples, and the panels of a block. The
+//! *grid* of a pass has a *point* for each element of the result that the pass computes. A *panel*
+//! is packed memory with the elements that the points of one tile read; a *tile* is a block of the
+//! result that fits into registers.
 
 use std::ops::Range;
 
@@ -61,7 +63,7 @@ pub(super) struct Panel {
     /// Number of elements of a row in memory: `points`, rounded up to whole vectors.
     pub(super) width: usize,
     /// Sum of the widths of the panels before it, in elements.
-    pub(super) before: usize,
+    pub(super) width_before: usize,
     /// Runs of points whose elements are equally spaced in the source.
     pub(super) segments: Vec<Segment>,
 }
@@ -71,32 +73,32 @@ impl Panels {
     /// distances between samples, rows and columns in the source, in elements.
     pub(super) fn new<T: Real>(kernels: &Kernels<T>, size: [usize; 3], distances: [usize; 3]) -> Self {
         let mut panels = Vec::new();
-        let (mut first, mut before) = (0, 0);
+        let (mut first, mut width_before) = (0, 0);
         for points in kernels.widths(size.iter().product()) {
             let width = points.next_multiple_of(kernels.lanes());
             let segments = segments(first..first + points, size, distances);
-            panels.push(Panel { first, points, width, before, segments });
+            panels.push(Panel { first, points, width, width_before, segments });
             first += points;
-            before += width;
+            width_before += width;
         }
-        Self { panels, width: before }
+        Self { panels, width: width_before }
     }
 }
 
 fn segments(
     points: Range<usize>,
     [_, rows, columns]: [usize; 3],
-    [pitch, down, right]: [usize; 3],
+    [sample_distance, row_distance, column_distance]: [usize; 3],
 ) -> Vec<Segment> {
     let mut segments: Vec<Segment> = Vec::new();
     let mut point = points.start;
     while point < points.end {
         let (row, column) = (point / columns, point % columns);
         let length = (columns - column).min(points.end - point);
-        let from = row / rows * pitch + row % rows * down + column * right;
+        let from = row / rows * sample_distance + row % rows * row_distance + column * column_distance;
         match segments.last_mut() {
             // Rows of the source without gaps between them form one segment.
-            Some(last) if last.from + last.length * right == from => last.length += length,
+            Some(last) if last.from + last.length * column_distance == from => last.length += length,
             _ => segments.push(Segment { from, to: point - points.start, length }),
         }
         point += length;

@@ -94,10 +94,15 @@ impl<T: Real> Correlation<T> {
             (MAX_JOINT_POINTS.min(points) / (height * width).max(1)).min(samples.div_ceil(threads));
         let samples = Blocks::new(samples, joint_samples);
         let bands = Bands::new(stencil.clone(), rows.max_len());
-        let pitch = bands.pitch(sources, groups * sources * stencil.source.iter().product::<usize>());
+        let sample_distance =
+            bands.sample_distance(sources, groups * sources * stencil.source.iter().product::<usize>());
         let panels = [[samples.max_len(), rows.max_len()], [samples.min_len(), rows.min_len()]].map(
             |[samples, rows]| {
-                Panels::new(kernels, [samples, rows, width], [pitch, bands.down(), bands.right()])
+                Panels::new(
+                    kernels,
+                    [samples, rows, width],
+                    [sample_distance, bands.row_distance(), bands.column_distance()],
+                )
             },
         );
         let offsets = bands.offsets(sources);
@@ -176,7 +181,7 @@ impl<T: Real> Correlation<T> {
         let plane = samples.start * self.groups + group;
         let planes = (samples.len() - 1) * self.groups + 1;
         let source = &source[plane * size..][..planes * size];
-        let band = self.bands.get((source, self.sources, self.groups * size), &rows, band);
+        let band = self.bands.band_of_rows((source, self.sources, self.groups * size), &rows, band);
         let is_smaller = samples.len() < self.samples.max_len() || rows.len() < self.rows.max_len();
         let panels = &self.panels[usize::from(is_smaller)];
 
@@ -197,10 +202,10 @@ impl<T: Real> Correlation<T> {
         while depth.end < terms || terms == 0 {
             depth = depth.end..(depth.end + self.depth).min(terms);
             for panel in &panels.panels {
-                let columns = &mut columns[depth.len() * panel.before..];
+                let columns = &mut columns[depth.len() * panel.width_before..];
                 let offsets = &self.offsets[depth.clone()];
                 self.kernels.gather(
-                    (band, self.bands.right()),
+                    (band, self.bands.column_distance()),
                     offsets,
                     &panel.segments,
                     (columns, panel.width),
@@ -216,8 +221,10 @@ impl<T: Real> Correlation<T> {
                     _ => InitialSums::Zero,
                 };
                 for panel in &panels.panels {
-                    let right =
-                        RightFactor { source: &columns[depth.len() * panel.before..], stride: panel.width };
+                    let right = RightFactor {
+                        source: &columns[depth.len() * panel.width_before..],
+                        stride: panel.width,
+                    };
                     let first = first_of_rows + row * stride + panel.first;
                     let place = Destination { target: to, first, stride, rows, columns: panel.points };
                     // SAFETY: no other task writes these points of these rows, and `results`

@@ -128,10 +128,10 @@ pub(super) struct Stencil {
     /// Taps in the order of the convolution kernel's elements.
     pub(super) taps: Vec<Tap>,
     /// Minimum shift of all taps, in source rows and columns. Negative if points read padding.
-    pub(super) low: [isize; 2],
+    pub(super) min_shift: [isize; 2],
     /// Maximum minus minimum shift of all taps, in source rows and columns.
-    pub(super) reach: [usize; 2],
-    /// Number of points, `[rows, columns]`.
+    pub(super) shift_range: [usize; 2],
+    /// Size of the grid, `[rows, columns]` of points.
     pub(super) grid: [usize; 2],
     /// Size of a target channel, `[rows, columns]`.
     pub(super) target: [usize; 2],
@@ -146,15 +146,17 @@ pub(super) struct Stencil {
 pub(super) struct Tap {
     /// Index in the convolution kernel, in row-major order.
     pub(super) index: usize,
-    /// Shift in source rows and columns, minus the minimum over all taps (`Stencil::low`).
+    /// Shift in source rows and columns, minus the minimum over all taps (`Stencil::min_shift`).
     pub(super) shift: [usize; 2],
 }
 
 impl Stencil {
     fn new(rows: &StencilAxis, columns: &StencilAxis, kernel_width: usize) -> Self {
-        let low = [rows, columns].map(|axis| axis.shifts.iter().map(|&(_, shift)| shift).min().unwrap_or(0));
-        let high = [rows, columns].map(|axis| axis.shifts.iter().map(|&(_, shift)| shift).max().unwrap_or(0));
-        let distance = |shift: isize, axis: usize| (shift - low[axis]).unsigned_abs();
+        let min_shift =
+            [rows, columns].map(|axis| axis.shifts.iter().map(|&(_, shift)| shift).min().unwrap_or(0));
+        let max_shift =
+            [rows, columns].map(|axis| axis.shifts.iter().map(|&(_, shift)| shift).max().unwrap_or(0));
+        let distance = |shift: isize, axis: usize| (shift - min_shift[axis]).unsigned_abs();
         let taps = rows.shifts.iter().flat_map(|&(row, y)| {
             columns.shifts.iter().map(move |&(column, x)| Tap {
                 index: row * kernel_width + column,
@@ -165,8 +167,8 @@ impl Stencil {
             source: [rows.source, columns.source],
             step: [rows.step, columns.step],
             taps: taps.collect(),
-            low,
-            reach: [0, 1].map(|axis| distance(high[axis], axis)),
+            min_shift,
+            shift_range: [0, 1].map(|axis| distance(max_shift[axis], axis)),
             grid: [rows.grid, columns.grid],
             target: [rows.target, columns.target],
             first: [rows.first, columns.first],
@@ -180,28 +182,29 @@ impl Stencil {
         self.stride == [1, 1]
     }
 
-    /// Returns the source rows that the rows `rows` of the grid read. Some may lie outside the
-    /// source.
-    pub(super) fn seen(&self, rows: &Range<usize>) -> Range<isize> {
-        let first = signed(rows.start * self.step[0]) + self.low[0];
-        first..first + signed(self.seen_rows(rows.len()))
+    /// Returns the source rows that the grid rows `rows` read. Rows outside the source have
+    /// negative indices or indices beyond its height.
+    pub(super) fn source_rows(&self, rows: &Range<usize>) -> Range<isize> {
+        let first = signed(rows.start * self.step[0]) + self.min_shift[0];
+        first..first + signed(self.source_row_count(rows.len()))
     }
 
     /// Returns the number of source rows that `rows` consecutive rows of the grid read.
-    pub(super) fn seen_rows(&self, rows: usize) -> usize {
-        rows.saturating_sub(1) * self.step[0] + self.reach[0] + 1
+    pub(super) fn source_row_count(&self, rows: usize) -> usize {
+        rows.saturating_sub(1) * self.step[0] + self.shift_range[0] + 1
     }
 
     /// Returns the number of source columns that the grid reads.
-    pub(super) fn seen_columns(&self) -> usize {
-        (self.grid[1] - 1) * self.step[1] + self.reach[1] + 1
+    pub(super) fn source_column_count(&self) -> usize {
+        (self.grid[1] - 1) * self.step[1] + self.shift_range[1] + 1
     }
 
     /// Returns whether all elements that the grid reads lie inside the source.
     pub(super) fn stays_inside(&self) -> bool {
         (0..2).all(|axis| {
-            let last = self.low[axis] + signed((self.grid[axis] - 1) * self.step[axis] + self.reach[axis]);
-            self.low[axis] >= 0 && last < signed(self.source[axis])
+            let last = self.min_shift[axis]
+                + signed((self.grid[axis] - 1) * self.step[axis] + self.shift_range[axis]);
+            self.min_shift[axis] >= 0 && last < signed(self.source[axis])
         })
     }
 }

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::super::Real;
-use super::super::simd::{Destination, InitialSums, Kernels, LeftFactor, RightFactor, Shared, Terms};
+use super::super::simd::{Destination, InitialSums, Kernels, LeftFactor, RightFactor, Shared, TermLayout};
 use super::super::workers::Workers;
 use super::band::Bands;
 use super::blocks::Blocks;
@@ -184,15 +184,15 @@ impl<T: Real> WeightGradient<T> {
         let first_channel = (samples.start * self.groups + group) * self.channels + channels.start;
         let seen = (samples.len() - 1) * distance + channels.len() * size;
         let images = &input[first_channel * size..][..seen];
-        let band = self.bands.get((images, channels.len(), distance), &lines, band);
+        let band = self.bands.band_of_rows((images, channels.len(), distance), &lines, band);
         let skipped = self.offsets[channels.start * taps.len()];
-        let terms = Terms {
+        let terms = TermLayout {
             planes: samples.len(),
-            pitch: self.bands.pitch(channels.len(), distance),
+            plane_stride: self.bands.sample_distance(channels.len(), distance),
             runs: lines.len(),
-            jump: self.bands.down(),
+            run_stride: self.bands.row_distance(),
             length: grid[1],
-            step: self.bands.right(),
+            term_stride: self.bands.column_distance(),
         };
 
         let (mut filter, mut before) = (0, 0);

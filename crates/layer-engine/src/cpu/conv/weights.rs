@@ -89,8 +89,8 @@ impl<T: Real> Weights<T> {
         }
     }
 
-    /// Returns the packed weights of a range of the terms of a tile of a group: for each term, one
-    /// element per row of the largest tile.
+    /// Returns the packed weights of one tile, for a range of its terms. `tile` is the index of the
+    /// tile in its group. Each term has one element for each row of the largest tile.
     pub(super) fn tile(&self, group: usize, tile: usize, terms: &Range<usize>) -> &[T] {
         let first = (group * self.rows.div_ceil(self.height) + tile) * self.tile_elements();
         &self.packed[first + terms.start * self.height..first + terms.end * self.height]

@@ -3,7 +3,7 @@
 
 use super::pack::Segment;
 use super::shared::Shared;
-use super::tile::{InitialSums, MAX_ROWS, Terms, Tile};
+use super::tile::{InitialSums, MAX_ROWS, TermLayout, Tile};
 
 /// Table of the inner loops, compiled for one instruction set.
 ///
@@ -48,7 +48,7 @@ pub(in super::super) enum LeftFactor<'a, T> {
         /// Number of elements before `source` that the indices in `first` include.
         skipped: usize,
         /// Positions of the other terms of a row, relative to its first.
-        terms: Terms,
+        terms: TermLayout,
     },
 }
 
@@ -130,7 +130,7 @@ impl<T: Copy> Kernels<T> {
         }
         let (left, first_of_rows, terms) = match left {
             LeftFactor::Packed(source) => {
-                (source, None, Terms::single_run(source.len() / self.rows, self.rows))
+                (source, None, TermLayout::single_run(source.len() / self.rows, self.rows))
             }
             LeftFactor::Rows { source, first, skipped, terms } => {
                 assert!(first.len() >= rows, "rows of the left factor are missing");

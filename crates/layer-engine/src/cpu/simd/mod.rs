@@ -24,7 +24,7 @@ mod vector;
 pub(super) use kernels::{Destination, Kernels, LeftFactor, RightFactor};
 pub(super) use pack::Segment;
 pub(super) use shared::Shared;
-pub(super) use tile::{InitialSums, Terms};
+pub(super) use tile::{InitialSums, TermLayout};
 
 /// The tables of an instruction set for both scalars.
 type Tables = (&'static Kernels<f32>, &'static Kernels<f64>);

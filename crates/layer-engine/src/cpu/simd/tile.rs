@@ -15,7 +15,7 @@ pub(super) struct Tile<'a, T> {
     /// too.
     pub(super) left: [*const T; MAX_ROWS],
     /// Positions of the left factor's other terms, relative to the first. All rows have the same.
-    pub(super) terms: Terms,
+    pub(super) terms: TermLayout,
     /// Whether the left factor is packed: its elements of a term are contiguous over the rows.
     pub(super) packed: bool,
     /// First element of the right factor, which has one row of `columns` elements per term.
@@ -34,29 +34,29 @@ pub(super) struct Tile<'a, T> {
     pub(super) start: InitialSums<'a, T>,
 }
 
-/// Positions of the terms of a row of the left factor, relative to the first one. The terms are the
-/// elements of three nested loops: planes (outermost), runs within a plane, and terms within a run.
-/// Distances are in elements.
+/// Positions of the terms of a row of the left factor, relative to the first term. Three nested
+/// loops enumerate them: planes (outermost), runs of a plane, and terms of a run. Distances are in
+/// elements.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Terms {
+pub(in super::super) struct TermLayout {
     /// Number of planes.
     pub(in super::super) planes: usize,
     /// Distance between the starts of two planes.
-    pub(in super::super) pitch: usize,
+    pub(in super::super) plane_stride: usize,
     /// Number of runs of a plane.
     pub(in super::super) runs: usize,
     /// Distance between the starts of two runs.
-    pub(in super::super) jump: usize,
+    pub(in super::super) run_stride: usize,
     /// Number of terms of a run.
     pub(in super::super) length: usize,
     /// Distance between two terms of a run.
-    pub(in super::super) step: usize,
+    pub(in super::super) term_stride: usize,
 }
 
-impl Terms {
-    /// Returns the positions of `length` terms that are `step` elements apart.
-    pub(in super::super) fn single_run(length: usize, step: usize) -> Self {
-        Self { planes: 1, pitch: 0, runs: 1, jump: 0, length, step }
+impl TermLayout {
+    /// Creates the layout of `length` terms that are `term_stride` elements apart.
+    pub(in super::super) fn single_run(length: usize, term_stride: usize) -> Self {
+        Self { planes: 1, plane_stride: 0, runs: 1, run_stride: 0, length, term_stride }
     }
 
     /// Returns the number of terms.
@@ -67,7 +67,9 @@ impl Terms {
     /// Returns the position of the last term, in elements from the first.
     pub(super) fn last(&self) -> usize {
         let along = |count: usize, distance: usize| count.saturating_sub(1) * distance;
-        along(self.planes, self.pitch) + along(self.runs, self.jump) + along(self.length, self.step)
+        along(self.planes, self.plane_stride)
+            + along(self.runs, self.run_stride)
+            + along(self.length, self.term_stride)
     }
 }
 
@@ -172,10 +174,10 @@ unsafe fn sums<V: Vector, const ROWS: usize, const VECTORS: usize, const PART: b
     unsafe {
         let mut sums = [[V::splat(V::Scalar::default()); VECTORS]; ROWS];
         let mut right = tile.right;
-        let Terms { planes, pitch, runs, jump, length, step } = tile.terms;
+        let TermLayout { planes, plane_stride, runs, run_stride, length, term_stride } = tile.terms;
         for plane in 0..planes {
             for run in 0..runs {
-                let mut place = plane * pitch + run * jump;
+                let mut place = plane * plane_stride + run * run_stride;
                 for _ in 0..length {
                     let vectors = load::<V, VECTORS, PART>(right, tile.columns);
                     for (sums, left) in sums.iter_mut().zip(tile.left) {
@@ -184,7 +186,7 @@ unsafe fn sums<V: Vector, const ROWS: usize, const VECTORS: usize, const PART: b
                             *sum = factor.multiply_add(vector, *sum);
                         }
                     }
-                    place += step;
+                    place += term_stride;
                     right = right.wrapping_add(tile.right_stride);
                 }
             }

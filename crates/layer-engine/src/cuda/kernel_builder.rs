@@ -3,7 +3,7 @@
 
 use super::NAME;
 use super::device::Device;
-use super::kernel::{Argument, CudaKernel, Step, THREADS};
+use super::kernel::{Argument, CudaKernel, GpuLaunch, THREADS};
 use super::memory::DeviceMemory;
 use super::module::Family;
 use crate::{EngineError, Role, Signature};
@@ -12,26 +12,26 @@ use crate::{EngineError, Role, Signature};
 /// extends up to one block beyond the last element.
 const MAX_ELEMENTS: usize = (1 << 31) - 1024;
 
-/// Number of blocks that the sums of a gradient are divided among. It is a constant, so that the
-/// slices, and with them the rounding, depend only on shapes and not on the device.
+/// Number of blocks up to which the sum of a weight gradient with few tiles is divided into slices.
+/// It is a constant, so that the slices, and with them the rounding, depend only on shapes and not
+/// on the device.
 const SLICE_BLOCKS: usize = 128;
 
-/// A kernel under preparation: its operands, and the launches that were added so far. Not a plan of
-/// the planner.
-pub(super) struct Plan<'d> {
+/// A kernel under preparation: its operands, and the launches that were added so far.
+pub(super) struct KernelBuilder<'d> {
     device: &'d Device,
     name: String,
     signature: Signature,
     reads: Vec<usize>,
     writes: Vec<usize>,
-    steps: Vec<Step>,
+    launches: Vec<GpuLaunch>,
     memory: Vec<DeviceMemory>,
 }
 
-impl<'d> Plan<'d> {
-    /// Creates a plan without launches. `name` is the kernel's name in error messages. `reads` and
-    /// `writes` have the number of elements of each operand; `signature` has their roles, or none
-    /// if the kernel belongs to no layer.
+impl<'d> KernelBuilder<'d> {
+    /// Creates a kernel without launches. `name` is the kernel's name in error messages. `reads`
+    /// and `writes` have the number of elements of each operand; `signature` has their roles, or
+    /// none if the kernel belongs to no layer.
     ///
     /// # Errors
     /// [`EngineError::Library`] if an operand has more than [`MAX_ELEMENTS`] elements.
@@ -47,7 +47,7 @@ impl<'d> Plan<'d> {
                 format!("`{name}` has an operand of {elements} elements; the maximum is {MAX_ELEMENTS}");
             return Err(EngineError::Library { engine: NAME, problem });
         }
-        Ok(Self { device, name, signature, reads, writes, steps: Vec::new(), memory: Vec::new() })
+        Ok(Self { device, name, signature, reads, writes, launches: Vec::new(), memory: Vec::new() })
     }
 
     /// Returns the address of the operand with a role, or a null pointer if the pass has none.
@@ -60,14 +60,14 @@ impl<'d> Plan<'d> {
         }
     }
 
-    /// Allocates `bytes` bytes of zeroed workspace, which live as long as the kernel, and returns
-    /// their address.
+    /// Allocates `bytes` bytes of zeroed workspace and returns the address. The memory lives as
+    /// long as the kernel.
     pub(super) fn workspace(&mut self, bytes: usize) -> Result<Argument, EngineError> {
         let memory = DeviceMemory::zeros(self.device, bytes.max(1))?;
         Ok(self.keep(memory))
     }
 
-    /// Copies a table of numbers that the kernel reads to device memory and returns its address.
+    /// Copies a table of numbers, which the kernel reads, to device memory and returns its address.
     pub(super) fn table(&mut self, numbers: &[u32]) -> Result<Argument, EngineError> {
         let memory = DeviceMemory::table(self.device, numbers)?;
         Ok(self.keep(memory))
@@ -100,7 +100,7 @@ impl<'d> Plan<'d> {
         let grid =
             [u32::try_from(grid[0]).map_err(too_many)?, u16::try_from(grid[1]).map_err(too_many)?.into()];
         let function = self.device.function(family, name)?;
-        self.steps.push(Step { function, grid, arguments: arguments.into() });
+        self.launches.push(GpuLaunch { function, grid, arguments: arguments.into() });
         Ok(())
     }
 
@@ -142,13 +142,13 @@ impl<'d> Plan<'d> {
             name: self.name.into(),
             reads: self.reads,
             writes: self.writes,
-            steps: self.steps,
+            launches: self.launches,
             _memory: self.memory,
         }
     }
 }
 
-/// Converts a number of elements, rows or the like to a 32-bit argument. It is at most
+/// Returns a size, such as a number of elements or rows, as a 32-bit argument. It is at most
 /// [`MAX_ELEMENTS`].
 pub(super) fn size(elements: usize) -> Argument {
     Argument::U32(elements as u32)
@@ -159,9 +159,10 @@ pub(super) fn tiles(rows: usize, columns: usize) -> usize {
     rows.div_ceil(64) * columns.div_ceil(64)
 }
 
-/// Divides the `terms` terms of a sum whose result has `tiles` tiles into slices, each of which is
-/// summed by other blocks. Returns the number of slices and the number of terms of a slice: enough
-/// slices to occupy the device, at most one for each started 256 terms.
+/// Divides a sum of `terms` terms into slices. Returns the number of slices and the number of terms
+/// of a slice; the last slice may have fewer. `tiles` is the number of tiles of the result. One
+/// block sums one slice of one tile. If there are few tiles, there are enough slices for about
+/// `SLICE_BLOCKS` blocks, but at most one slice per 256 terms.
 pub(super) fn slices(terms: usize, tiles: usize) -> (usize, usize) {
     let wanted = (SLICE_BLOCKS / tiles.max(1)).clamp(1, terms.div_ceil(256).max(1));
     // A multiple of 16, so that vectors of four and slabs of 16 terms are whole.
