@@ -61,7 +61,7 @@ pub(crate) fn check_results<'a>(
     command_line::files::check_all(files, json).map_err(|error| bad_input(error.to_string()))
 }
 
-/// Joins the lines of a message and removes clap's usage text.
+/// Joins the lines of a message by spaces and removes clap's usage text.
 pub(crate) fn one_line(message: &str) -> String {
     let lines = message.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")

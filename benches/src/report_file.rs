@@ -12,8 +12,8 @@ use crate::command::bad_input;
 /// Reads a report whose field `schema` must equal `schema`.
 ///
 /// # Errors
-/// Bad input, with the file and the position in it, if the file does not exist or has another
-/// content.
+/// Bad input, with the file and the position in it, if the file cannot be read, has another schema,
+/// or has a field that is invalid or unknown.
 pub(crate) fn load<R: DeserializeOwned>(path: &Path, schema: &str) -> anyhow::Result<R> {
     let text = command_line::files::read_to_string(path).map_err(|error| error.to_string());
     let report = text.and_then(|text| parse(&text, schema));

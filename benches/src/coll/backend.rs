@@ -12,7 +12,6 @@ use collectives::WaitStrategy;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Backend {
     /// Ranks that are threads of this process
-    /// Ranks that are threads of this process
     Threads,
     /// Ranks of `collectives` that are processes (feature `mpi`)
     Mpi,
@@ -30,7 +29,7 @@ pub(crate) enum Wait {
 }
 
 impl Wait {
-    /// Returns the wait strategy of the library.
+    /// Returns the wait strategy of `collectives` of the same name.
     pub(crate) fn strategy(self) -> WaitStrategy {
         match self {
             Self::Spin => WaitStrategy::Spin,

@@ -1,4 +1,6 @@
 //! Operations that are measured, and the ranks that execute them.
+//!
+//! The *size* of an operation is that of the larger of a rank's send and receive buffer, in bytes.
 
 use std::collections::TryReserveError;
 use std::hint::black_box;
@@ -14,6 +16,7 @@ pub(crate) trait BenchRank {
     fn size(&self) -> usize;
 
     /// Executes a collective once on the given buffers, without an allocation. Reductions are sums.
+    /// A send is a ping-pong: from rank 0 to rank 1 and back.
     ///
     /// # Errors
     /// If the collective fails or is not one of those that are measured.
@@ -37,14 +40,14 @@ pub(crate) trait BenchRank {
 pub(crate) enum BenchOperation {
     /// Executes a collective.
     Collective(CollectiveKind),
-    /// Copies the send buffer to the receive buffer: the memory traffic that an all-reduce needs at
-    /// least.
+    /// Copies the send buffer to the receive buffer. An all-reduce needs at least this memory
+    /// traffic.
     Copy,
 }
 
 impl BenchOperation {
-    /// Returns the numbers of elements of the send and the receive buffer of a rank, for an
-    /// operation of `bytes` among `ranks` ranks. The latter is 0 for operations in place.
+    /// Returns the numbers of `f32` elements of a rank's send and receive buffer, for an operation
+    /// of size `bytes` among `ranks` ranks. The latter is 0 for operations in place.
     pub(crate) fn elements(self, bytes: u64, ranks: usize) -> (usize, usize) {
         let whole = bytes as usize / size_of::<f32>();
         let part = whole / ranks;
@@ -59,7 +62,7 @@ impl BenchOperation {
     /// Executes the operation once.
     ///
     /// # Errors
-    /// If the collective fails.
+    /// If the collective fails or is not one of those that are measured.
     pub(crate) fn run(self, bench_rank: &mut impl BenchRank, buffers: &mut Buffers) -> anyhow::Result<()> {
         match self {
             Self::Collective(collective) => bench_rank.collective(collective, buffers),
@@ -73,21 +76,23 @@ impl BenchOperation {
 
 /// Buffers of a rank for one operation.
 pub(crate) struct Buffers {
-    /// Input; of operations in place, also the result.
+    /// Input of the operation. Operations in place overwrite it with their result.
     pub(crate) send: Vec<f32>,
     /// Result. Empty for operations in place.
     pub(crate) receive: Vec<f32>,
-    /// Number of elements to and from each rank in an all-to-all, by rank.
+    /// Number of elements that an all-to-all sends to rank i and receives from it, for each rank i.
+    /// Other operations do not use it.
     pub(crate) counts: Vec<usize>,
 }
 
 impl Buffers {
-    /// Allocates the buffers of an operation of `bytes` among `ranks` ranks, filled with zeros.
+    /// Allocates a rank's buffers for an operation of size `bytes` among `ranks` ranks, filled with
+    /// zeros.
     ///
     /// # Errors
     /// If the allocation fails.
-    pub(crate) fn new(work: BenchOperation, bytes: u64, ranks: usize) -> Result<Self, TryReserveError> {
-        let (send, receive) = work.elements(bytes, ranks);
+    pub(crate) fn new(operation: BenchOperation, bytes: u64, ranks: usize) -> Result<Self, TryReserveError> {
+        let (send, receive) = operation.elements(bytes, ranks);
         let counts = vec![bytes as usize / size_of::<f32>() / ranks; ranks];
         Ok(Self { send: zeros(send)?, receive: zeros(receive)?, counts })
     }

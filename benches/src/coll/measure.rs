@@ -9,8 +9,8 @@ use collectives::CollectiveKind;
 
 use crate::coll::backend::{Backend, Implementation, Wait};
 use crate::coll::mpi::Mpirun;
-use crate::coll::rounds::Plan;
-use crate::coll::timing::Effort;
+use crate::coll::rounds::MeasurementSchedule;
+use crate::coll::timing::SampleOptions;
 use crate::coll::{memory, results, size, table};
 use crate::command::{bad_input, check_results, one_line};
 
@@ -64,7 +64,7 @@ impl Measure {
     /// Bad input, if an option is invalid; otherwise if a measurement fails.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let printer = check_results(&self.output, self.json)?;
-        let (series, outcome) = self.plan()?.run();
+        let (series, outcome) = self.schedule()?.run();
         let report = results::report(&series);
         if report.rows.is_empty() {
             return outcome;
@@ -78,7 +78,7 @@ impl Measure {
         outcome
     }
 
-    fn plan(&self) -> anyhow::Result<Plan> {
+    fn schedule(&self) -> anyhow::Result<MeasurementSchedule> {
         let within = |name, value| {
             let is_within = (1..=MAX_REPEATS).contains(&value);
             if is_within {
@@ -115,13 +115,13 @@ impl Measure {
                 }
             }
         }
-        let effort = Effort { samples: self.samples, min_time: self.min_time };
+        let sample_options = SampleOptions { samples: self.samples, min_time: self.min_time };
         memory::check(&groups)?;
         let (implementations, mpirun) = self.implementations()?;
         if mpirun.is_some() {
             check_counts(&groups)?;
         }
-        Ok(Plan { implementations, mpirun, groups, rounds: self.rounds, effort })
+        Ok(MeasurementSchedule { implementations, mpirun, groups, rounds: self.rounds, sample_options })
     }
 
     /// Returns the implementations to measure, and `mpirun` if it is available or needed.

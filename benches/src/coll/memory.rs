@@ -7,7 +7,8 @@ use crate::coll::size;
 use crate::command::bad_input;
 
 /// Checks that the buffers of all ranks can be allocated for each operation, by a reservation that
-/// is never used. `groups` has the group sizes, each with its collectives and their sizes in bytes.
+/// is never used. `groups` has the numbers of ranks, each with pairs of a collective and the size of
+/// a rank's larger buffer in bytes.
 ///
 /// # Errors
 /// Bad input with the name of the operation for which the memory is insufficient.
@@ -31,10 +32,10 @@ pub(crate) fn check(groups: &[(usize, Vec<(CollectiveKind, u64)>)]) -> anyhow::R
 /// Returns the number of elements of all ranks' buffers. `None` if it overflows.
 fn needed(collective: CollectiveKind, ranks: usize, bytes: u64) -> Option<usize> {
     // An all-reduce is compared with a copy of the same bytes.
-    let work = match collective {
+    let operation = match collective {
         CollectiveKind::AllReduce => BenchOperation::Copy,
         other => BenchOperation::Collective(other),
     };
-    let (send, receive) = work.elements(bytes, ranks);
+    let (send, receive) = operation.elements(bytes, ranks);
     send.checked_add(receive)?.checked_mul(ranks)
 }

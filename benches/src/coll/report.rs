@@ -47,16 +47,17 @@ pub struct CollRow {
     pub op: CollectiveKind,
     /// Number of ranks of the group.
     pub ranks: usize,
-    /// Size in bytes as documented for the [`CollectiveKind`]. A send is one direction of a
-    /// ping-pong.
+    /// Size in bytes of the larger of a rank's send and receive buffer, as in nccl-tests; 0 for a
+    /// barrier.
     pub bytes: u64,
     /// Median over all samples of the slowest rank's mean time for one operation, in microseconds.
-    /// A sample is a series of operations without a pause.
+    /// A sample is a series of operations without a pause. The time of a send is that of one
+    /// direction of a ping-pong.
     #[serde(deserialize_with = "positive")]
     pub time_us: f64,
-    /// 10th percentile over the samples, in microseconds.
+    /// 10th percentile over the samples of the same time, in microseconds.
     pub time_p10_us: f64,
-    /// 90th percentile over the samples, in microseconds.
+    /// 90th percentile over the samples of the same time, in microseconds.
     pub time_p90_us: f64,
     /// Bus bandwidth as in nccl-tests: `bytes` / `time_us` times [`CollectiveKind::bus_factor`], in
     /// 10^9 bytes a second. `None` for a barrier.
@@ -64,9 +65,10 @@ pub struct CollRow {
     pub bus_bandwidth_gb_s: Option<f64>,
     /// Number of samples over all rounds.
     pub samples: usize,
-    /// Number of operations over all samples.
+    /// Number of executions of the collective over all samples.
     pub iterations: u64,
-    /// Time in which all ranks copy `bytes` each from one buffer to another, in microseconds.
+    /// Time in which each rank copies `bytes` from one of its buffers to another, all at once, in
+    /// microseconds: median over the rounds, each of which measures all backends once.
     /// `None` unless the row is an all-reduce.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy_us: Option<f64>,
@@ -100,8 +102,8 @@ impl CollReport {
     /// Reads a file.
     ///
     /// # Errors
-    /// Bad input, with the file and the position in it, if the file does not exist or has another
-    /// content.
+    /// Bad input, with the file and the position in it, if the file cannot be read, has another
+    /// schema, or has a field that is invalid or unknown.
     pub fn load(path: impl AsRef<Path>) -> anyhow::Result<Self> {
         report_file::load(path.as_ref(), SCHEMA)
     }

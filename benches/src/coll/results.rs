@@ -9,8 +9,8 @@ use crate::coll::timing::Samples;
 use crate::coll::{CollReport, CollRow};
 use crate::statistics::Distribution;
 
-/// Creates a report with one row for each series. The copies have no rows; they are columns of the
-/// all-reduces.
+/// Creates a report with one row for each series that has samples. Copies have no rows; they are
+/// columns of the all-reduces' rows.
 pub(crate) fn report(all: &[Series]) -> CollReport {
     let rows = all
         .iter()
@@ -19,7 +19,7 @@ pub(crate) fn report(all: &[Series]) -> CollReport {
     let mut rows: Vec<CollRow> = rows.collect();
     // The sort is stable: implementations stay in the requested order.
     rows.sort_by_key(|row| (row.op, row.ranks, row.bytes));
-    CollReport::new(machine::this(), rows)
+    CollReport::new(machine::describe(), rows)
 }
 
 /// Returns the row of a series, or `None` without samples.

@@ -1,7 +1,8 @@
-//! Schedule of the measurements.
+//! Order in which the implementations are measured.
 //!
-//! A *sample* is the mean time of a series of operations. A *round* measures every implementation
-//! once, with several samples of each operation.
+//! A *sample* is the mean time of a series of executions of one operation. A *round* measures every
+//! implementation once, with several samples of each operation. The *size* of an operation is that
+//! of the larger of a rank's send and receive buffer, in bytes.
 
 use anyhow::Context;
 use collectives::CollectiveKind;
@@ -10,21 +11,22 @@ use crate::coll::backend::{Implementation, Wait};
 use crate::coll::bench_rank::BenchOperation;
 use crate::coll::mpi::Mpirun;
 use crate::coll::threads;
-use crate::coll::timing::{Effort, Samples, Task};
+use crate::coll::timing::{SampleOptions, Samples, Task};
 use crate::progress;
 
-/// Measurements of one run of the command.
-pub(crate) struct Plan {
+/// Operations that a run of the command measures, and how often.
+pub(crate) struct MeasurementSchedule {
     /// Implementations to measure, in the requested order.
     pub(crate) implementations: Vec<Implementation>,
     /// Program that starts ranks that are processes. `None` if no implementation needs it.
     pub(crate) mpirun: Option<Mpirun>,
-    /// Group sizes, each with its collectives and their sizes in bytes.
+    /// Operations to measure, by group: the number of its ranks, and pairs of a collective and its
+    /// size in bytes.
     pub(crate) groups: Vec<(usize, Vec<(CollectiveKind, u64)>)>,
     /// Number of rounds.
     pub(crate) rounds: usize,
     /// Number and duration of the samples of an operation in a round.
-    pub(crate) effort: Effort,
+    pub(crate) sample_options: SampleOptions,
 }
 
 /// Samples of one collective at one size by one implementation.
@@ -36,9 +38,9 @@ pub(crate) struct Series {
     pub(crate) collective: CollectiveKind,
     /// Number of ranks of the group.
     pub(crate) ranks: usize,
-    /// Size in bytes, as documented for `CollectiveKind`.
+    /// Size of the operation in bytes; 0 for a barrier.
     pub(crate) bytes: u64,
-    /// Samples of each round that was completed.
+    /// Samples of each round in which this series was measured, in order.
     pub(crate) rounds: Vec<Samples>,
 }
 
@@ -50,11 +52,10 @@ struct Launch {
     tasks: Vec<(Task, usize)>,
 }
 
-impl Plan {
-    /// Runs all rounds. Each round measures every implementation, in reversed order in every other
-    /// round, so that drift of the machine's speed affects all of them. The ranks of only one
-    /// implementation exist at a time. If one fails, the series measured before are returned with
-    /// the error.
+impl MeasurementSchedule {
+    /// Runs all rounds. Every other round measures the implementations in reverse order, so that a
+    /// drift of the machine's speed affects all of them. The ranks of only one implementation exist
+    /// at a time. If one fails, the samples measured before are returned with the error.
     pub(crate) fn run(&self) -> (Vec<Series>, anyhow::Result<()>) {
         let (launches, mut series) = self.launches();
         let outcome = self.run_rounds(&launches, &mut series);
@@ -82,11 +83,11 @@ impl Plan {
     fn launch(&self, launch: &Launch) -> anyhow::Result<Vec<Samples>> {
         let tasks: Vec<Task> = launch.tasks.iter().map(|(task, _)| *task).collect();
         match launch.implementation {
-            Implementation::Copy => threads::launch(launch.ranks, Wait::Park, &tasks, self.effort),
-            Implementation::Threads(wait) => threads::launch(launch.ranks, wait, &tasks, self.effort),
+            Implementation::Copy => threads::launch(launch.ranks, Wait::Park, &tasks, self.sample_options),
+            Implementation::Threads(wait) => threads::launch(launch.ranks, wait, &tasks, self.sample_options),
             Implementation::Mpi(_) | Implementation::OpenMpi => {
                 let mpirun = self.mpirun.as_ref().context("nothing to start processes with")?;
-                mpirun.launch(launch.ranks, launch.implementation, &tasks, self.effort)
+                mpirun.launch(launch.ranks, launch.implementation, &tasks, self.sample_options)
             }
         }
     }
@@ -100,12 +101,12 @@ impl Plan {
             {
                 let mut tasks = Vec::new();
                 for &(collective, bytes) in operations {
-                    let work = match implementation {
+                    let operation = match implementation {
                         Implementation::Copy if collective != CollectiveKind::AllReduce => continue,
                         Implementation::Copy => BenchOperation::Copy,
                         _ => BenchOperation::Collective(collective),
                     };
-                    tasks.push((Task { work, bytes }, all_series.len()));
+                    tasks.push((Task { operation, bytes }, all_series.len()));
                     all_series.push(Series {
                         implementation,
                         collective,

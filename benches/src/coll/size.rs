@@ -2,7 +2,10 @@
 
 const UNITS: [(&str, u64); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)];
 
-/// Parses a positive number of bytes such as `4KiB` or `65536`.
+/// Parses a number of bytes such as `4KiB` or `65536`.
+///
+/// # Errors
+/// If the text is no number with an optional unit, if the number is 0, or if it overflows.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let (number, unit) =
         UNITS.iter().find_map(|(name, bytes)| Some((text.strip_suffix(name)?, *bytes))).unwrap_or((text, 1));

@@ -1,10 +1,10 @@
 //! Replacement of the module `mpi` for builds without the feature.
 
 use crate::coll::backend::Implementation;
-use crate::coll::timing::{Effort, Samples, Task};
+use crate::coll::timing::{SampleOptions, Samples, Task};
 use crate::command::bad_input;
 
-/// The program `mpirun`, of which this build has no value.
+/// Type of the program `mpirun`. It has no values, because this build cannot use the program.
 pub(crate) enum Mpirun {}
 
 impl Mpirun {
@@ -25,7 +25,7 @@ impl Mpirun {
         _: usize,
         _: Implementation,
         _: &[Task],
-        _: Effort,
+        _: SampleOptions,
     ) -> anyhow::Result<Vec<Samples>> {
         match *self {}
     }

@@ -18,14 +18,16 @@ pub struct Calibration {
     pub multiprocessors: u32,
     /// Number of hardware queues, as set by `CUDA_DEVICE_MAX_CONNECTIONS`.
     pub hardware_queues: u32,
-    /// Duration of the launched kernel on the device's clock in microseconds, without gaps.
+    /// Duration in microseconds of the kernel that the chains consist of, on the device's clock,
+    /// without its launch.
     pub kernel_us: f64,
-    /// Chains of the kernel, with at least two lengths for each way of launching.
+    /// Measured chains. Kernels launched one by one and kernels launched as a graph need at least
+    /// two lengths each.
     pub chains: Vec<Chain>,
     /// Errors of the durations of the kernels that replace the workload's. `None` if the workload
-    /// has none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kernels_off: Option<KernelTimeErrors>,
+    /// has no kernels.
+    #[serde(rename = "kernels_off", default, skip_serializing_if = "Option::is_none")]
+    pub kernel_time_errors: Option<KernelTimeErrors>,
     /// Measured interference between kernels. No parameter is fitted to it; it shows the error of
     /// the model. `None` if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -37,11 +39,15 @@ pub struct Calibration {
 #[serde(deny_unknown_fields)]
 pub struct KernelTimeErrors {
     /// Sum of the absolute differences from the expected durations, divided by the sum of these.
-    pub together: f64,
-    /// Maximum difference of a kernel relative to its expected duration.
-    pub farthest: f64,
+    #[serde(rename = "together")]
+    pub total: f64,
+    /// Maximum over the kernels of the absolute difference from the expected duration, divided by
+    /// the expected duration.
+    #[serde(rename = "farthest")]
+    pub max: f64,
     /// Expected duration of the kernel with the maximum difference, in microseconds.
-    pub farthest_us: f64,
+    #[serde(rename = "farthest_us")]
+    pub max_kernel_us: f64,
 }
 
 /// Interference between kernels of different streams on a GPU.
@@ -57,11 +63,11 @@ pub struct Sharing {
     /// Approximate duration in microseconds of a thread block of a kernel with many more blocks
     /// than the GPU runs at once.
     pub block_us: f64,
-    /// Delay in microseconds of another kernel that fills the GPU and is launched after two of
-    /// these, which take 1 ms each.
+    /// Delay in microseconds of a kernel that is launched on another stream after two kernels of 1
+    /// ms each. All three have blocks for every multiprocessor.
     pub delay_us: f64,
-    /// The same delay in microseconds if the later kernel's stream has priority: at best until a
-    /// block ends. The virtual device models it until a kernel ends.
+    /// The same delay in microseconds if the later kernel's stream has priority. On a GPU it is at
+    /// best the rest of a thread block; on the virtual device it is the rest of a kernel.
     pub delay_with_priority_us: f64,
 }
 

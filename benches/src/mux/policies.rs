@@ -5,10 +5,11 @@ use gpu_mux::Policy;
 
 use crate::command::bad_input;
 
-/// Returns the named policies in their order, or all if none is named.
+/// Returns the policies of the given names, in their order, or all policies if none is named. Each
+/// has the name as typed.
 ///
 /// # Errors
-/// Bad input, with the known names, if there is no policy of a name.
+/// Bad input, with the known names, if a name is unknown.
 pub(crate) fn named(typed: &[String]) -> anyhow::Result<Vec<(String, Policy)>> {
     let all = Policy::all();
     if typed.is_empty() {

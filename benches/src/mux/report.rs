@@ -50,8 +50,8 @@ pub struct MuxRow {
     pub foreground_alone_us: f64,
     /// 99th percentile of the times of a foreground iteration alone, in microseconds.
     pub foreground_alone_p99_us: f64,
-    /// Relative difference between the medians alone after and before this row. It limits the
-    /// accuracy of the slowdowns. `None` unless measured on a GPU.
+    /// Median time of a foreground iteration alone after this row divided by that before it, minus
+    /// one. It limits the accuracy of the slowdowns. `None` unless measured on a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub foreground_alone_drift: Option<f64>,
     /// Median time of a foreground iteration beside the background, in microseconds.
@@ -63,8 +63,8 @@ pub struct MuxRow {
     pub foreground_slowdown: f64,
     /// `foreground_p99_us` / `foreground_alone_p99_us`.
     pub foreground_slowdown_p99: f64,
-    /// Mean idle time of an iteration beside the background in microseconds, in which the
-    /// foreground neither computes nor transfers.
+    /// Mean time in microseconds of an iteration beside the background in which the foreground
+    /// neither computes nor transfers: the idle time.
     pub idle_us: f64,
     /// Part of `idle_us` in which a communication of the foreground is on the device and waits for
     /// its partners. `None` if the device does not distinguish it.
@@ -73,7 +73,8 @@ pub struct MuxRow {
     /// Fraction of the idle time with a background tasklet on the device. 0 if there is no idle
     /// time.
     pub background_share_of_idle: f64,
-    /// Time of an iteration in microseconds in which the foreground transfers and does not compute.
+    /// Mean time in microseconds of an iteration in which the foreground transfers and does not
+    /// compute.
     /// It is not idle time. `None` if the device does not distinguish it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer_us: Option<f64>,
@@ -81,15 +82,16 @@ pub struct MuxRow {
     /// not distinguish it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub background_share_of_transfer: Option<f64>,
-    /// Throughput of the background alone and undivided, in samples a second.
+    /// Throughput of the background alone, not divided into pieces, in samples a second over all
+    /// ranks.
     pub background_alone_samples_per_s: f64,
-    /// Throughput of the background beside the foreground, in samples a second.
+    /// Throughput of the background beside the foreground, in samples a second over all ranks.
     pub background_samples_per_s: f64,
-    /// Number of completed background pieces: tasklets into which the policy divides the
-    /// background.
+    /// Number of background pieces completed in all iterations. Pieces are the tasklets into which
+    /// the policy divides the background.
     pub background_pieces: u64,
-    /// Number of background pieces that took longer than the policy's bound. On a GPU: pieces that
-    /// exceed it alone.
+    /// Number of background pieces that took longer than the policy's maximum duration of a piece;
+    /// on a GPU, pieces whose duration alone exceeds it. 0 if the policy has no maximum.
     pub over_long_pieces: u64,
 }
 
@@ -104,8 +106,8 @@ impl MuxReport {
     /// Reads a file.
     ///
     /// # Errors
-    /// Bad input, with the file and the position in it, if the file does not exist or has another
-    /// content.
+    /// Bad input, with the file and the position in it, if the file cannot be read, has another
+    /// schema, or has a field that is invalid or unknown.
     pub fn load(path: impl AsRef<Path>) -> anyhow::Result<Self> {
         report_file::load(path.as_ref(), SCHEMA)
     }

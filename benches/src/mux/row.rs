@@ -25,7 +25,7 @@ pub(crate) struct Collocated {
     pub(crate) foreground: Distribution,
     /// Number of iterations of the foreground.
     pub(crate) iterations: usize,
-    /// Idle time of all iterations, in microseconds.
+    /// Idle time, summed over all iterations, in microseconds.
     pub(crate) idle_us: f64,
     /// Part of the idle time with a background tasklet on the device, in microseconds.
     pub(crate) background_in_idle_us: f64,
@@ -37,10 +37,11 @@ pub(crate) struct Collocated {
     pub(crate) transfer_us: Option<(f64, f64)>,
     /// Throughput of the background on all ranks together, in samples a second.
     pub(crate) background_samples_per_s: f64,
-    /// Number of completed background pieces: tasklets into which the policy divides the
-    /// background.
+    /// Number of background pieces completed in all iterations. Pieces are the tasklets into which
+    /// the policy divides the background.
     pub(crate) background_pieces: u64,
-    /// Number of background pieces that exceeded the policy's bound.
+    /// Number of background pieces that exceeded the policy's maximum duration of a piece; 0 if it
+    /// has none.
     pub(crate) over_long_pieces: u64,
 }
 

@@ -27,12 +27,12 @@ pub(crate) fn format(report: &MuxReport) -> String {
             percent(drift.abs())
         ));
     }
-    if let Some(off) = report.calibration.as_ref().and_then(|calibration| calibration.kernels_off) {
+    if let Some(off) = report.calibration.as_ref().and_then(|calibration| calibration.kernel_time_errors) {
         lines.push(format!(
             "# durations of the replacement kernels: error {} in total; maximum, for {:.1} us, {}",
-            percent(off.together),
-            off.farthest_us,
-            percent(off.farthest)
+            percent(off.total),
+            off.max_kernel_us,
+            percent(off.max)
         ));
     }
     if let Some(sharing) = report.calibration.as_ref().and_then(|calibration| calibration.sharing) {

@@ -1,4 +1,4 @@
-//! Task of a measurement.
+//! Policies, iterations and GPU options of a measurement.
 
 use clap::Args;
 use gpu_mux::Policy;

@@ -103,7 +103,7 @@ fn calibration_of(parameters: DeviceParameters) -> Calibration {
             .into_iter()
             .flat_map(|captured| [1, 10, 100].map(|kernels| chain(captured, kernels)))
             .collect(),
-        kernels_off: None,
+        kernel_time_errors: None,
         sharing: None,
     }
 }

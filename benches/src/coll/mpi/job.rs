@@ -1,4 +1,4 @@
-//! Programs that are run with a time limit.
+//! Child processes with a time limit.
 
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
@@ -14,7 +14,8 @@ const SIGNAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Runs a program and returns its output.
 ///
 /// # Errors
-/// If the program cannot be started, or if it exceeds the limit, after which it is ended.
+/// If the program cannot be started, or if it exceeds the limit; then it is terminated. A program
+/// that ends with an exit code other than 0 is no error.
 pub(super) fn run(command: &mut Command, limit: Duration) -> anyhow::Result<Output> {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let id = child.id().to_string();

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use super::job;
 use super::rank::{self, OPERATION_TIMEOUT, RankArgs};
 use crate::coll::backend::Implementation;
-use crate::coll::timing::{Effort, Samples, Task};
+use crate::coll::timing::{SampleOptions, Samples, Task};
 use crate::command::bad_input;
 
 /// Maximum time in which ranks start on a busy machine.
@@ -39,23 +39,24 @@ impl Mpirun {
     }
 
     /// Starts `ranks` processes of this program, measures all tasks on them, and returns the
-    /// samples of each task in their order.
+    /// samples of each task, in the order of `tasks`.
     ///
     /// # Errors
-    /// If the processes cannot be started, fail, or exceed a time limit.
+    /// If the processes cannot be started, if one fails, or if they exceed a time limit.
     pub(crate) fn launch(
         &self,
         ranks: usize,
         implementation: Implementation,
         tasks: &[Task],
-        effort: Effort,
+        sample_options: SampleOptions,
     ) -> anyhow::Result<Vec<Samples>> {
         // The limit assumes for every sample, and as many warm-ups, the maximum time of a single
         // operation.
-        let samples = u32::try_from(tasks.len().saturating_mul(effort.samples)).unwrap_or(u32::MAX);
-        let sample_limit = (OPERATION_TIMEOUT + effort.min_time).saturating_mul(2);
+        let samples = u32::try_from(tasks.len().saturating_mul(sample_options.samples)).unwrap_or(u32::MAX);
+        let sample_limit = (OPERATION_TIMEOUT + sample_options.min_time).saturating_mul(2);
         let limit = START_TIMEOUT.saturating_add(sample_limit.saturating_mul(samples));
-        let output = self.start(ranks, &RankArgs::of(implementation, tasks, effort), limit)?;
+        let output =
+            self.start(ranks, &RankArgs::command_line(implementation, tasks, sample_options), limit)?;
         rank::parse(&output, tasks.len())
             .with_context(|| format!("the output of the ranks of {implementation}"))
     }

@@ -10,12 +10,12 @@ use command_line::files::Printer;
 use super::open_mpi::OpenMpi;
 use crate::coll::backend::{Backend, Implementation, Wait};
 use crate::coll::bench_rank::BenchOperation;
-use crate::coll::timing::{Effort, Samples, Task, measure};
+use crate::coll::timing::{SampleOptions, Samples, Task, measure};
 
-/// Time limit of an operation, longer than any operation takes.
+/// Time limit of one execution of an operation. A rank that waits longer fails.
 pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Arguments of one rank of a job.
+/// Arguments of a process that is one rank.
 #[derive(Args)]
 pub(crate) struct RankArgs {
     #[arg(long)]
@@ -32,13 +32,18 @@ pub(crate) struct RankArgs {
 }
 
 impl RankArgs {
-    /// Returns the command line of a rank that measures the tasks. Copies are left out.
-    pub(super) fn of(implementation: Implementation, tasks: &[Task], effort: Effort) -> Vec<String> {
+    /// Returns the arguments of a rank that measures the tasks, without the program's name. Copies
+    /// are left out.
+    pub(super) fn command_line(
+        implementation: Implementation,
+        tasks: &[Task],
+        sample_options: SampleOptions,
+    ) -> Vec<String> {
         let mut arguments = vec!["mpi-rank".to_owned(), format!("--backend={}", implementation.backend())];
         arguments.extend(implementation.wait().map(|wait| format!("--wait={}", wait.name())));
-        arguments.push(format!("--samples={}", effort.samples));
-        arguments.push(format!("--min-time-ns={}", effort.min_time.as_nanos()));
-        arguments.extend(tasks.iter().filter_map(|task| match task.work {
+        arguments.push(format!("--samples={}", sample_options.samples));
+        arguments.push(format!("--min-time-ns={}", sample_options.min_time.as_nanos()));
+        arguments.extend(tasks.iter().filter_map(|task| match task.operation {
             BenchOperation::Collective(collective) => Some(format!("{collective}:{}", task.bytes)),
             BenchOperation::Copy => None,
         }));
@@ -50,20 +55,21 @@ impl RankArgs {
     /// # Errors
     /// If MPI cannot be initialized, or if a measurement fails.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        let effort = Effort { samples: self.samples, min_time: Duration::from_nanos(self.min_time_ns) };
+        let sample_options =
+            SampleOptions { samples: self.samples, min_time: Duration::from_nanos(self.min_time_ns) };
         let (rank, samples) = match self.backend {
             Backend::Mpi => {
                 let world = MpiWorld::new().with_wait(self.wait.strategy()).with_timeout(OPERATION_TIMEOUT);
                 let mut ranks = world.communicator()?;
                 let samples: anyhow::Result<Vec<Samples>> =
-                    self.tasks.iter().map(|&task| measure(&mut ranks, task, effort)).collect();
+                    self.tasks.iter().map(|&task| measure(&mut ranks, task, sample_options)).collect();
                 (Group::rank(&ranks), samples?)
             }
             Backend::OpenMpi => {
                 let universe = mpi::initialize().context("MPI was initialised before")?;
                 let mut ranks = OpenMpi::new(&universe);
                 let samples: anyhow::Result<Vec<Samples>> =
-                    self.tasks.iter().map(|&task| measure(&mut ranks, task, effort)).collect();
+                    self.tasks.iter().map(|&task| measure(&mut ranks, task, sample_options)).collect();
                 (crate::coll::bench_rank::BenchRank::rank(&ranks), samples?)
             }
             Backend::Threads => bail!("ranks of the backend `threads` are no processes"),
@@ -94,5 +100,5 @@ fn parse_task(text: &str) -> Result<Task, String> {
     let collective: CollectiveKind =
         collective.parse().map_err(|error: collectives::Error| error.to_string())?;
     let bytes = bytes.parse().map_err(|_| "expected OP:BYTES")?;
-    Ok(Task { work: BenchOperation::Collective(collective), bytes })
+    Ok(Task { operation: BenchOperation::Collective(collective), bytes })
 }

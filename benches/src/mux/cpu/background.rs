@@ -14,7 +14,7 @@ const LAYERS: usize = 8;
 /// Time of a layer for one sample.
 const SAMPLE: Duration = Duration::from_micros(30);
 
-/// Description of the job in reports.
+/// Description of the background job in reports.
 pub(super) const NAME: &str = "a network of 8 layers, each 30 us a sample, with a batch of 64";
 
 /// A background job with an unlimited number of iterations.
@@ -30,8 +30,8 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Creates a job that is divided into tasklets as the policy requires. `unit` is the duration
-    /// of a unit.
+    /// Creates a job whose layers are divided into tasklets by the policy's micro-batch and maximum
+    /// duration. `unit` is the duration of a unit.
     pub(super) fn new(policy: &Policy, unit: Duration) -> Self {
         let units = (SAMPLE.as_secs_f64() / unit.as_secs_f64()).round().max(1.0);
         let sample = unit.mul_f64(units);
@@ -55,12 +55,14 @@ impl Background {
         }
     }
 
-    /// Returns the number of samples that have passed all layers, including fractions.
+    /// Returns the number of samples processed since the job was created. A sample that has passed
+    /// k of n layers counts as k / n.
     pub(super) fn samples(&self) -> f64 {
         self.layers_done as f64 / LAYERS as f64
     }
 
-    /// Runs without a foreground for a time, and returns the throughput in samples a second.
+    /// Runs for at least `time` without a foreground, and returns the throughput in samples a
+    /// second.
     ///
     /// # Errors
     /// If a tasklet fails.

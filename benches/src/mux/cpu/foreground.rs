@@ -29,12 +29,13 @@ const fn iteration(ranks: usize) -> [Segment; 4] {
     ]
 }
 
-/// Returns the undisturbed duration of an iteration: the sum of the layers' durations.
+/// Returns the nominal duration of an iteration: the sum of the layers' durations, those on one
+/// rank included.
 pub(super) fn undisturbed_time() -> Duration {
     iteration(1).iter().map(|segment| segment.layer * segment.layers).sum()
 }
 
-/// Description of the job in reports.
+/// Description of the foreground job in reports.
 pub(super) const NAME: &str =
     "layers of 0.4 ms on all ranks and of 0.5 ms on one, with exchanges between them";
 
@@ -73,7 +74,7 @@ impl Shared {
         Self { ranks, failed: AtomicBool::new(false) }
     }
 
-    /// Makes all ranks return an error as soon as they wait for another.
+    /// Makes every rank return an error when it would wait for another rank.
     pub(super) fn fail(&self) {
         self.failed.store(true, Ordering::Release);
     }
@@ -92,7 +93,7 @@ enum RankStep {
     Exchange,
 }
 
-/// State of a rank over all of its jobs.
+/// State of a rank, which is kept from one job to the next.
 pub(super) struct Rank<'a> {
     shared: &'a Shared,
     number: usize,
@@ -105,7 +106,7 @@ pub(super) struct Rank<'a> {
 }
 
 impl<'a> Rank<'a> {
-    /// Creates the rank with the given number, from 0. `unit` is the duration of a unit.
+    /// Creates the rank `number`, from 0 to `shared.ranks() - 1`. `unit` is the duration of a unit.
     pub(super) fn new(shared: &'a Shared, number: usize, unit: Duration) -> Self {
         let mut program = Vec::new();
         for segment in iteration(shared.ranks()) {
@@ -143,7 +144,7 @@ impl<'a> Rank<'a> {
     }
 }
 
-/// A job of a fixed number of iterations of a rank.
+/// A foreground job of a rank with a fixed number of iterations.
 pub(super) struct Iterations<'r, 'a> {
     rank: &'r mut Rank<'a>,
     left: usize,

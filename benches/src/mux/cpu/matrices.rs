@@ -23,7 +23,8 @@ impl Matrices {
         Self { left: values(5), right: values(11), product: vec![0.0; SIDE * SIDE] }
     }
 
-    /// Executes `units` products that depend on `input`. Returns a value from 0 to 1.
+    /// Executes `units` products that depend on `input`. Returns a value from 0 to 1 that
+    /// depends on the product, for the input of the next call.
     pub(super) fn multiply_units(&mut self, units: usize, input: f32) -> f32 {
         self.left[0] = input;
         for _ in 0..units {

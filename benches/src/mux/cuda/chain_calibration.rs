@@ -22,17 +22,17 @@ const TIMED: NonZeroUsize = NonZeroUsize::MIN.saturating_add(20);
 /// Default of `CUDA_DEVICE_MAX_CONNECTIONS`.
 const HARDWARE_QUEUES: u32 = 8;
 
-/// Times chains of kernels of a known duration, launched one by one and as graphs. The stream must
-/// have no other work. `kernels_off` and `sharing` of the result are `None`.
+/// Times chains of kernels of about 20 us, launched one by one and as graphs. The stream must
+/// have no other work. `kernel_time_errors` and `sharing` of the result are `None`.
 ///
 /// # Errors
 /// If a CUDA call fails.
 pub(super) fn calibrate(
     kernels: &Kernels,
-    rounds: &LaunchCalibration<'_>,
+    launch_calibration: &LaunchCalibration<'_>,
     stream: &Stream,
 ) -> Result<Calibration> {
-    let kernel = rounds.block(KERNEL);
+    let kernel = launch_calibration.block(KERNEL);
     let enqueue = |stream: &Stream, length| (0..length).try_for_each(|_| kernels.compute(stream, kernel));
     let mut chains = Vec::new();
     for length in LENGTHS {
@@ -48,7 +48,7 @@ pub(super) fn calibrate(
         hardware_queues: queues.unwrap_or(HARDWARE_QUEUES),
         kernel_us: alone(kernels, kernel, stream)?,
         chains,
-        kernels_off: None,
+        kernel_time_errors: None,
         sharing: None,
     })
 }

@@ -7,7 +7,7 @@ use gpu_mux::cuda::Capabilities;
 
 const SOURCE: &str = include_str!("kernels.cu");
 
-/// Compiles the kernels to PTX for the GPU's architecture.
+/// Compiles `kernels.cu` to PTX for the GPU's compute capability, and returns the PTX.
 ///
 /// # Errors
 /// If NVRTC is not found, or if compilation fails.

@@ -1,6 +1,7 @@
 //! Execution of the jobs on the GPU.
 //!
-//! A *round* is one iteration of a job. A *piece* is a background tasklet.
+//! A *round* is one iteration of a job. A *piece* is a background tasklet. The policy's *bound* is
+//! the maximum duration of a piece.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use gpu_mux::cuda::{CudaDevice, Work};
 use gpu_mux::{Device, Driver, Finished, Host, JobId, Policy, RunOutcome, Tasklet};
 
-use super::spans::{Gaps, Span, SpanKind, gaps};
+use super::spans::{ActivityTimes, Span, SpanKind, activity_times};
 use super::steps::JobSteps;
 
 /// Number of iterations in which a policy learns the workload and the GPU's clocks rise.
@@ -20,14 +21,16 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) struct Execution {
     /// Duration of each iteration of the foreground, or of the background if it runs alone.
     pub(super) iterations: Vec<Duration>,
-    /// Sums of the times by activity of the foreground.
-    pub(super) gaps: Gaps,
-    /// Number of completed rounds of the background, including fractions by estimated time.
+    /// Times in which the foreground does not compute, over all iterations.
+    pub(super) activity_times: ActivityTimes,
+    /// Number of rounds of the background during the iterations. A partial round counts as its
+    /// finished share of the round's estimated time.
     pub(super) background_rounds: f64,
     /// Number of completed pieces of the background.
     pub(super) background_pieces: u64,
-    /// Number of pieces whose estimate exceeds the policy's bound.
-    pub(super) over_long: u64,
+    /// Number of completed pieces whose duration alone exceeds the policy's bound; 0 if the policy
+    /// has none.
+    pub(super) over_long_pieces: u64,
 }
 
 impl Execution {
@@ -59,7 +62,7 @@ pub(super) fn execute(
         spans: Vec::new(),
         last_end: Duration::ZERO,
         bound: policy.background_piece,
-        over_long: 0,
+        over_long_pieces: 0,
         before: (0, 0.0),
     };
     loop {
@@ -86,7 +89,7 @@ struct Jobs {
     last_end: Duration,
     /// Bound of the policy, and the number of pieces since the warm-up that exceed it alone.
     bound: Option<Duration>,
-    over_long: u64,
+    over_long_pieces: u64,
     /// Progress of the background at the end of the warm-up.
     before: (u64, f64),
 }
@@ -121,7 +124,7 @@ impl Host<CudaDevice> for Jobs {
         }
         let alone = step.prepared.estimate;
         if !is_foreground && self.bound.is_some_and(|bound| alone > bound) {
-            self.over_long += 1;
+            self.over_long_pieces += 1;
         }
         if is_foreground || self.foreground.is_none() {
             self.last_end = self.last_end.max(end);
@@ -150,7 +153,7 @@ impl Jobs {
         if self.ends.is_empty() {
             self.spans.clear();
             self.before = self.progress();
-            self.over_long = 0;
+            self.over_long_pieces = 0;
         }
         self.ends.push(self.last_end);
     }
@@ -164,10 +167,10 @@ impl Jobs {
         let (from, to) = self.ends.first().zip(self.ends.last()).context("no iteration was measured")?;
         Ok(Execution {
             iterations: self.ends.windows(2).map(|ends| ends[1].saturating_sub(ends[0])).collect(),
-            gaps: gaps(&self.spans, *from, *to),
+            activity_times: activity_times(&self.spans, *from, *to),
             background_rounds: rounds - self.before.1,
             background_pieces: pieces - self.before.0,
-            over_long: self.over_long,
+            over_long_pieces: self.over_long_pieces,
         })
     }
 }

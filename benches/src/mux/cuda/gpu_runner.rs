@@ -1,4 +1,4 @@
-//! Launches of the workload on the GPU.
+//! Execution of the workload's jobs on the GPU, with replacement kernels of the same duration.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -27,9 +27,9 @@ pub(super) struct GpuRunner<'a> {
     pub(super) stream: &'a Stream,
     /// Foreground and background jobs.
     pub(super) workload: &'a Workload,
-    /// Measured speeds, by which replacement kernels get the duration of the workload's.
-    pub(super) rounds: LaunchCalibration<'a>,
-    /// Options of the GPU, used when both jobs run.
+    /// Measured speeds of the GPU, from which the launches of the replacement kernels are computed.
+    pub(super) launch_calibration: LaunchCalibration<'a>,
+    /// Options of the GPU. They are ignored when a job runs alone.
     pub(super) options: GpuOptions,
 }
 
@@ -72,7 +72,7 @@ impl GpuRunner<'_> {
                     }
                 }
                 StepWork::Communication { transfer, partners_after, communication } => {
-                    let exchange = self.rounds.exchange(*transfer, *partners_after);
+                    let exchange = self.launch_calibration.exchange(*transfer, *partners_after);
                     let work = Work::enqueue(move |stream| all.exchange(stream, exchange));
                     PreparedStep {
                         lane: Lane::Communication,
@@ -117,7 +117,7 @@ impl GpuRunner<'_> {
     }
 
     fn launches(&mut self, kernels: impl IntoIterator<Item = Kernel>) -> Result<Vec<Compute>> {
-        kernels.into_iter().map(|kernel| Ok(self.rounds.compute(&kernel)?)).collect()
+        kernels.into_iter().map(|kernel| Ok(self.launch_calibration.compute(&kernel)?)).collect()
     }
 }
 

@@ -1,5 +1,6 @@
-//! Calibration of the kernels' durations on the GPU: the launches of the replacement kernels that
-//! take as long as the workload's kernels.
+//! Calibration of the kernels' durations on the GPU: finds launches of the replacement kernels that
+//! take as long as the workload's kernels. Kernels work in *rounds*: a compute round is some
+//! arithmetic of each thread, a copy round copies one vector a thread.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -71,8 +72,9 @@ impl<'a> LaunchCalibration<'a> {
         Ok(found)
     }
 
-    /// Returns a launch with the duration of a workload's kernel, corrected by measurements. A
-    /// kernel that fills the device has several waves of blocks, any other one wave.
+    /// Returns a launch that takes as long as `kernel`, a kernel of the workload. Its number of
+    /// rounds is corrected by measurements. A kernel that fills the device gets several waves of
+    /// blocks, any other kernel gets one.
     ///
     /// # Errors
     /// If a CUDA call fails.
@@ -96,24 +98,24 @@ impl<'a> LaunchCalibration<'a> {
     }
 
     /// Returns the errors of the durations of all launches that `compute` has returned. `None` if
-    /// there are none.
+    /// it was not called.
     pub(super) fn time_errors(&self) -> Option<KernelTimeErrors> {
         let difference = |&(expected, took): &(Duration, f64)| (took - expected.as_secs_f64()).abs();
         let part = |kernel: &(Duration, f64)| difference(kernel) / kernel.0.as_secs_f64().max(1e-9);
-        let farthest = self.took.iter().max_by(|a, b| part(a).total_cmp(&part(b)))?;
+        let max = self.took.iter().max_by(|a, b| part(a).total_cmp(&part(b)))?;
         let all: Duration = self.took.iter().map(|(expected, _)| *expected).sum();
-        let together = self.took.iter().map(difference).sum::<f64>() / all.as_secs_f64().max(1e-9);
-        Some(KernelTimeErrors { together, farthest: part(farthest), farthest_us: micros(farthest.0) })
+        let total = self.took.iter().map(difference).sum::<f64>() / all.as_secs_f64().max(1e-9);
+        Some(KernelTimeErrors { total, max: part(max), max_kernel_us: micros(max.0) })
     }
 
-    /// Returns a launch of one block that computes for about `time`.
+    /// Returns a launch of the compute kernel with one thread block that takes about `time`.
     pub(super) fn block(&self, time: Duration) -> Compute {
         let rounds = (time.as_secs_f64() / self.round_s).clamp(1.0, f64::from(u32::MAX / 2));
         Compute { blocks: 1, rounds: rounds as u32, loads: 0 }
     }
 
-    /// Returns a launch that waits for `partners_after` since the previous exchange and then copies
-    /// for about `transfer`.
+    /// Returns a launch of the exchange kernel that waits until `partners_after` has passed since
+    /// the end of the previous exchange, and then copies for about `transfer`.
     pub(super) fn exchange(&self, transfer: Duration, partners_after: Duration) -> Exchange {
         let rounds = (transfer.as_secs_f64() / self.copy_round_s).round().max(1.0);
         Exchange { partners_after, rounds: rounds as u32 }

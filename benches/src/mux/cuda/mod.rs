@@ -78,12 +78,13 @@ fn measure_in(
     let kernels = Arc::new(Kernels::load(context, &ptx, capabilities.multiprocessors, extent.memory_bytes)?);
     let stream = Stream::new(context, Priority::Background)?;
     kernels.warm_up(&stream, extent.load)?;
-    let mut rounds = LaunchCalibration::measure(&kernels, &stream)?;
-    let mut calibration = chain_calibration::calibrate(&kernels, &rounds, &stream)?;
-    calibration.sharing = Some(sharing::measure(context, &kernels, &mut rounds)?);
-    let mut runner = GpuRunner { context, kernels: &kernels, stream: &stream, workload, rounds, options };
+    let mut launch_calibration = LaunchCalibration::measure(&kernels, &stream)?;
+    let mut calibration = chain_calibration::calibrate(&kernels, &launch_calibration, &stream)?;
+    calibration.sharing = Some(sharing::measure(context, &kernels, &mut launch_calibration)?);
+    let mut runner =
+        GpuRunner { context, kernels: &kernels, stream: &stream, workload, launch_calibration, options };
     let rows = measure_policies(&mut runner, task)?;
-    calibration.kernels_off = runner.rounds.time_errors();
+    calibration.kernel_time_errors = runner.launch_calibration.time_errors();
     let version = capabilities.driver_version;
     let (name, major, minor) = (context.device_name()?, version / 1000, version % 1000 / 10);
     let mut report =
@@ -137,12 +138,15 @@ fn collocated(workload: &Workload, both: &Execution) -> Result<Collocated> {
     Ok(Collocated {
         foreground: times(&both.iterations)?,
         iterations: both.iterations.len(),
-        idle_us: micros(both.gaps.idle),
-        background_in_idle_us: micros(both.gaps.background_in_idle),
-        waiting_us: Some(micros(both.gaps.waiting)),
-        transfer_us: Some((micros(both.gaps.transfer), micros(both.gaps.background_in_transfer))),
+        idle_us: micros(both.activity_times.idle),
+        background_in_idle_us: micros(both.activity_times.background_in_idle),
+        waiting_us: Some(micros(both.activity_times.waiting)),
+        transfer_us: Some((
+            micros(both.activity_times.transfer),
+            micros(both.activity_times.background_in_transfer),
+        )),
         background_samples_per_s: samples_per_s(workload, both),
         background_pieces: both.background_pieces,
-        over_long_pieces: both.over_long,
+        over_long_pieces: both.over_long_pieces,
     })
 }

@@ -26,14 +26,16 @@ const LONG: Duration = Duration::from_millis(1);
 pub(super) fn measure(
     context: &Context,
     kernels: &Kernels,
-    rounds: &mut LaunchCalibration<'_>,
+    launch_calibration: &mut LaunchCalibration<'_>,
 ) -> Result<Sharing> {
     let (equal, urgent) =
         (Stream::new(context, Priority::Background)?, Stream::new(context, Priority::Foreground)?);
     let background = Stream::new(context, Priority::Background)?;
-    let half = rounds.compute(&Kernel::new(LONG, 0.5, DEMAND)?)?;
-    let (long, short) =
-        (rounds.compute(&Kernel::new(LONG, 1.0, 0.0)?)?, rounds.compute(&Kernel::new(SHORT, 1.0, 0.0)?)?);
+    let half = launch_calibration.compute(&Kernel::new(LONG, 0.5, DEMAND)?)?;
+    let (long, short) = (
+        launch_calibration.compute(&Kernel::new(LONG, 1.0, 0.0)?)?,
+        launch_calibration.compute(&Kernel::new(SHORT, 1.0, 0.0)?)?,
+    );
     let beside =
         |stream: &Stream, later, before, count| beside(kernels, stream, later, &background, before, count);
     let delay = |stream: &Stream| -> Result<f64> {

@@ -26,9 +26,9 @@ pub(super) struct Span {
     pub(super) end: Duration,
 }
 
-/// Sums of the times in which the foreground does not compute, by its activity.
+/// Times in which the foreground does not compute, by its activity, summed over a period.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Gaps {
+pub(super) struct ActivityTimes {
     /// Time in which the foreground neither computes nor transfers.
     pub(super) idle: Duration,
     /// Part of `idle` with a background tasklet.
@@ -41,8 +41,9 @@ pub(super) struct Gaps {
     pub(super) background_in_transfer: Duration,
 }
 
-/// Sums the activities between `from` and `to` on the device's clock. O(n log n) for n spans.
-pub(super) fn gaps(spans: &[Span], from: Duration, to: Duration) -> Gaps {
+/// Computes the times in which the foreground does not compute between `from` and `to` on the
+/// device's clock. O(n log n) for n spans.
+pub(super) fn activity_times(spans: &[Span], from: Duration, to: Duration) -> ActivityTimes {
     let mut events: Vec<_> = spans
         .iter()
         .map(|span| Span { start: span.start.clamp(from, to), end: span.end.clamp(from, to), ..*span })
@@ -50,7 +51,7 @@ pub(super) fn gaps(spans: &[Span], from: Duration, to: Duration) -> Gaps {
         .collect();
     events.push((to, SpanKind::Compute, 0));
     events.sort_by_key(|(time, ..)| *time);
-    let mut found = Gaps::default();
+    let mut found = ActivityTimes::default();
     let (mut now, mut active) = (from, [0_i32; 4]);
     for (time, kind, change) in events {
         let passed = time.saturating_sub(now);
@@ -86,14 +87,14 @@ mod tests {
             span(SpanKind::Background, 33, 60),
             span(SpanKind::Compute, 50, 70),
         ];
-        let expected = Gaps {
+        let expected = ActivityTimes {
             idle: ms(20),
             background_in_idle: ms(20),
             waiting: ms(18),
             transfer: ms(10),
             background_in_transfer: ms(10),
         };
-        assert_eq!(gaps(&spans, ms(10), ms(70)), expected);
-        assert_eq!(gaps(&[], ms(3), ms(5)).idle, ms(2));
+        assert_eq!(activity_times(&spans, ms(10), ms(70)), expected);
+        assert_eq!(activity_times(&[], ms(3), ms(5)).idle, ms(2));
     }
 }

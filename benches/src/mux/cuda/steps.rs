@@ -15,10 +15,10 @@ pub(super) struct PreparedStep {
     pub(super) lane: Lane,
     /// Kind of communication; not used in compute steps.
     pub(super) communication: Communication,
-    /// Index in the round of the step on the other lane that this step waits for. `None` if it
-    /// waits for the last step of that lane in the previous round.
+    /// Index in `JobSteps::steps` of the step on the other lane that this step waits for. `None` if
+    /// it waits for the last step of that lane in the previous round.
     pub(super) after: Option<usize>,
-    /// Time of a communication without waiting for partners. `None` for compute.
+    /// Duration of a communication step without waiting for partners. `None` for compute steps.
     pub(super) transfer: Option<Duration>,
     /// Work to enqueue, and its estimated duration.
     pub(super) prepared: Prepared,
@@ -37,14 +37,14 @@ pub(super) struct JobSteps {
 }
 
 impl JobSteps {
-    /// Creates the steps of the job with that identifier.
+    /// Creates the steps of `job`; `steps` are those of one round.
     pub(super) fn new(job: JobId, steps: Vec<PreparedStep>) -> Self {
         let round_time = steps.iter().map(|step| step.prepared.estimate).sum();
         Self { job, steps, offered: 0, finished: 0, finished_time: Duration::ZERO, round_time }
     }
 
-    /// Returns the next tasklet and its work. `None` if enough are offered: the foreground is
-    /// offered one round ahead of the device, the background some pieces.
+    /// Returns the next tasklet and its work. `None` if enough tasklets are offered and not
+    /// finished: one to two rounds of the foreground, or 32 tasklets of the background.
     pub(super) fn next(&mut self) -> Option<(Tasklet, Work)> {
         let steps = self.steps.len() as u64;
         let enough = if self.job.is_foreground() {
@@ -94,8 +94,8 @@ impl JobSteps {
         (self.finished / self.steps.len() as u64) as usize
     }
 
-    /// Returns the number of finished tasklets, and the number of completed rounds including the
-    /// fraction by estimated time.
+    /// Returns the number of finished tasklets, and the number of finished rounds. A partial round
+    /// counts as its finished share of the round's estimated time.
     pub(super) fn progress(&self) -> (u64, f64) {
         (self.finished, self.finished_time.as_secs_f64() / self.round_time.as_secs_f64().max(1e-9))
     }
