@@ -81,7 +81,7 @@ impl Fit {
 
 fn shown(report: &FitReport) -> comfy_table::Table {
     let percent = |error: f64| format!("{:.1}%", 100.0 * error);
-    let both = |errors: &NetworkErrors| [errors.median(), errors.worst()].map(percent);
+    let both = |errors: &NetworkErrors| [errors.median(), errors.max_error()].map(percent);
     let mut shown =
         table(&["network", "layers, median", "whole, worst", "left out: layers, median", "whole, worst"]);
     for fitted in &report.fitted {
@@ -96,7 +96,7 @@ fn errors_json(networks: &[NetworkErrors]) -> Value {
     let network = |errors: &NetworkErrors| {
         let whole = errors.whole.iter().map(|(batch, error)| json!({"batch": batch, "error": error}));
         json!({
-            "model": errors.network, "layers_median": errors.median(), "network_worst": errors.worst(),
+            "model": errors.network, "layers_median": errors.median(), "network_worst": errors.max_error(),
             "network": whole.collect::<Vec<_>>(),
         })
     };

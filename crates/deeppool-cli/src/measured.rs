@@ -19,8 +19,12 @@ pub(crate) fn print_measured(profile: &ProfileTable) -> anyhow::Result<()> {
     let mut marks = Marks::default();
     say!("\nEach layer alone\n{}", layers(profile, &mut marks));
     say!("\nThe whole network\n{}", whole(profile, &mut marks)?);
-    if marks.unsteady > 0 {
-        say!("\n* the warm-up ended before these {} of {} times were stable", marks.unsteady, marks.times);
+    if marks.warm_up_unstable > 0 {
+        say!(
+            "\n* the warm-up ended before these {} of {} times were stable",
+            marks.warm_up_unstable,
+            marks.times
+        );
     }
     Ok(())
 }
@@ -39,18 +43,18 @@ fn conditions(measurement: &MeasurementConditions) -> String {
 struct Marks {
     times: usize,
     /// Number of times whose warm-up ended before they were stable.
-    unsteady: usize,
+    warm_up_unstable: usize,
 }
 
 impl Marks {
     /// Returns the cells for a median, its deviation and its outliers.
     fn cells(&mut self, median: Duration, spread: Option<Spread>) -> [String; 3] {
-        let Some(Spread { deviation, outliers, unsteady }) = spread else {
+        let Some(Spread { deviation, outliers, warm_up_unstable }) = spread else {
             return [time(median), String::new(), String::new()];
         };
         self.times += 1;
-        self.unsteady += usize::from(unsteady);
-        let mark = if unsteady { " *" } else { "" };
+        self.warm_up_unstable += usize::from(warm_up_unstable);
+        let mark = if warm_up_unstable { " *" } else { "" };
         let outliers = outliers.map(|count| count.to_string()).unwrap_or_default();
         let percent = 100.0 * deviation.as_secs_f64() / median.as_secs_f64().max(f64::MIN_POSITIVE);
         [time(median), format!("± {percent:.1}%{mark}"), outliers]

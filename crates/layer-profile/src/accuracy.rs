@@ -9,25 +9,30 @@ use serde::{Deserialize, Serialize};
 pub struct ModelAccuracy {
     /// Origin of the model as free text, such as `fitted to the published times of three networks`.
     pub basis: String,
-    /// Errors of predictions that were compared with measurements; `None` if none were compared.
+    /// Errors of the predictions on measurements, `seen` in JSON. `None` if the model was never
+    /// compared with measurements.
     #[serde(rename = "seen", default, skip_serializing_if = "Option::is_none")]
     pub errors: Option<ErrorSummary>,
 }
 
-/// Relative errors of predicted times, absolute values. 0.1 is 10%.
+/// Relative errors of predicted times, as absolute values. 0.1 is an error of 10%, too long or too
+/// short.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorSummary {
-    /// Median over the layers and batch sizes of the networks that the model was fitted to. Layers
-    /// that were measured together count as one.
+    /// Median error of the time of a layer, over all layers and measured batch sizes of the
+    /// networks that the model was fitted to. Layers that were measured together count as one.
     pub layers_median: f64,
-    /// Maximum over the whole networks that the model was fitted to, at any measured batch size.
-    pub networks_worst: f64,
-    /// Maximum over whole networks in cross-validation, where each network in turn is left out of
-    /// the fit. With a single network, a fifth of its layer shapes is left out at a time. `None` if
-    /// there was too little data to leave any out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held_out_worst: Option<f64>,
+    /// Maximum error of the time of a whole network, over the networks that the model was fitted to
+    /// and their measured batch sizes.
+    #[serde(rename = "networks_worst")]
+    pub networks_max: f64,
+    /// Maximum error of the time of a whole network in cross-validation. Each network is predicted
+    /// by a model fitted to the other networks. A single network has its layer shapes divided into
+    /// five parts, and each part is predicted by a model fitted to the other four. `None` if there
+    /// was no cross-validation, because there is a single shape or the errors are not recorded.
+    #[serde(rename = "held_out_worst", default, skip_serializing_if = "Option::is_none")]
+    pub held_out_max: Option<f64>,
 }
 
 impl std::fmt::Display for ModelAccuracy {
@@ -36,15 +41,15 @@ impl std::fmt::Display for ModelAccuracy {
         let percent = |error: f64| ((1e3 * error).round() / 10.0).ceil();
         match self.errors {
             Some(errors) => {
-                let held_out = errors.held_out_worst.map_or_else(
+                let held_out = errors.held_out_max.map_or_else(
                     || "not cross-validated: too few layers".into(),
-                    |worst| format!("{}% when left out of the fit", percent(worst)),
+                    |error| format!("{}% when left out of the fit", percent(error)),
                 );
                 write!(
                     f,
                     "{}: on these, whole networks within {}% ({held_out}), layers {}% median",
                     self.basis,
-                    percent(errors.networks_worst),
+                    percent(errors.networks_max),
                     percent(errors.layers_median),
                 )
             }

@@ -115,12 +115,13 @@ impl<'de> Deserialize<'de> for Microseconds {
     }
 }
 
-/// Fields of a phase's spread: deviation, number of outliers, and whether it is unsteady.
+/// Fields of a phase's spread: deviation, number of outliers, and whether the times were still
+/// unstable at the end of the warm-up.
 type SpreadFields = (Option<Microseconds>, Option<usize>, bool);
 
 fn fields(spread: Option<Spread>) -> SpreadFields {
     match spread {
-        Some(spread) => (Some(Microseconds(spread.deviation)), spread.outliers, spread.unsteady),
+        Some(spread) => (Some(Microseconds(spread.deviation)), spread.outliers, spread.warm_up_unstable),
         None => (None, None, false),
     }
 }
@@ -129,7 +130,7 @@ fn fields(spread: Option<Spread>) -> SpreadFields {
 fn spread(path: &str, phase: &str, fields: SpreadFields) -> Result<Option<Spread>, ProfileError> {
     let (deviation, outliers, unsteady) = fields;
     match deviation {
-        Some(Microseconds(deviation)) => Ok(Some(Spread { deviation, outliers, unsteady })),
+        Some(Microseconds(deviation)) => Ok(Some(Spread { deviation, outliers, warm_up_unstable: unsteady })),
         None if outliers.is_none() && !unsteady => Ok(None),
         None => {
             let found = if unsteady { "unsteady" } else { "outliers" };
@@ -199,7 +200,8 @@ impl NetworkDocument {
     ///
     /// # Errors
     /// [`ProfileError::Invalid`] with that path if some deviations of the row are missing and
-    /// others are not.
+    /// others are not, or if the outliers or the stability of a phase are given without its
+    /// deviation.
     pub(crate) fn into_row(self, path: &str) -> Result<NetworkTime, ProfileError> {
         let forward = (self.forward_mad_us, self.forward_outliers, self.forward_unsteady);
         let backward = (self.backward_mad_us, self.backward_outliers, self.backward_unsteady);
@@ -280,8 +282,9 @@ impl LayerDocument {
     /// Converts to a row. `path` is the path of this object in the document.
     ///
     /// # Errors
-    /// [`ProfileError::Invalid`] with the path of the object that has a deviation or number of
-    /// outliers without the time or deviation it belongs to.
+    /// [`ProfileError::Invalid`] with the path of the object at fault: it has the outliers or the
+    /// stability of a phase without its deviation, the deviation of the optimiser step without its
+    /// time, or the deviation of only one of the forward and backward passes.
     pub(crate) fn into_row(self, path: &str) -> Result<LayerProfile, ProfileError> {
         let update = (self.update_mad_us, self.update_outliers, self.update_unsteady);
         let update_spread = spread(path, "update", update)?;

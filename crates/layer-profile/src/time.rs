@@ -83,9 +83,9 @@ pub struct Spread {
     /// Number of repeats that differ from the median by more than five deviations and more than 1%.
     /// `None` if it was not recorded.
     pub outliers: Option<usize>,
-    /// Whether the warm-up before the repeats ended at its limit, without the times having become
-    /// stable.
-    pub unsteady: bool,
+    /// Whether the warm-up before the repeats ended at its limit while the times were still
+    /// unstable.
+    pub warm_up_unstable: bool,
 }
 
 /// Spreads of a layer's times at one batch size.

@@ -243,7 +243,7 @@ impl Errors {
     fn of(job: &Job<'_>) -> Self {
         // The network may be one that the model was not fitted to.
         let seen = job.costs().profile().accuracy().and_then(|accuracy| accuracy.errors);
-        let layers = seen.map(|seen| seen.held_out_worst.unwrap_or(0.0).max(seen.networks_worst));
+        let layers = seen.map(|seen| seen.held_out_max.unwrap_or(0.0).max(seen.networks_max));
         Self { layers, links: job.costs().link().relative_error() }
     }
 

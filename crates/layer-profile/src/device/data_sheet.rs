@@ -5,7 +5,8 @@ use crate::ProfileError;
 /// Figures of a GPU's data sheet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DataSheet {
-    /// Peak rate of dense matrix products, in floating-point operations per second.
+    /// Peak rate of dense matrix products of single-precision values, in floating-point operations
+    /// per second: in TF32 if the tensor cores support it, otherwise in FP32.
     pub peak_flops_per_s: f64,
     /// Peak bandwidth of the device memory, in bytes per second.
     pub bandwidth_bytes_per_s: f64,

@@ -32,7 +32,7 @@ impl NetworkErrors {
     /// Returns the maximum absolute error of the whole network over the batch sizes. 0 if there are
     /// none.
     #[must_use]
-    pub fn worst(&self) -> f64 {
+    pub fn max_error(&self) -> f64 {
         self.whole.iter().map(|row| row.1.abs()).fold(0.0, f64::max)
     }
 }
@@ -45,9 +45,9 @@ pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or_default()
 }
 
-/// Computes the errors of predictions by network. `predict_us` returns the predicted time of an
-/// observation in microseconds, or `None`; such observations are skipped, and networks without any
-/// other are omitted.
+/// Computes the errors of predictions, one entry for each network. `predict_us` returns the
+/// predicted time of an observation in microseconds, or `None` to skip the observation. A network
+/// whose observations are all skipped has no entry.
 pub(super) fn errors(
     observations: &Observations,
     predict_us: impl Fn(&Observation) -> Option<f64>,
@@ -92,6 +92,5 @@ pub(super) fn errors(
     networks
 }
 
-/// Minimum time in microseconds that errors are relative to. Shorter measured times count as this
-/// long.
+/// Minimum divisor of relative errors, in microseconds. It replaces shorter measured times.
 pub(super) const RESOLUTION_US: f64 = 0.1;

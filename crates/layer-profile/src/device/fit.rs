@@ -24,17 +24,18 @@ pub struct FitReport {
 }
 
 impl FitReport {
-    /// Summarises the errors in three numbers: the median of the rows, and the maximum of whole
-    /// networks on the fitted observations and in cross-validation.
+    /// Summarises the absolute errors in three numbers: the median over `NetworkErrors::rows` of
+    /// the fitted observations, the maximum over whole networks on the fitted observations, and the
+    /// maximum over whole networks in cross-validation.
     #[must_use]
     pub fn summary(&self) -> ErrorSummary {
         let rows = self.fitted.iter().flat_map(|network| &network.rows);
-        let worst =
-            |networks: &[NetworkErrors]| networks.iter().map(NetworkErrors::worst).fold(0.0, f64::max);
+        let max =
+            |networks: &[NetworkErrors]| networks.iter().map(NetworkErrors::max_error).fold(0.0, f64::max);
         ErrorSummary {
             layers_median: median(rows.map(|row| row.2.abs())),
-            networks_worst: worst(&self.fitted),
-            held_out_worst: (!self.held_out.is_empty()).then(|| worst(&self.held_out)),
+            networks_max: max(&self.fitted),
+            held_out_max: (!self.held_out.is_empty()).then(|| max(&self.held_out)),
         }
     }
 }
@@ -64,11 +65,12 @@ impl DeviceModel {
     ///
     /// A weak regularisation towards default costs, on squared logarithms, determines the costs
     /// that were not observed. The defaults are those at the peaks of the data sheet, if there is
-    /// one. Otherwise the peaks, four numbers, are fitted first. Equal observations give equal
+    /// one. Otherwise four peaks are fitted first: the times of a kernel launch, of a Gflop, of a
+    /// megabyte moved, and of a thousand products summed into a tile. Equal observations give equal
     /// models.
     ///
     /// # Errors
-    /// [`ProfileError::NoObservations`] if there are none.
+    /// [`ProfileError::NoObservations`] if `observations` is empty.
     pub fn fit(
         name: impl Into<String>,
         sheet: Option<&DataSheet>,

@@ -50,10 +50,10 @@ const A100: &str = include_str!("a100.json");
 ///   of maxima;
 /// - for other layers: megabytes moved.
 ///
-/// Launches and depth do not grow with the batch: a long sum takes its time on one multiprocessor
-/// even if the others are idle. They are why small layers use the device badly and strong scaling
-/// saturates. The efficiency of a layer is `flops cost / (flops cost + all else)`, which grows with
-/// its size.
+/// Launches and depth do not grow with the batch: a long sum takes the same time on one
+/// multiprocessor even if the others are idle. Because of these two terms, small layers use the
+/// device badly and strong scaling saturates. The efficiency of a layer is the time of its
+/// floating-point operations divided by its whole time, which grows with the size of the layer.
 ///
 /// The terms are added, whereas a roofline takes their maximum, because layout changes, workspaces
 /// and partial waves of thread blocks hardly overlap with arithmetic in the measured times. A

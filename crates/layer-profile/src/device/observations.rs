@@ -52,8 +52,9 @@ impl Observations {
     }
 
     /// Adds the time of a row at one batch size (in samples). `work` lists the passes that were
-    /// timed together, of one layer or of several; `row` names them. Observations with the same
-    /// network, row and batch, such as forward and backward, count as one row in error reports.
+    /// timed together, of one layer or of several. `row` is their name, and `time` their time for
+    /// the whole batch. Observations with the same network, row and batch, such as forward and
+    /// backward, count as one row in error reports.
     pub fn add(
         &mut self,
         network: &str,

@@ -41,8 +41,8 @@ pub(super) enum Product {
 pub(super) enum Part {
     /// Floating-point operations, in 10^9.
     Arithmetic,
-    /// Number of products summed into one value, in thousands. They are summed in sequence, however
-    /// few values there are.
+    /// Number of products summed into one value, in thousands. The sum is sequential, so its time
+    /// does not depend on the number of values.
     Depth,
     /// Megabytes of the input.
     Input,
@@ -74,12 +74,12 @@ pub(super) enum Unit {
     Megabyte,
     /// Sum of a thousand products into each value of a tile of 64 x 128 values, on one
     /// multiprocessor.
-    Thousand,
+    TileSum,
 }
 
 impl Unit {
     /// All resources, in a fixed order.
-    pub(super) const ALL: [Self; 4] = [Self::Kernel, Self::Gflop, Self::Megabyte, Self::Thousand];
+    pub(super) const ALL: [Self; 4] = [Self::Kernel, Self::Gflop, Self::Megabyte, Self::TileSum];
 
     /// Returns the time of one unit of the resource at the peaks of a data sheet, in microseconds.
     pub(super) fn peak_us(self, sheet: &DataSheet) -> f64 {
@@ -90,7 +90,7 @@ impl Unit {
             Self::Megabyte => 1e12 / sheet.bandwidth_bytes_per_s,
             // A multiprocessor works on a tile of 64 x 128 values, each a sum of a thousand
             // products.
-            Self::Thousand => {
+            Self::TileSum => {
                 let tile_flops = 2.0 * 64.0 * 128.0 * 1e3;
                 tile_flops * f64::from(sheet.multiprocessors) / sheet.peak_flops_per_s * 1e6
             }
@@ -180,8 +180,8 @@ impl Term {
         }
     }
 
-    /// Returns the default cost of one unit of the term without measurements, as a resource and the
-    /// number of its units at the peak rate.
+    /// Returns the cost of one unit of the term that is assumed without measurements: a resource
+    /// and a number of its units. The cost is the time of these units at the device's peak rate.
     pub(super) fn default_cost(self) -> (Unit, f64) {
         match self {
             Self::Launch => (Unit::Kernel, 1.0),
@@ -194,7 +194,7 @@ impl Term {
                 match part {
                     // Two thirds of the peak rate.
                     Part::Arithmetic => (Unit::Gflop, 1.5),
-                    Part::Depth => (Unit::Thousand, if backward { 1.5 } else { 1.0 }),
+                    Part::Depth => (Unit::TileSum, if backward { 1.5 } else { 1.0 }),
                     // Read, and once more to change its layout. Backward, it is read and its
                     // gradient is written.
                     Part::Input => (Unit::Megabyte, if backward { 3.0 } else { 2.0 }),
@@ -221,8 +221,8 @@ impl Term {
         }
     }
 
-    /// Returns the minimum cost of one unit of the term, in units of its default cost's resource:
-    /// work that must be computed or moved at least once.
+    /// Returns the minimum cost of one unit of the term, in units of the resource of its default
+    /// cost: operations must be computed, and bytes moved, at least once. 0 is no minimum.
     pub(super) fn min_cost(self) -> f64 {
         match self {
             Self::Launch | Self::Product(_, _, Part::Depth) | Self::Window(_, WindowPart::Covered) => 0.0,

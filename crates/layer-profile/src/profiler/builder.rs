@@ -62,7 +62,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> WorkloadBuilder<'a, E> {
         })
     }
 
-    /// Builds the workload of one layer, on separate buffers.
+    /// Builds the workload of one layer. It allocates all buffers of the layer.
     ///
     /// # Errors
     /// That of the engine if a kernel cannot be prepared or a buffer cannot be allocated or filled.

@@ -58,9 +58,12 @@ impl JournalHeader {
         }
     }
 
-    /// Checks that a profile begun under the conditions `theirs` may be resumed under `self`. The
-    /// error is a clause whose subject is the unfinished profile, such as ``is of the network `a`,
-    /// not `b` ``.
+    /// Checks that a profile begun under the conditions `theirs` may be resumed under `self`: that
+    /// all conditions are equal.
+    ///
+    /// # Errors
+    /// Description of the first condition that differs: a clause whose subject is the unfinished
+    /// profile, such as ``is of the network `a`, not `b` ``.
     pub(super) fn check(&self, theirs: &Self) -> Result<(), String> {
         let pairs = [
             ("is in the format", &theirs.schema, &self.schema),
@@ -117,9 +120,12 @@ impl JournalHeader {
         Ok(())
     }
 
-    /// Checks that a row belongs to one of the layers: by its name and its structure. The error
-    /// describes the problem as a sentence.
-    pub(super) fn has_layer(&self, row: &LayerProfile) -> Result<(), String> {
+    /// Checks that a row has the name and the structure of one of the layers.
+    ///
+    /// # Errors
+    /// Description of the problem, a sentence, if no layer has this name or it has another
+    /// structure.
+    pub(super) fn check_row(&self, row: &LayerProfile) -> Result<(), String> {
         let layer = self.layers.iter().find(|layer| layer.name == row.name);
         match (layer, &row.structure) {
             (Some(layer), Some(structure)) if layer.structure == *structure => Ok(()),

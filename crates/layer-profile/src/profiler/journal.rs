@@ -68,7 +68,7 @@ impl<'f> Journal<'f> {
             Record::Layer(document) => {
                 let row = document.into_row("layer").map_err(|error| error.to_string())?;
                 let [time] = row.times[..] else { return Err("expected one batch size".into()) };
-                header.has_layer(&row)?;
+                header.check_row(&row)?;
                 let subject = format!("layer `{}`", row.name);
                 let is_duplicate = self.layers.insert((row.name.clone(), time.batch), row).is_some();
                 (subject, time.batch, is_duplicate)

@@ -28,11 +28,12 @@ use session::Session;
 /// number of outliers (repeats that differ from the median by more than five deviations and more
 /// than 1%), and the conditions: device, versions, clock and number of repeats.
 ///
-/// Before the repeats, the work runs until the medians of two successive windows of three samples
-/// are within 5% of each other. After 24 samples or 10 seconds the warm-up gives up, and the time
-/// is marked as [unsteady](crate::Spread::unsteady). Work shorter than 100 us is launched several
-/// times in each sample, so that neither clock resolution nor synchronisation dominates. Samples
-/// are taken by [`Engine::time`], which may use the clock of the device.
+/// Before the repeats comes the warm-up: the work is timed until the medians of two successive
+/// windows of three timings are within 5% of each other. After 24 timings or 10 seconds the warm-up
+/// ends anyway, and the time is marked as [unstable](crate::Spread::warm_up_unstable). Work shorter
+/// than 100 us is launched several times in each timing and each repeat, so that neither clock
+/// resolution nor synchronisation dominates. All of them are taken by [`Engine::time`], which may
+/// use the clock of the device.
 ///
 /// Layers are measured one at a time on synthetic data. The gradient of their inputs is omitted if
 /// these are the inputs of the network. The whole network is measured in runs of all forward
@@ -114,7 +115,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
         self
     }
 
-    /// Measures a network.
+    /// Measures each layer of a network, and the whole network, at all batch sizes.
     ///
     /// # Errors
     /// - [`ProfileError::Batches`] if the batch sizes are empty, zero or not ascending.
@@ -127,8 +128,8 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
         Ok(self.run(network, device, measurement, None)?.table)
     }
 
-    /// Measures a network, and appends every finished measurement to a journal. `None` measures
-    /// without a journal.
+    /// Measures a network as [`profile`](Self::profile) does, and appends every finished
+    /// measurement to a journal. `None` measures without a journal.
     ///
     /// The journal is a file that is open for reading and writing. If the run fails or is killed,
     /// the next run with the same file takes the finished measurements from it and makes the rest.
@@ -189,7 +190,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
         let progress = if self.progress { Progress::new(network, &self.batches) } else { Progress::hidden() };
         let resumed = journal.as_ref().map_or(0, |journal| journal.len());
         if resumed > 0 {
-            progress.say(&format!("resumed from an earlier run: {resumed} measurements"));
+            progress.print_line(&format!("resumed from an earlier run: {resumed} measurements"));
         }
         let mut session = Session { profiler: self, network, journal, progress, measured: 0 };
         let layers = session.layers()?;

@@ -7,7 +7,7 @@ use layer_graph::{Layer, LayerGraph};
 /// Overhead of one measurement, in equivalent floating-point operations.
 const OVERHEAD: u64 = 50_000_000;
 /// Floating-point operations of a device in the time it moves one byte.
-const OPERATIONS_A_BYTE: u64 = 20;
+const OPERATIONS_PER_BYTE: u64 = 20;
 
 /// Progress bar on standard error, if that is a terminal. It advances by estimated work, since
 /// measurements at large batch sizes take longer.
@@ -49,7 +49,7 @@ impl Progress {
     }
 
     /// Prints a line above the bar.
-    pub(super) fn say(&self, line: &str) {
+    pub(super) fn print_line(&self, line: &str) {
         self.0.println(line);
     }
 
@@ -65,8 +65,8 @@ pub(super) fn layer(layer: &Layer, batch: usize) -> u64 {
     let operations = layer.forward_flops() + layer.backward_flops();
     let bytes = 2 * (layer.input_bytes() + layer.output_bytes());
     OVERHEAD
-        + batch as u64 * (operations + bytes * OPERATIONS_A_BYTE)
-        + layer.parameter_bytes() * OPERATIONS_A_BYTE
+        + batch as u64 * (operations + bytes * OPERATIONS_PER_BYTE)
+        + layer.parameter_bytes() * OPERATIONS_PER_BYTE
 }
 
 /// Returns the estimated work of measuring a whole network at a batch size: the sum over its

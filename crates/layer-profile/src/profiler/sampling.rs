@@ -73,8 +73,8 @@ mod tests {
     /// number of samples left.
     fn warm(values: &[u64]) -> (Result<bool, &'static str>, usize) {
         let mut rest = values.iter().map(|&value| Duration::from_micros(value));
-        let steady = warm_up(|| rest.next().ok_or("ran out"));
-        (steady, rest.len())
+        let stable = warm_up(|| rest.next().ok_or("ran out"));
+        (stable, rest.len())
     }
 
     #[test]

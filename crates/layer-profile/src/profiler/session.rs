@@ -31,7 +31,8 @@ pub(super) struct Session<'a, 'f, E> {
 }
 
 impl<E: Engine<Scalar: From<f32>>> Session<'_, '_, E> {
-    /// Measures each layer except the input alone, at all batch sizes of the profiler.
+    /// Measures each layer separately at all batch sizes of the profiler, without the input layer.
+    /// Returns the rows in topological order.
     ///
     /// # Errors
     /// [`ProfileError::Engine`] if the engine fails, and [`ProfileError::JournalFile`] if the
@@ -110,7 +111,7 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, '_, E> {
         let mut workload = self.builder(batch)?.layer(id)?;
         let forward = self.phase(&mut workload, Phase::Forward)?;
         let backward = self.phase(&mut workload, Phase::Backward)?;
-        let has_update = with_update && !workload.is_idle(Phase::Update);
+        let has_update = with_update && !workload.is_empty(Phase::Update);
         let update = has_update.then(|| self.phase(&mut workload, Phase::Update)).transpose()?;
         let spread = BatchSpread { forward: forward.spread, backward: backward.spread };
         Ok(LayerProfile {
@@ -130,14 +131,14 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, '_, E> {
 
     /// Measures one phase alone, launched repeatedly.
     fn phase(&self, workload: &mut Workload<'_, E>, phase: Phase) -> Result<Timing, EngineError> {
-        if workload.is_idle(phase) {
-            return Ok(Timing::IDLE);
+        if workload.is_empty(phase) {
+            return Ok(Timing::EMPTY);
         }
         workload.time(phase, |stopwatch| {
             let rounds = sampling::rounds(&mut *stopwatch)?;
-            let steady = sampling::warm_up(|| stopwatch(rounds))?;
+            let stable = sampling::warm_up(|| stopwatch(rounds))?;
             let samples = (0..self.profiler.repeats).map(|_| Ok(stopwatch(rounds)? / rounds));
-            Ok(Timing::of(&samples.collect::<Result<Vec<_>, EngineError>>()?, steady))
+            Ok(Timing::of(&samples.collect::<Result<Vec<_>, EngineError>>()?, stable))
         })
     }
 
@@ -148,11 +149,11 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, '_, E> {
         let mut run = || -> Result<[Duration; 3], EngineError> {
             Ok([once(Phase::Forward)?, once(Phase::Backward)?, once(Phase::Update)?])
         };
-        let steady = sampling::warm_up(|| Ok(run()?.iter().sum()))?;
+        let stable = sampling::warm_up(|| Ok(run()?.iter().sum()))?;
         let runs = (0..self.profiler.repeats).map(|_| run()).collect::<Result<Vec<_>, EngineError>>()?;
         let timing = |phase: Phase| {
             let samples: Vec<Duration> = runs.iter().map(|run| run[phase as usize]).collect();
-            Timing::of(&samples, steady)
+            Timing::of(&samples, stable)
         };
         let [forward, backward, update] = [Phase::Forward, Phase::Backward, Phase::Update].map(timing);
         Ok(NetworkTime {

@@ -21,26 +21,26 @@ pub(super) struct Timing {
 
 impl Default for Timing {
     fn default() -> Self {
-        Self::IDLE
+        Self::EMPTY
     }
 }
 
 impl Timing {
-    /// Timing of work without kernels: zero, without spread.
-    pub(super) const IDLE: Self = Self {
+    /// Timing of work without kernels: median and deviation are zero.
+    pub(super) const EMPTY: Self = Self {
         median: Duration::ZERO,
-        spread: Spread { deviation: Duration::ZERO, outliers: Some(0), unsteady: false },
+        spread: Spread { deviation: Duration::ZERO, outliers: Some(0), warm_up_unstable: false },
     };
 
-    /// Computes the statistics of samples, each the duration of one repeat. `steady` says whether
-    /// the times became stable during the warm-up before them.
-    pub(super) fn of(samples: &[Duration], steady: bool) -> Self {
+    /// Computes the statistics of `samples`, the durations of the repeats. `stable` is whether the
+    /// times became stable during the warm-up before the repeats.
+    pub(super) fn of(samples: &[Duration], stable: bool) -> Self {
         let median = median(samples.iter().copied());
         let distances = || samples.iter().map(|sample| sample.abs_diff(median));
         let deviation = self::median(distances());
         let limit = (deviation * OUTLIER_DEVIATIONS).max(median / OUTLIER_PART);
         let outliers = distances().filter(|&distance| distance > limit).count();
-        Self { median, spread: Spread { deviation, outliers: Some(outliers), unsteady: !steady } }
+        Self { median, spread: Spread { deviation, outliers: Some(outliers), warm_up_unstable: !stable } }
     }
 }
 
@@ -70,7 +70,7 @@ mod tests {
         let Timing { median, spread } = Timing::of(&micros(&[12, 10, 9000, 11, 13]), true);
         assert_eq!(median, Duration::from_micros(12));
         assert_eq!(spread.deviation, Duration::from_micros(1));
-        assert_eq!((spread.outliers, spread.unsteady), (Some(1), false));
+        assert_eq!((spread.outliers, spread.warm_up_unstable), (Some(1), false));
         assert_eq!(Timing::of(&micros(&[1, 4, 2, 3]), false).median, Duration::from_nanos(2500));
     }
 

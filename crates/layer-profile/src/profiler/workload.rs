@@ -44,7 +44,7 @@ pub(super) struct Workload<'a, E: Engine> {
 
 impl<E: Engine> Workload<'_, E> {
     /// Returns whether a phase has no kernels.
-    pub(super) fn is_idle(&self, phase: Phase) -> bool {
+    pub(super) fn is_empty(&self, phase: Phase) -> bool {
         self.phases[phase as usize].is_empty()
     }
 

@@ -38,11 +38,12 @@ use row::{PublishedRow, parse};
 ///   proportions of a device model. A final linear layer, without a ReLU, has no backward time in
 ///   the file.
 /// - A `ResnetBottleneck` row covers a whole block. Its times are divided in the same way.
-/// - Kinds of layers without any row are not in the times: the original's networks have no dropout
-///   and no loss. Its VGG-16 has no pooling from 7x7 to 7x7, its WRN-101-2 no normalisation after
-///   the first convolution, and its Inception-V3 only convolutions and pooling.
+/// - Layers of a kind that occurs in no row of the file have no published times. The original's
+///   networks have no dropout and no loss. Its VGG-16 has no pooling from 7x7 to 7x7, its WRN-101-2
+///   no normalisation after the first convolution, and its Inception-V3 only convolutions and
+///   pooling.
 ///
-/// Missing times are modelled: those of such layers, and the optimiser step.
+/// A device model supplies the missing times: those of such layers, and of the optimiser step.
 ///
 /// # Files and networks
 /// `A100_vgg.prof` matches `vgg16`, `A100_wrn.prof` matches `wrn-101-2`, and `A100_inception.prof`
@@ -85,8 +86,8 @@ impl PublishedProfile {
 
     /// Converts the rows to a profile of the given network.
     ///
-    /// `model` divides the rows that cover several layers and supplies the missing times. The table
-    /// is labelled with its device.
+    /// `model` divides the rows that cover several layers and supplies the missing times. The
+    /// device of the table is the name of `model`.
     ///
     /// # Errors
     /// [`ProfileError::Published`], which names the first row that differs from the network, or the

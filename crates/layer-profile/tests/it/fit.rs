@@ -37,10 +37,15 @@ fn fit_recovers_a_device_with_the_same_formula() {
     let observations = observations("v100", &["vgg11", "resnet-18", "resnet-50"]);
     let (model, report) = DeviceModel::fit("found", None, &observations).expect("a fit");
     for errors in &report.fitted {
-        assert!(errors.median() < 0.02 && errors.worst() < 0.03, "{}: {:?}", errors.network, errors.whole);
+        assert!(
+            errors.median() < 0.02 && errors.max_error() < 0.03,
+            "{}: {:?}",
+            errors.network,
+            errors.whole
+        );
     }
     for errors in &report.held_out {
-        assert!(errors.worst() < 0.1, "{}: {:?}", errors.network, errors.whole);
+        assert!(errors.max_error() < 0.1, "{}: {:?}", errors.network, errors.whole);
     }
     assert_eq!(report.fitted, model.errors(&observations));
     assert_eq!(model.accuracy().errors, Some(report.summary()));
@@ -62,8 +67,8 @@ fn fit_approximates_another_formula_and_cross_validates_by_shape() {
     let (_, report) = DeviceModel::fit("core", None, &observations).expect("a fit");
     let (fitted, held_out) = (&report.fitted[0], &report.held_out[0]);
     assert_eq!(fitted.rows.len(), held_out.rows.len());
-    assert!(fitted.median() < 0.01 && fitted.worst() < 0.01, "{} {:?}", fitted.median(), fitted.whole);
-    assert!(held_out.worst() < 0.03, "{:?}", held_out.whole);
+    assert!(fitted.median() < 0.01 && fitted.max_error() < 0.01, "{} {:?}", fitted.median(), fitted.whole);
+    assert!(held_out.max_error() < 0.03, "{:?}", held_out.whole);
 }
 
 #[test]
@@ -89,7 +94,7 @@ fn fit_finds_a_layer_kind_with_unusual_cost() {
     let (_, report) = DeviceModel::fit("core", None, &observations).expect("a fit");
     let gelu: Vec<_> = report.fitted[0].rows.iter().filter(|row| row.0.starts_with("gelu")).collect();
     assert!(gelu.len() == 20 && gelu.iter().all(|row| row.2.abs() < 0.3), "{gelu:?}");
-    assert!(report.fitted[0].worst() < 0.1, "{:?}", report.fitted[0].whole);
+    assert!(report.fitted[0].max_error() < 0.1, "{:?}", report.fitted[0].whole);
 }
 
 #[test]
@@ -142,11 +147,11 @@ fn cross_validation_covers_kinds_with_one_shape_and_needs_two_layers() {
     let (_, report) = fit(&["conv1", "loss"]);
     let rows: Vec<_> = report.held_out[0].rows.iter().map(|row| row.0.as_str()).collect();
     assert_eq!(rows, ["conv1", "loss"]);
-    assert!(report.summary().held_out_worst.is_some_and(|worst| worst > 0.0));
+    assert!(report.summary().held_out_max.is_some_and(|worst| worst > 0.0));
 
     let (model, report) = fit(&["conv1"]);
     assert!(report.held_out.is_empty());
-    assert!(matches!(model.accuracy().errors, Some(ErrorSummary { held_out_worst: None, .. })));
+    assert!(matches!(model.accuracy().errors, Some(ErrorSummary { held_out_max: None, .. })));
     let said = model.accuracy().to_string();
     assert!(said.contains("(not cross-validated: too few layers)"), "{said}");
     let read = DeviceModel::from_json(&model.to_json().expect("JSON")).expect("its own JSON");

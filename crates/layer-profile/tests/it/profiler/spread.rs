@@ -19,7 +19,7 @@ fn network() -> LayerGraph {
     build().expect("a valid network")
 }
 
-const QUIET: Spread = Spread { deviation: Duration::ZERO, outliers: Some(0), unsteady: false };
+const QUIET: Spread = Spread { deviation: Duration::ZERO, outliers: Some(0), warm_up_unstable: false };
 
 fn profile(engine: &VirtualEngine) -> ProfileTable {
     Profiler::new(engine).batches([1, 16]).profile(&network()).expect("measured")
@@ -65,10 +65,10 @@ fn occasional_slow_samples_are_outliers_and_leave_the_median() {
         for (noisy, quiet) in noisy.times.iter().zip(&quiet.times) {
             assert_eq!((noisy.forward, noisy.backward), (quiet.forward, quiet.backward));
             let spread = noisy.spread.expect("measured");
-            for Spread { deviation, outliers: found, unsteady } in [spread.forward, spread.backward] {
+            for Spread { deviation, outliers: found, warm_up_unstable } in [spread.forward, spread.backward] {
                 // Ten consecutive samples hold one or two of every seventh.
                 let found = found.expect("counted");
-                assert!(deviation.is_zero() && (1..=2).contains(&found) && !unsteady, "{found}");
+                assert!(deviation.is_zero() && (1..=2).contains(&found) && !warm_up_unstable, "{found}");
                 outliers += found;
             }
         }
@@ -83,7 +83,7 @@ fn work_that_keeps_slowing_down_is_marked_unsteady() {
     let profiler = Profiler::new(&engine).batches([1]);
     let table = profiler.profile(&network()).expect("measured");
     let spread = table.layers()[0].times[0].spread.expect("measured");
-    assert!(spread.forward.unsteady);
+    assert!(spread.forward.warm_up_unstable);
     let reread = ProfileTable::from_json(&table.to_json()).expect("its own JSON");
     assert_eq!(reread, table);
 }
