@@ -15,13 +15,13 @@ use crate::OpenError;
 pub struct EmulatedClock {
     now: unsafe extern "C" fn() -> u64,
     advance_to_end: unsafe extern "C" fn(u64),
-    launches_take: unsafe extern "C" fn(u64),
+    set_launch_duration: unsafe extern "C" fn(u64),
     set: unsafe extern "C" fn(*const std::ffi::c_char, i64) -> i32,
 }
 
 impl EmulatedClock {
     /// Default duration, in virtual time, of a query of a stream or an event.
-    pub const QUERY_TIME: Duration = Duration::from_micros(1);
+    pub const DEFAULT_QUERY_DURATION: Duration = Duration::from_micros(1);
 
     /// Opens the clock of the emulated driver. Returns `None` if no emulated GPUs are requested.
     ///
@@ -39,7 +39,7 @@ impl EmulatedClock {
             Self {
                 now: *library.get(b"cuda_emulator_now\0").map_err(failed)?,
                 advance_to_end: *library.get(b"cuda_emulator_advance_to_end\0").map_err(failed)?,
-                launches_take: *library.get(b"cuda_emulator_launches_take\0").map_err(failed)?,
+                set_launch_duration: *library.get(b"cuda_emulator_launches_take\0").map_err(failed)?,
                 set: *library.get(b"cuda_emulator_set\0").map_err(failed)?,
             }
         };
@@ -54,7 +54,8 @@ impl EmulatedClock {
         Duration::from_nanos(unsafe { (self.now)() })
     }
 
-    /// Advances the virtual time to the end of the next kernel or collective, at most by `limit`.
+    /// Advances the virtual time to the earliest end of a running kernel or collective, but at most
+    /// by `limit`. Advances it by `limit` if none is running.
     pub fn advance_to_end(&self, limit: Duration) {
         // SAFETY: the function has no preconditions.
         unsafe { (self.advance_to_end)(nanoseconds(limit)) }
@@ -63,14 +64,15 @@ impl EmulatedClock {
     /// Sets the virtual duration of each kernel and each group of collectives that the calling
     /// thread launches or captures from now on. `None` restores the durations of the driver's
     /// settings.
-    pub fn launches_take(&self, time: Option<Duration>) {
+    pub fn set_launch_duration(&self, time: Option<Duration>) {
         // SAFETY: the function has no preconditions.
-        unsafe { (self.launches_take)(time.map_or(u64::MAX, nanoseconds)) }
+        unsafe { (self.set_launch_duration)(time.map_or(u64::MAX, nanoseconds)) }
     }
 
-    /// Sets the virtual duration of a query of a stream or an event,
-    /// [`QUERY_TIME`](Self::QUERY_TIME) by default. Virtual time advances by it when a host polls.
-    pub fn query_time(&self, time: Duration) {
+    /// Sets the virtual duration of a query of a stream or an event, by default
+    /// [`DEFAULT_QUERY_DURATION`](Self::DEFAULT_QUERY_DURATION). Each query advances the virtual
+    /// time by it, so that a thread that polls makes progress.
+    pub fn set_query_duration(&self, time: Duration) {
         let nanoseconds = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
         // SAFETY: the name is a valid C string.
         unsafe { (self.set)(c"query_ns".as_ptr(), nanoseconds) };

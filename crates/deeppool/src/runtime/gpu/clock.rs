@@ -119,17 +119,17 @@ impl SharedClock {
         let running = || present().filter(|place| in_run(place));
         if running().next().is_none() {
             if present().all(|place| *place == Place::Enters) {
-                self.clock.query_time(Duration::ZERO);
+                self.clock.set_query_duration(Duration::ZERO);
                 ranks
                     .iter_mut()
                     .filter(|place| **place == Place::Enters)
                     .for_each(|place| *place = Place::Running);
             } else {
                 // A query of time lets a polling thread continue.
-                self.clock.query_time(EmulatedClock::QUERY_TIME);
+                self.clock.set_query_duration(EmulatedClock::DEFAULT_QUERY_DURATION);
             }
         } else if running().all(|place| *place == Place::Leaves) {
-            self.clock.query_time(EmulatedClock::QUERY_TIME);
+            self.clock.set_query_duration(EmulatedClock::DEFAULT_QUERY_DURATION);
             ranks.iter_mut().filter(|place| in_run(place)).for_each(|place| *place = Place::Outside);
         } else if running().all(|place| *place != Place::Running) {
             let waits =
@@ -154,9 +154,9 @@ impl LaunchTimes {
     /// `launch` enqueues has the duration `time`.
     pub(super) fn each<T>(self, time: Duration, launch: impl FnOnce() -> T) -> T {
         let Some(clock) = self.0 else { return launch() };
-        clock.launches_take(Some(time));
+        clock.set_launch_duration(Some(time));
         let launched = launch();
-        clock.launches_take(None);
+        clock.set_launch_duration(None);
         launched
     }
 }
