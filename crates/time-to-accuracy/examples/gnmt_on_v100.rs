@@ -34,10 +34,10 @@ fn main() -> Result<(), AccuracyError> {
         workers: 256,
         gpus_per_worker: 4,
         worker_speedup: 1.64,
-        efficiency_of_workers: efficiency(RUNS[1])?,
-        efficiency_of_gpus: efficiency(RUNS[2])?,
-        epochs_of_workers: curve.epochs(8192)?.mean,
-        epochs_of_gpus: curve.epochs(16384)?.mean,
+        hybrid_efficiency: efficiency(RUNS[1])?,
+        data_parallel_efficiency: efficiency(RUNS[2])?,
+        hybrid_epochs: curve.epochs(8192)?.mean,
+        data_parallel_epochs: curve.epochs(16384)?.mean,
     };
     println!("Workers of 4 GPUs that are 1.64 times as fast as one GPU, an assumption:\n  {comparison}");
     Ok(())

@@ -24,15 +24,15 @@ pub struct Comparison {
     pub gpus_per_worker: usize,
     /// SU^M: speed-up of a worker of M GPUs over one GPU at the same batch.
     pub worker_speedup: f64,
-    /// `SE_N`: scaling efficiency of N workers, the throughput of each relative to a reference,
-    /// which is 1.
-    pub efficiency_of_workers: f64,
-    /// `SE_MN`: scaling efficiency of M x N workers, relative to the same reference.
-    pub efficiency_of_gpus: f64,
+    /// `SE_N`: scaling efficiency of N workers, the throughput of each worker divided by that of a
+    /// reference worker.
+    pub hybrid_efficiency: f64,
+    /// `SE_MN`: scaling efficiency of M x N workers, relative to the same reference worker.
+    pub data_parallel_efficiency: f64,
     /// `E_N`: number of epochs to the target with the global batch of N workers.
-    pub epochs_of_workers: f64,
+    pub hybrid_epochs: f64,
     /// `E_MN`: number of epochs to the target with the global batch of M x N workers.
-    pub epochs_of_gpus: f64,
+    pub data_parallel_epochs: f64,
 }
 
 /// Job of a comparison that reaches the target first.
@@ -57,8 +57,8 @@ impl Comparison {
     /// both jobs take the same time.
     #[must_use]
     pub fn required_speedup(&self) -> f64 {
-        let efficiency = self.efficiency_of_gpus / self.efficiency_of_workers;
-        self.gpus_per_worker as f64 * efficiency * (self.epochs_of_workers / self.epochs_of_gpus)
+        let efficiency = self.data_parallel_efficiency / self.hybrid_efficiency;
+        self.gpus_per_worker as f64 * efficiency * (self.hybrid_epochs / self.data_parallel_epochs)
     }
 
     /// Returns the job that reaches the target first.
@@ -79,28 +79,27 @@ impl Comparison {
         self.worker_speedup / self.required_speedup()
     }
 
-    /// Returns the speed-up of the data-parallel job over the reference of the efficiencies, a
-    /// worker that takes `epochs`, `E_1`, to the target: `SE_MN x M x N x E_1 / E_MN`.
+    /// Returns the speed-up of the data-parallel job over the worker that the scaling efficiencies
+    /// are relative to, in the time to the target. `epochs` is `E_1`, the number of epochs of that
+    /// worker to the target. The speed-up is `SE_MN x M x N x E_1 / E_MN`.
     #[must_use]
     pub fn data_parallel_speedup(&self, epochs: f64) -> f64 {
-        self.efficiency_of_gpus * self.gpus() as f64 * (epochs / self.epochs_of_gpus)
+        self.data_parallel_efficiency * self.gpus() as f64 * (epochs / self.data_parallel_epochs)
     }
 
-    /// Returns the speed-up of the hybrid job over the reference of the efficiencies, a worker that
-    /// takes `epochs`, `E_1`, to the target: `SU^M x SE_N x N x E_1 / E_N`.
+    /// Returns the speed-up of the hybrid job over the worker that the scaling efficiencies are
+    /// relative to, in the time to the target. `epochs` is `E_1`, the number of epochs of that
+    /// worker to the target. The speed-up is `SU^M x SE_N x N x E_1 / E_N`.
     #[must_use]
     pub fn hybrid_speedup(&self, epochs: f64) -> f64 {
-        self.worker_speedup
-            * self.efficiency_of_workers
-            * self.workers as f64
-            * (epochs / self.epochs_of_workers)
+        self.worker_speedup * self.hybrid_efficiency * self.workers as f64 * (epochs / self.hybrid_epochs)
     }
 
     /// Returns the ratio `SE_MN / SE_N` at which the hybrid job would be `gain` times as fast as
-    /// the data-parallel job.
+    /// the data-parallel job, with the speed-up and the epochs of this comparison.
     #[must_use]
     pub fn efficiency_ratio_for(&self, gain: f64) -> f64 {
-        let epochs = self.epochs_of_gpus / self.epochs_of_workers;
+        let epochs = self.data_parallel_epochs / self.hybrid_epochs;
         self.worker_speedup / (gain * self.gpus_per_worker as f64) * epochs
     }
 }
@@ -120,10 +119,10 @@ impl fmt::Display for Comparison {
              {workers} workers of {m} GPUs ",
             self.gpus(),
             self.required_speedup(),
-            self.efficiency_of_gpus,
-            self.efficiency_of_workers,
-            self.epochs_of_workers,
-            self.epochs_of_gpus,
+            self.data_parallel_efficiency,
+            self.hybrid_efficiency,
+            self.hybrid_epochs,
+            self.data_parallel_epochs,
         )?;
         match winner {
             Winner::Hybrid => write!(f, "are {:.3} times as fast as data parallelism", self.gain()),
@@ -188,16 +187,16 @@ impl Crossover {
                 return Err(AccuracyError::Indivisible { gpus, gpus_per_worker });
             }
             let workers = gpus / gpus_per_worker;
-            let (efficiency_of_workers, epochs_of_workers) = of(workers)?;
-            let (efficiency_of_gpus, epochs_of_gpus) = of(gpus)?;
+            let (hybrid_efficiency, hybrid_epochs) = of(workers)?;
+            let (data_parallel_efficiency, data_parallel_epochs) = of(gpus)?;
             Ok(Comparison {
                 workers,
                 gpus_per_worker,
                 worker_speedup: speedup,
-                efficiency_of_workers,
-                efficiency_of_gpus,
-                epochs_of_workers,
-                epochs_of_gpus,
+                hybrid_efficiency,
+                data_parallel_efficiency,
+                hybrid_epochs,
+                data_parallel_epochs,
             })
         };
         let comparisons = gpus.into_iter().map(compare).collect::<Result<_, _>>()?;

@@ -22,6 +22,6 @@ pub use curve::{CurveSchema, EpochCurve, EpochCurveDocument, EpochPoint, Epochs,
 pub use error::AccuracyError;
 pub use measured::{EpochTime, MeasuredEpochs};
 pub use planner::{
-    Batches, Candidates, Estimate, Estimates, GpuTime, SkipReason, SkippedCandidate, estimate, format_hours,
+    Batches, Candidates, Estimate, Estimates, GpuHours, SkipReason, SkippedCandidate, estimate, format_hours,
 };
 pub use steps::{Configuration, StepTime, StepTimes, scaling_efficiency};

@@ -19,8 +19,8 @@ pub struct EpochTime {
 /// interpolation.
 ///
 /// A measured epoch may include other work, such as evaluation. The time of an iteration is the
-/// time of the epoch divided by the number of iterations. Configurations that were not measured,
-/// have several GPUs per worker or an amplification limit have no time.
+/// time of the epoch divided by the number of iterations. A configuration has no time if it was not
+/// measured, has several GPUs per worker, or has an amplification limit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasuredEpochs {
     samples_per_epoch: u64,
@@ -32,8 +32,8 @@ impl MeasuredEpochs {
     /// samples of an epoch in every row.
     ///
     /// # Errors
-    /// [`AccuracyError::Empty`] without a row. [`AccuracyError::BadFigure`] for zeros, and for two
-    /// rows with the same GPUs and batch.
+    /// [`AccuracyError::Empty`] without a row. [`AccuracyError::BadFigure`] if a number or a time
+    /// is zero, and for two rows with the same GPUs and batch.
     pub fn new(
         samples_per_epoch: u64,
         rows: impl IntoIterator<Item = EpochTime>,

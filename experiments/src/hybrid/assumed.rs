@@ -44,10 +44,10 @@ pub(super) fn all(case: &LoadedCase, workers: &[Worker]) -> Vec<AssumedGain> {
             workers: 1,
             gpus_per_worker: 2,
             worker_speedup: worker.placed_speedup,
-            efficiency_of_workers: 1.0,
-            efficiency_of_gpus: efficiency_ratio,
-            epochs_of_workers: 1.0,
-            epochs_of_gpus: 2.0_f64.powf(slope),
+            hybrid_efficiency: 1.0,
+            data_parallel_efficiency: efficiency_ratio,
+            hybrid_epochs: 1.0,
+            data_parallel_epochs: 2.0_f64.powf(slope),
         };
         AssumedGain {
             model: worker.model.clone(),

@@ -244,11 +244,11 @@ impl Configuration<'_> {
             inequality: None,
             gain_by_measured_efficiency: None,
         };
-        let Some((epochs_of_workers, hours_to_target)) = epochs.zip(hours_to_target) else { return Ok(row) };
+        let Some((hybrid_epochs, hours_to_target)) = epochs.zip(hours_to_target) else { return Ok(row) };
         let wide = self.gpus * samples;
-        let Some(epochs_of_gpus) = epochs_of(wide)?.map(|epochs| epochs.mean) else { return Ok(row) };
+        let Some(data_parallel_epochs) = epochs_of(wide)?.map(|epochs| epochs.mean) else { return Ok(row) };
         let all_us = iteration_us(&job(self.gpus), WorkerMode::DataParallel, self.gpus, 1)?;
-        row.gain = Some(hours(epochs_of_gpus, wide, all_us) / hours_to_target);
+        row.gain = Some(hours(data_parallel_epochs, wide, all_us) / hours_to_target);
         let alone =
             alone.iter().find(|worker| worker.model == case.case.model && worker.gpus == self.worker_gpus);
         if let Some((worker, worker_speedup)) =
@@ -259,17 +259,18 @@ impl Configuration<'_> {
                 workers,
                 gpus_per_worker: self.worker_gpus,
                 worker_speedup,
-                efficiency_of_workers: single_us
+                hybrid_efficiency: single_us
                     / iteration_us(&job(workers), WorkerMode::DataParallel, workers, 1)?,
-                efficiency_of_gpus: single_us / all_us,
-                epochs_of_workers,
-                epochs_of_gpus,
+                data_parallel_efficiency: single_us / all_us,
+                hybrid_epochs,
+                data_parallel_epochs,
             };
             row.inequality = Some(comparison.to_string());
             let published = measured(case.case.model, workers).zip(measured(case.case.model, self.gpus));
-            row.gain_by_measured_efficiency = published.map(|(efficiency_of_workers, efficiency_of_gpus)| {
-                Comparison { efficiency_of_workers, efficiency_of_gpus, ..comparison }.gain()
-            });
+            row.gain_by_measured_efficiency =
+                published.map(|(hybrid_efficiency, data_parallel_efficiency)| {
+                    Comparison { hybrid_efficiency, data_parallel_efficiency, ..comparison }.gain()
+                });
         }
         Ok(row)
     }

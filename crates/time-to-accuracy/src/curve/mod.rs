@@ -36,9 +36,10 @@ impl EpochCurve {
     /// Creates a curve from a document after validating it.
     ///
     /// # Errors
-    /// [`AccuracyError::Invalid`] if a name, target or source is empty, if there are no samples or
-    /// points, if batches do not ascend, if epochs are not finite and positive, or if a mean is
-    /// outside the range of its runs.
+    /// [`AccuracyError::Invalid`] with the position of the first violation: an empty network,
+    /// dataset, target or source; no samples or points; a batch or a number of runs of zero;
+    /// batches that do not ascend; epochs that are not finite and positive; a mean outside the
+    /// range of its runs; or only one end of a range.
     pub fn new(document: EpochCurveDocument) -> Result<Self, AccuracyError> {
         check::check(&document)?;
         Ok(Self { document, interpolation: Interpolation::default() })

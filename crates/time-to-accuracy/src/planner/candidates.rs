@@ -65,9 +65,9 @@ impl Candidates {
     /// Returns all distinct configurations, sorted by workers, GPUs per worker, batch and limit.
     ///
     /// # Errors
-    /// [`AccuracyError::Empty`] if a list is empty, or if no candidate fits on the maximum number
-    /// of GPUs. [`AccuracyError::BadFigure`] for zeros, for products that overflow, and for limits
-    /// that are not finite or below 1.
+    /// [`AccuracyError::Empty`] if a list is empty, or if all candidates have more than the maximum
+    /// number of GPUs. [`AccuracyError::BadFigure`] for zeros, for limits that are below 1 or not
+    /// finite, and if a number of GPUs or a global batch overflows `usize`.
     pub fn configurations(&self) -> Result<Vec<Configuration>, AccuracyError> {
         let (batches, per_worker) = match &self.batches {
             Batches::Global(batches) => (batches, false),

@@ -9,7 +9,7 @@ use crate::AccuracyError;
 
 /// Kind of GPU hours that are the cost of a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum GpuTime {
+pub enum GpuHours {
     /// All GPUs for the whole time to the target.
     #[default]
     Held,
@@ -18,13 +18,13 @@ pub enum GpuTime {
     Active,
 }
 
-/// Estimates of candidates, at least one, with the candidates that have none.
+/// Estimates of candidates, at least one, and the candidates that have no estimate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimates {
     first: Estimate,
     all: Vec<Estimate>,
     skipped: Vec<SkippedCandidate>,
-    gpu_time: GpuTime,
+    kind: GpuHours,
 }
 
 impl Estimates {
@@ -34,10 +34,10 @@ impl Estimates {
     /// [`AccuracyError::NoEstimate`] if all candidates were skipped. [`AccuracyError::Empty`] if
     /// there are none.
     pub(super) fn new(mut all: Vec<Estimate>, skipped: Vec<SkippedCandidate>) -> Result<Self, AccuracyError> {
-        let gpu_time = GpuTime::default();
-        all.sort_by(|a, b| by_time(a, b, gpu_time));
+        let kind = GpuHours::default();
+        all.sort_by(|a, b| by_time(a, b, kind));
         match (all.first(), skipped.first()) {
-            (Some(first), _) => Ok(Self { first: first.clone(), all, skipped, gpu_time }),
+            (Some(first), _) => Ok(Self { first: first.clone(), all, skipped, kind }),
             (None, Some(SkippedCandidate { configuration, reason })) => Err(AccuracyError::NoEstimate {
                 count: skipped.len(),
                 first: *configuration,
@@ -48,11 +48,11 @@ impl Estimates {
     }
 
     /// Sets the kind of GPU hours by which [`cheapest_by`](Self::cheapest_by),
-    /// [`frontier`](Self::frontier) and ties are decided. Default: [`GpuTime::Held`].
+    /// [`frontier`](Self::frontier) and ties are decided. Default: [`GpuHours::Held`].
     #[must_use]
-    pub fn with_gpu_time(mut self, gpu_time: GpuTime) -> Self {
-        self.gpu_time = gpu_time;
-        self.all.sort_by(|a, b| by_time(a, b, gpu_time));
+    pub fn with_gpu_hours(mut self, kind: GpuHours) -> Self {
+        self.kind = kind;
+        self.all.sort_by(|a, b| by_time(a, b, kind));
         if let Some(first) = self.all.first() {
             self.first = first.clone();
         }
@@ -88,7 +88,7 @@ impl Estimates {
     /// [`AccuracyError::Deadline`] if no candidate reaches the target by then.
     pub fn cheapest_by(&self, deadline: Duration) -> Result<&Estimate, AccuracyError> {
         let in_time = self.all.iter().filter(|estimate| estimate.time <= deadline);
-        in_time.min_by(|a, b| by_cost(a, b, self.gpu_time)).ok_or(AccuracyError::Deadline {
+        in_time.min_by(|a, b| by_cost(a, b, self.kind)).ok_or(AccuracyError::Deadline {
             deadline,
             soonest: self.first.configuration,
             takes: self.first.time,
@@ -101,8 +101,8 @@ impl Estimates {
     pub fn frontier(&self) -> Vec<&Estimate> {
         let mut frontier: Vec<&Estimate> = Vec::new();
         for estimate in &self.all {
-            let last = frontier.last().map(|last| cost(last, self.gpu_time));
-            if last.is_none_or(|last| cost(estimate, self.gpu_time) < last) {
+            let last = frontier.last().map(|last| cost(last, self.kind));
+            if last.is_none_or(|last| cost(estimate, self.kind) < last) {
                 frontier.push(estimate);
             }
         }
@@ -110,18 +110,18 @@ impl Estimates {
     }
 }
 
-fn cost(estimate: &Estimate, gpu_time: GpuTime) -> f64 {
-    match gpu_time {
-        GpuTime::Held => estimate.gpu_hours,
-        GpuTime::Active => estimate.active_gpu_hours.unwrap_or(estimate.gpu_hours),
+fn cost(estimate: &Estimate, kind: GpuHours) -> f64 {
+    match kind {
+        GpuHours::Held => estimate.gpu_hours,
+        GpuHours::Active => estimate.active_gpu_hours.unwrap_or(estimate.gpu_hours),
     }
 }
 
-fn by_time(a: &Estimate, b: &Estimate, gpu_time: GpuTime) -> Ordering {
-    let by_cost = || cost(a, gpu_time).total_cmp(&cost(b, gpu_time));
+fn by_time(a: &Estimate, b: &Estimate, kind: GpuHours) -> Ordering {
+    let by_cost = || cost(a, kind).total_cmp(&cost(b, kind));
     a.time.cmp(&b.time).then_with(by_cost).then_with(|| a.compare_simplicity(b))
 }
 
-fn by_cost(a: &Estimate, b: &Estimate, gpu_time: GpuTime) -> Ordering {
-    cost(a, gpu_time).total_cmp(&cost(b, gpu_time)).then_with(|| by_time(a, b, gpu_time))
+fn by_cost(a: &Estimate, b: &Estimate, kind: GpuHours) -> Ordering {
+    cost(a, kind).total_cmp(&cost(b, kind)).then_with(|| by_time(a, b, kind))
 }

@@ -8,7 +8,7 @@ mod estimate;
 use std::fmt;
 
 pub use candidates::{Batches, Candidates};
-pub use choice::{Estimates, GpuTime};
+pub use choice::{Estimates, GpuHours};
 pub use estimate::{Estimate, format_hours};
 
 use crate::{AccuracyError, Configuration, EpochCurve, StepTimes};
@@ -35,7 +35,7 @@ pub enum SkipReason {
     },
     /// The global batch has fewer samples than there are workers.
     FewerSamplesThanWorkers,
-    /// The source of iteration times returned none: the time is unknown, or the configuration is
+    /// `StepTimes::step` returned `None`: the iteration time is unknown, or the configuration is
     /// impossible.
     UnknownStepTime,
 }
@@ -80,9 +80,8 @@ impl fmt::Display for SkipReason {
 /// - [`AccuracyError::OutsideCurve`] if a batch of [`Batches::Global`] is outside the curve. A
 ///   batch of [`Batches::PerWorker`] outside the curve is [skipped](Estimates::skipped).
 /// - [`AccuracyError::NoEstimate`] if all candidates are skipped.
-/// - [`AccuracyError::Empty`] for empty lists.
-/// - [`AccuracyError::BadFigure`] for zeros in lists, limits below 1, and an iteration time of
-///   zero.
+/// - [`AccuracyError::Empty`] and [`AccuracyError::BadFigure`] as returned by
+///   `Candidates::configurations`. The latter also for an iteration time of zero.
 pub fn estimate<S: StepTimes + ?Sized>(
     curve: &EpochCurve,
     steps: &S,

@@ -36,7 +36,8 @@ proptest! {
             prop_assert!((comparison.hybrid_speedup(one) / hybrid - 1.0).abs() < 1e-12);
             prop_assert!((comparison.gain() / (hybrid / data_parallel) - 1.0).abs() < 1e-12);
             let at_that_ratio = Comparison {
-                efficiency_of_gpus: comparison.efficiency_of_workers * comparison.efficiency_ratio_for(1.25),
+                data_parallel_efficiency: comparison.hybrid_efficiency
+                    * comparison.efficiency_ratio_for(1.25),
                 ..*comparison
             };
             prop_assert!((at_that_ratio.gain() - 1.25).abs() < 1e-9);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use time_to_accuracy::{
-    AccuracyError, Batches, Candidates, Configuration, EpochCurve, EpochTime, Estimate, Estimates, GpuTime,
+    AccuracyError, Batches, Candidates, Configuration, EpochCurve, EpochTime, Estimate, Estimates, GpuHours,
     MeasuredEpochs, SkipReason, StepTime, estimate, scaling_efficiency,
 };
 
@@ -26,7 +26,7 @@ fn steps(configuration: &Configuration) -> Option<StepTime> {
 }
 
 /// Computes seconds and GPU hours of a candidate directly from the documentation.
-fn reference(curve: &EpochCurve, configuration: &Configuration, gpu_time: GpuTime) -> Option<(f64, f64)> {
+fn reference(curve: &EpochCurve, configuration: &Configuration, kind: GpuHours) -> Option<(f64, f64)> {
     let step = steps(configuration)?;
     let points = curve.points();
     let after = points.iter().position(|point| point.batch >= configuration.batch)?;
@@ -40,15 +40,15 @@ fn reference(curve: &EpochCurve, configuration: &Configuration, gpu_time: GpuTim
     let iterations = curve.document().samples_per_epoch as f64 / configuration.batch as f64 * epochs;
     let gpus = (configuration.workers * configuration.gpus_per_worker) as f64;
     let held = step.iteration.as_secs_f64() * gpus;
-    let gpu_seconds = match gpu_time {
-        GpuTime::Held => held,
-        GpuTime::Active => step.active_gpu_time.map_or(held, |active| active.as_secs_f64()),
+    let gpu_seconds = match kind {
+        GpuHours::Held => held,
+        GpuHours::Active => step.active_gpu_time.map_or(held, |active| active.as_secs_f64()),
     };
     Some((step.iteration.as_secs_f64() * iterations, gpu_seconds * iterations / 3600.0))
 }
 
-fn figures(estimate: &Estimate, gpu_time: GpuTime) -> (f64, f64) {
-    let active = estimate.active_gpu_hours.filter(|_| gpu_time == GpuTime::Active);
+fn figures(estimate: &Estimate, kind: GpuHours) -> (f64, f64) {
+    let active = estimate.active_gpu_hours.filter(|_| kind == GpuHours::Active);
     (estimate.time.as_secs_f64(), active.unwrap_or(estimate.gpu_hours))
 }
 
@@ -92,16 +92,16 @@ proptest! {
     fn estimates_equal_enumeration(
         curve in curves(), lists in candidates(), hours in 0.0..1.0_f64, active: bool
     ) {
-        let gpu_time = if active { GpuTime::Active } else { GpuTime::Held };
+        let kind = if active { GpuHours::Active } else { GpuHours::Held };
         let (workers, widths, batches, limits) = lists.clone();
         let candidates = Candidates::new(workers, Batches::PerWorker(batches))
             .with_gpus_per_worker(widths)
             .with_limits(limits);
         let all = all(&lists);
         let slow: Vec<(f64, f64)> =
-            all.iter().filter_map(|of| reference(&curve, of, gpu_time)).collect();
+            all.iter().filter_map(|of| reference(&curve, of, kind)).collect();
         let estimates = match estimate(&curve, &steps, &candidates) {
-            Ok(estimates) => estimates.with_gpu_time(gpu_time),
+            Ok(estimates) => estimates.with_gpu_hours(kind),
             Err(AccuracyError::NoEstimate { .. }) => {
                 prop_assert!(slow.is_empty());
                 return Ok(());
@@ -109,8 +109,8 @@ proptest! {
             Err(error) => panic!("{error}"),
         };
         for one in estimates.all() {
-            let (seconds, gpu_hours) = reference(&curve, &one.configuration, gpu_time).expect("possible");
-            let found = figures(one, gpu_time);
+            let (seconds, gpu_hours) = reference(&curve, &one.configuration, kind).expect("possible");
+            let found = figures(one, kind);
             prop_assert!(near(found.0, seconds) && near(found.1, gpu_hours), "{one}: {seconds} s, \
                 {gpu_hours} GPU h");
         }
@@ -125,7 +125,7 @@ proptest! {
         let is_clear = slow.iter().all(|of| !near(of.0, deadline));
         match estimates.cheapest_by(Duration::from_secs_f64(deadline)) {
             _ if !is_clear => {}
-            Ok(cheap) => prop_assert!(near(figures(cheap, gpu_time).1, in_time)),
+            Ok(cheap) => prop_assert!(near(figures(cheap, kind).1, in_time)),
             Err(AccuracyError::Deadline { .. }) => prop_assert!(in_time.is_infinite()),
             Err(error) => panic!("{error}"),
         }
@@ -134,7 +134,7 @@ proptest! {
         // equal to one.
         let frontier = estimates.frontier();
         for one in &frontier {
-            let (time, cost) = figures(one, gpu_time);
+            let (time, cost) = figures(one, kind);
             let beats = |of: &&(f64, f64)| {
                 of.0 < time && of.1 < cost && !near(of.0, time) && !near(of.1, cost)
             };
@@ -142,13 +142,13 @@ proptest! {
         }
         for (time, cost) in &slow {
             let covers = |one: &&Estimate| {
-                let found = figures(one, gpu_time);
+                let found = figures(one, kind);
                 (found.0 <= *time || near(found.0, *time)) && (found.1 <= *cost || near(found.1, *cost))
             };
             prop_assert!(frontier.iter().any(covers));
         }
         prop_assert!(frontier.windows(2).all(|two| two[0].time < two[1].time));
-        let falls = |two: &[&Estimate]| figures(two[0], gpu_time).1 > figures(two[1], gpu_time).1;
+        let falls = |two: &[&Estimate]| figures(two[0], kind).1 > figures(two[1], kind).1;
         prop_assert!(frontier.windows(2).all(falls));
         prop_assert_eq!(frontier[0], estimates.soonest());
     }
@@ -223,7 +223,7 @@ fn burst_limits_are_chosen_only_for_active_gpu_time() {
     let deadline = Duration::from_secs(1);
     let limit = |estimates: &Estimates| estimates.cheapest_by(deadline).expect("in time").configuration.limit;
     assert_eq!((estimates.frontier().len(), limit(&estimates)), (1, None));
-    let estimates = estimates.with_gpu_time(GpuTime::Active);
+    let estimates = estimates.with_gpu_hours(GpuHours::Active);
     assert_eq!((estimates.frontier().len(), limit(&estimates)), (2, Some(1.5)));
 }
 
