@@ -7,12 +7,12 @@ pub enum GraphError {
     /// Two layers have the same name, which is given.
     #[error("layer `{0}` is defined twice: layer names must be unique")]
     DuplicateName(String),
-    /// A layer takes its input from a layer that is not in the graph yet.
+    /// A layer uses the output or the parameters of a layer that is not in the graph yet.
     #[error("layer `{layer}` takes its input from `{input}`, which is not defined before it")]
     UnknownInput {
         /// Name of the layer being added.
         layer: String,
-        /// Name of the missing layer, or `#` and the index of its id.
+        /// Name of the missing layer in a document, or `#` and the index of its `LayerId`.
         input: String,
     },
     /// A layer has the wrong number of inputs.

@@ -201,8 +201,8 @@ impl Layer {
     /// multiply-add counts as two.
     ///
     /// It computes the gradients of the inputs and of the parameters. For a convolution or a linear
-    /// layer, each costs as much as the forward pass; so does each factor's gradient in the
-    /// products of an attention.
+    /// layer, each of the two costs as much as the forward pass. In the products of an attention,
+    /// the gradient of each factor costs as much as the product.
     #[must_use]
     pub fn backward_flops(&self) -> u64 {
         match &self.kind {

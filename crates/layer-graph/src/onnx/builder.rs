@@ -1,9 +1,9 @@
-//! Builder of the network: its state, and the steps with which operators extend it.
+//! Builder of the network: its state, and the methods by which operators add layers to it.
 //!
 //! - A *node* is one use of an operator in the file. Its position is its index in the file, from 0.
 //! - A *value* is a named tensor of the file. It is a constant, if it does not depend on the
 //!   samples, or the output of a layer.
-//! - An *unknown* value is one that a node or tensor with a problem should have computed.
+//! - An *unknown* value is one whose node or stored tensor has a problem.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
@@ -25,7 +25,7 @@ pub(super) struct Builder<'a> {
     pub(super) network: LayerGraph,
     /// Version of ONNX's operator set in the file.
     pub(super) opset: i64,
-    /// Batch size (number of samples) in the file; `None` if it is open.
+    /// Batch size (number of samples) in the file; `None` if the file does not fix it.
     pub(super) batch: Option<i64>,
     nodes: Vec<Node<'a>>,
     constants: HashMap<String, Constant>,
@@ -66,8 +66,9 @@ impl<'a> Builder<'a> {
     /// the constants of the file.
     ///
     /// # Errors
-    /// [`OnnxError::Signature`] if the graph does not have one input and one output with fixed
-    /// shapes, together with the problems of its constants and its unsupported operators.
+    /// [`OnnxError::Signature`] if the graph does not have exactly one input and one output, or the
+    /// input has no shape that is fixed except for the batch. If constants have problems or
+    /// operators are not supported, [`OnnxError::Multiple`] of it and these.
     pub(super) fn new(name: &str, graph: &'a GraphProto, opset: i64) -> Result<Self, OnnxError> {
         let nodes: Vec<_> = graph.node.iter().map(Node::new).collect();
         let signature = signature(name, graph);

@@ -11,7 +11,7 @@ use crate::{LayerGraph, Shape};
 pub(super) struct Signature<'a> {
     /// Name of the input.
     pub(super) input: &'a str,
-    /// Batch size of the input, its first dimension; `None` if it is open.
+    /// Batch size of the input, its first dimension; `None` if the file does not fix it.
     pub(super) batch: Option<i64>,
     /// Network that holds only the input layer, with the shape of one sample of the input.
     pub(super) network: LayerGraph,

@@ -1,22 +1,24 @@
 //! LSTM-8192-1024 ("BIG LSTM") of Jozefowicz et al. (2016), "Exploring the Limits of Language
 //! Modeling".
 //!
-//! Two LSTM layers of 8192 cells with projections to 1024 features run over 20 steps. Input words
-//! have 1024 features. The softmax is over 8192 words, sampled in each iteration from the 793,471
-//! words of the One Billion Word Benchmark. Sizes are those of the authors' code,
-//! `rafaljozefowicz/lm`, and of NVIDIA's fork `okuchaiev/f-lm`, which calls this network BIGLSTM.
+//! Two LSTM layers of 8192 cells with projections to 1024 features run over the 20 words of a
+//! sample. A *step* is one word. Input words have 1024 features. The softmax is over 8192 words,
+//! sampled in each iteration from the 793,471 words of the One Billion Word Benchmark. Sizes are
+//! those of the authors' code, `rafaljozefowicz/lm`, and of NVIDIA's fork `okuchaiev/f-lm`, which
+//! calls this network BIGLSTM.
 //!
 //! Of the 1.8 billion published parameters, 151 million belong to the LSTM layers; the rest are two
 //! word tables of 813 million each. An iteration touches a few thousand rows of the tables, their
-//! gradients are sparse, and the authors' code shards them over all GPUs. The tables are therefore
-//! not parameters of this graph, whose gradients would be all-reduced in full:
+//! gradients are sparse, and the authors' code divides the tables among all GPUs. As parameters of
+//! this graph, their gradients would be all-reduced in full. They are therefore represented
+//! differently:
 //! - input words: their rows count as bytes that the embedding reads and writes;
 //! - sampled words: their 8192 rows, the same on every GPU, are parameters of the softmax with an
 //!   ordinary gradient;
 //! - target words: their rows count as bytes that the loss reads and writes.
 //!
-//! Not counted are the memory of the shards and the transfer of single rows from the GPU that
-//! stores them: for one sample, as many bytes as the output of a layer.
+//! Two costs are not counted: the memory of the tables, and the transfer of rows from the GPUs that
+//! store them. For one sample, the transfer has as many bytes as the output of an LSTM layer.
 //!
 //! The LSTM layers are [opaque](crate::Opaque), one for each chunk of steps: the network can be
 //! planned and simulated, but not trained.

@@ -10,8 +10,8 @@
 //! (`--train-max-length`), as if all were padded to it. Most sentences are shorter and cost
 //! proportionally less.
 //!
-//! The LSTM layers are [opaque](crate::Opaque), one for each chunk of steps: the network can be
-//! planned and simulated, but not trained.
+//! A *step* is one token of a sentence. The LSTM layers are [opaque](crate::Opaque), one for each
+//! chunk of steps: the network can be planned and simulated, but not trained.
 
 use super::lstm::{Lstm, chunks, elementwise};
 use crate::{
@@ -38,7 +38,7 @@ pub(super) fn gnmt(name: &str) -> Result<LayerGraph, GraphError> {
     gnmt_in_chunks(name, STEPS)
 }
 
-/// Builds the network under the given name, in chunks of `steps` steps (tokens).
+/// Builds the network under the given name, in chunks of `steps` steps.
 ///
 /// # Errors
 /// [`GraphError::Shape`] if `steps` does not divide 50.
