@@ -99,8 +99,9 @@ impl HostBlock {
         bytes.min(self.bytes().saturating_sub(offset))
     }
 
-    /// Copies bytes at `offset` out of the block, as far as they are inside. Reads whole words
-    /// where possible, because the host may write at the same time.
+    /// Copies bytes from `offset` on to `into`, up to the end of the block. The rest of `into` is
+    /// unchanged. Four aligned bytes are read as one word, because the host may write at the same
+    /// time.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
         let bytes = self.length_inside(offset, into.len());
         if bytes == 4 && offset % 4 == 0 {
@@ -114,8 +115,9 @@ impl HostBlock {
         }
     }
 
-    /// Copies bytes to `offset` in the block, as far as they are inside. Writes whole words where
-    /// possible, because the host may read at the same time.
+    /// Copies the bytes `from` to `offset` in the block. Bytes beyond the end of the block are
+    /// ignored. Four aligned bytes are written as one word, because the host may read at the same
+    /// time.
     pub(crate) fn write(&self, offset: usize, from: &[u8]) {
         let bytes = self.length_inside(offset, from.len());
         if let (0, Ok(word)) = (offset % 4, <[u8; 4]>::try_from(&from[..bytes])) {

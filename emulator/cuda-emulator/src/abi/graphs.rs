@@ -1,5 +1,5 @@
 //! Graphs (`CUgraph`). An edge leads from a node to one that depends on it. Lists are returned as
-//! by CUDA: without room for items, the number of items is written to `count`.
+//! by CUDA: if the pointers to the items are null, the number of items is written to `count`.
 #![allow(unsafe_code, non_snake_case)]
 
 use super::pointers::{OutPointer, read_array, write_list};

@@ -4,10 +4,11 @@
 use super::pointers::{read_array, read_value};
 use crate::state::{Arguments, Call, CallError, CallResult, Code, Dimensions, Driver, Handle};
 
-/// Keys of the `extra` array: end of the array, pointer to the buffer of arguments, and pointer to
-/// its size.
+/// Key at the end of the `extra` array.
 const END: usize = 0;
+/// Key of the `extra` array for the pointer to the buffer of arguments.
 const BUFFER_POINTER: usize = 1;
+/// Key of the `extra` array for the pointer to the size of the buffer.
 const BUFFER_SIZE: usize = 2;
 
 /// `CU_LAUNCH_ATTRIBUTE_IGNORE`.

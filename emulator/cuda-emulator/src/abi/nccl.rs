@@ -5,8 +5,8 @@ use super::pointers::OutPointer;
 use crate::{
     host::HandleSlot,
     state::{
-        Call, CallError, CallResult, Code, Driver, Handle, InitRank, NcclCode, Operation, OperationGroup,
-        OperationKind, launch_time,
+        Call, CallError, CallResult, Code, Driver, Handle, NcclCode, Operation, OperationGroup,
+        OperationKind, RankParameters, launch_time,
     },
 };
 use std::{
@@ -61,8 +61,8 @@ fn recording_error(
     work: impl FnOnce(&mut Driver) -> CallResult<NcclCode>,
 ) -> CallResult<NcclCode> {
     let outcome = work(driver);
-    if let Err(fault) = &outcome {
-        let text = fault.misuse.clone().unwrap_or_default();
+    if let Err(error) = &outcome {
+        let text = error.misuse.clone().unwrap_or_default();
         LAST_ERROR.set(CString::new(text).unwrap_or_default());
     }
     outcome
@@ -151,7 +151,8 @@ unsafe extern "C" fn ncclCommInitAll(comms: *mut Handle, count: i32, devices: *c
         let id = driver.nccl_id();
         for (rank, device) in (0..count).zip(devices) {
             driver.check_device(device)?;
-            let handle = driver.nccl_init(&InitRank { id, ranks: count, rank, device, blocking: true })?;
+            let handle =
+                driver.nccl_init(&RankParameters { id, ranks: count, rank, device, blocking: true })?;
             // SAFETY: the caller's promise: there is room for `count` handles.
             unsafe { OutPointer::new(comms.wrapping_add(rank as usize), "comm")? }.set(handle);
         }
@@ -173,7 +174,7 @@ unsafe fn init(
     let place = unsafe { OutPointer::new(comm, "comm")? };
     let id = u64::from_le_bytes(std::array::from_fn(|index| id[index]));
     let device = driver.current_device()?;
-    let handle = driver.nccl_init(&InitRank { id, ranks, rank, device, blocking })?;
+    let handle = driver.nccl_init(&RankParameters { id, ranks, rank, device, blocking })?;
     place.set(handle);
     let grouped = GROUP.with_borrow_mut(|calls| {
         let grouped = calls.depth > 0;
@@ -258,22 +259,22 @@ fn saturating_i32(number: usize) -> i32 {
 }
 
 /// Defines functions that return one number about a communicator.
-macro_rules! places {
-    ($($name:ident: $place:expr;)*) => {$(
+macro_rules! info_functions {
+    ($($name:ident: $select:expr;)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(comm: Handle, number: *mut i32) -> u32 {
             run(stringify!($name), |driver| {
                 // SAFETY: the caller's promise.
                 let number = unsafe { OutPointer::new(number, "the place of the result")? };
-                let place: fn((usize, usize, i32)) -> i32 = $place;
-                number.set(place(driver.comm_info(comm)?));
+                let select: fn((usize, usize, i32)) -> i32 = $select;
+                number.set(select(driver.comm_info(comm)?));
                 Ok(NcclCode::SUCCESS)
             })
         }
     )*};
 }
 
-places! {
+info_functions! {
     ncclCommUserRank: |(rank, ..)| saturating_i32(rank);
     ncclCommCount: |(_, ranks, _)| saturating_i32(ranks);
     ncclCommCuDevice: |(.., device)| device;

@@ -9,8 +9,9 @@ use super::{
 use crate::state::{Call, CallError, Code, versions};
 use std::ffi::c_char;
 
-/// `CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND` and `CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT`.
+/// `CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND`.
 const NO_SYMBOL: u32 = 1;
+/// `CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT`.
 const NO_VERSION: u32 = 2;
 
 /// Finds the address of a function by its name.

@@ -78,7 +78,8 @@ pub(super) unsafe extern "C" fn cuStreamWaitEvent(stream: Handle, event: Handle,
     Call::with_context("cuStreamWaitEvent").run(|driver| driver.wait_event(stream, event, flags))
 }
 
-/// Enqueues a wait until the 32-bit word at an address compares with `value` as the flags say.
+/// Enqueues a wait until the 32-bit word at an address satisfies the comparison with `value` that
+/// `flags` (`CUstreamWaitValue_flags`) name.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuStreamWaitValue32_v2(
     stream: Handle,
@@ -90,7 +91,7 @@ pub(super) unsafe extern "C" fn cuStreamWaitValue32_v2(
         .run(|driver| driver.wait_value(stream, address, value, flags))
 }
 
-/// Enqueues a write of a 32-bit word.
+/// Enqueues a write of `value` to the 32-bit word at an address. The flags have no effect.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuStreamWriteValue32_v2(
     stream: Handle,

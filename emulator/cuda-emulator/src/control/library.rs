@@ -46,7 +46,7 @@ impl VirtualClock {
     }
 }
 
-/// Errors of opening the library.
+/// Errors of finding, linking and opening the library.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The library is not where Cargo puts it, or was not built.
@@ -60,7 +60,7 @@ pub enum Error {
         /// Error of the operating system.
         source: std::io::Error,
     },
-    /// The library cannot be loaded, or is another library.
+    /// The library cannot be loaded, or is not that of the emulated driver.
     #[error("{}: {source}", path.display())]
     Open {
         /// Path of the library.
@@ -132,7 +132,7 @@ impl Emulator {
 
     /// Makes call number `call`, counted from 1 since the last reset, fail with `result`, a
     /// `CUresult`. The call has no effect, except that calls that destroy an object still destroy
-    /// it.
+    /// it. A `call` of 0 removes the injection.
     pub fn fail_call(&self, call: u64, result: u32) {
         // SAFETY: the signature is that of the function.
         unsafe { self.function::<unsafe extern "C" fn(u64, u32)>("cuda_emulator_fail_call")(call, result) }
@@ -140,7 +140,7 @@ impl Emulator {
 
     /// Makes the `number`-th launch of the named kernel, counted from 1 from this call on, fail
     /// with an illegal address. After it, every call in the contexts of its device returns the
-    /// error.
+    /// error. A `number` of 0 removes the injection.
     ///
     /// # Panics
     /// If the name contains a zero byte.
@@ -157,6 +157,10 @@ impl Emulator {
 
     /// Sets a property of the driver or its devices. Call it before the code under test reads the
     /// property.
+    ///
+    /// # Panics
+    /// If the value is out of range: below 0 (below -100 for `Setting::GreatestPriority`), or more
+    /// than 8 devices.
     pub fn set(&self, setting: Setting, value: i64) {
         // SAFETY: the signature is that of the function, and the name ends with a zero.
         let done = unsafe {

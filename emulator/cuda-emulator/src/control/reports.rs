@@ -51,8 +51,9 @@ pub enum Setting {
     /// forgotten wait. 0 drops none (0). Calls in captures are not counted. See
     /// [`Emulator::dropped_wait_is_needed`](super::Emulator::dropped_wait_is_needed).
     DropWait,
-    /// Maximum number of warp instructions of a block, after which the kernel counts as hanging
-    /// (2^36). An instruction that several threads of a warp execute together counts once.
+    /// Maximum number of warp instructions of a block, after which the kernel counts as hanging. 0
+    /// stands for 2^36 (0). An instruction that several threads of a warp execute together counts
+    /// once.
     WatchdogInstructions,
     /// State reported for every NCCL communicator, an `ncclResult_t`. 0 reports the actual state
     /// (0).

@@ -73,20 +73,20 @@ impl Call {
         self,
         driver: &mut Driver,
         work: impl FnOnce(&mut Driver) -> CallResult<T>,
-        kernel_code: impl FnOnce(Result<T, Code>) -> C,
+        to_code: impl FnOnce(Result<T, Code>) -> C,
     ) -> C {
         let injected = driver.report.count_call();
         let outcome = match injected {
             Some(code) => {
                 if self.destroys {
                     // The injected code replaces the result of the destruction.
-                    _ = self.run_checked(driver, work).map_err(|fault| driver.record_error(self.name, fault));
+                    _ = self.run_checked(driver, work).map_err(|error| driver.record_error(self.name, error));
                 }
                 Err(CallError::plain(code))
             }
             None => self.run_checked(driver, work),
         };
-        let code = kernel_code(outcome.map_err(|fault| driver.record_error(self.name, fault)));
+        let code = to_code(outcome.map_err(|error| driver.record_error(self.name, error)));
         driver.report.log(self.name, code, injected.is_some());
         code
     }
@@ -104,9 +104,9 @@ impl Call {
         }
         if self.needs == Requirement::Context {
             let device = driver.current_device()?;
-            driver.settle();
+            driver.execute_ready_work();
             if !self.destroys {
-                driver.check_device_lives(device)?;
+                driver.check_device_not_lost(device)?;
             }
         }
         work(driver)

@@ -23,8 +23,8 @@ pub(crate) struct Resource {
 }
 
 impl Resource {
-    /// Creates a resource of the given number of multiprocessors. A resource of 0 is invalid, as
-    /// the empty remainder of a split.
+    /// Creates a resource of the given number of multiprocessors. A resource of 0 multiprocessors
+    /// is invalid. It stands for the empty remainder of a split.
     pub(super) fn new(multiprocessors: u32) -> Self {
         Self {
             kind: u32::from(multiprocessors > 0),
@@ -37,9 +37,10 @@ impl Resource {
         }
     }
 
-    /// Implements `cuDevSmResourceSplitByCount`: returns at most `wanted` equal groups of at least
-    /// `min_count` multiprocessors, a multiple of 8, and the remainder. It is an error if not even
-    /// one group is possible.
+    /// Implements `cuDevSmResourceSplitByCount`: splits the resource into at most `wanted` equal
+    /// groups, and returns the groups and the remainder. The number of multiprocessors of a group
+    /// is `min_count` rounded up to a multiple of 8. It is an error if the resource is smaller than
+    /// one group.
     pub(crate) fn split(self, wanted: usize, min_count: u32) -> CallResult<(Vec<Resource>, Resource)> {
         self.check()?;
         let size = min_count.max(1).next_multiple_of(STEP);

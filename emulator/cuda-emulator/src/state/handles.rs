@@ -30,7 +30,7 @@ pub(crate) enum HandleKind {
     /// Description of the resources of a green context (`CUdevResourceDesc`).
     ResourceDescription,
     /// Rank of an NCCL communicator (`ncclComm_t`).
-    Comm,
+    CommunicatorRank,
 }
 
 impl fmt::Display for HandleKind {
@@ -46,7 +46,7 @@ impl fmt::Display for HandleKind {
             HandleKind::Function => "function",
             HandleKind::GreenContext => "green context",
             HandleKind::ResourceDescription => "resource description",
-            HandleKind::Comm => "NCCL handle",
+            HandleKind::CommunicatorRank => "NCCL handle",
         })
     }
 }
@@ -65,8 +65,9 @@ pub(crate) struct Handles {
     counts: HashMap<u8, usize>,
 }
 
-/// The first handle and the distance of handles, chosen far from the memory of the process.
+/// Number below all handles, chosen far from the memory of the process.
 const FIRST: Handle = 0x0faf_0000_0000_0000;
+/// Difference between consecutive handles.
 const STEP: Handle = 0x40;
 
 impl Handles {

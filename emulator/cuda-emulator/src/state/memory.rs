@@ -4,9 +4,10 @@ use crate::host::HostBlock;
 use ptx_emulator::Memory as DeviceMemory;
 use std::collections::{BTreeMap, HashSet};
 
-/// First address of device 0, and the distance to the first address of the next device. Address
-/// ranges of devices are disjoint, as with unified addressing.
+/// First address of device 0.
 const FIRST_ADDRESS: u64 = 0x0d00_0000_0000;
+/// Difference between the first addresses of consecutive devices. Address ranges of devices are
+/// disjoint, as with unified addressing.
 const DEVICE_STEP: u64 = 1 << 40;
 
 /// All allocations by address. Device addresses are not reused.
@@ -42,7 +43,7 @@ pub(super) struct Tracking {
 }
 
 /// Returns the device whose address range contains an address, or `None` for an address below all
-/// ranges. There need be no such device.
+/// ranges. The device need not exist.
 pub(super) fn device_of(address: u64) -> Option<i32> {
     i32::try_from(address.checked_sub(FIRST_ADDRESS)? / DEVICE_STEP).ok()
 }
@@ -58,8 +59,8 @@ impl Memory {
         device.chain(host).collect()
     }
 
-    /// Returns the memory of a device, which is created at its first use. Only then does `tracked`
-    /// apply.
+    /// Returns the memory of a device, which is created at its first use. `tracked` applies to the
+    /// memory that this call creates, and is ignored otherwise.
     pub(super) fn of_device(&mut self, device: i32, tracked: Tracking) -> &mut DeviceMemory {
         self.devices.entry(device).or_insert_with(|| {
             let mut memory = DeviceMemory::with_first_address(FIRST_ADDRESS + DEVICE_STEP * device as u64);
@@ -102,7 +103,8 @@ impl Memory {
 
     /// Reads from an address of a device or of page-locked memory.
     ///
-    /// On failure, returns a description of the error.
+    /// # Errors
+    /// Returns a description of the error if the bytes are not inside one allocation of a device.
     pub(super) fn read(&self, address: u64, into: &mut [u8]) -> Result<(), String> {
         if let Some((start, block)) = self.host_block(address) {
             block.read((address - start) as usize, into);
@@ -116,7 +118,8 @@ impl Memory {
 
     /// Writes to an address of a device or of page-locked memory.
     ///
-    /// On failure, returns a description of the error.
+    /// # Errors
+    /// Returns a description of the error if the bytes are not inside one allocation of a device.
     pub(super) fn write(&mut self, address: u64, from: &[u8]) -> Result<(), String> {
         if let Some((start, block)) = self.host_block(address) {
             block.write((address - start) as usize, from);

@@ -1,8 +1,8 @@
 //! The state of the emulated driver, in safe code.
 //!
 //! The modules hold plain tables of one kind of object each, which do not know the driver. `driver`
-//! owns the tables, and its child modules implement the calls. An *executable graph*
-//! (`CUgraphExec`) is held as a plan, whose steps are its nodes. A *record* of an event is one
+//! owns the tables, and its child modules implement the calls. The nodes of an *executable graph*
+//! (`CUgraphExec`) and of its child graphs are called steps. A *record* of an event is one
 //! execution of `cuEventRecord`; records are numbered, and the driver also uses records without an
 //! event. A *misuse* is a violation of the rules of the API, which a correct program would not
 //! commit.
@@ -14,8 +14,8 @@ mod code;
 mod contexts;
 mod driver;
 mod driver_lock;
-mod engine;
 mod events;
+mod exec_steps;
 mod graphs;
 mod green;
 mod handles;
@@ -25,9 +25,9 @@ mod modules;
 mod nccl;
 mod nodes;
 mod order;
-mod plan;
 mod report;
 mod settings;
+mod simulation;
 mod streams;
 pub(crate) mod versions;
 mod work;
@@ -35,7 +35,7 @@ mod work;
 pub(crate) use call::Call;
 pub(crate) use call_error::{CallError, CallResult, only_zero};
 pub(crate) use code::Code;
-pub(crate) use driver::{CopyOperand, Driver, InitRank};
+pub(crate) use driver::{CopyOperand, Driver, RankParameters};
 pub(crate) use driver_lock::with_driver;
 pub(crate) use green::Resource;
 pub(crate) use handles::Handle;

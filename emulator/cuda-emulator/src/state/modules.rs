@@ -1,7 +1,7 @@
 //! Modules and their functions.
 
 use super::Handle;
-use ptx_emulator::{KernelAttributes, Module as Program};
+use ptx_emulator::{KernelAttributes, Module as PtxModule};
 use std::{collections::BTreeMap, ffi::CString, sync::Arc};
 
 /// The loaded modules.
@@ -18,7 +18,7 @@ pub(super) struct Module {
     /// Device of the context in which it was loaded.
     pub(super) device: i32,
     /// Loaded PTX module, with its kernels and variables. `None` for a binary image.
-    pub(super) program: Option<Program>,
+    pub(super) ptx: Option<PtxModule>,
     /// Handles that `cuModuleGetFunction` has returned, by the name of the kernel.
     pub(super) function_handles: BTreeMap<String, Handle>,
 }
@@ -30,7 +30,7 @@ pub(super) enum KernelCode<'m> {
     /// Binary image, which is not executed.
     Binary,
     /// PTX module that contains the kernel.
-    Ptx(&'m Program),
+    Ptx(&'m PtxModule),
 }
 
 /// Function of a module.
@@ -89,10 +89,10 @@ impl Modules {
     /// Returns the code of a function. An unknown handle counts as that of an unloaded module.
     pub(super) fn kernel_code(&self, function: Handle) -> KernelCode<'_> {
         let module = self.functions.get(&function).and_then(|function| self.alive.get(&function.module));
-        match module.map(|module| &module.program) {
+        match module.map(|module| &module.ptx) {
             None => KernelCode::Unloaded,
             Some(None) => KernelCode::Binary,
-            Some(Some(program)) => KernelCode::Ptx(program),
+            Some(Some(ptx)) => KernelCode::Ptx(ptx),
         }
     }
 }

@@ -152,7 +152,7 @@ impl Settings {
     pub(crate) fn set(&mut self, name: &str, value: i64) -> bool {
         let min = if name == "greatest_priority" { -100 } else { 0 };
         let max = if name == "devices" { MAX_DEVICES } else { i64::MAX };
-        let place = match name {
+        let field = match name {
             "devices" => &mut self.devices,
             "driver_version" => &mut self.driver_version,
             "query_ns" => &mut self.query_ns,
@@ -179,7 +179,7 @@ impl Settings {
         };
         let fits = (min..=max).contains(&value);
         if fits {
-            *place = value;
+            *field = value;
         }
         fits
     }

@@ -1,6 +1,6 @@
 //! Streams.
 
-use super::{Handle, capture::Membership, plan::PlanProgress, work::QueuedWork};
+use super::{Handle, capture::Membership, exec_steps::ExecProgress, work::QueuedWork};
 use std::collections::VecDeque;
 
 /// State of a stream.
@@ -19,7 +19,7 @@ pub(crate) struct Stream {
     pub(super) queue: VecDeque<QueuedWork>,
     /// Progress of the graph launch at the head of the queue. `None` if the head is no graph launch
     /// or has not started.
-    pub(super) graph: Option<PlanProgress>,
+    pub(super) graph: Option<ExecProgress>,
     /// Capture that the stream belongs to, or `None` if it is not capturing.
     pub(super) capture: Option<Membership>,
 }

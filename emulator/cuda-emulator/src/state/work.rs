@@ -1,13 +1,13 @@
 //! Work of streams. A record is one execution of `cuEventRecord`; records are numbered.
 
-use super::{Handle, nccl::BatchId, nodes::NodeWork, order::VectorClock, plan::Plan};
+use super::{Handle, exec_steps::ExecSteps, nccl::BatchId, nodes::NodeWork, order::VectorClock};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// Entry of the queue of a stream.
 pub(crate) struct QueuedWork {
     /// Number of the entry in the order of enqueueing. Among kernels of equal priority, the lowest
     /// runs first.
-    pub(super) launch: u64,
+    pub(super) number: u64,
     /// Virtual time of enqueueing, in ns.
     pub(super) enqueued: u64,
     /// Work that precedes this work, other than the earlier work of the stream. `None` if order is
@@ -30,7 +30,7 @@ pub(crate) enum StreamWork {
     /// Launch of an executable graph.
     Graph {
         /// Steps of the graph.
-        plan: Arc<Plan>,
+        steps: Arc<ExecSteps>,
         /// Batches of the NCCL operations in this launch, by the index of the step.
         batches: BTreeMap<usize, BatchId>,
     },

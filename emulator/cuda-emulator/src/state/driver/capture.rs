@@ -123,7 +123,7 @@ impl Driver {
     }
 
     /// Returns whether a stream is capturing. It is an error if its capture is invalid.
-    pub(super) fn refuse_invalid_capture(&self, stream: Handle) -> CallResult<bool> {
+    pub(super) fn is_capturing(&self, stream: Handle) -> CallResult<bool> {
         match self.membership(stream) {
             Some(membership) if self.captures.is_invalid(membership.capture) => {
                 Err(CallError::plain(Code::CAPTURE_INVALIDATED))
@@ -134,13 +134,13 @@ impl Driver {
 
     /// Enqueues work in a stream, or adds it to the graph that the stream captures.
     pub(super) fn submit(&mut self, stream: Handle, mut work: NodeWork) -> CallResult<()> {
-        if !self.refuse_invalid_capture(stream)? {
+        if !self.is_capturing(stream)? {
             let work = match work {
                 NodeWork::Collectives(group) => StreamWork::Collectives(self.post_group(stream, &group)),
                 work => StreamWork::Single(work),
             };
             self.enqueue(stream, work);
-            self.settle();
+            self.execute_ready_work();
             return Ok(());
         }
         let Some(stream_state) = self.streams.get(&stream) else { return Ok(()) };
@@ -159,7 +159,7 @@ impl Driver {
     /// Returns the record that an event gets now in a capturing stream, or `None` if the stream is
     /// not capturing. An invalid capture is an error.
     pub(super) fn captured_record(&self, stream: Handle) -> CallResult<Option<CapturedRecord>> {
-        self.refuse_invalid_capture(stream)?;
+        self.is_capturing(stream)?;
         Ok(self
             .membership(stream)
             .map(|member| CapturedRecord { capture: member.capture, last_nodes: member.last_nodes.clone() }))

@@ -45,7 +45,7 @@ impl Driver {
 
     /// Checks that a stream is not capturing. `what` names the operation in the error.
     pub(super) fn refuse_if_capturing(&mut self, stream: Handle, what: &str) -> CallResult<()> {
-        if !self.refuse_invalid_capture(stream)? {
+        if !self.is_capturing(stream)? {
             return Ok(());
         }
         let text = format!("{what} in {}, which is capturing", self.handles.name(stream));
@@ -67,9 +67,10 @@ impl Driver {
         self.refuse_unsafe_call("waits for or queries a stream")
     }
 
-    /// Checks that no capture forbids an operation that is unsafe during a capture, which `what`
-    /// names in the error. Global captures forbid it on all threads, thread-local ones on their own
-    /// thread, relaxed ones nowhere.
+    /// Checks that no capture forbids an operation that is unsafe during a capture. `what` names
+    /// the operation in the error. A capture that is not relaxed forbids it on the thread that
+    /// began the capture, unless the mode of that thread is relaxed. A global capture also forbids
+    /// it on all other threads whose mode is global.
     pub(super) fn refuse_unsafe_call(&mut self, what: &str) -> CallResult<()> {
         let here = thread::current().id();
         let mode = self.capture_mode();

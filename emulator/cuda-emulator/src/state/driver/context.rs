@@ -67,7 +67,7 @@ impl Driver {
     pub(super) fn end_context(&mut self, context: Handle) {
         self.contexts.alive.remove(&context);
         self.handles.destroy(context);
-        if let Some(stream) = self.engine.default_streams.remove(&context) {
+        if let Some(stream) = self.simulation.default_streams.remove(&context) {
             self.handles.destroy(stream);
             self.remove_stream(stream);
         }
@@ -92,7 +92,7 @@ impl Driver {
     /// removes it.
     pub(crate) fn set_current_context(&self, context: Handle) -> CallResult<()> {
         if context != 0 {
-            let wrong = |fault: CallError| CallError { code: Code::INVALID_CONTEXT, ..fault };
+            let wrong = |error: CallError| CallError { code: Code::INVALID_CONTEXT, ..error };
             self.handles.check(HandleKind::Context, context).map_err(wrong)?;
         }
         self.with_stack(|stack| {

@@ -40,7 +40,7 @@ impl Driver {
         if waits {
             self.refuse_unsafe_call("copies and waits")?;
         }
-        let captures = self.refuse_invalid_capture(stream)?;
+        let captures = self.is_capturing(stream)?;
         let from = match from {
             CopyOperand::Device(address) => {
                 self.check_memory(address, bytes)?;
@@ -154,14 +154,14 @@ impl Driver {
     /// allocation node is added.
     pub(crate) fn allocate_async(&mut self, bytes: usize, stream: Handle) -> CallResult<u64> {
         let stream = self.check_pool_operation(stream)?;
-        let captures = self.refuse_invalid_capture(stream)?;
+        let captures = self.is_capturing(stream)?;
         let device = self.device_of_stream(stream);
         let address = self.new_block(device, bytes, captures)?;
         if captures {
             self.submit(stream, NodeWork::Allocate)?;
         } else if self.checks_order() {
             self.enqueue(stream, StreamWork::Allocated { address });
-            self.settle();
+            self.execute_ready_work();
         }
         Ok(address)
     }
@@ -171,7 +171,7 @@ impl Driver {
     /// captures.
     pub(crate) fn free_async(&mut self, address: u64, stream: Handle) -> CallResult<()> {
         let stream = self.check_pool_operation(stream)?;
-        if self.refuse_invalid_capture(stream)? != self.is_graph_allocation(address) {
+        if self.is_capturing(stream)? != self.is_graph_allocation(address) {
             return Err(CallError::value(format!(
                 "{address:#x}: memory of a graph is freed in a capture, and other memory is not"
             )));
@@ -181,7 +181,7 @@ impl Driver {
         }
         self.begin_free(address)?;
         self.enqueue(stream, StreamWork::Single(NodeWork::Free { address }));
-        self.settle();
+        self.execute_ready_work();
         Ok(())
     }
 
@@ -192,17 +192,17 @@ impl Driver {
         self.stream(stream)
     }
 
-    /// Executes work that takes no time: at the head of a stream, or of step `node` of the graph
-    /// launch at the head. Returns whether it is done. Kernels and collectives are never executed,
-    /// and a wait for a value is done once the value is there.
+    /// Executes work that takes no time: the work at the head of a stream, or that of step `node`
+    /// of the graph launch there. Returns whether the work is done. A wait for a value is done once
+    /// the value is there. Kernels and collectives are not executed here; the result is false.
     pub(super) fn execute_instant(&mut self, stream: Handle, node: Option<usize>, work: &NodeWork) -> bool {
         let done = match work {
             NodeWork::WaitValue { address, value, flags } => {
-                let value_condition_holds = self.value_condition_holds(*address, *value, *flags);
-                if value_condition_holds {
+                let holds = self.value_condition_holds(*address, *value, *flags);
+                if holds {
                     self.order_after_writers(stream, node, *address);
                 }
-                return value_condition_holds;
+                return holds;
             }
             NodeWork::Copy(copy) => {
                 let task = self.begin_task(stream, node, |_| "a copy".to_owned());

@@ -64,14 +64,14 @@ impl Driver {
         let last = if let Some(record) = self.captured_record(stream)? {
             Record::Captured(record)
         } else {
-            let number = self.engine.new_record();
+            let number = self.simulation.new_record();
             self.enqueue(stream, StreamWork::Record { event: handle, number });
             Record::Stream { number, completed: None }
         };
         if let Some(event) = self.events.get_mut(&handle) {
             event.last = last;
         }
-        self.settle();
+        self.execute_ready_work();
         Ok(())
     }
 
@@ -85,7 +85,7 @@ impl Driver {
                 let record = record.clone();
                 self.join_capture(stream, handle, &record)
             }
-            _ if self.refuse_invalid_capture(stream)? => self.refuse_isolation_breach(stream, handle),
+            _ if self.is_capturing(stream)? => self.refuse_isolation_breach(stream, handle),
             Record::Never => {
                 self.warn(format!(
                     "cuStreamWaitEvent: {} was never recorded: nothing is waited for",
@@ -94,12 +94,12 @@ impl Driver {
                 Ok(())
             }
             Record::Stream { number, .. } => {
-                self.engine.waits += 1;
-                let dropped = self.engine.waits == self.settings.drop_wait as u64;
+                self.simulation.waits += 1;
+                let dropped = self.simulation.waits == self.settings.drop_wait as u64;
                 let work =
                     if dropped { StreamWork::DroppedWait { number } } else { StreamWork::Wait { number } };
                 self.enqueue(stream, work);
-                self.settle();
+                self.execute_ready_work();
                 Ok(())
             }
         }
@@ -111,7 +111,7 @@ impl Driver {
         match self.record_to_wait_for("cuEventQuery", handle)? {
             Some(number) => {
                 let device = self.device_of_event(handle);
-                self.query(device, |driver| driver.engine.is_record_complete(number))?;
+                self.query(device, |driver| driver.simulation.is_record_complete(number))?;
                 self.host_synchronised_record(number, device);
                 Ok(())
             }
@@ -129,7 +129,7 @@ impl Driver {
         match self.record_to_wait_for("cuEventSynchronize", handle)? {
             Some(number) => {
                 let device = self.device_of_event(handle);
-                self.wait_on_device(device, |driver| driver.engine.is_record_complete(number))?;
+                self.wait_on_device(device, |driver| driver.simulation.is_record_complete(number))?;
                 self.host_synchronised_record(number, device);
                 Ok(())
             }
@@ -161,7 +161,7 @@ impl Driver {
     /// Implements `cuEventElapsedTime`: returns the virtual time between the last records of two
     /// events, in ns. The error is `NOT_READY` if one is not complete.
     pub(crate) fn elapsed(&mut self, start: Handle, end: Handle) -> CallResult<f64> {
-        self.settle();
+        self.execute_ready_work();
         let times = [self.completion_time(start)?, self.completion_time(end)?];
         for handle in [start, end] {
             if let Some(Record::Stream { number, .. }) = self.events.get(&handle).map(|event| &event.last) {

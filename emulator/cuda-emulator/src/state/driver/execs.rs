@@ -4,9 +4,9 @@
 use super::Driver;
 use crate::state::{
     CallError, CallResult, Code, Handle,
+    exec_steps::{Exec, ExecSteps},
     handles::HandleKind,
     nodes::{KernelNode, NodeWork},
-    plan::{Exec, Plan},
     work::StreamWork,
 };
 use std::{
@@ -36,39 +36,40 @@ impl Driver {
             return Err(CallError::misuse(Code::NOT_SUPPORTED, text));
         }
         let use_node_priorities = flags & USE_NODE_PRIORITY != 0;
-        let mut plan = Plan { nodes: Vec::new(), step_of_node: HashMap::new(), use_node_priorities };
-        self.expand_graph(graph, &[], &mut plan)?;
+        let mut steps = ExecSteps { list: Vec::new(), step_of_node: HashMap::new(), use_node_priorities };
+        self.expand_graph(graph, &[], &mut steps)?;
         let handle = self.handles.create(HandleKind::Exec);
-        self.execs.insert(handle, Exec { graph, plan: Arc::new(plan), last: None });
+        self.execs.insert(handle, Exec { graph, steps: Arc::new(steps), last: None });
         Ok(handle)
     }
 
-    /// Adds a graph's nodes to a plan, after the steps `before`. Returns the last steps.
-    fn expand_graph(&self, graph: Handle, before: &[usize], plan: &mut Plan) -> CallResult<Vec<usize>> {
-        let mut places: HashMap<Handle, usize> = HashMap::new();
+    /// Appends a graph's nodes to `steps`, after the steps with indices `before`. Returns the
+    /// indices of the last steps.
+    fn expand_graph(&self, graph: Handle, before: &[usize], steps: &mut ExecSteps) -> CallResult<Vec<usize>> {
+        let mut indices: HashMap<Handle, usize> = HashMap::new();
         for node in self.topological_order(graph)? {
             let Some(content) = self.nodes.get(&node) else { continue };
             let mut after: Vec<_> =
-                content.dependencies.iter().filter_map(|before| places.get(before).copied()).collect();
+                content.dependencies.iter().filter_map(|before| indices.get(before).copied()).collect();
             if after.is_empty() {
                 after = before.to_vec();
             }
-            let place = match &content.work {
+            let index = match &content.work {
                 NodeWork::Child(child) => {
-                    let ends = self.expand_graph(*child, &after, plan)?;
-                    plan.add(NodeWork::Empty, if ends.is_empty() { after } else { ends })
+                    let ends = self.expand_graph(*child, &after, steps)?;
+                    steps.add(NodeWork::Empty, if ends.is_empty() { after } else { ends })
                 }
                 NodeWork::Kernel(kernel) => {
                     self.function(kernel.function)?;
-                    plan.add(content.work.clone(), after)
+                    steps.add(content.work.clone(), after)
                 }
-                work => plan.add(work.clone(), after),
+                work => steps.add(work.clone(), after),
             };
-            places.insert(node, place);
-            plan.step_of_node.insert(node, place);
+            indices.insert(node, index);
+            steps.step_of_node.insert(node, index);
         }
         let mut ends: Vec<_> =
-            places.into_values().filter(|&end| plan.nodes[end].dependents.is_empty()).collect();
+            indices.into_values().filter(|&end| steps.list[end].dependents.is_empty()).collect();
         ends.sort_unstable();
         Ok(ends)
     }
@@ -129,11 +130,11 @@ impl Driver {
         self.kernel_node(node)?;
         let name = self.handles.name(node);
         let Some(exec) = self.execs.get_mut(&handle) else { return Ok(()) };
-        let Some(&place) = exec.plan.step_of_node.get(&node) else {
+        let Some(&index) = exec.steps.step_of_node.get(&node) else {
             return Err(CallError::value(format!("{name} is not a node of the instantiated graph")));
         };
-        let plan = Arc::make_mut(&mut exec.plan);
-        if let Some(NodeWork::Kernel(old)) = plan.nodes.get_mut(place).map(|node| &mut node.work) {
+        let steps = Arc::make_mut(&mut exec.steps);
+        if let Some(NodeWork::Kernel(old)) = steps.list.get_mut(index).map(|node| &mut node.work) {
             *old = KernelNode { priority: old.priority, ..kernel };
         }
         Ok(())
@@ -149,31 +150,31 @@ impl Driver {
     /// Implements `cuGraphLaunch`. The launch runs after the earlier work of its stream and after
     /// earlier launches of the same executable graph in any stream.
     pub(crate) fn launch_graph(&mut self, handle: Handle, stream: Handle) -> CallResult<()> {
-        let plan = Arc::clone(&self.exec(handle)?.plan);
+        let steps = Arc::clone(&self.exec(handle)?.steps);
         let stream = self.stream(stream)?;
         self.refuse_if_capturing(stream, "a graph is launched")?;
-        for node in &plan.nodes {
+        for node in &steps.list {
             if let NodeWork::Kernel(kernel) = &node.work {
                 self.function(kernel.function)?;
             }
         }
         let mut batches = BTreeMap::new();
-        for (place, node) in plan.nodes.iter().enumerate() {
+        for (index, node) in steps.list.iter().enumerate() {
             if let NodeWork::Collectives(group) = &node.work {
-                batches.insert(place, self.post_group(stream, group));
+                batches.insert(index, self.post_group(stream, group));
             }
         }
         if let Some(number) = self.exec(handle)?.last {
             self.enqueue(stream, StreamWork::Wait { number });
         }
-        self.enqueue(stream, StreamWork::Graph { plan, batches });
-        let number = self.engine.new_record();
+        self.enqueue(stream, StreamWork::Graph { steps, batches });
+        let number = self.simulation.new_record();
         // A record without an event.
         self.push(stream, StreamWork::Record { event: 0, number }, None);
         if let Some(exec) = self.execs.get_mut(&handle) {
             exec.last = Some(number);
         }
-        self.settle();
+        self.execute_ready_work();
         Ok(())
     }
 }

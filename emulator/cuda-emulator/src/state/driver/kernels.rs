@@ -3,10 +3,10 @@
 use super::Driver;
 use crate::state::{
     Code,
-    engine::RunningKernel,
     memory::Tracking,
     modules::KernelCode,
     nodes::{KernelNode, NodeWork},
+    simulation::RunningKernel,
     work::StreamWork,
 };
 use ptx_emulator::{FaultKind, LaunchError};
@@ -21,14 +21,14 @@ impl Driver {
             let Some(head) = stream.queue.front() else { continue };
             let kernels: Vec<_> = match &head.work {
                 StreamWork::Single(NodeWork::Kernel(kernel)) => vec![(None, stream.priority, kernel)],
-                StreamWork::Graph { plan, .. } => {
+                StreamWork::Graph { steps, .. } => {
                     let run = stream.graph.iter();
-                    run.flat_map(|run| run.kernels(plan, stream.priority)).collect()
+                    run.flat_map(|run| run.kernels(steps, stream.priority)).collect()
                 }
                 _ => Vec::new(),
             };
-            let is_busy = self.engine.running.contains_key(&stream.device);
-            let started = self.engine.now;
+            let is_busy = self.simulation.running.contains_key(&stream.device);
+            let started = self.simulation.now;
             for (node, priority, kernel) in kernels {
                 let running = || RunningKernel {
                     stream: *handle,
@@ -46,22 +46,22 @@ impl Driver {
                 if is_busy {
                     continue;
                 }
-                let rank = (priority, head.launch, node.unwrap_or(0));
+                let key = (priority, head.number, node.unwrap_or(0));
                 let known = best.iter().position(|(device, ..)| *device == stream.device);
-                if known.is_some_and(|index| best[index].1 <= rank) {
+                if known.is_some_and(|index| best[index].1 <= key) {
                     continue;
                 }
                 match known {
-                    Some(index) => best[index] = (stream.device, rank, running()),
-                    None => best.push((stream.device, rank, running())),
+                    Some(index) => best[index] = (stream.device, key, running()),
+                    None => best.push((stream.device, key, running())),
                 }
             }
         }
         let any = !best.is_empty() || !timeless.is_empty();
-        self.engine.running.extend(best.into_iter().map(|(device, _, running)| (device, running)));
+        self.simulation.running.extend(best.into_iter().map(|(device, _, running)| (device, running)));
         for (device, kernel) in timeless {
             // Skipped if an earlier kernel has failed.
-            if !self.engine.lost.contains_key(&device) {
+            if !self.simulation.lost.contains_key(&device) {
                 self.finish_kernel(device, &kernel);
             }
         }
@@ -71,24 +71,24 @@ impl Driver {
     /// Returns the device whose running kernel ends first, and the virtual time of the end in ns,
     /// or `None` if no kernel runs.
     pub(super) fn next_kernel_end(&self) -> Option<(i32, u64)> {
-        let ends = self.engine.running.iter().map(|(device, running)| (*device, running.ends));
+        let ends = self.simulation.running.iter().map(|(device, running)| (*device, running.ends));
         ends.min_by_key(|(_, ends)| *ends)
     }
 
     /// Advances the clock to the end of the kernel on a device, and executes it.
     pub(super) fn end_kernel(&mut self, device: i32) {
-        if let Some(kernel) = self.engine.running.remove(&device) {
+        if let Some(kernel) = self.simulation.running.remove(&device) {
             self.finish_kernel(device, &kernel);
         }
     }
 
     fn finish_kernel(&mut self, device: i32, running: &RunningKernel) {
         let &RunningKernel { stream, node, ref kernel, priority, enqueued, started, ends } = running;
-        self.engine.now = self.engine.now.max(ends);
-        self.engine.idle_queries = 0;
+        self.simulation.now = self.simulation.now.max(ends);
+        self.simulation.idle_queries = 0;
         let stream_name = self.handles.name(stream).replace(' ', "-");
         let in_graph = u8::from(node.is_some());
-        self.engine.finished.push(format!(
+        self.simulation.finished.push(format!(
             "{started} {ends} {enqueued} {device} {priority} {in_graph} {stream_name} {}\n",
             kernel.name
         ));
@@ -114,8 +114,8 @@ impl Driver {
         }
         let options = self.settings.launch_options();
         self.device_memory(device);
-        let program = match self.modules.kernel_code(kernel.function) {
-            KernelCode::Ptx(program) => program,
+        let ptx = match self.modules.kernel_code(kernel.function) {
+            KernelCode::Ptx(ptx) => ptx,
             KernelCode::Binary => return Ok(()),
             KernelCode::Unloaded => {
                 let text = format!("the module of kernel {} is unloaded before it has run", kernel.name);
@@ -125,7 +125,7 @@ impl Driver {
         let arguments = kernel.arguments.bytes();
         let arguments: Vec<_> = arguments.iter().map(Vec::as_slice).collect();
         let memory = self.memory.of_device(device, Tracking::default());
-        match program.launch(memory, &kernel.name, kernel.dimensions.into(), &arguments, &options) {
+        match ptx.launch(memory, &kernel.name, kernel.dimensions.into(), &arguments, &options) {
             Ok(_) => Ok(()),
             Err(error) => Err((error_code(&error), error.to_string())),
         }
@@ -137,8 +137,8 @@ impl Driver {
         let line = format!("device {device}: {text}");
         eprintln!("emulated CUDA {line}: {code}, and the context is lost");
         self.report.kernel_fault(line);
-        self.engine.lost.insert(device, code);
-        self.engine.running.remove(&device);
+        self.simulation.lost.insert(device, code);
+        self.simulation.running.remove(&device);
         self.fail_comms(device);
         for stream in self.streams.values_mut().filter(|stream| stream.device == device) {
             stream.queue.clear();

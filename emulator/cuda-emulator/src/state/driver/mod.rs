@@ -1,13 +1,14 @@
-//! The state of the driver, and the calls as its methods. A method that implements a function of
-//! `cuda.h` or `nccl.h` names it. The errors of all methods are those that the calls return.
+//! The state of the emulated CUDA driver, and the calls as its methods. A method that implements a
+//! function of `cuda.h` or `nccl.h` names it. The errors of all methods are those that the calls
+//! return.
 
 mod capture;
 mod capture_rules;
 mod context;
 mod copies;
 mod device;
-mod engine;
 mod events;
+mod exec_steps;
 mod execs;
 mod graphs;
 mod green;
@@ -18,18 +19,18 @@ mod modules;
 mod nccl;
 mod nodes;
 mod order;
-mod plan;
+mod simulation;
 mod streams;
 
 pub(crate) use copies::CopyOperand;
-pub(crate) use nccl::InitRank;
+pub(crate) use nccl::RankParameters;
 
 use super::{
     CallError, Code, Handle,
     capture::Captures,
     contexts::Contexts,
-    engine::Engine,
     events::Event,
+    exec_steps::Exec,
     graphs::{Graph, Node},
     green::GreenContexts,
     handles::Handles,
@@ -37,9 +38,9 @@ use super::{
     modules::Modules,
     nccl::Nccl,
     order::OrderCheck,
-    plan::Exec,
     report::Report,
     settings::Settings,
+    simulation::Simulation,
     streams::Stream,
     versions,
 };
@@ -80,8 +81,8 @@ pub(crate) struct Driver {
     pub(super) memory: Memory,
     /// Stream captures in progress.
     pub(super) captures: Captures,
-    /// Virtual clock and running kernels.
-    pub(super) engine: Engine,
+    /// Virtual clock, running kernels and event records.
+    pub(super) simulation: Simulation,
     /// NCCL communicators and their operations.
     pub(super) nccl: Nccl,
     /// State of the order check, which is unused unless a setting turns the check on.
@@ -107,11 +108,11 @@ impl Driver {
 
     /// Reports the misuse behind an error of the named call, if there is one, and returns the code
     /// of the error.
-    pub(super) fn record_error(&mut self, call: &str, fault: CallError) -> Code {
-        if let Some(misuse) = fault.misuse {
-            self.report.misuse(format!("{call}: {misuse}: {}", fault.code));
+    pub(super) fn record_error(&mut self, call: &str, error: CallError) -> Code {
+        if let Some(misuse) = error.misuse {
+            self.report.misuse(format!("{call}: {misuse}: {}", error.code));
         }
-        fault.code
+        error.code
     }
 
     /// Reports a misuse for which the call still succeeds.

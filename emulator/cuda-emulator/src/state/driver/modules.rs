@@ -11,12 +11,13 @@ use crate::state::{
     modules::{Arguments, Function, KernelCode, Module},
     nodes::{Dimensions, KernelNode, NodeWork},
 };
-use ptx_emulator::{KernelAttributes, LoadError, Module as Program};
+use ptx_emulator::{KernelAttributes, LoadError, Module as PtxModule};
 use std::{collections::BTreeMap, ffi::CStr, sync::Arc};
 
-/// Maximum shared memory of a block, by default and if requested by a function attribute (compute
-/// capability 9.0).
+/// Maximum shared memory of a block by default, in bytes (compute capability 9.0).
 const SHARED_LIMIT: u64 = 48 << 10;
+/// Maximum shared memory of a block that a function attribute can request, in bytes (compute
+/// capability 9.0).
 const SHARED_OPT_IN_LIMIT: u64 = 227 << 10;
 
 impl Driver {
@@ -25,8 +26,8 @@ impl Driver {
     pub(crate) fn load_module(&mut self, ptx: Option<&str>, log: impl Fn(&str)) -> CallResult<Handle> {
         self.refuse_unsafe_call("loads a module")?;
         let device = self.current_device()?;
-        let program = match ptx {
-            Some(ptx) => Some(Program::load(ptx, self.device_memory(device)).map_err(|error| {
+        let ptx = match ptx {
+            Some(ptx) => Some(PtxModule::load(ptx, self.device_memory(device)).map_err(|error| {
                 let text = error.to_string();
                 log(&text);
                 load_error(&error, text)
@@ -38,13 +39,13 @@ impl Driver {
                 return Err(CallError::misuse(Code::NO_BINARY_FOR_GPU, text));
             }
         };
-        if program.as_ref().is_some_and(|program| program.kernels().next().is_none()) {
+        if ptx.as_ref().is_some_and(|ptx| ptx.kernels().next().is_none()) {
             let text = "the image is text without an .entry";
             log(text);
             return Err(CallError::misuse(Code::INVALID_PTX, text));
         }
         let handle = self.handles.create(HandleKind::Module);
-        self.modules.alive.insert(handle, Module { device, program, function_handles: BTreeMap::new() });
+        self.modules.alive.insert(handle, Module { device, ptx, function_handles: BTreeMap::new() });
         Ok(handle)
     }
 
@@ -61,7 +62,7 @@ impl Driver {
             self.handles.destroy(*function);
             self.modules.functions.remove(function);
         }
-        if let Some(Err(error)) = module.program.map(|program| program.unload(self.device_memory(device))) {
+        if let Some(Err(error)) = module.ptx.map(|ptx| ptx.unload(self.device_memory(device))) {
             self.warn(format!("internal error of the emulator: {error}"));
         }
         ended
@@ -71,8 +72,8 @@ impl Driver {
     /// error is `NOT_FOUND` if there is none.
     pub(crate) fn module_global(&self, handle: Handle, name: &CStr) -> CallResult<(u64, usize)> {
         self.handles.check(HandleKind::Module, handle)?;
-        let program = self.modules.alive.get(&handle).and_then(|module| module.program.as_ref());
-        let found = program.and_then(|program| program.global(&name.to_string_lossy()));
+        let ptx = self.modules.alive.get(&handle).and_then(|module| module.ptx.as_ref());
+        let found = ptx.and_then(|ptx| ptx.global(&name.to_string_lossy()));
         found
             .map(|(address, bytes)| (address, bytes as usize))
             .ok_or_else(|| CallError::plain(Code::NOT_FOUND))
@@ -86,13 +87,11 @@ impl Driver {
         let Some(content) = self.modules.alive.get_mut(&module) else {
             return Err(CallError::plain(Code::INVALID_HANDLE));
         };
-        if let Some(function_handles) = content.function_handles.get(&text) {
-            return Ok(*function_handles);
+        if let Some(handle) = content.function_handles.get(&text) {
+            return Ok(*handle);
         }
-        let attributes = match &content.program {
-            Some(program) => {
-                Some(program.attributes(&text).ok_or_else(|| CallError::plain(Code::NOT_FOUND))?)
-            }
+        let attributes = match &content.ptx {
+            Some(ptx) => Some(ptx.attributes(&text).ok_or_else(|| CallError::plain(Code::NOT_FOUND))?),
             None => None,
         };
         let handle = self.handles.create(HandleKind::Function);
@@ -185,9 +184,8 @@ impl Driver {
         arguments: Arguments,
     ) -> CallResult<KernelNode> {
         let function = self.function(handle)?;
-        if let KernelCode::Ptx(program) = self.modules.kernel_code(handle) {
-            program
-                .check(&function.display_name, dimensions.into())
+        if let KernelCode::Ptx(ptx) = self.modules.kernel_code(handle) {
+            ptx.check(&function.display_name, dimensions.into())
                 .map_err(|error| CallError::value(error.to_string()))?;
         }
         let Dimensions { shared_bytes, .. } = dimensions;

@@ -78,7 +78,7 @@ impl Driver {
     fn dependencies(&self, stream: Handle, node: Option<usize>) -> Vec<usize> {
         let head = self.streams.get(&stream).and_then(|stream| stream.queue.front());
         match (head.map(|head| &head.work), node) {
-            (Some(StreamWork::Graph { plan, .. }), Some(node)) => plan.nodes[node].dependencies.clone(),
+            (Some(StreamWork::Graph { steps, .. }), Some(node)) => steps.list[node].dependencies.clone(),
             _ => Vec::new(),
         }
     }
@@ -157,7 +157,7 @@ impl Driver {
         let mut clock = VectorClock::default();
         if let Some((start, _)) = self.memory.block(address) {
             let writers =
-                self.order.memory.get(&start).into_iter().flat_map(|uses| uses.writers(address - start));
+                self.order.allocations.get(&start).into_iter().flat_map(|uses| uses.writers(address - start));
             writers.for_each(|writer| clock.join(writer));
         }
         self.add_predecessors(stream, node, &clock);
@@ -262,7 +262,7 @@ impl Driver {
     /// Records that a task frees the allocation at an address. A task of `None` is ignored.
     pub(in crate::state) fn note_free_by_task(&mut self, task: Option<&Arc<Task>>, address: u64) {
         if let Some(task) = task {
-            self.order.end_memory(address, &task.label, &task.clock);
+            self.order.end_allocation(address, &task.label, &task.clock);
         }
     }
 
@@ -271,7 +271,7 @@ impl Driver {
     pub(in crate::state) fn note_free_by_host(&mut self, call: &str, device: i32, address: u64) {
         if let Some(order) = self.order() {
             let predecessors = order.host_clock(device);
-            order.end_memory(address, call, &predecessors);
+            order.end_allocation(address, call, &predecessors);
         }
     }
 

@@ -51,11 +51,11 @@ impl Driver {
         if DEFAULT_STREAMS.contains(&handle) {
             let context = self.current_context()?;
             self.refuse_legacy_stream_in_capture()?;
-            if let Some(stream) = self.engine.default_streams.get(&context) {
+            if let Some(stream) = self.simulation.default_streams.get(&context) {
                 return Ok(*stream);
             }
             let stream = self.add_stream(context, false, 0);
-            self.engine.default_streams.insert(context, stream);
+            self.simulation.default_streams.insert(context, stream);
             return Ok(stream);
         }
         self.handles.check(HandleKind::Stream, handle)?;
@@ -144,7 +144,7 @@ impl Driver {
     /// Returns the streams that the caller has to destroy: all but default streams and those
     /// already destroyed.
     pub(super) fn user_streams(&self) -> impl Iterator<Item = Handle> {
-        let mine = |handle: &Handle| self.engine.default_streams.values().any(|stream| stream == handle);
+        let mine = |handle: &Handle| self.simulation.default_streams.values().any(|stream| stream == handle);
         let alive = self.streams.iter().filter(|(_, stream)| !stream.destroyed);
         alive.map(|(handle, _)| *handle).filter(move |handle| !mine(handle))
     }

@@ -5,11 +5,11 @@
 //! when the batches of all its ranks have started. A batch ends when its duration has passed since
 //! its last operation. All ranks of a communicator are in this process, on one or several threads.
 
-mod clique;
+mod communicator;
 mod operation;
 mod reduce;
 
-pub(super) use clique::{Clique, SplitCall};
+pub(super) use communicator::{Communicator, SplitCall};
 pub(crate) use operation::{Operation, OperationGroup, OperationKind};
 pub(super) use reduce::{element_bytes, is_reduction, reduce};
 
@@ -27,10 +27,11 @@ use std::{
 pub(crate) struct Nccl {
     /// Number of unique ids that have been returned.
     pub(super) id_count: u64,
-    /// Communicators: the state that the ranks of each share. Entries are never removed.
-    pub(super) cliques: Vec<Clique>,
+    /// Communicators in the order of their creation. Entries are never removed, so that indices
+    /// stay valid.
+    pub(super) communicators: Vec<Communicator>,
     /// Ranks of communicators that were neither destroyed nor aborted, by handle (`ncclComm_t`).
-    pub(super) comms: BTreeMap<Handle, Comm>,
+    pub(super) comms: BTreeMap<Handle, CommunicatorRank>,
     /// Batches that are not done.
     pub(super) batches: BTreeMap<BatchId, Batch>,
     /// Number of batches so far, which is the number of the last one.
@@ -43,20 +44,21 @@ pub(crate) struct Nccl {
 pub(crate) type BatchId = u64;
 
 /// Rank of a communicator (`ncclComm_t`).
-pub(super) struct Comm {
-    /// Index of the communicator in [`Nccl::cliques`].
-    pub(super) clique: usize,
+pub(super) struct CommunicatorRank {
+    /// Index of the communicator in [`Nccl::communicators`].
+    pub(super) communicator: usize,
     /// Rank in the communicator.
     pub(super) rank: usize,
     /// Device of the rank.
     pub(super) device: i32,
-    /// Whether calls return only when all ranks have called.
+    /// Whether the communicator is blocking: the calls that create, split or finalize it return
+    /// only when they are complete.
     pub(super) blocking: bool,
     /// Number of collectives that the rank has called.
     pub(super) collectives: u64,
-    /// Number of messages to each peer that the rank has called.
+    /// Number of calls of `ncclSend` to each peer, by the rank of the peer.
     pub(super) sent: BTreeMap<usize, u64>,
-    /// Number of messages from each peer that the rank has called.
+    /// Number of calls of `ncclRecv` from each peer, by the rank of the peer.
     pub(super) received: BTreeMap<usize, u64>,
     /// Number of times that the rank has called `ncclCommSplit`.
     pub(super) splits: usize,
@@ -80,7 +82,7 @@ pub(super) struct Batch {
     /// Whether the batch has started: it was at the head of its stream when all earlier batches of
     /// its rank were done.
     pub(super) started: bool,
-    /// Virtual duration from the execution of the last operation on, in ns.
+    /// Virtual time from the execution of the last operation to the end of the batch, in ns.
     pub(super) duration_ns: u64,
     /// Virtual time of the end in ns, or `None` until all operations have been executed.
     pub(super) ends: Option<u64>,
@@ -104,16 +106,18 @@ pub(super) struct Entry {
 /// Key by which the calls of an operation by its ranks are matched. Numbers count from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum OperationKey {
-    /// Collective with this number in its communicator.
+    /// Collective: its number among the collectives of the communicator.
     Collective(u64),
-    /// Message with this number from one rank to another.
+    /// Message: its number among those from rank `from` to rank `to`.
     Message { from: usize, to: usize, number: u64 },
 }
 
 impl Nccl {
     /// Returns one line for each communicator that was neither destroyed nor aborted.
     pub(super) fn leaks(&self) -> Vec<String> {
-        let name = |comm: &Comm| format!("rank {} of NCCL communicator {}", comm.rank, comm.clique + 1);
+        let name = |comm: &CommunicatorRank| {
+            format!("rank {} of NCCL communicator {}", comm.rank, comm.communicator + 1)
+        };
         self.comms.values().map(name).collect()
     }
 

@@ -12,7 +12,8 @@ pub(crate) struct Operation {
     pub(crate) send: u64,
     /// Device address of the output, or 0 if the operation has none.
     pub(crate) receive: u64,
-    /// Number of elements, as passed to the call.
+    /// Number of elements, as passed to the call: of the input of one rank for an all-gather, of
+    /// the output of one rank for a reduce-scatter, and of input and output otherwise.
     pub(crate) count: usize,
     /// Element type, an `ncclDataType_t`.
     pub(crate) element: u32,
@@ -30,7 +31,7 @@ pub(crate) enum OperationKind {
     Reduce { reduction: u32, root: usize },
     /// Concatenates the inputs of all ranks; all get the result.
     AllGather,
-    /// Reduces the inputs of all ranks; each gets the part of the result with its rank.
+    /// Reduces the inputs of all ranks; rank *r* gets part *r* of the result.
     ReduceScatter { reduction: u32 },
     /// Sends the input to a rank.
     Send { to: usize },
@@ -88,7 +89,8 @@ impl Operation {
         }
     }
 
-    /// Returns whether the calls of two ranks can be of the same operation.
+    /// Returns whether the calls of two ranks can belong to the same operation: they agree in kind,
+    /// number of elements and element type. Sends and receives count as the same kind.
     pub(in crate::state) fn is_compatible_with(&self, other: &Self) -> bool {
         let message =
             |kind: OperationKind| matches!(kind, OperationKind::Send { .. } | OperationKind::Receive { .. });
@@ -122,6 +124,6 @@ pub(crate) struct OperationGroup {
     pub(crate) comm: Handle,
     /// Operations in the order of the calls.
     pub(crate) operations: Vec<Operation>,
-    /// Virtual duration from the execution of the last operation on, in ns.
+    /// Virtual time from the execution of the last operation to the end of the group, in ns.
     pub(crate) duration_ns: u64,
 }

@@ -19,9 +19,9 @@ pub(in crate::state) fn is_reduction(reduction: u32) -> bool {
     reduction < 5
 }
 
-/// Reduces inputs of equal length in the order of the ranks. `element` is an `ncclDataType_t` and
-/// `reduction` an `ncclRedOp_t`. 16-bit floating-point numbers are reduced as `f32` and rounded
-/// once.
+/// Returns the element-wise reduction of the inputs of all ranks. The inputs have equal lengths and
+/// are reduced in the order of the ranks. `element` is a supported `ncclDataType_t` and `reduction`
+/// a supported `ncclRedOp_t`. 16-bit floating-point numbers are reduced as `f32` and rounded once.
 pub(in crate::state) fn reduce(element: u32, reduction: u32, inputs: &[Vec<u8>]) -> Vec<u8> {
     macro_rules! integers {
         ($type:ty) => {

@@ -2,7 +2,7 @@
 //! one of which is not a read. Two atomic operations do not conflict. A task is work that uses
 //! memory, such as a kernel.
 
-use super::{Shadow, shadow::Conflict, tasks::Task};
+use super::{AllocationUses, tasks::Task, uses::Conflict};
 use ptx_emulator::AccessKind;
 use std::{
     collections::HashMap,
@@ -12,7 +12,9 @@ use std::{
 /// Conflicts found since the last reset, one for each pair of tasks and allocation.
 #[derive(Default)]
 pub(in crate::state) struct Conflicts {
-    places: HashMap<(String, String, u64), usize>,
+    /// Index of the line of each conflict, by the labels of the earlier and the later task and the
+    /// first address of the allocation.
+    line_indices: HashMap<(String, String, u64), usize>,
     /// Lines of the report, each with its number of occurrences.
     lines: Vec<(String, u64)>,
 }
@@ -22,35 +24,35 @@ impl Conflicts {
     /// argument holds the first address and the uses of the allocation.
     pub(in crate::state) fn add(
         &mut self,
-        (start, shadow): (u64, &Shadow),
+        (start, uses): (u64, &AllocationUses),
         found: &Conflict,
         later: &Task,
         kind: AccessKind,
     ) {
-        self.add_line(start, shadow, found, (&later.label, verb(kind)));
+        self.add_line(start, uses, found, (&later.label, verb(kind)));
     }
 
     /// Adds the conflict `found` with the end of the allocation, which `freed_by` describes. The
     /// first argument holds the first address and the uses of the allocation.
     pub(in crate::state) fn add_free(
         &mut self,
-        (start, shadow): (u64, &Shadow),
+        (start, uses): (u64, &AllocationUses),
         found: &Conflict,
         freed_by: &str,
     ) {
-        self.add_line(start, shadow, found, (freed_by, "frees"));
+        self.add_line(start, uses, found, (freed_by, "frees"));
     }
 
     fn add_line(
         &mut self,
         start: u64,
-        shadow: &Shadow,
+        uses: &AllocationUses,
         found: &Conflict,
         (later, verb_of_later): (&str, &str),
     ) {
         let earlier = &found.earlier.label;
         let key = (earlier.clone(), later.to_owned(), start);
-        if let Some((_, times)) = self.places.get(&key).and_then(|place| self.lines.get_mut(*place)) {
+        if let Some((_, times)) = self.line_indices.get(&key).and_then(|index| self.lines.get_mut(*index)) {
             *times += 1;
             return;
         }
@@ -60,10 +62,10 @@ impl Conflicts {
              which {earlier} {}, and nothing orders the two",
             bytes.start,
             bytes.end - 1,
-            shadow.length(),
+            uses.length(),
             verb(*kind),
         );
-        self.places.insert(key, self.lines.len());
+        self.line_indices.insert(key, self.lines.len());
         self.lines.push((line, 1));
     }
 }

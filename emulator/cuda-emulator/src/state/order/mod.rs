@@ -22,14 +22,13 @@
 
 mod clock;
 mod conflicts;
-mod shadow;
 mod tasks;
+mod uses;
 
 use super::Handle;
 pub(crate) use clock::VectorClock;
 use conflicts::Conflicts;
 use ptx_emulator::AccessKind;
-use shadow::Shadow;
 use std::{
     collections::{BTreeMap, HashMap},
     ops::Range,
@@ -38,6 +37,7 @@ use std::{
 };
 use tasks::Chains;
 pub(crate) use tasks::Task;
+use uses::AllocationUses;
 
 /// State of the order check since the last reset. Clocks are sets of tasks.
 #[derive(Default)]
@@ -54,7 +54,7 @@ pub(crate) struct OrderCheck {
     /// Tasks of destroyed blocking streams and their predecessors, by context.
     pub(super) destroyed_blocking: HashMap<Handle, VectorClock>,
     /// Uses of each allocation, by its first address.
-    pub(super) memory: BTreeMap<u64, Shadow>,
+    pub(super) allocations: BTreeMap<u64, AllocationUses>,
     /// Conflicts that have been found.
     pub(super) conflicts: Conflicts,
     /// The wait that the test has dropped. `None` until a stream has reached it.
@@ -94,19 +94,19 @@ impl OrderCheck {
         bytes: Range<u64>,
         task: &Arc<Task>,
     ) {
-        let shadow = self.memory.entry(start).or_insert_with(|| Shadow::new(length));
-        if let Some(found) = shadow.add(kind, bytes, task) {
-            self.conflicts.add((start, shadow), &found, task, kind);
+        let uses = self.allocations.entry(start).or_insert_with(|| AllocationUses::new(length));
+        if let Some(found) = uses.add(kind, bytes, task) {
+            self.conflicts.add((start, uses), &found, task, kind);
         }
     }
 
     /// Records that the allocation with the first address `start` is freed, and reports a conflict
-    /// with a use that is not in `predecessors`. `freed_by` describes the call or task that frees
-    /// it.
-    pub(super) fn end_memory(&mut self, start: u64, freed_by: &str, predecessors: &VectorClock) {
-        let Some(shadow) = self.memory.remove(&start) else { return };
-        if let Some(found) = shadow.conflict(None, 0..shadow.length(), predecessors) {
-            self.conflicts.add_free((start, &shadow), &found, freed_by);
+    /// with a use by a task that is not in `predecessors`. `freed_by` describes the call or task
+    /// that frees it.
+    pub(super) fn end_allocation(&mut self, start: u64, freed_by: &str, predecessors: &VectorClock) {
+        let Some(uses) = self.allocations.remove(&start) else { return };
+        if let Some(found) = uses.conflict(None, 0..uses.length(), predecessors) {
+            self.conflicts.add_free((start, &uses), &found, freed_by);
         }
     }
 }

@@ -48,8 +48,8 @@ struct GraphOrder {
     start: VectorClock,
     /// Clock of each node's dependents.
     nodes: HashMap<usize, VectorClock>,
-    /// Last node of each chain of the stream.
-    lanes: Vec<usize>,
+    /// Last node of each chain of the stream, in the order of `StreamOrder::chains`.
+    last_nodes: Vec<usize>,
 }
 
 impl GraphOrder {
@@ -59,21 +59,21 @@ impl GraphOrder {
         clock
     }
 
-    /// Returns the chain of a node: that of a dependency which is the last of its chain, or a new
-    /// one.
-    fn lane(&mut self, node: usize, dependencies: &[usize]) -> usize {
-        let found = self.lanes.iter().position(|last| dependencies.contains(last));
-        if let Some(lane) = found {
-            self.lanes[lane] = node;
-            return lane;
+    /// Returns the index of a node's chain among the chains of the stream. The node continues the
+    /// chain of a dependency that is the last of its chain, or else starts a new chain.
+    fn chain(&mut self, node: usize, dependencies: &[usize]) -> usize {
+        let found = self.last_nodes.iter().position(|last| dependencies.contains(last));
+        if let Some(index) = found {
+            self.last_nodes[index] = node;
+            return index;
         }
-        self.lanes.push(node);
-        self.lanes.len() - 1
+        self.last_nodes.push(node);
+        self.last_nodes.len() - 1
     }
 }
 
-/// Node of a running graph: the index of its step in the plan, and the indices of the steps that it
-/// depends on.
+/// Node of a running graph: the index of its step in the executable graph, and the indices of the
+/// steps that it depends on.
 pub(in crate::state) type Node<'a> = (usize, &'a [usize]);
 
 impl Chains {
@@ -101,17 +101,17 @@ impl Chains {
     ) -> Arc<Task> {
         let order = self.streams.entry(stream).or_default();
         let graph = node.zip(order.graph.as_mut());
-        let (mut clock, lane) = match graph {
+        let (mut clock, index) = match graph {
             Some(((node, dependencies), graph)) => {
-                (graph.before(dependencies), graph.lane(node, dependencies))
+                (graph.before(dependencies), graph.chain(node, dependencies))
             }
             None => (std::mem::take(&mut order.clock), 0),
         };
-        while order.chains.len() <= lane {
+        while order.chains.len() <= index {
             order.chains.push(self.counts.len());
             self.counts.push(0);
         }
-        let chain = order.chains[lane];
+        let chain = order.chains[index];
         self.counts[chain] += 1;
         let count = self.counts[chain];
         clock.set(chain, count);
@@ -143,8 +143,8 @@ impl Chains {
     /// Starts a graph in a stream. Its nodes are ordered after the earlier work of the stream.
     pub(in crate::state) fn begin_graph(&mut self, stream: Handle) {
         let order = self.stream(stream);
-        let (start, nodes, lanes) = (order.clock.clone(), HashMap::new(), Vec::new());
-        order.graph = Some(GraphOrder { start, nodes, lanes });
+        let (start, nodes, last_nodes) = (order.clock.clone(), HashMap::new(), Vec::new());
+        order.graph = Some(GraphOrder { start, nodes, last_nodes });
     }
 
     /// Ends the graph of a stream. The later work of the stream is ordered after all its nodes.

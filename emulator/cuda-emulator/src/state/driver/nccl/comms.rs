@@ -7,7 +7,7 @@ use crate::{
         CallError, CallResult, Code, Handle,
         driver::Driver,
         handles::HandleKind,
-        nccl::{Clique, Comm, NcclCode, SplitCall},
+        nccl::{Communicator, CommunicatorRank, NcclCode, SplitCall},
     },
 };
 use std::collections::{BTreeMap, VecDeque};
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 const POLLS_UNTIL_COMPLETE: u32 = 2;
 
 /// Parameters of a rank that joins a communicator.
-pub(crate) struct InitRank {
+pub(crate) struct RankParameters {
     /// Unique id of the communicator, as `ncclGetUniqueId` returned it.
     pub(crate) id: u64,
     /// Number of ranks of the communicator, as passed by the caller.
@@ -25,7 +25,8 @@ pub(crate) struct InitRank {
     pub(crate) rank: i32,
     /// Device of the rank.
     pub(crate) device: i32,
-    /// Whether calls return only when all ranks have called.
+    /// Whether the communicator is blocking: the calls that create, split or finalize it return
+    /// only when they are complete.
     pub(crate) blocking: bool,
 }
 
@@ -40,25 +41,25 @@ impl Driver {
     /// Implements `ncclCommInitRank`: returns the handle of the rank without waiting for the other
     /// ranks. It is an error if the rank exists, if the number of ranks differs from that of
     /// earlier calls, or if another rank has the same device.
-    pub(crate) fn nccl_init(&mut self, init: &InitRank) -> CallResult<Handle> {
-        let &InitRank { id, ranks, rank, device, blocking } = init;
+    pub(crate) fn nccl_init(&mut self, init: &RankParameters) -> CallResult<Handle> {
+        let &RankParameters { id, ranks, rank, device, blocking } = init;
         let (Ok(size @ 1..), Ok(rank)) = (usize::try_from(ranks), usize::try_from(rank)) else {
             return Err(CallError::value(format!("rank {rank} of {ranks}")));
         };
         if rank >= size {
             return Err(CallError::value(format!("rank {rank} of {size}")));
         }
-        let known = self.nccl.cliques.iter().position(|clique| clique.id == Some(id));
-        let clique = known.unwrap_or_else(|| {
-            self.nccl.cliques.push(Clique { id: Some(id), size, ..Clique::default() });
-            self.nccl.cliques.len() - 1
+        let known = self.nccl.communicators.iter().position(|communicator| communicator.id == Some(id));
+        let communicator = known.unwrap_or_else(|| {
+            self.nccl.communicators.push(Communicator { id: Some(id), size, ..Communicator::default() });
+            self.nccl.communicators.len() - 1
         });
-        let members = &self.nccl.cliques[clique].members;
-        if self.nccl.cliques[clique].size != size || members.contains_key(&rank) {
+        let members = &self.nccl.communicators[communicator].members;
+        if self.nccl.communicators[communicator].size != size || members.contains_key(&rank) {
             return Err(CallError::value(format!(
                 "rank {rank} of {size} where the id is used by ranks {:?} of {}",
                 members.keys().collect::<Vec<_>>(),
-                self.nccl.cliques[clique].size
+                self.nccl.communicators[communicator].size
             )));
         }
         let comms = &self.nccl.comms;
@@ -67,13 +68,13 @@ impl Driver {
             let text = format!("ranks {other} and {rank} of a communicator both on device {device}");
             return Err(CallError::misuse(Code::ILLEGAL_STATE, text));
         }
-        Ok(self.add_comm(clique, rank, device, blocking))
+        Ok(self.add_comm(communicator, rank, device, blocking))
     }
 
-    fn add_comm(&mut self, clique: usize, rank: usize, device: i32, blocking: bool) -> Handle {
-        let handle = self.handles.create(HandleKind::Comm);
-        let comm = Comm {
-            clique,
+    fn add_comm(&mut self, communicator: usize, rank: usize, device: i32, blocking: bool) -> Handle {
+        let handle = self.handles.create(HandleKind::CommunicatorRank);
+        let comm = CommunicatorRank {
+            communicator,
             rank,
             device,
             blocking,
@@ -86,20 +87,20 @@ impl Driver {
             polls: POLLS_UNTIL_COMPLETE,
         };
         self.nccl.comms.insert(handle, comm);
-        self.nccl.cliques[clique].members.insert(rank, handle);
+        self.nccl.communicators[communicator].members.insert(rank, handle);
         handle
     }
 
     /// Returns the rank with a handle. A null, destroyed or unknown handle is an error.
-    pub(super) fn comm(&self, handle: Handle) -> CallResult<&Comm> {
-        self.handles.check(HandleKind::Comm, handle)?;
+    pub(super) fn comm(&self, handle: Handle) -> CallResult<&CommunicatorRank> {
+        self.handles.check(HandleKind::CommunicatorRank, handle)?;
         self.nccl.comms.get(&handle).ok_or_else(|| CallError::plain(Code::INVALID_HANDLE))
     }
 
     /// Returns the rank with a handle, for changes. A null, destroyed or unknown handle is an
     /// error.
-    pub(super) fn comm_mut(&mut self, handle: Handle) -> CallResult<&mut Comm> {
-        self.handles.check(HandleKind::Comm, handle)?;
+    pub(super) fn comm_mut(&mut self, handle: Handle) -> CallResult<&mut CommunicatorRank> {
+        self.handles.check(HandleKind::CommunicatorRank, handle)?;
         self.nccl.comms.get_mut(&handle).ok_or_else(|| CallError::plain(Code::INVALID_HANDLE))
     }
 
@@ -107,10 +108,11 @@ impl Driver {
     /// device.
     pub(crate) fn comm_info(&self, handle: Handle) -> CallResult<(usize, usize, i32)> {
         let comm = self.comm(handle)?;
-        Ok((comm.rank, self.nccl.cliques[comm.clique].size, comm.device))
+        Ok((comm.rank, self.nccl.communicators[comm.communicator].size, comm.device))
     }
 
-    /// Returns whether the calls of a rank return only when all ranks have called.
+    /// Returns whether the communicator of a rank is blocking: the calls that create, split or
+    /// finalize it return only when they are complete.
     pub(crate) fn is_blocking(&self, handle: Handle) -> CallResult<bool> {
         Ok(self.comm(handle)?.blocking)
     }
@@ -129,13 +131,15 @@ impl Driver {
     /// destroyed communicator.
     fn comm_is_ready(&self, handle: Handle) -> bool {
         let Some(comm) = self.nccl.comms.get(&handle) else { return true };
-        let clique = &self.nccl.cliques[comm.clique];
-        clique.is_complete() && clique.splits.iter().take(comm.splits).all(|split| split.len() == clique.size)
+        let communicator = &self.nccl.communicators[comm.communicator];
+        communicator.is_complete()
+            && communicator.splits.iter().take(comm.splits).all(|split| split.len() == communicator.size)
     }
 
     /// Implements `ncclCommSplit`. Ranks of equal `color` join a new communicator, ordered by
-    /// `key`; a negative one joins none. The new handle is written to `slot` once all ranks have
-    /// called. `blocking` is that of the new communicator, or `None` for that of the old one.
+    /// `key`. A rank with a negative color joins none. The new handle is written to `slot` once all
+    /// ranks have called. `blocking` tells whether the new communicator is blocking; `None` copies
+    /// the property of the old one.
     pub(crate) fn comm_split(
         &mut self,
         handle: Handle,
@@ -145,12 +149,12 @@ impl Driver {
         blocking: Option<bool>,
     ) -> CallResult<NcclCode> {
         let comm = self.comm_mut(handle)?;
-        let (parent, number, rank, device) = (comm.clique, comm.splits, comm.rank, comm.device);
+        let (parent, number, rank, device) = (comm.communicator, comm.splits, comm.rank, comm.device);
         let (pending, blocking) = (comm.batches.len(), blocking.unwrap_or(comm.blocking));
         comm.splits += 1;
         comm.polls = POLLS_UNTIL_COMPLETE;
         slot.set(0);
-        let splits = &mut self.nccl.cliques[parent].splits;
+        let splits = &mut self.nccl.communicators[parent].splits;
         splits.resize_with(splits.len().max(number + 1), BTreeMap::new);
         splits[number].insert(rank, SplitCall { color, key, slot, device, blocking });
         if pending > 0 {
@@ -163,28 +167,29 @@ impl Driver {
 
     /// Creates the communicators of a split that all ranks have called.
     fn complete_split(&mut self, parent: usize, number: usize) {
-        let size = self.nccl.cliques[parent].size;
-        let calls = &self.nccl.cliques[parent].splits[number];
+        let size = self.nccl.communicators[parent].size;
+        let calls = &self.nccl.communicators[parent].splits[number];
         if calls.len() < size {
             return;
         }
         let mut members: Vec<_> = calls.iter().map(|(rank, call)| (call.color, call.key, *rank)).collect();
         members.sort_unstable();
         for group in members.chunk_by(|a, b| a.0 == b.0).filter(|group| group[0].0 >= 0) {
-            let clique = self.nccl.cliques.len();
-            self.nccl.cliques.push(Clique { size: group.len(), ..Clique::default() });
+            let communicator = self.nccl.communicators.len();
+            self.nccl.communicators.push(Communicator { size: group.len(), ..Communicator::default() });
             for (rank, (.., old)) in group.iter().enumerate() {
-                let call = &self.nccl.cliques[parent].splits[number][old];
+                let call = &self.nccl.communicators[parent].splits[number][old];
                 let (device, blocking, slot) = (call.device, call.blocking, call.slot);
-                slot.set(self.add_comm(clique, rank, device, blocking));
+                slot.set(self.add_comm(communicator, rank, device, blocking));
             }
         }
     }
 
     /// Implements `ncclCommGetAsyncError`: returns `IN_PROGRESS` until the last call with a
-    /// non-blocking communicator is complete, or the error of the settings.
+    /// non-blocking communicator is complete, and then `SUCCESS`. If the settings have an error,
+    /// returns that instead.
     pub(crate) fn comm_async_error(&mut self, handle: Handle) -> CallResult<NcclCode> {
-        self.settle();
+        self.execute_ready_work();
         let through = self.comm_is_ready(handle);
         let injected = self.settings.nccl_async_error as u32;
         let comm = self.comm_mut(handle)?;
@@ -236,16 +241,16 @@ impl Driver {
         let until =
             std::time::Instant::now() + std::time::Duration::from_millis(self.settings.nccl_abort_ms as u64);
         while self.yield_to_other_threads(until, true) {}
-        self.settle();
+        self.execute_ready_work();
         Ok(())
     }
 
     fn drop_comm(&mut self, handle: Handle) {
         self.handles.destroy(handle);
         let Some(comm) = self.nccl.comms.remove(&handle) else { return };
-        let clique = &mut self.nccl.cliques[comm.clique];
-        clique.members.insert(comm.rank, 0);
-        clique.pending_calls.retain(|_, calls| {
+        let communicator = &mut self.nccl.communicators[comm.communicator];
+        communicator.members.insert(comm.rank, 0);
+        communicator.pending_calls.retain(|_, calls| {
             calls.retain(|_, (batch, _)| !comm.batches.contains(batch));
             !calls.is_empty()
         });
@@ -261,11 +266,11 @@ impl Driver {
     pub(in crate::state) fn fail_comms(&mut self, device: i32) {
         let nccl = &mut self.nccl;
         for comm in nccl.comms.values().filter(|comm| comm.device == device && !comm.batches.is_empty()) {
-            let clique = &mut nccl.cliques[comm.clique];
-            clique.disagreement.get_or_insert(format!(
+            let communicator = &mut nccl.communicators[comm.communicator];
+            communicator.disagreement.get_or_insert(format!(
                 "the device of rank {} of NCCL communicator {} is lost with operations in progress",
                 comm.rank,
-                comm.clique + 1
+                comm.communicator + 1
             ));
         }
     }

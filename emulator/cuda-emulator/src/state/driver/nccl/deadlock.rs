@@ -1,6 +1,8 @@
 //! Detection of streams that wait for each other in a cycle, or for ranks that disagree.
 
-use crate::state::{Handle, NodeWork, driver::Driver, nccl::BatchId, plan::PlanProgress, work::StreamWork};
+use crate::state::{
+    Handle, NodeWork, driver::Driver, exec_steps::ExecProgress, nccl::BatchId, work::StreamWork,
+};
 
 impl Driver {
     /// Returns the reason why streams of a device, or of any device for `None`, can never progress,
@@ -26,13 +28,16 @@ impl Driver {
         }
         path.push(stream);
         let batches = self.batches_at_head(stream);
-        let cliques = batches.iter().filter_map(|id| {
+        let communicators = batches.iter().filter_map(|id| {
             let batch = self.nccl.batches.get(id)?;
-            self.nccl.cliques.get(self.nccl.comms.get(&batch.comm)?.clique)
+            self.nccl.communicators.get(self.nccl.comms.get(&batch.comm)?.communicator)
         });
-        let found = cliques.into_iter().find_map(|clique| clique.disagreement.clone()).or_else(|| {
-            self.waits_for(stream, &batches).into_iter().find_map(|next| self.search(next, path, ended))
-        });
+        let found = communicators
+            .into_iter()
+            .find_map(|communicator| communicator.disagreement.clone())
+            .or_else(|| {
+                self.waits_for(stream, &batches).into_iter().find_map(|next| self.search(next, path, ended))
+            });
         path.pop();
         ended.push(stream);
         found
@@ -46,10 +51,10 @@ impl Driver {
         match batch.zip(operation) {
             Some((batch, entry)) => {
                 let comm = self.nccl.comms.get(&batch.comm);
-                let place = comm.map_or(String::new(), |comm| {
-                    format!(" by rank {} in NCCL communicator {}", comm.rank, comm.clique + 1)
+                let caller = comm.map_or(String::new(), |comm| {
+                    format!(" by rank {} in NCCL communicator {}", comm.rank, comm.communicator + 1)
                 });
-                format!("{name} with {}{place}", entry.operation)
+                format!("{name} with {}{caller}", entry.operation)
             }
             None => format!("{name} with an event"),
         }
@@ -60,10 +65,10 @@ impl Driver {
         let Some(stream) = self.streams.get(&stream) else { return Vec::new() };
         match stream.queue.front().map(|head| &head.work) {
             Some(StreamWork::Collectives(id)) => vec![*id],
-            Some(StreamWork::Graph { plan, batches, .. }) => {
-                let ready = stream.graph.iter().flat_map(PlanProgress::ready);
+            Some(StreamWork::Graph { steps, batches, .. }) => {
+                let ready = stream.graph.iter().flat_map(ExecProgress::ready);
                 ready
-                    .filter(|node| matches!(plan.nodes[*node].work, NodeWork::Collectives(_)))
+                    .filter(|node| matches!(steps.list[*node].work, NodeWork::Collectives(_)))
                     .filter_map(|node| batches.get(&node).copied())
                     .collect()
             }
@@ -94,10 +99,10 @@ impl Driver {
             match comm.batches.front() {
                 Some(first) if first != id => found.extend(stream_of(first)),
                 _ => {
-                    let clique = &self.nccl.cliques[comm.clique];
+                    let communicator = &self.nccl.communicators[comm.communicator];
                     let open = batch.entries.iter().filter(|entry| !entry.done);
                     let calls = open
-                        .filter_map(|entry| clique.pending_calls.get(&entry.key))
+                        .filter_map(|entry| communicator.pending_calls.get(&entry.key))
                         .flat_map(|calls| calls.values());
                     let late = calls.filter(|(other, _)| {
                         self.nccl.batches.get(other).is_some_and(|batch| !batch.started)

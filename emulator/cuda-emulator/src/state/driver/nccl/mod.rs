@@ -6,4 +6,4 @@ mod deadlock;
 mod order;
 mod run;
 
-pub(crate) use comms::InitRank;
+pub(crate) use comms::RankParameters;

@@ -16,18 +16,23 @@ impl Driver {
         let Some(batch) = self.nccl.batches.get(&id) else { return String::new() };
         let names: BTreeSet<_> = batch.entries.iter().map(|entry| entry.operation.kind.name()).collect();
         let names: Vec<_> = names.into_iter().collect();
-        let place = self.nccl.comms.get(&batch.comm).map_or(String::new(), |comm| {
-            format!(" by rank {} of NCCL communicator {}", comm.rank, comm.clique + 1)
+        let caller = self.nccl.comms.get(&batch.comm).map_or(String::new(), |comm| {
+            format!(" by rank {} of NCCL communicator {}", comm.rank, comm.communicator + 1)
         });
-        names.join(" and ") + &place
+        names.join(" and ") + &caller
     }
 
     /// Records the memory accesses of an operation that was executed, and orders the ranks that
-    /// received data after those that sent it. `clique` is the index of the communicator, and
+    /// received data after those that sent it. `communicator` is the index of the communicator, and
     /// `calls` holds the rank and the call of each participant.
-    pub(super) fn note_operation(&mut self, clique: usize, key: OperationKey, calls: &[(usize, Operation)]) {
-        let size = self.nccl.cliques[clique].size;
-        let participants = self.nccl.cliques[clique].pending_calls.get(&key);
+    pub(super) fn note_operation(
+        &mut self,
+        communicator: usize,
+        key: OperationKey,
+        calls: &[(usize, Operation)],
+    ) {
+        let size = self.nccl.communicators[communicator].size;
+        let participants = self.nccl.communicators[communicator].pending_calls.get(&key);
         let batches: Vec<BatchId> = participants
             .into_iter()
             .flat_map(|participants| participants.values())

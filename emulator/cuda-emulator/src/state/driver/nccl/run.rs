@@ -22,7 +22,7 @@ impl Driver {
         operation: &Operation,
     ) -> CallResult<()> {
         let (rank, size, device) = self.comm_info(comm)?;
-        self.check_device_lives(device)?;
+        self.check_device_not_lost(device)?;
         let Operation { kind, send, receive, count, element } = *operation;
         let Some(bytes) = element_bytes(element) else {
             return Err(CallError::misuse(
@@ -87,9 +87,9 @@ impl Driver {
         let id = nccl.batch_count;
         let Some(comm) = nccl.comms.get_mut(&group.comm) else { return id };
         comm.batches.push_back(id);
-        let clique = &mut nccl.cliques[comm.clique];
+        let communicator = &mut nccl.communicators[comm.communicator];
         let mut entries = Vec::new();
-        for (place, operation) in group.operations.iter().enumerate() {
+        for (index, operation) in group.operations.iter().enumerate() {
             let next = |counts: &mut BTreeMap<usize, u64>, peer| {
                 let count = counts.entry(peer).or_insert(0);
                 *count += 1;
@@ -107,30 +107,30 @@ impl Driver {
                     (comm.rank, OperationKey::Collective(comm.collectives - 1))
                 }
             };
-            let others = clique.pending_calls.entry(key).or_default();
-            let other = others.iter().find_map(|(participant, (batch, place))| {
-                let entry = nccl.batches.get(batch)?.entries.get(*place)?;
+            let others = communicator.pending_calls.entry(key).or_default();
+            let other = others.iter().find_map(|(participant, (batch, index))| {
+                let entry = nccl.batches.get(batch)?.entries.get(*index)?;
                 let rank = match key {
                     OperationKey::Collective(_) => *participant,
                     OperationKey::Message { from, to, .. } => [from, to][*participant],
                 };
                 (!entry.operation.is_compatible_with(operation)).then_some((rank, entry.operation))
             });
-            if let (Some((rank, theirs)), None) = (other, &clique.disagreement) {
+            if let (Some((rank, theirs)), None) = (other, &communicator.disagreement) {
                 let what = match key {
                     OperationKey::Collective(number) => format!("collective {}", number + 1),
                     OperationKey::Message { from, to, number } => {
                         format!("message {} from rank {from} to rank {to}", number + 1)
                     }
                 };
-                clique.disagreement = Some(format!(
+                communicator.disagreement = Some(format!(
                     "the ranks of NCCL communicator {} disagree about its {what}: rank {rank} calls \
                      {theirs}, rank {} calls {operation}",
-                    comm.clique + 1,
+                    comm.communicator + 1,
                     comm.rank
                 ));
             }
-            others.insert(participant, (id, place));
+            others.insert(participant, (id, index));
             entries.push(Entry { operation: *operation, key, done: false });
         }
         nccl.batches.insert(
@@ -146,7 +146,9 @@ impl Driver {
                 received_clock: VectorClock::default(),
             },
         );
-        if let Some(text) = self.nccl.cliques.iter().find_map(|clique| clique.disagreement.clone()) {
+        if let Some(text) =
+            self.nccl.communicators.iter().find_map(|communicator| communicator.disagreement.clone())
+        {
             self.report_deadlock(text);
         }
         id
@@ -177,7 +179,7 @@ impl Driver {
         if comm.batches.front() != Some(&id) {
             return false;
         }
-        let clique = comm.clique;
+        let communicator = comm.communicator;
         let waiting: Vec<_> =
             batch.entries.iter().filter(|entry| !entry.done).map(|entry| entry.key).collect();
         if !batch.started {
@@ -187,9 +189,9 @@ impl Driver {
             }
         }
         for key in waiting {
-            self.execute_if_ready(clique, key);
+            self.execute_if_ready(communicator, key);
         }
-        let now = self.engine.now;
+        let now = self.simulation.now;
         let done = self.nccl.batches.get(&id).is_none_or(|batch| batch.ends.is_some_and(|ends| ends <= now));
         if done {
             if let Some(batch) = self.nccl.batches.remove(&id) {
@@ -203,43 +205,49 @@ impl Driver {
     }
 
     /// Executes an operation if all its ranks have started it.
-    fn execute_if_ready(&mut self, clique: usize, key: OperationKey) {
-        let ends = &self.nccl.cliques[clique];
+    fn execute_if_ready(&mut self, communicator: usize, key: OperationKey) {
+        let ends = &self.nccl.communicators[communicator];
         if ends.disagreement.is_some() {
             return;
         }
         let Some(calls) = ends.pending_calls.get(&key) else { return };
         let started = |participant: usize| {
-            let (batch, place) = calls.get(&participant)?;
+            let (batch, index) = calls.get(&participant)?;
             let batch = self.nccl.batches.get(batch).filter(|batch| batch.started)?;
-            Some((self.nccl.comms.get(&batch.comm)?.rank, batch.entries.get(*place)?.operation))
+            Some((self.nccl.comms.get(&batch.comm)?.rank, batch.entries.get(*index)?.operation))
         };
         let participants = 0..ends.participants(key);
         let Some(calls) = participants.map(started).collect::<Option<Vec<_>>>() else { return };
-        let done = self.execute_operation(clique, &calls);
+        let done = self.execute_operation(communicator, &calls);
         if done.is_ok() && self.checks_order() {
-            self.note_operation(clique, key, &calls);
+            self.note_operation(communicator, key, &calls);
         }
         if let Err((rank, text)) = done {
-            let device =
-                self.nccl.cliques[clique].members.get(&rank).and_then(|comm| self.nccl.comms.get(comm));
+            let device = self.nccl.communicators[communicator]
+                .members
+                .get(&rank)
+                .and_then(|comm| self.nccl.comms.get(comm));
             let device = device.map_or(0, |comm| comm.device);
             let text = format!(
                 "{} of rank {rank} of NCCL communicator {}: {text}",
                 calls[0].1.kind.name(),
-                clique + 1
+                communicator + 1
             );
             self.fail_device(device, Code::ILLEGAL_ADDRESS, &text);
         }
-        for (batch, place) in
-            self.nccl.cliques[clique].pending_calls.remove(&key).into_iter().flatten().map(|(_, at)| at)
+        for (batch, index) in self.nccl.communicators[communicator]
+            .pending_calls
+            .remove(&key)
+            .into_iter()
+            .flatten()
+            .map(|(_, at)| at)
         {
             let Some(batch) = self.nccl.batches.get_mut(&batch) else { continue };
-            if let Some(entry) = batch.entries.get_mut(place) {
+            if let Some(entry) = batch.entries.get_mut(index) {
                 entry.done = true;
             }
             if batch.entries.iter().all(|entry| entry.done) {
-                batch.ends = Some(self.engine.now + batch.duration_ns);
+                batch.ends = Some(self.simulation.now + batch.duration_ns);
             }
         }
     }
@@ -249,10 +257,10 @@ impl Driver {
     /// On failure, returns the rank whose memory is not accessible and the reason.
     fn execute_operation(
         &mut self,
-        clique: usize,
+        communicator: usize,
         calls: &[(usize, Operation)],
     ) -> Result<(), (usize, String)> {
-        let size = self.nccl.cliques[clique].size;
+        let size = self.nccl.communicators[communicator].size;
         let Some((_, first)) = calls.first() else { return Ok(()) };
         let bytes = element_bytes(first.element).unwrap_or(0);
         let mut given = Vec::new();

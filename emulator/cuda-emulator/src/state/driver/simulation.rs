@@ -34,40 +34,41 @@ enum Completion {
 impl Driver {
     /// Returns the virtual time since the last reset, in ns.
     pub(crate) fn now(&self) -> u64 {
-        self.engine.now
+        self.simulation.now
     }
 
-    /// Checks that no kernel has failed on a device. If one has, every call in the contexts of the
-    /// device returns its error, as with the real driver.
-    pub(in crate::state) fn check_device_lives(&self, device: i32) -> CallResult<()> {
-        self.engine.lost.get(&device).map_or(Ok(()), |code| Err(CallError::plain(*code)))
+    /// Checks that no kernel has failed on a device. If one has, the result is the error of the
+    /// kernel, which every call in the contexts of the device returns, as with the real driver.
+    pub(in crate::state) fn check_device_not_lost(&self, device: i32) -> CallResult<()> {
+        self.simulation.lost.get(&device).map_or(Ok(()), |code| Err(CallError::plain(*code)))
     }
 
     /// Returns one line for each kernel that ended: start, end and time of enqueueing in ns,
     /// device, priority, 1 for a node of a graph or else 0, stream and name.
     pub(crate) fn timeline(&self) -> String {
-        self.engine.finished.concat()
+        self.simulation.finished.concat()
     }
 
-    /// Appends work to the queue of a stream, after the time that the launch takes on the host. The
-    /// work waits for other work as the rules of the default stream demand.
+    /// Appends work to the queue of a stream. For a kernel or graph, the clock is first advanced by
+    /// the duration of a launch on the host. The work waits for other work as the rules of the
+    /// default stream demand.
     pub(super) fn enqueue(&mut self, stream: Handle, work: StreamWork) {
         if matches!(work, StreamWork::Graph { .. } | StreamWork::Single(NodeWork::Kernel(_))) {
             self.advance(self.settings.launch_ns as u64);
         }
-        self.engine.idle_queries = 0;
+        self.simulation.idle_queries = 0;
         let mut predecessors = self.clock_of_host(stream);
         self.order_with_default_stream(stream, predecessors.as_mut());
         self.push(stream, work, predecessors);
     }
 
     /// Appends work to the queue of a stream without advancing the clock. `predecessors` becomes
-    /// the field of [`QueuedWork`].
+    /// the field of [`QueuedWork`] with this name.
     pub(super) fn push(&mut self, stream: Handle, work: StreamWork, predecessors: Option<VectorClock>) {
-        self.engine.launches += 1;
-        let (launch, enqueued) = (self.engine.launches, self.engine.now);
+        self.simulation.enqueued_count += 1;
+        let (number, enqueued) = (self.simulation.enqueued_count, self.simulation.now);
         if let Some(stream) = self.streams.get_mut(&stream) {
-            stream.queue.push_back(QueuedWork { launch, enqueued, predecessors, work });
+            stream.queue.push_back(QueuedWork { number, enqueued, predecessors, work });
         }
     }
 
@@ -76,7 +77,7 @@ impl Driver {
     /// `predecessors`.
     fn order_with_default_stream(&mut self, handle: Handle, predecessors: Option<&mut VectorClock>) {
         let Some(stream) = self.streams.get(&handle).filter(|stream| !stream.non_blocking) else { return };
-        let Some(&default) = self.engine.default_streams.get(&stream.context) else { return };
+        let Some(&default) = self.simulation.default_streams.get(&stream.context) else { return };
         let context = stream.context;
         let others = self.streams.iter().filter(|(other, stream)| {
             (default == handle || **other == default)
@@ -91,7 +92,7 @@ impl Driver {
             self.add_idle_streams(&idle, context, predecessors);
         }
         for other in busy {
-            let number = self.engine.new_record();
+            let number = self.simulation.new_record();
             // A record without an event.
             self.push(other, StreamWork::Record { event: 0, number }, None);
             self.push(handle, StreamWork::Wait { number }, None);
@@ -100,21 +101,21 @@ impl Driver {
 
     /// Advances the clock by a duration and completes the work that ends meanwhile.
     pub(crate) fn advance(&mut self, nanoseconds: u64) {
-        let until = self.engine.now + nanoseconds;
-        self.settle();
+        let until = self.simulation.now + nanoseconds;
+        self.execute_ready_work();
         while self.next_end().is_some_and(|(ends, _)| ends <= until) {
             self.advance_to_next_end();
-            self.settle();
+            self.execute_ready_work();
         }
-        self.engine.now = until;
+        self.simulation.now = until;
     }
 
     /// Advances the clock to the next end of a kernel or collective, but at most by `nanoseconds`.
     pub(crate) fn advance_to_end(&mut self, nanoseconds: u64) {
-        self.settle();
-        let until = self.engine.now + nanoseconds;
+        self.execute_ready_work();
+        let until = self.simulation.now + nanoseconds;
         let next = self.next_end().map_or(until, |(ends, _)| ends.min(until));
-        self.advance(next.saturating_sub(self.engine.now));
+        self.advance(next.saturating_sub(self.simulation.now));
     }
 
     /// Returns the time of the next end of work that takes time.
@@ -128,7 +129,7 @@ impl Driver {
     fn advance_to_next_end(&mut self) {
         match self.next_end() {
             Some((_, Completion::Kernel(device))) => self.end_kernel(device),
-            Some((ends, Completion::Collectives)) => self.engine.now = self.engine.now.max(ends),
+            Some((ends, Completion::Collectives)) => self.simulation.now = self.simulation.now.max(ends),
             None => {}
         }
     }
@@ -151,8 +152,8 @@ impl Driver {
         let mut deadline = None;
         let mut changed = true;
         loop {
-            changed |= self.settle();
-            device.map_or(Ok(()), |device| self.check_device_lives(device))?;
+            changed |= self.execute_ready_work();
+            device.map_or(Ok(()), |device| self.check_device_not_lost(device))?;
             if done(self) {
                 return Ok(());
             }
@@ -180,10 +181,10 @@ impl Driver {
     /// it is false.
     pub(super) fn query(&mut self, device: i32, done: impl Fn(&Driver) -> bool) -> CallResult<()> {
         self.advance(self.settings.query_ns as u64);
-        self.settle();
-        self.check_device_lives(device)?;
+        self.execute_ready_work();
+        self.check_device_not_lost(device)?;
         if done(self) {
-            self.engine.idle_queries = 0;
+            self.simulation.idle_queries = 0;
             return Ok(());
         }
         if self.nccl.waits_for_ranks() {
@@ -192,9 +193,9 @@ impl Driver {
                 self.report_deadlock(deadlock);
             }
         } else if self.next_end().is_none() || self.settings.query_ns == 0 {
-            self.engine.idle_queries += 1;
+            self.simulation.idle_queries += 1;
         }
-        if self.engine.idle_queries > MAX_IDLE_QUERIES {
+        if self.simulation.idle_queries > MAX_IDLE_QUERIES {
             let text = format!(
                 "{MAX_IDLE_QUERIES} consecutive queries found no work in progress: {}",
                 self.describe_stuck_streams()
@@ -205,29 +206,29 @@ impl Driver {
     }
 
     fn describe_stuck_streams(&self) -> String {
-        let describe_stuck_streams: Vec<_> = self
+        let names: Vec<_> = self
             .streams
             .iter()
             .filter(|(_, stream)| !stream.queue.is_empty())
             .map(|(handle, _)| self.handles.name(*handle))
             .collect();
-        format!("nothing runs, and work is pending in {}", describe_stuck_streams.join(", "))
+        format!("nothing runs, and work is pending in {}", names.join(", "))
     }
 
     /// Executes all ready work that takes no time, and starts kernels on free devices, until
     /// nothing more is ready. Returns whether there was any such work.
-    pub(in crate::state) fn settle(&mut self) -> bool {
+    pub(in crate::state) fn execute_ready_work(&mut self) -> bool {
         let mut any = false;
         loop {
             let streams: Vec<_> = self.streams.keys().copied().collect();
             let mut moved = false;
             for stream in streams {
-                while self.step(stream) {
+                while self.advance_stream(stream) {
                     moved = true;
                 }
             }
             if self.start_kernels() {
-                let now = self.engine.now;
+                let now = self.simulation.now;
                 while let Some((device, _)) = self.next_kernel_end().filter(|(_, ends)| *ends <= now) {
                     self.end_kernel(device);
                 }
@@ -237,7 +238,7 @@ impl Driver {
                 break;
             }
             any = true;
-            self.engine.idle_queries = 0;
+            self.simulation.idle_queries = 0;
         }
         self.remove_finished_streams();
         any
@@ -245,7 +246,7 @@ impl Driver {
 
     /// Executes the head of a stream's queue if it is ready and takes no time. Returns whether
     /// anything was executed.
-    fn step(&mut self, handle: Handle) -> bool {
+    fn advance_stream(&mut self, handle: Handle) -> bool {
         self.apply_enqueued_order(handle);
         let Some(head) = self.streams.get(&handle).and_then(|stream| stream.queue.front()) else {
             return false;
@@ -258,7 +259,7 @@ impl Driver {
             }
             StreamWork::Wait { number } => {
                 let number = *number;
-                if !self.engine.is_record_complete(number) {
+                if !self.simulation.is_record_complete(number) {
                     return false;
                 }
                 self.note_wait(handle, number);
@@ -284,9 +285,9 @@ impl Driver {
                     return false;
                 }
             }
-            StreamWork::Graph { plan, batches } => {
-                let (plan, batches) = (Arc::clone(plan), batches.clone());
-                let (moved, ended) = self.step_graph(handle, &plan, &batches);
+            StreamWork::Graph { steps, batches } => {
+                let (steps, batches) = (Arc::clone(steps), batches.clone());
+                let (moved, ended) = self.advance_graph(handle, &steps, &batches);
                 if !ended {
                     return moved;
                 }
@@ -297,8 +298,8 @@ impl Driver {
     }
 
     fn complete_record(&mut self, event: Handle, number: u64) {
-        self.engine.pending_records.remove(&number);
-        let now = self.engine.now;
+        self.simulation.pending_records.remove(&number);
+        let now = self.simulation.now;
         // The event may have been destroyed or recorded again.
         if let Some(Record::Stream { number: last, completed }) =
             self.events.get_mut(&event).map(|event| &mut event.last)

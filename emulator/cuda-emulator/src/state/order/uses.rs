@@ -65,14 +65,14 @@ pub(in crate::state) struct Conflict {
     pub(in crate::state) bytes: Range<u64>,
 }
 
-/// Uses of an allocation with which later uses may conflict, by range of bytes.
-pub(in crate::state) struct Shadow {
+/// Earlier uses of an allocation with which later uses may conflict, by range of bytes.
+pub(in crate::state) struct AllocationUses {
     length: u64,
     /// Uses by their first byte. Each region extends to the next one.
     regions: BTreeMap<u64, Uses>,
 }
 
-impl Shadow {
+impl AllocationUses {
     /// Creates the record of an unused allocation of `length` bytes.
     pub(in crate::state) fn new(length: u64) -> Self {
         Self { length, regions: BTreeMap::from([(0, Uses::default())]) }
@@ -103,8 +103,9 @@ impl Shadow {
         found
     }
 
-    /// Returns the first use of the given bytes that is not in `clock` and conflicts with a use of
-    /// the given kind, or with the end of the allocation if `kind` is `None`.
+    /// Returns the first recorded use of the given bytes that conflicts with a use of the given
+    /// kind by a task whose predecessors are `clock`. If `kind` is `None`, the conflict is with the
+    /// end of the allocation. Returns `None` if there is no conflict.
     pub(in crate::state) fn conflict(
         &self,
         kind: Option<AccessKind>,

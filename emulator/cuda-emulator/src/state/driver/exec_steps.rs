@@ -1,11 +1,11 @@
-//! Execution of launches of executable graphs. A plan holds the steps of the graph.
+//! Execution of launches of executable graphs. The nodes of an executable graph are called steps.
 
 use super::Driver;
 use crate::state::{
     Handle,
+    exec_steps::{ExecProgress, ExecSteps},
     nccl::BatchId,
     nodes::NodeWork,
-    plan::{Plan, PlanProgress},
     work::StreamWork,
 };
 use std::{collections::BTreeMap, sync::Arc};
@@ -14,22 +14,22 @@ impl Driver {
     /// Executes the ready steps of the graph launch at the head of a stream that take no time.
     /// `batches` are its batches of NCCL operations, by step. Returns whether anything was
     /// executed, and whether the launch has ended.
-    pub(super) fn step_graph(
+    pub(super) fn advance_graph(
         &mut self,
         stream: Handle,
-        plan: &Plan,
+        steps: &ExecSteps,
         batches: &BTreeMap<usize, BatchId>,
     ) -> (bool, bool) {
         let Some(mut run) = self.streams.get_mut(&stream).and_then(|stream| stream.graph.take()) else {
             self.note_graph_begin(stream);
             if let Some(stream) = self.streams.get_mut(&stream) {
-                stream.graph = Some(PlanProgress::new(plan));
+                stream.graph = Some(ExecProgress::new(steps));
             }
             return (true, false);
         };
         let mut moved = false;
         for node in run.ready.clone() {
-            let done = match &plan.nodes[node].work {
+            let done = match &steps.list[node].work {
                 NodeWork::Kernel(_) => false,
                 NodeWork::Collectives(_) => {
                     batches.get(&node).is_none_or(|id| self.advance_batch(stream, Some(node), *id))
@@ -37,7 +37,7 @@ impl Driver {
                 work => self.execute_instant(stream, Some(node), work),
             };
             if done {
-                run.end(plan, node);
+                run.end(steps, node);
                 moved = true;
             }
         }
@@ -55,14 +55,14 @@ impl Driver {
     /// complete.
     pub(super) fn end_node(&mut self, stream: Handle, node: usize) {
         let Some(stream) = self.streams.get_mut(&stream) else { return };
-        let Some(plan) = stream.queue.front().and_then(|head| match &head.work {
-            StreamWork::Graph { plan, .. } => Some(Arc::clone(plan)),
+        let Some(steps) = stream.queue.front().and_then(|head| match &head.work {
+            StreamWork::Graph { steps, .. } => Some(Arc::clone(steps)),
             _ => None,
         }) else {
             return;
         };
         if let Some(run) = &mut stream.graph {
-            run.end(&plan, node);
+            run.end(&steps, node);
         }
     }
 }

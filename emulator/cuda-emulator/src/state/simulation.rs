@@ -1,12 +1,13 @@
-//! The virtual clock and the state of the virtual devices. Times are in ns since the last reset. A
-//! record is one execution of `cuEventRecord`; records are numbered.
+//! State of the simulation of the devices: virtual clock, running kernels and event records. Times
+//! are in ns since the last reset. A record is one execution of `cuEventRecord`; records are
+//! numbered.
 
 use super::{Code, Handle, nodes::KernelNode};
 use std::collections::{BTreeMap, HashSet};
 
-/// The virtual clock and the running kernels.
+/// State of the simulation: virtual clock, running kernels and event records.
 #[derive(Default)]
-pub(crate) struct Engine {
+pub(crate) struct Simulation {
     /// Current virtual time, in ns.
     pub(super) now: u64,
     /// Running kernel of each device that runs one.
@@ -14,7 +15,7 @@ pub(crate) struct Engine {
     /// Devices on which a kernel has failed, with its error. They execute nothing until the reset.
     pub(super) lost: BTreeMap<i32, Code>,
     /// Number of entries that have been pushed to the queues of streams.
-    pub(super) launches: u64,
+    pub(super) enqueued_count: u64,
     records: u64,
     /// Number of `cuStreamWaitEvent` calls outside captures.
     pub(super) waits: u64,
@@ -29,7 +30,7 @@ pub(crate) struct Engine {
     pub(super) finished: Vec<String>,
 }
 
-impl Engine {
+impl Simulation {
     /// Returns the number of a new event record, from 1. The record is pending.
     pub(super) fn new_record(&mut self) -> u64 {
         self.records += 1;

@@ -7,17 +7,19 @@ use std::collections::BTreeMap;
 
 /// Communicator of NCCL: the state that its ranks share.
 #[derive(Default)]
-pub(in crate::state) struct Clique {
+pub(in crate::state) struct Communicator {
     /// Unique id, or `None` for a communicator that was created by a split.
     pub(in crate::state) id: Option<u64>,
     /// Number of ranks.
     pub(in crate::state) size: usize,
-    /// Handle of each rank that has joined, by rank. That of a destroyed rank is 0.
+    /// Handle of each rank that has joined, by rank. The handle of a destroyed rank is 0.
     pub(in crate::state) members: BTreeMap<usize, Handle>,
-    /// Calls of operations that are not done: for each operation and participant that has called
-    /// it, the batch and the index of the operation in the batch.
+    /// Calls of operations that are not done: for each operation and each participant that has
+    /// called it, the batch and the index of the operation in the batch. Participants are numbered
+    /// as in `participants`.
     pub(in crate::state) pending_calls: BTreeMap<OperationKey, BTreeMap<usize, (BatchId, usize)>>,
-    /// Calls of `ncclCommSplit` in the order of the splits, by rank.
+    /// Calls of `ncclCommSplit`: for each split, in order, the call of each rank that has called
+    /// it, by rank.
     pub(in crate::state) splits: Vec<BTreeMap<usize, SplitCall>>,
     /// Description of a disagreement of the ranks, after which their operations never complete.
     /// `None` without one.
@@ -26,19 +28,20 @@ pub(in crate::state) struct Clique {
 
 /// Call of `ncclCommSplit` by one rank.
 pub(in crate::state) struct SplitCall {
-    /// Number of the new communicator that the rank joins. Negative if it joins none.
+    /// Number of the new communicator that the rank joins. It is negative if the rank joins none.
     pub(in crate::state) color: i32,
     /// Number by which the ranks of the new communicator are ordered.
     pub(in crate::state) key: i32,
-    /// Place of the handle of the rank in the new communicator.
+    /// Pointer to which the handle of the rank in the new communicator is written.
     pub(in crate::state) slot: HandleSlot,
     /// Device of the rank.
     pub(in crate::state) device: i32,
-    /// Whether calls with the new communicator return only when all ranks have called.
+    /// Whether the new communicator is blocking: the calls that create, split or finalize it return
+    /// only when they are complete.
     pub(in crate::state) blocking: bool,
 }
 
-impl Clique {
+impl Communicator {
     /// Returns whether all ranks have joined the communicator.
     pub(in crate::state) fn is_complete(&self) -> bool {
         self.members.len() == self.size
