@@ -3,7 +3,7 @@
 
 use crate::{
     Dimensions, LaunchError, LoadError, Memory, MemoryError, Options,
-    decode::{Globals, Program, program},
+    decode::{DecodedKernel, Globals, decode_kernel},
     execute::{LaunchRequest, check, launch},
     parse::{File, parse},
 };
@@ -14,7 +14,7 @@ const MAX_GLOBAL_BYTES: u64 = 4 << 30;
 
 /// Kernels and variables of a PTX text, with the variables allocated in a `Memory`.
 pub struct Module {
-    kernels: BTreeMap<String, Program>,
+    kernels: BTreeMap<String, DecodedKernel>,
     sources: Vec<(u64, String)>,
     /// Address and size of each variable.
     globals: BTreeMap<String, (u64, u64)>,
@@ -40,7 +40,10 @@ pub struct KernelAttributes {
 impl Module {
     /// Loads a PTX text and allocates its variables in `memory`.
     ///
-    /// The whole text is decoded, so an unsupported instruction is an error here.
+    /// # Errors
+    /// Returns an error if the text is not valid PTX, if it uses an instruction or directive that
+    /// is not supported, even in a kernel that is never launched, if a limit of the device is
+    /// exceeded, or if the variables cannot be allocated.
     pub fn load(ptx: &str, memory: &mut Memory) -> Result<Self, LoadError> {
         let file = parse(ptx)?;
         let (allocation, addresses) = place_globals(&file, memory)?;
@@ -52,8 +55,10 @@ impl Module {
     }
 
     fn decode(file: &File<'_>, addresses: &Globals<'_>, allocation: Option<u64>) -> Result<Self, LoadError> {
-        let kernels =
-            file.entries.iter().map(|entry| Ok((entry.name.to_owned(), program(file, entry, addresses)?)));
+        let kernels = file
+            .entries
+            .iter()
+            .map(|entry| Ok((entry.name.to_owned(), decode_kernel(file, entry, addresses)?)));
         let globals = file.globals.iter().filter_map(|variable| {
             let address = addresses.get(variable.name)?;
             Some((variable.name.to_owned(), (*address, variable.bytes.unwrap_or(0))))
@@ -81,7 +86,8 @@ impl Module {
     /// Returns the declared properties of a kernel, or `None` if there is no such kernel.
     #[must_use]
     pub fn attributes(&self, kernel: &str) -> Option<KernelAttributes> {
-        let Program { parameters, shared_bytes, local_bytes, max_threads, .. } = self.kernels.get(kernel)?;
+        let DecodedKernel { parameters, shared_bytes, local_bytes, max_threads, .. } =
+            self.kernels.get(kernel)?;
         Some(KernelAttributes {
             parameters: parameters.clone(),
             shared_bytes: *shared_bytes,
@@ -92,15 +98,19 @@ impl Module {
 
     /// Checks that a device accepts a launch with these dimensions: the number of blocks and
     /// threads and the size of shared memory. [`launch`](Self::launch) does the same check.
+    ///
+    /// # Errors
+    /// Returns `LaunchError::Arguments` if there is no such kernel, and `LaunchError::Dimensions`
+    /// or `LaunchError::SharedMemory` if the dimensions are refused.
     pub fn check(&self, kernel: &str, dimensions: Dimensions) -> Result<(), LaunchError> {
-        let Some(program) = self.kernels.get(kernel) else {
+        let Some(decoded) = self.kernels.get(kernel) else {
             return Err(LaunchError::Arguments {
                 kernel: kernel.to_owned(),
                 expected: Vec::new(),
                 given: Vec::new(),
             });
         };
-        check(kernel, program, dimensions).map(drop)
+        check(kernel, decoded, dimensions).map(drop)
     }
 
     /// Returns the address and size in bytes of a variable, or `None` if there is no such variable.
@@ -110,6 +120,10 @@ impl Module {
     }
 
     /// Frees the variables of the module. `memory` must be the one that the module was loaded into.
+    ///
+    /// # Errors
+    /// Returns `MemoryError::Invalid` if `memory` is another one, in which no allocation begins at
+    /// the address of the variables.
     pub fn unload(self, memory: &mut Memory) -> Result<(), MemoryError> {
         self.allocation.map_or(Ok(()), |address| memory.free(address))
     }
@@ -117,9 +131,14 @@ impl Module {
     /// Executes a kernel to completion and returns the number of executed warp instructions. An
     /// instruction that several threads of a warp execute together counts once.
     ///
-    /// Blocks run in parallel on rayon's thread pool. Each argument must have the size that the
-    /// kernel declares for it. After a [fault](LaunchError::Fault), blocks may have been executed
-    /// partially, as on a GPU.
+    /// Blocks run in parallel on rayon's thread pool. `arguments` holds the bytes of each argument,
+    /// in the order of the parameters. After a [fault](LaunchError::Fault), blocks may have been
+    /// executed partially, as on a GPU.
+    ///
+    /// # Errors
+    /// Returns `LaunchError::Arguments` if there is no such kernel or if an argument does not have
+    /// the size that the kernel declares, an error of `check` if the dimensions are refused, and
+    /// `LaunchError::Fault` if the kernel fails.
     pub fn launch(
         &self,
         memory: &Memory,
@@ -129,19 +148,19 @@ impl Module {
         options: &Options,
     ) -> Result<u64, LaunchError> {
         let given: Vec<_> = arguments.iter().map(|argument| argument.len()).collect();
-        let program = self.kernels.get(kernel);
+        let decoded = self.kernels.get(kernel);
         let expected: Vec<_> =
-            program.iter().flat_map(|program| &program.parameters).map(|(_, bytes)| *bytes).collect();
-        let Some(program) = program.filter(|_| given == expected) else {
+            decoded.iter().flat_map(|decoded| &decoded.parameters).map(|(_, bytes)| *bytes).collect();
+        let Some(decoded) = decoded.filter(|_| given == expected) else {
             return Err(LaunchError::Arguments { kernel: kernel.to_owned(), expected, given });
         };
-        let mut parameters = vec![0; program.parameters.last().map_or(0, |(offset, bytes)| offset + bytes)];
-        for ((offset, bytes), argument) in program.parameters.iter().zip(arguments) {
+        let mut parameters = vec![0; decoded.parameters.last().map_or(0, |(offset, bytes)| offset + bytes)];
+        for ((offset, bytes), argument) in decoded.parameters.iter().zip(arguments) {
             parameters[*offset..offset + bytes].copy_from_slice(argument);
         }
         let request = LaunchRequest {
             name: kernel,
-            program,
+            decoded,
             sources: &self.sources,
             dimensions,
             parameters: &parameters,

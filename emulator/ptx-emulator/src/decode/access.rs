@@ -203,28 +203,29 @@ impl AtomicOperation {
 }
 
 impl<'a> Decoder<'_, 'a> {
-    /// Decodes the load, store or atomic operation `written` and emits one instruction. `base` is
-    /// the opcode up to the first dot, such as `ld`, and `text` the rest.
+    /// Decodes the load, store or atomic operation `parsed` and emits one instruction. `base` is
+    /// the opcode up to the first dot, such as `ld`, and `text` the rest. It is an error if the
+    /// opcode is not supported or an operand is invalid.
     pub(super) fn memory(
         &mut self,
-        written: &ParsedInstruction<'a>,
+        parsed: &ParsedInstruction<'a>,
         base: &str,
         text: &str,
     ) -> Result<(), LoadError> {
-        let Some(modifiers) = modifiers(text) else { return Err(self.unsupported(written)) };
+        let Some(modifiers) = modifiers(text) else { return Err(self.unsupported(parsed)) };
         let element = ELEMENTS.iter().find(|(name, _)| *name == modifiers.kind);
-        let Some(&(_, (bytes, signed))) = element else { return Err(self.unsupported(written)) };
+        let Some(&(_, (bytes, signed))) = element else { return Err(self.unsupported(parsed)) };
         if matches!(base, "atom" | "red") {
-            return self.atomic(written, &modifiers, bytes, base == "atom");
+            return self.atomic(parsed, &modifiers, bytes, base == "atom");
         }
         let stores = base == "st";
         if modifiers.operation.is_some()
             || stores && matches!(modifiers.space, Space::Constant | Space::Parameter)
         {
-            return Err(self.unsupported(written));
+            return Err(self.unsupported(parsed));
         }
-        let [first, second] = self.take::<2>(written)?;
-        let (place, value) = if stores { (first, second) } else { (second, first) };
+        let [first, second] = self.take::<2>(parsed)?;
+        let (address, value) = if stores { (first, second) } else { (second, first) };
         let elements = match value {
             Operand::Vector(elements) => elements,
             single => vec![single],
@@ -233,7 +234,7 @@ impl<'a> Decoder<'_, 'a> {
             let (count, given) = (modifiers.count, elements.len());
             return Err(self
                 .operands
-                .error(format!("`{}` takes {count} values, not {given}", written.opcode)));
+                .error(format!("`{}` takes {count} values, not {given}", parsed.opcode)));
         }
         let mut registers = ArrayVec::new();
         for element in &elements {
@@ -257,7 +258,7 @@ impl<'a> Decoder<'_, 'a> {
             atomic: None,
         };
         if modifiers.space == Space::Parameter {
-            return self.parameter(&place, access);
+            return self.parameter(&address, access);
         }
         let narrow = access.registers.iter().all(|register| register.kind == Kind::W) && bytes == 4;
         let op = match (stores, modifiers.space) {
@@ -268,42 +269,42 @@ impl<'a> Decoder<'_, 'a> {
             (false, _) => Op::Load,
             (true, _) => Op::Store,
         };
-        self.emit_access(op, &place, access)
+        self.emit_access(op, &address, access)
     }
 
-    fn emit_access(&mut self, op: Op, place: &Operand<'a>, mut access: Access) -> Result<(), LoadError> {
-        let (register, offset) = self.operands.address(place)?;
+    fn emit_access(&mut self, op: Op, address: &Operand<'a>, mut access: Access) -> Result<(), LoadError> {
+        let (register, offset) = self.operands.address(address)?;
         access.address = register.slot;
         access.wide_address = register.kind == Kind::D;
         access.offset = offset;
-        let extra = self.program.accesses.len() as u32;
-        self.program.accesses.push(access);
+        let extra = self.decoded.accesses.len() as u32;
+        self.decoded.accesses.push(access);
         self.emit(Instruction { extra, ..Instruction::new(op) });
         Ok(())
     }
 
-    fn parameter(&mut self, place: &Operand<'a>, mut access: Access) -> Result<(), LoadError> {
-        let Operand::Address(Some(name), offset) = place else {
+    fn parameter(&mut self, address: &Operand<'a>, mut access: Access) -> Result<(), LoadError> {
+        let Operand::Address(Some(name), offset) = address else {
             return Err(self.operands.error("a parameter's name is expected"));
         };
         let Some(Symbol::Parameter(start)) = self.operands.names.symbol(name) else {
             return Err(self.operands.error(format!("`{name}` is no parameter")));
         };
-        let end = self.program.parameters.last().map_or(0, |(offset, bytes)| offset + bytes) as i64;
+        let end = self.decoded.parameters.last().map_or(0, |(offset, bytes)| offset + bytes) as i64;
         access.offset = (start as i64).saturating_add(*offset);
         let bytes = i64::from(access.bytes) * access.registers.len() as i64;
         if access.offset < 0 || access.offset.saturating_add(bytes) > end {
             return Err(self.operands.error(format!("`{name}` is shorter than that")));
         }
-        let extra = self.program.accesses.len() as u32;
-        self.program.accesses.push(access);
+        let extra = self.decoded.accesses.len() as u32;
+        self.decoded.accesses.push(access);
         self.emit(Instruction { extra, ..Instruction::new(Op::LoadParameter) });
         Ok(())
     }
 
     fn atomic(
         &mut self,
-        written: &ParsedInstruction<'a>,
+        parsed: &ParsedInstruction<'a>,
         modifiers: &Modifiers<'_>,
         bytes: u32,
         returns: bool,
@@ -313,18 +314,18 @@ impl<'a> Decoder<'_, 'a> {
         let operation = ATOMICS.iter().find(named).map(|(_, _, operation)| *operation);
         let operation = operation.filter(|operation| returns || operation.reduces());
         let (Some(operation), 1) = (operation, modifiers.count) else {
-            return Err(self.unsupported(written));
+            return Err(self.unsupported(parsed));
         };
         if !matches!(modifiers.space, Space::Generic | Space::Global | Space::Shared) {
-            return Err(self.unsupported(written));
+            return Err(self.unsupported(parsed));
         }
         let kind = if bytes == 8 { Kind::D } else { Kind::W };
         let swaps = operation == AtomicOperation::CompareAndSwap;
-        let mut operands = written.operands.iter();
+        let mut operands = parsed.operands.iter();
         let mut next =
-            || operands.next().ok_or_else(|| LoadError::syntax(written.line, "an operand is missing"));
+            || operands.next().ok_or_else(|| LoadError::syntax(parsed.line, "an operand is missing"));
         let result = if returns { self.operands.result(next()?, kind)? } else { 0 };
-        let place = next()?;
+        let address = next()?;
         let operand = self.operands.value(next()?, kind)?;
         let swap = if swaps { self.operands.value(next()?, kind)? } else { 0 };
         if operands.next().is_some() {
@@ -341,6 +342,6 @@ impl<'a> Decoder<'_, 'a> {
             strong: true,
             atomic: Some(AtomicOperands { operation, operand, swap, returns }),
         };
-        self.emit_access(Op::Atomic, place, access)
+        self.emit_access(Op::Atomic, address, access)
     }
 }

@@ -64,35 +64,36 @@ impl SetpModifiers {
 }
 
 impl<'a> Decoder<'_, 'a> {
-    /// Decodes the `setp` instruction `written` and emits one instruction. `modifiers` is the part
-    /// of the opcode after `setp.`.
+    /// Decodes the `setp` instruction `parsed` and emits one instruction. `modifiers` is the part
+    /// of the opcode after `setp.`. It is an error if the comparison is not supported or an operand
+    /// is invalid.
     pub(super) fn compare(
         &mut self,
-        written: &ParsedInstruction<'a>,
+        parsed: &ParsedInstruction<'a>,
         modifiers: &str,
     ) -> Result<(), LoadError> {
         let Some(SetpModifiers { op, shape, swapped, inverted, combine }) = SetpModifiers::parse(modifiers)
         else {
-            return Err(self.unsupported(written));
+            return Err(self.unsupported(parsed));
         };
         let takes = if matches!(combine, Combine::None) { 3 } else { 4 };
-        if written.operands.len() != takes {
-            let given = written.operands.len();
+        if parsed.operands.len() != takes {
+            let given = parsed.operands.len();
             return Err(self
                 .operands
-                .error(format!("`{}` takes {takes} operands, not {given}", written.opcode)));
+                .error(format!("`{}` takes {takes} operands, not {given}", parsed.opcode)));
         }
         let mut i = Instruction::new(op);
-        i.a = self.operands.value(&written.operands[1], shape.from[0])?;
-        i.b = self.operands.value(&written.operands[2], shape.from[1])?;
+        i.a = self.operands.value(&parsed.operands[1], shape.from[0])?;
+        i.b = self.operands.value(&parsed.operands[2], shape.from[1])?;
         if swapped {
             (i.a, i.b) = (i.b, i.a);
         }
-        if let Some(other) = written.operands.get(3) {
+        if let Some(other) = parsed.operands.get(3) {
             let (slot, negated) = self.operands.predicate(other)?;
             (i.c, i.e) = (slot, negated.into());
         }
-        let (d, second) = self.operands.with_predicate(&written.operands[0], Kind::P)?;
+        let (d, second) = self.operands.with_predicate(&parsed.operands[0], Kind::P)?;
         i.d = d;
         i.extra = Comparison { inverted, combine, second }.pack();
         self.emit(i);

@@ -173,7 +173,7 @@ fn nearest_for_halves(conversion: Conversion) -> bool {
 }
 
 impl<'a> Decoder<'_, 'a> {
-    /// Decodes the `cvt` instruction `written` and emits one instruction. `modifiers` is the part
+    /// Decodes the `cvt` instruction `parsed` and emits one instruction. `modifiers` is the part
     /// of the opcode after `cvt.`.
     ///
     /// # Errors
@@ -181,11 +181,11 @@ impl<'a> Decoder<'_, 'a> {
     /// Returns an error if the conversion is not supported, or if an operand is invalid.
     pub(super) fn convert(
         &mut self,
-        written: &ParsedInstruction<'a>,
+        parsed: &ParsedInstruction<'a>,
         modifiers: &str,
     ) -> Result<(), LoadError> {
-        let Some(conversion) = Conversion::parse(modifiers) else { return Err(self.unsupported(written)) };
-        let [to, from] = self.take::<2>(written)?;
+        let Some(conversion) = Conversion::parse(modifiers) else { return Err(self.unsupported(parsed)) };
+        let [to, from] = self.take::<2>(parsed)?;
         let from = self.operands.wide_value(&from, conversion.from.bits())?;
         let to = self.operands.wide_result(&to, conversion.to.bits())?;
         // Bit 0: 64-bit source register. Bit 1: 64-bit result register. Bit 2: 16-bit result

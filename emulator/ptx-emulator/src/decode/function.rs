@@ -1,7 +1,7 @@
 //! Decoder of a kernel's statements.
 
 use super::{
-    Globals, Program, SourceLocation,
+    DecodedKernel, Globals, SourceLocation,
     operands::Operands,
     slots::RegisterUse,
     symbols::{ScopeIndex, Symbol, SymbolTable},
@@ -28,22 +28,22 @@ struct Jump<'a> {
 
 /// Decoder of one kernel.
 pub(super) struct Decoder<'n, 'a> {
-    /// Program to which decoded instructions are appended.
-    pub(super) program: &'n mut Program,
+    /// Kernel to which decoded instructions are appended.
+    pub(super) decoded: &'n mut DecodedKernel,
     /// Resolver of the operands of the current instruction.
     pub(super) operands: Operands<'n, 'a>,
     guard: u16,
-    place: SourceLocation,
+    location: SourceLocation,
     jumps: &'n mut Vec<Jump<'a>>,
 }
 
 /// Decodes a kernel of a file. `globals` holds the addresses of the file's variables. It is an
 /// error if the kernel uses an unsupported instruction or exceeds the limits of a device.
-pub(crate) fn program<'a>(
+pub(crate) fn decode_kernel<'a>(
     file: &File<'a>,
     entry: &Entry<'a>,
     globals: &Globals<'a>,
-) -> Result<Program, LoadError> {
+) -> Result<DecodedKernel, LoadError> {
     // The first pass collects the live ranges of registers, the second shares slots between them.
     let mut names = SymbolTable::new();
     decode(file, entry, globals, &mut names)?;
@@ -55,16 +55,16 @@ fn decode<'a>(
     entry: &Entry<'a>,
     globals: &Globals<'a>,
     names: &mut SymbolTable<'a>,
-) -> Result<Program, LoadError> {
-    let mut program = Program {
+) -> Result<DecodedKernel, LoadError> {
+    let mut decoded = DecodedKernel {
         code: Vec::new(),
         locations: Vec::new(),
         accesses: Vec::new(),
         words: 0,
-        doubles: 0,
+        words64: 0,
         predicates: 0,
         constant_words: Vec::new(),
-        constant_doubles: Vec::new(),
+        constant_words64: Vec::new(),
         specials: Vec::new(),
         parameters: Vec::new(),
         shared_bytes: 0,
@@ -73,17 +73,17 @@ fn decode<'a>(
         required_block: entry.required_block,
     };
     for parameter in &entry.parameters {
-        add_parameter(&mut program, names, parameter)?;
+        add_parameter(&mut decoded, names, parameter)?;
     }
     for variable in &file.shared {
-        add_variable(&mut program, names, variable)?;
+        add_variable(&mut decoded, names, variable)?;
     }
     // Shared variables of all scopes come first; those without a size start after them.
     let declared = entry.body.iter().filter_map(|statement| match statement {
         Statement::Variable(variable) if variable.space == Space::Shared => Some(variable),
         _ => None,
     });
-    let dynamic_shared = declared.fold(program.shared_bytes, |end, variable| {
+    let dynamic_shared = declared.fold(decoded.shared_bytes, |end, variable| {
         end.next_multiple_of(variable.align).saturating_add(variable.bytes.unwrap_or(0))
     });
     let dynamic_shared = dynamic_shared.min(MAX_SHARED_BYTES).next_multiple_of(16);
@@ -93,53 +93,53 @@ fn decode<'a>(
             Statement::Open => names.open(),
             Statement::Close => names.close(),
             Statement::Registers { line, kind, name, count } => names.declare(*line, *kind, name, *count)?,
-            Statement::Variable(variable) => add_variable(&mut program, names, variable)?,
-            Statement::Label { line, name } => names.set_label(*line, name, program.code.len() as u32)?,
+            Statement::Variable(variable) => add_variable(&mut decoded, names, variable)?,
+            Statement::Label { line, name } => names.set_label(*line, name, decoded.code.len() as u32)?,
             // Line 0 marks code without a source line.
             Statement::Location { file, line } if *line > 0 => source = Some((*file, *line as u32)),
             Statement::Location { .. } => {}
-            Statement::Instruction(written) => {
+            Statement::Instruction(parsed) => {
                 let result_usage =
-                    if written.guard.is_none() { RegisterUse::Write } else { RegisterUse::GuardedWrite };
-                let line = written.line;
+                    if parsed.guard.is_none() { RegisterUse::Write } else { RegisterUse::GuardedWrite };
+                let line = parsed.line;
                 names.next_instruction();
                 let mut operands = Operands { names, globals, dynamic_shared, line, result_usage };
-                let guard = match written.guard {
+                let guard = match parsed.guard {
                     None => Registers::ALWAYS as u16,
                     Some((name, negated)) => {
                         let slot = operands.value(&Operand::Name(name, 0), Kind::P)?;
                         slot | if negated { Instruction::NEGATED } else { 0 }
                     }
                 };
-                let place = SourceLocation { line: written.line, source };
-                Decoder { program: &mut program, operands, guard, place, jumps: &mut jumps }
-                    .instruction(written)?;
+                let location = SourceLocation { line: parsed.line, source };
+                Decoder { decoded: &mut decoded, operands, guard, location, jumps: &mut jumps }
+                    .instruction(parsed)?;
             }
         }
     }
-    let line = program.locations.last().map_or(1, |place| place.line);
-    program.code.push(Instruction::new(Op::Exit));
-    program.locations.push(SourceLocation { line, source });
+    let line = decoded.locations.last().map_or(1, |location| location.line);
+    decoded.code.push(Instruction::new(Op::Exit));
+    decoded.locations.push(SourceLocation { line, source });
     for jump in jumps {
         let to = names.label(jump.scope, jump.label);
-        program.code[jump.at].extra =
+        decoded.code[jump.at].extra =
             to.ok_or_else(|| LoadError::syntax(jump.line, format!("there is no label `{}`", jump.label)))?;
     }
-    if program.shared_bytes > 0 {
-        program.shared_bytes = program.shared_bytes.max(dynamic_shared);
+    if decoded.shared_bytes > 0 {
+        decoded.shared_bytes = decoded.shared_bytes.max(dynamic_shared);
     }
-    names.finish(&mut program);
-    Ok(program)
+    names.finish(&mut decoded);
+    Ok(decoded)
 }
 
 fn add_parameter<'a>(
-    program: &mut Program,
+    decoded: &mut DecodedKernel,
     names: &mut SymbolTable<'a>,
     parameter: &Variable<'a>,
 ) -> Result<(), LoadError> {
     let bytes =
         parameter.bytes.ok_or_else(|| LoadError::syntax(parameter.line, "a parameter without a size"))?;
-    let end = program.parameters.last().map_or(0, |(offset, bytes)| offset + bytes);
+    let end = decoded.parameters.last().map_or(0, |(offset, bytes)| offset + bytes);
     let offset = (end as u64).next_multiple_of(parameter.align);
     if bytes > MAX_PARAMETER_BYTES || offset + bytes > MAX_PARAMETER_BYTES {
         return Err(LoadError::TooLarge {
@@ -147,19 +147,19 @@ fn add_parameter<'a>(
             subject: format!("the parameter `{}`", parameter.name),
         });
     }
-    program.parameters.push((offset as usize, bytes as usize));
+    decoded.parameters.push((offset as usize, bytes as usize));
     names.set_symbol(parameter.name, Symbol::Parameter(offset));
     Ok(())
 }
 
 fn add_variable<'a>(
-    program: &mut Program,
+    decoded: &mut DecodedKernel,
     names: &mut SymbolTable<'a>,
     variable: &Variable<'a>,
 ) -> Result<(), LoadError> {
     let (end, limit) = match variable.space {
-        Space::Local => (&mut program.local_bytes, MAX_LOCAL_BYTES),
-        _ => (&mut program.shared_bytes, MAX_SHARED_BYTES),
+        Space::Local => (&mut decoded.local_bytes, MAX_LOCAL_BYTES),
+        _ => (&mut decoded.shared_bytes, MAX_SHARED_BYTES),
     };
     let Some(bytes) = variable.bytes else {
         names.set_symbol(variable.name, Symbol::DynamicShared);
@@ -180,32 +180,32 @@ fn add_variable<'a>(
 impl<'a> Decoder<'_, 'a> {
     /// Appends an instruction, with the guard and location of the PTX instruction being decoded.
     pub(super) fn emit(&mut self, instruction: Instruction) {
-        self.program.code.push(Instruction { guard: self.guard, ..instruction });
-        self.program.locations.push(self.place);
+        self.decoded.code.push(Instruction { guard: self.guard, ..instruction });
+        self.decoded.locations.push(self.location);
     }
 
     /// Returns the error for an instruction that is not supported.
-    pub(super) fn unsupported(&self, written: &ParsedInstruction<'_>) -> LoadError {
-        LoadError::unsupported(self.operands.line, written.opcode)
+    pub(super) fn unsupported(&self, parsed: &ParsedInstruction<'_>) -> LoadError {
+        LoadError::unsupported(self.operands.line, parsed.opcode)
     }
 
     /// Returns the operands of an instruction. A number of operands other than `N` is an error.
     pub(super) fn take<const N: usize>(
         &self,
-        written: &ParsedInstruction<'a>,
+        parsed: &ParsedInstruction<'a>,
     ) -> Result<[Operand<'a>; N], LoadError> {
-        written.operands.clone().try_into().map_err(|given: Vec<_>| {
-            self.operands.error(format!("`{}` takes {N} operands, not {}", written.opcode, given.len()))
+        parsed.operands.clone().try_into().map_err(|given: Vec<_>| {
+            self.operands.error(format!("`{}` takes {N} operands, not {}", parsed.opcode, given.len()))
         })
     }
 
-    fn instruction(&mut self, written: &ParsedInstruction<'a>) -> Result<(), LoadError> {
-        let opcode = written.opcode;
+    fn instruction(&mut self, parsed: &ParsedInstruction<'a>) -> Result<(), LoadError> {
+        let opcode = parsed.opcode;
         let (base, modifiers) = opcode.split_once('.').unwrap_or((opcode, ""));
         match base {
-            "bra" if matches!(modifiers, "" | "uni") => return self.branch(written),
+            "bra" if matches!(modifiers, "" | "uni") => return self.branch(parsed),
             "ret" | "exit" if matches!(modifiers, "" | "uni") => {
-                self.take::<0>(written)?;
+                self.take::<0>(parsed)?;
                 self.emit(Instruction::new(Op::Exit));
                 return Ok(());
             }
@@ -213,22 +213,22 @@ impl<'a> Decoder<'_, 'a> {
                 self.emit(Instruction::new(Op::Trap));
                 return Ok(());
             }
-            "setp" => return self.compare(written, modifiers),
-            "mov" if written.operands.iter().any(|operand| matches!(operand, Operand::Vector(_))) => {
-                return self.pack_or_unpack(written, modifiers);
+            "setp" => return self.compare(parsed, modifiers),
+            "mov" if parsed.operands.iter().any(|operand| matches!(operand, Operand::Vector(_))) => {
+                return self.pack_or_unpack(parsed, modifiers);
             }
             "mov" if modifiers == "u32" || modifiers == "u64" => {
                 if let Some(Operand::Name(name @ ("%clock" | "%clock64" | "%globaltimer" | "%clock_hi"), 0)) =
-                    written.operands.get(1)
+                    parsed.operands.get(1)
                 {
-                    return self.clock(written, name);
+                    return self.clock(parsed, name);
                 }
             }
-            "ld" | "ldu" | "st" | "atom" | "red" => return self.memory(written, base, modifiers),
+            "ld" | "ldu" | "st" | "atom" | "red" => return self.memory(parsed, base, modifiers),
             "bar" | "barrier" | "shfl" | "vote" | "match" | "redux" | "activemask" => {
-                return self.warp_or_block(written, base, modifiers);
+                return self.warp_or_block(parsed, base, modifiers);
             }
-            // Memory accesses are in program order and uncached.
+            // Memory accesses are in the order of the instructions and uncached.
             "membar" | "fence" | "prefetch" | "prefetchu" | "discard" | "nanosleep" | "pmevent"
             | "griddepcontrol" => {
                 return Ok(());
@@ -236,71 +236,71 @@ impl<'a> Decoder<'_, 'a> {
             _ => {}
         }
         if let Some((op, shape)) = find(opcode).filter(|(_, shape)| !shape.compares) {
-            return self.table(written, op, shape.to, shape.from);
+            return self.table(parsed, op, shape.to, shape.from);
         }
         if base == "cvt" {
-            return self.convert(written, modifiers);
+            return self.convert(parsed, modifiers);
         }
-        Err(self.unsupported(written))
+        Err(self.unsupported(parsed))
     }
 
     /// Emits a table operation.
     fn table(
         &mut self,
-        written: &ParsedInstruction<'a>,
+        parsed: &ParsedInstruction<'a>,
         op: Op,
         to: Kind,
         from: &[Kind],
     ) -> Result<(), LoadError> {
-        if written.operands.len() != from.len() + 1 {
-            let (takes, given) = (from.len() + 1, written.operands.len());
+        if parsed.operands.len() != from.len() + 1 {
+            let (takes, given) = (from.len() + 1, parsed.operands.len());
             return Err(self
                 .operands
-                .error(format!("`{}` takes {takes} operands, not {given}", written.opcode)));
+                .error(format!("`{}` takes {takes} operands, not {given}", parsed.opcode)));
         }
         let mut slots = [0; 4];
-        for ((slot, operand), kind) in slots.iter_mut().zip(&written.operands[1..]).zip(from) {
+        for ((slot, operand), kind) in slots.iter_mut().zip(&parsed.operands[1..]).zip(from) {
             *slot = self.operands.value(operand, *kind)?;
         }
-        let d = self.operands.result(&written.operands[0], to)?;
+        let d = self.operands.result(&parsed.operands[0], to)?;
         let [a, b, c, e] = slots;
         // `extra` is 1 if the instruction sets the carry flag.
-        let extra = u32::from(written.opcode.contains(".cc."));
+        let extra = u32::from(parsed.opcode.contains(".cc."));
         self.emit(Instruction { d, a, b, c, e, extra, ..Instruction::new(op) });
         Ok(())
     }
 
-    fn branch(&mut self, written: &ParsedInstruction<'a>) -> Result<(), LoadError> {
-        let [Operand::Name(label, 0)] = self.take::<1>(written)? else {
+    fn branch(&mut self, parsed: &ParsedInstruction<'a>) -> Result<(), LoadError> {
+        let [Operand::Name(label, 0)] = self.take::<1>(parsed)? else {
             return Err(self.operands.error("a label is expected"));
         };
-        let (at, scope) = (self.program.code.len(), self.operands.names.scope());
-        self.jumps.push(Jump { at, label, scope, line: written.line });
-        self.operands.names.jump();
+        let (at, scope) = (self.decoded.code.len(), self.operands.names.scope());
+        self.jumps.push(Jump { at, label, scope, line: parsed.line });
+        self.operands.names.start_basic_block();
         self.emit(Instruction::new(Op::Branch));
         Ok(())
     }
 
     /// Decodes `mov.b64 {lo, hi}, d` and `mov.b64 d, {lo, hi}`, and the same for halves of 32-bit
     /// words.
-    fn pack_or_unpack(&mut self, written: &ParsedInstruction<'a>, modifiers: &str) -> Result<(), LoadError> {
+    fn pack_or_unpack(&mut self, parsed: &ParsedInstruction<'a>, modifiers: &str) -> Result<(), LoadError> {
         // Names with a blank cannot collide with opcodes.
         let forms = match modifiers {
             "b32" => ["pack b32", "unpack low b32", "unpack high b32"],
             "b64" => ["pack b64", "unpack low b64", "unpack high b64"],
-            _ => return Err(self.unsupported(written)),
+            _ => return Err(self.unsupported(parsed)),
         };
         let part = |operands: Vec<Operand<'a>>, opcode| ParsedInstruction {
-            line: written.line,
+            line: parsed.line,
             guard: None,
             opcode,
             operands,
         };
-        let emit = |decoder: &mut Self, written: &ParsedInstruction<'a>| match find(written.opcode) {
-            Some((op, shape)) => decoder.table(written, op, shape.to, shape.from),
-            None => Err(decoder.unsupported(written)),
+        let emit = |decoder: &mut Self, parsed: &ParsedInstruction<'a>| match find(parsed.opcode) {
+            Some((op, shape)) => decoder.table(parsed, op, shape.to, shape.from),
+            None => Err(decoder.unsupported(parsed)),
         };
-        match self.take::<2>(written)? {
+        match self.take::<2>(parsed)? {
             [to, Operand::Vector(parts)] if parts.len() == 2 => {
                 emit(self, &part([vec![to], parts].concat(), forms[0]))
             }
@@ -312,15 +312,15 @@ impl<'a> Decoder<'_, 'a> {
                 }
                 Ok(())
             }
-            _ => Err(self.unsupported(written)),
+            _ => Err(self.unsupported(parsed)),
         }
     }
 
-    fn clock(&mut self, written: &ParsedInstruction<'a>, name: &str) -> Result<(), LoadError> {
+    fn clock(&mut self, parsed: &ParsedInstruction<'a>, name: &str) -> Result<(), LoadError> {
         let wide = matches!(name, "%clock64" | "%globaltimer");
-        let d = self.operands.result(&written.operands[0], if wide { Kind::D } else { Kind::W })?;
-        if written.operands.len() != 2 || wide != (written.opcode == "mov.u64") || name == "%clock_hi" {
-            return Err(self.unsupported(written));
+        let d = self.operands.result(&parsed.operands[0], if wide { Kind::D } else { Kind::W })?;
+        if parsed.operands.len() != 2 || wide != (parsed.opcode == "mov.u64") || name == "%clock_hi" {
+            return Err(self.unsupported(parsed));
         }
         self.emit(Instruction { d, extra: wide.into(), ..Instruction::new(Op::Clock) });
         Ok(())

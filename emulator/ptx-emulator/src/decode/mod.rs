@@ -17,8 +17,8 @@ mod warp;
 
 pub(crate) use access::{Access, AtomicOperands, AtomicOperation};
 pub(crate) use convert::{Conversion, NumberType};
-pub(crate) use function::program;
-pub(crate) use special::Special;
+pub(crate) use function::decode_kernel;
+pub(crate) use special::SpecialRegister;
 pub use supported::instruction_forms;
 pub(crate) use symbols::Globals;
 pub(crate) use warp::{NEGATED, ReduceOperation, ShuffleMode, VoteMode};
@@ -36,7 +36,7 @@ pub(crate) struct SourceLocation {
 }
 
 /// Decoded kernel.
-pub(crate) struct Program {
+pub(crate) struct DecodedKernel {
     /// Instructions in the order of the PTX text. Indices of instructions refer to it.
     pub(crate) code: Vec<Instruction>,
     /// Location of each instruction, in the order of `code`.
@@ -46,15 +46,15 @@ pub(crate) struct Program {
     /// Number of 32-bit registers of a warp, including those of 16-bit values.
     pub(crate) words: usize,
     /// Number of 64-bit registers of a warp.
-    pub(crate) doubles: usize,
+    pub(crate) words64: usize,
     /// Number of predicates of a warp, including those reserved by the emulator.
     pub(crate) predicates: usize,
     /// 32-bit registers that hold constants: slot and value.
     pub(crate) constant_words: Vec<(u16, u32)>,
     /// 64-bit registers that hold constants: slot and value.
-    pub(crate) constant_doubles: Vec<(u16, u64)>,
+    pub(crate) constant_words64: Vec<(u16, u64)>,
     /// Registers initialised at launch: slot and initial value.
-    pub(crate) specials: Vec<(u16, Special)>,
+    pub(crate) specials: Vec<(u16, SpecialRegister)>,
     /// Offset in parameter memory and size of each parameter, in bytes, in the declared order.
     pub(crate) parameters: Vec<(usize, usize)>,
     /// Shared memory that a block needs without its dynamic part, in bytes.

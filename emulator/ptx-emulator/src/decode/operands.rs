@@ -2,7 +2,7 @@
 //! instruction writes. The slot of a register is its index among the registers of its width.
 
 use super::{
-    Globals, Special,
+    Globals, SpecialRegister,
     slots::RegisterUse,
     symbols::{Register, Symbol, SymbolTable},
 };
@@ -48,7 +48,8 @@ impl<'a> Operands<'_, 'a> {
     }
 
     /// Returns the register of a result, which may have any width of at least `bits` bits. `_`
-    /// stands for a register that is never read.
+    /// stands for a register that is never read. A narrower register, a predicate or any other
+    /// operand is an error.
     pub(crate) fn wide_result(&mut self, operand: &Operand<'a>, bits: u32) -> Result<Register, LoadError> {
         match operand {
             Operand::Name("_", 0) => self.names.discard(self.line, if bits > 32 { Kind::D } else { Kind::W }),
@@ -83,7 +84,7 @@ impl<'a> Operands<'_, 'a> {
     /// kind, a special register or a constant. A register of another kind is an error.
     pub(crate) fn value(&mut self, operand: &Operand<'a>, kind: Kind) -> Result<u16, LoadError> {
         if let Operand::Name(name, 0) = operand {
-            let register = match Special::find(name) {
+            let register = match SpecialRegister::find(name) {
                 Some(special) => Some(self.names.special(self.line, special)?),
                 None => self.names.register(self.line, name, RegisterUse::Read)?,
             };
@@ -107,7 +108,7 @@ impl<'a> Operands<'_, 'a> {
     }
 
     /// Returns a register that holds the value of an operand and may have any width of at least
-    /// `bits` bits.
+    /// `bits` bits. A narrower register, a predicate or an operand without a value is an error.
     pub(crate) fn wide_value(&mut self, operand: &Operand<'a>, bits: u32) -> Result<Register, LoadError> {
         if let Operand::Name(name, 0) = operand {
             if let Some(register) = self.names.register(self.line, name, RegisterUse::Read)? {
@@ -152,7 +153,8 @@ impl<'a> Operands<'_, 'a> {
         }
     }
 
-    /// Returns the slot of a predicate operand and whether it is negated (`!p`).
+    /// Returns the slot of a predicate operand and whether it is negated (`!p`). An operand that is
+    /// neither a predicate nor an integer is an error.
     pub(crate) fn predicate(&mut self, operand: &Operand<'a>) -> Result<(u16, bool), LoadError> {
         match operand {
             Operand::Not(name) => Ok((self.value(&Operand::Name(name, 0), Kind::P)?, true)),
@@ -161,8 +163,9 @@ impl<'a> Operands<'_, 'a> {
         }
     }
 
-    /// Returns the slot of the result `r` in `r` or `r|p`, a register of the given kind, and the
-    /// slot of the predicate `p`, if there is one.
+    /// Returns the slots of a result operand, written `r` or `r|p`: the slot of the register `r`,
+    /// and the slot of the predicate `p`, or `None` without one. It is an error if `r` is not a
+    /// register of the given kind or `p` is not a predicate.
     pub(crate) fn with_predicate(
         &mut self,
         operand: &Operand<'a>,
@@ -178,7 +181,8 @@ impl<'a> Operands<'_, 'a> {
     }
 
     /// Returns the register of an address operand, with 32 or 64 bits, and the offset in bytes to
-    /// add to it.
+    /// add to it. An operand that is not an address in brackets is an error, and so is an unknown
+    /// name.
     pub(crate) fn address(&mut self, operand: &Operand<'a>) -> Result<(Register, i64), LoadError> {
         match operand {
             Operand::Address(Some(name), offset) => {

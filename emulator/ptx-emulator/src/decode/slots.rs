@@ -98,17 +98,17 @@ impl RegisterFile {
     /// order, share slots.
     pub(crate) fn sharing(self) -> Self {
         let mut slots = Slots { by_number: vec![0; self.ranges.len()], count: 0 };
-        let mut is_local = Vec::new();
+        let mut local_ranges = Vec::new();
         for (number, range) in self.ranges.iter().enumerate() {
             match range {
-                Some(range) if range.is_local => is_local.push((range.first.at, range.last, number)),
+                Some(range) if range.is_local => local_ranges.push((range.first.at, range.last, number)),
                 Some(_) => slots.by_number[number] = slots.allocate(),
                 None => {}
             }
         }
-        is_local.sort_unstable();
+        local_ranges.sort_unstable();
         let (mut taken, mut free) = (BinaryHeap::new(), Vec::new());
-        for (first, last, number) in is_local {
+        for (first, last, number) in local_ranges {
             // An instruction's result must not share a slot with its operands, because it may write
             // one lane before it reads the next.
             while taken.peek().is_some_and(|Reverse((end, _))| *end < first) {

@@ -5,7 +5,7 @@ use crate::operations::Kind;
 
 /// Special register of PTX, which holds a value of the thread or of the launch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Special {
+pub(crate) enum SpecialRegister {
     /// Index of the thread in its block along an axis (`%tid`).
     Thread(usize),
     /// Number of threads of a block along an axis (`%ntid`).
@@ -42,7 +42,7 @@ pub(crate) enum Special {
     DynamicSharedBytes,
 }
 
-impl Special {
+impl SpecialRegister {
     /// Returns the special register with a name such as `%tid.x`, or `None` if there is none.
     pub(crate) fn find(name: &str) -> Option<Self> {
         let axis = |name: &str| ["x", "y", "z"].iter().position(|axis| *axis == name);

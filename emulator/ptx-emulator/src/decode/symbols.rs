@@ -2,7 +2,7 @@
 //! among the registers of its width. A lane is one of the 32 threads of a warp.
 
 use super::{
-    Program, Special,
+    DecodedKernel, SpecialRegister,
     slots::{Position, RegisterFile, RegisterUse},
 };
 use crate::{
@@ -54,12 +54,12 @@ pub(crate) struct SymbolTable<'a> {
     scopes: Vec<Scope<'a>>,
     current: ScopeIndex,
     words: RegisterFile,
-    doubles: RegisterFile,
+    words64: RegisterFile,
     predicates: usize,
     position: Position,
     constant_words: HashMap<u32, u16>,
-    constant_doubles: HashMap<u64, u16>,
-    specials: Vec<(Special, u16)>,
+    constant_words64: HashMap<u64, u16>,
+    specials: Vec<(SpecialRegister, u16)>,
 }
 
 impl<'a> SymbolTable<'a> {
@@ -71,19 +71,19 @@ impl<'a> SymbolTable<'a> {
     /// Creates an empty table for the second pass, in which registers share slots by the live
     /// ranges of the first pass.
     pub(crate) fn sharing(self) -> Self {
-        Self::with_files(self.words.sharing(), self.doubles.sharing())
+        Self::with_files(self.words.sharing(), self.words64.sharing())
     }
 
-    fn with_files(words: RegisterFile, doubles: RegisterFile) -> Self {
+    fn with_files(words: RegisterFile, words64: RegisterFile) -> Self {
         Self {
             scopes: vec![Scope::default()],
             current: 0,
             words,
-            doubles,
+            words64,
             predicates: Registers::RESERVED_PREDICATES,
             position: Position::default(),
             constant_words: HashMap::new(),
-            constant_doubles: HashMap::new(),
+            constant_words64: HashMap::new(),
             specials: Vec::new(),
         }
     }
@@ -133,7 +133,7 @@ impl<'a> SymbolTable<'a> {
         let (count, limit) = match kind {
             Kind::P => (self.predicates, 1 << 15),
             Kind::H | Kind::W => (self.words.len(), usize::from(u16::MAX)),
-            Kind::D => (self.doubles.len(), usize::from(u16::MAX)),
+            Kind::D => (self.words64.len(), usize::from(u16::MAX)),
         };
         if count >= limit {
             return Err(LoadError::TooLarge { line, subject: "the number of registers".to_owned() });
@@ -144,7 +144,7 @@ impl<'a> SymbolTable<'a> {
                 count as u16
             }
             Kind::H | Kind::W => self.words.add(),
-            Kind::D => self.doubles.add(),
+            Kind::D => self.words64.add(),
         };
         Ok(Register { kind, slot })
     }
@@ -155,7 +155,7 @@ impl<'a> SymbolTable<'a> {
     }
 
     /// Starts a new basic block. To be called at every label and branch.
-    pub(crate) fn jump(&mut self) {
+    pub(crate) fn start_basic_block(&mut self) {
         self.position.basic_block += 1;
     }
 
@@ -164,7 +164,7 @@ impl<'a> SymbolTable<'a> {
         match register.kind {
             Kind::P => {}
             Kind::H | Kind::W => self.words.record(register.slot, self.position, usage),
-            Kind::D => self.doubles.record(register.slot, self.position, usage),
+            Kind::D => self.words64.record(register.slot, self.position, usage),
         }
         register
     }
@@ -230,17 +230,17 @@ impl<'a> SymbolTable<'a> {
     /// Returns the slot of a 64-bit register that holds a constant in all lanes. Too many registers
     /// are an error at `line`.
     pub(crate) fn constant64(&mut self, line: u32, value: u64) -> Result<u16, LoadError> {
-        if let Some(slot) = self.constant_doubles.get(&value) {
+        if let Some(slot) = self.constant_words64.get(&value) {
             return Ok(*slot);
         }
         let slot = self.preset(line, Kind::D)?.slot;
-        self.constant_doubles.insert(value, slot);
+        self.constant_words64.insert(value, slot);
         Ok(slot)
     }
 
     /// Returns the register that holds a special register's value, initialised before the kernel
     /// starts. Too many registers are an error at `line`.
-    pub(crate) fn special(&mut self, line: u32, special: Special) -> Result<Register, LoadError> {
+    pub(crate) fn special(&mut self, line: u32, special: SpecialRegister) -> Result<Register, LoadError> {
         let kind = special.kind();
         if let Some((_, slot)) = self.specials.iter().find(|(other, _)| *other == special) {
             return Ok(Register { kind, slot: *slot });
@@ -264,7 +264,7 @@ impl<'a> SymbolTable<'a> {
     /// Declares a label in the current scope. `to` is the index of the instruction after it. A
     /// second label of the same name in the scope is an error at `line`.
     pub(crate) fn set_label(&mut self, line: u32, name: &'a str, to: u32) -> Result<(), LoadError> {
-        self.jump();
+        self.start_basic_block();
         match self.scopes[self.current].labels.insert(name, to) {
             None => Ok(()),
             Some(_) => Err(LoadError::syntax(line, format!("the label `{name}` stands twice"))),
@@ -277,14 +277,14 @@ impl<'a> SymbolTable<'a> {
         self.outwards(from).find_map(|scope| scope.labels.get(name)).copied()
     }
 
-    /// Writes the numbers of registers, the constants and the special registers into a program.
-    pub(crate) fn finish(&self, program: &mut Program) {
-        program.words = self.words.slots();
-        program.doubles = self.doubles.slots();
-        program.predicates = self.predicates;
-        program.constant_words = self.constant_words.iter().map(|(&value, &slot)| (slot, value)).collect();
-        program.constant_doubles =
-            self.constant_doubles.iter().map(|(&value, &slot)| (slot, value)).collect();
-        program.specials = self.specials.iter().map(|&(special, slot)| (slot, special)).collect();
+    /// Writes the numbers of registers, the constants and the special registers into `decoded`.
+    pub(crate) fn finish(&self, decoded: &mut DecodedKernel) {
+        decoded.words = self.words.slots();
+        decoded.words64 = self.words64.slots();
+        decoded.predicates = self.predicates;
+        decoded.constant_words = self.constant_words.iter().map(|(&value, &slot)| (slot, value)).collect();
+        decoded.constant_words64 =
+            self.constant_words64.iter().map(|(&value, &slot)| (slot, value)).collect();
+        decoded.specials = self.specials.iter().map(|&(special, slot)| (slot, special)).collect();
     }
 }

@@ -123,40 +123,41 @@ fn lookup<T: Copy>(table: &[(&str, T)], modifiers: &str) -> Option<T> {
 }
 
 impl<'a> Decoder<'_, 'a> {
-    /// Decodes the barrier or exchange between lanes `written`. `base` is the opcode up to the
-    /// first dot and `modifiers` the rest.
+    /// Decodes the instruction `parsed`, which is a barrier or an exchange between lanes, and emits
+    /// one instruction. `base` is the opcode up to the first dot and `modifiers` the rest. It is an
+    /// error if the opcode is not supported or an operand is invalid.
     pub(super) fn warp_or_block(
         &mut self,
-        written: &ParsedInstruction<'a>,
+        parsed: &ParsedInstruction<'a>,
         base: &str,
         modifiers: &str,
     ) -> Result<(), LoadError> {
         match (base, modifiers) {
             ("bar" | "barrier", "warp.sync") => {
-                let [mask] = self.take::<1>(written)?;
+                let [mask] = self.take::<1>(parsed)?;
                 let a = self.operands.value(&mask, Kind::W)?;
                 self.emit(Instruction { a, ..Instruction::new(Op::WarpBarrier) });
                 Ok(())
             }
-            ("bar" | "barrier", _) => self.barrier(written, modifiers),
-            ("shfl", _) => self.shuffle(written, modifiers),
-            ("vote", _) => self.vote(written, modifiers),
-            ("match", _) => self.matching(written, modifiers),
-            ("redux", _) => self.reduce(written, modifiers),
+            ("bar" | "barrier", _) => self.barrier(parsed, modifiers),
+            ("shfl", _) => self.shuffle(parsed, modifiers),
+            ("vote", _) => self.vote(parsed, modifiers),
+            ("match", _) => self.matching(parsed, modifiers),
+            ("redux", _) => self.reduce(parsed, modifiers),
             ("activemask", "b32") => {
-                let [to] = self.take::<1>(written)?;
+                let [to] = self.take::<1>(parsed)?;
                 let d = self.operands.result(&to, Kind::W)?;
                 self.emit(Instruction { d, ..Instruction::new(Op::ActiveLanes) });
                 Ok(())
             }
-            _ => Err(self.unsupported(written)),
+            _ => Err(self.unsupported(parsed)),
         }
     }
 
-    fn barrier(&mut self, written: &ParsedInstruction<'a>, modifiers: &str) -> Result<(), LoadError> {
+    fn barrier(&mut self, parsed: &ParsedInstruction<'a>, modifiers: &str) -> Result<(), LoadError> {
         let parts: Vec<_> = modifiers.split('.').filter(|part| !matches!(*part, "aligned" | "cta")).collect();
         let mut i = Instruction { b: Instruction::NONE, ..Instruction::new(Op::Barrier) };
-        let mut operands = written.operands.as_slice();
+        let mut operands = parsed.operands.as_slice();
         let mode = match parts.as_slice() {
             ["sync"] => None,
             ["arrive"] => {
@@ -164,7 +165,7 @@ impl<'a> Decoder<'_, 'a> {
                 None
             }
             parts => match lookup(&BARRIER_REDUCTIONS, &parts.join(".")) {
-                None => return Err(self.unsupported(written)),
+                None => return Err(self.unsupported(parsed)),
                 mode => mode,
             },
         };
@@ -200,9 +201,9 @@ impl<'a> Decoder<'_, 'a> {
         Ok(())
     }
 
-    fn shuffle(&mut self, written: &ParsedInstruction<'a>, modifiers: &str) -> Result<(), LoadError> {
-        let Some(mode) = lookup(&SHUFFLES, modifiers) else { return Err(self.unsupported(written)) };
-        let [to, value, lane, clamp, mask] = self.take::<5>(written)?;
+    fn shuffle(&mut self, parsed: &ParsedInstruction<'a>, modifiers: &str) -> Result<(), LoadError> {
+        let Some(mode) = lookup(&SHUFFLES, modifiers) else { return Err(self.unsupported(parsed)) };
+        let [to, value, lane, clamp, mask] = self.take::<5>(parsed)?;
         let (a, b) = (self.operands.value(&value, Kind::W)?, self.operands.value(&lane, Kind::W)?);
         let (c, e) = (self.operands.value(&clamp, Kind::W)?, self.operands.value(&mask, Kind::W)?);
         let (d, predicate) = self.operands.with_predicate(&to, Kind::W)?;
@@ -211,10 +212,10 @@ impl<'a> Decoder<'_, 'a> {
         Ok(())
     }
 
-    fn vote(&mut self, written: &ParsedInstruction<'a>, modifiers: &str) -> Result<(), LoadError> {
-        let Some(mode) = lookup(&VOTES, modifiers) else { return Err(self.unsupported(written)) };
+    fn vote(&mut self, parsed: &ParsedInstruction<'a>, modifiers: &str) -> Result<(), LoadError> {
+        let Some(mode) = lookup(&VOTES, modifiers) else { return Err(self.unsupported(parsed)) };
         let kind = if mode == VoteMode::Count { Kind::W } else { Kind::P };
-        let [to, predicate, mask] = self.take::<3>(written)?;
+        let [to, predicate, mask] = self.take::<3>(parsed)?;
         let (a, negated) = self.operands.predicate(&predicate)?;
         let b = self.operands.value(&mask, Kind::W)?;
         let d = self.operands.result(&to, kind)?;
@@ -224,13 +225,13 @@ impl<'a> Decoder<'_, 'a> {
     }
 
     /// Decodes `match.any` and `match.all`. The second result is a predicate.
-    fn matching(&mut self, written: &ParsedInstruction<'a>, modifiers: &str) -> Result<(), LoadError> {
-        let Some((all, kind)) = lookup(&MATCHES, modifiers) else { return Err(self.unsupported(written)) };
-        let [to, value, mask] = self.take::<3>(written)?;
+    fn matching(&mut self, parsed: &ParsedInstruction<'a>, modifiers: &str) -> Result<(), LoadError> {
+        let Some((all, kind)) = lookup(&MATCHES, modifiers) else { return Err(self.unsupported(parsed)) };
+        let [to, value, mask] = self.take::<3>(parsed)?;
         let a = self.operands.value(&value, kind)?;
         let b = self.operands.value(&mask, Kind::W)?;
         let (d, predicate) = match &to {
-            Operand::Pair(..) if !all => return Err(self.unsupported(written)),
+            Operand::Pair(..) if !all => return Err(self.unsupported(parsed)),
             to => self.operands.with_predicate(to, Kind::W)?,
         };
         let extra = u32::from(all)
@@ -240,9 +241,9 @@ impl<'a> Decoder<'_, 'a> {
         Ok(())
     }
 
-    fn reduce(&mut self, written: &ParsedInstruction<'a>, modifiers: &str) -> Result<(), LoadError> {
-        let Some(operation) = lookup(&REDUCTIONS, modifiers) else { return Err(self.unsupported(written)) };
-        let [to, value, mask] = self.take::<3>(written)?;
+    fn reduce(&mut self, parsed: &ParsedInstruction<'a>, modifiers: &str) -> Result<(), LoadError> {
+        let Some(operation) = lookup(&REDUCTIONS, modifiers) else { return Err(self.unsupported(parsed)) };
+        let [to, value, mask] = self.take::<3>(parsed)?;
         let (a, b) = (self.operands.value(&value, Kind::W)?, self.operands.value(&mask, Kind::W)?);
         let d = self.operands.result(&to, Kind::W)?;
         self.emit(Instruction { d, a, b, extra: operation as u32, ..Instruction::new(Op::ReduceWarp) });

@@ -41,11 +41,11 @@ impl Location {
 pub(crate) struct LaneAccess<'a> {
     /// Decoded load, store or atomic operation.
     pub(crate) access: &'a Access,
-    /// Index of `access` among the memory accesses of the program.
+    /// Index of `access` among the memory accesses of the kernel.
     pub(crate) index: usize,
     /// Index of the lane in its warp.
     pub(crate) lane: usize,
-    /// Index of the instruction in the program.
+    /// Index of the instruction in the kernel.
     pub(crate) at: usize,
     /// Whether the access writes.
     pub(crate) write: bool,
@@ -135,7 +135,7 @@ impl LaneAccess<'_> {
 
     /// Returns the fault for a race with the access `other` at `offset` bytes in shared memory.
     pub(crate) fn race(&self, context: &BlockContext<'_>, offset: u64, other: SharedAccess) -> WarpFault {
-        let location = context.environment.program.locations[other.instruction as usize];
+        let location = context.environment.decoded.locations[other.instruction as usize];
         let other = context.environment.thread(other.thread);
         self.fault(FaultKind::Race { offset, write: self.write, other, other_ptx_line: location.line })
     }
@@ -225,7 +225,7 @@ pub(super) fn set_lane(warp: &mut Warp, access: &Access, index: usize, lane: usi
     let register = access.registers[index];
     let value = extend(access, value, register.kind);
     if register.kind == Kind::D {
-        warp.registers.doubles[usize::from(register.slot)][lane] = value;
+        warp.registers.words64[usize::from(register.slot)][lane] = value;
     } else {
         warp.registers.words[usize::from(register.slot)][lane] = value as u32;
     }

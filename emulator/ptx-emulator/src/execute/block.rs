@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Fault, FaultKind,
-    decode::Special,
+    decode::SpecialRegister,
     operations::{LANES, Registers},
 };
 
@@ -31,16 +31,16 @@ impl<'l> BlockExecutor<'l> {
     /// Creates an executor. Constants are written to the registers once, since instructions never
     /// change them.
     pub(crate) fn new(environment: &'l LaunchEnvironment<'l>) -> Self {
-        let program = environment.program;
+        let decoded = environment.decoded;
         let threads = environment.threads();
         let warps = (0..threads.div_ceil(LANES as u32))
             .map(|index| {
-                let mut registers = Registers::new(program.words, program.doubles, program.predicates);
-                for &(slot, value) in &program.constant_words {
+                let mut registers = Registers::new(decoded.words, decoded.words64, decoded.predicates);
+                for &(slot, value) in &decoded.constant_words {
                     registers.words[usize::from(slot)] = [value; LANES];
                 }
-                for &(slot, value) in &program.constant_doubles {
-                    registers.doubles[usize::from(slot)] = [value; LANES];
+                for &(slot, value) in &decoded.constant_words64 {
+                    registers.words64[usize::from(slot)] = [value; LANES];
                 }
                 Warp::new(index, registers)
             })
@@ -48,28 +48,28 @@ impl<'l> BlockExecutor<'l> {
         let options = environment.options;
         let context = BlockContext {
             environment,
-            accesses: &program.accesses,
+            accesses: &decoded.accesses,
             shared: SharedMemory::new(
                 environment.shared_bytes,
                 options.check_uninitialised,
                 options.check_races,
             ),
-            local: LocalMemory::new(threads as usize, program.local_bytes),
+            local: LocalMemory::new(threads as usize, decoded.local_bytes),
             barriers: Barriers::default(),
-            hints: vec![0; program.accesses.len()],
+            hints: vec![0; decoded.accesses.len()],
         };
         Self { environment, warps, context }
     }
 
     /// Executes the block with the index `block` (x, y, z) and returns the number of executed warp
     /// instructions. `number` is the same index as one number, with x fastest; it selects the
-    /// random order of warps.
+    /// random order of warps. On failure, returns the fault that ended the block.
     pub(crate) fn run(&mut self, block: [u32; 3], number: u64) -> Result<u64, Box<Fault>> {
         let threads = self.environment.threads();
         self.context.shared.reset();
         self.context.barriers.reset();
         for warp in &mut self.warps {
-            for &(slot, special) in &self.environment.program.specials {
+            for &(slot, special) in &self.environment.decoded.specials {
                 set_special(warp, slot, special, block, self.environment);
             }
             let count = (threads - warp.index * 32).min(32);
@@ -141,7 +141,7 @@ impl<'l> BlockExecutor<'l> {
     #[allow(clippy::unnecessary_box_returns)] // As `LaunchError` holds it.
     fn fault(&self, block: [u32; 3], warp: usize, fault: WarpFault) -> Box<Fault> {
         let location =
-            self.environment.program.locations[fault.at.min(self.environment.program.locations.len() - 1)];
+            self.environment.decoded.locations[fault.at.min(self.environment.decoded.locations.len() - 1)];
         let source = location.source.map(|(file, line)| (self.environment.source(file), line));
         Box::new(Fault {
             kind: fault.kind,
@@ -157,34 +157,34 @@ impl<'l> BlockExecutor<'l> {
 fn set_special(
     warp: &mut Warp,
     slot: u16,
-    special: Special,
+    special: SpecialRegister,
     block: [u32; 3],
     environment: &LaunchEnvironment<'_>,
 ) {
     let index = warp.index;
     let of_lane = |lane: u32| -> u32 {
         match special {
-            Special::Thread(axis) => environment.thread(index * 32 + lane)[axis],
-            Special::Threads(axis) => environment.block[axis],
-            Special::Block(axis) => block[axis],
-            Special::Blocks(axis) => environment.grid[axis],
-            Special::Lane => lane,
-            Special::Warp => index,
-            Special::Warps => environment.threads().div_ceil(32),
-            Special::LanesEqual => 1 << lane,
-            Special::LanesLess => (1 << lane) - 1,
-            Special::LanesLessOrEqual => u32::MAX >> (31 - lane),
-            Special::LanesGreater => !(u32::MAX >> (31 - lane)),
-            Special::LanesGreaterOrEqual => u32::MAX << lane,
-            Special::Processors => 1,
-            Special::Processor | Special::Grid => 0,
-            Special::SharedBytes => environment.shared_bytes as u32,
-            Special::DynamicSharedBytes => environment.dynamic_shared_bytes,
+            SpecialRegister::Thread(axis) => environment.thread(index * 32 + lane)[axis],
+            SpecialRegister::Threads(axis) => environment.block[axis],
+            SpecialRegister::Block(axis) => block[axis],
+            SpecialRegister::Blocks(axis) => environment.grid[axis],
+            SpecialRegister::Lane => lane,
+            SpecialRegister::Warp => index,
+            SpecialRegister::Warps => environment.threads().div_ceil(32),
+            SpecialRegister::LanesEqual => 1 << lane,
+            SpecialRegister::LanesLess => (1 << lane) - 1,
+            SpecialRegister::LanesLessOrEqual => u32::MAX >> (31 - lane),
+            SpecialRegister::LanesGreater => !(u32::MAX >> (31 - lane)),
+            SpecialRegister::LanesGreaterOrEqual => u32::MAX << lane,
+            SpecialRegister::Processors => 1,
+            SpecialRegister::Processor | SpecialRegister::Grid => 0,
+            SpecialRegister::SharedBytes => environment.shared_bytes as u32,
+            SpecialRegister::DynamicSharedBytes => environment.dynamic_shared_bytes,
         }
     };
     let values = std::array::from_fn(|lane| of_lane(lane as u32));
     match special {
-        Special::Grid => warp.registers.doubles[usize::from(slot)] = values.map(u64::from),
+        SpecialRegister::Grid => warp.registers.words64[usize::from(slot)] = values.map(u64::from),
         _ => warp.registers.words[usize::from(slot)] = values,
     }
 }

@@ -8,7 +8,7 @@ use crate::{FaultKind, decode::Access};
 pub(crate) struct BlockContext<'l> {
     /// Launch that the block belongs to.
     pub(crate) environment: &'l LaunchEnvironment<'l>,
-    /// Memory accesses of the program, which instructions refer to by index.
+    /// Memory accesses of the kernel, which instructions refer to by index.
     pub(crate) accesses: &'l [Access],
     /// Shared memory of the block.
     pub(crate) shared: SharedMemory,
@@ -16,7 +16,7 @@ pub(crate) struct BlockContext<'l> {
     pub(crate) local: LocalMemory,
     /// Barriers of the block.
     pub(crate) barriers: Barriers,
-    /// For each memory access of the program, the index of the allocation that it used last.
+    /// For each memory access of the kernel, the index of the allocation that it used last.
     pub(crate) hints: Vec<u32>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct BlockContext<'l> {
 pub(crate) struct WarpFault {
     /// Kind of the fault.
     pub(crate) kind: FaultKind,
-    /// Index of the instruction in the program.
+    /// Index of the instruction in the kernel.
     pub(crate) at: usize,
     /// First lane with the fault, from 0.
     pub(crate) lane: usize,

@@ -1,13 +1,13 @@
 //! Environment of the blocks of a launch.
 
-use crate::{Memory, Options, decode::Program};
+use crate::{Memory, Options, decode::DecodedKernel};
 
 /// State shared by all blocks of a launch.
 pub(crate) struct LaunchEnvironment<'l> {
     /// Name of the kernel.
     pub(crate) name: &'l str,
     /// Decoded kernel.
-    pub(crate) program: &'l Program,
+    pub(crate) decoded: &'l DecodedKernel,
     /// Number and name of each source file.
     pub(super) sources: &'l [(u64, String)],
     /// Memory of the device.

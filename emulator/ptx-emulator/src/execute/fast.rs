@@ -16,7 +16,7 @@ use super::{
 use crate::{
     decode::Access,
     memory::Allocation,
-    operations::{Doubles, Instruction, LANES, Registers, merge},
+    operations::{Instruction, LANES, Registers, Words64, merge},
 };
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -25,7 +25,7 @@ enum WordIndices<'p> {
     /// The same index for all lanes.
     One(u64),
     /// One index for each lane; inactive lanes have the index of an active one.
-    Each(&'p mut Doubles),
+    Each(&'p mut Words64),
 }
 
 /// Computes the word indices of the lanes in `mask` in a memory of `size` bytes at address `start`.
@@ -36,7 +36,7 @@ fn indices<'p>(
     access: &Access,
     mask: u32,
     (start, size): (u64, u64),
-    indices: &'p mut Doubles,
+    indices: &'p mut Words64,
 ) -> Option<WordIndices<'p>> {
     let bytes = 4 * access.registers.len() as u64;
     // Maximum offset of an aligned access.
@@ -44,12 +44,12 @@ fn indices<'p>(
     let slot = usize::from(access.address);
     let mut addresses = [0; LANES];
     let addresses = if access.wide_address && mask == u32::MAX {
-        &registers.doubles[slot]
+        &registers.words64[slot]
     } else {
         let one = registers.get(access.wide_address, access.address, lowest_lane(mask));
         for lane in 0..LANES {
             addresses[lane] = if access.wide_address {
-                registers.doubles[slot][lane]
+                registers.words64[slot][lane]
             } else {
                 registers.words[slot][lane].into()
             };
@@ -113,7 +113,7 @@ fn load(
 
 /// Advances to the next words.
 #[inline(always)]
-fn next(indices: &mut Doubles) {
+fn next(indices: &mut Words64) {
     for index in indices {
         *index += 1;
     }

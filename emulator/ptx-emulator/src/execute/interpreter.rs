@@ -51,7 +51,7 @@ fn interpret<S: Simd>(
     context: &mut BlockContext<'_>,
     instructions: u64,
 ) -> Result<Pause, WarpFault> {
-    let code = context.environment.program.code.as_slice();
+    let code = context.environment.decoded.code.as_slice();
     let mut left = instructions;
     let pause = loop {
         let Some(group) = warp.select_group() else { break Pause::Blocked };

@@ -5,7 +5,9 @@ use super::{
     environment::{LaunchEnvironment, split},
     order::ShuffleRng,
 };
-use crate::{Dimensions, Fault, LaunchError, Memory, Options, decode::Program, memory::MAX_SHARED_BYTES};
+use crate::{
+    Dimensions, Fault, LaunchError, Memory, Options, decode::DecodedKernel, memory::MAX_SHARED_BYTES,
+};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -14,7 +16,7 @@ pub(crate) struct LaunchRequest<'l> {
     /// Name of the kernel.
     pub(crate) name: &'l str,
     /// Decoded kernel.
-    pub(crate) program: &'l Program,
+    pub(crate) decoded: &'l DecodedKernel,
     /// Number and name of each source file.
     pub(crate) sources: &'l [(u64, String)],
     /// Dimensions of the grid and of a block, and dynamic shared memory.
@@ -31,13 +33,13 @@ pub(crate) struct LaunchRequest<'l> {
 /// Returns an error if a device does not accept the launch, or if a block faults. Of several
 /// faults, that of the first block in launch order is returned.
 pub(crate) fn launch(request: &LaunchRequest<'_>, memory: &Memory) -> Result<u64, LaunchError> {
-    let &LaunchRequest { name, program, sources, dimensions, parameters, options } = request;
-    let shared_bytes = check(name, program, dimensions)?;
+    let &LaunchRequest { name, decoded, sources, dimensions, parameters, options } = request;
+    let shared_bytes = check(name, decoded, dimensions)?;
     let Dimensions { grid, block, dynamic_shared_bytes } = dimensions;
     let arch = pulp::Arch::new();
     let environment = LaunchEnvironment {
         name,
-        program,
+        decoded,
         sources,
         memory,
         grid,
@@ -82,7 +84,7 @@ pub(crate) fn launch(request: &LaunchRequest<'_>, memory: &Memory) -> Result<u64
 /// Checks that a device accepts a launch of the kernel `name`, and returns the shared memory of a
 /// block in bytes. It is an error if the dimensions or the shared memory exceed a limit of the
 /// device or of the kernel.
-pub(crate) fn check(name: &str, program: &Program, dimensions: Dimensions) -> Result<u64, LaunchError> {
+pub(crate) fn check(name: &str, decoded: &DecodedKernel, dimensions: Dimensions) -> Result<u64, LaunchError> {
     let Dimensions { grid, block, dynamic_shared_bytes } = dimensions;
     let invalid = |reason: String| Err(LaunchError::Dimensions { grid, block, reason });
     let threads: u64 = block.iter().map(|&side| u64::from(side)).product();
@@ -95,13 +97,13 @@ pub(crate) fn check(name: &str, program: &Program, dimensions: Dimensions) -> Re
     if threads > 1024 || block[0] > 1024 || block[1] > 1024 || block[2] > 64 {
         return invalid("a block has at most 1024 threads, 64 along z".to_owned());
     }
-    if let Some(max) = program.max_threads.filter(|max| threads > *max) {
+    if let Some(max) = decoded.max_threads.filter(|max| threads > *max) {
         return invalid(format!("kernel {name} is compiled for at most {max} threads"));
     }
-    if let Some(required) = program.required_block.filter(|required| *required != block.map(u64::from)) {
+    if let Some(required) = decoded.required_block.filter(|required| *required != block.map(u64::from)) {
         return invalid(format!("kernel {name} is compiled for blocks of {required:?} threads"));
     }
-    let bytes = program.shared_bytes + u64::from(dynamic_shared_bytes);
+    let bytes = decoded.shared_bytes + u64::from(dynamic_shared_bytes);
     if bytes > MAX_SHARED_BYTES {
         return Err(LaunchError::SharedMemory { kernel: name.to_owned(), bytes, limit: MAX_SHARED_BYTES });
     }

@@ -2,7 +2,7 @@
 //!
 //! A *lane* is one of the 32 threads of a warp. In a mask of lanes, bit *l* stands for lane *l*.
 //! Threads of a block are numbered with x fastest; warp *w* has the threads from 32 *w* on. The
-//! *position* of a lane is the index of its next instruction in the program. Lanes of a warp at the
+//! *position* of a lane is the index of its next instruction in the kernel. Lanes of a warp at the
 //! same position form a *group* and execute together.
 
 mod access;

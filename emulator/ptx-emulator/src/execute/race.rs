@@ -5,7 +5,7 @@
 pub(crate) struct SharedAccess {
     /// Number of the thread in the block, with x fastest.
     pub(crate) thread: u32,
-    /// Index of the instruction in the program.
+    /// Index of the instruction in the kernel.
     pub(crate) instruction: u32,
     /// Number of barriers that the block had completed before the access.
     pub(crate) block_epoch: u32,

@@ -1,5 +1,6 @@
-//! State of a warp: its registers and the positions of its lanes. A position is the index of the
-//! next instruction of a lane in the program. In a mask of lanes, bit *l* stands for lane *l*.
+//! State of a warp: its registers and the positions of its lanes. A lane is one of the 32 threads
+//! of a warp; in a mask, bit *l* stands for lane *l*. The position of a lane is the index of its
+//! next instruction in the kernel.
 
 use crate::operations::{Instruction, Registers};
 

@@ -68,24 +68,24 @@ shapes! {
     w_www: words u32 = (a: words u32, b: words u32, c: words u32) by same, (same, same, same);
     w_wwww: words u32 = (a: words u32, b: words u32, c: words u32, e: words u32)
         by same, (same, same, same, same);
-    w_d: words u32 = (a: doubles u64) by same, (same);
-    d_w: doubles u64 = (a: words u32) by same, (same);
-    d_ww: doubles u64 = (a: words u32, b: words u32) by same, (same, same);
-    d_wwd: doubles u64 = (a: words u32, b: words u32, c: doubles u64) by same, (same, same, same);
-    d_d: doubles u64 = (a: doubles u64) by same, (same);
-    d_dw: doubles u64 = (a: doubles u64, b: words u32) by same, (same, same);
-    d_dd: doubles u64 = (a: doubles u64, b: doubles u64) by same, (same, same);
-    d_ddd: doubles u64 = (a: doubles u64, b: doubles u64, c: doubles u64) by same, (same, same, same);
-    d_dww: doubles u64 = (a: doubles u64, b: words u32, c: words u32) by same, (same, same, same);
-    d_ddww: doubles u64 = (a: doubles u64, b: doubles u64, c: words u32, e: words u32)
+    w_d: words u32 = (a: words64 u64) by same, (same);
+    d_w: words64 u64 = (a: words u32) by same, (same);
+    d_ww: words64 u64 = (a: words u32, b: words u32) by same, (same, same);
+    d_wwd: words64 u64 = (a: words u32, b: words u32, c: words64 u64) by same, (same, same, same);
+    d_d: words64 u64 = (a: words64 u64) by same, (same);
+    d_dw: words64 u64 = (a: words64 u64, b: words u32) by same, (same, same);
+    d_dd: words64 u64 = (a: words64 u64, b: words64 u64) by same, (same, same);
+    d_ddd: words64 u64 = (a: words64 u64, b: words64 u64, c: words64 u64) by same, (same, same, same);
+    d_dww: words64 u64 = (a: words64 u64, b: words u32, c: words u32) by same, (same, same, same);
+    d_ddww: words64 u64 = (a: words64 u64, b: words64 u64, c: words u32, e: words u32)
         by same, (same, same, same, same);
     f_f: words f32 = (a: words f32) by f32::to_bits, (f32::from_bits);
     f_ff: words f32 = (a: words f32, b: words f32) by f32::to_bits, (f32::from_bits, f32::from_bits);
     f_fff: words f32 = (a: words f32, b: words f32, c: words f32)
         by f32::to_bits, (f32::from_bits, f32::from_bits, f32::from_bits);
-    g_g: doubles f64 = (a: doubles f64) by f64::to_bits, (f64::from_bits);
-    g_gg: doubles f64 = (a: doubles f64, b: doubles f64) by f64::to_bits, (f64::from_bits, f64::from_bits);
-    g_ggg: doubles f64 = (a: doubles f64, b: doubles f64, c: doubles f64)
+    g_g: words64 f64 = (a: words64 f64) by f64::to_bits, (f64::from_bits);
+    g_gg: words64 f64 = (a: words64 f64, b: words64 f64) by f64::to_bits, (f64::from_bits, f64::from_bits);
+    g_ggg: words64 f64 = (a: words64 f64, b: words64 f64, c: words64 f64)
         by f64::to_bits, (f64::from_bits, f64::from_bits, f64::from_bits);
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn w_wwp(registers: &mut Registers, i: &Instruction, mask: u32, _: im
 #[inline(always)]
 pub(crate) fn d_ddp(registers: &mut Registers, i: &Instruction, mask: u32, _: impl Fn()) {
     let chosen = registers.predicates[usize::from(i.c)];
-    select(&mut registers.doubles, i, mask, chosen);
+    select(&mut registers.words64, i, mask, chosen);
 }
 
 /// Writes `f` of the predicate `a` to the predicate `d` in the lanes of `mask`. `f` is called once:
@@ -133,8 +133,8 @@ pub(crate) fn p_pp(registers: &mut Registers, i: &Instruction, mask: u32, f: imp
 macro_rules! comparisons {
     ($($name:ident: $source:ident $from:ty => $convert:expr;)*) => {$(
         /// Writes whether `f` is true for the registers `a` and `b` to the predicate `d` in the
-        /// lanes of `mask` (`setp`). As `i.extra` says, the result is inverted, combined with
-        /// predicate `c`, and its complement is written to a second predicate.
+        /// lanes of `mask` (`setp`). `i.extra` tells whether the result is inverted, combined with
+        /// predicate `c`, and whether its complement is written to a second predicate.
         #[inline(always)]
         pub(crate) fn $name(
             registers: &mut Registers,
@@ -154,9 +154,9 @@ macro_rules! comparisons {
 
 comparisons! {
     q_ww: words u32 => same;
-    q_dd: doubles u64 => same;
+    q_dd: words64 u64 => same;
     q_ff: words f32 => f32::from_bits;
-    q_gg: doubles f64 => f64::from_bits;
+    q_gg: words64 f64 => f64::from_bits;
 }
 
 /// Operations with the carry flag. The closure takes the flag as its last argument and returns the
@@ -193,8 +193,8 @@ macro_rules! carrying {
 carrying! {
     w_ww_carry: words u32 = (a, b);
     w_www_carry: words u32 = (a, b, c);
-    d_dd_carry: doubles u64 = (a, b);
-    d_ddd_carry: doubles u64 = (a, b, c);
+    d_dd_carry: words64 u64 = (a, b);
+    d_ddd_carry: words64 u64 = (a, b, c);
 }
 
 /// Tests of one register.
@@ -220,5 +220,5 @@ macro_rules! tests {
 
 tests! {
     p_w: words u32;
-    p_d: doubles u64;
+    p_d: words64 u64;
 }

@@ -25,7 +25,7 @@ pub(crate) struct Instruction {
     /// Slot of the fourth operand, or flags. For comparisons: 1 if the predicate `c` is negated.
     pub(crate) e: u16,
     /// Further data of the operation, such as packed modifiers, the target of a branch, or an index
-    /// into the memory accesses of the program.
+    /// into the memory accesses of the kernel.
     pub(crate) extra: u32,
 }
 

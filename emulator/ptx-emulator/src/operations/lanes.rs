@@ -11,7 +11,7 @@ pub(crate) const LANES: usize = 32;
 pub(crate) type Words = [u32; LANES];
 
 /// 64-bit register of a warp: one value for each lane.
-pub(crate) type Doubles = [u64; LANES];
+pub(crate) type Words64 = [u64; LANES];
 
 /// Copies the lanes in `mask` from `from` to `to`.
 #[inline(always)]
@@ -26,8 +26,8 @@ pub(crate) fn merge<T: Lane>(to: &mut [T; LANES], from: &[T; LANES], mask: u32) 
     }
 }
 
-/// Returns a separate function, so that the mask is not expanded to lanes before it is known to be
-/// needed.
+/// Copies the lanes in `mask`. This is a separate function, so that the mask is not expanded to
+/// lanes before it is known to be needed.
 #[inline(never)]
 fn merge_some<T: Lane>(to: &mut [T; LANES], from: &[T; LANES], mask: u32) {
     for lane in 0..LANES {

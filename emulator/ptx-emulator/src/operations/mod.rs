@@ -31,7 +31,7 @@ mod vectors;
 
 pub(crate) use float::{Rounding, ftz, narrow, next_down32, next_down64, next_up32, next_up64, saturate};
 pub(crate) use instruction::Instruction;
-pub(crate) use lanes::{Doubles, LANES, Words, merge};
+pub(crate) use lanes::{LANES, Words, Words64, merge};
 pub(crate) use registers::{Combine, Comparison, Registers};
 pub(crate) use vectors::outlined;
 

@@ -2,7 +2,7 @@
 //! lane *l*. The slot of a register is its index among the registers of its width.
 
 use super::Instruction;
-use super::lanes::{Doubles, LANES, Words, merge};
+use super::lanes::{LANES, Words, Words64, merge};
 
 /// Registers of a warp: one value for each lane, one bit for a predicate. 16-bit registers are
 /// 32-bit words with a zero upper half. A slot is an index in one of the three vectors.
@@ -10,7 +10,7 @@ pub(crate) struct Registers {
     /// 32-bit registers, by slot.
     pub(crate) words: Vec<Words>,
     /// 64-bit registers, by slot.
-    pub(crate) doubles: Vec<Doubles>,
+    pub(crate) words64: Vec<Words64>,
     /// Predicates, by slot: bit *l* is the value in lane *l*.
     pub(crate) predicates: Vec<u32>,
 }
@@ -28,10 +28,10 @@ impl Registers {
 
     /// Creates the given number of registers of each kind. `predicates` includes the reserved ones.
     /// All are zero, except [`ALWAYS`](Self::ALWAYS).
-    pub(crate) fn new(words: usize, doubles: usize, predicates: usize) -> Self {
+    pub(crate) fn new(words: usize, words64: usize, predicates: usize) -> Self {
         let mut new = Self {
             words: vec![[0; LANES]; words],
-            doubles: vec![[0; LANES]; doubles],
+            words64: vec![[0; LANES]; words64],
             predicates: vec![0; predicates],
         };
         new.predicates[Self::ALWAYS] = u32::MAX;
@@ -45,9 +45,10 @@ impl Registers {
         *predicate = *predicate & !mask | bits & mask;
     }
 
-    /// Completes a comparison with the results `bits` (bit *l* for lane *l*), as `i.extra` says:
-    /// inverts them, combines them with predicate `c`, and writes them to predicate `d` in the
-    /// lanes of `mask`, and their complement, combined likewise, to a second predicate.
+    /// Completes the comparison `i`, whose results are `bits` (bit *l* for lane *l*). Inverts the
+    /// results, combines them with predicate `c`, and writes them to predicate `d` in the lanes of
+    /// `mask`. If there is a second predicate, the complement of the results is combined in the
+    /// same way and written to it. `i.extra` packs which of these steps apply (`Comparison`).
     #[inline(always)]
     pub(crate) fn set_compared(&mut self, i: &Instruction, bits: u32, mask: u32) {
         let Comparison { inverted, combine, second } = Comparison::unpack(i.extra);
@@ -68,9 +69,9 @@ impl Registers {
 
     /// Sets the lanes in `mask` of the register in a slot: of a 64-bit register if `wide`,
     /// otherwise of a 32-bit register, to which the lower halves of `values` are written.
-    pub(crate) fn set(&mut self, wide: bool, slot: u16, values: &Doubles, mask: u32) {
+    pub(crate) fn set(&mut self, wide: bool, slot: u16, values: &Words64, mask: u32) {
         if wide {
-            merge(&mut self.doubles[usize::from(slot)], values, mask);
+            merge(&mut self.words64[usize::from(slot)], values, mask);
         } else {
             let values = std::array::from_fn(|lane| values[lane] as u32);
             merge(&mut self.words[usize::from(slot)], &values, mask);
@@ -81,7 +82,7 @@ impl Registers {
     /// 32-bit register, zero-extended.
     #[inline(always)]
     pub(crate) fn get(&self, wide: bool, slot: u16, lane: usize) -> u64 {
-        if wide { self.doubles[usize::from(slot)][lane] } else { self.words[usize::from(slot)][lane].into() }
+        if wide { self.words64[usize::from(slot)][lane] } else { self.words[usize::from(slot)][lane].into() }
     }
 }
 
