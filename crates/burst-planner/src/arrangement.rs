@@ -68,7 +68,8 @@ impl Arrangement {
     /// and listed once, and that the order keeps all dependencies.
     ///
     /// # Errors
-    /// [`Error::BadArrangement`], with the node and the reason, and [`Error::Cycle`].
+    /// [`Error::BadArrangement`] with the node and the reason if one of these does not hold, and
+    /// [`Error::Cycle`] if the edges of the problem form a cycle.
     pub fn validate(&self, problem: &PlanProblem) -> Result<()> {
         self.check(problem, &ProblemGraph::new(problem)?)
     }

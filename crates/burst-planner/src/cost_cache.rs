@@ -96,10 +96,10 @@ impl<'c> CostCache<'c> {
                 let of_node = |node| {
                     let node = NodeId(node);
                     let steps = [ShardSize::Larger, ShardSize::Smaller]
-                        .map(|share| costs.compute(node, count, share));
+                        .map(|shard_size| costs.compute(node, count, shard_size));
                     let are_known = steps.iter().all(Option::is_some);
-                    let memory =
-                        [ShardSize::Larger, ShardSize::Smaller].map(|share| costs.memory(node, count, share));
+                    let memory = [ShardSize::Larger, ShardSize::Smaller]
+                        .map(|shard_size| costs.memory(node, count, shard_size));
                     NodeCosts { times: steps.map(Option::unwrap_or_default), are_known, memory }
                 };
                 let table: Vec<NodeCosts> = (0..problem.nodes.len()).map(of_node).collect();

@@ -72,20 +72,21 @@ pub enum ShardSize {
 /// of the links.
 pub trait CostModel {
     /// Returns the durations of a node's steps on one of its `ranks` ranks with a shard of size
-    /// `share`, or `None` if it cannot run on that number of ranks.
-    fn compute(&self, node: NodeId, ranks: usize, share: ShardSize) -> Option<StepTimes>;
+    /// `shard_size`, or `None` if it cannot run on that number of ranks.
+    fn compute(&self, node: NodeId, ranks: usize, shard_size: ShardSize) -> Option<StepTimes>;
 
     /// Returns the duration of moving the output of `producer`, or its gradient, from the ranks
     /// `from` to the ranks `to`, microseconds, once all of them are ready. Ranks are listed in the
     /// order of their samples. The two lists are never equal.
     fn transfer(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64;
 
-    /// Returns the duration of summing `bytes` bytes over two or more ranks, including those of all
-    /// [replicas](Self::replicas), microseconds, once all of them are ready.
+    /// Returns the duration of an all-reduce over two or more ranks that have `bytes` bytes each,
+    /// including the ranks of all [replicas](Self::replicas), microseconds, once all of them are
+    /// ready.
     fn all_reduce(&self, bytes: u64, ranks: &[usize]) -> f64;
 
-    /// Returns the memory that a node needs on one of `ranks` ranks with a shard of size `share`.
-    /// The default is none.
+    /// Returns the memory that a node needs on one of `ranks` ranks with a shard of size
+    /// `shard_size`. The default is none.
     ///
     /// It is also called with counts on which only the node's consumers can run; then only the
     /// output's size is used.
@@ -167,8 +168,8 @@ pub(crate) fn bounds_of(costs: &dyn CostModel) -> &dyn CostBounds {
 }
 
 impl<C: CostModel + ?Sized> CostModel for &C {
-    fn compute(&self, node: NodeId, ranks: usize, share: ShardSize) -> Option<StepTimes> {
-        (**self).compute(node, ranks, share)
+    fn compute(&self, node: NodeId, ranks: usize, shard_size: ShardSize) -> Option<StepTimes> {
+        (**self).compute(node, ranks, shard_size)
     }
 
     fn transfer(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64 {
@@ -179,8 +180,8 @@ impl<C: CostModel + ?Sized> CostModel for &C {
         (**self).all_reduce(bytes, ranks)
     }
 
-    fn memory(&self, node: NodeId, ranks: usize, share: ShardSize) -> NodeMemory {
-        (**self).memory(node, ranks, share)
+    fn memory(&self, node: NodeId, ranks: usize, shard_size: ShardSize) -> NodeMemory {
+        (**self).memory(node, ranks, shard_size)
     }
 
     fn ranks_with_larger_shard(&self, ranks: usize) -> usize {

@@ -6,7 +6,7 @@ use crate::iteration::{Event, Recorder};
 use crate::{Arrangement, NodeId, Result};
 
 /// Times that differ by less, relatively, are equal.
-const SAME: f64 = 1e-12;
+const RELATIVE_TOLERANCE: f64 = 1e-12;
 
 /// A step or collective on the critical path.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -104,7 +104,7 @@ impl EventLog {
             let LoggedEvent { kind, node, start, end, .. } = steps[at];
             path.push(PathStep { kind, node: node.map(NodeId), time_us: end - start });
             // Events that a step waits for precede it in the program.
-            let ended = |other: &LoggedEvent| (other.end - start).abs() <= SAME * start;
+            let ended = |other: &LoggedEvent| (other.end - start).abs() <= RELATIVE_TOLERANCE * start;
             let shares =
                 |other: &LoggedEvent| other.classes.iter().any(|class| steps[at].classes.contains(class));
             next = (0..at).rev().find(|&before| ended(&steps[before]) && shares(&steps[before]));

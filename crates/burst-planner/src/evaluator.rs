@@ -126,8 +126,9 @@ impl<'p> Evaluator<'p> {
     /// Returns the time of an iteration.
     ///
     /// # Errors
-    /// [`Error::BadArrangement`], [`Error::NoTimes`] if the cost model has no times for a GPU
-    /// count, and [`Error::TooManyClasses`].
+    /// [`Error::BadArrangement`] if the arrangement does not fit the problem, [`Error::NoTimes`] if
+    /// the cost model has no times for the GPU count of a node, and [`Error::TooManyClasses`] if
+    /// the ranks form more than 65,535 classes.
     pub fn evaluate(&mut self, arrangement: &Arrangement) -> Result<PlanTime> {
         let numbered = self.numbered(arrangement)?;
         self.time(&numbered).map(|(time, _)| time)

@@ -101,7 +101,7 @@ pub(crate) struct Member {
     /// Index of the class in [`Classes::ranks`].
     pub(crate) class: Class,
     /// Shard size of the ranks of the class in this group.
-    pub(crate) share: ShardSize,
+    pub(crate) shard_size: ShardSize,
 }
 
 /// The classes of the ranks in a set of groups.
@@ -155,8 +155,9 @@ impl Classes {
                 if part.start >= ranks.end {
                     break;
                 }
-                let share = if larger.contains(&part.start) { ShardSize::Larger } else { ShardSize::Smaller };
-                members.push(Member { class: class as Class, share });
+                let shard_size =
+                    if larger.contains(&part.start) { ShardSize::Larger } else { ShardSize::Smaller };
+                members.push(Member { class: class as Class, shard_size });
             }
         }
         starts.push(members.len() as u32);
@@ -197,10 +198,10 @@ impl Classes {
             let larger = larger(list.len());
             for (position, rank) in list.iter().enumerate() {
                 let class = numbers[&class_of[*rank]];
-                let share = if position < larger { ShardSize::Larger } else { ShardSize::Smaller };
+                let shard_size = if position < larger { ShardSize::Larger } else { ShardSize::Smaller };
                 if listed[class] != slot {
                     listed[class] = slot;
-                    members.push(Member { class: class as Class, share });
+                    members.push(Member { class: class as Class, shard_size });
                 }
             }
         }

@@ -80,7 +80,7 @@ impl MemoryModel<'_> {
                 loaded.push(group);
             }
             for member in self.classes.members(group) {
-                add(member.class, node, self.own(node, member.share));
+                add(member.class, node, self.own(node, member.shard_size));
             }
             if loads {
                 self.add_part(group, node, &mut add, |memory| memory.samples_bytes);
@@ -112,15 +112,15 @@ impl MemoryModel<'_> {
     ) {
         let memory = self.cache.memory(node, group);
         for member in self.classes.members(group) {
-            add(member.class, node, part(&memory[member.share as usize]));
+            add(member.class, node, part(&memory[member.shard_size as usize]));
         }
     }
 
     /// Returns the memory of a node on a member of its group that no other buffer is counted for:
     /// without what is in memory shared by segments.
-    fn own(&self, node: usize, share: ShardSize) -> u64 {
+    fn own(&self, node: usize, shard_size: ShardSize) -> u64 {
         let group = self.groups[node];
-        let memory = |node: usize| self.cache.memory(node, group)[share as usize];
+        let memory = |node: usize| self.cache.memory(node, group)[shard_size as usize];
         let NodeMemory { held_bytes, saved_bytes, output_bytes, .. } = memory(node);
         let left =
             if self.recomputation.is_local(node) { saved_bytes.saturating_add(output_bytes) } else { 0 };
@@ -150,7 +150,7 @@ impl MemoryModel<'_> {
             };
             let memory = self.cache.memory(node, self.groups[node]);
             for member in self.classes.members(self.groups[node]) {
-                let NodeMemory { saved_bytes, output_bytes, .. } = memory[member.share as usize];
+                let NodeMemory { saved_bytes, output_bytes, .. } = memory[member.shard_size as usize];
                 let segment = segments.entry((member.class, self.recomputation.segment(node))).or_default();
                 segment.push((saved_bytes, node));
                 segment.extend(std::iter::repeat_n((output_bytes, node), 1 + gradients));

@@ -28,7 +28,7 @@ use crate::problem::ProblemGraph;
 use crate::search::check_limit;
 use crate::{Arrangement, CostModel, Error, NodeId, PlanProblem, Result, ShardSize};
 
-/// Layers that take no longer than this on one GPU have no limit, microseconds.
+/// Layers that take at most this time on one GPU have amplification 1, microseconds.
 const EXEMPT_US: f64 = 300.0;
 
 /// A chain of layers with the times that the original's planner adds up.
@@ -141,7 +141,8 @@ impl LayerChain {
     /// amplification limit of each layer, at least 1. O(layers x options^2).
     ///
     /// # Errors
-    /// [`Error::BadLimit`], and [`Error::NoTimes`] for a layer without an option on one GPU.
+    /// [`Error::BadLimit`] if `limit` is below 1 or not a number, and [`Error::NoTimes`] for a
+    /// layer without an option on one GPU.
     pub fn choose(&self, limit: f64) -> Result<Vec<usize>> {
         check_limit(limit)?;
         // By layer and option.

@@ -9,7 +9,7 @@ use crate::{Error, Node, NodeId, PlanProblem, Result};
 /// Maximum number of GPUs of a problem with cost tables.
 const MAX_GPUS: usize = 65_536;
 
-/// Durations of moving a node's output, microseconds.
+/// Durations of moving a node's output, or its gradient, in one direction, microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TransferTimes {
     /// Duration if one of the two sets of ranks contains the other.
@@ -18,7 +18,8 @@ pub struct TransferTimes {
     pub disjoint_us: f64,
 }
 
-/// Duration of an all-reduce: `startup_us + us_per_byte * bytes`.
+/// Duration of an all-reduce: `startup_us + us_per_byte * bytes`, where each rank has `bytes`
+/// bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AllReduceTime {
     /// Duration of an all-reduce without its bytes, microseconds.
@@ -125,9 +126,11 @@ impl TableCosts {
     /// no sum of times overflows. Linear in the size of the tables.
     ///
     /// # Errors
-    /// Those of [`PlanProblem::validate`], [`Error::TooManyGpus`], [`Error::OptionGpus`],
-    /// [`Error::BadTime`], [`Error::NoTimes`], [`Error::NoTransfer`], [`Error::NoAllReduce`] and
-    /// [`Error::TimesOverflow`].
+    /// Those of [`PlanProblem::validate`]; [`Error::TooManyGpus`] above 65,536 GPUs;
+    /// [`Error::OptionGpus`] if a GPU count exceeds the number of GPUs; [`Error::BadTime`] if a
+    /// time is negative or not finite; [`Error::NoTimes`], [`Error::NoTransfer`] and
+    /// [`Error::NoAllReduce`] if a step, a transfer or an all-reduce has no time;
+    /// [`Error::TimesOverflow`] if the sum is infinite.
     pub fn validate(&self, problem: &PlanProblem) -> Result<()> {
         problem.validate()?;
         if problem.gpus > MAX_GPUS {

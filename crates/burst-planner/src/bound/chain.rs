@@ -14,7 +14,7 @@ use super::{Bound, BoundOption};
 /// Number of rounds in which the weights of all-reduces move to the largest term.
 const ROUNDS: usize = 6;
 /// Relative improvement that is not worth another round.
-const ENOUGH: f64 = 1e-3;
+const MIN_IMPROVEMENT: f64 = 1e-3;
 /// Weights of the cycle of the first node's ranks, relative to the cycle of a rank with the anchor.
 /// All are tried.
 const SHARES: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
@@ -159,13 +159,15 @@ impl Weighing<'_> {
     /// node.
     fn before(&self, share: f64) -> Vec<Vec<(f64, usize)>> {
         let nodes = &self.bound.nodes;
-        let learns_from = self.bound.learns_from();
+        let first_with_gradient = self.bound.first_with_gradient();
         let share = share * self.others + 1.0 - self.others;
         let mut before: Vec<Vec<(f64, usize)>> = Vec::with_capacity(self.bound.anchor);
         for (place, node) in nodes[..self.bound.anchor].iter().enumerate() {
             let mut minimum = Vec::with_capacity(node.options.len());
             for (index, option) in node.options.iter().enumerate() {
-                if place >= learns_from && self.anchor.shares_rank_with_anchor(self.bound, place, option) {
+                if place >= first_with_gradient
+                    && self.anchor.shares_rank_with_anchor(self.bound, place, option)
+                {
                     minimum.push((f64::INFINITY, 0));
                     continue;
                 }
@@ -216,7 +218,7 @@ impl Weighing<'_> {
         // The first node that shares a rank with the anchor: place, option, weight, the option
         // before, and the continuation.
         let mut found = None;
-        for place in bound.learns_from()..=bound.anchor {
+        for place in bound.first_with_gradient()..=bound.anchor {
             for (index, option) in bound.nodes[place].options.iter().enumerate() {
                 if !self.anchor.shares_rank_with_anchor(self.bound, place, option)
                     || !self.is_allowed(place, index)
@@ -300,8 +302,8 @@ impl Weighing<'_> {
 impl Bound {
     /// Returns the place of the first node that needs a gradient; the anchor's place if there is
     /// none.
-    pub(super) fn learns_from(&self) -> usize {
-        self.nodes.iter().position(|node| node.learns).unwrap_or(self.anchor)
+    pub(super) fn first_with_gradient(&self) -> usize {
+        self.nodes.iter().position(|node| node.needs_gradient).unwrap_or(self.anchor)
     }
 
     /// Returns the minimum [`moving_gpu_us`] to the node at `place`, which is not the first one.
@@ -313,9 +315,9 @@ impl Bound {
     }
 
     /// Returns the minimum of the weighted sum of cycles plus the GPU time at `price` microseconds
-    /// per GPU-microsecond, over all counts with which the anchor uses an option in `case`.
-    /// `reduces` has by place the weight of all-reduces after the node's backward step. O(nodes x
-    /// counts^2) in most cases.
+    /// per GPU-microsecond, over all choices of one GPU count per node in which the anchor uses an
+    /// option in `case`. `reduces` has by place the weight of the cycles that end with the
+    /// all-reduces after the node's backward step. O(nodes x counts^2) in most cases.
     pub(super) fn solve_chain(&self, reduces: &[f64], case: &Range<usize>, price: f64) -> Solved {
         let anchor = self.anchor_of(case);
         let mut later = vec![0.0; reduces.len()];
@@ -371,12 +373,12 @@ impl Bound {
 
     /// Returns a lower bound of the iteration time, microseconds, of arrangements within the budget
     /// of `budget_us` GPU-microseconds in which the anchor uses an option in `case`. The search
-    /// ends at `enough` microseconds. `maximum` is the maximum number of labels per option.
+    /// ends at `stop_at_us` microseconds. `maximum` is the maximum number of labels per option.
     pub(super) fn chain_within_case(
         &self,
         case: &Range<usize>,
         budget_us: f64,
-        enough: f64,
+        stop_at_us: f64,
         maximum: usize,
     ) -> f64 {
         let mut reduces = vec![0.0; self.nodes.len()];
@@ -387,7 +389,7 @@ impl Bound {
             best = best.max(bound);
             let largest = found.iter().max_by(|a, b| a.1.total_cmp(&b.1));
             let (place, longer) = largest.map_or((0, 0.0), |(choice, _)| self.longest_reduces(choice));
-            if best >= enough || longer <= ENOUGH * best {
+            if best >= stop_at_us || longer <= MIN_IMPROVEMENT * best {
                 break;
             }
             let step = 2.0 / (round as f64 + 3.0);
@@ -397,10 +399,10 @@ impl Bound {
             reduces[place] += step;
         }
         // Without a price, labels are compared by time only. Few of them give no more than the sum.
-        if best >= enough || (price <= 0.0 && maximum < FINE_LABELS) {
+        if best >= stop_at_us || (price <= 0.0 && maximum < FINE_LABELS) {
             best
         } else {
-            best.max(self.labels_within(case, (budget_us, enough), price, maximum))
+            best.max(self.labels_within(case, (budget_us, stop_at_us), price, maximum))
         }
     }
 }

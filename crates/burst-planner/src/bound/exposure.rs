@@ -33,11 +33,11 @@ pub(super) struct Exposure {
     /// Number of them with the smaller shard.
     smaller: f64,
     /// Time by which these complete their backward steps earlier.
-    sooner_us: f64,
+    earlier_us: f64,
     /// Number of ranks with the smaller shard that can have updates of other nodes. Each rank has
     /// different updates.
     with_updates: f64,
-    /// Sum of these updates, each at most [`sooner_us`](Self::sooner_us).
+    /// Sum of these updates, each at most [`earlier_us`](Self::earlier_us).
     updates_us: f64,
     /// Time by which ranks with the larger shard are spared by lists before the family.
     spared_us: f64,
@@ -67,10 +67,10 @@ impl Family {
 impl Exposure {
     /// Creates the exposure of the first nodes alone. `each_us` is the time in which each of their
     /// `ranks` ranks only communicates, 0 if unknown. `smaller` of the ranks have the smaller shard
-    /// and complete their backward steps `sooner_us` earlier.
-    pub(super) fn new(each_us: f64, ranks: f64, smaller: f64, sooner_us: f64) -> Self {
+    /// and complete their backward steps `earlier_us` earlier.
+    pub(super) fn new(each_us: f64, ranks: f64, smaller: f64, earlier_us: f64) -> Self {
         let family = Family::with_max_larger(ranks - smaller);
-        Self { each_us, ranks, smaller, sooner_us, family, ..Self::default() }
+        Self { each_us, ranks, smaller, earlier_us, family, ..Self::default() }
     }
 
     /// Starts a new family: the list of the next node is not a subset of the one before.
@@ -86,9 +86,9 @@ impl Exposure {
     }
 
     /// Adds a node that runs on a list of `gpus` ranks and whose update takes `update_us` on each.
-    /// `holds` is the kind of the first node's ranks in that list.
-    pub(super) fn add(&mut self, gpus: f64, update_us: f64, holds: FirstNodeRanks) {
-        if self.each_us <= 0.0 || holds == FirstNodeRanks::Nothing {
+    /// `first_node_ranks` is the kind of the first node's ranks in that list.
+    pub(super) fn add(&mut self, gpus: f64, update_us: f64, first_node_ranks: FirstNodeRanks) {
+        if self.each_us <= 0.0 || first_node_ranks == FirstNodeRanks::Nothing {
             return;
         }
         let before = self.family;
@@ -96,31 +96,31 @@ impl Exposure {
         if family.ranks <= 0.0 && update_us > 0.0 {
             (family.ranks, family.larger) = (gpus, gpus.min(family.max_larger));
         }
-        if holds == FirstNodeRanks::Smaller {
+        if first_node_ranks == FirstNodeRanks::Smaller {
             family.larger = family.larger.min((family.ranks - gpus).max(0.0));
         }
         family.updates_us += update_us * gpus.min(family.larger);
         let smaller = |family: &Family| (family.ranks - family.larger).min(self.smaller);
         self.with_updates += smaller(family) - smaller(&before);
-        let can_be_smaller = if holds == FirstNodeRanks::Larger { gpus - 1.0 } else { gpus };
-        self.updates_us += update_us.min(self.sooner_us) * can_be_smaller.min(self.smaller);
+        let can_be_smaller = if first_node_ranks == FirstNodeRanks::Larger { gpus - 1.0 } else { gpus };
+        self.updates_us += update_us.min(self.earlier_us) * can_be_smaller.min(self.smaller);
     }
 
     /// Returns the minimum of the exposed time, summed over all ranks, if no other node follows,
     /// GPU-microseconds.
-    pub(super) fn us(&self) -> f64 {
+    pub(super) fn exposed_us(&self) -> f64 {
         if self.each_us <= 0.0 {
             return 0.0;
         }
-        let done_sooner =
-            if self.sooner_us > 0.0 { (self.updates_us / self.sooner_us).floor() } else { self.smaller };
-        let spared = self.with_updates.min(self.smaller).min(done_sooner);
+        let done_earlier =
+            if self.earlier_us > 0.0 { (self.updates_us / self.earlier_us).floor() } else { self.smaller };
+        let spared = self.with_updates.min(self.smaller).min(done_earlier);
         (self.larger_us() - self.spared_by_family_us()).max(0.0) + self.each_us * (self.smaller - spared)
     }
 
     /// Returns the maximum of [`us`](Self::us) over all nodes that can follow, GPU-microseconds:
     /// later lists of the family can leave out ranks with the larger shard.
-    pub(super) fn max_us(&self) -> f64 {
+    pub(super) fn max_exposed_us(&self) -> f64 {
         self.larger_us().max(0.0) + self.each_us * self.smaller
     }
 
@@ -139,7 +139,7 @@ impl Exposure {
     pub(super) fn is_at_least(&self, other: &Self) -> bool {
         let first = |of: &Self| {
             let Family { max_larger, ranks, larger, .. } = of.family;
-            [of.each_us, of.ranks, of.smaller, of.sooner_us, max_larger, ranks, larger]
+            [of.each_us, of.ranks, of.smaller, of.earlier_us, max_larger, ranks, larger]
         };
         std::iter::zip(first(self), first(other)).all(|(one, other)| one.total_cmp(&other).is_eq())
             && self.with_updates <= other.with_updates
@@ -153,7 +153,7 @@ impl Exposure {
         if self.is_at_least(other) {
             *self = *other;
         } else if !other.is_at_least(self) {
-            let (each_us, us) = (self.each_us.max(other.each_us), self.us().min(other.us()));
+            let (each_us, us) = (self.each_us.max(other.each_us), self.exposed_us().min(other.exposed_us()));
             *self = if us > 0.0 { Self::new(each_us, us / each_us, 0.0, 0.0) } else { Self::default() };
         }
     }

@@ -23,7 +23,7 @@ pub(super) struct FirstRun {
     /// Time by which a rank with the smaller shard (one sample less, if the batch does not divide
     /// evenly) can start updates of other nodes earlier; 0 if all gradients are reduced after the
     /// backward pass.
-    pub(super) sooner_us: f64,
+    pub(super) earlier_us: f64,
 }
 
 /// Sizes from which the division of gradients into all-reduce buckets follows.
@@ -49,7 +49,7 @@ impl Buckets<'_> {
         let mut to_come: f64 = places.clone().filter_map(option).map(|option| option.backward_us).sum();
         let mut run = FirstRun::default();
         if self.bucket_bytes.is_some() {
-            run.sooner_us = places.clone().filter_map(option).map(|option| option.less_us.1).sum();
+            run.earlier_us = places.clone().filter_map(option).map(|option| option.less_us.1).sum();
         }
         // Time at which the communication lane is free, relative to the last backward step; and
         // updates that need not wait for it.
@@ -85,7 +85,7 @@ impl Bound {
         buckets: &Buckets<'_>,
         costs: Option<&dyn CostModel>,
     ) -> Vec<Vec<FirstRun>> {
-        let first = self.learns_from();
+        let first = self.first_with_gradient();
         let of_place = |last: usize| {
             let of_option = |index: usize| {
                 let gpus = self.nodes[last].options[index].gpus;

@@ -30,7 +30,7 @@ struct RegionState {
     /// Current weights of its paths and its work.
     flow: Flow,
     /// Mean of the other player's choices of GPU counts so far.
-    met: MeanChoice,
+    mean_choice: MeanChoice,
     /// By option of its entry and exit: the maximum over all flows so far of their minimum.
     minimum: Vec<f64>,
     /// Minimum for the current flow.
@@ -38,8 +38,8 @@ struct RegionState {
 }
 
 /// Weights, price and budget of the weighted sum whose minimum is a lower bound.
-pub(super) struct Sum<'s> {
-    /// Weights of its terms.
+pub(super) struct PricedWeights<'s> {
+    /// Weights of the terms of the sum.
     pub(super) weights: &'s Weights,
     /// Price of GPU time, microseconds per GPU-microsecond.
     pub(super) price: f64,
@@ -47,8 +47,8 @@ pub(super) struct Sum<'s> {
     pub(super) budget_us: f64,
 }
 
-/// States of the games of all regions. They are kept from one sum to the next, as a good flow for
-/// one is good for others.
+/// States of the games of all regions. They are kept from one weighted sum to the next, as flows
+/// that give a large bound for one sum do so for others.
 pub(super) struct RegionGame(Vec<RegionState>);
 
 impl Bound {
@@ -61,17 +61,17 @@ impl Bound {
     /// largest GPU count of the early nodes is in `case`. The minimum of each region is computed
     /// separately for each pair of options at its ends. The result is the maximum over several
     /// flows, one per round of `rounds`; the number of a round determines its step size. The search
-    /// ends at `enough` microseconds.
-    pub(super) fn by_regions(
+    /// ends at `stop_at_us` microseconds.
+    pub(super) fn region_bound_us(
         &self,
         game: &mut RegionGame,
-        sum: &Sum<'_>,
+        sum: &PricedWeights<'_>,
         case: Case,
-        enough: f64,
+        stop_at_us: f64,
         rounds: Range<usize>,
     ) -> f64 {
         let mut factors = self.factors(sum.weights, 0.0);
-        factors.updates = case.tail * (1.0 - sum.weights.reduces.iter().sum::<f64>());
+        factors.updates = case.anchor_weight * (1.0 - sum.weights.reduces.iter().sum::<f64>());
         let anchor = BoundOption { gpus: case.minimum, ranks: case.minimum, ..BoundOption::default() };
         let terms = Terms { factors: &factors, anchor, price: sum.price };
         for known in &mut game.0 {
@@ -85,7 +85,7 @@ impl Bound {
             let minima = game.0.iter().map(|one| (one.region.part, &one.minimum[..]));
             let value = self.through_regions(minima, &terms, case, &mut choice);
             best = best.max(value - sum.price * sum.budget_us);
-            if best >= enough || game.0.is_empty() || round + 1 == end {
+            if best >= stop_at_us || game.0.is_empty() || round + 1 == end {
                 break;
             }
             let step = 2.0 / (round as f64 + 3.0);
@@ -116,44 +116,45 @@ impl Bound {
         let nodes: Vec<(f64, f64)> = (region.begin..region.end).map(fastest).collect();
         let edges = vec![(0.0, 0.0); region.edges.len()];
         let flow = Flow { nodes: vec![(0.0, 0.0); nodes.len()], edges: edges.clone(), work: (0.0, 0.0) };
-        let met = MeanChoice { nodes, edges, work: (0.0, 0.0) };
-        let mut known = RegionState { region, flow, met, minimum: Vec::new(), solution: Solution::default() };
+        let mean_choice = MeanChoice { nodes, edges, work: (0.0, 0.0) };
+        let mut known =
+            RegionState { region, flow, mean_choice, minimum: Vec::new(), solution: Solution::default() };
         self.best_response(&mut known, (1.0, 1.0), 1.0);
         known
     }
 
     /// Adds a choice of counts to the mean.
     fn add_choice(&self, known: &mut RegionState, choice: &[usize], step: f64) {
-        let RegionState { region, met, .. } = known;
+        let RegionState { region, mean_choice, .. } = known;
         let mut work = (0.0, 0.0);
-        for (place, mean) in (region.begin..region.end).zip(&mut met.nodes) {
+        for (place, mean) in (region.begin..region.end).zip(&mut mean_choice.nodes) {
             let option = &self.nodes[place].options[choice[place]];
             mix(mean, (option.forward_us, option.backward_us), step);
             work.0 += option.gpus * option.forward_us;
             work.1 += option.gpus * option.backward_us;
         }
-        for (edge, mean) in region.edges.iter().zip(&mut met.edges) {
+        for (edge, mean) in region.edges.iter().zip(&mut mean_choice.edges) {
             mix(mean, self.moved_along(edge, choice), step);
         }
-        mix(&mut met.work, work, step);
+        mix(&mut mean_choice.work, work, step);
     }
 
     /// Moves the flow to the longest path or the work, forward and backward, for the mean of
     /// choices.
     fn best_response(&self, known: &mut RegionState, factors: (f64, f64), step: f64) {
-        let RegionState { region, flow, met, .. } = known;
+        let RegionState { region, flow, mean_choice, .. } = known;
         let (forward, backward) = factors;
-        let is_window = self.is_window(region.part);
+        let contains_all_work = self.contains_all_work(region.part);
         for (weight, factor) in [(first as fn(&mut (f64, f64)) -> &mut f64, forward), (second, backward)] {
             let of = |pair: (f64, f64)| {
                 let mut pair = pair;
                 *weight(&mut pair)
             };
-            let path = region.longest(|node| of(met.nodes[node]), |edge| of(met.edges[edge]));
+            let path = region.longest(|node| of(mean_choice.nodes[node]), |edge| of(mean_choice.edges[edge]));
             for pair in flow.nodes.iter_mut().chain(&mut flow.edges).chain([&mut flow.work]) {
                 *weight(pair) *= 1.0 - step;
             }
-            if is_window && of(met.work) / self.gpus * backward > path.length * factor {
+            if contains_all_work && of(mean_choice.work) / self.gpus * backward > path.length * factor {
                 *weight(&mut flow.work) += step;
                 continue;
             }

@@ -12,10 +12,12 @@ use super::first_run::FirstRun;
 /// Number of previous labels, by time, that a label is compared with.
 const COMPARED_LABELS: usize = 128;
 
-/// Lower bounds for the nodes up to some place, with one of the last node's options, microseconds.
+/// Lower bounds for the nodes up to some place and one option of the last of them. Times are in
+/// microseconds.
 ///
-/// Times are of cycles of the first node's ranks, and of a rank of the anchor. All cycles contain
-/// the same steps forward and backward, and end with updates.
+/// `first_us`, `longest_us` and `shared_us` are cycles of ranks of the first node, `anchor_us` is
+/// the cycle of a rank of the anchor. All cycles contain the same steps forward and backward, and
+/// end with updates.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Label {
     /// Minimum cycle of the first node's ranks, with the updates that all of them have.
@@ -31,20 +33,22 @@ pub(super) struct Label {
     pub(super) gpu_us: f64,
     /// Additional GPU time in which the first node's ranks only communicate.
     pub(super) exposure: Exposure,
-    /// GPU count of the first node, as long as the nodes after it depend on it; 0 is any.
+    /// GPU count of the first node, while it limits the positions of later nodes; 0 if any count is
+    /// possible or it no longer matters.
     pub(super) first_gpus: f64,
-    /// Difference between the steps of the first nodes with the larger and with the smaller shard.
+    /// Time by which the forward and backward steps of the consecutive nodes on the first node's
+    /// list are shorter with the smaller shard than with the larger one.
     pub(super) less_us: f64,
-    /// Number of ranks outside the first node's list, and number of ranks outside the part of it
-    /// with the larger shard.
-    pub(super) apart: (f64, f64),
-    /// The same two numbers within the list that the last node's ranks were chosen from.
-    pub(super) beyond: (f64, f64),
+    /// Number of all ranks that are not on the first node's list, and number of all ranks that do
+    /// not have the larger shard of that list.
+    pub(super) outside_first: (f64, f64),
+    /// Of the ranks of the list that the last node's ranks were chosen from, the same two numbers.
+    pub(super) outside_first_in_source: (f64, f64),
     /// Kind of the first node's ranks that are in the last node's list.
-    pub(super) holds: FirstNodeRanks,
-    /// Index of its entry in the list of options and predecessors of all kept labels; that of its
-    /// predecessor until it is kept.
-    pub(super) trail: u32,
+    pub(super) first_node_ranks: FirstNodeRanks,
+    /// Index in the list of all kept labels: of this label once it is kept, before that of the
+    /// label that it extends.
+    pub(super) entry: u32,
 }
 
 /// State of the cycle of a rank of the anchor.
@@ -61,7 +65,7 @@ pub(super) enum Phase {
 
 /// Position of the last node's list of ranks relative to the first node's list.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Lists {
+pub(super) enum ListPosition {
     /// All nodes from the first one on are on the first node's list.
     First,
     /// The last node is on another list, and no later node with gradients is on the first node's
@@ -74,9 +78,9 @@ pub(super) enum Lists {
     Back,
 }
 
-/// All combinations of [`Phase`] and [`Lists`]. The index is 4 x phase + lists.
-pub(super) const STATES: [(Phase, Lists); 12] = {
-    use Lists::{Back, First, Leaving, Others};
+/// All combinations of [`Phase`] and [`ListPosition`]. The index is 4 x phase + position.
+pub(super) const STATES: [(Phase, ListPosition); 12] = {
+    use ListPosition::{Back, First, Leaving, Others};
     use Phase::{Apart, Before, Joined};
     [
         (Before, First),
@@ -108,7 +112,7 @@ impl Label {
 
     /// Returns the GPU time with the exposure, GPU-microseconds.
     pub(super) fn all_gpu_us(&self) -> f64 {
-        self.gpu_us + self.exposure.us()
+        self.gpu_us + self.exposure.exposed_us()
     }
 
     /// Returns the lower bound of the iteration time: the longer of the cycles of the first node's
@@ -121,15 +125,15 @@ impl Label {
     fn is_dominated(&self, other: &Self) -> bool {
         self.longest_us >= other.longest_us
             && self.gpu_us >= other.gpu_us
-            && self.holds == other.holds
+            && self.first_node_ranks == other.first_node_ranks
             && (self.exposure.is_at_least(&other.exposure)
-                || self.gpu_us >= other.gpu_us + other.exposure.max_us())
+                || self.gpu_us >= other.gpu_us + other.exposure.max_exposed_us())
             && self.anchor_us >= other.anchor_us
             && self.first_us >= other.first_us
             && self.shared_us >= other.shared_us
             && self.less_us <= other.less_us
-            && is_within(self.apart, other.apart)
-            && is_within(self.beyond, other.beyond)
+            && is_within(self.outside_first, other.outside_first)
+            && is_within(self.outside_first_in_source, other.outside_first_in_source)
             && (other.first_gpus <= 0.0 || self.first_gpus.total_cmp(&other.first_gpus).is_eq())
     }
 
@@ -146,25 +150,29 @@ impl Label {
         self.anchor_us = self.anchor_us.min(other.anchor_us);
         self.gpu_us = self.gpu_us.min(other.gpu_us);
         self.exposure.merge(&other.exposure);
-        if self.holds != other.holds {
-            self.holds = FirstNodeRanks::Unknown;
+        if self.first_node_ranks != other.first_node_ranks {
+            self.first_node_ranks = FirstNodeRanks::Unknown;
         }
         if self.first_gpus.total_cmp(&other.first_gpus).is_ne() {
             self.first_gpus = 0.0;
         }
         self.less_us = self.less_us.max(other.less_us);
-        self.apart = largest(self.apart, other.apart);
-        self.beyond = largest(self.beyond, other.beyond);
+        self.outside_first = largest(self.outside_first, other.outside_first);
+        self.outside_first_in_source = largest(self.outside_first_in_source, other.outside_first_in_source);
     }
 
     /// Returns the label at the first node that is not on the first node's list. `to` is the new
     /// position, `run` has the bounds for the nodes before.
-    pub(super) fn leaving_first_list(mut self, to: Lists, run: &FirstRun) -> Self {
-        if to == Lists::Others {
+    pub(super) fn leaving_first_list(mut self, to: ListPosition, run: &FirstRun) -> Self {
+        if to == ListPosition::Others {
             // `shared_us` has no updates before that.
             self.longest_us = self.longest_us.max(self.shared_us + run.tail_us);
-            self.exposure =
-                Exposure::new(run.exposed_us, self.first_gpus, self.apart.1 - self.apart.0, run.sooner_us);
+            self.exposure = Exposure::new(
+                run.exposed_us,
+                self.first_gpus,
+                self.outside_first.1 - self.outside_first.0,
+                run.earlier_us,
+            );
             self.first_gpus = 0.0;
         }
         self.shared_us = self.first_us;
@@ -191,18 +199,18 @@ fn largest(pair: (f64, f64), other: (f64, f64)) -> (f64, f64) {
 pub(super) enum Pruning {
     /// A label is pruned if another one dominates it whichever nodes follow. The minimum remains a
     /// lower bound.
-    Certainly,
+    Exact,
     /// A label is pruned if another one dominates it so far. This proposes arrangements, but gives
     /// no lower bound.
-    Mostly,
+    Heuristic,
 }
 
-/// Prunes labels by the rule `dropped`. If more than `maximum` are left, neighbours in time are
+/// Prunes labels by the rule `pruning`. If more than `maximum` are left, neighbours in time are
 /// merged into labels that are no larger than both.
-pub(super) fn prune(front: &mut Vec<Label>, maximum: usize, dropped: Pruning) {
-    let (is_no_better, looked_at): (fn(&Label, &Label) -> bool, usize) = match dropped {
-        Pruning::Certainly => (Label::is_dominated, COMPARED_LABELS),
-        Pruning::Mostly => (Label::is_dominated_so_far, 1),
+pub(super) fn prune(front: &mut Vec<Label>, maximum: usize, pruning: Pruning) {
+    let (is_no_better, looked_at): (fn(&Label, &Label) -> bool, usize) = match pruning {
+        Pruning::Exact => (Label::is_dominated, COMPARED_LABELS),
+        Pruning::Heuristic => (Label::is_dominated_so_far, 1),
     };
     // Labels are large, so their indices are sorted.
     let keys = front.iter().zip(0..).map(|(label, place)| (label.time_us(), label.gpu_us, place));

@@ -10,17 +10,17 @@ use std::ops::Range;
 
 use super::chain::{Anchor, moving_gpu_us};
 use super::exposure::FirstNodeRanks;
+use super::extension::{Extension, RankRelation};
 use super::first_run::FirstRun;
-use super::label::{Label, Lists, Phase, Pruning, STATES, prune};
+use super::label::{Label, ListPosition, Phase, Pruning, STATES, prune};
 use super::search::FINE_LABELS;
-use super::step::{Ranks, Step};
 use super::{Bound, BoundOption};
 
 /// Total number of labels up to which twice as many are kept per option.
 const MAX_LABELS_FOR_DOUBLING: usize = 100_000;
 
-/// By label: its option, and the index of the label before.
-type Trails = Vec<(u32, u32)>;
+/// By kept label: the index of its option, and the index in this list of the label that it extends.
+type KeptLabels = Vec<(u32, u32)>;
 
 /// Labels of one option, by [state](STATES).
 type Fronts = [Vec<Label>; STATES.len()];
@@ -44,53 +44,53 @@ struct LabelLimits {
     /// Maximum GPU time, GPU-microseconds.
     budget_us: f64,
     /// Iteration time from which on a label is pruned, microseconds.
-    enough: f64,
+    stop_at_us: f64,
     /// Whether GPU time is limited.
     is_limited: bool,
     /// Whether labels distinguish which of the first node's ranks the last node's list has.
     is_fine: bool,
     /// Rule by which dominated labels are pruned.
-    dropped: Pruning,
+    pruning: Pruning,
 }
 
 impl LabelLimits {
-    fn is_worth(&self, label: &Label, lists: Lists, rest: &Remaining) -> bool {
-        if self.dropped == Pruning::Mostly && lists == Lists::Leaving {
+    fn is_worth(&self, label: &Label, lists: ListPosition, rest: &Remaining) -> bool {
+        if self.pruning == Pruning::Heuristic && lists == ListPosition::Leaving {
             return false;
         }
         let priced_us = label.first_us + self.price * (label.gpu_us - self.budget_us) + rest.priced;
         label.gpu_us + rest.gpu_time <= self.budget_us
-            && label.first_us + rest.time < self.enough
-            && label.longest_us + rest.steps < self.enough
-            && (self.price <= 0.0 || priced_us < self.enough)
+            && label.first_us + rest.time < self.stop_at_us
+            && label.longest_us + rest.steps < self.stop_at_us
+            && (self.price <= 0.0 || priced_us < self.stop_at_us)
     }
 }
 
 impl Bound {
     /// Returns a lower bound of the iteration time, microseconds, of arrangements within the budget
-    /// of `budget_us` GPU-microseconds in which the anchor uses an option in `case`; `enough` if
-    /// the bound is larger than that. Labels are pruned if another one dominates them, if they
-    /// exceed the budget, or if they reach `enough` microseconds, also together with their GPU time
-    /// at `price` microseconds per GPU-microsecond. With more than `maximum` labels per option and
-    /// state, neighbours are merged into one that is no larger than both. O(nodes x counts^2 x
+    /// of `budget_us` GPU-microseconds in which the anchor uses an option in `case`; `stop_at_us`
+    /// if the bound is larger than that. Labels are pruned if another one dominates them, if they
+    /// exceed the budget, or if they reach `stop_at_us` microseconds, also together with their GPU
+    /// time at `price` microseconds per GPU-microsecond. With more than `maximum` labels per option
+    /// and state, neighbours are merged into one that is no larger than both. O(nodes x counts^2 x
     /// `maximum`).
     pub(super) fn labels_within(
         &self,
         case: &Range<usize>,
-        (budget_us, enough): (f64, f64),
+        (budget_us, stop_at_us): (f64, f64),
         price: f64,
         maximum: usize,
     ) -> f64 {
-        let worth = LabelLimits {
+        let limits = LabelLimits {
             price,
             budget_us,
-            enough,
+            stop_at_us,
             is_limited: price > 0.0,
             is_fine: maximum >= FINE_LABELS,
-            dropped: Pruning::Certainly,
+            pruning: Pruning::Exact,
         };
-        let (labels, _) = self.labels(case, &worth, maximum);
-        labels.iter().map(Label::time_us).fold(enough, f64::min)
+        let (labels, _) = self.labels(case, &limits, maximum);
+        labels.iter().map(Label::time_us).fold(stop_at_us, f64::min)
     }
 
     /// Returns at most `maximum` choices of GPU counts with small iteration times and GPU times by
@@ -101,24 +101,24 @@ impl Bound {
             return Vec::new();
         }
         let all = 0..self.nodes[self.anchor].options.len();
-        let (budget_us, enough) = (f64::INFINITY, f64::INFINITY);
+        let (budget_us, stop_at_us) = (f64::INFINITY, f64::INFINITY);
         let whatever = LabelLimits {
             price: 0.0,
             budget_us,
-            enough,
+            stop_at_us,
             is_limited: true,
             is_fine: false,
-            dropped: Pruning::Mostly,
+            pruning: Pruning::Heuristic,
         };
-        let (mut labels, trails) = self.labels(&all, &whatever, maximum);
-        prune(&mut labels, maximum, Pruning::Mostly);
+        let (mut labels, kept) = self.labels(&all, &whatever, maximum);
+        prune(&mut labels, maximum, Pruning::Heuristic);
         let counts = |label: &Label| {
-            let mut trail = label.trail;
+            let mut entry = label.entry;
             let mut counts = vec![0; self.nodes.len()];
             for (node, count) in self.nodes.iter().zip(&mut counts).rev() {
-                let (option, before) = trails[trail as usize];
+                let (option, before) = kept[entry as usize];
                 *count = node.options[option as usize].gpus as usize;
-                trail = before;
+                entry = before;
             }
             counts
         };
@@ -126,29 +126,29 @@ impl Bound {
     }
 
     /// Returns the labels of the last node, and the predecessors of all labels.
-    fn labels(&self, case: &Range<usize>, worth: &LabelLimits, maximum: usize) -> (Vec<Label>, Trails) {
+    fn labels(&self, case: &Range<usize>, limits: &LabelLimits, maximum: usize) -> (Vec<Label>, KeptLabels) {
         let anchor = self.anchor_of(case);
-        let rests = self.remaining_bounds(case, &anchor, worth.price);
-        let mut trails = Trails::new();
+        let rests = self.remaining_bounds(case, &anchor, limits.price);
+        let mut kept = KeptLabels::new();
         let mut last: Vec<Fronts> = Vec::new();
         for (place, rests) in rests.iter().enumerate() {
             let mut next = Vec::with_capacity(self.nodes[place].options.len());
             for (option, rest) in rests.iter().enumerate() {
                 let mut fronts = Fronts::default();
                 if place != self.anchor || case.contains(&option) {
-                    fronts = self.extended(&last, (place, option), &anchor, (worth, rest));
+                    fronts = self.extended(&last, (place, option), &anchor, (limits, rest));
                 }
                 // With few labels in total, more per option cost little.
-                let maximum = if worth.is_fine && trails.len() < MAX_LABELS_FOR_DOUBLING {
+                let maximum = if limits.is_fine && kept.len() < MAX_LABELS_FOR_DOUBLING {
                     2 * maximum
                 } else {
                     maximum
                 };
                 for front in &mut fronts {
-                    prune(front, maximum, worth.dropped);
+                    prune(front, maximum, limits.pruning);
                     for label in front {
-                        trails.push((option as u32, label.trail));
-                        label.trail = trails.len() as u32 - 1;
+                        kept.push((option as u32, label.entry));
+                        label.entry = kept.len() as u32 - 1;
                     }
                 }
                 next.push(fronts);
@@ -159,20 +159,20 @@ impl Bound {
         for (fronts, first_run) in last.into_iter().zip(self.first_runs.last().into_iter().flatten()) {
             for (&(_, lists), labels) in STATES.iter().zip(fronts) {
                 match lists {
-                    Lists::First => {
+                    ListPosition::First => {
                         ends.extend(
                             labels
                                 .into_iter()
-                                .map(|label| label.leaving_first_list(Lists::Others, first_run)),
+                                .map(|label| label.leaving_first_list(ListPosition::Others, first_run)),
                         );
                     }
-                    Lists::Others | Lists::Back => ends.extend(labels),
-                    Lists::Leaving => {}
+                    ListPosition::Others | ListPosition::Back => ends.extend(labels),
+                    ListPosition::Leaving => {}
                 }
             }
         }
-        ends.retain(|label| label.all_gpu_us() <= worth.budget_us);
-        (ends, trails)
+        ends.retain(|label| label.all_gpu_us() <= limits.budget_us);
+        (ends, kept)
     }
 
     /// Extends labels of the node before by this option, and prunes them.
@@ -181,98 +181,102 @@ impl Bound {
         last: &[Fronts],
         (place, index): (usize, usize),
         anchor: &Anchor,
-        (worth, rest): (&LabelLimits, &Remaining),
+        (limits, rest): (&LabelLimits, &Remaining),
     ) -> Fronts {
         let option = &self.nodes[place].options[index];
         let is_everywhere = option.gpus >= self.gpus;
         let own_us = option.forward_us + option.backward_us;
-        let meets = place >= self.learns_from() && anchor.shares_rank_with_anchor(self, place, option);
-        let mut step = Step {
+        let shares_rank =
+            place >= self.first_with_gradient() && anchor.shares_rank_with_anchor(self, place, option);
+        let mut extension = Extension {
             bound: self,
             option,
             own_us,
             from_gpus: 0.0,
             there_us: 0.0,
             back_us: 0.0,
-            gpu_us: if worth.is_limited { option.computing_us } else { 0.0 },
-            is_limited: worth.is_limited,
-            meets: meets.then_some(anchor.update_us),
-            anchor_us: self.cycle_us(place, option, anchor) - own_us,
-            is_first: place == self.learns_from(),
+            gpu_us: if limits.is_limited { option.computing_us } else { 0.0 },
+            is_limited: limits.is_limited,
+            anchor_update_us: shares_rank.then_some(anchor.update_us),
+            everywhere_update_us: self.cycle_us(place, option, anchor) - own_us,
+            is_first: place == self.first_with_gradient(),
             has_gradients: self.nodes[place].has_gradients,
             first_run: FirstRun::default(),
-            dropped: worth.dropped,
-            ranks: Ranks::Apart,
-            chosen: None,
-            holds: FirstNodeRanks::Larger,
+            pruning: limits.pruning,
+            ranks: RankRelation::Neither,
+            larger_range: None,
+            first_node_ranks: FirstNodeRanks::Larger,
         };
         let mut fronts = Fronts::default();
-        let mut add = |step: &Step<'_>, label: Label, (phase, before): (Phase, Lists)| {
-            for &after in step.lists(before, &label) {
-                let (phase, mut label) = step.extended(label, phase, (before, after));
-                if after == Lists::Back {
+        let mut add = |extension: &Extension<'_>, label: Label, (phase, before): (Phase, ListPosition)| {
+            for &after in extension.next_positions(before, &label) {
+                let (phase, mut label) = extension.extended(label, phase, (before, after));
+                if after == ListPosition::Back {
                     label.first_gpus = 0.0;
                 }
-                if worth.is_worth(&label, after, rest) {
+                if limits.is_worth(&label, after, rest) {
                     fronts[front_of(phase, after)].push(label);
                 }
             }
         };
         if place == 0 {
-            add(&step, Label::default(), (Phase::Before, Lists::Others));
+            add(&extension, Label::default(), (Phase::Before, ListPosition::Others));
         }
         for (from, before) in last.iter().enumerate() {
             let node = &self.nodes[place];
             let gpus = self.nodes[place - 1].options[from].gpus;
-            step.from_gpus = gpus;
-            step.first_run = self.first_runs[place - 1][from];
-            if !worth.is_limited {
-                step.first_run.exposed_us = 0.0;
+            extension.from_gpus = gpus;
+            extension.first_run = self.first_runs[place - 1][from];
+            if !limits.is_limited {
+                extension.first_run.exposed_us = 0.0;
             }
             let narrowing = gpus.total_cmp(&option.gpus);
             let nested = match narrowing {
-                Ordering::Less => Ranks::Around,
-                Ordering::Equal => Ranks::Same,
-                Ordering::Greater => Ranks::Among,
+                Ordering::Less => RankRelation::Superset,
+                Ordering::Equal => RankRelation::Same,
+                Ordering::Greater => RankRelation::Subset,
             };
             // Proposals are placed later.
-            let is_proof = worth.dropped == Pruning::Certainly;
+            let is_proof = limits.pruning == Pruning::Exact;
             let can_turn = is_proof && narrowing.is_eq() && gpus > 1.0;
             // Unless one of both has all ranks.
             let can_part = is_proof && !is_everywhere && gpus < self.gpus;
             let ways = [
                 Some((nested, node.transfers[from][index], None)),
-                can_turn.then_some((Ranks::Among, node.reordered[from], None)),
-                can_part.then_some((Ranks::Apart, node.apart[from][index], None)),
+                can_turn.then_some((RankRelation::Subset, node.reordered[from], None)),
+                can_part.then_some((RankRelation::Neither, node.apart[from][index], None)),
             ];
-            let chosen = if worth.is_fine && worth.is_limited { &node.chosen[from][index][..] } else { &[] };
-            let chosen_ways = chosen.iter().map(|&chosen| (nested, (chosen.us, chosen.us), Some(chosen)));
+            let chosen =
+                if limits.is_fine && limits.is_limited { &node.subsets[from][index][..] } else { &[] };
+            let chosen_ways =
+                chosen.iter().map(|&chosen| (nested, (chosen.transfer_us, chosen.transfer_us), Some(chosen)));
             for (ranks, (there, back), choice) in ways.into_iter().flatten().chain(chosen_ways) {
-                (step.there_us, step.back_us, step.ranks, step.chosen) = (there, back, ranks, choice);
+                (extension.there_us, extension.back_us, extension.ranks, extension.larger_range) =
+                    (there, back, ranks, choice);
                 // One rank more than the longer list has waits for samples then.
-                let other_us = if ranks == Ranks::Apart { there } else { 0.0 };
+                let other_us = if ranks == RankRelation::Neither { there } else { 0.0 };
                 let moving_gpu_us = moving_gpu_us(gpus, option.gpus, (there, back)) + other_us;
-                step.gpu_us = if worth.is_limited { option.computing_us + moving_gpu_us } else { 0.0 };
-                let is_reordered = ranks == Ranks::Among && narrowing.is_eq();
+                extension.gpu_us = if limits.is_limited { option.computing_us + moving_gpu_us } else { 0.0 };
+                let is_reordered = ranks == RankRelation::Subset && narrowing.is_eq();
                 for (&state, labels) in STATES.iter().zip(before) {
                     // Reordered ranks only serve to leave the first list.
-                    if is_reordered && state.1 != Lists::First {
+                    if is_reordered && state.1 != ListPosition::First {
                         continue;
                     }
                     // From the first list, the number of chosen ranks is known.
-                    let is_known = state.1 == Lists::First && ranks == nested && !chosen.is_empty();
+                    let is_known = state.1 == ListPosition::First && ranks == nested && !chosen.is_empty();
                     if is_known != choice.is_some() {
                         continue;
                     }
                     for &label in labels {
-                        if worth.is_fine {
-                            for holds in step.possible_holds(&label) {
-                                step.holds = holds;
-                                add(&step, label, state);
+                        if limits.is_fine {
+                            for first_node_ranks in extension.possible_first_node_ranks(&label) {
+                                extension.first_node_ranks = first_node_ranks;
+                                add(&extension, label, state);
                             }
                         } else {
-                            step.holds = FirstNodeRanks::Unknown;
-                            add(&step, label, state);
+                            extension.first_node_ranks = FirstNodeRanks::Unknown;
+                            add(&extension, label, state);
                         }
                     }
                 }
@@ -322,6 +326,6 @@ impl Bound {
 }
 
 /// Returns the index of a state.
-fn front_of(phase: Phase, lists: Lists) -> usize {
+fn front_of(phase: Phase, lists: ListPosition) -> usize {
     4 * phase as usize + lists as usize
 }

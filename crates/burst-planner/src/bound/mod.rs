@@ -101,6 +101,7 @@
 
 mod chain;
 mod exposure;
+mod extension;
 mod first_run;
 mod flows;
 mod label;
@@ -109,7 +110,6 @@ mod prices;
 mod regions;
 mod relaxation;
 mod search;
-mod step;
 #[cfg(test)]
 mod tests;
 mod through;
@@ -156,7 +156,7 @@ struct BoundNode {
     /// Number of consumers.
     consumers: usize,
     /// Whether it or a node before it has parameters.
-    learns: bool,
+    needs_gradient: bool,
     /// Whether it has gradients to reduce.
     has_gradients: bool,
     /// Its options, in ascending order of GPU counts.
@@ -169,7 +169,7 @@ struct BoundNode {
     reordered: Vec<(f64, f64)>,
     /// By option of the last producer and own option, for a chain: transfers to a subset of the
     /// producer's ranks.
-    chosen: Vec<Vec<Vec<Subset>>>,
+    subsets: Vec<Vec<Vec<Subset>>>,
     /// As `transfers`, for all other producers of an articulation node; empty for other nodes.
     other_transfers: Vec<Transfers>,
 }
@@ -268,13 +268,13 @@ impl Bound {
                 part: 0,
                 producers,
                 consumers: structure.consumers[node].len(),
-                learns: structure.needs_gradient[node],
+                needs_gradient: structure.needs_gradient[node],
                 has_gradients: problem.nodes[node].gradient_bytes > 0 || !structure.users[node].is_empty(),
                 options,
                 transfers,
                 apart: Vec::new(),
                 reordered: Vec::new(),
-                chosen: Vec::new(),
+                subsets: Vec::new(),
                 other_transfers: Vec::new(),
             }
         };
@@ -291,7 +291,7 @@ impl Bound {
             for (node, ends) in nodes.iter_mut().skip(1).zip(structure.order.windows(2)) {
                 node.apart = moves.apart(ends[0], ends[1]);
                 node.reordered = moves.reordered(ends[0], ends[1]);
-                node.chosen = moves.subsets(ends[0], ends[1]);
+                node.subsets = moves.subsets(ends[0], ends[1]);
             }
         } else {
             nodes.iter_mut().flat_map(|node| &mut node.options).for_each(BoundOption::use_mean_steps);
@@ -368,7 +368,7 @@ fn parts(nodes: &mut [BoundNode], structure: &ProblemGraph, places: &[usize]) ->
 /// there are no updates.
 fn longest_update(nodes: &[BoundNode]) -> usize {
     let longest = |node: &BoundNode| node.options.iter().map(|option| option.update_us).fold(0.0, f64::max);
-    let first = nodes.iter().position(|node| node.learns).unwrap_or(nodes.len() - 1);
+    let first = nodes.iter().position(|node| node.needs_gradient).unwrap_or(nodes.len() - 1);
     nodes.iter().map(longest).enumerate().fold((first, 0.0), |a, b| if b.1 > a.1 { b } else { a }).0
 }
 
@@ -382,7 +382,7 @@ fn early_cuts(nodes: &[BoundNode], parts: &[Vec<usize>]) -> Vec<usize> {
     let (mut spent, mut cuts) = (0.0, Vec::new());
     for part in parts {
         if let [only] = part[..] {
-            if nodes[only].learns && spent <= early {
+            if nodes[only].needs_gradient && spent <= early {
                 cuts.push(only);
             }
         }
@@ -401,7 +401,8 @@ fn early_cut(nodes: &[BoundNode], parts: &[Vec<usize>]) -> Option<usize> {
     let (mut spent, mut best) = (0.0, None);
     for part in parts {
         if let [only] = part[..] {
-            if nodes[only].learns && spent <= early && best.is_none_or(|best| time(only) > time(best)) {
+            if nodes[only].needs_gradient && spent <= early && best.is_none_or(|best| time(only) > time(best))
+            {
                 best = Some(only);
             }
         }

@@ -31,12 +31,12 @@ pub(super) struct Edge {
     pub(super) from: usize,
     /// Place of the consumer.
     pub(super) to: usize,
-    role: Role,
+    kind: EdgeKind,
 }
 
 /// Role of an edge in the weighted sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
+enum EdgeKind {
     /// To a node from its last producer.
     Tree,
     /// To the exit, from this one of its producers.
@@ -94,12 +94,12 @@ impl Bound {
             let producers = &self.nodes[to].producers;
             for (place, &from) in producers.iter().enumerate() {
                 let is_last = place + 1 == producers.len();
-                let role = match (Some(to) == exit, is_last) {
-                    (true, _) => Role::Exit(place),
-                    (false, true) => Role::Tree,
-                    (false, false) => Role::Free,
+                let kind = match (Some(to) == exit, is_last) {
+                    (true, _) => EdgeKind::Exit(place),
+                    (false, true) => EdgeKind::Tree,
+                    (false, false) => EdgeKind::Free,
                 };
-                edges.push(Edge { from, to, role });
+                edges.push(Edge { from, to, kind });
             }
         }
         Some(Region { part: index, begin, end, entry, exit, edges })
@@ -108,10 +108,10 @@ impl Bound {
     /// Returns the transfers along an edge, if the sum counts it.
     fn transfers_of(&self, edge: &Edge) -> Option<&Transfers> {
         let node = &self.nodes[edge.to];
-        match edge.role {
-            Role::Tree => Some(&node.transfers),
-            Role::Exit(place) => Some(node.other_transfers.get(place).unwrap_or(&node.transfers)),
-            Role::Free => None,
+        match edge.kind {
+            EdgeKind::Tree => Some(&node.transfers),
+            EdgeKind::Exit(place) => Some(node.other_transfers.get(place).unwrap_or(&node.transfers)),
+            EdgeKind::Free => None,
         }
     }
 
@@ -196,7 +196,7 @@ impl Bound {
             choice[place] = best(place, &|_| 0.0);
         }
         for (edge, &weight) in
-            region.edges.iter().zip(&flow.edges).filter(|(edge, _)| edge.role == Role::Tree)
+            region.edges.iter().zip(&flow.edges).filter(|(edge, _)| edge.kind == EdgeKind::Tree)
         {
             let factors = self.edge_factors(edge, weight, terms.factors);
             let row = &self.nodes[edge.to].transfers[choice[edge.from]];

@@ -23,11 +23,11 @@ pub(super) struct Factors {
 }
 
 impl Bound {
-    /// Returns the weights of steps, all-reduces and updates that follow from `weights`. `tail` is
-    /// the weight of cycles of the anchor's ranks, relative to those of other ranks: parts before
-    /// the anchor are only in the latter. A cycle is the time from a rank's first step of an
-    /// iteration to its last update.
-    pub(super) fn factors(&self, weights: &Weights, tail: f64) -> Factors {
+    /// Returns the weights of steps, all-reduces and updates that follow from `weights`.
+    /// `anchor_weight` is the weight of cycles of the anchor's ranks, relative to those of other
+    /// ranks: parts before the anchor are only in the latter. A cycle is the time from a rank's
+    /// first step of an iteration to its last update.
+    pub(super) fn factors(&self, weights: &Weights, anchor_weight: f64) -> Factors {
         let parts = self.parts.len();
         let (mut backward, mut reduces) = (vec![1.0; parts], vec![0.0; parts]);
         let mut later = 0.0;
@@ -40,17 +40,24 @@ impl Bound {
         }
         let mut forward = vec![1.0; parts];
         for index in 0..self.nodes[self.anchor].part {
-            forward[index] = (1.0 - later) * (1.0 - tail);
+            forward[index] = (1.0 - later) * (1.0 - anchor_weight);
             backward[index] = forward[index];
         }
-        Factors { forward, backward, reduces, updates: tail * (1.0 - later) }
+        Factors { forward, backward, reduces, updates: anchor_weight * (1.0 - later) }
     }
 
     /// Returns the minimum of the weighted sum plus the GPU time at `price` microseconds per
-    /// GPU-microsecond, over all counts with which the anchor uses an option in `case`. `tail` is
-    /// that of [`factors`](Self::factors). O(nodes x counts^2).
-    pub(super) fn solve(&self, weights: &Weights, case: &Range<usize>, tail: f64, price: f64) -> Solved {
-        let factors = self.factors(weights, tail);
+    /// GPU-microsecond, over all choices of one GPU count per node in which the anchor uses an
+    /// option in `case`. `anchor_weight` is that of [`factors`](Self::factors). O(nodes x
+    /// counts^2).
+    pub(super) fn solve(
+        &self,
+        weights: &Weights,
+        case: &Range<usize>,
+        anchor_weight: f64,
+        price: f64,
+    ) -> Solved {
+        let factors = self.factors(weights, anchor_weight);
         let anchor = self.min_option(case);
         // By node and option.
         let mut values: Vec<Vec<f64>> = Vec::with_capacity(self.nodes.len());

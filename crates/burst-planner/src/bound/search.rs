@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::flows::Sum;
+use super::flows::PricedWeights;
 use super::prices::Priced;
 use super::through::Case;
 use super::weights::Weights;
@@ -16,18 +16,18 @@ use super::{Bound, BoundNode, longest_update};
 const MAX_CASES: usize = 12;
 /// Maximum number of rounds in which weights are moved.
 const ROUNDS: usize = 16;
-/// Weights of updates, relative to the work of other ranks before the updates; tried in turn.
-const TAILS: [f64; 2] = [1.0, 0.5];
+/// Weights of the cycles of the anchor's ranks, relative to those of other ranks. Tried in turn.
+const ANCHOR_WEIGHTS: [f64; 2] = [1.0, 0.5];
 /// Approximate work limit of a bound by regions, in combinations of options.
 const REGION_WORK: usize = 200_000_000;
-/// Maximum number of rounds of a region's game for the first case, and for each further one, which
-/// starts with the flows of the one before.
+/// Maximum number of rounds of a region's game for the first case.
 const REGION_ROUNDS: usize = 100;
+/// Maximum number of rounds for each further case, which starts with the flows of the case before.
 const MORE_ROUNDS: usize = 24;
 /// The round number with which further cases start, which determines their step size.
 const LATER_ROUND: usize = 20;
-/// As [`TAILS`], for bounds by regions.
-const REGION_TAILS: [f64; 4] = [1.0, 0.8, 0.6, 0.4];
+/// As [`ANCHOR_WEIGHTS`], for bounds by regions.
+const REGION_ANCHOR_WEIGHTS: [f64; 4] = [1.0, 0.8, 0.6, 0.4];
 /// Approximate work limit of a bound, in pairs of options.
 const WORK: usize = 40_000_000;
 /// Approximate maximum number of labels of a chain's bound.
@@ -42,8 +42,8 @@ const MAX_LABELS: usize = 5_000;
 struct Effort {
     /// Maximum number of ranges of the anchor's options.
     cases: usize,
-    /// Number of weights of updates that are tried.
-    tails: usize,
+    /// Number of weights of the cycles of the anchor's ranks that are tried.
+    anchor_weights: usize,
     /// Maximum number of rounds in which weights are moved.
     rounds: usize,
 }
@@ -51,23 +51,23 @@ struct Effort {
 impl Bound {
     /// Returns a lower bound of the iteration time, microseconds, of all arrangements whose GPU
     /// time is at most `budget_us` GPU-microseconds; 0 if a node has no options. The search for a
-    /// larger bound ends at `enough` microseconds.
-    pub(crate) fn within(&self, budget_us: f64, enough: f64) -> f64 {
+    /// larger bound ends at `stop_at_us` microseconds.
+    pub(crate) fn within(&self, budget_us: f64, stop_at_us: f64) -> f64 {
         if self.nodes.iter().any(|node| node.options.is_empty()) {
             return 0.0;
         }
-        let Effort { cases, tails, rounds } = self.effort();
+        let Effort { cases, anchor_weights, rounds } = self.effort();
         // Each count of the anchor is a case.
-        let (mut minimum, mut binding) = (enough, None);
+        let (mut minimum, mut binding) = (stop_at_us, None);
         for case in self.cases(cases) {
             let (mut bound, mut of_minimum): (f64, _) = (0.0, None);
             if self.is_chain {
                 bound = self.chain_within_case(&case, budget_us, minimum, self.max_labels(cases));
             } else {
-                for &tail in self.tails(tails) {
+                for &anchor_weight in self.anchor_weights(anchor_weights) {
                     // A case above another one does not matter.
                     if bound < minimum {
-                        let of_case = self.within_case(&case, tail, budget_us, minimum, rounds);
+                        let of_case = self.within_case(&case, anchor_weight, budget_us, minimum, rounds);
                         if of_case.0 > bound {
                             bound = of_case.0;
                             of_minimum = Some((of_case.1, of_case.2));
@@ -80,33 +80,36 @@ impl Bound {
                 binding = of_minimum;
             }
         }
-        if let Some((mut weights, price)) = binding.filter(|_| minimum < enough) {
+        if let Some((mut weights, price)) = binding.filter(|_| minimum < stop_at_us) {
             // All-reduces count from the anchor on, which can be any of the early nodes here.
             let last = self.early.last().map_or(0, |&last| self.nodes[last].part);
             weights.reduces[..last].fill(0.0);
-            minimum =
-                minimum.max(self.within_regions(&Sum { weights: &weights, price, budget_us }, enough, cases));
+            minimum = minimum.max(self.within_regions(
+                &PricedWeights { weights: &weights, price, budget_us },
+                stop_at_us,
+                cases,
+            ));
         }
         minimum.max(self.mean_computing_us())
     }
 
     /// Returns the bound by regions, over all counts of the widest early node.
-    fn within_regions(&self, sum: &Sum<'_>, enough: f64, cases: usize) -> f64 {
+    fn within_regions(&self, sum: &PricedWeights<'_>, stop_at_us: f64, cases: usize) -> f64 {
         let options = self.nodes.iter().map(|node| node.options.len()).max().unwrap_or(1);
         let all_rounds = REGION_WORK / (self.nodes.len() * options.pow(3));
         let cases = (all_rounds / 8).clamp(1, cases);
         let first = (all_rounds / 4).clamp(1, REGION_ROUNDS);
-        let more = (all_rounds * 3 / 4 / (cases * REGION_TAILS.len())).clamp(1, MORE_ROUNDS);
+        let more = (all_rounds * 3 / 4 / (cases * REGION_ANCHOR_WEIGHTS.len())).clamp(1, MORE_ROUNDS);
         let mut game = self.game();
-        let mut minimum = enough;
+        let mut minimum = stop_at_us;
         let mut rounds = 0..first;
         // Widest first: the minimum is often among them, and the other cases end early then.
         for (narrow, wide) in self.widest(cases).into_iter().rev() {
             let mut bound: f64 = 0.0;
-            for &tail in if self.early.is_empty() { &[0.0][..] } else { &REGION_TAILS } {
+            for &anchor_weight in if self.early.is_empty() { &[0.0][..] } else { &REGION_ANCHOR_WEIGHTS } {
                 if bound < minimum {
-                    let case = Case { minimum: narrow, maximum: wide, tail };
-                    bound = bound.max(self.by_regions(&mut game, sum, case, minimum, rounds.clone()));
+                    let case = Case { minimum: narrow, maximum: wide, anchor_weight };
+                    bound = bound.max(self.region_bound_us(&mut game, sum, case, minimum, rounds.clone()));
                 }
                 rounds = LATER_ROUND..LATER_ROUND + more;
             }
@@ -124,8 +127,8 @@ impl Bound {
         self.nodes.iter().map(minimum).sum::<f64>() / self.gpus
     }
 
-    fn tails(&self, maximum: usize) -> &'static [f64] {
-        if self.has_anchor { &TAILS[..maximum] } else { &[0.0] }
+    fn anchor_weights(&self, maximum: usize) -> &'static [f64] {
+        if self.has_anchor { &ANCHOR_WEIGHTS[..maximum] } else { &[0.0] }
     }
 
     /// Returns effort limits: a step is a sum over all nodes and pairs of their options, so larger
@@ -134,8 +137,8 @@ impl Bound {
         let options = self.nodes.iter().map(|node| node.options.len()).max().unwrap_or(1);
         let solutions = (WORK / (self.nodes.len() * options * options)).max(16);
         let cases = (solutions / 64).clamp(1, MAX_CASES);
-        let tails = (solutions / (cases * 64)).clamp(1, TAILS.len());
-        Effort { cases, tails, rounds: (solutions / (cases * tails * 4)).clamp(1, ROUNDS) }
+        let anchor_weights = (solutions / (cases * 64)).clamp(1, ANCHOR_WEIGHTS.len());
+        Effort { cases, anchor_weights, rounds: (solutions / (cases * anchor_weights * 4)).clamp(1, ROUNDS) }
     }
 
     /// Returns the maximum number of labels per option of a chain.
@@ -154,13 +157,13 @@ impl Bound {
     /// Returns the bound of arrangements whose anchor uses this option, for one weight of the
     /// updates.
     ///
-    /// The search ends at `enough`.
+    /// The search ends at `stop_at_us`.
     fn within_case(
         &self,
         case: &Range<usize>,
-        tail: f64,
+        anchor_weight: f64,
         budget_us: f64,
-        enough: f64,
+        stop_at_us: f64,
         rounds: usize,
     ) -> (f64, Weights, f64) {
         let mut weights = self.first_weights();
@@ -169,13 +172,13 @@ impl Bound {
         let mut of_best = (weights.clone(), price);
         for round in 0..rounds {
             let before = weights.clone();
-            let solve = |price: f64| self.solve(&weights, case, tail, price);
+            let solve = |price: f64| self.solve(&weights, case, anchor_weight, price);
             let Priced { bound, found } = Priced::new(self.gpus, budget_us, &mut price, solve);
             if bound > best {
                 (best, of_best) = (bound, (before.clone(), price));
             }
-            self.shift(&mut weights, (case, tail), &found, 2.0 / (round as f64 + 3.0));
-            if weights == before || best >= enough {
+            self.shift(&mut weights, (case, anchor_weight), &found, 2.0 / (round as f64 + 3.0));
+            if weights == before || best >= stop_at_us {
                 break;
             }
         }

@@ -41,8 +41,8 @@ impl CostModel for Costs {
         if self.batch % ranks == 0 { ranks } else { self.batch % ranks }
     }
 
-    fn compute(&self, node: NodeId, ranks: usize, share: ShardSize) -> Option<StepTimes> {
-        let samples = match share {
+    fn compute(&self, node: NodeId, ranks: usize, shard_size: ShardSize) -> Option<StepTimes> {
+        let samples = match shard_size {
             ShardSize::Larger => self.batch.div_ceil(ranks),
             ShardSize::Smaller => self.batch / ranks,
         };

@@ -20,7 +20,7 @@ pub(super) struct Case {
     /// Weight of the cycles of the anchor's ranks before the anchor, from 0 to 1; the cycles of the
     /// first node's ranks have the remaining weight. 0 without early nodes. A cycle is the time
     /// from a rank's first step of an iteration to its last update.
-    pub(super) tail: f64,
+    pub(super) anchor_weight: f64,
 }
 
 /// Minimum sums by option of the current node, before the anchor and from it on.
@@ -57,7 +57,8 @@ struct PartStep<'s> {
 impl PartStep<'_> {
     /// Returns the weight of the work on these ranks before the anchor.
     fn weight(&self, option: &BoundOption) -> f64 {
-        1.0 - self.case.tail + self.case.tail * self.bound.shared(option, &self.terms.anchor)
+        1.0 - self.case.anchor_weight
+            + self.case.anchor_weight * self.bound.shared(option, &self.terms.anchor)
     }
 
     /// Returns the node's part of the sum from the anchor on.
@@ -72,7 +73,7 @@ impl PartStep<'_> {
         let factors = self.terms.factors;
         let less_us =
             factors.forward[self.part] * option.less_us.0 + factors.backward[self.part] * option.less_us.1;
-        let apart = weight - (1.0 - self.case.tail);
+        let apart = weight - (1.0 - self.case.anchor_weight);
         self.bound.own_value(self.part, option, (weight, weight), (0.0, 0.0), self.terms) - apart * less_us
     }
 
@@ -144,7 +145,7 @@ impl Bound {
         for (index, part) in self.parts.iter().enumerate() {
             let (next, origins, node) =
                 if let Some((_, minimum)) = regions.next_if(|&(part, _)| part == index) {
-                    let (next, origins) = through_region(&sums, minimum, 1.0 - case.tail);
+                    let (next, origins) = through_region(&sums, minimum, 1.0 - case.anchor_weight);
                     (next, origins, None)
                 } else {
                     let before = index.checked_sub(1).map(|before| &self.parts[before][..]);

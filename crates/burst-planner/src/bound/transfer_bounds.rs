@@ -14,7 +14,8 @@ use crate::problem::ProblemGraph;
 /// Number of ranks of a subset up to which the number with the larger shard is distinguished.
 const MAX_CHOSEN: usize = 16;
 
-/// Subsets of a list of ranks for which a transfer has the same minimum duration.
+/// Subsets of a list of ranks for which a transfer has the same minimum duration. They differ in
+/// the number of their ranks that have the larger shard of the list.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Subset {
     /// Minimum number of ranks of the subset with the larger shard.
@@ -22,7 +23,7 @@ pub(super) struct Subset {
     /// Maximum number of ranks of the subset with the larger shard, inclusive.
     pub(super) max_larger: f64,
     /// Minimum duration of the transfer from the list to the subset, or back, microseconds.
-    pub(super) us: f64,
+    pub(super) transfer_us: f64,
 }
 
 /// Lower bounds of transfers between nodes, by GPU counts. Nodes are given by their indices in the
@@ -76,10 +77,10 @@ impl TransferBounds<'_> {
             for larger in to.saturating_sub(from - larger)..=to.min(larger) {
                 let us = bounds_of(self.costs).min_transfer_to_subset(NodeId(producer), from, to, larger);
                 match ranges.last_mut() {
-                    Some(last) if last.us.total_cmp(&us).is_eq() => last.max_larger = larger as f64,
+                    Some(last) if last.transfer_us.total_cmp(&us).is_eq() => last.max_larger = larger as f64,
                     _ => {
                         let larger = larger as f64;
-                        ranges.push(Subset { min_larger: larger, max_larger: larger, us });
+                        ranges.push(Subset { min_larger: larger, max_larger: larger, transfer_us: us });
                     }
                 }
             }

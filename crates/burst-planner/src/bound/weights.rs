@@ -46,13 +46,13 @@ impl Bound {
     }
 
     /// Moves a fraction `step` of the weights to the terms that are largest for a mixture of
-    /// choices. `case` is a range of the anchor's options by index, `tail` the weight of updates.
-    /// `found` has the choices, each with the option of each node by place, and their fractions,
-    /// which add up to 1.
+    /// choices. `case` is a range of the anchor's options by index, `anchor_weight` the weight of
+    /// updates. `found` has the choices, each with the option of each node by place, and their
+    /// fractions, which add up to 1.
     pub(super) fn shift(
         &self,
         weights: &mut Weights,
-        (case, tail): (&Range<usize>, f64),
+        (case, anchor_weight): (&Range<usize>, f64),
         found: &[(Vec<usize>, f64)],
         step: f64,
     ) {
@@ -68,7 +68,7 @@ impl Bound {
         for (index, part) in self.parts.iter().enumerate() {
             let (path, length) = self.critical(part, &both);
             let work: f64 = part.iter().map(|&node| mix(node, &|o| o.work_us())).sum::<f64>() / self.gpus;
-            let on_path = if work > length && self.is_window(index) { 0.0 } else { step };
+            let on_path = if work > length && self.contains_all_work(index) { 0.0 } else { step };
             for &node in part {
                 weights.paths[node] *= 1.0 - step;
             }
@@ -82,7 +82,7 @@ impl Bound {
         }
         // All-reduces of parts up to one replace the backward steps before it and the updates.
         let updates: f64 = (0..self.nodes.len())
-            .map(|node| mix(node, &|o| tail * o.update_us * self.shared(o, &anchor)))
+            .map(|node| mix(node, &|o| anchor_weight * o.update_us * self.shared(o, &anchor)))
             .sum();
         let (mut best, mut gain, mut sum) = (None, updates, 0.0);
         let first = self.nodes[self.anchor].part;
@@ -104,9 +104,9 @@ impl Bound {
 
     /// Returns whether all work of a part, by its index, is done while the cycle of a rank passes
     /// through it: whether the part before is an articulation node that needs a gradient.
-    pub(super) fn is_window(&self, part: usize) -> bool {
+    pub(super) fn contains_all_work(&self, part: usize) -> bool {
         let before = part.checked_sub(1).map(|before| &self.parts[before][..]);
-        matches!(before, Some(&[cut]) if self.nodes[cut].learns)
+        matches!(before, Some(&[cut]) if self.nodes[cut].needs_gradient)
     }
 
     /// Returns the longest path through a part for these durations, and its length.

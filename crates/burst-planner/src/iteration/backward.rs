@@ -16,11 +16,11 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
                 continue;
             }
             let group = self.group(node);
-            let times = self.prices.steps(node, group).map(|steps| steps.backward_us);
+            let times = self.costs.steps(node, group).map(|steps| steps.backward_us);
             let (row, arrives) = (node * self.lanes.classes, self.lanes.arrives[node]);
-            for &Member { class, share } in self.members(group) {
+            for &Member { class, shard_size } in self.members(group) {
                 let start = later(arrives, self.lanes.compute[usize::from(class)]);
-                let end = start + times[share as usize];
+                let end = start + times[shard_size as usize];
                 self.computed(Event::Backward(node), class, start, end);
                 self.lanes.backward[row + usize::from(class)] = end;
             }
@@ -46,10 +46,10 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
     /// Repeats the forward step of a node, whose inputs are available.
     fn recompute(&mut self, node: usize) {
         let group = self.group(node);
-        let times = self.prices.steps(node, group).map(|steps| steps.forward_us);
-        for &Member { class, share } in self.members(group) {
+        let times = self.costs.steps(node, group).map(|steps| steps.forward_us);
+        for &Member { class, shard_size } in self.members(group) {
             let start = self.lanes.compute[usize::from(class)];
-            self.computed(Event::Recompute(node), class, start, start + times[share as usize]);
+            self.computed(Event::Recompute(node), class, start, start + times[shard_size as usize]);
         }
     }
 

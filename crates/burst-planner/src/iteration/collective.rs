@@ -24,7 +24,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         for &Member { class, .. } in self.members(to) {
             self.add_member(class);
         }
-        let takes = self.prices.transfer(producer, from, to);
+        let takes = self.costs.transfer(producer, from, to);
         self.communicate(event, start, takes)
     }
 
@@ -38,7 +38,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         bytes: u64,
         ready: impl Fn(&Self, Class) -> f64,
     ) -> Option<f64> {
-        if self.prices.size(group) < 2 {
+        if self.costs.size(group) < 2 {
             return None;
         }
         let mut start = 0.0;
@@ -46,7 +46,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
             start = later(start, ready(self, class));
             self.lanes.members.push(class);
         }
-        let takes = self.prices.reduce(bytes, group);
+        let takes = self.costs.reduce(bytes, group);
         Some(self.communicate(event, start, takes))
     }
 
@@ -74,7 +74,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
     /// Adds a class to the next collective, unless it is a member already.
     #[inline]
     fn add_member(&mut self, class: Class) {
-        if !std::mem::replace(&mut self.lanes.is_meeting[usize::from(class)], true) {
+        if !std::mem::replace(&mut self.lanes.is_member[usize::from(class)], true) {
             self.lanes.members.push(class);
         }
     }
@@ -90,7 +90,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
             let class = usize::from(class);
             lanes.communication[class] = end;
             lanes.transferred[class].add(start, end);
-            lanes.is_meeting[class] = false;
+            lanes.is_member[class] = false;
         }
         self.recorder.collective(event, &lanes.members, start, end);
         lanes.members.clear();

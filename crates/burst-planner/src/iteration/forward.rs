@@ -13,11 +13,11 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
             if let Some(bytes) = program.nodes[node].synchronized.filter(|bytes| bytes.forward > 0) {
                 self.synchronize(Event::SynchronizeForward(node), group, bytes.forward, |_| arrived);
             }
-            let times = self.prices.steps(node, group).map(|steps| steps.forward_us);
+            let times = self.costs.steps(node, group).map(|steps| steps.forward_us);
             let (row, sent) = (node * self.lanes.classes, self.lanes.sent[node]);
-            for &Member { class, share } in self.members(group) {
+            for &Member { class, shard_size } in self.members(group) {
                 let start = later(later(arrived, sent), self.lanes.compute[usize::from(class)]);
-                let end = start + times[share as usize];
+                let end = start + times[shard_size as usize];
                 self.computed(Event::Forward(node), class, start, end);
                 self.lanes.forward[row + usize::from(class)] = end;
             }

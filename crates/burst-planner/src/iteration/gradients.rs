@@ -51,7 +51,8 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         }
     }
 
-    /// All-reduces a bucket, at the [`passed`](super::Lanes::passed) time of each class or later.
+    /// All-reduces a bucket, at the [`backward_end`](super::Lanes::backward_end) time of each class
+    /// or later.
     fn reduce_bucket(&mut self, bucket: &Bucket) {
         let Bucket { group, bytes, nodes, summed } = bucket;
         // Backward steps on the same ranks end one after another: the last one is the latest.
@@ -60,7 +61,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         let ready = |run: &Self, class: Class| {
             let computed = last.map_or(0.0, |last| run.lanes.backward[run.at(last, class)]);
             let summed = summed.get(usize::from(class)).copied().unwrap_or(0.0);
-            later(later(computed, summed), run.lanes.passed[usize::from(class)])
+            later(later(computed, summed), run.lanes.backward_end[usize::from(class)])
         };
         let end = self.reduce(Event::Reduce(nodes), *group, *bytes, ready);
         // A single rank has the whole gradient when it has computed it.
@@ -77,7 +78,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
     pub(super) fn finish(&mut self) {
         let program = self.program;
         if !program.gradients.overlap {
-            self.lanes.passed.copy_from_slice(&self.lanes.compute);
+            self.lanes.backward_end.copy_from_slice(&self.lanes.compute);
         }
         let mut buckets = std::mem::take(&mut self.lanes.buckets);
         for bucket in &buckets {
@@ -93,11 +94,11 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
             if program.structure.users[node].is_empty() {
                 continue;
             }
-            let times = self.prices.steps(node, self.group(node)).map(|steps| steps.update_us);
+            let times = self.costs.steps(node, self.group(node)).map(|steps| steps.update_us);
             let reduced = self.lanes.reduced[node];
-            for &Member { class, share } in self.members(program.parameter_groups[node]) {
+            for &Member { class, shard_size } in self.members(program.parameter_groups[node]) {
                 let start = later(reduced, self.lanes.compute[usize::from(class)]);
-                let end = start + times[share as usize];
+                let end = start + times[shard_size as usize];
                 self.computed(Event::Update(node), class, start, end);
             }
         }
@@ -106,7 +107,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         if let Some(loss) = loss.filter(|_| program.gradients.metrics_bytes > 0) {
             let (group, bytes) = (self.group(loss), program.gradients.metrics_bytes);
             self.reduce(Event::Metrics, group, bytes, |run, class| {
-                later(run.lanes.forward[run.at(loss, class)], run.lanes.passed[usize::from(class)])
+                later(run.lanes.forward[run.at(loss, class)], run.lanes.backward_end[usize::from(class)])
             });
         }
     }

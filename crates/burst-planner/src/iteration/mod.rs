@@ -165,11 +165,11 @@ pub(super) struct Lanes {
     /// Buckets whose memory is reused.
     spare: Vec<Bucket>,
     /// By class: end of the backward pass if gradients are reduced after it, otherwise 0.
-    passed: Vec<f64>,
+    backward_end: Vec<f64>,
     /// Classes of the next collective.
     members: Vec<Class>,
-    /// By class: whether it is one of them.
-    is_meeting: Vec<bool>,
+    /// By class: whether it is in `members`.
+    is_member: Vec<bool>,
 }
 
 impl Lanes {
@@ -187,12 +187,12 @@ impl Lanes {
     pub(super) fn run<P: ProgramCosts, R: Recorder>(
         &mut self,
         program: &Program<'_>,
-        prices: &mut P,
+        costs: &mut P,
         recorder: &mut R,
     ) {
         self.begin(program);
         recorder.begin();
-        let mut run = Run { program, prices, recorder, lanes: self };
+        let mut run = Run { program, costs, recorder, lanes: self };
         for micro_batch in 1..=program.micro_batches {
             run.forward_pass();
             run.backward_pass(micro_batch == program.micro_batches);
@@ -228,10 +228,10 @@ impl Lanes {
         self.moved.iter_mut().for_each(Vec::clear);
         self.sent.clear();
         self.sent.resize(nodes, 0.0);
-        self.passed.clear();
-        self.passed.resize(classes, 0.0);
-        self.is_meeting.clear();
-        self.is_meeting.resize(classes, false);
+        self.backward_end.clear();
+        self.backward_end.resize(classes, 0.0);
+        self.is_member.clear();
+        self.is_member.resize(classes, false);
     }
 }
 
@@ -259,7 +259,7 @@ pub(super) fn later(a: f64, b: f64) -> f64 {
 
 struct Run<'r, 'a, P, R> {
     program: &'r Program<'a>,
-    prices: &'r mut P,
+    costs: &'r mut P,
     recorder: &'r mut R,
     lanes: &'r mut Lanes,
 }

@@ -2,11 +2,11 @@
 //! placement; operations and devices are given by their indices.
 
 use super::DevicePlacement;
-use super::problem::{Pair, PlacementGraph, difference, later, sum};
+use super::problem::{PassTimes, PlacementGraph, difference, later, sum};
 use crate::{Result, Stop};
 
 /// Relative tolerance of makespans: a placement that is shorter by less is not searched for.
-pub(super) const SAME: f64 = 1e-12;
+pub(super) const RELATIVE_TOLERANCE: f64 = 1e-12;
 /// Number of branches between checks of the stop switch.
 const STOP_EVERY: u64 = 1 << 14;
 
@@ -38,9 +38,9 @@ pub(super) struct BranchAndBound<'s> {
     devices: usize,
     memory: Option<&'s MemoryLimit>,
     /// By operation and pass: the longest path from its end to the end of the pass, microseconds.
-    tails: Vec<Pair>,
+    tails: Vec<PassTimes>,
     /// Durations of the only operation without consumers, if all others precede it; otherwise 0.
-    last: Pair,
+    last: PassTimes,
     /// The current branch.
     state: State,
     /// The shortest complete placement so far.
@@ -48,7 +48,7 @@ pub(super) struct BranchAndBound<'s> {
     /// Minimum bound of the branches that were pruned by the work limit.
     pruned_bound_us: f64,
     /// Number of branches that were expanded.
-    nodes: u64,
+    expanded: u64,
     /// Maximum number of branches that are expanded.
     max_branches: u64,
     stop: &'s Stop,
@@ -62,13 +62,13 @@ struct State {
     /// The placed operations in the order in which they start.
     order: Vec<usize>,
     /// By operation and pass: the end of its step, microseconds; 0 if it is not placed.
-    ends: Vec<Pair>,
+    ends: Vec<PassTimes>,
     /// By operation: the number of its producers that are not placed.
     waits: Vec<usize>,
     /// Operations that are not placed and whose producers are.
     ready: Vec<usize>,
     /// By device and pass: the time from which it is free, microseconds.
-    free: Vec<Pair>,
+    free: Vec<PassTimes>,
     /// By device: its memory, bytes.
     held: Vec<u64>,
     /// Number of devices with an operation. The others are interchangeable.
@@ -76,9 +76,9 @@ struct State {
     /// Start of the forward step that was placed last.
     begun: f64,
     /// By pass: the longest path over the placed operations.
-    longest: Pair,
+    longest: PassTimes,
     /// By pass: the work that is not placed.
-    work: Pair,
+    work: PassTimes,
 }
 
 /// An operation and a device that can be placed next.
@@ -89,7 +89,7 @@ struct Child {
     /// Start of the forward step, microseconds.
     begin: f64,
     /// By pass: end of the step, microseconds.
-    end: Pair,
+    end: PassTimes,
     /// Lower bound of the makespan of any completion, microseconds.
     bound_us: f64,
 }
@@ -120,7 +120,7 @@ impl<'s> BranchAndBound<'s> {
             ..State::default()
         };
         let tails = structure.tails();
-        let (pruned_bound_us, nodes) = (f64::INFINITY, 0);
+        let (pruned_bound_us, expanded) = (f64::INFINITY, 0);
         Self {
             structure,
             devices,
@@ -130,7 +130,7 @@ impl<'s> BranchAndBound<'s> {
             state,
             best: known,
             pruned_bound_us,
-            nodes,
+            expanded,
             max_branches,
             stop,
         }
@@ -161,10 +161,10 @@ impl<'s> BranchAndBound<'s> {
     /// Returns the children of the current placement, most promising first. A complete placement
     /// has none and becomes the best one if it is shorter.
     fn expand(&mut self) -> Result<std::vec::IntoIter<Child>> {
-        if self.nodes % STOP_EVERY == 0 {
+        if self.expanded % STOP_EVERY == 0 {
             self.stop.check()?;
         }
-        self.nodes += 1;
+        self.expanded += 1;
         if self.state.order.len() == self.structure.len() {
             let makespan_us: f64 = self.state.longest.iter().sum();
             if makespan_us < self.best.makespan_us {
@@ -184,10 +184,10 @@ impl<'s> BranchAndBound<'s> {
     /// Returns whether a child can be shorter than the best placement and the work limit allows it.
     /// If not, neither can the children after it.
     fn can_improve(&mut self, child: &Child) -> bool {
-        if child.bound_us >= self.best.makespan_us * (1.0 - SAME) {
+        if child.bound_us >= self.best.makespan_us * (1.0 - RELATIVE_TOLERANCE) {
             return false;
         }
-        let is_left = self.nodes < self.max_branches;
+        let is_left = self.expanded < self.max_branches;
         if !is_left {
             self.pruned_bound_us = self.pruned_bound_us.min(child.bound_us);
         }
@@ -231,7 +231,7 @@ impl<'s> BranchAndBound<'s> {
         children
     }
 
-    fn begin(&self, operation: usize, device: usize) -> Pair {
+    fn begin(&self, operation: usize, device: usize) -> PassTimes {
         let state = &self.state;
         let mut begin = state.free[device];
         for producer in &self.structure.producers[operation] {
@@ -244,7 +244,7 @@ impl<'s> BranchAndBound<'s> {
 
     /// Lower bound on the makespan of any completion: the larger of the critical path and the
     /// remaining work divided by the number of devices.
-    fn bound(&self, operation: usize, device: usize, end: Pair) -> f64 {
+    fn bound(&self, operation: usize, device: usize, end: PassTimes) -> f64 {
         let state = &self.state;
         let is_last = state.order.len() + 1 == self.structure.len();
         let after = if is_last { [0.0; 2] } else { self.last };
@@ -318,10 +318,10 @@ struct Level {
 
 /// The state before an operation was placed.
 struct SavedState {
-    free: Pair,
+    free: PassTimes,
     used: usize,
     begun: f64,
-    longest: Pair,
-    work: Pair,
+    longest: PassTimes,
+    work: PassTimes,
     ready: Vec<usize>,
 }

@@ -53,7 +53,7 @@
 //! ```
 
 mod branch;
-mod climb;
+mod device_search;
 mod from_problem;
 mod joined;
 mod list;
@@ -62,8 +62,8 @@ mod problem;
 mod repair;
 mod segment;
 
-pub(crate) use climb::place_on_each;
-pub use climb::{PlacementSearch, place};
+pub(crate) use device_search::place_on_each;
+pub use device_search::{PlacementSearch, place};
 pub use joined::Joined;
 pub use list::list_schedule;
 pub use problem::{Operation, PlacementEdge, PlacementProblem};

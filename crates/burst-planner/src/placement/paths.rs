@@ -1,13 +1,13 @@
 //! Longest paths through a placement problem. A *pass* is the forward or the backward pass, in this
 //! order in a pair.
 
-use super::problem::{Pair, PlacementGraph, later, sum};
+use super::problem::{PassTimes, PlacementGraph, later, sum};
 
 impl PlacementGraph {
     /// Returns by operation and pass the length of the longest path from its end to the end of the
     /// pass, microseconds. The backward pass is reversed. Transfers are not counted, as all
     /// operations can be on one device.
-    pub(super) fn tails(&self) -> Vec<Pair> {
+    pub(super) fn tails(&self) -> Vec<PassTimes> {
         let mut tails = vec![[0.0; 2]; self.len()];
         for &operation in self.order.iter().rev() {
             tails[operation] = self.consumers[operation].iter().fold([0.0; 2], |longest, consumer| {

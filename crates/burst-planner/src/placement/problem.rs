@@ -100,8 +100,9 @@ impl PlacementProblem {
     /// device of each operation, `order` all operations, producers first. O(operations + edges).
     ///
     /// # Errors
-    /// Those of [`validate`](Self::validate), and [`Error::BadArrangement`] if the devices or the
-    /// order do not fit.
+    /// Those of [`validate`](Self::validate), and [`Error::BadArrangement`] if a device does not
+    /// exist, an operation is missing or repeated in the order, or a consumer precedes its
+    /// producer.
     pub fn makespan_us(&self, devices: &[usize], order: &[usize]) -> Result<f64> {
         let structure = self.structure()?;
         structure.check(self, devices, order)?;
@@ -141,8 +142,8 @@ impl PlacementProblem {
             }
             let times = [("forward_us", of.forward_us), ("backward_us", of.backward_us)];
             check_times(|| format!("edge {edge} (`{}` to `{}`)", name(from), name(to)), times)?;
-            producers[to].push(Neighbour { operation: from, moved: [of.forward_us, of.backward_us] });
-            consumers[from].push(Neighbour { operation: to, moved: [of.forward_us, of.backward_us] });
+            producers[to].push(Neighbour { operation: from, transfer_us: [of.forward_us, of.backward_us] });
+            consumers[from].push(Neighbour { operation: to, transfer_us: [of.forward_us, of.backward_us] });
         }
         let times = self.operations.iter().map(|operation| [operation.forward_us, operation.backward_us]);
         let after = |operation: usize| consumers[operation].iter().map(|of: &Neighbour| of.operation);
@@ -174,33 +175,33 @@ pub(super) struct Neighbour {
     /// Index of the operation.
     pub(super) operation: usize,
     /// Duration of the transfer between devices, forward and backward, microseconds.
-    pub(super) moved: Pair,
+    pub(super) transfer_us: PassTimes,
 }
 
 impl Neighbour {
     /// Returns the time when the output is available in each pass, microseconds, if `ends` are the
     /// ends of the operation's steps. `is_moved` is whether it moves to another device.
-    pub(super) fn available(&self, ends: Pair, is_moved: bool) -> Pair {
-        if is_moved { sum(ends, self.moved) } else { ends }
+    pub(super) fn available(&self, ends: PassTimes, is_moved: bool) -> PassTimes {
+        if is_moved { sum(ends, self.transfer_us) } else { ends }
     }
 }
 
 /// A value for each pass: forward and backward. Times of the backward pass are those of the pass in
 /// reverse, from its end to its start.
-pub(super) type Pair = [f64; 2];
+pub(super) type PassTimes = [f64; 2];
 
 /// Returns the sum in each pass.
-pub(super) fn sum(a: Pair, b: Pair) -> Pair {
+pub(super) fn sum(a: PassTimes, b: PassTimes) -> PassTimes {
     [a[0] + b[0], a[1] + b[1]]
 }
 
 /// Returns `a` minus `b` in each pass.
-pub(super) fn difference(a: Pair, b: Pair) -> Pair {
+pub(super) fn difference(a: PassTimes, b: PassTimes) -> PassTimes {
     [a[0] - b[0], a[1] - b[1]]
 }
 
 /// Returns the later of two times, in each pass.
-pub(super) fn later(a: Pair, b: Pair) -> Pair {
+pub(super) fn later(a: PassTimes, b: PassTimes) -> PassTimes {
     [a[0].max(b[0]), a[1].max(b[1])]
 }
 
@@ -208,7 +209,7 @@ pub(super) fn later(a: Pair, b: Pair) -> Pair {
 #[derive(Debug, Clone)]
 pub(super) struct PlacementGraph {
     /// By operation: the durations of its forward and backward step, microseconds.
-    pub(super) times: Vec<Pair>,
+    pub(super) times: Vec<PassTimes>,
     /// By operation: the operations whose outputs it reads.
     pub(super) producers: Vec<Vec<Neighbour>>,
     /// By operation: the operations that read its output.
@@ -260,8 +261,8 @@ impl PlacementGraph {
     /// order of all operations. Both are valid.
     pub(super) fn makespan_us(&self, devices: &[usize], order: &[usize]) -> f64 {
         let maximum = devices.iter().max().map_or(0, |&device| device + 1);
-        let mut free: Vec<Pair> = vec![[0.0; 2]; maximum];
-        let mut ends: Vec<Pair> = vec![[0.0; 2]; self.len()];
+        let mut free: Vec<PassTimes> = vec![[0.0; 2]; maximum];
+        let mut ends: Vec<PassTimes> = vec![[0.0; 2]; self.len()];
         let mut last = [0.0; 2];
         for &operation in order {
             let device = devices[operation];

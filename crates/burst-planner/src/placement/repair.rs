@@ -10,7 +10,7 @@ use super::segment::Segment;
 /// device of the cut that it starts with: those with the most memory in the segment are mapped to
 /// devices with the least memory so far. Returns by operation the index of its device, and an order
 /// of all operations. `operations` and `devices` are their numbers.
-pub(super) fn assign_device_names(
+pub(super) fn join_segments(
     segments: &[Segment],
     operations: usize,
     devices: usize,

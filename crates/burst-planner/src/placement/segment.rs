@@ -59,7 +59,7 @@ pub(super) struct Segment {
     /// The placement of its operations with the minimum makespan so far, by index in the segment.
     pub(super) solved: DevicePlacement,
     /// Maximum number of branches of the last search; 0 before the first one.
-    nodes: u64,
+    max_branches: u64,
 }
 
 impl Segment {
@@ -98,10 +98,10 @@ impl Segment {
                 .map(|producer| Neighbour { operation: local(producer.operation), ..*producer })
                 .collect();
             if edges.is_empty() {
-                edges.push(Neighbour { operation: 0, moved: [0.0; 2] });
+                edges.push(Neighbour { operation: 0, transfer_us: [0.0; 2] });
             }
             for edge in &edges {
-                consumers[edge.operation].push(Neighbour { operation: to, moved: edge.moved });
+                consumers[edge.operation].push(Neighbour { operation: to, transfer_us: edge.transfer_us });
             }
             producers[to] = edges;
         }
@@ -110,11 +110,11 @@ impl Segment {
         let makespan_us = structure.makespan_us(&placed, &order);
         let lower_bound_us = structure.simple_bound_us(devices).min(makespan_us);
         let solved = DevicePlacement { devices: placed, order, makespan_us, lower_bound_us };
-        Self { structure, operations, ends_in_cut, solved, nodes: 0 }
+        Self { structure, operations, ends_in_cut, solved, max_branches: 0 }
     }
 
-    /// Returns the makespan of its placement minus the lower bound of the makespan, microseconds.
-    pub(super) fn gap_us(&self) -> f64 {
+    /// Returns the makespan of the best placement so far minus the lower bound, microseconds.
+    pub(super) fn excess_us(&self) -> f64 {
         self.solved.makespan_us - self.solved.lower_bound_us
     }
 
@@ -122,11 +122,12 @@ impl Segment {
     /// with `first`, and at most with `maximum`. Returns this number. Fails with
     /// [`Error::Stopped`](crate::Error::Stopped).
     pub(super) fn refine(&mut self, devices: usize, first: u64, maximum: u64, stop: &Stop) -> Result<u64> {
-        self.nodes = (4 * self.nodes).max(first).min(maximum);
+        self.max_branches = (4 * self.max_branches).max(first).min(maximum);
         let before = self.solved.clone();
-        let branch = BranchAndBound::new(&self.structure, devices, None, before.clone(), self.nodes, stop);
+        let branch =
+            BranchAndBound::new(&self.structure, devices, None, before.clone(), self.max_branches, stop);
         self.solved = branch.solve()?;
         self.solved.lower_bound_us = self.solved.lower_bound_us.max(before.lower_bound_us);
-        Ok(self.nodes)
+        Ok(self.max_branches)
     }
 }

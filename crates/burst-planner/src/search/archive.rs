@@ -4,7 +4,7 @@
 use crate::evaluator::{NumberedArrangement, PlanTime};
 
 /// Relative difference below which two times are equal.
-pub(super) const SAME: f64 = 1e-9;
+pub(super) const RELATIVE_TOLERANCE: f64 = 1e-9;
 
 /// An arrangement with its time.
 #[derive(Debug, Clone)]
@@ -29,20 +29,21 @@ pub(super) struct Archive<A = NumberedArrangement> {
     /// The arrangement that exceeds the memory limit least, while none within the limit is known.
     closest: Option<Entry<A>>,
     /// Relative differences below which times are equal.
-    same: PlanTime,
+    tolerance: PlanTime,
 }
 
 impl<A> Default for Archive<A> {
     fn default() -> Self {
-        Self::with_tolerance(PlanTime { iteration_us: SAME, gpu_time_us: SAME })
+        Self::with_tolerance(PlanTime { iteration_us: RELATIVE_TOLERANCE, gpu_time_us: RELATIVE_TOLERANCE })
     }
 }
 
 impl<A> Archive<A> {
-    /// Creates an archive that regards two times as equal if they differ by less than those in
-    /// `same`, relatively. Of arrangements with equal times it keeps the first one.
-    pub(super) fn with_tolerance(same: PlanTime) -> Self {
-        Self { entries: Vec::new(), closest: None, same }
+    /// Creates an archive in which two times are equal if their relative difference is below the
+    /// number for this time in `tolerance`. Of arrangements with equal times it keeps the first
+    /// one.
+    pub(super) fn with_tolerance(tolerance: PlanTime) -> Self {
+        Self { entries: Vec::new(), closest: None, tolerance }
     }
 }
 
@@ -69,8 +70,8 @@ impl<A: Clone> Archive<A> {
     /// Returns whether an entry is at least as good as `time` in both times, within the tolerance.
     pub(super) fn dominates(&self, time: PlanTime) -> bool {
         let dominates = |entry: &Entry<A>| {
-            entry.time.iteration_us <= time.iteration_us * (1.0 + self.same.iteration_us)
-                && entry.time.gpu_time_us <= time.gpu_time_us * (1.0 + self.same.gpu_time_us)
+            entry.time.iteration_us <= time.iteration_us * (1.0 + self.tolerance.iteration_us)
+                && entry.time.gpu_time_us <= time.gpu_time_us * (1.0 + self.tolerance.gpu_time_us)
         };
         let place = self.place(time);
         let neighbours = [place.checked_sub(1), Some(place)];

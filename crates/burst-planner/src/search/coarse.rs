@@ -131,9 +131,9 @@ impl CostModel for CoarseCosts<'_> {
         self.costs.replicas()
     }
 
-    fn compute(&self, NodeId(block): NodeId, ranks: usize, share: ShardSize) -> Option<StepTimes> {
+    fn compute(&self, NodeId(block): NodeId, ranks: usize, shard_size: ShardSize) -> Option<StepTimes> {
         self.blocks[block].iter().try_fold(StepTimes::default(), |sum, &node| {
-            let steps = self.costs.compute(NodeId(node), ranks, share)?;
+            let steps = self.costs.compute(NodeId(node), ranks, shard_size)?;
             Some(StepTimes {
                 forward_us: sum.forward_us + steps.forward_us,
                 backward_us: sum.backward_us + steps.backward_us,
@@ -151,8 +151,9 @@ impl CostModel for CoarseCosts<'_> {
         self.costs.all_reduce(bytes, ranks)
     }
 
-    fn memory(&self, NodeId(block): NodeId, ranks: usize, share: ShardSize) -> NodeMemory {
-        let of_nodes = self.blocks[block].iter().map(|&node| self.costs.memory(NodeId(node), ranks, share));
+    fn memory(&self, NodeId(block): NodeId, ranks: usize, shard_size: ShardSize) -> NodeMemory {
+        let of_nodes =
+            self.blocks[block].iter().map(|&node| self.costs.memory(NodeId(node), ranks, shard_size));
         // The output of a block is that of its last node. With a recomputed block, the outputs of
         // the others and their gradients are saved.
         of_nodes.fold(NodeMemory::default(), |sum, memory| NodeMemory {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use rand_chacha::ChaCha8Rng;
 
-use super::archive::SAME;
+use super::archive::RELATIVE_TOLERANCE;
 use super::move_mix::{MoveMix, REVERSING, USUAL};
 use super::moves::Moves;
 use super::random::below;
@@ -110,7 +110,7 @@ impl SearchStage<'_> {
             let from = entries[below(random, entries.len())].clone();
             let (mut now, budget_us) = if below(random, 2) == 0 {
                 let budget = BUDGETS[below(random, BUDGETS.len())];
-                let anew = random_arrangement(&mut self.evaluator, &self.shape, gpus, random);
+                let anew = random_arrangement(&mut self.evaluator, &self.graph_parts, gpus, random);
                 (anew.unwrap_or(from.arrangement), budget * self.single_gpu_us)
             } else {
                 let mut changed = from.arrangement;
@@ -134,7 +134,7 @@ impl SearchStage<'_> {
                 let changed_score = score_of(trial, budget_us);
                 // A different arrangement with the same time can lead to faster ones.
                 if changed_score <= now_score {
-                    if changed_score < now_score * (1.0 - SAME) {
+                    if changed_score < now_score * (1.0 - RELATIVE_TOLERANCE) {
                         since_better = 0;
                     }
                     (now, now_score) = (changed, changed_score);
@@ -209,7 +209,7 @@ impl SearchStage<'_> {
         random: &mut ChaCha8Rng,
     ) -> Option<NumberedArrangement> {
         let is_short_of_memory = self.is_short_of_memory;
-        let moves = Moves { shape: &self.shape, gpus, is_short_of_memory, mix };
+        let moves = Moves { graph_parts: &self.graph_parts, gpus, is_short_of_memory, mix };
         moves.draw(&mut self.evaluator, from, random)
     }
 }

@@ -54,7 +54,7 @@ const LIMIT_TOLERANCE: f64 = 1e-9;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct SearchOptions {
-    /// Number of evaluations as a multiple of the default number; 1 by default.
+    /// Factor of the number of evaluations, except those of systematic moves; 1 by default.
     pub effort: f64,
     /// Stops the search early, with [`Error::Stopped`].
     pub stop: Stop,
@@ -123,7 +123,8 @@ pub struct Frontier {
 ///
 /// # Errors
 /// Those of [`PlanProblem::validate`], [`Error::NoTimes`] if a node has no times for one GPU,
-/// [`Error::MemoryExceeded`] if no plan within the memory limit is found, and [`Error::Stopped`].
+/// [`Error::MemoryExceeded`] if no plan within the memory limit is found, and [`Error::Stopped`] if
+/// the search was stopped.
 pub fn frontier(problem: &PlanProblem, costs: impl CostModel, options: &SearchOptions) -> Result<Frontier> {
     search(problem, &costs, options)
 }
@@ -132,7 +133,8 @@ pub fn frontier(problem: &PlanProblem, costs: impl CostModel, options: &SearchOp
 /// [`frontier`] searches once for all limits.
 ///
 /// # Errors
-/// Those of [`frontier`], [`Error::BadLimit`] and [`Error::LimitUnreachable`].
+/// Those of [`frontier`], [`Error::BadLimit`] if `limit` is below 1 or not a number,
+/// [`Error::LimitUnreachable`] if no plan is within it.
 pub fn plan(
     problem: &PlanProblem,
     costs: impl CostModel,
@@ -160,8 +162,8 @@ fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions)
     let chain = Chain::new(&exact, &proposed, coarse.blocks.iter().map(Vec::len));
     let one_gpu =
         one_gpu_seeds::one_gpu_placements(&mut blocks.evaluator, last, options.effort, &options.stop)?;
-    if !blocks.shape.parallels.is_empty() {
-        sequences.push(Sequence::of_branches(&mut blocks.evaluator, &proposed, &blocks.shape));
+    if !blocks.graph_parts.parallels.is_empty() {
+        sequences.push(Sequence::of_branches(&mut blocks.evaluator, &proposed, &blocks.graph_parts));
     }
     let mut search = Search {
         coarse: &coarse,
@@ -337,7 +339,8 @@ impl Frontier {
     /// of 1e-9.
     ///
     /// # Errors
-    /// [`Error::BadLimit`] and [`Error::LimitUnreachable`].
+    /// [`Error::BadLimit`] if `limit` is below 1 or not a number, [`Error::LimitUnreachable`] if no
+    /// plan is within it.
     pub fn fastest_within(&self, limit: f64) -> Result<&Plan> {
         check_limit(limit)?;
         let budget_us = with_tolerance(limit * self.single_gpu_us);
@@ -351,7 +354,8 @@ impl Frontier {
     /// Returns the plan with the minimum GPU time whose iteration time is at most `deadline_us`.
     ///
     /// # Errors
-    /// [`Error::BadDeadline`] and [`Error::DeadlineUnreachable`].
+    /// [`Error::BadDeadline`] if `deadline_us` is negative or not a number,
+    /// [`Error::DeadlineUnreachable`] if no plan is that fast.
     pub fn cheapest_within(&self, deadline_us: f64) -> Result<&Plan> {
         if deadline_us.is_nan() || deadline_us < 0.0 {
             return Err(Error::BadDeadline { deadline_us });

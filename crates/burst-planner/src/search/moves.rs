@@ -14,7 +14,7 @@ use crate::groups::GroupId;
 /// Draws moves of an arrangement on the first `gpus` ranks.
 pub(super) struct Moves<'s> {
     /// Parts of the graph that moves treat as a unit.
-    pub(super) shape: &'s GraphParts,
+    pub(super) graph_parts: &'s GraphParts,
     /// Number of ranks that moves use, the first ones.
     pub(super) gpus: usize,
     /// Whether an arrangement above the memory limit was evaluated; a rank is then also exchanged
@@ -42,7 +42,7 @@ impl Moves<'_> {
                 self.regroup(evaluator, from, &nodes, random)
             }
             MoveKind::Spread => {
-                let parallel = &self.shape.parallels[self.parallel(random)?];
+                let parallel = &self.graph_parts.parallels[self.parallel(random)?];
                 self.spread(evaluator, from, parallel, random)
             }
             MoveKind::Exchange => self.exchange_rank(evaluator, from, random),
@@ -57,12 +57,12 @@ impl Moves<'_> {
     }
 
     fn parallel(&self, random: &mut ChaCha8Rng) -> Option<usize> {
-        let count = self.shape.parallels.len();
+        let count = self.graph_parts.parallels.len();
         (count > 0).then(|| below(random, count))
     }
 
     fn branch(&self, random: &mut ChaCha8Rng) -> Option<&Vec<usize>> {
-        let branches = &self.shape.parallels[self.parallel(random)?].branches;
+        let branches = &self.graph_parts.parallels[self.parallel(random)?].branches;
         Some(&branches[below(random, branches.len())])
     }
 
@@ -101,7 +101,7 @@ impl Moves<'_> {
     ) -> Option<NumberedArrangement> {
         let node = below(random, from.groups.len());
         let near: Vec<usize> =
-            self.shape.before[node].iter().chain(&self.shape.after[node]).copied().collect();
+            self.graph_parts.before[node].iter().chain(&self.graph_parts.after[node]).copied().collect();
         let other = match below(random, 3) {
             0 if !near.is_empty() => near[below(random, near.len())],
             _ => below(random, from.groups.len()),
@@ -230,9 +230,12 @@ impl Moves<'_> {
         let touches = |list: &[Vec<usize>], node: u32| {
             moved.iter().any(|&moved| list[moved as usize].contains(&(node as usize)))
         };
-        let earliest =
-            order.iter().rposition(|&node| touches(&self.shape.before, node)).map_or(0, |place| place + 1);
-        let latest = order.iter().position(|&node| touches(&self.shape.after, node)).unwrap_or(order.len());
+        let earliest = order
+            .iter()
+            .rposition(|&node| touches(&self.graph_parts.before, node))
+            .map_or(0, |place| place + 1);
+        let latest =
+            order.iter().position(|&node| touches(&self.graph_parts.after, node)).unwrap_or(order.len());
         if earliest > latest {
             return None;
         }

@@ -10,10 +10,11 @@ const BRANCHES: f64 = 20_000.0;
 /// Maximum number of GPUs of arrangements with each node on one GPU.
 pub(super) const MAX_GPUS: usize = 16;
 
-/// Returns for each number of GPUs from 1 to `gpus`, at most 16, the shortest placement of each
-/// node on one of them that is found, by [the model of placements](crate::placement). `effort`
-/// multiplies the number of branches of the search. Empty if the nodes are a chain or one of them
-/// cannot run on one GPU. Fails with [`Error::Stopped`](crate::Error::Stopped).
+/// Returns arrangements with every node on one GPU. Entry i uses at most the first i + 1 ranks and
+/// has the minimum time that the search of [the model of placements](crate::placement) finds; there
+/// are at most 16 entries, and at most `gpus`. `effort` multiplies the number of branches of the
+/// search. Empty if no node has several consumers, or if a node cannot run on one GPU. Fails with
+/// [`Error::Stopped`](crate::Error::Stopped).
 pub(super) fn one_gpu_placements(
     evaluator: &mut Evaluator<'_>,
     gpus: usize,

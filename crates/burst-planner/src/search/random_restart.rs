@@ -11,11 +11,11 @@ use crate::evaluator::{Evaluator, NumberedArrangement};
 /// drawn one. O(nodes x gpus + edges).
 pub(super) fn random_arrangement(
     evaluator: &mut Evaluator<'_>,
-    shape: &GraphParts,
+    graph_parts: &GraphParts,
     gpus: usize,
     random: &mut ChaCha8Rng,
 ) -> Option<NumberedArrangement> {
-    let nodes = shape.before.len();
+    let nodes = graph_parts.before.len();
     let mut groups = Vec::with_capacity(nodes);
     for node in 0..nodes {
         let counts = &evaluator.problem().nodes[node].gpu_counts;
@@ -33,13 +33,13 @@ pub(super) fn random_arrangement(
         }
         groups.push(group);
     }
-    let mut waits: Vec<usize> = shape.before.iter().map(Vec::len).collect();
+    let mut waits: Vec<usize> = graph_parts.before.iter().map(Vec::len).collect();
     let mut ready: Vec<usize> = (0..nodes).filter(|&node| waits[node] == 0).collect();
     let mut order = Vec::with_capacity(nodes);
     while !ready.is_empty() {
         let node = ready.swap_remove(below(random, ready.len()));
         order.push(node as u32);
-        for &after in &shape.after[node] {
+        for &after in &graph_parts.after[node] {
             waits[after] -= 1;
             if waits[after] == 0 {
                 ready.push(after);

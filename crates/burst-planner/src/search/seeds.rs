@@ -9,14 +9,17 @@ use rustc_hash::FxHashSet;
 use crate::bound::Bound;
 use crate::evaluator::{Evaluator, NumberedArrangement};
 
-/// Numbers of nodes at the end of the order that are tried on fewer GPUs than the others.
-pub(super) const LENGTHS: [usize; 9] = [1, 2, 3, 4, 6, 9, 14, 22, 35];
+/// Numbers of last nodes in topological order that are tried on fewer GPUs than the nodes before
+/// them.
+pub(super) const SUFFIX_LENGTHS: [usize; 9] = [1, 2, 3, 4, 6, 9, 14, 22, 35];
 /// Approximate number of choices of GPU counts that the bound of a chain proposes.
 const RELAXED_CHOICES: usize = 100;
 
-/// Returns arrangements with most nodes on the first ranks and the last nodes on fewer GPUs, the
-/// first or the last of the first `gpus` ranks, for each of [`LENGTHS`] and of some counts. Large
-/// matrices of the last layers then need no all-reduce.
+/// Returns arrangements in which the last nodes run on fewer GPUs than the nodes before them. The
+/// number of last nodes is each of [`SUFFIX_LENGTHS`]. The nodes before them are on the first
+/// ranks, with each of the two largest of `counts` up to `gpus`. The last nodes are at the start or
+/// at the end of the first `gpus` ranks, with each of the three smallest powers of two in `counts`.
+/// Large matrices of the last layers then need no all-reduce.
 pub(super) fn narrow_ends(
     evaluator: &mut Evaluator<'_>,
     gpus: usize,
@@ -31,7 +34,7 @@ pub(super) fn narrow_ends(
             // All GPUs, with the last nodes on the first ranks, is the start of a staircase.
             for start in [0, gpus - narrow].into_iter().filter(|&start| start > 0 || wide < gpus) {
                 let few = evaluator.range(start, narrow);
-                for length in LENGTHS.into_iter().take_while(|&length| length < order.len()) {
+                for length in SUFFIX_LENGTHS.into_iter().take_while(|&length| length < order.len()) {
                     let mut groups = vec![all; order.len()];
                     for &node in &order[order.len() - length..] {
                         groups[node as usize] = few;

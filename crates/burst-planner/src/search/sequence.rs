@@ -89,11 +89,15 @@ impl Sequence {
 
     /// Creates a sequence in which all branches between a fork and a join are one item. An option
     /// of it is a number of lanes on the first ranks, with one of the GPU counts `counts`.
-    pub(super) fn of_branches(evaluator: &mut Evaluator<'_>, counts: &[usize], shape: &GraphParts) -> Self {
+    pub(super) fn of_branches(
+        evaluator: &mut Evaluator<'_>,
+        counts: &[usize],
+        graph_parts: &GraphParts,
+    ) -> Self {
         let mut is_inside = vec![false; evaluator.problem().nodes.len()];
         let mut outermost = Vec::new();
         // Outer regions precede inner ones.
-        for parallel in shape.parallels.iter().filter(|parallel| parallel.branches.len() > 1) {
+        for parallel in graph_parts.parallels.iter().filter(|parallel| parallel.branches.len() > 1) {
             let nodes = || parallel.branches.iter().flatten();
             if !nodes().any(|&node| is_inside[node]) {
                 nodes().for_each(|&node| is_inside[node] = true);

@@ -20,7 +20,7 @@ pub(super) struct SearchStage<'p> {
     /// Evaluator of the problem.
     pub(super) evaluator: Evaluator<'p>,
     /// Parts of its graph that moves treat as a unit.
-    pub(super) shape: GraphParts,
+    pub(super) graph_parts: GraphParts,
     /// Pareto-optimal arrangements among those evaluated.
     pub(super) archive: Archive,
     /// Time of an iteration on one GPU, microseconds, for amplification.
@@ -60,8 +60,8 @@ impl<'p> SearchStage<'p> {
     /// Creates a search stage without results. `single_gpu_us` is the time of an iteration on one
     /// GPU, microseconds.
     pub(super) fn new(evaluator: Evaluator<'p>, single_gpu_us: f64) -> Self {
-        let shape = GraphParts::new(evaluator.problem(), evaluator.structure());
-        Self { evaluator, shape, archive: Archive::default(), single_gpu_us, is_short_of_memory: false }
+        let graph_parts = GraphParts::new(evaluator.problem(), evaluator.structure());
+        Self { evaluator, graph_parts, archive: Archive::default(), single_gpu_us, is_short_of_memory: false }
     }
 
     /// Evaluates an arrangement and offers it to the archive. Fails with
@@ -138,8 +138,8 @@ impl<'p> SearchStage<'p> {
     /// offered to the archive.
     pub(super) fn spread_branches(&mut self, mut from: NumberedArrangement, gpus: usize) -> Result<()> {
         let mut best = self.evaluate(&from)?;
-        for index in 0..self.shape.parallels.len() {
-            let parallel = &self.shape.parallels[index];
+        for index in 0..self.graph_parts.parallels.len() {
+            let parallel = &self.graph_parts.parallels[index];
             let branches = parallel.branches.len();
             let spread: Vec<NumberedArrangement> = (2..=branches)
                 .filter_map(|lanes| in_lanes(&mut self.evaluator, &from, parallel, gpus, lanes))

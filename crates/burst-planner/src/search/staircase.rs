@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use super::seeds::LENGTHS;
+use super::seeds::SUFFIX_LENGTHS;
 use super::stage::SearchStage;
 use crate::Result;
 use crate::evaluator::{Evaluator, NumberedArrangement};
@@ -40,7 +40,7 @@ impl Staircase {
                 let is_option =
                     |&group: &GroupId| (0..order.len()).all(|node| evaluator.is_option(node, group));
                 if groups.iter().all(is_option) {
-                    let lengths = LENGTHS.into_iter().take_while(|&length| length < order.len());
+                    let lengths = SUFFIX_LENGTHS.into_iter().take_while(|&length| length < order.len());
                     let borders = lengths.map(|length| [order.len() - length; 2]);
                     let with = |borders| Self { order: Rc::clone(&order), groups, borders };
                     all.push(borders.map(with).collect());

@@ -54,7 +54,7 @@ impl SearchStage<'_> {
         let random = &mut ChaCha8Rng::seed_from_u64(gpus as u64);
         let mut walkers = Vec::new();
         for _ in TEMPERATURES {
-            let Some(at) = random_arrangement(&mut self.evaluator, &self.shape, gpus, random) else {
+            let Some(at) = random_arrangement(&mut self.evaluator, &self.graph_parts, gpus, random) else {
                 return Ok(());
             };
             let iteration_us = self.evaluate(&at)?.iteration_us();

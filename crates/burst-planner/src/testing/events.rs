@@ -181,12 +181,12 @@ impl EventWriter<'_> {
     }
 
     fn steps(&self, node: usize, place: usize, holders: usize) -> crate::StepTimes {
-        let share = if place < self.costs.ranks_with_larger_shard(holders) {
+        let shard_size = if place < self.costs.ranks_with_larger_shard(holders) {
             ShardSize::Larger
         } else {
             ShardSize::Smaller
         };
-        self.costs.compute(NodeId(node), self.ranks(node).len(), share).unwrap_or_default()
+        self.costs.compute(NodeId(node), self.ranks(node).len(), shard_size).unwrap_or_default()
     }
 
     /// Adds an all-reduce that every rank waits for before it computes on.

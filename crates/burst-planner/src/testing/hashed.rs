@@ -29,9 +29,9 @@ impl CostModel for HashedCosts {
         1 + (self.seed as usize % 5) % ranks
     }
 
-    fn compute(&self, node: NodeId, ranks: usize, share: ShardSize) -> Option<StepTimes> {
+    fn compute(&self, node: NodeId, ranks: usize, shard_size: ShardSize) -> Option<StepTimes> {
         // A rank with fewer samples is never slower.
-        let part = if share == ShardSize::Larger { 1.0 } else { 0.5 };
+        let part = if shard_size == ShardSize::Larger { 1.0 } else { 0.5 };
         let step = |name: &str| part * self.time((name, node, ranks));
         Some(StepTimes {
             forward_us: 1.0 + step("forward"),

@@ -11,7 +11,7 @@ use crate::{Arrangement, CostModel, Error, Evaluator, PlanProblem, PlanTime, Res
 pub type Search<'s> = dyn Fn(&PlanProblem, &dyn CostModel, f64) -> Option<Arrangement> + 's;
 
 /// Times that differ by less, relatively, are equal.
-const SAME: f64 = 1e-9;
+const RELATIVE_TOLERANCE: f64 = 1e-9;
 
 /// A violation of a law by a search.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,7 +19,7 @@ pub struct Violation {
     /// Name of the law.
     pub law: &'static str,
     /// Description of the violation, such as the limits and times that contradict the law.
-    pub what: String,
+    pub description: String,
     /// Seed of the random problem; `None` for a given problem.
     pub seed: Option<u64>,
 }
@@ -29,12 +29,12 @@ impl fmt::Display for Violation {
         if let Some(seed) = self.seed {
             write!(formatter, "seed {seed}: ")?;
         }
-        write!(formatter, "{}: {}", self.law, self.what)
+        write!(formatter, "{}: {}", self.law, self.description)
     }
 }
 
-fn broken(law: &'static str, what: String) -> std::result::Result<(), Violation> {
-    Err(Violation { law, what, seed: None })
+fn broken(law: &'static str, description: String) -> std::result::Result<(), Violation> {
+    Err(Violation { law, description, seed: None })
 }
 
 /// Runs a search, validates the arrangement and evaluates it.
@@ -55,23 +55,25 @@ fn found(
     });
     let law = "the arrangement fits the problem and keeps the limit";
     match timed {
-        Ok((time, single_gpu_us)) if time.gpu_time_us <= limit * single_gpu_us * (1.0 + SAME) => {
+        Ok((time, single_gpu_us))
+            if time.gpu_time_us <= limit * single_gpu_us * (1.0 + RELATIVE_TOLERANCE) =>
+        {
             Ok(Some(time))
         }
         Ok((time, single_gpu_us)) => {
             let amplification = time.gpu_time_us / single_gpu_us;
             Err(Violation {
                 law,
-                what: format!("amplification {amplification} at limit {limit}"),
+                description: format!("amplification {amplification} at limit {limit}"),
                 seed: None,
             })
         }
-        Err(error) => Err(Violation { law, what: format!("at limit {limit}: {error}"), seed: None }),
+        Err(error) => Err(Violation { law, description: format!("at limit {limit}: {error}"), seed: None }),
     }
 }
 
 fn is_slower(found: Option<PlanTime>, than_us: f64) -> bool {
-    found.is_none_or(|time| time.iteration_us > than_us * (1.0 + SAME))
+    found.is_none_or(|time| time.iteration_us > than_us * (1.0 + RELATIVE_TOLERANCE))
 }
 
 fn shown(found: Option<PlanTime>) -> String {
@@ -82,7 +84,8 @@ fn shown(found: Option<PlanTime>) -> String {
 /// amplification is at most `limit`, or none.
 ///
 /// # Errors
-/// The violation.
+/// A `Violation` if the arrangement exceeds the limit, does not fit the problem or cannot be
+/// evaluated.
 pub fn keeps_the_limit(
     search: &Search<'_>,
     problem: &PlanProblem,
@@ -96,7 +99,7 @@ pub fn keeps_the_limit(
 /// ascending.
 ///
 /// # Errors
-/// The violation.
+/// A `Violation` if a result is slower than one before, or does not fit the problem or its limit.
 pub fn looser_limits_are_never_slower(
     search: &Search<'_>,
     problem: &PlanProblem,
@@ -107,8 +110,8 @@ pub fn looser_limits_are_never_slower(
     for &limit in limits {
         let now = found(search, problem, costs, limit)?;
         if let Some((tighter, us)) = before.filter(|&(_, us)| is_slower(now, us)) {
-            let what = format!("{us} us at limit {tighter}, {} at {limit}", shown(now));
-            return broken("a looser limit is never slower", what);
+            let description = format!("{us} us at limit {tighter}, {} at {limit}", shown(now));
+            return broken("a looser limit is never slower", description);
         }
         before = now.map(|time| (limit, time.iteration_us)).or(before);
     }
@@ -119,7 +122,7 @@ pub fn looser_limits_are_never_slower(
 /// Each node keeps its GPU counts, up to the number of GPUs.
 ///
 /// # Errors
-/// The violation.
+/// A `Violation` if a result is slower than one before, or does not fit the problem or its limit.
 pub fn more_gpus_are_never_slower(
     search: &Search<'_>,
     problem: &PlanProblem,
@@ -137,8 +140,8 @@ pub fn more_gpus_are_never_slower(
         }
         let now = found(search, &with_fewer, costs, limit)?;
         if let Some((fewer, us)) = before.filter(|&(_, us)| is_slower(now, us)) {
-            let what = format!("{us} us on {fewer} GPUs, {} on {gpus}, at limit {limit}", shown(now));
-            return broken("more GPUs are never slower", what);
+            let description = format!("{us} us on {fewer} GPUs, {} on {gpus}, at limit {limit}", shown(now));
+            return broken("more GPUs are never slower", description);
         }
         before = now.map(|time| (gpus, time.iteration_us)).or(before);
     }
@@ -149,7 +152,8 @@ pub fn more_gpus_are_never_slower(
 /// parallelism on any number of GPUs.
 ///
 /// # Errors
-/// The violation.
+/// A `Violation` if a result is slower, or does not fit the problem or its limit, or if data
+/// parallelism cannot be evaluated.
 pub fn never_slower_than_data_parallelism(
     search: &Search<'_>,
     problem: &PlanProblem,
@@ -165,7 +169,7 @@ pub fn never_slower_than_data_parallelism(
             Ok((time, evaluator.single_gpu_us()?))
         });
         let (time, single_gpu_us) =
-            timed.map_err(|error| Violation { law, what: error.to_string(), seed: None })?;
+            timed.map_err(|error| Violation { law, description: error.to_string(), seed: None })?;
         let limit = (time.gpu_time_us / single_gpu_us).max(1.0);
         let now = found(search, problem, costs, limit)?;
         if is_slower(now, time.iteration_us) {
@@ -180,11 +184,11 @@ pub fn never_slower_than_data_parallelism(
 }
 
 /// Checks that an arrangement is not slower if transfers and all-reduces take `factor` times as
-/// long, with a factor below 1. A law of the time model, not of a search. The inner result has the
-/// violation.
+/// long, with a factor below 1. A law of the time model, not of a search. The inner
+/// result is a `Violation` if the law does not hold.
 ///
 /// # Errors
-/// The violation, and those of the [`Evaluator`].
+/// Those of the [`Evaluator`], if the problem or the arrangement is invalid.
 pub fn faster_links_never_slow_down(
     problem: &PlanProblem,
     costs: &TableCosts,
@@ -197,11 +201,11 @@ pub fn faster_links_never_slow_down(
     if !is_slower(Some(fast), slow.iteration_us) {
         return Ok(Ok(()));
     }
-    let what = format!(
+    let description = format!(
         "{} us, and {} us with links that take {factor} times as long",
         slow.iteration_us, fast.iteration_us
     );
-    Ok(broken("a faster link never slows a fixed plan", what))
+    Ok(broken("a faster link never slows a fixed plan", description))
 }
 
 /// Checks the laws of looser limits, more GPUs and data parallelism on random problems. Returns all

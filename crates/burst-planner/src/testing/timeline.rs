@@ -37,7 +37,7 @@ pub fn slow_time(
     for (index, (node, ranks)) in problem.nodes.iter().zip(&arrangement.ranks).enumerate() {
         if [ShardSize::Larger, ShardSize::Smaller]
             .iter()
-            .any(|&share| costs.compute(NodeId(index), ranks.len(), share).is_none())
+            .any(|&shard_size| costs.compute(NodeId(index), ranks.len(), shard_size).is_none())
         {
             return Err(crate::Error::NoTimes { node: node.name.clone(), gpus: ranks.len() });
         }

@@ -6,7 +6,7 @@ use super::Chain;
 use super::front::{Label, LabelFront};
 use super::lists::ListId;
 use super::prefix_cost::PrefixCost;
-use super::run::{NodeRun, Places};
+use super::run::{NodeRun, RunContext};
 use super::transitions::Transitions;
 use crate::evaluator::{Evaluator, PlanTime};
 
@@ -18,7 +18,7 @@ impl Chain {
         let known: Vec<PlanTime> = self.candidates.starting_points().iter().map(|entry| entry.time).collect();
         let mut ways = Transitions::new(&mut self.lists);
         // By expanded label: its list, and the label of the stretch before.
-        let mut trails: Vec<(ListId, u32)> = Vec::new();
+        let mut predecessors: Vec<(ListId, u32)> = Vec::new();
         let mut front = LabelFront::default();
         for stretch in &self.stretches {
             let minimum = [0, stretch.start, stretch.end].map(|place| self.steps.min_after(place));
@@ -26,55 +26,66 @@ impl Chain {
             if stretch.start == 0 {
                 for (count, list) in ways.first(evaluator).into_iter().enumerate() {
                     let Some(step) = self.steps.cost_on(count, stretch) else { continue };
-                    let taken = PrefixCost::first(ways.lists.get(list), &step);
-                    let iteration_us = taken.iteration_us();
-                    let trail = u32::MAX;
+                    let cost = PrefixCost::first(ways.lists.get(list), &step);
+                    let iteration_us = cost.iteration_us();
+                    let predecessor = u32::MAX;
                     next.offer(
                         count,
-                        Label { taken, iteration_us, list, above: list, start: 0, before: None, trail },
+                        Label {
+                            cost,
+                            iteration_us,
+                            list,
+                            source_list: list,
+                            start: 0,
+                            before: None,
+                            predecessor,
+                        },
                     );
                 }
             } else {
                 ways.set_producer(self.order[stretch.start - 1]);
             }
             for label in front.labels() {
-                let so_far = PlanTime { iteration_us: label.iteration_us, gpu_time_us: label.taken.gpu_us() };
+                let so_far = PlanTime { iteration_us: label.iteration_us, gpu_time_us: label.cost.gpu_us() };
                 if minimum[1].is_dominated(so_far, &known) {
                     continue;
                 }
-                trails.push((label.list, label.trail));
-                let trail = trails.len() as u32 - 1;
+                predecessors.push((label.list, label.predecessor));
+                let predecessor = predecessors.len() as u32 - 1;
                 let run =
-                    Places { nodes: label.start..stretch.start, list: label.list, before: label.before };
-                let ended = run.ended(evaluator, &self.steps, ways.lists, label.taken);
+                    RunContext { nodes: label.start..stretch.start, list: label.list, before: label.before };
+                let ended = run.ended(evaluator, &self.steps, ways.lists, label.cost);
                 for way in ways.from(evaluator, label) {
                     let Some(step) = self.steps.cost_on(way.count, stretch) else { continue };
-                    let (taken, start, before) = match &way.moving {
-                        None => (label.taken.with(way.mask, &step), label.start, label.before),
+                    let (cost, start, before) = match &way.moving {
+                        None => (label.cost.with(way.mask, &step), label.start, label.before),
                         Some(moving) => {
                             (ended.after(moving, way.mask, &step), stretch.start, Some(label.list))
                         }
                     };
-                    let iteration_us = taken.iteration_us();
-                    let (list, above) = (way.to, way.above);
-                    next.offer(way.count, Label { taken, iteration_us, list, above, start, before, trail });
+                    let iteration_us = cost.iteration_us();
+                    let (list, source_list) = (way.to, way.source_list);
+                    next.offer(
+                        way.count,
+                        Label { cost, iteration_us, list, source_list, start, before, predecessor },
+                    );
                 }
             }
             front = next;
         }
-        front.labels().map(|label| self.followed(label, &trails)).collect()
+        front.labels().map(|label| self.followed(label, &predecessors)).collect()
     }
 
     /// Returns the runs that lead to a label.
-    fn followed(&self, label: &Label, trails: &[(ListId, u32)]) -> Vec<NodeRun> {
-        let (mut list, mut trail) = (label.list, label.trail);
+    fn followed(&self, label: &Label, predecessors: &[(ListId, u32)]) -> Vec<NodeRun> {
+        let (mut list, mut predecessor) = (label.list, label.predecessor);
         let mut runs: Vec<NodeRun> = Vec::new();
         for stretch in self.stretches.iter().rev() {
             if runs.last().is_none_or(|run| run.list != list) {
                 runs.push(NodeRun { end: stretch.end, list });
             }
-            if let Some(&before) = trails.get(trail as usize) {
-                (list, trail) = before;
+            if let Some(&before) = predecessors.get(predecessor as usize) {
+                (list, predecessor) = before;
             }
         }
         runs.reverse();

@@ -16,20 +16,20 @@ const HIDDEN_PART: f64 = 0.5;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Label {
     /// Modelled cost of these nodes.
-    pub(super) taken: PrefixCost,
+    pub(super) cost: PrefixCost,
     /// Modelled iteration time of these nodes, microseconds.
     pub(super) iteration_us: f64,
     /// The list of the last node.
     pub(super) list: ListId,
     /// The list that the ranks of `list` were chosen from; `list` if they were chosen from all
     /// ranks.
-    pub(super) above: ListId,
-    /// Place of the first of the last consecutive nodes on `list`.
+    pub(super) source_list: ListId,
+    /// Place of the first node of the last run, the consecutive nodes on `list`.
     pub(super) start: usize,
     /// The list of the node before `start`; `None` if there is none.
     pub(super) before: Option<ListId>,
-    /// Index of the label before among all expanded labels; `u32::MAX` if there is none.
-    pub(super) trail: u32,
+    /// Index of the label that it extends among all expanded labels; `u32::MAX` if there is none.
+    pub(super) predecessor: u32,
 }
 
 /// The fastest labels at some place for each kind: by GPU count of the last list, by whether a rank
@@ -51,15 +51,16 @@ impl LabelFront {
         Self { labels: Vec::new(), fastest: vec![0; 2 * counts * GPU_TIME_BINS], segments, all, after }
     }
 
-    /// Keeps a label if it is the fastest of its kind. `count` is the index of its GPU count. A
-    /// label with more than three times the minimum GPU time is not kept.
+    /// Keeps a label if it is the fastest of its kind. `count` is the index of the length of its
+    /// list among the GPU counts. A label with more than three times the minimum GPU time is not
+    /// kept.
     pub(super) fn offer(&mut self, count: usize, label: Label) {
-        let beyond = ((label.taken.gpu_us() + self.after.gpu_us) / self.all.gpu_us - 1.0).max(0.0);
+        let beyond = ((label.cost.gpu_us() + self.after.gpu_us) / self.all.gpu_us - 1.0).max(0.0);
         let amount = ((beyond / (MAX_GPU_TIME - 1.0)).sqrt() * GPU_TIME_BINS as f64) as usize;
         if amount >= GPU_TIME_BINS {
             return;
         }
-        let could_hide = label.taken.could_hide(self.segments, HIDDEN_PART * self.after.update_us);
+        let could_hide = label.cost.could_hide(self.segments, HIDDEN_PART * self.after.update_us);
         let fastest = &mut self.fastest[(2 * count + usize::from(could_hide)) * GPU_TIME_BINS + amount];
         match self.labels.get_mut((*fastest as usize).wrapping_sub(1)) {
             Some(slower) if label.iteration_us < slower.iteration_us => *slower = label,

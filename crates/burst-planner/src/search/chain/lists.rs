@@ -15,16 +15,17 @@ use crate::evaluator::Evaluator;
 use crate::groups::GroupId;
 
 /// Maximum number of segments. With at most this number of ranks, each segment is one rank.
-pub(super) const SEGMENTS: usize = 16;
+pub(super) const MAX_SEGMENTS: usize = 16;
 
 /// Index of a rank list in [`RankLists`].
 pub(super) type ListId = u32;
 
 /// Maximum number of sublists of a list that are all tried.
 const MAX_CHOICES: usize = 15;
-/// Maximum number of ranks exchanged in a list, and of ranks exchanged for them; then the maximum
-/// if ranks are grouped in segments.
+/// Maximum number of ranks of a list that are exchanged, and of other ranks that they are exchanged
+/// for.
 const MAX_EXCHANGED: usize = 8;
+/// As `MAX_EXCHANGED`, if segments have several ranks.
 const MAX_EXCHANGED_SEGMENTS: usize = 2;
 
 /// Ranks in ascending order, on which consecutive nodes of a chain run.
@@ -132,9 +133,9 @@ impl RankLists {
         self.counts.partition_point(|&count| count <= self.gpus)
     }
 
-    /// Returns the number of segments: the number of ranks, at most [`SEGMENTS`].
+    /// Returns the number of segments: the number of ranks, at most [`MAX_SEGMENTS`].
     pub(super) fn segments(&self) -> usize {
-        self.gpus.min(SEGMENTS)
+        self.gpus.min(MAX_SEGMENTS)
     }
 
     /// Returns the list with an id.
@@ -304,7 +305,7 @@ impl RankLists {
             let ranks = Rc::clone(&self.get(list).ranks);
             let others: Vec<usize> =
                 (0..self.gpus).filter(|rank| ranks.binary_search(rank).is_err()).collect();
-            let maximum = if self.gpus > SEGMENTS { MAX_EXCHANGED_SEGMENTS } else { MAX_EXCHANGED };
+            let maximum = if self.gpus > MAX_SEGMENTS { MAX_EXCHANGED_SEGMENTS } else { MAX_EXCHANGED };
             let others = evenly_spaced(&others, maximum);
             let without = |rank: usize| ranks.iter().copied().filter(move |&other| other != rank);
             let with = |ranks: &mut dyn Iterator<Item = usize>, rank| {
@@ -346,7 +347,7 @@ fn evenly_spaced(ranks: &[usize], maximum: usize) -> Vec<usize> {
 fn combinations(ranks: &[usize], count: usize) -> Vec<Vec<usize>> {
     let number =
         (0..count).fold(1_usize, |number, index| number.saturating_mul(ranks.len() - index) / (index + 1));
-    if number <= MAX_CHOICES && ranks.len() <= SEGMENTS {
+    if number <= MAX_CHOICES && ranks.len() <= MAX_SEGMENTS {
         let all = (0..1_u32 << ranks.len()).filter(|bits| bits.count_ones() as usize == count);
         let is_in = |bits: u32, place: usize| bits >> place & 1 == 1;
         return all

@@ -12,7 +12,7 @@
 //! For most arrangements with fast all-reduces this equals the time and the GPU time of the
 //! program. It only selects arrangements to evaluate.
 
-use super::lists::{AllReduceCost, RankList, SEGMENTS, TransferCost};
+use super::lists::{AllReduceCost, MAX_SEGMENTS, RankList, TransferCost};
 use super::steps::StepCost;
 use crate::evaluator::PlanTime;
 
@@ -31,7 +31,7 @@ pub(super) struct PrefixCost {
     late_us: f64,
     /// By segment of ranks: its updates minus the time before its first node; negative infinity
     /// without nodes.
-    extra_us: [f64; SEGMENTS],
+    extra_us: [f64; MAX_SEGMENTS],
     /// Segments with the smaller shard of the first nodes, while nodes are on that list.
     smaller: u16,
     /// The last all-reduce of the first nodes' ranks.
@@ -61,7 +61,7 @@ impl PrefixCost {
             backward_us: 0.0,
             reduces_us: 0.0,
             late_us: 0.0,
-            extra_us: [f64::NEG_INFINITY; SEGMENTS],
+            extra_us: [f64::NEG_INFINITY; MAX_SEGMENTS],
             smaller: list.smaller,
             last: None,
         };

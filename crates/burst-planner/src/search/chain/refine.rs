@@ -87,27 +87,27 @@ impl Chain {
                 is_same
             });
         }
-        let (first, mut taken) = if are_apart { (index, before.copied()) } else { (0, None) };
+        let (first, mut cost) = if are_apart { (index, before.copied()) } else { (0, None) };
         for index in first..runs.len() {
-            let Some(next) = self.after(evaluator, taken.as_ref(), runs, index) else { return };
+            let Some(next) = self.after(evaluator, cost.as_ref(), runs, index) else { return };
             // Most moves are dominated, which is known early.
             if index == first && self.is_dominated(&next, runs[index].end) {
                 return;
             }
-            taken = Some(next);
+            cost = Some(next);
         }
-        if let Some(taken) = taken {
-            self.candidates.offer(taken.time(), &runs[..]);
+        if let Some(cost) = cost {
+            self.candidates.offer(cost.time(), &runs[..]);
         }
     }
 
     /// Returns whether nodes with this cost, with the minimum for all others, are dominated by a
     /// known arrangement.
-    fn is_dominated(&self, taken: &PrefixCost, end: usize) -> bool {
+    fn is_dominated(&self, cost: &PrefixCost, end: usize) -> bool {
         let to_come = self.steps.min_after(end);
         self.candidates.dominates(PlanTime {
-            iteration_us: taken.iteration_us() + to_come.time_us,
-            gpu_time_us: taken.gpu_us() + to_come.gpu_us,
+            iteration_us: cost.iteration_us() + to_come.time_us,
+            gpu_time_us: cost.gpu_us() + to_come.gpu_us,
         })
     }
 }

@@ -49,9 +49,9 @@ impl Chain {
         NumberedArrangement { groups, order: Rc::clone(&self.order) }
     }
 
-    /// Returns the cost of the runs up to the one with index `index`. `before` is the cost of the
-    /// runs before it, `None` for the first one. Returns `None` if a node cannot run on the number
-    /// of ranks of its list.
+    /// Returns the cost of the runs up to and including the one with index `index`. `before` is the
+    /// cost of the runs before it, `None` for the first one. Returns `None` if a node cannot run on
+    /// the number of ranks of its list.
     pub(super) fn after(
         &mut self,
         evaluator: &mut Evaluator<'_>,
@@ -63,20 +63,20 @@ impl Chain {
         let last = index.checked_sub(1).map(|last| runs[last]);
         let start = last.map_or(0, |last| last.end);
         let step = self.steps.cost_on(self.lists.get(run.list).count?, &(start..run.end))?;
-        let taken = match (before, last) {
+        let cost = match (before, last) {
             (Some(before), Some(last)) => {
                 let moving = self.lists.moving(evaluator, self.order[start - 1], last.list, run.list);
                 before.after(&moving, self.lists.get(run.list).mask, &step)
             }
             _ => PrefixCost::first(self.lists.get(run.list), &step),
         };
-        let places = Places { nodes: start..run.end, list: run.list, before: last.map(|last| last.list) };
-        Some(places.ended(evaluator, &self.steps, &mut self.lists, taken))
+        let places = RunContext { nodes: start..run.end, list: run.list, before: last.map(|last| last.list) };
+        Some(places.ended(evaluator, &self.steps, &mut self.lists, cost))
     }
 }
 
 /// A run, with the list of the run before.
-pub(super) struct Places {
+pub(super) struct RunContext {
     /// Places of the nodes of the run.
     pub(super) nodes: Range<usize>,
     /// The list of the run.
@@ -85,25 +85,25 @@ pub(super) struct Places {
     pub(super) before: Option<ListId>,
 }
 
-impl Places {
-    /// Completes the cost `taken` of the nodes up to the end of a run with its all-reduces: no more
-    /// nodes follow on the same list, so its buckets are known.
+impl RunContext {
+    /// Adds the all-reduces of the run to `cost`, the cost of all nodes up to its end. No more
+    /// nodes follow on the same list, so the buckets of the run are known.
     pub(super) fn ended(
         &self,
         evaluator: &mut Evaluator<'_>,
         steps: &ChainSteps,
         lists: &mut RankLists,
-        taken: PrefixCost,
+        cost: PrefixCost,
     ) -> PrefixCost {
-        let Some(reducing) = lists.reducing(evaluator, steps, &self.nodes, self.list) else { return taken };
+        let Some(reducing) = lists.reducing(evaluator, steps, &self.nodes, self.list) else { return cost };
         let list = lists.get(self.list);
         let ranks_of_segment = lists.gpus as f64 / lists.segments() as f64;
         if let Some(before) = self.before {
             let beside = list.mask & !lists.get(before).mask;
             let beside = f64::from(beside.count_ones()) * ranks_of_segment;
-            taken.reduced(&reducing, list.ranks.len() as f64, beside)
+            cost.reduced(&reducing, list.ranks.len() as f64, beside)
         } else {
-            taken.with_last(list.mask, &reducing, ranks_of_segment)
+            cost.with_last(list.mask, &reducing, ranks_of_segment)
         }
     }
 }

@@ -56,11 +56,11 @@ pub(super) struct MinRemaining {
 const PRICES: [f64; 8] = [0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.5, 0.9];
 
 impl MinRemaining {
-    /// Returns whether every arrangement of the chain whose first nodes have the times `taken` and
-    /// whose remaining nodes cost at least this is dominated by one of `times`, which are in
+    /// Returns whether every arrangement of the chain whose first nodes have the times `cost` and
+    /// whose remaining nodes have at least this cost is dominated by one of `times`, which are in
     /// ascending order of iteration time and descending order of GPU time.
-    pub(super) fn is_dominated(&self, taken: PlanTime, times: &[PlanTime]) -> bool {
-        let PlanTime { iteration_us: time_us, gpu_time_us: gpu_us } = taken;
+    pub(super) fn is_dominated(&self, cost: PlanTime, times: &[PlanTime]) -> bool {
+        let PlanTime { iteration_us: time_us, gpu_time_us: gpu_us } = cost;
         let (min_us, min_gpu_us) = (time_us + self.time_us, gpu_us + self.gpu_us);
         let slower = times.partition_point(|time| time.iteration_us <= min_us);
         let Some(faster) = slower.checked_sub(1) else { return false };

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 
 use super::front::Label;
-use super::lists::{ListId, RankLists, SEGMENTS, TransferCost, segment_of};
+use super::lists::{ListId, MAX_SEGMENTS, RankLists, TransferCost, segment_of};
 use crate::evaluator::Evaluator;
 
 /// A list of ranks, with the cost of moving there from the list of the nodes before.
@@ -15,7 +15,7 @@ pub(super) struct Transition {
     /// The list that the next nodes are on.
     pub(super) to: ListId,
     /// The list that its ranks were chosen from; `to` if they were chosen from all ranks.
-    pub(super) above: ListId,
+    pub(super) source_list: ListId,
     /// Index of its number of ranks among the GPU counts of [`RankLists`].
     pub(super) count: usize,
     /// Segments of its ranks: bit i is set for segment i.
@@ -70,17 +70,17 @@ impl<'l> Transitions<'l> {
     /// ranks, and to other ranks, those with the least work first.
     pub(super) fn from(&mut self, evaluator: &mut Evaluator<'_>, label: &Label) -> &[Transition] {
         let (least_busy_segments, order) = self.least_busy_segments(label);
-        let key = (label.list, label.above, least_busy_segments);
-        let known = (self.producer, label.list, label.above, least_busy_segments);
+        let key = (label.list, label.source_list, least_busy_segments);
+        let known = (self.producer, label.list, label.source_list, least_busy_segments);
         if !self.known.contains_key(&known) {
             if !self.targets.contains_key(&key) {
                 let targets = self.targets(evaluator, label, &order);
                 self.targets.insert(key, targets);
             }
             let (lists, producer) = (&mut *self.lists, self.producer);
-            let way = |&(to, above, count): &Target| {
+            let way = |&(to, source_list, count): &Target| {
                 let moving = (to != label.list).then(|| lists.moving(evaluator, producer, label.list, to));
-                Transition { to, above, count, mask: lists.get(to).mask, moving }
+                Transition { to, source_list, count, mask: lists.get(to).mask, moving }
             };
             let ways = self.targets[&key].iter().map(way).collect();
             self.known.insert(known, ways);
@@ -91,13 +91,13 @@ impl<'l> Transitions<'l> {
     /// Returns the segments outside the label's list, least busy first.
     fn least_busy_segments(&self, label: &Label) -> (LeastBusySegments, Vec<usize>) {
         let mask = self.lists.get(label.list).mask;
-        let mut order = [0; SEGMENTS];
+        let mut order = [0; MAX_SEGMENTS];
         let mut count = 0;
         let is_free = |segment: &usize| mask >> segment & 1 == 0;
         for segment in (0..self.lists.segments()).filter(is_free) {
-            let extra_us = label.taken.extra_us(segment);
+            let extra_us = label.cost.extra_us(segment);
             let mut place = count;
-            while place > 0 && label.taken.extra_us(order[place - 1]) > extra_us {
+            while place > 0 && label.cost.extra_us(order[place - 1]) > extra_us {
                 order[place] = order[place - 1];
                 place -= 1;
             }
@@ -119,7 +119,7 @@ impl<'l> Transitions<'l> {
             |&segment: &usize| (0..gpus).filter(move |&rank| segment_of(rank, segments, gpus) == segment);
         let idle: Vec<usize> = least_busy_segments.iter().flat_map(in_segment).collect();
         let here = Rc::clone(&self.lists.get(label.list).ranks);
-        let above = self.lists.get(label.above).ranks.len();
+        let source_list = self.lists.get(label.source_list).ranks.len();
         let of = |evaluator: &mut Evaluator<'_>, lists: &mut RankLists, mut ranks: Vec<usize>| {
             ranks.sort_unstable();
             lists.of(evaluator, &ranks)
@@ -128,12 +128,12 @@ impl<'l> Transitions<'l> {
         for index in 0..self.counts {
             let count = self.lists.counts[index];
             if count == here.len() {
-                targets.push((label.list, label.above, index));
+                targets.push((label.list, label.source_list, index));
             } else if count < here.len() {
                 let chosen = self.lists.sublists(evaluator, self.producer, label.list, count);
                 targets.extend(chosen.iter().map(|&to| (to, label.list, index)));
-            } else if count == above {
-                targets.push((label.above, label.above, index));
+            } else if count == source_list {
+                targets.push((label.source_list, label.source_list, index));
             } else {
                 let others = (0..gpus).filter(|rank| here.binary_search(rank).is_err());
                 let wider = here.iter().copied().chain(others).take(count).collect();

@@ -2,9 +2,9 @@
 //! less. A *branch* is a partial placement.
 
 use super::DevicePlacement;
-use super::branch::{BranchAndBound, MemoryLimit, SAME};
+use super::branch::{BranchAndBound, MemoryLimit, RELATIVE_TOLERANCE};
 use super::problem::{PlacementGraph, PlacementProblem};
-use super::repair::{assign_device_names, repaired};
+use super::repair::{join_segments, repaired};
 use super::segment::Segment;
 use crate::{Error, Result, Stop};
 
@@ -59,14 +59,14 @@ impl PlacementSearch {
 ///
 /// # Errors
 /// Those of [`PlacementProblem::validate`], [`Error::MemoryExceeded`] if no placement within the
-/// memory limit is found, and [`Error::Stopped`].
+/// memory limit is found, and [`Error::Stopped`] if the search was stopped.
 pub fn place(problem: &PlacementProblem, search: &PlacementSearch) -> Result<DevicePlacement> {
     let structure = problem.structure()?;
-    let mut climb = DeviceSearch::new(problem, &structure, search);
-    for devices in 1..=climb.max_devices() {
-        climb.search_next(devices)?;
+    let mut state = DeviceSearch::new(problem, &structure, search);
+    for devices in 1..=state.max_devices() {
+        state.search_next(devices)?;
     }
-    let DeviceSearch { best, closest, memory, .. } = climb;
+    let DeviceSearch { best, closest, memory, .. } = state;
     best.ok_or_else(|| Error::MemoryExceeded {
         limit_bytes: memory.map_or(u64::MAX, |memory| memory.limit),
         needed_bytes: closest.0,
@@ -82,11 +82,11 @@ pub(crate) fn place_on_each(
     search: &PlacementSearch,
 ) -> Result<Vec<Option<DevicePlacement>>> {
     let structure = problem.structure()?;
-    let mut climb = DeviceSearch::new(problem, &structure, search);
+    let mut state = DeviceSearch::new(problem, &structure, search);
     let mut found = Vec::new();
-    for devices in 1..=climb.max_devices() {
-        climb.search_next(devices)?;
-        found.push(climb.best.clone());
+    for devices in 1..=state.max_devices() {
+        state.search_next(devices)?;
+        found.push(state.best.clone());
     }
     Ok(found)
 }
@@ -165,16 +165,19 @@ fn place_on(
     // The segment with the largest gap first, until the tolerance or the work limit is reached.
     loop {
         let makespan_us: f64 = segments.iter().map(|segment| segment.solved.makespan_us).sum();
-        let gap_us: f64 = segments.iter().map(Segment::gap_us).sum();
-        let widest = segments.iter_mut().max_by(|a, b| a.gap_us().total_cmp(&b.gap_us()));
-        let Some(widest) = widest.filter(|widest| widest.gap_us() > SAME * makespan_us) else { break };
-        if gap_us <= search.tolerance * (makespan_us - gap_us) || left == 0 {
+        let excess_us: f64 = segments.iter().map(Segment::excess_us).sum();
+        let widest = segments.iter_mut().max_by(|a, b| a.excess_us().total_cmp(&b.excess_us()));
+        let Some(widest) = widest.filter(|widest| widest.excess_us() > RELATIVE_TOLERANCE * makespan_us)
+        else {
+            break;
+        };
+        if excess_us <= search.tolerance * (makespan_us - excess_us) || left == 0 {
             break;
         }
         left -= widest.refine(devices, FIRST_BRANCHES, left, &search.stop)?;
     }
     let bound_us: f64 = segments.iter().map(|segment| segment.solved.lower_bound_us).sum();
-    let (placed, order) = assign_device_names(&segments, structure.len(), devices, memory);
+    let (placed, order) = join_segments(&segments, structure.len(), devices, memory);
     let makespan_us = structure.makespan_us(&placed, &order);
     let joined =
         DevicePlacement { devices: placed, order, makespan_us, lower_bound_us: bound_us.min(makespan_us) };
