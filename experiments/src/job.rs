@@ -126,7 +126,7 @@ impl<'a> ForegroundJob<'a> {
     /// Returns a plan request that leaves memory for a background job on every GPU, if the memory
     /// size is known.
     fn request(&self, gpus: usize, mode: Mode) -> anyhow::Result<PlanRequest> {
-        let room = self.background()?.room_beside(self.usable_bytes())?;
+        let room = self.background()?.memory_beside(self.usable_bytes())?;
         Ok(PlanRequest::new(gpus, mode).with_memory_limit(room))
     }
 

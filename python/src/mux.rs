@@ -37,7 +37,7 @@ impl From<JobError> for PyErr {
 }
 
 /// A Python object with the methods `poll() -> (state, site)` and `run()`. The state is one of the
-/// constants of [`CpuDriver`]; the site is a number for equal tasklets of all iterations, or
+/// constants of [`CpuDriver`]; the site is a number that equal tasklets of all iterations share, or
 /// `None`.
 struct PythonJob(Py<PyAny>);
 
@@ -88,7 +88,8 @@ impl CpuDriver {
         self.driver().add(PythonJob(job));
     }
 
-    /// Runs a foreground job until it finishes. Averages of its sites are kept for the next run.
+    /// Runs a foreground job until it finishes. The average durations of its tasklets by site are
+    /// kept for the next run.
     fn run(&self, py: Python<'_>, foreground: Py<PyAny>) -> PyResult<()> {
         py.detach(|| self.driver().run(&mut PythonJob(foreground)))?;
         Ok(())

@@ -166,7 +166,7 @@ pub(crate) fn compare(py: Python<'_>, network: &str, question: &str, background:
                 "background_batch": background.batch(),
                 "background_samples_per_s_of_a_gpu": comparison.background_samples_per_s,
                 "points": comparison.points, "advice": comparison.advice(),
-                "layers_off": comparison.layers_off, "links_off": comparison.links_off,
+                "layers_off": comparison.layers_error, "links_off": comparison.links_error,
             }))
         });
         found.map(|report| report.to_string()).map_err(exception)

@@ -17,7 +17,7 @@ use layer_profile::{DeviceModel, ProfileTable};
 use serde_json::{Value, json};
 
 use super::costs::{BackgroundSpec, CostArgs, CostTables};
-use super::output::{rate, say, time};
+use super::output::{print_message, rate, time};
 
 /// Background job of every rank, whose batch is cut into micro-batches.
 pub(crate) struct Background {
@@ -35,8 +35,8 @@ pub(crate) struct Background {
 
 impl Background {
     /// Creates a job whose batch is cut so that each piece takes at most the limit of the policy.
-    /// Layer times are for the device of the foreground's times, or for one core if the plan was
-    /// made from a profile of another network.
+    /// Layer times are for the device of the foreground's times, or for one core if those are read
+    /// from a file (`--profile`) and are of another network.
     ///
     /// # Errors
     /// If the network cannot be loaded, the data set does not fit it, or layer times are missing.
@@ -104,7 +104,7 @@ impl Background {
         } else {
             format!("loss of the last batches {:.4}", losses.iter().sum::<f64>() / losses.len() as f64)
         };
-        say!(
+        print_message!(
             "background {:<24} {}, {loss}, {} micro-batches an iteration",
             format!("{}:{}", self.network.name(), self.batch),
             rate(report.samples_per_s),
@@ -131,7 +131,11 @@ pub(crate) fn show(jobs: &[Background], policy: &Policy, report: &TrainReport) {
     let over = policy.background_piece.map_or_else(String::new, |bound| {
         format!(", {} of them longer than {}", pieces.over_long, time(bound))
     });
-    say!("background pieces                   {}, longest {}{over}", pieces.count, time(pieces.longest));
+    print_message!(
+        "background pieces                   {}, longest {}{over}",
+        pieces.count,
+        time(pieces.longest)
+    );
 }
 
 /// Returns the results of the background jobs, in the order of `jobs`, and the statistics of their

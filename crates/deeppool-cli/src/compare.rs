@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::compare_figure::svg;
 use super::costs::BackgroundSpec;
-use super::output::{gpus, print_json, say, table};
-use super::progress::progress_of_parts;
+use super::output::{gpus, print_json, print_message, table};
+use super::progress::fraction_progress;
 
 /// Foreground speeds in the table, as fractions of the maximum.
 const SPEEDS: [f64; 7] = [0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0];
@@ -25,7 +25,7 @@ pub(crate) struct CostedBackground {
     pub(crate) costs: BackgroundCosts,
 }
 
-/// Simulates all ways to share GPUs, and prints a table and an advice, or one JSON object if
+/// Simulates all ways to share GPUs, and prints a table and advice, or one JSON object if
 /// `as_json` is set. Writes an SVG image to the path `figure`, if it is given.
 ///
 /// # Errors
@@ -42,12 +42,12 @@ pub(crate) fn run(
         request,
         &background.costs,
         &SimulateOptions::default(),
-        progress_of_parts("simulating ways to share"),
+        fraction_progress("simulating ways to share"),
     )?;
     let origin = origin(job, request, background);
     if let Some(path) = figure {
         // The description of the device model does not fit into the figure. Its error is drawn.
-        let header = [&origin[..2], &[off(&comparison)]].concat();
+        let header = [&origin[..2], &[error_summary(&comparison)]].concat();
         command_line::files::write(path, svg(&comparison, &header)?)?;
     }
     if as_json {
@@ -55,15 +55,15 @@ pub(crate) fn run(
         return Ok(());
     }
     for line in &origin {
-        say!("{line}");
+        print_message!("{line}");
     }
-    say!(
+    print_message!(
         "\nForeground and background samples/s together, with at least so fast a foreground, to 1% \
          (simulated; partitions may take\nturns with each other, and BP+Col with everything but them):"
     );
-    say!("{}", totals(&comparison));
-    say!("\n{} (ranges by this are in --json and --svg)", off(&comparison));
-    say!("{}", comparison.advice());
+    print_message!("{}", totals(&comparison));
+    print_message!("\n{} (ranges by this are in --json and --svg)", error_summary(&comparison));
+    print_message!("{}", comparison.advice());
     Ok(())
 }
 
@@ -125,15 +125,15 @@ fn best_of(comparison: &Comparison, way: SharingMode, foreground: f64) -> Option
 }
 
 /// Describes the relative errors of the layer times and links.
-fn off(comparison: &Comparison) -> String {
-    let percent = |off: Option<f64>| match off {
-        Some(off) => format!("up to {:.0}%", 100.0 * off),
+fn error_summary(comparison: &Comparison) -> String {
+    let percent = |error: Option<f64>| match error {
+        Some(error) => format!("up to {:.0}%", 100.0 * error),
         None => "unknown".into(),
     };
     format!(
         "how far off layer times may be: {}; links: {}",
-        percent(comparison.layers_off),
-        percent(comparison.links_off)
+        percent(comparison.layers_error),
+        percent(comparison.links_error)
     )
 }
 
@@ -153,7 +153,7 @@ fn report(
         },
         "device": profile.device(), "origin": profile.origin(), "accuracy": profile.accuracy(),
         "link": job.costs().link().name(),
-        "layers_off": comparison.layers_off, "links_off": comparison.links_off,
+        "layers_off": comparison.layers_error, "links_off": comparison.links_error,
         "points": comparison.points,
         "advice": comparison.advice(),
     })

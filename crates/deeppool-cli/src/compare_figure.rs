@@ -5,12 +5,13 @@ use deeppool::compare::{Comparison, Point, SharingMode};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// Colours of M. Okabe and K. Ito, "Color Universal Design", 2008, which colour-blind readers can
-/// distinguish.
+/// Colour of partitions and their envelope. The colours of modes, except grey, are by M. Okabe and
+/// K. Ito, "Color Universal Design", 2008: colour-blind readers can distinguish them.
 const PARTITION: RGBColor = RGBColor(0, 0, 0);
+/// Colour of burst plans with background jobs, and of the envelope of the modes that share GPUs.
 const SHARING: RGBColor = RGBColor(213, 94, 0);
-/// Ways in drawing order. Later points cover earlier ones, because data parallelism is also a burst
-/// plan.
+/// Modes with their colours, in drawing order. Later points cover earlier ones, because data
+/// parallelism is also a burst plan.
 const WAYS: [(SharingMode, RGBColor); 6] = [
     (SharingMode::Burst, RGBColor(230, 159, 0)),
     (SharingMode::BurstCollocated, SHARING),
@@ -19,11 +20,16 @@ const WAYS: [(SharingMode, RGBColor); 6] = [
     (SharingMode::Partition, PARTITION),
     (SharingMode::Background, RGBColor(120, 120, 120)),
 ];
+/// Colour of text and axes.
 const INK: RGBColor = RGBColor(40, 40, 40);
+/// Colour of grid lines.
 const GRID: RGBColor = RGBColor(225, 225, 225);
+/// Width and height of the image, in pixels.
 const SIZE: (u32, u32) = (900, 620);
+/// Height of the header with the title, in pixels.
 const HEADER: u32 = 96;
-/// Position of the end of the note below the chart, relative to the header.
+/// Position (x, y) of the lower right corner of the note below the chart, in pixels from the upper
+/// left corner of the part below the header.
 const NOTE_END: (i32, i32) = (876, 520);
 
 /// Returns an SVG image of all points with their error ranges, and of the envelopes of partitions

@@ -18,7 +18,7 @@ use layer_profile::{DeviceModel, Origin, ProfileTable};
 use super::counts::{BATCH, within};
 use super::inputs;
 use super::network::import;
-use super::progress::while_showing;
+use super::progress::with_spinner;
 
 /// Options for layer times and links.
 #[derive(Args)]
@@ -45,9 +45,9 @@ pub(crate) struct CostTables {
     pub(crate) profile: ProfileTable,
     /// Link model of the GPUs.
     pub(crate) link: LinkModel,
-    /// Whether a plan can be simulated with these times: true without a plan file and for times
-    /// that are given or those of the plan, and false if defaults replace those of the plan.
-    pub(crate) are_of_plan: bool,
+    /// Whether these times predict the plan. False if the plan was read from a file and defaults
+    /// replace its layer or link times, so that a simulation would not match it; otherwise true.
+    pub(crate) match_plan: bool,
 }
 
 impl CostArgs {
@@ -66,9 +66,9 @@ impl CostArgs {
         default_device: Option<&'static str>,
     ) -> anyhow::Result<CostTables> {
         let from_plan = plan.map(|plan| &plan.profile);
-        let mut are_of_plan = true;
+        let mut match_plan = true;
         let mut stand_in = |default: &'static str| {
-            are_of_plan = false;
+            match_plan = false;
             default
         };
         let profile = if let Some(path) = &self.profile {
@@ -107,7 +107,7 @@ impl CostArgs {
             (None, None) => default_link(profile.device(), gpus).context("--link")?,
         };
         link.check_ranks(gpus).context("--link")?;
-        Ok(CostTables { profile, link, are_of_plan })
+        Ok(CostTables { profile, link, match_plan })
     }
 
     /// Returns the layer times of a background job's network on the device of the foreground's
@@ -254,8 +254,8 @@ impl ModeArgs {
     }
 }
 
-/// Returns the job with the plan that was read from a file, or, if that is `None`, with a new plan
-/// within the memory limit. `None` as limit means unlimited memory.
+/// Returns the job with the plan `read` from a file, or, if that is `None`, with a new plan within
+/// the memory limit of each GPU. A limit of `None` means unlimited memory.
 ///
 /// # Errors
 /// If the plan that was read does not fit the network, or no plan is found.
@@ -274,14 +274,17 @@ pub(crate) fn job_and_plan<'a>(
     }
     let request = mode.request(gpus).with_memory_limit(memory_limit_bytes);
     let job = mode.job(costs, batch, optimizer)?;
-    while_showing("searching for a plan", || plan_within_memory(&job, &request))
+    with_spinner("searching for a plan", || plan_within_memory(&job, &request))
 }
 
 /// Prefixes an error about a plan with the path of its file, if the plan was read from one.
 ///
 /// # Errors
 /// That of `result`.
-pub(crate) fn in_plan<T>(path: Option<&Path>, result: Result<T, deeppool::Error>) -> anyhow::Result<T> {
+pub(crate) fn with_plan_path<T>(
+    path: Option<&Path>,
+    result: Result<T, deeppool::Error>,
+) -> anyhow::Result<T> {
     match (path, result) {
         (
             Some(path),
@@ -299,7 +302,7 @@ pub(crate) fn in_plan<T>(path: Option<&Path>, result: Result<T, deeppool::Error>
 ///
 /// # Errors
 /// If options and plan differ, neither has a value, or the number of GPUs is too large.
-pub(crate) fn size(
+pub(crate) fn gpus_and_batch(
     gpus: Option<usize>,
     batch: Option<usize>,
     plan: Option<&ExecutionPlan>,

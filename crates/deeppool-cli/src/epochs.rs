@@ -16,9 +16,9 @@ use layer_graph::LayerGraph;
 use serde_json::{Value, json};
 
 use super::counts::{BATCH, THREADS, within};
-use super::epochs_partial::Partial;
+use super::epoch_journal::EpochJournal;
 use super::network::NetworkArgs;
-use super::output::{check_outputs, print_json, say, table};
+use super::output::{check_outputs, print_json, print_message, table};
 use super::progress::progress_bar_of;
 use super::signal::stop_signal;
 
@@ -122,8 +122,9 @@ impl Epochs {
         batches.iter().try_for_each(|&batch| dataset.check_batch(batch))?;
         let smallest_batch = batches.first().copied().unwrap_or(1);
         let is_file = command_line::files::is_file(&self.output)?;
-        let mut partial =
-            is_file.then(|| Partial::open(&self.output, &self.subject(&network, &dataset))).transpose()?;
+        let mut partial = is_file
+            .then(|| EpochJournal::open(&self.output, &self.subject(&network, &dataset)))
+            .transpose()?;
         let of = MeasuredCurve {
             network: network.name(),
             dataset: &dataset,
@@ -171,7 +172,7 @@ impl Epochs {
         &self,
         session: &Session<'_>,
         (batch, seed, rate): (usize, u64, f64),
-        partial: Option<&mut Partial>,
+        partial: Option<&mut EpochJournal>,
     ) -> anyhow::Result<TargetRun> {
         let placement = Placement::single(session.network)?;
         let optimizer = Sgd { momentum: self.momentum, weight_decay: 0.0, clip_norm: None };
@@ -302,7 +303,7 @@ impl Epochs {
 
     fn show(&self, curve: &EpochCurve, runs: &[TargetRun], resumed: usize) {
         let document = curve.document();
-        say!("{} on {} to {}", document.network, document.dataset, document.target);
+        print_message!("{} on {} to {}", document.network, document.dataset, document.target);
         let mut rows = table(&["batch", "learning rate", "epochs", "fewest", "most", "reached by"]);
         for point in curve.points() {
             let of_batch = |run: &&TargetRun| run.batch == point.batch;
@@ -318,10 +319,13 @@ impl Epochs {
                 format!("{} of {}", point.runs.unwrap_or(0), self.seeds),
             ]);
         }
-        say!("{rows}");
+        print_message!("{rows}");
         if resumed > 0 {
-            say!("{resumed} of {} runs were finished by an earlier command that was stopped", runs.len());
+            print_message!(
+                "{resumed} of {} runs were finished by an earlier command that was stopped",
+                runs.len()
+            );
         }
-        say!("wrote {}", self.output.display());
+        print_message!("wrote {}", self.output.display());
     }
 }

@@ -14,7 +14,7 @@ use super::checkpoints::weights_of;
 use super::counts::{BATCH, within};
 use super::inputs;
 use super::network::NetworkArgs;
-use super::output::{print_json, say};
+use super::output::{print_json, print_message};
 use super::ranks::{EngineArgs, evaluate_on};
 
 /// Compute the accuracy of a trained network on the held-out samples
@@ -77,7 +77,7 @@ impl Eval {
                 "model": network.name(), "data": dataset.name(), "samples": samples, "accuracy": accuracy,
             }));
         } else {
-            say!(
+            print_message!(
                 "{} on {}: {:.2}% of {samples} held-out samples",
                 network.name(),
                 dataset.name(),

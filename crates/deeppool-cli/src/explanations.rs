@@ -2,7 +2,7 @@
 
 use deeppool::planning::{RunAlternative, RunExplanation};
 
-use super::output::{micros, say, table};
+use super::output::{micros, print_message, table};
 
 /// Formats a difference in microseconds with its sign and a suitable unit.
 fn signed(delta_us: f64) -> String {
@@ -43,5 +43,5 @@ pub(crate) fn print_runs(runs: &[RunExplanation], limit: Option<f64>) {
         let own = [name, run.layers.to_string(), run.gpus.to_string()].into_iter();
         shown.add_row(own.chain(cells(run.more)).chain([amplification]).chain(cells(run.fewer)));
     }
-    say!("\nWhat layers on the same ranks could do instead, all others as they are\n{shown}");
+    print_message!("\nWhat layers on the same ranks could do instead, all others as they are\n{shown}");
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::checkpoints::weights_of;
 use super::network::NetworkArgs;
-use super::output::{check_outputs, print_json, say};
+use super::output::{check_outputs, print_json, print_message};
 
 /// Write the parameters of a network to a safetensors file, which PyTorch reads
 ///
@@ -58,7 +58,12 @@ impl Export {
         if self.json {
             print_json(&json!({ "output": self.output, "model": network.name(), "tensors": weights.len() }));
         } else {
-            say!("wrote {} tensors of {} to {}", weights.len(), network.name(), self.output.display());
+            print_message!(
+                "wrote {} tensors of {} to {}",
+                weights.len(),
+                network.name(),
+                self.output.display()
+            );
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use layer_profile::{DeviceModel, FitReport, NetworkErrors, Observations};
 use serde_json::{Value, json};
 
 use super::inputs;
-use super::output::{check_outputs, print_json, say, table};
+use super::output::{check_outputs, print_json, print_message, table};
 
 /// Fit a device model to measured layer times, and print its errors
 #[derive(Args)]
@@ -57,8 +57,8 @@ impl Fit {
                 "fitted": errors_json(&report.fitted), "held_out": errors_json(&report.held_out),
             }));
         } else {
-            say!("{name}: {}\n\n{}", model.accuracy(), shown(&report));
-            say!("\nwrote {}", self.output.display());
+            print_message!("{name}: {}\n\n{}", model.accuracy(), shown(&report));
+            print_message!("\nwrote {}", self.output.display());
         }
         Ok(())
     }

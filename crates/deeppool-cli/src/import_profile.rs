@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::inputs;
 use super::network::NetworkArgs;
-use super::output::{check_outputs, print_json, say, table, time};
+use super::output::{check_outputs, print_json, print_message, table, time};
 
 /// Convert layer times in the format of the original DeepPool to a profile
 ///
@@ -62,18 +62,18 @@ impl ImportProfile {
             let times = [row.time.forward, row.time.backward, row.time.update, row.time.total()].map(time);
             shown.add_row(std::iter::once(row.batch.to_string()).chain(times));
         }
-        say!("{} on {}, imported from {}", network.name(), self.device, self.from.display());
-        say!("{shown}\n\nsums of the layers' times; not in the file, and modelled:");
-        say!("  update: the optimiser's step of all layers");
+        print_message!("{} on {}, imported from {}", network.name(), self.device, self.from.display());
+        print_message!("{shown}\n\nsums of the layers' times; not in the file, and modelled:");
+        print_message!("  update: the optimiser's step of all layers");
         if let Some(layers) = listed(&imported.modelled) {
-            say!("  forward and backward of {layers}");
+            print_message!("  forward and backward of {layers}");
         }
         if let Some(layers) = listed(&imported.modelled_backward) {
-            say!("  backward of {layers}");
+            print_message!("  backward of {layers}");
         }
-        say!("  in all at most {:.1}% of forward and backward", 100.0 * imported.modelled_share);
-        say!("model of {}: {}", model.name(), model.accuracy());
-        say!("\nwrote {}", self.output.display());
+        print_message!("  in all at most {:.1}% of forward and backward", 100.0 * imported.modelled_share);
+        print_message!("model of {}: {}", model.name(), model.accuracy());
+        print_message!("\nwrote {}", self.output.display());
         Ok(())
     }
 }

@@ -7,10 +7,10 @@ use clap::Args;
 use deeppool::program::{LowerOptions, LoweredTraining};
 use serde_json::json;
 
-use super::costs::in_plan;
+use super::costs::with_plan_path;
 use super::inputs;
 use super::network::NetworkArgs;
-use super::output::{check_outputs, print_json, say};
+use super::output::{check_outputs, print_json, print_message};
 
 /// Write the program of a plan: the steps of every rank in one iteration
 ///
@@ -54,7 +54,7 @@ impl Lower {
         check_outputs([&self.output], self.json)?;
         let network = self.network.load()?;
         let plan = inputs::plan(&self.plan)?;
-        let placement = in_plan(Some(&self.plan), plan.placement(&network))?;
+        let placement = with_plan_path(Some(&self.plan), plan.placement(&network))?;
         let options = plan.lowering.options(LowerOptions::default().optimizer);
         let training = LoweredTraining::new(&network, placement, plan.batch, options);
         let programs = training.programs()?;
@@ -75,7 +75,7 @@ impl Lower {
                 &json!({ "output": self.output, "model": model, "ranks": ranks, "collectives": collectives }),
             );
         } else {
-            say!(
+            print_message!(
                 "wrote the program of {ranks} ranks with {collectives} collectives to {}",
                 self.output.display()
             );

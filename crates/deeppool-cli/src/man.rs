@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::Args;
 use clap_mangen::Man as Page;
 
-use super::output::say;
+use super::output::print_message;
 
 /// Write the man pages of this command and of its subcommands
 #[derive(Args)]
@@ -40,7 +40,7 @@ impl Man {
             commands
                 .extend(command.get_subcommands().filter(|command| command.get_name() != "help").cloned());
         }
-        say!("{pages} man pages in {}", self.folder.display());
+        print_message!("{pages} man pages in {}", self.folder.display());
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use layer_profile::{MeasurementConditions, ProfileTable, Spread};
 
-use super::output::{say, table, time};
+use super::output::{print_message, table, time};
 
 /// Prints all times of a measured profile with their spread, and the sum of the layers' times
 /// beside the time of the whole network.
@@ -12,15 +12,15 @@ use super::output::{say, table, time};
 /// # Errors
 /// If a layer has no time for a batch size of the whole network.
 pub(crate) fn print_measured(profile: &ProfileTable) -> anyhow::Result<()> {
-    say!("{} on {}, {}", profile.model(), profile.device(), profile.origin());
+    print_message!("{} on {}, {}", profile.model(), profile.device(), profile.origin());
     if let Some(measurement) = profile.measurement() {
-        say!("{}", conditions(measurement));
+        print_message!("{}", conditions(measurement));
     }
     let mut marks = Marks::default();
-    say!("\nEach layer alone\n{}", layers(profile, &mut marks));
-    say!("\nThe whole network\n{}", whole(profile, &mut marks)?);
+    print_message!("\nEach layer alone\n{}", layers(profile, &mut marks));
+    print_message!("\nThe whole network\n{}", whole(profile, &mut marks)?);
     if marks.warm_up_unstable > 0 {
-        say!(
+        print_message!(
             "\n* the warm-up ended before these {} of {} times were stable",
             marks.warm_up_unstable,
             marks.times

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::inputs;
 use super::network::{import, opaque_line, opaque_names};
-use super::output::{print_json, say, table};
+use super::output::{print_json, print_message, table};
 
 /// List the built-in networks, or those in files
 #[derive(Args)]
@@ -67,9 +67,9 @@ impl Models {
         if self.json {
             print_json(&json!({"models": rows, "unread": unread}));
         } else if !rows.is_empty() {
-            say!("{shown}\n\nFLOP and activations are of one sample, in single precision.");
+            print_message!("{shown}\n\nFLOP and activations are of one sample, in single precision.");
             for line in opaque {
-                say!("{line}");
+                print_message!("{line}");
             }
         }
         match unread.split_first() {

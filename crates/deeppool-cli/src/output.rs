@@ -87,11 +87,11 @@ pub(crate) fn rate(samples_per_s: f64) -> String {
 
 /// Prints a message like `println!`, to standard error if a result goes to standard output. A
 /// reader that closes the pipe early, such as `head`, is no error.
-macro_rules! say {
+macro_rules! print_message {
     () => { $crate::output::write_line(format_args!("")) };
     ($($text:tt)*) => { $crate::output::write_line(format_args!($($text)*)) };
 }
-pub(crate) use say;
+pub(crate) use print_message;
 
 /// Whether a result goes to standard output, so that messages go to standard error.
 static RESULT_ON_STDOUT: AtomicBool = AtomicBool::new(false);
@@ -112,8 +112,8 @@ pub(crate) fn check_outputs<'a>(
     Ok(())
 }
 
-/// Prints a message, for the macro `say`. Exits the process with code 1 if standard output cannot
-/// be written to.
+/// Prints a message, for the macro `print_message`. Exits the process with code 1 if standard
+/// output cannot be written to.
 pub(crate) fn write_line(line: Arguments<'_>) {
     let printer = if RESULT_ON_STDOUT.load(Ordering::Relaxed) { Printer::Stderr } else { Printer::Stdout };
     if let Err(error) = printer.line(line) {
@@ -124,7 +124,7 @@ pub(crate) fn write_line(line: Arguments<'_>) {
 
 /// Prints one indented JSON object.
 pub(crate) fn print_json(value: &Value) {
-    say!("{value:#}");
+    print_message!("{value:#}");
 }
 
 /// Writes one indented JSON value and a line break to a file.

@@ -20,11 +20,11 @@ use super::costs::{BackgroundSpec, CostArgs, CostTables, ModeArgs};
 use super::counts::{BATCH, within};
 use super::explanations::print_runs;
 use super::network::{NetworkArgs, opaque_names};
-use super::output::{check_outputs, micros, parse_micros, print_json, rate, save_json, say};
+use super::output::{check_outputs, micros, parse_micros, print_json, print_message, rate, save_json};
 use super::plan_table::plan_text;
 use super::problem::{ProblemFile, print_frontier};
-use super::progress::while_showing;
-use super::to_accuracy::{AccuracyArgs, Question};
+use super::progress::with_spinner;
+use super::to_accuracy::{AccuracyArgs, PlanOptions};
 
 /// Find the number of GPUs for each layer
 #[derive(Args)]
@@ -164,15 +164,17 @@ impl Plan {
         check_outputs(self.written(), self.json)?;
         match (&self.problem, &self.accuracy.to_accuracy) {
             (Some(path), _) => self.problem_file().answer(path)?,
-            (None, Some(curve)) => self.accuracy.answer(curve, &self.network.load()?, &self.to_accuracy())?,
+            (None, Some(curve)) => {
+                self.accuracy.answer(curve, &self.network.load()?, &self.plan_options())?
+            }
             (None, None) => self.plan_network()?,
         }
         if !self.json {
             if self.written().next().is_some() {
-                say!();
+                print_message!();
             }
             for path in self.written() {
-                say!("wrote {}", path.display());
+                print_message!("wrote {}", path.display());
             }
         }
         Ok(())
@@ -191,9 +193,9 @@ impl Plan {
         }
     }
 
-    fn to_accuracy(&self) -> Question<'_> {
+    fn plan_options(&self) -> PlanOptions<'_> {
         let (costs, mode, output) = (&self.costs, &self.mode, self.output.as_ref());
-        Question { costs, mode, gpus: self.gpus.unwrap_or(1), output, json: self.json }
+        PlanOptions { costs, mode, gpus: self.gpus.unwrap_or(1), output, json: self.json }
     }
 
     fn problem_file(&self) -> ProblemFile<'_> {
@@ -236,7 +238,7 @@ impl Plan {
                  leave them out"
             );
         }
-        let (job, plan) = while_showing("searching for a plan", || plan_within_memory(&job, &request))?;
+        let (job, plan) = with_spinner("searching for a plan", || plan_within_memory(&job, &request))?;
         let frontier = self.pareto.then(|| find_frontier(&job, &request)).transpose()?;
         let runs = self
             .explain
@@ -247,10 +249,10 @@ impl Plan {
             print_json(&report(&network, &plan, frontier.as_ref(), runs.as_deref())?);
             return Ok(());
         }
-        say!("{}", plan_text(&job, &plan)?);
+        print_message!("{}", plan_text(&job, &plan)?);
         if self.mode.memory.is_none() && capacity == Capacity::Unlimited {
             let device = &plan.profile.device;
-            say!(
+            print_message!(
                 "\nhow much memory `{device}` has is not known, so nothing was left out for it: give \
                  --memory BYTES"
             );
@@ -284,7 +286,7 @@ impl Plan {
     ) -> anyhow::Result<()> {
         let foreground = self.sharing.foreground.unwrap_or(DEFAULT_FOREGROUND);
         let options = SimulateOptions::default();
-        let total = while_showing("searching for a plan that leaves most to the background", || {
+        let total = with_spinner("searching for a plan that leaves most to the background", || {
             max_total_plan(job, request, foreground, &background.costs, &options)
         })?;
         let TotalPlan { plan, simulation, fastest_us, .. } = &total;
@@ -303,17 +305,17 @@ impl Plan {
             print_json(&report);
             return Ok(());
         }
-        say!("{}", plan_text(job, plan)?);
+        print_message!("{}", plan_text(job, plan)?);
         if let Some(runs) = &runs {
             print_runs(runs, plan.amplification_limit);
         }
         let (first, second) = (simulation.foreground_samples_per_s, simulation.background_samples_per_s);
-        say!(
+        print_message!(
             "\nmost in total of the plans within the limit that are at least {foreground} times as fast as \
              the fastest ({}):",
             micros(*fastest_us)
         );
-        say!(
+        print_message!(
             "simulated with {} of batch {} in the background of each GPU: foreground {}, background {}, \
              together {}",
             spec.model,
@@ -342,7 +344,8 @@ impl Plan {
     }
 }
 
-/// A plan as its file has it, with what else was asked for.
+/// Returns the plan as its JSON file has it, with the names of opaque layers, if any, and the
+/// frontier and the alternatives of runs, if they are given.
 fn report(
     network: &LayerGraph,
     plan: &ExecutionPlan,

@@ -8,8 +8,8 @@ use burst_planner::{Plan, PlanProblem};
 use deeppool::plan::Mode;
 use deeppool::problem::{ProblemAnswer, ProblemQuestion, points};
 
-use super::output::{byte_size, gpus, micros, print_json, ranks, say, table};
-use super::progress::while_showing;
+use super::output::{byte_size, gpus, micros, print_json, print_message, ranks, table};
+use super::progress::with_spinner;
 
 /// Options for planning a problem file.
 pub(crate) struct ProblemFile<'a> {
@@ -39,7 +39,7 @@ impl ProblemFile<'_> {
 
     fn answer_text(&self, text: &str) -> anyhow::Result<()> {
         let (problem, costs) = PlanProblem::from_json(text)?;
-        let answer = while_showing("searching for a plan", || self.question.answer(problem, &costs))?;
+        let answer = with_spinner("searching for a plan", || self.question.answer(problem, &costs))?;
         let report = answer.report();
         if let Some(path) = self.output {
             super::output::save_json(path, &report)?;
@@ -66,7 +66,7 @@ fn show(answer: &ProblemAnswer) {
         ..
     } = answer;
     let Plan { time, arrangement } = plan;
-    say!("plan of the problem, {}", gpus(problem.gpus));
+    print_message!("plan of the problem, {}", gpus(problem.gpus));
     let limit = match question.mode {
         Mode::Burst { amplification } if question.limit_per_layer().is_some() => {
             format!(" (limit {amplification} for each layer)")
@@ -79,7 +79,7 @@ fn show(answer: &ProblemAnswer) {
         Mode::Deadline { iteration_us } => format!(" (deadline {})", micros(iteration_us)),
         _ => String::new(),
     };
-    say!(
+    print_message!(
         "iteration {}{deadline}, {:.2} times as fast as one GPU; amplification {:.3}{limit}",
         micros(time.iteration_us),
         single_gpu_us / time.iteration_us,
@@ -88,10 +88,12 @@ fn show(answer: &ProblemAnswer) {
     if let (Some(bound_us), Some(gap)) = (*lower_bound_us, answer.gap()) {
         let limit = if question.limit().is_some() { "within the limit" } else { "of this amplification" };
         let (bound, above) = (micros(bound_us), 100.0 * gap);
-        say!("no plan {limit} is faster than {bound}: this one is at most {above:.1}% above the best");
+        print_message!(
+            "no plan {limit} is faster than {bound}: this one is at most {above:.1}% above the best"
+        );
     }
     if *memory_peak_bytes > 0 {
-        say!("memory of the fullest GPU: {}", byte_size(*memory_peak_bytes));
+        print_message!("memory of the fullest GPU: {}", byte_size(*memory_peak_bytes));
     }
     // In execution order.
     let mut shown = table(&["node", "GPUs", "ranks"]);
@@ -99,7 +101,7 @@ fn show(answer: &ProblemAnswer) {
         let on = &arrangement.ranks[node];
         shown.add_row([problem.nodes[node].name.clone(), on.len().to_string(), ranks(on)]);
     }
-    say!("\n{shown}");
+    print_message!("\n{shown}");
     if let Some(frontier) = frontier {
         print_frontier(points(frontier));
     }
@@ -114,5 +116,5 @@ pub(crate) fn print_frontier(points: impl Iterator<Item = (f64, f64, usize)>) {
         shown.add_row([micros(iteration_us), format!("{amplification:.3}"), gpus.to_string()]);
         count += 1;
     }
-    say!("\nPareto frontier, {count} plans\n{shown}");
+    print_message!("\nPareto frontier, {count} plans\n{shown}");
 }

@@ -18,7 +18,7 @@ use super::free_memory::check_free_memory;
 use super::inputs;
 use super::measured::print_measured;
 use super::network::NetworkArgs;
-use super::output::{check_outputs, print_json, say, table, time};
+use super::output::{check_outputs, print_json, print_message, table, time};
 use super::ranks::EmulatedArgs;
 
 /// Measure or model the times of the layers of a network
@@ -151,9 +151,11 @@ impl Profile {
             eprintln!("warning: {disturbed}");
         }
         if resumed > 0 {
-            say!("\nmeasurements: {measured} made now, {resumed} by an earlier run that was stopped");
+            print_message!(
+                "\nmeasurements: {measured} made now, {resumed} by an earlier run that was stopped"
+            );
         }
-        say!("\nwrote {}", self.output.display());
+        print_message!("\nwrote {}", self.output.display());
         Ok(())
     }
 
@@ -237,11 +239,11 @@ impl Profile {
             let times = [all.forward, all.backward, all.update, all.total()].map(time);
             shown.add_row(std::iter::once(row.batch.to_string()).chain(times));
         }
-        say!("{} on {}, {}", profile.model(), profile.device(), profile.origin());
+        print_message!("{} on {}, {}", profile.model(), profile.device(), profile.origin());
         if let Some(accuracy) = profile.accuracy() {
-            say!("{accuracy}");
+            print_message!("{accuracy}");
         }
-        say!("{shown}\n\nwrote {}", self.output.display());
+        print_message!("{shown}\n\nwrote {}", self.output.display());
         Ok(())
     }
 }

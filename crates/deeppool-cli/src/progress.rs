@@ -14,8 +14,8 @@ pub(crate) fn progress_bar(iterations: u64) -> ProgressBar {
     progress_bar_of(iterations, "iterations")
 }
 
-/// Returns a progress bar of `count` steps of work. `things` is the plural noun for them in the
-/// bar.
+/// Returns a progress bar of `count` units of work. `things` is the plural noun for the units,
+/// which the bar shows.
 pub(crate) fn progress_bar_of(count: u64, things: &str) -> ProgressBar {
     if !stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -27,7 +27,7 @@ pub(crate) fn progress_bar_of(count: u64, things: &str) -> ProgressBar {
 
 /// Returns a callback that takes the finished fraction of the work (0 to 1) and shows it in a bar
 /// once the work has taken a second. `what` describes the work.
-pub(crate) fn progress_of_parts(what: &'static str) -> impl FnMut(f64) {
+pub(crate) fn fraction_progress(what: &'static str) -> impl FnMut(f64) {
     const PARTS: f64 = 1000.0;
     let bar = if stderr().is_terminal() { ProgressBar::new(PARTS as u64) } else { ProgressBar::hidden() };
     let style = ProgressStyle::with_template("{bar:30} {percent}%, {msg}, {eta} left");
@@ -44,7 +44,7 @@ pub(crate) fn progress_of_parts(what: &'static str) -> impl FnMut(f64) {
 
 /// Runs `work` of unknown duration and returns its result, with a spinner and the elapsed time once
 /// it has taken a second. `what` describes the work.
-pub(crate) fn while_showing<T>(what: &'static str, work: impl FnOnce() -> T) -> T {
+pub(crate) fn with_spinner<T>(what: &'static str, work: impl FnOnce() -> T) -> T {
     if !stderr().is_terminal() {
         return work();
     }

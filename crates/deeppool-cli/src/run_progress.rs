@@ -12,7 +12,7 @@ use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::checkpoints::warn_of_damaged;
-use super::output::{rate, say};
+use super::output::{print_message, rate};
 use super::progress::progress_bar;
 
 /// Display of the progress of a run: a progress bar, lines, and a file of metrics.
@@ -54,11 +54,11 @@ impl RunProgress {
             self.record(metrics, progress);
         }
         match progress {
-            Progress::Started if !self.json => say!("{}\n", self.plan),
+            Progress::Started if !self.json => print_message!("{}\n", self.plan),
             Progress::DamagedCheckpoint(problem) => warn_of_damaged(problem),
             Progress::Resumed(iteration) => {
                 self.bar.set_position(*iteration);
-                self.say(&if *iteration >= self.iterations {
+                self.print_line(&if *iteration >= self.iterations {
                     format!(
                         "the run is finished: the checkpoint is after iteration {iteration} of {}",
                         self.iterations
@@ -79,7 +79,7 @@ impl RunProgress {
                 self.update(|latest| latest.speed = speed);
             }
             Progress::Epoch(epoch) => {
-                self.say(&epoch_line(epoch, self.iterations.div_ceil(self.per_epoch)));
+                self.print_line(&epoch_line(epoch, self.iterations.div_ceil(self.per_epoch)));
             }
             _ => {}
         }
@@ -90,9 +90,9 @@ impl RunProgress {
         self.bar.finish_and_clear();
     }
 
-    fn say(&self, line: &str) {
+    fn print_line(&self, line: &str) {
         if !self.json {
-            self.bar.suspend(|| say!("{line}"));
+            self.bar.suspend(|| print_message!("{line}"));
         }
     }
 

@@ -13,13 +13,15 @@ use deeppool::simulate::{
 };
 use serde_json::json;
 
-use super::costs::{BackgroundSpec, CostArgs, ModeArgs, PLANNED_OPTIONS, in_plan, job_and_plan, size};
+use super::costs::{
+    BackgroundSpec, CostArgs, ModeArgs, PLANNED_OPTIONS, gpus_and_batch, job_and_plan, with_plan_path,
+};
 use super::counts::{BATCH, within};
 use super::inputs;
 use super::network::NetworkArgs;
-use super::output::{byte_size, check_outputs, micros, print_json, rate, save_json, say, time};
+use super::output::{byte_size, check_outputs, micros, print_json, print_message, rate, save_json, time};
 use super::plan_table::plan_text;
-use super::progress::while_showing;
+use super::progress::with_spinner;
 use super::rank_times::rank_times;
 
 /// Simulate a plan in virtual time
@@ -114,16 +116,17 @@ impl Simulate {
         let policy = inputs::policy(&self.policy)?;
         let network = self.network.load()?;
         let read = self.plan.as_deref().map(inputs::plan).transpose()?;
-        let size @ (gpus, batch) = size(self.gpus, self.batch, read.as_ref())?;
+        let size @ (gpus, batch) = gpus_and_batch(self.gpus, self.batch, read.as_ref())?;
         let tables = self.costs.load(&network, batch, gpus, read.as_ref(), None)?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
         let optimizer = LowerOptions::default().optimizer;
         let background = self.background(&tables.profile, &tables.link)?;
         let limit_bytes = self.mode.capacity(tables.profile.device()).limit_bytes()?;
-        let room_bytes =
-            background.as_ref().map_or(Ok(limit_bytes), |background| background.room_beside(limit_bytes))?;
+        let room_bytes = background
+            .as_ref()
+            .map_or(Ok(limit_bytes), |background| background.memory_beside(limit_bytes))?;
         let made = job_and_plan(read, costs, size, &self.mode, room_bytes, optimizer);
-        let (job, plan) = in_plan(self.plan.as_deref(), made)?;
+        let (job, plan) = with_plan_path(self.plan.as_deref(), made)?;
         check_room(&plan, background.as_ref(), room_bytes)?;
         let options = SimulateOptions::default()
             .with_iterations(self.iterations)
@@ -135,7 +138,7 @@ impl Simulate {
             let workload = workload(plan.training().for_simulation()?, job.costs(), rank, background)?;
             command_line::files::write(path, workload.to_json() + "\n")?;
         }
-        let simulated = while_showing("simulating", || SimulationReport::new(&job, &plan, &options));
+        let simulated = with_spinner("simulating", || SimulationReport::new(&job, &plan, &options));
         let (report, result) = simulated?;
         if let (Some(path), Some(timeline)) = (&self.trace, &result.timeline) {
             save_json(path, &timeline.to_chrome_trace())?;
@@ -170,32 +173,43 @@ impl Simulate {
             print_json(&report);
             return Ok(());
         }
-        say!("{}", plan_text(job, plan)?);
-        say!("\nsimulated: layer times of {} ({}), in virtual time", profile.device(), profile.origin());
-        say!("iteration, planned                  {}", micros(plan.iteration_us));
-        say!("iteration, simulated                {}", time(result.iteration));
-        say!("amplification, simulated            {:.3}", report.amplification);
-        say!("foreground                          {}", rate(result.foreground_samples_per_s));
+        print_message!("{}", plan_text(job, plan)?);
+        print_message!(
+            "\nsimulated: layer times of {} ({}), in virtual time",
+            profile.device(),
+            profile.origin()
+        );
+        print_message!("iteration, planned                  {}", micros(plan.iteration_us));
+        print_message!("iteration, simulated                {}", time(result.iteration));
+        print_message!("amplification, simulated            {:.3}", report.amplification);
+        print_message!("foreground                          {}", rate(result.foreground_samples_per_s));
         self.show_activity(result);
         if plan.lowering.partial.is_some() {
-            say!(
+            print_message!(
                 "\nWhere each rank's time goes, as a mean of the iterations of a rotation\n{}\n",
                 rank_times(&report.by_rank)
             );
         }
         if let Some(background) = background {
-            say!("memory of the background job        {} on each GPU", byte_size(background.memory_bytes()));
-            say!("background                          {}", rate(result.background_samples_per_s));
-            say!(
+            print_message!(
+                "memory of the background job        {} on each GPU",
+                byte_size(background.memory_bytes())
+            );
+            print_message!("background                          {}", rate(result.background_samples_per_s));
+            print_message!(
                 "foreground slowdown                 {:.3} (collocated / alone)",
                 report.foreground_slowdown
             );
             if let Some(share) = result.background_share_of_idle {
-                say!("background's share of idle time     {:.1}%, by policy {}", share * 100.0, self.policy);
+                print_message!(
+                    "background's share of idle time     {:.1}%, by policy {}",
+                    share * 100.0,
+                    self.policy
+                );
             }
         }
         for path in [&self.trace, &self.workload].into_iter().flatten() {
-            say!("wrote {}", path.display());
+            print_message!("wrote {}", path.display());
         }
         Ok(())
     }
@@ -211,9 +225,9 @@ impl Simulate {
         ] {
             let share = 100.0 * time.as_secs_f64() / all.as_secs_f64().max(f64::MIN_POSITIVE);
             if self.background.is_some() {
-                say!("{what}{share:.1}%, background {}", rate(samples_per_s));
+                print_message!("{what}{share:.1}%, background {}", rate(samples_per_s));
             } else {
-                say!("{what}{share:.1}%");
+                print_message!("{what}{share:.1}%");
             }
         }
     }

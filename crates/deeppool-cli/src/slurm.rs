@@ -12,7 +12,7 @@ use super::counts::within;
 use super::inputs;
 use super::job_script::{JobScript, TimeLimit};
 use super::launched::WITHOUT_MPI;
-use super::output::{check_outputs, say};
+use super::output::{check_outputs, print_message};
 use super::train::Train;
 
 /// Valid numbers of nodes, and of ranks per node.
@@ -137,7 +137,10 @@ impl Slurm {
         };
         command_line::files::write(&self.output, script.to_string())?;
         if !command_line::files::is_stdout(&self.output) {
-            say!("wrote {} (nodes: {nodes}, ranks: {ranks}): submit it with sbatch", self.output.display());
+            print_message!(
+                "wrote {} (nodes: {nodes}, ranks: {ranks}): submit it with sbatch",
+                self.output.display()
+            );
         }
         if ranks > 1 && self.program.is_none() && !cfg!(feature = "mpi") {
             eprintln!("warning: {WITHOUT_MPI}, or name one that was with --program PATH");

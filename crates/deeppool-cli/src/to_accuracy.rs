@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::costs::{CostArgs, ModeArgs, ModeName};
 use super::counts::{BATCH, within};
 use super::inputs;
-use super::output::{gpus as gpu_count, print_json, say, table};
+use super::output::{gpus as gpu_count, print_json, print_message, table};
 use super::progress::progress_bar_of;
 
 /// Options of plans by time to accuracy.
@@ -47,7 +47,7 @@ fn hours(text: &str) -> Result<Duration, String> {
 }
 
 /// Options of `deeppool plan` that a plan by time to accuracy also uses.
-pub(crate) struct Question<'a> {
+pub(crate) struct PlanOptions<'a> {
     /// Options for layer times and links.
     pub(crate) costs: &'a CostArgs,
     /// Options for the kind of plan.
@@ -103,9 +103,9 @@ impl AccuracyArgs {
         &self,
         curve: &str,
         network: &LayerGraph,
-        question: &Question<'_>,
+        options: &PlanOptions<'_>,
     ) -> anyhow::Result<()> {
-        let Question { costs, mode, gpus, output, json } = *question;
+        let PlanOptions { costs, mode, gpus, output, json } = *options;
         PlanRequest::new(gpus, Mode::Knee).check()?;
         let is_named = EpochCurve::names().any(|name| name == curve);
         let curve =
@@ -176,7 +176,7 @@ impl AccuracyArgs {
             return Ok(());
         }
         let document = curve.document();
-        say!(
+        print_message!(
             "{} on {} to {}; epochs {}: {}\n",
             document.network,
             document.dataset,
@@ -188,12 +188,12 @@ impl AccuracyArgs {
         for one in estimates.frontier() {
             rows.add_row(row(one));
         }
-        say!("{rows}");
+        print_message!("{rows}");
         let what = if self.within.is_some() { "fewest GPU hours in time" } else { "soonest" };
-        say!("\n{what}: {chosen}");
+        print_message!("\n{what}: {chosen}");
         if let Some(first) = estimates.skipped().first() {
             let reason = reason(&first.configuration).map_or(first.reason.to_string(), ToString::to_string);
-            say!(
+            print_message!(
                 "{} candidates have no plan, among them {}: {reason}",
                 estimates.skipped().len(),
                 first.configuration

@@ -19,13 +19,15 @@ use serde_json::{Value, json};
 
 use super::background::{self, Background};
 use super::checkpoints::CheckpointArgs;
-use super::costs::{BackgroundSpec, CostArgs, ModeArgs, PLANNED_OPTIONS, in_plan, job_and_plan, size};
+use super::costs::{
+    BackgroundSpec, CostArgs, ModeArgs, PLANNED_OPTIONS, gpus_and_batch, job_and_plan, with_plan_path,
+};
 use super::counts::{BATCH, THREADS, within};
 use super::free_memory::check_free_memory;
 use super::inputs;
 use super::launched::{Launched, is_first, launched};
 use super::network::NetworkArgs;
-use super::output::{byte_size, check_outputs, micros, print_json, rate, save_json, say, time};
+use super::output::{byte_size, check_outputs, micros, print_json, print_message, rate, save_json, time};
 use super::plan_table::plan_text;
 use super::ranks::{EngineArgs, RankEngine, train_on};
 use super::run_progress::{Metrics, RunProgress};
@@ -141,8 +143,8 @@ pub(crate) struct Train {
 struct Predictions {
     /// Iteration time of the plan, without background jobs.
     planned_us: f64,
-    /// Simulation with the background job, if any. `None` if the layer times of the plan are not
-    /// available.
+    /// Simulation with the background job, if any. `None` if the layer times of the plan or of the
+    /// background job are not available, or with more than one background job.
     simulated: Option<Simulation>,
 }
 
@@ -170,7 +172,8 @@ impl Train {
         let policy = inputs::policy(&self.policy)?;
         let network = self.network.load()?;
         let read = self.plan.as_deref().map(inputs::plan).transpose()?;
-        let size @ (ranks, batch) = size(self.ranks(launched, read.as_ref())?, self.batch, read.as_ref())?;
+        let size @ (ranks, batch) =
+            gpus_and_batch(self.ranks(launched, read.as_ref())?, self.batch, read.as_ref())?;
         if ranks > batch {
             return Err(deeppool::Error::MoreRanksThanSamples { ranks, batch }.into());
         }
@@ -184,9 +187,9 @@ impl Train {
         let costs = Costs::new(&network, &tables.profile, &tables.link);
         let limit_bytes = self.mode.capacity(costs.profile().device()).limit_bytes()?;
         let made = job_and_plan(read, costs, size, &self.mode, limit_bytes, self.optimizer());
-        let (job, plan) = in_plan(self.plan.as_deref(), made)?;
+        let (job, plan) = with_plan_path(self.plan.as_deref(), made)?;
         let beside = background.first().and_then(Background::costs).cloned();
-        let is_known = tables.are_of_plan && (background.is_empty() || beside.is_some());
+        let is_known = tables.match_plan && (background.is_empty() || beside.is_some());
         let options = SimulateOptions::default().with_background(beside).with_policy(policy);
         // The simulator supports one background job per GPU.
         let is_simulated = is_known && background.len() <= 1;
@@ -249,7 +252,7 @@ impl Train {
             show(&background, &policy, &predictions, &report);
             if emulated.is_some() {
                 let of = if times.is_some() { job.costs().profile().device() } else { "no device's" };
-                say!(
+                print_message!(
                     "the GPUs are emulated on this processor: what is measured is virtual time, in which \
                      steps take what the layer times \
                      ({of}) and links say, and launching nothing"
@@ -375,7 +378,7 @@ impl Train {
                 "median": times.median().as_secs_f64() * 1e6,
                 "p99": times.p99().as_secs_f64() * 1e6,
             },
-            "memory": report.fullest().map(memory_json),
+            "memory": report.max_memory().map(memory_json),
             "planned_iteration_us": predictions.planned_us,
             "simulated_iteration_us": predictions.simulated_us(),
             "simulated_background_samples_per_s":
@@ -393,23 +396,31 @@ fn show(background: &[Background], policy: &Policy, predictions: &Predictions, r
     let beside = |beside: &str| {
         if background.is_empty() { String::new() } else { format!(" ({beside} the background)") }
     };
-    say!("\niteration, planned                  {}{}", micros(predictions.planned_us), beside("without"));
+    print_message!(
+        "\niteration, planned                  {}{}",
+        micros(predictions.planned_us),
+        beside("without")
+    );
     match predictions.simulated_us() {
-        Some(us) => say!("iteration, simulated                {}{}", micros(us), beside("with")),
+        Some(us) => print_message!("iteration, simulated                {}{}", micros(us), beside("with")),
         None if background.len() > 1 => {
-            say!("iteration, simulated                not with several background jobs");
+            print_message!("iteration, simulated                not with several background jobs");
         }
-        None => say!(
+        None => print_message!(
             "iteration, simulated                not known without layer times: give --profile or --device"
         ),
     }
-    say!("iteration, measured                 {} (p99 {})", time(times.median()), time(times.p99()));
-    say!("foreground                          {}", rate(report.foreground_samples_per_s));
+    print_message!(
+        "iteration, measured                 {} (p99 {})",
+        time(times.median()),
+        time(times.p99())
+    );
+    print_message!("foreground                          {}", rate(report.foreground_samples_per_s));
     if !background.is_empty() {
         background::show(background, policy, report);
     }
-    if let Some(held) = report.fullest() {
-        say!(
+    if let Some(held) = report.max_memory() {
+        print_message!(
             "memory of the fullest rank          {} planned for training; {} allocated, with {} for \
              evaluation and {} for \
              background jobs",
@@ -427,7 +438,7 @@ fn show_shared_cores(report: &TrainReport) {
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if report.usage.len() > cores {
-        say!(
+        print_message!(
             "{} ranks shared {cores} cores; the predictions give each rank a core of its own",
             report.usage.len()
         );

@@ -98,7 +98,9 @@ fn check(
     let held = evaluator.memory(&arrangement).unwrap();
     for rank in &program.ranks {
         let bytes = rank.memory().total_bytes();
-        rank.stands_for.iter().for_each(|&rank| assert_eq!(held[rank], bytes, "memory of rank {rank}"));
+        rank.represented_ranks
+            .iter()
+            .for_each(|&rank| assert_eq!(held[rank], bytes, "memory of rank {rank}"));
     }
     let options = SimulateOptions::default().with_iterations(40);
     let simulation = simulate(&program, job.costs(), &options).unwrap();

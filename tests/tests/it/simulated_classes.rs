@@ -72,7 +72,7 @@ proptest! {
             prop_assert_eq!((every.world(), every.ranks.len()), (world, world));
             prop_assert_eq!(classes.world(), world);
             for class in &classes.ranks {
-                for &rank in &class.stands_for {
+                for &rank in &class.represented_ranks {
                     let own = &every.ranks[rank];
                     let key = |step: &Step| {
                         let Step { label, after, reads, writes, .. } = step.clone();
@@ -100,7 +100,7 @@ fn program_for_simulation_has_one_rank_per_class() {
     let network = zoo::model("digits-cnn").unwrap();
     let placement = Placement::first_ranks(&network, 6, &vec![4; network.len() - 1]).unwrap();
     let program = lower_for_simulation(&network, &placement, 8, &LowerOptions::default()).unwrap();
-    let classes: Vec<&[usize]> = program.ranks.iter().map(|class| &class.stands_for[..]).collect();
+    let classes: Vec<&[usize]> = program.ranks.iter().map(|class| &class.represented_ranks[..]).collect();
     assert_eq!(classes, [&[0, 1, 2, 3][..], &[4, 5][..]]);
     assert!(program.of_rank(4).is_ok());
     assert!(
@@ -126,7 +126,7 @@ fn activity_equals_profiled_compute_time_and_transfers() {
         check_sums(&simulation, 8);
         let of_class = |class: &RankProgram| -> Duration {
             let steps = class.steps.iter().map(|step| costs.compute(&step.op).unwrap());
-            steps.sum::<Duration>() * u32::try_from(class.stands_for.len()).unwrap()
+            steps.sum::<Duration>() * u32::try_from(class.represented_ranks.len()).unwrap()
         };
         let computed: Duration = program.ranks.iter().map(of_class).sum();
         let apart = simulation.activity.computing.abs_diff(computed);

@@ -3,8 +3,9 @@
 use super::comparison::TOLERANCE;
 use super::{Comparison, Envelope, Point, SharingMode};
 
-/// Number of foreground speeds that are compared: multiples of the fastest speed divided by it.
-const STEPS: usize = 100;
+/// Number of foreground speeds that are compared: `i / SPEED_COUNT` of the fastest speed, for `i`
+/// from 1 to `SPEED_COUNT`.
+const SPEED_COUNT: usize = 100;
 /// The modes that share GPUs. Data parallelism is also a burst plan.
 const SHARING: [SharingMode; 4] = [
     SharingMode::DataParallel,
@@ -28,10 +29,11 @@ enum Better {
 /// A range of speeds of the foreground over which the same mode is better.
 struct SpeedRange {
     better: Better,
-    /// First speed, in [`STEPS`]ths of the fastest.
+    /// First speed of the range, in [`SPEED_COUNT`]ths of the fastest.
     first: usize,
+    /// Last speed of the range, in the same unit.
     last: usize,
-    /// The maximum factor by which it is better, and the speed of this maximum.
+    /// The maximum factor by which it is better, and the speed of this maximum in the same unit.
     max: (f64, usize),
 }
 
@@ -64,7 +66,7 @@ impl Comparison {
     }
 
     fn sentence(&self, span: &SpeedRange, fastest: f64) -> String {
-        let part = |step: usize| step as f64 / STEPS as f64;
+        let part = |step: usize| step as f64 / SPEED_COUNT as f64;
         let speed = |step: usize| part(step) * fastest;
         let (first, last) = (span.first, span.last);
         let speeds = if first == last {
@@ -143,8 +145,8 @@ impl Comparison {
     fn spans(&self, sharing: &Envelope, partition: &Envelope) -> Vec<SpeedRange> {
         let mut spans: Vec<SpeedRange> = Vec::new();
         // Without a foreground both are background alone.
-        for step in 1..=STEPS {
-            let foreground = self.comparable_speed(step as f64 / STEPS as f64);
+        for step in 1..=SPEED_COUNT {
+            let foreground = self.comparable_speed(step as f64 / SPEED_COUNT as f64);
             let (better, factor) = match (sharing.total_at(foreground), partition.total_at(foreground)) {
                 (None, None) => continue,
                 (Some(_), None) => (Better::OnlySharing, 1.0),

@@ -14,15 +14,16 @@ use crate::simulate::{BackgroundCosts, SimulateOptions, simulate_plan};
 /// Maximum number of burst plans that are compared, spread over the Pareto frontier.
 const MAX_BURST_PLANS: usize = 14;
 
-/// The modes that use data parallelism on all GPUs, data parallelism on a part of them, and a burst
-/// plan.
+/// Modes in which the plan of data parallelism on all GPUs is compared.
 const MODES_ON_ALL: [SharingMode; 4] = [
     SharingMode::DataParallel,
     SharingMode::DataParallelCollocated,
     SharingMode::Partition,
     SharingMode::BurstCollocated,
 ];
+/// Modes in which a plan of data parallelism on a part of the GPUs is compared.
 const MODES_ON_A_PART: [SharingMode; 2] = [SharingMode::Partition, SharingMode::BurstCollocated];
+/// Modes in which a burst plan is compared.
 const BURST_MODES: [SharingMode; 2] = [SharingMode::Burst, SharingMode::BurstCollocated];
 /// Relative difference below which rates count as equal.
 pub(super) const TOLERANCE: f64 = 0.01;
@@ -41,10 +42,10 @@ pub struct Comparison {
     pub background_samples_per_s: f64,
     /// Maximum known relative error (0.1 is 10%) of the layer times, over whole networks; `None` if
     /// they were not compared with measurements.
-    pub layers_off: Option<f64>,
+    pub layers_error: Option<f64>,
     /// Maximum known relative error (0.1 is 10%) of the times of collectives; `None` if they were
     /// not compared with measurements.
-    pub links_off: Option<f64>,
+    pub links_error: Option<f64>,
 }
 
 impl Comparison {
@@ -72,7 +73,7 @@ impl Comparison {
     ) -> Result<Self, Error> {
         job.check_whole()?;
         let gpus = request.gpus;
-        let beside = request.clone().with_memory_limit(background.room_beside(request.memory_limit_bytes)?);
+        let beside = request.clone().with_memory_limit(background.memory_beside(request.memory_limit_bytes)?);
         let frontier = match find_frontier(job, &beside) {
             // The foreground may fit without a background job.
             Err(Error::Planner(Unplanned::MemoryExceeded { .. })) => find_frontier(job, request)?,
@@ -130,8 +131,8 @@ impl Comparison {
             let by_speed = a.foreground_samples_per_s.total_cmp(&b.foreground_samples_per_s);
             a.mode.cmp(&b.mode).then(by_speed)
         });
-        let Errors { layers: layers_off, links: links_off } = errors;
-        Ok(Self { points, gpus, background_samples_per_s, layers_off, links_off })
+        let Errors { layers: layers_error, links: links_error } = errors;
+        Ok(Self { points, gpus, background_samples_per_s, layers_error, links_error })
     }
 
     /// Returns the envelope of the points of the given modes, which may alternate with each other

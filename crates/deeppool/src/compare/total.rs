@@ -48,7 +48,7 @@ pub fn max_total_plan<'a>(
         Mode::Burst { amplification } => amplification,
         _ => f64::INFINITY,
     };
-    let room = background.room_beside(request.memory_limit_bytes)?;
+    let room = background.memory_beside(request.memory_limit_bytes)?;
     let frontier = find_frontier(job, &request.clone().with_memory_limit(room))?;
     let fastest_us = frontier.arrangements().fastest_within(amplification)?.time.iteration_us;
     let slowest_us = fastest_us / foreground * (1.0 + 1e-9);

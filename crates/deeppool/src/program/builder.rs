@@ -183,7 +183,7 @@ impl ProgramBuilder {
         let of_steps = |(steps, collectives): (Vec<Vec<Step>>, Vec<Collective>)| {
             let ranks = last.iter().zip(steps).map(|(program, steps)| RankProgram {
                 rank: program.rank,
-                stands_for: program.stands_for.clone(),
+                represented_ranks: program.represented_ranks.clone(),
                 buffers: program.buffers.clone(),
                 state_buffers: program.state_buffers,
                 shared_elements: program.shared_elements.clone(),
@@ -240,7 +240,7 @@ impl RankBuilder {
         Self {
             program: RankProgram {
                 rank,
-                stands_for: class,
+                represented_ranks: class,
                 buffers,
                 state_buffers: 0,
                 shared_elements: Vec::new(),

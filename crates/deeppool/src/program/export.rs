@@ -194,7 +194,7 @@ impl Program {
     /// network, or was lowered [for simulation](super::lower_for_simulation).
     pub fn to_json(&self, network: &LayerGraph, rank: Option<usize>) -> Result<String, Error> {
         let others =
-            self.ranks.iter().flat_map(|one| one.stands_for.iter().filter(|&&rank| rank != one.rank));
+            self.ranks.iter().flat_map(|one| one.represented_ranks.iter().filter(|&&rank| rank != one.rank));
         if let Some(&missing) = others.min() {
             self.of_rank(missing)?;
         }

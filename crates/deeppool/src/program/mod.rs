@@ -57,7 +57,7 @@ impl Program {
     /// Returns the number of all ranks, idle ones included.
     #[must_use]
     pub fn world(&self) -> usize {
-        self.ranks.iter().map(|program| program.stands_for.len()).sum()
+        self.ranks.iter().map(|program| program.represented_ranks.len()).sum()
     }
 
     /// Returns the program of a rank, given by its number.
@@ -88,7 +88,7 @@ pub struct RankProgram {
     /// The ranks of the class, `rank` included, in ascending order: they run the same steps for the
     /// same numbers of samples, with the same parts in the same collectives. Only `rank` if the
     /// program is for execution.
-    pub stands_for: Vec<usize>,
+    pub represented_ranks: Vec<usize>,
     /// All buffers. A [`BufferId`] is an index into this list. State comes first, in an order that
     /// all programs of the same network and placement share.
     pub buffers: Vec<BufferSpec>,

@@ -78,7 +78,7 @@ impl BackgroundCosts {
     ///
     /// # Errors
     /// [`Error::Setting`] if the background job alone does not fit.
-    pub fn room_beside(&self, limit_bytes: Option<u64>) -> Result<Option<u64>, Error> {
+    pub fn memory_beside(&self, limit_bytes: Option<u64>) -> Result<Option<u64>, Error> {
         let Some(limit) = limit_bytes else { return Ok(None) };
         let room = limit.checked_sub(self.memory_bytes).ok_or_else(|| Error::Setting {
             setting: "the memory of a background job",

@@ -207,7 +207,7 @@ impl<'a> RankJobs<'a> {
     ) -> impl Iterator<Item = (usize, Vec<TimelineEvent>)> {
         self.class.programs.iter().flat_map(move |rank_program| {
             let events = self.timeline(program, rank_program, background, origin);
-            rank_program.stands_for.iter().map(move |&rank| {
+            rank_program.represented_ranks.iter().map(move |&rank| {
                 let of_rank = events.iter().cloned().map(|event| TimelineEvent { rank, ..event });
                 (rank, of_rank.collect())
             })
@@ -317,7 +317,7 @@ impl Host<VirtualDevice> for RankJobs<'_> {
         Ok(())
     }
 
-    /// The machine decides when to stop.
+    /// `SimulatedRanks` decides when to stop.
     fn is_done(&self) -> bool {
         false
     }

@@ -8,11 +8,11 @@
 
 mod background;
 mod jobs;
-mod machine;
 mod plan;
 mod rank;
 mod report;
 mod result;
+mod simulated_ranks;
 mod steps;
 mod workload;
 
@@ -23,14 +23,14 @@ use gpu_mux::{DeviceParameters, Policy};
 
 pub use background::BackgroundCosts;
 pub use plan::simulate_plan;
-pub use report::{BackgroundWhile, RankIteration, RankTime, SimulationReport};
+pub use report::{BackgroundByActivity, RankIteration, RankTime, SimulationReport};
 pub use result::{BackgroundRates, SimulatedActivity, Simulation};
 pub use workload::workload;
 
 use crate::Error;
 use crate::costs::Costs;
 use crate::program::Program;
-use machine::Machine;
+use simulated_ranks::SimulatedRanks;
 use steps::RankClass;
 
 /// Options of a simulation.
@@ -96,7 +96,8 @@ impl SimulateOptions {
         Self { timeline, ..self }
     }
 
-    /// Rounds the number of iterations to a number of runs of a program with several iterations.
+    /// Converts the number of iterations to a number of runs of a program with `iterations`
+    /// iterations: rounds up, to at least 2 runs. Changes nothing for a program with one iteration.
     fn for_program(mut self, iterations: usize) -> Self {
         if iterations > 1 {
             self.iterations = self.iterations.div_ceil(iterations).max(2);
@@ -196,9 +197,9 @@ pub fn simulate(
         classes = with_partner_waits(program, classes, options)?;
     }
     let options = &options.clone().for_program(program.iterations).unlimited_if_alone();
-    let mut machine = Machine::new(program, &classes, options)?;
-    let window = machine.run(options.warm_up(), options.iterations())?;
-    Ok(Simulation::new(program, options, &machine.ranks, window))
+    let mut simulated = SimulatedRanks::new(program, &classes, options)?;
+    let window = simulated.run(options.warm_up(), options.iterations())?;
+    Ok(Simulation::new(program, options, &simulated.ranks, window))
 }
 
 /// Returns the classes with the time that their communication waits if the foreground runs alone.
@@ -210,11 +211,11 @@ fn with_partner_waits<'a>(
     // The second iteration is representative of the later ones.
     let alone = SimulateOptions { iterations: 2, background: None, timeline: false, ..options.clone() };
     let alone = alone.unlimited_if_alone();
-    let mut machine = Machine::new(program, &classes, &alone)?;
-    machine.run(alone.warm_up(), alone.iterations())?;
+    let mut simulated = SimulatedRanks::new(program, &classes, &alone)?;
+    simulated.run(alone.warm_up(), alone.iterations())?;
     let partners: Vec<Vec<Duration>> =
-        machine.ranks.iter().map(|rank| rank.jobs.partners_after().to_vec()).collect();
-    drop(machine);
+        simulated.ranks.iter().map(|rank| rank.jobs.partners_after().to_vec()).collect();
+    drop(simulated);
     Ok(classes
         .into_iter()
         .zip(&partners)

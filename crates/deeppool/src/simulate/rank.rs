@@ -1,4 +1,4 @@
-//! A simulated rank: a virtual device with the driver and the jobs that share it. It stands for a
+//! A simulated rank: a virtual device with the driver and the jobs that share it. It represents a
 //! class of equal ranks. Its partners at a collective are the other ranks of the collective.
 
 use std::collections::VecDeque;
@@ -48,9 +48,9 @@ impl<'a> Rank<'a> {
         self.class.ranks
     }
 
-    /// Returns the numbers of the ranks for which it is simulated: all of its class.
-    pub(super) fn stands_for(&self) -> impl Iterator<Item = usize> {
-        self.class.programs.iter().flat_map(|program| &program.stands_for).copied()
+    /// Returns the numbers of the ranks that it represents: all ranks of its class.
+    pub(super) fn represented_ranks(&self) -> impl Iterator<Item = usize> {
+        self.class.programs.iter().flat_map(|program| &program.represented_ranks).copied()
     }
 
     /// Records the present as the end of the warm-up if the rank has no steps. Other ranks record

@@ -23,7 +23,7 @@ pub struct SimulationReport {
     simulated: bool,
     /// Name of the network.
     pub model: String,
-    /// Number of GPUs.
+    /// Number of GPUs of the plan, unused ones included.
     pub gpus: usize,
     /// Number of samples of the global batch.
     pub batch: usize,
@@ -57,8 +57,9 @@ pub struct SimulationReport {
     /// Background samples per second, of all GPUs; 0 without a background job.
     pub background_samples_per_s: f64,
     /// Background samples per second by what the foreground does meanwhile.
-    pub background_samples_per_s_while: BackgroundWhile,
-    /// Iteration time with the background job divided by the iteration time without it.
+    pub background_samples_per_s_while: BackgroundByActivity,
+    /// Iteration time with the background job divided by the iteration time without it; 1 without a
+    /// background job.
     pub foreground_slowdown: f64,
     /// Fraction (0 to 1) of all GPUs' time in which the foreground or the background computes.
     pub gpu_busy_fraction: f64,
@@ -81,8 +82,8 @@ pub struct RankTime {
     pub communicating_us: f64,
     /// Time in which the rank neither computes nor communicates.
     pub idle_us: f64,
-    /// The iterations after which the rank's programs repeat, with partial backpropagation;
-    /// otherwise empty.
+    /// With partial backpropagation, the iterations of a rotation, after which the rank's programs
+    /// repeat, in order; otherwise empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by_iteration: Vec<RankIteration>,
 }
@@ -95,7 +96,8 @@ pub struct RankIteration {
     /// Sum of the kernel times of the iteration, without background jobs and other delays.
     pub computing_us: f64,
     /// Maximum [memory in use](crate::program::RankProgram::needed_bytes) at one time. It is less
-    /// than the allocated memory, since a rank has every role in turn and addresses are fixed.
+    /// than the memory that the rank allocates, because buffers have fixed addresses that suffice
+    /// for all iterations.
     pub needed_bytes: u64,
 }
 
@@ -103,7 +105,7 @@ pub struct RankIteration {
 /// GPU. The three add up to the whole rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct BackgroundWhile {
+pub struct BackgroundByActivity {
     /// Rate from the time in which the foreground computes.
     pub computing: f64,
     /// Rate from the time in which the foreground only communicates.
@@ -154,7 +156,7 @@ impl SimulationReport {
             by_rank: by_rank(job, plan, &result)?,
             foreground_samples_per_s: result.foreground_samples_per_s,
             background_samples_per_s: result.background_samples_per_s,
-            background_samples_per_s_while: BackgroundWhile {
+            background_samples_per_s_while: BackgroundByActivity {
                 computing: background.computing,
                 communicating: background.communicating,
                 idle: background.idle,

@@ -10,8 +10,8 @@ use gpu_mux::{ForegroundState, Occupancy};
 
 use super::SimulateOptions;
 use super::jobs::RankProgress;
-use super::machine::Window;
 use super::rank::Rank;
+use super::simulated_ranks::Window;
 use crate::program::Program;
 use crate::timeline::{Origin, Timeline};
 
@@ -155,7 +155,7 @@ impl Simulation {
             activity: SimulatedActivity { computing, communicating, idle },
             by_rank: by_rank(classes.iter().flat_map(|class| {
                 let activity = SimulatedActivity::of(class, iteration, iterations);
-                class.stands_for().map(move |rank| (rank, activity))
+                class.represented_ranks().map(move |rank| (rank, activity))
             })),
             background_by_activity: BackgroundRates {
                 computing: totals.rate(classes, &[ForegroundState::Computing]),

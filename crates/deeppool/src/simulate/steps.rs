@@ -49,7 +49,7 @@ impl<'a> RankClass<'a> {
             let steps = RankSteps::new(program, rank, &transfers, costs)?;
             let comes_to = || steps.origins.iter().filter_map(|(_, collective)| Some(collective.as_ref()?.0));
             let other =
-                rank.stands_for.iter().find(|rank| !comes_to().eq(takes_part[**rank].iter().copied()));
+                rank.represented_ranks.iter().find(|rank| !comes_to().eq(takes_part[**rank].iter().copied()));
             if let Some(rank) = other {
                 let expected = "the collectives that it takes part in, in the program's order";
                 return Err(Error::Program(format!("rank {rank} does not issue {expected}")));
@@ -57,9 +57,11 @@ impl<'a> RankClass<'a> {
             match classes.iter_mut().find(|class| class.steps == steps) {
                 Some(class) => {
                     class.programs.push(rank);
-                    class.ranks += rank.stands_for.len();
+                    class.ranks += rank.represented_ranks.len();
                 }
-                None => classes.push(Self { steps, programs: vec![rank], ranks: rank.stands_for.len() }),
+                None => {
+                    classes.push(Self { steps, programs: vec![rank], ranks: rank.represented_ranks.len() })
+                }
             }
         }
         Ok(classes)
@@ -81,9 +83,9 @@ impl<'a> RankClass<'a> {
 /// Returns the collectives of each rank, ascending.
 fn collectives_by_rank(program: &Program) -> Result<Vec<Vec<usize>>, Error> {
     let ranks = program.world();
-    let stands_for = program.ranks.iter().flat_map(|rank| &rank.stands_for);
+    let represented_ranks = program.ranks.iter().flat_map(|rank| &rank.represented_ranks);
     let of_collectives = program.collectives.iter().flat_map(|collective| &collective.ranks);
-    if let Some(&rank) = stands_for.chain(of_collectives).find(|&&rank| rank >= ranks) {
+    if let Some(&rank) = represented_ranks.chain(of_collectives).find(|&&rank| rank >= ranks) {
         return Err(Error::NoSuchRank { rank, ranks });
     }
     let mut by_rank = vec![Vec::new(); ranks];
@@ -118,7 +120,7 @@ impl Transfer {
         Self { takes: costs.collective(collective), all_reduces, receivers }
     }
 
-    /// Returns the role of a rank in the collective.
+    /// Returns what a rank does in the collective: all-reduce, receive or only send.
     fn of(&self, rank: usize) -> Communication {
         match self.receivers.binary_search(&rank) {
             _ if self.all_reduces => Communication::AllReduce,

@@ -10,7 +10,7 @@ use crate::program::Program;
 
 /// Returns the work of the device of rank `rank` in every iteration, for [`Workload::simulate`] and
 /// `mux-bench`: an iteration of the rank's program and an iteration of the background.
-/// Communication waits for other ranks for the time that it does if the foreground runs alone on
+/// Each communication step waits for other ranks as long as it would if the foreground ran alone on
 /// [undisturbed](super::undisturbed) devices.
 ///
 /// # Errors
@@ -25,8 +25,9 @@ pub fn workload(
     let ranks = program.world();
     let classes =
         with_partner_waits(program, RankClass::of_ranks(program, costs)?, &SimulateOptions::default())?;
-    let has_rank =
-        |class: &RankClass<'_>| class.programs.iter().any(|program| program.stands_for.contains(&rank));
+    let has_rank = |class: &RankClass<'_>| {
+        class.programs.iter().any(|program| program.represented_ranks.contains(&rank))
+    };
     let class = classes.into_iter().find(has_rank).ok_or(Error::NoSuchRank { rank, ranks })?;
     let name = format!(
         "rank {rank} of {ranks} that train {} with batch {} on {}; background with batch {}",

@@ -19,7 +19,7 @@ const NAMES: [&str; 8] = [
     "background jobs",
     "checkpoint to resume from",
 ];
-/// Size of a SHA-256 hash.
+/// Number of bytes of a SHA-256 hash.
 const HASH_BYTES: usize = 32;
 
 /// Returns the fingerprint of this rank's configuration. `iteration` is the number of completed

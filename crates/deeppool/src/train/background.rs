@@ -65,7 +65,8 @@ impl<'a, B: Backend> BackgroundParts<'a, B> {
     /// have, or has with another network, begins with its initial state.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] if the job's file cannot be read.
+    /// [`Error::Checkpoint`] if the job's file cannot be read. The error of the device if copying
+    /// fails.
     pub(super) fn restore(&mut self, checkpoint: &Checkpoint, rank: usize) -> Result<(), Error> {
         let Self { index, job, device, loaded, state, .. } = self;
         if let Some(kept) = BackgroundState::find(checkpoint, *index, rank)? {
@@ -100,7 +101,8 @@ impl BackgroundRecord {
         Self { batch, steps: StepTimes::new(traced_iterations), loss: None }
     }
 
-    /// Returns the times of the steps of the job's last iterations, as many as are traced.
+    /// Returns the times of the steps of the job's current iteration, and of its last completed
+    /// ones, at most `TrainConfig::traced_iterations`. Empty if none are traced.
     pub(super) fn steps(&self) -> &StepTimes {
         &self.steps
     }

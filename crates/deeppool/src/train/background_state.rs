@@ -6,7 +6,7 @@ use std::fs;
 use layer_graph::LayerGraph;
 use safetensors::SafeTensors;
 
-use super::checkpoint_files::{Checkpoint, failed};
+use super::checkpoint_files::{Checkpoint, checkpoint_error};
 use super::tensors::{self, Tensors};
 use super::{BackgroundConfig, TrainConfig};
 use crate::Error;
@@ -37,20 +37,23 @@ impl BackgroundState {
         let Some(path) = own.or_else(|| files.get(rank % files.len().max(1)).cloned()) else {
             return Ok(None);
         };
-        let bytes = fs::read(&path).map_err(|error| failed(&path, error))?;
-        let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| failed(&path, error))?;
+        let bytes = fs::read(&path).map_err(|error| checkpoint_error(&path, error))?;
+        let (_, header) =
+            SafeTensors::read_metadata(&bytes).map_err(|error| checkpoint_error(&path, error))?;
         let entry = |name: &str| {
             let entry = header.metadata().as_ref().and_then(|metadata| metadata.get(name)).cloned();
-            entry.ok_or_else(|| failed(&path, format!("its metadata has no `{name}`")))
+            entry.ok_or_else(|| checkpoint_error(&path, format!("its metadata has no `{name}`")))
         };
         let iterations = entry(ITERATIONS)?.parse();
-        let iterations = iterations.map_err(|_| failed(&path, "its number of iterations is invalid"))?;
-        let tensors = tensors::parse(&bytes).map_err(|problem| failed(&path, problem))?;
+        let iterations =
+            iterations.map_err(|_| checkpoint_error(&path, "its number of iterations is invalid"))?;
+        let tensors = tensors::parse(&bytes).map_err(|problem| checkpoint_error(&path, problem))?;
         Ok(Some(Self { network: entry(NETWORK)?, iterations, tensors }))
     }
 
     /// Copies the state to the job's buffers and returns the index of the job's next iteration.
-    /// Returns `None`, and copies nothing, if the state is of another network.
+    /// Returns `None`, and copies nothing, if the state is of another network: its name differs, or
+    /// a tensor is missing or has another shape.
     ///
     /// # Errors
     /// If the device fails.

@@ -23,7 +23,8 @@ pub struct Epochs<'a> {
 }
 
 impl<'a> Epochs<'a> {
-    /// Creates a source of batches of `batch` samples, clamped to 1 to the number of samples.
+    /// Creates a source of batches of `batch` samples. `batch` is clamped to the range from 1 to
+    /// the number of samples.
     #[must_use]
     pub fn new(samples: &'a Samples, batch: usize) -> Self {
         let batch = batch.clamp(1, samples.len().max(1));

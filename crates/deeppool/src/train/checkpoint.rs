@@ -11,8 +11,8 @@ use std::fs::{self, File};
 use std::io::Write;
 
 use super::checkpoint_files::{
-    Checkpoint, Found, Identity, ListedFile, SCHEMA, best, failed, file_name, list, newest_valid, remove,
-    sync, write_error, write_manifest,
+    Checkpoint, Found, Identity, ListedFile, SCHEMA, best, checkpoint_error, checkpoint_write_error,
+    file_name, list, newest_valid, remove, sync, write_manifest,
 };
 use super::rank::Rank;
 use super::{CheckpointConfig, TrainConfig, tensors};
@@ -24,14 +24,14 @@ use crate::runtime::TrainingBackend;
 ///
 /// # Errors
 /// [`Error::Checkpoint`] if there are checkpoints but the run does not resume, which would
-/// overwrite them, or if all of them are damaged.
+/// overwrite them, if all of them are damaged, or if the folder cannot be read.
 pub(super) fn find(config: &TrainConfig<'_>) -> Result<Found, Error> {
     let Some(checkpoint) = &config.checkpoint else { return Ok(Found::default()) };
     if !checkpoint.resume {
         return match list(&checkpoint.folder)?.pop() {
             Some(newest) => {
                 let problem = "the folder has checkpoints: resume from them, or give another folder";
-                Err(failed(&newest.path, problem))
+                Err(checkpoint_error(&newest.path, problem))
             }
             None => Ok(Found::default()),
         };
@@ -42,11 +42,13 @@ pub(super) fn find(config: &TrainConfig<'_>) -> Result<Found, Error> {
 /// Writes a checkpoint after `iteration` completed iterations, with the test accuracy (0 to 1) if
 /// it was evaluated there. `background` are the names and contents of the files of this rank's
 /// background jobs. All ranks call it. The checkpoint appears in the folder when it is complete.
-/// Old checkpoints beyond the configured number are removed.
+/// Old checkpoints beyond the configured number are removed. Does nothing if no checkpoints are
+/// configured.
 ///
 /// # Errors
 /// [`Error::StateNotFinite`] if the state has a value that is not finite, before any file is
-/// written. [`Error::CheckpointNotWritten`] or [`Error::Checkpoint`] if the file system fails.
+/// written. [`Error::CheckpointNotWritten`] or [`Error::Checkpoint`] if the file system fails. The
+/// errors of the device and the communicator.
 pub(super) fn save<B: TrainingBackend>(
     config: &TrainConfig<'_>,
     rank: &mut Rank<'_, B>,
@@ -56,7 +58,7 @@ pub(super) fn save<B: TrainingBackend>(
     let Some(checkpoint) = &config.checkpoint else { return Ok(()) };
     let path = checkpoint.folder.join(format!("iteration-{iteration:010}"));
     let unfinished = path.with_extension("unfinished");
-    fs::create_dir_all(&unfinished).map_err(|error| failed(&unfinished, error))?;
+    fs::create_dir_all(&unfinished).map_err(|error| checkpoint_error(&unfinished, error))?;
     let number = rank.rank();
     let (state, device, loaded) = rank.state();
     let is_own = |layer| config.placement().ranks(layer).first() == Some(&number);
@@ -67,7 +69,8 @@ pub(super) fn save<B: TrainingBackend>(
     let mut files = background;
     if !tensors.is_empty() {
         let bytes = tensors::serialize(&tensors, identity(config, iteration));
-        let bytes = bytes.map_err(|problem| write_error(&unfinished.join(file_name(number)), problem))?;
+        let bytes =
+            bytes.map_err(|problem| checkpoint_write_error(&unfinished.join(file_name(number)), problem))?;
         files.push((file_name(number), bytes));
     }
     let mut own: Vec<(String, ListedFile)> = Vec::new();
@@ -75,16 +78,16 @@ pub(super) fn save<B: TrainingBackend>(
         let file = unfinished.join(&name);
         let written =
             File::create(&file).and_then(|mut to| to.write_all(&bytes).and_then(|()| to.sync_all()));
-        written.map_err(|error| write_error(&file, error))?;
+        written.map_err(|error| checkpoint_write_error(&file, error))?;
         own.push((name, ListedFile::of(&bytes)));
     }
-    let own = serde_json::to_vec(&own).map_err(|error| write_error(&unfinished, error))?;
+    let own = serde_json::to_vec(&own).map_err(|error| checkpoint_write_error(&unfinished, error))?;
     let files = rank.gather(&own)?;
     if number == 0 {
         write_manifest(&unfinished, (iteration, test_accuracy), &files)?;
         // Newer ones are damaged: otherwise this run would have resumed from them.
         remove(list(&checkpoint.folder)?.into_iter().filter(|one| one.iteration >= iteration))?;
-        fs::rename(&unfinished, &path).map_err(|error| write_error(&path, error))?;
+        fs::rename(&unfinished, &path).map_err(|error| checkpoint_write_error(&path, error))?;
         sync(&checkpoint.folder)?;
         remove_old(checkpoint)?;
     }
@@ -130,7 +133,7 @@ fn identity(config: &TrainConfig<'_>, iteration: u64) -> Identity {
 ///
 /// # Errors
 /// [`Error::Checkpoint`] if a file cannot be read, the checkpoint is of another network, batch or
-/// seed, or a tensor is missing or has another shape.
+/// seed, or a tensor is missing or has another shape. The error of the device if copying fails.
 pub(super) fn restore<B: TrainingBackend>(
     checkpoint: &Checkpoint,
     config: &TrainConfig<'_>,
@@ -139,7 +142,7 @@ pub(super) fn restore<B: TrainingBackend>(
     let tensors = checkpoint.read(Some(&identity(config, checkpoint.iteration)))?;
     let (state, device, loaded) = rank.state();
     if let Some(problem) = tensors::first_mismatch(config.network(), loaded.program(), &tensors, true) {
-        return Err(failed(&checkpoint.path, problem));
+        return Err(checkpoint_error(&checkpoint.path, problem));
     }
     tensors::write(config.network(), loaded.program(), (state, device), &tensors)
 }

@@ -59,7 +59,7 @@ pub(super) type Identity = [(String, String); 5];
 pub(super) struct Found {
     /// The newest valid checkpoint; `None` if the run starts from iteration 0.
     pub(super) checkpoint: Option<Checkpoint>,
-    /// Errors of the damaged checkpoints that are newer, newest first.
+    /// Errors of the damaged checkpoints that are newer than `checkpoint`, newest first.
     pub(super) damaged: Vec<Error>,
 }
 
@@ -74,8 +74,8 @@ impl Found {
 /// newest on. A folder without checkpoints gives an empty result.
 ///
 /// # Errors
-/// [`Error::Checkpoint`] if there are checkpoints and all of them are damaged, or the folder cannot
-/// be read.
+/// [`Error::Checkpoint`] of the newest checkpoint if all of them are damaged, or of the folder if
+/// it cannot be read.
 pub(super) fn newest_valid(folder: &Path) -> Result<Found, Error> {
     let mut found = Found::default();
     for mut checkpoint in list(folder)?.into_iter().rev() {
@@ -91,8 +91,8 @@ pub(super) fn newest_valid(folder: &Path) -> Result<Found, Error> {
 }
 
 /// Returns the checkpoint with the highest test accuracy in a folder of checkpoints, and this
-/// accuracy (0 to 1); of equal ones, the oldest. Its files are not checked. Returns `None` if no
-/// checkpoint has a test accuracy.
+/// accuracy (0 to 1); of equal ones, the oldest. Checkpoints whose manifest cannot be read are
+/// ignored, and other files are not checked. Returns `None` if no checkpoint has a test accuracy.
 ///
 /// # Errors
 /// [`Error::Checkpoint`] if the folder cannot be read.
@@ -105,6 +105,7 @@ pub(super) fn best(folder: &Path) -> Result<Option<(Checkpoint, f64)>, Error> {
 }
 
 /// Returns the checkpoint with the highest test accuracy, as [`best`] does, and checks its files.
+/// Returns `None` if no checkpoint has a test accuracy.
 ///
 /// # Errors
 /// [`Error::Checkpoint`] if it is damaged, or the folder cannot be read.
@@ -123,7 +124,7 @@ pub(super) fn list(folder: &Path) -> Result<Vec<Checkpoint>, Error> {
     if !folder.exists() {
         return Ok(Vec::new());
     }
-    let entries = fs::read_dir(folder).map_err(|error| failed(folder, error))?;
+    let entries = fs::read_dir(folder).map_err(|error| checkpoint_error(folder, error))?;
     let mut found: Vec<Checkpoint> = entries
         .filter_map(Result::ok)
         .filter_map(|entry| {
@@ -155,9 +156,9 @@ impl ListedFile {
 /// # Errors
 /// [`Error::CheckpointNotWritten`] with the first folder that cannot be removed.
 pub(super) fn remove(checkpoints: impl IntoIterator<Item = Checkpoint>) -> Result<(), Error> {
-    checkpoints
-        .into_iter()
-        .try_for_each(|one| fs::remove_dir_all(&one.path).map_err(|error| write_error(&one.path, error)))
+    checkpoints.into_iter().try_for_each(|one| {
+        fs::remove_dir_all(&one.path).map_err(|error| checkpoint_write_error(&one.path, error))
+    })
 }
 
 /// Waits until a file, or the entries of a folder, are on disk (`fsync`).
@@ -165,11 +166,12 @@ pub(super) fn remove(checkpoints: impl IntoIterator<Item = Checkpoint>) -> Resul
 /// # Errors
 /// [`Error::CheckpointNotWritten`] if that fails.
 pub(super) fn sync(path: &Path) -> Result<(), Error> {
-    File::open(path).and_then(|file| file.sync_all()).map_err(|error| write_error(path, error))
+    File::open(path).and_then(|file| file.sync_all()).map_err(|error| checkpoint_write_error(path, error))
 }
 
-/// Writes the manifest of a checkpoint into its folder. `files` has for each rank the JSON of its
-/// files' names and entries.
+/// Writes the manifest of a checkpoint into its folder. `iteration` is the number of completed
+/// iterations, and `test_accuracy` the accuracy (0 to 1) if it was evaluated. `files` has one JSON
+/// list per rank, of the names and entries of the rank's files.
 ///
 /// # Errors
 /// [`Error::CheckpointNotWritten`] if a listed file is not in the folder or has another size, or
@@ -183,19 +185,20 @@ pub(super) fn write_manifest(
     let files: Result<Vec<Vec<(String, ListedFile)>>, _> =
         files.iter().map(|file| serde_json::from_slice(file)).collect();
     let files: BTreeMap<String, ListedFile> =
-        files.map_err(|error| write_error(&path, error))?.into_iter().flatten().collect();
+        files.map_err(|error| checkpoint_write_error(&path, error))?.into_iter().flatten().collect();
     for (name, file) in &files {
         let there = fs::metadata(folder.join(name)).map_or(0, |metadata| metadata.len());
         if there != file.bytes {
             let problem =
                 "the rank's file is not in the folder that rank 0 sees: give all ranks the same folder";
-            return Err(write_error(&folder.join(name), problem));
+            return Err(checkpoint_write_error(&folder.join(name), problem));
         }
     }
     let manifest = Manifest { schema: SCHEMA.into(), iteration, test_accuracy, files };
-    let text = serde_json::to_string_pretty(&manifest).map_err(|error| write_error(&path, error))?;
+    let text =
+        serde_json::to_string_pretty(&manifest).map_err(|error| checkpoint_write_error(&path, error))?;
     // The folder gets its final name when it is complete.
-    fs::write(&path, text).map_err(|error| write_error(&path, error))?;
+    fs::write(&path, text).map_err(|error| checkpoint_write_error(&path, error))?;
     sync(&path)?;
     sync(folder)
 }
@@ -203,10 +206,14 @@ pub(super) fn write_manifest(
 impl Checkpoint {
     fn manifest(&self) -> Result<Manifest, Error> {
         let path = self.path.join(MANIFEST);
-        let manifest = fs::read(&path).map_err(|error| failed(&path, error))?;
-        let manifest: Manifest = serde_json::from_slice(&manifest).map_err(|error| failed(&path, error))?;
+        let manifest = fs::read(&path).map_err(|error| checkpoint_error(&path, error))?;
+        let manifest: Manifest =
+            serde_json::from_slice(&manifest).map_err(|error| checkpoint_error(&path, error))?;
         if manifest.schema != SCHEMA || manifest.iteration != self.iteration {
-            return Err(failed(&path, format!("it is not the list of iteration {}", self.iteration)));
+            return Err(checkpoint_error(
+                &path,
+                format!("it is not the list of iteration {}", self.iteration),
+            ));
         }
         Ok(manifest)
     }
@@ -216,16 +223,20 @@ impl Checkpoint {
         let manifest = self.manifest()?;
         for (name, expected) in &manifest.files {
             let path = self.path.join(name);
-            let bytes = fs::read(&path).map_err(|error| failed(&path, error))?;
+            let bytes = fs::read(&path).map_err(|error| checkpoint_error(&path, error))?;
             if ListedFile::of(&bytes) != *expected {
-                return Err(failed(&path, "it is damaged: its SHA-256 is not that in checkpoint.json"));
+                return Err(checkpoint_error(
+                    &path,
+                    "it is damaged: its SHA-256 is not that in checkpoint.json",
+                ));
             }
         }
         self.files = manifest.files.into_keys().collect();
         Ok(())
     }
 
-    /// Returns the paths of the checked files whose names begin with a prefix.
+    /// Returns the paths of the files whose names begin with a prefix; none if the files were not
+    /// checked yet.
     pub(super) fn paths(&self, prefix: &str) -> Vec<PathBuf> {
         let files = self.files.iter().filter(|name| name.starts_with(prefix));
         files.map(|name| self.path.join(name)).collect()
@@ -239,34 +250,37 @@ impl Checkpoint {
     pub(super) fn read(&self, identity: Option<&Identity>) -> Result<Tensors, Error> {
         let mut all = Tensors::new();
         for path in self.paths(RANK_FILE_PREFIX) {
-            let bytes = fs::read(&path).map_err(|error| failed(&path, error))?;
+            let bytes = fs::read(&path).map_err(|error| checkpoint_error(&path, error))?;
             if let Some(identity) = identity {
                 check_identity(identity, &path, &bytes)?;
             }
-            all.extend(tensors::parse(&bytes).map_err(|problem| failed(&path, problem))?);
+            all.extend(tensors::parse(&bytes).map_err(|problem| checkpoint_error(&path, problem))?);
         }
         Ok(all)
     }
 }
 
 fn check_identity(identity: &Identity, path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| failed(path, error))?;
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| checkpoint_error(path, error))?;
     for (name, expected) in identity {
         let found = header.metadata().as_ref().and_then(|metadata| metadata.get(name));
         if found != Some(expected) {
             let found = found.map_or("nothing", String::as_str);
-            return Err(failed(path, format!("it is of {name} `{found}`, this run of `{expected}`")));
+            return Err(checkpoint_error(
+                path,
+                format!("it is of {name} `{found}`, this run of `{expected}`"),
+            ));
         }
     }
     Ok(())
 }
 
-/// Creates an [`Error::CheckpointNotWritten`] of a path.
-pub(super) fn write_error(path: &Path, problem: impl Display) -> Error {
+/// Creates the [`Error::CheckpointNotWritten`] for the file or folder `path`.
+pub(super) fn checkpoint_write_error(path: &Path, problem: impl Display) -> Error {
     Error::CheckpointNotWritten { path: path.into(), problem: problem.to_string() }
 }
 
-/// Creates an [`Error::Checkpoint`] of a path.
-pub(super) fn failed(path: &Path, problem: impl Display) -> Error {
+/// Creates the [`Error::Checkpoint`] for the file or folder `path`.
+pub(super) fn checkpoint_error(path: &Path, problem: impl Display) -> Error {
     Error::Checkpoint { path: path.into(), problem: problem.to_string() }
 }

@@ -23,7 +23,8 @@ pub struct TrainConfig<'a> {
     pub training: &'a LoweredTraining<'a>,
     /// Data set: training samples, and test samples, which are evaluated at the end of each epoch.
     pub dataset: &'a Dataset,
-    /// Length of the run, iterations before a checkpoint included.
+    /// Length of the whole run. If it resumes from a checkpoint, the iterations before the
+    /// checkpoint count.
     pub length: Length,
     /// Learning rate, constant over the run.
     pub learning_rate: f64,
@@ -34,8 +35,8 @@ pub struct TrainConfig<'a> {
     /// Initial parameters and running statistics; `None` for random parameters.
     pub initial: Option<&'a Weights>,
     /// Number of CPU threads per rank. With one, a rank computes on its own thread. With more, all
-    /// ranks share a pool with the sum of their threads, limited to the number of cores. Ranks on
-    /// GPUs do not use it.
+    /// ranks of this process share a pool with the sum of their threads, limited to the number of
+    /// cores. Ranks on GPUs do not use it.
     pub threads_per_rank: usize,
     /// Number of iterations at the end of the run that the report's
     /// [timeline](super::TrainReport::timeline) covers; 0 for no timeline.
@@ -47,9 +48,9 @@ pub struct TrainConfig<'a> {
     /// Policy by which each rank's device is shared between the foreground and background jobs,
     /// and, on GPUs, work is launched.
     pub policy: Policy,
-    /// Modelled durations of steps on emulated GPUs, which are a CUDA driver that computes on the
-    /// processor in virtual time; `None` uses the durations that this driver is set to. Other
-    /// devices ignore it.
+    /// Modelled durations of steps on emulated GPUs; `None` for the durations that the emulator is
+    /// set to. The emulator is a library in place of CUDA that computes on the processor in virtual
+    /// time. Other devices ignore this field.
     pub emulated_times: Option<&'a EmulatedTimes>,
     /// Flag that another thread sets to end the run within about half a second, after a checkpoint
     /// if they are configured; `None` if the run always goes to its end.
@@ -177,7 +178,8 @@ impl CheckpointConfig {
 pub enum CheckpointEvery {
     /// Number of iterations, at least 1. A checkpoint is written after each multiple of it.
     Iterations(u64),
-    /// Time since the last checkpoint, extended to twenty times the duration of writing that one.
+    /// Minimum time since the last checkpoint, or since the start of the run. If twenty times the
+    /// duration of writing the last checkpoint is longer, that is the minimum.
     Time(Duration),
 }
 
@@ -264,7 +266,7 @@ impl<'a> TrainConfig<'a> {
         Self { policy, ..self }
     }
 
-    /// Sets the durations of steps on emulated GPUs; `None` for those that the driver is set to.
+    /// Sets the durations of steps on emulated GPUs; `None` for those that the emulator is set to.
     #[must_use]
     pub fn with_emulated_times(self, times: Option<&'a EmulatedTimes>) -> Self {
         Self { emulated_times: times, ..self }
@@ -306,7 +308,8 @@ impl<'a> TrainConfig<'a> {
         (self.dataset.train().len() / self.batch().max(1)) as u64
     }
 
-    /// Returns the number of iterations of the whole run, those before a checkpoint included.
+    /// Returns the number of iterations of the whole run, including those before the checkpoint
+    /// that it resumes from.
     #[must_use]
     pub fn iterations(&self) -> u64 {
         match self.length {
@@ -316,7 +319,7 @@ impl<'a> TrainConfig<'a> {
     }
 
     /// Returns the rank that computes the loss and reports it: the first rank of the last layer.
-    pub(super) fn reporter(&self) -> usize {
+    pub(super) fn loss_rank(&self) -> usize {
         let loss = self.network().layers().map(|(id, _)| id).next_back();
         loss.and_then(|id| self.placement().ranks(id).first().copied()).unwrap_or(0)
     }

@@ -11,7 +11,7 @@ use collectives::{Group, NcclCommunicator, NcclWorld, WaitStrategy};
 use super::programs::Programs;
 use super::rank::Rank;
 use super::session::{run_rank, train_rank};
-use super::threads::{first_result_or_error, of_weights};
+use super::threads::{evaluate_initial, first_result_or_error};
 use super::{Progress, TrainConfig, TrainReport, checkpoint};
 use crate::Error;
 use crate::runtime::{Gpu, GpuEngine};
@@ -47,7 +47,7 @@ pub fn evaluate_on_gpus(config: &TrainConfig<'_>, timeout: Duration) -> Result<f
     config.check()?;
     let programs = Programs::new(config)?;
     first_result_or_error(on_gpus(config.placement().world(), timeout, |engine, communicator| {
-        of_weights(config, Rank::<Gpu>::new(config, &programs, engine.clone(), communicator)?)
+        evaluate_initial(config, Rank::<Gpu>::new(config, &programs, engine.clone(), communicator)?)
     })?)
 }
 

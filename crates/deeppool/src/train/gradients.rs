@@ -31,8 +31,8 @@ pub struct Gradients {
 ///
 /// `parameters` are by name, in PyTorch's layouts, as in [`Weights`](super::Weights): dimensions
 /// and elements in row-major order. Leading dimensions of 1 are ignored. `features` are the
-/// concatenated inputs of all samples, with the number of a token for text, and `labels` the
-/// concatenated classes, from 0.
+/// concatenated inputs of all samples; for text, each is the number of a token. `labels` are the
+/// concatenated classes of all samples, from 0.
 ///
 /// # Errors
 /// [`Error::Setting`] if a parameter is missing or has another shape, or the numbers of features

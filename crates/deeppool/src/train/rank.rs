@@ -1,4 +1,4 @@
-//! One rank of a training run. A stretch is the iterations between two synchronisation points, at
+//! One rank of a training run. An interval is the iterations between two synchronisation points, at
 //! which the ranks agree whether to stop. A rotation is the number of iterations after which the
 //! training programs repeat: 1 without partial backpropagation.
 
@@ -19,12 +19,12 @@ use crate::runtime::{
     Iterations, LoadedProgram, Observer, RankDevice, RankDriver, RankState, TimeSpan, TrainingBackend,
 };
 
-/// Results of a stretch on one rank.
+/// Results of training an interval on one rank.
 #[derive(Default)]
-pub(super) struct Stretch {
+pub(super) struct TrainedInterval {
     /// Mean loss of the global batch of each iteration, in order. Equal on all ranks.
     pub(super) losses: Vec<f64>,
-    /// Duration of the stretch on this rank.
+    /// Duration of the interval on this rank.
     pub(super) elapsed: Duration,
     /// Number of background samples that this rank trained, by job. An iteration in progress counts
     /// by the fraction of its steps.
@@ -38,7 +38,7 @@ pub(super) struct RankRecord {
     pub(super) iteration_times: Vec<Duration>,
     /// Number and total time of iterations whose rotation is not complete yet.
     rest: (u32, Duration),
-    /// Use of the rank's time by foreground and background tasklets, over all stretches.
+    /// Use of the rank's time by foreground and background tasklets, over all intervals.
     pub(super) usage: Usage,
 }
 
@@ -72,7 +72,7 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
     /// Loads the programs of the communicator's rank and initialises its state from the seed.
     ///
     /// # Errors
-    /// If the engine cannot allocate memory or does not support a layer.
+    /// If the engine cannot allocate memory or does not support a layer, or the communicator fails.
     pub(super) fn new(
         config: &'a TrainConfig<'a>,
         programs: &Programs<'_>,
@@ -180,14 +180,14 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
         begin: u64,
         end: u64,
         driver: &mut TrainingDriver<'_, B>,
-    ) -> Result<Stretch, Error> {
+    ) -> Result<TrainedInterval, Error> {
         let config = self.config;
         let mut losses = vec![0.0; (end - begin) as usize];
         let mut recorder = Recorder {
             record: &mut self.record,
             steps: &mut self.steps,
             // Other ranks add nothing to the sum.
-            losses: if self.communicator.rank() == config.reporter() { &mut losses } else { &mut [] },
+            losses: if self.communicator.rank() == config.loss_rank() { &mut losses } else { &mut [] },
             first: begin,
             batch: config.batch(),
             rank: self.communicator.rank(),
@@ -213,7 +213,7 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
             background.map(|(job, (before, after))| (after.iterations - before) * job.batch as f64).collect();
         self.sum_over_ranks(&mut losses)?;
         let losses = losses.into_iter().map(|loss| f64::from(loss) / config.batch() as f64).collect();
-        Ok(Stretch { losses, elapsed: usage.elapsed, background_samples })
+        Ok(TrainedInterval { losses, elapsed: usage.elapsed, background_samples })
     }
 
     /// Adds the first layer with an output that is not finite to an [`Error::NotFinite`].
@@ -250,7 +250,7 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
             );
             CpuDriver::<BackgroundIterations<'_, B>>::new(Policy::default()).run(&mut job)?;
         }
-        let mut sum = [if self.rank() == self.config.reporter() { correct.0 as f32 } else { 0.0 }];
+        let mut sum = [if self.rank() == self.config.loss_rank() { correct.0 as f32 } else { 0.0 }];
         self.sum_over_ranks(&mut sum)?;
         Ok(f64::from(sum[0]) / test.len() as f64)
     }
@@ -259,7 +259,7 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
 /// The driver of a rank, which runs its foreground and its background jobs on its device.
 pub(super) type TrainingDriver<'a, B> = <B as TrainingBackend>::Driver<'a, Epochs<'a>, BackgroundRecord>;
 
-/// Observer of the foreground during a stretch.
+/// Observer of the foreground during an interval.
 struct Recorder<'a> {
     record: &'a mut RankRecord,
     steps: &'a mut StepTimes,

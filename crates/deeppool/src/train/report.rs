@@ -38,9 +38,9 @@ pub struct TrainReport {
 }
 
 impl TrainReport {
-    /// Returns the memory of the rank with the largest buffers in total; `None` without ranks.
+    /// Returns the memory of the rank with the most allocated bytes; `None` without ranks.
     #[must_use]
-    pub fn fullest(&self) -> Option<&HeldMemory> {
+    pub fn max_memory(&self) -> Option<&HeldMemory> {
         self.memory.iter().max_by_key(|held| held.allocated_bytes)
     }
 }
@@ -51,7 +51,8 @@ impl TrainReport {
 pub struct BackgroundReport {
     /// Name of the network.
     pub network: String,
-    /// Samples of all ranks' copies per second of the foreground's training.
+    /// Samples per second that the copies of all ranks processed together, over the time in which
+    /// the foreground trained.
     pub samples_per_s: f64,
     /// Number of completed iterations of each rank's copy, by rank, including those before a
     /// checkpoint.

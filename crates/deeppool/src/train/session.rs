@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::background::BackgroundParts;
 use super::checkpoint_files::{self, Found};
-use super::pace::Pace;
 use super::programs::Programs;
-use super::rank::{Rank, Stretch, TrainingDriver};
+use super::rank::{Rank, TrainedInterval, TrainingDriver};
+use super::sync_schedule::SyncSchedule;
 use super::{
     BackgroundReport, CheckpointEvery, EpochReport, HeldMemory, IterationTimes, Progress, TrainConfig,
     TrainReport, agreement, background_state, checkpoint, exchange, trace,
@@ -137,7 +137,7 @@ fn train_to_end<B: TrainingBackend>(
     let mut iteration = report.first_iteration;
     let (mut elapsed, mut background_samples) = (Duration::ZERO, vec![0.0; config.background.len()]);
     let mut epoch = CurrentEpoch::default();
-    let mut pace = Pace::new();
+    let mut sync_schedule = SyncSchedule::new();
     let mut best_accuracy = best_so_far(config, rank)?;
     let mut is_stopped = false;
     while iteration < end && !is_stopped {
@@ -146,21 +146,21 @@ fn train_to_end<B: TrainingBackend>(
             Some(CheckpointEvery::Iterations(every)) => (iteration / every + 1).saturating_mul(every),
             _ => end,
         };
-        let stretch_end = [epoch_end, next_save, end, iteration.saturating_add(pace.iterations)];
-        let stretch_end = stretch_end.into_iter().min().unwrap_or(end);
-        let stretch = rank.train(iteration, stretch_end, driver)?;
-        let trained = stretch_end - iteration;
-        elapsed += stretch.elapsed;
-        for (all, samples) in background_samples.iter_mut().zip(&stretch.background_samples) {
+        let interval_end = [epoch_end, next_save, end, iteration.saturating_add(sync_schedule.iterations)];
+        let interval_end = interval_end.into_iter().min().unwrap_or(end);
+        let interval = rank.train(iteration, interval_end, driver)?;
+        let trained = interval_end - iteration;
+        elapsed += interval.elapsed;
+        for (all, samples) in background_samples.iter_mut().zip(&interval.background_samples) {
             *all += samples;
         }
-        epoch.add(&stretch);
-        let speed = (trained, stretch.elapsed, stretch.background_samples.iter().sum());
-        for (iteration, &loss) in (iteration + 1..).zip(&stretch.losses) {
+        epoch.add(&interval);
+        let speed = (trained, interval.elapsed, interval.background_samples.iter().sum());
+        for (iteration, &loss) in (iteration + 1..).zip(&interval.losses) {
             report_progress(Progress::Iteration { iteration, loss });
         }
-        report.losses.extend(stretch.losses);
-        iteration = stretch_end;
+        report.losses.extend(interval.losses);
+        iteration = interval_end;
         let (mut test_accuracy, mut is_best) = (None, false);
         if iteration == epoch_end {
             let accuracy = rank.evaluate()?;
@@ -172,7 +172,7 @@ fn train_to_end<B: TrainingBackend>(
             report.epochs.push(of_epoch);
             epoch = CurrentEpoch::default();
         }
-        let agreed = pace.agree(config, rank, speed)?;
+        let agreed = sync_schedule.agree(config, rank, speed)?;
         report_progress(Progress::Speed {
             iteration,
             foreground_samples_per_s: agreed.foreground_samples_per_s,
@@ -185,7 +185,7 @@ fn train_to_end<B: TrainingBackend>(
             let files =
                 background_state::files(config, driver.background_between_iterations()?, rank.rank())?;
             checkpoint::save(config, rank, (iteration, test_accuracy), files)?;
-            pace.saved(started.elapsed());
+            sync_schedule.saved(started.elapsed());
         }
     }
     report.is_stopped = iteration < end;
@@ -304,11 +304,11 @@ struct CurrentEpoch {
 }
 
 impl CurrentEpoch {
-    fn add(&mut self, stretch: &Stretch) {
-        self.iterations += stretch.losses.len() as u64;
-        self.loss += stretch.losses.iter().sum::<f64>();
-        self.elapsed += stretch.elapsed;
-        self.background_samples += stretch.background_samples.iter().sum::<f64>();
+    fn add(&mut self, interval: &TrainedInterval) {
+        self.iterations += interval.losses.len() as u64;
+        self.loss += interval.losses.iter().sum::<f64>();
+        self.elapsed += interval.elapsed;
+        self.background_samples += interval.background_samples.iter().sum::<f64>();
     }
 
     fn report<B: TrainingBackend>(

@@ -45,7 +45,7 @@ pub fn evaluate(config: &TrainConfig<'_>) -> Result<f64, Error> {
     let (programs, engine) = (Programs::new(config)?, engine(config)?);
     let world = ThreadWorld::new(config.placement().world()).with_timeout(RANK_TIMEOUT);
     first_result_or_error(world.run(|communicator| {
-        of_weights(config, Rank::<CpuThreads>::new(config, &programs, engine.clone(), communicator)?)
+        evaluate_initial(config, Rank::<CpuThreads>::new(config, &programs, engine.clone(), communicator)?)
     }))
 }
 
@@ -54,7 +54,7 @@ pub fn evaluate(config: &TrainConfig<'_>) -> Result<f64, Error> {
 ///
 /// # Errors
 /// If the device or the communicator fails.
-pub(super) fn of_weights<B: TrainingBackend>(
+pub(super) fn evaluate_initial<B: TrainingBackend>(
     config: &TrainConfig<'_>,
     mut rank: Rank<'_, B>,
 ) -> Result<f64, Error> {

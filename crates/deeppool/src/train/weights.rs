@@ -26,8 +26,8 @@ impl Weights {
     /// Returns the random initial weights of a run with the given seed.
     ///
     /// # Errors
-    /// [`Error::NotOneLoss`] if the network has no loss. [`Error::Engine`] if the engine does not
-    /// support it.
+    /// [`Error::NotOneLoss`] if the network does not end in exactly one loss. [`Error::Engine`] if
+    /// the engine does not support a layer.
     pub fn initial(network: &LayerGraph, seed: u64) -> Result<Self, Error> {
         type OnThread = Cpu<ThreadCommunicator>;
         let program = one_rank(network)?;
@@ -51,11 +51,12 @@ impl Weights {
         }
     }
 
-    /// Reads the weights of the newest valid checkpoint in a folder of checkpoints. `damaged` is
-    /// called with the error of each newer checkpoint, whose files differ from its list of them.
+    /// Reads the weights of the newest valid checkpoint in a folder of checkpoints. Newer
+    /// checkpoints are damaged: a file is missing or differs from the checkpoint's list of files.
+    /// `damaged` is called with the error of each of them, from the newest on.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] if there is no checkpoint, or all are damaged.
+    /// [`Error::Checkpoint`] if there is no checkpoint, all are damaged, or a file cannot be read.
     pub fn of_checkpoint(folder: &Path, damaged: impl FnMut(&Error)) -> Result<Self, Error> {
         let none = || Error::Checkpoint { path: folder.into(), problem: "there is no checkpoint".into() };
         let found = newest_valid(folder)?;
@@ -71,7 +72,8 @@ impl Weights {
     /// checkpoints. Checkpoints in the middle of an epoch have no test accuracy and are ignored.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] if no checkpoint has a test accuracy, or the best one is damaged.
+    /// [`Error::Checkpoint`] if no checkpoint has a test accuracy, the best one is damaged, or the
+    /// folder cannot be read.
     pub fn of_best_checkpoint(folder: &Path) -> Result<Self, Error> {
         let none = || Error::Checkpoint {
             path: folder.into(),
@@ -109,7 +111,7 @@ impl Weights {
     ///
     /// # Errors
     /// [`Error::Weights`] with the first tensor that is missing, has another shape, or belongs to
-    /// no layer.
+    /// no layer. [`Error::NotOneLoss`] if the network does not end in exactly one loss.
     pub fn check(&self, network: &LayerGraph) -> Result<(), Error> {
         let program = one_rank(network)?;
         let first_mismatch = tensors::first_mismatch(network, program.of_rank(0)?, &self.tensors, false);

@@ -78,7 +78,7 @@ impl DocumentReader<'_> {
         let rank = number(&document["rank"]);
         RankProgram {
             rank,
-            stands_for: vec![rank],
+            represented_ranks: vec![rank],
             buffers: list(&document["buffers"]).iter().map(|buffer| self.buffer(buffer)).collect(),
             state_buffers: number(&document["state_buffers"]),
             shared_elements: numbers(&document["shared_elements"]),

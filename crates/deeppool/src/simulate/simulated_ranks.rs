@@ -13,9 +13,10 @@ use super::steps::RankClass;
 use crate::Error;
 use crate::program::{CollectiveId, Program};
 
-/// All ranks in one virtual time. Equal ranks are simulated once. Each rank has its own device, and
-/// ranks depend on each other only by collectives.
-pub(super) struct Machine<'a> {
+/// The simulated ranks with a common virtual time, and the state of their collectives. One rank is
+/// simulated for each class of equal ranks. Each has its own device. Ranks depend on each other
+/// only by collectives.
+pub(super) struct SimulatedRanks<'a> {
     program: &'a Program,
     /// The simulated ranks, one per class.
     pub(super) ranks: Vec<Rank<'a>>,
@@ -49,8 +50,8 @@ pub(super) struct Window {
     pub(super) iterations: u32,
 }
 
-impl<'a> Machine<'a> {
-    /// Creates a machine at virtual time 0, with one simulated rank per class.
+impl<'a> SimulatedRanks<'a> {
+    /// Creates the ranks at virtual time 0, with one simulated rank per class.
     ///
     /// # Errors
     /// [`Error::Mux`] for invalid device parameters.

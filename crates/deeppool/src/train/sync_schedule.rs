@@ -11,13 +11,14 @@ use crate::runtime::TrainingBackend;
 
 /// Approximate time between two synchronisation points.
 const SYNC_INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum number of iterations between them, which single precision represents exactly.
+/// Maximum number of iterations between two synchronisation points. Single precision represents all
+/// numbers up to it exactly.
 const MAX_ITERATIONS: f64 = 1e6;
 /// Minimum time between two checkpoints, as a multiple of the time to write one.
 const MIN_INTERVAL_IN_WRITES: u32 = 20;
 
 /// Timing of the synchronisation points, measured by rank 0.
-pub(super) struct Pace {
+pub(super) struct SyncSchedule {
     /// Number of iterations until the next synchronisation point.
     pub(super) iterations: u64,
     /// Time at which the last checkpoint was written, or the run began.
@@ -40,7 +41,7 @@ pub(super) struct Agreed {
     pub(super) background_samples_per_s: f64,
 }
 
-impl Pace {
+impl SyncSchedule {
     /// Starts the clock of checkpoints. The first synchronisation point is after the first
     /// iteration.
     pub(super) fn new() -> Self {

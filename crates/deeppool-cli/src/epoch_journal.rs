@@ -12,7 +12,7 @@ use deeppool::accuracy::TargetRun;
 ///
 /// Each run is appended by one write. An incomplete last line is discarded. The file is created
 /// when the first run is finished.
-pub(crate) struct Partial {
+pub(crate) struct EpochJournal {
     path: PathBuf,
     subject: String,
     runs: Vec<TargetRun>,
@@ -23,7 +23,7 @@ pub(crate) struct Partial {
     file: Option<File>,
 }
 
-impl Partial {
+impl EpochJournal {
     /// Reads the journal of the curve that is written to the file `curve`. The name of the journal
     /// is that name with `.partial` appended. The journal is empty if there is no such file.
     /// `subject` describes the measurement.
