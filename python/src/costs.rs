@@ -21,7 +21,7 @@ pub(crate) struct CostSource {
     device: Option<String>,
     /// Document of the format `deeppool/profile/v1`, in place of a device model.
     profile: Option<Value>,
-    /// Name or file of a link model. The default is the device's usual link.
+    /// Name or file of a link model. The default depends on the device and the number of GPUs.
     link: Option<String>,
 }
 

@@ -30,7 +30,8 @@ struct Question {
     mode: ModeDocument,
     /// GPU counts that a layer may have, in the format of `--gpu-counts`.
     gpu_counts: String,
-    /// A size, or `unlimited`. The default is the device's memory.
+    /// Memory of each GPU: a size such as `40GB`, or `unlimited`. The default is the memory of the
+    /// device.
     memory: Option<String>,
     /// Whether gradients are all-reduced during the backward pass, and not after it.
     overlap: bool,

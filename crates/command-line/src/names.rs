@@ -1,5 +1,5 @@
-//! Names as people type them. A typed name that equals a known name up to case, spaces and
-//! punctuation stands for it.
+//! Names as people type them. A typed name refers to the known name that it equals up to case,
+//! spaces and punctuation.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -45,7 +45,7 @@ pub fn hint<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> String
     }
 }
 
-/// Returns the result of `get` for the known name that `typed` stands for, as [`find`] finds it.
+/// Returns the result of `get` for the known name that `typed` refers to, as [`find`] finds it.
 ///
 /// If there is none, `get` is called with `typed` itself, and a suggestion is appended to its
 /// error.

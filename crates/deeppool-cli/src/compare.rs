@@ -91,7 +91,7 @@ fn origin(job: &Job<'_>, request: &PlanRequest, background: &CostedBackground) -
     lines
 }
 
-/// Returns a table of the total throughput of each way at several foreground speeds.
+/// Returns a table of the total throughput of each mode at several foreground speeds.
 fn totals(comparison: &Comparison) -> comfy_table::Table {
     let mut shown =
         table(&["foreground", "samples/s", "partition", "DP", "DP+Col", "BP", "BP+Col", "over partition"]);
@@ -101,7 +101,7 @@ fn totals(comparison: &Comparison) -> comfy_table::Table {
     for part in SPEEDS {
         let foreground = comparison.comparable_speed(part);
         let cell = |total: Option<f64>| total.map_or_else(|| "-".into(), |total| format!("{total:.0}"));
-        let of = |way: SharingMode| cell(best_of(comparison, way, foreground));
+        let of = |mode: SharingMode| cell(best_of(comparison, mode, foreground));
         let (shared, parted) = (sharing.total_at(foreground), partition.total_at(foreground));
         let over = shared.zip(parted).map(|(shared, parted)| format!("{:.2}", shared / parted));
         shown.add_row([
@@ -118,9 +118,10 @@ fn totals(comparison: &Comparison) -> comfy_table::Table {
     shown
 }
 
-/// Returns the maximum total throughput of a way with at least the given foreground throughput.
-fn best_of(comparison: &Comparison, way: SharingMode, foreground: f64) -> Option<f64> {
-    let is_as_fast = |point: &&Point| point.mode == way && point.foreground_samples_per_s >= foreground;
+/// Returns the maximum total throughput of a mode with at least the given foreground throughput,
+/// both in samples per second.
+fn best_of(comparison: &Comparison, mode: SharingMode, foreground: f64) -> Option<f64> {
+    let is_as_fast = |point: &&Point| point.mode == mode && point.foreground_samples_per_s >= foreground;
     comparison.points.iter().filter(is_as_fast).map(Point::total_samples_per_s).reduce(f64::max)
 }
 

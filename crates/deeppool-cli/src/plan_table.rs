@@ -106,7 +106,8 @@ pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, d
     Ok(lines.join("\n"))
 }
 
-/// Describes a worker: its size, its speed-up over one GPU, and whether it spans several hosts.
+/// Describes a worker: its number of GPUs, its speed-up over one GPU, and whether it spans several
+/// hosts.
 fn worker_line(job: &Job<'_>, plan: &ExecutionPlan, worker: &PlannedWorker) -> String {
     let &PlannedWorker { gpus: gpus_each, replicas, iteration_us, single_gpu_us, .. } = worker;
     let across = job.costs().link().ranks_per_host().map_or(0, |host| worker.across_hosts(host));

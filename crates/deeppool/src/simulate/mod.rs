@@ -1,6 +1,7 @@
 //! The simulator: executes a program in virtual time, with costs instead of work.
 //!
-//! A rank arrives at a collective when its part of it is at the front of its communication lane.
+//! A rank arrives at a collective when the rank's step for it is at the front of the rank's
+//! communication lane.
 //! The other ranks of the collective are its partners. The warm-up is the first iterations, which
 //! are not measured. A class is a set of ranks that run the same steps for the same times. With
 //! partial backpropagation, a rotation is the sequence of iterations after which the programs
@@ -202,7 +203,8 @@ pub fn simulate(
     Ok(Simulation::new(program, options, &simulated.ranks, window))
 }
 
-/// Returns the classes with the time that their communication waits if the foreground runs alone.
+/// Returns the classes, with the time for which each communication step waits for other ranks if
+/// the foreground runs alone.
 fn with_partner_waits<'a>(
     program: &'a Program,
     classes: Vec<RankClass<'a>>,

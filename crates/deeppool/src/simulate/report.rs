@@ -56,7 +56,7 @@ pub struct SimulationReport {
     pub foreground_samples_per_s: f64,
     /// Background samples per second, of all GPUs; 0 without a background job.
     pub background_samples_per_s: f64,
-    /// Background samples per second by what the foreground does meanwhile.
+    /// Background samples per second by activity of the foreground.
     pub background_samples_per_s_while: BackgroundByActivity,
     /// Iteration time with the background job divided by the iteration time without it; 1 without a
     /// background job.
@@ -101,8 +101,8 @@ pub struct RankIteration {
     pub needed_bytes: u64,
 }
 
-/// Background samples per second of all GPUs, by what the foreground does meanwhile on the same
-/// GPU. The three add up to the whole rate.
+/// Background samples per second of all GPUs, by activity of the foreground on the same GPU at that
+/// time. The three rates add up to `SimulationReport::background_samples_per_s`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct BackgroundByActivity {

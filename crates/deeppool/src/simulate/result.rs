@@ -38,7 +38,7 @@ pub struct Simulation {
     /// Mean time of an iteration by activity of the foreground, of each rank, by rank. The three
     /// parts of a rank add up to the iteration time.
     pub by_rank: Vec<SimulatedActivity>,
-    /// Background samples per second of all ranks, by activity of the foreground meanwhile.
+    /// Background samples per second of all ranks, by activity of the foreground at that time.
     pub background_by_activity: BackgroundRates,
     /// Fraction of all ranks' time in which the background is on the device, or the foreground
     /// computes or could if its device were free.
@@ -96,8 +96,8 @@ impl SimulatedActivity {
     }
 }
 
-/// Background samples per second of all ranks, by activity of the foreground on the same rank
-/// meanwhile. The samples of a rank are distributed evenly over the time in which the background is
+/// Background samples per second of all ranks, by activity of the foreground on the same rank at
+/// that time. The samples of a rank are distributed evenly over the time in which the background is
 /// on its device. The three rates add up to
 /// [`background_samples_per_s`](Simulation::background_samples_per_s), up to rounding.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
