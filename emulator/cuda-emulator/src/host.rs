@@ -66,15 +66,15 @@ impl HandleSlot {
 }
 
 /// Allocation of page-locked memory, shared by the host and the devices.
-pub(crate) struct HostBlock {
+pub(crate) struct HostAllocation {
     start: NonNull<u32>,
     layout: Layout,
 }
 
-// SAFETY: the block owns its memory and accesses it by volatile reads and writes only.
-unsafe impl Send for HostBlock {}
+// SAFETY: the allocation owns its memory and accesses it by volatile reads and writes only.
+unsafe impl Send for HostAllocation {}
 
-impl HostBlock {
+impl HostAllocation {
     /// Allocates page-aligned, zeroed memory of the given size. Returns `None` for 0 bytes or if
     /// there is not enough memory.
     pub(crate) fn new(bytes: usize) -> Option<Self> {
@@ -94,45 +94,45 @@ impl HostBlock {
         self.layout.size()
     }
 
-    /// Returns the length of the part of `offset..offset + bytes` inside the block.
+    /// Returns the length of the part of `offset..offset + bytes` inside the allocation.
     fn length_inside(&self, offset: usize, bytes: usize) -> usize {
         bytes.min(self.bytes().saturating_sub(offset))
     }
 
-    /// Copies bytes from `offset` on to `into`, up to the end of the block. The rest of `into` is
-    /// unchanged. Four aligned bytes are read as one word, because the host may write at the same
-    /// time.
+    /// Copies bytes from `offset` on to `into`, up to the end of the allocation. The rest of `into`
+    /// is unchanged. Four aligned bytes are read as one word, because the host may write at the
+    /// same time.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) {
         let bytes = self.length_inside(offset, into.len());
         if bytes == 4 && offset % 4 == 0 {
-            // SAFETY: inside the block, which is aligned to a page.
+            // SAFETY: inside the allocation, which is aligned to a page.
             let word = unsafe { self.start.as_ptr().add(offset / 4).read_volatile() };
             return into[..4].copy_from_slice(&word.to_ne_bytes());
         }
         for (index, byte) in into[..bytes].iter_mut().enumerate() {
-            // SAFETY: inside the block.
+            // SAFETY: inside the allocation.
             *byte = unsafe { self.start.as_ptr().cast::<u8>().add(offset + index).read_volatile() };
         }
     }
 
-    /// Copies the bytes `from` to `offset` in the block. Bytes beyond the end of the block are
-    /// ignored. Four aligned bytes are written as one word, because the host may read at the same
-    /// time.
+    /// Copies the bytes `from` to `offset` in the allocation. Bytes beyond the end of the
+    /// allocation are ignored. Four aligned bytes are written as one word, because the host may
+    /// read at the same time.
     pub(crate) fn write(&self, offset: usize, from: &[u8]) {
         let bytes = self.length_inside(offset, from.len());
         if let (0, Ok(word)) = (offset % 4, <[u8; 4]>::try_from(&from[..bytes])) {
-            // SAFETY: inside the block, which is aligned to a page.
+            // SAFETY: inside the allocation, which is aligned to a page.
             unsafe { self.start.as_ptr().add(offset / 4).write_volatile(u32::from_ne_bytes(word)) }
             return;
         }
         for (index, byte) in from[..bytes].iter().enumerate() {
-            // SAFETY: inside the block.
+            // SAFETY: inside the allocation.
             unsafe { self.start.as_ptr().cast::<u8>().add(offset + index).write_volatile(*byte) }
         }
     }
 }
 
-impl Drop for HostBlock {
+impl Drop for HostAllocation {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout and freed once.
         unsafe { dealloc(self.start.as_ptr().cast(), self.layout) }

@@ -70,7 +70,7 @@ pub(super) unsafe extern "C" fn cuDeviceGetAttribute(value: *mut i32, attribute:
     Call::initialised("cuDeviceGetAttribute").run(|driver| {
         // SAFETY: the caller's promise.
         let value = unsafe { OutPointer::new(value, "pi")? };
-        value.set(driver.attribute(attribute, device)?);
+        value.set(driver.device_attribute(attribute, device)?);
         Ok(())
     })
 }
@@ -97,8 +97,8 @@ pub(super) unsafe extern "C" fn cuDeviceComputeCapability(
     Call::initialised("cuDeviceComputeCapability").run(|driver| {
         // SAFETY: the caller's promise.
         let (major, minor) = unsafe { (OutPointer::new(major, "major")?, OutPointer::new(minor, "minor")?) };
-        major.set(driver.attribute(75, device)?);
-        minor.set(driver.attribute(76, device)?);
+        major.set(driver.device_attribute(75, device)?);
+        minor.set(driver.device_attribute(76, device)?);
         Ok(())
     })
 }

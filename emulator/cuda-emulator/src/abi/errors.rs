@@ -11,14 +11,14 @@ use std::{
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGetErrorName(error: u32, text: *mut *const c_char) -> u32 {
     // SAFETY: the caller's promise.
-    unsafe { write_name(Code(error).known().map(|(name, _)| name), text) }
+    unsafe { write_name(Code(error).describe().map(|(name, _)| name), text) }
 }
 
 /// Writes a description of a `CUresult`, or null for an unknown code.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn cuGetErrorString(error: u32, text: *mut *const c_char) -> u32 {
     // SAFETY: the caller's promise.
-    unsafe { write_name(Code(error).known().map(|(_, sentence)| sentence), text) }
+    unsafe { write_name(Code(error).describe().map(|(_, sentence)| sentence), text) }
 }
 
 /// # Safety

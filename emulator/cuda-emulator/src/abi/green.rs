@@ -68,7 +68,7 @@ pub(super) unsafe extern "C" fn cuDevResourceGenerateDesc(
         let (description, resources) = unsafe {
             (OutPointer::new(description, "phDesc")?, read_array(resources, count as usize, "resources")?)
         };
-        description.set(driver.describe(&resources)?);
+        description.set(driver.describe_resources(&resources)?);
         Ok(())
     })
 }

@@ -56,7 +56,7 @@ pub(super) unsafe extern "C" fn cuLaunchKernel(
         let arguments = unsafe { copy_arguments(driver, function, parameters, extra)? };
         let dimensions =
             Dimensions { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes };
-        let kernel = driver.kernel(function, dimensions, arguments)?;
+        let kernel = driver.prepare_launch(function, dimensions, arguments)?;
         driver.launch_kernel(kernel, stream)
     })
 }
@@ -81,7 +81,7 @@ pub(super) unsafe extern "C" fn cuLaunchKernelEx(
             let text = format!("launch attribute {} is not emulated", attribute.id);
             return Err(CallError::misuse(Code::NOT_SUPPORTED, text));
         }
-        let kernel = driver.kernel(function, Dimensions { grid, block, shared_bytes }, arguments)?;
+        let kernel = driver.prepare_launch(function, Dimensions { grid, block, shared_bytes }, arguments)?;
         driver.launch_kernel(kernel, stream)
     })
 }

@@ -85,7 +85,7 @@ unsafe extern "C" fn ncclGetVersion(version: *mut i32) -> u32 {
 /// Returns a description of an `ncclResult_t`.
 #[unsafe(no_mangle)]
 extern "C" fn ncclGetErrorString(code: u32) -> *const c_char {
-    NcclCode(code).known().map_or(c"unknown result code", |(_, text)| text).as_ptr()
+    NcclCode(code).describe().map_or(c"unknown result code", |(_, text)| text).as_ptr()
 }
 
 /// Returns the text of the thread's last error. It is valid until the thread's next call.
@@ -361,6 +361,7 @@ fn submit_operation(name: &'static str, comm: Handle, stream: Handle, operation:
     })
 }
 
+/// Enqueues an all-reduce of `count` elements.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclAllReduce(
     send: u64,
@@ -375,6 +376,7 @@ unsafe extern "C" fn ncclAllReduce(
     submit_operation("ncclAllReduce", comm, stream, Operation { kind, send, receive, count, element })
 }
 
+/// Enqueues a reduction of `count` elements to rank `root`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclReduce(
     send: u64,
@@ -390,6 +392,7 @@ unsafe extern "C" fn ncclReduce(
     submit_operation("ncclReduce", comm, stream, Operation { kind, send, receive, count, element })
 }
 
+/// Enqueues a broadcast of `count` elements from rank `root`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclBroadcast(
     send: u64,
@@ -404,6 +407,7 @@ unsafe extern "C" fn ncclBroadcast(
     submit_operation("ncclBroadcast", comm, stream, Operation { kind, send, receive, count, element })
 }
 
+/// Enqueues an all-gather of `count` elements of each rank.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclAllGather(
     send: u64,
@@ -417,6 +421,7 @@ unsafe extern "C" fn ncclAllGather(
     submit_operation("ncclAllGather", comm, stream, Operation { kind, send, receive, count, element })
 }
 
+/// Enqueues a reduce-scatter, of whose result each rank gets `count` elements.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclReduceScatter(
     send: u64,
@@ -431,6 +436,7 @@ unsafe extern "C" fn ncclReduceScatter(
     submit_operation("ncclReduceScatter", comm, stream, Operation { kind, send, receive, count, element })
 }
 
+/// Enqueues a message of `count` elements to rank `peer`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclSend(
     send: u64,
@@ -444,6 +450,7 @@ unsafe extern "C" fn ncclSend(
     submit_operation("ncclSend", comm, stream, Operation { kind, send, receive: 0, count, element })
 }
 
+/// Enqueues the receipt of a message of `count` elements from rank `peer`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclRecv(
     receive: u64,

@@ -123,7 +123,7 @@ unsafe fn kernel(driver: &Driver, parameters: &KernelNodeParameters) -> CallResu
     }
     // SAFETY: the caller's promise.
     let arguments = unsafe { super::launch::copy_arguments(driver, function, arguments, extra)? };
-    driver.kernel(function, Dimensions { grid, block, shared_bytes }, arguments)
+    driver.prepare_launch(function, Dimensions { grid, block, shared_bytes }, arguments)
 }
 
 /// Replaces the launch of a kernel node. Its priority is kept.

@@ -14,7 +14,7 @@ macro_rules! codes {
             $(pub(crate) const $name: Code = Code($value);)*
 
             /// Returns the name in `cuda.h` and a description, or `None` for an unknown code.
-            pub(crate) fn known(self) -> Option<(&'static CStr, &'static CStr)> {
+            pub(crate) fn describe(self) -> Option<(&'static CStr, &'static CStr)> {
                 match self.0 {
                     $($value => Some(($symbol, $text)),)*
                     _ => None,
@@ -75,7 +75,7 @@ codes! {
 
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.known().and_then(|(name, _)| name.to_str().ok()) {
+        match self.describe().and_then(|(name, _)| name.to_str().ok()) {
             Some(name) => f.write_str(name),
             None => write!(f, "CUresult {}", self.0),
         }

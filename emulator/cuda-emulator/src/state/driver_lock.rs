@@ -84,8 +84,8 @@ pub(crate) fn with_driver<T>(work: impl FnOnce(&mut Driver) -> T) -> T {
 
 impl Driver {
     /// Lets other threads use the driver until one of them may have changed it, or until the time
-    /// `until`. Returns whether that time has not passed. `changed` tells whether the calling
-    /// thread may have changed the driver.
+    /// `until`. Returns false once that time has passed. `changed` tells whether the calling thread
+    /// may have changed the driver.
     pub(super) fn yield_to_other_threads(&mut self, until: Instant, changed: bool) -> bool {
         let shared = release(Box::new(mem::take(self)), changed);
         let changes = shared.changes;

@@ -1,6 +1,6 @@
 //! Memory of the devices, and page-locked memory of the host.
 
-use crate::host::HostBlock;
+use crate::host::HostAllocation;
 use ptx_emulator::Memory as DeviceMemory;
 use std::collections::{BTreeMap, HashSet};
 
@@ -18,7 +18,7 @@ pub(crate) struct Memory {
     /// Allocations on devices by their first address, without variables of modules.
     pub(super) allocations: BTreeMap<u64, Allocation>,
     /// Page-locked allocations of the host, by their first address.
-    pub(super) host: BTreeMap<u64, HostBlock>,
+    pub(super) host: BTreeMap<u64, HostAllocation>,
     /// First addresses of freed allocations, to recognise double frees.
     pub(super) freed: HashSet<u64>,
 }
@@ -51,11 +51,14 @@ pub(super) fn device_of(address: u64) -> Option<i32> {
 impl Memory {
     /// Returns one line for each allocation that the caller has to free.
     pub(super) fn leaks(&self) -> Vec<String> {
-        let callers = self.allocations.iter().filter(|(_, block)| !block.freeing && !block.of_graph);
-        let device =
-            callers.map(|(address, block)| format!("allocation of {} bytes at {address:#x}", block.bytes));
-        let host =
-            self.host.values().map(|block| format!("page-locked allocation of {} bytes", block.bytes()));
+        let callers =
+            self.allocations.iter().filter(|(_, allocation)| !allocation.freeing && !allocation.of_graph);
+        let device = callers
+            .map(|(address, allocation)| format!("allocation of {} bytes at {address:#x}", allocation.bytes));
+        let host = self
+            .host
+            .values()
+            .map(|allocation| format!("page-locked allocation of {} bytes", allocation.bytes()));
         device.chain(host).collect()
     }
 
@@ -82,21 +85,21 @@ impl Memory {
 
     /// Returns whether a page-locked allocation contains the address.
     pub(super) fn is_page_locked(&self, address: usize) -> bool {
-        self.host_block(address as u64).is_some()
+        self.host_allocation(address as u64).is_some()
     }
 
     /// Returns the page-locked allocation that contains the address, with its first address, or
     /// `None` if there is none.
-    pub(super) fn host_block(&self, address: u64) -> Option<(u64, &HostBlock)> {
-        let (start, block) = self.host.range(..=address).next_back()?;
-        (address - start < block.bytes() as u64).then_some((*start, block))
+    pub(super) fn host_allocation(&self, address: u64) -> Option<(u64, &HostAllocation)> {
+        let (start, allocation) = self.host.range(..=address).next_back()?;
+        (address - start < allocation.bytes() as u64).then_some((*start, allocation))
     }
 
     /// Returns the first address and the size in bytes of the device or page-locked allocation that
     /// contains an address, or `None` if there is none.
-    pub(super) fn block(&self, address: u64) -> Option<(u64, u64)> {
-        if let Some((start, block)) = self.host_block(address) {
-            return Some((start, block.bytes() as u64));
+    pub(super) fn allocation(&self, address: u64) -> Option<(u64, u64)> {
+        if let Some((start, allocation)) = self.host_allocation(address) {
+            return Some((start, allocation.bytes() as u64));
         }
         self.devices.get(&device_of(address)?)?.allocation(address)
     }
@@ -106,8 +109,8 @@ impl Memory {
     /// # Errors
     /// Returns a description of the error if the bytes are not inside one allocation of a device.
     pub(super) fn read(&self, address: u64, into: &mut [u8]) -> Result<(), String> {
-        if let Some((start, block)) = self.host_block(address) {
-            block.read((address - start) as usize, into);
+        if let Some((start, allocation)) = self.host_allocation(address) {
+            allocation.read((address - start) as usize, into);
             return Ok(());
         }
         match device_of(address).and_then(|device| self.devices.get(&device)) {
@@ -121,8 +124,8 @@ impl Memory {
     /// # Errors
     /// Returns a description of the error if the bytes are not inside one allocation of a device.
     pub(super) fn write(&mut self, address: u64, from: &[u8]) -> Result<(), String> {
-        if let Some((start, block)) = self.host_block(address) {
-            block.write((address - start) as usize, from);
+        if let Some((start, allocation)) = self.host_allocation(address) {
+            allocation.write((address - start) as usize, from);
             return Ok(());
         }
         match device_of(address).and_then(|device| self.devices.get_mut(&device)) {

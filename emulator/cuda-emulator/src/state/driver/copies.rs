@@ -73,7 +73,7 @@ impl Driver {
     /// Returns the source or destination at an address: of a device or page-locked memory if an
     /// allocation contains it, and otherwise the range of host memory that `host` creates.
     pub(crate) fn operand_at(&self, address: u64, host: impl FnOnce() -> HostSpan) -> CopyOperand {
-        if self.memory.block(address).is_some() {
+        if self.memory.allocation(address).is_some() {
             CopyOperand::Device(address)
         } else {
             CopyOperand::Host(host())
@@ -156,7 +156,7 @@ impl Driver {
         let stream = self.check_pool_operation(stream)?;
         let captures = self.is_capturing(stream)?;
         let device = self.device_of_stream(stream);
-        let address = self.new_block(device, bytes, captures)?;
+        let address = self.new_allocation(device, bytes, captures)?;
         if captures {
             self.submit(stream, NodeWork::Allocate)?;
         } else if self.checks_order() {

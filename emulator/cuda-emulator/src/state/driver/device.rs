@@ -34,7 +34,7 @@ impl Driver {
 
     /// Implements `cuDeviceGetAttribute`: returns an attribute of a device, or 0 for attributes
     /// that are not emulated.
-    pub(crate) fn attribute(&self, attribute: u32, device: i32) -> CallResult<i32> {
+    pub(crate) fn device_attribute(&self, attribute: u32, device: i32) -> CallResult<i32> {
         self.check_device(device)?;
         let settings = &self.settings;
         Ok(match attribute {

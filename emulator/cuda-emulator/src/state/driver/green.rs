@@ -20,7 +20,7 @@ impl Driver {
 
     /// Implements `cuDevResourceGenerateDesc`: returns a description of resources, which is never
     /// destroyed. An empty list is refused.
-    pub(crate) fn describe(&mut self, resources: &[Resource]) -> CallResult<Handle> {
+    pub(crate) fn describe_resources(&mut self, resources: &[Resource]) -> CallResult<Handle> {
         resources.iter().try_for_each(Resource::check)?;
         if resources.is_empty() {
             return Err(CallError::value("a description of no resources"));

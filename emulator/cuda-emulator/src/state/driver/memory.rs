@@ -2,7 +2,7 @@
 
 use super::Driver;
 use crate::{
-    host::HostBlock,
+    host::HostAllocation,
     state::{
         CallError, CallResult, Code,
         memory::{Allocation, Tracking, device_of},
@@ -29,7 +29,7 @@ impl Driver {
     pub(crate) fn allocate(&mut self, bytes: usize) -> CallResult<u64> {
         self.refuse_unsafe_call("allocates memory")?;
         let device = self.current_device()?;
-        self.new_block(device, bytes, false)
+        self.new_allocation(device, bytes, false)
     }
 
     /// Allocates memory on a device and returns its address. `of_graph` tells whether a graph node
@@ -38,7 +38,7 @@ impl Driver {
     /// # Errors
     ///
     /// Returns an error for 0 bytes or if the memory of the device is exhausted.
-    pub(super) fn new_block(&mut self, device: i32, bytes: usize, of_graph: bool) -> CallResult<u64> {
+    pub(super) fn new_allocation(&mut self, device: i32, bytes: usize, of_graph: bool) -> CallResult<u64> {
         if bytes == 0 {
             return Err(CallError::value("an allocation of 0 bytes"));
         }
@@ -68,7 +68,7 @@ impl Driver {
     /// Checks that an address can be freed.
     fn check_free(&self, address: u64) -> CallResult<()> {
         match self.memory.allocations.get(&address) {
-            Some(block) if !block.freeing => Ok(()),
+            Some(allocation) if !allocation.freeing => Ok(()),
             None if !self.memory.freed.contains(&address) => {
                 Err(CallError::value(format!("{address:#x} is not an allocation of the device")))
             }
@@ -80,8 +80,8 @@ impl Driver {
     /// from now on. It is an error if there is no allocation or if it is freed already.
     pub(super) fn begin_free(&mut self, address: u64) -> CallResult<()> {
         self.check_free(address)?;
-        if let Some(block) = self.memory.allocations.get_mut(&address) {
-            block.freeing = true;
+        if let Some(allocation) = self.memory.allocations.get_mut(&address) {
+            allocation.freeing = true;
         }
         Ok(())
     }
@@ -99,7 +99,7 @@ impl Driver {
 
     /// Returns whether an allocation that a node of a graph made starts at the address.
     pub(super) fn is_graph_allocation(&self, address: u64) -> bool {
-        self.memory.allocations.get(&address).is_some_and(|block| block.of_graph)
+        self.memory.allocations.get(&address).is_some_and(|allocation| allocation.of_graph)
     }
 
     /// Implements `cuMemHostAlloc`: returns the address, which is valid on the host and the
@@ -111,10 +111,10 @@ impl Driver {
                 "page-locked memory cannot have {bytes} bytes and the flags {flags:#x}"
             )));
         }
-        let block = HostBlock::new(bytes).ok_or_else(|| CallError::plain(Code::OUT_OF_MEMORY))?;
-        let address = block.address();
+        let allocation = HostAllocation::new(bytes).ok_or_else(|| CallError::plain(Code::OUT_OF_MEMORY))?;
+        let address = allocation.address();
         self.memory.freed.remove(&(address as u64));
-        self.memory.host.insert(address as u64, block);
+        self.memory.host.insert(address as u64, allocation);
         Ok(address)
     }
 
@@ -141,7 +141,7 @@ impl Driver {
     /// Implements `cuMemHostGetDevicePointer`: returns the same address. Memory that is not
     /// page-locked is refused.
     pub(crate) fn device_pointer(&self, address: usize) -> CallResult<u64> {
-        match self.memory.host_block(address as u64) {
+        match self.memory.host_allocation(address as u64) {
             Some(_) => Ok(address as u64),
             None => Err(CallError::value(format!("host memory at {address:#x} is not page-locked"))),
         }
@@ -152,7 +152,7 @@ impl Driver {
     pub(crate) fn allocation(&self, address: u64) -> CallResult<(u64, u64)> {
         self.check_memory(address, 1)?;
         self.memory
-            .block(address)
+            .allocation(address)
             .ok_or_else(|| CallError::value(format!("{address:#x} is in no allocation")))
     }
 
@@ -165,12 +165,12 @@ impl Driver {
     /// Checks that `bytes` bytes at an address are inside one allocation, in device memory or
     /// page-locked memory, that is not freed.
     pub(super) fn check_memory(&self, address: u64, bytes: usize) -> CallResult<()> {
-        if self.memory.allocations.get(&address).is_some_and(|block| block.freeing)
+        if self.memory.allocations.get(&address).is_some_and(|allocation| allocation.freeing)
             || self.memory.freed.contains(&address)
         {
             return Err(CallError::value(format!("{address:#x} after it was freed")));
         }
-        match self.memory.block(address) {
+        match self.memory.allocation(address) {
             Some((start, length)) if start + length - address >= bytes as u64 => Ok(()),
             Some(_) => Err(CallError::value(format!(
                 "{bytes} bytes at {address:#x} exceed the end of the allocation"

@@ -177,7 +177,7 @@ impl Driver {
     }
 
     /// Checks the dimensions of a launch and returns the launch. `handle` is the function.
-    pub(crate) fn kernel(
+    pub(crate) fn prepare_launch(
         &self,
         handle: Handle,
         dimensions: Dimensions,

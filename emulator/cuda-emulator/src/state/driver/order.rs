@@ -115,7 +115,7 @@ impl Driver {
         bytes: u64,
     ) {
         let Some(task) = task else { return };
-        let Some((start, length)) = self.memory.block(address) else { return };
+        let Some((start, length)) = self.memory.allocation(address) else { return };
         let offset = address - start;
         self.order.add_use((start, length), kind, offset..offset + bytes, task);
     }
@@ -155,7 +155,7 @@ impl Driver {
             return;
         }
         let mut clock = VectorClock::default();
-        if let Some((start, _)) = self.memory.block(address) {
+        if let Some((start, _)) = self.memory.allocation(address) {
             let writers =
                 self.order.allocations.get(&start).into_iter().flat_map(|uses| uses.writers(address - start));
             writers.for_each(|writer| clock.join(writer));
@@ -255,7 +255,7 @@ impl Driver {
     /// all its bytes.
     pub(in crate::state) fn note_allocation(&mut self, stream: Handle, address: u64) {
         let task = self.begin_task(stream, None, |_| "cuMemAllocAsync".to_owned());
-        let bytes = self.memory.block(address).map_or(0, |(_, bytes)| bytes);
+        let bytes = self.memory.allocation(address).map_or(0, |(_, bytes)| bytes);
         self.note_access(task.as_ref(), AccessKind::Write, address, bytes);
     }
 

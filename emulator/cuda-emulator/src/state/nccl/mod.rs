@@ -89,7 +89,8 @@ pub(super) struct Batch {
     /// Task of the batch in the order check. `None` if the batch has not started or order is not
     /// checked.
     pub(super) task: Option<Arc<Task>>,
-    /// Predecessors of the ranks that sent data to this one, for the order check.
+    /// For the order check: set of the tasks that sent data to this rank and of their predecessors.
+    /// The work after the batch is ordered after them.
     pub(super) received_clock: VectorClock,
 }
 
@@ -146,7 +147,7 @@ impl NcclCode {
     pub(crate) const IN_PROGRESS: Self = Self(7);
 
     /// Returns the name in `nccl.h` and a description, or `None` for an unknown code.
-    pub(crate) fn known(self) -> Option<(&'static str, &'static std::ffi::CStr)> {
+    pub(crate) fn describe(self) -> Option<(&'static str, &'static std::ffi::CStr)> {
         Some(match self.0 {
             0 => ("ncclSuccess", c"no error"),
             1 => ("ncclUnhandledCudaError", c"unhandled cuda error (run with NCCL_DEBUG=INFO for details)"),
@@ -163,7 +164,7 @@ impl NcclCode {
 
 impl std::fmt::Display for NcclCode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.known() {
+        match self.describe() {
             Some((name, _)) => f.write_str(name),
             None => write!(f, "ncclResult {}", self.0),
         }

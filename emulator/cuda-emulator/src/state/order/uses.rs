@@ -61,7 +61,7 @@ pub(in crate::state) struct Conflict {
     pub(in crate::state) earlier: Arc<Task>,
     /// Kind of the earlier use.
     pub(in crate::state) kind: AccessKind,
-    /// First conflicting bytes, as offsets.
+    /// First range of bytes that conflict, as offsets in the allocation.
     pub(in crate::state) bytes: Range<u64>,
 }
 
