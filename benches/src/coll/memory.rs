@@ -7,8 +7,8 @@ use crate::coll::size;
 use crate::command::bad_input;
 
 /// Checks that the buffers of all ranks can be allocated for each operation, by a reservation that
-/// is never used. `groups` has the numbers of ranks, each with pairs of a collective and the size of
-/// a rank's larger buffer in bytes.
+/// is never used. `groups` has the numbers of ranks, each with pairs of a collective and the size
+/// of a rank's larger buffer in bytes.
 ///
 /// # Errors
 /// Bad input with the name of the operation for which the memory is insufficient.

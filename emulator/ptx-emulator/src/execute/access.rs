@@ -19,7 +19,7 @@ use crate::{
 #[derive(Clone, Copy)]
 pub(crate) enum Location {
     /// Global memory: index of the allocation, and offset in it.
-    Global { block: usize, offset: u64 },
+    Global { allocation: usize, offset: u64 },
     /// Shared memory of the block.
     Shared { offset: u64 },
     /// Local memory of the thread with the given number in its block.
@@ -29,7 +29,7 @@ pub(crate) enum Location {
 impl Location {
     fn plus(self, bytes: u64) -> Self {
         match self {
-            Self::Global { block, offset } => Self::Global { block, offset: offset + bytes },
+            Self::Global { allocation, offset } => Self::Global { allocation, offset: offset + bytes },
             Self::Shared { offset } => Self::Shared { offset: offset + bytes },
             Self::Local { thread, offset } => Self::Local { thread, offset: offset + bytes },
         }
@@ -114,19 +114,19 @@ impl LaneAccess<'_> {
 
     fn global(&self, address: u64, context: &mut BlockContext<'_>) -> Result<Location, WarpFault> {
         let (memory, bytes) = (context.environment.memory, self.bytes());
-        let hint = &mut context.hints[self.index];
+        let last = &mut context.last_allocations[self.index];
         let inside = |index: usize| {
-            let block = memory.allocations().get(index)?;
-            let offset = address.checked_sub(block.start)?;
-            (offset < block.bytes && block.bytes - offset >= bytes.into())
-                .then_some(Location::Global { block: index, offset })
+            let allocation = memory.allocations().get(index)?;
+            let offset = address.checked_sub(allocation.start)?;
+            (offset < allocation.bytes && allocation.bytes - offset >= bytes.into())
+                .then_some(Location::Global { allocation: index, offset })
         };
-        if let Some(location) = inside(*hint as usize) {
+        if let Some(location) = inside(*last as usize) {
             return Ok(location);
         }
         let found = memory.find(address);
         if let Some(location) = found.and_then(inside) {
-            *hint = found.unwrap_or(0) as u32;
+            *last = found.unwrap_or(0) as u32;
             return Ok(location);
         }
         let (write, state) = (self.write, memory.state(address));
@@ -151,16 +151,18 @@ impl LaneAccess<'_> {
         let memory = context.environment.memory;
         let uninitialised = |space, address| self.fault(FaultKind::Uninitialised { space, address, bytes });
         match location {
-            Location::Global { block, offset } => {
-                let block = &memory.allocations()[block];
-                if context.environment.options.check_uninitialised && !block.is_written(offset, bytes.into())
+            Location::Global { allocation, offset } => {
+                let allocation = &memory.allocations()[allocation];
+                if context.environment.options.check_uninitialised
+                    && !allocation.is_written(offset, bytes.into())
                 {
-                    return Err(uninitialised(MemorySpace::Global, block.start + offset));
+                    return Err(uninitialised(MemorySpace::Global, allocation.start + offset));
                 }
-                block.record_access(AccessKind::Read, offset, bytes);
+                allocation.record_access(AccessKind::Read, offset, bytes);
                 // If other threads may write, the halves of a 64-bit word must be read together.
-                let _held = (self.access.strong && bytes == 8).then(|| memory.lock(block.start + offset));
-                Ok(block.load(offset, bytes))
+                let _held =
+                    (self.access.strong && bytes == 8).then(|| memory.lock(allocation.start + offset));
+                Ok(allocation.load(offset, bytes))
             }
             Location::Shared { offset } => {
                 if !context.shared.is_written(offset, bytes) {
@@ -188,12 +190,13 @@ impl LaneAccess<'_> {
         let bytes = self.access.bytes;
         let memory = context.environment.memory;
         match location {
-            Location::Global { block, offset } => {
-                let block = &memory.allocations()[block];
-                let _held = (self.access.strong && bytes == 8).then(|| memory.lock(block.start + offset));
-                block.store(offset, bytes, value);
-                block.record_write(offset, bytes.into());
-                block.record_access(AccessKind::Write, offset, bytes);
+            Location::Global { allocation, offset } => {
+                let allocation = &memory.allocations()[allocation];
+                let _held =
+                    (self.access.strong && bytes == 8).then(|| memory.lock(allocation.start + offset));
+                allocation.store(offset, bytes, value);
+                allocation.record_write(offset, bytes.into());
+                allocation.record_access(AccessKind::Write, offset, bytes);
             }
             Location::Shared { offset } => {
                 let access = self.shared_access(warp, context);

@@ -51,19 +51,20 @@ fn update(
     let uninitialised =
         |space, address| WarpFault { kind: FaultKind::Uninitialised { space, address, bytes }, at, lane };
     match location {
-        Location::Global { block, offset } => {
+        Location::Global { allocation, offset } => {
             let memory = context.environment.memory;
-            let block = &memory.allocations()[block];
-            if context.environment.options.check_uninitialised && !block.is_written(offset, bytes.into()) {
-                return Err(uninitialised(MemorySpace::Global, block.start + offset));
+            let allocation = &memory.allocations()[allocation];
+            if context.environment.options.check_uninitialised && !allocation.is_written(offset, bytes.into())
+            {
+                return Err(uninitialised(MemorySpace::Global, allocation.start + offset));
             }
-            block.record_access(AccessKind::Atomic, offset, bytes);
+            allocation.record_access(AccessKind::Atomic, offset, bytes);
             if bytes == 4 {
-                return Ok(block.update(offset, |old| Some(change(old.into()) as u32)).into());
+                return Ok(allocation.update(offset, |old| Some(change(old.into()) as u32)).into());
             }
-            let _held = memory.lock(block.start + offset);
-            let old = block.load(offset, 8);
-            block.store(offset, 8, change(old));
+            let _held = memory.lock(allocation.start + offset);
+            let old = allocation.load(offset, 8);
+            allocation.store(offset, 8, change(old));
             Ok(old)
         }
         Location::Shared { offset } => {

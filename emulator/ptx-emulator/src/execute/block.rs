@@ -56,7 +56,7 @@ impl<'l> BlockExecutor<'l> {
             ),
             local: LocalMemory::new(threads as usize, decoded.local_bytes),
             barriers: Barriers::default(),
-            hints: vec![0; decoded.accesses.len()],
+            last_allocations: vec![0; decoded.accesses.len()],
         };
         Self { environment, warps, context }
     }

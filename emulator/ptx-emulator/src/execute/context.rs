@@ -17,7 +17,7 @@ pub(crate) struct BlockContext<'l> {
     /// Barriers of the block.
     pub(crate) barriers: Barriers,
     /// For each memory access of the kernel, the index of the allocation that it used last.
-    pub(crate) hints: Vec<u32>,
+    pub(crate) last_allocations: Vec<u32>,
 }
 
 /// Fault of a warp, located by instruction and lane.

@@ -159,7 +159,9 @@ fn shared(context: &BlockContext<'_>) -> Option<(u64, u64)> {
 #[inline(always)]
 fn allocation<'l>(context: &BlockContext<'l>, i: &Instruction) -> Option<&'l Allocation> {
     let allocations = context.environment.memory.allocations();
-    allocations.get(context.hints[i.extra as usize] as usize).filter(|allocation| allocation.is_plain())
+    allocations
+        .get(context.last_allocations[i.extra as usize] as usize)
+        .filter(|allocation| allocation.is_plain())
 }
 
 /// Executes the load `i` from shared memory in the lanes of `mask`. Returns `None` without effect
