@@ -134,6 +134,8 @@ pub(crate) fn link_models() -> Vec<String> {
 ///
 /// Arguments: `network` is a document of the format `deeppool/graph/v1`; `device` is the name or
 /// the file of a device model.
+///
+/// Raises `InputError` if the network is invalid, or the device is unknown or its file invalid.
 #[pyfunction]
 pub(crate) fn modelled_profile(
     py: Python<'_>,

@@ -18,6 +18,9 @@ type Tensor<'py> = (Vec<usize>, Bound<'py, PyBytes>);
 /// Arguments: `network` is a document of the format `deeppool/graph/v1`; `parameters` are by name,
 /// each with its dimensions and elements; `features` and `labels` are of all samples, one after
 /// another. All elements are little-endian bytes in double precision.
+///
+/// Raises `InputError` if the network is invalid, a parameter is missing or has another shape, or
+/// the features or labels do not fit the network.
 #[pyfunction]
 pub(crate) fn gradients<'py>(
     py: Python<'py>,

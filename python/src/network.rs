@@ -17,6 +17,8 @@ pub(crate) fn network_names() -> Vec<&'static str> {
 }
 
 /// Returns a built-in network as a document of the format `deeppool/graph/v1`.
+///
+/// Raises `InputError` if there is no built-in network of this name.
 #[pyfunction]
 pub(crate) fn network_of_zoo(name: &str) -> PyResult<String> {
     inputs::model(name).map(|network| network.to_json()).map_err(input_error)
@@ -25,6 +27,8 @@ pub(crate) fn network_of_zoo(name: &str) -> PyResult<String> {
 /// Returns the network of an ONNX file as a document of the format `deeppool/graph/v1`, and a
 /// warning if the training network differs from the exported one, or `None`. The network has the
 /// name of the file without its extension.
+///
+/// Raises `InputError` if the file cannot be read or imported.
 #[pyfunction]
 pub(crate) fn network_of_onnx(py: Python<'_>, path: PathBuf) -> PyResult<(String, Option<String>)> {
     let name = path.file_stem().map_or("onnx".into(), |stem| stem.to_string_lossy().into_owned());
@@ -35,6 +39,8 @@ pub(crate) fn network_of_onnx(py: Python<'_>, path: PathBuf) -> PyResult<(String
 
 /// Checks a document of the format `deeppool/graph/v1`, and returns as a JSON object each layer's
 /// shapes, parameters, floating-point operations and bytes of one sample, and their sums.
+///
+/// Raises `InputError` if the document is invalid.
 #[pyfunction]
 pub(crate) fn describe_network(py: Python<'_>, network: &str) -> PyResult<String> {
     py.detach(|| LayerGraph::from_json(network).map(|network| description(&network).to_string()))

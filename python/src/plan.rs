@@ -123,6 +123,9 @@ impl Question {
 }
 
 /// Finds a plan of a network. Returns a document of the format `deeppool/plan/v2`.
+///
+/// Raises `InputError` if an argument is invalid, and `NoPlanError` if no plan is within the
+/// limits.
 #[pyfunction]
 pub(crate) fn plan(py: Python<'_>, network: &str, question: &str) -> PyResult<String> {
     let question: Question = parse(question)?;
@@ -135,6 +138,9 @@ pub(crate) fn plan(py: Python<'_>, network: &str, question: &str) -> PyResult<St
 
 /// Returns at most `max_plans` plans of the frontier, fastest first, as documents of the format
 /// `deeppool/plan/v2`.
+///
+/// Raises `InputError` if an argument is invalid, and `NoPlanError` if no plan is within the
+/// limits.
 #[pyfunction]
 pub(crate) fn frontier(
     py: Python<'_>,
@@ -155,6 +161,8 @@ pub(crate) fn frontier(
 /// Compares ways to share GPUs with background jobs. `background` is a JSON object with the
 /// network, the batch and, optionally, the source of layer times of the background job. Returns the
 /// report as a JSON object.
+///
+/// Raises `InputError` if an argument is invalid, and `NoPlanError` if no plan fits into memory.
 #[pyfunction]
 pub(crate) fn compare(py: Python<'_>, network: &str, question: &str, background: &str) -> PyResult<String> {
     let (question, background): (Question, Background) = (parse(question)?, parse(background)?);
@@ -174,7 +182,7 @@ pub(crate) fn compare(py: Python<'_>, network: &str, question: &str, background:
     })
 }
 
-/// Checks a document of the format `deeppool/plan/v2`. Raises an exception if it is invalid.
+/// Checks a document of the format `deeppool/plan/v2`. Raises `InputError` if it is invalid.
 #[pyfunction]
 pub(crate) fn check_plan(plan: &str) -> PyResult<()> {
     ExecutionPlan::from_json(plan).map(drop).map_err(exception)
@@ -183,6 +191,8 @@ pub(crate) fn check_plan(plan: &str) -> PyResult<()> {
 /// Simulates a plan, a document of the format `deeppool/plan/v2`. Returns the report as a JSON
 /// object, and the timeline of the last iteration as Chrome trace events, or `None` if it is not
 /// requested.
+///
+/// Raises `InputError` if an argument is invalid, or the plan does not fit the network.
 #[pyfunction]
 pub(crate) fn simulate(
     py: Python<'_>,

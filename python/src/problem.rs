@@ -22,6 +22,9 @@ struct Question {
 
 /// Finds a plan for a problem, a document of the format `deeppool/plan-problem/v2`. `question` is a
 /// JSON object with the arguments of the call. Returns the report as a JSON object.
+///
+/// Raises `InputError` if an argument is invalid, and `NoPlanError` if no plan is within the
+/// limits.
 #[pyfunction]
 pub(crate) fn plan_problem(py: Python<'_>, problem: &str, question: &str) -> PyResult<String> {
     let asked: Question = parse(question)?;

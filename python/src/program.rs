@@ -12,6 +12,9 @@ use crate::error::input_error;
 ///
 /// Arguments: `network` and `plan` are documents of the formats `deeppool/graph/v1` and
 /// `deeppool/plan/v2`.
+///
+/// Raises `InputError` if a document is invalid, the plan does not fit the network or has partial
+/// backpropagation, or there is no such rank.
 #[pyfunction]
 #[pyo3(signature = (network, plan, rank=None))]
 pub(crate) fn lower(py: Python<'_>, network: &str, plan: &str, rank: Option<usize>) -> PyResult<String> {

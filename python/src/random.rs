@@ -12,6 +12,8 @@ use pyo3::types::PyByteArray;
 /// samples; `elements` is the number of elements of a sample; `probability` is that of dropping an
 /// element. The mask has the shape `samples x elements`: 1 for an element that is kept, 0 for the
 /// others.
+///
+/// Raises `ValueError` if the mask has more elements than fit in memory.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "it is called by name from one place")]
 pub(crate) fn dropout_keeps<'py>(
