@@ -193,8 +193,8 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
             progress.print_line(&format!("resumed from an earlier run: {resumed} measurements"));
         }
         let mut session = Session { profiler: self, network, journal, progress, measured: 0 };
-        let layers = session.layers()?;
-        let whole = session.whole()?;
+        let layers = session.measure_layers()?;
+        let whole = session.measure_whole_network()?;
         session.progress.finish();
         let table = ProfileTable::new(network.name(), device, Origin::Measured, layers, whole)?;
         Ok(ProfileRun { table: table.with_measurement(measurement), measured: session.measured, resumed })

@@ -22,8 +22,9 @@ impl Progress {
     /// Creates a bar whose length is the estimated work of all layers and of the whole network, at
     /// all batch sizes.
     pub(super) fn new(network: &LayerGraph, batches: &[usize]) -> Self {
-        let one_by_one = network.layers().flat_map(|(_, one)| batches.iter().map(|&batch| layer(one, batch)));
-        let whole = batches.iter().map(|&batch| self::network(network, batch));
+        let one_by_one =
+            network.layers().flat_map(|(_, one)| batches.iter().map(|&batch| layer_work(one, batch)));
+        let whole = batches.iter().map(|&batch| network_work(network, batch));
         let bar = ProgressBar::new(one_by_one.chain(whole).sum());
         match ProgressStyle::with_template("profiling {bar:30} {percent}%, {eta} left, {msg}") {
             Ok(style) => Self(bar.with_style(style)),
@@ -32,12 +33,12 @@ impl Progress {
     }
 
     /// Shows the current measurement: the name of a layer or network, and the batch size.
-    pub(super) fn at(&self, subject: &str, batch: usize) {
+    pub(super) fn show(&self, subject: &str, batch: usize) {
         self.0.set_message(format!("{subject} at batch {batch}"));
     }
 
     /// Advances by the estimated work of a finished measurement.
-    pub(super) fn done(&self, work: u64) {
+    pub(super) fn advance(&self, work: u64) {
         self.0.inc(work);
     }
 
@@ -61,7 +62,7 @@ impl Progress {
 
 /// Returns the estimated work of measuring a layer at a batch size, in equivalent floating-point
 /// operations: of the forward and the backward pass once, plus a constant for the overhead.
-pub(super) fn layer(layer: &Layer, batch: usize) -> u64 {
+pub(super) fn layer_work(layer: &Layer, batch: usize) -> u64 {
     let operations = layer.forward_flops() + layer.backward_flops();
     let bytes = 2 * (layer.input_bytes() + layer.output_bytes());
     OVERHEAD
@@ -71,6 +72,6 @@ pub(super) fn layer(layer: &Layer, batch: usize) -> u64 {
 
 /// Returns the estimated work of measuring a whole network at a batch size: the sum over its
 /// layers.
-pub(super) fn network(network: &LayerGraph, batch: usize) -> u64 {
-    network.layers().map(|(_, one)| layer(one, batch)).sum()
+pub(super) fn network_work(network: &LayerGraph, batch: usize) -> u64 {
+    network.layers().map(|(_, one)| layer_work(one, batch)).sum()
 }

@@ -37,19 +37,19 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, '_, E> {
     /// # Errors
     /// [`ProfileError::Engine`] if the engine fails, and [`ProfileError::JournalFile`] if the
     /// journal cannot be written.
-    pub(super) fn layers(&mut self) -> Result<Vec<LayerProfile>, ProfileError> {
+    pub(super) fn measure_layers(&mut self) -> Result<Vec<LayerProfile>, ProfileError> {
         let network = self.network;
         let mut layers = Vec::with_capacity(network.len() - 1);
         for (id, layer) in network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input) {
             let mut rows: Option<LayerProfile> = None;
             for &batch in &self.profiler.batches {
-                let work = progress::layer(layer, batch);
+                let work = progress::layer_work(layer, batch);
                 let finished = self.journal.as_ref().and_then(|journal| journal.layer(layer.name(), batch));
                 let row = if let Some(row) = finished {
                     self.progress.skip(work);
                     row.clone()
                 } else {
-                    self.progress.at(layer.name(), batch);
+                    self.progress.show(layer.name(), batch);
                     // The update does not depend on the batch size.
                     let row = self.measure_layer(id, batch, rows.is_none());
                     let row = row.map_err(failure(|| format!("layer `{}`", layer.name()), batch))?;
@@ -57,7 +57,7 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, '_, E> {
                         journal.add_layer(&row)?;
                     }
                     self.measured += 1;
-                    self.progress.done(work);
+                    self.progress.advance(work);
                     row
                 };
                 match &mut rows {
@@ -75,23 +75,23 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, '_, E> {
     /// # Errors
     /// [`ProfileError::Engine`] if the engine fails, and [`ProfileError::JournalFile`] if the
     /// journal cannot be written.
-    pub(super) fn whole(&mut self) -> Result<Vec<NetworkTime>, ProfileError> {
+    pub(super) fn measure_whole_network(&mut self) -> Result<Vec<NetworkTime>, ProfileError> {
         let mut rows = Vec::with_capacity(self.profiler.batches.len());
         for &batch in &self.profiler.batches {
-            let work = progress::network(self.network, batch);
+            let work = progress::network_work(self.network, batch);
             if let Some(row) = self.journal.as_ref().and_then(|journal| journal.network(batch)) {
                 self.progress.skip(work);
                 rows.push(row);
                 continue;
             }
-            self.progress.at("the whole network", batch);
+            self.progress.show("the whole network", batch);
             let subject = || format!("network `{}`", self.network.name());
             let row = self.measure_network(batch).map_err(failure(subject, batch))?;
             if let Some(journal) = &mut self.journal {
                 journal.add_network(&row)?;
             }
             self.measured += 1;
-            self.progress.done(work);
+            self.progress.advance(work);
             rows.push(row);
         }
         Ok(rows)

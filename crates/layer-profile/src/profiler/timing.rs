@@ -6,7 +6,7 @@ use crate::Spread;
 
 /// Minimum distance of an outlier from the median, in deviations.
 const OUTLIER_DEVIATIONS: u32 = 5;
-/// A sample within 1 part in this number of the median is no outlier, since clocks have a finite
+/// A time within 1 part in this number of the median is no outlier, since clocks have a finite
 /// resolution.
 const OUTLIER_PART: u32 = 100;
 
@@ -32,11 +32,11 @@ impl Timing {
         spread: Spread { deviation: Duration::ZERO, outliers: Some(0), warm_up_unstable: false },
     };
 
-    /// Computes the statistics of `samples`, the durations of the repeats. `stable` is whether the
+    /// Computes the statistics of `times`, the durations of the repeats. `stable` is whether the
     /// times became stable during the warm-up before the repeats.
-    pub(super) fn of(samples: &[Duration], stable: bool) -> Self {
-        let median = median(samples.iter().copied());
-        let distances = || samples.iter().map(|sample| sample.abs_diff(median));
+    pub(super) fn of(times: &[Duration], stable: bool) -> Self {
+        let median = median(times.iter().copied());
+        let distances = || times.iter().map(|time| time.abs_diff(median));
         let deviation = self::median(distances());
         let limit = (deviation * OUTLIER_DEVIATIONS).max(median / OUTLIER_PART);
         let outliers = distances().filter(|&distance| distance > limit).count();
@@ -46,13 +46,13 @@ impl Timing {
 
 /// Returns the median: the middle value, or the mean of the two middle values of an even number, or
 /// zero if there are none.
-pub(super) fn median(samples: impl Iterator<Item = Duration>) -> Duration {
-    let mut samples: Vec<Duration> = samples.collect();
-    samples.sort_unstable();
-    match samples.len() {
+pub(super) fn median(times: impl Iterator<Item = Duration>) -> Duration {
+    let mut times: Vec<Duration> = times.collect();
+    times.sort_unstable();
+    match times.len() {
         0 => Duration::ZERO,
-        odd if odd % 2 == 1 => samples[odd / 2],
-        even => (samples[even / 2 - 1] + samples[even / 2]) / 2,
+        odd if odd % 2 == 1 => times[odd / 2],
+        even => (times[even / 2 - 1] + times[even / 2]) / 2,
     }
 }
 
