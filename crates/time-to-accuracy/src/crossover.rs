@@ -146,15 +146,17 @@ impl Crossover {
     ///
     /// `curve` gives the epochs to the target. `worker_speedup` is SU^M of workers of
     /// `gpus_per_worker` GPUs at `batch_per_worker` samples. `efficiency` returns the scaling
-    /// efficiency of a number of workers at the same batch per worker, relative to any reference,
-    /// or `None` if it is unknown.
+    /// efficiency of a number of workers at the same batch per worker, or `None` if it is unknown.
+    /// It may be relative to any worker, but to the same one for all numbers of workers. `gpus` are
+    /// the numbers of GPUs, in any order.
     ///
     /// # Errors
     /// - [`AccuracyError::OutsideCurve`] if a global batch is outside the curve.
     /// - [`AccuracyError::NoEfficiency`] if an efficiency is unknown.
     /// - [`AccuracyError::Indivisible`] if a number of GPUs is not a multiple of `gpus_per_worker`.
     /// - [`AccuracyError::Empty`] without a number of GPUs.
-    /// - [`AccuracyError::BadFigure`] for zeros, and for figures that are not finite and positive.
+    /// - [`AccuracyError::BadFigure`] if a number of GPUs or `batch_per_worker` is zero, or if the
+    ///   speed-up or an efficiency is not finite and positive.
     pub fn new(
         curve: &EpochCurve,
         batch_per_worker: usize,
@@ -212,7 +214,7 @@ impl Crossover {
     /// Returns the comparison on the smallest number of GPUs such that the hybrid job is faster on
     /// it and on all larger numbers compared. `None` if it is not faster on the largest.
     #[must_use]
-    pub fn first(&self) -> Option<&Comparison> {
+    pub fn first_hybrid_win(&self) -> Option<&Comparison> {
         let loses = |comparison: &Comparison| comparison.winner() != Winner::Hybrid;
         let from = self.comparisons.iter().rposition(loses).map_or(0, |last| last + 1);
         self.comparisons.get(from)
@@ -224,7 +226,7 @@ impl fmt::Display for Crossover {
         for comparison in &self.comparisons {
             writeln!(f, "{comparison}")?;
         }
-        match self.first() {
+        match self.first_hybrid_win() {
             Some(comparison) => write!(f, "hybrid wins from {} GPUs on", comparison.gpus()),
             None => f.write_str("hybrid does not win on the largest of these numbers of GPUs"),
         }

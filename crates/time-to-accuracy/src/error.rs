@@ -70,15 +70,15 @@ pub enum AccuracyError {
     #[error(
         "nothing reaches the target within {:.3} h: the soonest, {soonest}, takes {:.3} h; allow that long, \
          or more GPUs",
-        deadline.as_secs_f64() / 3600.0, takes.as_secs_f64() / 3600.0
+        deadline.as_secs_f64() / 3600.0, time.as_secs_f64() / 3600.0
     )]
     Deadline {
         /// Deadline that was given, counted from the start of training.
         deadline: Duration,
         /// Configuration of the candidate that reaches the target first.
         soonest: Configuration,
-        /// Time of that candidate to the target.
-        takes: Duration,
+        /// Time from the start of training until that candidate reaches the target.
+        time: Duration,
     },
     /// A number of GPUs is not a multiple of the GPUs per worker.
     #[error(

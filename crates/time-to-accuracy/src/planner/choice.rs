@@ -91,7 +91,7 @@ impl Estimates {
         in_time.min_by(|a, b| by_cost(a, b, self.kind)).ok_or(AccuracyError::Deadline {
             deadline,
             soonest: self.first.configuration,
-            takes: self.first.time,
+            time: self.first.time,
         })
     }
 

@@ -43,7 +43,7 @@ proptest! {
             prop_assert!((at_that_ratio.gain() - 1.25).abs() < 1e-9);
         }
         if is_clear {
-            prop_assert_eq!(crossover.first().map(Comparison::gpus), from);
+            prop_assert_eq!(crossover.first_hybrid_win().map(Comparison::gpus), from);
         }
     }
 
@@ -57,7 +57,7 @@ proptest! {
         for comparison in crossover.comparisons() {
             prop_assert_eq!((comparison.winner(), comparison.gain()), (Winner::Tie, 1.0));
         }
-        prop_assert_eq!(crossover.first(), None);
+        prop_assert_eq!(crossover.first_hybrid_win(), None);
     }
 }
 
