@@ -66,9 +66,9 @@ impl<'a> Builder<'a> {
     /// the constants of the file.
     ///
     /// # Errors
-    /// [`OnnxError::Signature`] if the graph does not have exactly one input and one output, or the
-    /// input has no shape that is fixed except for the batch. If constants have problems or
-    /// operators are not supported, [`OnnxError::Multiple`] of it and these.
+    /// [`OnnxError::Signature`] if the graph does not have exactly one input and one output, or if
+    /// a dimension of the input other than the batch is not fixed. If constants have problems too,
+    /// or operators are not supported, [`OnnxError::Multiple`] with all of these.
     pub(super) fn new(name: &str, graph: &'a GraphProto, opset: i64) -> Result<Self, OnnxError> {
         let nodes: Vec<_> = graph.node.iter().map(Node::new).collect();
         let signature = signature(name, graph);

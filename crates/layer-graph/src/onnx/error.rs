@@ -21,9 +21,9 @@ pub enum OnnxError {
         /// Oldest supported version of ONNX's operator set.
         oldest: i64,
     },
-    /// The model does not have exactly one input and one output, its input has no shape that is
-    /// fixed except for the batch, or its output does not consist of class scores. The text says
-    /// which.
+    /// The input or the output of the model cannot be that of a network. There must be one of each.
+    /// All dimensions of the input except the batch must be fixed, and the output must consist of
+    /// class scores that a node computes. The text names the problem.
     #[error("{0}")]
     Signature(String),
     /// No kind of layer corresponds to this operator.

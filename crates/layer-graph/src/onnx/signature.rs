@@ -22,8 +22,8 @@ pub(super) struct Signature<'a> {
 /// Reads the signature of a graph; `name` becomes the name of the network.
 ///
 /// # Errors
-/// [`OnnxError::Signature`] if the graph does not have exactly one input and one output, or the
-/// input has no shape that is fixed except for the batch.
+/// [`OnnxError::Signature`] if the graph does not have exactly one input and one output, or if a
+/// dimension of the input other than the batch is not fixed.
 pub(super) fn signature<'a>(name: &str, graph: &'a GraphProto) -> Result<Signature<'a>, OnnxError> {
     let (input, batch, shape) = input(graph)?;
     let network = LayerGraph::new(name, shape).map_err(|error| OnnxError::Signature(error.to_string()))?;
