@@ -1,7 +1,7 @@
 //! Planning of problems given by step times instead of a network.
 
 use deeppool::burst_planner::PlanProblem;
-use deeppool::problem::{LimitRule, ProblemQuestion};
+use deeppool::problem::{LimitRule, ProblemOptions};
 use pyo3::prelude::*;
 use serde::Deserialize;
 
@@ -29,11 +29,11 @@ struct Question {
 pub(crate) fn plan_problem(py: Python<'_>, problem: &str, question: &str) -> PyResult<String> {
     let asked: Question = parse(question)?;
     interruptible(py, |stop| {
-        let mut question = ProblemQuestion::new(asked.mode.mode());
-        question.limit_rule = if asked.per_layer { LimitRule::PerLayer } else { LimitRule::Total };
-        question.pareto = asked.frontier;
-        question.stop = stop.clone();
+        let mut options = ProblemOptions::new(asked.mode.mode());
+        options.limit_rule = if asked.per_layer { LimitRule::PerLayer } else { LimitRule::Total };
+        options.pareto = asked.frontier;
+        options.stop = stop.clone();
         let (problem, costs) = PlanProblem::from_json(problem).map_err(exception)?;
-        question.answer(problem, &costs).map(|answer| answer.report().to_string()).map_err(exception)
+        options.plan(problem, &costs).map(|planned| planned.report().to_string()).map_err(exception)
     })
 }

@@ -9,7 +9,7 @@ use deeppool::costs::Costs;
 use deeppool::job::{Job, LoweredPlan};
 use deeppool::plan::{Capacity, ExecutionPlan, MAX_GPUS, Mode, PlanRequest};
 use deeppool::planning::{PlanAnalysis, PlanFrontier, RunExplanation, find_frontier, plan_within_memory};
-use deeppool::problem::{LimitRule, ProblemQuestion, points};
+use deeppool::problem::{LimitRule, ProblemOptions, points};
 use deeppool::program::LowerOptions;
 use deeppool::simulate::{BackgroundCosts, SimulateOptions, simulate_plan};
 use layer_graph::LayerGraph;
@@ -163,7 +163,7 @@ impl Plan {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         check_outputs(self.written(), self.json)?;
         match (&self.problem, &self.accuracy.to_accuracy) {
-            (Some(path), _) => self.problem_file().answer(path)?,
+            (Some(path), _) => self.problem_file().run(path)?,
             (None, Some(curve)) => {
                 self.accuracy.answer(curve, &self.network.load()?, &self.plan_options())?
             }
@@ -199,13 +199,13 @@ impl Plan {
     }
 
     fn problem_file(&self) -> ProblemFile<'_> {
-        let mut question = ProblemQuestion::new(self.mode());
-        question.limit_rule = match self.limit_rule {
+        let mut options = ProblemOptions::new(self.mode());
+        options.limit_rule = match self.limit_rule {
             None | Some(LimitRuleName::Total) => LimitRule::Total,
             Some(LimitRuleName::PerLayer) => LimitRule::PerLayer,
         };
-        question.pareto = self.pareto;
-        ProblemFile { question, output: self.output.as_deref(), json: self.json }
+        options.pareto = self.pareto;
+        ProblemFile { options, output: self.output.as_deref(), json: self.json }
     }
 
     fn plan_network(&self) -> anyhow::Result<()> {
@@ -261,7 +261,7 @@ impl Plan {
             print_runs(runs, plan.amplification_limit);
         }
         if let Some(frontier) = &frontier {
-            print_frontier(points(frontier.arrangements()));
+            print_frontier(points(frontier.points()));
         }
         Ok(())
     }
@@ -358,7 +358,7 @@ fn report(
         report["opaque_layers"] = json!(opaque);
     }
     if let Some(frontier) = frontier {
-        report["frontier"] = points(frontier.arrangements()).map(point).collect();
+        report["frontier"] = points(frontier.points()).map(point).collect();
     }
     if let Some(runs) = runs {
         report["explanations"] = json!(runs);

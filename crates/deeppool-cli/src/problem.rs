@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use burst_planner::{Plan, PlanProblem};
 use deeppool::plan::Mode;
-use deeppool::problem::{ProblemAnswer, ProblemQuestion, points};
+use deeppool::problem::{PlannedProblem, ProblemOptions, points};
 
 use super::output::{byte_size, gpus, micros, print_json, print_message, ranks, table};
 use super::progress::with_spinner;
@@ -14,10 +14,10 @@ use super::progress::with_spinner;
 /// Options for planning a problem file.
 pub(crate) struct ProblemFile<'a> {
     /// Kind of plan, its limit, and further results that are asked for.
-    pub(crate) question: ProblemQuestion,
+    pub(crate) options: ProblemOptions,
     /// Path of the file to which the plan is written; `None` if it is only printed.
     pub(crate) output: Option<&'a Path>,
-    /// Whether the answer is printed as JSON, and otherwise as text.
+    /// Whether the plan is printed as JSON, and otherwise as text.
     pub(crate) json: bool,
 }
 
@@ -26,7 +26,7 @@ impl ProblemFile<'_> {
     ///
     /// # Errors
     /// If the problem cannot be read, no plan is found, or writing fails.
-    pub(crate) fn answer(&self, path: &Path) -> anyhow::Result<()> {
+    pub(crate) fn run(&self, path: &Path) -> anyhow::Result<()> {
         let is_stdin = path == Path::new("-");
         let name = || if is_stdin { "standard input".into() } else { path.display().to_string() };
         let text = if is_stdin {
@@ -34,29 +34,29 @@ impl ProblemFile<'_> {
         } else {
             command_line::files::read_to_string(path)
         };
-        self.answer_text(&text.with_context(name)?).with_context(name)
+        self.plan_text(&text.with_context(name)?).with_context(name)
     }
 
-    fn answer_text(&self, text: &str) -> anyhow::Result<()> {
+    fn plan_text(&self, text: &str) -> anyhow::Result<()> {
         let (problem, costs) = PlanProblem::from_json(text)?;
-        let answer = with_spinner("searching for a plan", || self.question.answer(problem, &costs))?;
-        let report = answer.report();
+        let planned = with_spinner("searching for a plan", || self.options.plan(problem, &costs))?;
+        let report = planned.report();
         if let Some(path) = self.output {
             super::output::save_json(path, &report)?;
         }
         if self.json {
             print_json(&report);
         } else {
-            show(&answer);
+            show(&planned);
         }
         Ok(())
     }
 }
 
 /// Prints a plan.
-fn show(answer: &ProblemAnswer) {
-    let ProblemAnswer {
-        question,
+fn show(planned: &PlannedProblem) {
+    let PlannedProblem {
+        options,
         problem,
         plan,
         single_gpu_us,
@@ -64,18 +64,18 @@ fn show(answer: &ProblemAnswer) {
         lower_bound_us,
         frontier,
         ..
-    } = answer;
+    } = planned;
     let Plan { time, arrangement } = plan;
     print_message!("plan of the problem, {}", gpus(problem.gpus));
-    let limit = match question.mode {
-        Mode::Burst { amplification } if question.limit_per_layer().is_some() => {
+    let limit = match options.mode {
+        Mode::Burst { amplification } if options.limit_per_layer().is_some() => {
             format!(" (limit {amplification} for each layer)")
         }
         Mode::Burst { amplification } => format!(" (limit {amplification})"),
         Mode::DataParallel => " (data parallel, no limit)".into(),
         Mode::Deadline { .. } | Mode::Knee => String::new(),
     };
-    let deadline = match question.mode {
+    let deadline = match options.mode {
         Mode::Deadline { iteration_us } => format!(" (deadline {})", micros(iteration_us)),
         _ => String::new(),
     };
@@ -85,8 +85,8 @@ fn show(answer: &ProblemAnswer) {
         single_gpu_us / time.iteration_us,
         time.gpu_time_us / single_gpu_us,
     );
-    if let (Some(bound_us), Some(gap)) = (*lower_bound_us, answer.gap()) {
-        let limit = if question.limit().is_some() { "within the limit" } else { "of this amplification" };
+    if let (Some(bound_us), Some(gap)) = (*lower_bound_us, planned.gap()) {
+        let limit = if options.limit().is_some() { "within the limit" } else { "of this amplification" };
         let (bound, above) = (micros(bound_us), 100.0 * gap);
         print_message!(
             "no plan {limit} is faster than {bound}: this one is at most {above:.1}% above the best"

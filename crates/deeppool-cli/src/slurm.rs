@@ -230,7 +230,7 @@ fn ranks(train: &ArgMatches) -> anyhow::Result<Option<usize>> {
     let (planned, given) = (plan.map(|plan| plan.gpus), train.get_one("ranks").copied());
     match (planned, given) {
         (Some(planned), Some(ranks)) if planned != ranks => {
-            Err(deeppool::Error::OtherWorld { planned, ranks }.into())
+            Err(deeppool::Error::WorldSizeMismatch { planned, ranks }.into())
         }
         _ => Ok(planned.or(given)),
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use command_line::files::read_text_as;
-use deeppool::accuracy::{LayerTimes, PlannedSteps};
+use deeppool::accuracy::{LayerTimes, PlannedIterationTimes};
 use deeppool::plan::{Mode, PlanRequest};
 use deeppool::program::LowerOptions;
 use deeppool::time_to_accuracy::{
@@ -134,7 +134,7 @@ impl AccuracyArgs {
         let lowering = LowerOptions::default()
             .with_overlap_all_reduce(!mode.no_overlap)
             .with_sync_batch_norm(mode.sync_batch_norm);
-        let steps = PlannedSteps::new(network, times)
+        let steps = PlannedIterationTimes::new(network, times)
             .with_link(link.as_ref())
             .with_lowering(lowering)
             .with_request(mode.request(gpus).with_memory_limit(memory));

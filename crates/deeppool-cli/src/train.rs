@@ -274,7 +274,7 @@ impl Train {
         let wanted = self.ranks.or(plan.map(|plan| plan.gpus));
         match (launched.map(|launched| launched.ranks), wanted) {
             (Some(ranks), Some(planned)) if planned != ranks => {
-                Err(deeppool::Error::OtherWorld { planned, ranks }.into())
+                Err(deeppool::Error::WorldSizeMismatch { planned, ranks }.into())
             }
             (None, None) => bail!("say how many ranks there are: --ranks COUNT, or a plan for them"),
             (ranks, _) => Ok(self.ranks.or(ranks)),

@@ -15,18 +15,18 @@ pub enum Error {
     #[error("the plan does not fit: {0}")]
     Plan(String),
     /// A rank has another configuration (such as network, data, plan or options) than the others.
-    #[error("ranks {rank} and {other} do not agree on the {what}: give all ranks the same")]
+    #[error("ranks {rank} and {other} do not agree on the {part}: give all ranks the same")]
     RankDiffers {
         /// The first rank that differs from the majority, or from rank 0 if there is none.
         rank: usize,
         /// One of the ranks from which it differs.
         other: usize,
         /// Name of the part of the configuration that differs, such as `plan`.
-        what: &'static str,
+        part: &'static str,
     },
     /// A placement is for another number of ranks than were started.
     #[error("the plan is for {planned} ranks, and there are {ranks}: plan for {ranks}, or start {planned}")]
-    OtherWorld {
+    WorldSizeMismatch {
         /// Number of ranks of the placement, idle ones included.
         planned: usize,
         /// Number of ranks that were started.
@@ -227,13 +227,13 @@ pub enum Error {
     Gpu(#[from] gpu_mux::cuda::Error),
     /// The GPU of a rank failed.
     #[cfg(feature = "cuda")]
-    #[error("rank {rank}{}: {error}", while_on_gpu(.under_way.as_deref(), *.is_lost))]
+    #[error("rank {rank}{}: {error}", while_on_gpu(.in_flight.as_deref(), *.is_lost))]
     RankGpu {
         /// The rank of the GPU.
         rank: usize,
         /// Labels of the unfinished steps on the device, as text: each of them may be the cause.
         /// `None` if they are not known.
-        under_way: Option<String>,
+        in_flight: Option<String>,
         /// Whether CUDA refuses all further work in this process, as after a kernel that failed
         /// while it ran.
         is_lost: bool,
@@ -244,10 +244,10 @@ pub enum Error {
 
 /// Describes the work of a GPU when it failed.
 #[cfg(feature = "cuda")]
-fn while_on_gpu(under_way: Option<&str>, is_lost: bool) -> String {
-    let under_way =
-        under_way.map_or_else(String::new, |steps| format!(", with {steps} under way on its GPU"));
-    under_way + if is_lost { ", on which nothing runs any more in this process" } else { "" }
+fn while_on_gpu(in_flight: Option<&str>, is_lost: bool) -> String {
+    let in_flight =
+        in_flight.map_or_else(String::new, |steps| format!(", with {steps} under way on its GPU"));
+    in_flight + if is_lost { ", on which nothing runs any more in this process" } else { "" }
 }
 
 #[cfg(feature = "cuda")]
@@ -261,14 +261,14 @@ impl From<gpu_mux::DriverError<gpu_mux::cuda::Error>> for Error {
 }
 
 impl Error {
-    /// Converts an error of a GPU to [`Error::RankGpu`] of the given rank. `under_way` describes
+    /// Converts an error of a GPU to [`Error::RankGpu`] of the given rank. `in_flight` describes
     /// the unfinished steps on the device. Other errors are unchanged.
     #[cfg(feature = "cuda")]
-    pub(crate) fn on_gpu_of(self, rank: usize, under_way: Option<String>) -> Self {
+    pub(crate) fn on_gpu_of(self, rank: usize, in_flight: Option<String>) -> Self {
         match self {
             Self::Gpu(_) | Self::Engine(_) if !self.is_input() => Self::RankGpu {
                 rank,
-                under_way,
+                in_flight,
                 is_lost: matches!(&self, Self::Gpu(error) if error.is_sticky()),
                 error: Box::new(self),
             },

@@ -24,18 +24,18 @@ pub enum LimitRule {
 /// The options of planning a problem file.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct ProblemQuestion {
+pub struct ProblemOptions {
     /// The plan to select, with its limit.
     pub mode: Mode,
     /// Scope to which the limit on amplification applies.
     pub limit_rule: LimitRule,
-    /// Whether the answer includes all Pareto-optimal plans.
+    /// Whether the result includes the frontier: all Pareto-optimal plans that the search finds.
     pub pareto: bool,
     /// Signal that ends the search early. Planning then returns an error.
     pub stop: Stop,
 }
 
-impl ProblemQuestion {
+impl ProblemOptions {
     /// Creates options for the plan that a mode selects: with a limit on the whole plan, and
     /// without the frontier.
     #[must_use]
@@ -43,13 +43,15 @@ impl ProblemQuestion {
         Self { mode, limit_rule: LimitRule::Total, pareto: false, stop: Stop::default() }
     }
 
-    /// Plans a problem with the costs of its tables.
+    /// Finds the plan of a problem that the mode selects. `costs` are the times in the tables of
+    /// the problem file.
     ///
     /// # Errors
-    /// [`Error::Planner`] if no plan is within the limit, the problem is not valid, the search was
-    /// stopped, or the limit is [`LimitRule::PerLayer`] and the problem is not a chain.
-    pub fn answer(&self, problem: PlanProblem, costs: &TableCosts) -> Result<ProblemAnswer, Error> {
-        ProblemAnswer::new(self, problem, costs)
+    /// [`Error::Planner`] if no plan is within the limits on amplification, time and memory, the
+    /// problem is not valid, the search was stopped, or the limit is [`LimitRule::PerLayer`] and
+    /// the problem is not a chain.
+    pub fn plan(&self, problem: PlanProblem, costs: &TableCosts) -> Result<PlannedProblem, Error> {
+        PlannedProblem::new(self, problem, costs)
     }
 
     /// Returns the limit on amplification; `None` for other modes than [`Mode::Burst`].
@@ -76,12 +78,12 @@ impl ProblemQuestion {
     }
 }
 
-/// The plan of a problem file, with the options that it was planned with.
+/// The plan of a problem file, with the options of its planning.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct ProblemAnswer {
+pub struct PlannedProblem {
     /// The options that the problem was planned with.
-    pub question: ProblemQuestion,
+    pub options: ProblemOptions,
     /// The problem that was planned.
     pub problem: PlanProblem,
     /// The selected plan: the ranks and the order of the nodes, and the predicted times.
@@ -98,20 +100,20 @@ pub struct ProblemAnswer {
     pub frontier: Option<Frontier>,
 }
 
-impl ProblemAnswer {
-    fn new(question: &ProblemQuestion, problem: PlanProblem, costs: &TableCosts) -> Result<Self, Error> {
-        let is_searched = question.mode != Mode::DataParallel && question.limit_per_layer().is_none();
-        let found = if question.pareto || is_searched {
-            let mut options = SearchOptions::default();
-            options.stop = question.stop.clone();
-            Some(frontier(&problem, costs, &options)?)
+impl PlannedProblem {
+    fn new(options: &ProblemOptions, problem: PlanProblem, costs: &TableCosts) -> Result<Self, Error> {
+        let is_searched = options.mode != Mode::DataParallel && options.limit_per_layer().is_none();
+        let found = if options.pareto || is_searched {
+            let mut search = SearchOptions::default();
+            search.stop = options.stop.clone();
+            Some(frontier(&problem, costs, &search)?)
         } else {
             None
         };
         let mut evaluator = Evaluator::new(&problem, costs)?;
         let single_gpu_us = evaluator.single_gpu_us()?;
-        let plan = match (question.mode, &found) {
-            (Mode::Burst { amplification }, _) if question.limit_rule == LimitRule::PerLayer => {
+        let plan = match (options.mode, &found) {
+            (Mode::Burst { amplification }, _) if options.limit_rule == LimitRule::PerLayer => {
                 per_layer::plan(&problem, costs, amplification)?
             }
             (Mode::Burst { amplification }, Some(found)) => found.fastest_within(amplification)?.clone(),
@@ -124,16 +126,16 @@ impl ProblemAnswer {
             }
         };
         let memory_peak_bytes = evaluator.memory(&plan.arrangement)?.into_iter().max().unwrap_or(0);
-        let limit = question.limit().unwrap_or(plan.time.gpu_time_us / single_gpu_us);
+        let limit = options.limit().unwrap_or(plan.time.gpu_time_us / single_gpu_us);
         let lower_bound_us = found
             .as_ref()
             .filter(|_| is_searched)
             .map(|found| found.lower_bound_us(limit))
             .filter(|&bound_us| bound_us > 0.0);
-        let frontier = found.filter(|_| question.pareto);
+        let frontier = found.filter(|_| options.pareto);
         drop(evaluator);
-        let question = question.clone();
-        Ok(Self { question, problem, plan, single_gpu_us, memory_peak_bytes, lower_bound_us, frontier })
+        let options = options.clone();
+        Ok(Self { options, problem, plan, single_gpu_us, memory_peak_bytes, lower_bound_us, frontier })
     }
 
     /// Returns the iteration time divided by its lower bound, minus one; `None` without a bound.
@@ -142,10 +144,10 @@ impl ProblemAnswer {
         self.lower_bound_us.map(|bound_us| self.plan.time.iteration_us / bound_us - 1.0)
     }
 
-    /// Returns the answer as the JSON object that `deeppool plan --problem --json` prints.
+    /// Returns the plan as the JSON object that `deeppool plan --problem --json` prints.
     #[must_use]
     pub fn report(&self) -> Value {
-        let Self { question, problem, plan, single_gpu_us, memory_peak_bytes, lower_bound_us, frontier } =
+        let Self { options, problem, plan, single_gpu_us, memory_peak_bytes, lower_bound_us, frontier } =
             self;
         let Plan { time, arrangement } = plan;
         let name = |node: usize| &problem.nodes[node].name;
@@ -161,9 +163,9 @@ impl ProblemAnswer {
             "layers": layers.collect::<Vec<_>>(),
         });
         let optional = [
-            ("amplification_limit", question.limit().filter(|limit| limit.is_finite()).map(Value::from)),
-            ("limit_rule", question.limit_per_layer().map(|_| "per-layer".into())),
-            ("deadline_us", question.deadline_us().map(Value::from)),
+            ("amplification_limit", options.limit().filter(|limit| limit.is_finite()).map(Value::from)),
+            ("limit_rule", options.limit_per_layer().map(|_| "per-layer".into())),
+            ("deadline_us", options.deadline_us().map(Value::from)),
             ("lower_bound_us", lower_bound_us.map(Value::from)),
             ("gap", self.gap().map(Value::from)),
             ("frontier", frontier.as_ref().map(frontier_json)),

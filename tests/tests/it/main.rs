@@ -1,6 +1,7 @@
 //! Tests across crates.
 
 mod consumers;
+mod evaluator_matches_simulator;
 mod hybrid;
 mod module_cycles;
 mod one_program;
@@ -8,8 +9,7 @@ mod partial;
 mod partial_compute;
 mod plan_independent;
 mod plan_order;
-mod planned_and_simulated;
-mod planned_is_simulated;
+mod plan_predictions;
 mod simulated_classes;
 mod simulated_sharing;
 mod simulator_oracle;

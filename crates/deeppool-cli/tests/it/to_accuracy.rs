@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use collectives::LinkModel;
-use deeppool::accuracy::{LayerTimes, PlannedSteps};
+use deeppool::accuracy::{LayerTimes, PlannedIterationTimes};
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::job::Job;
 use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
@@ -40,7 +40,7 @@ fn figure(of: &Value, name: &str) -> f64 {
 fn step_times_equal_iteration_times_of_plans() {
     let (network, device) = (zoo::model("digits-cnn").unwrap(), DeviceModel::named("a100").unwrap());
     let link = LinkModel::named("dgx-a100").unwrap();
-    let steps = PlannedSteps::new(&network, LayerTimes::Device(&device));
+    let steps = PlannedIterationTimes::new(&network, LayerTimes::Device(&device));
     for (workers, gpus_per_worker, batch, limit) in [
         (1, 1, 32, None),
         (4, 1, 64, None),

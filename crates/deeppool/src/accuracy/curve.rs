@@ -10,7 +10,7 @@ use super::{Outcome, TargetRun};
 use crate::Error;
 use crate::data::Dataset;
 
-/// Description of a measured epoch curve.
+/// Description of a measured epoch curve, for its file: everything except the points.
 #[derive(Debug, Clone)]
 pub struct MeasuredCurve<'a> {
     /// Name of the network.

@@ -50,9 +50,9 @@ pub fn max_total_plan<'a>(
     };
     let room = background.memory_beside(request.memory_limit_bytes)?;
     let frontier = find_frontier(job, &request.clone().with_memory_limit(room))?;
-    let fastest_us = frontier.arrangements().fastest_within(amplification)?.time.iteration_us;
+    let fastest_us = frontier.points().fastest_within(amplification)?.time.iteration_us;
     let slowest_us = fastest_us / foreground * (1.0 + 1e-9);
-    let points = frontier.arrangements().plans().iter().map(|point| (point.time.iteration_us, point));
+    let points = frontier.points().plans().iter().map(|point| (point.time.iteration_us, point));
     let fast_enough = points.filter(|(time_us, _)| (fastest_us..=slowest_us).contains(time_us));
     let mut best = None;
     // Ordered from the fastest: of equal plans the faster one is taken.

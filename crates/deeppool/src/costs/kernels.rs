@@ -12,7 +12,7 @@ use layer_profile::DataSheet;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KernelCost {
     /// Duration on a device without other work.
-    pub takes: Duration,
+    pub duration: Duration,
     /// Fraction of the device's multiprocessors that its thread blocks occupy: above 0, at most 1.
     pub share: f64,
     /// Fraction of the device's memory bandwidth that it uses on a device without other work, from
@@ -37,16 +37,16 @@ pub(crate) struct LayerKernels {
 /// Edge of the tile of values that a block of a matrix product or a convolution computes, as in the
 /// widest kernels of NVIDIA's libraries ("Matrix Multiplication Background", NVIDIA Deep Learning
 /// Performance documentation). One block occupies the tensor cores of a multiprocessor.
-const TILE: usize = 128;
-/// Maximum number of terms that one block sums. Gradients of parameters are sums over all samples
-/// and positions, with few tiles: longer sums are split over several blocks (split-K, as in the
-/// same document).
-const SUMMED_BY_A_BLOCK: usize = 1_024;
+const TILE_EDGE: usize = 128;
+/// Maximum number of terms that one block sums. Longer sums are split over several blocks (split-K,
+/// as in the same document). They occur in gradients of parameters, which are sums over all samples
+/// and positions.
+const TERMS_PER_BLOCK: usize = 1_024;
 /// Number of elements per block of all other kernels: 256 threads with four elements each.
-const ELEMENTS_OF_A_BLOCK: usize = 1_024;
+const ELEMENTS_PER_BLOCK: usize = 1_024;
 /// Number of blocks of 256 threads that are resident on a multiprocessor, which holds 2,048 threads
 /// (CUDA C++ Programming Guide, compute capabilities 7.0, 8.0 and 9.0).
-const RESIDENT: usize = 8;
+const RESIDENT_BLOCKS: usize = 8;
 
 /// The occupation of a device by a kernel: the multiprocessors that its thread blocks fill, and the
 /// bytes that it moves.
@@ -95,41 +95,41 @@ impl Footprint {
     }
 
     fn element_wise(elements: usize, bytes: u64) -> Self {
-        let blocks = elements.div_ceil(ELEMENTS_OF_A_BLOCK);
-        Self { multiprocessors: blocks as f64 / RESIDENT as f64, bytes: bytes as f64 }
+        let blocks = elements.div_ceil(ELEMENTS_PER_BLOCK);
+        Self { multiprocessors: blocks as f64 / RESIDENT_BLOCKS as f64, bytes: bytes as f64 }
     }
 
-    /// Returns the kernels with these footprints. Each takes an equal part of `takes`, the duration
-    /// of the step. Without a data sheet each fills the device. Empty if `takes` is zero.
+    /// Returns the kernels with these footprints. Each has an equal part of `duration`, which is
+    /// that of the step. Without a data sheet each fills the device. Empty if `duration` is zero.
     pub(super) fn kernels(
         footprints: &[Self],
-        takes: Duration,
+        duration: Duration,
         sheet: Option<&DataSheet>,
     ) -> Vec<KernelCost> {
-        if takes.is_zero() {
+        if duration.is_zero() {
             return Vec::new();
         }
         let count = footprints.len() as u32;
-        let mut left = takes;
+        let mut left = duration;
         let kernel = |(index, footprint): (usize, &Self)| {
-            let takes = if index + 1 == footprints.len() { left } else { takes / count };
-            left -= takes;
-            footprint.kernel(takes, sheet)
+            let duration = if index + 1 == footprints.len() { left } else { duration / count };
+            left -= duration;
+            footprint.kernel(duration, sheet)
         };
         footprints.iter().enumerate().map(kernel).collect()
     }
 
-    fn kernel(&self, takes: Duration, sheet: Option<&DataSheet>) -> KernelCost {
+    fn kernel(&self, duration: Duration, sheet: Option<&DataSheet>) -> KernelCost {
         let Some(sheet) = sheet else {
             // Kernels that fill the device never run together, so their memory bandwidth does not
             // matter.
-            return KernelCost { takes, share: 1.0, memory: 0.0, waves: NonZeroU32::MIN };
+            return KernelCost { duration, share: 1.0, memory: 0.0, waves: NonZeroU32::MIN };
         };
         let share = self.multiprocessors / f64::from(sheet.multiprocessors);
         let fastest = self.bytes / sheet.bandwidth_bytes_per_s;
-        let memory = if takes.is_zero() { 0.0 } else { fastest / takes.as_secs_f64() };
+        let memory = if duration.is_zero() { 0.0 } else { fastest / duration.as_secs_f64() };
         let waves = NonZeroU32::new(share.ceil() as u32).unwrap_or(NonZeroU32::MIN);
-        KernelCost { takes, share: share.min(1.0), memory: memory.min(1.0), waves }
+        KernelCost { duration, share: share.min(1.0), memory: memory.min(1.0), waves }
     }
 }
 
@@ -195,11 +195,11 @@ impl Product {
     }
 
     fn parameter_gradient(&self, bytes: u64) -> Footprint {
-        self.tiles([self.depth, self.columns], self.rows.div_ceil(SUMMED_BY_A_BLOCK), bytes)
+        self.tiles([self.depth, self.columns], self.rows.div_ceil(TERMS_PER_BLOCK), bytes)
     }
 
     fn tiles(&self, [rows, columns]: [usize; 2], splits: usize, bytes: u64) -> Footprint {
-        let blocks = self.count * rows.div_ceil(TILE) * columns.div_ceil(TILE) * splits;
+        let blocks = self.count * rows.div_ceil(TILE_EDGE) * columns.div_ceil(TILE_EDGE) * splits;
         Footprint { multiprocessors: blocks as f64, bytes: bytes as f64 }
     }
 }
@@ -219,8 +219,8 @@ mod tests {
         network.layer(id).clone()
     }
 
-    fn shares(footprints: &[Footprint], takes: Duration) -> Vec<f64> {
-        let kernels = Footprint::kernels(footprints, takes, Some(&DataSheet::A100));
+    fn shares(footprints: &[Footprint], duration: Duration) -> Vec<f64> {
+        let kernels = Footprint::kernels(footprints, duration, Some(&DataSheet::A100));
         kernels.iter().map(|kernel| kernel.share).collect()
     }
 
@@ -266,10 +266,10 @@ mod tests {
     fn kernels_take_the_time_of_the_step() {
         let conv = layer(Conv2d::new(8, 3), Shape::image(3, 8, 8));
         for nanos in [0, 1, 2, 7, 1_000] {
-            let takes = Duration::from_nanos(nanos);
+            let duration = Duration::from_nanos(nanos);
             for sheet in [None, Some(&DataSheet::A100)] {
-                let kernels = Footprint::kernels(&Footprint::of_backward(&conv, 2, true), takes, sheet);
-                assert_eq!(kernels.iter().map(|kernel| kernel.takes).sum::<Duration>(), takes);
+                let kernels = Footprint::kernels(&Footprint::of_backward(&conv, 2, true), duration, sheet);
+                assert_eq!(kernels.iter().map(|kernel| kernel.duration).sum::<Duration>(), duration);
                 let in_range = |kernel: &KernelCost| {
                     kernel.share > 0.0 && kernel.share <= 1.0 && (0.0..=1.0).contains(&kernel.memory)
                 };

@@ -51,8 +51,8 @@ impl<'a> Costs<'a> {
         Self { network, profile, link, sheet, rows, needs_gradient: network.needs_gradient() }
     }
 
-    /// Returns the times of a layer's steps for `samples` samples on one device. Only the owner of
-    /// shared parameters has an update time.
+    /// Returns the times of a layer's steps for `samples` samples on one device. The update time is
+    /// zero for a layer that owns no parameters.
     ///
     /// # Errors
     /// [`Error::Profile`] if the profile lacks the time.
@@ -99,16 +99,18 @@ impl<'a> Costs<'a> {
     /// step that takes no time has none.
     ///
     /// A forward step and an optimiser step are one kernel. A backward step is one or two: the
-    /// gradients of the input and of the parameters, with half of the time each. The occupation is
-    /// modelled: thread blocks of 128 x 128 values (matrix products, convolutions, attention) or of
-    /// 1,024 elements (everything else) on the device's multiprocessors, and each tensor moved
-    /// once, divided by time and memory bandwidth. Without a [data sheet](DataSheet), as for a
-    /// processor core, a kernel fills the device.
+    /// gradients of the input and of the parameters, with half of the time each.
+    ///
+    /// The occupation of the device is modelled. A thread block of a matrix product, a convolution
+    /// or an attention computes 128 x 128 values, and a block of any other kernel 1,024 elements. A
+    /// kernel moves each of its tensors once: its share of the memory bandwidth is the size of the
+    /// tensors, divided by its duration and the bandwidth of the device. Without a [data
+    /// sheet](DataSheet), as for a processor core, a kernel fills the device.
     ///
     /// # Errors
     /// [`Error::Profile`] if the profile lacks the time.
     pub fn kernels(&self, op: &Op) -> Result<Vec<KernelCost>, Error> {
-        let takes = self.compute(op)?;
+        let duration = self.compute(op)?;
         let footprints = match op {
             Op::Forward { layer, shard, .. } => {
                 Footprint::of_forward(self.network.layer(*layer), shard.samples)
@@ -121,7 +123,7 @@ impl<'a> Costs<'a> {
             | Op::SquaredNorm
             | Op::Collective(_) => Vec::new(),
         };
-        Ok(Footprint::kernels(&footprints, takes, self.sheet.as_ref()))
+        Ok(Footprint::kernels(&footprints, duration, self.sheet.as_ref()))
     }
 
     /// Returns the kernels of all steps of a layer for the given number of samples on one device.
@@ -204,8 +206,8 @@ impl<'a> Costs<'a> {
     }
 }
 
-/// Returns the sizes of all shards of a batch of `batch` samples on each GPU count up to `gpus`, in
-/// ascending order. These are the batch sizes that a profile needs.
+/// Returns the sizes, in samples, of all shards of a batch of `batch` samples on each GPU count up
+/// to `gpus`, and 1, in ascending order. These are the batch sizes that a profile needs.
 #[must_use]
 pub fn shard_sizes(batch: usize, gpus: usize) -> Vec<usize> {
     let of_count = |count: usize| [batch.div_ceil(count), batch / count];

@@ -64,7 +64,7 @@ impl Samples {
         self.sample_elements
     }
 
-    /// Returns the features of the sample at a position, in the order of the data set's shape
+    /// Returns the features of sample `index`, from 0, in the order of the data set's shape
     /// (`channels x height x width`).
     ///
     /// # Panics
@@ -80,8 +80,8 @@ impl Samples {
         self.label_count
     }
 
-    /// Returns the labels of the sample at a position: one, or one for each classified position of
-    /// a sequence.
+    /// Returns the labels of sample `index`, from 0: one, or one for each classified position of a
+    /// sequence.
     ///
     /// # Panics
     /// If `index` is not below [`len`](Self::len).

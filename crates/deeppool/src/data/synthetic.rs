@@ -7,10 +7,11 @@ use layer_graph::{LayerGraph, Shape};
 use super::dataset::{elements, is_held_out};
 use super::{DataError, Dataset, Samples, fit};
 
-/// Limits on the number of samples for a network: the maximum, the maximum memory, and the minimum,
-/// which takes precedence.
+/// Maximum default number of samples for a network.
 const MAX_SAMPLES: usize = 2048;
+/// Maximum size of the features of the default number of samples, bytes.
 const MAX_BYTES: usize = 128 << 20;
+/// Minimum default number of samples for a network, also if they need more than `MAX_BYTES`.
 const MIN_SAMPLES: usize = 320;
 
 /// Returns the default number of samples for a network, training and test part together: 2,048, or

@@ -145,11 +145,11 @@ impl CostModel for JobCosts<'_> {
     }
 
     fn all_reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
-        let (replicas, apart) = self.replicas;
+        let (replicas, distance) = self.replicas;
         if replicas == 1 {
             return micros(self.costs.link().all_reduce_among(ranks, bytes));
         }
-        let of_replica = |replica: usize| ranks.iter().map(move |rank| rank + replica * apart);
+        let of_replica = |replica: usize| ranks.iter().map(move |rank| rank + replica * distance);
         let all: Vec<usize> = (0..replicas).flat_map(of_replica).collect();
         micros(self.costs.link().all_reduce_among(&all, bytes))
     }
@@ -165,7 +165,7 @@ impl CostBounds for JobCosts<'_> {
     }
 
     fn min_transfer_unnested(&self, producer: NodeId, from: usize, to: usize) -> f64 {
-        self.min_send_us(producer, self.transfer_bound(from, to).apart)
+        self.min_send_us(producer, self.transfer_bound(from, to).unnested)
     }
 
     fn min_transfer_to_subset(&self, producer: NodeId, wide: usize, narrow: usize, larger: usize) -> f64 {

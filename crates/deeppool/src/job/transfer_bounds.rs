@@ -19,7 +19,7 @@ pub(super) struct TransferBound {
     /// Bound for any two different lists.
     pub(super) any: Load,
     /// Bound for lists of which neither contains the other.
-    pub(super) apart: Load,
+    pub(super) unnested: Load,
 }
 
 impl TransferBound {
@@ -42,7 +42,7 @@ impl TransferBound {
         Self {
             any: Load { samples, messages: max },
             // A rank that is only in the shorter list holds none of its samples before.
-            apart: Load { samples: samples.max(batch / narrow), messages: max.max(min) },
+            unnested: Load { samples: samples.max(batch / narrow), messages: max.max(min) },
         }
     }
 
@@ -207,7 +207,7 @@ mod tests {
                     let is_part =
                         |one: &[usize], other: &[usize]| one.iter().all(|rank| other.contains(rank));
                     let bound =
-                        if is_part(&from, &to) || is_part(&to, &from) { least.any } else { least.apart };
+                        if is_part(&from, &to) || is_part(&to, &from) { least.any } else { least.unnested };
                     assert!(bound.samples <= load.samples, "{batch} from {a} to {to:?}: {bound:?} {load:?}");
                     assert!(
                         bound.messages <= load.messages,

@@ -49,7 +49,7 @@ impl Capacity {
     /// Returns the number of bytes that a plan may use; `None` is no limit.
     ///
     /// # Errors
-    /// [`Error::Setting`] if all memory is reserved.
+    /// [`Error::Setting`] if the memory is not larger than its reserved part.
     pub fn limit_bytes(self) -> Result<Option<u64>, Error> {
         match self {
             Self::Bytes { memory, reserved } => match memory.checked_sub(reserved) {

@@ -62,7 +62,7 @@ impl ExecutionPlan {
         self.check_signs()?;
         self.check_sums()?;
         self.check_memory()?;
-        self.check_question()
+        self.check_limits()
     }
 
     /// Checks that each worker runs the same layers on the same ranks, shifted by its first GPU.
@@ -202,8 +202,8 @@ impl ExecutionPlan {
         })
     }
 
-    /// Checks that the plan is within its own limits.
-    fn check_question(&self) -> Result<(), Error> {
+    /// Checks that the plan is within its own limits on amplification and iteration time.
+    fn check_limits(&self) -> Result<(), Error> {
         let within = |path: &str, value: f64, limit: Option<f64>| {
             let keeps = limit.is_none_or(|limit| value <= limit * (1.0 + SAME));
             ensure(keeps, path, || {

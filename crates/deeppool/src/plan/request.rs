@@ -28,8 +28,8 @@ pub enum Mode {
         iteration_us: f64,
     },
     /// Burst parallelism: the plan at the knee of the Pareto frontier of iteration time and GPU
-    /// time. It is the plan farthest below the line from the fastest to the cheapest plan, in
-    /// logarithms.
+    /// time. With logarithmic axes, it is the plan farthest below the line from the fastest to the
+    /// cheapest plan.
     Knee,
 }
 

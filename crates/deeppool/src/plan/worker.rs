@@ -29,11 +29,11 @@ impl PlannedWorker {
         self.single_gpu_us / self.iteration_us
     }
 
-    /// Returns the number of workers whose GPUs are on more than one host. Host h has the GPUs from
-    /// h x `gpus_a_host` on.
+    /// Returns the number of workers whose GPUs are on more than one host. Each host has
+    /// `gpus_per_host` GPUs, and host h has those from h x `gpus_per_host` on. 0 is treated as 1.
     #[must_use]
-    pub fn across_hosts(&self, gpus_a_host: usize) -> usize {
-        let host = |gpu: usize| gpu / gpus_a_host.max(1);
+    pub fn across_hosts(&self, gpus_per_host: usize) -> usize {
+        let host = |gpu: usize| gpu / gpus_per_host.max(1);
         let is_across = |&worker: &usize| {
             let first = worker.saturating_mul(self.gpus);
             host(first) != host(first.saturating_add(self.gpus.saturating_sub(1)))

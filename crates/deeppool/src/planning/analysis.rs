@@ -1,5 +1,5 @@
 //! Analysis of one plan by the planner's evaluation: its critical path, the effect of other GPU
-//! counts, and of other speeds of layers and links.
+//! counts, and the effect of faster or slower layers and links.
 
 use burst_planner::{Arrangement, Evaluator, PathStep, PlanProblem};
 
@@ -51,8 +51,8 @@ impl<'p> PlanAnalysis<'p> {
     }
 
     /// Returns the effect of other GPU counts for each run of layers: consecutive layers on the
-    /// same ranks. `counts` are the possible counts, of which the next larger and the next smaller
-    /// one are evaluated, on ranks from 0. O(runs) evaluations of a plan.
+    /// same ranks. `counts` are the possible counts. The next larger and the next smaller count of
+    /// each run are evaluated, on the first ranks from 0. O(runs) evaluations of a plan.
     ///
     /// # Errors
     /// [`Error::Setting`] with partial backpropagation. [`Error::Profile`] if the profile lacks a

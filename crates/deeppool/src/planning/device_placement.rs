@@ -10,8 +10,8 @@ use crate::job::{Job, JobCosts, PlannerNodes, plan_problem};
 
 /// Returns the layers, except the input, as a [placement problem](burst_planner::placement) on
 /// `gpus` devices: each layer runs on one device with the whole batch. Normalisations, activations
-/// and other layers with little work are joined with the layer before them if that has no other
-/// consumer.
+/// and other layers with little work are joined with the layer before them, unless another layer
+/// reads its output too.
 ///
 /// # Errors
 /// [`Error::Profile`] if the profile lacks a time for the whole batch on one GPU.

@@ -36,7 +36,7 @@ pub struct RunAlternative {
     pub iteration_delta_us: f64,
     /// Change of the GPU time, microseconds; negative is less.
     pub gpu_time_delta_us: f64,
-    /// Amplification of the changed plan.
+    /// Amplification of the changed plan: its GPU time divided by the iteration time on one GPU.
     pub amplification: f64,
 }
 

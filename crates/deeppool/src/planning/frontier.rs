@@ -131,7 +131,7 @@ fn check(job: &Job<'_>, request: &PlanRequest) -> Result<(), Error> {
 impl<'a> PlanFrontier<'a> {
     /// The points of the frontier, by ascending iteration time and descending GPU time.
     #[must_use]
-    pub fn arrangements(&self) -> &Frontier {
+    pub fn points(&self) -> &Frontier {
         &self.found
     }
 
@@ -163,14 +163,14 @@ impl<'a> PlanFrontier<'a> {
         }))
     }
 
-    /// Returns the plan with every layer on the first `part` GPUs, without a lower bound. The
+    /// Returns the plan with every layer on the first `count` GPUs, without a lower bound. The
     /// memory limit is not checked, except with partial backpropagation.
     ///
     /// # Errors
     /// [`Error::Profile`] if the profile lacks a time.
-    pub(crate) fn data_parallel_on(&self, part: usize) -> Result<LoweredPlan<'a>, Error> {
-        let problem = plan_problem(&self.job, self.request.gpus, &[part])?;
-        self.unbounded(&problem, &Arrangement::data_parallel(&problem, part)?)
+    pub(crate) fn data_parallel_on(&self, count: usize) -> Result<LoweredPlan<'a>, Error> {
+        let problem = plan_problem(&self.job, self.request.gpus, &[count])?;
+        self.unbounded(&problem, &Arrangement::data_parallel(&problem, count)?)
     }
 
     /// Returns at most `max` plans of the frontier without lower bounds, about evenly spaced by the
@@ -196,8 +196,8 @@ impl<'a> PlanFrontier<'a> {
         Ok(plans)
     }
 
-    /// Returns the plan of one of the [points](Self::arrangements) without a lower bound, whose
-    /// computation takes most of the time.
+    /// Returns the plan of one of the [points](Self::points) without a lower bound. This is faster
+    /// than `plan_of`, which spends most of its time on the bound.
     ///
     /// # Errors
     /// [`Error::Profile`] if the profile lacks a time.
@@ -217,7 +217,7 @@ impl<'a> PlanFrontier<'a> {
         arranged_plan(&self.job, problem, arrangement, &self.request, mode, None, self.data_parallel)
     }
 
-    /// Returns the plan of one of the [points](Self::arrangements), with the limit of a mode and a
+    /// Returns the plan of one of the [points](Self::points), with the limit of a mode and a
     /// lower bound on the iteration time within that limit. There is no bound with micro-batches or
     /// partial backpropagation.
     ///

@@ -9,15 +9,17 @@ use crate::Error;
 use crate::job::{Job, single_gpu_memory_bytes};
 use crate::program::{LowerOptions, possible_checkpoints};
 
-/// Fractions of all activations, from the first layer on, up to which activations are recomputed.
+/// Fractions of all activations. For each fraction, only activations of the first layers, up to
+/// this fraction of all, are recomputed.
 const PARTS: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
-/// Numbers of segments that all activations would be divided into.
+/// Numbers of segments of equal activations that checkpoints divide the network into. Infinity
+/// makes every possible layer a checkpoint.
 const SEGMENTS: [f64; 13] = [1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, f64::INFINITY];
 
-/// Returns variants of the job that [recompute](LowerOptions::checkpoints) more and more of their
-/// activations. Each has the candidate checkpoints that need the least memory on one GPU, and needs
-/// less than the variant before. Empty if none needs less memory than the job, or if the job has
-/// checkpoints already.
+/// Returns variants of the job that [recompute](LowerOptions::checkpoints) increasing parts of
+/// their activations. Each has the candidate checkpoints that need the least memory on one GPU, and
+/// needs less memory than the variant before. Empty if none needs less memory than the job, or if
+/// the job has checkpoints already.
 ///
 /// # Errors
 /// [`Error::Profile`] if the profile lacks a time.

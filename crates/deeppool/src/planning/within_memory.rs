@@ -24,8 +24,8 @@ fn may_fit_with_more_memory(error: &Unplanned, request: &PlanRequest) -> bool {
 
 /// Finds the plan for a request, and the job that it is for: the given one, or, if no plan is
 /// within the memory limit, the fastest of these variants:
-/// - with [recomputed activations](crate::program::LowerOptions::checkpoints), more and more of
-///   them,
+/// - with [recomputed activations](crate::program::LowerOptions::checkpoints), in increasing
+///   number,
 /// - with 2, 4, 8 or more micro-batches,
 /// - with both, if neither is enough.
 ///

@@ -46,17 +46,17 @@ pub(super) struct ProgramBuilder {
     /// Completed iterations with separate programs: the steps by rank, and the collectives.
     ended: Vec<(Vec<Vec<Step>>, Vec<Collective>)>,
     /// Number of iterations in the current program.
-    joined: usize,
+    iterations: usize,
 }
 
-/// Form of the programs of a rotation: the consecutive iterations after which the roles of partial
-/// backpropagation repeat.
+/// Form of the programs of a rotation. A *rotation* is the consecutive iterations after which the
+/// roles of partial backpropagation repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rotation {
+pub(super) enum RotationForm {
     /// One program per iteration.
-    Apart,
+    Separate,
     /// One program for all iterations. Each rank ends an iteration before it begins the next one.
-    Joined,
+    Single,
 }
 
 impl ProgramBuilder {
@@ -64,7 +64,7 @@ impl ProgramBuilder {
     /// the list of its ranks. Its program has the number of its first rank.
     pub(super) fn new(batch: usize, classes: Vec<Vec<usize>>) -> Self {
         let ranks = classes.into_iter().map(RankBuilder::new).collect();
-        Self { batch, ranks, collectives: Vec::new(), ended: Vec::new(), joined: 1 }
+        Self { batch, ranks, collectives: Vec::new(), ended: Vec::new(), iterations: 1 }
     }
 
     /// Adds the state buffers of each rank: the parameters, velocities and statistics of its
@@ -101,7 +101,7 @@ impl ProgramBuilder {
     }
 
     /// Returns the number of places.
-    pub(super) fn ranks(&self) -> usize {
+    pub(super) fn place_count(&self) -> usize {
         self.ranks.len()
     }
 
@@ -148,16 +148,16 @@ impl ProgramBuilder {
     }
 
     /// Ends the current iteration and begins another one: in the same program for
-    /// [`Rotation::Joined`], and in a separate one for [`Rotation::Apart`].
-    pub(super) fn end_iteration(&mut self, next: Rotation) {
+    /// [`RotationForm::Single`], and in a separate one for [`RotationForm::Separate`].
+    pub(super) fn end_iteration(&mut self, next: RotationForm) {
         match next {
-            Rotation::Apart => {
+            RotationForm::Separate => {
                 let steps = self.ranks.iter_mut().map(RankBuilder::take_steps).collect();
                 self.ended.push((steps, std::mem::take(&mut self.collectives)));
             }
-            Rotation::Joined => {
+            RotationForm::Single => {
                 self.ranks.iter_mut().for_each(RankBuilder::end_iteration);
-                self.joined += 1;
+                self.iterations += 1;
             }
         }
     }
@@ -192,7 +192,12 @@ impl ProgramBuilder {
             Program { batch, iterations: 1, ranks: ranks.collect(), collectives }
         };
         let mut programs: Vec<Program> = self.ended.into_iter().map(of_steps).collect();
-        programs.push(Program { batch, iterations: self.joined, ranks: last, collectives: self.collectives });
+        programs.push(Program {
+            batch,
+            iterations: self.iterations,
+            ranks: last,
+            collectives: self.collectives,
+        });
         programs
     }
 }

@@ -46,7 +46,7 @@ impl IterationSchedule {
         }
     }
 
-    /// Returns the number of iterations, from iteration `first` on, until each program has been
+    /// Returns the number of iterations, beginning with iteration `first`, in which each program is
     /// executed at least `times` times.
     #[cfg(feature = "cuda")]
     pub(crate) fn iterations_until_each(&self, first: u64, times: u64) -> u64 {

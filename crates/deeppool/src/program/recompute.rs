@@ -14,7 +14,7 @@ use crate::Error;
 /// if every other layer except the input comes before or after it on paths from the input to the
 /// loss. The loss cannot.
 ///
-/// O(layers x (layers + connections)).
+/// O(layers x (layers + edges)).
 #[must_use]
 pub fn possible_checkpoints(network: &LayerGraph) -> Vec<LayerId> {
     let layers = network.layers().skip(1).map(|(id, _)| id);
@@ -119,7 +119,7 @@ pub(super) struct Recomputation {
 }
 
 impl Recomputation {
-    /// Determines the recomputation for these checkpoints, in the network's order. Without
+    /// Determines the recomputation for `checkpoints`, which are in the network's order. Without
     /// checkpoints all activations are kept.
     pub(super) fn new(network: &LayerGraph, placement: &Placement, checkpoints: &[LayerId]) -> Self {
         let layers = network.len();

@@ -84,8 +84,8 @@ pub type JobsMut<'s, 'a, B, S, O> = Vec<Option<&'s mut Iterations<'a, B, S, O>>>
 /// The status of a background job.
 #[derive(Debug, Clone)]
 pub struct BackgroundStatus<'s, O> {
-    /// Number of completed iterations, plus the fraction of compute steps of the current one that
-    /// have run.
+    /// Index of the current iteration, from 0, plus the fraction of its compute steps that have
+    /// run. Iterations before the job was resumed are counted.
     pub iterations: f64,
     /// Message of the error that ended the job; `None` if it runs.
     pub error: Option<String>,

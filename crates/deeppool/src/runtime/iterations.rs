@@ -49,12 +49,13 @@ impl TimeSpan {
 /// Observer of the steps and iterations of a job. Its methods are called while the job runs; by
 /// default they do nothing.
 pub trait Observer {
-    /// Receives a compute step that is about to run, or a collective that starts.
+    /// Receives a compute step that is about to run, or a collective that starts. `_step` is an
+    /// index into the program of the iteration to which it belongs.
     fn started(&mut self, _step: StepId) {}
 
-    /// Receives steps that were launched together, in program order, when they have run or their
-    /// collective is complete, with the time interval. It is called once for each piece of a step
-    /// that was divided into several launches.
+    /// Receives steps that have run, or a collective that is complete, with the time interval.
+    /// `_steps` are the steps that were launched together, in program order. A step that was
+    /// divided into several launches is received once for each of them.
     fn ended(&mut self, _steps: &[StepId], _ran: TimeSpan) {}
 
     /// Receives the end of an iteration, counted from 0, at time `at`. `metrics` are the loss
@@ -198,7 +199,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
     }
 
     fn at(&self, step: usize) -> Upcoming {
-        Upcoming { site: u32::try_from(self.current().place(step)).ok(), estimate: None }
+        Upcoming { site: u32::try_from(self.current().site(step)).ok(), estimate: None }
     }
 
     fn can_run(&self, step: usize) -> bool {
@@ -228,7 +229,9 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
                 self.finished[index] = true;
                 self.communicated += 1;
             } else {
-                let (Op::Collective(id), Some(group)) = (&step.op, &current.groups[index]) else { break };
+                let (Op::Collective(id), Some(group)) = (&step.op, &current.communicators[index]) else {
+                    break;
+                };
                 if !step.after.iter().all(|step| self.finished[step.0]) {
                     break;
                 }

@@ -1,7 +1,8 @@
 //! A program with its resources on a device. A *rotation* is the iterations after which the roles
 //! of partial backpropagation repeat, each with its own program; without it, one. *State* is the
 //! buffers that outlive an iteration: parameters, velocities and running statistics. *Shared
-//! memory* is memory that several buffers use one after another.
+//! memory* is device memory that several buffers use one after another, not the memory of a CUDA
+//! thread block.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use layer_graph::{LayerGraph, LayerId};
 
 use super::bucket::Bucket;
 use super::kernels::{Kernel, Kernels};
-use super::memory::{Memory, Shared};
+use super::memory::{Memory, SharedPiece};
 use super::{Backend, RankDevice};
 use crate::Error;
 use crate::program::{
@@ -20,11 +21,11 @@ use crate::program::{
 };
 
 /// The program of a rank, or its programs of a rotation, with all resources for execution: kernels,
-/// buffers and groups of ranks. They are created once.
+/// buffers and communicators. They are created once.
 pub struct LoadedProgram<B: Backend> {
     network: String,
     /// The programs of the rotation. All have the same buffers.
-    pub(super) iterations: Vec<LoadedIteration<B>>,
+    pub(super) programs: Vec<LoadedIteration<B>>,
     /// The order in which iterations execute these programs.
     pub(super) schedule: IterationSchedule,
     specs: Vec<BufferSpec>,
@@ -33,8 +34,8 @@ pub struct LoadedProgram<B: Backend> {
     /// The buffers that are not state, by buffer id minus the number of state buffers. Buffers in
     /// shared memory are empty here.
     pub(super) scratch: Vec<B::Buffer>,
-    /// Pieces of shared memory.
-    pub(super) shared: Vec<Shared<B>>,
+    /// Pieces of shared memory, by the index in `BufferSpec::shared`.
+    pub(super) shared: Vec<SharedPiece<B>>,
 }
 
 /// The program of a rank in one iteration of a rotation, with its resources.
@@ -52,7 +53,7 @@ pub(super) struct LoadedIteration<B: Backend> {
     /// steps.
     pub(super) buckets: Vec<Option<Bucket<B>>>,
     /// Communicator between the ranks of each collective step, by step; `None` for other steps.
-    pub(super) groups: Vec<Option<B::Communicator>>,
+    pub(super) communicators: Vec<Option<B::Communicator>>,
     /// Indices of the steps of the compute lane, in order.
     pub(super) compute: Vec<usize>,
     /// Indices of the steps of the communication lane, in order.
@@ -121,19 +122,18 @@ impl<B: Backend> LoadedProgram<B> {
             scratch.push(buffer);
         }
         let shared: Result<_, Error> =
-            own.shared_elements.iter().map(|&elements| Shared::new(device, elements)).collect();
+            own.shared_elements.iter().map(|&elements| SharedPiece::new(device, elements)).collect();
         let mut kernels = Kernels::new();
         let mut steps_before = 0;
-        let iterations = programs.iter().zip(&of_rank).map(|(program, own)| {
+        let loaded = programs.iter().zip(&of_rank).map(|(program, own)| {
             let of_steps = kernels.of_iteration(device, network, own)?;
             let loaded = LoadedIteration::new(device, communicator, (program, own), of_steps)?;
             let before = steps_before;
             steps_before += own.steps.len();
             Ok(LoadedIteration { steps_before: before, ..loaded })
         });
-        let iterations = iterations.collect::<Result<_, Error>>()?;
         Ok(Self {
-            iterations,
+            programs: loaded.collect::<Result<_, Error>>()?,
             kernels: kernels.into_prepared(),
             schedule: IterationSchedule::round_robin(programs.len()),
             specs: own.buffers.clone(),
@@ -148,10 +148,10 @@ impl<B: Backend> LoadedProgram<B> {
     /// # Errors
     /// [`Error::Program`] if it is for another number of programs.
     pub fn with_schedule(self, schedule: IterationSchedule) -> Result<Self, Error> {
-        if schedule.count() != self.iterations.len() {
+        if schedule.count() != self.programs.len() {
             let got = format!(
                 "it has {} iterations, but the schedule is for {}",
-                self.iterations.len(),
+                self.programs.len(),
                 schedule.count()
             );
             return Err(Error::Program(got));
@@ -165,7 +165,7 @@ impl<B: Backend> LoadedProgram<B> {
     #[must_use]
     pub fn with_step_times(mut self, times: Option<Vec<Vec<Duration>>>) -> Self {
         let mut times = times.map(Vec::into_iter);
-        for loaded in &mut self.iterations {
+        for loaded in &mut self.programs {
             loaded.step_times = times.as_mut().and_then(Iterator::next);
         }
         self
@@ -179,14 +179,14 @@ impl<B: Backend> LoadedProgram<B> {
         state: &'l mut [B::Buffer],
     ) -> (&'l mut LoadedIteration<B>, &'l mut [Kernel<B>], Memory<'l, B>) {
         let loaded = self.schedule.program_of(iteration);
-        let (loaded, shared) = (&mut self.iterations[loaded], &mut self.shared);
+        let (loaded, shared) = (&mut self.programs[loaded], &mut self.shared);
         let memory = Memory { specs: &self.specs, state, scratch: &mut self.scratch, shared };
         (loaded, &mut self.kernels, memory)
     }
 
     /// Returns the program that an iteration executes. Iterations are counted from 0.
     pub(super) fn iteration(&self, iteration: u64) -> &LoadedIteration<B> {
-        &self.iterations[self.schedule.program_of(iteration)]
+        &self.programs[self.schedule.program_of(iteration)]
     }
 
     /// Name of the network of the program.
@@ -198,20 +198,20 @@ impl<B: Backend> LoadedProgram<B> {
     /// Returns the first program of the rotation.
     #[must_use]
     pub fn program(&self) -> &RankProgram {
-        &self.iterations[0].program
+        &self.programs[0].program
     }
 
     /// Returns the number of iterations until the programs repeat.
     #[must_use]
-    pub fn iterations(&self) -> usize {
-        self.iterations.len()
+    pub fn rotation_length(&self) -> usize {
+        self.programs.len()
     }
 
     /// Returns the memory that the rank allocates to execute the programs, without the workspaces
     /// of its kernels.
     #[must_use]
     pub fn memory(&self) -> RankMemory {
-        RankMemory::of_rotation(self.iterations.iter().map(|loaded| &loaded.program))
+        RankMemory::of_rotation(self.programs.iter().map(|loaded| &loaded.program))
     }
 
     /// Returns the loss summed over the global batch, and the number of correctly classified
@@ -257,8 +257,9 @@ impl<B: Backend> LoadedProgram<B> {
 }
 
 impl<B: Backend> LoadedIteration<B> {
-    /// Returns the index of a step among the steps of all programs of the rotation.
-    pub(super) fn place(&self, step: usize) -> usize {
+    /// Returns the site of a step for the multiplexer: its index among the steps of all programs of
+    /// the rotation, one program after another. `step` is its index in this program.
+    pub(super) fn site(&self, step: usize) -> usize {
         self.steps_before + step
     }
 
@@ -268,7 +269,7 @@ impl<B: Backend> LoadedIteration<B> {
         (program, own): (&Program, &RankProgram),
         kernels: Vec<Option<usize>>,
     ) -> Result<Self, Error> {
-        let groups: Result<_, Error> = own
+        let communicators: Result<_, Error> = own
             .steps
             .iter()
             .map(|step| match step.op {
@@ -288,7 +289,7 @@ impl<B: Backend> LoadedIteration<B> {
             steps_before: 0,
             kernels,
             buckets: buckets?,
-            groups: groups?,
+            communicators: communicators?,
             compute: on_lane(Lane::Compute),
             communication: on_lane(Lane::Communication),
             metrics: writes.rfind(|id| is_metrics(own.buffers[id.0].contents)),
@@ -298,7 +299,9 @@ impl<B: Backend> LoadedIteration<B> {
         })
     }
 
-    /// Returns the modelled duration of a step on emulated GPUs; zero if none is set.
+    /// Returns the modelled duration of a step on emulated GPUs. `step` is its index in this
+    /// program. Zero without modelled durations, when the emulated driver uses its own settings
+    /// instead.
     #[cfg(feature = "cuda")]
     pub(super) fn step_time(&self, step: usize) -> Duration {
         let known = self.step_times.as_ref().and_then(|times| times.get(step));

@@ -1,6 +1,6 @@
 //! The buffers of a rank on its device. *State* is the buffers that outlive an iteration:
-//! parameters, velocities and running statistics. *Shared memory* is memory that several buffers
-//! use one after another.
+//! parameters, velocities and running statistics. *Shared memory* is device memory that several
+//! buffers use one after another, not the memory of a CUDA thread block.
 
 use layer_engine::{Engine, Role, initial_parameters, initial_statistics};
 use layer_graph::LayerGraph;
@@ -75,14 +75,14 @@ impl<B: Backend> RankState<B> {
 }
 
 /// A piece of shared memory.
-pub(super) struct Shared<B: Backend> {
+pub(super) struct SharedPiece<B: Backend> {
     /// The memory, of the size of its largest buffer.
     pub(super) memory: B::Buffer,
     /// The buffer that it contains.
     holds: Option<BufferId>,
 }
 
-impl<B: Backend> Shared<B> {
+impl<B: Backend> SharedPiece<B> {
     /// Allocates a piece of shared memory of the given number of elements.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ pub(super) struct Memory<'a, B: Backend> {
     /// shared memory are empty here.
     pub(super) scratch: &'a mut [B::Buffer],
     /// Pieces of shared memory, by the index in [`BufferSpec::shared`].
-    pub(super) shared: &'a mut [Shared<B>],
+    pub(super) shared: &'a mut [SharedPiece<B>],
 }
 
 impl<B: Backend> Memory<'_, B> {
@@ -129,8 +129,8 @@ impl<B: Backend> Memory<'_, B> {
         }
     }
 
-    /// Prepares buffers for being written: shared memory is given the size of those of them that
-    /// are in it.
+    /// Prepares buffers for being written. A piece of shared memory that holds one of them gets its
+    /// number of elements.
     ///
     /// # Errors
     /// [`Error::Engine`] if the engine fails.

@@ -174,6 +174,6 @@ fn work(rank: usize, op: &Op, transfers: &[Transfer], costs: &Costs<'_>) -> Resu
 pub(super) fn kernels(costs: &[KernelCost]) -> Result<Vec<Kernel>, Error> {
     costs
         .iter()
-        .map(|cost| Ok(Kernel::new(cost.takes, cost.share, cost.memory)?.in_waves(cost.waves)))
+        .map(|cost| Ok(Kernel::new(cost.duration, cost.share, cost.memory)?.in_waves(cost.waves)))
         .collect()
 }

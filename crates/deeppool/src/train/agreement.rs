@@ -62,7 +62,7 @@ pub(super) fn fingerprint(config: &TrainConfig<'_>, iteration: u64) -> Vec<u8> {
 /// [`Error::RankDiffers`] with the first rank that differs from the majority, or, if there is none,
 /// from rank 0, and with the first part of the configuration in which any ranks differ.
 pub(super) fn check(fingerprints: &[Vec<u8>]) -> Result<(), Error> {
-    for (index, what) in NAMES.into_iter().enumerate() {
+    for (index, part) in NAMES.into_iter().enumerate() {
         // Another version may have other hashes.
         let of = |fingerprint: &Vec<u8>| {
             fingerprint.get(index * HASH_BYTES..(index + 1) * HASH_BYTES).map(<[u8]>::to_vec)
@@ -73,7 +73,7 @@ pub(super) fn check(fingerprints: &[Vec<u8>]) -> Result<(), Error> {
         let Some(usual) = values.iter().rev().max_by_key(|&value| count(value)) else { continue };
         if let Some(rank) = values.iter().position(|value| value != usual) {
             let other = values.iter().position(|value| value == usual).unwrap_or(0);
-            return Err(Error::RankDiffers { rank, other, what });
+            return Err(Error::RankDiffers { rank, other, part });
         }
     }
     Ok(())
@@ -116,7 +116,7 @@ mod tests {
             fingerprint
         };
         let named = |all: &[Vec<u8>]| match check(all) {
-            Err(Error::RankDiffers { rank, other, what }) => Some((rank, other, what)),
+            Err(Error::RankDiffers { rank, other, part }) => Some((rank, other, part)),
             _ => None,
         };
         assert_eq!(named(&[with(0, 0), with(0, 0), with(0, 0)]), None);

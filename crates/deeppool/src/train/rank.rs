@@ -191,7 +191,7 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
             first: begin,
             batch: config.batch(),
             rank: self.communicator.rank(),
-            rotation: u32::try_from(self.training.iterations()).unwrap_or(u32::MAX),
+            rotation: u32::try_from(self.training.rotation_length()).unwrap_or(u32::MAX),
             began: driver.now(),
         };
         let samples = Epochs::new(config.dataset.train(), config.batch());

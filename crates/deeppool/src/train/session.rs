@@ -28,10 +28,10 @@ use crate::runtime::{RankDevice, RankDriver, TrainingBackend};
 /// run. All ranks write checkpoints, into a folder that all of them share.
 ///
 /// # Errors
-/// [`Error::RankDiffers`] on every rank if their configurations differ. [`Error::OtherWorld`] if
-/// the plan is for another number of ranks. The errors of an invalid configuration.
-/// [`Error::Checkpoint`] if a checkpoint cannot be used. If a rank fails, it returns its own error,
-/// and the others that of a collective that names the rank.
+/// [`Error::RankDiffers`] on every rank if their configurations differ.
+/// [`Error::WorldSizeMismatch`] if the plan is for another number of ranks. The errors of an
+/// invalid configuration. [`Error::Checkpoint`] if a checkpoint cannot be used. If a rank fails, it
+/// returns its own error, and the others that of a collective that names the rank.
 pub fn train_rank<B: TrainingBackend>(
     config: &TrainConfig<'_>,
     engine: &B::Engine,
@@ -56,7 +56,7 @@ fn agree<B: TrainingBackend>(
     let fingerprint = agreement::fingerprint(config, iteration);
     agreement::check(&exchange::gather(&mut device, communicator, &fingerprint)?)?;
     let (planned, ranks) = (config.placement().world(), communicator.size());
-    if planned == ranks { Ok(()) } else { Err(Error::OtherWorld { planned, ranks }) }
+    if planned == ranks { Ok(()) } else { Err(Error::WorldSizeMismatch { planned, ranks }) }
 }
 
 /// Trains as [`train_rank`] does, after all ranks have compared their configurations. `programs`

@@ -12,7 +12,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use tempfile::TempDir;
 
 const BATCH: usize = 120;
-/// Of 1,437 training samples.
+/// Number of whole batches of the 1,437 training samples.
 const ITERATIONS_PER_EPOCH: usize = 11;
 
 fn run(

@@ -11,6 +11,7 @@ use deeppool::simulate::{BackgroundCosts, SimulateOptions, simulate_plan};
 use layer_graph::zoo;
 use layer_profile::DeviceModel;
 
+/// Burst parallelism without a limit on amplification.
 const FREE: Mode = Mode::Burst { amplification: f64::INFINITY };
 
 /// Calls `with` with the training job of a model on up to `gpus` A100s.

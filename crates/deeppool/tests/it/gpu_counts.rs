@@ -49,7 +49,7 @@ fn single_gpu_time_does_not_depend_on_the_counts() {
     });
 }
 
-/// So more GPUs never remove a candidate.
+/// More GPUs never remove a candidate of the search.
 #[test]
 fn counts_for_more_gpus_include_those_for_fewer() {
     for counts in [GpuCounts::Auto, GpuCounts::PowersOfTwo, GpuCounts::All] {

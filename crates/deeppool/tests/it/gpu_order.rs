@@ -26,20 +26,20 @@ use crate::emulated::on_emulated_gpus;
 
 const BATCH: usize = 8;
 
-/// Two epochs of three iterations: two for the warm-up, then graphs, with an evaluation after each
-/// epoch.
+/// Number of samples of the data set: an epoch has three iterations. Of the six iterations of two
+/// epochs, the first two are launched kernel by kernel, the others as graphs.
 const SAMPLES: usize = 30;
 
 fn number(variable: &str) -> Option<usize> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Number of random plans per number of GPUs, which the variable raises.
+/// Number of random plans per number of GPUs, from the environment.
 fn plans() -> usize {
     number("DEEPPOOL_GPU_ORDER_PLANS").unwrap_or(4)
 }
 
-/// Number of waits that are dropped in turn, which the variable raises.
+/// Maximum number of waits that are dropped, one in each run, from the environment.
 fn max_dropped_waits() -> usize {
     number("DEEPPOOL_GPU_ORDER_WAITS").unwrap_or(4)
 }
@@ -124,7 +124,8 @@ fn random_run(net: &LayerGraph, world: usize, number: usize) -> Run {
     Run { plan, placement, lowering, policy, background, checkpoint }
 }
 
-/// Trains with the check, and without the wait with this number if it is not 0.
+/// Trains while the emulator checks the order of accesses. The wait with the number `dropped`, from
+/// 1, is left out; none for 0.
 fn train(emulator: &Emulator, net: &LayerGraph, run: &Run, dropped: usize) {
     emulator.reset();
     emulator.set(Setting::Devices, i64::try_from(run.placement.world()).unwrap());

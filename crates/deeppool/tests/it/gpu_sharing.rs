@@ -18,13 +18,14 @@ use crate::gpu_order::network;
 const GPUS: usize = 2;
 const BATCH: usize = 8;
 
-/// The highest and the lowest priority of an emulated device.
+/// The highest priority of a stream of an emulated device.
 const HIGH: i32 = -5;
+/// The lowest priority of a stream of an emulated device.
 const LOW: i32 = 0;
 
-/// Steps of the training and of the background job are short, and collectives long enough to leave
-/// gaps.
+/// Duration of each step of the foreground and of the background job.
 const STEP: Duration = Duration::from_micros(20);
+/// Duration of a collective, which leaves the foreground idle for many background steps.
 const COLLECTIVE: Duration = Duration::from_micros(1500);
 
 fn background_network() -> LayerGraph {
@@ -65,12 +66,12 @@ fn kernels(emulator: &Emulator, policy: Policy) -> Vec<KernelRun> {
     emulator.kernels()
 }
 
-/// A device and the time of a launch on it.
+/// A launch: its device, and the time at which it was enqueued.
 type Launch = (usize, Duration);
 
-/// Returns the launches of the background, and those of them during foreground computation: between
-/// the first and the last kernel of a tasklet. Both jobs have a loss, which communication streams
-/// have not, and only the foreground has convolutions.
+/// Returns all launches of the background, and those of them during foreground computation, which
+/// is between the start and the end of a tasklet. Streams are recognised by their kernels: both
+/// compute streams run a loss, and only that of the foreground runs convolutions.
 fn background_launches(kernels: &[KernelRun]) -> (BTreeSet<Launch>, BTreeSet<Launch>) {
     let streams_with = |part: &str| -> BTreeSet<&str> {
         kernels

@@ -182,8 +182,8 @@ proptest! {
     }
 }
 
-/// With partial backpropagation: forward kernels, optimiser steps, and the backward kernels of each
-/// layer in any role.
+/// With partial backpropagation, the iterations of a rotation share the kernels of forward steps,
+/// of optimiser steps, and of the backward steps of each layer in any role.
 #[test]
 fn equal_steps_of_iterations_share_one_kernel() {
     let network = zoo::model("digits-cnn").unwrap();

@@ -18,8 +18,8 @@ use crate::shrunk::shrunk;
 
 const BATCH: usize = 32;
 
-/// Simulates and trains the plan of VGG-16 for some GPUs, with the full network's times, alone or
-/// with a background job of the same network.
+/// Simulates and trains the plan of VGG-16 for `gpus` GPUs, with the step times of the full
+/// network. `background` is the batch of a background job of the same network; `None` for none.
 fn both(gpus: usize, amplification: f64, background: Option<usize>) -> (Simulation, TrainReport) {
     let (full, small) = (zoo::model("vgg16").unwrap(), shrunk("vgg16", 32, 32));
     // Without buckets, which would differ for the small network's gradients.

@@ -193,7 +193,8 @@ impl Lowering<'_> {
     }
 
     /// Sums the gradients of shared parameters over the layers that use them, on each of their
-    /// ranks. The owner comes first in the network, so the others have theirs already.
+    /// ranks. The owner is the first of these layers in the network, so the backward steps of the
+    /// others are already lowered.
     fn share_gradient(&mut self, id: LayerId) {
         let users = self.network.parameter_users(id);
         if users.len() < 2 {

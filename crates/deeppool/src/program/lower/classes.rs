@@ -13,12 +13,14 @@ use crate::program::Placement;
 /// Returns the classes of ranks, each in ascending order, sorted by their first ranks. The ranks of
 /// a class
 /// - run the same layers, with the same numbers of samples in every micro-batch;
-/// - hold the same parameters, and are first among their holders alike;
+/// - hold the same parameters, and, with gradient clipping, are the first holders of the same ones;
 /// - send and receive in the same redistributions.
 ///
 /// So they run the same steps for the same times under any costs, and a collective of one of them
-/// has all of them. Layers with the same ranks are examined once: O(d x ranks) for d different
-/// pairs of rank lists that an edge or shared parameters connect.
+/// has all of them.
+///
+/// O(d x ranks), where d is the number of different pairs of rank lists that an edge or shared
+/// parameters connect: layers with the same ranks are examined once.
 ///
 /// # Errors
 /// [`Error::Collectives`] if a layer's list of ranks is empty or has one twice.

@@ -17,7 +17,7 @@ use collectives::Redistribution;
 use layer_engine::{Pass, Role, Shard, Signature};
 use layer_graph::{LayerGraph, LayerId};
 
-use super::builder::{Bucket, Operands, ProgramBuilder, Rotation};
+use super::builder::{Bucket, Operands, ProgramBuilder, RotationForm};
 use super::recompute::Recomputation;
 use super::{BufferId, CollectiveOp, Contents, Op, PartialBackpropagation, Placement, Program, checkpoints};
 use crate::Error;
@@ -60,7 +60,7 @@ pub fn lower_rotation(
     batch: usize,
     options: &LowerOptions,
 ) -> Result<Vec<Program>, Error> {
-    training(network, placement, batch, options, every_rank(placement), Rotation::Apart)
+    training(network, placement, batch, options, every_rank(placement), RotationForm::Separate)
 }
 
 /// Lowers one training iteration as [`lower_training`] does, with one program per class of ranks
@@ -86,7 +86,7 @@ pub fn lower_for_simulation(
         None => classes_of_ranks(network, placement, batch, options)?,
         Some(_) => every_rank(placement),
     };
-    Ok(training(network, placement, batch, options, classes, Rotation::Joined)?.swap_remove(0))
+    Ok(training(network, placement, batch, options, classes, RotationForm::Single)?.swap_remove(0))
 }
 
 fn training(
@@ -95,7 +95,7 @@ fn training(
     batch: usize,
     options: &LowerOptions,
     classes: Vec<Vec<usize>>,
-    rotation: Rotation,
+    rotation: RotationForm,
 ) -> Result<Vec<Program>, Error> {
     options.check(network, batch)?;
     let count = options.micro_batches;
@@ -253,7 +253,7 @@ impl<'a> Lowering<'a> {
     /// Assigns shared memory to the outputs that are local to a segment between checkpoints.
     fn share_memory(&mut self) {
         let segments = self.recomputation.local(self.network);
-        let mut by_place = vec![vec![Vec::new(); segments.len()]; self.program.ranks()];
+        let mut by_place = vec![vec![Vec::new(); segments.len()]; self.program.place_count()];
         let needs_gradient = self.network.needs_gradient();
         for (segment, layers) in segments.into_iter().enumerate() {
             for id in layers {

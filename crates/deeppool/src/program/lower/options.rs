@@ -27,13 +27,15 @@ pub struct LowerOptions {
     /// same up to rounding, and steps are shorter. Batch normalisation is the exception: it
     /// normalises over a micro-batch, and each one updates the running statistics.
     pub micro_batches: usize,
-    /// Names of the activation checkpoints, in the network's order. An output between two
-    /// checkpoints is dropped after the forward pass and recomputed in the backward pass if layers
-    /// between them alone read it, on the ranks that computed it, and each of these layers reads it
-    /// once. All other outputs are kept. Dropped outputs and their gradients share memory: a rank
-    /// needs less memory and computes more, with bit-identical results. Nothing is recomputed after
-    /// the last checkpoint, or without checkpoints. See
+    /// Names of the activation checkpoints, in the network's order. See
     /// [`possible_checkpoints`](crate::program::possible_checkpoints).
+    ///
+    /// A segment is the layers after one checkpoint, up to and including the next one. An output is
+    /// dropped after the forward pass, and recomputed in the backward pass, if all layers that read
+    /// it are in the same segment, run on the same ranks and read it once each. All other outputs
+    /// are kept. Dropped outputs and their gradients share memory: a rank needs less memory and
+    /// computes more, with bit-identical results. Nothing is recomputed after the last checkpoint,
+    /// or without checkpoints.
     ///
     /// "Training Deep Nets with Sublinear Memory Cost" (Chen et al., 2016). Copies from other ranks
     /// are kept, so that nothing is communicated twice.

@@ -42,7 +42,7 @@ pub(super) struct KernelCall {
     pub(super) writes: Vec<DeviceSlice>,
     /// Duration of the call on emulated devices, divided evenly among its launches. Real GPUs
     /// ignore it.
-    pub(super) takes: Duration,
+    pub(super) duration: Duration,
 }
 
 impl KernelQueue {
@@ -79,12 +79,12 @@ impl KernelQueue {
         // Hazard: without `begin`, the optimiser runs with a learning rate of 0, and no error is
         // returned.
         let context = queue.context().unwrap_or(LaunchContext { seed: 0, iteration: 0, learning_rate: 0.0 });
-        for KernelCall { kernel, reads, writes, takes } in calls {
+        for KernelCall { kernel, reads, writes, duration } in calls {
             let launches = u32::try_from(kernel.launches()).unwrap_or(u32::MAX).max(1);
             // SAFETY: the operands are buffers of a program that stays loaded as long as its works;
-            // the order of the queues keeps apart what would disturb each other.
+            // the order of the queues prevents conflicting accesses.
             let enqueue = || unsafe { self.engine.enqueue_raw(kernel, reads, writes, &context, &mut queue) };
-            self.times.each(*takes / launches, enqueue)?;
+            self.times.each(*duration / launches, enqueue)?;
         }
         Ok(())
     }
@@ -122,7 +122,7 @@ impl KernelQueue {
 
 /// Buffer of page-locked host memory for copies to or from the device. Clones share the memory: the
 /// function that enqueues the copy has one, the code that fills or reads the memory has another. A
-/// lock keeps their accesses apart, but it does not wait for enqueued copies.
+/// lock prevents concurrent accesses, but it does not wait for enqueued copies.
 #[derive(Debug, Clone)]
 pub(super) struct SharedHostBuffer(Arc<Mutex<CudaHostBuffer>>);
 
@@ -190,7 +190,7 @@ impl CommunicationLane {
     }
 
     /// Enqueues the kernels `pack`, then a collective of the group of ranks, then the kernels
-    /// `unpack`. Both lists of kernels may be empty. `takes` is the duration of the collective on
+    /// `unpack`. Both lists of kernels may be empty. `duration` is that of the collective on
     /// emulated devices.
     ///
     /// # Errors
@@ -198,7 +198,7 @@ impl CommunicationLane {
     pub(super) fn start(
         &self,
         group: &NcclCommunicator,
-        (call, takes): (&CollectiveCall, Duration),
+        (call, duration): (&CollectiveCall, Duration),
         pack: &[KernelCall],
         unpack: &[KernelCall],
     ) -> Result<(), Error> {
@@ -226,7 +226,7 @@ impl CommunicationLane {
                 }
             })
         };
-        let pending = self.kernels.times.each(takes, start)?;
+        let pending = self.kernels.times.each(duration, start)?;
         lane.pending.push_back(pending);
         drop(lane);
         self.kernels.launch(unpack)

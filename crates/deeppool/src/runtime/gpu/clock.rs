@@ -8,8 +8,8 @@ use std::time::Duration;
 use emulated_gpus::{EmulatedClock, OpenError};
 use gpu_mux::cuda::HostClock;
 
-/// Maximum virtual time that passes when a thread yields before something ends.
-const YIELDS_FOR: Duration = Duration::from_micros(100);
+/// Virtual time that passes when a thread yields, unless a kernel or collective ends before.
+const MAX_YIELD: Duration = Duration::from_micros(100);
 
 /// Maximum real time for which ranks wait for each other before they continue.
 const RANK_TIMEOUT: Duration = Duration::from_secs(60);
@@ -21,13 +21,13 @@ const RANK_TIMEOUT: Duration = Duration::from_secs(60);
 /// and the host takes no time.
 struct SharedClock {
     clock: EmulatedClock,
-    ranks: Mutex<Vec<Place>>,
+    ranks: Mutex<Vec<ThreadState>>,
     changed: Condvar,
 }
 
 /// The state of a rank's thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Place {
+enum ThreadState {
     /// Not in a run.
     #[default]
     Outside,
@@ -59,7 +59,7 @@ impl RankClock {
         let Some(clock) = EmulatedClock::open()? else { return Ok(None) };
         let shared = Arc::new(SharedClock {
             clock,
-            ranks: Mutex::new(vec![Place::default(); ranks]),
+            ranks: Mutex::new(vec![ThreadState::default(); ranks]),
             changed: Condvar::new(),
         });
         Ok(Some((0..ranks).map(|rank| Self { shared: Arc::clone(&shared), rank }).collect()))
@@ -72,35 +72,36 @@ impl RankClock {
 
     /// Begins a run: blocks until all ranks have called it, for at most a minute.
     pub(super) fn enter(&self) {
-        self.go(Place::Enters, Place::Running);
+        self.go(ThreadState::Enters, ThreadState::Running);
     }
 
     /// Ends a run: blocks until all ranks in the run have called it, for at most a minute.
     pub(super) fn leave(&self) {
-        self.go(Place::Leaves, Place::Outside);
+        self.go(ThreadState::Leaves, ThreadState::Outside);
     }
 
     /// Removes this rank after a failure, so that the others no longer wait for it. It does not
     /// block.
     pub(super) fn give_up(&self) {
         let mut ranks = self.shared.lock();
-        ranks[self.rank] = Place::Gone;
+        ranks[self.rank] = ThreadState::Gone;
         self.shared.settle(&mut ranks);
     }
 
-    /// Lets time pass until something ends on a device, or the given time has passed.
+    /// Lets time pass until a kernel or collective ends on any device, or the given time has
+    /// passed.
     fn wait(&self, time: Duration) {
-        self.go(Place::WaitsUntil(self.shared.clock.now() + time), Place::Running);
+        self.go(ThreadState::WaitsUntil(self.shared.clock.now() + time), ThreadState::Running);
     }
 
     /// Enters a state and waits until the others, or time, change it. After a time-out it
     /// continues.
-    fn go(&self, place: Place, on: Place) {
+    fn go(&self, state: ThreadState, on: ThreadState) {
         let mut ranks = self.shared.lock();
-        ranks[self.rank] = place;
+        ranks[self.rank] = state;
         self.shared.settle(&mut ranks);
         let waited =
-            self.shared.changed.wait_timeout_while(ranks, RANK_TIMEOUT, |ranks| ranks[self.rank] == place);
+            self.shared.changed.wait_timeout_while(ranks, RANK_TIMEOUT, |ranks| ranks[self.rank] == state);
         let (mut ranks, _) = waited.unwrap_or_else(PoisonError::into_inner);
         ranks[self.rank] = on;
         self.shared.settle(&mut ranks);
@@ -108,35 +109,41 @@ impl RankClock {
 }
 
 impl SharedClock {
-    fn lock(&self) -> MutexGuard<'_, Vec<Place>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<ThreadState>> {
         self.ranks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Advances the ranks' states: all begin a run, all end it, or time passes.
-    fn settle(&self, ranks: &mut [Place]) {
-        let in_run = |place: &Place| matches!(place, Place::Running | Place::WaitsUntil(_) | Place::Leaves);
-        let present = || ranks.iter().filter(|place| **place != Place::Gone);
-        let running = || present().filter(|place| in_run(place));
+    fn settle(&self, ranks: &mut [ThreadState]) {
+        let in_run = |state: &ThreadState| {
+            matches!(state, ThreadState::Running | ThreadState::WaitsUntil(_) | ThreadState::Leaves)
+        };
+        let present = || ranks.iter().filter(|state| **state != ThreadState::Gone);
+        let running = || present().filter(|state| in_run(state));
         if running().next().is_none() {
-            if present().all(|place| *place == Place::Enters) {
+            if present().all(|state| *state == ThreadState::Enters) {
                 self.clock.set_query_duration(Duration::ZERO);
                 ranks
                     .iter_mut()
-                    .filter(|place| **place == Place::Enters)
-                    .for_each(|place| *place = Place::Running);
+                    .filter(|state| **state == ThreadState::Enters)
+                    .for_each(|state| *state = ThreadState::Running);
             } else {
                 // A query of time lets a polling thread continue.
                 self.clock.set_query_duration(EmulatedClock::DEFAULT_QUERY_DURATION);
             }
-        } else if running().all(|place| *place == Place::Leaves) {
+        } else if running().all(|state| *state == ThreadState::Leaves) {
             self.clock.set_query_duration(EmulatedClock::DEFAULT_QUERY_DURATION);
-            ranks.iter_mut().filter(|place| in_run(place)).for_each(|place| *place = Place::Outside);
-        } else if running().all(|place| *place != Place::Running) {
-            let waits =
-                |place: &Place| if let Place::WaitsUntil(until) = place { Some(*until) } else { None };
+            ranks.iter_mut().filter(|state| in_run(state)).for_each(|state| *state = ThreadState::Outside);
+        } else if running().all(|state| *state != ThreadState::Running) {
+            let waits = |state: &ThreadState| {
+                if let ThreadState::WaitsUntil(until) = state { Some(*until) } else { None }
+            };
             let until = running().filter_map(waits).min().unwrap_or_default();
             self.clock.advance_to_end(until.saturating_sub(self.clock.now()));
-            ranks.iter_mut().filter(|place| waits(place).is_some()).for_each(|place| *place = Place::Running);
+            ranks
+                .iter_mut()
+                .filter(|state| waits(state).is_some())
+                .for_each(|state| *state = ThreadState::Running);
         } else {
             return;
         }
@@ -171,7 +178,7 @@ impl HostClock for RankClock {
     }
 
     fn yield_now(&self) {
-        self.wait(YIELDS_FOR);
+        self.wait(MAX_YIELD);
     }
 }
 

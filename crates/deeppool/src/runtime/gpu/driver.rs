@@ -47,7 +47,7 @@ impl<S, O> GpuDriver<'_, S, O> {
     ) -> Result<Vec<LaunchTable>, Error> {
         iterations
             .loaded
-            .iterations
+            .programs
             .iter()
             .map(|iteration| self.launch_table_of(id, iterations, iteration))
             .collect()
@@ -98,7 +98,7 @@ impl<'a, S: BatchSource, O: Observer> RankDriver<'a, Gpu, S, O> for GpuDriver<'a
         &mut self,
         foreground: Iterations<'_, Gpu, F, N>,
     ) -> Result<Usage, Error> {
-        let job = match self.foreground.take().filter(|job| job.is_of(&foreground)) {
+        let job = match self.foreground.take().filter(|job| job.belongs_to(&foreground)) {
             Some(job) => job,
             None => {
                 Job::new(JobId::FOREGROUND, self.launch_tables(JobId::FOREGROUND, &foreground)?, &foreground)
@@ -196,7 +196,7 @@ fn failed<F: BatchSource, N: Observer, S: BatchSource, O: Observer>(
     jobs: &Jobs<'_, '_, '_, F, N, S, O>,
 ) -> Error {
     let table = jobs.foreground.launch_table();
-    let error = jobs.foreground.failure().unwrap_or(error);
+    let error = jobs.foreground.take_failure().unwrap_or(error);
     let rank = jobs.iterations.loaded.program().rank;
     let error = error.on_gpu_of(rank, Some(jobs.in_flight()));
     if let Some(lane) = &table.communication {

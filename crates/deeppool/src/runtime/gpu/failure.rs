@@ -13,8 +13,8 @@ use crate::Error;
 pub(super) struct Failure(Arc<Mutex<Option<Error>>>);
 
 impl Failure {
-    /// Stores the error of a launch, unless an earlier one is stored. Returns the result, with the
-    /// error as one of the multiplexer's driver that has the same message.
+    /// Stores the error of a launch, unless an earlier one is stored. Returns the result, with an
+    /// error converted to `cuda::Error::Invalid` with the same message.
     pub(super) fn keep<T>(&self, result: Result<T, impl Into<Error> + Display>) -> cuda::Result<T> {
         result.map_err(|error| {
             let message = error.to_string();

@@ -17,7 +17,7 @@ use super::units::{Unit, divide};
 use crate::Error;
 use crate::program::StepId;
 
-/// Number of timed executions of the pieces of a divided step.
+/// Number of timed executions of each piece of a divided step.
 const TIMING_RUNS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 
 /// A launch unit, with its graph if its steps were captured. Without a graph, its operations are

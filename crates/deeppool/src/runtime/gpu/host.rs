@@ -120,7 +120,7 @@ impl<S: BatchSource, O: Observer> Host<CudaDevice> for BackgroundJobs<'_, '_, S,
 
     fn background_failed(&mut self, job: JobId, error: &cuda::Error) -> Result<(), Error> {
         if let Some(background) = self.jobs.iter_mut().find(|background| background.job.id() == job) {
-            let cause = background.job.failure().map(|error| error.to_string());
+            let cause = background.job.take_failure().map(|error| error.to_string());
             background.error.get_or_insert(cause.unwrap_or_else(|| error.to_string()));
         }
         Ok(())

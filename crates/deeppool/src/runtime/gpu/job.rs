@@ -29,7 +29,7 @@ const WARM_UP: u64 = 2;
 pub(super) struct Job {
     id: JobId,
     /// Programs of the rotation.
-    iterations: Vec<JobIteration>,
+    programs: Vec<JobProgram>,
     /// The order in which they are executed.
     schedule: IterationSchedule,
     /// Number of iterations that are launched kernel by kernel, before all programs are captured.
@@ -53,7 +53,7 @@ pub(super) struct Job {
 
 /// One of the programs of a rotation.
 #[derive(Debug)]
-struct JobIteration {
+struct JobProgram {
     table: LaunchTable,
     units: Vec<Unit>,
     launches: Vec<Launch>,
@@ -77,13 +77,13 @@ impl Job {
         iterations: &Iterations<'_, Gpu, S, O>,
     ) -> Self {
         let schedule = iterations.loaded.schedule;
-        let job_iterations = tables.into_iter().zip(&iterations.loaded.iterations).map(|(table, loaded)| {
+        let programs = tables.into_iter().zip(&iterations.loaded.programs).map(|(table, loaded)| {
             let units = table.units(loaded);
-            JobIteration { launches: uncaptured(&units), table, units, took: HashMap::new() }
+            JobProgram { launches: uncaptured(&units), table, units, took: HashMap::new() }
         });
         Self {
             id,
-            iterations: job_iterations.collect(),
+            programs: programs.collect(),
             schedule,
             warm_up: schedule.iterations_until_each(iterations.context.iteration, WARM_UP),
             is_captured: false,
@@ -101,13 +101,13 @@ impl Job {
         self.schedule.program_of(iteration)
     }
 
-    fn iteration(&self, iteration: u64) -> &JobIteration {
-        &self.iterations[self.program_of(iteration)]
+    fn iteration(&self, iteration: u64) -> &JobProgram {
+        &self.programs[self.program_of(iteration)]
     }
 
     /// Returns whether the job was created for the program of these iterations. It compares
     /// addresses of buffers only: see [`LaunchTable::belongs_to`].
-    pub(super) fn is_of<S, O>(&self, iterations: &Iterations<'_, Gpu, S, O>) -> bool {
+    pub(super) fn belongs_to<S, O>(&self, iterations: &Iterations<'_, Gpu, S, O>) -> bool {
         self.launch_table().belongs_to(iterations.loaded, iterations.state)
     }
 
@@ -117,7 +117,7 @@ impl Job {
         self.next = (iterations.context.iteration, 0);
     }
 
-    /// Returns the iteration after the last one of which a unit was offered.
+    /// Returns the index of the iteration after the last one of which a unit was offered.
     pub(super) fn end_of_offered(&self) -> u64 {
         let (iteration, place) = self.next;
         iteration + u64::from(place > 0)
@@ -139,12 +139,12 @@ impl Job {
 
     /// The launch table of the first program.
     pub(super) fn launch_table(&self) -> &LaunchTable {
-        &self.iterations[0].table
+        &self.programs[0].table
     }
 
     /// Removes and returns the cause of a failed launch; `None` if none is stored.
-    pub(super) fn failure(&self) -> Option<Error> {
-        self.iterations.iter().find_map(|program| program.table.failure.take())
+    pub(super) fn take_failure(&self) -> Option<Error> {
+        self.programs.iter().find_map(|program| program.table.failure.take())
     }
 
     /// Returns the label of the first step of the oldest unfinished tasklet; `None` if there is
@@ -181,7 +181,7 @@ impl Job {
         }
         let context = LaunchContext { iteration, ..iterations.context };
         let program = self.program_of(iteration);
-        let JobIteration { table, launches, .. } = &self.iterations[program];
+        let JobProgram { table, launches, .. } = &self.programs[program];
         let Launch { unit, graph, estimate } = &launches[place];
         if let UnitWork::Load(step, _) = unit.work {
             load(table, iterations, unit, step, iteration)?;
@@ -190,7 +190,7 @@ impl Job {
         let before = if place == 0 { self.last_communication.take() } else { None };
         let after = before.or(unit.after.map(|other| self.offered[other]));
         // Its index among the launches of all programs.
-        let before: usize = self.iterations[..program].iter().map(|program| program.launches.len()).sum();
+        let before: usize = self.programs[..program].iter().map(|program| program.launches.len()).sum();
         let site = u32::try_from(before + place).ok().filter(|_| self.is_captured);
         let tasklet = Tasklet::new(self.id, self.number).estimated(*estimate).after(after).at_site(site);
         let tasklet = match unit.lane() {
@@ -239,7 +239,7 @@ impl Job {
         };
         let Some(Offered { iteration, launch, .. }) = self.in_flight.remove(place) else { return Ok(()) };
         let program = self.program_of(iteration);
-        let JobIteration { launches, took: known, .. } = &mut self.iterations[program];
+        let JobProgram { launches, took: known, .. } = &mut self.programs[program];
         let unit = &launches[launch].unit;
         let steps = unit.steps();
         if !steps.is_empty() {
@@ -267,7 +267,7 @@ impl Job {
         at: Instant,
     ) -> Result<(), Error> {
         let iteration = iterations.context.iteration;
-        let JobIteration { table, launches, .. } = self.iteration(iteration);
+        let JobProgram { table, launches, .. } = self.iteration(iteration);
         let staged = launches.last().and_then(|last| table.staged_buffer(&last.unit, iteration));
         let metrics = staged
             .filter(|_| iterations.loaded.iteration(iteration).metrics.is_some())
@@ -280,7 +280,7 @@ impl Job {
     }
 
     fn capture(&mut self, device: &mut CudaDevice, policy: &Policy) -> Result<(), Error> {
-        for JobIteration { table, units, launches, took } in &mut self.iterations {
+        for JobProgram { table, units, launches, took } in &mut self.programs {
             let took = |step: StepId| took.get(&step).copied().unwrap_or_default();
             *launches = capture(device, self.id, policy, table, units, took)?;
         }
@@ -318,7 +318,7 @@ fn load<S: BatchSource, O>(
     })
 }
 
-/// Returns the role of this rank in a collective.
+/// Returns whether this rank sends or receives in a collective, or reduces.
 fn communication(loaded: &LoadedIteration<Gpu>, unit: &Unit) -> Communication {
     let UnitWork::Collective(step) = unit.work else { return Communication::Send };
     let Op::Collective(id) = loaded.program.steps[step.0].op else { return Communication::Send };

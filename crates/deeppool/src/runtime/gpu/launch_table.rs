@@ -62,7 +62,7 @@ impl LaunchTable {
         let call = |(index, step): (usize, &crate::program::Step)| {
             let kernel = loaded.kernels[iteration.kernels[index]?].clone();
             let (reads, writes) = (addresses.of_all(&step.reads), addresses.of_all(&step.writes));
-            Some((StepId(index), KernelCall { kernel, reads, writes, takes: iteration.step_time(index) }))
+            Some((StepId(index), KernelCall { kernel, reads, writes, duration: iteration.step_time(index) }))
         };
         let kernels = steps().filter_map(call).collect();
         let mut collectives = HashMap::new();
@@ -78,7 +78,7 @@ impl LaunchTable {
                 Op::Collective(_) => {
                     // Hazard: without a lane or a group, the collective has no entry and is left
                     // out.
-                    if let (Some(lane), Some(group)) = (&communication, &iteration.groups[index]) {
+                    if let (Some(lane), Some(group)) = (&communication, &iteration.communicators[index]) {
                         let work = collective(iteration, index, &addresses, group, lane, &failure);
                         collectives.insert(StepId(index), work);
                     }
@@ -187,10 +187,11 @@ fn collective(
     let own = whole.unwrap_or_else(|| first(&step.writes));
     let parts = addresses.of_all(&step.writes);
     let packing = bucket.zip(whole).map(|(bucket, whole)| {
-        let takes = Duration::ZERO;
+        let duration = Duration::ZERO;
         let pack =
-            KernelCall { kernel: bucket.pack.clone(), reads: parts.clone(), writes: vec![whole], takes };
-        let unpack = KernelCall { kernel: bucket.unpack.clone(), reads: vec![whole], writes: parts, takes };
+            KernelCall { kernel: bucket.pack.clone(), reads: parts.clone(), writes: vec![whole], duration };
+        let unpack =
+            KernelCall { kernel: bucket.unpack.clone(), reads: vec![whole], writes: parts, duration };
         ([pack], [unpack])
     });
     // Hazard: a step that is no collective becomes empty work instead of an error.
@@ -206,10 +207,10 @@ fn collective(
         },
     };
     let (group, lane, failure) = (group.clone(), lane.clone(), failure.clone());
-    let takes = iteration.step_time(index);
+    let duration = iteration.step_time(index);
     Work::enqueue(move |_| {
         let (pack, unpack): (&[_], &[_]) =
             packing.as_ref().map_or((&[], &[]), |(pack, unpack)| (pack, unpack));
-        failure.keep(lane.start(&group, (&call, takes), pack, unpack))
+        failure.keep(lane.start(&group, (&call, duration), pack, unpack))
     })
 }

@@ -1,4 +1,5 @@
-//! Iteration times by plans, for the estimates of time to accuracy.
+//! Iteration times by plans, for the estimates of time to accuracy. A *step* of `time_to_accuracy`
+//! is an iteration.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -33,7 +34,7 @@ pub enum LayerTimes<'a> {
 /// [`PlanRequest::with_worker_gpus`], each with the fastest burst plan, within the limit if there
 /// is one. The time of a plan is that of its program without background jobs.
 #[derive(Debug)]
-pub struct PlannedSteps<'a> {
+pub struct PlannedIterationTimes<'a> {
     network: &'a LayerGraph,
     times: LayerTimes<'a>,
     link: Option<&'a LinkModel>,
@@ -42,7 +43,7 @@ pub struct PlannedSteps<'a> {
     problems: RefCell<Vec<(Configuration, Error)>>,
 }
 
-impl<'a> PlannedSteps<'a> {
+impl<'a> PlannedIterationTimes<'a> {
     /// Creates a source for a network with these layer times, and the default links of their
     /// device.
     #[must_use]
@@ -118,7 +119,7 @@ impl<'a> PlannedSteps<'a> {
     }
 }
 
-impl StepTimes for PlannedSteps<'_> {
+impl StepTimes for PlannedIterationTimes<'_> {
     fn step(&self, configuration: &Configuration) -> Option<StepTime> {
         match self.plan(configuration) {
             Ok(plan) => Some(step_of(&plan)),
