@@ -148,7 +148,7 @@ pub enum KernelSpec<'a> {
         /// Number of elements of each operand of `reads`.
         elements: Vec<usize>,
     },
-    /// A step of stochastic gradient descent: see [`Sgd`].
+    /// Update of the parameters and the velocity by stochastic gradient descent: see [`Sgd`].
     Sgd {
         /// Number of parameters.
         elements: usize,

@@ -1,7 +1,7 @@
 //! CPU engine. All kernels are in Rust. Convolutions and linear layers use the vector kernels of
 //! [`simd`]; attention uses the matrix product of `gemm-f32` or `gemm-f64`.
 //!
-//! An *operation* is the computation of one pass. A pass *saves* values by writing them to its
+//! An *operation* is the computation of one kernel. A pass *saves* values by writing them to its
 //! operand of `Role::Saved`, for the backward pass.
 
 mod attention;
@@ -52,11 +52,10 @@ const NAME: &str = "the CPU engine";
 /// Its buffers are `Vec`s. Its queue runs work immediately, so `synchronize` does not wait. Buffers
 /// must have exactly the length that the kernel's operand requires.
 ///
-/// Results are bitwise the same for every number of threads: work is divided by samples, channels
-/// and tiles, and sums over samples are divided by the number of samples only. Products use the
-/// widest vectors of the processor (AVX-512, AVX2, or vectors that the compiler derives from plain
-/// loops). Processors with fused multiply-add give the same bits; other processors round
-/// differently.
+/// Results are bitwise the same for every number of threads: the parts into which a sum is divided
+/// depend only on the shapes and the number of samples. Products use the widest vectors of the
+/// processor (AVX-512, AVX2, or vectors that the compiler derives from plain loops). Processors
+/// with fused multiply-add give the same bits; other processors round differently.
 ///
 /// On one thread, launching a kernel allocates nothing, with one exception: the products of
 /// attention pack their operands into memory that the crates `gemm-*` allocate.
@@ -85,8 +84,8 @@ impl<T: Real> CpuEngine<T> {
     }
 
     /// Creates an engine that computes on the threads of a pool and divides its work among
-    /// `threads` of them. With one thread it computes on the calling thread and does not use the
-    /// pool.
+    /// `threads` of them, or among all if the pool has fewer. If `threads` is 0 or 1, it computes
+    /// on the calling thread and does not use the pool.
     ///
     /// A thread that launches a kernel blocks while the pool works. Engines that share a pool
     /// therefore use at most as many threads at once as the pool has.

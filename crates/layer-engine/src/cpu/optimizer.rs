@@ -34,7 +34,7 @@ impl<T: Real> Operation<T> for SquaredNorm {
     }
 }
 
-/// A step of stochastic gradient descent, as defined by `Sgd`.
+/// Update of the parameters and the velocity by stochastic gradient descent, as defined by `Sgd`.
 #[derive(Debug)]
 pub(super) struct SgdStep {
     /// Hyperparameters of the optimiser.

@@ -76,8 +76,8 @@ impl Workers {
         }
     }
 
-    /// Returns workers that use at most `threads` threads of a pool; with one thread, the calling
-    /// thread is used.
+    /// Returns workers that use at most `threads` threads of a pool, or the calling thread if
+    /// `threads` is 0 or 1.
     pub(super) fn from_pool(pool: &ThreadPool, threads: usize) -> Self {
         if threads <= 1 {
             return Self::single();

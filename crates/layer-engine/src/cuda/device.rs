@@ -42,7 +42,7 @@ impl Device {
     /// Opens the device with this number, counted from 0.
     ///
     /// # Errors
-    /// [`EngineError::Device`] if there is no driver or no such device.
+    /// [`EngineError::Device`] if there is no CUDA driver or no such device.
     pub(super) fn open(ordinal: usize) -> Result<Self, EngineError> {
         Ok(Self(Arc::new(DeviceState {
             context: library::open(ordinal)?,
@@ -72,7 +72,7 @@ impl Device {
         self.0.context.bind_to_thread()
     }
 
-    /// Returns an attribute of the device, or `None` if the driver does not report it or it is
+    /// Returns an attribute of the device, or `None` if the CUDA driver does not report it or it is
     /// negative.
     pub(super) fn attribute(&self, attribute: CUdevice_attribute) -> Option<u32> {
         self.0.context.attribute(attribute).ok().and_then(|value| u32::try_from(value).ok())
@@ -81,7 +81,8 @@ impl Device {
     /// Returns the GPU function `name` of a family. Loads the family's module on first use.
     ///
     /// # Errors
-    /// [`EngineError::Library`] if the driver cannot load the module or it has no such function.
+    /// [`EngineError::Library`] if the CUDA driver cannot load the module or it has no such
+    /// function.
     pub(super) fn function(&self, family: Family, name: &'static str) -> Result<Function, EngineError> {
         let load = || -> Result<CUfunction, DriverError> {
             self.bind()?;
@@ -127,7 +128,7 @@ pub(super) struct Function {
 impl Function {
     /// Launches the function into a stream of the calling thread's current device, with `grid`
     /// blocks along x and y of `threads` threads each. `arguments` has a pointer to the value of
-    /// each parameter. Fails if the driver rejects the launch.
+    /// each parameter. Fails if the CUDA driver rejects the launch.
     ///
     /// # Safety
     /// The arguments match the function's parameters. The memory that they point to stays valid

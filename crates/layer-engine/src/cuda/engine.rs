@@ -16,7 +16,7 @@ use crate::{DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, P
 /// with the kernels of this crate.
 ///
 /// The CUDA driver is opened at run time; no CUDA toolkit is needed. If the environment variable
-/// `DEEPPOOL_EMULATED_GPUS` is set, the crate `cuda-emulator` takes the place of the driver.
+/// `DEEPPOOL_EMULATED_GPUS` is set, the crate `cuda-emulator` takes the place of the CUDA driver.
 ///
 /// Results equal those of [`CpuEngine`](crate::CpuEngine) up to rounding, with the same dropout
 /// masks. They are bitwise reproducible: the order of sums depends only on shapes. Differences from
@@ -44,7 +44,7 @@ impl CudaEngine {
     /// primary context, as the CUDA runtime and other libraries do.
     ///
     /// # Errors
-    /// [`EngineError::Device`] if there is no driver or no such device.
+    /// [`EngineError::Device`] if there is no CUDA driver or no such device.
     pub fn new(ordinal: usize) -> Result<Self, EngineError> {
         Ok(Self { device: Device::open(ordinal)? })
     }
@@ -55,8 +55,8 @@ impl CudaEngine {
         Self { device }
     }
 
-    /// Creates a queue with a priority. Work of queues with lower numbers runs first; the driver
-    /// clamps the number to its range. [`Engine::queue`] has priority 0.
+    /// Creates a queue with a priority. Work of queues with lower numbers runs first; the CUDA
+    /// driver clamps the number to its range. [`Engine::queue`] has priority 0.
     ///
     /// # Errors
     /// [`EngineError::Library`] if the device cannot create it.

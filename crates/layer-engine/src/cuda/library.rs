@@ -12,7 +12,7 @@ use crate::EngineError;
 /// primary context of the device `ordinal`, counted from 0.
 ///
 /// # Errors
-/// [`EngineError::Device`] if there is no driver or no such device.
+/// [`EngineError::Device`] if there is no CUDA driver or no such device.
 pub(super) fn open(ordinal: usize) -> Result<Arc<CudaContext>, EngineError> {
     let unusable = |problem| EngineError::Device { device: format!("CUDA device {ordinal}"), problem };
     emulated_gpus::open().map_err(|error| unusable(error.to_string()))?;

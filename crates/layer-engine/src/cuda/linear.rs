@@ -4,8 +4,8 @@
 //! memory for the workspace.
 //!
 //! A gradient of weights is a sum over samples. If its tiles are too few to occupy the device, the
-//! terms are divided into *slices*: each slice is summed by blocks of its own, and a last launch
-//! adds the slices.
+//! terms are divided into *slices*: each slice is summed by other blocks, and a last launch adds
+//! the slices.
 
 use super::kernel::Argument;
 use super::kernel_builder::{KernelBuilder, size, slices, tiles};

@@ -1,6 +1,6 @@
 //! PTX of the GPU functions, by family.
 
-/// A family of GPU functions: a file of CUDA C++ in `kernels` and its PTX, which the driver
+/// A family of GPU functions: a file of CUDA C++ in `kernels` and its PTX, which the CUDA driver
 /// compiles for the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Family {

@@ -33,8 +33,12 @@ pub(super) fn squared_norm(builder: &mut KernelBuilder<'_>, operands: &[usize]) 
     builder.launch((FAMILY, "total_of_squares"), [1, 1], [size(count), sums, Argument::Write(0, 0)])
 }
 
-/// Adds the launch of a step of stochastic gradient descent over `elements` parameters.
-pub(super) fn step(builder: &mut KernelBuilder<'_>, elements: usize, rule: &Sgd) -> Result<(), EngineError> {
+/// Adds the launch of one update of stochastic gradient descent over `elements` parameters.
+pub(super) fn sgd_step(
+    builder: &mut KernelBuilder<'_>,
+    elements: usize,
+    rule: &Sgd,
+) -> Result<(), EngineError> {
     let single = |number: f64| Argument::F32(number as f32);
     let norm = if rule.clip_norm.is_some() { Argument::Read(1, 0) } else { Argument::NONE };
     let arguments = [

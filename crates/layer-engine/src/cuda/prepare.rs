@@ -79,7 +79,7 @@ pub(super) fn kernel(device: &Device, spec: &KernelSpec<'_>) -> Result<CudaKerne
         KernelSpec::Sgd { elements, rule } => {
             let reads = std::iter::once(*elements).chain(rule.clip_norm.map(|_| 1)).collect();
             let mut builder = plain("Sgd", reads, vec![*elements; 2])?;
-            optimizer::step(&mut builder, *elements, rule)?;
+            optimizer::sgd_step(&mut builder, *elements, rule)?;
             builder
         }
     };

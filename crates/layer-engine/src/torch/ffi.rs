@@ -125,7 +125,8 @@ pub(super) struct ConvGeometry {
     pub(super) groups: i64,
 }
 
-/// Computes the gradients of a convolution that are `wanted`: of input, weight and bias.
+/// Computes the gradients of a convolution with respect to input, weight and bias, each only if its
+/// element of `wanted` is true.
 pub(super) fn convolution_backward(
     output_gradient: &Tensor,
     input: &Tensor,
@@ -150,9 +151,9 @@ pub(super) fn convolution_backward(
     })
 }
 
-/// Computes the gradients of a layer normalisation that are `wanted`: of input, weight and bias.
-/// `mean` and `inverse_deviation`, which is `1 / sqrt(variance + epsilon)`, have one value per
-/// normalised vector.
+/// Computes the gradients of a layer normalisation with respect to input, weight and bias, each
+/// only if its element of `wanted` is true. `mean` and `inverse_deviation`, which is `1 /
+/// sqrt(variance + epsilon)`, have one value per normalised vector.
 pub(super) fn layer_norm_backward(
     output_gradient: &Tensor,
     input: &Tensor,
@@ -176,9 +177,9 @@ pub(super) fn layer_norm_backward(
     })
 }
 
-/// Computes the gradients of weight and bias of a batch normalisation. `mean` and
-/// `inverse_deviation`, which is `1 / sqrt(variance + epsilon)`, are those of each channel in the
-/// forward pass.
+/// Computes the gradients of a batch normalisation with respect to weight and bias; that of the
+/// input is `None`. `mean` and `inverse_deviation`, which is `1 / sqrt(variance + epsilon)`, are
+/// those of each channel in the forward pass.
 pub(super) fn batch_norm_backward(
     output_gradient: &Tensor,
     input: &Tensor,
@@ -192,8 +193,9 @@ pub(super) fn batch_norm_backward(
 }
 
 /// Computes attention with `heads` heads over a tensor of `samples x positions x 3 features`
-/// (queries, keys, values). Returns the leaf tensor of libtorch's autograd graph, with respect to
-/// which [`gradient`] differentiates if `differentiable` is set, and the result.
+/// (queries, keys, values). Returns the leaf tensor of libtorch's autograd graph, and the result.
+/// If `differentiable` is set, [`gradient`] can differentiate the result with respect to the leaf;
+/// else no graph is recorded.
 pub(super) fn attention(
     sequence: &Tensor,
     heads: i64,

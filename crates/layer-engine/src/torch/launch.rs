@@ -23,7 +23,7 @@ pub(super) struct Launch<'a, 'b> {
 }
 
 /// Operands of a layer's pass, and their shapes for libtorch. Methods fail if the pass does not
-/// have the operand that they return or write.
+/// have the operand that they return or write, or if libtorch fails.
 #[derive(Debug, Clone)]
 pub(super) struct LayerOperands {
     /// Roles of the operands of the pass.

@@ -24,8 +24,9 @@ pub(super) fn squared_norm(kind: Kind) -> LaunchFunction {
     })
 }
 
-/// Returns the computation of a step of stochastic gradient descent in place, as `Sgd` defines it.
-pub(super) fn step(rule: Sgd) -> LaunchFunction {
+/// Returns the computation that updates the parameters and the velocity in place by stochastic
+/// gradient descent, as `Sgd` defines it.
+pub(super) fn sgd_step(rule: Sgd) -> LaunchFunction {
     Box::new(move |launch| {
         let unfit = || library_error("a step has a gradient, parameters and their velocity");
         let [parameters, velocity] = launch.writes else { return Err(unfit()) };

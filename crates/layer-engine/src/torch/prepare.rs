@@ -71,7 +71,7 @@ pub(super) fn kernel(spec: &KernelSpec<'_>, dtypes: DTypes) -> Result<TorchKerne
         }
         &KernelSpec::Sgd { elements, rule } => {
             let reads = std::iter::once(elements).chain(rule.clip_norm.map(|_| 1)).collect();
-            Ok(TorchKernel::new("Sgd".into(), reads, vec![elements; 2], optimizer::step(rule)))
+            Ok(TorchKernel::new("Sgd".into(), reads, vec![elements; 2], optimizer::sgd_step(rule)))
         }
     }
 }

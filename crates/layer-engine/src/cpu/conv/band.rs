@@ -47,13 +47,13 @@ impl Bands {
     /// Returns the distance between the elements that a point of the grid reads and those of the
     /// point in the next row.
     pub(super) fn row_distance(&self) -> usize {
-        self.stencil.step[0] * self.row_pitch
+        self.stencil.source_stride[0] * self.row_pitch
     }
 
     /// Returns the distance between the elements that a point of the grid reads and those of the
     /// point in the next column.
     pub(super) fn column_distance(&self) -> usize {
-        self.stencil.step[1]
+        self.stencil.source_stride[1]
     }
 
     /// Returns the offset in a band of the element that the first point of the block reads, for

@@ -255,12 +255,12 @@ impl<T: Real> Correlation<T> {
     /// # Safety
     /// No other thread accesses these points of the target.
     unsafe fn scatter(&self, results: &[T], rows: &Range<usize>, target: &Shared<'_, T>, plane: usize) {
-        let Stencil { grid, stride, first, target: [_, width], .. } = self.stencil;
+        let Stencil { grid, target_stride, target_first, target: [_, width], .. } = self.stencil;
         for (row, results) in rows.clone().zip(results.chunks_exact(grid[1])) {
-            let start = plane + (row * stride[0] + first[0]) * width + first[1];
+            let start = plane + (row * target_stride[0] + target_first[0]) * width + target_first[1];
             for (index, &result) in results.iter().enumerate() {
                 // SAFETY: the caller guarantees exclusive access.
-                unsafe { target.write(start + index * stride[1], result) };
+                unsafe { target.write(start + index * target_stride[1], result) };
             }
         }
     }

@@ -58,14 +58,14 @@ impl Geometry {
     pub(super) fn forward(&self) -> Stencil {
         let axis = |axis: usize| StencilAxis {
             source: self.image[axis],
-            step: self.stride[axis],
+            source_stride: self.stride[axis],
             shifts: (0..self.kernel[axis])
                 .map(|tap| (tap, signed(tap) - signed(self.padding[axis])))
                 .collect(),
             grid: self.output[axis],
             target: self.output[axis],
-            first: 0,
-            stride: 1,
+            target_first: 0,
+            target_stride: 1,
         };
         Stencil::new(&axis(0), &axis(1), self.kernel[1])
     }
@@ -78,7 +78,7 @@ impl Geometry {
             let (stride, padding) = (self.stride[axis], self.padding[axis]);
             StencilAxis {
                 source: self.output[axis],
-                step: 1,
+                source_stride: 1,
                 // Tap `tap` of the window at `i + (remainder + padding - tap) / stride` reads the
                 // pixel at `i * stride + remainder`.
                 shifts: (0..self.kernel[axis])
@@ -88,8 +88,8 @@ impl Geometry {
                     .collect(),
                 grid: (self.image[axis] + stride - 1 - remainder) / stride,
                 target: self.image[axis],
-                first: remainder,
-                stride,
+                target_first: remainder,
+                target_stride: stride,
             }
         };
         let remainders = (0..self.stride[0]).flat_map(|y| (0..self.stride[1]).map(move |x| (y, x)));
@@ -107,24 +107,24 @@ fn signed(size: usize) -> isize {
 /// A stencil along one axis.
 struct StencilAxis {
     source: usize,
-    step: usize,
+    source_stride: usize,
     /// Taps along this axis: index in the kernel and shift.
     shifts: Vec<(usize, isize)>,
     grid: usize,
     target: usize,
-    first: usize,
-    stride: usize,
+    target_first: usize,
+    target_stride: usize,
 }
 
 /// Access pattern of the points of a grid. For each tap, the point `(i, j)` reads the source
-/// element `(i, j) * step + shift`, or zero if it lies outside. The point corresponds to the target
-/// element `(i, j) * stride + first`.
+/// element `(i, j) * source_stride + shift`, or zero if it lies outside. The point corresponds to
+/// the target element `(i, j) * target_stride + target_first`.
 #[derive(Debug, Clone)]
 pub(super) struct Stencil {
     /// Size of a source channel, `[rows, columns]`.
     pub(super) source: [usize; 2],
     /// Distance between the source rows, and source columns, that neighbouring points read.
-    pub(super) step: [usize; 2],
+    pub(super) source_stride: [usize; 2],
     /// Taps in the order of the convolution kernel's elements.
     pub(super) taps: Vec<Tap>,
     /// Minimum shift of all taps, in source rows and columns. Negative if points read padding.
@@ -136,9 +136,9 @@ pub(super) struct Stencil {
     /// Size of a target channel, `[rows, columns]`.
     pub(super) target: [usize; 2],
     /// Target row and column of the point `(0, 0)`.
-    pub(super) first: [usize; 2],
+    pub(super) target_first: [usize; 2],
     /// Distance between the target rows, and target columns, of neighbouring points.
-    pub(super) stride: [usize; 2],
+    pub(super) target_stride: [usize; 2],
 }
 
 /// An element of the convolution kernel that a stencil multiplies.
@@ -165,45 +165,45 @@ impl Stencil {
         });
         Self {
             source: [rows.source, columns.source],
-            step: [rows.step, columns.step],
+            source_stride: [rows.source_stride, columns.source_stride],
             taps: taps.collect(),
             min_shift,
             shift_range: [0, 1].map(|axis| distance(max_shift[axis], axis)),
             grid: [rows.grid, columns.grid],
             target: [rows.target, columns.target],
-            first: [rows.first, columns.first],
-            stride: [rows.stride, columns.stride],
+            target_first: [rows.target_first, columns.target_first],
+            target_stride: [rows.target_stride, columns.target_stride],
         }
     }
 
     /// Returns whether every target element is a point, so that the points are contiguous in the
     /// target.
     pub(super) fn fills_target(&self) -> bool {
-        self.stride == [1, 1]
+        self.target_stride == [1, 1]
     }
 
     /// Returns the source rows that the grid rows `rows` read. Rows outside the source have
     /// negative indices or indices beyond its height.
     pub(super) fn source_rows(&self, rows: &Range<usize>) -> Range<isize> {
-        let first = signed(rows.start * self.step[0]) + self.min_shift[0];
+        let first = signed(rows.start * self.source_stride[0]) + self.min_shift[0];
         first..first + signed(self.source_row_count(rows.len()))
     }
 
     /// Returns the number of source rows that `rows` consecutive rows of the grid read.
     pub(super) fn source_row_count(&self, rows: usize) -> usize {
-        rows.saturating_sub(1) * self.step[0] + self.shift_range[0] + 1
+        rows.saturating_sub(1) * self.source_stride[0] + self.shift_range[0] + 1
     }
 
     /// Returns the number of source columns that the grid reads.
     pub(super) fn source_column_count(&self) -> usize {
-        (self.grid[1] - 1) * self.step[1] + self.shift_range[1] + 1
+        (self.grid[1] - 1) * self.source_stride[1] + self.shift_range[1] + 1
     }
 
     /// Returns whether all elements that the grid reads lie inside the source.
     pub(super) fn stays_inside(&self) -> bool {
         (0..2).all(|axis| {
             let last = self.min_shift[axis]
-                + signed((self.grid[axis] - 1) * self.step[axis] + self.shift_range[axis]);
+                + signed((self.grid[axis] - 1) * self.source_stride[axis] + self.shift_range[axis]);
             self.min_shift[axis] >= 0 && last < signed(self.source[axis])
         })
     }

@@ -174,27 +174,27 @@ impl<T: Copy> Kernels<T> {
     }
 
     /// Gathers the rows of a panel, which start `width` elements apart. Row `k` holds the elements
-    /// of all segments, shifted by `offsets[k]` in the source. The elements of a segment are `step`
-    /// apart in the source.
+    /// of all segments, shifted by `offsets[k]` in the source. Neighbouring elements of a segment
+    /// are `spacing` elements apart in the source.
     ///
     /// # Panics
     /// If an element lies outside its slice. This is a bug of the caller.
     pub(in super::super) fn gather(
         &self,
-        (source, step): (&[T], usize),
+        (source, spacing): (&[T], usize),
         offsets: &[usize],
         segments: &[Segment],
         (panel, width): (&mut [T], usize),
     ) {
         let Some(&offset) = offsets.iter().max() else { return };
         for segment in segments {
-            let last = segment.length.saturating_sub(1) * step;
+            let last = segment.length.saturating_sub(1) * spacing;
             assert!(offset + segment.from + last < source.len(), "a segment exceeds its source");
             assert!(segment.to + segment.length <= width, "a segment exceeds its row");
         }
         assert!(offsets.len() * width <= panel.len(), "the panel is too short");
         // SAFETY: as in `product`; the panel is borrowed mutably.
-        unsafe { (self.gather)((source.as_ptr(), step), offsets, segments, (panel.as_mut_ptr(), width)) };
+        unsafe { (self.gather)((source.as_ptr(), spacing), offsets, segments, (panel.as_mut_ptr(), width)) };
     }
 
     /// Transposes a matrix of `rows x columns`: `to[column * to_stride + row] = from[row *

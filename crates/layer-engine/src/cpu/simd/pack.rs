@@ -15,15 +15,15 @@ pub(in super::super) struct Segment {
 }
 
 /// Gathers the rows of a panel, which start `width` elements apart. Row `k` holds the elements of
-/// all segments, shifted by `offsets[k]` in the source. The elements of a segment are `step` apart
-/// in the source.
+/// all segments, shifted by `offsets[k]` in the source. Neighbouring elements of a segment are
+/// `spacing` elements apart in the source.
 ///
 /// # Safety
 /// The processor supports the vector's instruction set. All elements of the source and of the panel
 /// are valid, and no other thread accesses the panel.
 #[inline(always)]
 pub(super) unsafe fn gather<V: Vector>(
-    (source, step): (*const V::Scalar, usize),
+    (source, spacing): (*const V::Scalar, usize),
     offsets: &[usize],
     segments: &[Segment],
     (panel, width): (*mut V::Scalar, usize),
@@ -35,11 +35,11 @@ pub(super) unsafe fn gather<V: Vector>(
             let source = source.add(offset);
             for segment in segments {
                 let (from, to) = (source.add(segment.from), row.add(segment.to));
-                if step == 1 {
+                if spacing == 1 {
                     copy::<V>(from, to, segment.length);
                 } else {
                     for index in 0..segment.length {
-                        *to.add(index) = *from.add(index * step);
+                        *to.add(index) = *from.add(index * spacing);
                     }
                 }
             }
