@@ -11,8 +11,8 @@ use super::workers::Workers;
 /// Number of terms that are summed in registers. Longer sums accumulate more rounding error.
 const DEPTH: usize = 256;
 
-/// The same if few rows use each part of the right factor: the right factor is then read once, as
-/// this number of memory streams.
+/// Number of terms that are summed in registers if the product has few rows: the right factor is
+/// then read once, as this number of memory streams.
 const STREAMED_DEPTH: usize = 16;
 
 /// Maximum number of rows for which the right factor is not packed, because packing would not pay.
@@ -53,8 +53,9 @@ pub(super) struct Product<T: 'static> {
     columns: usize,
     depth: usize,
     order: RightOrder,
-    /// Number of terms and columns of a part of the right factor.
+    /// Maximum number of terms of a part of the right factor.
     part_depth: usize,
+    /// Maximum number of columns of a part of the right factor.
     part_columns: usize,
     workspaces: Vec<ProductWorkspace<T>>,
 }
@@ -132,7 +133,7 @@ impl<T: Real> Product<T> {
         self.workspaces = workspaces;
     }
 
-    /// Computes one part of the right factor for a range of rows.
+    /// Computes the products of a range of rows with one part of the right factor.
     fn part(
         &self,
         (left, strides): (&[T], LeftStrides),

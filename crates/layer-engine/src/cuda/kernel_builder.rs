@@ -83,7 +83,8 @@ impl<'d> KernelBuilder<'d> {
     /// nothing if there are no blocks.
     ///
     /// # Errors
-    /// [`EngineError::Library`] if there are 2^32 blocks or more along x, or 2^16 or more along y.
+    /// [`EngineError::Library`] if there are 2^32 blocks or more along x, or 2^16 or more along y,
+    /// or if the GPU function cannot be loaded.
     pub(super) fn launch(
         &mut self,
         (family, name): (Family, &'static str),
@@ -104,8 +105,8 @@ impl<'d> KernelBuilder<'d> {
         Ok(())
     }
 
-    /// Adds a launch with one thread per element. `kernel` is the family and name of the GPU
-    /// function.
+    /// Adds a launch with one thread for each of `elements` elements. `kernel` is the family and
+    /// name of the GPU function. Fails as `launch` does.
     pub(super) fn for_each(
         &mut self,
         kernel: (Family, &'static str),
@@ -115,7 +116,8 @@ impl<'d> KernelBuilder<'d> {
         self.launch(kernel, [elements.div_ceil(THREADS as usize), 1], arguments)
     }
 
-    /// Adds a launch with one warp per row. `kernel` is the family and name of the GPU function.
+    /// Adds a launch with one warp for each of `rows` rows. `kernel` is the family and name of the
+    /// GPU function. Fails as `launch` does.
     pub(super) fn for_each_row(
         &mut self,
         kernel: (Family, &'static str),
@@ -125,7 +127,8 @@ impl<'d> KernelBuilder<'d> {
         self.launch(kernel, [rows.div_ceil(THREADS as usize / 32), 1], arguments)
     }
 
-    /// Adds launches that set all operands that are written to zero, except those of role `except`.
+    /// Adds launches that write zeros to all operands that are written, except those of role
+    /// `except`.
     pub(super) fn write_zeros(&mut self, except: Role) -> Result<(), EngineError> {
         for (operand, elements) in self.writes.clone().into_iter().enumerate() {
             if self.signature.writes.get(operand) != Some(&except) {

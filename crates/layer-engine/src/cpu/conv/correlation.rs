@@ -1,5 +1,6 @@
 //! Forward pass and input gradient of a convolution: products of packed weights with columns that
-//! are gathered block by block.
+//! are gathered block by block. A stencil is the access pattern of a pass: the *grid* has a *point*
+//! for each element of the *target* that is computed from the *source*.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -34,8 +35,9 @@ pub(super) struct Correlation<T: 'static> {
     kernels: &'static Kernels<T>,
     stencil: Stencil,
     groups: usize,
-    /// Number of channels of a group in the source and in the target.
+    /// Number of channels of a group in the source.
     sources: usize,
+    /// Number of channels of a group in the target.
     targets: usize,
     weights: Weights<T>,
     bands: Bands,
@@ -127,7 +129,8 @@ impl<T: Real> Correlation<T> {
         self.samples.max_len() * self.rows.max_len() * self.stencil.grid[1]
     }
 
-    /// Returns whether the points of a block are contiguous in the target.
+    /// Returns whether products are written directly to the target: the points of a block are
+    /// contiguous there.
     fn is_in_place(&self) -> bool {
         self.stencil.fills_target() && self.samples.max_len() <= 1
     }

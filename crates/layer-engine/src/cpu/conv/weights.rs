@@ -12,11 +12,13 @@ use super::super::workers::Workers;
 #[derive(Debug)]
 pub(super) struct Weights<T> {
     order: WeightOrder,
-    /// Indices in the kernel of the taps that take part, and number of elements of a kernel.
+    /// Indices in the convolution kernel of the taps that take part.
     taps: Vec<usize>,
+    /// Number of elements of the convolution kernel.
     kernel: usize,
-    /// Number of channels of a group that are rows, and that are summed over.
+    /// Number of channels of a group that are rows.
     rows: usize,
+    /// Number of channels of a group that are summed over.
     channels: usize,
     /// Number of rows of a tile.
     height: usize,
