@@ -8,7 +8,7 @@ use crate::catalog::Single;
 use crate::journal::Journal;
 use crate::options::{LimitOptions, OutputOptions, PolicyOptions, TestbedOptions, make_folder};
 use crate::page;
-use crate::part::{Done, Part};
+use crate::part::{FinishedPart, Part};
 use crate::report::SCHEMA;
 use crate::testbed::Testbed;
 
@@ -39,14 +39,18 @@ pub(crate) struct AllOptions {
     full: bool,
 }
 
-/// Options of the two-level cluster that is shown beside one host.
-const CLUSTER: [&str; 6] = ["--gpus", "64", "--link", "dgx-a100-pod", "--batch", "64"];
+/// Options of `throughput` and `partition` for a cluster of several hosts, beside the results for
+/// one host.
+const CLUSTER_OPTIONS: [&str; 6] = ["--gpus", "64", "--link", "dgx-a100-pod", "--batch", "64"];
 
-/// Options that limit `scale` and `jigsaw` to seconds, and `validate` and `spb` to minutes.
-const FEW: [&str; 4] = ["--gpus", "64", "--model", "vgg16"];
-const SMALL: [&str; 8] = ["--jobs", "150", "--seeds", "2", "--gpus", "32", "--loads", "0.7,10"];
-const SHORT: [&str; 2] = ["--iterations", "10"];
-const SEEDS: [&str; 4] = ["--seeds", "3", "--epochs", "8"];
+/// Options of `scale` without `--full`, with which it takes seconds.
+const SCALE_OPTIONS: [&str; 4] = ["--gpus", "64", "--model", "vgg16"];
+/// Options of `jigsaw` without `--full`, with which it takes seconds.
+const JIGSAW_OPTIONS: [&str; 8] = ["--jobs", "150", "--seeds", "2", "--gpus", "32", "--loads", "0.7,10"];
+/// Options of `validate`, with which it takes minutes.
+const VALIDATE_OPTIONS: [&str; 2] = ["--iterations", "10"];
+/// Options of `spb`, with which it takes minutes.
+const SPB_OPTIONS: [&str; 4] = ["--seeds", "3", "--epochs", "8"];
 
 /// Runs the experiments, writes their files and the page, and returns the text to print. `line` is
 /// the command line without the program's name.
@@ -72,14 +76,15 @@ pub(crate) fn run(options: &AllOptions, line: &[String]) -> anyhow::Result<Strin
     })
 }
 
-fn to_json(done: &[Done]) -> anyhow::Result<String> {
+fn to_json(done: &[FinishedPart]) -> anyhow::Result<String> {
     let reports: anyhow::Result<Vec<Value>> =
         done.iter().map(|done| Ok(serde_json::from_str(&done.outcome.to_json()?)?)).collect();
     let all = json!({"schema": SCHEMA, "experiment": NAME, "reports": reports?});
     Ok(format!("{all:#}\n"))
 }
 
-/// Returns the experiments to run, each with those of the given options that it has.
+/// Returns the experiments to run, each with those of the given options that it has. Experiments
+/// with networks, devices or links that the options replace are left out.
 fn parts(full: bool, given: &[(String, Vec<String>)]) -> anyhow::Result<Vec<Part>> {
     let part = |stem: &str, experiment: &str, more: &[&str]| {
         let names = Single::option_names(experiment);
@@ -90,29 +95,29 @@ fn parts(full: bool, given: &[(String, Vec<String>)]) -> anyhow::Result<Vec<Part
         Part::new(stem, line.chain(more.iter().map(|&word| word.to_owned())).collect())
     };
     let is_given = |names: &[&str]| given.iter().any(|(name, _)| names.contains(&name.as_str()));
-    let is_ours = !is_given(&["gpus", "link", "device", "profile", "model", "onnx", "batch"]);
+    let has_default_inputs = !is_given(&["gpus", "link", "device", "profile", "model", "onnx", "batch"]);
     let mut parts = Vec::new();
     for experiment in ["layers", "throughput", "limits", "plans", "partition"] {
         parts.push(part(experiment, experiment, &[])?);
     }
-    if is_ours {
-        parts.push(part("throughput-cluster", "throughput", &CLUSTER)?);
-        parts.push(part("partition-cluster", "partition", &CLUSTER)?);
-        parts.push(part("scale", "scale", if full { &[] } else { &FEW })?);
-        parts.push(part("jigsaw", "jigsaw", if full { &[] } else { &SMALL })?);
+    if has_default_inputs {
+        parts.push(part("throughput-cluster", "throughput", &CLUSTER_OPTIONS)?);
+        parts.push(part("partition-cluster", "partition", &CLUSTER_OPTIONS)?);
+        parts.push(part("scale", "scale", if full { &[] } else { &SCALE_OPTIONS })?);
+        parts.push(part("jigsaw", "jigsaw", if full { &[] } else { &JIGSAW_OPTIONS })?);
     }
     parts.push(part("qos", "qos", &[])?);
     if full {
         parts.push(part("sensitivity", "sensitivity", &[])?);
     }
-    if is_ours {
+    if has_default_inputs {
         parts.push(part("published", "published", &[])?);
     }
-    if is_ours && full {
-        parts.push(part("spb", "spb", &SEEDS)?);
+    if has_default_inputs && full {
+        parts.push(part("spb", "spb", &SPB_OPTIONS)?);
         parts.push(part("hybrid", "hybrid", &[])?);
         parts.push(part("search-time", "search-time", &[])?);
-        parts.push(part("validate", "validate", &SHORT)?);
+        parts.push(part("validate", "validate", &VALIDATE_OPTIONS)?);
     }
     Ok(parts)
 }

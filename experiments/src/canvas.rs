@@ -14,9 +14,11 @@ use crate::style::{GRID, INK, Style, wrapped};
 /// Drawing area of an SVG image, in pixels.
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Layout of the header in pixels: left margin, top of the small print, and its line height.
+/// Left margin of the header in pixels.
 const LEFT: i32 = 22;
+/// Top of the header's small print in pixels.
 const PRINT_TOP: u32 = 44;
+/// Height of a line of the small print in pixels.
 const PRINT_LINE: u32 = 17;
 /// Width of a letter of the small print in pixels: an upper estimate of the average.
 const PRINT_LETTER: u32 = 5;
@@ -25,8 +27,8 @@ const BELOW_HEADER: u32 = 8;
 /// A drawn figure of an experiment.
 #[derive(Debug, Clone)]
 pub(crate) struct Figure {
-    /// Suffix of the file names if the experiment has several figures; empty for an only figure.
-    pub(crate) of: String,
+    /// Suffix of the stem of the figure's file names. Empty if the experiment has one figure.
+    pub(crate) suffix: String,
     /// Title, as in the header.
     pub(crate) title: String,
     /// Origin of the data: simulated, measured or published, and by which models; one line each.
@@ -91,7 +93,7 @@ impl Figure {
             root.present()?;
         }
         let svg = described(&svg, &title, &provenance);
-        Ok(Self { of: String::new(), title, provenance, svg, marks: Vec::new() })
+        Ok(Self { suffix: String::new(), title, provenance, svg, marks: Vec::new() })
     }
 
     /// Returns the figure with the given groups of marks.
@@ -99,19 +101,20 @@ impl Figure {
         Self { marks, ..self }
     }
 
-    /// Returns the figure with the file name suffix `of`, for an experiment with several figures.
-    pub(crate) fn one_of_several(self, of: &str) -> Self {
-        Self { of: of.into(), ..self }
+    /// Returns the figure with the given suffix of its file names, for an experiment with several
+    /// figures.
+    pub(crate) fn with_suffix(self, suffix: &str) -> Self {
+        Self { suffix: suffix.into(), ..self }
     }
 
     /// Returns the stem of the figure's file names: `stem` of the experiment, or `stem-suffix` for
     /// one of several figures.
     pub(crate) fn stem(&self, stem: &str) -> String {
-        if self.of.is_empty() { stem.into() } else { format!("{stem}-{}", self.of) }
+        if self.suffix.is_empty() { stem.into() } else { format!("{stem}-{}", self.suffix) }
     }
 
-    /// Returns the SVG with a `<title>` in each mark, which browsers show as a tooltip.
-    pub(crate) fn with_values(&self) -> String {
+    /// Returns the SVG document with a `<title>` in each mark, which browsers show as a tooltip.
+    pub(crate) fn svg_with_tooltips(&self) -> String {
         let mut values: Vec<_> = self.marks.iter().map(|marks| (marks.legend, marks.values.iter())).collect();
         let line = |line: &str| {
             for (marks, (legend, values)) in self.marks.iter().zip(&mut values) {
@@ -170,6 +173,9 @@ pub(crate) fn series_names<'m, 'a, 'b, DB: DrawingBackend + 'a, CT: CoordTransla
 }
 
 /// Draws a legend entry at the left of an area: a dot of a colour, and its label.
+///
+/// # Errors
+/// If drawing fails.
 pub(crate) fn dot_entry(area: &Area<'_>, color: RGBColor, label: &str) -> anyhow::Result<()> {
     area.draw(&Circle::new((6, 8), 4, color.filled()))?;
     area.draw(&Text::new(label, (18, 1), text(13)))?;

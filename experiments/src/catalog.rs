@@ -1,6 +1,6 @@
 //! List of the experiments, and their command lines.
 //!
-//! A *command line* is the words after the program's name.
+//! A *command line* is the list of words after the program's name.
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
@@ -62,9 +62,9 @@ pub(crate) fn check_features(line: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a line on the experiments that this build lacks, for the list of experiments. Empty if
-/// it has all.
-pub(crate) fn missing() -> String {
+/// Returns a line that names the experiments that this build lacks, for the list of experiments.
+/// Empty if it has all.
+pub(crate) fn missing_experiments() -> String {
     if cfg!(feature = "measure") {
         return String::new();
     }
@@ -195,7 +195,8 @@ impl Single {
         names.map(str::to_owned).collect()
     }
 
-    /// Returns the name, the aliases and the one-line description of each experiment of this build.
+    /// Returns the name, the aliases and the description in one line of each experiment of this
+    /// build.
     pub(crate) fn all() -> Vec<(String, Vec<String>, String)> {
         let of = |command: &clap::Command| {
             let aliases = command.get_visible_aliases().map(str::to_owned).collect();

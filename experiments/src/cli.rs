@@ -119,7 +119,7 @@ fn list(json: bool) -> String {
         format!("{names:18}  {about}\n")
     });
     lines.collect::<String>()
-        + &catalog::missing()
+        + &catalog::missing_experiments()
         + "\nAll but search-time and validate are simulated. The numbers of the figures in the DeepPool \
            paper (Park et al., MLSys 2022)\n\
            are not known to us: experiments are named for what they compare, and fig7 is our alias for \

@@ -5,8 +5,8 @@ use crate::journal::Journal;
 use crate::options::RunOptions;
 use crate::outcome::Outcome;
 
-/// Work of an experiment whose input has been checked. It returns the result, and takes results
-/// that the journal has from there instead of computing them again.
+/// Function that runs an experiment whose input has been checked, and returns its result. Results
+/// that the journal has are not computed again.
 pub(crate) type Prepared = Box<dyn FnOnce(&Journal) -> anyhow::Result<Box<dyn Outcome>> + Send>;
 
 /// Parsed command-line options of an experiment.
@@ -20,14 +20,15 @@ pub(crate) trait Experiment {
         false
     }
 
-    /// Reads and checks all input, and returns the work to do.
+    /// Reads and checks all input, and returns the function that runs the experiment.
     ///
     /// # Errors
     /// If an option is invalid, or if an input file cannot be read.
     fn prepare(&self) -> anyhow::Result<Prepared>;
 }
 
-/// Converts a function that computes a result into the work of an experiment.
+/// Converts a function that computes a result of type `O` into the function that runs an
+/// experiment.
 pub(crate) fn prepared<O: Outcome + 'static>(
     run: impl FnOnce(&Journal) -> anyhow::Result<O> + Send + 'static,
 ) -> Prepared {

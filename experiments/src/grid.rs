@@ -25,9 +25,9 @@ const POINTS: &str = "points";
 /// Option values by option name.
 type GridPoint = Vec<(String, String)>;
 
-/// Runs the experiment `name` for every point of a file, writes the files of each point into a
-/// folder of its own and one CSV of all points, and returns the text to print. `line` is the
-/// command line without the program's name.
+/// Runs the experiment `name` for every point of a file. Writes the files of each point into its
+/// folder, and one CSV file of all points. Returns the text to print. `line` is the command line
+/// without the program's name.
 ///
 /// A key of the file is the name of an option without its dashes; its value is a number, a string,
 /// or a list of them. Each table of the array `points` is combined with the values above it.

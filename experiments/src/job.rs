@@ -23,7 +23,8 @@ pub(crate) struct ForegroundJob<'a> {
     pub(crate) workload: Workload,
     /// Simulated machine.
     pub(crate) testbed: &'a Testbed,
-    /// Layer times for all shards on up to the testbed's GPUs, and for the background's batch.
+    /// Layer times for every shard size on 1 to all of the testbed's GPUs, and for the background's
+    /// batch.
     pub(crate) profile: ProfileTable,
 }
 
@@ -53,9 +54,12 @@ impl<'a> ForegroundJob<'a> {
         deeppool::job::Job::new(self.costs(), self.workload.batch, lowering)
     }
 
-    /// Returns two burst plans on all GPUs: under the testbed's amplification limit, and with the
-    /// amplification of data parallelism as limit. One search yields both.
-    pub(crate) fn bursts(&self) -> anyhow::Result<[Foreground; 2]> {
+    /// Returns two burst plans on all GPUs: the first under the testbed's amplification limit, the
+    /// second with the amplification of data parallelism as limit. One search yields both.
+    ///
+    /// # Errors
+    /// If layer times are missing, or if no plan fits in memory or keeps the limit.
+    pub(crate) fn burst_plans(&self) -> anyhow::Result<[Foreground; 2]> {
         let job = self.job(true);
         let frontier = find_frontier(&job, &self.request(self.testbed.gpus, self.testbed.burst())?)?;
         let asked = frontier.plan(self.testbed.burst())?;
@@ -65,7 +69,8 @@ impl<'a> ForegroundJob<'a> {
         Ok([Foreground { plan: asked.into_plan() }, Foreground { plan: as_dp.into_plan() }])
     }
 
-    /// Simulates all ways to share the GPUs between the foreground and background jobs.
+    /// Simulates all ways to share the GPUs between the foreground and background jobs, with static
+    /// partitions among them.
     ///
     /// # Errors
     /// If no plan fits in memory, or if planning or simulation fails.
@@ -78,7 +83,10 @@ impl<'a> ForegroundJob<'a> {
 
     /// Returns the burst plans on all GPUs under each of the amplification limits, in their order.
     /// Limits that no plan can keep are left out.
-    pub(crate) fn bursts_under(&self, limits: &[f64]) -> anyhow::Result<Vec<Foreground>> {
+    ///
+    /// # Errors
+    /// If layer times are missing, or if no plan fits in memory.
+    pub(crate) fn burst_plans_under(&self, limits: &[f64]) -> anyhow::Result<Vec<Foreground>> {
         let mode = |amplification| Mode::Burst { amplification };
         let job = self.job(true);
         let frontier = find_frontier(&job, &self.request(self.testbed.gpus, mode(f64::INFINITY))?)?;
@@ -92,8 +100,11 @@ impl<'a> ForegroundJob<'a> {
         Ok(plans)
     }
 
-    /// Returns at most `max_plans` burst plans of the frontier on all GPUs, at even steps of
+    /// Returns at most `max_plans` burst plans of the frontier on all GPUs, at even distances of
     /// iteration time, fastest first.
+    ///
+    /// # Errors
+    /// If layer times are missing, or if no plan fits in memory.
     pub(crate) fn frontier(&self, max_plans: usize) -> anyhow::Result<Vec<Foreground>> {
         let mode = Mode::Burst { amplification: f64::INFINITY };
         let job = self.job(true);
@@ -101,16 +112,22 @@ impl<'a> ForegroundJob<'a> {
         Ok(frontier.plans(max_plans)?.into_iter().map(|plan| Foreground { plan: plan.into_plan() }).collect())
     }
 
-    /// Plans the foreground on the first `gpus` GPUs. With `overlap`, gradient all-reduces run
-    /// during the backward pass.
+    /// Plans the foreground on the first `gpus` GPUs, with memory left for a background job on
+    /// each. With `overlap`, gradient all-reduces run during the backward pass.
+    ///
+    /// # Errors
+    /// If layer times are missing, or if no plan fits in memory or keeps the limit.
     pub(crate) fn foreground(&self, gpus: usize, mode: Mode, overlap: bool) -> anyhow::Result<Foreground> {
         let plan = find_plan(&self.job(overlap), &self.request(gpus, mode)?)?.into_plan();
         Ok(Foreground { plan })
     }
 
-    /// Plans data parallelism on the first `gpus` GPUs, without memory for background jobs. Returns
-    /// `None` if it does not fit in memory.
-    pub(crate) fn part(&self, gpus: usize) -> anyhow::Result<Option<Foreground>> {
+    /// Plans the foreground of a static partition: data parallelism on the first `gpus` GPUs,
+    /// without memory for background jobs. Returns `None` if it does not fit in memory.
+    ///
+    /// # Errors
+    /// If layer times are missing.
+    pub(crate) fn partition_foreground(&self, gpus: usize) -> anyhow::Result<Option<Foreground>> {
         let request = PlanRequest::new(gpus, Mode::DataParallel).with_memory_limit(self.usable_bytes());
         match find_plan(&self.job(true), &request) {
             Err(Error::Planner(Unplanned::MemoryExceeded { .. })) => Ok(None),
@@ -130,7 +147,10 @@ impl<'a> ForegroundJob<'a> {
         Ok(PlanRequest::new(gpus, mode).with_memory_limit(room))
     }
 
-    /// Simulates a planned foreground.
+    /// Simulates a planned foreground under the given options.
+    ///
+    /// # Errors
+    /// If layer times are missing, or if the plan cannot be lowered or simulated.
     pub(crate) fn simulate(
         &self,
         foreground: &Foreground,
@@ -142,12 +162,18 @@ impl<'a> ForegroundJob<'a> {
     }
 
     /// Simulates the foreground without background jobs, launch costs and contention.
+    ///
+    /// # Errors
+    /// If layer times are missing, or if the plan cannot be lowered or simulated.
     pub(crate) fn alone(&self, foreground: &Foreground) -> anyhow::Result<Simulation> {
         self.alone_on(foreground, undisturbed(), ITERATIONS)
     }
 
     /// Simulates `iterations` iterations of the foreground, the first quarter of them as warm-up,
     /// without background jobs and with the launch and contention costs of `device`.
+    ///
+    /// # Errors
+    /// If layer times are missing, or if the plan cannot be lowered or simulated.
     pub(crate) fn alone_on(
         &self,
         foreground: &Foreground,
@@ -160,6 +186,9 @@ impl<'a> ForegroundJob<'a> {
 
     /// Simulates the foreground with a background job on each of the GPUs under the testbed's
     /// policy, without launch costs and contention.
+    ///
+    /// # Errors
+    /// If layer times are missing, or if the plan cannot be lowered or simulated.
     pub(crate) fn collocated(&self, foreground: &Foreground) -> anyhow::Result<Simulation> {
         self.collocated_on(foreground, self.testbed.policy, undisturbed(), ITERATIONS)
     }
@@ -167,6 +196,9 @@ impl<'a> ForegroundJob<'a> {
     /// Simulates `iterations` iterations of the foreground, the first quarter of them as warm-up,
     /// with a background job on each of the GPUs under the given policy, and with the launch and
     /// contention costs of `device`.
+    ///
+    /// # Errors
+    /// If layer times are missing, or if the plan cannot be lowered or simulated.
     pub(crate) fn collocated_on(
         &self,
         foreground: &Foreground,
@@ -183,7 +215,10 @@ impl<'a> ForegroundJob<'a> {
         self.simulate(foreground, &options)
     }
 
-    /// Returns the throughput of `gpus` background jobs in samples/s, each alone on a GPU.
+    /// Returns the throughput of `gpus` background jobs together in samples/s, each alone on a GPU.
+    ///
+    /// # Errors
+    /// If layer times for their batch are missing.
     pub(crate) fn background_samples_per_s(&self, gpus: usize) -> anyhow::Result<f64> {
         Ok(gpus as f64 * self.background()?.samples_per_s())
     }

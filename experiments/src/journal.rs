@@ -1,5 +1,5 @@
-//! A file of the finished results of a long command, with which the same command resumes after it
-//! was stopped.
+//! A file of the finished results of a long command. If the command is stopped and run again, it
+//! takes these results from the file.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -18,8 +18,8 @@ use serde_json::Value;
 use crate::machine::hardware;
 use crate::progress::progress_bar;
 
-/// Cache of the results of an unfinished command, or of a part of it such as one experiment of
-/// `all`.
+/// Results of an unfinished command, or of a part of it such as one experiment of `all`, stored in
+/// a file.
 #[derive(Clone)]
 pub(crate) struct Journal {
     store: Arc<JournalFile>,

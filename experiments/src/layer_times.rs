@@ -30,7 +30,7 @@ impl LayerTimes {
         }
     }
 
-    /// Returns the relative error of the times against measured ones. `None` if it is unknown.
+    /// Returns the error of the times relative to measured ones. `None` if it is unknown.
     pub(crate) fn accuracy(&self) -> Option<&ModelAccuracy> {
         match self {
             Self::Model(model) => Some(model.accuracy()),
@@ -38,7 +38,8 @@ impl LayerTimes {
         }
     }
 
-    /// Returns the layer times of a network at the given batches of one GPU, in samples.
+    /// Returns the layer times of a network at the given batches. A batch is the number of samples
+    /// of one GPU.
     ///
     /// # Errors
     /// If the profile is of another network, is disturbed by other programs, or does not cover one
@@ -64,8 +65,8 @@ impl LayerTimes {
         Ok(table)
     }
 
-    /// Checks that the times cover a network at the given batches, in samples. A device model
-    /// covers all, so that nothing is computed for it.
+    /// Checks that the times cover a network at the given batches, in samples of one GPU. A device
+    /// model covers all of them and is not evaluated.
     ///
     /// # Errors
     /// As [`profile`](Self::profile).

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::Command;
 
-/// Provenance of measured figures: the machine and the version of this program.
+/// Origin of measured values: the machine and the version of this program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Machine {
     /// Model name of the processor.

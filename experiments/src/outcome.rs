@@ -31,14 +31,23 @@ pub(crate) trait Outcome {
     }
 
     /// Returns the rows as CSV, with a header.
+    ///
+    /// # Errors
+    /// If a row cannot be written as CSV.
     fn csv(&self) -> anyhow::Result<Vec<u8>>;
 
     /// Returns the figures in the given style. Empty if there are none.
+    ///
+    /// # Errors
+    /// If a figure cannot be drawn.
     fn figures(&self, _: Style) -> anyhow::Result<Vec<Figure>> {
         Ok(Vec::new())
     }
 
     /// Returns a JSON document of the format `deeppool/report/v1`.
+    ///
+    /// # Errors
+    /// If a value cannot be written as JSON.
     fn to_json(&self) -> anyhow::Result<String>;
 }
 
@@ -72,7 +81,10 @@ pub(crate) fn save(outcome: &dyn Outcome, stem: &str, folder: &Path, style: Styl
     Ok(format!("{}\nwrote {}\n{no_pdf}", outcome.text(), names.join(", ")))
 }
 
-/// Returns rows as CSV with a header. Fields that do not apply to a row are empty.
+/// Returns rows as CSV with a header. Fields that are `None` are empty.
+///
+/// # Errors
+/// If a row cannot be written as CSV.
 pub(crate) fn csv<R: Serialize>(rows: impl IntoIterator<Item = R>) -> anyhow::Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     for row in rows {
@@ -82,6 +94,9 @@ pub(crate) fn csv<R: Serialize>(rows: impl IntoIterator<Item = R>) -> anyhow::Re
 }
 
 /// Returns a value as indented JSON with a final newline.
+///
+/// # Errors
+/// If the value cannot be written as JSON.
 pub(crate) fn json(found: &impl Serialize) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(found)? + "\n")
 }

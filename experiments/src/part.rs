@@ -10,7 +10,7 @@ use crate::journal::Journal;
 use crate::outcome::{self, Outcome};
 use crate::style::Style;
 
-/// An experiment whose input has been checked and that has not run.
+/// Experiment of a longer command that has not run. Its input has been checked.
 pub(crate) struct Part {
     /// Stem of the names of its files, or name of the folder of a sweep's point.
     pub(crate) stem: String,
@@ -22,8 +22,8 @@ pub(crate) struct Part {
     prepared: Prepared,
 }
 
-/// A part that has run.
-pub(crate) struct Done {
+/// Experiment of a longer command that has run, with its result.
+pub(crate) struct FinishedPart {
     /// Stem of the names of its files, or name of the folder of a sweep's point.
     pub(crate) stem: String,
     /// Command line: the experiment's name and its options, without those of the output.
@@ -49,14 +49,14 @@ impl Part {
     ///
     /// # Errors
     /// If the experiment fails; the message begins with the stem.
-    pub(crate) fn run(self, journal: &Journal) -> anyhow::Result<Done> {
+    pub(crate) fn run(self, journal: &Journal) -> anyhow::Result<FinishedPart> {
         let Self { stem, line, prepared, .. } = self;
         let outcome = prepared(&journal.part(&stem)).with_context(|| stem.clone())?;
-        Ok(Done { stem, line, outcome })
+        Ok(FinishedPart { stem, line, outcome })
     }
 }
 
-impl Done {
+impl FinishedPart {
     /// Writes the files into `folder` and returns the text to print.
     ///
     /// # Errors

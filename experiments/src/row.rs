@@ -64,7 +64,7 @@ pub(crate) struct ReportRow {
     pub(crate) policy: Option<String>,
     /// Whether the gradient all-reduces overlap the backward pass. `None` without a foreground.
     pub(crate) overlap: Option<bool>,
-    /// Amplification limit of the plan. `None` if it has none.
+    /// Amplification limit under which the plan was made. `None` if there was none.
     pub(crate) amplification_limit: Option<f64>,
     /// Whether the amplification limit is the amplification of data parallelism instead of a given
     /// number.
@@ -108,20 +108,23 @@ pub(crate) struct ReportRow {
     pub(crate) communicating_fraction: f64,
     /// Fraction of all GPUs' time in which the foreground is idle. The three fractions add up to 1.
     pub(crate) idle_fraction: f64,
-    /// Background throughput achieved while the foreground computes, in samples/s of the whole
-    /// time.
+    /// Background samples processed while the foreground computes, divided by the whole time, in
+    /// samples/s.
     pub(crate) background_computing_samples_per_s: f64,
-    /// Background throughput achieved while the foreground only communicates, in samples/s of the
-    /// whole time.
+    /// Background samples processed while the foreground only communicates, divided by the whole
+    /// time, in samples/s.
     pub(crate) background_communicating_samples_per_s: f64,
-    /// Background throughput achieved while the foreground is idle, in samples/s of the whole time.
-    /// The three add up to `background_samples_per_s`.
+    /// Background samples processed while the foreground is idle, divided by the whole time, in
+    /// samples/s. The three add up to `background_samples_per_s`.
     pub(crate) background_idle_samples_per_s: f64,
 }
 
 impl ReportRow {
     /// Returns the row of background jobs on all GPUs without a foreground, for the experiment of
     /// that name.
+    ///
+    /// # Errors
+    /// If layer times for the background's batch are missing.
     pub(crate) fn background(experiment: &str, job: &ForegroundJob<'_>) -> anyhow::Result<Self> {
         let gpus = job.testbed.gpus;
         let background_samples_per_s = job.background_samples_per_s(gpus)?;

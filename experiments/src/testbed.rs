@@ -25,9 +25,10 @@ pub(crate) struct Testbed {
     pub(crate) policy_name: String,
     /// Rules of that policy.
     pub(crate) policy: Policy,
-    /// Foreground jobs. Each is simulated without the others. Empty if the experiment has its own.
+    /// Foreground jobs. Each is simulated without the others. Empty if the experiment defines other
+    /// ones.
     pub(crate) workloads: Vec<Workload>,
-    /// Samples of each background job's batch, unless an experiment has its own.
+    /// Samples of each background job's batch, unless an experiment defines another number.
     pub(crate) background_batch: usize,
 }
 

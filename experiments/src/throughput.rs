@@ -57,7 +57,7 @@ fn rows(job: &ForegroundJob<'_>) -> anyhow::Result<Vec<ReportRow>> {
     let gpus = job.testbed.gpus;
     let serial = job.foreground(gpus, PlanMode::DataParallel, false)?;
     let dp = job.foreground(gpus, PlanMode::DataParallel, true)?;
-    let [bp, as_dp] = job.bursts()?;
+    let [bp, as_dp] = job.burst_plans()?;
     let (dp_alone, bp_alone, as_dp_alone) = (job.alone(&dp)?, job.alone(&bp)?, job.alone(&as_dp)?);
     let shared = [&dp, &bp, &as_dp].map(|foreground| job.collocated(foreground));
     let [dp_shared, bp_shared, as_dp_shared] = shared;

@@ -1,5 +1,7 @@
 //! Gains of workers of two GPUs for assumed curves of epochs and assumed scaling efficiencies.
 //!
+//! A *curve* gives the epochs to the target accuracy by global batch. The *scaling efficiency* of N
+//! workers is their throughput divided by N times that of one.
 //! The gain is the time to the target accuracy of 2N workers of one GPU, divided by that of N
 //! workers of two GPUs. `SE_N` is the scaling efficiency of N workers.
 
@@ -36,7 +38,7 @@ pub(super) struct AssumedGain {
 
 /// Computes the gains of a network for all relative efficiencies and, within each, all slopes.
 /// Empty if `workers` has no worker of two GPUs for the network.
-pub(super) fn all(case: &LoadedCase, workers: &[Worker]) -> Vec<AssumedGain> {
+pub(super) fn gains(case: &LoadedCase, workers: &[Worker]) -> Vec<AssumedGain> {
     let worker = workers.iter().find(|worker| worker.model == case.case.model && worker.gpus == 2);
     let Some(worker) = worker else { return Vec::new() };
     let of = |slope: f64, efficiency_ratio: f64| {

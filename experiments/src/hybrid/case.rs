@@ -8,7 +8,7 @@ use std::sync::Arc;
 use layer_graph::{LayerGraph, zoo};
 use time_to_accuracy::EpochCurve;
 
-/// Numbers of GPUs of a hybrid worker.
+/// Numbers of GPUs of a worker with which hybrid parallelism is evaluated.
 pub(super) const WORKER_GPUS: [usize; 2] = [2, MAX_WORKER_GPUS];
 /// Maximum number of GPUs of a worker.
 pub(super) const MAX_WORKER_GPUS: usize = 4;
@@ -20,12 +20,13 @@ pub(super) struct Case {
     pub(super) model: &'static str,
     /// Display name of the network.
     pub(super) title: &'static str,
-    /// Samples of a worker's part of the global batch, whatever its number of GPUs.
+    /// Number of samples of an iteration that each worker processes. It does not depend on the
+    /// worker's number of GPUs.
     pub(super) samples: usize,
     /// Name of the built-in curve, possibly of another network. `None` if none is public.
     pub(super) curve: Option<&'static str>,
-    /// Time to the target of data parallelism, divided by that of hybrid workers: the paper's
-    /// projection. `None` if the paper has no such network.
+    /// Gain that the paper projects: time to the target accuracy of data parallelism, divided by
+    /// that of workers of two GPUs. `None` if the paper has no such network.
     pub(super) paper_gain: Option<f64>,
     /// Speed-up of a worker of two GPUs over one GPU in the paper, from memory and not verified.
     /// `None` if the paper has no such network.
@@ -100,7 +101,7 @@ impl Case {
 
 impl LoadedCase {
     /// Returns the batches, in samples, at which layer times are needed: the shards of a worker's
-    /// GPUs, and the global batches of 1, 2, 4, ... workers up to `gpus`. Sorted, without
+    /// GPUs, and the global batches of 1, 2, 4, ... and at most `gpus` workers. Sorted, without
     /// duplicates.
     pub(super) fn batches(&self, gpus: usize) -> Vec<usize> {
         let samples = self.case.samples;

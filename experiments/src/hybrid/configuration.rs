@@ -125,8 +125,8 @@ pub(super) struct Configuration<'a> {
     pub(super) worker_gpus: usize,
 }
 
-/// Returns the configurations of a network on 4, 8, 16, ... GPUs up to `max_gpus`, as far as its
-/// curve of epochs covers their global batches.
+/// Returns the configurations of a network on 4, 8, 16, ... and at most `max_gpus` GPUs.
+/// Configurations whose global batch the network's curve of epochs does not cover are left out.
 pub(super) fn configurations(case: &LoadedCase, max_gpus: usize) -> Vec<Configuration<'_>> {
     let doublings =
         std::iter::successors(Some(4), |gpus| Some(2 * gpus)).take_while(|&gpus| gpus <= max_gpus);
@@ -149,7 +149,7 @@ pub(super) fn configurations(case: &LoadedCase, max_gpus: usize) -> Vec<Configur
 }
 
 /// Time to accuracy of a configuration. Epochs, and fields that are computed from them, are `None`
-/// without a curve of epochs.
+/// if the network has no curve of epochs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct HybridRow {
     /// Name of the network.
@@ -171,7 +171,7 @@ pub(super) struct HybridRow {
     pub(super) samples_per_s: f64,
     /// Epochs to the target accuracy.
     pub(super) epochs: Option<f64>,
-    /// Name of the network of the curve of epochs.
+    /// Name of the network whose curve of epochs is used.
     pub(super) curve: Option<String>,
     /// Origin of the epochs: `published`, or `assumed` with the reason.
     pub(super) epochs_origin: Option<String>,
@@ -184,8 +184,8 @@ pub(super) struct HybridRow {
     /// M GPUs and modelled efficiencies. If it holds, they reach the target before data parallelism
     /// on the same GPUs. `None` for data parallelism.
     pub(super) inequality: Option<String>,
-    /// Gain by the inequality with efficiencies measured on V100s. `None` if they are not
-    /// published.
+    /// Gain by the inequality with published scaling efficiencies of V100s instead of modelled
+    /// ones. `None` if they are not published.
     pub(super) gain_by_measured_efficiency: Option<f64>,
 }
 

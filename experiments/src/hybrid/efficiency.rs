@@ -1,10 +1,10 @@
-//! Published scaling efficiencies: the throughput on n GPUs, divided by n times the throughput a
-//! GPU of a reference.
+//! Published scaling efficiencies: the throughput per GPU on n GPUs, divided by that on 16 GPUs.
 
-/// Scaling efficiency of an epoch on V100s (NVIDIA, DGX-2H, MLPerf v0.7), relative to 16 GPUs, by
+/// Scaling efficiency of GNMT on V100s (NVIDIA, DGX-2H, MLPerf v0.7), relative to 16 GPUs, by
 /// number of GPUs. Derived from the seconds and epochs of published runs, whose batches differ from
 /// ours.
 const GNMT: [(usize, f64); 3] = [(16, 1.0), (256, 0.461), (1024, 0.26)];
+/// The same for ResNet-50.
 const RESNET_50: [(usize, f64); 2] = [(16, 1.0), (512, 0.75)];
 
 /// Returns the efficiency of training `model` on `gpus` V100s relative to 16, interpolated between

@@ -106,7 +106,7 @@ pub(super) fn by_gpus(found: &Hybrid, style: Style) -> anyhow::Result<Figure> {
             })
             .collect(),
     });
-    Ok(figure.with_marks(marks.collect()).one_of_several("gpus"))
+    Ok(figure.with_marks(marks.collect()).with_suffix("gpus"))
 }
 
 const EFFICIENCY_COLORS: [RGBColor; EFFICIENCIES.len()] = [BLUE, GREEN, ORANGE, PURPLE];
@@ -156,7 +156,7 @@ pub(super) fn by_slope(found: &Hybrid, style: Style) -> anyhow::Result<Figure> {
             })
             .collect(),
     });
-    Ok(figure.with_marks(marks.collect()).one_of_several("slope"))
+    Ok(figure.with_marks(marks.collect()).with_suffix("slope"))
 }
 
 fn range_of(values: impl Iterator<Item = f64> + Clone) -> Range<f64> {

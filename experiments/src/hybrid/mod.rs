@@ -109,7 +109,7 @@ impl Hybrid {
                 let row = configuration.evaluate(&workers, times, link);
                 row.with_context(|| format!("{} on {} GPUs", configuration.case.title, configuration.gpus))
             })?;
-        let sweeps = cases.iter().flat_map(|case| assumed::all(case, &workers)).collect();
+        let sweeps = cases.iter().flat_map(|case| assumed::gains(case, &workers)).collect();
         let cases = cases.iter().map(|case| case.case).collect();
         Ok(Self { header: ReportHeader::new(NAME, times, link), workers, rows, sweeps, cases })
     }

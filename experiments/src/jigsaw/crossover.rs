@@ -1,6 +1,8 @@
-//! Range of loads in which a policy *pays* against another, that is, is better by a criterion.
+//! Range of loads in which a scheduling policy of the cluster is better than another by a
+//! criterion.
 //!
-//! The load is the jobs' work divided by the GPU time until the last arrival.
+//! The *load* is the GPU time that the jobs need, divided by the GPU time of the cluster until the
+//! last arrival. A *seed* selects a draw of jobs.
 
 use std::collections::HashMap;
 
@@ -14,7 +16,7 @@ use super::tables::Tables;
 use super::traces::JobSource;
 use crate::journal::Journal;
 
-/// Pairs of policies that are compared, by title: the first against the second.
+/// Titles of the pairs of policies that are compared: whether the first is better than the second.
 pub(super) const COMPARISONS: [(&str, &str); 9] = [
     ("jigsaw, K = 2", "iteration-level"),
     ("jigsaw, K = 4", "iteration-level"),
@@ -33,7 +35,7 @@ const LOADS: [f64; 10] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 128.0, 1024
 /// Ratio of loads at which bisection ends.
 const PRECISION: f64 = 1.02;
 
-/// Criterion by which a policy pays.
+/// Criterion by which a policy is better than another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Gain {
@@ -55,12 +57,12 @@ impl Gain {
     }
 }
 
-/// Range of loads in which a policy pays against another, for one draw of jobs.
+/// Range of loads in which a policy is better than another, for one draw of jobs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Crossover {
     /// Name of the source of the jobs.
     trace: String,
-    /// Title of the policy that may pay.
+    /// Title of the policy that may be better.
     policy: String,
     /// Title of the policy that it is compared with.
     against: String,
@@ -68,12 +70,14 @@ pub(super) struct Crossover {
     gain: Gain,
     /// Seed of the draw of jobs.
     seed: usize,
-    /// Smallest load at which the policy pays. `None` if it pays at none. If it is the smallest
-    /// simulated load, the range may extend below it.
-    pays_from: Option<f64>,
-    /// Largest load at which the policy pays. `None` if it pays at none. If it is the largest
-    /// simulated load, the range may extend above it.
-    pays_to: Option<f64>,
+    /// Smallest load at which the policy is better. `None` if it is better at none. If it is the
+    /// smallest simulated load, the range may extend below it.
+    #[serde(rename = "pays_from")]
+    better_from: Option<f64>,
+    /// Largest load at which the policy is better. `None` if it is better at none. If it is the
+    /// largest simulated load, the range may extend above it.
+    #[serde(rename = "pays_to")]
+    better_to: Option<f64>,
 }
 
 /// Figures of a draw of jobs by policy and load, simulated on demand.
@@ -96,7 +100,7 @@ pub(super) fn crossovers(
     tables: &Tables,
     journal: &Journal,
 ) -> anyhow::Result<Vec<Crossover>> {
-    let draws: Vec<(JobSource, usize)> = JobSource::all(input)
+    let draws: Vec<(JobSource, usize)> = JobSource::available(input)
         .into_iter()
         .flat_map(|source| (0..input.seeds).map(move |seed| (source, seed)))
         .collect();
@@ -124,22 +128,22 @@ impl Draw<'_> {
                     against: against.into(),
                     gain,
                     seed: self.seed,
-                    pays_from: span.map(|(from, _)| from),
-                    pays_to: span.map(|(_, to)| to),
+                    better_from: span.map(|(from, _)| from),
+                    better_to: span.map(|(_, to)| to),
                 });
             }
         }
         Ok(found)
     }
 
-    /// Returns the first and the last load at which a policy pays.
+    /// Returns the smallest and the largest load at which a policy is better.
     fn span(&mut self, policy: &str, against: &str, gain: Gain) -> anyhow::Result<Option<(f64, f64)>> {
-        let pays: Vec<bool> = LOADS
+        let is_better: Vec<bool> = LOADS
             .iter()
-            .map(|&load| self.pays(policy, against, gain, load))
+            .map(|&load| self.is_better(policy, against, gain, load))
             .collect::<anyhow::Result<_>>()?;
         let (Some(first), Some(last)) =
-            (pays.iter().position(|&pays| pays), pays.iter().rposition(|&pays| pays))
+            (is_better.iter().position(|&better| better), is_better.iter().rposition(|&better| better))
         else {
             return Ok(None);
         };
@@ -147,7 +151,7 @@ impl Draw<'_> {
             let Some(&(mut outside)) = outside else { return Ok(inside) };
             while (inside / outside).max(outside / inside) > PRECISION {
                 let middle = (inside * outside).sqrt();
-                if self.pays(policy, against, gain, middle)? {
+                if self.is_better(policy, against, gain, middle)? {
                     inside = middle;
                 } else {
                     outside = middle;
@@ -160,7 +164,7 @@ impl Draw<'_> {
         Ok(Some((from, to)))
     }
 
-    fn pays(&mut self, policy: &str, against: &str, gain: Gain, load: f64) -> anyhow::Result<bool> {
+    fn is_better(&mut self, policy: &str, against: &str, gain: Gain, load: f64) -> anyhow::Result<bool> {
         let ([one, other], at) = ([self.figures(policy, load)?, self.figures(against, load)?], gain as usize);
         Ok(one[at] > other[at] * (1.0 + ROUNDING))
     }
@@ -182,8 +186,8 @@ impl Draw<'_> {
     }
 }
 
-/// Describes the range of loads in which a policy pays on a trace, by each criterion: the median of
-/// its ends over the seeds, with minimum and maximum.
+/// Describes the range of loads in which a policy is better than another on a trace, by each
+/// criterion: the median of its ends over the seeds, with minimum and maximum.
 pub(super) fn described(all: &[Crossover], trace: &str, policy: &str, against: &str) -> String {
     let of = |gain: Gain| {
         let is_of = move |found: &&Crossover| {
@@ -194,11 +198,15 @@ pub(super) fn described(all: &[Crossover], trace: &str, policy: &str, against: &
     };
     let words = |gain: Gain| {
         let seeds = of(gain).count();
-        let from = Band::of(of(gain).filter_map(|found| found.pays_from).collect());
-        let to = Band::of(of(gain).filter_map(|found| found.pays_to).collect());
+        let from = Band::of(of(gain).filter_map(|found| found.better_from).collect());
+        let to = Band::of(of(gain).filter_map(|found| found.better_to).collect());
         let (Some(from), Some(to)) = (from, to) else { return format!("by {} at no load", gain.name()) };
-        let paying = of(gain).filter(|found| found.pays_to.is_some()).count();
-        let some = if paying < seeds { format!(", for {paying} of {seeds} seeds") } else { String::new() };
+        let seeds_better = of(gain).filter(|found| found.better_to.is_some()).count();
+        let some = if seeds_better < seeds {
+            format!(", for {seeds_better} of {seeds} seeds")
+        } else {
+            String::new()
+        };
         format!("by {} from load {} to {}{some}", gain.name(), band(from), band(to))
     };
     format!("it pays {}, and {}", words(Gain::MeanCompletion), words(Gain::Efficiency))

@@ -1,4 +1,5 @@
-//! Findings of the runs: selections of their rows, and sentences on them.
+//! Findings of the runs: selections of their rows, and sentences on them. A *run* simulates a
+//! scheduling policy of the cluster on one draw of jobs.
 
 use super::band::Band;
 use super::crossover::{self, COMPARISONS};
@@ -16,10 +17,10 @@ const EFFICIENCY: RowFigure = |row| row.efficiency;
 const SPEED: RowFigure = |row| 1.0 / row.mean_jct_s;
 
 impl Jigsaw {
-    /// Returns whether the row's cost of GPU sharing is the one that is assumed for its policy, and
-    /// not one of the sensitivity analysis.
+    /// Returns whether the row has the cost of GPU sharing that is assumed for its policy. Rows of
+    /// the sensitivity analysis have other costs.
     pub(super) fn is_as_assumed(&self, row: &PolicyRow) -> bool {
-        let same = |other: &&PolicyRow| (&other.trace, other.name()) == (&row.trace, row.name());
+        let same = |other: &&PolicyRow| (&other.trace, other.title()) == (&row.trace, row.title());
         // The first runs of a policy have the assumed cost.
         let first = self.rows.iter().find(same);
         first.is_some_and(|first| (first.overlap - row.overlap).abs() < 1e-12)
@@ -40,14 +41,14 @@ impl Jigsaw {
     pub(super) fn policies(&self, trace: &str) -> Vec<String> {
         let mut policies: Vec<String> = Vec::new();
         for row in self.rows.iter().filter(|row| row.trace == trace) {
-            if !policies.contains(&row.name()) {
-                policies.push(row.name());
+            if !policies.contains(&row.title()) {
+                policies.push(row.title());
             }
         }
         policies
     }
 
-    /// Returns the loads in increasing order.
+    /// Returns the loads of all rows in increasing order, without duplicates.
     pub(super) fn loads(&self) -> Vec<f64> {
         let mut loads: Vec<f64> = self.rows.iter().map(|row| row.load).collect();
         loads.sort_by(f64::total_cmp);
@@ -60,15 +61,15 @@ impl Jigsaw {
     pub(super) fn runs(&self, trace: &str, policy: &str, load: f64) -> impl Iterator<Item = &PolicyRow> {
         let is_of = move |row: &&PolicyRow| {
             row.trace == trace
-                && row.name() == policy
+                && row.title() == policy
                 && (row.load - load).abs() < 1e-12
                 && self.is_as_assumed(row)
         };
         self.rows.iter().filter(is_of)
     }
 
-    /// Returns the band over the seeds of a figure of these rows. `None` if no row has a finite
-    /// value.
+    /// Returns minimum, median and maximum over the seeds of `figure` for a policy on a trace at a
+    /// load. `None` if no row has a finite value.
     pub(super) fn band(&self, trace: &str, policy: &str, load: f64, figure: RowFigure) -> Option<Band> {
         Band::of(self.runs(trace, policy, load).map(figure).collect())
     }
@@ -86,7 +87,9 @@ impl Jigsaw {
     pub(super) fn summary(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for trace in self.traces() {
-            lines.extend(COMPARISONS.into_iter().filter_map(|(one, other)| self.pays(trace, one, other)));
+            lines.extend(
+                COMPARISONS.into_iter().filter_map(|(one, other)| self.comparison(trace, one, other)),
+            );
         }
         lines.extend(self.claim());
         lines.extend(self.sensitivity());
@@ -95,8 +98,9 @@ impl Jigsaw {
         lines
     }
 
-    /// Compares one policy with another by load, and gives the range of loads in which it pays.
-    fn pays(&self, trace: &str, one: &str, other: &str) -> Option<String> {
+    /// Compares one policy with another by load, and describes the range of loads in which it is
+    /// better.
+    fn comparison(&self, trace: &str, one: &str, other: &str) -> Option<String> {
         let mut shown = Vec::new();
         for load in self.loads() {
             let efficiency = self.ratio(trace, (one, other), load, EFFICIENCY)?;
@@ -141,7 +145,7 @@ impl Jigsaw {
             ("burst", "partition"),
         ] {
             let of_policy = |row: &&PolicyRow| {
-                row.trace == "synthetic" && row.name() == policy && (row.load - load).abs() < 1e-12
+                row.trace == "synthetic" && row.title() == policy && (row.load - load).abs() < 1e-12
             };
             let mut overlaps: Vec<f64> = self.rows.iter().filter(of_policy).map(|row| row.overlap).collect();
             overlaps.sort_by(f64::total_cmp);

@@ -13,11 +13,12 @@ pub(super) struct JigsawInput {
     pub(super) link: LinkModel,
     /// Number of GPUs of the cluster, in hosts of 8.
     pub(super) gpus: usize,
-    /// Maximum number of jobs of a run.
+    /// Maximum number of jobs of a run, which simulates one policy on one draw of jobs.
     pub(super) jobs: usize,
-    /// Number of seeds, from 0: draws of jobs, or parts of a trace.
+    /// Number of seeds, which are `0..seeds`. A seed selects a draw of jobs or a part of a trace.
     pub(super) seeds: usize,
-    /// Loads: the jobs' work divided by the GPU time until the last arrival.
+    /// Loads to simulate. A load is the GPU time that the jobs need, divided by the GPU time of the
+    /// cluster until the last arrival.
     pub(super) loads: Vec<f64>,
     /// Jobs of Microsoft's cluster Philly.
     pub(super) philly: Vec<TraceJob>,
@@ -25,12 +26,12 @@ pub(super) struct JigsawInput {
     pub(super) gavel: Vec<GavelJob>,
     /// Gavel's 500 jobs of the comparison with its scheduling rounds.
     pub(super) gavel_reference: Vec<GavelJob>,
-    /// Throughputs of Gavel's jobs alone.
+    /// Published throughputs of Gavel's jobs without a second job on the GPU.
     pub(super) gavel_speeds: Vec<GavelSpeed>,
-    /// Throughputs of pairs of Gavel's jobs on the same GPU.
+    /// Published throughputs of pairs of Gavel's jobs on the same GPU.
     pub(super) gavel_pairs: Vec<GavelPair>,
-    /// Step times of Pollux' models by placement.
+    /// Published iteration times of Pollux' models by placement.
     pub(super) pollux: Vec<PolluxStep>,
-    /// Messages on files that do not exist, one for each.
+    /// Messages that name the files that do not exist, one for each.
     pub(super) missing: Vec<String>,
 }

@@ -1,4 +1,5 @@
-//! Effects of GPU sharing and placement by published measurements, in place of assumptions.
+//! Effects of GPU sharing and placement by published measurements, in place of assumptions. A
+//! *policy* is a scheduling policy of the cluster.
 
 use cluster_scheduler::{Cluster, Policy, Sharing, SimulationOptions, simulate};
 use serde::{Deserialize, Serialize};
@@ -36,7 +37,7 @@ pub(super) struct MeasuredRow {
     measured: MeasuredEffect,
     /// Name of the policy.
     policy: String,
-    /// The jobs' work divided by the GPU time until the last arrival.
+    /// GPU time that the jobs need, divided by the GPU time of the cluster until the last arrival.
     load: f64,
     /// Seed of the draw of jobs.
     seed: usize,
@@ -44,9 +45,10 @@ pub(super) struct MeasuredRow {
     /// placement.
     #[serde(rename = "least")]
     min_speed_sum: Option<f64>,
-    /// Efficiency with the effect over that without.
+    /// Efficiency with the effect divided by that without. The efficiency is the GPU time that the
+    /// jobs need alone, divided by the GPU time that they hold.
     efficiency_ratio: f64,
-    /// Mean completion time with the effect over that without.
+    /// Mean time from arrival to completion with the effect, divided by that without.
     mean_jct_ratio: f64,
 }
 
@@ -60,7 +62,7 @@ pub(super) fn rows(
     tables: &Tables,
     journal: &Journal,
 ) -> anyhow::Result<Vec<MeasuredRow>> {
-    let sources = JobSource::all(input);
+    let sources = JobSource::available(input);
     let mut asked: Vec<(MeasuredEffect, Policy, usize)> = Vec::new();
     for seed in 0..input.seeds {
         if sources.contains(&JobSource::Gavel) && !input.gavel_pairs.is_empty() {

@@ -143,8 +143,8 @@ impl Outcome for Jigsaw {
     fn figures(&self, style: Style) -> anyhow::Result<Vec<Figure>> {
         Ok(vec![
             figure::by_load(self, style)?,
-            schedule::draw(&self.schedules, &self.provenance, style)?.one_of_several("schedule"),
-            figure::cumulative(self, style)?.one_of_several("completions"),
+            schedule::draw(&self.schedules, &self.provenance, style)?.with_suffix("schedule"),
+            figure::cumulative(self, style)?.with_suffix("completions"),
         ])
     }
 

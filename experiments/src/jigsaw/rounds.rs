@@ -19,9 +19,10 @@ const GPUS: usize = 32;
 /// Result of one schedule of Gavel's 500 jobs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct RoundsRow {
-    /// Name of the policy.
+    /// Name of the policy. `fifo` is the policy of that name in Gavel's simulator, which may
+    /// assign more GPUs than there are; `fifo, strict` is first come, first served.
     pub(super) policy: String,
-    /// Description of the times at which the scheduler decides.
+    /// Description of the times at which the scheduler assigns GPUs.
     pub(super) pace: String,
     /// Mean time from arrival to completion in seconds.
     pub(super) mean_jct_s: f64,
@@ -32,8 +33,11 @@ pub(super) struct RoundsRow {
     pub(super) gavel_mean_jct_s: Option<f64>,
 }
 
+/// Times at which the scheduler assigns GPUs, and its policy.
 enum Pace {
+    /// At the start of each scheduling round of Gavel.
     Rounds(RoundsPolicy),
+    /// At every arrival and completion.
     Events(Policy),
 }
 

@@ -1,5 +1,5 @@
-//! Row of one run: a record of the CSV file. A completion time (JCT) is from a job's arrival to its
-//! end.
+//! Row of one run: a record of the CSV file. A run simulates a scheduling policy of the cluster on
+//! one draw of jobs. A completion time (JCT) is from a job's arrival to its end.
 
 use cluster_scheduler::Report;
 use serde::{Deserialize, Serialize};
@@ -15,18 +15,20 @@ pub(super) struct PolicyRow {
     pub(super) policy: String,
     /// Number K of parts of structured partial backpropagation. `None` for policies without it.
     pub(super) parts: Option<u16>,
-    /// The jobs' work divided by the GPU time until the last arrival.
+    /// Load: GPU time that the jobs need, divided by the GPU time of the cluster until the last
+    /// arrival.
     pub(super) load: f64,
-    /// Fraction by which work on shared GPUs takes longer.
+    /// Assumed cost of GPU sharing: fraction by which work takes longer on a shared GPU. 0 if the
+    /// policy shares none.
     pub(super) overlap: f64,
     /// Seed of the draw of jobs.
     pub(super) seed: usize,
     /// Number of finished jobs.
     pub(super) jobs: usize,
-    /// GPU time that jobs held in hours, divided by the number of finished jobs.
+    /// GPU time in hours for which jobs held GPUs, divided by the number of finished jobs.
     pub(super) gpu_hours_per_job: f64,
     /// GPU time that the finished jobs need alone with data parallelism, divided by the GPU time
-    /// held.
+    /// for which jobs held GPUs.
     pub(super) efficiency: f64,
     /// Mean completion time in seconds.
     pub(super) mean_jct_s: f64,
@@ -34,7 +36,7 @@ pub(super) struct PolicyRow {
     pub(super) p99_jct_s: f64,
     /// Time at which the last job ends, in seconds from time 0.
     pub(super) makespan_s: f64,
-    /// Fraction of the GPU time until the makespan that jobs held.
+    /// Fraction of the GPU time until the makespan for which jobs held GPUs.
     pub(super) utilization: f64,
     /// Jain's index of the jobs' speeds relative to running alone: 1 if all are slowed equally.
     pub(super) fairness: f64,
@@ -46,8 +48,9 @@ pub(super) struct PolicyRow {
 }
 
 impl PolicyRow {
-    /// Returns the row with the figures of a simulation's report.
-    pub(super) fn of(self, report: &Report) -> Self {
+    /// Returns the row with all fields that follow from a simulation's report. The other fields are
+    /// kept.
+    pub(super) fn with_report(self, report: &Report) -> Self {
         let ratios = report.finish_time_ratios();
         Self {
             rho_mean: ratios.iter().sum::<f64>() / ratios.len() as f64,
@@ -65,7 +68,7 @@ impl PolicyRow {
     }
 
     /// Returns the policy's title: its name, with K if it has one.
-    pub(super) fn name(&self) -> String {
+    pub(super) fn title(&self) -> String {
         match self.parts {
             Some(parts) => format!("{}, K = {parts}", self.policy),
             None => self.policy.clone(),

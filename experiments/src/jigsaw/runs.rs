@@ -1,4 +1,6 @@
-//! Runs of every policy on every trace at every load, and with other costs of GPU sharing.
+//! Runs of every scheduling policy on every source of jobs at every load, and with other costs of
+//! GPU sharing. The *load* is the GPU time that the jobs need, divided by the GPU time of the
+//! cluster until the last arrival.
 
 use cluster_scheduler::{Cluster, Mode, Policy, Report, Sharing, SimulationOptions, simulate};
 use serde::{Deserialize, Serialize};
@@ -9,7 +11,7 @@ use super::tables::{PARTS, Tables};
 use super::traces::JobSource;
 use crate::journal::Journal;
 
-/// Costs of sharing that replace the assumed one.
+/// Costs of GPU sharing that replace the assumed one: fractions by which work takes longer.
 const OVERLAPS: [f64; 5] = [0.0, 0.05, 0.1, 0.2, 0.4];
 
 /// One run: a policy on a draw of jobs.
@@ -19,7 +21,7 @@ pub(super) struct PolicyRun {
     pub(super) source: JobSource,
     /// The policy.
     pub(super) policy: Policy,
-    /// The jobs' work divided by the GPU time until the last arrival.
+    /// Load of the cluster.
     pub(super) load: f64,
     /// Seed of the draw of jobs.
     pub(super) seed: usize,
@@ -35,8 +37,8 @@ struct RunResult {
 /// Completion times in seconds, by trace and policy.
 type Completions = Vec<(String, String, Vec<f64>)>;
 
-/// Simulates all runs. Returns their rows, and the completion times at the largest load with the
-/// assumed costs of GPU sharing.
+/// Simulates all runs. Returns their rows, and the jobs' completion times (from arrival to end) at
+/// the largest load with the assumed costs of GPU sharing.
 ///
 /// # Errors
 /// If a simulation fails.
@@ -54,7 +56,7 @@ pub(super) fn rows(
         if !is_shown {
             continue;
         }
-        let (trace, policy) = (result.row.trace.clone(), result.row.name());
+        let (trace, policy) = (result.row.trace.clone(), result.row.title());
         match completions.iter_mut().find(|found| (&found.0, &found.1) == (&trace, &policy)) {
             Some((.., all)) => all.extend(&result.completions),
             None => completions.push((trace, policy, result.completions.clone())),
@@ -66,7 +68,7 @@ pub(super) fn rows(
     Ok((results.into_iter().map(|result| result.row).collect(), completions))
 }
 
-/// Returns the load of the curves of completion times and of the sensitivity analysis: the largest.
+/// Returns the largest load, which the curves of completion times and the sensitivity analysis use.
 pub(super) fn shown_load(loads: &[f64]) -> f64 {
     loads.iter().copied().fold(0.0, f64::max)
 }
@@ -94,7 +96,7 @@ pub(super) fn policies(source: JobSource) -> Vec<Policy> {
 
 fn runs(input: &JigsawInput) -> Vec<PolicyRun> {
     let mut runs = Vec::new();
-    for source in JobSource::all(input) {
+    for source in JobSource::available(input) {
         for &load in &input.loads {
             for policy in policies(source) {
                 let of_seed = |seed| PolicyRun { source, policy: policy.clone(), load, seed };
@@ -144,7 +146,7 @@ fn is_as_assumed(policy: &Policy) -> bool {
     assumed.any(|other| other == *policy)
 }
 
-/// Simulates a run.
+/// Simulates a run, and returns the scheduler's report.
 ///
 /// # Errors
 /// If the jobs cannot be drawn, or if the simulation fails.
@@ -176,5 +178,5 @@ fn run_result(input: &JigsawInput, tables: &Tables, run: &PolicyRun) -> anyhow::
         rho_mean: 0.0,
         rho_p99: 0.0,
     };
-    Ok(RunResult { row: row.of(&report), completions: report.completions() })
+    Ok(RunResult { row: row.with_report(&report), completions: report.completions() })
 }

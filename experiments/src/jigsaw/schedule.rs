@@ -16,8 +16,8 @@ const GPUS: usize = 8;
 const PANEL: (u32, u32) = (900, 150);
 const COLORS: [RGBColor; 7] = [BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, GREY];
 
-/// Schedules eight jobs on one host of eight GPUs by each of four policies, and returns the
-/// segments of each schedule with a title.
+/// Schedules eight jobs on one host of eight GPUs by each of four policies. Returns the title of
+/// each schedule, and its segments: times in which a job holds the same GPUs.
 ///
 /// # Errors
 /// If a simulation fails.

@@ -14,17 +14,17 @@ use crate::journal::Journal;
 use crate::testbed::Testbed;
 use crate::workload::WORKLOADS;
 
-/// GPU counts of jobs in increasing order.
+/// Numbers of GPUs for which networks are simulated, in increasing order. Jobs have one of them.
 pub(super) const COUNTS: [usize; 5] = [1, 2, 4, 8, 16];
-/// Numbers of parts of structured partial backpropagation (SPB).
+/// Numbers of parts into which structured partial backpropagation (SPB) splits a batch.
 pub(super) const PARTS: [u16; 3] = [2, 4, 8];
 /// Maximum number of simulated plans of a frontier.
 const FRONTIER: usize = 8;
 /// Assumed number of layers of Gavel's models.
 const LAYERS: u32 = 16;
 
-/// Tables of execution times by kind of job, number of GPUs and mode. GPUs of a table are of one
-/// type.
+/// Tables of execution times by kind of job, number of GPUs and mode of execution, such as data
+/// parallelism. All GPUs of a table are of one type.
 pub(super) struct Tables {
     /// Simulated times of the DeepPool paper's networks.
     pub(super) networks: Table,

@@ -33,7 +33,7 @@ impl JobSource {
     }
 
     /// Returns the sources whose files exist. Synthetic jobs need none.
-    pub(super) fn all(input: &JigsawInput) -> Vec<Self> {
+    pub(super) fn available(input: &JigsawInput) -> Vec<Self> {
         let mut all = vec![Self::Synthetic];
         if !input.philly.is_empty() {
             all.push(Self::Philly);
@@ -44,7 +44,7 @@ impl JobSource {
         all
     }
 
-    /// Returns the execution times of the source's jobs.
+    /// Returns the table with the execution times of the source's jobs.
     pub(super) fn table(self, tables: &Tables) -> &Table {
         match self {
             Self::Synthetic | Self::Philly => &tables.networks,
@@ -53,8 +53,8 @@ impl JobSource {
     }
 
     /// Returns the jobs of one draw in the order of arrival. Arrival times are scaled so that the
-    /// jobs' work is `load` times the GPU time until the last arrival. Jobs that need too many GPUs
-    /// are left out.
+    /// GPU time that the jobs need is `load` times the GPU time of the cluster until the last
+    /// arrival. Jobs that need too many GPUs are left out.
     ///
     /// # Errors
     /// If `table` has no execution time for a job.

@@ -22,8 +22,9 @@ use crate::style::Style;
 /// Name of the experiment on the command line, and stem of its files.
 pub(crate) const NAME: &str = "layers";
 
-/// Default global batch and GPU count, those of the paper's first figure.
+/// Default global batch in samples, that of the paper's first figure.
 const BATCH: usize = 128;
+/// Default maximum number of GPUs, that of the paper's first figure.
 const GPUS: usize = 64;
 
 /// Options of the experiment `layers`.
@@ -56,7 +57,7 @@ impl Experiment for LayersOptions {
     }
 
     fn prepare(&self) -> anyhow::Result<Prepared> {
-        let gpus = self.gpus.map_or_else(|| self.machine.at_most(GPUS), Ok)?;
+        let gpus = self.gpus.map_or_else(|| self.machine.clamp_gpus(GPUS), Ok)?;
         let (times, link) = self.machine.load(gpus)?;
         let network = self.network.load(&times)?.map_or_else(|| zoo::model("vgg16"), Ok)?;
         let batch = self.batch;

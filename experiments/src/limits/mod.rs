@@ -61,7 +61,7 @@ fn rows(job: &ForegroundJob<'_>) -> anyhow::Result<Vec<ReportRow>> {
         ReportRow::collocated(NAME, job, shared, &dp, &dp_alone, &job.collocated(&dp)?),
         ReportRow::background(NAME, job)?,
     ];
-    for burst in job.bursts_under(&LIMITS)? {
+    for burst in job.burst_plans_under(&LIMITS)? {
         let alone = job.alone(&burst)?;
         rows.push(ReportRow::alone(NAME, job, Mode::Burst, &burst, &alone));
         let shared = job.collocated(&burst)?;

@@ -28,7 +28,7 @@ impl NetworkOptions {
     ///
     /// # Errors
     /// If there is no such built-in network, or if the file is invalid.
-    pub(crate) fn asked(&self) -> anyhow::Result<Option<LayerGraph>> {
+    pub(crate) fn named(&self) -> anyhow::Result<Option<LayerGraph>> {
         Ok(match (&self.onnx, &self.model) {
             (Some(path), _) => {
                 let imported = inputs::onnx(path)?;
@@ -46,9 +46,9 @@ impl NetworkOptions {
     /// times. `None` if neither exists.
     ///
     /// # Errors
-    /// As [`asked`](Self::asked), and if the network of the measured layer times is not built in.
+    /// As [`named`](Self::named), and if the network of the measured layer times is not built in.
     pub(crate) fn load(&self, times: &LayerTimes) -> anyhow::Result<Option<LayerGraph>> {
-        match (self.asked()?, times) {
+        match (self.named()?, times) {
             (None, LayerTimes::Table(table)) => {
                 let network = inputs::model(table.model());
                 let network =
@@ -105,12 +105,16 @@ impl MachineOptions {
 
     /// Returns `gpus`, or the maximum number of ranks of the link model that `--link` names if that
     /// is smaller.
-    pub(crate) fn at_most(&self, gpus: usize) -> anyhow::Result<usize> {
+    ///
+    /// # Errors
+    /// If there is no such built-in link model, or if the file is invalid.
+    pub(crate) fn clamp_gpus(&self, gpus: usize) -> anyhow::Result<usize> {
         let Some(link) = &self.link else { return Ok(gpus) };
         Ok(inputs::link(link)?.max_ranks().map_or(gpus, |most| gpus.min(most)))
     }
 
-    /// Returns the layer times, and the link model for `gpus` GPUs.
+    /// Returns the layer times, and the link model for `gpus` GPUs: the named one, or the default
+    /// of the device.
     ///
     /// # Errors
     /// If a name is unknown, if a file is invalid, or if the links connect fewer GPUs.

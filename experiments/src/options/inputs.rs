@@ -1,5 +1,6 @@
-//! Values that options name or read from files. An error of a function here names the value or the
-//! file, and lists the known names where there are any.
+//! Values that options name or read from files. The functions fail if a name is unknown, or if a
+//! file cannot be read or is invalid. The error names the value or the file, and lists the known
+//! names where there are any.
 
 use std::path::Path;
 

@@ -66,8 +66,8 @@ impl TestbedOptions {
         }
     }
 
-    /// Returns the testbed of these options, with an amplification limit of burst plans and the
-    /// GPU-sharing policy of the given name.
+    /// Returns the testbed of these options, that is, the simulated machine and its jobs, with an
+    /// amplification limit of burst plans and the GPU-sharing policy of the given name.
     ///
     /// # Errors
     /// If a name is unknown, if a file is invalid, or if the layer times do not cover the jobs.

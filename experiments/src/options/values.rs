@@ -1,4 +1,5 @@
-//! Parsers of numbers on a command line. Their errors say which numbers are expected.
+//! Parsers of numbers on a command line. They fail if the text is no number or out of range; the
+//! error says which numbers are expected.
 
 /// Parses a number of GPUs from 1 to 1024.
 pub(crate) fn gpus(text: &str) -> Result<usize, String> {

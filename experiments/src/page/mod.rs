@@ -9,7 +9,7 @@ use collectives::LinkModel;
 
 use crate::catalog::command;
 use crate::layer_times::LayerTimes;
-use crate::part::Done;
+use crate::part::FinishedPart;
 use section::Section;
 use text::{Escaped, joined};
 
@@ -22,7 +22,7 @@ const HEAD: &str = include_str!("head.html");
 /// # Errors
 /// If rows cannot be written as CSV, or if a figure cannot be drawn.
 pub(crate) fn html(
-    done: &[Done],
+    done: &[FinishedPart],
     line: &[String],
     times: &LayerTimes,
     link: &LinkModel,

@@ -10,7 +10,7 @@ use super::text::{Escaped, joined};
 use crate::canvas::Figure;
 use crate::catalog::command;
 use crate::layer_times::LayerTimes;
-use crate::part::Done;
+use crate::part::FinishedPart;
 #[cfg(feature = "pdf")]
 use crate::pdf::pdf;
 use crate::style::Style;
@@ -59,7 +59,7 @@ impl Section {
     ///
     /// # Errors
     /// If rows cannot be written as CSV, or if a figure cannot be drawn.
-    pub(super) fn new(done: &Done, times: &LayerTimes) -> anyhow::Result<Self> {
+    pub(super) fn new(done: &FinishedPart, times: &LayerTimes) -> anyhow::Result<Self> {
         let outcome = &*done.outcome;
         let csv = outcome.csv()?;
         let mut reader = csv::Reader::from_reader(&csv[..]);
@@ -96,7 +96,8 @@ impl Section {
         })
     }
 
-    /// Returns the stem of the experiment's files, which is also the anchor of the section.
+    /// Returns the stem of the experiment's file names, which is also the section's `id` in the
+    /// page.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -159,7 +160,7 @@ impl Drawn {
     fn new(mut figure: Figure, of_section: &[String]) -> Self {
         let mut notes = take(&mut figure.provenance);
         notes.retain(|line| !of_section.contains(line));
-        Self { svg: figure.with_values(), title: figure.title, notes }
+        Self { svg: figure.svg_with_tooltips(), title: figure.title, notes }
     }
 
     fn html(&self) -> String {

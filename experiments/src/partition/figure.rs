@@ -106,9 +106,7 @@ pub(super) fn draw(found: &Partition, network: &NetworkPartition, style: Style) 
         series_names(&mut chart.configure_series_labels(), SeriesLabelPosition::LowerLeft).draw()?;
         Ok(())
     })?;
-    Ok(figure
-        .with_marks(WAYS.map(|(way, color)| marks(rows, way, color)).into())
-        .one_of_several(&network.model))
+    Ok(figure.with_marks(WAYS.map(|(way, color)| marks(rows, way, color)).into()).with_suffix(&network.model))
 }
 
 /// Returns the descriptions of a way's points.

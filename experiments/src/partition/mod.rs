@@ -113,13 +113,16 @@ struct PartitionRow {
     background_samples_per_s: f64,
     /// Sum of both.
     total_samples_per_s: f64,
-    /// Ranges that result from the known error of the models.
+    /// Minimum of `foreground_samples_per_s` within the known error of the models.
     #[serde(rename = "foreground_least_samples_per_s")]
     foreground_min_samples_per_s: Option<f64>,
+    /// Maximum of `foreground_samples_per_s` within the known error of the models.
     #[serde(rename = "foreground_most_samples_per_s")]
     foreground_max_samples_per_s: Option<f64>,
+    /// Minimum of `total_samples_per_s` within the known error of the models.
     #[serde(rename = "total_least_samples_per_s")]
     total_min_samples_per_s: Option<f64>,
+    /// Maximum of `total_samples_per_s` within the known error of the models.
     #[serde(rename = "total_most_samples_per_s")]
     total_max_samples_per_s: Option<f64>,
 }

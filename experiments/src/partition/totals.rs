@@ -13,8 +13,8 @@ const SPEEDS: [f64; 4] = [0.75, 0.9, 0.97, 1.0];
 /// Relative difference below which foreground speeds count as equal.
 const ROUNDING: f64 = 1e-9;
 
-/// Total throughputs, foreground and background together, with a foreground of at least one speed.
-/// Totals are `None` if no foreground is as fast.
+/// Maximum total throughputs, foreground and background together, with a foreground at least as
+/// fast as a given speed. Totals are `None` if no foreground is as fast.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Totals {
     /// Foreground speed relative to data parallelism on all GPUs without background jobs.
@@ -25,7 +25,7 @@ pub(super) struct Totals {
     pub(super) shared_samples_per_s: Option<f64>,
     /// Maximum total in samples/s of partitions and background jobs alone, taking turns.
     pub(super) partition_samples_per_s: Option<f64>,
-    /// First of these totals divided by the second. `None` if either is.
+    /// `shared_samples_per_s` divided by `partition_samples_per_s`. `None` if either is.
     pub(super) shared_over_partition: Option<f64>,
 }
 

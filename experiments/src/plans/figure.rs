@@ -86,7 +86,7 @@ pub(super) fn draw(found: &Plans, plan: &NetworkPlan, style: Style) -> anyhow::R
     });
     // Counts beyond the colours share the last one, which makes marks ambiguous.
     let marks = if counts.len() <= COLORS.len() { marks.collect() } else { Vec::new() };
-    Ok(figure.with_marks(marks).one_of_several(model))
+    Ok(figure.with_marks(marks).with_suffix(model))
 }
 
 /// Returns the descriptions of a layer's rectangles.

@@ -15,21 +15,21 @@ use crate::workload::{BuiltIn, WORKLOADS, Workload};
 pub(super) struct Setting {
     /// Name of the setting, which identifies its rows.
     pub(super) name: String,
-    /// Description of the difference to other settings.
+    /// Description of the jobs and the GPUs for the printed text.
     pub(super) about: &'static str,
     /// Network with the foreground's and the background's batch.
     pub(super) workload: Workload,
     /// Way to share the GPUs: background jobs beside a burst plan under the testbed's limit, or
     /// beside data parallelism.
     pub(super) mode: Mode,
-    /// Hardware queues of a GPU, if they differ from the card's.
+    /// Number of hardware queues of a GPU. `None` if it is that of an A100.
     hardware_queues: Option<u32>,
-    /// Host time to launch a kernel, if it differs from CUDA's.
+    /// Host time to launch a kernel. `None` if it is that of the default device parameters.
     launch_time: Option<Duration>,
     /// Number of simulated iterations. The first quarter is warm-up.
     pub(super) iterations: usize,
-    /// Whether all presets are compared, and not only the policies with and without some
-    /// techniques.
+    /// Whether the setting is simulated under all presets, in addition to the policies with and
+    /// without its techniques.
     pub(super) compares_presets: bool,
 }
 

@@ -107,7 +107,7 @@ pub(crate) struct Report {
     pub(crate) policy: Option<String>,
     /// Samples of each background job's batch.
     pub(crate) background_batch: usize,
-    /// Results, grouped by network or by setting.
+    /// Results. Rows of a network or of a setting are consecutive.
     pub(crate) rows: Vec<ReportRow>,
     /// Title, without the origin of the numbers.
     #[serde(skip)]
@@ -160,7 +160,8 @@ impl Report {
         }
     }
 
-    /// Returns the report with another function that draws its figure.
+    /// Returns the report with `draw` as the function that draws its figure, instead of a bar
+    /// chart.
     pub(crate) fn drawn_by(self, draw: Draw) -> Self {
         Self { draw, ..self }
     }

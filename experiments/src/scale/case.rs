@@ -25,8 +25,9 @@ const SIZES: [(usize, &[usize]); 4] = [
 ];
 /// Default global batch in samples of the series with a fixed batch.
 pub(super) const FIXED_BATCH: usize = 256;
-/// Samples a GPU of the growing batch, and its maximum.
+/// Samples a GPU of the growing batch.
 const GROWTH: usize = 2;
+/// Maximum number of samples of the growing batch.
 const MAX_GROWING_BATCH: usize = 1024;
 /// Foreground speed at which totals are compared, relative to the fastest burst plan.
 const SPEED: f64 = 0.95;
@@ -56,11 +57,12 @@ impl Series {
         }
     }
 
-    /// Describes the global batch. `fixed` is that of the series with a fixed batch.
+    /// Returns a description of the global batch for figures and findings. `fixed` is that of the
+    /// series with a fixed batch.
     pub(super) fn about(self, fixed: usize) -> String {
         match self {
             Self::Fixed => format!("global batch {fixed}"),
-            Self::Growing => format!("global batch {GROWTH} a GPU, at max_gpus {MAX_GROWING_BATCH}"),
+            Self::Growing => format!("global batch {GROWTH} a GPU, at most {MAX_GROWING_BATCH}"),
         }
     }
 }
@@ -85,7 +87,8 @@ pub(super) struct ScaleRow {
     pub(super) gpus: usize,
     /// Samples of the foreground's global batch.
     pub(super) batch: usize,
-    /// Foreground throughput of data parallelism on all GPUs, or on as many as there are samples.
+    /// Foreground throughput of data parallelism on all GPUs, or on one GPU for each sample of the
+    /// batch if there are more GPUs than samples.
     pub(super) dp_foreground_samples_per_s: f64,
     /// Foreground throughput of the partition with the fastest foreground.
     pub(super) partition_foreground_samples_per_s: f64,
@@ -93,25 +96,26 @@ pub(super) struct ScaleRow {
     pub(super) partition_gpus: usize,
     /// Foreground throughput of BP+Col under the amplification limit.
     pub(super) limited_foreground_samples_per_s: f64,
-    /// That throughput relative to the fastest partition's foreground.
+    /// `limited_foreground_samples_per_s` divided by `partition_foreground_samples_per_s`.
     pub(super) limited_foreground_over_partition: f64,
-    /// Total of BP+Col under the amplification limit, relative to data parallelism on all GPUs.
+    /// Total of BP+Col under the amplification limit, divided by the throughput of data parallelism
+    /// on all GPUs.
     pub(super) limited_total_over_dp: f64,
     /// Foreground throughput of the fastest plan without background jobs under any limit.
     pub(super) fastest_foreground_samples_per_s: f64,
-    /// That throughput relative to the fastest partition's foreground.
+    /// `fastest_foreground_samples_per_s` divided by `partition_foreground_samples_per_s`.
     pub(super) fastest_over_partition: f64,
-    /// Total of BP+Col relative to that of the best partition, with foregrounds as fast as the
+    /// Total of BP+Col divided by that of the best partition, both with a foreground as fast as the
     /// fastest partition's.
     pub(super) total_over_partition_at_its_fastest: Option<f64>,
-    /// Total of BP+Col relative to that of the best partition, with foregrounds at least 0.9 times
-    /// as fast as the fastest partition's.
+    /// Total of BP+Col divided by that of the best partition, both with a foreground at least 0.9
+    /// times as fast as the fastest partition's.
     pub(super) total_over_partition_at_09: Option<f64>,
-    /// Total of BP+Col relative to data parallelism on all GPUs, with a foreground at least 0.95
-    /// times as fast as the fastest.
+    /// Total of BP+Col divided by the throughput of data parallelism on all GPUs, with a foreground
+    /// at least 0.95 times as fast as the fastest plan's.
     pub(super) total_over_dp_at_095: Option<f64>,
-    /// Upper bound on the previous ratio: the total if all GPUs run background jobs at full speed
-    /// beside that foreground.
+    /// Upper bound on `total_over_dp_at_095`: its value if all GPUs ran background jobs at full
+    /// speed beside that foreground.
     pub(super) ceiling_over_dp_at_095: f64,
 }
 

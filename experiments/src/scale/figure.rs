@@ -73,7 +73,7 @@ pub(super) fn draw(found: &Scale, title: &str, rows: &[ScaleRow], style: Style) 
         legend: 1,
         values: by_series.iter().flat_map(|(_, rows)| rows).filter_map(|row| value(line, row)).collect(),
     });
-    Ok(figure.with_marks(marks.collect()).one_of_several(model))
+    Ok(figure.with_marks(marks.collect()).with_suffix(model))
 }
 
 /// Returns the description of a point.

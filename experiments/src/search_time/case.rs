@@ -68,9 +68,9 @@ pub(super) struct SearchTimeRow {
     /// Run time in seconds of the original system's planner for the same network and GPUs. `None`
     /// if it was not measured.
     pub(super) original_seconds: Option<f64>,
-    /// Samples of the global batch of that search. `None` if not recorded.
+    /// Samples of the global batch in that run of the original planner. `None` if not recorded.
     pub(super) original_batch: Option<usize>,
-    /// Median wall time divided by that run time. `None` if it was not measured.
+    /// `seconds` divided by `original_seconds`. `None` if that was not measured.
     pub(super) over_original: Option<f64>,
 }
 

@@ -50,14 +50,15 @@ impl Headline {
 }
 
 /// Values of the headline ratios, in the order of `HEADLINES`.
-pub(super) type Numbers = [f64; HEADLINES.len()];
+pub(super) type HeadlineValues = [f64; HEADLINES.len()];
 
 impl Setup {
-    /// Plans and simulates everything that the ratios need, and returns their values.
+    /// Plans and simulates the foreground, BP+Col and the partitions, and returns the values of the
+    /// headline ratios.
     ///
     /// # Errors
     /// If planning or simulation fails.
-    pub(super) fn numbers(&self) -> anyhow::Result<Numbers> {
+    pub(super) fn headline_values(&self) -> anyhow::Result<HeadlineValues> {
         let mut job = ForegroundJob::new(self.workload.clone(), &self.testbed)?;
         if (self.fixed_time - 1.0).abs() > f64::EPSILON {
             job.profile = with_fixed_time(&job.profile, self.fixed_time)?;
@@ -68,7 +69,7 @@ impl Setup {
         let background_of_all = job.background_samples_per_s(gpus)?;
         let mut partitions = vec![(0.0, background_of_all)];
         for part in foreground_parts(gpus) {
-            let Some(foreground) = job.part(part)? else { continue };
+            let Some(foreground) = job.partition_foreground(part)? else { continue };
             let foreground = alone(&foreground)?.foreground_samples_per_s;
             let others = (gpus - part) as f64 / gpus as f64;
             partitions.push((foreground, foreground + others * background_of_all));

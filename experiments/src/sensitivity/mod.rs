@@ -21,7 +21,7 @@ use crate::report::ReportHeader;
 use crate::style::Style;
 use crate::testbed::Testbed;
 use crate::workload::Workload;
-use headline::{HEADLINES, Headline, Numbers};
+use headline::{HEADLINES, Headline, HeadlineValues};
 use variation::{PARAMETERS, Parameter, Setup};
 
 /// Name of the experiment on the command line, and stem of its files.
@@ -112,14 +112,15 @@ impl Sensitivity {
             .iter()
             .flat_map(|workload| changes.iter().map(move |&change| (workload, change)))
             .collect();
-        let results: Vec<Numbers> = journal.results("variations", &points, |&(workload, change)| {
-            let setup = Setup::new(testbed, workload);
-            let setup = match change {
-                Some((parameter, factor)) => setup.with(parameter, factor)?,
-                None => setup,
-            };
-            setup.numbers().with_context(|| workload.title.clone())
-        })?;
+        let results: Vec<HeadlineValues> =
+            journal.results("variations", &points, |&(workload, change)| {
+                let setup = Setup::new(testbed, workload);
+                let setup = match change {
+                    Some((parameter, factor)) => setup.with(parameter, factor)?,
+                    None => setup,
+                };
+                setup.headline_values().with_context(|| workload.title.clone())
+            })?;
         let mut rows = Vec::new();
         for (workload, results) in testbed.workloads.iter().zip(results.chunks(changes.len())) {
             for (index, headline) in HEADLINES.into_iter().enumerate() {

@@ -52,7 +52,7 @@ impl Parameter {
         }
     }
 
-    /// Returns the definition of the parameter, for the printed text.
+    /// Returns a description of the parameter, for the printed text.
     pub(super) fn about(self) -> &'static str {
         match self {
             Self::LinkBandwidth => "of all links, in and between hosts",

@@ -88,7 +88,7 @@ pub(super) fn draw(found: &Spb, rows: &[&LearningRow], style: Style) -> anyhow::
             values: [values.clone(), values].concat(),
         }
     });
-    Ok(figure.with_marks(marks.collect()).one_of_several(&rows[0].model))
+    Ok(figure.with_marks(marks.collect()).with_suffix(&rows[0].model))
 }
 
 fn panel(

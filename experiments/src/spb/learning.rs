@@ -24,7 +24,7 @@ use super::{GPUS, Method};
 pub(super) const BATCH: usize = 32;
 /// Name of the device model by which compute is counted.
 pub(super) const DEVICE: &str = "cpu-core";
-/// Numbers of parts into which batches are split.
+/// Numbers of parts into which structured partial backpropagation splits batches.
 const PARTS: [usize; 3] = [2, 4, 8];
 /// Number of parts whose compute the baselines match.
 const BASELINE_PARTS: usize = 4;
@@ -57,9 +57,10 @@ pub(super) struct LearningRow {
     pub(super) seed: u64,
     /// Number of the epoch, from 1.
     pub(super) epoch: u64,
-    /// Number of iterations from the start to the end of this epoch.
+    /// Number of iterations from the start of training to the end of this epoch.
     pub(super) iterations: u64,
-    /// Compute from the start to the end of this epoch, in epochs of full backpropagation.
+    /// Compute from the start of training to the end of this epoch, in epochs of full
+    /// backpropagation.
     pub(super) compute: f64,
     /// Compute of one epoch, in epochs of full backpropagation.
     pub(super) compute_share: f64,
@@ -148,8 +149,9 @@ fn normalised(net: &mut LayerGraph, name: &str, conv: Conv2d, input: LayerId) ->
 }
 
 impl TrainedNetwork {
-    /// Describes the data set: its name, and its numbers of training and test samples.
-    pub(super) fn data(&self) -> String {
+    /// Returns a description of the data set: its name, and its numbers of training and test
+    /// samples.
+    pub(super) fn data_description(&self) -> String {
         let Self { dataset, .. } = self;
         format!(
             "{} ({} samples to train and {} to test)",
@@ -226,8 +228,8 @@ impl TrainedNetwork {
 }
 
 impl LearningCurve {
-    /// Returns a row for each epoch. `share` is the compute of an epoch, in epochs of full
-    /// backpropagation.
+    /// Returns a row for each epoch. `share` is the compute of one epoch of the method, in epochs
+    /// of full backpropagation.
     pub(super) fn rows(
         &self,
         network: &TrainedNetwork,

@@ -146,7 +146,7 @@ impl Spb {
         for (workload, shared) in workloads.iter().zip(shared) {
             rows.extend(shared.into_iter().map(|shared| SpbRow::Sharing(shared.row(workload))));
         }
-        let data = networks.first().map(TrainedNetwork::data).unwrap_or_default();
+        let data = networks.first().map(TrainedNetwork::data_description).unwrap_or_default();
         Ok(Self { header: ReportHeader::new(NAME, times, link), data, seeds, epochs, rows })
     }
 

@@ -1,5 +1,6 @@
 //! Checks of expected properties of the pairs. A *pair* is a point of the grid with its plan and
-//! simulation.
+//! simulation. Properties compare a time with its expected maximum; the *excess* is the time
+//! divided by the maximum, minus one.
 
 use serde::Serialize;
 
@@ -8,14 +9,16 @@ use super::pair::{SweepPair, TOLERANCE};
 /// Relative difference up to which planned and simulated times agree.
 pub(super) const AGREEMENT: f64 = 1e-3;
 
-/// Number of violations of a property, and the largest one.
+/// Number of violations of a property, and the largest excess.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(super) struct Count {
-    /// Number of violations.
-    pub(super) pairs: usize,
-    /// Number of checked pairs.
-    pub(super) of: usize,
-    /// Largest relative excess of a time over its expected maximum: 0.1 is 10%. At least 0.
+pub(super) struct ViolationCount {
+    /// Number of checked pairs that violate the property.
+    #[serde(rename = "pairs")]
+    pub(super) violations: usize,
+    /// Number of pairs for which the property was checked.
+    #[serde(rename = "of")]
+    pub(super) checked: usize,
+    /// Largest excess: 0.1 if a time is 10% above its expected maximum. 0 if none is above it.
     pub(super) worst: f64,
     /// Description of the pair with the largest excess. `None` if no time exceeds its maximum.
     pub(super) worst_pair: Option<String>,
@@ -30,24 +33,25 @@ pub(super) struct Findings {
     pub(super) without_plan: usize,
     /// Planned and simulated times that differ by more than `AGREEMENT`, data-parallel plans
     /// included. `worst` is the largest relative difference, even if it is smaller.
-    pub(super) disagreements: Count,
+    pub(super) disagreements: ViolationCount,
     /// Plans with a longer simulated time than under a tighter amplification limit.
-    pub(super) looser_slower: Count,
+    pub(super) looser_slower: ViolationCount,
     /// Plans with a longer simulated time than on fewer GPUs under the same or a tighter limit.
-    pub(super) more_gpus_slower: Count,
+    pub(super) more_gpus_slower: ViolationCount,
     /// Plans with a longer simulated time than data parallelism, under a limit that data
     /// parallelism keeps.
-    pub(super) slower_than_dp: Count,
-    /// Median gap of the plans to their lower bounds: planned time / bound - 1.
+    pub(super) slower_than_dp: ViolationCount,
+    /// Median gap of the plans to their lower bounds: planned time / bound - 1. 0 if there are no
+    /// bounds.
     pub(super) median_gap: f64,
 }
 
-impl Count {
+impl ViolationCount {
     /// Counts a pair whose time exceeds the expected one by the relative `excess`, which may be
     /// negative.
     fn note(&mut self, excess: f64, tolerance: f64, pair: impl FnOnce() -> String) {
-        self.of += 1;
-        self.pairs += usize::from(excess > tolerance);
+        self.checked += 1;
+        self.violations += usize::from(excess > tolerance);
         if excess > self.worst {
             self.worst = excess;
             self.worst_pair = Some(pair());
@@ -61,10 +65,10 @@ impl Findings {
         let mut found = Self {
             pairs: pairs.len(),
             without_plan: pairs.iter().filter(|pair| pair.iteration_us.is_none()).count(),
-            disagreements: Count::default(),
-            looser_slower: Count::default(),
-            more_gpus_slower: Count::default(),
-            slower_than_dp: Count::default(),
+            disagreements: ViolationCount::default(),
+            looser_slower: ViolationCount::default(),
+            more_gpus_slower: ViolationCount::default(),
+            slower_than_dp: ViolationCount::default(),
             median_gap: 0.0,
         };
         let mut gaps = Vec::new();
@@ -120,10 +124,10 @@ mod tests {
 
     #[test]
     fn count_has_excesses_above_tolerance_and_the_largest() {
-        let mut count = Count::default();
+        let mut count = ViolationCount::default();
         for (excess, pair) in [(-0.5, "a"), (0.01, "b"), (0.2, "c"), (0.1, "d"), (0.0, "e")] {
             count.note(excess, 0.05, || pair.into());
         }
-        assert_eq!((count.pairs, count.of, count.worst_pair.as_deref()), (2, 5, Some("c")));
+        assert_eq!((count.violations, count.checked, count.worst_pair.as_deref()), (2, 5, Some("c")));
     }
 }

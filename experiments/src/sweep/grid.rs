@@ -44,7 +44,7 @@ pub(super) struct SweepWorkload {
     pub(super) batch: usize,
     /// The network.
     pub(super) network: LayerGraph,
-    /// Layer times for all shards on the GPU counts of the grid.
+    /// Layer times for every shard size on the GPU counts of the grid.
     pub(super) profile: ProfileTable,
 }
 
@@ -57,8 +57,8 @@ pub(super) struct NamedLink {
 }
 
 impl Grid {
-    /// Creates the whole grid, or with `quick` a part that takes seconds. `only` restricts it to
-    /// the network of that name.
+    /// Creates the whole grid, or with `quick` a part that is evaluated in seconds. `only`
+    /// restricts it to the network of that name.
     ///
     /// # Errors
     /// If no network of the sweep has that name.

@@ -58,7 +58,7 @@ pub(super) struct SweepPair {
 }
 
 impl SweepPair {
-    /// Returns the simulated time divided by the planned one. `None` without a plan.
+    /// Returns the simulated iteration time divided by the planned one. `None` without a plan.
     pub(super) fn ratio(&self) -> Option<f64> {
         Some(self.iteration_us? / self.planned_iteration_us?)
     }

@@ -1,7 +1,7 @@
 //! Results as text.
 
 use super::Sweep;
-use super::findings::{AGREEMENT, Count};
+use super::findings::{AGREEMENT, ViolationCount};
 
 /// Line on the origin of the numbers.
 pub(super) const ORIGIN: &str =
@@ -35,10 +35,10 @@ impl Sweep {
     }
 }
 
-fn line(what: &str, count: &Count) -> String {
+fn line(what: &str, count: &ViolationCount) -> String {
     let worst = match &count.worst_pair {
-        Some(pair) if count.pairs > 0 => format!("; at worst {:+.4}%: {pair}", count.worst * 100.0),
+        Some(pair) if count.violations > 0 => format!("; at worst {:+.4}%: {pair}", count.worst * 100.0),
         _ => String::new(),
     };
-    format!("{what}: {} of {}{worst}", count.pairs, count.of)
+    format!("{what}: {} of {}{worst}", count.violations, count.checked)
 }

@@ -24,13 +24,13 @@ use crate::sweep::gpu_counts;
 const THREADS: usize = 1;
 
 /// A network with its layer times on this machine, and data to train it on.
-pub(super) struct Subject {
+pub(super) struct ProfiledJob {
     workload: TrainingJob,
     profile: ProfileTable,
     dataset: Dataset,
 }
 
-impl Subject {
+impl ProfiledJob {
     /// Measures the layers of a job for all shards on up to `ranks` ranks, and creates synthetic
     /// data for `iterations` iterations.
     ///
@@ -41,7 +41,7 @@ impl Subject {
         Ok(Self { workload: workload.clone(), profile, dataset: workload.dataset(iterations)? })
     }
 
-    /// Returns the label `MODEL:BATCH`.
+    /// Returns the label `MODEL:BATCH`: the network's name and the global batch.
     pub(super) fn label(&self) -> String {
         format!("{}:{}", self.workload.network.name(), self.workload.batch)
     }
@@ -67,7 +67,7 @@ pub(super) struct NetworkComparison<'a> {
     /// Link model of the ranks, which are threads.
     pub(super) link: &'a LinkModel,
     /// Background job on each rank in the modes with one.
-    pub(super) background: &'a Subject,
+    pub(super) background: &'a ProfiledJob,
 }
 
 /// A plan with its simulation and its measured runs.
@@ -79,17 +79,21 @@ struct Candidate {
 }
 
 impl NetworkComparison<'_> {
-    /// Plans and simulates all modes, and trains them in turns, so that a drift of the machine's
-    /// speed affects all modes alike. Returns a row for each mode. `done` is called after every
-    /// run.
+    /// Plans and simulates all modes, and trains with them in turns, so that a drift of the
+    /// machine's speed affects all modes alike. Returns a row for each mode. `done` is called after
+    /// every run.
     ///
     /// # Errors
     /// If planning, simulation or training fails.
-    pub(super) fn rows(&self, subject: &Subject, done: &dyn Fn()) -> anyhow::Result<Vec<ValidateRow>> {
+    pub(super) fn rows(
+        &self,
+        profiled_job: &ProfiledJob,
+        done: &dyn Fn(),
+    ) -> anyhow::Result<Vec<ValidateRow>> {
         // The optimizer with which updates are profiled.
         let optimizer = Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm: None };
         let lowering = LowerOptions::default().with_optimizer(optimizer);
-        let job = Job::new(subject.costs(self.link), subject.workload.batch, lowering);
+        let job = Job::new(profiled_job.costs(self.link), profiled_job.workload.batch, lowering);
         let frontier = find_frontier(&job, &PlanRequest::new(self.setup.ranks, PlanMode::Knee))?;
         let dp = frontier.plan(PlanMode::DataParallel)?;
         let burst = frontier.plan(PlanMode::Burst { amplification: tight_limit(dp.amplification) })?;
@@ -106,7 +110,7 @@ impl NetworkComparison<'_> {
             TrainingMode::ALL.into_iter().map(candidate).collect::<anyhow::Result<Vec<_>>>()?;
         for _ in 0..self.setup.runs {
             for candidate in &mut candidates {
-                let run = self.run(subject, &job, candidate)?;
+                let run = self.run(profiled_job, &job, candidate)?;
                 candidate.runs.push(run);
                 done();
             }
@@ -119,13 +123,18 @@ impl NetworkComparison<'_> {
         Ok(candidates.iter().map(row).collect())
     }
 
-    fn run(&self, subject: &Subject, job: &Job<'_>, candidate: &Candidate) -> anyhow::Result<TrainingRun> {
+    fn run(
+        &self,
+        profiled_job: &ProfiledJob,
+        job: &Job<'_>,
+        candidate: &Candidate,
+    ) -> anyhow::Result<TrainingRun> {
         let background = self.background;
         let lowered = job.lower(candidate.plan.clone())?;
         let TrainingJob { network, batch } = &background.workload;
         let beside = BackgroundConfig::new(network, &background.dataset, *batch);
         let beside = candidate.mode.has_background().then_some(beside);
-        let config = TrainConfig::new(&subject.dataset, lowered.training())
+        let config = TrainConfig::new(&profiled_job.dataset, lowered.training())
             .with_length(Length::Epochs(1))
             // Learning on synthetic data is irrelevant, but the loss must not diverge.
             .with_learning_rate(1e-4)

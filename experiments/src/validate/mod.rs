@@ -20,7 +20,7 @@ use crate::outcome::{self, Outcome};
 use crate::progress::progress_bar;
 use crate::report::SCHEMA;
 use crate::style::Style;
-use comparison::{NetworkComparison, Subject};
+use comparison::{NetworkComparison, ProfiledJob};
 use networks::{BACKGROUND, TrainingJob};
 pub(crate) use options::ValidateOptions;
 use ranking::{PlanPairFinding, findings};
@@ -62,15 +62,15 @@ impl Validate {
         // One step for a network's layer times, and one for each of its runs.
         let bar = progress_bar(workloads.len() * (1 + runs * TrainingMode::ALL.len()), "measurements");
         bar.tick();
-        let background = &Subject::measure(&BACKGROUND.load()?, 1, *iterations)?;
+        let background = &ProfiledJob::measure(&BACKGROUND.load()?, 1, *iterations)?;
         let comparison = NetworkComparison { setup, machine: &machine, link: &link, background };
         let mut rows = Vec::new();
         for (index, workload) in workloads.iter().enumerate() {
             // The journal has whole networks only, since the runs of a network take turns.
             rows.extend(journal.result::<Vec<ValidateRow>>(&format!("network {index}"), || {
-                let subject = Subject::measure(workload, *ranks, *iterations)?;
+                let profiled_job = ProfiledJob::measure(workload, *ranks, *iterations)?;
                 bar.inc(1);
-                comparison.rows(&subject, &|| bar.inc(1))
+                comparison.rows(&profiled_job, &|| bar.inc(1))
             })?);
         }
         bar.finish_and_clear();
@@ -100,7 +100,7 @@ impl Outcome for Validate {
     }
 
     fn provenance(&self) -> Vec<String> {
-        let mut machines: Vec<String> = self.rows.iter().map(|row| row.place().1).collect();
+        let mut machines: Vec<String> = self.rows.iter().map(|row| row.run_and_machine().1).collect();
         machines.dedup();
         vec![format!("measured on {}", machines.join("; "))]
     }

@@ -1,6 +1,6 @@
 //! Networks that a few cores train in tens of milliseconds an iteration.
 //!
-//! They differ in what limits data parallelism.
+//! They differ in the layers that limit the speed-up of data parallelism.
 
 use std::sync::Arc;
 

@@ -81,7 +81,7 @@ impl ValidateOptions {
 
     fn workloads(&self) -> anyhow::Result<Vec<TrainingJob>> {
         let built_in = if self.quick { &WORKLOADS[..1] } else { &WORKLOADS };
-        match (self.network.asked()?, self.batch) {
+        match (self.network.named()?, self.batch) {
             (None, None) => Ok(built_in.iter().map(BuiltInJob::load).collect::<Result<_, _>>()?),
             (None, Some(_)) => bail!("--batch needs a network: give one with --model or --onnx"),
             (Some(_), None) => {

@@ -10,7 +10,7 @@ use super::row::{TrainingMode, ValidateRow};
 /// Agreement of a predicted ranking of two plans with the measured one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Ranking {
+pub(super) enum RankingAgreement {
     /// The same plan is faster by prediction and by measurement.
     Right,
     /// Different plans are faster by prediction and by measurement.
@@ -38,8 +38,8 @@ pub(super) struct PlanPairFinding {
     measured_dp_over_bp: f64,
     /// Range of the runs of one plan, the larger of the two, divided by the shorter measured time.
     measured_spread: f64,
-    planned: Option<Ranking>,
-    predicted: Ranking,
+    planned: Option<RankingAgreement>,
+    predicted: RankingAgreement,
 }
 
 /// Returns the findings of each network on each machine, in the order of the rows: without
@@ -49,7 +49,8 @@ pub(super) fn findings(rows: &[ValidateRow]) -> Vec<PlanPairFinding> {
         (TrainingMode::DataParallel, TrainingMode::Burst),
         (TrainingMode::DataParallelCollocated, TrainingMode::BurstCollocated),
     ];
-    let groups = rows.chunk_by(|a, b| (a.place(), a.network()) == (b.place(), b.network()));
+    let groups =
+        rows.chunk_by(|a, b| (a.run_and_machine(), a.network()) == (b.run_and_machine(), b.network()));
     let of_group = |group: &[ValidateRow]| {
         let find = |mode| group.iter().find(|row| row.mode == mode);
         pairs.map(|(dp, bp)| Some(PlanPairFinding::of(find(dp)?, find(bp)?)))
@@ -64,18 +65,18 @@ impl PlanPairFinding {
         let measured = dp_us / bp_us;
         let ranking = |predicted: f64| {
             if dp.gpu_counts == bp.gpu_counts {
-                Ranking::SamePlan
+                RankingAgreement::SamePlan
             } else if (dp_us - bp_us).abs() < spread_us {
-                Ranking::TooClose
+                RankingAgreement::TooClose
             } else if predicted.partial_cmp(&1.0) == measured.partial_cmp(&1.0) {
-                Ranking::Right
+                RankingAgreement::Right
             } else {
-                Ranking::Wrong
+                RankingAgreement::Wrong
             }
         };
         let planned = dp.planned_iteration_us.zip(bp.planned_iteration_us).map(|(dp, bp)| dp / bp);
         let predicted = dp.predicted_iteration_us / bp.predicted_iteration_us;
-        let (run, machine) = dp.place();
+        let (run, machine) = dp.run_and_machine();
         Self {
             run,
             machine,
@@ -90,14 +91,14 @@ impl PlanPairFinding {
         }
     }
 
-    /// Returns the number of the run and the description of the machine, as `ValidateRow::place`
-    /// does.
-    pub(super) fn place(&self) -> (usize, String) {
+    /// Returns the number of the run and the description of the machine, as
+    /// `ValidateRow::run_and_machine` does.
+    pub(super) fn run_and_machine(&self) -> (usize, String) {
         (self.run, self.machine.clone())
     }
 
-    /// Returns the agreement of the simulated ranking with the measured one.
-    pub(super) fn predicted(&self) -> Ranking {
+    /// Returns the agreement of the ranking by simulation with the measured one.
+    pub(super) fn predicted(&self) -> RankingAgreement {
         self.predicted
     }
 }
@@ -106,7 +107,7 @@ impl fmt::Display for PlanPairFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let beside = if self.has_background { "beside background" } else { "alone" };
         write!(f, "{}, {beside}: ", self.model)?;
-        if self.predicted == Ranking::SamePlan {
+        if self.predicted == RankingAgreement::SamePlan {
             return f.write_str("the burst plan is data parallelism, so there is nothing to rank");
         }
         let mut predictions = String::new();
@@ -118,17 +119,17 @@ impl fmt::Display for PlanPairFinding {
         }
         let measured = self.measured_dp_over_bp;
         write!(f, "DP over BP: measured {measured:.2}{predictions}: ")?;
-        if self.predicted == Ranking::TooClose {
+        if self.predicted == RankingAgreement::TooClose {
             let spread = self.measured_spread * 100.0;
             return write!(f, "too close to tell, since runs of one plan are {spread:.1}% apart");
         }
         let faster = if measured > 1.0 { "BP" } else { "DP" };
         let verdict = match (self.planned, self.predicted) {
-            (Some(Ranking::Right), Ranking::Right) => "planned and simulated rightly",
-            (Some(Ranking::Wrong), Ranking::Wrong) => "planned and simulated wrongly",
-            (Some(Ranking::Right), _) => "planned rightly, simulated wrongly",
+            (Some(RankingAgreement::Right), RankingAgreement::Right) => "planned and simulated rightly",
+            (Some(RankingAgreement::Wrong), RankingAgreement::Wrong) => "planned and simulated wrongly",
+            (Some(RankingAgreement::Right), _) => "planned rightly, simulated wrongly",
             (Some(_), _) => "planned wrongly, simulated rightly",
-            (None, Ranking::Right) => "simulated rightly",
+            (None, RankingAgreement::Right) => "simulated rightly",
             (None, _) => "simulated wrongly",
         };
         write!(f, "{faster} is faster, {verdict}")

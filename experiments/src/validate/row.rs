@@ -112,7 +112,7 @@ impl ValidateRow {
     }
 
     /// Returns the number of the run, and a description of the machine with the commit.
-    pub(super) fn place(&self) -> (usize, String) {
+    pub(super) fn run_and_machine(&self) -> (usize, String) {
         let (processor, commit) = (self.machine.clone(), self.commit.clone());
         (self.run, Machine { processor, cores: self.cores, commit }.to_string())
     }

@@ -1,7 +1,7 @@
 //! Results as text.
 
 use super::Validate;
-use super::ranking::{PlanPairFinding, Ranking};
+use super::ranking::{PlanPairFinding, RankingAgreement};
 use super::row::ValidateRow;
 use crate::text_table::{printed, text_table};
 
@@ -38,7 +38,7 @@ impl Validate {
              samples/s of all ranks together\n",
             self.experiment, self.link, self.background
         );
-        let machines = self.rows.chunk_by(|a, b| a.place() == b.place());
+        let machines = self.rows.chunk_by(|a, b| a.run_and_machine() == b.run_and_machine());
         let texts = std::iter::once(introduction).chain(machines.filter_map(|rows| self.of_machine(rows)));
         texts.collect::<Vec<_>>().join("\n")
     }
@@ -54,7 +54,7 @@ impl Validate {
 
     /// Returns the findings of each run and machine, one line each.
     pub(super) fn summary(&self) -> Vec<String> {
-        let machines = self.rows.chunk_by(|a, b| a.place() == b.place());
+        let machines = self.rows.chunk_by(|a, b| a.run_and_machine() == b.run_and_machine());
         let of_machine = |rows: &[ValidateRow]| {
             let findings = self.found(&rows[0]).map(ToString::to_string);
             let lines: Vec<String> =
@@ -66,8 +66,8 @@ impl Validate {
 
     /// Returns the findings of a row's run.
     fn found(&self, row: &ValidateRow) -> impl Iterator<Item = &PlanPairFinding> {
-        let place = row.place();
-        self.findings.iter().filter(move |finding| finding.place() == place)
+        let place = row.run_and_machine();
+        self.findings.iter().filter(move |finding| finding.run_and_machine() == place)
     }
 
     /// Returns the number of pairs of plans ranked rightly, and the error of the simulated times.
@@ -79,7 +79,7 @@ impl Validate {
 
 /// Describes the machine and the number of runs.
 fn heading(row: &ValidateRow) -> String {
-    let ((_, machine), ValidateRow { runs, iterations, .. }) = (row.place(), row);
+    let ((_, machine), ValidateRow { runs, iterations, .. }) = (row.run_and_machine(), row);
     format!("{machine}; {runs} runs of {iterations} iterations")
 }
 
@@ -113,13 +113,13 @@ fn table(rows: &[ValidateRow]) -> String {
 /// Counts the pairs of plans by agreement of their ranking.
 fn counted(findings: &[&PlanPairFinding]) -> String {
     let count = |ranking| findings.iter().filter(|finding| finding.predicted() == ranking).count();
-    let (right, wrong) = (count(Ranking::Right), count(Ranking::Wrong));
+    let (right, wrong) = (count(RankingAgreement::Right), count(RankingAgreement::Wrong));
     format!(
         "The simulation ranks {right} of {} pairs rightly, {wrong} wrongly; {} are too close to tell, {} \
          are one plan.",
         findings.len(),
-        count(Ranking::TooClose),
-        count(Ranking::SamePlan),
+        count(RankingAgreement::TooClose),
+        count(RankingAgreement::SamePlan),
     )
 }
 
