@@ -20,7 +20,10 @@ impl Arrangement {
     /// [`validate`](Self::validate) checks that there are that many ranks.
     ///
     /// # Errors
-    /// Those of [`PlanProblem::validate`].
+    /// [`Error::Cycle`] if the edges of the problem form a cycle.
+    ///
+    /// # Panics
+    /// If an edge or a shared parameter of the problem refers to a node that does not exist.
     pub fn data_parallel(problem: &PlanProblem, gpus: usize) -> Result<Self> {
         let order = ProblemGraph::new(problem)?.order;
         Ok(Self { ranks: vec![(0..gpus).collect(); problem.nodes.len()], order })
@@ -70,6 +73,9 @@ impl Arrangement {
     /// # Errors
     /// [`Error::BadArrangement`] with the node and the reason if one of these does not hold, and
     /// [`Error::Cycle`] if the edges of the problem form a cycle.
+    ///
+    /// # Panics
+    /// If an edge or a shared parameter of the problem refers to a node that does not exist.
     pub fn validate(&self, problem: &PlanProblem) -> Result<()> {
         self.check(problem, &ProblemGraph::new(problem)?)
     }

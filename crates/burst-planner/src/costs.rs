@@ -33,8 +33,8 @@ pub struct NodeMemory {
     pub samples_bytes: u64,
     /// The part of `held_bytes` that the forward step saves besides the output.
     pub saved_bytes: u64,
-    /// Size of the rank's shard of the node's output. A copy of the output on other ranks has the
-    /// size that this is for their number.
+    /// Size of the rank's shard of the node's output. If n other ranks have a copy of the output,
+    /// the copy has the size that is returned for n ranks.
     pub output_bytes: u64,
 }
 
@@ -86,7 +86,7 @@ pub trait CostModel {
     fn all_reduce(&self, bytes: u64, ranks: &[usize]) -> f64;
 
     /// Returns the memory that a node needs on one of `ranks` ranks with a shard of size
-    /// `shard_size`. The default is none.
+    /// `shard_size`. By default, all sizes are 0.
     ///
     /// It is also called with counts on which only the node's consumers can run; then only the
     /// output's size is used.

@@ -392,11 +392,11 @@ impl Bound {
             if best >= stop_at_us || longer <= MIN_IMPROVEMENT * best {
                 break;
             }
-            let step = 2.0 / (round as f64 + 3.0);
+            let step_size = 2.0 / (round as f64 + 3.0);
             for weight in &mut reduces {
-                *weight *= 1.0 - step;
+                *weight *= 1.0 - step_size;
             }
-            reduces[place] += step;
+            reduces[place] += step_size;
         }
         // Without a price, labels are compared by time only. Few of them give no more than the sum.
         if best >= stop_at_us || (price <= 0.0 && maximum < FINE_LABELS) {

@@ -48,7 +48,7 @@ pub(super) struct PricedWeights<'s> {
 }
 
 /// States of the games of all regions. They are kept from one weighted sum to the next, as flows
-/// that give a large bound for one sum do so for others.
+/// that give a large bound for one sum often do so for others.
 pub(super) struct RegionGame(Vec<RegionState>);
 
 impl Bound {
@@ -88,12 +88,12 @@ impl Bound {
             if best >= stop_at_us || game.0.is_empty() || round + 1 == end {
                 break;
             }
-            let step = 2.0 / (round as f64 + 3.0);
+            let step_size = 2.0 / (round as f64 + 3.0);
             for one in &mut game.0 {
                 self.trace_region(&one.region, &one.flow, &terms, &one.solution, &mut choice);
-                self.add_choice(one, &choice, step);
+                self.add_choice(one, &choice, step_size);
                 let part = one.region.part;
-                self.best_response(one, (factors.forward[part], factors.backward[part]), step);
+                self.best_response(one, (factors.forward[part], factors.backward[part]), step_size);
                 one.solution = self.solve_region(&one.region, &one.flow, &terms);
                 one.minimum
                     .iter_mut()
@@ -124,24 +124,24 @@ impl Bound {
     }
 
     /// Adds a choice of counts to the mean.
-    fn add_choice(&self, known: &mut RegionState, choice: &[usize], step: f64) {
+    fn add_choice(&self, known: &mut RegionState, choice: &[usize], step_size: f64) {
         let RegionState { region, mean_choice, .. } = known;
         let mut work = (0.0, 0.0);
         for (place, mean) in (region.begin..region.end).zip(&mut mean_choice.nodes) {
             let option = &self.nodes[place].options[choice[place]];
-            mix(mean, (option.forward_us, option.backward_us), step);
+            mix(mean, (option.forward_us, option.backward_us), step_size);
             work.0 += option.gpus * option.forward_us;
             work.1 += option.gpus * option.backward_us;
         }
         for (edge, mean) in region.edges.iter().zip(&mut mean_choice.edges) {
-            mix(mean, self.moved_along(edge, choice), step);
+            mix(mean, self.moved_along(edge, choice), step_size);
         }
-        mix(&mut mean_choice.work, work, step);
+        mix(&mut mean_choice.work, work, step_size);
     }
 
     /// Moves the flow to the longest path or the work, forward and backward, for the mean of
     /// choices.
-    fn best_response(&self, known: &mut RegionState, factors: (f64, f64), step: f64) {
+    fn best_response(&self, known: &mut RegionState, factors: (f64, f64), step_size: f64) {
         let RegionState { region, flow, mean_choice, .. } = known;
         let (forward, backward) = factors;
         let contains_all_work = self.contains_all_work(region.part);
@@ -152,17 +152,17 @@ impl Bound {
             };
             let path = region.longest(|node| of(mean_choice.nodes[node]), |edge| of(mean_choice.edges[edge]));
             for pair in flow.nodes.iter_mut().chain(&mut flow.edges).chain([&mut flow.work]) {
-                *weight(pair) *= 1.0 - step;
+                *weight(pair) *= 1.0 - step_size;
             }
             if contains_all_work && of(mean_choice.work) / self.gpus * backward > path.length * factor {
-                *weight(&mut flow.work) += step;
+                *weight(&mut flow.work) += step_size;
                 continue;
             }
             for edge in path.edges {
-                *weight(&mut flow.edges[edge]) += step;
+                *weight(&mut flow.edges[edge]) += step_size;
             }
             for node in path.nodes {
-                *weight(&mut flow.nodes[node]) += step;
+                *weight(&mut flow.nodes[node]) += step_size;
             }
         }
     }
@@ -213,7 +213,7 @@ fn second(pair: &mut (f64, f64)) -> &mut f64 {
     &mut pair.1
 }
 
-fn mix(mean: &mut (f64, f64), now: (f64, f64), step: f64) {
-    mean.0 += step * (now.0 - mean.0);
-    mean.1 += step * (now.1 - mean.1);
+fn mix(mean: &mut (f64, f64), now: (f64, f64), step_size: f64) {
+    mean.0 += step_size * (now.0 - mean.0);
+    mean.1 += step_size * (now.1 - mean.1);
 }

@@ -57,11 +57,11 @@
 //! within a budget (Lagrangian relaxation: H. Everett, Operations Research 11, 1963). GPU time is
 //! at least all computing; in a chain, ranks that wait for samples have no other work.
 //!
-//! The price leaves a gap if few choices of counts are near the budget: a mixture of two is within
-//! it that is no arrangement. For a chain, *labels* of time and GPU time are extended node by node
-//! instead, as for resource-constrained shortest paths (M. Desrochers, F. Soumis, INFOR 26, 1988).
-//! A label has the times of three cycles: of any rank of the first node, of that one with the most
-//! work after its backward steps, and of the rank that shares the anchor.
+//! The bound with a price is loose if few choices of counts are near the budget: a mixture of two
+//! choices, which is no arrangement, can be within it. For a chain, *labels* of time and GPU time
+//! are extended node by node instead, as for resource-constrained shortest paths (M. Desrochers, F.
+//! Soumis, INFOR 26, 1988). A label has the times of three cycles: of any rank of the first node,
+//! of that one with the most work after its backward steps, and of the rank that shares the anchor.
 //!
 //! The work after the backward pass depends on which ranks the nodes have, so a step from one node
 //! to the next also chooses the relation of the two lists: equal, one contains the other, or

@@ -45,16 +45,16 @@ impl Bound {
         weights
     }
 
-    /// Moves a fraction `step` of the weights to the terms that are largest for a mixture of
+    /// Moves a fraction `step_size` of the weights to the terms that are largest for a mixture of
     /// choices. `case` is a range of the anchor's options by index, `anchor_weight` the weight of
-    /// updates. `found` has the choices, each with the option of each node by place, and their
-    /// fractions, which add up to 1.
+    /// the cycles that end with the anchor's updates. `found` has the choices, each with the option
+    /// of each node by place, and their fractions, which add up to 1.
     pub(super) fn shift(
         &self,
         weights: &mut Weights,
         (case, anchor_weight): (&Range<usize>, f64),
         found: &[(Vec<usize>, f64)],
-        step: f64,
+        step_size: f64,
     ) {
         let mix = |node: usize, figure: &dyn Fn(&BoundOption) -> f64| -> f64 {
             found.iter().map(|(choice, part)| part * figure(&self.nodes[node].options[choice[node]])).sum()
@@ -68,14 +68,14 @@ impl Bound {
         for (index, part) in self.parts.iter().enumerate() {
             let (path, length) = self.critical(part, &both);
             let work: f64 = part.iter().map(|&node| mix(node, &|o| o.work_us())).sum::<f64>() / self.gpus;
-            let on_path = if work > length && self.contains_all_work(index) { 0.0 } else { step };
+            let on_path = if work > length && self.contains_all_work(index) { 0.0 } else { step_size };
             for &node in part {
-                weights.paths[node] *= 1.0 - step;
+                weights.paths[node] *= 1.0 - step_size;
             }
             for &node in &path {
                 weights.paths[node] += on_path;
             }
-            weights.work[index] = weights.work[index] * (1.0 - step) + step - on_path;
+            weights.work[index] = weights.work[index] * (1.0 - step_size) + step_size - on_path;
             backward_of[index] = path.iter().map(|&node| backward[node]).sum();
             reduce_of[index] =
                 part.iter().map(|&node| mix(node, &|o| o.reduce_us * self.shared(o, &anchor))).sum();
@@ -95,10 +95,10 @@ impl Bound {
             sum += reduce_of[index];
         }
         for weight in &mut weights.reduces {
-            *weight *= 1.0 - step;
+            *weight *= 1.0 - step_size;
         }
         if let Some(best) = best {
-            weights.reduces[best] += step;
+            weights.reduces[best] += step_size;
         }
     }
 

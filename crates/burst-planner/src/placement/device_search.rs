@@ -162,7 +162,8 @@ fn place_on(
 ) -> Result<DevicePlacement> {
     let mut segments = Segment::all(structure, devices);
     let mut left = search.branches;
-    // The segment with the largest gap first, until the tolerance or the work limit is reached.
+    // The segment with the largest excess over its bound first, until the tolerance or the work
+    // limit is reached.
     loop {
         let makespan_us: f64 = segments.iter().map(|segment| segment.solved.makespan_us).sum();
         let excess_us: f64 = segments.iter().map(Segment::excess_us).sum();

@@ -34,20 +34,20 @@ const DESCENTS_PATIENCE: f64 = 150.0;
 const MAX_CHANGES: usize = 6;
 
 impl SearchStage<'_> {
-    /// Improves the best arrangements within several budgets of GPU time by `steps` moves in total.
+    /// Improves the best arrangements within several budgets of GPU time by `moves` moves in total.
     /// At first, a move that makes an arrangement worse by less than `threshold`, relatively, is
     /// accepted; later only improvements are (threshold accepting: G. Dueck, T. Scheuer, Journal of
     /// Computational Physics 90, 1990).
     pub(super) fn improve(
         &mut self,
         gpus: usize,
-        steps: usize,
+        moves: usize,
         threshold: f64,
         random: &mut ChaCha8Rng,
     ) -> Result<()> {
         for budget in BUDGETS {
             let budget_us = budget * self.single_gpu_us;
-            self.improve_within(gpus, budget_us, steps.div_ceil(BUDGETS.len()), threshold, random)?;
+            self.improve_within(gpus, budget_us, moves.div_ceil(BUDGETS.len()), threshold, random)?;
         }
         Ok(())
     }
@@ -56,7 +56,7 @@ impl SearchStage<'_> {
         &mut self,
         gpus: usize,
         budget_us: f64,
-        steps: usize,
+        moves: usize,
         threshold: f64,
         random: &mut ChaCha8Rng,
     ) -> Result<()> {
@@ -64,13 +64,13 @@ impl SearchStage<'_> {
         let mut now = best.arrangement.clone();
         let mut now_score = score(best.time, best.memory_excess, budget_us);
         let (mut minimum, mut failures) = (now_score, 0);
-        for step in 0..steps {
+        for index in 0..moves {
             if failures >= BUDGET_PATIENCE * self.node_count() {
                 break;
             }
             failures += 1;
             let Some(changed) = self.draw(&now, gpus, USUAL, random) else { continue };
-            let left = 1.0 - step as f64 / steps as f64;
+            let left = 1.0 - index as f64 / moves as f64;
             let accepted_below = now_score * (1.0 + threshold * left * left);
             let is_too_slow = |minimum| score(minimum, 1.0, budget_us) >= accepted_below;
             let changed_score = score_of(self.evaluate_with_cutoff(&changed, is_too_slow)?, budget_us);
@@ -85,7 +85,7 @@ impl SearchStage<'_> {
     }
 
     /// Iterated local search (H. Lourenço, O. Martin, T. Stützle, Handbook of Metaheuristics,
-    /// 2003), with at most `steps` evaluations.
+    /// 2003), with at most `evaluations` evaluations.
     ///
     /// Each descent starts from a random entry of the archive to which several moves are applied at
     /// once; every second one starts from a random arrangement within one of the budgets of GPU
@@ -95,11 +95,11 @@ impl SearchStage<'_> {
     pub(super) fn iterated_local_search(
         &mut self,
         gpus: usize,
-        steps: usize,
+        evaluations: usize,
         effort: f64,
         random: &mut ChaCha8Rng,
     ) -> Result<()> {
-        let (mut left, mut failures) = (steps, 0);
+        let (mut left, mut failures) = (evaluations, 0);
         let neighbours = (self.node_count().pow(2) * gpus) as f64;
         let patience = (effort * DESCENTS_PATIENCE * neighbours) as usize;
         while left > 0 && failures < patience {
@@ -149,10 +149,11 @@ impl SearchStage<'_> {
     /// Evolutionary Computation, 2003), or combines the first nodes of one entry and the remaining
     /// nodes of one that is nearly as fast (path relinking: F. Glover, Interfaces in Computer
     /// Science and Operations Research, 1997). Pareto-optimal results enter the archive. It ends
-    /// early if the archive does not change for long. At most `steps` arrangements are evaluated.
-    pub(super) fn evolve(&mut self, gpus: usize, steps: usize, random: &mut ChaCha8Rng) -> Result<()> {
+    /// early if the archive does not change for long. At most `evaluations` arrangements are
+    /// evaluated.
+    pub(super) fn evolve(&mut self, gpus: usize, evaluations: usize, random: &mut ChaCha8Rng) -> Result<()> {
         let mut failures = 0;
-        for _ in 0..steps {
+        for _ in 0..evaluations {
             if failures >= ARCHIVE_PATIENCE {
                 break;
             }

@@ -7,10 +7,11 @@ use crate::costs::ShardSize;
 use crate::evaluator::{Evaluator, NumberedArrangement};
 use crate::groups::GroupId;
 
-/// Returns arrangements on the first `gpus` ranks that cut the order of the nodes into stretches on
-/// different ranks with about equal memory per rank: for each number of stretches with equal
-/// numbers of ranks, and for two stretches with each number of ranks for the first one. Empty
-/// without a memory limit. O(nodes x gpus).
+/// Returns arrangements on the first `gpus` ranks that divide the order of the nodes into stretches
+/// on different ranks, with about equal memory per rank. There is one for each number of stretches
+/// with equal numbers of ranks, and one with two stretches for each number of ranks of the first.
+/// Arrangements with a node that cannot run on its number of ranks are left out. Empty without a
+/// memory limit. O(nodes x gpus).
 pub(super) fn balanced_stretches(evaluator: &mut Evaluator<'_>, gpus: usize) -> Vec<NumberedArrangement> {
     if evaluator.problem().memory_limit_bytes.is_none() {
         return Vec::new();

@@ -291,22 +291,22 @@ impl Search<'_> {
         }
         // The same random numbers for any total number of GPUs.
         let mut random = ChaCha8Rng::seed_from_u64(gpus as u64);
-        let (steps, more) = self.steps(gpus);
-        self.blocks.improve(gpus, (steps + more) / 4, 0.02, &mut random)?;
-        self.blocks.evolve(gpus, steps * 3 / 2, &mut random)?;
+        let (moves, more) = self.move_counts(gpus);
+        self.blocks.improve(gpus, (moves + more) / 4, 0.02, &mut random)?;
+        self.blocks.evolve(gpus, moves * 3 / 2, &mut random)?;
         self.blocks.iterated_local_search(gpus, more * 3 / 4, self.effort, &mut random)?;
         self.coarse.expand_new(&mut self.blocks, &mut self.nodes)?;
         if let Some(chain) = &mut self.chain {
             self.nodes.search_chain(chain, fewer, gpus)?;
         } else {
-            self.nodes.improve(gpus, steps / 4, 0.0, &mut random)?;
+            self.nodes.improve(gpus, moves / 4, 0.0, &mut random)?;
         }
-        self.nodes.evolve(gpus, steps / 4, &mut random)?;
+        self.nodes.evolve(gpus, moves / 4, &mut random)?;
         self.nodes.systematic_descent(gpus, &self.proposed)
     }
 
-    /// Returns the number of moves, and of additional moves if there are few blocks.
-    fn steps(&self, gpus: usize) -> (usize, usize) {
+    /// Returns the number of moves, and the number of additional moves if there are few blocks.
+    fn move_counts(&self, gpus: usize) -> (usize, usize) {
         let blocks = self.coarse.blocks.len() as f64;
         let share = if gpus < 8 { gpus as f64 / 8.0 } else { (8.0 / gpus as f64).powf(0.7) };
         let few = (-(blocks / BLOCK_SCALE).powi(6)).exp();

@@ -139,8 +139,8 @@ impl Moves<'_> {
         start.min(self.gpus - count)
     }
 
-    /// Places the branches between a fork and a join on different ranks: a random number of lanes,
-    /// each branch on the lane with the least work so far.
+    /// Places the branches between a fork and a join on different ranks: the ranks are divided into
+    /// a random number of ranges, and each branch runs on the range with the least work so far.
     fn spread(
         &self,
         evaluator: &mut Evaluator<'_>,
@@ -150,8 +150,8 @@ impl Moves<'_> {
     ) -> Option<NumberedArrangement> {
         let widest = from.groups.iter().map(|&group| evaluator.ranks(group).len()).max().unwrap_or(1);
         let within = if below(random, 2) == 0 { widest } else { 1 + below(random, self.gpus) };
-        let lanes = 1 + below(random, parallel.branches.len());
-        in_lanes(evaluator, from, parallel, within.min(self.gpus), lanes)
+        let ranges = 1 + below(random, parallel.branches.len());
+        on_rank_ranges(evaluator, from, parallel, within.min(self.gpus), ranges)
     }
 
     /// Replaces one rank of a node's group. If memory is short, in every second case a node on the
@@ -290,17 +290,17 @@ fn shift_boundary(
     assign(evaluator, from, &moved, taken)
 }
 
-/// Returns the arrangement `from` with the branches of `parallel` in `lanes` lanes side by side on
-/// the first `gpus` ranks. A lane is a range of ranks for some of the branches, with a width
-/// proportional to their work. Returns `None` if a node cannot run on its lane.
-pub(super) fn in_lanes(
+/// Returns the arrangement `from` with the branches of `parallel` side by side on the first `gpus`
+/// ranks. These are divided into `ranges` ranges, each for some of the branches and with a width
+/// proportional to their work. Returns `None` if a node cannot run on its range.
+pub(super) fn on_rank_ranges(
     evaluator: &mut Evaluator<'_>,
     from: &NumberedArrangement,
     parallel: &ParallelRegion,
     gpus: usize,
-    lanes: usize,
+    ranges: usize,
 ) -> Option<NumberedArrangement> {
-    let lanes = lanes.min(gpus);
+    let ranges = ranges.min(gpus);
     let single = evaluator.group(&[0]);
     let work = |evaluator: &Evaluator<'_>, nodes: &[usize]| -> f64 {
         nodes.iter().map(|&node| evaluator.steps(node, single).total_us()).sum()
@@ -308,18 +308,18 @@ pub(super) fn in_lanes(
     let mut branches: Vec<(f64, usize)> =
         parallel.branches.iter().enumerate().map(|(index, nodes)| (work(evaluator, nodes), index)).collect();
     branches.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    let mut loads = vec![0.0; lanes];
-    let mut lane_of = vec![0; branches.len()];
+    let mut loads = vec![0.0; ranges];
+    let mut range_of = vec![0; branches.len()];
     for (work, branch) in branches {
-        let lane = (0..lanes).min_by(|&a, &b| f64::total_cmp(&loads[a], &loads[b]))?;
-        loads[lane] += work;
-        lane_of[branch] = lane;
+        let range = (0..ranges).min_by(|&a, &b| f64::total_cmp(&loads[a], &loads[b]))?;
+        loads[range] += work;
+        range_of[branch] = range;
     }
     let widths = shares(&loads, gpus);
     let mut to = from.clone();
     let mut start = 0;
-    for (lane, width) in widths.into_iter().enumerate() {
-        for (nodes, _) in parallel.branches.iter().zip(&lane_of).filter(|&(_, &of)| of == lane) {
+    for (range, width) in widths.into_iter().enumerate() {
+        for (nodes, _) in parallel.branches.iter().zip(&range_of).filter(|&(_, &of)| of == range) {
             for &node in nodes {
                 let counts = &evaluator.problem().nodes[node].gpu_counts;
                 let count = counts.iter().copied().take_while(|&count| count <= width).last()?;

@@ -1,12 +1,13 @@
-//! Initial arrangements that minimize a sum of times, as if all steps ran one after another. A
-//! *lane* is a range of ranks on which some of the branches between a fork and a join run.
+//! Initial arrangements that minimize a sum of times, as if all steps ran one after another.
+//! Branches between a fork and a join run one after another or side by side, on several ranges of
+//! ranks.
 
 use std::rc::Rc;
 
 use rustc_hash::FxHashSet;
 
 use super::graph_parts::GraphParts;
-use super::moves::in_lanes;
+use super::moves::on_rank_ranges;
 use super::series_parallel::ParallelRegion;
 use crate::NodeId;
 use crate::evaluator::{Evaluator, NumberedArrangement};
@@ -53,7 +54,8 @@ struct ItemOption {
     nodes: Vec<(usize, GroupId)>,
     /// Computing time of all ranks, GPU-microseconds.
     gpu_us: f64,
-    /// Sums of times over the nodes; for branches, those of the lane with the most work.
+    /// Sums of times over the nodes; for branches, over those on the range of ranks with the most
+    /// work.
     times: Times,
 }
 
@@ -88,7 +90,8 @@ impl Sequence {
     }
 
     /// Creates a sequence in which all branches between a fork and a join are one item. An option
-    /// of it is a number of lanes on the first ranks, with one of the GPU counts `counts`.
+    /// of it divides the first ranks, whose number is one of `counts`, into a number of ranges, on
+    /// which the branches run side by side.
     pub(super) fn of_branches(
         evaluator: &mut Evaluator<'_>,
         counts: &[usize],
@@ -263,7 +266,8 @@ fn node_options(evaluator: &mut Evaluator<'_>, node: usize, counts: &[usize]) ->
     options
 }
 
-/// Returns the options of branches in each number of lanes on each number of ranks.
+/// Returns the options of branches for each number of ranks and of ranges that they are divided
+/// into.
 fn branch_options(
     evaluator: &mut Evaluator<'_>,
     parallel: &ParallelRegion,
@@ -274,10 +278,12 @@ fn branch_options(
         NumberedArrangement { groups: vec![evaluator.range(0, 1); order.len()], order: Rc::clone(order) };
     let mut options = Vec::new();
     for &ranks in counts {
-        for lanes in 1..=parallel.branches.len().min(ranks) {
-            let Some(placed) = in_lanes(evaluator, &everywhere, parallel, ranks, lanes) else { continue };
-            // By first rank: a lane.
-            let mut lanes: Vec<(usize, Times)> = Vec::new();
+        for ranges in 1..=parallel.branches.len().min(ranks) {
+            let Some(placed) = on_rank_ranges(evaluator, &everywhere, parallel, ranks, ranges) else {
+                continue;
+            };
+            // By first rank: the times on a range of ranks.
+            let mut ranges: Vec<(usize, Times)> = Vec::new();
             let (mut nodes, mut gpu_us) = (Vec::new(), 0.0);
             for &node in parallel.branches.iter().flatten() {
                 let group = placed.groups[node];
@@ -285,13 +291,13 @@ fn branch_options(
                 let times = times(evaluator, node, group);
                 gpu_us += times.compute * count as f64;
                 nodes.push((node, group));
-                match lanes.iter_mut().find(|lane| lane.0 == first) {
-                    Some((_, lane)) => lane.add(times),
-                    None => lanes.push((first, times)),
+                match ranges.iter_mut().find(|range| range.0 == first) {
+                    Some((_, range)) => range.add(times),
+                    None => ranges.push((first, times)),
                 }
             }
-            let longest = lanes.into_iter().max_by(|a, b| a.1.compute.total_cmp(&b.1.compute));
-            let times = longest.map(|lane| lane.1).unwrap_or_default();
+            let longest = ranges.into_iter().max_by(|a, b| a.1.compute.total_cmp(&b.1.compute));
+            let times = longest.map(|range| range.1).unwrap_or_default();
             options.push(ItemOption { ranks, nodes, gpu_us, times });
         }
     }

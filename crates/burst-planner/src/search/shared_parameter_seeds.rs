@@ -14,7 +14,7 @@ use crate::groups::GroupId;
 const MIN_USERS: usize = 3;
 
 /// Returns the unit of each node: all users of the same parameters, with nodes without parameters
-/// after them, or before. `None` if hardly any parameters are shared.
+/// after them, or before. `None` if no parameters have `MIN_USERS` users.
 fn units(evaluator: &Evaluator<'_>) -> Option<Vec<usize>> {
     let structure = evaluator.structure();
     let nodes = structure.order.len();
@@ -41,8 +41,8 @@ fn units(evaluator: &Evaluator<'_>) -> Option<Vec<usize>> {
 impl SearchStage<'_> {
     /// Evaluates arrangements with each unit on one of the first `gpus` ranks. Starts with all
     /// units on one rank, with a cyclic assignment and with equal parts of their order, and moves
-    /// units while that shortens the iteration. Does nothing if hardly any parameters are shared.
-    /// O(units x ranks) evaluations per round. Fails as an evaluation does.
+    /// units while that shortens the iteration. Does nothing if no parameters have at least three
+    /// users. O(units x ranks) evaluations per round. Fails as an evaluation does.
     pub(super) fn place_parameter_users(&mut self, gpus: usize) -> Result<()> {
         let Some(units) = units(&self.evaluator) else { return Ok(()) };
         let count = units.iter().max().map_or(0, |&last| last + 1);

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::archive::Archive;
 use super::graph_parts::GraphParts;
-use super::moves::in_lanes;
+use super::moves::on_rank_ranges;
 use crate::Result;
 use crate::evaluator::{Evaluator, NumberedArrangement, PlanTime};
 use crate::groups::Classes;
@@ -142,7 +142,7 @@ impl<'p> SearchStage<'p> {
             let parallel = &self.graph_parts.parallels[index];
             let branches = parallel.branches.len();
             let spread: Vec<NumberedArrangement> = (2..=branches)
-                .filter_map(|lanes| in_lanes(&mut self.evaluator, &from, parallel, gpus, lanes))
+                .filter_map(|ranges| on_rank_ranges(&mut self.evaluator, &from, parallel, gpus, ranges))
                 .collect();
             for candidate in spread {
                 let trial = self.evaluate(&candidate)?;

@@ -25,9 +25,11 @@ pub(super) struct Staircase {
 }
 
 impl Staircase {
-    /// Returns staircases whose first group has `gpus` ranks: for each pair of the largest powers
-    /// of two in `counts` below that, those without nodes on the middle group, one for each of
-    /// several numbers of last nodes.
+    /// Returns staircases whose first group has `gpus` ranks. There is one list for each pair of
+    /// the three largest powers of two in `counts` below `gpus`, which are the sizes of the other
+    /// two groups. The staircases of a list differ in the number of last nodes, which are on the
+    /// smallest group; no nodes are on the middle one. Sizes that a node cannot run on are left
+    /// out.
     pub(super) fn all(evaluator: &mut Evaluator<'_>, gpus: usize, counts: &[usize]) -> Vec<Vec<Self>> {
         let order = Rc::clone(evaluator.own_order());
         let powers = counts.iter().copied().filter(|&count| count < gpus && count.is_power_of_two());

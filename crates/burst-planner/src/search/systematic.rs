@@ -21,7 +21,7 @@ impl SearchStage<'_> {
     /// until no move is an improvement. A move takes a run of nodes to the next smaller or larger
     /// of the GPU counts `counts`, or a node at the end of a run to the adjacent run or to a count
     /// between those of the two. The latter avoids transfers from many ranks to few at once. A move
-    /// that failed is not tried again after another one.
+    /// that failed is not tried again within the same budget.
     pub(super) fn systematic_descent(&mut self, gpus: usize, counts: &[usize]) -> Result<()> {
         let mut polished: Vec<NumberedArrangement> = Vec::new();
         for budget in BUDGETS {

@@ -12,11 +12,11 @@ use crate::Result;
 use crate::evaluator::NumberedArrangement;
 
 /// Number of moves with few blocks on [`GPUS`].
-const STEPS: f64 = 1_200_000.0;
+const MOVES: f64 = 1_200_000.0;
 /// Number of blocks for which 1/e of these moves are drawn; with half as many again, nearly none
 /// are.
 const BLOCK_SCALE: f64 = 25.0;
-/// Number of GPUs that [`STEPS`] is for. Fewer GPUs need fewer moves.
+/// Number of GPUs that [`MOVES`] is for. Fewer GPUs need fewer moves.
 const GPUS: f64 = 4.0;
 /// A move that lengthens an iteration by this, relatively, is accepted with probability 1/e.
 const TEMPERATURES: [f64; 6] = [0.002, 0.0032, 0.005, 0.008, 0.0126, 0.02];
@@ -46,8 +46,8 @@ impl SearchStage<'_> {
     pub(super) fn parallel_tempering(&mut self, gpus: usize, effort: f64) -> Result<()> {
         let few = (-(self.node_count() as f64 / BLOCK_SCALE).powi(8)).exp();
         let times = gpus as f64 / GPUS;
-        let steps = (effort * times.powi(2).min(times.powi(-3)) * few * STEPS) as usize;
-        if steps < ROUND {
+        let moves = (effort * times.powi(2).min(times.powi(-3)) * few * MOVES) as usize;
+        if moves < ROUND {
             return Ok(());
         }
         let patience = (effort * PATIENCE * self.node_count().pow(3) as f64 * gpus as f64) as usize;
@@ -64,7 +64,7 @@ impl SearchStage<'_> {
             walkers.iter().map(|walker| walker.iteration_us).fold(f64::INFINITY, f64::min)
         };
         let (mut fastest_us, mut failures) = (minimum(&walkers), 0);
-        for _ in 0..steps / ROUND {
+        for _ in 0..moves / ROUND {
             for (walker, temperature) in walkers.iter_mut().zip(TEMPERATURES) {
                 self.walk(walker, gpus, temperature, random)?;
             }

@@ -21,7 +21,7 @@ pub(super) struct Event {
     /// The ranks that take part.
     pub(super) ranks: Vec<usize>,
     /// Its duration, microseconds.
-    pub(super) us: f64,
+    pub(super) duration_us: f64,
     /// Indices of the events that it waits for, which are all before it in the list.
     pub(super) after: Vec<usize>,
 }
@@ -154,7 +154,7 @@ impl EventWriter<'_> {
     }
 
     fn compute(&mut self, rank: usize, us: f64, after: Events) -> usize {
-        self.add(Event { lane: Lane::Compute, ranks: vec![rank], us, after })
+        self.add(Event { lane: Lane::Compute, ranks: vec![rank], duration_us: us, after })
     }
 
     /// Makes a rank's next compute event wait for these events.
@@ -166,12 +166,12 @@ impl EventWriter<'_> {
         let mut ranks = from.to_vec();
         ranks.extend(to.iter().filter(|rank| !from.contains(rank)));
         let us = self.costs.transfer(NodeId(producer), from, to);
-        self.add(Event { lane: Lane::Communication, ranks, us, after })
+        self.add(Event { lane: Lane::Communication, ranks, duration_us: us, after })
     }
 
     /// Adds an all-reduce, unless there is a single rank.
     fn reduce(&mut self, bytes: u64, ranks: &[usize], after: Events) -> Option<usize> {
-        let event = |us| Event { lane: Lane::Communication, ranks: ranks.to_vec(), us, after };
+        let event = |us| Event { lane: Lane::Communication, ranks: ranks.to_vec(), duration_us: us, after };
         (ranks.len() > 1).then(|| self.add(event(self.costs.all_reduce(bytes, ranks))))
     }
 

@@ -58,7 +58,7 @@ fn run_iterations(events: &[Event], gpus: usize) -> SlowTime {
             let waits =
                 event.ranks.iter().map(|&rank| free[lane][rank]).chain(event.after.iter().map(|&e| ends[e]));
             let start = waits.fold(0.0, f64::max);
-            let end = start + event.us;
+            let end = start + event.duration_us;
             for &rank in &event.ranks {
                 free[lane][rank] = end;
                 spans[rank].push((event.lane, start, end));
