@@ -89,7 +89,7 @@ fn fewer(gpus: usize) -> Vec<usize> {
     COUNTS.into_iter().filter(|&count| count < gpus).collect()
 }
 
-/// Creates three kinds of jobs with little synchronization, slots from SPB and gaps from burst
+/// Creates three kinds of jobs with little synchronization, idle periods from SPB and from burst
 /// plans.
 fn table() -> Result<Table, cluster_scheduler::Error> {
     let mut table = Table::new();
@@ -107,7 +107,7 @@ fn table() -> Result<Table, cluster_scheduler::Error> {
             let busy: Vec<Duration> =
                 (0..gpus).map(|gpu| compute.mul_f64(1.0 - gpu as f64 / (2 * gpus) as f64)).collect();
             set(Mode::Burst(0), Execution::parts(iteration, &busy)?);
-            // A slower plan that leaves larger gaps.
+            // A slower plan that leaves longer idle periods.
             let busy: Vec<Duration> = busy.into_iter().map(|busy| busy.mul_f64(0.8)).collect();
             set(Mode::Burst(1), Execution::parts(iteration.mul_f64(1.1), &busy)?);
         }

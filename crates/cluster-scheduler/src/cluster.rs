@@ -33,7 +33,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// [`Error::NoGpus`] without GPUs, [`Error::BadFigure`] for 2^31 GPUs or 2^15 types or more.
+    /// [`Error::NoGpus`] without GPUs, [`Error::OutOfRange`] for 2^31 GPUs or 2^15 types or more.
     pub fn new<'a>(hosts: impl IntoIterator<Item = (&'a str, usize)>) -> Result<Self, Error> {
         let mut cluster = Self { types: Vec::new(), hosts: Vec::new(), host_of: Vec::new() };
         for (name, gpus) in hosts {
@@ -43,7 +43,7 @@ impl Cluster {
                 cluster.types.len() - 1
             });
             let too_many =
-                |name, value: usize| Error::BadFigure { name, value: value.to_string(), expected: "fewer" };
+                |name, value: usize| Error::OutOfRange { name, value: value.to_string(), expected: "fewer" };
             if index >= 1 << 15 {
                 return Err(too_many("types of GPUs", index + 1));
             }

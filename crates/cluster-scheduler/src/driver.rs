@@ -25,7 +25,7 @@ pub enum Disturbance {
 
 /// Granularity of the simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Step {
+pub enum Granularity {
     /// Advances to the next event on which a decision depends. Iterations in between are counted,
     /// not simulated one by one.
     #[default]
@@ -39,20 +39,21 @@ pub enum Step {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SimulationOptions {
     /// Granularity of the simulation.
-    pub step: Step,
+    pub granularity: Granularity,
     /// Whether the placements over time are recorded in the report.
     pub record: bool,
     /// Failures and cancellations, each with its time from the start of the trace.
     pub disturbances: Vec<(Duration, Disturbance)>,
 }
 
-/// Simulates a cluster whose jobs arrive at the times of `arrivals`, until all jobs have left.
+/// Simulates a cluster whose jobs arrive at the times of `arrivals`, until all jobs have completed
+/// or were cancelled.
 ///
 /// Iterations take the times of the table. Preempting and moving a job takes no time, and jobs are
 /// preempted at the ends of iterations. All times are exact, in whole nanoseconds.
 ///
-/// The running time is one decision for each arrival, end and change of priority, independent of
-/// the number of iterations in between.
+/// It takes one decision for each arrival, end and change of priority, independent of the number of
+/// iterations in between.
 ///
 /// # Errors
 ///
@@ -216,7 +217,7 @@ impl<'a> Simulation<'a> {
                     id: *id,
                     arrived: *at,
                     started: None,
-                    left: None,
+                    departure: None,
                     iterations: 0,
                     gpus: job.gpus,
                     alone: duration(u128::from(iteration) * u128::from(job.iterations)),
@@ -233,7 +234,7 @@ impl<'a> Simulation<'a> {
             ExternalEvent::Disturbance(Disturbance::Cancel(job)) => {
                 self.catch_up(job)?;
                 let index = self.by_id.get(&job).copied();
-                if index.is_some_and(|index| self.records[index].left.is_none()) {
+                if index.is_some_and(|index| self.records[index].departure.is_none()) {
                     self.stop(job);
                     self.tell(Event::Cancelled(job))?;
                     self.leave(job, Departure::Cancelled);
@@ -267,9 +268,9 @@ impl<'a> Simulation<'a> {
 
     fn start(&mut self, placement: Placement) {
         let iteration = nanos(placement.iteration);
-        let left = match self.options.step {
-            Step::FastForward => placement.iterations,
-            Step::EveryIteration => 1,
+        let left = match self.options.granularity {
+            Granularity::FastForward => placement.iterations,
+            Granularity::EveryIteration => 1,
         };
         let job = placement.job;
         self.records[self.by_id[&job]].started.get_or_insert(Duration::from_nanos(self.now));
@@ -301,7 +302,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn leave(&mut self, job: JobId, how: Departure) {
-        self.records[self.by_id[&job]].left = Some((Duration::from_nanos(self.now), how));
+        self.records[self.by_id[&job]].departure = Some((Duration::from_nanos(self.now), how));
         self.in_system -= 1;
         self.makespan = self.makespan.max(self.now);
     }

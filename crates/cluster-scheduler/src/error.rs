@@ -17,7 +17,7 @@ pub enum Error {
     NoGpus,
     /// A value is outside its range.
     #[error("{name} is {value}, expected {expected}")]
-    BadFigure {
+    OutOfRange {
         /// Name of the quantity.
         name: &'static str,
         /// Value that was given.

@@ -1,6 +1,6 @@
-//! Execution times of one iteration. A *slot* is the time in an iteration in which a GPU of a job
-//! does not compute, because it waits for other GPUs or for communication. Another job can run in
-//! it.
+//! Execution times of one iteration. An *idle period* is the time of an iteration in which a GPU of
+//! a job does not compute, because it waits for other GPUs or for communication. Another job can
+//! run in it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{Error, spb};
 /// computes.
 ///
 /// The time for which a GPU does not compute, because it waits for other GPUs or for communication,
-/// is a slot in which another job can run.
+/// is an idle period in which another job can run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Execution {
     /// Duration of an iteration in nanoseconds.
@@ -24,10 +24,10 @@ pub struct Execution {
 
 impl Execution {
     /// Creates an execution on `gpus` GPUs that all compute for the whole iteration, so that there
-    /// are no slots.
+    /// are no idle periods.
     ///
     /// # Errors
-    /// [`Error::BadFigure`] for zero GPUs or a zero duration.
+    /// [`Error::OutOfRange`] for zero GPUs or a zero duration.
     pub fn full(gpus: usize, iteration: Duration) -> Result<Self, Error> {
         Self::new(iteration, &vec![iteration; gpus], false)
     }
@@ -36,7 +36,7 @@ impl Execution {
     /// for the times `busy`, one for each GPU, as in a burst plan.
     ///
     /// # Errors
-    /// [`Error::BadFigure`] for zero GPUs, a zero duration, or a computing time longer than the
+    /// [`Error::OutOfRange`] for zero GPUs, a zero duration, or a computing time longer than the
     /// iteration.
     pub fn parts(iteration: Duration, busy: &[Duration]) -> Result<Self, Error> {
         Self::new(iteration, busy, false)
@@ -46,13 +46,14 @@ impl Execution {
     /// `parts` parts; see [`spb`].
     ///
     /// `layers` are the forward and backward times of each layer on one GPU, from the input to the
-    /// loss. `synchronization` is the time of an iteration beyond computing. GPU `g` has part `g
-    /// mod parts`, and the parts rotate. On one GPU, or with one part, every layer is
+    /// loss. `synchronization` is the part of the iteration time in which no GPU computes. Part 0
+    /// backpropagates all layers, later parts fewer. In the first iteration GPU `g` has part
+    /// `g mod parts`; the parts then rotate. On one GPU, or with one part, every layer is
     /// backpropagated.
     ///
     /// # Errors
     ///
-    /// [`Error::BadFigure`] for zero GPUs or a zero total time.
+    /// [`Error::OutOfRange`] for zero GPUs or a zero total time.
     pub fn spb(
         gpus: usize,
         layers: &[(Duration, Duration)],
@@ -67,7 +68,7 @@ impl Execution {
     }
 
     fn new(iteration: Duration, busy: &[Duration], rotates: bool) -> Result<Self, Error> {
-        let bad = |name, value: String, expected| Err(Error::BadFigure { name, value, expected });
+        let bad = |name, value: String, expected| Err(Error::OutOfRange { name, value, expected });
         let longest = Duration::from_secs(3 * 365 * 86_400);
         if iteration.is_zero() || iteration > longest {
             return bad("the time of an iteration", format!("{iteration:?}"), "more than 0, up to 3 years");
@@ -95,13 +96,14 @@ impl Execution {
         self.busy.len()
     }
 
-    /// Returns the slot of each GPU in an iteration, in increasing order.
-    pub fn slots(&self) -> impl Iterator<Item = Duration> {
-        self.slot_nanos().map(Duration::from_nanos)
+    /// Returns the idle period of each GPU in an iteration, in increasing order; zero for a GPU
+    /// that computes all the time.
+    pub fn idle_periods(&self) -> impl Iterator<Item = Duration> {
+        self.idle_nanos().map(Duration::from_nanos)
     }
 
-    /// Returns the [`slots`](Self::slots) in nanoseconds.
-    pub(crate) fn slot_nanos(&self) -> impl Iterator<Item = u64> {
+    /// Returns the [`idle_periods`](Self::idle_periods) in nanoseconds.
+    pub(crate) fn idle_nanos(&self) -> impl Iterator<Item = u64> {
         self.busy.iter().map(|busy| self.iteration - busy)
     }
 }

@@ -31,7 +31,7 @@ mod table;
 pub mod trace;
 
 pub use cluster::Cluster;
-pub use driver::{Disturbance, SimulationOptions, Step, simulate};
+pub use driver::{Disturbance, Granularity, SimulationOptions, simulate};
 pub use error::Error;
 pub use event::{Command, Event, Placement};
 pub use execution::Execution;

@@ -1,6 +1,6 @@
-//! Scheduling policies. A *slot* or *gap* is time in which a job's GPU does not compute in an
-//! iteration. The *attained* GPU time of a job is that of its completed iterations. A *share* of a
-//! job is the fraction of time in which it runs. Sections refer to the cited papers.
+//! Scheduling policies. An *idle period* is the time of an iteration in which a GPU of a job does
+//! not compute. The *attained* GPU time of a job is that of its completed iterations. A *share* of
+//! a job is the fraction of time in which it runs. Sections refer to the cited papers.
 
 use std::time::Duration;
 
@@ -39,8 +39,9 @@ pub struct Policy {
 /// on n of the cluster's g GPUs. The price p is the smallest one for which the number of waiting
 /// jobs is minimal; it is 0, which selects the fastest executions, if all jobs fit with those.
 /// Remaining GPUs are then used to make jobs faster. On its GPUs, a job takes the execution that
-/// minimizes t + w c / g, where w is the number of waiting jobs, and c is n t without the part of
-/// gaps that others can use: GPU time that it takes from others delays each of them by 1/g of it.
+/// minimizes t + w c / g. Here w is the number of waiting jobs, and c is n t less the part of the
+/// idle periods that other jobs can use. The second term is the delay of the waiting jobs: each of
+/// them waits c / g longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Elastic {
     /// Nothing: a job runs on the GPUs that it wants, in the first mode that the table has.
@@ -99,9 +100,9 @@ pub enum Objective {
 pub enum Sharing {
     /// Every GPU runs one job.
     None,
-    /// Whole iterations of other jobs run while a job's GPUs have nothing to compute: two jobs on
-    /// the same GPUs, with the long parts of one beside the short parts of the other, or one-GPU
-    /// jobs in slots that are long enough for whole iterations.
+    /// Whole iterations of other jobs run while a job's GPUs do not compute. Either two jobs run on
+    /// the same GPUs, so that a GPU that computes long for one computes briefly for the other. Or
+    /// one-GPU jobs run in idle periods that are long enough for whole iterations.
     Iterations {
         /// Relative slow-down of iterations on shared GPUs: 0.02 is 2%. An assumption.
         overlap: f64,
@@ -113,11 +114,12 @@ pub enum Sharing {
         /// at most 2. 1 is no better than taking turns.
         min_speed_sum: f64,
     },
-    /// Work of one-GPU jobs runs in the gaps of jobs on several GPUs, in pieces of any length.
-    Gaps {
-        /// Fraction of a gap, above 0 and at most 1, that the job in it can use.
+    /// Work of one-GPU jobs runs in the idle periods of jobs on several GPUs, in pieces of any
+    /// length.
+    IdlePeriods {
+        /// Fraction of an idle period, above 0 and at most 1, that the job in it can use.
         efficiency: f64,
-        /// Relative slow-down of iterations whose gaps are used: 0.01 is 1%. An assumption.
+        /// Relative slow-down of iterations whose idle periods are used: 0.01 is 1%. An assumption.
         overlap: f64,
     },
 }
@@ -200,7 +202,7 @@ impl Policy {
 
     /// Returns the policy of `JigSaw` (arXiv 2111.10672), as inferred from its abstract:
     /// [`iteration_level`](Self::iteration_level) with structured partial backpropagation in
-    /// `parts` parts, and iterations of other jobs in the slots that it leaves.
+    /// `parts` parts, and iterations of other jobs in the idle periods that it leaves.
     #[must_use]
     pub fn jigsaw(parts: u16) -> Self {
         let modes = vec![Mode::Spb(parts), Mode::DataParallel];
@@ -218,14 +220,14 @@ impl Policy {
 
     /// Returns the policy of burst parallelism (`DeepPool`, Park et al., MLSys 2022): a job takes
     /// the best burst plan of the frontiers of all permitted numbers of GPUs (the first 64 plans of
-    /// each), or data parallelism if that is better. One-GPU jobs run in the gaps, or on separate
-    /// GPUs if available. [`Elastic`] defines the criterion.
+    /// each), or data parallelism if that is better. One-GPU jobs run in the idle periods of such
+    /// plans, or on separate GPUs if available. [`Elastic`] defines the criterion.
     #[must_use]
     pub fn burst() -> Self {
         Self {
             name: "burst".into(),
             modes: (0..FRONTIER).map(Mode::Burst).chain([Mode::DataParallel]).collect(),
-            sharing: Sharing::Gaps { efficiency: 0.9, overlap: 0.01 },
+            sharing: Sharing::IdlePeriods { efficiency: 0.9, overlap: 0.01 },
             elastic: Elastic::ModesAndGpus,
             ..Self::least_attained_service()
         }
@@ -251,7 +253,7 @@ impl Policy {
     pub fn with_overlap(mut self, part: f64) -> Self {
         match &mut self.sharing {
             Sharing::None | Sharing::Pairs { .. } => {}
-            Sharing::Iterations { overlap } | Sharing::Gaps { overlap, .. } => *overlap = part,
+            Sharing::Iterations { overlap } | Sharing::IdlePeriods { overlap, .. } => *overlap = part,
         }
         self
     }
@@ -269,13 +271,13 @@ impl Policy {
     /// Checks the values of the policy.
     ///
     /// # Errors
-    /// [`Error::BadFigure`] if a value is outside its range.
+    /// [`Error::OutOfRange`] if a value is outside its range.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let bad = |name, value: String, expected| Err(Error::BadFigure { name, value, expected });
+        let bad = |name, value: String, expected| Err(Error::OutOfRange { name, value, expected });
         let (overlap, efficiency) = match self.sharing {
             Sharing::None | Sharing::Pairs { .. } => (0.0, 1.0),
             Sharing::Iterations { overlap } => (overlap, 1.0),
-            Sharing::Gaps { efficiency, overlap } => (overlap, efficiency),
+            Sharing::IdlePeriods { efficiency, overlap } => (overlap, efficiency),
         };
         if !(0.0..=10.0).contains(&overlap) {
             return bad("the slow-down by sharing", overlap.to_string(), "from 0 to 10");

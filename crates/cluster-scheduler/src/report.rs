@@ -36,7 +36,7 @@ pub struct JobRecord {
     /// Start of its first iteration, from the start of the trace; `None` if it has not started.
     pub started: Option<Duration>,
     /// Time, from the start of the trace, and reason of its departure. `None` if it has not left.
-    pub left: Option<(Duration, Departure)>,
+    pub departure: Option<(Duration, Departure)>,
     /// Number of completed iterations.
     pub iterations: u64,
     /// Number of GPUs that it wanted.
@@ -74,7 +74,7 @@ impl JobRecord {
     /// Returns the time from arrival to completion, or `None` if the job has not finished.
     #[must_use]
     pub fn completion(&self) -> Option<Duration> {
-        match self.left {
+        match self.departure {
             Some((at, Departure::Finished)) => Some(at.saturating_sub(self.arrived)),
             _ => None,
         }
@@ -151,7 +151,7 @@ impl Report {
     /// 2020, section 3.1), which is at most 1 for every job if sharing benefits every job.
     #[must_use]
     pub fn finish_time_ratios(&self) -> Vec<f64> {
-        let left = |job: &JobRecord| job.left.map_or(self.makespan, |(at, _)| at);
+        let left = |job: &JobRecord| job.departure.map_or(self.makespan, |(at, _)| at);
         let came = self.jobs.iter().map(|job| (job.arrived, 1.0));
         let mut changes: Vec<(Duration, f64)> =
             came.chain(self.jobs.iter().map(|job| (left(job), -1.0))).collect();

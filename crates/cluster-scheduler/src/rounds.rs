@@ -66,10 +66,11 @@ pub struct RoundsJob {
     pub arrival: f64,
     /// Number of GPUs on which the job runs.
     pub gpus: usize,
-    /// Number of steps (iterations) after which the job is done.
+    /// Number of steps after which the job is done, summed over its GPUs. Gavel counts the batch of
+    /// each GPU as a step, so that an iteration on n GPUs counts as n steps.
     pub steps: u64,
-    /// Steps per second on each type of GPU, in the order of the cluster's types; 0 if it does not
-    /// run there.
+    /// Steps per second, summed over its GPUs, on each type of GPU, in the order of the cluster's
+    /// types; 0 if it does not run there.
     pub speeds: Vec<f64>,
 }
 
@@ -106,7 +107,7 @@ impl RoundsReport {
 ///
 /// # Errors
 ///
-/// [`Error::BadFigure`] for jobs that are not in order of arrival, fit on no type of GPU, or have
+/// [`Error::OutOfRange`] for jobs that are not in order of arrival, fit on no type of GPU, or have
 /// no steps; [`Error::Unsolved`] if the solver fails.
 pub fn simulate(
     jobs: &[RoundsJob],
@@ -129,7 +130,7 @@ pub fn simulate(
 }
 
 fn check(jobs: &[RoundsJob], gpus: &[usize], options: &RoundsOptions) -> Result<(), Error> {
-    let bad = |name, value: String, expected| Err(Error::BadFigure { name, value, expected });
+    let bad = |name, value: String, expected| Err(Error::OutOfRange { name, value, expected });
     if !jobs.is_sorted_by(|a, b| a.arrival <= b.arrival) {
         return bad("arrivals of jobs", "out of order".into(), "rising times");
     }

@@ -1,12 +1,13 @@
-//! Durations of iterations that share GPUs. The *host* is the job to which the GPUs were assigned,
-//! the *guest* the job that runs in its idle time: in *slots* or *gaps*, in which a GPU of the host
-//! does not compute. Durations are in nanoseconds. `overlap` is the relative slow-down of shared
-//! iterations: 0.02 is 2%.
+//! Durations of iterations that share GPUs. The *owner* is the job to which the GPUs were assigned,
+//! the *guest* the job that runs in its *idle periods*: the time of an iteration in which a GPU of
+//! the owner does not compute. Durations are in nanoseconds. `overlap` is the relative slow-down of
+//! shared iterations: 0.02 is 2%.
 
 use crate::Execution;
 use crate::nanos::stretched;
 
-/// Minimum relative speed at which a job is placed beside another.
+/// Minimum relative speed at which a job is placed beside another, and minimum length of a usable
+/// idle period as a fraction of the iteration.
 const MIN_SPEED: f64 = 0.05;
 
 /// Returns the duration of a cycle in which two jobs on the same GPUs execute one iteration each:
@@ -20,39 +21,40 @@ pub(crate) fn cycle(one: &Execution, other: &Execution, overlap: f64) -> Option<
     (cycle < one.iteration + other.iteration).then_some(cycle)
 }
 
-/// Returns the mean duration of an iteration of a one-GPU guest in the slots of the host's GPU at
-/// index `place`, which hold whole iterations only. `guest` is the duration of an iteration alone.
-/// `None` if none fits, or if the guest would run at less than 5% of its speed alone.
+/// Returns the mean duration of an iteration of a one-GPU guest that runs whole iterations in the
+/// idle periods of one GPU of the owner. `place` is the position of the GPU in `owner.busy`,
+/// `guest` the duration of an iteration alone. `None` if no iteration fits, or if the guest would
+/// run at less than 5% of its speed alone.
 ///
-/// If the host's parts rotate, each GPU has each part in turn.
-pub(crate) fn in_slots(host: &Execution, place: usize, guest: u64, overlap: f64) -> Option<u64> {
-    let iteration = u128::from(hosting(host, overlap));
-    let fitting = |slot: u64| u128::from(slot / stretched(guest, overlap));
-    let (iterations, fit) = if host.rotates {
-        (host.busy.len() as u128, host.slot_nanos().map(fitting).sum())
+/// If the busy times rotate among the owner's GPUs, the mean is over all of them.
+pub(crate) fn in_whole_iterations(owner: &Execution, place: usize, guest: u64, overlap: f64) -> Option<u64> {
+    let iteration = u128::from(owner_iteration(owner, overlap));
+    let fitting = |idle: u64| u128::from(idle / stretched(guest, overlap));
+    let (iterations, fit) = if owner.rotates {
+        (owner.busy.len() as u128, owner.idle_nanos().map(fitting).sum())
     } else {
-        (1, fitting(host.slot_nanos().nth(place)?))
+        (1, fitting(owner.idle_nanos().nth(place)?))
     };
     if_worthwhile((iterations * iteration).checked_div(fit)? as u64 + 1, guest)
 }
 
-/// Returns the mean duration of an iteration of a one-GPU guest that runs in pieces in the gaps of
-/// the host's GPU at index `place`. `guest` is the duration of an iteration alone, `efficiency` the
-/// fraction of a gap that it can use. `None` if there is no gap, or if the guest would run at less
-/// than 5% of its speed alone.
-pub(crate) fn in_gaps(
-    host: &Execution,
+/// Returns the mean duration of an iteration of a one-GPU guest that runs in pieces in the idle
+/// period of one GPU of the owner. `place` is the position of the GPU in `owner.busy`, `guest` the
+/// duration of an iteration alone, `efficiency` the fraction of the idle period that it can use.
+/// `None` if there is no idle period, or if the guest would run at less than 5% of its speed alone.
+pub(crate) fn in_pieces(
+    owner: &Execution,
     place: usize,
     guest: u64,
     efficiency: f64,
     overlap: f64,
 ) -> Option<u64> {
-    let gap = host.slot_nanos().nth(place)? as f64 * efficiency;
-    let iterations = gap / guest as f64;
+    let idle = owner.idle_nanos().nth(place)? as f64 * efficiency;
+    let iterations = idle / guest as f64;
     if iterations <= 0.0 {
         return None;
     }
-    if_worthwhile((hosting(host, overlap) as f64 / iterations).ceil() as u64, guest)
+    if_worthwhile((owner_iteration(owner, overlap) as f64 / iterations).ceil() as u64, guest)
 }
 
 /// Returns the duration of an iteration at the relative speed `part`, above 0 and at most 1,
@@ -61,15 +63,15 @@ pub(crate) fn slowed(iteration: u64, part: f64) -> u64 {
     (iteration as f64 / part).ceil() as u64
 }
 
-/// Returns the duration of a host's iteration whose slots or gaps are used.
-pub(crate) fn hosting(host: &Execution, overlap: f64) -> u64 {
-    stretched(host.iteration, overlap)
+/// Returns the duration of an owner's iteration if its idle periods are used.
+pub(crate) fn owner_iteration(owner: &Execution, overlap: f64) -> u64 {
+    stretched(owner.iteration, overlap)
 }
 
-/// Whether a gap is long enough to be used: at least 5% of the iteration. Both are in the same
-/// unit.
-pub(crate) fn is_worth_filling(gap: u64, iteration: u64) -> bool {
-    gap as f64 >= iteration as f64 * MIN_SPEED
+/// Whether an idle period is long enough to be used: at least 5% of the iteration. Both are in the
+/// same unit.
+pub(crate) fn is_usable_idle_period(idle: u64, iteration: u64) -> bool {
+    idle as f64 >= iteration as f64 * MIN_SPEED
 }
 
 fn if_worthwhile(iteration: u64, alone: u64) -> Option<u64> {
@@ -98,18 +100,18 @@ mod tests {
     }
 
     #[test]
-    fn whole_iterations_fit_in_slots_that_are_long_enough() {
-        // Slots of 0, 2, 4 and 6 ms in rotation: an iteration of 4 ms fits in the two longest of
-        // four, one of 7 ms in none.
-        assert_eq!(in_slots(&spb(4), 0, 4 * MS, 0.0), Some(48 * MS / 2 + 1));
-        assert_eq!(in_slots(&spb(4), 0, 7 * MS, 0.0), None);
+    fn whole_iterations_fit_in_idle_periods_that_are_long_enough() {
+        // Idle periods of 0, 2, 4 and 6 ms in rotation: an iteration of 4 ms fits in the two
+        // longest of four, one of 7 ms in none.
+        assert_eq!(in_whole_iterations(&spb(4), 0, 4 * MS, 0.0), Some(48 * MS / 2 + 1));
+        assert_eq!(in_whole_iterations(&spb(4), 0, 7 * MS, 0.0), None);
     }
 
     #[test]
-    fn anything_fits_in_gaps_in_pieces() {
+    fn anything_fits_in_idle_periods_in_pieces() {
         let ms = Duration::from_millis;
-        let host = Execution::parts(ms(10), &[ms(10), ms(5)]).unwrap();
-        assert_eq!(in_gaps(&host, 1, 40 * MS, 1.0, 0.0), Some(80 * MS));
-        assert_eq!(in_gaps(&host, 0, 40 * MS, 1.0, 0.0), None, "no gap");
+        let owner = Execution::parts(ms(10), &[ms(10), ms(5)]).unwrap();
+        assert_eq!(in_pieces(&owner, 1, 40 * MS, 1.0, 0.0), Some(80 * MS));
+        assert_eq!(in_pieces(&owner, 0, 40 * MS, 1.0, 0.0), None, "no idle period");
     }
 }

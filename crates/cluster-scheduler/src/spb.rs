@@ -1,11 +1,12 @@
-//! Structured partial backpropagation (SPB, arXiv 2111.10672): each worker of a data-parallel job
+//! Structured partial backpropagation (SPB, arXiv 2111.10672): each GPU of a data-parallel job
 //! backpropagates only a part of the layers.
 //!
 //! Only the abstract of the paper was available, so the definition of a part is an interpretation:
 //! part i of K (from 1) backpropagates the last ceil(i L / K) of L layers, and the parts rotate
 //! from iteration to iteration. With equal layers and a backward pass that takes twice the forward
 //! pass, this saves (K - 1) / (3 K) of the computation. One part still covers all layers, so a
-//! synchronous iteration is hardly shorter; the saving consists of slots at its end.
+//! synchronous iteration is hardly shorter; the saving consists of idle time at the end of the
+//! iteration.
 
 use std::time::Duration;
 

@@ -30,18 +30,18 @@ pub struct Allocation {
 
 /// Index of an execution in a table, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct RowId(u32);
+pub(crate) struct ExecutionId(u32);
 
 /// Executions by kind of job, allocation and mode.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     kinds: Vec<String>,
-    rows: Vec<Execution>,
-    /// The kind of each row.
-    row_kinds: Vec<KindId>,
+    executions: Vec<Execution>,
+    /// Kind of each execution.
+    execution_kinds: Vec<KindId>,
     /// Relative speeds of the first and the second kind when they share one GPU of a type.
     pair_speeds: FxHashMap<(GpuType, KindId, KindId), [f64; 2]>,
-    by: FxHashMap<(KindId, Allocation, Mode), RowId>,
+    by: FxHashMap<(KindId, Allocation, Mode), ExecutionId>,
 }
 
 impl Table {
@@ -84,24 +84,24 @@ impl Table {
         (0..self.kinds.len() as u32).map(KindId)
     }
 
-    /// Sets the execution of a kind of job in a mode on GPUs of a type, as many as the execution
-    /// has. Replaces an earlier one.
+    /// Sets the execution of a kind of job in a mode on `execution.gpus()` GPUs of a type. Replaces
+    /// an earlier execution on this number of GPUs.
     pub fn set(&mut self, kind: KindId, gpu_type: GpuType, mode: Mode, execution: Execution) {
         self.insert(kind, gpu_type, false, mode, execution);
     }
 
-    /// Sets the execution for GPUs on more hosts than necessary. Without it, the execution of
-    /// [`set`](Self::set) applies there too.
+    /// Sets the execution of a kind of job in a mode on GPUs of a type that are on more hosts than
+    /// necessary. Without it, the execution of [`set`](Self::set) applies there too.
     pub fn set_spread(&mut self, kind: KindId, gpu_type: GpuType, mode: Mode, execution: Execution) {
         self.insert(kind, gpu_type, true, mode, execution);
     }
 
     fn insert(&mut self, kind: KindId, gpu_type: GpuType, spread: bool, mode: Mode, execution: Execution) {
         let allocation = Allocation { gpu_type, gpus: execution.gpus(), spread };
-        let row = RowId(self.rows.len() as u32);
-        self.rows.push(execution);
-        self.row_kinds.push(kind);
-        self.by.insert((kind, allocation, mode), row);
+        let id = ExecutionId(self.executions.len() as u32);
+        self.executions.push(execution);
+        self.execution_kinds.push(kind);
+        self.by.insert((kind, allocation, mode), id);
     }
 
     /// Sets the measured relative speeds (speed beside the other / speed alone) of two jobs that
@@ -109,7 +109,7 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// [`Error::BadFigure`] for values that are not positive.
+    /// [`Error::OutOfRange`] for values that are not positive.
     pub fn set_pair_speeds(
         &mut self,
         gpu_type: GpuType,
@@ -118,7 +118,7 @@ impl Table {
     ) -> Result<(), Error> {
         if let Some(part) = parts.into_iter().find(|part| part.is_nan() || *part <= 0.0) {
             let (name, expected) = ("the part of a job's speed beside another", "more than 0");
-            return Err(Error::BadFigure { name, value: part.to_string(), expected });
+            return Err(Error::OutOfRange { name, value: part.to_string(), expected });
         }
         let [first, second] = parts.map(|part| part.min(1.0));
         self.pair_speeds.insert((gpu_type, one, other), [first, second]);
@@ -135,13 +135,13 @@ impl Table {
 
     /// Returns the [relative speeds](Self::pair_speeds) of the kinds of two executions, given by
     /// their indices. `None` if they have not been set.
-    pub(crate) fn pair_speeds_of_rows(
+    pub(crate) fn pair_speeds_of_executions(
         &self,
         gpu_type: GpuType,
-        one: RowId,
-        other: RowId,
+        one: ExecutionId,
+        other: ExecutionId,
     ) -> Option<[f64; 2]> {
-        let kind = |row: RowId| self.row_kinds[row.0 as usize];
+        let kind = |id: ExecutionId| self.execution_kinds[id.0 as usize];
         self.pair_speeds(gpu_type, kind(one), kind(other))
     }
 
@@ -150,18 +150,23 @@ impl Table {
     /// are not spread.
     #[must_use]
     pub fn execution(&self, kind: KindId, allocation: Allocation, mode: Mode) -> Option<&Execution> {
-        self.row(kind, allocation, mode).map(|row| self.at(row))
+        self.execution_id(kind, allocation, mode).map(|id| self.at(id))
     }
 
     /// Returns the index of the [execution](Self::execution), or `None` if the table has none.
-    pub(crate) fn row(&self, kind: KindId, allocation: Allocation, mode: Mode) -> Option<RowId> {
+    pub(crate) fn execution_id(
+        &self,
+        kind: KindId,
+        allocation: Allocation,
+        mode: Mode,
+    ) -> Option<ExecutionId> {
         let packed = Allocation { spread: false, ..allocation };
         let look = |allocation, mode| self.by.get(&(kind, allocation, mode)).copied();
         look(allocation, mode).or_else(|| look(packed, mode))
     }
 
     /// Returns the execution at an index of this table.
-    pub(crate) fn at(&self, row: RowId) -> &Execution {
-        &self.rows[row.0 as usize]
+    pub(crate) fn at(&self, id: ExecutionId) -> &Execution {
+        &self.executions[id.0 as usize]
     }
 }

@@ -86,7 +86,7 @@ pub(super) fn policies(source: JobSource) -> Vec<Policy> {
     all.extend(PARTS.map(Policy::jigsaw));
     if source != JobSource::Gavel {
         // There are no burst plans of Gavel's jobs.
-        let sharing = Sharing::Gaps { efficiency: 1.0, overlap: 0.01 };
+        let sharing = Sharing::IdlePeriods { efficiency: 1.0, overlap: 0.01 };
         let bursts = [Policy::burst(), Policy::burst_fixed()];
         all.extend(bursts.map(|policy| Policy { sharing, ..policy }));
         all.push(Policy::partition());
@@ -136,7 +136,7 @@ pub(super) fn title(policy: &Policy) -> String {
 fn overlap(policy: &Policy) -> f64 {
     match policy.sharing {
         Sharing::None | Sharing::Pairs { .. } => 0.0,
-        Sharing::Iterations { overlap } | Sharing::Gaps { overlap, .. } => overlap,
+        Sharing::Iterations { overlap } | Sharing::IdlePeriods { overlap, .. } => overlap,
     }
 }
 

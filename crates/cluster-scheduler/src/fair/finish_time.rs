@@ -1,20 +1,21 @@
 //! Finish-time fairness. A *share* is the fraction of time in which a job runs on GPUs of a type. A
 //! *demand* is a group of identical jobs.
 
-use super::program::Program;
+use super::cone_program::ConeProgram;
 use super::{Demand, Progress, one_type};
 use crate::Error;
 
 /// Returns the shares that minimize the maximum of `(elapsed + remaining / speed) / isolated` over
-/// all jobs. `progress` has an entry for each demand.
+/// all jobs, where `speed` is the sum over the types of share times iterations per second.
+/// `progress` has the other three numbers for each job of a demand.
 ///
 /// The same objective as Gavel's `finish_time_fairness`. `gpus` is the number of GPUs of each type;
 /// the result has a share for each demand and type.
 ///
 /// With several types of GPUs it solves a second-order cone program with a cone for each demand.
-/// With one type it finds the root of one function and, if GPUs remain, a second root for the
-/// analytic centre of all optima, near which the program's solver would end: about twenty passes
-/// over the demands.
+/// With one type it needs no solver: it finds the root of one function. If GPUs remain, the optimum
+/// is not unique, and it finds a second root for the analytic centre of all optima, near which the
+/// solver of the cone program would end. This takes about twenty passes over the demands.
 ///
 /// # Errors
 ///
@@ -42,7 +43,7 @@ pub fn finish_time(
 /// number of GPU types.
 ///
 /// # Errors
-/// [`Error::Unsolved`].
+/// [`Error::Unsolved`] if the solver fails.
 pub(crate) fn by_cone_program(
     demands: &[Demand],
     progress: &[Progress],
@@ -53,7 +54,7 @@ pub(crate) fn by_cone_program(
     }
     let types = gpus.len();
     let shares = demands.len() * types;
-    let mut program = Program::of_shares(demands, gpus, 1 + demands.len());
+    let mut program = ConeProgram::of_shares(demands, gpus, 1 + demands.len());
     let largest = shares;
     program.minimize(largest, 1.0);
     // Speeds relative to the fastest type make the coefficients similar in size.
@@ -71,8 +72,9 @@ pub(crate) fn by_cone_program(
     program.solve(demands, types)
 }
 
-/// Returns the iterations per second of a job of each demand on 1/n of the cluster, where n is the
-/// number of jobs. `gpus` is the number of GPUs of each type. The same as Gavel's `isolated`.
+/// Returns the iterations per second that a job of each demand has on 1/n of the cluster, where n
+/// is the number of jobs. `gpus` is the number of GPUs of each type. The same as Gavel's
+/// `isolated`.
 #[must_use]
 pub fn proportional(demands: &[Demand], gpus: &[usize]) -> Vec<f64> {
     let jobs: usize = demands.iter().map(|demand| demand.jobs).sum();

@@ -2,10 +2,11 @@
 //! *demand* is a group of identical jobs.
 
 use super::Demand;
-use super::program::Program;
+use super::cone_program::ConeProgram;
 use crate::Error;
 
-/// Returns the shares that maximize the minimum of `gpus * sum of shares / weight` over all jobs.
+/// Returns the shares that maximize the minimum of `demand.gpus * sum of shares / demand.weight`
+/// over all jobs.
 ///
 /// Like Gavel's `max_min_fairness`, it ignores speeds, except that a job gets no share of a type on
 /// which it does not run. `gpus` is the number of GPUs of each type. The result has a share for
@@ -32,7 +33,7 @@ pub fn max_min(demands: &[Demand], gpus: &[usize]) -> Result<Vec<Vec<f64>>, Erro
         return Ok(Vec::new());
     }
     let types = gpus.len();
-    let mut program = Program::of_shares(demands, gpus, 1);
+    let mut program = ConeProgram::of_shares(demands, gpus, 1);
     let least = demands.len() * types;
     program.minimize(least, -1.0);
     for (job, demand) in demands.iter().enumerate() {

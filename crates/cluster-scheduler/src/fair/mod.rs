@@ -1,15 +1,15 @@
-//! Fair shares of a cluster's time, after Gavel (Narayanan et al., OSDI 2020): the programs of its
-//! policies, for an interior-point solver.
+//! Fair shares of a cluster's time, after Gavel (Narayanan et al., OSDI 2020): the linear and cone
+//! programs of its policies, for an interior-point solver.
 //!
 //! A share x\[i\]\[t\] is the fraction of time in which job i runs on GPUs of type t. The shares of
 //! a job sum to at most 1; the shares of a type, weighted with the jobs' numbers of GPUs, sum to at
 //! most its GPUs. The optimum is often not unique: an interior-point solver ends near the middle of
 //! the optimal set, a simplex solver in a corner, and the schedules differ accordingly.
 
+mod cone_program;
 mod finish_time;
 mod max_min;
 mod one_type;
-mod program;
 
 pub(crate) use finish_time::by_cone_program;
 pub use finish_time::{finish_time, proportional};
@@ -22,7 +22,8 @@ pub struct Demand {
     pub jobs: usize,
     /// Number of GPUs on which each job runs.
     pub gpus: usize,
-    /// Iterations per second of each job on each type of GPU; 0 if it does not run there.
+    /// Iterations per second of each job on each type of GPU; 0 if it does not run there. The types
+    /// are in the order of the argument `gpus` of the functions of this module.
     pub speeds: Vec<f64>,
     /// Weight of each job under max-min fairness, which equalizes GPU time divided by weight.
     pub weight: f64,

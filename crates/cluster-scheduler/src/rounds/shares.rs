@@ -19,7 +19,7 @@ impl Shares {
     /// indices into `jobs`; `gpus` is the number of GPUs by type.
     ///
     /// # Errors
-    /// [`Error::Unsolved`].
+    /// [`Error::Unsolved`] if the solver fails.
     pub(super) fn max_min(
         present: &[usize],
         jobs: &[RoundsJob],
@@ -35,7 +35,7 @@ impl Shares {
     /// remaining steps; `gpus` is the number of GPUs by type.
     ///
     /// # Errors
-    /// [`Error::Unsolved`].
+    /// [`Error::Unsolved`] if the solver fails.
     pub(super) fn finish_time(
         &mut self,
         now: f64,

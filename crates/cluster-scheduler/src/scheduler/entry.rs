@@ -1,12 +1,11 @@
 //! State of a job in the scheduler. Jobs have an *entry* each, whose index is the order of arrival.
 //! A *target* is the placement that the last decision has planned; a *run* is the placement on
-//! which the job runs. A *row* is an execution of the table. The *attained* GPU time of a job is
-//! that of its completed iterations.
+//! which the job runs. The *attained* GPU time of a job is that of its completed iterations.
 
 use crate::nanos::nanos;
 use crate::policy::{Elastic, Order};
-use crate::sharing::is_worth_filling;
-use crate::table::{Allocation, RowId};
+use crate::sharing::is_usable_idle_period;
+use crate::table::{Allocation, ExecutionId};
 use crate::{Cluster, Error, GpuId, GpuType, Job, JobId, Mode, Placement, Policy, Table};
 
 /// Job that has arrived, also after it has left. Times are in nanoseconds.
@@ -48,11 +47,12 @@ pub(super) struct ExecutionChoice {
     /// Parallelization mode.
     pub(super) mode: Mode,
     /// Index of the execution in the table, for GPUs that are not spread.
-    pub(super) row: RowId,
+    pub(super) execution_id: ExecutionId,
     /// Duration of an iteration without other jobs on the GPUs, in nanoseconds.
     pub(super) iteration: u64,
-    /// GPU time of an iteration in nanoseconds, less the part of its gaps that other jobs can use
-    /// if the policy fills gaps.
+    /// GPU time of an iteration in nanoseconds, less the part of its idle periods that other jobs
+    /// can use if the policy permits that. An *idle period* is the time of an iteration in which a
+    /// GPU of the job does not compute.
     pub(super) cost: u64,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Assignment {
     /// Parallelization mode.
     pub(super) mode: Mode,
     /// Index of the execution in the table.
-    pub(super) row: RowId,
+    pub(super) execution_id: ExecutionId,
     /// Index of the entry of the job in whose idle time it runs, if it shares GPUs as a guest.
     /// `None` otherwise.
     pub(super) beside: Option<usize>,
@@ -93,7 +93,7 @@ impl Entry {
     /// Creates the entry of a job that arrived at `arrived`, in nanoseconds.
     ///
     /// # Errors
-    /// [`Error::BadFigure`] if the job has invalid values, [`Error::Impossible`] if it cannot run
+    /// [`Error::OutOfRange`] if the job has invalid values, [`Error::Impossible`] if it cannot run
     /// anywhere in the cluster.
     pub(super) fn new(
         id: JobId,
@@ -103,7 +103,7 @@ impl Entry {
         table: &Table,
         policy: &Policy,
     ) -> Result<Self, Error> {
-        let bad = |name, value: String, expected| Err(Error::BadFigure { name, value, expected });
+        let bad = |name, value: String, expected| Err(Error::OutOfRange { name, value, expected });
         if job.iterations == 0 {
             return bad("iterations of a job", "0".into(), "at least 1");
         }
@@ -224,17 +224,20 @@ impl ExecutionChoice {
         if gpus == 0 || gpus > cluster.gpus_of(gpu_type) {
             return None;
         }
-        let row = table.row(job.kind, Allocation { gpu_type, gpus, spread: false }, mode)?;
-        let execution = table.at(row);
+        let execution_id =
+            table.execution_id(job.kind, Allocation { gpu_type, gpus, spread: false }, mode)?;
+        let execution = table.at(execution_id);
         let cost = match policy.sharing {
-            crate::Sharing::Gaps { efficiency, .. } => {
-                let gaps: u64 =
-                    execution.slot_nanos().filter(|&gap| is_worth_filling(gap, execution.iteration)).sum();
-                execution.iteration * gpus as u64 - (gaps as f64 * efficiency) as u64
+            crate::Sharing::IdlePeriods { efficiency, .. } => {
+                let usable: u64 = execution
+                    .idle_nanos()
+                    .filter(|&idle| is_usable_idle_period(idle, execution.iteration))
+                    .sum();
+                execution.iteration * gpus as u64 - (usable as f64 * efficiency) as u64
             }
             _ => execution.iteration * gpus as u64,
         };
-        Some(Self { gpu_type, gpus, mode, row, iteration: execution.iteration, cost })
+        Some(Self { gpu_type, gpus, mode, execution_id, iteration: execution.iteration, cost })
     }
 
     fn is_as_good(&self, other: &Self) -> bool {

@@ -40,7 +40,7 @@ impl FairShares {
         Self { fair, gpus: gpus.collect(), has_changed: false, found_at: None, jobs: FxHashMap::default() }
     }
 
-    /// Returns the interval at which jobs take turns.
+    /// Returns the interval at which jobs take turns, in nanoseconds.
     pub(super) fn round(&self) -> u64 {
         nanos(self.fair.round)
     }
@@ -73,7 +73,7 @@ impl FairShares {
     /// passed. `order` has the active jobs, `entries` all entries.
     ///
     /// # Errors
-    /// [`Error::Unsolved`].
+    /// [`Error::Unsolved`] if the solver fails.
     pub(super) fn priorities(
         &mut self,
         now: u64,

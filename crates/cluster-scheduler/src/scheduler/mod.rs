@@ -58,7 +58,7 @@ impl<'a> Scheduler<'a> {
     /// jobs.
     ///
     /// # Errors
-    /// [`Error::BadFigure`] for a policy with values outside their range.
+    /// [`Error::OutOfRange`] for a policy with values outside their range.
     pub fn new(cluster: &'a Cluster, table: &'a Table, policy: Policy) -> Result<Self, Error> {
         policy.check()?;
         let fair_shares = match policy.order {
@@ -138,7 +138,7 @@ impl<'a> Scheduler<'a> {
     pub fn decide(&mut self) -> Result<Vec<Command>, Error> {
         let mut commands = Vec::new();
         if std::mem::take(&mut self.outdated) {
-            self.plan()?;
+            self.replan()?;
             self.ready.clear();
             self.blocked.iter_mut().for_each(Vec::clear);
             for &index in &self.active {
@@ -163,7 +163,7 @@ impl<'a> Scheduler<'a> {
             } else {
                 self.gpus.hold(&assignment.gpus, index);
                 let left = self.entries[index].iterations_of_this_priority(&self.policy.order);
-                let beside = assignment.beside.map(|host| self.entries[host].id);
+                let beside = assignment.beside.map(|owner| self.entries[owner].id);
                 let assignment = assignment.clone();
                 self.entries[index].run = Some(Run { assignment, left, stopping: false });
                 commands.extend(self.entries[index].placement(beside).map(Command::Run));
@@ -201,8 +201,8 @@ impl<'a> Scheduler<'a> {
 
     /// Returns a GPU of `assignment` that is held by a job that does not share it, if there is one.
     ///
-    /// A job that has been told to stop holds its GPUs until the end of its iteration and blocks
-    /// other jobs, except its own host or guest, which keeps its place.
+    /// A job that has been told to stop holds its GPUs until the end of its iteration. It blocks
+    /// all jobs except the owner or the guest with which it shares them.
     fn blocking(&self, job: usize, assignment: &Assignment) -> Option<GpuId> {
         assignment.gpus.iter().copied().find(|&gpu| {
             let holders = self.gpus.holders(gpu);

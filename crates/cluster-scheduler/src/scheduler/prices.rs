@@ -41,7 +41,7 @@ impl Scheduler<'_> {
                 self.widen(order, &mut selected, price);
             }
             let waiting = waiting(&selected) as f64;
-            self.leave_gaps(order, &mut selected, waiting);
+            self.leave_idle_time(order, &mut selected, waiting);
         }
         order.iter().zip(selected).filter_map(|(&index, choice)| Some((index, choice?))).collect()
     }
@@ -81,8 +81,8 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Lets jobs choose again on their GPUs while others wait for gaps.
-    fn leave_gaps(&self, order: &[usize], selected: &mut [Option<ExecutionChoice>], waiting: f64) {
+    /// Lets jobs choose again on their GPUs while others wait for idle time of GPUs.
+    fn leave_idle_time(&self, order: &[usize], selected: &mut [Option<ExecutionChoice>], waiting: f64) {
         let of_each = waiting / self.cluster.gpus() as f64;
         for (&index, choice) in order.iter().zip(selected) {
             let Some(choice) = choice else { continue };

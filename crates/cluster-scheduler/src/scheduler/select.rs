@@ -5,7 +5,7 @@ use super::Scheduler;
 use super::entry::{Assignment, ExecutionChoice};
 use super::gpus::Free;
 use crate::policy::{Elastic, Order, Sharing};
-use crate::table::{Allocation, RowId};
+use crate::table::{Allocation, ExecutionId};
 use crate::{Error, GpuType};
 
 impl Scheduler<'_> {
@@ -14,7 +14,7 @@ impl Scheduler<'_> {
     ///
     /// # Errors
     /// [`Error::Unsolved`] if the solver of a fair policy fails.
-    pub(super) fn plan(&mut self) -> Result<(), Error> {
+    pub(super) fn replan(&mut self) -> Result<(), Error> {
         let mut order = self.active.clone();
         match &self.policy.order {
             Order::Arrival | Order::Fair(_) => {}
@@ -122,8 +122,8 @@ impl Scheduler<'_> {
             match previous[*index].take() {
                 Some(mut assignment) if stays(&assignment, choice) => {
                     assignment.mode = choice.mode;
-                    assignment.row = self.row(*index, choice, assignment.spread);
-                    assignment.iteration = self.table.at(assignment.row).iteration;
+                    assignment.execution_id = self.execution_id(*index, choice, assignment.spread);
+                    assignment.iteration = self.table.at(assignment.execution_id).iteration;
                     assignment.gpus.iter().for_each(|&gpu| free.take(gpu));
                     self.entries[*index].target = Some(assignment);
                 }
@@ -135,19 +135,19 @@ impl Scheduler<'_> {
         for (index, choice) in moving {
             let ExecutionChoice { gpu_type, gpus: count, mode, .. } = choice;
             let (gpus, spread) = free.find(gpu_type, count);
-            let row = self.row(index, &choice, spread);
-            let iteration = self.table.at(row).iteration;
+            let execution_id = self.execution_id(index, &choice, spread);
+            let iteration = self.table.at(execution_id).iteration;
             self.entries[index].target =
-                Some(Assignment { gpus, gpu_type, spread, mode, row, beside: None, iteration });
+                Some(Assignment { gpus, gpu_type, spread, mode, execution_id, beside: None, iteration });
         }
         previous
     }
 
-    fn row(&self, index: usize, choice: &ExecutionChoice, spread: bool) -> RowId {
-        let &ExecutionChoice { gpu_type, gpus, mode, row, .. } = choice;
+    fn execution_id(&self, index: usize, choice: &ExecutionChoice, spread: bool) -> ExecutionId {
+        let &ExecutionChoice { gpu_type, gpus, mode, execution_id, .. } = choice;
         self.table
-            .row(self.entries[index].job.kind, Allocation { gpu_type, gpus, spread }, mode)
-            .unwrap_or(row)
+            .execution_id(self.entries[index].job.kind, Allocation { gpu_type, gpus, spread }, mode)
+            .unwrap_or(execution_id)
     }
 
     /// Places jobs without GPUs beside others.

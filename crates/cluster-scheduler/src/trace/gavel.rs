@@ -1,4 +1,6 @@
-//! Gavel's published traces and throughputs. A *kind* of job is a model with its batch size.
+//! Gavel's published traces and throughputs. A *kind* of job is a model with its batch size. A
+//! *step* is the processing of one batch by one GPU, so that an iteration of a job on n GPUs counts
+//! as n steps.
 
 use std::io::Read;
 
@@ -14,7 +16,7 @@ pub struct GavelJob {
     pub kind: String,
     /// Number of GPUs on which the job runs.
     pub gpus: usize,
-    /// Number of steps of all workers together.
+    /// Number of steps after which the job is done, summed over its GPUs.
     pub steps: u64,
 }
 
@@ -28,7 +30,7 @@ pub struct GavelSpeed {
     pub kind: String,
     /// Number of GPUs on which it was measured.
     pub gpus: usize,
-    /// Steps per second of all workers together; 0 if it did not run.
+    /// Steps per second, summed over these GPUs; 0 if it did not run.
     pub steps_per_s: f64,
 }
 
@@ -39,7 +41,8 @@ pub struct GavelSpeed {
 ///
 /// # Errors
 ///
-/// [`Error::BadTrace`] with line and column.
+/// [`Error::BadTrace`] if the file is no valid CSV, lacks a column or has a value outside its
+/// range.
 pub fn gavel_jobs(file: &str, input: impl Read) -> Result<Vec<GavelJob>, Error> {
     let columns: [&[&str]; 5] = [
         &["arrival_s"],
@@ -70,7 +73,8 @@ pub fn gavel_jobs(file: &str, input: impl Read) -> Result<Vec<GavelJob>, Error> 
 ///
 /// # Errors
 ///
-/// [`Error::BadTrace`] with line and column.
+/// [`Error::BadTrace`] if the file is no valid CSV, lacks a column or has a value outside its
+/// range.
 pub fn gavel_speeds(file: &str, input: impl Read) -> Result<Vec<GavelSpeed>, Error> {
     let columns: [&[&str]; 5] = [&["gpu_type"], &["model"], &["batch"], &["gpus"], &["steps_per_s"]];
     let mut sheet = Sheet::open(file, input, &columns)?;
@@ -88,8 +92,12 @@ pub fn gavel_speeds(file: &str, input: impl Read) -> Result<Vec<GavelSpeed>, Err
     Ok(speeds)
 }
 
-/// Returns the name of a kind of job, composed of a model and a batch size. Both are indices of
-/// columns of the sheet; an empty batch size is omitted.
+/// Returns the name of a kind of job, composed of a model and a batch size. `model` and `batch` are
+/// the indices of their columns among those requested from the sheet. An empty batch size is
+/// omitted.
+///
+/// # Errors
+/// [`Error::BadTrace`] if the current line ends before one of the columns.
 pub(super) fn kind<R: Read>(sheet: &Sheet<R>, model: usize, batch: usize) -> Result<String, Error> {
     let (model, batch) = (sheet.text(model)?, sheet.text(batch)?);
     Ok(if batch.is_empty() { model.to_owned() } else { format!("{model} batch {batch}") })

@@ -1,4 +1,5 @@
-//! Gavel's published throughputs of pairs of jobs.
+//! Gavel's published throughputs of pairs of jobs. A *step* is the processing of one batch by one
+//! GPU.
 
 use std::io::Read;
 
@@ -17,9 +18,9 @@ pub struct GavelPair {
     pub gpus: usize,
     /// Kinds of the two jobs, as in [`GavelJob::kind`](super::GavelJob::kind).
     pub kinds: [String; 2],
-    /// Steps per second of each job alone.
+    /// Steps per second of each job alone, summed over the GPUs.
     pub alone: [f64; 2],
-    /// Steps per second of each job beside the other; 0 if it does not run.
+    /// Steps per second of each job beside the other, summed over the GPUs; 0 if it does not run.
     pub together: [f64; 2],
 }
 
@@ -46,7 +47,8 @@ impl GavelPair {
 ///
 /// # Errors
 ///
-/// [`Error::BadTrace`] with line and column.
+/// [`Error::BadTrace`] if the file is no valid CSV, lacks a column or has a value outside its
+/// range.
 pub fn gavel_pairs(file: &str, input: impl Read) -> Result<Vec<GavelPair>, Error> {
     let columns: [&[&str]; 9] = [
         &["gpus"],

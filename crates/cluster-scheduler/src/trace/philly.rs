@@ -15,7 +15,8 @@ use crate::Error;
 ///
 /// # Errors
 ///
-/// [`Error::BadTrace`] with line and column.
+/// [`Error::BadTrace`] if the file is no valid CSV, lacks a column or has a value outside its
+/// range, or if a timestamp is earlier than that of the line before.
 pub fn philly(file: &str, input: impl Read) -> Result<Vec<TraceJob>, Error> {
     let mut sheet = Sheet::open(file, input, &[&["timestamp"], &["duration"], &["num_gpus"]])?;
     let mut jobs: Vec<TraceJob> = Vec::new();

@@ -44,7 +44,8 @@ impl PolluxStep {
 ///
 /// # Errors
 ///
-/// [`Error::BadTrace`] with line and column.
+/// [`Error::BadTrace`] if the file is no valid CSV, lacks a column or has a value outside its
+/// range.
 pub fn pollux_steps(file: &str, input: impl Read) -> Result<Vec<PolluxStep>, Error> {
     let columns: [&[&str]; 7] = [
         &["model"],
@@ -96,7 +97,7 @@ pub fn pollux_steps(file: &str, input: impl Read) -> Result<Vec<PolluxStep>, Err
 ///
 /// # Errors
 ///
-/// [`Error::BadFigure`] for times that no [`Execution`] can have.
+/// [`Error::OutOfRange`] for times that no [`Execution`] can have.
 pub fn pollux_table(steps: &[PolluxStep], counts: &[usize], gpu_type: GpuType) -> Result<Table, Error> {
     let mut table = Table::new();
     let mut models: Vec<&str> = steps.iter().map(|step| step.model.as_str()).collect();

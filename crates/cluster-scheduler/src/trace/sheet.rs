@@ -22,6 +22,9 @@ pub(super) struct Sheet<R> {
 impl<R: Read> Sheet<R> {
     /// Opens a CSV that has each of the requested `columns`, under one of the names listed for it.
     /// `file` is the name in errors.
+    ///
+    /// # Errors
+    /// `Error::BadTrace` if the header cannot be read or lacks a requested column.
     pub(super) fn open(file: &str, input: R, columns: &[&[&str]]) -> Result<Self, Error> {
         let mut reader = ReaderBuilder::new().comment(Some(b'#')).flexible(true).from_reader(input);
         let header = reader.headers().map_err(|error| broken(file, &error))?.clone();
@@ -44,18 +47,27 @@ impl<R: Read> Sheet<R> {
     }
 
     /// Reads the next line. Returns `false` at the end of the file.
+    ///
+    /// # Errors
+    /// `Error::BadTrace` if the line cannot be read.
     pub(super) fn next(&mut self) -> Result<bool, Error> {
         self.reader.read_record(&mut self.record).map_err(|error| broken(&self.file, &error))
     }
 
     /// Returns the text of a column of the current line, without surrounding spaces.
+    ///
+    /// # Errors
+    /// `Error::BadTrace` if the line ends before the column.
     pub(super) fn text(&self, column: usize) -> Result<&str, Error> {
         let (_, at) = self.columns[column];
         self.record.get(at).map(str::trim).ok_or_else(|| self.bad(column, "the line ends before it"))
     }
 
-    /// Parses the number in a column of the current line. A text that is no number, or a number for
-    /// which `is_good` is false, is an error that says `expected`.
+    /// Parses the number in a column of the current line.
+    ///
+    /// # Errors
+    /// `Error::BadTrace` if the line ends before the column, the text is no number, or `is_good` is
+    /// false for the number. `expected` describes the valid numbers in the message.
     pub(super) fn number<T: FromStr>(
         &self,
         column: usize,

@@ -7,8 +7,8 @@ use super::quantiles::Quantiles;
 use super::random::Random;
 
 /// Seconds between arrivals in Philly from 6 October 2017, when the cluster was fully used. The
-/// longest gaps, which are outages, are excluded.
-const GAPS: Quantiles = Quantiles(&[
+/// longest intervals, which are outages, are excluded.
+const INTERARRIVAL_SECONDS: Quantiles = Quantiles(&[
     (0.0, 0.0),
     (0.1, 1.0),
     (0.25, 2.0),
@@ -116,9 +116,9 @@ const MORE_GPUS: Quantiles = Quantiles(&[
 ]);
 
 /// Generates `jobs` jobs, reproducibly from `seed`, with the distributions of Philly's 82,247 jobs
-/// (CC BY 4.0, Jeon et al., USENIX ATC 2019): gaps between arrivals, numbers of GPUs, and durations
-/// by number of GPUs are drawn independently from quantiles. Bursts longer than a gap and daily and
-/// weekly patterns are not modelled.
+/// (CC BY 4.0, Jeon et al., USENIX ATC 2019): times between arrivals, numbers of GPUs, and
+/// durations by number of GPUs are drawn independently from quantiles. Bursts of several arrivals
+/// and daily and weekly patterns are not modelled.
 ///
 /// ```
 /// let jobs = cluster_scheduler::trace::synthetic(1000, 7);
@@ -131,8 +131,8 @@ pub fn synthetic(jobs: usize, seed: u64) -> Vec<TraceJob> {
     let mut at = 0.0;
     (0..jobs)
         .map(|job| {
-            let gap = GAPS.at(random.part());
-            at += if job == 0 { 0.0 } else { gap };
+            let interval = INTERARRIVAL_SECONDS.at(random.part());
+            at += if job == 0 { 0.0 } else { interval };
             let part = random.part();
             let size = SIZES.iter().find(|(below, _)| part < *below);
             let gpus = size.map_or(128, |&(_, gpus)| gpus);

@@ -53,8 +53,8 @@ fn jobs_use_as_many_gpus_as_are_free() {
     assert_eq!(widths(12), [1; 8], "and four wait");
 }
 
-/// A job on 4 GPUs with three burst plans, of which faster ones have smaller gaps, and data
-/// parallelism, which is slower than the first plan and has no gaps.
+/// A job on 4 GPUs with three burst plans, of which faster ones have shorter idle periods, and data
+/// parallelism, which is slower than the first plan and has no idle periods.
 fn frontier() -> Table {
     let mut table = Table::new();
     let kind = table.kind("job");
@@ -68,10 +68,11 @@ fn frontier() -> Table {
 }
 
 #[test]
-fn plans_with_larger_gaps_are_chosen_as_more_jobs_wait() {
-    let whole_gaps = Policy { sharing: Sharing::Gaps { efficiency: 1.0, overlap: 0.0 }, ..Policy::burst() };
+fn plans_with_longer_idle_periods_are_chosen_as_more_jobs_wait() {
+    let whole_idle_periods =
+        Policy { sharing: Sharing::IdlePeriods { efficiency: 1.0, overlap: 0.0 }, ..Policy::burst() };
     let modes = |jobs: usize| {
-        let placed = placed(&frontier(), &whole_gaps, jobs, 4, &[]);
+        let placed = placed(&frontier(), &whole_idle_periods, jobs, 4, &[]);
         placed.into_iter().map(|one| one.mode).collect::<Vec<_>>()
     };
     // The number of waiting jobs from which a point is better: with 8 GPUs, 10 + p 40 / 8 = 11 + p

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cluster_scheduler::{Departure, Order, Policy, Report, Segment, Sharing, Step};
+use cluster_scheduler::{Departure, Granularity, Order, Policy, Report, Segment, Sharing};
 use proptest::prelude::*;
 
 use crate::worlds::{World, policies, worlds};
@@ -18,8 +18,8 @@ proptest! {
     #[test]
     fn fast_forward_matches_single_iterations(world in worlds(100)) {
         for policy in policies() {
-            let fast = world.run(&policy, Step::FastForward);
-            let slow = world.run(&policy, Step::EveryIteration);
+            let fast = world.run(&policy, Granularity::FastForward);
+            let slow = world.run(&policy, Granularity::EveryIteration);
             prop_assert!(fast.events <= slow.events);
             prop_assert_eq!(Report { events: 0, ..fast }, Report { events: 0, ..slow }, "{}", policy.name);
         }
@@ -28,7 +28,7 @@ proptest! {
     #[test]
     fn the_same_events_give_the_same_placements(world in worlds(60)) {
         for policy in policies() {
-            let run = || world.run(&policy, Step::FastForward);
+            let run = || world.run(&policy, Granularity::FastForward);
             prop_assert_eq!(run(), run(), "{}", policy.name);
         }
     }
@@ -38,10 +38,10 @@ proptest! {
     #[test]
     fn every_job_executes_its_iterations_once(world in worlds(60)) {
         for policy in policies() {
-            let report = world.run(&policy, Step::FastForward);
+            let report = world.run(&policy, Granularity::FastForward);
             prop_assert_eq!(report.jobs.len(), world.arrivals.len());
             for (record, arrival) in report.jobs.iter().zip(&world.arrivals) {
-                let Some((left, end)) = record.left else {
+                let Some((left, end)) = record.departure else {
                     return Err(TestCaseError::fail(format!("{}: {} was lost", policy.name, record.id)));
                 };
                 match end {
@@ -63,7 +63,7 @@ proptest! {
     #[test]
     fn a_gpu_holds_at_most_two_jobs(world in worlds(60)) {
         for policy in policies() {
-            let report = world.run(&policy, Step::FastForward);
+            let report = world.run(&policy, Granularity::FastForward);
             let on_gpu = |segment: &Segment| segment.gpus.iter().map(|gpu| u64::from(gpu.0)).collect();
             for segments in by(&report.segments, on_gpu).values() {
                 for (index, one) in segments.iter().enumerate() {
@@ -92,7 +92,7 @@ proptest! {
         world.disturbances.clear();
         let is_conserving = |policy: &Policy| !policy.blocking && policy.sharing == Sharing::None;
         for policy in policies().into_iter().filter(is_conserving) {
-            let report = world.run(&policy, Step::FastForward);
+            let report = world.run(&policy, Granularity::FastForward);
             let gpu_time = |s: &Segment| s.to.checked_sub(s.from).unwrap() * s.gpus.len() as u32;
             let held: Duration = report.segments.iter().map(gpu_time).sum();
             prop_assert_eq!(held, report.held);
@@ -119,12 +119,12 @@ proptest! {
         world.arrivals.iter_mut().for_each(|arrival| arrival.job.weight = 1.0);
         for policy in policies() {
             let Order::Fair(fair) = policy.order else { continue };
-            let report = world.run(&policy, Step::FastForward);
+            let report = world.run(&policy, Granularity::FastForward);
             for (record, arrival) in report.jobs.iter().zip(&world.arrivals) {
                 let (at, slowest) = (record.arrived, world.extremes(&arrival.job).1);
-                let left = record.left.unwrap().0;
+                let left = record.departure.unwrap().0;
                 let overlaps = |other: &&cluster_scheduler::JobRecord| {
-                    other.arrived < left && other.left.unwrap().0 > at
+                    other.arrived < left && other.departure.unwrap().0 > at
                 };
                 let others = report.jobs.iter().filter(overlaps).count() as f64;
                 let gpus = world.cluster.gpus_of(cluster_scheduler::GpuType(0)) as f64;
@@ -141,7 +141,7 @@ proptest! {
     #[test]
     fn fifo_starts_in_order(mut world in worlds(60)) {
         world.disturbances.clear();
-        let report = world.run(&Policy::fifo(), Step::FastForward);
+        let report = world.run(&Policy::fifo(), Granularity::FastForward);
         prop_assert!(report.jobs.is_sorted_by_key(|record| record.started));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use cluster_scheduler::{Allocation, GpuType, Mode, Policy, Step};
+use cluster_scheduler::{Allocation, GpuType, Granularity, Mode, Policy};
 use proptest::prelude::*;
 
 use crate::worlds::{World, worlds};
@@ -114,8 +114,8 @@ proptest! {
         world.disturbances.clear();
         world.cluster = cluster_scheduler::Cluster::uniform("a", 1, 8).unwrap();
         for (policy, is_srtf) in [(Policy::fifo(), false), (Policy::srtf(), true)] {
-            let report = world.run(&policy, Step::FastForward);
-            let found: Vec<_> = report.jobs.iter().map(|record| record.left.map(|(at, _)| at)).collect();
+            let report = world.run(&policy, Granularity::FastForward);
+            let found: Vec<_> = report.jobs.iter().map(|record| record.departure.map(|(at, _)| at)).collect();
             prop_assert_eq!(found, ends(&world, is_srtf), "{}", policy.name);
         }
     }

@@ -29,7 +29,7 @@ fn run(parts: [f64; 2]) -> Report {
 #[test]
 fn paired_jobs_run_at_their_measured_speeds() {
     let report = run([0.8, 0.8]);
-    let ends: Vec<_> = report.jobs.iter().map(|job| job.left.unwrap().0.as_secs_f64()).collect();
+    let ends: Vec<_> = report.jobs.iter().map(|job| job.departure.unwrap().0.as_secs_f64()).collect();
     assert!(ends.iter().all(|end| (end - 375.0).abs() < 1e-3), "{ends:?}");
     assert!((report.efficiency() - 1.6).abs() < 1e-3, "two jobs of 300 s in 375 s of a GPU");
     assert!(report.segments.iter().any(|segment| segment.beside == Some(JobId(0))));

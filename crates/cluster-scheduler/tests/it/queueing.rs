@@ -14,7 +14,7 @@ const LOAD: f64 = 0.7;
 const SERVICE: f64 = 100.0;
 const JOBS: u64 = 40_000;
 
-/// Runs one-GPU jobs with exponential gaps and durations.
+/// Runs one-GPU jobs with exponential times between arrivals and exponential durations.
 fn run(policy: &Policy) -> Report {
     let mut table = Table::new();
     let kind = table.kind("milliseconds");

@@ -138,7 +138,10 @@ fn pollux_step_times_are_read() {
         (packed.iteration().as_secs_f64() - 0.95712).abs() < 1e-9,
         "the largest batch on 4 GPUs of a node"
     );
-    assert!((packed.slots().next().unwrap().as_secs_f64() - 0.092_868).abs() < 1e-9, "its synchronization");
+    assert!(
+        (packed.idle_periods().next().unwrap().as_secs_f64() - 0.092_868).abs() < 1e-9,
+        "its synchronization"
+    );
 }
 
 #[test]

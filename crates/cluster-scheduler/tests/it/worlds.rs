@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use cluster_scheduler::{
-    Arrival, Cluster, Disturbance, Execution, GpuType, Job, JobId, Mode, Policy, Report, SimulationOptions,
-    Step, Table, simulate,
+    Arrival, Cluster, Disturbance, Execution, GpuType, Granularity, Job, JobId, Mode, Policy, Report,
+    SimulationOptions, Table, simulate,
 };
 use proptest::prelude::*;
 
@@ -25,8 +25,9 @@ pub(crate) fn ms(ms: u64) -> Duration {
 }
 
 impl World {
-    pub(crate) fn run(&self, policy: &Policy, step: Step) -> Report {
-        let options = SimulationOptions { step, record: true, disturbances: self.disturbances.clone() };
+    pub(crate) fn run(&self, policy: &Policy, granularity: Granularity) -> Report {
+        let options =
+            SimulationOptions { granularity, record: true, disturbances: self.disturbances.clone() };
         simulate(&self.cluster, &self.table, policy, &self.arrivals, &options).unwrap()
     }
 

@@ -1,5 +1,7 @@
-//! Linear and second-order cone programs in the solver's form. Variables are given by their
-//! indices: first the share of each job (demand) on each type, `job * types + type`, then others.
+//! Linear and second-order cone programs in the solver's form. A *demand* is a group of identical
+//! jobs. A *share* is the fraction of time in which each job of a demand runs on GPUs of a type.
+//! Variables are given by their indices: first the shares, at `demand * types + type` for `types`
+//! types of GPUs, then further variables.
 
 use clarabel::algebra::CscMatrix;
 use clarabel::solver::{
@@ -10,9 +12,9 @@ use clarabel::solver::{
 use super::Demand;
 use crate::Error;
 
-/// Program with a linear objective, rows `sum of coefficients <= bound`, and cones of three such
-/// sums.
-pub(super) struct Program {
+/// Cone program with a linear objective, rows `sum of coefficients <= bound`, and cones of three
+/// such sums.
+pub(super) struct ConeProgram {
     objective: Vec<f64>,
     rows: Vec<usize>,
     columns: Vec<usize>,
@@ -22,12 +24,13 @@ pub(super) struct Program {
     inequalities: usize,
 }
 
-impl Program {
-    /// Creates a program over the share of each job on each type and `more` further variables, with
-    /// a zero objective.
+impl ConeProgram {
+    /// Creates a program over the share of each demand on each type and `more` further variables,
+    /// with a zero objective. `gpus` is the number of GPUs of each type.
     ///
-    /// Shares are at least 0. The shares of a job sum to at most 1, and the weighted shares of a
-    /// type to at most its GPUs.
+    /// It has these inequalities: each share is at least 0; the shares of a demand sum to at most
+    /// 1; the shares of a type, each multiplied by the number of GPUs of all jobs of the demand,
+    /// sum to at most the number of GPUs of the type.
     pub(super) fn of_shares(demands: &[Demand], gpus: &[usize], more: usize) -> Self {
         let types = gpus.len();
         let mut program = Self {
@@ -87,10 +90,11 @@ impl Program {
         self.bounds.push(bound);
     }
 
-    /// Solves the program and returns the share of each job on each type, clamped to 0..=1.
+    /// Solves the program and returns the share of each demand on each type, clamped to 0..=1.
+    /// `demands` and the number of `types` are those given to `of_shares`.
     ///
     /// # Errors
-    /// [`Error::Unsolved`].
+    /// [`Error::Unsolved`] if the solver refuses the program or finds no solution.
     pub(super) fn solve(self, demands: &[Demand], types: usize) -> Result<Vec<Vec<f64>>, Error> {
         let variables = self.objective.len();
         let unsolved =
