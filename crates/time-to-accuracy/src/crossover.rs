@@ -155,7 +155,7 @@ impl Crossover {
     /// - [`AccuracyError::NoEfficiency`] if an efficiency is unknown.
     /// - [`AccuracyError::Indivisible`] if a number of GPUs is not a multiple of `gpus_per_worker`.
     /// - [`AccuracyError::Empty`] without a number of GPUs.
-    /// - [`AccuracyError::BadFigure`] if a number of GPUs or `batch_per_worker` is zero, or if the
+    /// - [`AccuracyError::OutOfRange`] if a number of GPUs or `batch_per_worker` is zero, or if the
     ///   speed-up or an efficiency is not finite and positive.
     pub fn new(
         curve: &EpochCurve,
@@ -175,7 +175,7 @@ impl Crossover {
         ] {
             if count == 0 {
                 let name = format!("the number of {name}");
-                return Err(AccuracyError::BadFigure { name, value: "0".into(), expected: "at least 1" });
+                return Err(AccuracyError::OutOfRange { name, value: "0".into(), expected: "at least 1" });
             }
         }
         let of = |workers: usize| -> Result<(f64, f64), AccuracyError> {
@@ -237,7 +237,7 @@ fn positive(name: impl Fn() -> String, value: f64) -> Result<f64, AccuracyError>
     if value.is_finite() && value > 0.0 {
         return Ok(value);
     }
-    Err(AccuracyError::BadFigure {
+    Err(AccuracyError::OutOfRange {
         name: name(),
         value: value.to_string(),
         expected: "a finite number above 0",

@@ -42,7 +42,7 @@ pub enum AccuracyError {
     },
     /// A parameter has a value that is not allowed.
     #[error("{name} is {value}, expected {expected}")]
-    BadFigure {
+    OutOfRange {
         /// Description of the parameter.
         name: String,
         /// Value of the parameter, as text.

@@ -32,7 +32,7 @@ impl MeasuredEpochs {
     /// samples of an epoch in every row.
     ///
     /// # Errors
-    /// [`AccuracyError::Empty`] without a row. [`AccuracyError::BadFigure`] if a number or a time
+    /// [`AccuracyError::Empty`] without a row. [`AccuracyError::OutOfRange`] if a number or a time
     /// is zero, and for two rows with the same GPUs and batch.
     pub fn new(
         samples_per_epoch: u64,
@@ -45,7 +45,7 @@ impl MeasuredEpochs {
         }
         let bad = |row: &EpochTime, what: &str, value: String, expected| {
             let name = format!("{what} of the epoch on {} GPUs at batch {}", row.gpus, row.batch);
-            Err(AccuracyError::BadFigure { name, value, expected })
+            Err(AccuracyError::OutOfRange { name, value, expected })
         };
         for row in &rows {
             let samples = [row.gpus as u64, row.batch as u64, samples_per_epoch];

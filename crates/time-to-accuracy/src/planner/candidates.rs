@@ -66,7 +66,7 @@ impl Candidates {
     ///
     /// # Errors
     /// [`AccuracyError::Empty`] if a list is empty, or if all candidates have more than the maximum
-    /// number of GPUs. [`AccuracyError::BadFigure`] for zeros, for limits that are below 1 or not
+    /// number of GPUs. [`AccuracyError::OutOfRange`] for zeros, for limits that are below 1 or not
     /// finite, and if a number of GPUs or a global batch overflows `usize`.
     pub fn configurations(&self) -> Result<Vec<Configuration>, AccuracyError> {
         let (batches, per_worker) = match &self.batches {
@@ -102,7 +102,7 @@ impl Candidates {
 }
 
 fn product(of: &str, workers: usize, each: usize) -> Result<usize, AccuracyError> {
-    workers.checked_mul(each).ok_or_else(|| AccuracyError::BadFigure {
+    workers.checked_mul(each).ok_or_else(|| AccuracyError::OutOfRange {
         name: format!("the number of {of}"),
         value: format!("{workers} x {each}"),
         expected: "a number that a machine word holds",
@@ -117,7 +117,7 @@ fn counts(name: &'static str, list: &[usize]) -> Result<Vec<usize>, AccuracyErro
         None => Err(AccuracyError::Empty { name }),
         Some(0) => {
             let name = format!("one of the {name}");
-            Err(AccuracyError::BadFigure { name, value: "0".into(), expected: "at least 1" })
+            Err(AccuracyError::OutOfRange { name, value: "0".into(), expected: "at least 1" })
         }
         Some(_) => Ok(list),
     }
@@ -127,7 +127,7 @@ fn limits(list: &[Option<f64>]) -> Result<Vec<Option<f64>>, AccuracyError> {
     if let Some(limit) = list.iter().flatten().find(|limit| !limit.is_finite() || **limit < 1.0) {
         let name = "an amplification limit".into();
         let expected = "finite and at least 1, or no limit";
-        return Err(AccuracyError::BadFigure { name, value: limit.to_string(), expected });
+        return Err(AccuracyError::OutOfRange { name, value: limit.to_string(), expected });
     }
     let mut list = list.to_vec();
     list.sort_by(|a, b| limit_order(*a).total_cmp(&limit_order(*b)));

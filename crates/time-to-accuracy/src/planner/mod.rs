@@ -80,7 +80,7 @@ impl fmt::Display for SkipReason {
 /// - [`AccuracyError::OutsideCurve`] if a batch of [`Batches::Global`] is outside the curve. A
 ///   batch of [`Batches::PerWorker`] outside the curve is [skipped](Estimates::skipped).
 /// - [`AccuracyError::NoEstimate`] if all candidates are skipped.
-/// - [`AccuracyError::Empty`] and [`AccuracyError::BadFigure`] as returned by
+/// - [`AccuracyError::Empty`] and [`AccuracyError::OutOfRange`] as returned by
 ///   `Candidates::configurations`. The latter also for an iteration time of zero.
 pub fn estimate<S: StepTimes + ?Sized>(
     curve: &EpochCurve,
@@ -116,7 +116,7 @@ fn estimate_one<S: StepTimes + ?Sized>(
     let Some(step) = steps.step(&configuration) else { return Ok(Err(SkipReason::UnknownStepTime)) };
     if step.iteration.is_zero() {
         let name = format!("the time of an iteration of {configuration}");
-        return Err(AccuracyError::BadFigure { name, value: "0 s".into(), expected: "more than 0 s" });
+        return Err(AccuracyError::OutOfRange { name, value: "0 s".into(), expected: "more than 0 s" });
     }
     let samples = curve.document().samples_per_epoch;
     Ok(Ok(Estimate::new(configuration, step, samples, epochs)))
