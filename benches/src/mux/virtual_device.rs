@@ -87,6 +87,6 @@ fn collocated(both: &SimulationReport) -> anyhow::Result<Collocated> {
         transfer_us: Some(states(&[ForegroundState::Transferring])),
         background_samples_per_s: both.background_samples_per_s(),
         background_pieces: both.background_pieces,
-        over_long_pieces: both.over_long,
+        over_long_pieces: both.over_limit,
     })
 }

@@ -129,7 +129,7 @@ pub(crate) fn show(jobs: &[Background], policy: &Policy, report: &TrainReport) {
     }
     let pieces = Pieces::of(report);
     let over = policy.background_piece.map_or_else(String::new, |bound| {
-        format!(", {} of them longer than {}", pieces.over_long, time(bound))
+        format!(", {} of them longer than {}", pieces.over_limit, time(bound))
     });
     print_message!(
         "background pieces                   {}, longest {}{over}",
@@ -146,7 +146,7 @@ pub(crate) fn report(jobs: &[Background], policy: &Policy, report: &TrainReport)
     let of_jobs = jobs.iter().zip(&report.background).map(|(job, report)| job.report(report));
     json!({
         "jobs": of_jobs.collect::<Vec<_>>(), "pieces": pieces.count, "longest_piece_us": us(pieces.longest),
-        "piece_limit_us": policy.background_piece.map(us), "over_long_pieces": pieces.over_long,
+        "piece_limit_us": policy.background_piece.map(us), "over_long_pieces": pieces.over_limit,
     })
 }
 
@@ -156,7 +156,7 @@ struct Pieces {
     /// Maximum duration.
     longest: Duration,
     /// Number of tasklets that exceeded the limit of the policy.
-    over_long: u64,
+    over_limit: u64,
 }
 
 impl Pieces {
@@ -165,7 +165,7 @@ impl Pieces {
         Self {
             count: usage.iter().map(|usage| usage.background_tasklets).sum(),
             longest: usage.iter().map(|usage| usage.longest_background).max().unwrap_or_default(),
-            over_long: usage.iter().map(|usage| usage.over_long).sum(),
+            over_limit: usage.iter().map(|usage| usage.over_limit).sum(),
         }
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct Background {
     piece: Option<Duration>,
     jobs: Vec<JobQueue>,
     in_flight: usize,
-    over_long_in_flight: usize,
+    over_limit_in_flight: usize,
     /// Sum of the estimates of the tasklets in flight.
     estimated: Duration,
     /// Expected time at which all tasklets in flight have finished.
@@ -36,8 +36,9 @@ pub(crate) struct Background {
     /// Moving average of measured time over estimate of the tasklets that ran while the foreground
     /// did not compute. Foreground communication may occupy a part of the device then.
     pace: f64,
-    /// Service of the job that was launched last, at its launch.
-    served: f64,
+    /// Service of the job that was launched last, at its launch. A job that becomes non-empty
+    /// starts from this value.
+    service: f64,
 }
 
 #[derive(Debug, Clone)]
@@ -48,7 +49,7 @@ struct JobQueue {
     paused: bool,
     lifecycle: Lifecycle,
     /// Device time received, in seconds, divided by the weight.
-    served: f64,
+    service: f64,
     /// Last time at which a tasklet of the job was launched or the job became non-empty.
     last: Duration,
 }
@@ -69,11 +70,11 @@ impl Background {
             piece,
             jobs: Vec::new(),
             in_flight: 0,
-            over_long_in_flight: 0,
+            over_limit_in_flight: 0,
             estimated: Duration::ZERO,
             busy_until: Duration::ZERO,
             pace: 1.0,
-            served: 0.0,
+            service: 0.0,
         }
     }
 
@@ -81,7 +82,7 @@ impl Background {
     /// [`Error::Closed`] if the job is draining or has failed, and with [`Error::OutOfOrder`] if
     /// its number is not larger than the job's last.
     pub(crate) fn push(&mut self, now: Duration, tasklet: Tasklet) -> Result<(), Error> {
-        let served = self.served;
+        let service = self.service;
         let job = self.job_mut(tasklet.id.job);
         if job.lifecycle != Lifecycle::Open {
             return Err(Error::Closed(tasklet));
@@ -89,7 +90,7 @@ impl Background {
         let returns = job.queue.is_empty();
         job.queue.push(tasklet)?;
         if returns {
-            job.returns(now, served);
+            job.returns(now, service);
         }
         Ok(())
     }
@@ -104,13 +105,13 @@ impl Background {
             .filter_map(|(place, job)| Some((place, job.queue.next()?)))
             // At most one tasklet over the piece bound at a time, so that the foreground never
             // waits for two.
-            .filter(|(_, tasklet)| self.over_long_in_flight == 0 || !self.is_over_long(tasklet))
+            .filter(|(_, tasklet)| self.over_limit_in_flight == 0 || !self.is_over_limit(tasklet))
     }
 
-    /// Returns the service of the job at index `place`: device time received in seconds, divided by
-    /// its weight.
-    pub(crate) fn served(&self, place: usize) -> f64 {
-        self.jobs[place].served
+    /// Returns the service of the job at index `place`: the device time in seconds that it has
+    /// received, divided by its weight.
+    pub(crate) fn service(&self, place: usize) -> f64 {
+        self.jobs[place].service
     }
 
     /// Returns the last time at which a tasklet of the job at index `place` was launched or the job
@@ -127,12 +128,12 @@ impl Background {
         let tasklet = job.queue.launch()?;
         let estimate = estimate(self.piece, &tasklet);
         let expected = at_pace(estimate, self.pace);
-        self.served = job.served;
-        job.served += estimate.as_secs_f64() / f64::from(job.weight.get());
+        self.service = job.service;
+        job.service += estimate.as_secs_f64() / f64::from(job.weight.get());
         job.last = now;
         self.busy_until = self.free_at(now).saturating_add(expected);
         self.in_flight += 1;
-        self.over_long_in_flight += usize::from(self.is_over_long(&tasklet));
+        self.over_limit_in_flight += usize::from(self.is_over_limit(&tasklet));
         self.estimated = self.estimated.saturating_add(estimate);
         Some(tasklet.id)
     }
@@ -154,8 +155,8 @@ impl Background {
         }
         let tasklet = job.queue.finish(id)?;
         let estimate = estimate(self.piece, &tasklet);
-        job.served += (took.as_secs_f64() - estimate.as_secs_f64()) / f64::from(job.weight.get());
-        self.forget(&tasklet);
+        job.service += (took.as_secs_f64() - estimate.as_secs_f64()) / f64::from(job.weight.get());
+        self.remove_from_sums(&tasklet);
         if away && !estimate.is_zero() {
             let pace = took.as_secs_f64() / estimate.as_secs_f64();
             self.pace += PACE_WEIGHT * (pace.clamp(1.0 / MAX_PACE, MAX_PACE) - self.pace);
@@ -177,10 +178,10 @@ impl Background {
     /// Resumes a job at `now`. It does not catch up on the service that it missed. Has no effect if
     /// the job is not paused.
     pub(crate) fn resume(&mut self, id: JobId, now: Duration) {
-        let served = self.served;
+        let service = self.service;
         let job = self.job_mut(id);
         if std::mem::take(&mut job.paused) {
-            job.returns(now, served);
+            job.returns(now, service);
         }
     }
 
@@ -207,7 +208,7 @@ impl Background {
         let job = self.job_mut(id);
         job.lifecycle = Lifecycle::Failed;
         let queue = std::mem::take(&mut job.queue);
-        queue.all_in_flight().for_each(|tasklet| self.forget(tasklet));
+        queue.all_in_flight().for_each(|tasklet| self.remove_from_sums(tasklet));
         self.busy_until = now.saturating_add(at_pace(self.estimated, self.pace));
         queue.in_flight()
     }
@@ -239,13 +240,13 @@ impl Background {
         at_pace(estimate(self.piece, tasklet), self.pace)
     }
 
-    fn is_over_long(&self, tasklet: &Tasklet) -> bool {
+    fn is_over_limit(&self, tasklet: &Tasklet) -> bool {
         self.piece.is_some_and(|piece| estimate(self.piece, tasklet) > piece)
     }
 
-    fn forget(&mut self, tasklet: &Tasklet) {
+    fn remove_from_sums(&mut self, tasklet: &Tasklet) {
         self.in_flight -= 1;
-        self.over_long_in_flight -= usize::from(self.is_over_long(tasklet));
+        self.over_limit_in_flight -= usize::from(self.is_over_limit(tasklet));
         self.estimated = self.estimated.saturating_sub(estimate(self.piece, tasklet));
     }
 
@@ -259,7 +260,7 @@ impl Background {
                 weight: NonZeroU32::MIN,
                 paused: false,
                 lifecycle: Lifecycle::Open,
-                served: self.served,
+                service: self.service,
                 last: Duration::ZERO,
             });
             self.jobs.len() - 1
@@ -271,8 +272,8 @@ impl Background {
 impl JobQueue {
     /// Marks a job as non-empty again. It does not catch up on the service it missed, and its
     /// waiting time starts now.
-    fn returns(&mut self, now: Duration, served: f64) {
-        self.served = self.served.max(served);
+    fn returns(&mut self, now: Duration, service: f64) {
+        self.service = self.service.max(service);
         self.last = now;
     }
 }

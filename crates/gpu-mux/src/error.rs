@@ -46,7 +46,7 @@ pub enum Error {
     NotBackground(&'static str),
     /// A value of a kernel or a device is outside its range.
     #[error("{name} is {value}, expected {expected}")]
-    BadFigure {
+    OutOfRange {
         /// Name of the quantity, such as `launch_time`.
         name: &'static str,
         /// Value that was given.

@@ -1,6 +1,5 @@
-//! Jobs that run on the thread that polls them. A *gap* is a period in which the foreground does
-//! not compute. A *site* is a position in a job's repeated sequence, such as the step of a training
-//! iteration.
+//! Jobs that run on the thread that polls them. A *site* is a position in a job's repeated
+//! sequence, such as the step of a training iteration.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -47,7 +46,7 @@ impl Upcoming {
 ///
 /// A foreground job communicates without blocking: it starts a transfer in [`run`](Self::run),
 /// tests it in [`poll`](Self::poll), and reports [`Communicating`](JobState::Communicating) until
-/// the transfer is complete. The background runs in that gap.
+/// the transfer is complete. The background runs in the meantime.
 pub trait PolledJob {
     /// Type of the job's errors.
     type Error;

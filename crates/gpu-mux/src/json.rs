@@ -10,7 +10,8 @@ use crate::Error;
 /// Parses a JSON text whose field `schema` must equal `schema`.
 ///
 /// # Errors
-/// [`Error::BadDocument`].
+/// [`Error::BadDocument`] if the text is no JSON, has another schema, or has fields that do not fit
+/// the type.
 pub(crate) fn parse<T: DeserializeOwned>(text: &str, schema: &str) -> Result<T, Error> {
     let bad = |reason: String| Error::BadDocument { reason };
     // Checked first, so that the error for a file of another kind names its schema and not its
@@ -32,7 +33,7 @@ struct Schema {
 }
 
 /// Returns the value as indented JSON text.
-pub(crate) fn shown(value: &impl Serialize) -> String {
+pub(crate) fn to_text(value: &impl Serialize) -> String {
     // Serialization to a string fails only for maps whose keys are not strings; there are none
     // here.
     serde_json::to_string_pretty(value).unwrap_or_default()

@@ -20,9 +20,9 @@ mod device;
 mod driver;
 mod error;
 mod feedback;
-mod gaps;
 mod host;
 mod idle;
+mod idle_periods;
 mod job;
 #[cfg(feature = "json")]
 mod json;
@@ -49,7 +49,7 @@ pub use idle::Idle;
 pub use job::{JobFn, JobState, PolledJob, Upcoming, job_fn};
 pub use multiplexer::{Multiplexer, MuxCommand, MuxEvent};
 pub use pieces::{Piece, pieces};
-pub use policy::{Ahead, BesideCommunication, Feedback, Gaps, Merging, Policy, TaskletFeedback};
+pub use policy::{Ahead, BesideCommunication, Feedback, IdlePeriodFitting, Merging, Policy, TaskletFeedback};
 pub use tasklet::{Communication, JobId, Lane, Tasklet, TaskletId};
 pub use usage::Usage;
 #[cfg(feature = "json")]

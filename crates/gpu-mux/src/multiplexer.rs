@@ -1,6 +1,6 @@
 //! The multiplexer, and the events and commands that it exchanges with its driver. To *withhold*
 //! background is not to launch it. A tasklet is *in flight* from its launch until it is reported as
-//! finished. A *gap* is a period in which the foreground does not compute.
+//! finished. An *idle period* is a period in which the foreground does not compute.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::background::Background;
 use crate::background_decision::BackgroundDecision;
 use crate::feedback::Slowdown;
-use crate::gaps::GapFitting;
+use crate::idle_periods::IdlePeriodRule;
 use crate::launch_order::LaunchOrder;
 use crate::policy::{Ahead, BesideCommunication, Merging};
 use crate::queue::Queue;
@@ -64,7 +64,7 @@ pub enum MuxCommand {
 /// The driver feeds it events, each with the time since an epoch chosen by the driver, and executes
 /// its commands until there are none. All events of one instant should be fed before the first
 /// command is polled: commands are computed on demand, so a foreground tasklet that becomes ready
-/// at the moment its predecessor finishes leaves no gap for the background.
+/// at the moment its predecessor finishes leaves no idle period for the background.
 ///
 /// Rules, with the limits set by [`Policy`]:
 /// - Every tasklet is launched once, and the tasklets of a job are launched in the order of their
@@ -72,7 +72,8 @@ pub enum MuxCommand {
 /// - The foreground goes first: its ready tasklets are launched up to the launch-ahead limit.
 /// - Background is launched while fewer tasklets than its limit are in flight, no other tasklet in
 ///   flight exceeds the piece bound, and no rule withholds it. The rules look at the foreground's
-///   compute, its communication, its slow-down, its current tasklet and the length of the gap.
+///   compute, its communication, its slow-down, its current tasklet and the length of the idle
+///   period.
 /// - Background jobs share by weight.
 /// - The same events, polled at the same points, give the same commands.
 ///
@@ -109,7 +110,7 @@ pub struct Multiplexer {
     background: Background,
     slowdown: Option<Slowdown>,
     tasklet_feedback: Option<TaskletFeedbackRule>,
-    gaps: Option<GapFitting>,
+    idle_periods: Option<IdlePeriodRule>,
     /// Whether the foreground was computing when it was last checked.
     computing: bool,
     /// End time and site of the foreground's last compute tasklet.
@@ -118,7 +119,7 @@ pub struct Multiplexer {
     withholding: usize,
     /// Wake-up requested from the driver since the last event.
     wake: Option<Duration>,
-    over_long: u64,
+    over_limit: u64,
 }
 
 impl Multiplexer {
@@ -136,12 +137,12 @@ impl Multiplexer {
             background: Background::new(policy.background_piece),
             slowdown: policy.feedback.map(Slowdown::new),
             tasklet_feedback: policy.tasklet_feedback.map(TaskletFeedbackRule::new),
-            gaps: policy.gaps.as_ref().map(GapFitting::new),
+            idle_periods: policy.idle_periods.as_ref().map(IdlePeriodRule::new),
             computing: false,
             quiet: (Duration::ZERO, None),
             withholding: 0,
             wake: None,
-            over_long: 0,
+            over_limit: 0,
         }
     }
 
@@ -175,7 +176,7 @@ impl Multiplexer {
             }
             MuxEvent::Finished { tasklet, took } => {
                 if self.background.finish(now, tasklet, took, !self.computing)? {
-                    self.over_long +=
+                    self.over_limit +=
                         u64::from(self.policy.background_piece.is_some_and(|piece| took > piece));
                     self.background_ended(now, 1);
                 }
@@ -210,7 +211,7 @@ impl Multiplexer {
         if self.computing && !self.foreground.computes() {
             self.computing = false;
             let (since, site) = self.quiet;
-            self.gap_begins(since, site);
+            self.idle_period_begins(since, site);
         }
         let until = match self.decide_background()? {
             BackgroundDecision::Launch(place) => {
@@ -229,8 +230,8 @@ impl Multiplexer {
     /// [`Policy::background_piece`]. Each may have delayed the foreground by more than the policy
     /// allows; cut the background into shorter pieces.
     #[must_use]
-    pub fn over_long(&self) -> u64 {
-        self.over_long
+    pub fn over_limit(&self) -> u64 {
+        self.over_limit
     }
 
     /// Returns the number of tasklets of a job in flight. It is zero for a paused job whose
@@ -268,8 +269,8 @@ impl Multiplexer {
                 if let Some(slowdown) = &mut self.slowdown {
                     slowdown.finished(now, &finished, took);
                 }
-                if let Some(gaps) = &mut self.gaps {
-                    gaps.foreground_finished(now, finished.estimate, took);
+                if let Some(idle_periods) = &mut self.idle_periods {
+                    idle_periods.foreground_finished(now, finished.estimate, took);
                 }
             }
             Lane::Communication => self.withholding -= usize::from(self.withholds(&finished)),
@@ -284,10 +285,10 @@ impl Multiplexer {
         self.withholding += usize::from(self.withholds(&tasklet));
         match tasklet.lane {
             Lane::Compute => self.computes_from(self.now),
-            // Communication occupies the device too: it ends one gap and begins the next.
+            // Communication occupies the device too: it ends one idle period and begins the next.
             Lane::Communication if !self.computing => {
-                self.gap_ends(self.now);
-                self.gap_begins(self.now, tasklet.site);
+                self.idle_period_ends(self.now);
+                self.idle_period_begins(self.now, tasklet.site);
             }
             Lane::Communication => {}
         }
@@ -298,28 +299,28 @@ impl Multiplexer {
     fn computes_from(&mut self, now: Duration) {
         if !self.computing && self.foreground.computes() {
             self.computing = true;
-            self.gap_ends(now);
-            if let Some(gaps) = &mut self.gaps {
-                gaps.find(now, self.background.in_flight());
+            self.idle_period_ends(now);
+            if let Some(idle_periods) = &mut self.idle_periods {
+                idle_periods.foreground_computes(now, self.background.in_flight());
             }
         }
     }
 
-    fn gap_begins(&mut self, since: Duration, site: Option<u32>) {
-        if let Some(gaps) = &mut self.gaps {
-            gaps.begin(since, site);
+    fn idle_period_begins(&mut self, since: Duration, site: Option<u32>) {
+        if let Some(idle_periods) = &mut self.idle_periods {
+            idle_periods.begin(since, site);
         }
     }
 
-    fn gap_ends(&mut self, now: Duration) {
-        if let Some(gaps) = &mut self.gaps {
-            gaps.end(now);
+    fn idle_period_ends(&mut self, now: Duration) {
+        if let Some(idle_periods) = &mut self.idle_periods {
+            idle_periods.end(now);
         }
     }
 
     fn background_ended(&mut self, now: Duration, tasklets: usize) {
-        if let Some(gaps) = &mut self.gaps {
-            (0..tasklets).for_each(|_| gaps.background_ended(now));
+        if let Some(idle_periods) = &mut self.idle_periods {
+            (0..tasklets).for_each(|_| idle_periods.background_ended(now));
         }
     }
 
@@ -362,8 +363,8 @@ impl Multiplexer {
         {
             return None;
         }
-        let (now, gaps) = (self.now, self.gaps.as_mut().filter(|_| !self.computing));
-        let decision = BackgroundDecision::new(&self.background, gaps, now)?;
+        let (now, idle_periods) = (self.now, self.idle_periods.as_mut().filter(|_| !self.computing));
+        let decision = BackgroundDecision::new(&self.background, idle_periods, now)?;
         let held = self.slowdown.as_ref().and_then(|slowdown| slowdown.holds_until(now));
         Some(held.map_or(decision, |until| BackgroundDecision::NotBefore(Some(until))))
     }

@@ -64,7 +64,7 @@ pub struct Policy {
     pub tasklet_feedback: Option<TaskletFeedback>,
     /// Rule that launches background only where it is expected to finish before the foreground
     /// returns. `None` if it is off.
-    pub gaps: Option<Gaps>,
+    pub idle_periods: Option<IdlePeriodFitting>,
 }
 
 /// Foreground tasklets that count towards the limits on launching ahead.
@@ -145,34 +145,35 @@ pub struct TaskletFeedback {
     pub long_receive: Duration,
 }
 
-/// Gap fitting: background is launched where it is expected to finish before the foreground
-/// returns.
+/// Rule that launches background where it is expected to finish before the foreground computes
+/// again. An *idle period* is a period in which the foreground does not compute. `Policy::ladder`
+/// calls this technique *gap fitting*.
 ///
-/// An iterative foreground leaves the same gaps in every iteration. The length of the gap is
-/// learned for each [site](crate::Tasklet::site) at which a gap begins. A background tasklet that
-/// would end after the gap is launched only if it uses more of the gap than it delays the
-/// foreground, and only if a budget covers the delay. A job whose tasklets never fit still runs one
-/// each time the whole budget could have accrued.
+/// An iterative foreground leaves the same idle periods in every iteration. Their lengths are
+/// learned by the [site](crate::Tasklet::site) of the tasklet before them. A background tasklet
+/// that would end after the idle period is launched only if it uses at least as much of the idle
+/// period as it delays the foreground, and only if a budget covers the delay. A job whose tasklets
+/// never fit still runs one each time the whole budget could have accrued.
 ///
 /// The expected duration of a background tasklet is its estimate times a moving average of measured
 /// time over estimate. Beside communication, which occupies a part of the device, that average is
 /// above 1.
 ///
 /// The budget grows with time and is charged with the measured delays: the time by which the first
-/// foreground tasklet after a gap ended later than its own duration after it could have started.
-/// While the budget is overdrawn, background runs only in gaps long enough that the delay plus the
-/// debt (at most 20 ms) is within the gap's own share. Over any time T, the foreground is therefore
-/// delayed by at most `2 * delay_share * T + credit`, plus the tasklets in flight when that bound
-/// is reached; without such long gaps, by half as much.
+/// foreground tasklet after an idle period ended later than its own duration after it could have
+/// started. While the budget is overdrawn, background runs only in an idle period that has lasted
+/// so long that `delay_share` of it covers the delay and the debt (at most 20 ms). Over any time T,
+/// the foreground is therefore delayed by at most `2 * delay_share * T + credit`, plus the tasklets
+/// in flight when that bound is reached; without such long idle periods, by half as much.
 ///
 /// Values outside their range are clamped.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Gaps {
+pub struct IdlePeriodFitting {
     /// Fraction of time, from 0.0001 to 1, by which the foreground may be delayed.
     pub delay_share: f64,
     /// Maximum budget: delay of the foreground that may accumulate unused.
     pub credit: Duration,
-    /// Weight, from 0 to 1, of the newest length of a gap in its expected length (a moving
-    /// average).
+    /// Weight, from 0 to 1, of the newest length of an idle period in its expected length, a moving
+    /// average.
     pub weight: f64,
 }

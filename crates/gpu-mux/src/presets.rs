@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use crate::Policy;
-use crate::policy::{Ahead, BesideCommunication, Feedback, Gaps, Merging, TaskletFeedback};
+use crate::policy::{Ahead, BesideCommunication, Feedback, IdlePeriodFitting, Merging, TaskletFeedback};
 
 /// A piece bound that no iteration reaches, so that each iteration is one piece.
 const WHOLE_ITERATION: Duration = Duration::from_secs(3_600);
@@ -29,7 +29,7 @@ impl Policy {
             background_beside_communication: BesideCommunication::Always,
             feedback: None,
             tasklet_feedback: None,
-            gaps: None,
+            idle_periods: None,
         }
     }
 
@@ -153,7 +153,7 @@ impl Policy {
             p.foreground_ahead_time = all.foreground_ahead_time;
         });
         add("+ not beside compute", &|p| p.background_beside_compute = all.background_beside_compute);
-        add("+ gap fitting", &|p| p.gaps = all.gaps);
+        add("+ gap fitting", &|p| p.idle_periods = all.idle_periods);
         let beside = BesideCommunication::Never;
         let micro_batch = NonZeroUsize::new(2);
         ladder.extend([
@@ -197,7 +197,11 @@ impl Default for Policy {
             background_in_flight: 2,
             background_in_flight_alone: 2,
             background_beside_compute: false,
-            gaps: Some(Gaps { delay_share: 0.01, credit: Duration::from_micros(500), weight: 0.5 }),
+            idle_periods: Some(IdlePeriodFitting {
+                delay_share: 0.01,
+                credit: Duration::from_micros(500),
+                weight: 0.5,
+            }),
             ..Self::priority()
         }
     }

@@ -25,7 +25,7 @@ pub struct Usage {
     pub longest_background: Duration,
     /// Number of background tasklets that took longer than
     /// [`Policy::background_piece`](crate::Policy::background_piece).
-    pub over_long: u64,
+    pub over_limit: u64,
 }
 
 impl Usage {
@@ -45,7 +45,7 @@ impl Usage {
     }
 
     /// Adds a finished tasklet of a job that took `took`. It does not update `elapsed` and
-    /// `over_long`.
+    /// `over_limit`.
     pub(crate) fn record(&mut self, job: JobId, took: Duration) {
         if job.is_foreground() {
             self.foreground_busy = self.foreground_busy.saturating_add(took);
@@ -66,6 +66,6 @@ impl AddAssign for Usage {
         self.foreground_tasklets += other.foreground_tasklets;
         self.background_tasklets += other.background_tasklets;
         self.longest_background = self.longest_background.max(other.longest_background);
-        self.over_long += other.over_long;
+        self.over_limit += other.over_limit;
     }
 }

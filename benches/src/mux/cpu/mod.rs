@@ -230,6 +230,6 @@ fn collocated(ranks: &[&PolicyRecord], iterations: usize) -> anyhow::Result<Coll
         transfer_us: None,
         background_samples_per_s: ranks.iter().map(samples_per_s).sum(),
         background_pieces: all.background_tasklets,
-        over_long_pieces: all.over_long,
+        over_long_pieces: all.over_limit,
     })
 }

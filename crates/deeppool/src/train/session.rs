@@ -272,7 +272,8 @@ struct UsageFigures {
     foreground_tasklets: u64,
     background_tasklets: u64,
     longest_background: Duration,
-    over_long: u64,
+    #[serde(rename = "over_long")]
+    over_limit: u64,
 }
 
 impl RankSummary {

@@ -114,7 +114,7 @@ fn background_is_not_launched_while_the_foreground_computes() {
                 background_piece: None,
                 foreground_ahead: NonZeroUsize::MIN,
                 foreground_ahead_time: Duration::ZERO,
-                gaps: None,
+                idle_periods: None,
                 ..Policy::default()
             };
             for (beside, policy) in [
@@ -139,7 +139,8 @@ fn background_is_not_launched_while_the_foreground_computes() {
 fn graph_nodes_have_the_priorities_of_their_jobs() {
     on_emulated_gpus("gpu_sharing::graph_nodes_have_the_priorities_of_their_jobs", GPUS, |emulator| {
         for (stream_priority, expected) in [(true, vec![HIGH, LOW]), (false, vec![LOW])] {
-            let kernels = kernels(emulator, Policy { stream_priority, gaps: None, ..Policy::default() });
+            let kernels =
+                kernels(emulator, Policy { stream_priority, idle_periods: None, ..Policy::default() });
             for device in 0..GPUS {
                 let of_graphs = kernels.iter().filter(|kernel| kernel.in_graph && kernel.device == device);
                 let priorities: BTreeSet<_> = of_graphs.map(|kernel| kernel.priority).collect();

@@ -157,7 +157,7 @@ impl<B: PolledJob> BackgroundJob<B> {
 
     /// Records that the offered tasklet has run for `took`, and returns the part of that time that
     /// was its own work. `bound` is the maximum duration of a background tasklet, if it is bounded.
-    pub(super) fn ran(&mut self, took: Duration, bound: Option<Duration>) -> Duration {
+    pub(super) fn finish_tasklet(&mut self, took: Duration, bound: Option<Duration>) -> Duration {
         let site = self.offered.take().and_then(|upcoming| upcoming.site);
         let own_part = self.best_times.own_part(site, took, bound);
         self.best_times.learn(site, took);

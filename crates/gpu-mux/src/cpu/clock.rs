@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Clock that advances only during runs, so that the time between runs is not learned as a gap.
+/// Clock that advances only during runs, so that the time between runs is not learned as an idle
+/// period of the foreground.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     before: Duration,

@@ -25,14 +25,14 @@ struct LaneState {
 }
 
 impl Foreground {
-    /// Opens a compute tasklet that is ready at `now`, and returns the event.
-    pub(super) fn computes(&mut self, upcoming: Upcoming, now: Duration) -> MuxEvent {
+    /// Opens a compute tasklet that is ready at `now`, and returns the event for the multiplexer.
+    pub(super) fn offer_compute(&mut self, upcoming: Upcoming, now: Duration) -> MuxEvent {
         let tasklet = self.tasklet();
         self.computing.begin(tasklet, upcoming, now)
     }
 
     /// Records that the open compute tasklet starts to run at `now`.
-    pub(super) fn runs(&mut self, now: Duration) {
+    pub(super) fn start_compute(&mut self, now: Duration) {
         if let Some((_, since)) = &mut self.computing.open {
             *since = now;
         }
@@ -40,13 +40,13 @@ impl Foreground {
 
     /// Closes the open compute tasklet at `now`, learns its duration and returns the event for its
     /// end. `None` if no compute tasklet is open.
-    pub(super) fn ran(&mut self, now: Duration) -> Option<MuxEvent> {
+    pub(super) fn finish_compute(&mut self, now: Duration) -> Option<MuxEvent> {
         self.computing.end(now)
     }
 
     /// Opens a wait for communication at `now`, and returns the event. The whole wait, until the
     /// next tasklet, is one communication. `None` if a wait is already open.
-    pub(super) fn communicates(&mut self, upcoming: Upcoming, now: Duration) -> Option<MuxEvent> {
+    pub(super) fn start_communication(&mut self, upcoming: Upcoming, now: Duration) -> Option<MuxEvent> {
         if self.communicating.open.is_some() {
             return None;
         }
@@ -56,13 +56,13 @@ impl Foreground {
 
     /// Closes the open wait for communication at `now`, learns its duration and returns the event
     /// for its end. `None` if no wait is open.
-    pub(super) fn communicated(&mut self, now: Duration) -> Option<MuxEvent> {
+    pub(super) fn finish_communication(&mut self, now: Duration) -> Option<MuxEvent> {
         self.communicating.end(now)
     }
 
     /// Closes everything that is open at `now` after an error or a panic, and returns the events.
     /// The durations are not learned.
-    pub(super) fn aborted(&mut self, now: Duration) -> impl Iterator<Item = MuxEvent> + use<> {
+    pub(super) fn abort_all(&mut self, now: Duration) -> impl Iterator<Item = MuxEvent> + use<> {
         let communicating = self.communicating.abort(now);
         communicating.into_iter().chain(self.computing.abort(now))
     }
@@ -111,18 +111,20 @@ mod tests {
         let mut foreground = Foreground::default();
         let mut now = Duration::ZERO;
         let mut begin = |foreground: &mut Foreground| -> Option<Duration> {
-            let MuxEvent::Ready(tasklet) = foreground.computes(Upcoming::at_site(3), now) else {
+            let MuxEvent::Ready(tasklet) = foreground.offer_compute(Upcoming::at_site(3), now) else {
                 return None;
             };
             now += us(10);
             tasklet.estimate
         };
         assert_eq!(begin(&mut foreground), None);
-        let Some(MuxEvent::Finished { took, .. }) = foreground.ran(us(10)) else { panic!("it has run") };
+        let Some(MuxEvent::Finished { took, .. }) = foreground.finish_compute(us(10)) else {
+            panic!("it has run")
+        };
         assert_eq!(took, us(10));
         assert_eq!(begin(&mut foreground), Some(us(10)));
-        foreground.communicates(Upcoming::at_site(4), us(20));
-        let aborted: Vec<_> = foreground.aborted(us(9000)).collect();
+        foreground.start_communication(Upcoming::at_site(4), us(20));
+        let aborted: Vec<_> = foreground.abort_all(us(9000)).collect();
         let tooks: Vec<_> = aborted
             .iter()
             .map(
@@ -131,11 +133,12 @@ mod tests {
             .collect();
         assert_eq!(tooks, [us(8980), us(10)], "the wait has no estimate, the tasklet has one");
         assert_eq!(begin(&mut foreground), Some(us(10)));
-        let Some(MuxEvent::Ready(wait)) = foreground.communicates(Upcoming::at_site(4), us(9000)) else {
+        let Some(MuxEvent::Ready(wait)) = foreground.start_communication(Upcoming::at_site(4), us(9000))
+        else {
             panic!("it waits")
         };
         assert_eq!(wait.estimate, None);
-        assert_eq!(foreground.aborted(us(9000)).count(), 2);
-        assert_eq!(foreground.aborted(us(9000)).count(), 0);
+        assert_eq!(foreground.abort_all(us(9000)).count(), 2);
+        assert_eq!(foreground.abort_all(us(9000)).count(), 0);
     }
 }

@@ -1,5 +1,5 @@
-//! The driver that runs jobs on a thread, the *worker*. A *gap* is a period in which the foreground
-//! does not compute.
+//! The driver that runs jobs on a thread, the *worker*. An *idle period* is a period in which the
+//! foreground does not compute.
 
 mod background;
 mod best_times;
@@ -36,8 +36,9 @@ use crate::{
 /// the foreground of another worker may be waiting for it.
 ///
 /// A thread has no streams, graphs or launch latency. Of the [`Policy`], only the limit on
-/// background in flight (zero or more), the communication rule, feedback and gap fitting have an
-/// effect. Durations and gaps are learned by [site](crate::Upcoming::site).
+/// background in flight (zero or more), the communication rule, feedback and `Policy::idle_periods`
+/// have an effect. Durations of tasklets and idle periods are learned by
+/// [site](crate::Upcoming::site).
 ///
 /// A background job does not affect the foreground. A job that finishes, fails or panics (unless
 /// panics abort the program) is not run again; [`background`](Self::background) shows its outcome.
@@ -100,8 +101,8 @@ impl<B: PolledJob> CpuDriver<B> {
         Self { idle, ..self }
     }
 
-    /// Adds a background job, which runs in the gaps of every later foreground, and returns its
-    /// control.
+    /// Adds a background job, which runs in the idle periods of every later foreground, and returns
+    /// its control.
     pub fn add(&mut self, job: B) -> Control {
         let control = Control::new(Arc::clone(&self.worker));
         // The multiplexer removes a job when it ends, so an id that is free here is free there.
@@ -139,8 +140,8 @@ impl<B: PolledJob> CpuDriver<B> {
         Waker::from(Arc::clone(&self.worker.signal))
     }
 
-    /// Runs a foreground until it has finished, with the background in its gaps, and returns the
-    /// breakdown of the run's time.
+    /// Runs a foreground until it has finished, with the background in its idle periods, and
+    /// returns the breakdown of the run's time.
     ///
     /// Learned durations are kept for the next run.
     ///
@@ -154,7 +155,7 @@ impl<B: PolledJob> CpuDriver<B> {
     {
         self.clock.start();
         self.worker.runs.store(true, Ordering::SeqCst);
-        let (began, over_long) = (self.clock.now(), self.mux.over_long());
+        let (began, over_limit) = (self.clock.now(), self.mux.over_limit());
         self.usage = Usage::default();
         let result = catch_unwind(AssertUnwindSafe(|| self.work(foreground)));
         self.clock.stop();
@@ -162,10 +163,10 @@ impl<B: PolledJob> CpuDriver<B> {
         let ended = self.clock.now();
         self.tell_what_ran()?;
         // A foreground that has failed or panicked leaves tasklets in flight.
-        self.foreground.aborted(ended).try_for_each(|event| self.mux.handle(ended, event))?;
+        self.foreground.abort_all(ended).try_for_each(|event| self.mux.handle(ended, event))?;
         result.unwrap_or_else(|panic| resume_unwind(panic))?;
         let elapsed = ended.saturating_sub(began);
-        Ok(Usage { elapsed, over_long: self.mux.over_long() - over_long, ..self.usage })
+        Ok(Usage { elapsed, over_limit: self.mux.over_limit() - over_limit, ..self.usage })
     }
 
     fn work<F>(&mut self, foreground: &mut F) -> Result<(), F::Error>
@@ -209,8 +210,8 @@ impl<B: PolledJob> CpuDriver<B> {
             // estimate is the middle of that tasklet's own work. If other threads had the core in
             // between, the foreground would have lost that time too.
             let back = self.ran.as_ref().map_or(now, |ran| ran.ended.saturating_sub(ran.own_part / 2));
-            self.tell(back, |foreground| foreground.communicated(back))?;
-            self.tell(back, |foreground| Some(foreground.computes(upcoming, back)))?;
+            self.tell(back, |foreground| foreground.finish_communication(back))?;
+            self.tell(back, |foreground| Some(foreground.offer_compute(upcoming, back)))?;
             // Launched before the end of the background tasklet is reported, so that it counts as a
             // delay.
             let launched = self.launch();
@@ -219,8 +220,8 @@ impl<B: PolledJob> CpuDriver<B> {
         }
         self.tell_what_ran()?;
         self.tell(now, |foreground| match state {
-            JobState::Communicating(upcoming) => foreground.communicates(upcoming, now),
-            _ => foreground.communicated(now),
+            JobState::Communicating(upcoming) => foreground.start_communication(upcoming, now),
+            _ => foreground.finish_communication(now),
         })?;
         Ok(None)
     }
@@ -286,11 +287,11 @@ impl<B: PolledJob> CpuDriver<B> {
         F::Error: From<Error>,
     {
         let began = self.clock.now();
-        self.foreground.runs(began);
+        self.foreground.start_compute(began);
         foreground.run()?;
         let ended = self.clock.now();
         self.usage.record(JobId::FOREGROUND, ended.saturating_sub(began));
-        Ok(self.tell(ended, |foreground| foreground.ran(ended))?)
+        Ok(self.tell(ended, |foreground| foreground.finish_compute(ended))?)
     }
 
     fn run_background(&mut self, tasklet: TaskletId) {
@@ -299,7 +300,7 @@ impl<B: PolledJob> CpuDriver<B> {
         let end = job.run();
         let ended = self.clock.now();
         let took = ended.saturating_sub(began);
-        let own_part = job.ran(took, self.mux.policy().background_piece);
+        let own_part = job.finish_tasklet(took, self.mux.policy().background_piece);
         self.usage.record(tasklet.job, took);
         let event = end.unwrap_or(MuxEvent::Finished { tasklet, took });
         self.ran = Some(FinishedBackground { job: tasklet.job, ended, own_part, event });

@@ -22,9 +22,9 @@ pub enum Error {
         /// CUDA's description of the result.
         text: String,
     },
-    /// A requested technique is not supported by this driver or device.
+    /// A requested technique, such as a gate, is not supported by this driver or device.
     #[error("{technique} cannot be used here: {reason}")]
-    Lacking {
+    Unsupported {
         /// Name of the technique.
         technique: &'static str,
         /// The missing requirement.
@@ -67,12 +67,13 @@ impl Error {
         matches!(self, Self::Call { code, .. } if sys::STICKY.contains(code))
     }
 
-    /// Converts an error which says that a stream of a green context does not accept events,
-    /// kernels or graphs of the device's context to [`Lacking`](Self::Lacking).
+    /// Converts the error of a call in a stream of a green context: returns
+    /// [`Unsupported`](Self::Unsupported) if the driver does not accept events, kernels or graphs
+    /// of the device's context there, and other errors unchanged.
     pub(super) fn in_green_context(self) -> Self {
         match self {
             Self::Call { call, code: sys::INVALID_HANDLE | sys::INVALID_CONTEXT, name, .. } => {
-                Self::Lacking {
+                Self::Unsupported {
                     technique: sys::GREEN_CONTEXT,
                     reason: format!(
                         "{call} returned {name}: this driver does not accept objects of the device's own \
@@ -80,18 +81,18 @@ impl Error {
                     ),
                 }
             }
-            other => other.of(sys::GREEN_CONTEXT),
+            other => other.unsupported_as(sys::GREEN_CONTEXT),
         }
     }
 
-    /// Converts an error which says that an operation is not supported to
-    /// [`Lacking`](Self::Lacking) with this technique. Other errors are returned unchanged.
-    pub(super) fn of(self, technique: &'static str) -> Self {
+    /// Returns [`Unsupported`](Self::Unsupported) with the name `technique` if this error says that
+    /// an operation is not supported, and otherwise the error unchanged.
+    pub(super) fn unsupported_as(self, technique: &'static str) -> Self {
         match self {
             Self::Call { call, code: sys::NOT_SUPPORTED, .. } => {
-                Self::Lacking { technique, reason: format!("{call} returned that it is not supported") }
+                Self::Unsupported { technique, reason: format!("{call} returned that it is not supported") }
             }
-            Self::Lacking { reason, .. } => Self::Lacking { technique, reason },
+            Self::Unsupported { reason, .. } => Self::Unsupported { technique, reason },
             other => other,
         }
     }

@@ -1,6 +1,6 @@
 //! The functions of the CUDA driver with `Result`s, and errors that name the call. The functions
 //! have the names of the field in `sys` and return [`Error::Call`] if the call fails, or
-//! [`Error::Lacking`] if the driver does not have the function.
+//! [`Error::Unsupported`] if the driver does not have the function.
 #![allow(unsafe_code)]
 // The signatures are those of CUDA.
 #![allow(clippy::too_many_arguments)]
@@ -44,7 +44,7 @@ macro_rules! results {
             $(pub(super) unsafe fn $maybe(&self, $($maybe_argument: $maybe_type),*) -> Result<()> {
                 let Some(function) = self.functions.$maybe else {
                     let reason = format!("this driver has no {}", $maybe_symbol);
-                    return Err(Error::Lacking { technique: $maybe_symbol, reason });
+                    return Err(Error::Unsupported { technique: $maybe_symbol, reason });
                 };
                 // SAFETY: as the caller promises.
                 self.check($maybe_symbol, unsafe { function($($maybe_argument),*) })

@@ -26,15 +26,15 @@ impl Kernel {
     /// fraction of the memory bandwidth that it uses meanwhile (0 to 1).
     ///
     /// # Errors
-    /// [`Error::BadFigure`] for a value outside its range.
+    /// [`Error::OutOfRange`] for a value outside its range.
     pub fn new(time: Duration, share: f64, memory: f64) -> Result<Self, Error> {
         if time > MAX_TIME {
             let expected = "at most an hour";
-            return Err(Error::BadFigure { name: "a kernel's time", value: format!("{time:?}"), expected });
+            return Err(Error::OutOfRange { name: "a kernel's time", value: format!("{time:?}"), expected });
         }
         if !(share > 0.0 && share <= 1.0) {
             let expected = "above 0 and at most 1";
-            return Err(Error::BadFigure {
+            return Err(Error::OutOfRange {
                 name: "a kernel's share of the device",
                 value: share.to_string(),
                 expected,
@@ -43,7 +43,7 @@ impl Kernel {
         if !(0.0..=1.0).contains(&memory) {
             let expected = "from 0 to 1";
             let name = "a kernel's memory bandwidth";
-            return Err(Error::BadFigure { name, value: memory.to_string(), expected });
+            return Err(Error::OutOfRange { name, value: memory.to_string(), expected });
         }
         Ok(Self { time, share, memory, waves: NonZeroU32::MIN })
     }

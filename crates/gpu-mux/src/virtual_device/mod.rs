@@ -3,7 +3,7 @@
 //! thread blocks that the device holds at a time.
 
 mod bandwidth;
-mod engine;
+mod device_state;
 mod kernel;
 mod occupancy;
 mod parameters;
@@ -25,16 +25,16 @@ pub use parameters_file::ParametersFile;
 pub use work::{Awaits, Exchange, Partners, VirtualWork};
 
 use crate::{Device, Error, Finished, Tasklet, TaskletId};
-use engine::Engine;
+use device_state::DeviceState;
 use stream::{Launch, nanos};
 
 /// Discrete-event model of a GPU and of the thread that launches on it, in virtual time: a
 /// [`Device`] for tests and simulators.
 ///
 /// **Modelled**, with the values of [`DeviceParameters`]:
-/// - Each lane of each job is a stream. Its kernels run one after another in launch order, with a
-///   gap between them. A tasklet waits for the one that it is [`after`](Tasklet::after), on any
-///   stream.
+/// - Each lane of each job is a stream. Its kernels run one after another in launch order, with
+///   some time between them (the parameter `kernel_gap`). A tasklet waits for the one that it is
+///   [`after`](Tasklet::after), on any stream.
 /// - Launches take host time, one after another, and reach the device after a latency. A captured
 ///   graph is one launch. The host sees the end of a tasklet after a latency, and not while it
 ///   launches.
@@ -79,18 +79,18 @@ use stream::{Launch, nanos};
 #[derive(Debug, Clone)]
 pub struct VirtualDevice {
     parameters: DeviceParameters,
-    engine: Engine,
+    state: DeviceState,
     /// Time at which the host has finished the launches so far.
     host_free: u64,
     /// The exchange that ended the last wait, until it is polled.
-    shown: Option<TaskletId>,
+    pending_exchange: Option<TaskletId>,
 }
 
 impl VirtualDevice {
     /// Creates an idle device at its epoch that gives the foreground's streams priority.
     ///
     /// # Errors
-    /// [`Error::BadFigure`] for a parameter outside its range.
+    /// [`Error::OutOfRange`] for a parameter outside its range.
     pub fn new(parameters: DeviceParameters) -> Result<Self, Error> {
         Self::with_priorities(parameters, true)
     }
@@ -99,10 +99,10 @@ impl VirtualDevice {
     /// priorities](crate::Policy::stream_priority).
     ///
     /// # Errors
-    /// [`Error::BadFigure`] for a parameter outside its range.
+    /// [`Error::OutOfRange`] for a parameter outside its range.
     pub fn with_priorities(parameters: DeviceParameters, stream_priority: bool) -> Result<Self, Error> {
-        let engine = Engine::new(parameters.hardware(stream_priority)?);
-        Ok(Self { parameters, engine, host_free: 0, shown: None })
+        let state = DeviceState::new(parameters.hardware(stream_priority)?);
+        Ok(Self { parameters, state, host_free: 0, pending_exchange: None })
     }
 
     /// Returns the parameters of the device, as given to [`new`](Self::new).
@@ -114,7 +114,7 @@ impl VirtualDevice {
     /// Returns the time so far, by the state of the foreground.
     #[must_use]
     pub fn occupancy(&self) -> &Occupancy {
-        &self.engine.occupancy
+        &self.state.occupancy
     }
 
     /// Returns the time of the next event, measured from the epoch, or `None` if nothing happens
@@ -124,15 +124,15 @@ impl VirtualDevice {
     /// event.
     #[must_use]
     pub fn next_event(&self) -> Option<Duration> {
-        self.engine.next_event().into_iter().chain(self.next_seen()).min().map(Duration::from_nanos)
+        self.state.next_event().into_iter().chain(self.next_seen()).min().map(Duration::from_nanos)
     }
 
     /// Returns the oldest step of a communication with [`Partners::External`] that has not been
     /// returned yet. A [wait](Device::wait) ends when there is one; the next wait fails with
     /// [`Error::ExchangeNotPolled`] if it has not been polled.
     pub fn exchange(&mut self) -> Option<Exchange> {
-        self.shown = None;
-        self.engine.exchanges.pop_front()
+        self.pending_exchange = None;
+        self.state.exchanges.pop_front()
     }
 
     /// Sets the time at which the partners of a communication arrive; a time in the past counts as
@@ -142,7 +142,7 @@ impl VirtualDevice {
     /// [`Error::NotInFlight`] if the tasklet has not been launched or has ended,
     /// [`Error::PartnersNotExternal`] if its partners are not [`Partners::External`].
     pub fn partners_arrive(&mut self, tasklet: TaskletId, at: Duration) -> Result<(), Error> {
-        self.engine.tell(tasklet, Awaits::Partners, nanos(at))
+        self.state.tell(tasklet, Awaits::Partners, nanos(at))
     }
 
     /// Sets the time at which the transfers of all partners end; a time in the past counts as now.
@@ -152,14 +152,14 @@ impl VirtualDevice {
     /// [`Error::NotInFlight`] if the tasklet has not been launched or has ended,
     /// [`Error::PartnersNotExternal`] if its partners are not [`Partners::External`].
     pub fn partners_finish(&mut self, tasklet: TaskletId, at: Duration) -> Result<(), Error> {
-        self.engine.tell(tasklet, Awaits::End, nanos(at))
+        self.state.tell(tasklet, Awaits::End, nanos(at))
     }
 
     /// Returns the time at which the host sees the oldest end that it has not seen yet.
     fn next_seen(&self) -> Option<u64> {
         let latency = nanos(self.parameters.completion_latency);
-        let oldest = self.engine.ended.front()?;
-        Some(oldest.at.saturating_add(latency).max(self.host_free).max(self.engine.now))
+        let oldest = self.state.ended.front()?;
+        Some(oldest.at.saturating_add(latency).max(self.host_free).max(self.state.now))
     }
 }
 
@@ -168,12 +168,12 @@ impl Device for VirtualDevice {
     type Error = Error;
 
     fn now(&self) -> Duration {
-        Duration::from_nanos(self.engine.now)
+        Duration::from_nanos(self.state.now)
     }
 
     fn launch(&mut self, tasklet: &Tasklet, work: VirtualWork) -> Result<(), Error> {
         let parameters = &self.parameters;
-        let begin = self.host_free.max(self.engine.now);
+        let begin = self.host_free.max(self.state.now);
         let one = nanos(parameters.launch_time);
         let (first, step, gap) = match &work {
             VirtualWork::Compute { kernels, captured: true } => {
@@ -192,7 +192,7 @@ impl Device for VirtualDevice {
             }
         };
         let arrives = begin.saturating_add(first).saturating_add(nanos(parameters.launch_latency));
-        self.engine.launch(
+        self.state.launch(
             tasklet.lane,
             Launch {
                 tasklet: tasklet.id,
@@ -214,11 +214,11 @@ impl Device for VirtualDevice {
     }
 
     fn finished(&mut self) -> Result<Option<Finished>, Error> {
-        self.engine.advance(self.engine.now);
-        if self.next_seen().is_none_or(|seen| seen > self.engine.now) {
+        self.state.advance(self.state.now);
+        if self.next_seen().is_none_or(|seen| seen > self.state.now) {
             return Ok(None);
         }
-        let ended = self.engine.ended.pop_front();
+        let ended = self.state.ended.pop_front();
         Ok(ended.map(|ended| Finished {
             tasklet: ended.tasklet,
             took: Duration::from_nanos(ended.at - ended.opened),
@@ -226,24 +226,24 @@ impl Device for VirtualDevice {
     }
 
     fn wait(&mut self, until: Option<Duration>) -> Result<(), Error> {
-        if let Some(tasklet) = self.shown {
+        if let Some(tasklet) = self.pending_exchange {
             return Err(Error::ExchangeNotPolled(tasklet));
         }
         let until = until.map(nanos);
         loop {
-            let (now, seen) = (self.engine.now, self.next_seen());
-            self.shown = self.engine.exchanges.front().map(|exchange| exchange.tasklet);
-            if self.shown.is_some() || seen.is_some_and(|seen| seen <= now) {
+            let (now, seen) = (self.state.now, self.next_seen());
+            self.pending_exchange = self.state.exchanges.front().map(|exchange| exchange.tasklet);
+            if self.pending_exchange.is_some() || seen.is_some_and(|seen| seen <= now) {
                 return Ok(());
             }
-            let next = self.engine.next_event().into_iter().chain(seen).chain(until).min();
+            let next = self.state.next_event().into_iter().chain(seen).chain(until).min();
             let Some(next) = next else { return Ok(()) };
             if until.is_some_and(|until| until <= now) {
                 // Events that are due now are still processed.
-                self.engine.advance(now);
+                self.state.advance(now);
                 return Ok(());
             }
-            self.engine.advance(next.max(now));
+            self.state.advance(next.max(now));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::engine::Hardware;
+use super::device_state::Hardware;
 use super::kernel::MAX_TIME;
 use super::stream::nanos;
 
@@ -150,11 +150,11 @@ impl DeviceParameters {
     /// streams have priority.
     ///
     /// # Errors
-    /// [`Error::BadFigure`](crate::Error::BadFigure) for a value outside its range.
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange) for a value outside its range.
     pub(super) fn hardware(&self, priorities: bool) -> Result<Hardware, crate::Error> {
         let counts = [("multiprocessors", self.multiprocessors), ("hardware_queues", self.hardware_queues)];
         if let Some((name, _)) = counts.into_iter().find(|&(_, count)| count == 0) {
-            return Err(crate::Error::BadFigure { name, value: "0".to_owned(), expected: "at least 1" });
+            return Err(crate::Error::OutOfRange { name, value: "0".to_owned(), expected: "at least 1" });
         }
         let times = [
             ("launch_time", self.launch_time),
@@ -167,7 +167,7 @@ impl DeviceParameters {
         ];
         if let Some((name, time)) = times.into_iter().find(|&(_, time)| time > MAX_TIME) {
             let expected = "at most an hour";
-            return Err(crate::Error::BadFigure { name, value: format!("{time:?}"), expected });
+            return Err(crate::Error::OutOfRange { name, value: format!("{time:?}"), expected });
         }
         let fractions = [
             ("communication_share", self.communication_share),
@@ -176,7 +176,7 @@ impl DeviceParameters {
         for (name, value) in fractions {
             if !(0.0..=1.0).contains(&value) {
                 let expected = "from 0 to 1";
-                return Err(crate::Error::BadFigure { name, value: value.to_string(), expected });
+                return Err(crate::Error::OutOfRange { name, value: value.to_string(), expected });
             }
         }
         let mut hardware = Hardware {

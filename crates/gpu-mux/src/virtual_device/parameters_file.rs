@@ -36,6 +36,6 @@ impl ParametersFile {
     /// Returns the JSON document that [`from_json`](Self::from_json) reads.
     #[must_use]
     pub fn to_json(&self) -> String {
-        json::shown(self)
+        json::to_text(self)
     }
 }

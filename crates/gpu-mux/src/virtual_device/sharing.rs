@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::bandwidth::{Demand, memory_slowdown, stretch};
-use super::engine::{Engine, Hardware};
+use super::device_state::{DeviceState, Hardware};
 use super::stream::{NEVER, Phase, RunningKernel, Stream, nanos};
 use super::{Awaits, Exchange, Partners, VirtualWork};
 use crate::Lane;
 
-impl Engine {
+impl DeviceState {
     /// Distributes the free multiprocessors to the streams that want some: by priority, then in
     /// launch order.
     pub(super) fn dispatch(&mut self) {

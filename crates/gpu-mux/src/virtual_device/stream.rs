@@ -33,7 +33,8 @@ pub(super) struct Stream {
     pub(super) in_order: bool,
     /// Kernel that runs now, which belongs to the first launch. `None` if none runs.
     pub(super) running: Option<RunningKernel>,
-    /// Earliest start of the next kernel: the end of the last one plus the gap after it.
+    /// Earliest start of the next kernel: the end of the last one plus the time between two
+    /// kernels.
     pub(super) free_from: u64,
     /// End of the last tasklet.
     pub(super) last_end: u64,

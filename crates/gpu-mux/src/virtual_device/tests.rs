@@ -55,10 +55,10 @@ fn tasklet(job: JobId, number: usize, work: &VirtualWork, after: Option<TaskletI
 }
 
 fn check(device: &VirtualDevice) {
-    let engine = &device.engine;
-    let running: Vec<_> = engine.streams.iter().filter_map(|stream| stream.running.as_ref()).collect();
+    let state = &device.state;
+    let running: Vec<_> = state.streams.iter().filter_map(|stream| stream.running.as_ref()).collect();
     let given: u32 = running.iter().map(|running| running.given).sum();
-    assert_eq!(given + engine.free, engine.hardware.multiprocessors, "the number of multiprocessors changed");
+    assert_eq!(given + state.free, state.hardware.multiprocessors, "the number of multiprocessors changed");
     assert!(running.iter().all(|running| running.given <= running.wanted));
     // A kernel has no multiprocessors only between two waves, with all of the next wave left.
     assert!(running.iter().filter(|running| running.given == 0).all(|running| {
@@ -66,7 +66,7 @@ fn check(device: &VirtualDevice) {
         running.waves_left > 0 && running.wave > 0.0 && (running.left - waves).abs() < 1e-6
     }));
     let kept_short = running.iter().any(|running| running.given < running.wanted);
-    assert!(!kept_short || engine.free == 0, "a kernel waits although multiprocessors are free");
+    assert!(!kept_short || state.free == 0, "a kernel waits although multiprocessors are free");
     let working: Vec<_> = running.iter().filter(|running| running.phase == Phase::Working).collect();
     let used: f64 = working.iter().map(|running| running.memory * running.rate).sum();
     assert!(used <= 1.0 + 1e-6, "{used} of the memory's bandwidth is used");

@@ -39,7 +39,7 @@ impl VirtualWork {
     }
 
     /// Returns the duration alone on a device with all dependencies complete and all partners
-    /// present, without launch times and the gaps between kernels.
+    /// present, without launch times and the time between kernels.
     #[must_use]
     pub fn time(&self) -> Duration {
         match self {

@@ -12,7 +12,7 @@ use crate::{Kernel, Policy};
 pub(super) struct BackgroundPiece {
     /// Kernels in launch order.
     pub(super) kernels: Arc<[Kernel]>,
-    /// Sum of the kernels' durations alone on a device, without the gaps between them.
+    /// Sum of the kernels' durations alone on a device, without the time between them.
     pub(super) time: Duration,
     /// Indices of the steps of the iteration that the kernels belong to.
     pub(super) steps: Range<usize>,

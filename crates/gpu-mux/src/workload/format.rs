@@ -112,7 +112,7 @@ impl Workload {
     /// Returns the JSON document that [`from_json`](Self::from_json) reads.
     #[must_use]
     pub fn to_json(&self) -> String {
-        json::shown(&WorkloadFile {
+        json::to_text(&WorkloadFile {
             schema: SCHEMA.to_owned(),
             name: self.name.clone(),
             foreground: iteration_fields(&self.foreground),

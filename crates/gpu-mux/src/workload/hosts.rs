@@ -122,8 +122,9 @@ impl<'a> ForegroundHost<'a> {
 ///
 /// It cuts its iteration according to the policy: into its steps if
 /// [pieces](Policy::background_piece) are not bounded, and otherwise into maximal runs of kernels
-/// within the bound, gaps included, across steps. A kernel that exceeds the bound is a separate
-/// piece. It offers piece after piece, with a bounded number of them unfinished.
+/// within the bound, including the time between kernels, across steps. A kernel that exceeds the
+/// bound is a separate piece. It offers piece after piece, with a bounded number of them
+/// unfinished.
 #[derive(Debug, Clone)]
 pub struct BackgroundHost {
     pieces: Vec<BackgroundPiece>,
@@ -213,13 +214,14 @@ impl BackgroundHost {
     }
 }
 
-/// Returns whether tasklets are captured graphs, and the gap between their kernels.
+/// Returns whether tasklets are captured graphs, and the time between their kernels.
 fn launching(policy: &Policy, parameters: &DeviceParameters) -> (bool, Duration) {
     let captured = policy.captured_graphs;
     (captured, if captured { parameters.graph_node_gap } else { parameters.kernel_gap })
 }
 
-/// Returns the duration of consecutive kernels with gaps between them.
+/// Returns the duration of consecutive kernels with the time `gap` between them. `time` is the sum
+/// of their durations.
 fn estimate(time: Duration, kernels: usize, gap: Duration) -> Duration {
     time.saturating_add(gap.saturating_mul(u32::try_from(kernels.saturating_sub(1)).unwrap_or(u32::MAX)))
 }

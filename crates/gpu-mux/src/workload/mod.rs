@@ -75,7 +75,7 @@ impl Iteration {
 
     /// Returns the duration of each step when the job runs alone and executes one step after
     /// another, regardless of lanes; communication includes the wait for its partners. DeepPool's
-    /// runtimes time their tasklets and gaps this way.
+    /// runtimes time their tasklets and idle periods this way.
     #[must_use]
     pub fn in_order_times(&self) -> Vec<Duration> {
         let (mut now, mut communication_end) = (Duration::ZERO, Duration::ZERO);

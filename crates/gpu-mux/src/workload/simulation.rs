@@ -86,7 +86,7 @@ pub struct SimulationReport {
     pub background_pieces: u64,
     /// Number of those pieces that took longer than [`Policy::background_piece`]; 0 if pieces are
     /// not bounded.
-    pub over_long: u64,
+    pub over_limit: u64,
 }
 
 impl SimulationReport {
@@ -127,7 +127,7 @@ impl Workload {
     /// O(events x streams).
     ///
     /// # Errors
-    /// [`Error::BadFigure`] for an invalid device, [`Error::EmptyIteration`] for a job without
+    /// [`Error::OutOfRange`] for an invalid device, [`Error::EmptyIteration`] for a job without
     /// compute, [`Error::Stalled`] if the policy launches nothing.
     pub fn simulate(&self, options: &SimulationOptions) -> Result<SimulationReport, Error> {
         let device = VirtualDevice::with_priorities(options.parameters, options.policy.stream_priority)?;
@@ -158,7 +158,7 @@ struct Snapshot {
     occupancy: Occupancy,
     background_time: Duration,
     background_pieces: u64,
-    over_long: u64,
+    over_limit: u64,
 }
 
 impl<'a> Simulation<'a> {
@@ -203,7 +203,7 @@ impl<'a> Simulation<'a> {
             occupancy: *driver.device().occupancy(),
             background_time: background.map_or(Duration::ZERO, |background| background.finished_time),
             background_pieces: background.map_or(0, |background| background.finished),
-            over_long: driver.multiplexer().over_long(),
+            over_limit: driver.multiplexer().over_limit(),
         }
     }
 
@@ -215,7 +215,7 @@ impl<'a> Simulation<'a> {
             occupancy: after.occupancy.since(&self.before.occupancy),
             background_samples: self.background.as_ref().map_or(0.0, |job| job.samples_in(background_time)),
             background_pieces: after.background_pieces - self.before.background_pieces,
-            over_long: after.over_long - self.before.over_long,
+            over_limit: after.over_limit - self.before.over_limit,
         }
     }
 }

@@ -179,7 +179,7 @@ fn a_gate_and_a_green_context_work_where_they_are_there() {
         let green = DeviceOptions { gate: false, background_multiprocessors: Some(16) };
         for options in [gate, green] {
             match share(context, options) {
-                Err(Error::Lacking { technique, reason }) => println!("SKIPPED: {technique}: {reason}"),
+                Err(Error::Unsupported { technique, reason }) => println!("SKIPPED: {technique}: {reason}"),
                 shared => shared?,
             }
         }

@@ -114,7 +114,7 @@ impl Host {
 fn decisions_allocate_nothing_after_warm_up() {
     for (name, policy) in Policy::presets().into_iter().chain(Policy::ladder()) {
         let mut host = Host::new(policy);
-        // The gap after the last site of a round ends in the next round.
+        // The idle period after the last site of a round ends in the next round.
         (0..3).for_each(|_| host.round());
         let before = ALLOCATIONS.with(Cell::get);
         (0..20).for_each(|_| host.round());

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use gpu_mux::{
-    BesideCommunication, Communication, Error, Feedback, Gaps, JobId, Lane, Multiplexer, MuxCommand,
-    MuxEvent, Policy, Tasklet,
+    BesideCommunication, Communication, Error, Feedback, IdlePeriodFitting, JobId, Lane, Multiplexer,
+    MuxCommand, MuxEvent, Policy, Tasklet,
 };
 
 const fn us(us: u64) -> Duration {
@@ -60,7 +60,7 @@ fn background_that_exceeds_its_bound_is_counted() {
         assert_eq!(mux.poll_command(), Some(MuxCommand::Launch(piece.id)));
         mux.handle(us(0), MuxEvent::Finished { tasklet: piece.id, took }).unwrap();
     }
-    assert_eq!(mux.over_long(), 1);
+    assert_eq!(mux.over_limit(), 1);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn errors_say_which_tasklet() {
 
 /// A policy in which only the rule under test withholds the background.
 fn without_gaps() -> Policy {
-    Policy { gaps: None, ..Policy::default() }
+    Policy { idle_periods: None, ..Policy::default() }
 }
 
 #[test]
@@ -155,11 +155,11 @@ fn feedback_expires_after_its_patience() {
     assert_eq!(tell(&mut mux, 1300, MuxEvent::Tick), [launch(piece(0))]);
 }
 
-/// A multiplexer with these gap rules whose foreground has left a gap of this length after its only
-/// site, and is in the next gap.
-fn after_a_gap_of(gap: u64, gaps: Gaps) -> Multiplexer {
-    let mut mux = Multiplexer::new(Policy { gaps: Some(gaps), ..Policy::default() });
-    for (number, now) in [(0, 0), (1, 100 + gap)] {
+/// A multiplexer with this rule, whose foreground has left an idle period of this length after its
+/// only site and is in the next one.
+fn after_an_idle_period_of(length: u64, idle_periods: IdlePeriodFitting) -> Multiplexer {
+    let mut mux = Multiplexer::new(Policy { idle_periods: Some(idle_periods), ..Policy::default() });
+    for (number, now) in [(0, 0), (1, 100 + length)] {
         tell(&mut mux, now, MuxEvent::Ready(layer(number).at_site(0)));
         tell(&mut mux, now + 100, finished(layer(number), 100));
     }
@@ -168,9 +168,9 @@ fn after_a_gap_of(gap: u64, gaps: Gaps) -> Multiplexer {
 
 #[test]
 fn a_piece_that_fits_into_the_gap_is_launched_and_a_longer_one_waits() {
-    let gaps = Gaps { delay_share: 0.01, credit: us(100), weight: 0.5 };
-    let mut mux = after_a_gap_of(1000, gaps);
-    // The second gap began at 1200 and is expected to end at 2200.
+    let idle_periods = IdlePeriodFitting { delay_share: 0.01, credit: us(100), weight: 0.5 };
+    let mut mux = after_an_idle_period_of(1000, idle_periods);
+    // The second idle period began at 1200 and is expected to end at 2200.
     let fits = piece(0).estimated(us(800));
     assert_eq!(tell(&mut mux, 1200, MuxEvent::Ready(fits)), [launch(fits)]);
     tell(&mut mux, 2000, finished(fits, 800));
@@ -184,8 +184,8 @@ fn a_piece_that_fits_into_the_gap_is_launched_and_a_longer_one_waits() {
 
 #[test]
 fn measured_delays_are_charged_to_the_budget() {
-    let gaps = Gaps { delay_share: 0.01, credit: us(100), weight: 0.5 };
-    let mut mux = after_a_gap_of(1000, gaps);
+    let idle_periods = IdlePeriodFitting { delay_share: 0.01, credit: us(100), weight: 0.5 };
+    let mut mux = after_an_idle_period_of(1000, idle_periods);
     let wrong = piece(0).estimated(us(900));
     assert_eq!(tell(&mut mux, 1200, MuxEvent::Ready(wrong)), [launch(wrong)]);
     // The foreground returns at 2200 and waits for another 500 us, of which 400 us are not covered.
@@ -201,8 +201,8 @@ fn measured_delays_are_charged_to_the_budget() {
 
 #[test]
 fn a_foreground_that_runs_beside_the_background_is_not_delayed_by_it() {
-    let gaps = Gaps { delay_share: 0.01, credit: us(100), weight: 0.5 };
-    let mut mux = after_a_gap_of(1000, gaps);
+    let idle_periods = IdlePeriodFitting { delay_share: 0.01, credit: us(100), weight: 0.5 };
+    let mut mux = after_an_idle_period_of(1000, idle_periods);
     let wrong = piece(0).estimated(us(900));
     tell(&mut mux, 1200, MuxEvent::Ready(wrong));
     let next = layer(2).at_site(0).estimated(us(100));
@@ -239,8 +239,8 @@ fn communication_ends_one_gap_and_begins_another() {
 
 #[test]
 fn long_gaps_admit_background_despite_debt() {
-    let gaps = Gaps { delay_share: 0.01, credit: us(100), weight: 0.5 };
-    let mut mux = after_a_gap_of(1000, gaps);
+    let idle_periods = IdlePeriodFitting { delay_share: 0.01, credit: us(100), weight: 0.5 };
+    let mut mux = after_an_idle_period_of(1000, idle_periods);
     let stalls = piece(0).estimated(us(900));
     tell(&mut mux, 1200, MuxEvent::Ready(stalls));
     tell(&mut mux, 2200, MuxEvent::Ready(layer(2).at_site(0)));
@@ -257,10 +257,13 @@ fn long_gaps_admit_background_despite_debt() {
 fn values_out_of_range_are_clamped() {
     let wild = [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e300];
     for figure in wild {
-        let gaps = Gaps { delay_share: figure, credit: Duration::MAX, weight: figure };
+        let idle_periods = IdlePeriodFitting { delay_share: figure, credit: Duration::MAX, weight: figure };
         let feedback = Feedback { limit: figure, rise: figure, fall: figure, patience: Duration::MAX };
-        let mut mux =
-            Multiplexer::new(Policy { gaps: Some(gaps), feedback: Some(feedback), ..Policy::default() });
+        let mut mux = Multiplexer::new(Policy {
+            idle_periods: Some(idle_periods),
+            feedback: Some(feedback),
+            ..Policy::default()
+        });
         for (number, now) in [(0, 0), (1, 10), (2, u64::MAX - 10)] {
             tell(&mut mux, now, MuxEvent::Ready(layer(number).at_site(0).estimated(us(1))));
             tell(&mut mux, now, MuxEvent::Ready(piece(number).estimated(Duration::MAX)));

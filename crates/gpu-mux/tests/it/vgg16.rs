@@ -98,7 +98,7 @@ fn presets_use_idle_time_according_to_their_rules() {
     for other in [ungated, deeppool] {
         assert!(default.slowdown < other.slowdown && default.share_of_idle > 0.95 * other.share_of_idle);
     }
-    let promised = 1.0 + Policy::default().gaps.unwrap().delay_share;
+    let promised = 1.0 + Policy::default().idle_periods.unwrap().delay_share;
     assert!(default.slowdown <= promised);
 }
 

@@ -324,7 +324,7 @@ fn values_outside_their_range_are_named() {
     for (share, memory) in [(0.0, 0.5), (1.1, 0.5), (f64::NAN, 0.5), (0.5, -0.1), (0.5, 1.1), (0.5, f64::NAN)]
     {
         assert!(
-            matches!(Kernel::new(us(1), share, memory), Err(Error::BadFigure { .. })),
+            matches!(Kernel::new(us(1), share, memory), Err(Error::OutOfRange { .. })),
             "{share} {memory}"
         );
     }

@@ -129,7 +129,7 @@ fn the_background_is_cut_between_kernels_and_by_samples() {
             .with_iterations(1)
             .with_warm_up(1);
         let report = two_layers().simulate(&options).unwrap();
-        (report.background_pieces, report.over_long > 0, report.elapsed())
+        (report.background_pieces, report.over_limit > 0, report.elapsed())
     };
     assert_eq!(pieces(None, 0), (1, false, us(200)));
     assert_eq!(pieces(Some(us(200)), 0), (1, false, us(200)));
@@ -162,7 +162,7 @@ fn gaps_between_kernels_count_in_pieces_and_their_estimates() {
         );
     }
     let report = workload.simulate(&SimulationOptions::default().with_jobs(Jobs::Background)).unwrap();
-    assert_eq!(report.over_long, 0);
+    assert_eq!(report.over_limit, 0);
 }
 
 #[test]

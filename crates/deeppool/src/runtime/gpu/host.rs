@@ -63,7 +63,7 @@ impl Run<'_> {
                 usage.background_busy += took;
                 usage.background_tasklets += 1;
                 usage.longest_background = usage.longest_background.max(took);
-                usage.over_long += u64::from(self.policy.background_piece.is_some_and(|piece| took > piece));
+                usage.over_limit += u64::from(self.policy.background_piece.is_some_and(|piece| took > piece));
             }
         }
     }

@@ -12,7 +12,7 @@ const SPARE_QUEUES: usize = 2;
 /// gate requires.
 ///
 /// # Errors
-/// [`Error::Lacking`] if it does not.
+/// [`Error::Unsupported`] if it does not.
 pub(super) fn enough_hardware_queues(streams: usize) -> Result<()> {
     let variable = "CUDA_DEVICE_MAX_CONNECTIONS";
     let there = std::env::var(variable).ok().and_then(|queues| queues.trim().parse().ok());
@@ -21,7 +21,7 @@ pub(super) fn enough_hardware_queues(streams: usize) -> Result<()> {
     if needed <= there {
         return Ok(());
     }
-    Err(Error::Lacking {
+    Err(Error::Unsupported {
         technique: GATE,
         reason: format!(
             "a gate needs a hardware queue for each of the {streams} streams and {SPARE_QUEUES} more, and \

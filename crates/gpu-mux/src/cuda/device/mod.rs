@@ -98,20 +98,20 @@ impl CudaDevice {
     /// graphs and bounded pieces.
     ///
     /// # Errors
-    /// [`Error::Lacking`] names a requested technique that the device or driver does not support;
-    /// CUDA errors.
+    /// [`Error::Unsupported`] names a requested technique that the device or driver does not
+    /// support; CUDA errors.
     pub fn new(context: &Context, policy: Policy, options: DeviceOptions) -> Result<Self> {
         let capabilities = context.capabilities()?;
-        let lacking = |technique, reason: String| Err(Error::Lacking { technique, reason });
+        let unsupported = |technique, reason: String| Err(Error::Unsupported { technique, reason });
         if policy.stream_priority && capabilities.priority_levels < 2 {
-            return lacking(
+            return unsupported(
                 "stream priority",
                 "all streams of this device have the same priority".to_owned(),
             );
         }
         if policy.stream_priority && policy.captured_graphs && !capabilities.node_priority {
             let version = capabilities.driver_version;
-            return lacking(
+            return unsupported(
                 "priority in captured graphs",
                 format!("driver version {version} is older than 11070"),
             );

@@ -97,6 +97,6 @@ impl Context {
         let (device, kind) = (self.device(), sys::RESOURCE_MULTIPROCESSORS);
         // SAFETY: the resource is written.
         written(|resource| unsafe { self.driver().device_resource(device, resource, kind) })
-            .map_err(|error| error.of(sys::GREEN_CONTEXT))
+            .map_err(|error| error.unsupported_as(sys::GREEN_CONTEXT))
     }
 }

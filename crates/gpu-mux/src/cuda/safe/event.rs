@@ -102,7 +102,7 @@ impl Stream {
     pub fn record(&self, event: &Event) -> Result<()> {
         self.context().bind()?;
         // SAFETY: both are alive.
-        self.named(unsafe { self.driver().event_record(event.raw(), self.raw()) })
+        self.with_technique(unsafe { self.driver().event_record(event.raw(), self.raw()) })
     }
 
     /// Makes later work in this stream wait until `event`, as last recorded, is complete. The host
@@ -110,7 +110,7 @@ impl Stream {
     pub fn wait_for(&self, event: &Event) -> Result<()> {
         self.context().bind()?;
         // SAFETY: both are alive; the event may be recorded again or destroyed afterwards.
-        self.named(unsafe { self.driver().stream_wait_event(self.raw(), event.raw(), 0) })
+        self.with_technique(unsafe { self.driver().stream_wait_event(self.raw(), event.raw(), 0) })
     }
 }
 

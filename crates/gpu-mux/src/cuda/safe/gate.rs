@@ -29,13 +29,14 @@ impl Gate {
     /// Creates an open gate. The host waits for `stream`, which opens it.
     ///
     /// # Errors
-    /// [`Error::Lacking`] if the driver or the device has no stream memory operations; CUDA errors.
+    /// [`Error::Unsupported`] if the driver or the device has no stream memory operations; CUDA
+    /// errors.
     pub fn new(context: &Context, stream: &Stream) -> Result<Self> {
         let capabilities = context.capabilities()?;
         if !capabilities.stream_memory_operations {
             let version = capabilities.driver_version;
             let reason = format!("driver {}.{} does not offer them", version / 1000, version % 1000 / 10);
-            return Err(Error::Lacking { technique: TECHNIQUE, reason });
+            return Err(Error::Unsupported { technique: TECHNIQUE, reason });
         }
         let gate = Self { word: DeviceBuffer::new(context, 4)? };
         gate.open(stream)?;
@@ -59,7 +60,7 @@ impl Gate {
         stream.context().bind()?;
         // SAFETY: the address is that of a word that outlives the work in the streams.
         unsafe { stream.driver().stream_wait_value(stream.raw(), self.word.address(), OPEN, WAIT_EQUAL) }
-            .map_err(|error| error.of(TECHNIQUE))
+            .map_err(|error| error.unsupported_as(TECHNIQUE))
     }
 
     /// Opens the gate with a memory fill, for use after a failed stream memory operation.
@@ -71,6 +72,6 @@ impl Gate {
         stream.context().bind()?;
         // SAFETY: the address is that of a word that outlives the work in the streams.
         unsafe { stream.driver().stream_write_value(stream.raw(), self.word.address(), value, 0) }
-            .map_err(|error| error.of(TECHNIQUE))
+            .map_err(|error| error.unsupported_as(TECHNIQUE))
     }
 }

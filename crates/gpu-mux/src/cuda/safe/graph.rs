@@ -81,8 +81,8 @@ impl CapturedGraph {
     /// Sets the priority of all kernels of the graph, including those of child graphs.
     ///
     /// # Errors
-    /// [`Error::Lacking`](crate::cuda::Error::Lacking) if the driver has no node priorities; CUDA
-    /// errors.
+    /// [`Error::Unsupported`](crate::cuda::Error::Unsupported) if the driver has no node
+    /// priorities; CUDA errors.
     pub fn set_priority(&self, priority: Priority) -> Result<()> {
         let number = priority.number(self.context())?;
         // SAFETY: the graph is alive.
@@ -216,7 +216,7 @@ unsafe fn set_priority(driver: &Driver, graph: *mut CUgraph_st, priority: i32) -
         match unsafe { kind(driver, node) }? {
             sys::NODE_KERNEL => {
                 unsafe { driver.node_set_attribute(node.0, sys::ATTRIBUTE_PRIORITY, &raw const value) }
-                    .map_err(|error| error.of("a priority of nodes in a graph"))?;
+                    .map_err(|error| error.unsupported_as("a priority of nodes in a graph"))?;
             }
             sys::NODE_GRAPH => unsafe { set_priority(driver, child(driver, node)?, priority) }?,
             _ => {}
@@ -247,7 +247,7 @@ impl Executable {
         stream.context().bind()?;
         let raw = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: both are alive, and no other thread uses the graph.
-        stream.named(unsafe { stream.driver().executable_launch(raw.0, stream.raw()) })
+        stream.with_technique(unsafe { stream.driver().executable_launch(raw.0, stream.raw()) })
     }
 }
 

@@ -37,8 +37,8 @@ impl GreenContext {
     /// granularity of the architecture (8 on Hopper).
     ///
     /// # Errors
-    /// [`Error::Lacking`] if the driver or the device has no green contexts; [`Error::Invalid`] if
-    /// `multiprocessors` is zero or larger than the device's number; CUDA errors.
+    /// [`Error::Unsupported`] if the driver or the device has no green contexts; [`Error::Invalid`]
+    /// if `multiprocessors` is zero or larger than the device's number; CUDA errors.
     pub fn new(context: &Context, multiprocessors: u32) -> Result<Self> {
         context.bind()?;
         let driver = context.driver();
@@ -56,19 +56,19 @@ impl GreenContext {
         let mut part = written(|part| unsafe {
             driver.resource_split(part, &raw mut groups, &raw const whole, rest, 0, multiprocessors)
         })
-        .map_err(|error| error.of(sys::GREEN_CONTEXT))?;
+        .map_err(|error| error.unsupported_as(sys::GREEN_CONTEXT))?;
         // SAFETY: a part of an SM resource is an SM resource.
         let multiprocessors = unsafe { part.__bindgen_anon_1.sm.smCount };
         // SAFETY: the description is written; the resource was made by CUDA.
         let description =
             written(|description| unsafe { driver.resource_describe(description, &raw mut part, 1) })
-                .map_err(|error| error.of(sys::GREEN_CONTEXT))?;
+                .map_err(|error| error.unsupported_as(sys::GREEN_CONTEXT))?;
         let (device, flags) = (context.device(), sys::GREEN_DEFAULT_STREAM);
         // SAFETY: the context is written; description and device are CUDA's.
         let raw = Mutex::new(Raw(written(|green| unsafe {
             driver.green_create(green, description, device, flags)
         })
-        .map_err(|error| error.of(sys::GREEN_CONTEXT))?));
+        .map_err(|error| error.unsupported_as(sys::GREEN_CONTEXT))?));
         let green = Green { context: context.clone(), raw, multiprocessors };
         green.convert()?;
         Ok(Self(Arc::new(green)))
@@ -95,7 +95,7 @@ impl Green {
         // SAFETY: the context is written; the green context is alive, and no other thread uses it.
         written(|context| unsafe { self.context.driver().green_as_context(context, green.0) })
             .map(drop)
-            .map_err(|error| error.of(sys::GREEN_CONTEXT))
+            .map_err(|error| error.unsupported_as(sys::GREEN_CONTEXT))
     }
 
     /// Creates a stream in this green context that does not synchronize with the default stream.
@@ -106,7 +106,7 @@ impl Green {
         // SAFETY: the stream is written; the green context is alive, and no other thread uses it.
         written(|stream| unsafe { driver.green_stream(stream, green.0, flags, priority) })
             .map(Raw)
-            .map_err(|error| error.of(sys::GREEN_CONTEXT))
+            .map_err(|error| error.unsupported_as(sys::GREEN_CONTEXT))
     }
 }
 

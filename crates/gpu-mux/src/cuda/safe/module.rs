@@ -127,7 +127,7 @@ impl Function {
         let LaunchShape { blocks, threads, shared_bytes } = shape;
         let (raw, extra) = (stream.raw(), std::ptr::null_mut());
         // SAFETY: as the caller promises; the driver only reads the arguments.
-        stream.named(unsafe {
+        stream.with_technique(unsafe {
             stream.driver().launch_kernel(
                 self.raw.0,
                 blocks,

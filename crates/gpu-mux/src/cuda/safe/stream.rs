@@ -101,9 +101,10 @@ impl Stream {
         unsafe { self.driver().stream_synchronize(self.raw.0) }
     }
 
-    /// Converts an error which says that a stream of a green context does not accept objects of the
-    /// device's context to one that names the technique.
-    pub(super) fn named(&self, result: Result<()>) -> Result<()> {
+    /// Returns `result`, the result of a call for this stream. In a stream of a green context, an
+    /// error that the driver does not accept objects of the device's context there is converted to
+    /// `Error::Unsupported`, which names the technique.
+    pub(super) fn with_technique(&self, result: Result<()>) -> Result<()> {
         match self.green {
             Some(_) => result.map_err(Error::in_green_context),
             None => result,

@@ -12,7 +12,9 @@ use std::sync::mpsc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use gpu_mux::{CpuDriver, Error, Gaps, Idle, JobOutcome, Policy, Upcoming, Usage, job_fn, share};
+use gpu_mux::{
+    CpuDriver, Error, Idle, IdlePeriodFitting, JobOutcome, Policy, Upcoming, Usage, job_fn, share,
+};
 use proptest::prelude::*;
 
 use jobs::ScriptStep::{At, Communicate, FailToPoll, FailToRun, Go, PanicInPoll, PanicInRun, Wait};
@@ -41,9 +43,9 @@ fn run(foreground: &[ScriptStep], background: &[ScriptStep]) -> ScriptedRun {
     run_by(scripted(), foreground, &[background])
 }
 
-/// The default without gap fitting, so that results do not depend on the clock.
+/// The default without the rule on idle periods, so that results do not depend on the clock.
 fn scripted() -> Policy {
-    Policy { gaps: None, ..Policy::default() }
+    Policy { idle_periods: None, ..Policy::default() }
 }
 
 #[test]
@@ -165,13 +167,13 @@ fn communication_withholds_background_according_to_the_policy() {
 #[test]
 fn background_that_does_not_fit_a_learned_gap_is_withheld() {
     let piece = Upcoming { estimate: Some(Duration::from_secs(3600)), site: None };
-    let gaps = Gaps { delay_share: 0.0, credit: Duration::from_secs(10), weight: 1.0 };
-    let policy = Policy { background_piece: None, gaps: Some(gaps), ..Policy::default() };
+    let idle_periods = IdlePeriodFitting { delay_share: 0.0, credit: Duration::from_secs(10), weight: 1.0 };
+    let policy = Policy { background_piece: None, idle_periods: Some(idle_periods), ..Policy::default() };
     let round = [At(Upcoming::at_site(0)), Wait, At(Upcoming::at_site(1))];
     let ran = run_by(policy, &round.repeat(3), &[&[At(piece); 9]]);
-    assert_eq!(ran.log, "FaFFFFF", "only into the first gap");
+    assert_eq!(ran.log, "FaFFFFF", "only into the first idle period");
     assert_eq!(
-        run_by(Policy { gaps: None, ..policy }, &round.repeat(3), &[&[At(piece); 9]]).log,
+        run_by(Policy { idle_periods: None, ..policy }, &round.repeat(3), &[&[At(piece); 9]]).log,
         "FaFFaFFaF"
     );
 }
@@ -250,14 +252,17 @@ fn communicating_background_is_polled_while_parked() {
 #[test]
 fn over_long_background_tasklets_are_counted_by_run() {
     let log = RefCell::new(String::new());
-    let mut driver =
-        CpuDriver::new(Policy { background_piece: Some(Duration::ZERO), gaps: None, ..Policy::default() });
+    let mut driver = CpuDriver::new(Policy {
+        background_piece: Some(Duration::ZERO),
+        idle_periods: None,
+        ..Policy::default()
+    });
     driver.add(Scripted::new('a', &[Go; 4], &log));
     for _ in 0..2 {
         let usage = driver.run(&mut Scripted::new('F', &[Wait, Wait, Go], &log)).unwrap();
         assert_eq!(usage.background_tasklets, 2);
-        assert!(usage.longest_background.is_zero() || usage.over_long > 0);
-        assert!(usage.over_long <= 2);
+        assert!(usage.longest_background.is_zero() || usage.over_limit > 0);
+        assert!(usage.over_limit <= 2);
     }
 }
 

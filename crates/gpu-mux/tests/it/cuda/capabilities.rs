@@ -30,7 +30,7 @@ fn lacks(prepare: impl FnOnce(&Emulator), ask: impl FnOnce(&Context) -> Result<(
     prepare(&emulator);
     let context = Context::open(&library(), 0).unwrap();
     let error = ask(&context).unwrap_err();
-    assert!(matches!(error, Error::Lacking { .. }), "{error:?}");
+    assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
     context.close().unwrap();
     assert_no_misuse_or_leaks(&emulator);
     error.to_string()

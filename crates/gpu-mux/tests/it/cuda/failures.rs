@@ -78,7 +78,7 @@ fn green_contexts_without_foreign_events_are_reported_as_lacking() {
         let mut device = device(context, options)?;
         let layer = kernel(context, "layer_10us")?;
         let refused = device.launch(&Tasklet::new(JobId::BACKGROUND, 0), work(&layer));
-        let Err(Error::Lacking { technique, reason }) = refused else { panic!("{refused:?}") };
+        let Err(Error::Unsupported { technique, reason }) = refused else { panic!("{refused:?}") };
         assert_eq!(technique, "a green context");
         assert!(reason.contains("cuEventRecord"), "{reason}");
         // The foreground's streams belong to the device's own context.

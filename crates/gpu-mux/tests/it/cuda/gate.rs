@@ -172,7 +172,7 @@ fn a_gate_needs_a_hardware_queue_for_each_stream() {
             device.launch(&Tasklet::new(JobId::background(job), 0), work(&layer))?;
         }
         let refused = device.launch(&Tasklet::new(JobId::background(4), 0), work(&layer));
-        let Err(Error::Lacking { technique, reason }) = refused else { panic!("{refused:?}") };
+        let Err(Error::Unsupported { technique, reason }) = refused else { panic!("{refused:?}") };
         assert!(
             technique.contains("gate") && reason.contains("CUDA_DEVICE_MAX_CONNECTIONS to 9"),
             "{reason}"

@@ -114,8 +114,8 @@ fn the_pieces_of_a_cut_graph_run_every_kernel_once_and_in_an_order_that_keeps_it
             }
             assert_eq!(run.len(), 7, "{run:?}");
             let singly: Vec<_> = cut.pieces.iter().filter(|piece| piece.took > us(budget)).collect();
-            let over_long: Vec<_> = cut.oversized.iter().map(|node| node.node..node.node + 1).collect();
-            assert_eq!(singly.iter().map(|piece| piece.nodes.clone()).collect::<Vec<_>>(), over_long);
+            let oversized: Vec<_> = cut.oversized.iter().map(|node| node.node..node.node + 1).collect();
+            assert_eq!(singly.iter().map(|piece| piece.nodes.clone()).collect::<Vec<_>>(), oversized);
         }
         Ok(())
     });

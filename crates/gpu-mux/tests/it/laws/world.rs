@@ -4,8 +4,8 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use gpu_mux::{
-    Ahead, BesideCommunication, Communication, Error, Feedback, Gaps, JobId, Lane, Merging, Multiplexer,
-    MuxCommand, MuxEvent, Policy, Tasklet, TaskletFeedback, TaskletId,
+    Ahead, BesideCommunication, Communication, Error, Feedback, IdlePeriodFitting, JobId, Lane, Merging,
+    Multiplexer, MuxCommand, MuxEvent, Policy, Tasklet, TaskletFeedback, TaskletId,
 };
 use proptest::prelude::*;
 
@@ -88,11 +88,12 @@ pub(super) fn policies() -> impl Strategy<Value = Policy> {
         fall: f64::from(fall) / 10.0,
         patience: us(100 * patience),
     });
-    let gaps = (0..=10_u32, 0..500_u64, 0..=4_u32).prop_map(|(share, credit, weight)| Gaps {
-        delay_share: f64::from(share) / 100.0,
-        credit: us(credit),
-        weight: f64::from(weight) / 4.0,
-    });
+    let idle_periods =
+        (0..=10_u32, 0..500_u64, 0..=4_u32).prop_map(|(share, credit, weight)| IdlePeriodFitting {
+            delay_share: f64::from(share) / 100.0,
+            credit: us(credit),
+            weight: f64::from(weight) / 4.0,
+        });
     (
         (1..4_usize, 0..600_u64, counts, 1..4_usize, 1..4_usize, prop::option::of(50..300_u64)),
         (
@@ -100,13 +101,13 @@ pub(super) fn policies() -> impl Strategy<Value = Policy> {
             beside,
             prop::option::of(feedback),
             prop::option::of(running),
-            prop::option::of(gaps),
+            prop::option::of(idle_periods),
         ),
     )
         .prop_map(
             |(
                 (ahead, ahead_time, counts, in_flight, alone, piece),
-                (beside_compute, beside, feedback, running, gaps),
+                (beside_compute, beside, feedback, running, idle_periods),
             )| {
                 Policy {
                     background_piece: piece.map(us),
@@ -119,7 +120,7 @@ pub(super) fn policies() -> impl Strategy<Value = Policy> {
                     background_beside_communication: beside,
                     feedback,
                     tasklet_feedback: running,
-                    gaps,
+                    idle_periods,
                     ..Policy::default()
                 }
             },
@@ -285,9 +286,9 @@ impl World {
             assert!(self.background_in_flight().count() < self.background_limit());
             assert!(!self.is_withheld(), "background is withheld");
             assert!(!self.job(id.job).paused && self.job(id.job).lifecycle != Lifecycle::Failed);
-            let both = [self.tasklet(id), self.background_in_flight().find(|t| self.is_over_long(t))];
+            let both = [self.tasklet(id), self.background_in_flight().find(|t| self.is_over_limit(t))];
             assert!(
-                !both.iter().flatten().all(|t| self.is_over_long(t)) || both[1].is_none(),
+                !both.iter().flatten().all(|t| self.is_over_limit(t)) || both[1].is_none(),
                 "two over-long"
             );
         }
@@ -380,7 +381,7 @@ impl World {
         (0..JOBS).flat_map(|job| self.select(JobId::background(job), State::InFlight))
     }
 
-    pub(super) fn is_over_long(&self, tasklet: &Tasklet) -> bool {
+    pub(super) fn is_over_limit(&self, tasklet: &Tasklet) -> bool {
         let estimate = tasklet.estimate.or(self.policy.background_piece);
         estimate.zip(self.policy.background_piece).is_some_and(|(estimate, piece)| estimate > piece)
     }

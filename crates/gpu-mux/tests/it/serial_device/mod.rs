@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use device::{Run, SerialDevice};
-use gpu_mux::{Driver, Feedback, Gaps, JobId, Policy, Tasklet};
+use gpu_mux::{Driver, Feedback, IdlePeriodFitting, JobId, Policy, Tasklet};
 use proptest::prelude::*;
 
 const fn us(us: u64) -> Duration {
@@ -140,19 +140,22 @@ fn pieces(longest: u64) -> impl Strategy<Value = Pieces> {
 const PIECE: u64 = 250;
 
 fn policies() -> impl Strategy<Value = Policy> {
-    let gaps = (0..=5_u32, 0..600_u64, 0..=4_u32).prop_map(|(share, credit, weight)| Gaps {
-        delay_share: f64::from(share) / 100.0,
-        credit: us(credit),
-        weight: f64::from(weight) / 4.0,
-    });
-    (1..4_usize, any::<bool>(), prop::option::of(gaps)).prop_map(|(in_flight, beside, gaps)| Policy {
-        background_piece: Some(us(PIECE)),
-        background_in_flight: in_flight,
-        background_in_flight_alone: in_flight,
-        background_beside_compute: beside,
-        gaps,
-        ..Policy::default()
-    })
+    let idle_periods =
+        (0..=5_u32, 0..600_u64, 0..=4_u32).prop_map(|(share, credit, weight)| IdlePeriodFitting {
+            delay_share: f64::from(share) / 100.0,
+            credit: us(credit),
+            weight: f64::from(weight) / 4.0,
+        });
+    (1..4_usize, any::<bool>(), prop::option::of(idle_periods)).prop_map(
+        |(in_flight, beside, idle_periods)| Policy {
+            background_piece: Some(us(PIECE)),
+            background_in_flight: in_flight,
+            background_in_flight_alone: in_flight,
+            background_beside_compute: beside,
+            idle_periods,
+            ..Policy::default()
+        },
+    )
 }
 
 proptest! {
@@ -171,12 +174,13 @@ proptest! {
 
     #[test]
     fn delays_stay_within_the_budget(
-        policy in policies(), gaps in (1..=5_u32, 0..600_u64), rounds in rounds(),
+        policy in policies(), (percent, credit) in (1..=5_u32, 0..600_u64), rounds in rounds(),
         pieces in pieces(4 * PIECE),
         estimate in prop::sample::select(&ESTIMATES[..]),
     ) {
-        let gaps = Gaps { delay_share: f64::from(gaps.0) / 100.0, credit: us(gaps.1), weight: 0.5 };
-        let policy = Policy { gaps: Some(gaps), background_beside_compute: false, ..policy };
+        let delay_share = f64::from(percent) / 100.0;
+        let idle_periods = IdlePeriodFitting { delay_share, credit: us(credit), weight: 0.5 };
+        let policy = Policy { idle_periods: Some(idle_periods), background_beside_compute: false, ..policy };
         let outcome = simulate_with_estimates(policy, &rounds, 20, &[(pieces, 1)], estimate);
         let in_flight = us(4 * PIECE * policy.background_in_flight as u64);
         // For a window that begins at any time.
@@ -185,8 +189,8 @@ proptest! {
             let mut waited = Duration::ZERO;
             for &(now, wait) in &waits[first + 1..] {
                 waited += wait;
-                let accrued = now.saturating_sub(begin).mul_f64(2.0 * gaps.delay_share);
-                let budget = accrued + gaps.credit + 2 * in_flight;
+                let accrued = now.saturating_sub(begin).mul_f64(2.0 * idle_periods.delay_share);
+                let budget = accrued + idle_periods.credit + 2 * in_flight;
                 prop_assert!(waited <= budget + us(1), "{waited:?} from {begin:?} to {now:?}, of {budget:?}");
             }
         }
@@ -201,7 +205,7 @@ proptest! {
     }
 }
 
-/// A periodic foreground with gaps of 1 and 3 ms, and pieces of 190 us.
+/// A periodic foreground with idle periods of 1 and 3 ms, and pieces of 190 us.
 fn regular() -> (Vec<Round>, Pieces) {
     let round = |away| Round { away: us(away), computes: us(1000) };
     (vec![round(1000), round(3000)], vec![(us(190), Some(us(190)))])
@@ -212,12 +216,12 @@ fn gap_fitting_delays_only_where_it_gains_more() {
     let (rounds, pieces) = regular();
     let outcome = simulate(Policy::default(), &rounds, 100, &[(pieces.clone(), 1)]);
     let waited: Duration = outcome.waits().iter().sum();
-    // Five pieces fit into the short gap. In the long gap 150 us remain: a sixteenth piece is worth
-    // a delay of 40 us.
+    // Five pieces fit into the short idle period. In the long one 150 us remain: a sixteenth piece
+    // is worth a delay of 40 us.
     assert!(waited < us(50 * 100), "{waited:?} of {:?}", outcome.end);
     assert!(outcome.share_of_idle() > 0.93, "{}", outcome.share_of_idle());
 
-    let without = simulate(Policy { gaps: None, ..Policy::default() }, &rounds, 100, &[(pieces, 1)]);
+    let without = simulate(Policy { idle_periods: None, ..Policy::default() }, &rounds, 100, &[(pieces, 1)]);
     let waited: Duration = without.waits().iter().sum();
     assert!(waited > without.end.mul_f64(0.05), "{waited:?} of {:?}", without.end);
 }
@@ -241,9 +245,10 @@ fn budget_holds_with_wrong_foreground_estimates() {
 /// expected to.
 #[test]
 fn systematically_wrong_estimates_are_corrected() {
-    let gap = [Round { away: us(1000), computes: us(500) }];
+    let idle = [Round { away: us(1000), computes: us(500) }];
     let pieces = |said| vec![(us(240), Some(us(said)))];
-    let [honest, hasty] = [240, 170].map(|said| simulate(Policy::default(), &gap, 500, &[(pieces(said), 1)]));
+    let [honest, hasty] =
+        [240, 170].map(|said| simulate(Policy::default(), &idle, 500, &[(pieces(said), 1)]));
     let waited = |outcome: &Outcome| outcome.waits().iter().sum::<Duration>();
     assert!(honest.share_of_idle() > 0.9, "{}", honest.share_of_idle());
     assert!(waited(&honest) < honest.end.mul_f64(0.002), "{:?} of {:?}", waited(&honest), honest.end);
@@ -251,7 +256,7 @@ fn systematically_wrong_estimates_are_corrected() {
     assert!(waited(&hasty) < hasty.end.mul_f64(0.005), "{:?} of {:?}", waited(&hasty), hasty.end);
 }
 
-/// In gaps that fit one job's pieces and not the other's, both jobs make progress.
+/// In idle periods that fit one job's pieces and not the other's, both jobs make progress.
 #[test]
 fn long_pieces_are_not_starved_by_short_ones() {
     let short_gaps = [Round { away: us(150), computes: us(300) }];
@@ -268,7 +273,8 @@ fn long_pieces_are_not_starved_by_short_ones() {
 #[test]
 fn a_job_that_was_away_does_not_catch_up() {
     for paused in [true, false] {
-        let mut driver = Driver::new(Policy { gaps: None, ..Policy::default() }, SerialDevice::default());
+        let mut driver =
+            Driver::new(Policy { idle_periods: None, ..Policy::default() }, SerialDevice::default());
         let (stays, leaves) = (JobId::background(0), JobId::background(1));
         let mut numbers = [0; 2];
         let mut offer = |driver: &mut Driver<SerialDevice>, job: JobId, place: usize| {
@@ -303,7 +309,7 @@ fn a_job_that_was_away_does_not_catch_up() {
 #[test]
 fn driver_wakes_up_when_feedback_expires() {
     let feedback = Feedback { limit: 1.1, rise: 1.0, fall: 0.1, patience: us(5000) };
-    let policy = Policy { gaps: None, feedback: Some(feedback), ..Policy::default() };
+    let policy = Policy { idle_periods: None, feedback: Some(feedback), ..Policy::default() };
     let mut driver = Driver::new(policy, SerialDevice::default());
     driver.offer(Tasklet::new(JobId::FOREGROUND, 0).estimated(us(100)), us(300)).unwrap();
     driver.offer(Tasklet::new(JobId::BACKGROUND, 0), us(100)).unwrap();

@@ -1,39 +1,41 @@
-//! The rule [`Policy::gaps`](crate::Policy::gaps), gap fitting. A *gap* is a period in which the
-//! foreground does not compute; a communication that is launched in it ends one gap and begins the
-//! next. Gap lengths are learned by the [site](crate::Tasklet::site) of the tasklet before the gap.
-//! The *budget* is the delay that background may still cause to the foreground; the *debt* is its
-//! overdraft. Times are measured from the driver's epoch.
+//! The rule [`Policy::idle_periods`](crate::Policy::idle_periods), which launches background only
+//! where it is expected to finish before the foreground computes again. An *idle period* is a
+//! period in which the foreground does not compute; a communication that is launched in it ends one
+//! idle period and begins the next. The length of an idle period is learned by the
+//! [site](crate::Tasklet::site) of the tasklet before it. The *budget* is the delay that background
+//! may still cause to the foreground; the *debt* is its overdraft. Times are measured from the
+//! driver's epoch.
 
 use std::time::Duration;
 
-use crate::policy::Gaps;
+use crate::policy::IdlePeriodFitting;
 use crate::seconds::seconds;
 use crate::site_averages::SiteAverages;
 
 /// Minimum time between two checks of a budget that is too small.
 const MIN_RECHECK: Duration = Duration::from_micros(1);
 
-/// Maximum debt that a long gap has to compensate before background runs in it. Without a limit,
-/// one stall could keep the background from an idle device indefinitely.
+/// Maximum debt that a long idle period has to compensate before background runs in it. Without a
+/// limit, one stall could keep the background from an idle device indefinitely.
 const MAX_DEBT: Duration = Duration::from_millis(20);
 
 /// Minimum share of time, so that the background always runs eventually.
 const MIN_SHARE: f64 = 1e-4;
 
-/// State of the rule: learned gap lengths, the current gap, and the budget.
+/// State of the rule: learned lengths of idle periods, the current one, and the budget.
 #[derive(Debug, Clone)]
-pub(crate) struct GapFitting {
-    /// Expected length of the gap that begins at each site.
+pub(crate) struct IdlePeriodRule {
+    /// Expected length of the idle period that begins at each site.
     expected: SiteAverages,
-    /// The current gap, if the foreground is in one.
-    open: Option<Gap>,
+    /// The current idle period. `None` while the foreground computes.
+    open: Option<IdlePeriod>,
     budget: Budget,
     /// Background that was in flight when the foreground returned, and for which it waits.
     delay: Option<Delay>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Gap {
+struct IdlePeriod {
     since: Duration,
     site: Option<u32>,
     /// Expected end.
@@ -59,31 +61,31 @@ pub(crate) enum Admission {
     NotBefore(Option<Duration>),
 }
 
-impl GapFitting {
-    /// Creates the state with the maximum budget and no learned gaps.
-    pub(crate) fn new(rules: &Gaps) -> Self {
+impl IdlePeriodRule {
+    /// Creates the state with the maximum budget and no learned lengths.
+    pub(crate) fn new(rules: &IdlePeriodFitting) -> Self {
         let weight = fraction(rules.weight);
         let expected = SiteAverages::new(weight, weight);
         Self { expected, open: None, budget: Budget::new(rules), delay: None }
     }
 
-    /// Records the start of a gap at `since`. `site` is the site of the last foreground tasklet, if
-    /// it has one.
+    /// Records the start of an idle period at `since`. `site` is the site of the last foreground
+    /// tasklet, if it has one.
     pub(crate) fn begin(&mut self, since: Duration, site: Option<u32>) {
-        let ends = self.expected.get(site).map(|gap| since.saturating_add(gap));
-        self.open = Some(Gap { since, site, ends });
+        let ends = self.expected.get(site).map(|period| since.saturating_add(period));
+        self.open = Some(IdlePeriod { since, site, ends });
     }
 
-    /// Records the end of the current gap at `now`, and learns its length.
+    /// Records the end of the current idle period at `now`, and learns its length.
     pub(crate) fn end(&mut self, now: Duration) {
-        if let Some(gap) = self.open.take() {
-            self.expected.learn(gap.site, now.saturating_sub(gap.since));
+        if let Some(period) = self.open.take() {
+            self.expected.learn(period.site, now.saturating_sub(period.since));
         }
     }
 
     /// Records that the foreground computes again at `now` while `in_flight` background tasklets
     /// have been launched and not finished, for which it may have to wait.
-    pub(crate) fn find(&mut self, now: Duration, in_flight: usize) {
+    pub(crate) fn foreground_computes(&mut self, now: Duration, in_flight: usize) {
         self.delay = (in_flight > 0).then_some(Delay { since: now, tasklets: in_flight, blocked: None });
     }
 
@@ -110,12 +112,12 @@ impl GapFitting {
     }
 
     /// Decides at `now` whether a background tasklet may be launched. It would start at `starts`
-    /// and run for `takes`, and its job was last served at `served`.
+    /// and run for `takes`. `served` is the last time at which a tasklet of its job was launched.
     ///
-    /// A delay is acceptable if at least as much of the gap is used. A job whose tasklets never fit
-    /// runs one in each time in which the whole budget accrues. If the foreground has been away so
-    /// long that the delay plus the debt is within the gap's own share, the background is launched
-    /// without regard to the expected end.
+    /// A delay is acceptable if the tasklet uses at least as much of the idle period. A job whose
+    /// tasklets never fit runs one of them each time that the whole budget could have accrued. The
+    /// expected end is ignored once the idle period has lasted so long that the budget which
+    /// accrued in it covers the tasklet and the debt.
     pub(crate) fn admit(
         &mut self,
         now: Duration,
@@ -123,7 +125,7 @@ impl GapFitting {
         takes: Duration,
         served: Duration,
     ) -> Admission {
-        let ends = self.open.and_then(|gap| gap.ends);
+        let ends = self.open.and_then(|period| period.ends);
         // The foreground may return at any moment while it is late by less than `takes`. After that
         // its return is not predictable.
         let given_up = ends.map(|ends| ends.saturating_add(takes)).filter(|&given_up| now < given_up);
@@ -138,9 +140,9 @@ impl GapFitting {
             return Admission::Now { overrun };
         }
         let debt = self.budget.debt().min(MAX_DEBT);
-        let long_away = self
-            .open
-            .map(|gap| gap.since.saturating_add(self.budget.time_to_accrue(takes.saturating_add(debt))));
+        let long_away = self.open.map(|period| {
+            period.since.saturating_add(self.budget.time_to_accrue(takes.saturating_add(debt)))
+        });
         if long_away.is_some_and(|long_away| long_away <= now) {
             return Admission::Now { overrun: Duration::ZERO };
         }
@@ -168,7 +170,7 @@ struct Budget {
 }
 
 impl Budget {
-    fn new(rules: &Gaps) -> Self {
+    fn new(rules: &IdlePeriodFitting) -> Self {
         let max = rules.credit.as_secs_f64();
         Self { share: fraction(rules.delay_share).max(MIN_SHARE), max, left: max, as_of: Duration::ZERO }
     }

@@ -16,7 +16,8 @@ use std::time::Duration;
 pub(super) struct Hardware {
     /// Number of streaming multiprocessors.
     pub(super) multiprocessors: u32,
-    /// Number of hardware queues, at least 1. Stream i uses queue i mod this number.
+    /// Number of hardware queues, at least 1. Stream i, in the order of `DeviceState::streams`,
+    /// uses queue i mod this number.
     pub(super) queues: usize,
     /// Time in nanoseconds from the end of a tasklet until the next one on its stream, or one that
     /// waits for it, can start.
@@ -42,7 +43,7 @@ pub(super) struct Ended {
 
 /// State of the device without its host: streams, running kernels, and their resources.
 #[derive(Debug, Clone)]
-pub(super) struct Engine {
+pub(super) struct DeviceState {
     /// Constants of the device.
     pub(super) hardware: Hardware,
     /// Current virtual time.
@@ -70,7 +71,7 @@ pub(super) struct Engine {
     pub(super) order: Vec<usize>,
 }
 
-impl Engine {
+impl DeviceState {
     /// Creates an idle device at time 0.
     pub(super) fn new(hardware: Hardware) -> Self {
         Self {
