@@ -44,9 +44,10 @@ pub trait Group: Sized {
     /// members have made it. Ranks that create several groups must create them in the same order.
     ///
     /// # Errors
-    /// [`Error::NoSuchRank`](crate::Error::NoSuchRank),
-    /// [`Error::DuplicateRank`](crate::Error::DuplicateRank), or
-    /// [`Error::NotAMember`](crate::Error::NotAMember) if the caller is not listed.
+    /// [`Error::NoSuchRank`](crate::Error::NoSuchRank) if a listed rank is not in this group,
+    /// [`Error::DuplicateRank`](crate::Error::DuplicateRank) if a rank is listed twice,
+    /// [`Error::NotAMember`](crate::Error::NotAMember) if the caller is not listed, and the errors
+    /// of the backend if members are processes.
     fn group(&self, ranks: &[usize]) -> Result<Self>;
 
     /// Starts a [`barrier`](Group::barrier) and returns without waiting for other ranks.

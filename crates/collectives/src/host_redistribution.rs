@@ -125,7 +125,7 @@ pub(crate) fn elements(samples: &Range<usize>, first: usize, sample_len: usize) 
 /// with `sample_len` elements each.
 ///
 /// # Errors
-/// [`Error::WrongShard`].
+/// [`Error::WrongShard`] if it has another length.
 pub(crate) fn check_shard(
     rank: usize,
     samples: &Range<usize>,

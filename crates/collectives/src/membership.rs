@@ -15,8 +15,8 @@ pub(crate) fn check_rank(rank: usize, size: usize) -> Result<()> {
 /// which has `size` ranks.
 ///
 /// # Errors
-/// [`Error::NoSuchRank`], [`Error::DuplicateRank`], or [`Error::NotAMember`] if `rank` is not
-/// listed.
+/// [`Error::NoSuchRank`] if a listed rank is not below `size`, [`Error::DuplicateRank`] if a rank
+/// is listed twice, [`Error::NotAMember`] if `rank` is not listed.
 pub(crate) fn index_in_subgroup(ranks: &[usize], rank: usize, size: usize) -> Result<usize> {
     ranks.iter().try_for_each(|&rank| check_rank(rank, size))?;
     check_distinct(ranks)?;

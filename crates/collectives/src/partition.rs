@@ -87,7 +87,7 @@ impl Partition {
 /// Checks that no rank is listed twice. O(n log n).
 ///
 /// # Errors
-/// [`Error::DuplicateRank`].
+/// [`Error::DuplicateRank`] if a rank is listed twice.
 pub(crate) fn check_distinct(ranks: &[usize]) -> Result<()> {
     let mut sorted = ranks.to_vec();
     sorted.sort_unstable();

@@ -63,9 +63,10 @@ pub struct Exchanged<B> {
     pub receive: B,
 }
 
-/// Implements [`Request`] for a backend's three wrappers of its `Pending<T>`: one for operations on
-/// one buffer, one for operations on two, and one for operations without buffers. `Pending` has the
-/// inherent methods `test`, `wait_until` and `wait`, and returns both buffers.
+/// Implements [`Request`] for a backend's three wrappers of its pending operation: one for
+/// operations on one buffer, one for operations on two, and one for operations without buffers. The
+/// pending operation has the inherent methods `test`, `wait_until` and `wait`, and returns both
+/// buffers.
 macro_rules! impl_requests {
     ($one:ident, $two:ident, $none:ident, buffers: $buffer:ident) => {
         $crate::request::impl_requests!(@impl [T: Element] $one<T>, $buffer<T>, |buffers| buffers.receive);

@@ -36,8 +36,8 @@ impl LinkModel {
     /// A second call adds an outer level, whose members are hosts instead of ranks: racks of hosts.
     ///
     /// # Errors
-    /// [`Error::NoRanksPerHost`], or [`Error::TooManyRanks`] if a host has more than its [maximum
-    /// number of ranks](Self::max_ranks).
+    /// [`Error::NoRanksPerHost`] if `ranks_per_host` is zero, [`Error::TooManyRanks`] if a host has
+    /// more than its [maximum number of ranks](Self::max_ranks).
     pub fn between_hosts(self, ranks_per_host: usize, network: LinkModel) -> Result<Self> {
         let name = format!("{} between hosts of {ranks_per_host} ranks on {}", network.name, self.name);
         if ranks_per_host == 0 {
@@ -111,7 +111,7 @@ impl LinkModel {
     /// Checks that the model can connect the given number of ranks.
     ///
     /// # Errors
-    /// [`Error::TooManyRanks`].
+    /// [`Error::TooManyRanks`] if `ranks` exceeds [`max_ranks`](Self::max_ranks).
     pub fn check_ranks(&self, ranks: usize) -> Result<()> {
         match self.max_ranks().filter(|&max| ranks > max) {
             Some(max) => Err(Error::TooManyRanks { link: self.name.clone(), max, asked: ranks }),

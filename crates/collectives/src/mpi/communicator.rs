@@ -1,5 +1,4 @@
-//! Implementation of the communicator traits for MPI. The *engine* here is the state of all
-//! operations of this process that are pending in MPI. A group has an *identifier*, which is a
+//! Implementation of the communicator traits for MPI. A group has an *identifier*, which is a
 //! number on this rank only.
 
 use std::sync::Arc;
@@ -7,9 +6,9 @@ use std::sync::Arc;
 use super::abort;
 use super::buffers::Buffers;
 use super::group_creation::create;
-use super::group_plan::GroupPlan;
+use super::group_description::GroupDescription;
 use super::request::{MpiBarrierRequest, MpiExchangeRequest, MpiOperation, MpiRequest};
-use super::shared_engine::SharedEngine;
+use super::shared_operations::SharedOperations;
 use crate::membership::{index_in_subgroup, ranks_with_color};
 use crate::{
     Call, Communicator, Element, Exchanged, Group, Operation, PendingRedistribution, Redistribution,
@@ -29,7 +28,7 @@ use crate::{
 /// Others are summed in an order that MPI chooses by the length and the size of the group.
 #[derive(Debug)]
 pub struct MpiCommunicator {
-    shared: Arc<SharedEngine>,
+    shared: Arc<SharedOperations>,
     group: usize,
     rank: usize,
     size: usize,
@@ -37,8 +36,8 @@ pub struct MpiCommunicator {
 
 impl MpiCommunicator {
     /// Creates a handle of the group with identifier `group`, in which this rank has number `rank`.
-    /// The caller has counted the handle by `Engine::retain`.
-    pub(super) fn new(shared: Arc<SharedEngine>, group: usize, rank: usize, size: usize) -> Self {
+    /// The caller has counted the handle by `PendingOperations::retain`.
+    pub(super) fn new(shared: Arc<SharedOperations>, group: usize, rank: usize, size: usize) -> Self {
         Self { shared, group, rank, size }
     }
 
@@ -50,7 +49,7 @@ impl MpiCommunicator {
         receive: Vec<T>,
     ) -> Result<MpiOperation<T>> {
         let buffers = Buffers::new(Exchanged { send, receive });
-        let id = self.shared.engine().start(self.group, Call { operation, element }, buffers)?;
+        let id = self.shared.operations().start(self.group, Call { operation, element }, buffers)?;
         Ok(MpiOperation::new(Arc::clone(&self.shared), id))
     }
 
@@ -68,15 +67,15 @@ impl MpiCommunicator {
     }
 
     fn subgroup(&self, split: Option<u64>, ranks: &[usize], place: usize) -> Result<Self> {
-        let plan = GroupPlan { parent: self.group, split, ranks: ranks.to_vec() };
-        let group = create(&self.shared, &plan, place)?;
+        let description = GroupDescription { parent: self.group, split, ranks: ranks.to_vec() };
+        let group = create(&self.shared, &description, place)?;
         Ok(Self::new(Arc::clone(&self.shared), group, place, ranks.len()))
     }
 }
 
 impl Clone for MpiCommunicator {
     fn clone(&self) -> Self {
-        self.shared.engine().retain(self.group);
+        self.shared.operations().retain(self.group);
         Self::new(Arc::clone(&self.shared), self.group, self.rank, self.size)
     }
 }
@@ -84,7 +83,7 @@ impl Clone for MpiCommunicator {
 impl Drop for MpiCommunicator {
     fn drop(&mut self) {
         abort::abort_if_panicking();
-        self.shared.engine().release(self.group);
+        self.shared.operations().release(self.group);
     }
 }
 
@@ -104,10 +103,10 @@ impl Group for MpiCommunicator {
         let choice = vec![color.map_or(-1, i64::from), i64::from(key)];
         let (sequence, pending) = {
             let buffers = Buffers::new(Exchanged { send: choice, receive: vec![0; 2 * self.size] });
-            let mut engine = self.shared.engine();
-            let sequence = engine.groups[self.group].next_sequence;
+            let mut operations = self.shared.operations();
+            let sequence = operations.groups[self.group].next_sequence;
             let call = Call { operation: Operation::Split, element: None };
-            let id = engine.start(self.group, call, buffers)?;
+            let id = operations.start(self.group, call, buffers)?;
             (sequence, MpiOperation::<i64>::new(Arc::clone(&self.shared), id))
         };
         let choices = pending.wait()?.receive;

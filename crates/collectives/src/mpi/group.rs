@@ -20,8 +20,9 @@ pub(super) struct MpiGroup {
     pub(super) rank: usize,
     /// Sequence number of the next collective, from 0.
     pub(super) next_sequence: u64,
-    /// Number of subgroups that were created with this rank as first member. Part of their tags.
-    pub(super) groups_led: u64,
+    /// Number of subgroups whose creation this rank has begun. The number of a subgroup's first
+    /// member is part of the tag with which MPI creates it, so that the tags are distinct.
+    pub(super) subgroups_begun: u64,
     /// Number of handles: communicators in the program, plus one if the group was created from a
     /// list of ranks. The group is freed after the last one.
     pub(super) handles: usize,
@@ -45,7 +46,7 @@ impl MpiGroup {
             members,
             rank,
             next_sequence: 0,
-            groups_led: 0,
+            subgroups_begun: 0,
             handles: 0,
             left: HashSet::new(),
             has_left: false,

@@ -1,6 +1,6 @@
 //! Creation of groups. MPI creates a communicator when all members have called for it. First the
 //! members tell each other by messages that they have called, so that a missing one causes a
-//! time-out instead of a hang. A *plan* describes the group to be created.
+//! time-out instead of a hang. `description` is that of the group to be created.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -10,37 +10,41 @@ use std::time::{Duration, Instant};
 
 use super::abort;
 use super::backoff::Backoff;
-use super::engine::NOTICE_INTERVAL;
 use super::group::MpiGroup;
-use super::group_plan::GroupPlan;
+use super::group_description::GroupDescription;
 use super::library::{self, Comm, LibraryFailure};
 use super::operation::GRACE_PERIOD;
-use super::shared_engine::SharedEngine;
+use super::pending_operations::NOTICE_INTERVAL;
+use super::shared_operations::SharedOperations;
 use crate::{Error, Result};
 
-/// Creates the group of `plan` with a handle for the caller, or adds a handle to the existing group
-/// of the same list of ranks. Returns its identifier on this rank. `place` is this rank's number in
-/// it.
+/// Creates the group of `description` with a handle for the caller, or adds a handle to the
+/// existing group of the same list of ranks. Returns its identifier on this rank. `place` is this
+/// rank's number in it.
 ///
 /// # Errors
 /// [`Error::TimedOut`] if a member does not call for it, or an error of the library. Either fails
 /// the parent group.
-pub(super) fn create(shared: &Arc<SharedEngine>, plan: &GroupPlan, place: usize) -> Result<usize> {
-    if plan.split.is_none() {
-        if let Some(group) = find_or_reserve(shared, plan)? {
+pub(super) fn create(
+    shared: &Arc<SharedOperations>,
+    description: &GroupDescription,
+    place: usize,
+) -> Result<usize> {
+    if description.split.is_none() {
+        if let Some(group) = find_or_reserve(shared, description)? {
             return Ok(group);
         }
     }
-    let created = create_new(shared, plan, place);
-    let mut engine = shared.engine();
-    if plan.split.is_none() {
+    let created = create_new(shared, description, place);
+    let mut operations = shared.operations();
+    if description.split.is_none() {
         match created {
             Ok(group) => {
-                engine.retain(group);
-                engine.plans.listed.insert(plan.clone(), Some(group));
+                operations.retain(group);
+                operations.subgroups.listed.insert(description.clone(), Some(group));
             }
             Err(_) => {
-                engine.plans.listed.remove(plan);
+                operations.subgroups.listed.remove(description);
             }
         }
     }
@@ -49,86 +53,89 @@ pub(super) fn create(shared: &Arc<SharedEngine>, plan: &GroupPlan, place: usize)
 
 /// Returns the group if it exists. Otherwise reserves its creation for this thread and returns
 /// `None`.
-fn find_or_reserve(shared: &SharedEngine, plan: &GroupPlan) -> Result<Option<usize>> {
+fn find_or_reserve(shared: &SharedOperations, description: &GroupDescription) -> Result<Option<usize>> {
     let mut backoff = Backoff::new(shared.strategy);
     loop {
-        let mut engine = shared.engine();
-        match engine.plans.listed.get(plan) {
+        let mut operations = shared.operations();
+        match operations.subgroups.listed.get(description) {
             Some(Some(group)) => {
                 let group = *group;
-                engine.retain(group);
+                operations.retain(group);
                 return Ok(Some(group));
             }
             // The creating thread checks the time-out.
-            Some(None) => engine.progress(),
+            Some(None) => operations.progress(),
             None => {
-                engine.groups[plan.parent].usable()?;
-                engine.plans.listed.insert(plan.clone(), None);
+                operations.groups[description.parent].usable()?;
+                operations.subgroups.listed.insert(description.clone(), None);
                 return Ok(None);
             }
         }
-        drop(engine);
+        drop(operations);
         backoff.pause();
     }
 }
 
-fn create_new(shared: &Arc<SharedEngine>, plan: &GroupPlan, place: usize) -> Result<usize> {
-    let tag = gather_members(shared, plan, place)?;
-    let comm = shared.engine().groups[plan.parent].comm;
-    // Without the engine's lock: the call waits for the other members, which may first need another
+fn create_new(shared: &Arc<SharedOperations>, description: &GroupDescription, place: usize) -> Result<usize> {
+    let tag = gather_members(shared, description, place)?;
+    let comm = shared.operations().groups[description.parent].comm;
+    // Without the lock: the call waits for the other members, which may first need another
     // operation of this process.
-    let created = with_watchdog(shared, plan, || library::create_group(comm, &plan.ranks, tag));
-    let mut engine = shared.engine();
-    let parent = &engine.groups[plan.parent];
+    let created = with_watchdog(shared, description, || library::create_group(comm, &description.ranks, tag));
+    let mut operations = shared.operations();
+    let parent = &operations.groups[description.parent];
     match created {
         Ok(comm) => {
-            let members = plan.ranks.iter().map(|&rank| parent.members[rank]).collect();
-            let group = engine.groups.add(MpiGroup::new(comm, members, place));
-            engine.retain(group);
+            let members = description.ranks.iter().map(|&rank| parent.members[rank]).collect();
+            let group = operations.groups.add(MpiGroup::new(comm, members, place));
+            operations.retain(group);
             Ok(group)
         }
         Err(failure) => {
-            let error = failure.error(parent.world_rank(), &plan.call());
-            Err(engine.fail_group(plan.parent, error))
+            let error = failure.error(parent.world_rank(), &description.call());
+            Err(operations.fail_group(description.parent, error))
         }
     }
 }
 
 /// Waits until all members have called for the group, and returns the tag with which they create
 /// it.
-fn gather_members(shared: &SharedEngine, plan: &GroupPlan, place: usize) -> Result<c_int> {
+fn gather_members(shared: &SharedOperations, description: &GroupDescription, place: usize) -> Result<c_int> {
     let started = Instant::now();
-    let groups_led = {
-        let mut engine = shared.engine();
-        engine.catch_up_on_notices(plan.parent, Instant::now());
-        engine.free_released_groups();
-        let groups_led = engine.groups[plan.parent].groups_led;
-        engine.groups[plan.parent].groups_led += 1;
-        engine.announce(plan, place, groups_led)?;
-        groups_led
+    let subgroups_begun = {
+        let mut operations = shared.operations();
+        operations.catch_up_on_notices(description.parent, Instant::now());
+        operations.free_released_groups();
+        let subgroups_begun = operations.groups[description.parent].subgroups_begun;
+        operations.groups[description.parent].subgroups_begun += 1;
+        operations.announce(description, place, subgroups_begun)?;
+        subgroups_begun
     };
     let mut backoff = Backoff::new(shared.strategy);
     let mut overdue = false;
     loop {
-        let mut engine = shared.engine();
-        engine.progress();
-        engine.poll_notices(Instant::now());
-        let all_received = engine.poll_notices_of(plan.parent);
-        engine.receive_arrivals(plan)?;
-        let arrived = engine.plans.arrivals.entry(plan.clone()).or_default();
-        if arrived.len() + 1 == plan.ranks.len() && all_received {
-            let first = plan.ranks[0];
-            let number =
-                if place == 0 { groups_led } else { arrived.get(&first).copied().unwrap_or(groups_led) };
-            engine.plans.arrivals.remove(plan);
-            return engine.communicator_tag(plan, first, number);
+        let mut operations = shared.operations();
+        operations.progress();
+        operations.poll_notices(Instant::now());
+        let all_received = operations.poll_notices_of(description.parent);
+        operations.receive_arrivals(description)?;
+        let arrived = operations.subgroups.arrivals.entry(description.clone()).or_default();
+        if arrived.len() + 1 == description.ranks.len() && all_received {
+            let first = description.ranks[0];
+            let number = if place == 0 {
+                subgroups_begun
+            } else {
+                arrived.get(&first).copied().unwrap_or(subgroups_begun)
+            };
+            operations.subgroups.arrivals.remove(description);
+            return operations.communicator_tag(description, first, number);
         }
         // A rank that has not polled for long polls once more before it gives up.
         if overdue {
-            return Err(engine.fail_for_missing_members(plan, place, started.elapsed()));
+            return Err(operations.fail_for_missing_members(description, place, started.elapsed()));
         }
-        overdue = started.elapsed() >= engine.timeout;
-        drop(engine);
+        overdue = started.elapsed() >= operations.timeout;
+        drop(operations);
         backoff.pause();
     }
 }
@@ -136,13 +143,13 @@ fn gather_members(shared: &SharedEngine, plan: &GroupPlan, place: usize) -> Resu
 /// Creates a communicator. The call cannot be interrupted: the job is aborted if it takes longer
 /// than the time-out.
 fn with_watchdog(
-    shared: &Arc<SharedEngine>,
-    plan: &GroupPlan,
+    shared: &Arc<SharedOperations>,
+    description: &GroupDescription,
     create: impl FnOnce() -> std::result::Result<Comm, LibraryFailure>,
 ) -> std::result::Result<Comm, LibraryFailure> {
     let (done, watch) = channel::<()>();
-    let (watcher, watched) = (Arc::clone(shared), plan.clone());
-    let timeout = shared.engine().timeout;
+    let (watcher, watched) = (Arc::clone(shared), description.clone());
+    let timeout = shared.operations().timeout;
     let watchdog = thread::Builder::new().name("mpi watchdog".into()).spawn(move || {
         let unfinished = || watch.try_recv() != Err(TryRecvError::Disconnected);
         if watch.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
@@ -168,17 +175,21 @@ fn with_watchdog(
 
 /// Returns this rank, and an error that names the members that do not answer. Watchdogs of live
 /// members answer.
-fn unresponsive_members(shared: &SharedEngine, plan: &GroupPlan, waited: Duration) -> (usize, Error) {
+fn unresponsive_members(
+    shared: &SharedOperations,
+    description: &GroupDescription,
+    waited: Duration,
+) -> (usize, Error) {
     let asked = Instant::now();
-    shared.engine().query_liveness(plan.parent);
+    shared.operations().query_liveness(description.parent);
     while asked.elapsed() < GRACE_PERIOD {
-        shared.engine().poll_notices(Instant::now());
+        shared.operations().poll_notices(Instant::now());
         thread::sleep(NOTICE_INTERVAL);
     }
-    let engine = shared.engine();
-    let parent = &engine.groups[plan.parent];
-    let others = plan.ranks.iter().copied().filter(|&rank| rank != parent.rank).collect();
-    let missing = engine.unresponsive_since(plan.parent, asked, others);
+    let operations = shared.operations();
+    let parent = &operations.groups[description.parent];
+    let others = description.ranks.iter().copied().filter(|&rank| rank != parent.rank).collect();
+    let missing = operations.unresponsive_since(description.parent, asked, others);
     let missing = missing.into_iter().map(|rank| parent.members[rank]).collect();
-    (parent.world_rank(), Error::TimedOut { missing, call: plan.call(), waited })
+    (parent.world_rank(), Error::TimedOut { missing, call: description.call(), waited })
 }

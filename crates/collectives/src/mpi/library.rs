@@ -1,8 +1,8 @@
 //! Calls of Open MPI that initialize and finalize it and create communicators.
 //!
-//! MPI is initialized for several threads. Calls that move data are made under the engine's lock,
-//! but the creation of a communicator blocks and must not stop the rest of the process, and any
-//! thread may have to abort the job.
+//! MPI is initialized for several threads. Calls that move data are made under the lock of
+//! `SharedOperations`, but the creation of a communicator blocks and must not stop the rest of the
+//! process, and any thread may have to abort the job.
 #![allow(clippy::cast_possible_wrap, reason = "ranks, tags and checked lengths fit into a C `int`")]
 #![allow(unsafe_code)]
 

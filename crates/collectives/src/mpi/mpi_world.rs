@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::backoff::strategy_for_host;
 use super::communicator::MpiCommunicator;
-use super::engine::{Engine, WORLD};
-use super::shared_engine::SharedEngine;
+use super::pending_operations::{PendingOperations, WORLD};
+use super::shared_operations::SharedOperations;
 use super::{abort, library};
 use crate::{Error, Result, WaitStrategy};
 
@@ -108,9 +108,9 @@ impl MpiWorld {
         let world = library::initialize()
             .map_err(|failure| Error::Unavailable { backend: library::NAME, reason: failure.0 })?;
         abort::abort_on_panic();
-        let mut engine = Engine::new(&world, self.timeout, self.checks);
-        engine.retain(WORLD);
-        let shared = SharedEngine::new(engine, strategy_for_host(self.wait));
+        let mut operations = PendingOperations::new(&world, self.timeout, self.checks);
+        operations.retain(WORLD);
+        let shared = SharedOperations::new(operations, strategy_for_host(self.wait));
         Ok(MpiCommunicator::new(Arc::new(shared), WORLD, world.rank, world.size))
     }
 }

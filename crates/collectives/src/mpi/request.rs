@@ -1,5 +1,4 @@
-//! Handles of pending operations. The *engine* here is the state of all operations of this process
-//! that are pending in MPI.
+//! Handles of pending operations.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -7,35 +6,35 @@ use std::time::{Duration, Instant};
 
 use super::abort;
 use super::backoff::Backoff;
-use super::shared_engine::SharedEngine;
+use super::shared_operations::SharedOperations;
 use crate::request::impl_requests;
 use crate::{Element, Exchanged, Request, Result};
 
-/// Pending operation of this rank. Dropping it abandons the operation, which the engine completes
+/// Pending operation of this rank. Dropping it abandons the operation, which is then completed
 /// without storing its result.
 #[derive(Debug)]
 pub(super) struct MpiOperation<T> {
-    shared: Arc<SharedEngine>,
+    shared: Arc<SharedOperations>,
     id: u64,
     elements: PhantomData<fn() -> T>,
 }
 
 impl<T: Element> MpiOperation<T> {
-    /// Creates the request of the engine's operation `id`, whose buffers have elements of type `T`.
-    pub(super) fn new(shared: Arc<SharedEngine>, id: u64) -> Self {
+    /// Creates the request of the pending operation `id`, whose buffers have elements of type `T`.
+    pub(super) fn new(shared: Arc<SharedOperations>, id: u64) -> Self {
         Self { shared, id, elements: PhantomData }
     }
 
     /// Makes progress on all operations of the process, and returns whether this one is complete,
     /// or its error. Does not wait.
     pub(super) fn test(&mut self) -> Result<bool> {
-        self.shared.engine().poll(self.id)
+        self.shared.operations().poll(self.id)
     }
 
     /// Waits until the operation is complete and returns its buffers, or the operation's error.
     pub(super) fn wait(mut self) -> Result<Exchanged<Vec<T>>> {
         self.wait_until(None)?;
-        let buffers = self.shared.engine().collect(self.id);
+        let buffers = self.shared.operations().collect(self.id);
         // The operation was started with vectors of this type, and only this call takes them.
         Ok(buffers.and_then(super::buffers::Buffers::take).unwrap_or_default())
     }
@@ -57,7 +56,7 @@ impl<T: Element> MpiOperation<T> {
 impl<T> Drop for MpiOperation<T> {
     fn drop(&mut self) {
         abort::abort_if_panicking();
-        self.shared.engine().abandon(self.id);
+        self.shared.operations().abandon(self.id);
     }
 }
 

@@ -70,6 +70,10 @@ unsafe impl Send for CommState {}
 impl NcclComm {
     /// Initializes the communicator as rank `rank` of `size`, with the other ranks that pass the
     /// same identifier. Waits for them up to the time-out.
+    ///
+    /// # Errors
+    /// `CommFailure::TimedOut` if a rank is missing, `CommFailure::Library` for an error of NCCL or
+    /// the driver.
     pub(super) fn init(
         settings: &Settings,
         rank: usize,
@@ -106,7 +110,10 @@ impl NcclComm {
     }
 
     /// Divides the communicator: ranks with the same `color` form a new one, ordered by `key`. All
-    /// its ranks call it. Returns `None` for [`NO_COLOR`].
+    /// ranks of this communicator must call it. Returns `None` for [`NO_COLOR`].
+    ///
+    /// # Errors
+    /// As [`init`](Self::init), and the earlier failure if the communicator has failed.
     pub(super) fn split(&self, color: i32, key: i32) -> Result<Option<Self>, CommFailure> {
         let slot = HandleSlot::new();
         let mut state = self.usable()?;
@@ -141,6 +148,9 @@ impl NcclComm {
 
     /// Makes the calls of the closure `calls` as one group of NCCL, and returns when their work is
     /// enqueued in its stream. The closure returns `SUCCESS` or the code of its first failed call.
+    ///
+    /// # Errors
+    /// As [`split`](Self::split).
     pub(super) fn enqueue(&self, calls: impl FnOnce(&Functions, Handle) -> Code) -> Result<(), CommFailure> {
         let mut state = self.usable()?;
         let api = &*self.settings.api;

@@ -171,7 +171,7 @@ impl Group for NcclCommunicator {
         let timeout = self.world.settings.timeout;
         let choices =
             self.world.store.gather_all_or_none(&name, &group.members, group.rank, &choice, timeout);
-        let choices = choices.map_err(|unmet| group.fail_gather(&self.world, unmet, &call))?;
+        let choices = choices.map_err(|gather_error| group.fail_gather(&self.world, gather_error, &call))?;
         let Some(comm) = group.comm.split(color, key).map_err(|failure| {
             group.fail(&self.world, &failure, &call, &OperationId::Collective(sequence))
         })?

@@ -89,8 +89,8 @@ impl NcclWorldState {
         self.abandoned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the group with this identifier, which `create` creates on the first call. An error
-    /// of `create` is returned, and the next call tries again.
+    /// Returns the group with this identifier, which `create` creates on the first call. After an
+    /// error of `create`, which is returned, the next call tries again.
     pub(super) fn cached_group(
         &self,
         id: &str,
@@ -115,7 +115,8 @@ impl NcclWorldState {
     /// The first member sends NCCL's identifier to the others. `call` is named in errors.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] or [`Error::RankFailed`] if a member is missing, or an error of NCCL.
+    /// [`Error::TimedOut`] or [`Error::RankFailed`] if a member is missing, `Error::Library` or
+    /// `Error::Unavailable` for an error of NCCL.
     pub(super) fn create_group(
         &self,
         id: String,
@@ -127,7 +128,7 @@ impl NcclWorldState {
         let offers = self
             .store
             .gather_all_or_none(&id, &members, rank, &offer, self.settings.timeout)
-            .map_err(|unmet| self.gather_error(unmet, call))?;
+            .map_err(|gather_error| self.gather_error(gather_error, call))?;
         let unique_id = offers.first().and_then(|offer| id_from_bytes(offer)).ok_or_else(|| {
             self.library_error(
                 call,
@@ -146,8 +147,8 @@ impl NcclWorldState {
     }
 
     /// Converts a failed gather in `call` into an error.
-    fn gather_error(&self, unmet: GatherError, call: &Call) -> Error {
-        match unmet {
+    fn gather_error(&self, gather_error: GatherError, call: &Call) -> Error {
+        match gather_error {
             GatherError::TimedOut { missing, waited } => {
                 Error::TimedOut { missing, call: call.clone(), waited }
             }
@@ -285,8 +286,13 @@ impl NcclGroup {
 
     /// Fails the group because the values of its members could not be gathered through the store in
     /// `call`.
-    pub(super) fn fail_gather(&self, world: &NcclWorldState, unmet: GatherError, call: &Call) -> Error {
-        let error = world.gather_error(unmet, call);
+    pub(super) fn fail_gather(
+        &self,
+        world: &NcclWorldState,
+        gather_error: GatherError,
+        call: &Call,
+    ) -> Error {
+        let error = world.gather_error(gather_error, call);
         world.store.record_failure();
         self.end(CommFailure::Library(error.to_string()), || error.clone()).unwrap_or(error)
     }

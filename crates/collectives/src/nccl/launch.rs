@@ -109,7 +109,7 @@ impl Launch<'_> {
     /// them in the same stream.
     ///
     /// # Errors
-    /// The error of the group, which fails if the steps cannot be enqueued.
+    /// The error with which the group has failed. If the steps cannot be enqueued, the group fails.
     pub(super) fn start<T: Element>(
         self,
         memory: NcclBuffers<T>,

@@ -94,7 +94,7 @@ impl NcclLibrary {
     /// Returns the library's release in NCCL's format: 22809 is 2.28.9.
     ///
     /// # Errors
-    /// The error that the library reports.
+    /// [`Error::Unavailable`] with the error that NCCL reports.
     pub fn version(&self) -> Result<i32> {
         let mut version = 0;
         // SAFETY: `version` is written.
@@ -103,6 +103,9 @@ impl NcclLibrary {
     }
 
     /// Creates the identifier of a new communicator, which its ranks share.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] with the error that NCCL reports.
     pub(super) fn unique_id(&self) -> Result<UniqueId> {
         let mut id = UniqueId { internal: [0; 128] };
         // SAFETY: `id` is written.

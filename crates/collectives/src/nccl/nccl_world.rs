@@ -149,14 +149,14 @@ impl NcclWorld {
         // NCCL is initialized after all ranks have connected: its own error does not name a missing
         // rank.
         let gathered = store.gather("start", &everyone, rank, &[], left());
-        if let Err(unmet) = gathered {
-            let unmet = match unmet {
+        if let Err(gather_error) = gathered {
+            let gather_error = match gather_error {
                 GatherError::TimedOut { missing, .. } => {
                     GatherError::TimedOut { missing, waited: started.elapsed() }
                 }
                 other => other,
             };
-            return Err(store.start_error(unmet, started.elapsed()));
+            return Err(store.start_error(gather_error, started.elapsed()));
         }
         let settings =
             Settings { api: Arc::clone(&library.api), device, timeout: self.timeout, wait: self.wait };

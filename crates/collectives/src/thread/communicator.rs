@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::exchange::SPLIT_ELEMENTS;
-use super::group::{MessageChannel, MessageEnd, Role, ThreadGroup};
+use super::group::{MessageChannel, MessageEnd, Participant, ThreadGroup};
 use super::request::{ThreadBarrierRequest, ThreadExchangeRequest, ThreadOperation, ThreadRequest};
 use super::world_state::{Presence, ThreadWorldState};
 use crate::lengths::LengthMismatch;
@@ -45,7 +45,7 @@ impl ThreadCommunicator {
             LengthMismatch::in_group(&operation, self.size(), buffers.send.len(), buffers.receive.len());
         let call = Call { operation, element: Some(T::TYPE) };
         let invalid = wrong.map(|wrong| wrong.error(self.group.members[self.rank], &call));
-        self.join(Role::Member(self.rank), call, buffers, invalid)
+        self.join(Participant::Member(self.rank), call, buffers, invalid)
     }
 
     fn message<T: Element>(
@@ -56,18 +56,18 @@ impl ThreadCommunicator {
         buffer: Vec<T>,
     ) -> Result<ThreadRequest<T>> {
         let call = Call { operation, element: Some(T::TYPE) };
-        self.join(Role::End(end, channel), call, in_receive_buffer(buffer), None).map(ThreadRequest)
+        self.join(Participant::End(end, channel), call, in_receive_buffer(buffer), None).map(ThreadRequest)
     }
 
     fn join<T: Element>(
         &self,
-        role: Role,
+        participant: Participant,
         call: Call,
         buffers: Exchanged<Vec<T>>,
         invalid: Option<Error>,
     ) -> Result<ThreadOperation<T>> {
         let world = self.world();
-        let joined = self.group.join(role, call, buffers, invalid, || world.parking.notify())?;
+        let joined = self.group.join(participant, call, buffers, invalid, || world.parking.notify())?;
         Ok(ThreadOperation::new(Arc::clone(world), Arc::clone(&self.group), joined))
     }
 }
@@ -93,7 +93,7 @@ impl Group for ThreadCommunicator {
         let choice: [i64; SPLIT_ELEMENTS] = [color.map_or(-1, i64::from), i64::from(key)];
         let call = Call { operation: Operation::Split, element: None };
         let buffers = Exchanged { send: choice.to_vec(), receive: vec![0; self.size() * SPLIT_ELEMENTS] };
-        let pending = self.join::<i64>(Role::Member(self.rank), call, buffers, None)?;
+        let pending = self.join::<i64>(Participant::Member(self.rank), call, buffers, None)?;
         let sequence = pending.sequence();
         let choices = pending.wait()?.receive;
         let Some(color) = color else { return Ok(None) };
@@ -113,7 +113,7 @@ impl Group for ThreadCommunicator {
 
     fn start_barrier(&self, (): &mut ()) -> Result<ThreadBarrierRequest> {
         let call = Call { operation: Operation::Barrier, element: None };
-        self.join(Role::Member(self.rank), call, in_receive_buffer(Vec::new()), None)
+        self.join(Participant::Member(self.rank), call, in_receive_buffer(Vec::new()), None)
             .map(ThreadBarrierRequest)
     }
 }
@@ -135,7 +135,7 @@ impl<T: Element> Communicator<T> for ThreadCommunicator {
         let invalid = check_rank(root, self.size()).err();
         let operation = Operation::Broadcast { count: buffer.len(), root };
         let call = Call { operation, element: Some(T::TYPE) };
-        self.join(Role::Member(self.rank), call, in_receive_buffer(buffer), invalid).map(ThreadRequest)
+        self.join(Participant::Member(self.rank), call, in_receive_buffer(buffer), invalid).map(ThreadRequest)
     }
 
     fn start_all_gather(

@@ -64,9 +64,9 @@ pub(super) enum MessageEnd {
     Receiver = 1,
 }
 
-/// Part that a rank takes in an operation.
+/// Rank that takes part in an operation, as identified by the kind of the operation.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Role {
+pub(super) enum Participant {
     /// Member of a collective, by its number in the group.
     Member(usize),
     /// One end of a message of this channel.
@@ -162,17 +162,17 @@ impl ThreadGroup {
     /// `invalid`, the error of the operation if it has failed, or [`Error::Mismatch`].
     pub(super) fn join<T: Element>(
         &self,
-        role: Role,
+        participant: Participant,
         call: Call,
         buffers: Exchanged<Vec<T>>,
         invalid: Option<Error>,
         on_settled: impl FnOnce(),
     ) -> Result<JoinedOperation<T>> {
         let mut table = self.table();
-        let (key, slot) = table.next_key(role);
-        let slots = match role {
-            Role::Member(_) => self.members.len(),
-            Role::End(..) => 2,
+        let (key, slot) = table.next_key(participant);
+        let slots = match participant {
+            Participant::Member(_) => self.members.len(),
+            Participant::End(..) => 2,
         };
         let mut entry = match table.partial.entry(key) {
             Entry::Occupied(entry) => entry,
@@ -271,14 +271,14 @@ impl ThreadGroup {
 }
 
 impl OperationTable {
-    fn next_key(&mut self, role: Role) -> (OperationKey, usize) {
-        match role {
-            Role::Member(member) => {
+    fn next_key(&mut self, participant: Participant) -> (OperationKey, usize) {
+        match participant {
+            Participant::Member(member) => {
                 let sequence = self.next_collective[member];
                 self.next_collective[member] += 1;
                 (OperationKey::Collective(sequence), member)
             }
-            Role::End(end, channel) => {
+            Participant::End(end, channel) => {
                 let next = self.next_message.entry(channel).or_default();
                 let sequence = next[end as usize];
                 next[end as usize] += 1;

@@ -33,7 +33,8 @@ pub(crate) fn panic() {
     println!("SEEN {outcome:?}");
 }
 
-/// Like [`panic`], with a thread of rank 2 that holds the engine nearly all the time.
+/// Like [`panic`], with a thread of rank 2 that holds the lock of the pending operations nearly all
+/// the time.
 pub(crate) fn panic_while_polling() {
     let ranks = start(&MpiWorld::new());
     ranks.barrier(&mut ()).expect("all ranks are there");

@@ -63,7 +63,7 @@ impl Endpoint {
     /// reach it. A world of `size` 1 does not connect.
     ///
     /// # Errors
-    /// [`Error::Unavailable`].
+    /// [`Error::Unavailable`] if other hosts can reach the endpoint and it has no token.
     pub(in crate::nccl) fn check(&self, size: usize) -> Result<()> {
         if size <= 1 || self.is_loopback() || !self.token.secret().is_empty() {
             return Ok(());

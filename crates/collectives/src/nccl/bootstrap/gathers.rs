@@ -29,7 +29,7 @@ struct Slots {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Slot {
     Absent,
-    Left(Vec<u8>),
+    Put(Vec<u8>),
     /// The member has timed out.
     Withdrawn,
 }
@@ -54,7 +54,7 @@ impl Gathers {
             return StoreReply::Missing(members.clone());
         }
         if *action != Action::Withdraw {
-            slots.values[*place] = Slot::Left(value.clone());
+            slots.values[*place] = Slot::Put(value.clone());
         }
         let reply = slots.reply(members, departed);
         let over = match (&reply, action) {
@@ -94,7 +94,7 @@ impl Slots {
         if !withdrawn.is_empty() {
             return StoreReply::Withdrawn(withdrawn);
         }
-        let left = |slot: &Slot| if let Slot::Left(value) = slot { Some(value.clone()) } else { None };
-        StoreReply::All(self.values.iter().filter_map(left).collect())
+        let value = |slot: &Slot| if let Slot::Put(value) = slot { Some(value.clone()) } else { None };
+        StoreReply::All(self.values.iter().filter_map(value).collect())
     }
 }

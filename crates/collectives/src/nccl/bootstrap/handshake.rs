@@ -90,6 +90,10 @@ impl Admission {
 /// Runs rank 0's part of the handshake. Returns the peer's rank, its world size, and the answer
 /// that it was sent. `check_peer` is given the rank and world size of a peer that knows the token,
 /// and decides whether it is admitted.
+///
+/// # Errors
+/// `HandshakeError::Connection` or `HandshakeError::UnknownProtocol`. A wrong token is no error
+/// here, but the answer `Admission::WrongToken`.
 pub(super) fn receive(
     stream: &mut (impl Read + Write),
     token: &str,
@@ -112,6 +116,9 @@ pub(super) fn receive(
 
 /// Runs the peer's part of the handshake, as rank `rank` of a world of `size` ranks. Returns rank
 /// 0's answer.
+///
+/// # Errors
+/// A `HandshakeError`; `HandshakeError::WrongToken` if rank 0 does not know the token.
 pub(super) fn authenticate(
     stream: &mut (impl Read + Write),
     token: &str,

@@ -57,7 +57,8 @@ struct ServerState {
 
 impl Server {
     /// Starts to listen at the endpoint for the ranks of a world of `size` ranks, on a loopback
-    /// address only if that is sufficient.
+    /// address only if that is sufficient. An error if the port is in use or no thread can be
+    /// started.
     pub(super) fn listen(endpoint: &Endpoint, size: usize) -> io::Result<Self> {
         let listener = if endpoint.is_loopback() {
             TcpListener::bind((endpoint.host.as_str(), endpoint.port))?

@@ -85,6 +85,10 @@ impl Store {
     /// All-gathers values: puts `value` under `key` for all `members` (ranks of the world; this
     /// rank is at index `place`), and returns the values of all of them, in their order. The value
     /// remains in the store even after a time-out.
+    ///
+    /// # Errors
+    /// `GatherError::TimedOut` if values are missing after `timeout` or rank 0 does not answer, and
+    /// the other variants as they say.
     pub(in crate::nccl) fn gather(
         &self,
         key: &str,
@@ -97,7 +101,11 @@ impl Store {
     }
 
     /// Like [`gather`](Self::gather), but either all members that take part get all values, or
-    /// none: a rank that takes part after this one has timed out gets an error at once.
+    /// none: a rank that takes part after this one has timed out gets `GatherError::GivenUp` at
+    /// once.
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather).
     pub(in crate::nccl) fn gather_all_or_none(
         &self,
         key: &str,
@@ -106,16 +114,16 @@ impl Store {
         value: &[u8],
         timeout: Duration,
     ) -> std::result::Result<Vec<Vec<u8>>, GatherError> {
-        self.gather(key, members, place, value, timeout).or_else(|unmet| {
-            if matches!(unmet, GatherError::GivenUp(_)) {
-                return Err(unmet);
+        self.gather(key, members, place, value, timeout).or_else(|gather_error| {
+            if matches!(gather_error, GatherError::GivenUp(_)) {
+                return Err(gather_error);
             }
             let withdrawal = request(Action::Withdraw, key, members, place, &[]);
             let limit = Instant::now().checked_add(GRACE_PERIOD);
             match poll_until(WaitStrategy::Park, limit, || self.try_request(&withdrawal, limit)) {
                 // The last member has just arrived, and the others have continued.
                 Ok(Some(StoreReply::All(values))) => Ok(values),
-                _ => Err(unmet),
+                _ => Err(gather_error),
             }
         })
     }
@@ -176,8 +184,8 @@ impl Store {
 
     /// Converts a failure of the first gather, in which all ranks take part, into an error.
     /// `waited` is the time since the start. On rank 0, the other ranks get the error too.
-    pub(in crate::nccl) fn start_error(&self, unmet: GatherError, waited: Duration) -> Error {
-        let (missing, waited) = match unmet {
+    pub(in crate::nccl) fn start_error(&self, gather_error: GatherError, waited: Duration) -> Error {
+        let (missing, waited) = match gather_error {
             GatherError::TimedOut { missing, waited } => (missing, waited),
             GatherError::Departed(rank) => (vec![rank], waited),
             GatherError::GivenUp(ranks) => (ranks, waited),

@@ -32,7 +32,7 @@ fn start(endpoint: &Endpoint, rank: usize, size: usize, timeout: Duration) -> Re
     let everyone: Vec<usize> = (0..size).collect();
     match store.gather("start", &everyone, rank, &[], timeout) {
         Ok(_) => Ok(store),
-        Err(unmet) => Err(store.start_error(unmet, timeout)),
+        Err(gather_error) => Err(store.start_error(gather_error, timeout)),
     }
 }
 
@@ -292,8 +292,11 @@ fn gathers_report_a_disconnected_rank_at_once() {
 #[test]
 fn gathers_report_the_missing_ranks() {
     let stores = start_all(&endpoint(""), &[0, 1, 2, 3], 4, LONG);
-    let unmet = stores[1].as_ref().unwrap().gather("some", &[3, 1, 0], 1, &[], SHORT).unwrap_err();
-    assert!(matches!(&unmet, GatherError::TimedOut { missing, .. } if missing == &[3, 0]), "{unmet:?}");
+    let gather_error = stores[1].as_ref().unwrap().gather("some", &[3, 1, 0], 1, &[], SHORT).unwrap_err();
+    assert!(
+        matches!(&gather_error, GatherError::TimedOut { missing, .. } if missing == &[3, 0]),
+        "{gather_error:?}"
+    );
 }
 
 proptest! {
@@ -365,8 +368,11 @@ fn a_gather_from_a_silent_rank_0_times_out() {
         let store = Store::join(&endpoint, 1, 2, LONG).unwrap();
         let _silent = silent.join().unwrap();
         let started = Instant::now();
-        let unmet = store.gather("some", &[0, 1], 1, &[], SHORT).unwrap_err();
-        assert!(matches!(&unmet, GatherError::TimedOut { missing, .. } if missing == &[0]), "{unmet:?}");
+        let gather_error = store.gather("some", &[0, 1], 1, &[], SHORT).unwrap_err();
+        assert!(
+            matches!(&gather_error, GatherError::TimedOut { missing, .. } if missing == &[0]),
+            "{gather_error:?}"
+        );
         assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
     });
 }

@@ -51,7 +51,8 @@ pub(super) enum StoreReply {
     Departed(usize),
 }
 
-/// Sends one message, preceded by its length in bytes as a `u32`.
+/// Sends one message, preceded by its length in bytes as a `u32`. An error if the connection fails
+/// or the length exceeds a `u32`.
 pub(super) fn send(stream: &mut impl Write, message: &[u8]) -> io::Result<()> {
     let length = u32::try_from(message.len()).map_err(io::Error::other)?;
     stream.write_all(&[&length.to_be_bytes(), message].concat())

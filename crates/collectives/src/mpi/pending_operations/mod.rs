@@ -1,7 +1,6 @@
-//! All operations of a process that are pending in MPI: the *engine*. Groups are named by their
-//! identifiers on this rank, members by their numbers in the group. A *header* is a message that
-//! describes a rank's call, a *notice* a message about the liveness, departure or failure of a
-//! member.
+//! All operations of a process that are pending in MPI. Groups are named by their identifiers on
+//! this rank, members by their numbers in the group. A *header* is a message that describes a
+//! rank's call, a *notice* a message about the liveness, departure or failure of a member.
 //!
 //! A poll of any request makes progress on all operations. Otherwise ranks that wait for the
 //! requests of overlapping groups in different orders would deadlock.
@@ -19,7 +18,7 @@ use rustc_hash::FxHashMap;
 use super::buffers::Buffers;
 use super::eager_all_reduce;
 use super::group::{Groups, MpiGroup};
-use super::group_plan::GroupPlans;
+use super::group_description::SubgroupRegistry;
 use super::header::Header;
 use super::library::{LibraryFailure, WorldInfo};
 use super::message_pool::MessagePool;
@@ -38,9 +37,9 @@ pub(super) const WORLD: usize = 0;
 /// messages in each.
 const CATCH_UP_POLLS: usize = 64;
 
-/// Pending operations of a process and their groups.
+/// Pending operations of a process, its groups, and the messages that it is sending or receiving.
 #[derive(Debug)]
-pub(super) struct Engine {
+pub(super) struct PendingOperations {
     /// Maximum time for which an operation is pending before it fails.
     pub(super) timeout: Duration,
     checks: bool,
@@ -49,8 +48,8 @@ pub(super) struct Engine {
     pub(super) groups: Groups,
     /// Groups without handles.
     released: Vec<usize>,
-    /// Groups that are being created, and groups that were created from a list of ranks.
-    pub(super) plans: GroupPlans,
+    /// Subgroups that are being created, and subgroups that were created from a list of ranks.
+    pub(super) subgroups: SubgroupRegistry,
     notices: Notices,
     /// Pending operations in the order of their start.
     pending: Vec<(u64, PendingOperation)>,
@@ -70,9 +69,9 @@ struct DetachedMessage {
     transfer: Transfer,
 }
 
-impl Engine {
-    /// Creates the engine of a process, with the group of all ranks. `checks` is whether ranks
-    /// compare their calls before data moves.
+impl PendingOperations {
+    /// Creates the state of a process without pending operations, with the group of all ranks.
+    /// `checks` is whether ranks compare their calls before data moves.
     pub(super) fn new(world: &WorldInfo, timeout: Duration, checks: bool) -> Self {
         let mut groups = Groups::default();
         groups.add(MpiGroup::new(world.comm, (0..world.size).collect(), world.rank));
@@ -82,7 +81,7 @@ impl Engine {
             max_tag: world.max_tag,
             groups,
             released: Vec::new(),
-            plans: GroupPlans::default(),
+            subgroups: SubgroupRegistry::default(),
             notices: Notices::default(),
             pending: Vec::new(),
             finished: FxHashMap::default(),
@@ -96,8 +95,11 @@ impl Engine {
     /// Starts an operation of a group and returns its identifier, which is unique in the process.
     ///
     /// # Errors
-    /// An error of the call that only this rank can detect, or the error of the group if it has
-    /// failed.
+    /// - `Error::NoSuchRank` and `Error::NoSuchTag` for a message with such an argument, because no
+    ///   other rank could receive the call.
+    /// - Without comparison of calls, the error of any other invalid argument.
+    /// - `Error::Library` if MPI cannot start the operation.
+    /// - The error of the group if it has failed.
     pub(super) fn start(&mut self, group: usize, call: Call, buffers: Buffers) -> Result<u64> {
         let id = self.next_id;
         self.next_id += 1;

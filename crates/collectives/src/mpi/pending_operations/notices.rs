@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Engine;
+use super::PendingOperations;
 use crate::mpi::library::{self, LibraryFailure};
 use crate::mpi::notice::Notice;
 use crate::mpi::tags;
@@ -21,7 +21,7 @@ use crate::{Call, Error, Operation};
 /// Time for which an operation must have been pending before its rank polls for notices.
 pub(super) const NOTICE_DELAY: Duration = Duration::from_millis(10);
 
-/// Interval between polls for notices.
+/// Minimum interval between two polls for notices.
 pub(in crate::mpi) const NOTICE_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Maximum number of groups whose notices one poll receives. A program may have thousands.
@@ -46,7 +46,7 @@ impl Notices {
     }
 }
 
-impl Engine {
+impl PendingOperations {
     /// Receives the notices of the next [`MAX_GROUPS_PER_POLL`] groups without waiting, unless this
     /// was done within [`NOTICE_INTERVAL`].
     pub(in crate::mpi) fn poll_notices(&mut self, now: Instant) {

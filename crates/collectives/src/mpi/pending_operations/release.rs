@@ -9,10 +9,10 @@
 //! waiting for other ranks.
 
 use super::notices::MAX_GROUPS_PER_POLL;
-use super::{Engine, WORLD};
+use super::{PendingOperations, WORLD};
 use crate::mpi::library;
 
-impl Engine {
+impl PendingOperations {
     /// Adds a handle of a group.
     pub(in crate::mpi) fn retain(&mut self, group: usize) {
         self.groups[group].handles += 1;
@@ -28,7 +28,7 @@ impl Engine {
             return;
         }
         self.released.push(group);
-        for subgroup in self.plans.remove_children_of(group) {
+        for subgroup in self.subgroups.remove_children_of(group) {
             self.release(subgroup);
         }
         self.free_released_groups();
@@ -64,7 +64,7 @@ impl Engine {
         }
         let state = self.groups.remove(group);
         self.notices.remove_group(group);
-        self.plans.remove_arrivals_of(group);
+        self.subgroups.remove_arrivals_of(group);
         if let Some(Err(failure)) = state.map(|state| library::free(state.comm)) {
             self.fail_group_for_library(WORLD, failure);
         }
