@@ -14,7 +14,7 @@ use super::checkpoints::{has_checkpoint_option, has_option};
 use super::counts::{THREADS, within};
 use super::launched::{Launched, WITHOUT_MPI};
 use super::mpirun_messages::forward;
-use super::segments::Segments;
+use super::segment_folder::SegmentFolder;
 use super::signal::{is_stopped, stop_signal};
 
 /// Start a command as several processes on this host with Open MPI's mpirun, one per rank
@@ -91,7 +91,7 @@ impl Launch {
     }
 
     fn check(&self) -> anyhow::Result<()> {
-        if Launched::here().is_some() {
+        if Launched::from_env().is_some() {
             bail!(
                 "mpirun or srun has started this already: start `deeppool train ...` by it, or use `deeppool \
                  launch` alone"
@@ -121,9 +121,9 @@ impl Launch {
 /// Runs all ranks once and returns their exit code: 0, 1, or 2 for wrong input.
 fn run_once(ranks: usize, arguments: &[OsString]) -> anyhow::Result<u8> {
     let program = std::env::current_exe().context("this program's own path")?;
-    let segments = Segments::new();
+    let segment_folder = SegmentFolder::new();
     let mut mpirun = mpirun(ranks, &program, arguments)
-        .envs(segments.setting())
+        .envs(segment_folder.variable())
         .spawn()
         .context("mpirun cannot be started: install Open MPI (openmpi-bin)")?;
     let messages =

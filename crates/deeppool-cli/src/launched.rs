@@ -40,7 +40,7 @@ pub(crate) const WITHOUT_MPI: &str = "this deeppool was built without MPI: build
 impl Launched {
     /// Reads the place of this process from the environment variables of launchers. Returns `None`
     /// if no launcher started it.
-    pub(crate) fn here() -> Option<Self> {
+    pub(crate) fn from_env() -> Option<Self> {
         Self::read(|name| std::env::var(name).ok())
     }
 
@@ -70,7 +70,7 @@ impl Launched {
 /// no MPI, or srun was started without it.
 pub(crate) fn launched() -> anyhow::Result<Option<Launched>> {
     let is_several = |name: &str| std::env::var(name).is_ok_and(|count| count != "1");
-    match Launched::here() {
+    match Launched::from_env() {
         Some(launched @ Launched { launcher: Launcher::Torchrun, .. }) => Ok(Some(launched)),
         Some(Launched { ranks: 1, .. }) if !cfg!(feature = "mpi") => Ok(None),
         Some(_) if !cfg!(feature = "mpi") => bail!("an MPI launcher started this, and {WITHOUT_MPI}"),
@@ -84,7 +84,7 @@ pub(crate) fn launched() -> anyhow::Result<Option<Launched>> {
 
 /// Returns whether this process is rank 0, which prints for all ranks, or has no launcher.
 pub(crate) fn is_first() -> bool {
-    Launched::here().is_none_or(|launched| launched.rank == 0)
+    Launched::from_env().is_none_or(|launched| launched.rank == 0)
 }
 
 /// Prints an error to standard error so that, as a rule, one rank prints it for all. `line` is its
@@ -105,7 +105,7 @@ pub(crate) fn print_usage_error(line: &str) {
 }
 
 fn print_once(line: &str, is_own: bool, is_consequence: bool) {
-    let here = Launched::here();
+    let here = Launched::from_env();
     let of_rank = match here {
         None => String::new(),
         Some(Launched { rank, .. }) => {

@@ -35,7 +35,7 @@ mod progress;
 mod rank_times;
 mod ranks;
 mod run_progress;
-mod segments;
+mod segment_folder;
 mod signal;
 mod simulate;
 mod slurm;

@@ -23,7 +23,7 @@ const INTERRUPTED: i32 = 130;
 pub(crate) fn stop_signal() -> anyhow::Result<&'static AtomicBool> {
     let stop = || {
         let is_again = STOP.swap(true, Ordering::Relaxed);
-        match Launched::here() {
+        match Launched::from_env() {
             None if is_again => exit(INTERRUPTED),
             None => eprintln!("stopping; once more ends at once"),
             Some(Launched { rank: 0, .. }) if !is_again => eprintln!("stopping"),

@@ -64,7 +64,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Returns the number of completed iterations; 0 without a checkpoint.
+    /// Returns the number of completed iterations of the checkpoint; 0 without a checkpoint.
     pub(super) fn iteration(&self) -> u64 {
         self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.iteration)
     }

@@ -82,7 +82,7 @@ pub struct HeldMemory {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Progress {
-    /// The configuration is valid, and the rank begins to load its programs.
+    /// The configuration is valid, and rank 0 begins to load its programs.
     Started,
     /// A checkpoint is damaged, with the error message. The previous one is used.
     DamagedCheckpoint(String),
