@@ -1,4 +1,4 @@
-//! Networks of the comparison, and the published figures of each.
+//! Networks of the comparison, and the published numbers of each.
 //!
 //! A *curve* gives the epochs to the target accuracy by global batch. The paper is Pal et al., IEEE
 //! Micro 39(5), 2019.
@@ -13,7 +13,7 @@ pub(super) const WORKER_GPUS: [usize; 2] = [2, MAX_WORKER_GPUS];
 /// Maximum number of GPUs of a worker.
 pub(super) const MAX_WORKER_GPUS: usize = 4;
 
-/// A network of the comparison, with its published figures.
+/// A network of the comparison, with its published numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Case {
     /// Name of the network.
@@ -72,7 +72,7 @@ pub(super) const CASES: [Case; 4] = [
 /// A case with its network and curve.
 #[derive(Debug, Clone)]
 pub(super) struct LoadedCase {
-    /// Names and published figures.
+    /// Names and published numbers.
     pub(super) case: Case,
     /// Display name of the network.
     pub(super) title: String,

@@ -1,4 +1,4 @@
-//! Results as text.
+//! Results of the experiment `hybrid` as text.
 
 use super::Hybrid;
 use super::assumed::{EFFICIENCIES, SLOPES};

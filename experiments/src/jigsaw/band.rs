@@ -1,9 +1,10 @@
-//! Median and range of a figure over the seeds.
+//! Median and range of a value over the seeds. A *seed* selects a draw of jobs, on which every
+//! policy is simulated.
 
-/// Relative difference from 1 up to which a ratio counts as 1.
+/// Maximum difference of a ratio from 1 at which it counts as 1.
 pub(super) const ROUNDING: f64 = 1e-3;
 
-/// Minimum, median and maximum of a figure over the seeds.
+/// Minimum, median and maximum over the seeds of a value such as the efficiency.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Band {
     /// Minimum.
@@ -15,7 +16,7 @@ pub(super) struct Band {
 }
 
 impl Band {
-    /// Returns the band of the finite values, or `None` if there are none.
+    /// Returns minimum, median and maximum of the finite values, or `None` if there are none.
     pub(super) fn of(mut all: Vec<f64>) -> Option<Self> {
         all.retain(|value| value.is_finite());
         all.sort_by(f64::total_cmp);
@@ -24,7 +25,7 @@ impl Band {
     }
 
     /// Formats the band as `median (minimum to maximum)`.
-    pub(super) fn shown(&self) -> String {
+    pub(super) fn format(&self) -> String {
         format!("{:.3} ({:.3} to {:.3})", self.median, self.min, self.max)
     }
 }

@@ -16,7 +16,7 @@ use super::tables::Tables;
 use super::traces::JobSource;
 use crate::journal::Journal;
 
-/// Titles of the pairs of policies that are compared: whether the first is better than the second.
+/// Pairs of policies that are compared, by their titles: the first may be better than the second.
 pub(super) const COMPARISONS: [(&str, &str); 9] = [
     ("jigsaw, K = 2", "iteration-level"),
     ("jigsaw, K = 4", "iteration-level"),
@@ -188,7 +188,7 @@ impl Draw<'_> {
 
 /// Describes the range of loads in which a policy is better than another on a trace, by each
 /// criterion: the median of its ends over the seeds, with minimum and maximum.
-pub(super) fn described(all: &[Crossover], trace: &str, policy: &str, against: &str) -> String {
+pub(super) fn description(all: &[Crossover], trace: &str, policy: &str, against: &str) -> String {
     let of = |gain: Gain| {
         let is_of = move |found: &&Crossover| {
             (found.trace.as_str(), found.policy.as_str(), found.against.as_str(), found.gain)

@@ -1,4 +1,6 @@
-//! Efficiency and completion times by load, and cumulative curves.
+//! Figures of efficiency and completion times by load, and cumulative curves. A *trace* is a source
+//! of jobs; the *load* is the GPU time that the jobs need, divided by the GPU time of the cluster
+//! until the last arrival; a *seed* selects a draw of jobs.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -23,7 +25,7 @@ const PANEL: (u32, u32) = (340, 260);
 const LEGEND: u32 = 30;
 const LEFT: u32 = 16;
 
-/// A figure that a panel shows by load: its label and function.
+/// A value that a panel shows by load: its label, and a function that returns it.
 type Shown = (&'static str, fn(&PolicyRow) -> f64);
 
 const SHOWN: [Shown; 2] =
@@ -110,7 +112,7 @@ fn panel(area: &Area<'_>, found: &Jigsaw, trace: &str, (label, figure): Shown) -
 pub(super) fn cumulative(found: &Jigsaw, style: Style) -> anyhow::Result<Figure> {
     let traces = found.traces();
     let size = (2 * LEFT + traces.len().max(2) as u32 * PANEL.0, LEGEND + PANEL.1);
-    let load = super::runs::shown_load(&found.loads());
+    let load = super::runs::max_load(&found.loads());
     let title = format!("Completion times at load {load} (simulated)");
     Figure::draw(title, found.provenance.clone(), size, style, |root| {
         let (names, body) = root.split_vertically(LEGEND);

@@ -1,20 +1,21 @@
 //! Findings of the runs: selections of their rows, and sentences on them. A *run* simulates a
-//! scheduling policy of the cluster on one draw of jobs.
+//! scheduling policy of the cluster on one draw of jobs; a *trace* is a source of
+//! jobs.
 
 use super::band::Band;
 use super::crossover::{self, COMPARISONS};
 use super::row::PolicyRow;
-use super::runs::shown_load;
+use super::runs::max_load;
 use super::{Jigsaw, measured};
 
 /// Gain in efficiency that the paper claims.
 const CLAIM: f64 = 1.28;
 
-/// A figure of a row.
-type RowFigure = fn(&PolicyRow) -> f64;
+/// Function that returns a value of a row, such as its efficiency.
+type RowValue = fn(&PolicyRow) -> f64;
 
-const EFFICIENCY: RowFigure = |row| row.efficiency;
-const SPEED: RowFigure = |row| 1.0 / row.mean_jct_s;
+const EFFICIENCY: RowValue = |row| row.efficiency;
+const SPEED: RowValue = |row| 1.0 / row.mean_jct_s;
 
 impl Jigsaw {
     /// Returns whether the row has the cost of GPU sharing that is assumed for its policy. Rows of
@@ -68,17 +69,17 @@ impl Jigsaw {
         self.rows.iter().filter(is_of)
     }
 
-    /// Returns minimum, median and maximum over the seeds of `figure` for a policy on a trace at a
+    /// Returns minimum, median and maximum over the seeds of `value` for a policy on a trace at a
     /// load. `None` if no row has a finite value.
-    pub(super) fn band(&self, trace: &str, policy: &str, load: f64, figure: RowFigure) -> Option<Band> {
-        Band::of(self.runs(trace, policy, load).map(figure).collect())
+    pub(super) fn band(&self, trace: &str, policy: &str, load: f64, value: RowValue) -> Option<Band> {
+        Band::of(self.runs(trace, policy, load).map(value).collect())
     }
 
-    /// Returns the ratio of one policy's figure to another's, over the seeds.
-    fn ratio(&self, trace: &str, (one, other): (&str, &str), load: f64, figure: RowFigure) -> Option<Band> {
+    /// Returns the ratio of one policy's value to another's, over the seeds.
+    fn ratio(&self, trace: &str, (one, other): (&str, &str), load: f64, value: RowValue) -> Option<Band> {
         let ratio = |row: &PolicyRow| {
             let against = self.runs(trace, other, load).find(|against| against.seed == row.seed);
-            against.map_or(f64::NAN, |against| figure(row) / figure(against))
+            against.map_or(f64::NAN, |against| value(row) / value(against))
         };
         Band::of(self.runs(trace, one, load).map(ratio).collect())
     }
@@ -105,13 +106,13 @@ impl Jigsaw {
         for load in self.loads() {
             let efficiency = self.ratio(trace, (one, other), load, EFFICIENCY)?;
             let speed = self.ratio(trace, (one, other), load, SPEED)?;
-            shown.push(format!("load {load}: {}, {}", efficiency.shown(), speed.shown()));
+            shown.push(format!("load {load}: {}, {}", efficiency.format(), speed.format()));
         }
         Some(format!(
             "{trace}: {one} over {other}, efficiency and 1 / mean completion time: {}. By bisection over \
              load {}.",
             shown.join("; "),
-            crossover::described(&self.crossovers, trace, one, other)
+            crossover::description(&self.crossovers, trace, one, other)
         ))
     }
 
@@ -136,7 +137,7 @@ impl Jigsaw {
 
     /// Returns the efficiency by cost of sharing.
     fn sensitivity(&self) -> Vec<String> {
-        let load = shown_load(&self.loads());
+        let load = max_load(&self.loads());
         let mut lines = Vec::new();
         for (policy, against) in [
             ("jigsaw, K = 4", "las"),
@@ -161,7 +162,7 @@ impl Jigsaw {
             };
             let shown: Vec<String> = overlaps
                 .into_iter()
-                .filter_map(|overlap| Some(format!("{:.0}%: {}", overlap * 100.0, ratio(overlap)?.shown())))
+                .filter_map(|overlap| Some(format!("{:.0}%: {}", overlap * 100.0, ratio(overlap)?.format())))
                 .collect();
             if !shown.is_empty() {
                 lines.push(format!(

@@ -1,4 +1,5 @@
-//! Input of the experiment.
+//! Input of the experiment `jigsaw`, which simulates scheduling policies of a cluster. A *trace* is
+//! a file of jobs with their arrival times.
 
 use cluster_scheduler::trace::{GavelJob, GavelPair, GavelSpeed, PolluxStep, TraceJob};
 use collectives::LinkModel;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::band::Band;
 use super::input::JigsawInput;
-use super::runs::shown_load;
+use super::runs::max_load;
 use super::tables::Tables;
 use super::traces::JobSource;
 use crate::journal::Journal;
@@ -89,7 +89,7 @@ fn row(
     policy: &Policy,
     seed: usize,
 ) -> anyhow::Result<MeasuredRow> {
-    let load = shown_load(&input.loads);
+    let load = max_load(&input.loads);
     let (source, with, without, other, gpus) = match measured {
         MeasuredEffect::Pairs => {
             (JobSource::Gavel, &tables.gavel, &tables.gavel, Policy::least_attained_service(), 8)
@@ -118,7 +118,7 @@ fn row(
 }
 
 /// Describes the published measurements, one line each.
-pub(super) fn described(input: &JigsawInput) -> Vec<String> {
+pub(super) fn descriptions(input: &JigsawInput) -> Vec<String> {
     let mut lines = Vec::new();
     let sums: Vec<f64> =
         input.gavel_pairs.iter().map(|pair| pair.parts().iter().map(|part| part.min(1.0)).sum()).collect();
@@ -159,7 +159,7 @@ pub(super) fn findings(rows: &[MeasuredRow]) -> Vec<String> {
     }
     let of = |kind: (MeasuredEffect, &str, Option<f64>), figure: fn(&MeasuredRow) -> f64| {
         let same = rows.iter().filter(|row| (row.measured, row.policy.as_str(), row.min_speed_sum) == kind);
-        Band::of(same.map(figure).collect()).map_or_else(String::new, |band| band.shown())
+        Band::of(same.map(figure).collect()).map_or_else(String::new, |band| band.format())
     };
     let line = |kind: (MeasuredEffect, &str, Option<f64>)| {
         let (efficiency, jct) = (of(kind, |row| row.efficiency_ratio), of(kind, |row| row.mean_jct_ratio));

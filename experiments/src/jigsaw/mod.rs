@@ -114,7 +114,7 @@ fn provenance(input: &JigsawInput) -> Vec<String> {
          unless stated otherwise"
             .into(),
     ];
-    lines.extend(measured::described(input));
+    lines.extend(measured::descriptions(input));
     lines.extend(input.missing.iter().cloned());
     lines
 }

@@ -1,4 +1,4 @@
-//! Options of the experiment, and its input files.
+//! Options of the experiment `jigsaw`, and its input files.
 
 use std::fs::File;
 use std::io::Read;

@@ -48,7 +48,7 @@ pub(super) fn rows(
     journal: &Journal,
 ) -> anyhow::Result<(Vec<PolicyRow>, Completions)> {
     let runs = runs(input);
-    let shown = shown_load(&input.loads);
+    let shown = max_load(&input.loads);
     let results: Vec<RunResult> = journal.results("runs", &runs, |run| run_result(input, tables, run))?;
     let mut completions: Completions = Vec::new();
     for (run, result) in runs.iter().zip(&results) {
@@ -69,7 +69,7 @@ pub(super) fn rows(
 }
 
 /// Returns the largest load, which the curves of completion times and the sensitivity analysis use.
-pub(super) fn shown_load(loads: &[f64]) -> f64 {
+pub(super) fn max_load(loads: &[f64]) -> f64 {
     loads.iter().copied().fold(0.0, f64::max)
 }
 
@@ -104,7 +104,7 @@ fn runs(input: &JigsawInput) -> Vec<PolicyRun> {
             }
         }
     }
-    let load = shown_load(&input.loads);
+    let load = max_load(&input.loads);
     for policy in policies(JobSource::Synthetic) {
         let shares = policy.sharing != Sharing::None && !matches!(parts(&policy), Some(2 | 8));
         for overlap in OVERLAPS.into_iter().filter(|_| shares) {

@@ -1,11 +1,11 @@
-//! Results as text.
+//! Results of the experiment `jigsaw` as text.
 
 use super::Jigsaw;
 use super::band::Band;
 use super::row::PolicyRow;
 use crate::text_table::{printed, text_table};
 
-/// A column: its header, its figure and the number of digits.
+/// A column: its header, its value and the number of decimals.
 type Column = (&'static str, fn(&PolicyRow) -> f64, usize);
 
 const COLUMNS: [Column; 9] = [
@@ -21,8 +21,8 @@ const COLUMNS: [Column; 9] = [
 ];
 
 impl Jigsaw {
-    /// Formats the origin of the numbers, a line for each trace, load and policy, and the findings.
-    /// A line has medians over the seeds, and the range of the efficiency.
+    /// Formats the origin of the numbers, a line for each source of jobs, load and policy, and the
+    /// findings. A line has medians over the seeds, and the range of the efficiency.
     pub(super) fn printed(&self) -> String {
         let mut lines = vec![super::TITLE.to_owned(), self.provenance.join("\n"), String::new()];
         let header = ["trace\n", "load\n", "policy\n"].into_iter().chain(COLUMNS.map(|(name, ..)| name));

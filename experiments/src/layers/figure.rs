@@ -1,4 +1,4 @@
-//! Speed-up by number of GPUs, with a line for each layer.
+//! Figure of the speed-up by number of GPUs, with a line for each layer.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

@@ -118,7 +118,7 @@ struct LayerRow {
     speedup: f64,
     /// The same, with the all-reduce after the backward step instead of beside it.
     speedup_with_all_reduce: f64,
-    /// Time of all these GPUs together divided by that on one GPU.
+    /// GPU time of the layer on these GPUs divided by its time on one GPU.
     amplification: f64,
 }
 

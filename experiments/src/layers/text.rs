@@ -1,4 +1,4 @@
-//! Results as text.
+//! Results of the experiment `layers` as text.
 
 use super::{LayerRow, Layers};
 use crate::text_table::{printed, text_table};

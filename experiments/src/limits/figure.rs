@@ -1,4 +1,4 @@
-//! Throughput relative to data parallelism by amplification limit.
+//! Figure of throughput relative to data parallelism by amplification limit.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

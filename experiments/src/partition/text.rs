@@ -1,4 +1,4 @@
-//! Results as text.
+//! Results of the experiment `partition` as text.
 
 use deeppool::compare::SharingMode;
 

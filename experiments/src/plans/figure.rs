@@ -1,4 +1,4 @@
-//! Pictures of plans: layers from left to right, GPUs from top to bottom.
+//! Figures of plans: layers from left to right, GPUs from top to bottom.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

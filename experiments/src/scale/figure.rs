@@ -1,4 +1,5 @@
-//! Gain of burst plans over partitions, by number of GPUs.
+//! Figure of the throughput of burst plans over that of partitions, by number of GPUs. A *series*
+//! gives the global batch as a function of the number of GPUs.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

@@ -1,4 +1,4 @@
-//! Options of the experiment.
+//! Options of the experiment `search-time`.
 
 use clap::Args;
 

@@ -1,4 +1,4 @@
-//! Results as text.
+//! Results of the experiment `search-time` as text.
 
 use super::SearchTime;
 use super::case::{LIMIT, SearchTimeRow};

@@ -1,4 +1,6 @@
-//! Value of each headline ratio under each variation.
+//! Figure of the value of each headline ratio under each variation. A *headline ratio* is a
+//! throughput ratio on which a conclusion rests; a *variation* is one parameter of the models
+//! changed by one factor.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

@@ -1,4 +1,5 @@
-//! Results as text.
+//! Results of the experiment `sensitivity` as text. A *headline ratio* is a throughput ratio on
+//! which a conclusion rests; a *variation* is one parameter of the models changed by one factor.
 
 use super::headline::HEADLINES;
 use super::variation::PARAMETERS;

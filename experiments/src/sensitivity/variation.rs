@@ -1,4 +1,5 @@
-//! Variations of the models' uncertain parameters.
+//! Variations of the models' uncertain parameters. A *variation* is one parameter changed by one
+//! factor. A *headline ratio* is a throughput ratio on which a conclusion rests.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Test accuracy by iterations and by compute.
+//! Figures of test accuracy by iterations and by compute. *Compute* is modelled time of forward,
+//! backward and update steps, in epochs of full backpropagation.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

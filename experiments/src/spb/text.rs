@@ -1,4 +1,5 @@
-//! Results as text. The *target* is a test accuracy, to which epochs are counted.
+//! Results of the experiment `spb` as text. The *target* is a test accuracy, to which epochs are
+//! counted.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Results as text.
+//! Results of the experiment `sweep` as text.
 
 use super::Sweep;
 use super::findings::{AGREEMENT, ViolationCount};

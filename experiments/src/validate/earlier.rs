@@ -1,4 +1,4 @@
-//! Rows of earlier runs, of this machine or others.
+//! Rows of earlier invocations of this experiment, on this machine or others.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,8 @@ use anyhow::{Context, bail};
 
 use super::row::ValidateRow;
 
-/// Reads the rows of CSV files that this experiment wrote. Each file is one run, numbered from 1.
+/// Reads the rows of CSV files that this experiment wrote. The rows of each file get the number of
+/// the file, from 1, as number of their invocation.
 ///
 /// # Errors
 /// If a file cannot be read, or has no rows of this experiment.

@@ -1,4 +1,4 @@
-//! Simulated against measured times, with a point for each plan.
+//! Figure of simulated against measured times, with a point for each plan.
 
 use plotters::prelude::*;
 

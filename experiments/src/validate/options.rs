@@ -1,4 +1,4 @@
-//! Options of the experiment.
+//! Options of the experiment `validate`.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -91,8 +91,8 @@ impl PlanPairFinding {
         }
     }
 
-    /// Returns the number of the run and the description of the machine, as
-    /// `ValidateRow::run_and_machine` does.
+    /// Returns the number of the invocation of this experiment (0 for the current one), and the
+    /// description of the machine.
     pub(super) fn run_and_machine(&self) -> (usize, String) {
         (self.run, self.machine.clone())
     }

@@ -1,4 +1,4 @@
-//! Rows of the results.
+//! Rows of the results of the experiment `validate`: one plan on one machine each.
 
 use crate::machine::Machine;
 use serde::{Deserialize, Serialize};
@@ -47,12 +47,13 @@ impl TrainingMode {
 }
 
 /// A plan on a machine: a line of the table, a record of the CSV file and an entry of the report.
-/// The time of a run is the median of its iterations; measured figures are medians over the runs
+/// The time of a run is the median of its iterations; measured values are medians over the runs
 /// unless stated.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ValidateRow {
-    /// Number of the run: 0 for this one, and from 1 for the files of earlier ones.
+    /// Number of the invocation of this experiment: 0 for the current one, and from 1 for the files
+    /// of earlier ones. It is not the number of one of the `runs` of a plan.
     #[serde(skip)]
     pub(super) run: usize,
     /// Model name of the processor.
@@ -111,7 +112,7 @@ impl ValidateRow {
         self.measured_max_us - self.measured_min_us
     }
 
-    /// Returns the number of the run, and a description of the machine with the commit.
+    /// Returns the number of the invocation, and a description of the machine with the commit.
     pub(super) fn run_and_machine(&self) -> (usize, String) {
         let (processor, commit) = (self.machine.clone(), self.commit.clone());
         (self.run, Machine { processor, cores: self.cores, commit }.to_string())

@@ -1,4 +1,4 @@
-//! Results as text.
+//! Results of the experiment `validate` as text.
 
 use super::Validate;
 use super::ranking::{PlanPairFinding, RankingAgreement};
@@ -23,7 +23,7 @@ const HEADER: [&str; 14] = [
 ];
 
 impl Validate {
-    /// Formats a table for each run and machine, with the findings below it.
+    /// Formats a table for each invocation and machine, with the findings below it.
     pub(super) fn printed(&self) -> String {
         let introduction = format!(
             "Planned, simulated and measured ({})\n\
@@ -52,7 +52,7 @@ impl Validate {
         Some(lines.join("\n"))
     }
 
-    /// Returns the findings of each run and machine, one line each.
+    /// Returns the findings of each invocation and machine, one line each.
     pub(super) fn summary(&self) -> Vec<String> {
         let machines = self.rows.chunk_by(|a, b| a.run_and_machine() == b.run_and_machine());
         let of_machine = |rows: &[ValidateRow]| {

@@ -30,7 +30,7 @@ use gpu_runner::GpuRunner;
 use kernels::{Kernels, MEMORY_BYTES};
 use launch_calibration::LaunchCalibration;
 
-/// Amount of memory and warm-up time.
+/// Memory size and warm-up time of a measurement.
 struct Extent {
     /// Size of the kernels' memory, a power of two.
     memory_bytes: usize,
