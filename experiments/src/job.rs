@@ -1,4 +1,5 @@
-//! Foreground jobs: their plans, and simulations of these alone and beside background jobs.
+//! Foreground jobs: their plans, and simulations of the plans alone and beside background jobs. A
+//! *testbed* is the simulated machine with its jobs.
 
 use burst_planner::Error as Unplanned;
 use deeppool::Error;

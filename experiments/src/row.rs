@@ -1,4 +1,5 @@
-//! Rows of the simulation reports: one workload in one mode.
+//! Rows of the simulation reports: one workload in one mode. A *testbed* is the simulated machine
+//! with its jobs.
 //!
 //! The time of a GPU has three parts. The foreground *computes*; or it *only communicates*, that
 //! is, transfers without computing; or it is *idle*, that is, waits for other GPUs or has no work.

@@ -33,7 +33,7 @@ pub(crate) struct Testbed {
 }
 
 impl Testbed {
-    /// Returns a testbed for experiments with their own workloads and policies. `limit` is the
+    /// Returns a testbed for experiments that define their workloads and policies. `limit` is the
     /// amplification limit of burst plans.
     pub(crate) fn without_workloads(times: LayerTimes, link: LinkModel, gpus: usize, limit: f64) -> Self {
         Self {

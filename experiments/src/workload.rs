@@ -19,8 +19,8 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// Creates a workload. The display name of a built-in network is that of the DeepPool paper, of
-    /// any other its own name.
+    /// Creates a workload. The display name of a network of the DeepPool paper is that of the
+    /// paper, and the display name of any other network is its name.
     pub(crate) fn new(network: LayerGraph, batch: usize, background_batch: usize) -> Self {
         let built_in = WORKLOADS.iter().find(|built_in| built_in.model == network.name());
         let title = built_in.map_or(network.name(), |built_in| built_in.title).to_owned();

@@ -41,7 +41,8 @@ pub(super) struct PolicyRow {
     /// Jain's index of the jobs' speeds relative to running alone: 1 if all are slowed equally.
     pub(super) fairness: f64,
     /// Mean over the jobs of the finish-time fairness rho (Themis, NSDI 2020): the completion time
-    /// divided by that on 1/n of the cluster alone, where n is the mean number of jobs meanwhile.
+    /// divided by that on 1/n of the cluster alone, where n is the mean number of jobs in that
+    /// time.
     pub(super) rho_mean: f64,
     /// 99th percentile over the jobs of the finish-time fairness rho.
     pub(super) rho_p99: f64,

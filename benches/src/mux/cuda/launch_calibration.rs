@@ -148,7 +148,8 @@ impl<'a> LaunchCalibration<'a> {
     }
 }
 
-/// Number of consecutive blocks on each multiprocessor, for a kernel with blocks for all of them.
+/// Returns the number of consecutive thread blocks on each multiprocessor: 1 unless the kernel
+/// fills the device.
 fn waves(kernel: &Kernel) -> u32 {
     if kernel.share() < 1.0 {
         return 1;

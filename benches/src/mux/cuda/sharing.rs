@@ -15,8 +15,9 @@ const RUNS: usize = 11;
 /// Fraction of the memory bandwidth that each of the two kernels uses.
 const DEMAND: f64 = 0.7;
 const BLOCK: Duration = Duration::from_micros(25);
-/// Duration of the later kernel, and of those before it.
+/// Duration of the later kernel.
 const SHORT: Duration = Duration::from_micros(25);
+/// Duration of each kernel before it.
 const LONG: Duration = Duration::from_millis(1);
 
 /// Measures the interference. The GPU must have no other work.
