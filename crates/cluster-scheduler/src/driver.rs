@@ -274,7 +274,7 @@ impl<'a> Simulation<'a> {
         };
         let job = placement.job;
         self.records[self.by_id[&job]].started.get_or_insert(Duration::from_nanos(self.now));
-        self.held.take(self.now, &placement.gpus);
+        self.held.hold(self.now, &placement.gpus);
         self.numbers += 1;
         let (from, number) = (self.now, self.numbers);
         self.ends.push(Reverse((from.saturating_add(left.saturating_mul(iteration)), job, number)));
@@ -284,7 +284,7 @@ impl<'a> Simulation<'a> {
     /// Frees the GPUs of a job that no longer runs.
     fn stop(&mut self, job: JobId) {
         let Some(run) = self.runs.remove(&job) else { return };
-        self.held.give(self.now, &run.placement.gpus);
+        self.held.release(self.now, &run.placement.gpus);
         if self.options.record {
             self.record(run);
         }

@@ -210,7 +210,7 @@ impl HeldTime {
 
     /// Records that one more job holds each of the GPUs from `now` on. `now` is in nanoseconds from
     /// the start.
-    pub(crate) fn take(&mut self, now: u64, gpus: &[GpuId]) {
+    pub(crate) fn hold(&mut self, now: u64, gpus: &[GpuId]) {
         for gpu in gpus {
             let holders = &mut self.holders[gpu.index()];
             if *holders == 0 {
@@ -222,7 +222,7 @@ impl HeldTime {
 
     /// Records that one job released each of the GPUs at `now`. `now` is in nanoseconds from the
     /// start.
-    pub(crate) fn give(&mut self, now: u64, gpus: &[GpuId]) {
+    pub(crate) fn release(&mut self, now: u64, gpus: &[GpuId]) {
         for gpu in gpus {
             let holders = &mut self.holders[gpu.index()];
             *holders -= 1;

@@ -120,8 +120,11 @@ fn row(
 /// Describes the published measurements, one line each.
 pub(super) fn descriptions(input: &JigsawInput) -> Vec<String> {
     let mut lines = Vec::new();
-    let sums: Vec<f64> =
-        input.gavel_pairs.iter().map(|pair| pair.parts().iter().map(|part| part.min(1.0)).sum()).collect();
+    let sums: Vec<f64> = input
+        .gavel_pairs
+        .iter()
+        .map(|pair| pair.relative_speeds().iter().map(|part| part.min(1.0)).sum())
+        .collect();
     if !sums.is_empty() {
         let clipped = input.gavel_pairs.iter().filter(|pair| pair.looks_clipped()).count();
         let costly = sums.iter().filter(|&&sum| sum < 1.0 / 1.02).count();

@@ -63,7 +63,7 @@ impl<'a> Free<'a> {
     /// more hosts than necessary. It prefers the host with the smallest sufficient number of free
     /// GPUs; without one, it fills the hosts with the most free GPUs first. There must be enough
     /// free GPUs.
-    pub(super) fn find(&mut self, gpu_type: GpuType, gpus: usize) -> (Vec<GpuId>, bool) {
+    pub(super) fn take_gpus(&mut self, gpu_type: GpuType, gpus: usize) -> (Vec<GpuId>, bool) {
         let hosts = self.cluster.hosts();
         let of_type = |host: &usize| hosts[*host].gpu_type == gpu_type && self.left[*host] > 0;
         let on_one = (0..hosts.len()).filter(of_type).filter(|&host| self.left[host] as usize >= gpus);

@@ -134,7 +134,7 @@ impl Scheduler<'_> {
         moving.sort_by_key(|(_, choice)| std::cmp::Reverse(choice.gpus));
         for (index, choice) in moving {
             let ExecutionChoice { gpu_type, gpus: count, mode, .. } = choice;
-            let (gpus, spread) = free.find(gpu_type, count);
+            let (gpus, spread) = free.take_gpus(gpu_type, count);
             let execution_id = self.execution_id(index, &choice, spread);
             let iteration = self.table.at(execution_id).iteration;
             self.entries[index].target =

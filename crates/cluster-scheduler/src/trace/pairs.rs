@@ -27,7 +27,7 @@ pub struct GavelPair {
 impl GavelPair {
     /// Returns the speed of each job beside the other divided by its speed alone.
     #[must_use]
-    pub fn parts(&self) -> [f64; 2] {
+    pub fn relative_speeds(&self) -> [f64; 2] {
         [self.together[0] / self.alone[0], self.together[1] / self.alone[1]]
     }
 
@@ -36,7 +36,7 @@ impl GavelPair {
     #[must_use]
     pub fn looks_clipped(&self) -> bool {
         // Both speeds are rounded in the same way.
-        self.parts().iter().any(|&part| part >= 1.0)
+        self.relative_speeds().iter().any(|&part| part >= 1.0)
     }
 }
 
@@ -91,7 +91,7 @@ pub fn add_pairs(table: &mut Table, gpu_type: GpuType, pairs: &[GavelPair]) -> u
     for pair in pairs.iter().filter(|pair| pair.gpus == 1) {
         let [one, other] = &pair.kinds;
         let (Ok(one), Ok(other)) = (table.find(one), table.find(other)) else { continue };
-        added += usize::from(table.set_pair_speeds(gpu_type, [one, other], pair.parts()).is_ok());
+        added += usize::from(table.set_pair_speeds(gpu_type, [one, other], pair.relative_speeds()).is_ok());
     }
     added
 }

@@ -13,12 +13,12 @@ impl Random {
     }
 
     /// Returns a uniformly distributed number, at least 0 and less than 1.
-    pub(super) fn part(&mut self) -> f64 {
+    pub(super) fn fraction(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// Returns a random integer in `0..count`, or 0 if `count` is 0.
     pub(super) fn below(&mut self, count: usize) -> usize {
-        ((self.part() * count as f64) as usize).min(count.saturating_sub(1))
+        ((self.fraction() * count as f64) as usize).min(count.saturating_sub(1))
     }
 }

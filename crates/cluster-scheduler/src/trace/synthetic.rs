@@ -131,13 +131,13 @@ pub fn synthetic(jobs: usize, seed: u64) -> Vec<TraceJob> {
     let mut at = 0.0;
     (0..jobs)
         .map(|job| {
-            let interval = INTERARRIVAL_SECONDS.at(random.part());
+            let interval = INTERARRIVAL_SECONDS.at(random.fraction());
             at += if job == 0 { 0.0 } else { interval };
-            let part = random.part();
+            let part = random.fraction();
             let size = SIZES.iter().find(|(below, _)| part < *below);
             let gpus = size.map_or(128, |&(_, gpus)| gpus);
             let durations = DURATIONS.iter().find(|(max, _)| gpus <= *max);
-            let seconds = durations.map_or(1.0, |(_, durations)| durations.at(random.part()));
+            let seconds = durations.map_or(1.0, |(_, durations)| durations.at(random.fraction()));
             TraceJob {
                 arrival: Duration::from_secs_f64(at),
                 duration: Duration::from_secs((seconds.round() as u64).max(1)),
