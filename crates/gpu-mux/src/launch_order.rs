@@ -59,8 +59,8 @@ impl LaunchOrder {
         self.tasklets.push_back(Launched { tasklet, finished: false, group });
     }
 
-    /// Marks a tasklet as finished, without removing it; see [`leave`](Self::leave). An unknown
-    /// tasklet is ignored. O(log n).
+    /// Marks a tasklet as finished, without removing it; see [`pop_finished`](Self::pop_finished).
+    /// An unknown tasklet is ignored. O(log n).
     pub(crate) fn finish(&mut self, id: TaskletId) {
         // Numbers increase in launch order.
         if let Ok(place) = self.tasklets.binary_search_by_key(&id.number, |of| of.tasklet.id.number) {
@@ -70,7 +70,7 @@ impl LaunchOrder {
 
     /// Removes the first tasklet if it has finished, and returns it with the time for which it was
     /// the first. `None` if it has not finished.
-    pub(crate) fn leave(&mut self, now: Duration) -> Option<(Tasklet, Duration)> {
+    pub(crate) fn pop_finished(&mut self, now: Duration) -> Option<(Tasklet, Duration)> {
         let tasklet = self.tasklets.front().filter(|first| first.finished)?.tasklet;
         self.tasklets.pop_front();
         match tasklet.estimate {

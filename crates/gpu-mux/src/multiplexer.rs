@@ -114,7 +114,7 @@ pub struct Multiplexer {
     /// Whether the foreground was computing when it was last checked.
     computing: bool,
     /// End time and site of the foreground's last compute tasklet.
-    quiet: (Duration, Option<u32>),
+    last_compute: (Duration, Option<u32>),
     /// Number of foreground communication tasklets in flight that withhold the background.
     withholding: usize,
     /// Wake-up requested from the driver since the last event.
@@ -139,7 +139,7 @@ impl Multiplexer {
             tasklet_feedback: policy.tasklet_feedback.map(TaskletFeedbackRule::new),
             idle_periods: policy.idle_periods.as_ref().map(IdlePeriodRule::new),
             computing: false,
-            quiet: (Duration::ZERO, None),
+            last_compute: (Duration::ZERO, None),
             withholding: 0,
             wake: None,
             over_limit: 0,
@@ -210,7 +210,7 @@ impl Multiplexer {
         }
         if self.computing && !self.foreground.computes() {
             self.computing = false;
-            let (since, site) = self.quiet;
+            let (since, site) = self.last_compute;
             self.idle_period_begins(since, site);
         }
         let until = match self.decide_background()? {
@@ -258,14 +258,14 @@ impl Multiplexer {
     fn foreground_finished(&mut self, now: Duration, id: TaskletId, took: Duration) -> Result<(), Error> {
         let finished = self.foreground.finish(id)?;
         self.launched.finish(id);
-        while let Some((tasklet, took)) = self.launched.leave(now) {
+        while let Some((tasklet, took)) = self.launched.pop_finished(now) {
             if let Some(rule) = &mut self.tasklet_feedback {
                 rule.record(&tasklet, took);
             }
         }
         match finished.lane {
             Lane::Compute => {
-                self.quiet = (now, finished.site);
+                self.last_compute = (now, finished.site);
                 if let Some(slowdown) = &mut self.slowdown {
                     slowdown.finished(now, &finished, took);
                 }
@@ -359,7 +359,7 @@ impl Multiplexer {
         if self.background.in_flight() >= limit
             || self.withholding > 0
             || (self.computing && !self.policy.background_beside_compute)
-            || self.is_at_what_withholds()
+            || self.current_tasklet_withholds()
         {
             return None;
         }
@@ -370,7 +370,7 @@ impl Multiplexer {
     }
 
     /// Returns whether the foreground's current tasklet withholds the background.
-    fn is_at_what_withholds(&self) -> bool {
+    fn current_tasklet_withholds(&self) -> bool {
         let rule = self.tasklet_feedback.as_ref().zip(self.launched.first());
         rule.is_some_and(|(rule, first)| rule.withholds(first))
     }

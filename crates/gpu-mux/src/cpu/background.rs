@@ -119,7 +119,7 @@ impl<B: PolledJob> BackgroundJob<B> {
     /// Polls the job and returns the event for the multiplexer. Returns `None` if nothing has
     /// become ready or ended. A job whose tasklet already waits, that is paused or drained, or that
     /// has ended is not polled.
-    pub(super) fn ask(&mut self) -> Option<MuxEvent> {
+    pub(super) fn poll(&mut self) -> Option<MuxEvent> {
         self.communicates = false;
         if self.offered.is_some() || self.outcome.is_some() || self.asked.pauses() || self.asked.drains() {
             return None;

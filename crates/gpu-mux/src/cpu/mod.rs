@@ -226,11 +226,11 @@ impl<B: PolledJob> CpuDriver<B> {
         Ok(None)
     }
 
-    /// Reports requests for background jobs to the multiplexer and, if `ask`, polls the jobs.
-    fn observe_background(&mut self, ask: bool) -> Result<(), Error> {
+    /// Reports requests for background jobs to the multiplexer and, if `poll`, polls the jobs.
+    fn observe_background(&mut self, poll: bool) -> Result<(), Error> {
         for job in &mut self.background {
             let asked = job.take_requests();
-            let offered = if ask { job.ask() } else { None };
+            let offered = if poll { job.poll() } else { None };
             for event in asked.chain(offered) {
                 job.tell(&mut self.mux, self.clock.now(), event)?;
             }

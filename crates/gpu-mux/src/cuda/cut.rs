@@ -55,7 +55,7 @@ impl CapturedGraph {
     /// [`Error::MemoryNodes`] if the graph allocates or frees memory; CUDA errors, for example for
     /// programmatic edges, which let a kernel start before its predecessor has ended.
     pub fn cut(&self, stream: &Stream, budget: Duration, runs: TimingRuns<'_>) -> Result<CutGraph> {
-        runs.around(stream, || self.cut_by_times(stream, budget, runs.runs()))
+        runs.with_restored_buffers(stream, || self.cut_by_times(stream, budget, runs.runs()))
     }
 
     fn cut_by_times(&self, stream: &Stream, budget: Duration, runs: NonZeroUsize) -> Result<CutGraph> {

@@ -44,7 +44,11 @@ impl<'a> TimingRuns<'a> {
 
     /// Copies the buffers to the host, calls `time` once and then restores the buffers, also if it
     /// fails. Waits for the copies. Returns the result of `time`.
-    pub(super) fn around<T>(&self, stream: &Stream, time: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(super) fn with_restored_buffers<T>(
+        &self,
+        stream: &Stream,
+        time: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
         let copies = self.restored.iter().map(|buffer| {
             let mut bytes = vec![0; buffer.size_bytes()];
             buffer.download(stream, &mut bytes)?;

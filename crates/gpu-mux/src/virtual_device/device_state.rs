@@ -265,7 +265,12 @@ impl DeviceState {
     ///
     /// # Errors
     /// [`Error::NotInFlight`] or [`Error::PartnersNotExternal`].
-    pub(super) fn tell(&mut self, tasklet: TaskletId, awaits: Awaits, at: u64) -> Result<(), Error> {
+    pub(super) fn set_partner_time(
+        &mut self,
+        tasklet: TaskletId,
+        awaits: Awaits,
+        at: u64,
+    ) -> Result<(), Error> {
         let at = at.max(self.now);
         let found = self.streams.iter_mut().find_map(|stream| Some((stream.find(tasklet)?, stream)));
         let (place, stream) = found.ok_or(Error::NotInFlight(tasklet))?;

@@ -142,7 +142,7 @@ impl VirtualDevice {
     /// [`Error::NotInFlight`] if the tasklet has not been launched or has ended,
     /// [`Error::PartnersNotExternal`] if its partners are not [`Partners::External`].
     pub fn partners_arrive(&mut self, tasklet: TaskletId, at: Duration) -> Result<(), Error> {
-        self.state.tell(tasklet, Awaits::Partners, nanos(at))
+        self.state.set_partner_time(tasklet, Awaits::Partners, nanos(at))
     }
 
     /// Sets the time at which the transfers of all partners end; a time in the past counts as now.
@@ -152,7 +152,7 @@ impl VirtualDevice {
     /// [`Error::NotInFlight`] if the tasklet has not been launched or has ended,
     /// [`Error::PartnersNotExternal`] if its partners are not [`Partners::External`].
     pub fn partners_finish(&mut self, tasklet: TaskletId, at: Duration) -> Result<(), Error> {
-        self.state.tell(tasklet, Awaits::End, nanos(at))
+        self.state.set_partner_time(tasklet, Awaits::End, nanos(at))
     }
 
     /// Returns the time at which the host sees the oldest end that it has not seen yet.

@@ -299,7 +299,7 @@ impl Device for CudaDevice {
             // The job is failed, and freeing what it owns waits for all work, including work that
             // waits for the gate.
             let opened = self.set_gate(true);
-            self.context.keep(opened);
+            self.context.store_error(opened);
         }
         launched
     }
@@ -342,6 +342,6 @@ impl Device for CudaDevice {
 impl Drop for CudaDevice {
     fn drop(&mut self) {
         let synchronized = self.synchronize();
-        self.context.keep(synchronized);
+        self.context.store_error(synchronized);
     }
 }

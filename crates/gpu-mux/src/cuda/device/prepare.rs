@@ -83,7 +83,8 @@ impl CudaDevice {
             work
         };
         let stopwatch = Stopwatch::new(stream)?;
-        let estimate = runs.around(stream, || stopwatch.median(runs.runs(), |stream| work.launch(stream)))?;
+        let estimate = runs
+            .with_restored_buffers(stream, || stopwatch.median(runs.runs(), |stream| work.launch(stream)))?;
         Ok(Prepared { work, estimate })
     }
 

@@ -108,7 +108,7 @@ impl Drop for DeviceBuffer {
         }
         // A fill, or a kernel, may still be in flight.
         let synchronized = self.context.synchronize();
-        self.context.keep(synchronized);
+        self.context.store_error(synchronized);
         let driver = self.context.driver();
         // SAFETY: it is freed once, and no work in flight uses it.
         self.context.destroy(|| unsafe { driver.memory_free(self.address) });

@@ -66,7 +66,7 @@ impl Drop for Capture<'_> {
     fn drop(&mut self) {
         if !self.ended {
             let ended = self.abort();
-            self.stream.context().keep(ended);
+            self.stream.context().store_error(ended);
         }
     }
 }

@@ -135,12 +135,12 @@ impl Context {
         // their context.
         let bound = self.bind();
         let destroyed = destroy();
-        self.keep(bound.and(destroyed));
+        self.store_error(bound.and(destroyed));
     }
 
     /// Stores the error of `result`, if there is one, for [`check`](Self::check). The first error
     /// is kept.
-    pub(in crate::cuda) fn keep(&self, result: Result<()>) {
+    pub(in crate::cuda) fn store_error(&self, result: Result<()>) {
         if let Err(error) = result {
             self.0.late.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         }
