@@ -215,7 +215,7 @@ impl ThreadGroup {
 
     /// Fails an operation that still waits for members, if `why` returns an error. `why` is given
     /// the missing ranks (of the world) and the call of the member at `slot`.
-    pub(super) fn give_up(
+    pub(super) fn fail_if_waiting(
         &self,
         key: OperationKey,
         slot: usize,

@@ -93,7 +93,7 @@ impl<T: Element> ThreadOperation<T> {
             return;
         }
         self.departures = departures;
-        self.group.give_up(self.key, self.slot, &self.readiness, |missing, call| {
+        self.group.fail_if_waiting(self.key, self.slot, &self.readiness, |missing, call| {
             match self.world.liveness.cause_of_failure(&missing) {
                 Some((rank, how)) => Some(Error::RankFailed { rank, how, call: call.clone() }),
                 None if overdue => Some(Error::TimedOut { missing, call: call.clone(), waited }),
