@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::{Args, ValueEnum};
 use deeppool::Error;
-use deeppool::accuracy::{MeasuredCurve, Outcome, TargetRun, check_target, epoch_curve, train_to_target};
+use deeppool::accuracy::{CurveDescription, Outcome, TargetRun, check_target, epoch_curve, train_to_target};
 use deeppool::data::{DataSource, Dataset};
 use deeppool::program::{LowerOptions, LoweredTraining, Placement};
 use deeppool::time_to_accuracy::EpochCurve;
@@ -125,7 +125,7 @@ impl Epochs {
         let mut partial = is_file
             .then(|| EpochJournal::open(&self.output, &self.subject(&network, &dataset)))
             .transpose()?;
-        let of = MeasuredCurve {
+        let of = CurveDescription {
             network: network.name(),
             dataset: &dataset,
             target: self.target,

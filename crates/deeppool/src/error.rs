@@ -227,7 +227,7 @@ pub enum Error {
     Gpu(#[from] gpu_mux::cuda::Error),
     /// The GPU of a rank failed.
     #[cfg(feature = "cuda")]
-    #[error("rank {rank}{}: {error}", while_on_gpu(.in_flight.as_deref(), *.is_lost))]
+    #[error("rank {rank}{}: {error}", gpu_failure_context(.in_flight.as_deref(), *.is_lost))]
     RankGpu {
         /// The rank of the GPU.
         rank: usize,
@@ -244,7 +244,7 @@ pub enum Error {
 
 /// Describes the work of a GPU when it failed.
 #[cfg(feature = "cuda")]
-fn while_on_gpu(in_flight: Option<&str>, is_lost: bool) -> String {
+fn gpu_failure_context(in_flight: Option<&str>, is_lost: bool) -> String {
     let in_flight =
         in_flight.map_or_else(String::new, |steps| format!(", with {steps} under way on its GPU"));
     in_flight + if is_lost { ", on which nothing runs any more in this process" } else { "" }
@@ -322,9 +322,9 @@ impl Error {
 #[must_use]
 pub fn is_failure(error: &(dyn std::error::Error + 'static)) -> bool {
     let is_input = |error: &(dyn std::error::Error + 'static)| {
-        let of_ours = error.downcast_ref::<Error>().map(Error::is_input);
+        let of_crate = error.downcast_ref::<Error>().map(Error::is_input);
         let of_profile = || error.downcast_ref().map(layer_profile::ProfileError::is_input);
-        of_ours.or_else(of_profile)
+        of_crate.or_else(of_profile)
     };
     std::iter::successors(Some(error), |error| error.source()).any(|error| is_input(error) == Some(false))
 }

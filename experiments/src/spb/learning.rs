@@ -198,7 +198,7 @@ impl TrainedNetwork {
             let programs = lower_rotation(&self.network, &everywhere, BATCH, &options)?;
             let mut all = Duration::ZERO;
             for step in programs.iter().flat_map(|program| &program.ranks).flat_map(|rank| &rank.steps) {
-                all += costs.compute(&step.op)?;
+                all += costs.compute_time(&step.op)?;
             }
             Ok(all.as_secs_f64() / programs.len() as f64)
         };

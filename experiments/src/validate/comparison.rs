@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use collectives::LinkModel;
-use deeppool::costs::{Costs, measured, shard_sizes};
+use deeppool::costs::{Costs, measure_profile, shard_sizes};
 use deeppool::data::Dataset;
 use deeppool::job::Job;
 use deeppool::layer_engine::Sgd;
@@ -37,7 +37,7 @@ impl ProfiledJob {
     /// # Errors
     /// If a layer cannot be executed, or if there is no synthetic data for the network.
     pub(super) fn measure(workload: &TrainingJob, ranks: usize, iterations: usize) -> anyhow::Result<Self> {
-        let profile = measured(&workload.network, shard_sizes(workload.batch, ranks), THREADS)?;
+        let profile = measure_profile(&workload.network, shard_sizes(workload.batch, ranks), THREADS)?;
         Ok(Self { workload: workload.clone(), profile, dataset: workload.dataset(iterations)? })
     }
 

@@ -125,14 +125,14 @@ fn activity_equals_profiled_compute_time_and_transfers() {
         println!("{:?} in {:?}", simulation.activity, simulation.iteration);
         check_sums(&simulation, 8);
         let of_class = |class: &RankProgram| -> Duration {
-            let steps = class.steps.iter().map(|step| costs.compute(&step.op).unwrap());
+            let steps = class.steps.iter().map(|step| costs.compute_time(&step.op).unwrap());
             steps.sum::<Duration>() * u32::try_from(class.represented_ranks.len()).unwrap()
         };
         let computed: Duration = program.ranks.iter().map(of_class).sum();
         let apart = simulation.activity.computing.abs_diff(computed);
         assert!(apart < Duration::from_micros(1), "{:?} of {computed:?}", simulation.activity);
         let moves = program.collectives.iter().filter(|collective| collective.label.contains("redistribute"));
-        let moving: Duration = moves.map(|collective| costs.collective(collective)).sum();
+        let moving: Duration = moves.map(|collective| costs.collective_time(collective)).sum();
         assert_eq!(moving.is_zero(), narrow == layers);
         assert!(simulation.activity.communicating >= 8 * moving, "{:?}", simulation.activity);
         assert_eq!(simulation.activity.idle.is_zero(), narrow == layers, "{:?}", simulation.activity);

@@ -32,7 +32,7 @@ impl Rank {
             let ready = after.iter().map(|step| self.ends[step.0]).fold(self.begin, Duration::max);
             match step {
                 Some(step) if step.lane() == Lane::Compute => {
-                    let end = ready.max(self.lanes[0]) + costs.compute(&step.op).unwrap();
+                    let end = ready.max(self.lanes[0]) + costs.compute_time(&step.op).unwrap();
                     self.lanes[0] = end;
                     self.ends.push(end);
                 }
@@ -56,7 +56,7 @@ fn reference(program: &Program, costs: &Costs<'_>, iterations: usize) -> Vec<Dur
         for collective in &program.collectives {
             let arrive = |&rank: &usize| ranks[rank].run_to_collective(program, rank, costs);
             let start = collective.ranks.iter().map(arrive).max().unwrap();
-            let end = start + costs.collective(collective);
+            let end = start + costs.collective_time(collective);
             for &rank in &collective.ranks {
                 ranks[rank].lanes[1] = end;
                 ranks[rank].ends.push(end);

@@ -12,7 +12,7 @@ use crate::data::Dataset;
 
 /// Description of a measured epoch curve, for its file: everything except the points.
 #[derive(Debug, Clone)]
-pub struct MeasuredCurve<'a> {
+pub struct CurveDescription<'a> {
     /// Name of the network.
     pub network: &'a str,
     /// The data that the runs were trained on.
@@ -32,34 +32,42 @@ pub struct MeasuredCurve<'a> {
 /// # Errors
 /// [`Error::TargetMissed`] if no run with some batch reached the target. [`Error::Accuracy`] if
 /// there are no runs. [`Error::Setting`] if the target is not above 0 and at most 1.
-pub fn epoch_curve(of: &MeasuredCurve<'_>, runs: &[TargetRun]) -> Result<EpochCurve, Error> {
-    check_target(of.target)?;
+pub fn epoch_curve(description: &CurveDescription<'_>, runs: &[TargetRun]) -> Result<EpochCurve, Error> {
+    check_target(description.target)?;
     let mut by_batch = BTreeMap::<usize, Vec<&TargetRun>>::new();
     for run in runs {
         by_batch.entry(run.batch).or_default().push(run);
     }
-    let points =
-        by_batch.into_iter().map(|(batch, runs)| point(of, batch, &runs)).collect::<Result<_, Error>>()?;
+    let points = by_batch
+        .into_iter()
+        .map(|(batch, runs)| point(description, batch, &runs))
+        .collect::<Result<_, Error>>()?;
     Ok(EpochCurve::new(EpochCurveDocument {
         schema: CurveSchema::V1,
-        network: of.network.into(),
-        dataset: of.dataset.name().into(),
-        target: format!("test accuracy {}", of.target),
+        network: description.network.into(),
+        dataset: description.dataset.name().into(),
+        target: format!("test accuracy {}", description.target),
         origin: Origin::Measured,
-        source: of.source.clone(),
+        source: description.source.clone(),
         licence: None,
-        note: Some(of.note.clone()),
-        samples_per_epoch: of.dataset.train().len() as u64,
+        note: Some(description.note.clone()),
+        samples_per_epoch: description.dataset.train().len() as u64,
         points,
     })?)
 }
 
-fn point(of: &MeasuredCurve<'_>, batch: usize, runs: &[&TargetRun]) -> Result<EpochPoint, Error> {
-    let reached: Vec<f64> = runs.iter().filter_map(|run| run.epochs(of.dataset)).collect();
+fn point(description: &CurveDescription<'_>, batch: usize, runs: &[&TargetRun]) -> Result<EpochPoint, Error> {
+    let reached: Vec<f64> = runs.iter().filter_map(|run| run.epochs(description.dataset)).collect();
     if reached.is_empty() {
         let best = runs.iter().map(|run| run.best_accuracy).fold(0.0, f64::max);
         let diverged = runs.iter().filter(|run| matches!(run.outcome, Outcome::Diverged { .. })).count();
-        return Err(Error::TargetMissed { batch, target: of.target, runs: runs.len(), best, diverged });
+        return Err(Error::TargetMissed {
+            batch,
+            target: description.target,
+            runs: runs.len(),
+            best,
+            diverged,
+        });
     }
     let (min, max) = reached
         .iter()

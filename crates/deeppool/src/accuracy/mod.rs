@@ -24,6 +24,6 @@ mod curve;
 mod iteration_times;
 mod run;
 
-pub use curve::{MeasuredCurve, epoch_curve};
+pub use curve::{CurveDescription, epoch_curve};
 pub use iteration_times::{LayerTimes, PlannedIterationTimes};
 pub use run::{Outcome, TargetRun, check_target, train_to_target};

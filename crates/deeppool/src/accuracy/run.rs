@@ -77,26 +77,26 @@ pub fn train_to_target(
 ) -> Result<TargetRun, Error> {
     check_target(target)?;
     let stop = AtomicBool::new(false);
-    let seen = Mutex::new(Evaluations::default());
-    let is_told_to_stop = || config.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
+    let evaluations = Mutex::new(Evaluations::default());
+    let is_stop_requested = || config.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
     let trained = train(&config.clone().with_stop(&stop), &|at| {
         // A rank that panicked ends the run anyway.
-        if let (Progress::Epoch(epoch), Ok(mut seen)) = (&at, seen.lock()) {
-            seen.add(epoch, target);
-            stop.fetch_or(seen.reached.is_some(), Ordering::Relaxed);
+        if let (Progress::Epoch(epoch), Ok(mut evaluations)) = (&at, evaluations.lock()) {
+            evaluations.add(epoch, target);
+            stop.fetch_or(evaluations.reached.is_some(), Ordering::Relaxed);
         }
-        stop.fetch_or(is_told_to_stop(), Ordering::Relaxed);
+        stop.fetch_or(is_stop_requested(), Ordering::Relaxed);
         progress(&at);
     });
-    let seen = seen.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let outcome = match (seen.reached, trained) {
+    let evaluations = evaluations.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let outcome = match (evaluations.reached, trained) {
         (Some(rounds), _) => Outcome::Reached { rounds },
         (None, Ok(report)) if report.is_stopped => {
             let done = report.first_iteration + report.losses.len() as u64;
             let next = "what it has learned is lost".into();
             return Err(Error::Stopped { done, all: config.iterations(), next });
         }
-        (None, Ok(_)) => Outcome::Missed { rounds: seen.rounds },
+        (None, Ok(_)) => Outcome::Missed { rounds: evaluations.rounds },
         (None, Err(Error::NotFinite { iteration, .. })) => Outcome::Diverged { iteration },
         (None, Err(error)) => return Err(error),
     };
@@ -104,7 +104,7 @@ pub fn train_to_target(
         batch: config.batch(),
         seed: config.seed,
         learning_rate: config.learning_rate,
-        best_accuracy: seen.best,
+        best_accuracy: evaluations.best,
         outcome,
     })
 }

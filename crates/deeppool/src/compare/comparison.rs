@@ -71,7 +71,7 @@ impl Comparison {
         options: &SimulateOptions,
         mut progress: impl FnMut(f64),
     ) -> Result<Self, Error> {
-        job.check_whole()?;
+        job.check_full_backpropagation()?;
         let gpus = request.gpus;
         let beside = request.clone().with_memory_limit(background.memory_beside(request.memory_limit_bytes)?);
         let frontier = match find_frontier(job, &beside) {

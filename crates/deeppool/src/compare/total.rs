@@ -43,7 +43,7 @@ pub fn max_total_plan<'a>(
         let (setting, expected) = ("the foreground's part of its fastest speed", "above 0, at most 1");
         return Err(Error::Setting { setting, expected, got: foreground.to_string() });
     }
-    job.check_whole()?;
+    job.check_full_backpropagation()?;
     let amplification = match request.mode {
         Mode::Burst { amplification } => amplification,
         _ => f64::INFINITY,

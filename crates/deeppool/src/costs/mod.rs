@@ -5,7 +5,7 @@
 mod kernels;
 mod links;
 #[cfg(feature = "train")]
-mod measured;
+mod measurement;
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub use kernels::KernelCost;
 pub(crate) use kernels::LayerKernels;
 pub use links::default_link;
 #[cfg(feature = "train")]
-pub use measured::measured;
+pub use measurement::measure_profile;
 
 /// The costs of a network's layers on one kind of device, and of the links between devices.
 ///
@@ -73,7 +73,7 @@ impl<'a> Costs<'a> {
     ///
     /// # Errors
     /// [`Error::Profile`] if the profile lacks the time.
-    pub fn compute(&self, op: &Op) -> Result<Duration, Error> {
+    pub fn compute_time(&self, op: &Op) -> Result<Duration, Error> {
         let time = |layer: LayerId, samples| self.layer_time(layer, samples);
         Ok(match op {
             Op::Forward { layer, pass: Pass::Forward | Pass::Recompute | Pass::Infer, shard } => {
@@ -95,8 +95,8 @@ impl<'a> Costs<'a> {
         })
     }
 
-    /// Returns the kernels of a compute step. Their times add up to [`compute`](Self::compute). A
-    /// step that takes no time has none.
+    /// Returns the kernels of a compute step. Their times add up to
+    /// [`compute_time`](Self::compute_time). A step that takes no time has none.
     ///
     /// A forward step and an optimiser step are one kernel. A backward step is one or two: the
     /// gradients of the input and of the parameters, with half of the time each.
@@ -110,7 +110,7 @@ impl<'a> Costs<'a> {
     /// # Errors
     /// [`Error::Profile`] if the profile lacks the time.
     pub fn kernels(&self, op: &Op) -> Result<Vec<KernelCost>, Error> {
-        let duration = self.compute(op)?;
+        let duration = self.compute_time(op)?;
         let footprints = match op {
             Op::Forward { layer, shard, .. } => {
                 Footprint::of_forward(self.network.layer(*layer), shard.samples)
@@ -157,7 +157,7 @@ impl<'a> Costs<'a> {
 
     /// Returns the time of a collective, from the arrival of its last rank to its end.
     #[must_use]
-    pub fn collective(&self, collective: &Collective) -> Duration {
+    pub fn collective_time(&self, collective: &Collective) -> Duration {
         let bytes = |elements: usize| elements as u64 * ELEMENT_BYTES;
         match &collective.op {
             CollectiveOp::AllReduce { elements } => {
@@ -178,11 +178,11 @@ impl<'a> Costs<'a> {
     /// then by step. The time of a collective starts when all its ranks have arrived.
     ///
     /// # Errors
-    /// As [`compute`](Self::compute).
+    /// As [`compute_time`](Self::compute_time).
     pub fn step_times(&self, program: &Program) -> Result<Vec<Vec<Duration>>, Error> {
         let of_step = |step: &Step| match step.op {
-            Op::Collective(id) => Ok(self.collective(&program.collectives[id.0])),
-            _ => self.compute(&step.op),
+            Op::Collective(id) => Ok(self.collective_time(&program.collectives[id.0])),
+            _ => self.compute_time(&step.op),
         };
         program.ranks.iter().map(|rank| rank.steps.iter().map(of_step).collect()).collect()
     }

@@ -9,9 +9,9 @@ use super::dataset::is_held_out;
 use super::pixels::Standardiser;
 use super::{DataError, Dataset, Samples};
 
-const SHIPPED: &[u8] = include_bytes!("../../data/digits.csv.gz");
+const DIGITS_CSV_GZ: &[u8] = include_bytes!("../../data/digits.csv.gz");
 const PIXELS: usize = 8 * 8;
-const BRIGHTEST: u8 = 16;
+const MAX_PIXEL: u8 = 16;
 const CLASSES: u8 = 10;
 
 /// Mean and standard deviation of all pixels of the training part, divided by 16.
@@ -23,14 +23,14 @@ const TRAINING_PIXELS: (f32, f32) = (0.305_215, 0.376_322);
 /// [`DataError::Read`] or [`DataError::Row`] if they were damaged before the build.
 pub(super) fn load() -> Result<Dataset, DataError> {
     let mut text = String::new();
-    GzDecoder::new(SHIPPED)
+    GzDecoder::new(DIGITS_CSV_GZ)
         .read_to_string(&mut text)
         .map_err(|error| DataError::Read { path: "digits.csv.gz".into(), error })?;
     parse(&text)
 }
 
 fn parse(text: &str) -> Result<Dataset, DataError> {
-    let standardiser = Standardiser::new(BRIGHTEST, &[TRAINING_PIXELS]);
+    let standardiser = Standardiser::new(MAX_PIXEL, &[TRAINING_PIXELS]);
     let mut train = (Vec::new(), Vec::new());
     let mut test = (Vec::new(), Vec::new());
     for (index, line) in text.lines().enumerate() {
@@ -48,7 +48,7 @@ fn parse(text: &str) -> Result<Dataset, DataError> {
 fn parse_row(line: &str) -> Option<(Vec<u8>, u8)> {
     let mut row = line.split(',').map(|field| field.parse().ok()).collect::<Option<Vec<u8>>>()?;
     let label = row.pop().filter(|&label| label < CLASSES)?;
-    (row.len() == PIXELS && row.iter().all(|&pixel| pixel <= BRIGHTEST)).then_some((row, label))
+    (row.len() == PIXELS && row.iter().all(|&pixel| pixel <= MAX_PIXEL)).then_some((row, label))
 }
 
 #[cfg(test)]

@@ -177,12 +177,12 @@ impl CostBounds for JobCosts<'_> {
     }
 
     fn min_marginal_all_reduce(&self, bytes: u64, ranks: usize) -> f64 {
-        const MANY: u64 = 1 << 40;
+        const REFERENCE_BYTES: u64 = 1 << 40;
         let mut cache = self.min_reductions_us.borrow_mut();
-        let of_many_us = *cache
+        let reference_us = *cache
             .entry(ranks)
-            .or_insert_with(|| micros(self.costs.link().all_reduce_lower_bound(ranks, MANY)));
-        of_many_us * (bytes as f64 / MANY as f64)
+            .or_insert_with(|| micros(self.costs.link().all_reduce_lower_bound(ranks, REFERENCE_BYTES)));
+        reference_us * (bytes as f64 / REFERENCE_BYTES as f64)
     }
 
     fn min_all_reduce(&self, bytes: u64, ranks: usize) -> f64 {

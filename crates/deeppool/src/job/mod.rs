@@ -163,7 +163,7 @@ impl<'a> Job<'a> {
     ///
     /// # Errors
     /// [`Error::Setting`] with partial backpropagation.
-    pub(crate) fn check_whole(&self) -> Result<(), Error> {
+    pub(crate) fn check_full_backpropagation(&self) -> Result<(), Error> {
         match &self.lowering.partial {
             None => Ok(()),
             Some(partial) => Err(Error::Setting {

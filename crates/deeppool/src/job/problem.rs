@@ -22,8 +22,9 @@ const METRICS: u64 = 2;
 /// checkpoint is not possible. [`Error::Profile`] if the profile lacks a time for a count.
 pub fn plan_problem(job: &Job<'_>, gpus: usize, gpu_counts: &[usize]) -> Result<PlanProblem, Error> {
     let network = job.costs.network();
-    let most = gpus.min(job.micro_batch()?);
-    let counts: Vec<usize> = gpu_counts.iter().copied().filter(|count| (1..=most).contains(count)).collect();
+    let max_count = gpus.min(job.micro_batch()?);
+    let counts: Vec<usize> =
+        gpu_counts.iter().copied().filter(|count| (1..=max_count).contains(count)).collect();
     if counts.is_empty() {
         return Err(Error::Setting {
             setting: "GPU counts",

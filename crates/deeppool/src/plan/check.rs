@@ -8,7 +8,7 @@ use crate::Error;
 /// Maximum number of GPUs of a plan file.
 const MAX_GPUS: usize = 65_536;
 /// Relative tolerance of values that follow from each other.
-const SAME: f64 = 1e-6;
+const TOLERANCE: f64 = 1e-6;
 
 /// Returns an [`Error::Document`]: `path` is the path of a JSON field, such as `layers[3].ranks`,
 /// and `problem` the description of the problem.
@@ -23,7 +23,7 @@ fn ensure(holds: bool, path: &str, problem: impl FnOnce() -> String) -> Result<(
 
 /// Returns an error unless a value equals the one that follows from others.
 fn agrees(path: &str, found: f64, expected: f64, how: &str) -> Result<(), Error> {
-    let is_same = (found - expected).abs() <= SAME * expected.abs().max(found.abs());
+    let is_same = (found - expected).abs() <= TOLERANCE * expected.abs().max(found.abs());
     ensure(is_same, path, || format!("{found} does not agree with {how}, which makes {expected}"))
 }
 
@@ -56,7 +56,7 @@ impl ExecutionPlan {
                 )
             })?;
         }
-        self.check_layers_alone()?;
+        self.check_each_layer()?;
         self.worker.iter().try_for_each(|worker| self.check_worker(worker))?;
         self.check_order()?;
         self.check_signs()?;
@@ -97,7 +97,7 @@ impl ExecutionPlan {
         Ok(())
     }
 
-    fn check_layers_alone(&self) -> Result<(), Error> {
+    fn check_each_layer(&self) -> Result<(), Error> {
         ensure(!self.layers.is_empty(), "layers", || "a plan needs at least one layer".into())?;
         let mut names = HashSet::new();
         for (index, PlannedLayer { name, gpus, ranks, .. }) in self.layers.iter().enumerate() {
@@ -180,7 +180,7 @@ impl ExecutionPlan {
             (None, None) => Ok(()),
             (Some(bound_us), Some(gap)) => {
                 agrees("gap", gap + 1.0, self.iteration_us / bound_us, "iteration_us / lower_bound_us")?;
-                ensure(gap >= -SAME, "gap", || "the iteration is shorter than its lower bound".into())
+                ensure(gap >= -TOLERANCE, "gap", || "the iteration is shorter than its lower bound".into())
             }
             (Some(_), None) => Err(document("gap", "it is missing beside lower_bound_us")),
             (None, Some(_)) => Err(document("lower_bound_us", "it is missing beside gap")),
@@ -205,8 +205,8 @@ impl ExecutionPlan {
     /// Checks that the plan is within its own limits on amplification and iteration time.
     fn check_limits(&self) -> Result<(), Error> {
         let within = |path: &str, value: f64, limit: Option<f64>| {
-            let keeps = limit.is_none_or(|limit| value <= limit * (1.0 + SAME));
-            ensure(keeps, path, || {
+            let is_within = limit.is_none_or(|limit| value <= limit * (1.0 + TOLERANCE));
+            ensure(is_within, path, || {
                 format!("{value} is above the plan's own limit of {}", limit.unwrap_or(0.0))
             })
         };

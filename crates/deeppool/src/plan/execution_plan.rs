@@ -130,8 +130,8 @@ pub struct ProfileOrigin {
 pub struct PlannedLowering {
     /// Whether gradients are all-reduced during the backward pass instead of after it.
     pub overlap_all_reduce: bool,
-    /// Minimum size of a full bucket of gradients in bytes. A bucket has gradients of layers with
-    /// the same ranks.
+    /// Minimum size of a full bucket of gradients on each rank, bytes. A bucket has gradients of
+    /// layers with the same ranks.
     pub bucket_bytes: u64,
     /// Number of micro-batches of the global batch.
     pub micro_batches: usize,

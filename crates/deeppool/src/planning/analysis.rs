@@ -58,7 +58,7 @@ impl<'p> PlanAnalysis<'p> {
     /// [`Error::Setting`] with partial backpropagation. [`Error::Profile`] if the profile lacks a
     /// time.
     pub fn explain(&self, counts: &GpuCounts) -> Result<Vec<RunExplanation>, Error> {
-        self.job.check_whole()?;
+        self.job.check_full_backpropagation()?;
         let counts = counts.for_batch(self.job.micro_batch()?, self.plan.gpus);
         check_times(self.job, &counts)?;
         explain(&mut self.evaluator()?, &self.arrangement, self.plan, &counts)

@@ -20,12 +20,12 @@ pub fn placement_problem(job: &Job<'_>, gpus: usize) -> Result<Joined, Error> {
     let problem = plan_problem(job, gpus, &[1])?;
     let placement = PlacementProblem::from_problem(&problem, &JobCosts::new(job), gpus)?;
     let nodes = PlannerNodes::new(network);
-    let follows = |node: NodeId| stays_with_its_input(network.layer(nodes.layer(node)).kind());
+    let follows = |node: NodeId| is_joined_with_its_input(network.layer(nodes.layer(node)).kind());
     Ok(placement.joined(follows)?)
 }
 
 /// Returns whether a layer has so little work that it runs where its input is computed.
-fn stays_with_its_input(kind: &LayerKind) -> bool {
+fn is_joined_with_its_input(kind: &LayerKind) -> bool {
     matches!(
         kind,
         LayerKind::BatchNorm(_)

@@ -9,9 +9,9 @@ use crate::program::LowerOptions;
 /// job has micro-batches already, or if they would change the result of training, as with batch
 /// normalisation.
 pub(super) fn with_micro_batches<'a>(job: &Job<'a>) -> impl Iterator<Item = Job<'a>> {
-    let most = if can_be_cut(job) { job.batch() } else { 1 };
+    let max_count = if can_be_cut(job) { job.batch() } else { 1 };
     let counts = std::iter::successors(Some(2), |&count: &usize| count.checked_mul(2));
-    let counts = counts.take_while(move |&count| count <= most && job.batch() % count == 0);
+    let counts = counts.take_while(move |&count| count <= max_count && job.batch() % count == 0);
     counts.map(|micro_batches| job.with_lowering(LowerOptions { micro_batches, ..job.lowering().clone() }))
 }
 

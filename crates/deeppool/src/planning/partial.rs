@@ -44,10 +44,10 @@ pub(super) fn best_partial<'a>(
     mode: Mode,
     data_parallel: DataParallelTimes,
 ) -> Result<LoweredPlan<'a>, Error> {
-    let most = MAX_CANDIDATES.min(points.len());
+    let count = MAX_CANDIDATES.min(points.len());
     // The first, the last, and others at equal distances.
-    let place = |index: usize| index * (points.len() - 1) / most.saturating_sub(1).max(1);
-    let points = (0..most).map(|index| &points[place(index)].arrangement);
+    let place = |index: usize| index * (points.len() - 1) / count.saturating_sub(1).max(1);
+    let points = (0..count).map(|index| &points[place(index)].arrangement);
     let mut exceeded = None;
     let mut plans = Vec::new();
     for arrangement in points.chain(data_parallel_candidate(job, problem, request)?.iter()) {
@@ -92,8 +92,8 @@ fn data_parallel_candidate(
     problem: &PlanProblem,
     request: &PlanRequest,
 ) -> Result<Option<Arrangement>, Error> {
-    let most = job.micro_batch()?;
-    let count = request.gpus.min(most);
-    let is_allowed = request.gpu_counts.for_batch(most, request.gpus).contains(&count);
+    let samples = job.micro_batch()?;
+    let count = request.gpus.min(samples);
+    let is_allowed = request.gpu_counts.for_batch(samples, request.gpus).contains(&count);
     Ok(if is_allowed { Some(Arrangement::data_parallel(problem, count)?) } else { None })
 }

@@ -49,17 +49,17 @@ pub(super) fn with_recomputation<'a>(job: &Job<'a>) -> Result<Vec<Job<'a>>, Erro
 /// first `part` of all activations.
 fn checkpoints_up_to(job: &Job<'_>, part: f64, possible: &HashSet<LayerId>) -> Vec<Vec<String>> {
     let network = job.costs().network();
-    let left_by = |id: LayerId| {
+    let activation_elements = |id: LayerId| {
         let layer = network.layer(id);
         (Role::Output.elements(layer, 1) + Role::Saved.elements(layer, 1)) as f64
     };
-    let all: f64 = network.layers().skip(1).map(|(id, _)| left_by(id)).sum();
+    let all: f64 = network.layers().skip(1).map(|(id, _)| activation_elements(id)).sum();
     let mut lists = Vec::new();
     for segments in SEGMENTS {
         let (mut checkpoints, mut so_far, mut since) = (Vec::new(), 0.0, 0.0);
         for (id, layer) in network.layers().skip(1) {
-            so_far += left_by(id);
-            since += left_by(id);
+            so_far += activation_elements(id);
+            since += activation_elements(id);
             if so_far > part * all {
                 break;
             }

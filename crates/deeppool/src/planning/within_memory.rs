@@ -61,8 +61,8 @@ pub fn plan_within_memory<'a>(
 /// its parameters and their gradients.
 fn min_state_bytes(job: &Job<'_>) -> u64 {
     let network = job.costs().network();
-    let most = network.layers().map(|(id, _)| network.own_parameter_count(id)).max().unwrap_or(0);
-    2 * ELEMENT_BYTES * most as u64
+    let max_parameters = network.layers().map(|(id, _)| network.own_parameter_count(id)).max().unwrap_or(0);
+    2 * ELEMENT_BYTES * max_parameters as u64
 }
 
 struct Search<'r, 'a> {

@@ -55,11 +55,11 @@ impl Placement {
     /// [`Error::Placement`] if a layer is missing or repeated, or comes before one of its inputs or
     /// before the owner of its parameters.
     pub fn with_order(mut self, network: &LayerGraph, order: Vec<LayerId>) -> Result<Self, Error> {
-        let mut comes = vec![false; network.len()];
-        comes[network.input().index()] = true;
+        let mut is_placed = vec![false; network.len()];
+        is_placed[network.input().index()] = true;
         for &id in &order {
             let wrong = |problem: String| Err(Error::Placement(format!("the order of the layers {problem}")));
-            let Some(before) = comes.get(id.index()) else {
+            let Some(before) = is_placed.get(id.index()) else {
                 return wrong(format!(
                     "has a layer #{}, which `{}` does not have",
                     id.index(),
@@ -73,12 +73,12 @@ impl Placement {
             let owner = network.parameter_owner(id);
             let mut needs = network.producers(id);
             needs.extend((owner != id).then_some(owner));
-            if let Some(missing) = needs.into_iter().find(|needed| !comes[needed.index()]) {
+            if let Some(missing) = needs.into_iter().find(|needed| !is_placed[needed.index()]) {
                 return wrong(format!("has `{name}` before `{}`", network.layer(missing).name()));
             }
-            comes[id.index()] = true;
+            is_placed[id.index()] = true;
         }
-        if let Some(missing) = comes.iter().position(|comes| !comes) {
+        if let Some(missing) = is_placed.iter().position(|placed| !placed) {
             let name = network.layers().nth(missing).map_or("", |(_, layer)| layer.name());
             return Err(Error::Placement(format!("the order of the layers lacks `{name}`")));
         }

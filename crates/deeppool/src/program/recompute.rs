@@ -113,7 +113,7 @@ pub(super) struct Recomputation {
     /// Segment of each layer, by layer id.
     segment: Vec<usize>,
     is_local: Vec<bool>,
-    is_again: Vec<bool>,
+    is_recomputed: Vec<bool>,
     is_checkpoint: Vec<bool>,
     segments: usize,
 }
@@ -126,7 +126,7 @@ impl Recomputation {
         let mut found = Self {
             segment: vec![0; layers],
             is_local: vec![false; layers],
-            is_again: vec![false; layers],
+            is_recomputed: vec![false; layers],
             is_checkpoint: vec![false; layers],
             segments: 1,
         };
@@ -153,11 +153,11 @@ impl Recomputation {
                 is_read_once(network, id) && consumers.iter().all(|&(consumer, _)| is_beside(consumer));
             let is_needed = backward_reads(network, id, &needs_gradient).output
                 || consumers.iter().any(|&(consumer, _)| {
-                    found.is_again[consumer.index()]
+                    found.is_recomputed[consumer.index()]
                         || backward_reads(network, consumer, &needs_gradient).input
                 });
             found.is_local[id.index()] = is_local;
-            found.is_again[id.index()] = is_local && is_needed && found.segment[id.index()] < segment;
+            found.is_recomputed[id.index()] = is_local && is_needed && found.segment[id.index()] < segment;
         }
         found
     }
@@ -170,7 +170,7 @@ impl Recomputation {
         }
         let segment = self.segment[id.index()];
         let is_here =
-            |other: &LayerId| self.is_again[other.index()] && self.segment[other.index()] == segment;
+            |other: &LayerId| self.is_recomputed[other.index()] && self.segment[other.index()] == segment;
         order.iter().copied().filter(is_here).collect()
     }
 

@@ -117,7 +117,7 @@ impl Transfer {
         receivers.sort_unstable();
         receivers.dedup();
         let all_reduces = matches!(collective.op, CollectiveOp::AllReduce { .. });
-        Self { takes: costs.collective(collective), all_reduces, receivers }
+        Self { takes: costs.collective_time(collective), all_reduces, receivers }
     }
 
     /// Returns what a rank does in the collective: all-reduce, receive or only send.

@@ -78,16 +78,17 @@ struct Classes {
 }
 
 impl Classes {
-    /// Separates ranks with different values; ranks that are not listed have the value 0. O(ranks).
-    fn refine(&mut self, respects: impl Iterator<Item = (usize, usize)>) {
-        let mut respect = vec![0; self.class.len()];
-        for (rank, value) in respects {
-            respect[rank] = value;
+    /// Separates ranks with different values. `nonzero` are ranks with their values; all others
+    /// have the value 0. O(ranks).
+    fn refine(&mut self, nonzero: impl Iterator<Item = (usize, usize)>) {
+        let mut values = vec![0; self.class.len()];
+        for (rank, value) in nonzero {
+            values[rank] = value;
         }
         let mut renamed = HashMap::new();
-        for (class, respect) in self.class.iter_mut().zip(respect) {
+        for (class, value) in self.class.iter_mut().zip(values) {
             let next = renamed.len();
-            *class = *renamed.entry((*class, respect)).or_insert(next);
+            *class = *renamed.entry((*class, value)).or_insert(next);
         }
     }
 

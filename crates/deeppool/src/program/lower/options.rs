@@ -15,9 +15,9 @@ pub struct LowerOptions {
     pub optimizer: Sgd,
     /// Whether gradients are all-reduced during the backward pass instead of after it.
     pub overlap_all_reduce: bool,
-    /// Minimum size of a full bucket of gradients in bytes. Gradients of layers with the same ranks
-    /// are added to a bucket until it has this size. Without overlap there is one bucket for each
-    /// list of ranks.
+    /// Minimum size of a full bucket of gradients on each rank, bytes. Gradients of layers with the
+    /// same ranks are added to a bucket until it has this size. Without overlap there is one bucket
+    /// for each list of ranks.
     pub bucket_bytes: u64,
     /// Whether batch normalisation uses the statistics of the whole micro-batch instead of each
     /// rank's shard of it.
@@ -74,7 +74,7 @@ impl LowerOptions {
         Self { overlap_all_reduce, ..self }
     }
 
-    /// Sets the minimum size of a full bucket of gradients in bytes.
+    /// Sets the minimum size of a full bucket of gradients on each rank, in bytes.
     #[must_use]
     pub fn with_bucket_bytes(self, bucket_bytes: u64) -> Self {
         Self { bucket_bytes, ..self }

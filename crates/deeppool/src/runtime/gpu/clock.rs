@@ -72,12 +72,12 @@ impl RankClock {
 
     /// Begins a run: blocks until all ranks have called it, for at most a minute.
     pub(super) fn enter(&self) {
-        self.go(ThreadState::Enters, ThreadState::Running);
+        self.wait_in(ThreadState::Enters, ThreadState::Running);
     }
 
     /// Ends a run: blocks until all ranks in the run have called it, for at most a minute.
     pub(super) fn leave(&self) {
-        self.go(ThreadState::Leaves, ThreadState::Outside);
+        self.wait_in(ThreadState::Leaves, ThreadState::Outside);
     }
 
     /// Removes this rank after a failure, so that the others no longer wait for it. It does not
@@ -91,12 +91,12 @@ impl RankClock {
     /// Lets time pass until a kernel or collective ends on any device, or the given time has
     /// passed.
     fn wait(&self, time: Duration) {
-        self.go(ThreadState::WaitsUntil(self.shared.clock.now() + time), ThreadState::Running);
+        self.wait_in(ThreadState::WaitsUntil(self.shared.clock.now() + time), ThreadState::Running);
     }
 
     /// Enters a state and waits until the others, or time, change it. After a time-out it
     /// continues.
-    fn go(&self, state: ThreadState, on: ThreadState) {
+    fn wait_in(&self, state: ThreadState, on: ThreadState) {
         let mut ranks = self.shared.lock();
         ranks[self.rank] = state;
         self.shared.settle(&mut ranks);

@@ -12,7 +12,11 @@ use crate::Error;
 /// # Errors
 /// [`Error::Profile`] if there are no batch sizes or the engine cannot run the network.
 /// [`Error::Engine`] if its threads cannot be created.
-pub fn measured(network: &LayerGraph, batches: Vec<usize>, threads: usize) -> Result<ProfileTable, Error> {
+pub fn measure_profile(
+    network: &LayerGraph,
+    batches: Vec<usize>,
+    threads: usize,
+) -> Result<ProfileTable, Error> {
     let engine = CpuEngine::<f32>::with_threads(threads)?;
     Ok(Profiler::new(&engine).batches(batches).profile(network)?)
 }
