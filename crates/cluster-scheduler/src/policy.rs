@@ -25,7 +25,7 @@ pub struct Policy {
     /// that fit may run before it.
     pub blocking: bool,
     /// Permitted parallelization modes, in order of preference. An elastic policy chooses any of
-    /// them, others the first one that the table has for the allocation.
+    /// them, others the first one that the table has for the job on its GPUs.
     pub modes: Vec<Mode>,
     /// Rule by which jobs share GPUs.
     pub sharing: Sharing,

@@ -111,7 +111,8 @@ impl Report {
         quantile_of(&self.completions(), quantile)
     }
 
-    /// Returns the GPU time held, in hours, divided by the number of finished jobs.
+    /// Returns the GPU time held, in hours, divided by the number of finished jobs; not
+    /// finite if none has finished.
     #[must_use]
     pub fn gpu_hours_per_job(&self) -> f64 {
         self.held.as_secs_f64() / 3600.0 / self.finished().count() as f64
@@ -125,14 +126,15 @@ impl Report {
         self.finished().map(work).sum::<f64>() / self.held.as_secs_f64()
     }
 
-    /// Returns the GPU time held divided by all GPU time until the makespan, 0 to 1.
+    /// Returns the GPU time held divided by all GPU time until the makespan, 0 to 1; NaN if the
+    /// makespan is zero.
     #[must_use]
     pub fn utilization(&self) -> f64 {
         self.held.as_secs_f64() / (self.makespan.as_secs_f64() * self.gpus as f64)
     }
 
     /// Returns Jain's index of the finished jobs' speeds relative to running alone, from 1/n for n
-    /// jobs to 1: 1 if all are slowed equally.
+    /// jobs to 1: 1 if all are slowed equally. NaN if no job has finished.
     #[must_use]
     pub fn fairness(&self) -> f64 {
         let speeds: Vec<f64> = self
@@ -176,7 +178,8 @@ impl Report {
         ratios
     }
 
-    /// Returns the mean number of jobs that have arrived and not left, until the makespan.
+    /// Returns the mean number of jobs that have arrived and not left, until the makespan; NaN if
+    /// that is zero.
     #[must_use]
     pub fn mean_jobs(&self) -> f64 {
         self.jobs_in_system.as_secs_f64() / self.makespan.as_secs_f64()

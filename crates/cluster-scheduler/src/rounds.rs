@@ -88,14 +88,14 @@ pub struct RoundsReport {
 }
 
 impl RoundsReport {
-    /// Returns the mean of the [`completions`](Self::completions) in seconds.
+    /// Returns the mean of the [`completions`](Self::completions) in seconds; NaN without jobs.
     #[must_use]
     pub fn mean(&self) -> f64 {
         self.completions.iter().sum::<f64>() / self.completions.len() as f64
     }
 
     /// Returns the 99th percentile of the [`completions`](Self::completions) in seconds,
-    /// interpolated.
+    /// interpolated; NaN without jobs.
     pub fn p99(&self) -> f64 {
         let mut sorted = self.completions.clone();
         sorted.sort_by(f64::total_cmp);

@@ -13,13 +13,14 @@ use super::RoundsJob;
 /// first one has an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FifoFaults {
-    /// Whether the head of the queue replaces a job that has ended if it fits in the GPUs not yet
-    /// counted, in the order of the jobs. More GPUs may be promised than there are, and jobs then
-    /// share time.
+    /// Whether more GPUs may be promised than there are, so that jobs share time. The simulator
+    /// counts the GPUs of the placed jobs in the order of the jobs. Where it finds a job that has
+    /// ended, it places the head of the queue if that fits in the GPUs not counted so far, although
+    /// later jobs may hold them.
     pub overcommits: bool,
-    /// Whether a job goes to the first listed type of GPU on which it runs even if that type is
-    /// full, as long as any listed type has room for it; and whether, when a type is filled to the
-    /// last GPU, a random type among those that had room is removed from the list.
+    /// Whether jobs are placed on full types of GPU. If any listed type has room for a job, the job
+    /// goes to the first listed type on which it runs, even if that type is full. When a type is
+    /// filled to the last GPU, a random type among those that had room is removed from the list.
     ///
     /// Gavel's list is in reverse alphabetical order; give the types in this order (`v100`, `p100`,
     /// `k80`) to compare with it. The random choice depends on
