@@ -21,16 +21,25 @@ pub trait Device {
 
     /// Launches a tasklet with its work, without waiting for it. It has not finished until
     /// [`finished`](Self::finished) returns it. A tasklet whose launch fails is never returned.
+    ///
+    /// # Errors
+    /// The device's error if it cannot launch the tasklet.
     fn launch(&mut self, tasklet: &Tasklet, work: Self::Work) -> Result<(), Self::Error>;
 
     /// Returns the oldest finished tasklet that has not been returned before, or `None` if there is
     /// none yet. Does not wait.
+    ///
+    /// # Errors
+    /// The error of the device or of work that it has executed.
     fn finished(&mut self) -> Result<Option<Finished>, Self::Error>;
 
     /// Waits until a tasklet may have finished, at most until `until`, which is measured from the
     /// epoch.
     ///
     /// It may return early. With nothing in flight and no `until` it returns at once.
+    ///
+    /// # Errors
+    /// The error of the device or of work that it has executed.
     fn wait(&mut self, until: Option<Duration>) -> Result<(), Self::Error>;
 }
 

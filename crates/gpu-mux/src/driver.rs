@@ -86,6 +86,10 @@ impl<D: Device> Driver<D> {
     /// launched and checks once more.
     ///
     /// Tasklets that become ready when a tasklet finishes should be offered before the next call.
+    ///
+    /// # Errors
+    /// `DriverError::Device` if the device fails, other than while launching background;
+    /// `DriverError::Refused` if the multiplexer refuses the event of a finished tasklet.
     pub fn poll(&mut self) -> Result<Option<Finished>, DriverError<D::Error>> {
         if let Some(finished) = self.finished()? {
             return Ok(Some(finished));
@@ -104,6 +108,9 @@ impl<D: Device> Driver<D> {
     /// Waits until [`poll`](Self::poll) may return a tasklet or launch one, at most until `until`.
     ///
     /// With nothing in flight, no wake-up requested and no `until` it returns at once.
+    ///
+    /// # Errors
+    /// `DriverError::Device` if the device fails.
     pub fn wait(&mut self, until: Option<Duration>) -> Result<(), DriverError<D::Error>> {
         let until = until.into_iter().chain(self.wake).min();
         self.device.wait(until).map_err(DriverError::Device)

@@ -55,9 +55,15 @@ pub trait PolledJob {
     ///
     /// A tasklet that has been reported as ready stays ready: polling again before it has run
     /// returns the same answer, also in a later run of the driver.
+    ///
+    /// # Errors
+    /// An error ends a background job, which is not polled or run again, or the foreground's run.
     fn poll(&mut self) -> Result<JobState, Self::Error>;
 
     /// Runs the tasklet that [`poll`](Self::poll) reported, to completion.
+    ///
+    /// # Errors
+    /// An error ends a background job, which is not polled or run again, or the foreground's run.
     fn run(&mut self) -> Result<(), Self::Error>;
 }
 

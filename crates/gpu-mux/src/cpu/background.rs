@@ -173,6 +173,9 @@ impl<B: PolledJob> BackgroundJob<B> {
 
     /// Reports an event of this job at `now` to the multiplexer. If the event is refused, only this
     /// job ends.
+    ///
+    /// # Errors
+    /// The multiplexer's error if it also refuses to forget the job.
     pub(super) fn tell(
         &mut self,
         mux: &mut Multiplexer,

@@ -75,7 +75,8 @@ pub enum Jobs {
 #[non_exhaustive]
 pub struct SimulationReport {
     /// Duration of each measured iteration of the foreground (of the background if it ran alone),
-    /// from the end of the one before to its own, as seen by the host.
+    /// from the end of the one before to its own. An end counts at the time at which the thread
+    /// that launches work sees it.
     pub iterations: Vec<Duration>,
     /// Time of the measured iterations, by the state of the foreground.
     pub occupancy: Occupancy,
