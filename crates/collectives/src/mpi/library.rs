@@ -1,4 +1,5 @@
-//! Calls of Open MPI that initialize and finalize it and create communicators.
+//! Calls of Open MPI that initialize and finalize it and create communicators. A function returns
+//! `LibraryFailure`, the library's message, if a call fails.
 //!
 //! MPI is initialized for several threads. Calls that move data are made under the lock of
 //! `SharedOperations`, but the creation of a communicator blocks and must not stop the rest of the

@@ -1,5 +1,6 @@
 //! Requests of MPI: calls that move data, and the memory that they use until they complete.
-//! Messages between ranks consist of 64-bit words.
+//! Messages between ranks consist of 64-bit words. A function returns `LibraryFailure`, the
+//! library's message, if a call of MPI fails.
 #![allow(clippy::cast_possible_wrap, reason = "ranks, tags and checked lengths fit into a C `int`")]
 #![allow(unsafe_code)]
 

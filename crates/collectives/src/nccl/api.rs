@@ -44,7 +44,7 @@ macro_rules! functions {
         }
 
         impl Functions {
-            /// Looks up all functions.
+            /// Looks up all functions. An error if the library lacks one of them.
             ///
             /// # Safety
             /// `library` is NCCL and is never closed.

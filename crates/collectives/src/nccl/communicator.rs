@@ -98,6 +98,9 @@ impl NcclCommunicator {
 
     /// Starts a collective whose lengths have been checked: enqueues its steps in `queue`. `steps`
     /// is given `memory`, whose addresses are the only ones that the steps may access.
+    ///
+    /// # Errors
+    /// The error with which the group has failed or fails now.
     pub(super) fn collective<T: Element>(
         &self,
         operation: Operation,
