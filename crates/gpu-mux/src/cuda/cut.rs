@@ -1,5 +1,5 @@
 //! Cutting of a captured graph into pieces of bounded duration (the *budget*). A node is a kernel,
-//! copy or child graph. *CUDA errors* are failed calls of the driver.
+//! copy or child graph. *CUDA errors* are failed calls of the CUDA driver.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;

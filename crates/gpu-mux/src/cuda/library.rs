@@ -1,5 +1,5 @@
 //! Search for the CUDA driver's library, and its loading. Functions also return the error of a
-//! failed call of the driver.
+//! failed call of the CUDA driver.
 #![allow(unsafe_code)]
 
 use std::env;
@@ -13,7 +13,7 @@ use super::error::{Error, Result};
 use super::result::{Driver, written};
 use super::sys::Functions;
 
-/// Environment variable with the path of the driver.
+/// Environment variable with the path of the CUDA driver.
 const PATH_VARIABLE: &str = "GPU_MUX_CUDA";
 
 /// Part of the dynamic loader's message for a missing file.
@@ -22,7 +22,7 @@ const NOT_FOUND: &str = "No such file";
 /// Opened and initialized CUDA driver. It is never closed.
 #[derive(Debug, Clone)]
 pub struct CudaLibrary {
-    /// Functions of the driver.
+    /// Functions of the CUDA driver.
     pub(super) driver: Arc<Driver>,
 }
 

@@ -1,5 +1,5 @@
 //! Merging of short graphs, to reduce the number of launches. Consecutive graphs that are merged
-//! form a *group*. *CUDA errors* are failed calls of the driver.
+//! form a *group*. *CUDA errors* are failed calls of the CUDA driver.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;

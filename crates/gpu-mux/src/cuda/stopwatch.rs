@@ -1,4 +1,4 @@
-//! Timing of work on the device by executing it. *CUDA errors* are failed calls of the driver.
+//! Timing of work on the device by executing it. *CUDA errors* are failed calls of the CUDA driver.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;

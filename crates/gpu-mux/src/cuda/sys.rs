@@ -14,7 +14,7 @@ pub(super) use cuda::{
     CUgraphNode_st, CUgreenCtx_st, CUlaunchAttributeValue, CUmod_st, CUstream_st,
 };
 
-/// Result code of a function of the driver, a `CUresult`.
+/// Result code of a function of the CUDA driver, a `CUresult`.
 pub(super) type Code = c_uint;
 
 /// Handle of a device, a `CUdevice`.
@@ -137,7 +137,8 @@ macro_rules! table {
         asking { $($asked:ident = $asked_symbol:literal ($($asked_argument:ident: $asked_type:ty),*);)* }
         optional { $($maybe:ident = $maybe_symbol:literal ($($maybe_argument:ident: $maybe_type:ty),*);)* }
     ) => {
-        /// Functions of the driver. Those of newer drivers are `None` if the driver lacks them.
+        /// Functions of the CUDA driver. Those of newer drivers are `None` if the driver lacks
+        /// them.
         pub(super) struct Functions {
             $(pub(super) $name: unsafe extern "C" fn($($type),*) -> Code,)*
             $(pub(super) $asked: unsafe extern "C" fn($($asked_type),*) -> Code,)*

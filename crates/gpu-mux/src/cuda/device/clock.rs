@@ -1,5 +1,5 @@
 //! Times of events on the device, converted to the time of the host. Errors are those of failed
-//! calls of the driver.
+//! calls of the CUDA driver.
 
 use std::time::Duration;
 

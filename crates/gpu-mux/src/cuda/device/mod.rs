@@ -1,6 +1,6 @@
 //! A GPU as a [`Device`](crate::Device). A *gate* is a word in device memory for which background
 //! streams wait. Times are measured from the device's epoch. *CUDA errors* are failed calls of the
-//! driver.
+//! CUDA driver.
 
 mod clock;
 mod connections;

@@ -1,5 +1,5 @@
 //! Preparation of work for launching: capture, cutting and timing. *CUDA errors* are failed calls
-//! of the driver.
+//! of the CUDA driver.
 
 use std::sync::Arc;
 

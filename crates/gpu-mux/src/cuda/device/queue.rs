@@ -1,6 +1,6 @@
 //! One stream of a GPU and its tasklets. A tasklet is *in flight* from its launch until it is taken
 //! out as finished. Drops that could block are *deferred* until blocking is allowed. Errors are
-//! those of failed calls of the driver.
+//! those of failed calls of the CUDA driver.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
 //! Device memory. Functions that return a `Result` also return the error of a failed call of the
-//! driver (a *CUDA error*).
+//! CUDA driver (a *CUDA error*).
 
 #![allow(unsafe_code)]
 

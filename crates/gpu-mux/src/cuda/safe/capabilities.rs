@@ -1,5 +1,5 @@
 //! Capabilities of a device and its driver. Functions that return a `Result` return the error of a
-//! failed call of the driver.
+//! failed call of the CUDA driver.
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Capture of work from streams. *CUDA errors* are failed calls of the driver.
+//! Capture of work from streams. *CUDA errors* are failed calls of the CUDA driver.
 
 #![allow(unsafe_code)]
 

@@ -1,5 +1,5 @@
 //! The context of a device, in which all its objects are created. Functions that return a `Result`
-//! also return the error of a failed call of the driver (a *CUDA error*).
+//! also return the error of a failed call of the CUDA driver (a *CUDA error*).
 
 #![allow(unsafe_code)]
 

@@ -1,5 +1,6 @@
 //! Gates between streams. Functions that return a `Result` also return the error of a failed call
-//! of the driver (a *CUDA error*). A *technique* is a feature that a driver or device may lack.
+//! of the CUDA driver (a *CUDA error*). A *technique* is a feature that a driver or device may
+//! lack.
 
 #![allow(unsafe_code)]
 

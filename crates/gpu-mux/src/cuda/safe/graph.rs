@@ -1,5 +1,5 @@
 //! Captured graphs and their executable form. Functions that return a `Result` also return the
-//! error of a failed call of the driver (a *CUDA error*).
+//! error of a failed call of the CUDA driver (a *CUDA error*).
 
 #![allow(unsafe_code)]
 

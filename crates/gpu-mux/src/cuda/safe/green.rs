@@ -1,5 +1,5 @@
 //! Green contexts: streams on a part of a device's multiprocessors. *CUDA errors* are failed calls
-//! of the driver.
+//! of the CUDA driver.
 
 #![allow(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Owners of the driver's objects. Each object is destroyed once, in its context, and no destructor
-//! panics.
+//! Owners of the CUDA driver's objects. Each object is destroyed once, in its context, and no
+//! destructor panics.
 
 pub(super) mod buffer;
 pub(super) mod capabilities;
@@ -12,7 +12,7 @@ pub(super) mod green;
 pub(super) mod module;
 pub(super) mod stream;
 
-/// Handle of an object of the driver. It may be used from any thread with its context current.
+/// Handle of an object of the CUDA driver. It may be used from any thread with its context current.
 /// Module [`threads`] defines which kinds several threads may use at once.
 pub(super) struct Raw<T>(pub(super) *mut T);
 

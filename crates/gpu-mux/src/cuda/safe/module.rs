@@ -1,5 +1,5 @@
 //! Modules of device code and their kernels. Functions that return a `Result` also return the error
-//! of a failed call of the driver (a *CUDA error*).
+//! of a failed call of the CUDA driver (a *CUDA error*).
 
 #![allow(unsafe_code)]
 

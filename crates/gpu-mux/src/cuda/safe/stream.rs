@@ -1,5 +1,5 @@
 //! Streams and their priorities. Functions that return a `Result` also return the error of a failed
-//! call of the driver (a *CUDA error*).
+//! call of the CUDA driver (a *CUDA error*).
 
 #![allow(unsafe_code)]
 
