@@ -1,4 +1,4 @@
-//! Sums numbers in the gaps of a job that is ready at every third poll.
+//! Sums numbers in the idle periods of a job that is ready at every third poll.
 
 use std::task::Poll;
 
