@@ -21,7 +21,7 @@ const PRINT_TOP: u32 = 44;
 /// Height of a line of the small print in pixels.
 const PRINT_LINE: u32 = 17;
 /// Width of a letter of the small print in pixels: an upper estimate of the average.
-const PRINT_LETTER: u32 = 5;
+const PRINT_LETTER: u32 = 7;
 const BELOW_HEADER: u32 = 8;
 
 /// A drawn figure of an experiment.

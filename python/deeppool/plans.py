@@ -183,7 +183,8 @@ class Plan:
         return (
             f"plan of {self.model}, global batch {self.batch}, {self.gpus} GPUs: iteration "
             f"{self.iteration_us / 1e3:.2f} ms, {self.speedup:.2f} times as fast as one GPU; amplification "
-            f"{self.amplification:.3f}{limit}; data parallel {self.data_parallel.iteration_us / 1e3:.2f} ms"
+            f"{self.amplification:.3f}{limit}; data parallel {self.data_parallel.iteration_us / 1e3:.2f} ms; "
+            f"predicted from {self.origin} layer times of {self.device} and the link model {self.link}"
         )
 
 

@@ -10,7 +10,7 @@ use crate::Error;
 /// For a GPU with a data sheet it is the DGX of that GPU, or a pod of DGX hosts if one host has too
 /// few GPUs. The name is the short name of the data sheet, such as `a100`, or the name that CUDA
 /// reports. A V100 gets the links of a DGX A100: the GPUs of a DGX-1 are not all linked to each
-/// other. For a processor it is shared memory. PCIe cards have no default: their links depend on
+/// other. For a processor it is shared memory. `PCIe` cards have no default: their links depend on
 /// the server.
 ///
 /// # Errors

@@ -60,7 +60,7 @@ impl<'a> RankClass<'a> {
                     class.ranks += rank.represented_ranks.len();
                 }
                 None => {
-                    classes.push(Self { steps, programs: vec![rank], ranks: rank.represented_ranks.len() })
+                    classes.push(Self { steps, programs: vec![rank], ranks: rank.represented_ranks.len() });
                 }
             }
         }

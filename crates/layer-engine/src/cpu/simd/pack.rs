@@ -63,8 +63,8 @@ unsafe fn copy<V: Vector>(from: *const V::Scalar, to: *mut V::Scalar, length: us
     }
 }
 
-/// Transposes a matrix of `rows x columns`: `to[column * to_stride + row] = from[row * from_stride
-/// + column]`. Strides are in elements.
+/// Transposes a matrix of `rows x columns`: element `row * from_stride + column` of `from` becomes
+/// element `column * to_stride + row` of `to`. Strides are in elements.
 ///
 /// # Safety
 /// As for [`gather`].
