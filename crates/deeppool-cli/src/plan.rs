@@ -165,7 +165,7 @@ impl Plan {
         match (&self.problem, &self.accuracy.to_accuracy) {
             (Some(path), _) => self.problem_file().run(path)?,
             (None, Some(curve)) => {
-                self.accuracy.answer(curve, &self.network.load()?, &self.plan_options())?
+                self.accuracy.answer(curve, &self.network.load()?, &self.plan_options())?;
             }
             (None, None) => self.plan_network()?,
         }
