@@ -39,7 +39,7 @@ use staircase::Staircase;
 /// Approximate number of moves evaluated for 8 GPUs.
 const EVALUATIONS: f64 = 900.0;
 /// Approximate number of additional moves if there are few blocks, whose evaluation is fast.
-const MORE_EVALUATIONS: f64 = 1_000_000.0;
+const MORE_EVALUATIONS: f64 = 40_000.0;
 /// Number of blocks for which 1/e of the additional moves are made; with half as many again, nearly
 /// none are.
 const BLOCK_SCALE: f64 = 22.0;

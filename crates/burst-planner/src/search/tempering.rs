@@ -12,7 +12,7 @@ use crate::Result;
 use crate::evaluator::NumberedArrangement;
 
 /// Number of moves with few blocks on [`GPUS`].
-const MOVES: f64 = 1_200_000.0;
+const MOVES: f64 = 50_000.0;
 /// Number of blocks for which 1/e of these moves are drawn; with half as many again, nearly none
 /// are.
 const BLOCK_SCALE: f64 = 25.0;
