@@ -16,10 +16,13 @@
 //! - `q`: predicates written by a comparison (`setp`), which may be inverted, combined with another
 //!   predicate, and written to two registers.
 //!
-//! The suffix `_carry` marks operations that read and may write the carry flag. Three groups do not
-//! apply `f` to numbers alone: `w_wwp` and `d_ddp` select one of two registers by a predicate and
-//! do not call `f`; `p_p` and `p_pp` pass the bits of all lanes to `f` at once; `p_w` and `p_d`
-//! test one register, so that `f` returns a boolean.
+//! The suffix `_carry` marks operations that read and may write the carry flag. Some functions use
+//! `f` in another way:
+//!
+//! - `w_wwp` and `d_ddp` select one of two registers by a predicate. They do not call `f`.
+//! - `p_p` and `p_pp` call `f` once. Its arguments and its result are whole predicates, one bit for
+//!   each lane.
+//! - `p_w`, `p_d` and the functions `q_...` call `f` for each lane. It returns a boolean.
 //!
 //! Each operation is a loop over arrays of 32 lanes, which the compiler vectorises. It computes all
 //! lanes; only those in `mask` are written.
@@ -89,7 +92,8 @@ shapes! {
         by f64::to_bits, (f64::from_bits, f64::from_bits, f64::from_bits);
 }
 
-/// `selp`: selects `a` in lanes where the predicate is true and `b` elsewhere.
+/// `selp`: writes register `a` of `file` to register `d` in the lanes where `chosen` has a one bit,
+/// and register `b` in the others. Only the lanes in `mask` are written.
 #[inline(always)]
 fn select<T: Lane>(file: &mut [[T; LANES]], i: &Instruction, mask: u32, chosen: u32) {
     let mut result = file[usize::from(i.b)];
@@ -97,16 +101,18 @@ fn select<T: Lane>(file: &mut [[T; LANES]], i: &Instruction, mask: u32, chosen: 
     merge(&mut file[usize::from(i.d)], &result, mask);
 }
 
-/// Writes register `a` to register `d` where the predicate `c` is true and register `b` elsewhere,
-/// for 32-bit registers in the lanes of `mask` (`selp`). The closure is not called.
+/// `selp` of 32-bit registers: writes register `a` to register `d` in the lanes where the predicate
+/// `c` is true, and register `b` in the lanes where it is false. Only the lanes in `mask` are
+/// written. The closure is not called.
 #[inline(always)]
 pub(crate) fn w_wwp(registers: &mut Registers, i: &Instruction, mask: u32, _: impl Fn()) {
     let chosen = registers.predicates[usize::from(i.c)];
     select(&mut registers.words, i, mask, chosen);
 }
 
-/// Writes register `a` to register `d` where the predicate `c` is true and register `b` elsewhere,
-/// for 64-bit registers in the lanes of `mask` (`selp`). The closure is not called.
+/// `selp` of 64-bit registers: writes register `a` to register `d` in the lanes where the predicate
+/// `c` is true, and register `b` in the lanes where it is false. Only the lanes in `mask` are
+/// written. The closure is not called.
 #[inline(always)]
 pub(crate) fn d_ddp(registers: &mut Registers, i: &Instruction, mask: u32, _: impl Fn()) {
     let chosen = registers.predicates[usize::from(i.c)];
@@ -132,9 +138,14 @@ pub(crate) fn p_pp(registers: &mut Registers, i: &Instruction, mask: u32, f: imp
 /// Comparisons of two registers.
 macro_rules! comparisons {
     ($($name:ident: $source:ident $from:ty => $convert:expr;)*) => {$(
-        /// Writes whether `f` is true for the registers `a` and `b` to the predicate `d` in the
-        /// lanes of `mask` (`setp`). `i.extra` tells whether the result is inverted, combined with
-        /// predicate `c`, and whether its complement is written to a second predicate.
+        /// Compares the registers `a` and `b` by `f` in each lane (`setp`). The result is `f(a,
+        /// b)`, or its complement if `i.extra` says so. In the lanes of `mask`, the predicate `d`
+        /// is set to the result combined with the predicate `c`. If there is a second predicate, it
+        /// is set to the complement of the result, combined with `c` in the same way: the
+        /// complement is taken before the combination. The combination is none, and, or, or
+        /// exclusive or; `c` is negated before it if `i.e` is not 0. `i.extra` is a packed
+        /// `Comparison`, which has the kind of the combination and the slot of the second
+        /// predicate.
         #[inline(always)]
         pub(crate) fn $name(
             registers: &mut Registers,

@@ -45,10 +45,11 @@ impl Registers {
         *predicate = *predicate & !mask | bits & mask;
     }
 
-    /// Completes the comparison `i`, whose results are `bits` (bit *l* for lane *l*). Inverts the
-    /// results, combines them with predicate `c`, and writes them to predicate `d` in the lanes of
-    /// `mask`. If there is a second predicate, the complement of the results is combined in the
-    /// same way and written to it. `i.extra` packs which of these steps apply (`Comparison`).
+    /// Completes the comparison `i`, whose results are `bits` (bit *l* for lane *l*). First inverts
+    /// the results, if `i.extra` says so. Then combines them with predicate `c`, negated if `i.e`
+    /// is not 0, and writes them to predicate `d` in the lanes of `mask`. If there is a second
+    /// predicate, the complement of the results is combined with `c` in the same way and written to
+    /// it. `i.extra` is a packed `Comparison`.
     #[inline(always)]
     pub(crate) fn set_compared(&mut self, i: &Instruction, bits: u32, mask: u32) {
         let Comparison { inverted, combine, second } = Comparison::unpack(i.extra);
