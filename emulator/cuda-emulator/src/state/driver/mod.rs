@@ -55,7 +55,7 @@ pub(crate) struct Driver {
     pub(crate) report: Report,
     /// Whether `cuInit` has been called.
     pub(crate) initialised: bool,
-    /// Full names of the functions that the test has removed.
+    /// Full names of the functions that a test has removed, to emulate a driver without them.
     pub(crate) removed_functions: HashSet<String>,
     /// Number of resets. State that threads keep from before the last reset is discarded.
     pub(crate) generation: u64,
@@ -101,7 +101,7 @@ impl Driver {
     }
 
     /// Returns whether the function with this full name is missing, because the driver version is
-    /// too old or because the test has removed it.
+    /// too old or because a test has removed it.
     pub(crate) fn is_missing(&self, name: &str) -> bool {
         self.settings.driver_version < versions::since(name) || self.removed_functions.contains(name)
     }

@@ -179,8 +179,8 @@ impl Driver {
         }
     }
 
-    /// Records that a stream has reached the wait that the test has dropped. `record` is the number
-    /// of the event record.
+    /// Records that a stream has reached the wait that the setting `drop_wait` drops. `record` is
+    /// the number of the event record.
     pub(in crate::state) fn note_dropped_wait(&mut self, stream: Handle, record: u64) {
         if let Some(order) = self.order() {
             let predecessors = order.chains.of_stream(stream).cloned().unwrap_or_default();
@@ -188,8 +188,9 @@ impl Driver {
         }
     }
 
-    /// Returns whether the wait that the test has dropped would have ordered work that nothing else
-    /// orders. `None` until its stream has reached the wait and the event record is complete.
+    /// Returns whether the wait that the setting `drop_wait` drops would have ordered work that
+    /// nothing else orders. `None` if the setting drops none, and until the stream has reached the
+    /// wait and the event record is complete.
     pub(crate) fn dropped_wait_is_needed(&self) -> Option<bool> {
         let DroppedWait { record, predecessors } = self.order.dropped_wait.as_ref()?;
         Some(!predecessors.covers(self.order.records.get(record)?))

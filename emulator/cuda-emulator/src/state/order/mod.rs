@@ -57,11 +57,12 @@ pub(crate) struct OrderCheck {
     pub(super) allocations: BTreeMap<u64, AllocationUses>,
     /// Conflicts that have been found.
     pub(super) conflicts: Conflicts,
-    /// The wait that the test has dropped. `None` until a stream has reached it.
+    /// The wait that the setting `drop_wait` drops. `None` if it drops none, and until a stream has
+    /// reached it.
     pub(super) dropped_wait: Option<DroppedWait>,
 }
 
-/// Wait for an event that the test has dropped.
+/// Wait for an event that has no effect, as if the program had forgotten it (setting `drop_wait`).
 pub(super) struct DroppedWait {
     /// Number of the record of the event that is not waited for.
     pub(super) record: u64,
