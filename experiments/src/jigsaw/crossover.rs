@@ -1,8 +1,8 @@
 //! Range of loads in which a scheduling policy of the cluster is better than another by a
 //! criterion.
 //!
-//! The *load* is the GPU time that the jobs need, divided by the GPU time of the cluster until the
-//! last arrival. A *seed* selects a draw of jobs.
+//! The *load* is the GPU time that the jobs need alone with data parallelism, divided by the GPU
+//! time of the cluster until the last arrival. A *seed* selects a draw of jobs.
 
 use std::collections::HashMap;
 
@@ -41,8 +41,8 @@ const PRECISION: f64 = 1.02;
 pub(super) enum Gain {
     /// The jobs' mean time from arrival to completion is shorter.
     MeanCompletion,
-    /// The efficiency is higher: the GPU time that the jobs need alone, divided by the GPU time
-    /// that they hold.
+    /// The efficiency is higher: the GPU time that the finished jobs need alone with data
+    /// parallelism, divided by the GPU time for which all jobs held GPUs.
     Efficiency,
 }
 

@@ -1,6 +1,6 @@
 //! Figures of efficiency and completion times by load, and cumulative curves. A *trace* is a source
-//! of jobs; the *load* is the GPU time that the jobs need, divided by the GPU time of the cluster
-//! until the last arrival; a *seed* selects a draw of jobs.
+//! of jobs; the *load* is the GPU time that the jobs need alone with data parallelism, divided by
+//! the GPU time of the cluster until the last arrival; a *seed* selects a draw of jobs.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

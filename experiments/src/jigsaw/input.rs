@@ -18,8 +18,8 @@ pub(super) struct JigsawInput {
     pub(super) jobs: usize,
     /// Number of seeds, which are `0..seeds`. A seed selects a draw of jobs or a part of a trace.
     pub(super) seeds: usize,
-    /// Loads to simulate. A load is the GPU time that the jobs need, divided by the GPU time of the
-    /// cluster until the last arrival.
+    /// Loads to simulate. A load is the GPU time that the jobs need alone with data parallelism,
+    /// divided by the GPU time of the cluster until the last arrival.
     pub(super) loads: Vec<f64>,
     /// Jobs of Microsoft's cluster Philly.
     pub(super) philly: Vec<TraceJob>,

@@ -37,7 +37,8 @@ pub(super) struct MeasuredRow {
     measured: MeasuredEffect,
     /// Name of the policy.
     policy: String,
-    /// GPU time that the jobs need, divided by the GPU time of the cluster until the last arrival.
+    /// GPU time that the jobs need alone with data parallelism, divided by the GPU time of the
+    /// cluster until the last arrival.
     load: f64,
     /// Seed of the draw of jobs.
     seed: usize,
@@ -46,7 +47,8 @@ pub(super) struct MeasuredRow {
     #[serde(rename = "least")]
     min_speed_sum: Option<f64>,
     /// Efficiency with the effect divided by that without. The efficiency is the GPU time that the
-    /// jobs need alone, divided by the GPU time that they hold.
+    /// finished jobs need alone with data parallelism, divided by the GPU time for which all jobs
+    /// held GPUs.
     efficiency_ratio: f64,
     /// Mean time from arrival to completion with the effect, divided by that without.
     mean_jct_ratio: f64,

@@ -1,8 +1,9 @@
 //! The experiment `jigsaw`: scheduling policies of a cluster on jobs of real clusters, among them
 //! JigSaw, burst parallelism and Gavel's policies.
 //!
-//! A *trace* is a source of jobs with arrival times. The *load* is the jobs' work divided by the
-//! GPU time until the last arrival. A *seed* selects a draw of jobs or a part of a trace. The
+//! A *trace* is a source of jobs with arrival times. The *work* of a job is the GPU time that it
+//! takes alone with data parallelism. The *load* is the work of all jobs divided by the GPU time of
+//! the cluster until the last arrival. A *seed* selects a draw of jobs or a part of a trace. The
 //! *completion time* of a job (JCT) is from its arrival to its end. *SPB* is JigSaw's structured
 //! partial backpropagation, in K parts.
 

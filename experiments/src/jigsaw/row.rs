@@ -1,12 +1,15 @@
 //! Row of one run: a record of the CSV file. A run simulates a scheduling policy of the cluster on
-//! one draw of jobs. A completion time (JCT) is from a job's arrival to its end.
+//! one draw of jobs, its workload. A completion time (JCT) is from a job's arrival to its end. The
+//! *work* of a job is the GPU time that it takes alone, with data parallelism on the number of GPUs
+//! that it asks for. It does not depend on the policy.
 
 use cluster_scheduler::Report;
 use serde::{Deserialize, Serialize};
 
 use crate::statistics::percentile;
 
-/// Result of a policy on a draw of jobs.
+/// Result of a policy on a draw of jobs. If no job has finished, the averages over finished jobs
+/// are not finite numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct PolicyRow {
     /// Name of the source of the jobs.
@@ -15,8 +18,8 @@ pub(super) struct PolicyRow {
     pub(super) policy: String,
     /// Number K of parts of structured partial backpropagation. `None` for policies without it.
     pub(super) parts: Option<u16>,
-    /// Load: GPU time that the jobs need, divided by the GPU time of the cluster until the last
-    /// arrival.
+    /// Load: sum of the jobs' work, divided by the GPU time of the whole cluster until the last
+    /// arrival. Above 1, more work arrives than the cluster can do meanwhile.
     pub(super) load: f64,
     /// Assumed cost of GPU sharing: fraction by which work takes longer on a shared GPU. 0 if the
     /// policy shares none.
@@ -27,8 +30,8 @@ pub(super) struct PolicyRow {
     pub(super) jobs: usize,
     /// GPU time in hours for which jobs held GPUs, divided by the number of finished jobs.
     pub(super) gpu_hours_per_job: f64,
-    /// GPU time that the finished jobs need alone with data parallelism, divided by the GPU time
-    /// for which jobs held GPUs.
+    /// Work of the finished jobs, divided by the GPU time for which all jobs held GPUs. Exceeds 1
+    /// if the policy runs the jobs in less GPU time than their work, for example by sharing GPUs.
     pub(super) efficiency: f64,
     /// Mean completion time in seconds.
     pub(super) mean_jct_s: f64,
@@ -38,13 +41,16 @@ pub(super) struct PolicyRow {
     pub(super) makespan_s: f64,
     /// Fraction of the GPU time until the makespan for which jobs held GPUs.
     pub(super) utilization: f64,
-    /// Jain's index of the jobs' speeds relative to running alone: 1 if all are slowed equally.
+    /// Jain's index of the finished jobs' speeds relative to running alone, from 1/n for n jobs to
+    /// 1: 1 if all are slowed equally.
     pub(super) fairness: f64,
-    /// Mean over the jobs of the finish-time fairness rho (Themis, NSDI 2020): the completion time
-    /// divided by that on 1/n of the cluster alone, where n is the mean number of jobs in that
-    /// time.
+    /// Mean over the finished jobs of the finish-time fairness rho (Themis, NSDI 2020). The rho of
+    /// a job is its completion time divided by the time that it would take alone on 1/n of the
+    /// cluster's GPUs. n is the mean number of jobs in the cluster between the arrival and the end
+    /// of the job. NaN if no job has finished.
     pub(super) rho_mean: f64,
-    /// 99th percentile over the jobs of the finish-time fairness rho.
+    /// 99th percentile over the finished jobs of the finish-time fairness rho. NaN if none has
+    /// finished.
     pub(super) rho_p99: f64,
 }
 

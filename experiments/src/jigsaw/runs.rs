@@ -1,6 +1,6 @@
 //! Runs of every scheduling policy on every source of jobs at every load, and with other costs of
-//! GPU sharing. The *load* is the GPU time that the jobs need, divided by the GPU time of the
-//! cluster until the last arrival.
+//! GPU sharing. The *load* is the GPU time that the jobs need alone with data parallelism, divided
+//! by the GPU time of the cluster until the last arrival.
 
 use cluster_scheduler::{Cluster, Mode, Policy, Report, Sharing, SimulationOptions, simulate};
 use serde::{Deserialize, Serialize};

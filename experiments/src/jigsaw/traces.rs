@@ -53,8 +53,8 @@ impl JobSource {
     }
 
     /// Returns the jobs of one draw in the order of arrival. Arrival times are scaled so that the
-    /// GPU time that the jobs need is `load` times the GPU time of the cluster until the last
-    /// arrival. Jobs that need too many GPUs are left out.
+    /// GPU time that the jobs need alone with data parallelism is `load` times the GPU time of the
+    /// cluster until the last arrival. Jobs that need too many GPUs are left out.
     ///
     /// # Errors
     /// If `table` has no execution time for a job.
