@@ -177,9 +177,10 @@ pub(super) fn layer_norm_backward(
     })
 }
 
-/// Computes the gradients of a batch normalisation with respect to weight and bias; that of the
-/// input is `None`. `mean` and `inverse_deviation`, which is `1 / sqrt(variance + epsilon)`, are
-/// those of each channel in the forward pass.
+/// Computes the gradients of a batch normalisation with respect to weight and bias. The first
+/// element of the result, the gradient of the input, is `None`. `mean` and `inverse_deviation`,
+/// which is `1 / sqrt(variance + epsilon)`, have one value for each channel, with which the forward
+/// pass has normalised.
 pub(super) fn batch_norm_backward(
     output_gradient: &Tensor,
     input: &Tensor,
@@ -193,9 +194,9 @@ pub(super) fn batch_norm_backward(
 }
 
 /// Computes attention with `heads` heads over a tensor of `samples x positions x 3 features`
-/// (queries, keys, values). Returns the leaf tensor of libtorch's autograd graph, and the result.
-/// If `differentiable` is set, [`gradient`] can differentiate the result with respect to the leaf;
-/// else no graph is recorded.
+/// (queries, keys, values). Returns `[leaf, result]`. `leaf` stands for `sequence` in libtorch's
+/// autograd graph. If `differentiable` is true, that graph is recorded, and [`gradient`] can
+/// differentiate `result` with respect to `leaf`. If it is false, no graph is recorded.
 pub(super) fn attention(
     sequence: &Tensor,
     heads: i64,
@@ -268,8 +269,10 @@ pub(super) struct CudaDescription {
     pub(super) name: String,
     /// Clock rate in kHz, or `None` if it is unknown.
     pub(super) clock_khz: Option<u32>,
-    /// Versions of cuDNN, of CUDA and of the driver's CUDA, each as one number; `None` if it is
-    /// unknown.
+    /// Versions of cuDNN, of the CUDA runtime, and of the latest CUDA that the driver supports.
+    /// `None` if unknown. CUDA's are 1000 x major + 10 x minor: 13000 is 13.0. cuDNN's are 10000 x
+    /// major + 100 x minor + patch from version 9 on, so that 91002 is 9.10.2, and 1000 x major +
+    /// 100 x minor + patch before.
     pub(super) versions: [Option<u32>; 3],
 }
 

@@ -1,6 +1,8 @@
 //! Forward pass and input gradient of a convolution: products of packed weights with columns that
-//! are gathered block by block. A stencil is the access pattern of a pass: the *grid* has a *point*
-//! for each element of the *target* that is computed from the *source*.
+//! are gathered block by block. A stencil is the access pattern of a pass. Its *source* is read and
+//! its *target* is computed: the input and the output in the forward pass, the output gradient and
+//! the input gradient in the backward pass. Its *grid* has a *point* for each element of a target
+//! channel that it computes.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -76,8 +78,9 @@ impl<T: Real> CorrelationWorkspace<T> {
 
 impl<T: Real> Correlation<T> {
     /// Creates a correlation of `samples` samples. A sample has `groups` groups, each with
-    /// `sources` channels in the source and `targets` channels in the target. `threads` is the
-    /// number of threads that blocks are distributed over.
+    /// `sources` channels in the source and `targets` channels in the target. `weights` is the
+    /// memory for the packed weights: `run` overwrites it at each call. `threads` is the number of
+    /// threads that blocks are distributed over.
     pub(super) fn new(
         kernels: &'static Kernels<T>,
         stencil: Stencil,
@@ -136,8 +139,14 @@ impl<T: Real> Correlation<T> {
     }
 
     /// Computes `target = bias + weights * source` at the points of the stencil's grid; other
-    /// elements of the target are not written. `bias` has a value for each target channel of all
-    /// groups, or is empty. There is a workspace for each thread.
+    /// elements of the target are not written.
+    ///
+    /// `source` and `target` are ordered by sample, channel (group by group), row and column.
+    /// `weights` has the order of the layer in both passes: output channel, input channel of the
+    /// group, element of the convolution kernel in row-major order. For the input gradient,
+    /// `source` is the output gradient, `target` is the input gradient, and `bias` is empty. In the
+    /// forward pass, `bias` has a value for each target channel of all groups, or is empty if the
+    /// layer has no biases. `workspaces` has one for each thread.
     pub(super) fn run(
         &mut self,
         source: &[T],

@@ -35,9 +35,10 @@ pub(super) enum WeightOrder {
 }
 
 impl<T: Real> Weights<T> {
-    /// Allocates memory for the packed weights. `taps` are the indices in the convolution kernel of
-    /// the taps that take part, and `kernel` is its number of elements. Each of `groups` groups has
-    /// `rows` channels that are rows and `channels` channels that are summed over.
+    /// Allocates memory for the packed weights, filled with zeros until `pack` is called. `taps`
+    /// are the indices in the convolution kernel of the taps that take part, and `kernel` is its
+    /// number of elements. Each of `groups` groups has `rows` channels that are rows and `channels`
+    /// channels that are summed over.
     pub(super) fn new(
         kernels: &Kernels<T>,
         order: WeightOrder,
