@@ -1,5 +1,6 @@
-//! Notices: messages between the members of a group, outside of operations, about liveness,
-//! departures from the group, and its failure. They are sent when an operation takes too long.
+//! Notices: messages between the members of a group that belong to no operation. A member sends
+//! them when an operation takes too long, to ask whether another member is alive, or to tell that
+//! it leaves the group or that the group has failed.
 
 use std::time::Duration;
 
@@ -22,7 +23,8 @@ pub(super) enum Notice {
 }
 
 impl Notice {
-    /// Encodes the notice as 64-bit words. `size` is the number of ranks of the group.
+    /// Encodes the notice as 64-bit words, the content of the message. `size` is the number of
+    /// ranks of the group.
     pub(super) fn encode(&self, size: usize) -> Vec<u64> {
         let failed = |kind: u64, detail: u64, list: Vec<u64>, call: &Call| {
             let header = Header { sequence: 0, call: call.clone(), fault: None };

@@ -56,9 +56,12 @@ struct ServerState {
 }
 
 impl Server {
-    /// Starts to listen at the endpoint for the ranks of a world of `size` ranks, on a loopback
-    /// address only if that is sufficient. An error if the port is in use or no thread can be
-    /// started.
+    /// Starts to listen for the other ranks of a world of `size` ranks, and returns without waiting
+    /// for them. If the endpoint is a loopback address, the server listens at that address only,
+    /// otherwise at the endpoint's port on all addresses of the host.
+    ///
+    /// # Errors
+    /// An I/O error if the port is in use or no thread can be started.
     pub(super) fn listen(endpoint: &Endpoint, size: usize) -> io::Result<Self> {
         let listener = if endpoint.is_loopback() {
             TcpListener::bind((endpoint.host.as_str(), endpoint.port))?
@@ -84,25 +87,28 @@ impl Server {
         Ok(server)
     }
 
-    /// Executes a request to the store of rank 0 itself.
+    /// Executes a request of rank 0 itself. Returns the store's reply without waiting for other
+    /// ranks: `StoreReply::Missing` if values are missing, so that the caller repeats the request
+    /// until all are there.
     pub(super) fn request(&self, request: &StoreRequest) -> StoreReply {
         self.shared.lock().answer(request)
     }
 
-    /// Returns the refused peers, each as `address: reason`.
+    /// Returns the peers that were refused so far, each as `address: reason`. At most 16 are kept.
     pub(super) fn refused(&self) -> Vec<String> {
         self.shared.lock().refused.clone()
     }
 
-    /// Ends the start of the world: from now on, the reply to a request with missing values is
-    /// `GivenUp`.
+    /// Records that rank 0 has stopped waiting for all ranks to connect. From now on, the reply to
+    /// a request with missing values is `StoreReply::GivenUp` instead of `StoreReply::Missing`. As
+    /// after `record_failure`, the drop of the server waits for the others.
     pub(super) fn give_up(&self) {
         let mut state = self.shared.lock();
         (state.given_up, state.failed) = (true, true);
     }
 
-    /// Records that an operation has failed. The drop of the server then waits, because the others
-    /// will ask which rank is missing.
+    /// Records that an operation has failed. The drop of the server then waits until the other
+    /// ranks have disconnected, for at most 2 s, because they will ask which rank is missing.
     pub(super) fn record_failure(&self) {
         self.shared.lock().failed = true;
     }

@@ -11,7 +11,8 @@ const MAX_MESSAGE_BYTES: usize = 1 << 22;
 /// Action that a request asks of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Put a value and reply with the values of all members. May be repeated.
+    /// Put a value and reply at once with the state of the gather. The sender repeats the request
+    /// while the reply is `StoreReply::Missing`.
     Gather,
     /// Put a value, without a reply.
     Put,
