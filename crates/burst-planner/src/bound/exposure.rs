@@ -118,8 +118,8 @@ impl Exposure {
         (self.larger_us() - self.spared_by_family_us()).max(0.0) + self.each_us * (self.smaller - spared)
     }
 
-    /// Returns the maximum of [`us`](Self::us) over all nodes that can follow, GPU-microseconds:
-    /// later lists of the family can leave out ranks with the larger shard.
+    /// Returns the maximum of [`exposed_us`](Self::exposed_us) over all nodes that can follow,
+    /// GPU-microseconds: later lists of the family can leave out ranks with the larger shard.
     pub(super) fn max_exposed_us(&self) -> f64 {
         self.larger_us().max(0.0) + self.each_us * self.smaller
     }

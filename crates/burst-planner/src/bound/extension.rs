@@ -170,9 +170,10 @@ impl Extension<'_> {
         }
     }
 
-    /// Returns a lower bound of the number of ranks of this node and of the first one that are not
-    /// of the node before. They have backward steps after the gradients have moved to the latter,
-    /// and nothing to compute until then.
+    /// Returns a lower bound of the number of ranks that run this node and the first node, but not
+    /// the node before. After this node's backward step, such a rank has nothing to compute while
+    /// the gradients move to the node before. It has further backward steps later, at the latest
+    /// that of the first node.
     fn waiting(&self, before: &Label) -> f64 {
         let (from, gpus, outside) = (self.from_gpus, self.option.gpus, before.outside_first.0);
         match (self.ranks, self.first_node_ranks) {

@@ -15,39 +15,52 @@
 //! - plus the rank's updates, or the all-reduces of gradients whose backward steps come last.
 //!
 //! # Chains
-//! The **anchor** is the node with the longest update. For each of its GPU counts (a case), there
-//! is a first node that necessarily shares a rank with it, because their counts add up to more than
-//! the number of GPUs. From that node on, the cycle of the shared rank and the cycle of the first
-//! node's ranks contain the same steps. Before it, there are only steps of the latter, and the
-//! shared rank has the anchor's update instead. Dynamic programming over nodes and counts minimizes
-//! the maximum of both cycles. Updates of nodes on all GPUs count in both cycles. A rank with the
-//! anchor can have the smaller shard until ranks wait for each other for the first time.
+//! The **anchor** is the node with the longest update. A *case* is a range of its GPU counts, and
+//! each case is bounded separately. A node necessarily shares a rank with the anchor if the GPU
+//! counts of both add up to more than the number of GPUs. There are two cycles:
+//!
+//! - The cycle of a rank of the chain's first node contains the steps of all nodes.
+//! - The cycle of a rank of the anchor contains the steps from the first node on that necessarily
+//!   shares a rank with the anchor, and the anchor's update. The rank can have the smaller shard
+//!   until ranks wait for each other for the first time.
+//!
+//! Updates of nodes on all GPUs count in both cycles. Dynamic programming over nodes and GPU counts
+//! minimizes the maximum of both.
 //!
 //! # Other graphs
-//! An *articulation node* is contained in all paths. Each of its ranks is between that node and the
-//! next articulation node as long as it computes there, and other ranks compute only while all of
-//! these do. So the mean over its ranks is at least the work of the part between the two divided by
-//! the number of GPUs, and at least any path with mean shards. Any weights of work and paths that
-//! add up to 1 in each part give a sum. An articulation node near the beginning is the anchor.
-//! After its backward step come updates, or all-reduces of everything before some part, as far as
-//! they are necessarily on its ranks. The sum is minimized along a tree of edges; other edges are
-//! bounded by 0. Weights move to the largest terms for the counts found (M. Frank, P. Wolfe, Naval
+//! An *articulation node* is contained in all paths. Consider the part of the graph between an
+//! articulation node and the next one. A rank of the articulation node computes in the part only in
+//! its own time between the two nodes. Any other rank computes in the part only while all ranks of
+//! the articulation node are between the two nodes. So the time between the two nodes, averaged
+//! over these ranks, is at least the work of the part divided by the number of GPUs. It is also at
+//! least the length of any path through the part with mean shards.
+//!
+//! A weighted mean of these lower bounds is a lower bound, too. The weights of the work and the
+//! paths add up to 1 in each part. The anchor is an articulation node near the beginning. After its
+//! backward step, its ranks have updates, or all-reduces of the gradients of all nodes before some
+//! part. These count as far as they are necessarily on its ranks. The sum is minimized over the GPU
+//! counts along a tree of edges; transfers over other edges are bounded by 0. Then weights are
+//! moved to the terms that are largest for the minimizing counts (M. Frank, P. Wolfe, Naval
 //! Research Logistics 3, 1956).
 //!
 //! # Regions
-//! A *region* is the part between two articulation nodes. For given counts at both ends, all
-//! transfers to the exit count, and the minimum of the region is computed separately. The weights
-//! of paths and work are a strategy in a game whose other player chooses counts, separately for the
-//! forward and the backward pass. Each player answers the mean of the other one's choices
-//! (fictitious play: J. Robinson, Annals of Mathematics 54, 1951). Every strategy bounds the region
-//! for each pair of counts at its ends, and so does the maximum over all strategies. The shortest
-//! path over articulation nodes with these values for the regions bounds the iteration.
+//! A *region* is the part between two articulation nodes. Its minimum is computed separately for
+//! each pair of GPU counts at its ends, and includes the transfers from all producers to the
+//! articulation node at its end. It is bounded by a game of two players: one chooses the weights of
+//! paths and work, separately for the forward and the backward pass, and the other one chooses the
+//! GPU counts. In each round, a player chooses the best response to the mean of the other one's
+//! choices (fictitious play: J. Robinson, Annals of Mathematics 54, 1951). All weights give a lower
+//! bound for each pair of GPU counts at the ends of the region, and so does the maximum over all
+//! weights. The shortest path over articulation nodes with these values for the regions bounds the
+//! iteration.
 //!
-//! Here the anchor is the first of some early nodes with their maximum count; each maximum is a
-//! case. The mean over its ranks counts everything after it, and updates that are necessarily on
-//! its ranks. What is before it counts as far as necessary, with the smaller shards: a rank of both
-//! nodes starts its cycle with the earlier one. If the maximum count is small, all early nodes are
-//! slow, and the cycle of the first node's ranks, which contains all of them, gets a larger weight.
+//! Here a case is a range of the maximum GPU count of some articulation nodes near the beginning,
+//! the *early nodes*. The anchor is the first early node with that count. The cycles of the
+//! anchor's ranks, averaged over these ranks, contain all nodes after the anchor and those updates
+//! that are necessarily on its ranks. A rank that also runs a node before the anchor starts its
+//! cycle with that node. So earlier nodes count for the ranks that they necessarily share with the
+//! anchor, with the smaller shards. If the maximum count is small, all early nodes are slow. Then
+//! the cycle of the first node's ranks, which contains all early nodes, gets a larger weight.
 //!
 //! # Any graph
 //! An iteration takes at least the mean computing time over all GPUs.
@@ -60,8 +73,9 @@
 //! The bound with a price is loose if few choices of counts are near the budget: a mixture of two
 //! choices, which is no arrangement, can be within it. For a chain, *labels* of time and GPU time
 //! are extended node by node instead, as for resource-constrained shortest paths (M. Desrochers, F.
-//! Soumis, INFOR 26, 1988). A label has the times of three cycles: of any rank of the first node,
-//! of that one with the most work after its backward steps, and of the rank that shares the anchor.
+//! Soumis, INFOR 26, 1988). A label has the times of three cycles: that of any rank of the first
+//! node, that of the first node's rank with the most work after its backward steps, and that of a
+//! rank of the anchor.
 //!
 //! The work after the backward pass depends on which ranks the nodes have, so a step from one node
 //! to the next also chooses the relation of the two lists: equal, one contains the other, or
@@ -71,33 +85,37 @@
 //!
 //! - The number of ranks with the larger shard among those chosen from the first list is a choice,
 //!   if transfers depend on it.
-//! - A rank that sends gradients, and that is on the first list but not on the receiving one, has
-//!   later backward steps and nothing to compute until then: it is active while the gradients move.
+//! - Consider a rank on the first list that sends gradients to a list without it. It has further
+//!   backward steps and nothing to compute before them, so it is active while the gradients move.
 //! - While lists are subsets of the list before, all their ranks have the updates of all these
 //!   nodes. If |U| is the number of such ranks and |U| > G - g1 (G GPUs, g1 ranks of the first
 //!   node), some rank of U runs the first node (pigeonhole), and the updates add up in the first
-//!   cycle. The rank has the larger shard of the first node if |U| exceeds the number of all other
-//!   ranks. Otherwise its steps are shorter by those of the smaller shard, until ranks wait for
-//!   each other. If the ranks were chosen from the first node's, only these count.
+//!   cycle. If |U| exceeds the number of ranks without the larger shard of the first node, some
+//!   rank of U has that larger shard. Otherwise the steps in its cycle are those with the smaller
+//!   shard, until ranks wait for each other. If the ranks of U were chosen from those of the first
+//!   node, only the first node's ranks are counted instead of all ranks.
 //! - If no later node with gradients is on the first node's list, nothing else is reduced with the
-//!   gradients of the first nodes, so their buckets are known. Each one starts after its last
-//!   backward step and the bucket before, and each update after its bucket and the update before: a
-//!   path that ends the cycle. The last bucket follows all backward steps. A rank without an update
-//!   of another list only communicates then, which is GPU time. A rank with the smaller shard
+//!   gradients of the first nodes, so their buckets are known. The all-reduce of a bucket starts
+//!   after the last backward step of its nodes and after the bucket before. An update starts after
+//!   its bucket and after the update before. The longest path through these ends the cycle. The
+//!   last bucket follows all backward steps. A rank without an update of a node on another list
+//!   only communicates during that bucket, which is GPU time. A rank with the smaller shard
 //!   completes earlier and can have done its other updates by then.
 //! - A list has a rank with the larger shard of the first node, only ranks with the smaller one, or
-//!   none of the first node's. This is a choice, too, as far as the numbers of ranks and the list
-//!   before allow it. In the first two cases the updates are in the first cycle; in the last one
-//!   they spare no rank of the first node.
-//! - Whether a later node returns to the first list is a choice, too. If so, neither of the above
-//!   is counted, and only a node with that count, on another list than the node before, can be the
-//!   one.
+//!   none of the first node's. This is a choice, too, among the kinds that the numbers of ranks and
+//!   the list before allow. In the first two cases, the updates are in the first cycle. In the last
+//!   case, no rank of the first node has these updates to compute while it would otherwise only
+//!   communicate.
+//! - Whether a later node returns to the first list is a choice, too. If one does, the two items
+//!   above are not counted. It must have the GPU count of the first node, and another list than the
+//!   node before it.
 //!
-//! Every arrangement has its label among those that are extended, and no time of the label is above
-//! the arrangement's. A label is pruned only if another one in the same state is no larger in any
-//! component and spares no more later, if the minimum of what follows exceeds the budget, or if it
-//! is no faster than the best known plan. A merged label is no larger than each of its parts. So
-//! the minimum over the labels of the last node bounds all arrangements within the budget.
+//! For every arrangement, one of the extended labels has no time above the arrangement's. A label
+//! is pruned only in one of three cases: another label in the same state is no larger in any
+//! component, whichever nodes follow; the minimum GPU time of the nodes that follow exceeds the
+//! rest of the budget; or the label is no faster than the best known plan. Labels are merged into
+//! one that is no larger than any of them. So the minimum over the labels of the last node bounds
+//! all arrangements within the budget.
 
 mod chain;
 mod exposure;
@@ -205,8 +223,8 @@ struct BoundOption {
 }
 
 impl Bound {
-    /// Computes the costs of the nodes of `problem` on `gpus` GPUs. `is_counted` returns whether a
-    /// GPU count is an option; others are left out. O(nodes x counts^2).
+    /// Computes the costs of the nodes of `problem` on `gpus` GPUs. An option is a GPU count of a
+    /// node for which `is_counted` returns true and `costs` has times. O(nodes x counts^2).
     pub(super) fn new(
         problem: &PlanProblem,
         gpus: usize,

@@ -1,5 +1,5 @@
-//! Placements within the memory limit. A *segment* is a part of the operations between two cuts,
-//! which all other operations precede or follow.
+//! Placements within the memory limit. A *cut* is an operation that all others precede or follow. A
+//! *segment* consists of the operations after one cut, up to and including the next one.
 
 use super::DevicePlacement;
 use super::branch::MemoryLimit;

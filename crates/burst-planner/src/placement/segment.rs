@@ -1,5 +1,7 @@
-//! Segments between cuts. A *cut* is an operation that all others precede or follow and past which
-//! no edge leads.
+//! Segments between cuts. A *cut* is an operation that all others precede or follow; no edge leads
+//! from an operation before it to one after it. A *segment* consists of the operations after one
+//! cut, up to and including the next one. The first segment begins with the first operation of the
+//! problem. The last one ends with the last operation, which need not be a cut.
 
 use super::DevicePlacement;
 use super::branch::BranchAndBound;
@@ -7,9 +9,9 @@ use super::list::schedule;
 use super::problem::{Neighbour, PlacementGraph, PlacementProblem};
 use crate::{NodeId, Result, Stop};
 
-/// Returns the cuts in topological order: the operations that all others precede or follow and past
-/// which no edge leads, from an operation before it to one after it. The makespan is the sum over
-/// the segments between them. O(operations + edges).
+/// Returns the cuts in topological order. A cut is an operation that all others precede or follow;
+/// no edge leads from an operation before it to one after it. The makespan of the problem is the
+/// sum of the makespans of the segments between cuts. O(operations + edges).
 ///
 /// # Errors
 /// Those of [`PlacementProblem::validate`].
@@ -47,12 +49,14 @@ pub(super) fn cut_places(structure: &PlacementGraph) -> Vec<usize> {
     cuts
 }
 
-/// The operations from one cut to the next. The cut before them is their first operation, with
-/// duration 0 on device 0.
+/// The operations after one cut, up to and including the next one. Indices in the segment begin
+/// with an additional operation 0, which has duration 0 and is on device 0. It stands for the cut
+/// before the segment; in the first segment, for the start of the problem.
 pub(super) struct Segment {
     /// Graph of its operations, by index in the segment.
     structure: PlacementGraph,
-    /// By operation of the segment, without the first one: its index in the whole problem.
+    /// Indices in the whole problem of all operations except the additional one. Entry `i` belongs
+    /// to index `i + 1` in the segment.
     pub(super) operations: Vec<usize>,
     /// Whether the segment ends in a cut, its last operation.
     pub(super) ends_in_cut: bool,
@@ -118,9 +122,10 @@ impl Segment {
         self.solved.makespan_us - self.solved.lower_bound_us
     }
 
-    /// Searches by branch and bound with four times as many branches as in the last call, at first
-    /// with `first`, and at most with `maximum`. Returns this number. Fails with
-    /// [`Error::Stopped`](crate::Error::Stopped).
+    /// Searches for a placement with a shorter makespan by branch and bound. The search expands at
+    /// most `n` branches: `n` is `first` in the first call and four times the previous `n` in later
+    /// calls, but at most `maximum`. Returns `n`. Fails with
+    /// [`Error::Stopped`](crate::Error::Stopped) once `stop` is set.
     pub(super) fn refine(&mut self, devices: usize, first: u64, maximum: u64, stop: &Stop) -> Result<u64> {
         self.max_branches = (4 * self.max_branches).max(first).min(maximum);
         let before = self.solved.clone();
