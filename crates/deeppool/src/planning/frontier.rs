@@ -1,6 +1,7 @@
 //! The search for plans. The *Pareto frontier* of plans has those that no other known plan beats in
 //! both iteration time and GPU time. A *point* of it is an arrangement (the ranks and the order of
-//! the layers) with its times.
+//! the layers) with its times. The number of *samples of a micro-batch* is counted over all ranks
+//! here: the global batch divided by the number of micro-batches, which must divide it.
 
 use burst_planner::{Arrangement, Evaluator, Frontier, Plan, PlanProblem};
 
@@ -27,13 +28,15 @@ pub struct PlanFrontier<'a> {
 
 /// Finds the plan for a request. The result is deterministic.
 ///
-/// Data parallelism needs no search: it uses `min(gpus, samples of a micro-batch)` GPUs for every
-/// layer and ignores the GPU counts of the request.
+/// Data parallelism needs no search: every layer runs on all GPUs, but at most on one GPU per
+/// sample of a micro-batch. The GPU counts of the request are ignored. If the GPUs do not divide
+/// the samples evenly, some have one sample more than the others.
 ///
 /// # Errors
 /// [`Error::Planner`] if no plan is within the limits on amplification, time and memory.
-/// [`Error::Setting`] if the request is invalid or too large. [`Error::Profile`] if the profile
-/// lacks a time.
+/// [`Error::EmptyBatch`] if the job has no samples. [`Error::Setting`] if the request is invalid or
+/// too large, or if the number of micro-batches does not divide the global batch.
+/// [`Error::Profile`] if the profile lacks a time.
 pub fn find_plan<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<LoweredPlan<'a>, Error> {
     match request.mode {
         Mode::DataParallel => data_parallel(job, request),
@@ -46,8 +49,9 @@ pub fn find_plan<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<LoweredPlan
 /// each of them with all workers.
 ///
 /// # Errors
-/// [`Error::Planner`] if no plan is within the limit on memory. [`Error::Setting`] if the request
-/// is invalid or too large. [`Error::Profile`] if the profile lacks a time.
+/// [`Error::Planner`] if no plan is within the limit on memory. [`Error::EmptyBatch`] if the job
+/// has no samples. [`Error::Setting`] if the request is invalid or too large, or if the number of
+/// micro-batches does not divide the global batch. [`Error::Profile`] if the profile lacks a time.
 pub fn find_frontier<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<PlanFrontier<'a>, Error> {
     check(job, request)?;
     if let Some(workers) = Workers::of(job, request)? {
@@ -92,10 +96,12 @@ fn data_parallel<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<LoweredPlan
     arranged_plan(job, &problem, &arrangement, request, Mode::DataParallel, None, times)
 }
 
-/// Computes the times and the memory of data parallelism on `min(gpus, samples of a micro-batch)`
-/// GPUs.
+/// Computes the times of one iteration and the memory of data parallelism on `gpus` GPUs, but at
+/// most on one GPU per sample of a micro-batch. If the GPUs do not divide the samples evenly, some
+/// have one sample more than the others.
 ///
 /// # Errors
+/// [`Error::Setting`] if the number of micro-batches does not divide the global batch.
 /// [`Error::Profile`] if the profile lacks a time.
 pub(crate) fn data_parallel_times(job: &Job<'_>, gpus: usize) -> Result<DataParallelTimes, Error> {
     let count = gpus.min(job.micro_batch()?);
@@ -163,8 +169,8 @@ impl<'a> PlanFrontier<'a> {
         }))
     }
 
-    /// Returns the plan with every layer on the first `count` GPUs, without a lower bound. The
-    /// memory limit is not checked, except with partial backpropagation.
+    /// Returns the plan of data parallelism on the ranks `0..count`. It has no lower bound. The
+    /// memory limit of the request is checked only with partial backpropagation.
     ///
     /// # Errors
     /// [`Error::Profile`] if the profile lacks a time.
@@ -217,9 +223,11 @@ impl<'a> PlanFrontier<'a> {
         arranged_plan(&self.job, problem, arrangement, &self.request, mode, None, self.data_parallel)
     }
 
-    /// Returns the plan of one of the [points](Self::points), with the limit of a mode and a
-    /// lower bound on the iteration time within that limit. There is no bound with micro-batches or
-    /// partial backpropagation.
+    /// Returns the plan of one of the [points](Self::points), for a mode whose limit is stored in
+    /// the plan. The plan has a lower bound on the iteration time: for `Mode::Burst`, of all plans
+    /// within its amplification limit; for the other modes, such as `Mode::Knee` and
+    /// `Mode::Deadline`, of all plans with at most the GPU time of this point. There is no bound
+    /// with several micro-batches or with partial backpropagation.
     ///
     /// # Errors
     /// [`Error::Profile`] if the profile lacks a time.
@@ -240,8 +248,9 @@ impl<'a> PlanFrontier<'a> {
         self.with_worker(point, plan)
     }
 
-    /// Returns a lower bound on the iteration time of plans within the limit of a mode, or, without
-    /// a limit, of plans with at most this plan's GPU time.
+    /// Returns a lower bound on the iteration time, microseconds: for `Mode::Burst`, of all plans
+    /// within its amplification limit; for other modes, of all plans with at most the GPU time of
+    /// `point`.
     fn lower_bound_us(&self, mode: Mode, point: &Plan) -> f64 {
         self.found.lower_bound_us(match mode {
             Mode::Burst { amplification } => amplification,

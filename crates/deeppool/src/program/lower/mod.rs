@@ -1,5 +1,6 @@
-//! Lowering: the translation of a network and a placement (the ranks of each layer and the order of
-//! the layers) to the programs of all ranks.
+//! Lowering: the translation of a network and a placement to the programs of all ranks. A
+//! *placement* has the ranks of each layer and the order in which the layers run, as a plan's
+//! arrangement does.
 
 mod backward;
 mod classes;
@@ -70,8 +71,9 @@ pub fn lower_rotation(
 /// Its simulation gives the same results as that of all ranks, in a time that depends on the number
 /// of classes instead of the number of ranks. It cannot be executed.
 ///
-/// With [partial backpropagation](LowerOptions::partial) it is one program with every rank and all
-/// iterations of [`lower_rotation`]. Each rank ends an iteration before it begins the next one.
+/// With [partial backpropagation](LowerOptions::partial), ranks are not grouped into classes. The
+/// result is a single program with the steps of all ranks, for all iterations of [`lower_rotation`]
+/// one after another. Each rank ends an iteration before it begins the next one.
 ///
 /// # Errors
 /// As [`lower_training`].
