@@ -12,8 +12,9 @@ use clarabel::solver::{
 use super::Demand;
 use crate::Error;
 
-/// Cone program with a linear objective, rows `sum of coefficients <= bound`, and cones of three
-/// such sums.
+/// Cone program: a linear objective that is minimized under two kinds of constraints. An inequality
+/// is a row `sum of coefficient * variable <= bound`. A second-order cone consists of three rows,
+/// whose differences `bound - sum` form a vector of the cone.
 pub(super) struct ConeProgram {
     objective: Vec<f64>,
     rows: Vec<usize>,
