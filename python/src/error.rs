@@ -8,11 +8,13 @@ import_exception!(deeppool.errors, DeepPoolError);
 import_exception!(deeppool.errors, InputError);
 import_exception!(deeppool.errors, NoPlanError);
 
-/// An error of a library, or of a name or file that cannot be used.
+/// Error that becomes a Python exception.
 pub(crate) enum Error {
-    /// An error of a library. It becomes `NoPlanError`, `InputError` or `DeepPoolError`.
+    /// Error of one of the Rust crates. It becomes `NoPlanError` if no plan is within the limit,
+    /// `InputError` if an input is invalid, and otherwise `DeepPoolError`.
     Library(deeppool::Error),
-    /// A name or a file that cannot be used. It becomes `InputError`.
+    /// Argument of the caller that cannot be used: an unknown name, such as that of a network, or a
+    /// file that cannot be read. It becomes `InputError`.
     Input(CommandLineError),
 }
 

@@ -1,5 +1,5 @@
-//! Search for the CUDA driver's library, and its loading. Functions also return the error of a
-//! failed call of the CUDA driver.
+//! Finds and opens the library of the CUDA driver (`libcuda.so`). If a call of the opened driver
+//! fails, functions return the error of that call.
 #![allow(unsafe_code)]
 
 use std::env;

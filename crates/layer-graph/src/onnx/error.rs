@@ -33,12 +33,13 @@ pub enum OnnxError {
         OPERATORS.join(", ")
     )]
     UnsupportedOperator {
-        /// Name of the operator, prefixed by its domain unless that is ONNX's own.
+        /// Name of the operator, such as `Conv`. An operator of another domain than ONNX's own is
+        /// named `domain.operator`.
         operator: String,
-        /// Names of the nodes that use it.
+        /// Names of all nodes with this operator.
         nodes: Vec<String>,
     },
-    /// The operator is supported, but not in the way this node uses it.
+    /// The operator is supported, but not with the attributes or inputs that this node has.
     #[error("{operator} (node `{node}`) is not supported here: {problem}")]
     UnsupportedUse {
         /// Name of the operator.
