@@ -74,7 +74,7 @@ pub(super) enum ListPosition {
     /// The last node is on another list, and a later node with gradients is on the first node's
     /// list.
     Leaving,
-    /// A node after others is on the first node's list.
+    /// A node after nodes on other lists is on the first node's list again.
     Back,
 }
 

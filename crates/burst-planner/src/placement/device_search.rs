@@ -1,5 +1,5 @@
-//! The search for placements with one device, two and so on, each starting from the result with one
-//! less. A *branch* is a partial placement.
+//! The search for placements with one device, then two, and so on up to all. Each search starts
+//! from the result with one device less. A *branch* is a partial placement.
 
 use super::DevicePlacement;
 use super::branch::{BranchAndBound, MemoryLimit, RELATIVE_TOLERANCE};

@@ -5,10 +5,11 @@ use super::problem::{Operation, PlacementProblem};
 use crate::{Arrangement, CostModel, Error, NodeId, PlanProblem, Result, ShardSize};
 
 impl PlacementProblem {
-    /// Builds the placement of a planning problem's nodes on one GPU each, of `devices`. Transfers
-    /// take their minimum between any two GPUs, and updates are left out, so the placement's lower
-    /// bound also bounds every arrangement with one GPU per node. A node that uses another node's
-    /// parameters starts after it here, which it need not on another GPU.
+    /// Builds the problem of placing each node of a planning problem on one of `devices` GPUs.
+    /// Transfers take their minimum between any two GPUs, and updates are left out, so the
+    /// placement's lower bound also bounds every arrangement with one GPU per node. In the built
+    /// problem, a node that uses another node's parameters starts after that node. In an
+    /// arrangement this need not be so on another GPU.
     ///
     /// # Errors
     /// Those of [`PlanProblem::validate`], and [`Error::NoTimes`] for a node without times for one

@@ -6,10 +6,12 @@ use super::branch::MemoryLimit;
 use super::problem::PlacementGraph;
 use super::segment::Segment;
 
-/// Joins the placements of segments. Devices are interchangeable within each segment, except the
-/// device of the cut that it starts with: those with the most memory in the segment are mapped to
-/// devices with the least memory so far. Returns by operation the index of its device, and an order
-/// of all operations. `operations` and `devices` are their numbers.
+/// Joins the placements of segments. Devices are interchangeable within each segment, except device
+/// 0, which is the device of the cut before the segment. The others are mapped so that the device
+/// with the most memory in the segment becomes the one with the least memory in the segments
+/// before. Returns by operation the index of its device, and an order of all operations.
+/// `operations` and `devices` are the numbers of operations and devices of the whole problem.
+/// `memory` is `None` if memory is unlimited.
 pub(super) fn join_segments(
     segments: &[Segment],
     operations: usize,
@@ -54,10 +56,11 @@ pub(super) fn join_segments(
     (placed, order)
 }
 
-/// Moves operations off devices above the limit, each time the one with the smallest increase of
-/// the makespan per byte, and then operations whose move shortens the makespan, within the limit.
-/// Returns `None` if the limit cannot be kept so, and otherwise a placement with the order of
-/// `from` and the lower bound 0. O(operations^2 x devices) evaluations at most.
+/// Changes the placement `from` until no device is above the memory limit. Each step moves an
+/// operation off the device with the most memory: the one with the smallest increase of the
+/// makespan per byte. Then operations are moved within the limit while that shortens the makespan.
+/// Returns a placement with the order of `from` and the lower bound 0, or `None` if no such moves
+/// keep the limit. O(operations^2 x devices) evaluations at most.
 pub(super) fn repaired(
     structure: &PlacementGraph,
     devices: usize,
