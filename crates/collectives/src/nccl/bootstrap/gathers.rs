@@ -35,8 +35,8 @@ enum Slot {
 }
 
 impl Gathers {
-    /// Executes a request of one rank and returns the reply. `departed` has the ranks of the world
-    /// whose connections have ended.
+    /// Executes a request of one rank and returns the reply at once, without waiting for values
+    /// that are missing. `departed` has the ranks of the world whose connections have ended.
     pub(super) fn answer(&mut self, request: &StoreRequest, departed: &BTreeSet<usize>) -> StoreReply {
         let StoreRequest { action, key, place, members, value } = request;
         let count = members.len();

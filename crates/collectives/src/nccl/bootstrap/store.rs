@@ -174,8 +174,9 @@ impl Store {
         gathered.ok_or_else(|| GatherError::TimedOut { missing: last_missing, waited: started.elapsed() })
     }
 
-    /// Records that an operation has failed. Rank 0 then serves the store for a while after its own
-    /// end, because the others will ask about the failure.
+    /// Records that an operation has failed. Rank 0 then keeps serving the store when it is
+    /// dropped, for at most 2 s, because the other ranks will ask about the failure. Other ranks do
+    /// nothing.
     pub(in crate::nccl) fn record_failure(&self) {
         if let Connection::Server(server) = &self.connection {
             server.record_failure();
