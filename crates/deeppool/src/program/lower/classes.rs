@@ -1,5 +1,5 @@
-//! Classes of ranks that run the same steps for the same numbers of samples. They are found from
-//! the placement (the ranks and the order of the layers) before lowering.
+//! Classes of ranks that run the same steps for the same numbers of samples. They are found before
+//! lowering, from the placement: the ranks of each layer and the order in which the layers run.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,8 +16,8 @@ use crate::program::Placement;
 /// - hold the same parameters, and, with gradient clipping, are the first holders of the same ones;
 /// - send and receive in the same redistributions.
 ///
-/// So they run the same steps for the same times under any costs, and a collective of one of them
-/// has all of them.
+/// So the ranks of a class run the same steps, and under any costs these take the same times. If
+/// one of them takes part in a collective, all of them do.
 ///
 /// O(d x ranks), where d is the number of different pairs of rank lists that an edge or shared
 /// parameters connect: layers with the same ranks are examined once.

@@ -13,8 +13,9 @@ use crate::program::{BatchPart, CollectiveOp, Contents, Op};
 
 impl Lowering<'_> {
     /// Adds the forward steps of a layer for training: its inputs are moved to its ranks, its
-    /// passes run, and its output is moved to its consumers. `sync_batch_norm` is whether batch
-    /// normalisation uses the statistics of all ranks.
+    /// passes run, and, if several layers read its output, that is moved to the ranks of all of
+    /// them. `sync_batch_norm` is whether batch normalisation uses the statistics of the whole
+    /// micro-batch instead of those of each shard.
     ///
     /// # Errors
     /// [`Error::Collectives`] if a redistribution is invalid.
@@ -42,9 +43,9 @@ impl Lowering<'_> {
         self.send_to_branches(id)
     }
 
-    /// Sends the output of a fork to all branches at once, first to the one that runs first. Ranks
-    /// communicate in one order, so a later branch would otherwise wait for what an earlier one
-    /// sends.
+    /// Sends the output of a layer with several consumers to all of them at once, first to the one
+    /// that runs first. A rank performs its transfers in one order, so a later branch would
+    /// otherwise wait for the transfers of an earlier one.
     fn send_to_branches(&mut self, id: LayerId) -> Result<(), Error> {
         let consumers = self.consumers(id);
         if consumers.len() > 1 {
