@@ -53,7 +53,8 @@ pub(crate) struct Settings {
     /// Whether to check that conflicting uses of memory are ordered: 0 or 1. Does not apply to
     /// devices whose memory is already in use.
     pub(crate) order_check: i64,
-    /// Number of the `cuStreamWaitEvent` call that has no effect, counted from 1. 0 drops none.
+    /// Number of the `cuStreamWaitEvent` call outside captures that has no effect, counted from 1,
+    /// to simulate a forgotten wait. 0 drops none.
     pub(crate) drop_wait: i64,
     /// Maximum number of warp instructions of a block, after which the kernel fails. 0 stands for
     /// the default of the PTX emulator, 2^36.

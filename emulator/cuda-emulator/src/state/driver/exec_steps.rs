@@ -12,8 +12,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 impl Driver {
     /// Executes the ready steps of the graph launch at the head of a stream that take no time.
-    /// `batches` are its batches of NCCL operations, by step. Returns whether anything was
-    /// executed, and whether the launch has ended.
+    /// `batches` has the batch of each step with NCCL operations, by the index of the step. Returns
+    /// whether anything was executed, and whether the launch has ended.
     pub(super) fn advance_graph(
         &mut self,
         stream: Handle,

@@ -71,7 +71,8 @@ pub(super) struct CommunicatorRank {
     pub(super) polls: u32,
 }
 
-/// Operations that one rank has called in a group for one stream.
+/// Batch: operations that one rank has called in a group for one stream, or in one step of a graph
+/// launch.
 pub(super) struct Batch {
     /// Handle of the rank.
     pub(super) comm: Handle,
