@@ -37,7 +37,7 @@ pub(crate) use vectors::outlined;
 
 use {carries::Carry, comparisons::Compare, floats::Float, hot::Hot, integers::Integer, moves::Transfer};
 
-/// Width of a register.
+/// Kind of an operand or a result: a predicate, or the width of a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// Predicate: one bit for each lane.
@@ -56,8 +56,8 @@ pub(crate) struct Shape {
     pub(crate) to: Kind,
     /// Kinds of the operands, in the order of the PTX instruction.
     pub(crate) from: &'static [Kind],
-    /// Whether it is a comparison (`setp`), which may have a second result and be combined with a
-    /// predicate.
+    /// Whether it is a comparison (`setp`), whose result may be combined with a predicate, and
+    /// which may write the complement to a second predicate.
     pub(crate) compares: bool,
 }
 

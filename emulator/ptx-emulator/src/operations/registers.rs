@@ -93,8 +93,8 @@ pub(crate) struct Comparison {
     pub(crate) inverted: bool,
     /// Operation that combines the result with the predicate `c` of the instruction.
     pub(crate) combine: Combine,
-    /// Slot of a second predicate, to which the complement of the comparison, combined likewise, is
-    /// written. `None` if the instruction has one result.
+    /// Slot of a second predicate. The complement of the (possibly inverted) result, combined in
+    /// the same way, is written to it. `None` if the instruction writes one predicate.
     pub(crate) second: Option<u16>,
 }
 
