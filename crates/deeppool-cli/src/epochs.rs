@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::counts::{BATCH, THREADS, within};
 use super::epoch_journal::EpochJournal;
+use super::launched::check_alone;
 use super::network::NetworkArgs;
 use super::output::{check_outputs, print_json, print_message, table};
 use super::progress::progress_bar_of;
@@ -112,6 +113,7 @@ impl Epochs {
     /// If the data set does not fit the network, none of the runs with one of the batches reaches
     /// the target, or the measurement is stopped.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
+        check_alone("epochs")?;
         check_outputs([&self.output], self.json)?;
         check_target(self.target)?;
         let network = self.network.load()?;

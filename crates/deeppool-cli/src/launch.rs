@@ -12,7 +12,7 @@ use clap::Args;
 
 use super::checkpoints::{has_checkpoint_option, has_option};
 use super::counts::{THREADS, within};
-use super::launched::{Launched, WITHOUT_MPI};
+use super::launched::{Launched, WITHOUT_MPI, launched};
 use super::mpirun_messages::forward;
 use super::segment_folder::SegmentFolder;
 use super::signal::{is_stopped, stop_signal};
@@ -97,6 +97,7 @@ impl Launch {
                  launch` alone"
             );
         }
+        launched()?;
         if !cfg!(feature = "mpi") {
             bail!(WITHOUT_MPI);
         }

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::counts::{BATCH, THREADS, within};
 use super::free_memory::check_free_memory;
 use super::inputs;
+use super::launched::check_alone;
 use super::measured::print_measured;
 use super::network::NetworkArgs;
 use super::output::{check_outputs, print_json, print_message, table, time};
@@ -102,6 +103,7 @@ impl Profile {
     /// If this build lacks the engine, memory does not suffice, a measurement fails, or writing
     /// fails.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
+        check_alone("profile")?;
         self.emulated.emulate(matches!(self.engine, Some(EngineName::Cuda)))?;
         let network = self.network.load()?;
         check_outputs([&self.output], self.json)?;

@@ -45,6 +45,10 @@ const EPOCHS: u64 = 5;
 ///
 /// Ctrl-C or SIGTERM ends the run within a second, after a checkpoint if --checkpoint is given. A
 /// second signal ends it at once.
+///
+/// Several processes of another launcher (MPICH, Intel MPI, MVAPICH, Flux, PALS, horovodrun and
+/// others) cannot be connected, and training is refused there. With the environment variable
+/// DEEPPOOL_LAUNCHER=none, launchers are ignored, and each process trains alone.
 #[derive(Args)]
 #[command(after_help = "Examples:
   deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 5

@@ -7,6 +7,7 @@ mod command;
 mod epochs;
 mod files;
 mod job_script;
+mod launchers;
 mod memory_limit;
 mod opaque;
 mod pages;
