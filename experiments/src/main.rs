@@ -17,6 +17,7 @@ mod job;
 mod journal;
 mod layer_times;
 mod layers;
+mod left_out;
 mod limits;
 mod machine;
 mod options;

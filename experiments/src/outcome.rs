@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::bail;
 use serde::Serialize;
 
 use crate::canvas::Figure;
@@ -84,13 +85,29 @@ pub(crate) fn save(outcome: &dyn Outcome, stem: &str, folder: &Path, style: Styl
 /// Returns rows as CSV with a header. Fields that are `None` are empty.
 ///
 /// # Errors
-/// If a row cannot be written as CSV.
+/// If a row cannot be written as CSV, or if a number in it is not finite.
 pub(crate) fn csv<R: Serialize>(rows: impl IntoIterator<Item = R>) -> anyhow::Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     for row in rows {
         writer.serialize(row)?;
     }
-    Ok(writer.into_inner()?)
+    let csv = writer.into_inner()?;
+    check_finite(&csv)?;
+    Ok(csv)
+}
+
+/// Checks that no field of a CSV is a number that is not finite.
+fn check_finite(csv: &[u8]) -> anyhow::Result<()> {
+    let mut reader = csv::Reader::from_reader(csv);
+    let header = reader.headers()?.clone();
+    for (row, record) in (1..).zip(reader.records()) {
+        for (field, name) in record?.iter().zip(&header) {
+            if matches!(field, "NaN" | "inf" | "-inf") {
+                bail!("row {row} of the results: `{name}` is {field}, so no results are written");
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Returns a value as indented JSON with a final newline.

@@ -1,8 +1,10 @@
 //! Speed of the scheduler: 10,000 jobs of Philly on 2,048 GPUs under each policy, and single
 //! decisions with 1,000 running jobs.
 //!
-//! `cargo run --release -p cluster-scheduler --example philly -- philly_jobs.csv`, with a file in
-//! the format of [`cluster_scheduler::trace::philly`]; without a file, similar jobs are generated.
+//! `cargo run --release -p cluster-scheduler --example philly -- philly_jobs.csv 13127`, with a
+//! file in the format of [`cluster_scheduler::trace::philly`] and the number of its first jobs to
+//! leave out; without a file, similar jobs are generated. Philly's cluster was in full use from job
+//! 13127 on.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -22,8 +24,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (from, jobs) = match std::env::args().nth(1) {
         Some(file) => {
             let jobs = philly(&file, File::open(&file)?)?;
-            // The cluster was fully used from here on.
-            let skipped = jobs.len().saturating_sub(JOBS).min(13_127);
+            let skipped = std::env::args().nth(2).map_or(Ok(0), |skipped| skipped.parse())?;
+            if skipped >= jobs.len() {
+                return Err(format!("{file}: it has {} jobs, {skipped} are left out", jobs.len()).into());
+            }
             (file, jobs[skipped..].iter().take(JOBS).copied().collect())
         }
         None => ("synthetic jobs".to_owned(), synthetic(JOBS, 0)),
@@ -47,6 +51,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     for load in [1.0, 6.0] {
         let scaled: Vec<TraceJob> = at_load(&jobs, cluster.gpus(), load);
+        if scaled.len() < jobs.len() {
+            let count = jobs.len() - scaled.len();
+            eprintln!("left out {count} of {} jobs: on more GPUs than the cluster has", jobs.len());
+        }
         let mut arrivals = assign(&scaled, &table, &kinds, GpuType(0), 0)?;
         for arrival in &mut arrivals {
             arrival.job.other_gpu_counts = fewer(arrival.job.gpus);

@@ -21,6 +21,8 @@ pub(super) struct JigsawInput {
     /// Loads to simulate. A load is the GPU time that the jobs need alone with data parallelism,
     /// divided by the GPU time of the cluster until the last arrival.
     pub(super) loads: Vec<f64>,
+    /// Number of Philly's first jobs that are not drawn.
+    pub(super) skip: usize,
     /// Jobs of Microsoft's cluster Philly.
     pub(super) philly: Vec<TraceJob>,
     /// Jobs of a trace published with Gavel.
@@ -33,6 +35,6 @@ pub(super) struct JigsawInput {
     pub(super) gavel_pairs: Vec<GavelPair>,
     /// Published iteration times of Pollux' models by placement.
     pub(super) pollux: Vec<PolluxStep>,
-    /// Messages that name the files that do not exist, one for each.
+    /// Paths of the files that do not exist.
     pub(super) missing: Vec<String>,
 }

@@ -12,6 +12,7 @@ mod crossover;
 mod figure;
 mod findings;
 mod input;
+mod left_out;
 mod measured;
 mod options;
 mod rounds;
@@ -116,7 +117,8 @@ fn provenance(input: &JigsawInput) -> Vec<String> {
             .into(),
     ];
     lines.extend(measured::descriptions(input));
-    lines.extend(input.missing.iter().cloned());
+    let missing = |path| format!("left out because {path} does not exist: results that need it");
+    lines.extend(input.missing.iter().map(missing));
     lines
 }
 

@@ -11,6 +11,7 @@ use flate2::read::GzDecoder;
 
 use super::Jigsaw;
 use super::input::JigsawInput;
+use super::left_out;
 use crate::experiment::{Experiment, Prepared, prepared};
 use crate::options::{MachineOptions, RunOptions, gpus};
 
@@ -20,11 +21,11 @@ use crate::options::{MachineOptions, RunOptions, gpus};
 Runs every policy on Philly's, Gavel's and synthetic jobs at several loads. At load 1 the work
 equals the capacity of the GPUs until the last job arrives. A few of Philly's jobs are most of its
 work, so that its queues are long only at much larger loads. Without the traces' files there are
-only synthetic jobs.
+only synthetic jobs. Jobs without an execution time are left out, and counted on stderr.
 Examples:
   experiments jigsaw
   experiments jigsaw --gpus 256 --jobs 2000 --seeds 5
-  experiments jigsaw --traces ../shared/data/traces --out results")]
+  experiments jigsaw --traces ../shared/data/traces --skip-philly 13127 --out results")]
 pub(crate) struct JigsawOptions {
     #[command(flatten)]
     run: RunOptions,
@@ -42,6 +43,10 @@ pub(crate) struct JigsawOptions {
     /// Offered loads: work divided by the GPUs' capacity
     #[arg(long, value_name = "LOAD,...", value_delimiter = ',', default_values_t = [0.7, 1.5, 4.0, 10.0])]
     loads: Vec<f64>,
+    /// Number of first jobs of Philly's trace that are not drawn. The published trace is of a
+    /// cluster in full use from job 13127 on
+    #[arg(long, value_name = "N", default_value = "0")]
+    skip_philly: usize,
     /// Folder of the published traces: `philly_jobs.csv.gz`, `gavel_msr_seed0.csv.gz`,
     /// `gavel_alone.csv`, `gavel_v100_pairs.csv`, `gavel_reference_jobs.csv.gz` and
     /// `pollux_step_times.csv.gz`
@@ -78,6 +83,7 @@ impl Experiment for JigsawOptions {
             jobs: self.jobs,
             seeds: self.seeds,
             loads: self.loads.clone(),
+            skip: self.skip_philly,
             philly: read(philly_file, philly)?,
             gavel: read(gavel_file, gavel_jobs)?,
             gavel_reference: read(reference_file, gavel_jobs)?,
@@ -86,13 +92,19 @@ impl Experiment for JigsawOptions {
             pollux: read(pollux_file, pollux_steps)?,
             missing,
         };
+        if self.skip_philly > 0 && self.skip_philly >= input.philly.len() {
+            bail!("--skip-philly {}: Philly's trace has {} jobs", self.skip_philly, input.philly.len());
+        }
+        for line in left_out::lines(&input)? {
+            eprintln!("warning: {line}");
+        }
         Ok(prepared(move |journal| Jigsaw::run(&input, journal)))
     }
 }
 
 type OpenFile = Option<(String, Box<dyn Read>)>;
 
-/// Opens a file and decompresses `.gz`. If it does not exist, returns `None` and adds a message to
+/// Opens a file and decompresses `.gz`. If it does not exist, returns `None` and adds its path to
 /// `missing`.
 fn open(folder: &Path, name: &str, missing: &mut Vec<String>) -> anyhow::Result<OpenFile> {
     let path = folder.join(name);
@@ -103,16 +115,25 @@ fn open(folder: &Path, name: &str, missing: &mut Vec<String>) -> anyhow::Result<
         }
         Ok(file) => Ok(Some((shown, Box::new(file)))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            missing.push(format!("left out because {shown} does not exist: results that need it"));
+            missing.push(shown);
             Ok(None)
         }
         Err(error) => Err(error).context(shown),
     }
 }
 
+/// Reads the rows of a file, or returns none if it does not exist.
+///
+/// # Errors
+/// If the file is invalid or has no rows.
 fn read<T>(
     input: OpenFile,
     reader: impl FnOnce(&str, Box<dyn Read>) -> Result<Vec<T>, cluster_scheduler::Error>,
 ) -> anyhow::Result<Vec<T>> {
-    Ok(input.map(|(file, input)| reader(&file, input)).transpose()?.unwrap_or_default())
+    let Some((file, input)) = input else { return Ok(Vec::new()) };
+    let rows = reader(&file, input)?;
+    if rows.is_empty() {
+        bail!("{file}: it has no rows after the header");
+    }
+    Ok(rows)
 }

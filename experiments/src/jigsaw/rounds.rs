@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use cluster_scheduler::rounds::{FifoFaults, RoundsJob, RoundsOptions, RoundsPolicy, simulate};
 use cluster_scheduler::trace::GavelJob;
 use cluster_scheduler::{
@@ -85,6 +85,27 @@ pub(super) fn rows(input: &JigsawInput, journal: &Journal) -> anyhow::Result<Vec
         let (policy, pace) = ((*policy).to_owned(), (*pace).to_owned());
         Ok(RoundsRow { policy, pace, mean_jct_s, makespan_s, gavel_mean_jct_s: *gavel })
     })
+}
+
+/// Checks that every job of the comparison has a throughput and fits into the cluster. It is of the
+/// same jobs as Gavel's own results, so that none can be left out.
+///
+/// # Errors
+/// The first job that has none or does not fit.
+pub(super) fn check(input: &JigsawInput) -> anyhow::Result<()> {
+    let all = &input.gavel_reference;
+    let is_unusable = |job: &&GavelJob| job.gpus > GPUS || speed(input, job) <= 0.0;
+    if let Some(job) = all.iter().filter(|_| !input.gavel_speeds.is_empty()).find(is_unusable) {
+        let count = all.iter().filter(is_unusable).count();
+        bail!(
+            "Gavel's reference jobs: {count} of {} have no throughput on their number of V100, or need more \
+             than {GPUS}, such as `{}` on {} GPUs: add the throughputs, or remove the file",
+            all.len(),
+            job.kind,
+            job.gpus
+        );
+    }
+    Ok(())
 }
 
 fn speed(input: &JigsawInput, job: &GavelJob) -> f64 {

@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::statistics::percentile;
 
-/// Result of a policy on a draw of jobs. If no job has finished, the averages over finished jobs
-/// are not finite numbers.
+/// Result of a policy on a draw of jobs, all of which finish.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct PolicyRow {
     /// Name of the source of the jobs.
@@ -47,10 +46,9 @@ pub(super) struct PolicyRow {
     /// Mean over the finished jobs of the finish-time fairness rho (Themis, NSDI 2020). The rho of
     /// a job is its completion time divided by the time that it would take alone on 1/n of the
     /// cluster's GPUs. n is the mean number of jobs in the cluster between the arrival and the end
-    /// of the job. NaN if no job has finished.
+    /// of the job.
     pub(super) rho_mean: f64,
-    /// 99th percentile over the finished jobs of the finish-time fairness rho. NaN if none has
-    /// finished.
+    /// 99th percentile over the finished jobs of the finish-time fairness rho.
     pub(super) rho_p99: f64,
 }
 

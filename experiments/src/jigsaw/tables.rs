@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context;
 use cluster_scheduler::trace::{GavelSpeed, add_pairs, pollux_table};
 use cluster_scheduler::{Execution, GpuType, Mode, Table};
 use deeppool::plan::Mode as PlanMode;
@@ -137,17 +138,30 @@ fn with_rest(layers: &[(Duration, Duration)], computing: Duration) -> Vec<(Durat
     all
 }
 
+/// Returns whether the table of Gavel's jobs has a throughput.
+pub(super) fn is_of_v100(speed: &GavelSpeed) -> bool {
+    speed.gpu_type == "v100" && speed.steps_per_s > 0.0
+}
+
 /// Returns the table of Gavel's jobs on V100. The excess of an iteration on several GPUs over one
 /// on one GPU counts as synchronization.
-fn gavel(speeds: &[GavelSpeed]) -> anyhow::Result<Table> {
+///
+/// # Errors
+/// If an iteration takes longer than any execution can.
+pub(super) fn gavel(speeds: &[GavelSpeed]) -> anyhow::Result<Table> {
     let mut table = Table::new();
-    let of_v100 = || speeds.iter().filter(|speed| speed.gpu_type == "v100" && speed.steps_per_s > 0.0);
+    let of_v100 = || speeds.iter().filter(|speed| is_of_v100(speed));
     for speed in of_v100() {
         let kind = table.kind(&speed.kind);
         // A step is one worker's batch.
-        let iteration = Duration::from_secs_f64(speed.gpus as f64 / speed.steps_per_s);
+        let iteration = |speed: &GavelSpeed| {
+            Duration::try_from_secs_f64(speed.gpus as f64 / speed.steps_per_s).with_context(|| {
+                let GavelSpeed { kind, gpus, steps_per_s, .. } = speed;
+                format!("`{kind}` on {gpus} V100: {steps_per_s} steps a second is too little")
+            })
+        };
         let single = of_v100().find(|other| other.kind == speed.kind && other.gpus == 1);
-        let single = single.map_or(iteration, |single| Duration::from_secs_f64(1.0 / single.steps_per_s));
+        let (iteration, single) = (iteration(speed)?, iteration(single.unwrap_or(speed))?);
         let computing = single.min(iteration);
         let mut set = |mode, execution| table.set(kind, GpuType(0), mode, execution);
         set(Mode::DataParallel, Execution::parts(iteration, &vec![computing; speed.gpus])?);

@@ -1,12 +1,14 @@
-//! Sources of jobs, and the jobs of a run.
+//! Sources of jobs, and the jobs of a run: those of a draw that have execution times.
 
 use std::time::Duration;
 
+use anyhow::bail;
 use cluster_scheduler::trace::{TraceJob, assign, at_load, synthetic};
 use cluster_scheduler::{Allocation, Arrival, GpuType, Job, JobId, Mode, Table};
 
 use super::input::JigsawInput;
 use super::tables::{COUNTS, Tables};
+use crate::left_out::LeftOut;
 
 /// Source of jobs and their arrival times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +21,9 @@ pub(super) enum JobSource {
     Gavel,
 }
 
-/// Number of Philly's first jobs that are skipped: the cluster was not in full use yet.
-const QUIET: usize = 13_127;
+/// A job of Gavel's trace that has a throughput: its number in the draw, its arrival and work, and
+/// the job itself.
+type GavelArrival = (JobId, TraceJob, Job);
 
 impl JobSource {
     /// Returns the name of the source in rows.
@@ -54,7 +57,7 @@ impl JobSource {
 
     /// Returns the jobs of one draw in the order of arrival. Arrival times are scaled so that the
     /// GPU time that the jobs need alone with data parallelism is `load` times the GPU time of the
-    /// cluster until the last arrival. Jobs that need too many GPUs are left out.
+    /// cluster until the last arrival. Without the jobs that [`left_out`](Self::left_out) counts.
     ///
     /// # Errors
     /// If `table` has no execution time for a job.
@@ -65,23 +68,19 @@ impl JobSource {
         load: f64,
         seed: usize,
     ) -> anyhow::Result<Vec<Arrival>> {
-        let JigsawInput { jobs, gpus, .. } = *input;
-        let drawn = match self {
-            Self::Synthetic => synthetic(jobs, seed as u64),
-            // Seeds take distant stretches of the trace.
-            Self::Philly => {
-                let usable = input.philly.len().saturating_sub(QUIET + jobs).max(1);
-                let from = QUIET.min(input.philly.len()) + usable / input.seeds * seed;
-                input.philly.iter().skip(from).take(jobs).copied().collect()
-            }
-            Self::Gavel => return Ok(Self::gavel(input, table, load, seed)),
-        };
-        let of_table = |job: TraceJob| TraceJob { gpus: job.gpus.next_power_of_two(), ..job };
-        let max_gpus = COUNTS.into_iter().filter(|&count| count <= gpus).max().unwrap_or(1);
-        let jobs: Vec<TraceJob> =
-            drawn.into_iter().map(of_table).filter(|job| job.gpus <= max_gpus).collect();
+        if self == Self::Gavel {
+            let (jobs, _) = gavel_jobs(input, table, seed);
+            let timed: Vec<TraceJob> = jobs.iter().map(|(_, timed, _)| *timed).collect();
+            let at = at_load(&timed, input.gpus, load);
+            let arrivals = jobs.into_iter().zip(at);
+            return Ok(arrivals
+                .map(|((id, _, job), timed)| Arrival { at: timed.arrival, id, job })
+                .collect());
+        }
+        let (jobs, _) = self.trace_jobs(input, seed);
         let kinds: Vec<_> = table.kinds().collect();
-        let mut arrivals = assign(&at_load(&jobs, gpus, load), table, &kinds, GpuType(0), seed as u64)?;
+        let jobs = at_load(&jobs, input.gpus, load);
+        let mut arrivals = assign(&jobs, table, &kinds, GpuType(0), seed as u64)?;
         for arrival in &mut arrivals {
             arrival.job.other_gpu_counts =
                 COUNTS.into_iter().filter(|&count| count < arrival.job.gpus).collect();
@@ -89,32 +88,92 @@ impl JobSource {
         Ok(arrivals)
     }
 
-    /// Returns Gavel's jobs, each with its number of steps.
-    fn gavel(input: &JigsawInput, table: &Table, load: f64, seed: usize) -> Vec<Arrival> {
-        let usable = input.gavel.len().saturating_sub(input.jobs).max(1);
-        let from = usable / input.seeds * seed;
-        let mut found = Vec::new();
-        for (number, job) in input.gavel.iter().skip(from).take(input.jobs).enumerate() {
-            let Ok(kind) = table.find(&job.kind) else { continue };
-            let allocation = Allocation { gpu_type: GpuType(0), gpus: job.gpus, spread: false };
-            let Some(execution) = table.execution(kind, allocation, Mode::DataParallel) else { continue };
-            let iterations = job.steps.div_ceil(job.gpus as u64);
-            let timed = TraceJob {
-                arrival: Duration::from_secs_f64(job.arrival),
-                // The simulator rejects durations of more than a century.
-                duration: Duration::from_secs_f64(
-                    (execution.iteration().as_secs_f64() * iterations as f64).min(1e10),
-                ),
-                gpus: job.gpus,
+    /// Counts the jobs of all draws that are left out, and describes them, if there are any.
+    /// `gavel` is the table of Gavel's jobs.
+    ///
+    /// # Errors
+    /// If all jobs of a draw are left out.
+    pub(super) fn left_out(self, input: &JigsawInput, gavel: &Table) -> anyhow::Result<Option<String>> {
+        let mut all = LeftOut::default();
+        for seed in 0..input.seeds {
+            let of_draw = match self {
+                Self::Gavel => gavel_jobs(input, gavel, seed).1,
+                Self::Synthetic | Self::Philly => self.trace_jobs(input, seed).1,
             };
-            found.push((JobId(number as u64), timed, Job::new(kind, iterations, job.gpus)));
+            if of_draw.is_everything() {
+                let described = of_draw.description(self.name(), "jobs").unwrap_or_default();
+                bail!(
+                    "{described}: no job is left in draw {seed}; give more --gpus, more --jobs or another \
+                     trace"
+                );
+            }
+            all.extend(of_draw);
         }
-        // The trace has one virtual cluster after another, so that a stretch may have jobs of two.
-        found.sort_by_key(|(_, timed, _)| timed.arrival);
-        let timed: Vec<TraceJob> =
-            found.iter().map(|(_, timed, _)| *timed).filter(|job| job.gpus <= input.gpus).collect();
-        let at = at_load(&timed, input.gpus, load);
-        let fitting = found.into_iter().filter(|(_, timed, _)| timed.gpus <= input.gpus);
-        fitting.zip(at).map(|((id, _, job), timed)| Arrival { at: timed.arrival, id, job }).collect()
+        Ok(all.description(self.name(), "drawn jobs"))
     }
+
+    /// Returns the jobs of one draw, each on the next power of two of its GPUs, and counts those
+    /// that need more GPUs than there are times for.
+    fn trace_jobs(self, input: &JigsawInput, seed: usize) -> (Vec<TraceJob>, LeftOut) {
+        let drawn = if self == Self::Philly {
+            stretch(&input.philly[input.skip..], input, seed).to_vec()
+        } else {
+            synthetic(input.jobs, seed as u64)
+        };
+        let max_gpus = COUNTS.into_iter().filter(|&count| count <= input.gpus).max().unwrap_or(1);
+        let (mut jobs, mut left_out) = (Vec::with_capacity(drawn.len()), LeftOut::default());
+        for job in drawn {
+            let gpus = job.gpus.next_power_of_two();
+            if gpus <= max_gpus {
+                left_out.used();
+                jobs.push(TraceJob { gpus, ..job });
+            } else {
+                left_out.add(format!("on more than {max_gpus} GPUs"), format!("{} GPUs", job.gpus));
+            }
+        }
+        (jobs, left_out)
+    }
+}
+
+/// Returns the part of a trace that a seed selects. Seeds take distant stretches.
+fn stretch<'a, T>(trace: &'a [T], input: &JigsawInput, seed: usize) -> &'a [T] {
+    let usable = trace.len().saturating_sub(input.jobs).max(1);
+    let from = usable / input.seeds * seed;
+    &trace[from..trace.len().min(from + input.jobs)]
+}
+
+/// Returns Gavel's jobs of one draw in the order of arrival, each with its number of steps, and
+/// counts those without a throughput and those that do not fit into the cluster.
+fn gavel_jobs(input: &JigsawInput, table: &Table, seed: usize) -> (Vec<GavelArrival>, LeftOut) {
+    let (mut jobs, mut left_out) = (Vec::new(), LeftOut::default());
+    for (number, job) in stretch(&input.gavel, input, seed).iter().enumerate() {
+        let Ok(kind) = table.find(&job.kind) else {
+            left_out.add("of kinds without a throughput on V100", format!("`{}`", job.kind));
+            continue;
+        };
+        let allocation = Allocation { gpu_type: GpuType(0), gpus: job.gpus, spread: false };
+        let Some(execution) = table.execution(kind, allocation, Mode::DataParallel) else {
+            let example = format!("`{}` on {} GPUs", job.kind, job.gpus);
+            left_out.add("of kinds without a throughput on their number of V100", example);
+            continue;
+        };
+        if job.gpus > input.gpus {
+            left_out.add(format!("on more than {} GPUs", input.gpus), format!("{} GPUs", job.gpus));
+            continue;
+        }
+        left_out.used();
+        let iterations = job.steps.div_ceil(job.gpus as u64);
+        let timed = TraceJob {
+            arrival: Duration::from_secs_f64(job.arrival),
+            // The simulator rejects durations of more than a century.
+            duration: Duration::from_secs_f64(
+                (execution.iteration().as_secs_f64() * iterations as f64).min(1e10),
+            ),
+            gpus: job.gpus,
+        };
+        jobs.push((JobId(number as u64), timed, Job::new(kind, iterations, job.gpus)));
+    }
+    // The trace has one virtual cluster after another, so that a stretch may have jobs of two.
+    jobs.sort_by_key(|(_, timed, _)| timed.arrival);
+    (jobs, left_out)
 }

@@ -49,7 +49,14 @@ fn seconds_of(text: &str) -> Option<i64> {
         parts.next().is_none().then_some(found)
     };
     let ((year, month, day), (hour, minute, second)) = (three(date, '-')?, three(time, ':')?);
-    let is_date = (1970..10_000).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let days_of_month = match month {
+        2 => 28 + i64::from(is_leap),
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    };
+    let is_date =
+        (1970..10_000).contains(&year) && (1..=12).contains(&month) && (1..=days_of_month).contains(&day);
     let is_time = (0..24).contains(&hour) && (0..60).contains(&minute) && (0..60).contains(&second);
     (is_date && is_time).then(|| {
         // With years that begin in March, the leap day is the last day.
@@ -70,5 +77,15 @@ mod tests {
         assert_eq!(seconds_of("2017-09-04 10:30:41"), Some(1_504_521_041));
         assert_eq!(seconds_of("2000-02-29 00:00:00"), Some(951_782_400));
         assert_eq!(seconds_of("2017-13-04 10:30:41"), None);
+    }
+
+    #[test]
+    fn dates_that_no_month_has_are_refused() {
+        for day in ["2017-02-29", "2017-02-30", "1900-02-29", "2100-02-29", "2017-04-31", "2017-06-31"] {
+            assert_eq!(seconds_of(&format!("{day} 00:00:00")), None, "{day}");
+        }
+        for day in ["2016-02-29", "2017-01-31", "2017-12-31"] {
+            assert!(seconds_of(&format!("{day} 00:00:00")).is_some(), "{day}");
+        }
     }
 }
