@@ -193,8 +193,8 @@ pub(crate) fn launched() -> anyhow::Result<Option<Launched>> {
 pub(crate) fn check_alone(command: &str) -> anyhow::Result<()> {
     match launched()? {
         Some(Launched { ranks, .. }) if ranks > 1 => bail!(
-            "a launcher started {ranks} processes, and `deeppool {command}` runs in one: start it without the \
-             launcher, or set {OVERRIDE}=none for processes that are to work alone"
+            "a launcher started {ranks} processes, and `deeppool {command}` runs in one: start it without \
+             the launcher, or set {OVERRIDE}=none for processes that are to work alone"
         ),
         _ => Ok(()),
     }

@@ -21,8 +21,8 @@ pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, d
     lines.push(format!("plan of {}, global batch {}, {}", plan.model, plan.batch, gpus(plan.gpus)));
     let used: BTreeSet<usize> = plan.layers.iter().flat_map(|layer| layer.ranks.iter().copied()).collect();
     if used.len() < plan.gpus {
-        let idle = gpus(plan.gpus - used.len());
-        lines.push(format!("it uses {} of them; {idle} would have nothing to do", used.len()));
+        let idle = plan.gpus - used.len();
+        lines.push(format!("it uses {} of them; no layer runs on the other {idle}", used.len()));
     }
     let profile = &plan.profile;
     let engine = profile.measurement.as_ref().map_or(String::new(), |how| format!(" ({})", how.engine()));
@@ -60,6 +60,13 @@ pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, d
             micros(us),
             without_room(plan.dp.memory_peak_bytes, plan.data_parallelism_fits()),
         ));
+        let exceeds = plan.amplification_limit.is_some_and(|limit| amplification > limit);
+        if us < plan.iteration_us && exceeds && plan.data_parallelism_fits() {
+            let allowing = (amplification * 100.0).ceil() / 100.0;
+            lines.push(format!(
+                "data parallel is faster, above the limit: --amplification {allowing} allows it"
+            ));
+        }
     }
     lines.extend(plan.worker.iter().map(|worker| worker_line(job, plan, worker)));
     if let (Some(bound_us), Some(gap)) = (plan.lower_bound_us, plan.gap) {

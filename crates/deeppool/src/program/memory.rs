@@ -57,7 +57,7 @@ impl RankMemory {
             ("gradients", self.gradients_bytes),
             ("optimiser", self.optimizer_bytes),
             ("activations", self.activations_bytes),
-            ("their gradients", self.activation_gradients_bytes),
+            ("gradients of activations", self.activation_gradients_bytes),
             ("communication", self.communication_bytes),
             ("workspace", self.workspace_bytes),
             ("recomputed activations", self.recomputed_bytes),
