@@ -23,7 +23,7 @@
 //! # Method
 //!
 //! 1. The problem is divided at operations that all others precede or follow, if no edge leads past
-//! them ([`cuts`]). The makespan is the sum of those of the segments.
+//!    them ([`cuts`]). The makespan is the sum of those of the segments.
 //! 2. Operations that run one after another can be [joined](PlacementProblem::joined) beforehand.
 //! 3. Each segment is placed by list scheduling, then by branch and bound: operations are placed in
 //!    the order in which they start, on one of the devices in use or the next one. A branch is
