@@ -298,7 +298,7 @@ python() {
             cargo test --quiet --no-run -p deeppool-cli --features "$(features)" --test it &&
             (cd python && "$folder/bin/python" -m mypy) &&
             DEEPPOOL_BIN=$(realpath "${CARGO_TARGET_DIR:-target}/debug/deeppool") DEEPPOOL_ITERATIONS=50 DEEPPOOL_NETWORKS=quick \
-                timeout 1200 "$folder/bin/python" -m pytest --quiet --durations 10 -p no:cacheprovider python/tests
+                DEEPPOOL_MODULES=300 timeout 1440 "$folder/bin/python" -m pytest --quiet --durations 10 -p no:cacheprovider python/tests
     )
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, cast
 
@@ -18,12 +18,14 @@ from deeppool.errors import BurstParallelError
 from deeppool.plans import Plan
 from deeppool.torch.background import Background, BackgroundReport
 from deeppool.torch.communication import Communication
+from deeppool.torch.denominator import Denominator
 from deeppool.torch.executor import Event, Executor
 from deeppool.torch.probe import probe
 from deeppool.torch.program import END, RankProgram
 from deeppool.torch.sampled_random import SampledRandom
 from deeppool.torch.segments import LayerPasses
-from deeppool.tracing import Traced
+from deeppool.tracing import Traced, TraceError
+from deeppool.tracing.refusals import increase
 
 
 class BurstParallel(nn.Module):
@@ -47,6 +49,10 @@ class BurstParallel(nn.Module):
     gradients by norm, use :meth:`clip_grad_norm_`.
 
     In evaluation mode (``model.eval()``), ``model(inputs)`` returns the module's output.
+
+    Between iterations, ``requires_grad``, the values of parameters and buffers, and the options and training
+    mode of PyTorch's layers may change, on all ranks alike. A change that the traced layers do not follow,
+    as of an attribute that the module's own code reads, raises an error in the next iteration.
 
     Dropout depends only on ``seed``, the iteration, the layer and the sample. Batch normalization is over
     the rank's shard or over the global batch, by the plan's ``sync_batch_norm``. Over shards, the running
@@ -87,13 +93,18 @@ class BurstParallel(nn.Module):
             _deeppool.lower(traced.network.to_json(), document, dist.get_rank())
         )
         self._device = next((parameter.device for parameter in self.module.parameters()), torch.device("cpu"))
-        _check_agreement(self._program, document, traced.fingerprint, seed)
+        learned = [parameter.requires_grad for parameter in self.module.parameters()]
+        _check_agreement(self._program, document, traced.fingerprint, [seed, *learned])
         self._random = SampledRandom(seed)
         self._communication = Communication(self._program, polls=background is not None)
         self._background = Background(background, self._device) if background is not None else None
         self._records = False
         self._is_current = True
         self._anchor = torch.zeros((), requires_grad=True)
+        self._followed = traced.followed_state()
+        self._denominator = Denominator(traced.loss, self._program, self._device)
+        #: Parameters that were trained since the start, by id. Ranks have different values of them.
+        self._trained: set[int] = set()
         self._bind()
         # As DistributedDataParallel does, start from the first rank's parameters and buffers.
         for tensor in (*self.module.parameters(), *self.module.buffers()):
@@ -104,13 +115,17 @@ class BurstParallel(nn.Module):
         self._layers = {
             layer.name: LayerPasses(layer.name, layer.island, self._random) for layer in self._traced.layers
         }
-        #: Layers that own trained parameters.
+        loss = self._layers[self._traced.layers[-1].name]
+        loss.run = self._denominator.applied_to(loss.island)
+        self._trained |= {id(parameter) for layer in self._layers.values() for parameter in layer.parameters}
+        #: Layers that own parameters that are or were trained.
         self._owners = [
             layer.name
             for layer in self._traced.layers
-            if not layer.parameters_of and self._layers[layer.name].parameters
+            if not layer.parameters_of and self._once_trained(layer.name)
         ]
         self._identities = self._identify()
+        self._learned = self._learn()
         self._executor: Executor | None = None
         #: Optimizer steps of this rank's layers. Their gradients go to the user's optimizer.
         self._updates = [
@@ -131,7 +146,8 @@ class BurstParallel(nn.Module):
 
         Raises:
             BurstParallelError: The batch does not match the plan or the traced module, the module has
-                other parameters, or its parameters are out of date in evaluation mode.
+                other parameters, its state changed in a way that the plan's layers do not follow, or its
+                parameters are out of date in evaluation mode.
         """
         if not self.training:
             if not self._is_current:
@@ -141,18 +157,21 @@ class BurstParallel(nn.Module):
                 )
             return cast(torch.Tensor, self.module(*inputs))
         samples, targets = self._batch(inputs)
-        if self._identify() != self._identities:
-            raise BurstParallelError(
-                "the module's parameters changed since it was traced: trace it again, plan again, and "
-                "make a new BurstParallel"
-            )
+        self._follow_changes()
         executor = self._executor or self._prepare(samples)
         self._random.iteration = self.iteration
+        counts = [getattr(module, name).clone() for module, name, _ in self._traced.counters]
+        self._denominator.start(targets)
         executor.begin(samples, targets)
         if self._background is None:
             executor.finish()
         else:
             self._background.finish(executor)
+        self._denominator.finish()
+        with torch.no_grad():
+            # Not once a micro-batch, and on all ranks.
+            for counter, before in zip(self._traced.counters, counts):
+                increase(counter, before)
         self.iteration += 1
         self._is_current = False
         parameters = [
@@ -188,7 +207,7 @@ class BurstParallel(nn.Module):
         gradients = [
             parameter.grad
             for owner in own
-            for parameter in self._layers[owner].parameters
+            for parameter in self._once_trained(owner)
             if parameter.grad is not None
         ]
         zero = torch.zeros((), dtype=torch.float64, device=self._device)
@@ -233,7 +252,7 @@ class BurstParallel(nn.Module):
         """
         for owner in self._owners:
             holders = self._program.holders(owner)
-            for parameter in self._layers[owner].parameters if len(holders) < self._program.world else ():
+            for parameter in self._once_trained(owner) if len(holders) < self._program.world else ():
                 dist.broadcast(parameter.detach(), src=holders[0])
                 if optimizer is not None:
                     self._synchronize_state(optimizer, parameter, holders[0])
@@ -278,6 +297,42 @@ class BurstParallel(nn.Module):
 
     # Parts
 
+    def _follow_changes(self) -> None:
+        """Follows changes of the module since the last iteration.
+
+        Raises:
+            BurstParallelError: A change cannot be followed.
+        """
+        if self._identify() != self._identities:
+            raise BurstParallelError(
+                "the module's parameters changed since it was traced: trace it again, plan again, and "
+                "make a new BurstParallel"
+            )
+        if self._learn() != self._learned:
+            self._bind()
+        for name, parameter in self.module.named_parameters():
+            if parameter._backward_hooks:
+                raise BurstParallelError(
+                    f"the parameter `{name}` has a hook (register_hook), which would run for each shard of "
+                    "the batch: change parameter.grad after loss.backward(), or use "
+                    "register_post_accumulate_grad_hook"
+                )
+        try:
+            self._traced.check_state()
+        except TraceError as error:
+            raise BurstParallelError(f"{error}, plan again, and make a new BurstParallel") from None
+        followed = self._traced.followed_state()
+        if followed != self._followed:
+            # Another layer may draw random numbers, or mix samples, now.
+            self._followed, self._executor = followed, None
+
+    def _learn(self) -> tuple[bool, ...]:
+        return tuple([parameter.requires_grad for parameter in self.module.parameters()])
+
+    def _once_trained(self, layer: str) -> list[nn.Parameter]:
+        """Returns the parameters of a layer that are or were trained."""
+        return [p for p in self._layers[layer].island.parameters() if id(p) in self._trained]
+
     def _identify(self) -> tuple[int, ...]:
         return tuple(map(id, self.module.parameters()))
 
@@ -301,6 +356,9 @@ class BurstParallel(nn.Module):
                 f"the module was traced with samples of shape {list(expected)}, not {list(shape)}: trace "
                 "it with samples of this shape"
             )
+        problem = self._traced.loss.problem_of(inputs[1])
+        if problem is not None:
+            raise BurstParallelError(problem)
         return inputs[0], inputs[1]
 
     def _prepare(self, samples: torch.Tensor) -> Executor:
@@ -378,18 +436,18 @@ def _check_processes(gpus: int | None) -> None:
         )
 
 
-def _check_agreement(program: RankProgram, document: str, fingerprint: str, seed: int) -> None:
-    """Checks that all ranks have the same plan, module and seed.
+def _check_agreement(program: RankProgram, document: str, fingerprint: str, options: Sequence[int]) -> None:
+    """Checks that all ranks have the same plan, module and options.
 
     Raises:
         BurstParallelError: They differ.
     """
-    own = hashlib.sha256(json.dumps([document, fingerprint, seed]).encode()).hexdigest()
+    own = hashlib.sha256(json.dumps([document, fingerprint, *options]).encode()).hexdigest()
     found: list[Any] = [None] * program.world
     dist.all_gather_object(found, own)
     for rank, other in enumerate(found):
         if other != found[0]:
             raise BurstParallelError(
-                f"rank {rank} has another plan, module or seed than rank 0: make the plan once and give "
-                "all ranks the same file"
+                f"rank {rank} has another plan, module, seed or requires_grad than rank 0: make the plan "
+                "once and give all ranks the same file"
             )

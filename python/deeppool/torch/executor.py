@@ -78,7 +78,7 @@ class Executor:
         self.values = Values(program)
         self._batch: dict[str, torch.Tensor] = {}
         self._norms = {
-            name: SynchronizedNorm(layers[name].island.module, layers[name].parameters)
+            name: SynchronizedNorm(layers[name].island.norm, layers[name].parameters)
             for name in program.synchronized
         }
         self._segments: dict[int, Segment] = {}

@@ -8,19 +8,23 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from deeppool.tracing.island import BatchNorm
+
 
 class SynchronizedNorm:
     """The passes of a batch normalization over several ranks.
 
     The program all-reduces moments between the passes. Moments are in double precision to avoid
-    cancellation in the variance.
+    cancellation in the variance. In evaluation mode the layer normalizes by its running statistics, and
+    does not use the moments.
     """
 
-    def __init__(self, norm: nn.Module | None, parameters: Sequence[nn.Parameter]) -> None:
+    def __init__(self, norm: BatchNorm | None, parameters: Sequence[nn.Parameter]) -> None:
         assert norm is not None
         self._norm, self._parameters = norm, parameters
-        #: Saved for backward: input, mean, inverse standard deviation, and values per channel.
-        self._saved: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+        #: Saved for backward: input, mean, inverse standard deviation, and values per channel. The
+        #: last is ``None`` if the statistics are fixed.
+        self._saved: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None] | None = None
 
     def moments(self, x: torch.Tensor) -> torch.Tensor:
         """Computes the sums for the forward pass.
@@ -46,30 +50,35 @@ class SynchronizedNorm:
             moments: Sums over the global batch, as returned by :meth:`moments`.
             updates: Whether to update the running statistics.
         """
-        channels, count = x.shape[1], moments[-1]
-        mean = moments[:channels] / count
-        variance = (moments[channels:-1] / count - mean * mean).clamp_min(0)
-        if updates:
-            self._update_statistics(mean, variance * (count / (count - 1)))
+        norm, channels = self._norm, x.shape[1]
+        count: torch.Tensor | None = None
+        running_mean, running_var = norm.tensor("running_mean"), norm.tensor("running_var")
+        if norm.training or running_mean is None or running_var is None:
+            count = moments[-1]
+            mean = moments[:channels] / count
+            variance = (moments[channels:-1] / count - mean * mean).clamp_min(0)
+            if updates and norm.tracks:
+                self._update_statistics(mean, variance * (count / (count - 1)))
+        else:
+            mean, variance = running_mean.double(), running_var.double()
         dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-        epsilon = float(self._norm.eps)  # type: ignore[arg-type]
         narrow_mean, narrow_variance = mean.to(dtype), variance.to(dtype)
-        self._saved = (x, narrow_mean, torch.rsqrt(variance + epsilon).to(dtype), count)
-        return F.batch_norm(
-            x, narrow_mean, narrow_variance, self._tensor("weight"), self._tensor("bias"), False, 0.0, epsilon
-        )
+        self._saved = (x, narrow_mean, torch.rsqrt(variance + norm.epsilon).to(dtype), count)
+        weight, bias = norm.tensor("weight"), norm.tensor("bias")
+        return F.batch_norm(x, narrow_mean, narrow_variance, weight, bias, False, 0.0, norm.epsilon)
 
     def _update_statistics(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
-        running_mean, running_var = self._tensor("running_mean"), self._tensor("running_var")
-        if running_mean is None or running_var is None or not self._norm.training:
+        norm = self._norm
+        running_mean, running_var = norm.tensor("running_mean"), norm.tensor("running_var")
+        if running_mean is None or running_var is None:
             return
-        tracked, momentum = self._tensor("num_batches_tracked"), self._norm.momentum
-        if tracked is not None:
-            tracked.add_(1)
+        batches, momentum = norm.batches, norm.momentum
+        if batches is not None:
+            batches.add_(1)
         if momentum is None:
-            momentum = 1.0 / float(tracked) if tracked is not None else 0.0
-        running_mean.lerp_(mean.to(running_mean.dtype), float(momentum))  # type: ignore[arg-type]
-        running_var.lerp_(variance.to(running_var.dtype), float(momentum))  # type: ignore[arg-type]
+            momentum = 1.0 / float(batches) if batches is not None else 0.0
+        running_mean.lerp_(mean.to(running_mean.dtype), float(momentum))
+        running_var.lerp_(variance.to(running_var.dtype), float(momentum))
 
     def gradient_moments(self, gradient: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Computes the sums for the backward pass.
@@ -88,7 +97,7 @@ class SynchronizedNorm:
             _, by_weight, by_bias = torch.ops.aten.native_batch_norm_backward(
                 gradient, x, one, None, None, mean, inverse, True, 0.0, [False, True, True]
             )
-        weight = self._tensor("weight")
+        weight = self._norm.tensor("weight")
         return torch.cat((by_bias, by_weight)).double(), [
             (by_weight if p is weight else by_bias).to(p.dtype) for p in self._parameters
         ]
@@ -105,8 +114,10 @@ class SynchronizedNorm:
         (x, mean, inverse, count), self._saved = self._saved, None
         channels = x.shape[1]
         shape = [1, channels, *([1] * (x.dim() - 2))]
-        weight = self._tensor("weight")
+        weight = self._norm.tensor("weight")
         scale = inverse if weight is None else inverse * weight
+        if count is None:
+            return (gradient * scale.view(shape)).to(x.dtype)
         of_sum = (reduced[:channels] / count).to(mean.dtype)
         of_product = (reduced[channels:] / count).to(mean.dtype) * inverse
         # scale * (g - mean(g) - x_normalized * mean(g * x_normalized)), constant terms combined.
@@ -114,7 +125,3 @@ class SynchronizedNorm:
         result = gradient * scale.view(shape)
         result.addcmul_(x, (of_product * scale).view(shape), value=-1)
         return result.add_(shift.view(shape)).to(x.dtype)
-
-    def _tensor(self, name: str) -> torch.Tensor | None:
-        tensor = getattr(self._norm, name, None)
-        return tensor if isinstance(tensor, torch.Tensor) else None

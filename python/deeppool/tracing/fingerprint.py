@@ -11,8 +11,8 @@ from torch import nn
 def fingerprint(module: nn.Module) -> str:
     """Returns a hash of a module's structure, in hexadecimal.
 
-    The structure is the submodules with their options and code, and the names, shapes, sharing and
-    ``requires_grad`` of the tensors. Values, data types, devices and the training mode are not part of it.
+    The structure is the submodules with their options and code, and the names, shapes and sharing of the
+    tensors. Values, data types, devices, ``requires_grad`` and the training mode are not part of it.
     """
     parts = []
     for path, part in module.named_modules(remove_duplicate=False):
@@ -32,5 +32,5 @@ def fingerprint(module: nn.Module) -> str:
         *module.named_parameters(remove_duplicate=False),
         *module.named_buffers(remove_duplicate=False),
     ]:
-        tensors.append([name, list(tensor.shape), first.setdefault(id(tensor), name), tensor.requires_grad])
+        tensors.append([name, list(tensor.shape), first.setdefault(id(tensor), name)])
     return hashlib.sha256(json.dumps([parts, tensors]).encode()).hexdigest()[:32]

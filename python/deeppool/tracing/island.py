@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,6 +20,55 @@ Run = Callable[..., torch.Tensor]
 FACTORIES = {"zeros", "ones", "full", "empty", "arange", "rand", "randn", "scalar_tensor", "eye", "linspace"}
 
 aten = torch.ops.aten
+
+
+class BatchNorm:
+    """The tensors and options of a batch normalization.
+
+    Args:
+        step: Its operation.
+        owners: Modules that own its tensors, by path.
+        module: The module if it is one of PyTorch's, whose options are read in each iteration.
+    """
+
+    def __init__(self, step: Step, owners: Mapping[str, nn.Module], module: nn.Module | None) -> None:
+        self._stored = {
+            name: (stored, owners[stored.owner])
+            for name in ("weight", "bias", "running_mean", "running_var")
+            if isinstance(stored := step.argument(name), Stored)
+        }
+        self._epsilon, self._momentum = float(step.argument("eps")), float(step.argument("momentum"))
+        self._module: Any = module
+
+    def tensor(self, name: str) -> torch.Tensor | None:
+        """Returns ``weight``, ``bias``, ``running_mean`` or ``running_var``."""
+        found = self._stored.get(name)
+        return None if found is None else _look_up(*found)
+
+    @property
+    def epsilon(self) -> float:
+        """The addend of the variance."""
+        return self._epsilon if self._module is None else float(self._module.eps)
+
+    @property
+    def momentum(self) -> float | None:
+        """The weight of a batch in the running statistics; ``None`` for their mean over all batches."""
+        return self._momentum if self._module is None else self._module.momentum
+
+    @property
+    def training(self) -> bool:
+        """Whether it normalizes by the statistics of the batch."""
+        return self._module is None or bool(self._module.training)
+
+    @property
+    def tracks(self) -> bool:
+        """Whether it updates its running statistics."""
+        return self._module is None or bool(self._module.track_running_stats)
+
+    @property
+    def batches(self) -> torch.Tensor | None:
+        """The number of batches so far, if it is counted by one of PyTorch's modules."""
+        return None if self._module is None else self._module.num_batches_tracked
 
 
 class Island(nn.Module):
@@ -55,8 +104,15 @@ class Island(nn.Module):
         self._run = run
         #: Whether it only calls the module, which then looks up its own tensors.
         self._is_call = is_call
+        #: The batch normalization, if the layer is one with running statistics of the batch.
+        self.norm: BatchNorm | None = None
         # A tuple, so that PyTorch does not register them as submodules.
         self._owned = (tuple(stored), tuple(training), module)
+
+    @property
+    def calls_module(self) -> bool:
+        """Whether it only calls :attr:`module`, and so follows its attributes."""
+        return self._is_call
 
     @property
     def module(self) -> nn.Module | None:
@@ -209,7 +265,7 @@ class Writer:
     def _write(self, step: Step) -> None:
         if any(isinstance(leaf, Stored) for leaf in step.writes):
             # Running statistics are updated only in training mode.
-            condition = f"if {self._training(step.module)}: "
+            condition = f"if {self._mode(step)}: "
         else:
             condition = ""
         # `view` needs a contiguous input, which the island's input may not be: use `reshape`.
@@ -295,14 +351,18 @@ class Writer:
                         argument = [dim if size == -1 else size for size, dim in zip(argument, step.dims)]
                 return "[" + ", ".join(self._text(item, step, "") for item in argument) + "]"
             case bool() if name in ("train", "training") and argument:
-                return self._training(step.module)
+                return self._mode(step)
             case float() if name == "dropout_p" and argument > 0:
-                return f"{argument!r} if {self._training(step.module)} else 0.0"
+                return f"{argument!r} if {self._mode(step)} else 0.0"
             case None | bool() | int() | str():
                 return repr(argument)
             case float() if argument == argument and abs(argument) != float("inf"):
                 return repr(argument)
         return self._name(argument)
+
+    def _mode(self, step: Step) -> str:
+        """Returns an expression of the training mode that a step, which is traced in training mode, has."""
+        return "True" if self.units.has_constant_mode(step.module) else self._training(step.module)
 
     def _training(self, path: str) -> str:
         if path not in self.trained:

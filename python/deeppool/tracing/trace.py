@@ -11,14 +11,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from deeppool.tracing import attention, losses
+from deeppool.tracing import attention, losses, refusals
 from deeppool.tracing.cost import cost
 from deeppool.tracing.draft import Draft
 from deeppool.tracing.errors import TraceError
 from deeppool.tracing.fingerprint import fingerprint
-from deeppool.tracing.island import Writer, buffers_kept, of_function
+from deeppool.tracing.island import BatchNorm, Writer, buffers_kept, of_function
 from deeppool.tracing.kinds import SHAPE, Kind, Op, Pieces, Same, Unknown, kind_of
 from deeppool.tracing.program import Step, batch_of, export
+from deeppool.tracing.state import Watch, is_of_pytorch, observe
 from deeppool.tracing.traced import Traced, TracedLayer
 from deeppool.tracing.units import Unit, Units
 
@@ -50,14 +51,20 @@ def trace(
     Args:
         module: A module that takes and returns one tensor of shape ``(samples, ...)``.
         example_inputs: One tensor with at least one sample.
-        loss: Loss to minimise, a mean over samples: a function of output and targets. It becomes the last
-            layer, ``loss``. The default is :class:`torch.nn.CrossEntropyLoss` of class scores; a sample's
-            scores have the shape ``(classes,)``, ``(positions, classes)`` or ``(classes, height, width)``.
-        targets: Targets of the examples, of shape ``(samples, ...)``. Required with a custom ``loss``.
+        loss: Loss to minimise, a function of output and targets. It becomes the last layer, ``loss``. The
+            default is :class:`torch.nn.CrossEntropyLoss` of class scores; a sample's scores have the shape
+            ``(classes,)``, ``(positions, classes)`` or ``(classes, height, width)``, and its targets are
+            class indices, -100 if ignored, or class probabilities. Class weights, ignored labels and label
+            smoothing of :class:`torch.nn.CrossEntropyLoss` and :class:`torch.nn.NLLLoss` are supported. Any
+            other loss is a mean over samples of a loss of each sample. It is compared on random batches
+            between a batch and its shards.
+        targets: Targets of the examples, of shape ``(samples, ...)``. Required with losses other than
+            cross-entropy.
         name: Name of the network; by default that of the module's class.
 
     Raises:
-        TraceError: The module cannot be exported, or a layer mixes samples. The message names the layer.
+        TraceError: The module cannot be exported, a layer mixes samples or updates state in a way that ranks
+            cannot do on their own samples, or the loss is no mean over samples. The message names the layer.
     """
     if len(example_inputs) != 1 or not isinstance(example_inputs[0], torch.Tensor):
         raise TraceError(
@@ -71,17 +78,29 @@ def trace(
             f"{list(example.shape)}"
         )
     with _training(module) as modes, buffers_kept(module), torch.random.fork_rng(devices=_devices(module)):
+        refusals.check_modules(module)
+        observed = observe(module, batch_of(example, 2))
         program = export(module, example)
-        units = Units(module, program)
+        units = Units(module, program, observed)
+        refusals.check_steps(units)
+        counters = refusals.counters(units, observed)
         attention.find(units)
         drafts, output = _Layers(units).drafts()
+        refusals.check_norms(drafts)
         scores = program.steps[program.output].sample
         if scores is None:
             raise TraceError("the first dimension of the output is not the batch")
-        last = losses.drafts(loss, output, scores)
+        last, of_samples = losses.drafts(loss, output, scores, targets)
         drafts += last
         _tie(drafts)
+        if last[-1].op is None:
+            losses.needs_targets(targets)
+        if targets is not None:
+            losses.check_targets(of_samples, targets)
         costs = _check_layers(modes, drafts, batch_of(example, SAMPLES), targets)
+        outputs = [] if of_samples.is_known else _random_outputs(modes, drafts, output, example)
+        losses.check(of_samples, outputs, targets)
+        watch = Watch(module, observed, _followed(units, drafts))
     document = {
         "schema": SCHEMA,
         "name": name or type(module).__name__,
@@ -94,7 +113,18 @@ def trace(
     ]
     opaque = {draft.name: draft.reason or "" for draft in drafts if draft.op is None}
     return Traced(
-        document, layers, opaque, output, len(last), module, fingerprint(module), (example,), targets
+        document,
+        layers,
+        opaque,
+        output,
+        len(last),
+        module,
+        fingerprint(module),
+        (example,),
+        targets,
+        loss=of_samples,
+        counters=counters,
+        watch=watch,
     )
 
 
@@ -175,7 +205,11 @@ class _Layers:
         name = self._free_name(wanted)
         is_simple = part.is_call and self.units.program.simple_calls.get(unit.call, False)
         island = Writer(self.units, part).island(name, step.index, list(match.inputs), is_simple)
-        return Draft(name, match.op, [self.layer_of[value] for value in match.inputs], island)
+        if step.op == "batch_norm":
+            module = self.units.modules[part.module]
+            island.norm = BatchNorm(step, self.units.modules, module if _is_norm(module) else None)
+        inputs = [self.layer_of[value] for value in match.inputs]
+        return Draft(name, match.op, inputs, island, steps=[step])
 
     def _shares_without_bias(self, step: Step) -> bool:
         """Returns whether a linear layer shares its weight with other layers, but not its bias."""
@@ -251,6 +285,30 @@ class _Layers:
         return name
 
 
+def _is_norm(module: nn.Module) -> bool:
+    kind = nn.modules.batchnorm._BatchNorm
+    return isinstance(module, kind) and is_of_pytorch(module)
+
+
+def _followed(units: Units, drafts: list[Draft]) -> set[nn.Module]:
+    """Returns the modules whose layers call them, and so follow their attributes."""
+    calls: dict[nn.Module, set[str]] = {}
+    for step in units.steps:
+        if step.module in units.modules and units.dynamic(step.index):
+            calls.setdefault(units.modules[step.module], set()).add(step.call)
+    islands: Counter[nn.Module] = Counter()
+    for draft in drafts:
+        module = draft.island.module
+        if module is None or not draft.island.calls_module:
+            continue
+        own = {id(parameter) for parameter in module.parameters(recurse=False)}
+        uses_all = own <= {id(parameter) for parameter in draft.island.parameters()}
+        normalizes = any(step.op == "batch_norm" for step in draft.steps)
+        if uses_all and (not normalizes or draft.island.norm is not None and _is_norm(module)):
+            islands[module] += 1
+    return {module for module, count in islands.items() if count == len(calls.get(module, ()))}
+
+
 def _tie(drafts: list[Draft]) -> None:
     """Sets ``parameters_of`` of layers that share an earlier layer's parameters."""
     owners: dict[tuple[int, ...], str] = {}
@@ -301,6 +359,8 @@ def _check_layers(
             if draft.op is None:
                 costs[draft.name] = losses.cost_of(draft.island, inputs[0], targets)
             continue
+        # Random numbers of a layer that draws them in evaluation mode, too, differ between calls.
+        draws = any(step.is_random for step in draft.steps)
         if draft.op is None:
             costs[draft.name] = _opaque(draft, inputs)
         _set(dict.fromkeys(modes, False))
@@ -314,7 +374,8 @@ def _check_layers(
             middle = slice(1, 2)
             alone = draft.island(*(tensor[middle] for tensor in inputs))
         _set(modes)
-        if not _is_same(alone, output[middle]) and not any(step.op == "batch_norm" for step in draft.steps):
+        normalizes = any(step.op == "batch_norm" for step in draft.steps)
+        if not draws and not normalizes and not _is_same(alone, output[middle]):
             raise TraceError(
                 f"layer `{draft.name}` mixes the samples of a batch: its output for a sample depends on "
                 "other samples, so ranks cannot share a batch"
@@ -323,6 +384,30 @@ def _check_layers(
             if last_use[name] == index:
                 values.pop(name, None)
     return costs
+
+
+def _random_outputs(
+    modes: Modes, drafts: list[Draft], output: str, example: torch.Tensor
+) -> list[torch.Tensor]:
+    """Returns outputs of the module for three batches of random inputs, in evaluation mode.
+
+    Each element of an input is that of a random example.
+    """
+    generator = torch.Generator().manual_seed(0)
+    rows = batch_of(example, 8)
+    outputs = []
+    _set(dict.fromkeys(modes, False))
+    with torch.no_grad():
+        for _ in range(3):
+            chosen = torch.randint(8, (losses.SAMPLES, *example.shape[1:]), generator=generator)
+            values = {"input": rows.gather(0, chosen.to(rows.device))}
+            for draft in drafts:
+                if draft.name == "loss":
+                    break
+                values[draft.name] = draft.island(*(values[name] for name in draft.inputs))
+            outputs.append(values[output])
+    _set(modes)
+    return outputs
 
 
 def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,8 @@ from deeppool.network import Network
 from deeppool.tracing.errors import TraceError
 from deeppool.tracing.fingerprint import fingerprint
 from deeppool.tracing.island import Island
+from deeppool.tracing.losses import Loss
+from deeppool.tracing.state import Watch
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,10 @@ class Traced:
         fingerprint: str,
         example_inputs: tuple[torch.Tensor, ...],
         targets: torch.Tensor | None = None,
+        *,
+        loss: Loss,
+        counters: Sequence[tuple[nn.Module, str, int]],
+        watch: Watch,
     ) -> None:
         #: The network as a document of the format ``deeppool/graph/v1``.
         self.graph = dict(graph)
@@ -70,6 +76,11 @@ class Traced:
         self.example_inputs = example_inputs
         #: Targets of the examples, if given.
         self.targets = targets
+        #: The loss as a sum over samples and a denominator.
+        self.loss = loss
+        #: Buffers that count training iterations: the module, the buffer's name, and the increment.
+        self.counters = list(counters)
+        self._watch = watch
 
     @cached_property
     def network(self) -> Network:
@@ -109,6 +120,23 @@ class Traced:
         if fingerprint(module) != self.fingerprint:
             raise TraceError(
                 f"{type(module).__name__} changed since it was traced: trace it again, and plan again"
+            )
+
+    def followed_state(self) -> tuple[Any, ...]:
+        """Returns the Python state that the module's layers follow. If it changes, probe them again."""
+        return self._watch.followed()
+
+    def check_state(self) -> None:
+        """Checks the Python state that the module's layers do not follow. It is cheap.
+
+        Raises:
+            TraceError: An attribute, the training mode, a submodule or a hook changed since tracing.
+        """
+        problem = self._watch.problem() or self.loss.problem_now()
+        if problem is not None:
+            raise TraceError(
+                f"{problem} after tracing, and the traced layers do not follow it: trace "
+                f"{type(self.module).__name__} again"
             )
 
     def __str__(self) -> str:

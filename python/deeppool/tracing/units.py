@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from deeppool.tracing.state import Observed, is_of_pytorch
 from deeppool.tracing.program import PerSample, Program, Ref, Step, Stored, map_arguments
 
 #: Modules with children that are treated as leaf modules.
@@ -57,8 +58,9 @@ class Unit:
 class Units:
     """The units of a program in topological order, with the values passed between them."""
 
-    def __init__(self, module: nn.Module, program: Program) -> None:
+    def __init__(self, module: nn.Module, program: Program, observed: Observed | None = None) -> None:
         self.program = program
+        self.observed = observed
         self.modules = dict(module.named_modules(remove_duplicate=False))
         self.steps = program.steps
         self._find_writers()
@@ -155,6 +157,13 @@ class Units:
         except _NotConstant:
             return None
         return result if isinstance(result, torch.Tensor) else None
+
+    def has_constant_mode(self, path: str) -> bool:
+        """Returns whether a module's code does not depend on its training mode."""
+        module = self.modules.get(path)
+        if self.observed is None or module is None or is_of_pytorch(module):
+            return False
+        return not self.observed.reads_training(module)
 
     def dynamic(self, index: int) -> bool:
         """Returns whether a step is live and belongs to exactly one unit."""

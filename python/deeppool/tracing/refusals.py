@@ -1,0 +1,166 @@
+"""Layers that ranks cannot run on their own samples: they raise an error while tracing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import torch
+from torch import nn
+
+from deeppool.tracing.draft import Draft
+from deeppool.tracing.errors import TraceError
+from deeppool.tracing.kinds import Unknown, kind_of
+from deeppool.tracing.program import Ref, Step, Stored
+from deeppool.tracing.state import Observed
+from deeppool.tracing.units import Units
+
+#: A buffer that counts iterations: the module, the buffer's name, and the increment.
+CounterOf = tuple[nn.Module, str, int]
+
+#: Positions of the options of ``embedding_bag`` and ``embedding``.
+SPARSE, BY_FREQUENCY = "sparse", "scale_grad_by_freq"
+
+
+def check_modules(module: nn.Module) -> None:
+    """Checks the options of a module's batch normalizations before it is exported.
+
+    Raises:
+        TraceError: One has no momentum, so its code depends on the value of a tensor.
+    """
+    for path, part in module.named_modules():
+        is_norm = isinstance(part, nn.modules.batchnorm._BatchNorm)
+        if is_norm and part.training and part.momentum is None and part.track_running_stats:
+            raise TraceError(
+                f"batch normalization `{path or type(part).__name__}` has momentum=None (a mean "
+                "over all batches), which is not supported: give it a number, such as momentum=0.1"
+            )
+
+
+def check_steps(units: Units) -> None:
+    """Checks the operations of a module.
+
+    Raises:
+        TraceError: An operation changes parameters, or its gradients or outputs depend on other samples in a
+            way that a plan does not support.
+    """
+    calls: Counter[str] = Counter()
+    for step in units.steps:
+        layer = _layer(units, step)
+        if step.op == "embedding_renorm_":
+            raise TraceError(
+                f"embedding `{layer}` has max_norm, which changes the rows that a batch uses while "
+                "ranks use different rows: train without max_norm, or normalize the rows in the forward pass"
+            )
+        if step.op in ("embedding", "embedding_bag", "_embedding_bag"):
+            if step.argument(BY_FREQUENCY):
+                raise TraceError(
+                    f"embedding `{layer}` has scale_grad_by_freq=True, so its gradient depends on "
+                    "the tokens of the whole batch: use scale_grad_by_freq=False"
+                )
+            if step.argument(SPARSE):
+                raise TraceError(
+                    f"embedding `{layer}` has sparse=True, and sparse gradients cannot be reduced "
+                    "over ranks: use sparse=False"
+                )
+        for leaf in step.writes:
+            if isinstance(leaf, Stored) and leaf.is_parameter:
+                raise TraceError(
+                    f"layer `{layer}` changes the parameter `{leaf.name}` in its forward pass "
+                    f"({step.op}), which ranks would do differently: change it between iterations"
+                )
+        if _is_norm_of_batch(step):
+            match = kind_of(units, step)
+            if isinstance(match, Unknown):
+                raise TraceError(
+                    f"batch normalization `{layer}` is not supported in training ({match.reason}): "
+                    "freeze its statistics (override train() so that it stays in evaluation mode), or "
+                    "replace it"
+                )
+            statistics = step.argument("running_mean")
+            calls[statistics.name] += 1
+            if calls[statistics.name] > 1:
+                raise TraceError(
+                    f"batch normalization `{layer}` is called {calls[statistics.name]} times in an "
+                    "iteration, so its running statistics depend on the order of calls on different "
+                    "ranks: use a batch normalization for each call (they may share weight and bias)"
+                )
+
+
+def _is_norm_of_batch(step: Step) -> bool:
+    return step.op == "batch_norm" and bool(step.argument("training"))
+
+
+def _layer(units: Units, step: Step) -> str:
+    return step.module or type(units.modules[""]).__name__
+
+
+def check_norms(drafts: list[Draft]) -> None:
+    """Checks that each batch normalization over the batch is a layer.
+
+    Raises:
+        TraceError: It is a part of an opaque layer.
+    """
+    for draft in drafts:
+        if draft.op is None and any(_is_norm_of_batch(step) for step in draft.steps):
+            raise TraceError(
+                f"layer `{draft.name}` has a batch normalization inside ({draft.reason}), which "
+                "ranks cannot compute over the batch: make the normalization a module that takes "
+                "and returns one tensor"
+            )
+
+
+def counters(units: Units, observed: Observed | None) -> list[CounterOf]:
+    """Returns the buffers that count iterations, such as ``num_batches_tracked``.
+
+    Raises:
+        TraceError: The forward pass changes other buffers.
+    """
+    added: Counter[Stored] = Counter()
+    read: set[str] = set()
+    statistics: set[Stored] = set()
+    for step in units.steps:
+        increment = step.args[1] if step.op == "add_" and len(step.args) == 2 else None
+        target = step.args[0] if step.args else None
+        if isinstance(target, Stored) and not target.is_parameter and type(increment) is int:
+            added[target] += increment
+            continue
+        if step.op == "copy_" and isinstance(step.args[1], Ref):
+            source = units.steps[step.args[1].index]
+            if source.op == "add_" and source.args[0] == target:
+                continue  # The assignment in `self.count += 1`.
+        read |= {leaf.name for leaf in step.leaves() if isinstance(leaf, Stored)}
+        if _is_norm_of_batch(step):
+            statistics |= {step.argument(name) for name in ("running_mean", "running_var")}
+    found = [
+        (units.modules[stored.owner], stored.attribute, amount)
+        for stored, amount in added.items()
+        if stored.name not in read
+    ]
+    expected = {(units.modules[stored.owner], stored.attribute) for stored in statistics}
+    expected |= {(module, name) for module, name, _ in found}
+    changed = observed.changed_buffers if observed is not None else _written(units)
+    for module, name in changed:
+        if (module, name) not in expected:
+            paths = {part: path for path, part in reversed(units.modules.items())}
+            layer = paths[module] or type(module).__name__
+            raise TraceError(
+                f"layer `{layer}` changes its buffer `{name}` in each forward pass, which ranks "
+                "would do differently on their own samples: change it between iterations"
+            )
+    return found
+
+
+def _written(units: Units) -> list[tuple[nn.Module, str]]:
+    stored = [leaf for step in units.steps for leaf in step.writes if isinstance(leaf, Stored)]
+    return [(units.modules[one.owner], one.attribute) for one in stored]
+
+
+def increase(counter: CounterOf, before: torch.Tensor) -> None:
+    """Sets a counter to its value after one more iteration than ``before``."""
+    module, name, amount = counter
+    buffer = getattr(module, name)
+    # PyTorch's batch normalizations count only in training mode.
+    if not isinstance(module, nn.modules.batchnorm._NormBase):
+        buffer.copy_(before + amount)
+    elif module.training and module.track_running_stats:
+        buffer.copy_(before + amount)
