@@ -57,8 +57,8 @@ pub struct SimulationOptions {
 ///
 /// # Errors
 ///
-/// [`Error::Impossible`] for a job that can never run, [`Error::Unsolved`] if the solver of a fair
-/// policy fails.
+/// [`Error::Impossible`] for a job that can never run, [`Error::OutOfRange`] for jobs that end or
+/// arrive after 584 years, [`Error::Unsolved`] if the solver of a fair policy fails.
 pub fn simulate(
     cluster: &Cluster,
     table: &Table,
@@ -75,6 +75,10 @@ pub fn simulate(
     events.sort_by_key(|(at, _)| *at);
     let mut events = events.into_iter().peekable();
     while let Some(now) = simulation.next(events.peek().map(|(at, _)| *at)) {
+        if now == u64::MAX {
+            let (name, expected) = ("the virtual time of the simulation", "at most 584 years");
+            return Err(Error::OutOfRange { name, value: "longer".into(), expected });
+        }
         simulation.advance(now)?;
         while let Some((_, event)) = events.next_if(|(at, _)| *at == now) {
             simulation.apply(event)?;

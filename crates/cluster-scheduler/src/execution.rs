@@ -64,7 +64,7 @@ impl Execution {
         let times = spb::part_times(layers, parts);
         let busy: Vec<Duration> = (0..gpus).map(|gpu| times[gpu % parts]).collect();
         let longest = times.iter().copied().max().unwrap_or_default();
-        Self::new(longest + synchronization, &busy, true)
+        Self::new(longest.saturating_add(synchronization), &busy, true)
     }
 
     fn new(iteration: Duration, busy: &[Duration], rotates: bool) -> Result<Self, Error> {

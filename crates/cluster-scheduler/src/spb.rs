@@ -24,12 +24,15 @@ use std::time::Duration;
 /// ```
 #[must_use]
 pub fn part_times(layers: &[(Duration, Duration)], parts: usize) -> Vec<Duration> {
-    let forward: Duration = layers.iter().map(|&(forward, _)| forward).sum();
+    let total =
+        |times: &mut dyn Iterator<Item = Duration>| times.fold(Duration::ZERO, Duration::saturating_add);
+    let forward = total(&mut layers.iter().map(|&(forward, _)| forward));
     (1..=parts)
         .rev()
         .map(|part| {
             let last = (part * layers.len()).div_ceil(parts);
-            forward + layers.iter().rev().take(last).map(|&(_, backward)| backward).sum::<Duration>()
+            let backward = total(&mut layers.iter().rev().take(last).map(|&(_, backward)| backward));
+            forward.saturating_add(backward)
         })
         .collect()
 }

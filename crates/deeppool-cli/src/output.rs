@@ -23,17 +23,17 @@ pub(crate) fn table(header: &[&str]) -> Table {
 
 /// Formats a time in us, ms or s.
 pub(crate) fn time(time: Duration) -> String {
-    let us = time.as_secs_f64() * 1e6;
-    match us {
-        us if us < 1e3 => format!("{us:.1} us"),
-        us if us < 1e6 => format!("{:.2} ms", us / 1e3),
-        us => format!("{:.2} s", us / 1e6),
-    }
+    micros(time.as_secs_f64() * 1e6)
 }
 
 /// Formats a time, given in microseconds, in us, ms or s. A negative time is shown as 0.
 pub(crate) fn micros(us: f64) -> String {
-    time(Duration::from_secs_f64((us / 1e6).max(0.0)))
+    match us.max(0.0) {
+        us if us < 1e3 => format!("{us:.1} us"),
+        us if us < 1e6 => format!("{:.2} ms", us / 1e3),
+        us if us < 1e15 => format!("{:.2} s", us / 1e6),
+        us => format!("{:.2e} s", us / 1e6),
+    }
 }
 
 /// Parses a time with its unit (us, ms or s), such as `12ms`, and returns it in microseconds.

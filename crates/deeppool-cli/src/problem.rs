@@ -40,6 +40,9 @@ impl ProblemFile<'_> {
     fn plan_text(&self, text: &str) -> anyhow::Result<()> {
         let (problem, costs) = PlanProblem::from_json(text)?;
         let planned = with_spinner("searching for a plan", || self.options.plan(problem, &costs))?;
+        if let Some(doubt) = implausible(planned.single_gpu_us) {
+            eprintln!("warning: {doubt}");
+        }
         let report = planned.report();
         if let Some(path) = self.output {
             super::output::save_json(path, &report)?;
@@ -51,6 +54,17 @@ impl ProblemFile<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns a line that doubts the unit of a problem's times if an iteration on one GPU takes less
+/// than 10 ns or more than 11 days.
+fn implausible(single_gpu_us: f64) -> Option<String> {
+    let unit = match single_gpu_us {
+        us if us > 1e12 => "nanoseconds, or a factor too many?",
+        us if us > 0.0 && us < 1e-2 => "seconds?",
+        _ => return None,
+    };
+    Some(format!("an iteration on one GPU takes {single_gpu_us:e} us: {unit} The times are microseconds"))
 }
 
 /// Prints a plan.

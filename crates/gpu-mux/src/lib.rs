@@ -60,5 +60,5 @@ pub use virtual_device::{
 };
 pub use workload::{
     BackgroundHost, ForegroundHost, Iteration, Jobs, SimulationOptions, SimulationReport, StepWork, Workload,
-    WorkloadStep,
+    WorkloadStep, check_virtual_time,
 };

@@ -1,4 +1,4 @@
-//! Conversion of seconds.
+//! Conversion of seconds, and sums of durations.
 
 use std::time::Duration;
 
@@ -7,4 +7,9 @@ use std::time::Duration;
 pub(crate) fn seconds(seconds: f64) -> Duration {
     let nanos = seconds * 1e9;
     if nanos < u64::MAX as f64 { Duration::from_nanos((nanos + 0.5) as u64) } else { Duration::MAX }
+}
+
+/// Returns the sum of durations; `Duration::MAX` if it does not fit.
+pub(crate) fn total(times: impl IntoIterator<Item = Duration>) -> Duration {
+    times.into_iter().fold(Duration::ZERO, Duration::saturating_add)
 }

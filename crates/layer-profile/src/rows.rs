@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::table::invalid;
+use crate::table::{MAX_TIME, invalid};
 use crate::{
     BatchSpread, BatchTime, LayerProfile, LayerTime, NetworkSpread, NetworkTime, ProfileError, Spread,
 };
@@ -111,6 +111,10 @@ impl<'de> Deserialize<'de> for Microseconds {
         let duration = Duration::try_from_secs_f64(value / 1e6).map_err(|_| {
             D::Error::custom(format!("expected a time in microseconds, not negative, found {value}"))
         })?;
+        if duration > MAX_TIME {
+            let expected = "expected at most 1e12 us (11 days): check the unit";
+            return Err(D::Error::custom(format!("{value:e} us, {expected}")));
+        }
         Ok(Self(duration))
     }
 }

@@ -34,14 +34,17 @@ pub struct ProfileTable {
     by_name: HashMap<String, usize>,
 }
 
+/// Maximum time of a layer or network (11 days), so that sums of times do not overflow.
+pub(crate) const MAX_TIME: Duration = Duration::from_secs(1_000_000);
+
 impl ProfileTable {
     /// Creates a table from its rows. `model` is the name of the network, `device` that of the
     /// device, and `origin` the origin of the times. `network` holds the times of the whole network
     /// by ascending batch size; it is empty if they are unknown.
     ///
     /// # Errors
-    /// [`ProfileError::Invalid`] if there is no layer, a layer occurs twice or has no times, or
-    /// batch sizes are zero, repeated or not ascending.
+    /// [`ProfileError::Invalid`] if there is no layer, a layer occurs twice or has no times, batch
+    /// sizes are zero, repeated or not ascending, or a time is above 1e12 us (11 days).
     pub fn new(
         model: impl Into<String>,
         device: impl Into<String>,
@@ -63,8 +66,14 @@ impl ProfileTable {
                 return Err(invalid(format!("layers[{i}].times"), problem));
             }
             check_ascending(&format!("layers[{i}].times"), layer.times.iter().map(|row| row.batch))?;
+            let times = layer.times.iter().flat_map(|row| [row.forward, row.backward]);
+            check_times(times.chain(layer.update), || format!("layers[{i}] (`{}`)", layer.name))?;
         }
         check_ascending("network", network.iter().map(|row| row.batch))?;
+        for (i, row) in network.iter().enumerate() {
+            let LayerTime { forward, backward, update } = row.time;
+            check_times([forward, backward, update], || format!("network[{i}]"))?;
+        }
         Ok(Self {
             model: model.into(),
             device: device.into(),
@@ -320,6 +329,22 @@ pub(crate) fn check_batches(batches: &[usize]) -> Result<(), ProfileError> {
 /// Returns a [`ProfileError::Invalid`] for the content at `path` in a JSON document.
 pub(crate) fn invalid(path: impl Into<String>, problem: impl Into<String>) -> ProfileError {
     ProfileError::Invalid { path: path.into(), problem: problem.into() }
+}
+
+/// Checks that no time exceeds [`MAX_TIME`]. `path` names the row in the error.
+fn check_times(
+    times: impl IntoIterator<Item = Duration>,
+    path: impl FnOnce() -> String,
+) -> Result<(), ProfileError> {
+    match times.into_iter().max().filter(|&time| time > MAX_TIME) {
+        Some(time) => {
+            let us = time.as_secs_f64() * 1e6;
+            let problem =
+                format!("expected times of at most 1e12 us (11 days), found {us:e} us: check the unit");
+            Err(invalid(path(), problem))
+        }
+        None => Ok(()),
+    }
 }
 
 fn check_ascending(path: &str, batches: impl Iterator<Item = usize>) -> Result<(), ProfileError> {

@@ -171,11 +171,11 @@ impl Entry {
 
     /// Returns the GPU time of the completed iterations.
     fn attained(&self) -> u64 {
-        (self.job.iterations - self.remaining) * self.service()
+        (self.job.iterations - self.remaining).saturating_mul(self.service())
     }
 
     fn service(&self) -> u64 {
-        self.iteration * self.job.gpus as u64
+        self.iteration.saturating_mul(self.job.gpus as u64)
     }
 
     /// Updates the level of attained GPU time and returns whether it has changed. Does nothing
@@ -233,9 +233,12 @@ impl ExecutionChoice {
                     .idle_nanos()
                     .filter(|&idle| is_usable_idle_period(idle, execution.iteration))
                     .sum();
-                execution.iteration * gpus as u64 - (usable as f64 * efficiency) as u64
+                execution
+                    .iteration
+                    .saturating_mul(gpus as u64)
+                    .saturating_sub((usable as f64 * efficiency) as u64)
             }
-            _ => execution.iteration * gpus as u64,
+            _ => execution.iteration.saturating_mul(gpus as u64),
         };
         Some(Self { gpu_type, gpus, mode, execution_id, iteration: execution.iteration, cost })
     }

@@ -20,7 +20,7 @@ impl Scheduler<'_> {
             Order::Arrival | Order::Fair(_) => {}
             Order::RemainingTime => order.sort_by_key(|&index| {
                 let entry = &self.entries[index];
-                entry.remaining * entry.iteration
+                entry.remaining.saturating_mul(entry.iteration)
             }),
             Order::AttainedService { .. } => order.sort_by_key(|&index| self.entries[index].level),
         }

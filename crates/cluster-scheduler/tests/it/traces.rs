@@ -1,7 +1,12 @@
 //! Published traces are read, invalid ones are refused, and the generator matches its source.
 
+use std::time::Duration;
+
 use cluster_scheduler::trace::{self, TraceJob};
-use cluster_scheduler::{Allocation, GpuType, Mode, Table};
+use cluster_scheduler::{
+    Allocation, Arrival, Cluster, Execution, GpuType, Job, JobId, Mode, Policy, SimulationOptions, Table,
+    simulate,
+};
 
 use crate::data;
 
@@ -142,6 +147,28 @@ fn pollux_step_times_are_read() {
         (packed.idle_periods().next().unwrap().as_secs_f64() - 0.092_868).abs() < 1e-9,
         "its synchronization"
     );
+}
+
+#[test]
+fn extreme_durations_are_refused() {
+    let layers = [(Duration::MAX, Duration::MAX); 3];
+    assert_eq!(cluster_scheduler::spb::part_times(&layers, 2), [Duration::MAX; 2]);
+    let spb = Execution::spb(4, &layers, Duration::MAX, 2).unwrap_err().to_string();
+    assert!(spb.contains("expected more than 0, up to 3 years"), "{spb}");
+    // Three years an iteration, and 2^60 iterations or the latest possible arrival.
+    let mut table = Table::new();
+    let kind = table.kind("slow");
+    let execution = Execution::full(1, Duration::from_secs(3 * 365 * 86_400)).unwrap();
+    table.set(kind, GpuType(0), Mode::DataParallel, execution);
+    let cluster = Cluster::uniform("a", 1, 1).unwrap();
+    for (at, iterations) in [(Duration::ZERO, 1 << 60), (Duration::MAX, 1), (Duration::ZERO, 300)] {
+        for policy in [Policy::fifo(), Policy::srtf(), Policy::least_attained_service()] {
+            let arrivals = [Arrival { at, id: JobId(0), job: Job::new(kind, iterations, 1) }];
+            let result = simulate(&cluster, &table, &policy, &arrivals, &SimulationOptions::default());
+            let error = result.unwrap_err().to_string();
+            assert!(error.contains("584 years"), "{error}");
+        }
+    }
 }
 
 #[test]

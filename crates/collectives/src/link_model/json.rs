@@ -1,5 +1,6 @@
 //! File format of link models.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,8 @@ use crate::{Error, Result};
 const SCHEMA: &str = "deeppool/link/v1";
 /// Maximum startup time and latency of a level in microseconds (about 17 minutes).
 const MAX_TIME_US: f64 = 1e9;
+/// Bandwidths of a level in bytes per second that are plausible.
+const BANDWIDTHS: RangeInclusive<f64> = 1e6..=1e15;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -72,7 +75,8 @@ impl LinkModel {
     /// - `adapters`: number of adapters of each member, for example of each host on the second
     ///   level ([`with_adapters`](Self::with_adapters)). Default 1, and always 1 on the first
     ///   level.
-    /// - `bandwidth_bytes_per_s`: bandwidth of an adapter in one direction.
+    /// - `bandwidth_bytes_per_s`: bandwidth of an adapter in one direction; with `achieved`, 1e6 to
+    ///   1e15.
     /// - `achieved`: fraction of the bandwidth that operations achieve. Default 1.
     /// - `startup_us`: time paid once an operation.
     /// - `latency_us`: time paid once a step.
@@ -190,6 +194,15 @@ impl LevelFile {
         }
         if !(bandwidth_bytes_per_s > 0.0 && bandwidth_bytes_per_s.is_finite()) {
             let reason = format!("expected bytes a second above 0, got {}", self.bandwidth_bytes_per_s);
+            return Err(("bandwidth_bytes_per_s", reason));
+        }
+        if !BANDWIDTHS.contains(&bandwidth_bytes_per_s) {
+            let unit = match bandwidth_bytes_per_s {
+                few if few < 1e3 => "gigabytes?",
+                few if few < 1e6 => "megabytes?",
+                _ => "bits, or a factor too many?",
+            };
+            let reason = format!("{:e} bytes/s: {unit} Expected 1e6 to 1e15", self.bandwidth_bytes_per_s);
             return Err(("bandwidth_bytes_per_s", reason));
         }
         if self.adapters == 0 {

@@ -266,6 +266,16 @@ fn errors_of_bad_files_are_one_line_with_the_place() {
             "levels[0].bandwidth_bytes_per_s: expected bytes a second above 0",
         ),
         (
+            vec![level(r#", "bandwidth_bytes_per_s": 25"#)],
+            "levels[0].bandwidth_bytes_per_s: 2.5e1 bytes/s: gigabytes? Expected 1e6 to 1e15",
+        ),
+        (
+            vec![level(r#", "bandwidth_bytes_per_s": 25000"#)],
+            "levels[0].bandwidth_bytes_per_s: 2.5e4 bytes/s: megabytes?",
+        ),
+        (vec![level(r#", "bandwidth_bytes_per_s": 1e-30"#)], "1e-30 bytes/s: gigabytes?"),
+        (vec![level(r#", "bandwidth_bytes_per_s": 25e18"#)], "2.5e19 bytes/s: bits, or a factor too many?"),
+        (
             vec![level(&format!(r#"{fast}, "achieved": 1.5"#))],
             "levels[0].achieved: expected a part above 0 and at most 1",
         ),
@@ -281,7 +291,7 @@ fn errors_of_bad_files_are_one_line_with_the_place() {
         let error = file(&levels).expect_err(expected).to_string();
         assert!(error.contains(expected) && !error.contains('\n'), "{error} instead of {expected}");
     }
-    let slow = r#"{"startup_us": 1e30, "latency_us": 1, "bandwidth_bytes_per_s": 1}"#;
+    let slow = r#"{"startup_us": 1e30, "latency_us": 1, "bandwidth_bytes_per_s": 1e9}"#;
     assert!(file(&[slow.into()]).expect_err("too long").to_string().contains("from 0 to 1e9"));
     for (name, expected) in [(" ", "name: expected a name"), ("dgx-a100", "there is a built-in `dgx-a100`")] {
         let file =

@@ -146,3 +146,24 @@ fn per_layer_limits_are_for_chains_without_a_memory_limit() {
     limited["memory_limit_bytes"] = 1_000_000_000.into();
     refused(folder_with(&limited).path(), plan, "memory");
 }
+
+#[test]
+fn implausible_times_are_planned_and_doubted() {
+    for (time, expected) in
+        [("2e25", "2e25 us: nanoseconds"), ("1e200", "1e200 us: nanoseconds"), ("3e-9", "3e-9 us: seconds?")]
+    {
+        let text = format!(
+            r#"{{"schema": "deeppool/plan-problem/v2", "gpus": 2, "edges": [], "all_reduce": [],
+            "nodes": [{{"name": "a", "gradient_bytes": 0, "options":
+            [{{"gpus": 1, "forward_us": {time}, "backward_us": 0, "update_us": 0}}]}}]}}"#
+        );
+        let folder = TempDir::new().unwrap();
+        std::fs::write(folder.path().join("problem.json"), text).unwrap();
+        let output = crate::command::deeppool(folder.path(), "plan --problem problem.json --pareto");
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success() && errors.contains(expected), "{errors}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(!said.contains("NaN") && !said.contains("inf"), "{said}");
+    }
+}

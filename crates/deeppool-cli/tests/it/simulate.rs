@@ -45,3 +45,43 @@ fn invalid_simulations_are_one_line_errors() {
     refused("--rank 1", "--workload");
     refused("--rank 1 --workload no/such/folder.json", "no/such");
 }
+
+/// Writes a link model with this bandwidth and startup time.
+fn link(folder: &std::path::Path, bandwidth: &str, startup_us: &str) {
+    let levels = format!(
+        r#"[{{"bandwidth_bytes_per_s": {bandwidth}, "startup_us": {startup_us}, "latency_us": 1.5}}]"#
+    );
+    let text = format!(r#"{{"schema": "deeppool/link/v1", "name": "mistaken", "levels": {levels}}}"#);
+    std::fs::write(folder.join("link.json"), text).unwrap();
+}
+
+#[test]
+fn implausible_units_are_refused_before_the_simulation() {
+    let folder = tempfile::tempdir().unwrap();
+    for (bandwidth, startup_us, expected) in [
+        ("25", "10", "2.5e1 bytes/s: gigabytes?"),
+        ("1e-30", "10", "1e-30 bytes/s: gigabytes?"),
+        ("1e300", "10", "1e300 bytes/s: bits, or a factor too many?"),
+        // Plausible on its own, but not beside a background whose iteration takes 10 ms.
+        ("25e9", "1e9", "the number of background iterations in one of the foreground"),
+    ] {
+        link(folder.path(), bandwidth, startup_us);
+        let options = format!("{SIZE} --mode dp --link link.json");
+        let start = std::time::Instant::now();
+        refused(folder.path(), &options, expected);
+        assert!(start.elapsed().as_secs() < 10, "{bandwidth} {startup_us}");
+    }
+}
+
+#[test]
+fn simulations_cost_events_and_not_virtual_time() {
+    let folder = tempfile::tempdir().unwrap();
+    link(folder.path(), "25e9", "1e9");
+    let alone = "simulate --model vgg16 --device a100 --gpus 8 --batch 32 --mode dp --link link.json --json";
+    let report = json(folder.path(), alone);
+    assert!(report["iteration_us"].as_f64().unwrap() > 1e9, "{report}");
+    // A slow link with a background job is simulated.
+    link(folder.path(), "1e7", "10");
+    let beside = json(folder.path(), &format!("{SIZE} --mode dp --link link.json --json"));
+    assert!(beside["background_samples_per_s"].as_f64().unwrap() > 0.0);
+}

@@ -20,7 +20,7 @@ mod workload;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use gpu_mux::{DeviceParameters, Policy};
+use gpu_mux::{DeviceParameters, Policy, check_virtual_time};
 
 pub use background::BackgroundCosts;
 pub use plan::simulate_plan;
@@ -186,7 +186,8 @@ pub fn contended() -> DeviceParameters {
 /// O((steps + background pieces) x c^2) per iteration for c classes of equal ranks.
 ///
 /// # Errors
-/// [`Error::Profile`] if the profile lacks a time. [`Error::Mux`] for invalid device parameters.
+/// [`Error::Profile`] if the profile lacks a time. [`Error::Setting`] for
+/// [too long](check_virtual_time) a simulation. [`Error::Mux`] for invalid device parameters.
 /// [`Error::Program`] if the program can never end.
 pub fn simulate(
     program: &Program,
@@ -194,33 +195,51 @@ pub fn simulate(
     options: &SimulateOptions,
 ) -> Result<Simulation, Error> {
     let mut classes = RankClass::of_ranks(program, costs)?;
-    if options.background.is_some() {
-        classes = with_partner_waits(program, classes, options)?;
+    let options = &options.clone().for_program(program.iterations);
+    // No iteration takes longer than all steps one after another. The foreground alone runs twice.
+    let steps = classes.iter().flat_map(|class| class.steps.iteration.in_order_times());
+    let upper_bound = steps.fold(Duration::ZERO, Duration::saturating_add);
+    let iterations = u64::from(options.iterations().max(2));
+    check_virtual_time(upper_bound, iterations, None, classes.len()).map_err(implausible)?;
+    if let Some(background) = &options.background {
+        let alone;
+        (classes, alone) = with_partner_waits(program, classes, options)?;
+        let iterations = u64::from(options.iterations());
+        check_virtual_time(alone, iterations, Some(background.iteration()), classes.len())
+            .map_err(implausible)?;
     }
-    let options = &options.clone().for_program(program.iterations).unlimited_if_alone();
+    let options = &options.clone().unlimited_if_alone();
     let mut simulated = SimulatedRanks::new(program, &classes, options)?;
     let window = simulated.run(options.warm_up(), options.iterations())?;
     Ok(Simulation::new(program, options, &simulated.ranks, window))
 }
 
+/// Returns the error for times or bandwidths that make a simulation too long.
+fn implausible(error: gpu_mux::Error) -> Error {
+    match error {
+        gpu_mux::Error::OutOfRange { name, value, expected } => {
+            Error::Setting { setting: name, expected, got: value }
+        }
+        other => other.into(),
+    }
+}
+
 /// Returns the classes, with the time for which each communication step waits for other ranks if
-/// the foreground runs alone.
+/// the foreground runs alone, and the duration of a run of the program alone.
 fn with_partner_waits<'a>(
     program: &'a Program,
     classes: Vec<RankClass<'a>>,
     options: &SimulateOptions,
-) -> Result<Vec<RankClass<'a>>, Error> {
+) -> Result<(Vec<RankClass<'a>>, Duration), Error> {
     // The second iteration is representative of the later ones.
     let alone = SimulateOptions { iterations: 2, background: None, timeline: false, ..options.clone() };
     let alone = alone.unlimited_if_alone();
     let mut simulated = SimulatedRanks::new(program, &classes, &alone)?;
-    simulated.run(alone.warm_up(), alone.iterations())?;
+    let window = simulated.run(alone.warm_up(), alone.iterations())?;
     let partners: Vec<Vec<Duration>> =
         simulated.ranks.iter().map(|rank| rank.jobs.partners_after().to_vec()).collect();
     drop(simulated);
-    Ok(classes
-        .into_iter()
-        .zip(&partners)
-        .map(|(class, partners)| class.with_partner_waits(partners))
-        .collect())
+    let classes = classes.into_iter().zip(&partners);
+    let classes = classes.map(|(class, partners)| class.with_partner_waits(partners)).collect();
+    Ok((classes, window.end.saturating_sub(window.start)))
 }

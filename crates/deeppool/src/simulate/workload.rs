@@ -23,7 +23,7 @@ pub fn workload(
     background: &BackgroundCosts,
 ) -> Result<Workload, Error> {
     let ranks = program.world();
-    let classes =
+    let (classes, _) =
         with_partner_waits(program, RankClass::of_ranks(program, costs)?, &SimulateOptions::default())?;
     let has_rank = |class: &RankClass<'_>| {
         class.programs.iter().any(|program| program.represented_ranks.contains(&rank))

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Kernel;
+use crate::seconds::total;
 
 /// Work that a [`VirtualDevice`](crate::VirtualDevice) runs for a tasklet. Cheap to clone.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +44,7 @@ impl VirtualWork {
     #[must_use]
     pub fn time(&self) -> Duration {
         match self {
-            Self::Compute { kernels, .. } => kernels.iter().map(Kernel::time).sum(),
+            Self::Compute { kernels, .. } => total(kernels.iter().map(Kernel::time)),
             Self::Communication { transfer, .. } => *transfer,
         }
     }

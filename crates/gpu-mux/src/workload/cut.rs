@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Iteration;
+use crate::seconds::total;
 use crate::{Kernel, Policy};
 
 /// Consecutive kernels of a background iteration that are launched as one tasklet.
@@ -55,7 +56,7 @@ pub(super) fn cut(iteration: &Iteration, policy: &Policy, gap: Duration) -> Vec<
 }
 
 fn piece(kernels: Vec<Kernel>, steps: Range<usize>) -> BackgroundPiece {
-    let time = kernels.iter().map(Kernel::time).sum();
+    let time = total(kernels.iter().map(Kernel::time));
     BackgroundPiece { kernels: kernels.into(), time, steps }
 }
 

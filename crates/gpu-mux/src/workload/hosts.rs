@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::cut::{BackgroundPiece, cut};
 use super::{Iteration, StepWork, WorkloadStep};
+use crate::seconds::total;
 use crate::{DeviceParameters, JobId, Kernel, Lane, Partners, Policy, Tasklet, TaskletId, VirtualWork};
 
 /// Maximum number of background pieces offered and not finished.
@@ -149,7 +150,7 @@ impl BackgroundHost {
         let pieces = cut(iteration, policy, gap);
         Self {
             estimates: pieces.iter().map(|piece| estimate(piece.time, piece.kernels.len(), gap)).collect(),
-            time: pieces.iter().map(|piece| piece.time).sum(),
+            time: total(pieces.iter().map(|piece| piece.time)),
             pieces,
             captured,
             samples: iteration.samples,
@@ -178,7 +179,8 @@ impl BackgroundHost {
     /// Records that this tasklet of the host has finished.
     pub fn finish(&mut self, tasklet: TaskletId) {
         self.finished += 1;
-        self.finished_time += self.pieces[self.place(tasklet.number)].time;
+        let piece = self.pieces[self.place(tasklet.number)].time;
+        self.finished_time = self.finished_time.saturating_add(piece);
     }
 
     /// Returns the indices of the steps that a tasklet's kernels belong to.

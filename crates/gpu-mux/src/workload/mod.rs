@@ -6,12 +6,15 @@ mod cut;
 mod format;
 mod hosts;
 mod simulation;
+mod virtual_time;
 
 use std::time::Duration;
 
 pub use hosts::{BackgroundHost, ForegroundHost};
 pub use simulation::{Jobs, SimulationOptions, SimulationReport};
+pub use virtual_time::check_virtual_time;
 
+use crate::seconds::total;
 use crate::{Communication, Kernel, Lane};
 
 /// Foreground and background job as seen by one device: the steps of one iteration of each.
@@ -70,7 +73,7 @@ impl Iteration {
     /// Returns the sum of the durations of the iteration's kernels, alone on a device.
     #[must_use]
     pub fn compute_time(&self) -> Duration {
-        self.kernels().map(Kernel::time).sum()
+        total(self.kernels().map(Kernel::time))
     }
 
     /// Returns the duration of each step when the job runs alone and executes one step after
@@ -83,7 +86,9 @@ impl Iteration {
             let times = self.steps.iter().map(|step| {
                 let begin = now;
                 match &step.work {
-                    StepWork::Compute(kernels) => now += kernels.iter().map(Kernel::time).sum::<Duration>(),
+                    StepWork::Compute(kernels) => {
+                        now = now.saturating_add(total(kernels.iter().map(Kernel::time)));
+                    }
                     StepWork::Communication { transfer, partners_after, .. } => {
                         let partners_come = communication_end.saturating_add(*partners_after);
                         now = now.max(partners_come).saturating_add(*transfer);

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::Workload;
 use super::hosts::{BackgroundHost, ForegroundHost};
+use super::{Workload, check_virtual_time};
+use crate::seconds::total;
 use crate::{
     Device, DeviceParameters, Driver, Error, Finished, Host, Occupancy, Policy, RunOutcome, Tasklet,
     VirtualDevice, VirtualWork,
@@ -94,7 +95,7 @@ impl SimulationReport {
     /// Returns the total duration of the measured iterations.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
-        self.iterations.iter().sum()
+        total(self.iterations.iter().copied())
     }
 
     /// Returns the background's throughput in samples per second.
@@ -128,15 +129,27 @@ impl Workload {
     /// O(events x streams).
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] for an invalid device, [`Error::EmptyIteration`] for a job without
-    /// compute, [`Error::Stalled`] if the policy launches nothing.
+    /// [`Error::OutOfRange`] for an invalid device or too long a simulation
+    /// ([`check_virtual_time`](crate::check_virtual_time)), [`Error::EmptyIteration`] for a job
+    /// without compute, [`Error::Stalled`] if the policy launches nothing.
     pub fn simulate(&self, options: &SimulationOptions) -> Result<SimulationReport, Error> {
+        self.check_virtual_time(options)?;
         let device = VirtualDevice::with_priorities(options.parameters, options.policy.stream_priority)?;
         let mut driver = Driver::new(options.policy, device);
         let mut simulation = Simulation::new(self, options, &driver)?;
         match driver.run(&mut simulation, None)? {
             RunOutcome::Done => Ok(simulation.report(&driver)),
             RunOutcome::TimeLimit | RunOutcome::Stalled => Err(Error::Stalled),
+        }
+    }
+
+    fn check_virtual_time(&self, options: &SimulationOptions) -> Result<(), Error> {
+        let iterations = options.iterations.saturating_add(options.warm_up) as u64;
+        let foreground = total(self.foreground.in_order_times());
+        match options.jobs {
+            Jobs::Both => check_virtual_time(foreground, iterations, Some(&self.background), 1),
+            Jobs::Foreground => check_virtual_time(foreground, iterations, None, 1),
+            Jobs::Background => check_virtual_time(self.background.compute_time(), iterations, None, 1),
         }
     }
 }

@@ -236,3 +236,20 @@ fn workload_that_cannot_run_is_an_error() {
     let empty = Workload { background: Iteration { samples: 1, steps: vec![idle] }, ..two_layers() };
     assert_eq!(empty.simulate(&SimulationOptions::default()), Err(Error::EmptyIteration("background")));
 }
+
+#[test]
+fn simulations_of_implausible_times_are_refused() {
+    for (from, to, expected) in [
+        ("\"transfer_us\": 20,", "\"transfer_us\": 2e12,", "the number of background iterations in one"),
+        ("\"transfer_us\": 20,", "\"transfer_us\": 8e15,", "the virtual time of the simulation"),
+        ("\"partners_us\": 300", "\"partners_us\": 8e15", "the virtual time of the simulation"),
+    ] {
+        let workload = Workload::from_json(&TWO_LAYERS.replacen(from, to, 1)).unwrap();
+        let error = workload.simulate(&SimulationOptions::default()).unwrap_err().to_string();
+        assert!(error.contains(expected) && error.contains("check the units"), "{error}");
+    }
+    let text = TWO_LAYERS.replacen("\"transfer_us\": 20,", "\"transfer_us\": 2e12,", 1);
+    let alone = SimulationOptions::default().with_jobs(Jobs::Foreground).with_iterations(3).with_warm_up(1);
+    let report = Workload::from_json(&text).unwrap().simulate(&alone).unwrap();
+    assert!(report.elapsed() > Duration::from_secs(6_000_000), "{:?}", report.elapsed());
+}

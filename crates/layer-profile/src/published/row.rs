@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::ProfileError;
+use crate::table::MAX_TIME;
 
 /// One line of a file.
 #[derive(Debug, Clone, PartialEq)]
@@ -131,5 +132,6 @@ fn row(line: usize, key: &str, columns: &[&str]) -> Result<PublishedRow, String>
 
 fn microseconds(text: &str) -> Result<Duration, String> {
     let time = text.parse::<f64>().ok().and_then(|us| Duration::try_from_secs_f64(us / 1e6).ok());
-    time.ok_or_else(|| format!("expected a time in microseconds, found `{text}`"))
+    time.filter(|time| *time <= MAX_TIME)
+        .ok_or_else(|| format!("expected a time in microseconds, at most 1e12 (11 days), found `{text}`"))
 }

@@ -183,6 +183,11 @@ fn invalid_document_errors_name_the_path() {
             r#""forward_us": 1e300"#,
             "at `layers[0].times[1].forward_us`: expected a time",
         ),
+        (
+            r#""forward_us": 30.0"#,
+            r#""forward_us": 3e13"#,
+            "at `layers[0].times[1].forward_us`: 3e13 us, expected at most 1e12 us (11 days): check the unit",
+        ),
         (r#""forward_us": 30.0"#, r#""forward_us": "x""#, "at `layers[0].times[1].forward_us`: invalid type"),
         (
             r#""batch": 4"#,
