@@ -90,7 +90,7 @@ impl Foreign {
         if is_ignored(&variable) {
             return None;
         }
-        let number = |name: &str| variable(name).and_then(leading_number);
+        let number = |name: &str| variable(name).as_deref().and_then(leading_number);
         FOREIGN.into_iter().find_map(|launcher| {
             let rank = number(launcher.rank)?;
             let mut sizes = launcher.sizes.iter().filter_map(|&name| Some((name, number(name)?)));
@@ -117,7 +117,7 @@ impl Display for Foreign {
 }
 
 /// Parses the number at the start of a text, such as `4(x2),3`, which Slurm has for several hosts.
-fn leading_number(text: String) -> Option<usize> {
+fn leading_number(text: &str) -> Option<usize> {
     text.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
@@ -140,7 +140,7 @@ impl Launched {
         if is_ignored(&variable) {
             return None;
         }
-        let number = |name: &str| variable(name).and_then(leading_number);
+        let number = |name: &str| variable(name).as_deref().and_then(leading_number);
         let place = |rank: &str, size: &str| {
             Some((number(rank)?, number(size)?)).filter(|(rank, ranks)| rank < ranks)
         };

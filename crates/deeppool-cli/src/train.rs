@@ -48,7 +48,7 @@ const EPOCHS: u64 = 5;
 ///
 /// Several processes of another launcher (MPICH, Intel MPI, MVAPICH, Flux, PALS, horovodrun and
 /// others) cannot be connected, and training is refused there. With the environment variable
-/// DEEPPOOL_LAUNCHER=none, launchers are ignored, and each process trains alone.
+/// `DEEPPOOL_LAUNCHER=none`, launchers are ignored, and each process trains alone.
 #[derive(Args)]
 #[command(after_help = "Examples:
   deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 5

@@ -1,5 +1,6 @@
 //! Scheduling policies of a cluster.
 
+use std::fmt::Write as _;
 use std::process::Command;
 
 use serde_json::Value;
@@ -128,7 +129,7 @@ fn every_job_of_a_short_philly_trace_is_simulated_or_counted() {
     let mut text = "timestamp,duration,num_gpus\n".to_owned();
     for job in 0..200 {
         let gpus = [1, 2, 8, 3, 1, 1, 1, 1, 1, if job < 50 { 65 } else { 1 }][job % 10];
-        text += &format!("2017-10-03 {:02}:{:02}:00,{},{gpus}\n", job / 60, job % 60, 600 + job);
+        writeln!(text, "2017-10-03 {:02}:{:02}:00,{},{gpus}", job / 60, job % 60, 600 + job).unwrap();
     }
     pack(&folder.path().join("philly_jobs.csv.gz"), &text);
     let (stderr, rows) = rows_of(folder.path(), "Philly");
@@ -145,7 +146,7 @@ fn gavels_jobs_without_throughput_are_counted() {
     let mut jobs = "arrival_s,model,batch,gpus,steps\n".to_owned();
     for job in 0..50 {
         let what = ["LM,5,1", "LM,5,2", "GPT,5,1", "LM,5,1", "LM,5,32"][job % 5];
-        jobs += &format!("{},{what},1000\n", job * 60);
+        writeln!(jobs, "{},{what},1000", job * 60).unwrap();
     }
     pack(&folder.path().join("gavel_msr_seed0.csv.gz"), &jobs);
     let (stderr, rows) = rows_of(folder.path(), "Gavel");
