@@ -28,8 +28,8 @@ class Denominator:
     def __init__(self, loss: Loss, program: RankProgram, device: torch.device) -> None:
         self._loss, self._batch, self._device = loss, program.batch, device
         loads = (step.samples for step in program.steps if step.op == "load_batch" and step.part == "labels")
-        #: Samples of this rank's shard of the loss.
-        self._rows = sorted({row for first, end in loads for row in range(first, end)})
+        #: Ranges of the samples of this rank's shard of the loss.
+        self._shards = sorted({samples for samples in loads if samples[0] < samples[1]})
         self._work: dist.Work | None = None
         self._total = torch.zeros(())
 
@@ -41,10 +41,9 @@ class Denominator:
         """
         if not self._loss.depends_on_targets:
             return
-        own = targets[self._rows].to(self._device) if self._rows else None
         self._total = torch.zeros((), dtype=torch.float64, device=self._device)
-        if own is not None:
-            self._total += self._loss.count(own)
+        for first, end in self._shards:
+            self._total += self._loss.count(targets[first:end].to(self._device))
         self._work = dist.all_reduce(self._total, async_op=True)
         if self._loss.refused:
             self.finish()

@@ -25,6 +25,12 @@ INTERNAL = frozenset(vars(nn.Module())) - {"training"}
 #: Maximum depth of nested configurations that are compared.
 DEPTH = 4
 
+#: Types of values that are compared as they are.
+PLAIN = frozenset({bool, int, str, type(None)})
+
+#: Attributes of PyTorch's layers that determine whether they draw random numbers.
+OF_DROPOUT = frozenset({"training", "p", "dropout"})
+
 MISSING = "missing"
 
 #: A module's attribute, by the module's path.
@@ -51,7 +57,9 @@ def is_of_pytorch(module: nn.Module) -> bool:
 
 
 def observe(module: nn.Module, batch: torch.Tensor) -> Observed | None:
-    """Runs a module's forward pass twice in its current mode, and restores its state.
+    """Runs a module's forward pass in its current mode, and restores its state.
+
+    If attributes that it reads change, as in a cache, it runs a second time.
 
     Args:
         module: The module.
@@ -66,6 +74,7 @@ def observe(module: nn.Module, batch: torch.Tensor) -> Observed | None:
     observed = Observed()
     paths = {part: path for path, part in module.named_modules()}
     with _restored(module) as buffers, torch.no_grad():
+        at_start = {part: {name: value_of(part, name) for name in vars(part)} for part in paths}
         try:
             with _recorded(module, observed.reads), _checkpointing_refused(paths):
                 module(batch)
@@ -76,6 +85,10 @@ def observe(module: nn.Module, batch: torch.Tensor) -> Observed | None:
                 for part, name, _, copy in buffers
                 if not _is_equal(part._buffers.get(name), copy)
             ]
+            if all(
+                at_start[part].get(name, value) == value for (_, part, name), value in zip(watched, before)
+            ):
+                return observed
             module(batch)
         except TraceError:
             raise
@@ -186,11 +199,12 @@ def _checkpointing_refused(paths: dict[nn.Module, str]) -> Iterator[None]:
 
 def value_of(module: nn.Module, name: str) -> Any:
     """Returns a comparable value of an attribute; ``None`` for parameters, buffers and methods."""
+    attributes = module.__dict__
+    if name in attributes:
+        value = attributes[name]
+        return value if type(value) in PLAIN else _comparable(value, DEPTH)
     if name in module._parameters or name in module._buffers:
         return None
-    attributes = vars(module)
-    if name in attributes:
-        return _comparable(attributes[name], DEPTH)
     if name in module._modules:
         return id(module._modules[name])
     for kind in type(module).__mro__:
@@ -243,7 +257,7 @@ class Watch:
                 # PyTorch's layers follow the training mode, as they are traced with it on.
                 has_mode = name == "training" and is_of_pytorch(part) and part.training
                 if part in followed or has_mode:
-                    if value is not None:
+                    if value is not None and (name in OF_DROPOUT or not is_of_pytorch(part)):
                         self._followed.append((path, part, name))
                 elif not _is_code(part, name):
                     self._fixed.append(((path, part, name), value))

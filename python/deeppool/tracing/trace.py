@@ -54,7 +54,9 @@ def trace(
         loss: Loss to minimise, a function of output and targets. It becomes the last layer, ``loss``. The
             default is :class:`torch.nn.CrossEntropyLoss` of class scores; a sample's scores have the shape
             ``(classes,)``, ``(positions, classes)`` or ``(classes, height, width)``, and its targets are
-            class indices, -100 if ignored, or class probabilities. Class weights, ignored labels and label
+            class indices, -100 if ignored, or class probabilities. A given cross-entropy takes samples of
+            shape ``(classes, positions)``, too, as PyTorch does, if the targets have the shape
+            ``(samples, positions)`` or both sizes are equal. Class weights, ignored labels and label
             smoothing of :class:`torch.nn.CrossEntropyLoss` and :class:`torch.nn.NLLLoss` are supported. Any
             other loss is a mean over samples of a loss of each sample. It is compared on random batches
             between a batch and its shards.
