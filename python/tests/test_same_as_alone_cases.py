@@ -25,6 +25,44 @@ SOFT = torch.tensor([[0.2, 0.5, 0.3], [0.0, 1.0, 0.0], [0.6, 0.1, 0.3]]).double(
 VALUES = torch.linspace(-1, 1, 18, dtype=torch.float64).view(6, 3)
 
 
+class Reversed(torch.autograd.Function):
+    """Reverses gradients."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -gradient
+
+
+class Reverses(nn.Module):
+    def forward(self, x):
+        return Reversed.apply(x)
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.last = nn.LSTM(4, 5, batch_first=True), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.last(self.lstm(x)[0][:, -1])
+
+
+class ReadsChild(nn.Module):
+    """Reads an attribute that it added to its child."""
+
+    def __init__(self):
+        super().__init__()
+        self.child = nn.Linear(4, 4)
+        self.child.gain = 1.0
+
+    def forward(self, x):
+        return self.child(x) * self.child.gain
+
+
 def vectors():
     return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)), (4,)
 
@@ -162,6 +200,8 @@ SAME = {
         each(lambda m, i: setattr(m.part, "track_running_stats", i < 2)),
     ),
     "own norm": (around(lambda: random_modules.OwnNorm(4)), None, LABELS, None),
+    "own gradient": (around(Reverses), None, LABELS, None),
+    "recurrent": (lambda: (Recurrent(), (5, 4)), None, LABELS, None),
     "counter": (around(lambda: random_modules.Counting(4, "count")), None, LABELS, None),
     "unfrozen": (frozen_first, None, LABELS, each(lambda m, i: m[0].requires_grad_(i > 1))),
     "frozen later": (vectors, None, LABELS, each(lambda m, i: m[2].requires_grad_(i < 2))),
@@ -217,6 +257,13 @@ REFUSED = {
         LABELS,
         at(1, lambda m: setattr(m.part, "beta", 2.0)),
         ["`part`", "`beta`"],
+    ),
+    "attribute of a child": (
+        around(ReadsChild),
+        None,
+        LABELS,
+        at(1, lambda m: setattr(m.part.child, "gain", 2.0)),
+        ["`part.child`", "`gain` changed to 2.0"],
     ),
     "configuration": (
         function(lambda m, x: x + m.options["shift"]),
@@ -393,6 +440,12 @@ class Embedded(nn.Module):
         return self.last(x.mean(1) if x.dim() > 2 else x)
 
 
+def hooked():
+    part = nn.Sequential(nn.Tanh())
+    part.register_full_backward_hook(lambda module, inputs, outputs: (0.5 * inputs[0],))
+    return part
+
+
 def test_losses_with_parameters_or_state_are_refused():
     module = vectors()[0]
     x = torch.randn(BATCH, 4)
@@ -413,6 +466,12 @@ def test_losses_with_parameters_or_state_are_refused():
         (lambda: nn.BatchNorm1d(4, track_running_stats=False), "normalization `part` .*running statistics"),
         (lambda: nn.BatchNorm1d(4, affine=False), "normalization `part` .*without scale and bias"),
         (lambda: nn.BatchNorm1d(4, momentum=None), "normalization `part` has momentum=None"),
+        (
+            lambda: Function(lambda m, x: Reversed.apply(x)),
+            "`part` uses the torch.autograd.Function Reversed",
+        ),
+        (lambda: Function(lambda m, x: (x.register_hook(torch.neg), x)[1]), "`part` uses register_hook"),
+        (hooked, "`part` has a backward hook"),
         (Counts, "`part` changes its attribute `calls`"),
         (lambda: Checkpointed(True), "`part` uses torch.utils.checkpoint"),
         (lambda: Checkpointed(False), "`part` uses torch.utils.checkpoint"),

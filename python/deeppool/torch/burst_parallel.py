@@ -25,7 +25,6 @@ from deeppool.torch.program import END, RankProgram
 from deeppool.torch.sampled_random import SampledRandom
 from deeppool.torch.segments import LayerPasses
 from deeppool.tracing import Traced, TraceError
-from deeppool.tracing.refusals import increase
 
 
 class BurstParallel(nn.Module):
@@ -160,7 +159,7 @@ class BurstParallel(nn.Module):
         self._follow_changes()
         executor = self._executor or self._prepare(samples)
         self._random.iteration = self.iteration
-        counts = [getattr(module, name).clone() for module, name, _ in self._traced.counters]
+        counts = [counter.buffer.clone() for counter in self._traced.counters]
         self._denominator.start(targets)
         executor.begin(samples, targets)
         if self._background is None:
@@ -171,7 +170,7 @@ class BurstParallel(nn.Module):
         with torch.no_grad():
             # Not once a micro-batch, and on all ranks.
             for counter, before in zip(self._traced.counters, counts):
-                increase(counter, before)
+                counter.increase(before)
         self.iteration += 1
         self._is_current = False
         parameters = [

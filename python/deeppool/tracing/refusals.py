@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,11 +13,32 @@ from deeppool.tracing.draft import Draft
 from deeppool.tracing.errors import TraceError
 from deeppool.tracing.kinds import Unknown, kind_of
 from deeppool.tracing.program import Ref, Step, Stored
-from deeppool.tracing.state import Observed
+from deeppool.tracing.state import Observed, is_of_pytorch
 from deeppool.tracing.units import Units
 
-#: A buffer that counts iterations: the module, the buffer's name, and the increment.
-CounterOf = tuple[nn.Module, str, int]
+
+@dataclass(frozen=True)
+class CounterOf:
+    """A buffer that counts iterations."""
+
+    module: nn.Module
+    name: str
+    increment: int
+    #: Whether it is the counter of PyTorch's batch normalization, which counts in training mode.
+    follows_mode: bool
+
+    def increase(self, before: torch.Tensor) -> None:
+        """Sets the buffer to its value after one more iteration than ``before``."""
+        module: Any = self.module
+        if not self.follows_mode or module.training and module.track_running_stats:
+            self.buffer.copy_(before + self.increment)
+
+    @property
+    def buffer(self) -> torch.Tensor:
+        """The current buffer."""
+        buffer: torch.Tensor = getattr(self.module, self.name)
+        return buffer
+
 
 #: Positions of the options of ``embedding_bag`` and ``embedding``.
 SPARSE, BY_FREQUENCY = "sparse", "scale_grad_by_freq"
@@ -109,6 +132,24 @@ def check_norms(drafts: list[Draft]) -> None:
             )
 
 
+def check_backward(module: nn.Module, observed: Observed | None, drafts: list[Draft]) -> None:
+    """Checks that layers that change gradients in their own way call their modules.
+
+    Raises:
+        TraceError: A module's code or hooks change gradients, and its layers do not call it.
+    """
+    called = {draft.island.module for draft in drafts if draft.island.calls_module}
+    own = dict(observed.own_backward) if observed is not None else {}
+    for path, part in module.named_modules():
+        if part._backward_hooks or part._backward_pre_hooks:
+            own[part] = "has a backward hook"
+        if part in own and part not in called:
+            raise TraceError(
+                f"layer `{path or type(part).__name__}` {own[part]}, which its traced operations do not "
+                "have: put it into a module of its own, without children, that takes and returns one tensor"
+            )
+
+
 def counters(units: Units, observed: Observed | None) -> list[CounterOf]:
     """Returns the buffers that count iterations, such as ``num_batches_tracked``.
 
@@ -116,6 +157,7 @@ def counters(units: Units, observed: Observed | None) -> list[CounterOf]:
         TraceError: The forward pass changes other buffers.
     """
     added: Counter[Stored] = Counter()
+    follow_mode: set[Stored] = set()
     read: set[str] = set()
     statistics: set[Stored] = set()
     for step in units.steps:
@@ -123,6 +165,8 @@ def counters(units: Units, observed: Observed | None) -> list[CounterOf]:
         target = step.args[0] if step.args else None
         if isinstance(target, Stored) and not target.is_parameter and type(increment) is int:
             added[target] += increment
+            if is_of_pytorch(units.modules[target.owner]) and step.module == target.owner:
+                follow_mode.add(target)
             continue
         if step.op == "copy_" and isinstance(step.args[1], Ref):
             source = units.steps[step.args[1].index]
@@ -132,12 +176,12 @@ def counters(units: Units, observed: Observed | None) -> list[CounterOf]:
         if _is_norm_of_batch(step):
             statistics |= {step.argument(name) for name in ("running_mean", "running_var")}
     found = [
-        (units.modules[stored.owner], stored.attribute, amount)
+        CounterOf(units.modules[stored.owner], stored.attribute, amount, stored in follow_mode)
         for stored, amount in added.items()
         if stored.name not in read
     ]
     expected = {(units.modules[stored.owner], stored.attribute) for stored in statistics}
-    expected |= {(module, name) for module, name, _ in found}
+    expected |= {(counter.module, counter.name) for counter in found}
     changed = observed.changed_buffers if observed is not None else _written(units)
     for module, name in changed:
         if (module, name) not in expected:
@@ -153,14 +197,3 @@ def counters(units: Units, observed: Observed | None) -> list[CounterOf]:
 def _written(units: Units) -> list[tuple[nn.Module, str]]:
     stored = [leaf for step in units.steps for leaf in step.writes if isinstance(leaf, Stored)]
     return [(units.modules[one.owner], one.attribute) for one in stored]
-
-
-def increase(counter: CounterOf, before: torch.Tensor) -> None:
-    """Sets a counter to its value after one more iteration than ``before``."""
-    module, name, amount = counter
-    buffer = getattr(module, name)
-    # PyTorch's batch normalizations count only in training mode.
-    if not isinstance(module, nn.modules.batchnorm._NormBase):
-        buffer.copy_(before + amount)
-    elif module.training and module.track_running_stats:
-        buffer.copy_(before + amount)

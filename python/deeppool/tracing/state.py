@@ -43,6 +43,10 @@ class Observed:
 
     reads: dict[nn.Module, set[str]] = field(default_factory=dict)
     """Attributes that are read, by module."""
+    reads_of_others: dict[nn.Module, set[str]] = field(default_factory=dict)
+    """Those that the code of another module reads, as of ``self.child.alpha``."""
+    own_backward: dict[nn.Module, str] = field(default_factory=dict)
+    """Modules whose code changes gradients, with how it does."""
     changed_buffers: list[tuple[nn.Module, str]] = field(default_factory=list)
     """Buffers that the forward pass changes, by module and name."""
 
@@ -73,10 +77,10 @@ def observe(module: nn.Module, batch: torch.Tensor) -> Observed | None:
     """
     observed = Observed()
     paths = {part: path for path, part in module.named_modules()}
-    with _restored(module) as buffers, torch.no_grad():
+    with _restored(module) as buffers, torch.enable_grad():
         at_start = {part: {name: value_of(part, name) for name in vars(part)} for part in paths}
         try:
-            with _recorded(module, observed.reads), _checkpointing_refused(paths):
+            with _recorded(module, observed), _checkpointing_refused(paths), _backward_noted(paths, observed):
                 module(batch)
             watched = [(path, part, name) for part, path in paths.items() for name in observed.reads[part]]
             before = [value_of(part, name) for _, part, name in watched]
@@ -133,17 +137,17 @@ def _restored(module: nn.Module) -> Iterator[list[tuple[nn.Module, str, torch.Te
 
 
 @contextlib.contextmanager
-def _recorded(module: nn.Module, reads: dict[nn.Module, set[str]]) -> Iterator[None]:
+def _recorded(module: nn.Module, observed: Observed) -> Iterator[None]:
     """Records the attributes that are read of each submodule."""
     parts = list(module.modules())
     for part in parts:
-        reads[part] = set()
+        observed.reads[part], observed.reads_of_others[part] = set(), set()
     kinds = {part: type(part) for part in parts}
     recorders: dict[type, type] = {}
     try:
         for part, kind in kinds.items():
             if kind not in recorders:
-                recorders[kind] = _recorder(kind, reads)
+                recorders[kind] = _recorder(kind, observed)
             part.__class__ = recorders[kind]
         yield
     finally:
@@ -151,17 +155,59 @@ def _recorded(module: nn.Module, reads: dict[nn.Module, set[str]]) -> Iterator[N
             part.__class__ = kind
 
 
-def _recorder(kind: Any, reads: dict[nn.Module, set[str]]) -> type:
+def _recorder(kind: Any, observed: Observed) -> type:
     """Returns a subclass that records which attributes are read."""
+    reads, of_others = observed.reads, observed.reads_of_others
 
     def get(self: Any, name: str) -> Any:
         if name not in INTERNAL and not name.startswith("__") and self in reads:
             reads[self].add(name)
+            caller = sys._getframe(1)
+            is_own = caller.f_locals.get("self") is self
+            if not is_own and not str(caller.f_globals.get("__name__")).startswith("torch."):
+                of_others[self].add(name)
         return kind.__getattribute__(self, name)
 
     return type(
         kind.__name__, (kind,), {"__getattribute__": get, "__module__": kind.__module__, "__slots__": ()}
     )
+
+
+def _caller(paths: dict[nn.Module, str]) -> nn.Module | None:
+    """Returns the innermost submodule whose code is running."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        found = frame.f_locals.get("self")
+        if isinstance(found, nn.Module) and found in paths:
+            return found
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+@contextlib.contextmanager
+def _backward_noted(paths: dict[nn.Module, str], observed: Observed) -> Iterator[None]:
+    """Notes which modules use custom functions of autograd, or hooks of tensors."""
+    function: Any = torch.autograd.Function
+    tensor: Any = torch.Tensor
+    apply, register = vars(function)["apply"], tensor.register_hook
+
+    def noted_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        module = _caller(paths)
+        if module is not None and not cls.__module__.startswith("torch."):
+            observed.own_backward[module] = f"uses the torch.autograd.Function {cls.__name__}"
+        return apply.__func__(cls, *args, **kwargs)
+
+    def noted_register(self: Any, hook: Any) -> Any:
+        module = _caller(paths)
+        if module is not None:
+            observed.own_backward[module] = "uses register_hook of a tensor"
+        return register(self, hook)
+
+    function.apply, tensor.register_hook = classmethod(noted_apply), noted_register
+    try:
+        yield
+    finally:
+        function.apply, tensor.register_hook = apply, register
 
 
 @contextlib.contextmanager
@@ -172,13 +218,8 @@ def _checkpointing_refused(paths: dict[nn.Module, str]) -> Iterator[None]:
 
     class Refused:
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            frame = sys._getframe(1)
-            while frame is not None:
-                caller = frame.f_locals.get("self")
-                if isinstance(caller, nn.Module) and caller in paths:
-                    break
-                frame = frame.f_back  # type: ignore[assignment]
-            layer = paths[caller] or type(caller).__name__ if frame is not None else "the module"
+            caller = _caller(paths)
+            layer = paths[caller] or type(caller).__name__ if caller is not None else "the module"
             raise TraceError(
                 f"`{layer}` uses torch.utils.checkpoint, which the layers of a plan do not: disable it "
                 "(the plan's layers save what their backward passes need)"
@@ -220,6 +261,8 @@ def _comparable(value: Any, depth: int) -> Any:
         return value
     if isinstance(value, float):
         return repr(value)
+    if isinstance(value, nn.Parameter):
+        return id(value)  # Its value is trained.
     if isinstance(value, torch.Tensor):
         return id(value), value._version
     if isinstance(value, nn.Module) or depth == 0 or isinstance(value, type):
@@ -256,7 +299,10 @@ class Watch:
                 value = value_of(part, name)
                 # PyTorch's layers follow the training mode, as they are traced with it on.
                 has_mode = name == "training" and is_of_pytorch(part) and part.training
-                if part in followed or has_mode:
+                is_of_other = observed is not None and name in observed.reads_of_others[part]
+                if is_of_pytorch(part) and name.startswith("_"):
+                    continue  # A cache, such as a list of an LSTM's weights.
+                if (part in followed or has_mode) and not is_of_other:
                     if value is not None and (name in OF_DROPOUT or not is_of_pytorch(part)):
                         self._followed.append((path, part, name))
                 elif not _is_code(part, name):

@@ -89,6 +89,7 @@ def trace(
         attention.find(units)
         drafts, output = _Layers(units).drafts()
         refusals.check_norms(drafts)
+        refusals.check_backward(module, observed, drafts)
         scores = program.steps[program.output].sample
         if scores is None:
             raise TraceError("the first dimension of the output is not the batch")

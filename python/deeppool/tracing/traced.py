@@ -15,6 +15,7 @@ from deeppool.tracing.errors import TraceError
 from deeppool.tracing.fingerprint import fingerprint
 from deeppool.tracing.island import Island
 from deeppool.tracing.losses import Loss
+from deeppool.tracing.refusals import CounterOf
 from deeppool.tracing.state import Watch
 
 
@@ -57,7 +58,7 @@ class Traced:
         targets: torch.Tensor | None = None,
         *,
         loss: Loss,
-        counters: Sequence[tuple[nn.Module, str, int]],
+        counters: Sequence[CounterOf],
         watch: Watch,
     ) -> None:
         #: The network as a document of the format ``deeppool/graph/v1``.
@@ -78,7 +79,7 @@ class Traced:
         self.targets = targets
         #: The loss as a sum over samples and a denominator.
         self.loss = loss
-        #: Buffers that count training iterations: the module, the buffer's name, and the increment.
+        #: Buffers that count training iterations.
         self.counters = list(counters)
         self._watch = watch
 
