@@ -132,6 +132,13 @@ def check_norms(drafts: list[Draft]) -> None:
             )
 
 
+def own_backward(module: nn.Module, observed: Observed | None) -> str | None:
+    """Returns how a module's code or hooks change gradients, if they do."""
+    if module._backward_hooks or module._backward_pre_hooks:
+        return "has a backward hook"
+    return observed.own_backward.get(module) if observed is not None else None
+
+
 def check_backward(module: nn.Module, observed: Observed | None, drafts: list[Draft]) -> None:
     """Checks that layers that change gradients in their own way call their modules.
 
@@ -139,13 +146,11 @@ def check_backward(module: nn.Module, observed: Observed | None, drafts: list[Dr
         TraceError: A module's code or hooks change gradients, and its layers do not call it.
     """
     called = {draft.island.module for draft in drafts if draft.island.calls_module}
-    own = dict(observed.own_backward) if observed is not None else {}
     for path, part in module.named_modules():
-        if part._backward_hooks or part._backward_pre_hooks:
-            own[part] = "has a backward hook"
-        if part in own and part not in called:
+        own = own_backward(part, observed)
+        if own is not None and part not in called:
             raise TraceError(
-                f"layer `{path or type(part).__name__}` {own[part]}, which its traced operations do not "
+                f"layer `{path or type(part).__name__}` {own}, which its traced operations do not "
                 "have: put it into a module of its own, without children, that takes and returns one tensor"
             )
 

@@ -166,6 +166,10 @@ class _Layers:
                 drafts.append(Draft(layer.name, layer.op, inputs, layer.island, layer.reason, layer.steps))
             self.layer_of[outputs[0]] = drafts[-1].name
             return drafts
+        module = self.units.modules.get(unit.module)
+        observed = self.units.observed
+        if unit.is_call and module is not None and refusals.own_backward(module, observed) is not None:
+            return [self._opaque(unit, outputs, ["its gradient is not that of its operations"])]
         steps = self._significant(unit)
         matches = [(step, kind_of(self.units, step)) for step in steps]
         unknown = [match.reason for _, match in matches if isinstance(match, Unknown)]
