@@ -10,7 +10,7 @@ use std::mem;
 
 use super::OnnxError;
 use super::ancestors::ancestors;
-use super::constants::{Constant, Source, constants};
+use super::constants::{BATCH_SIZE, Constant, Source, constants, folded, shape_of};
 use super::names::ParentModules;
 use super::node::Node;
 use super::numbers::size;
@@ -46,10 +46,24 @@ pub(super) struct Builder<'a> {
     /// Number of convolutions into which the exporter folded batch normalisations, among those
     /// added so far.
     pub(super) folded_batch_norms: usize,
+    /// Number of batch normalisations added so far, and of those that normalise by their running
+    /// statistics in the file.
+    pub(super) batch_norms: [usize; 2],
     /// Problems found in the file.
     problems: Vec<OnnxError>,
     /// Values computed by nodes or tensors that have problems.
     unknown: HashSet<&'a str>,
+}
+
+/// Numbers of batch normalisations in a file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BatchNormCounts {
+    /// Number of convolutions into which batch normalisations were folded.
+    pub(super) folded: usize,
+    /// Number of batch normalisations that are layers.
+    pub(super) all: usize,
+    /// Number of those that normalise by their running statistics.
+    pub(super) frozen: usize,
 }
 
 /// Constants that are the learned parameters of a layer.
@@ -115,26 +129,27 @@ impl<'a> Builder<'a> {
             owners: HashMap::new(),
             output,
             folded_batch_norms: 0,
+            batch_norms: [0; 2],
             problems,
             unknown,
             network,
         })
     }
 
-    /// Adds the loss and returns the network, with the number of convolutions into which batch
-    /// normalisations were folded.
+    /// Adds the loss and returns the network, with what training changes in it.
     ///
     /// # Errors
     /// The recorded problems, if there are any; [`OnnxError::Signature`] if no node computes the
     /// output, or if the output does not consist of class scores.
-    pub(super) fn finish(mut self) -> Result<(LayerGraph, usize), OnnxError> {
+    pub(super) fn finish(mut self) -> Result<(LayerGraph, BatchNormCounts), OnnxError> {
         if let Some(problem) = OnnxError::of(mem::take(&mut self.problems)) {
             return Err(problem);
         }
         let undefined = || OnnxError::Signature(format!("no node makes the output `{}`", self.output));
         let scores = self.layers.get(self.output).copied().ok_or_else(undefined)?;
         self.add_loss(scores)?;
-        Ok((self.network, self.folded_batch_norms))
+        let (folded, [all, frozen]) = (self.folded_batch_norms, self.batch_norms);
+        Ok((self.network, BatchNormCounts { folded, all, frozen }))
     }
 
     /// Returns the number of nodes in the file.
@@ -198,6 +213,64 @@ impl<'a> Builder<'a> {
     /// undefined.
     pub(super) fn constant(&self, value: &str) -> Option<&Constant> {
         self.constants.get(value)
+    }
+
+    /// Returns the integers that a node reads as the input at a position, from 0, or in older
+    /// versions of its operator as an attribute. `what` names them in errors. `None` if the node
+    /// has neither.
+    ///
+    /// # Errors
+    /// [`OnnxError::UnsupportedUse`] if the values of the input are not known.
+    pub(super) fn list(
+        &self,
+        node: Node<'a>,
+        position: usize,
+        attribute: &str,
+        what: &str,
+    ) -> Result<Option<&[i64]>, OnnxError> {
+        let Some(value) = node.optional_input(position) else { return Ok(node.ints(attribute)) };
+        match self.constant(value).and_then(|constant| constant.ints.as_deref()) {
+            Some(ints) => Ok(Some(ints)),
+            None => Err(self.unknown_value(node, value, what)),
+        }
+    }
+
+    /// Returns the error for an input `value` of a node that must be known, such as a shape. `what`
+    /// names it.
+    pub(super) fn unknown_value(&self, node: Node<'a>, value: &str, what: &str) -> OnnxError {
+        match self.constant(value) {
+            Some(constant) if constant.is_external => node.unsupported(format!(
+                "{what} `{value}` is stored in another file (external data), which is not read: save the \
+                 model with its small tensors inside, as onnx.save_model(..., size_threshold=1024) does"
+            )),
+            Some(_) => node.unsupported(format!("{what} `{value}` is no short list of integers or number")),
+            None => node.unsupported(format!("{what} is computed: simplify the model first")),
+        }
+    }
+
+    /// Evaluates a node that computes a shape, or a part of one, from the shapes of layers. The
+    /// size of the batch is kept as [`BATCH_SIZE`]. Returns whether it does, in which case its
+    /// output is a constant from now on.
+    ///
+    /// # Errors
+    /// [`OnnxError::InvalidNode`] if the inputs do not fit the operator, and [`OnnxError::NotOnnx`]
+    /// if the output is already defined.
+    pub(super) fn fold(&mut self, node: Node<'a>) -> Result<bool, OnnxError> {
+        let layer = node.optional_input(0).and_then(|value| self.layers.get(value));
+        let constant = if let (Some(&layer), "Shape") = (layer, node.operator().as_str()) {
+            let sample = self.shape(layer).dims().iter().map(|&dim| dim as i64);
+            Some(shape_of(node, &std::iter::once(BATCH_SIZE).chain(sample).collect::<Vec<_>>())?)
+        } else if node.inputs().all(|value| self.constants.contains_key(value)) {
+            folded(node, &self.constants)?
+        } else {
+            None
+        };
+        let Some(constant) = constant else { return Ok(false) };
+        let value = node.output()?;
+        if self.layers.contains_key(value) || self.constants.insert(value.into(), constant).is_some() {
+            return Err(OnnxError::not_onnx(format!("two nodes make the value `{value}`")));
+        }
+        Ok(true)
     }
 
     /// Returns the constant that a node reads as the input at a position, from 0, such as a weight.

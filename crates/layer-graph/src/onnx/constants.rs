@@ -10,9 +10,11 @@ use std::collections::{HashMap, HashSet};
 use super::OnnxError;
 use super::dims::{permute, reshape, squeeze, unsqueeze};
 use super::node::Node;
-use super::numbers::{shortest_decimal, size};
+use super::numbers::{axis, shortest_decimal, size};
 use super::proto::{TensorProto, data_type};
 
+/// Value of `data_location` for tensors whose elements are in another file.
+const EXTERNAL: i32 = 1;
 /// Maximum length of a list of integers whose values are kept. Longer ones are data.
 const MAX_LIST_LENGTH: usize = 64;
 
@@ -28,7 +30,12 @@ pub(super) struct Constant {
     pub(super) ints: Option<Vec<i64>>,
     /// Value, if this is a single number in floating point whose value is known; `None` otherwise.
     pub(super) number: Option<f64>,
+    /// Whether the elements are stored in another file, which is not read.
+    pub(super) is_external: bool,
 }
+
+/// Stands for the size of the batch in a list of integers that is computed from a shape.
+pub(super) const BATCH_SIZE: i64 = i64::MIN;
 
 /// Origin and element order of a tensor. Two tensors with equal sources hold the same elements and
 /// differ at most in their dimensions.
@@ -65,7 +72,12 @@ impl Source {
 impl Constant {
     fn unknown(dims: Vec<usize>, origin: impl Into<String>) -> Self {
         let source = Source { origin: origin.into(), transposes: Vec::new() };
-        Self { dims, source, ints: None, number: None }
+        Self { dims, source, ints: None, number: None, is_external: false }
+    }
+
+    /// Creates a list of integers.
+    pub(super) fn list(ints: Vec<i64>, origin: impl Into<String>) -> Self {
+        Self { ints: Some(ints.clone()), ..Self::unknown(vec![ints.len()], origin) }
     }
 
     /// Returns the source that this constant has after a transposition. The constant is a matrix.
@@ -79,6 +91,7 @@ impl Constant {
         })?;
         let count: usize = dims.iter().product();
         let mut constant = Self::unknown(dims, name);
+        constant.is_external = tensor.data_location == EXTERNAL;
         let raw = &tensor.raw_data;
         match tensor.data_type {
             data_type::INT64 if count <= MAX_LIST_LENGTH => {
@@ -153,7 +166,13 @@ pub(super) fn constants<'a>(
 
 /// Evaluates a node whose inputs are constants. Returns `None` if the result is not a known
 /// constant.
-fn folded(node: Node<'_>, constants: &HashMap<String, Constant>) -> Result<Option<Constant>, OnnxError> {
+///
+/// # Errors
+/// [`OnnxError::InvalidNode`] if the inputs do not fit the operator.
+pub(super) fn folded(
+    node: Node<'_>,
+    constants: &HashMap<String, Constant>,
+) -> Result<Option<Constant>, OnnxError> {
     let input = |position: usize| node.optional_input(position).and_then(|name| constants.get(name));
     // Newer operator versions take this list as an input, older ones as an attribute.
     let list = |position: usize, attribute: &str| {
@@ -174,7 +193,13 @@ fn folded(node: Node<'_>, constants: &HashMap<String, Constant>) -> Result<Optio
         };
         dims.map(|dims| Constant { dims, ..first.clone() }).ok_or_else(misfit)
     };
-    let unknown = || node.invalid("its second input is not known");
+    let unknown = || match input(1) {
+        Some(constant) if constant.is_external => node.invalid(
+            "its second input is stored in another file (external data), which is not read: save the model \
+             with its small tensors inside",
+        ),
+        _ => node.invalid("its second input is not known"),
+    };
     match operator.as_str() {
         "Identity" => Ok(first.clone()),
         "ConstantOfShape" => {
@@ -197,11 +222,101 @@ fn folded(node: Node<'_>, constants: &HashMap<String, Constant>) -> Result<Optio
             let (dims, order) = (permute(node.ints("perm"), &first.dims), permute(node.ints("perm"), &axes));
             let Constant { dims, source, .. } = with_dims(dims, node.ints("perm"))?;
             let source = source.transposed(&first.dims, order.unwrap_or(axes));
-            Ok(Constant { dims, source, ints: None, number: None })
+            Ok(Constant { source, ..Constant::unknown(dims, "") })
         }
+        "Shape" => {
+            let dims: Vec<i64> = first.dims.iter().map(|&dim| dim as i64).collect();
+            return shape_of(node, &dims).map(Some);
+        }
+        "Cast" => match (node.int("to", 0)?, &first.ints) {
+            (to, Some(_)) if to == i64::from(data_type::INT64) || to == i64::from(data_type::INT32) => {
+                Ok(first.clone())
+            }
+            _ => return Ok(None),
+        },
+        "Gather" | "Concat" | "Slice" => return list_of_lists(node, constants),
         _ => return Ok(None),
     }
     .map(Some)
+}
+
+/// Returns the result of a `Shape` node for a value of these dimensions, of which newer operator
+/// versions take a part.
+///
+/// # Errors
+/// [`OnnxError::InvalidNode`] if the ends of the part are not integers.
+pub(super) fn shape_of(node: Node<'_>, dims: &[i64]) -> Result<Constant, OnnxError> {
+    let end = dims.len() as i64;
+    let (start, end) = (node.int("start", 0)?, node.int("end", end)?);
+    let place = |at: i64| slice_place(at, dims.len());
+    let part = dims.get(place(start)..place(end)).unwrap_or_default();
+    Ok(Constant::list(part.to_vec(), node.output()?))
+}
+
+/// Returns the position of the end of a slice of a list of `length`: negative ends count from the
+/// back, and those outside are clamped.
+fn slice_place(at: i64, length: usize) -> usize {
+    let from_front = if at < 0 { at.saturating_add(length as i64) } else { at };
+    usize::try_from(from_front).unwrap_or(0).min(length)
+}
+
+/// Evaluates a node that joins lists of integers or takes a part of one. Returns `None` if the
+/// inputs are no such lists, or the result is not known.
+fn list_of_lists(
+    node: Node<'_>,
+    constants: &HashMap<String, Constant>,
+) -> Result<Option<Constant>, OnnxError> {
+    let input = |position: usize| constants.get(node.optional_input(position)?);
+    let ints = |position: usize| input(position)?.ints.as_deref();
+    let one = |position: usize| match ints(position)? {
+        [number] if *number != BATCH_SIZE => Some(*number),
+        _ => None,
+    };
+    let is_list = |constant: &Constant| constant.dims.len() == 1 && constant.ints.is_some();
+    let Some(first) = input(0).filter(|first| is_list(first)) else { return Ok(None) };
+    let values = first.ints.as_deref().unwrap_or_default();
+    let origin = node.output()?;
+    Ok(match node.operator().as_str() {
+        "Concat" if matches!(node.int("axis", 0)?, 0 | -1) => {
+            let lists: Option<Vec<&Constant>> =
+                node.inputs().map(|name| constants.get(name).filter(|list| is_list(list))).collect();
+            let lists = lists.into_iter().flatten().filter_map(|list| list.ints.as_deref());
+            let joined = lists.flatten().copied().collect::<Vec<_>>();
+            (!joined.is_empty() && joined.len() <= MAX_LIST_LENGTH).then(|| Constant::list(joined, origin))
+        }
+        "Gather" if matches!(node.int("axis", 0)?, 0 | -1) => {
+            let Some(places) = input(1).filter(|places| places.ints.is_some()) else { return Ok(None) };
+            let value = |&place: &i64| {
+                let place = axis(place, values.len());
+                let problem = || node.invalid(format!("index {place:?} of a list of {}", values.len()));
+                Ok(values[place.ok_or_else(problem)?])
+            };
+            let taken = places.ints.iter().flatten().map(value).collect::<Result<Vec<i64>, OnnxError>>()?;
+            Some(Constant { dims: places.dims.clone(), ..Constant::list(taken, origin) })
+        }
+        "Slice" => {
+            let attribute = |name: &str| match node.ints(name)? {
+                [number] => Some(*number),
+                _ => None,
+            };
+            let is_along_list = |axis: Option<i64>| matches!(axis, None | Some(0 | -1));
+            let has = |position: usize| node.optional_input(position).is_some();
+            let ends = if has(1) {
+                let along = if has(3) { one(3).or(Some(1)) } else { None };
+                let step = if has(4) { one(4) } else { Some(1) };
+                one(1).zip(one(2)).filter(|_| is_along_list(along) && step == Some(1))
+            } else {
+                let along = node.ints("axes").map(|_| attribute("axes").unwrap_or(1));
+                attribute("starts").zip(attribute("ends")).filter(|_| is_along_list(along))
+            };
+            ends.map(|(start, end)| {
+                let place = |at: i64| slice_place(at, values.len());
+                let part = values.get(place(start)..place(end)).unwrap_or_default();
+                Constant::list(part.to_vec(), origin)
+            })
+        }
+        _ => None,
+    })
 }
 
 /// Returns the tensor of a `Constant` node.

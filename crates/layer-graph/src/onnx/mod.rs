@@ -28,6 +28,10 @@
 //! - A multiplication and an addition of per-channel constants after a batch normalisation become
 //!   its scale and bias, as models converted from Caffe have them. An addition after a convolution
 //!   or a matrix product becomes its bias.
+//! - Shapes that are computed from the shape of a value are evaluated, such as those of
+//!   `x.view(x.size(0), -1)`.
+//! - Batch normalisations normalise by the batch, also those that do not in the file;
+//!   [`Imported::warning`] reports them.
 //! - Layers are named after PyTorch modules, such as `layer1.0.conv1`, if the file has these names,
 //!   and after nodes otherwise.
 //! - Nodes that the output does not depend on are removed without being checked.
@@ -81,14 +85,38 @@ pub struct Imported {
     /// Number of convolutions into which PyTorch folded batch normalisations at export. The network
     /// has lost these layers.
     pub folded_batch_norms: usize,
+    /// Number of batch normalisations that are layers of the network.
+    pub batch_norms: usize,
+    /// Number of those that normalise by their running statistics in the file (`training_mode` 0),
+    /// as exported for inference or because they are frozen. The network normalises by the batch.
+    pub frozen_batch_norms: usize,
 }
 
 impl Imported {
-    /// Returns a warning that batch normalisations were folded into convolutions at export, so that
-    /// this network differs from the one that training runs, and how to export it unchanged. `None`
-    /// if none were folded.
+    /// Returns a warning that this network differs from the one in the file, or from the one that
+    /// training runs: batch normalisations were folded into convolutions at export, or normalise by
+    /// their running statistics. It says how to export the network unchanged. `None` if there are
+    /// no such normalisations.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
+        let warnings: Vec<String> =
+            [self.folded_warning(), self.frozen_warning()].into_iter().flatten().collect();
+        (!warnings.is_empty()).then(|| warnings.join("; "))
+    }
+
+    fn frozen_warning(&self) -> Option<String> {
+        let (frozen, all) = (self.frozen_batch_norms, self.batch_norms);
+        (frozen > 0).then(|| {
+            format!(
+                "{frozen} of {all} batch normalisations of {} are frozen in the file (training_mode 0, as \
+                 exported for inference): here they normalise by the batch and are trained; a network in \
+                 training is exported with training=torch.onnx.TrainingMode.TRAINING",
+                self.graph.name()
+            )
+        })
+    }
+
+    fn folded_warning(&self) -> Option<String> {
         let count = self.folded_batch_norms;
         (count > 0).then(|| {
             format!(
@@ -132,6 +160,13 @@ fn decode(name: &str, bytes: impl Buf) -> Result<Imported, OnnxError> {
         return Err(OnnxError::UnsupportedOpset { found: opset, oldest: MIN_OPSET });
     }
     let producer = format!("{} {}", model.producer_name, model.producer_version).trim().to_owned();
-    let (graph, folded_batch_norms) = import_graph(name, &graph, opset)?;
-    Ok(Imported { graph, producer, opset, folded_batch_norms })
+    let (graph, counts) = import_graph(name, &graph, opset)?;
+    Ok(Imported {
+        graph,
+        producer,
+        opset,
+        folded_batch_norms: counts.folded,
+        batch_norms: counts.all,
+        frozen_batch_norms: counts.frozen,
+    })
 }

@@ -153,6 +153,9 @@ pub(super) struct TensorProto {
     /// Elements as little-endian bytes. Empty if they are stored elsewhere.
     #[prost(bytes = "bytes", tag = "9")]
     pub(super) raw_data: Bytes,
+    /// Place of the elements: 0 in this message, 1 in another file.
+    #[prost(int32, tag = "14")]
+    pub(super) data_location: i32,
 }
 
 /// Name and type of a value.

@@ -46,7 +46,7 @@ pub(super) fn add(builder: &mut Builder<'_>, index: usize) -> Result<(), OnnxErr
                 None => node.float("ratio", 0.5)?,
                 Some(value) => {
                     let known = builder.constant(value).and_then(|constant| constant.number);
-                    known.ok_or_else(|| node.unsupported("its ratio is not a constant"))?
+                    known.ok_or_else(|| builder.unknown_value(node, value, "its ratio"))?
                 }
             };
             element_wise(builder, index, Dropout { probability: ratio }.into())
@@ -61,6 +61,9 @@ pub(super) fn add(builder: &mut Builder<'_>, index: usize) -> Result<(), OnnxErr
         "Squeeze" => rearrange::squeeze(builder, node),
         "Unsqueeze" => rearrange::unsqueeze(builder, node),
         "Transpose" => rearrange::transpose(builder, node),
+        "Cast" | "Gather" | "Slice" => {
+            Err(node.unsupported("only of a shape that does not depend on the samples"))
+        }
         _ => Err(node.unsupported_operator()),
     }
 }

@@ -31,6 +31,13 @@ pub(super) fn batch<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(),
     for operator in ["Mul", "Add"] {
         output = builder.merge_reader(output, operator, channels, 1, rank).map_or(output, |(made, _)| made);
     }
+    // Before operator set 14, a normalisation by the batch has the running statistics as outputs.
+    let is_trained = match builder.opset {
+        14.. => node.int("training_mode", 0)? != 0,
+        _ => node.outputs().count() > 1,
+    };
+    builder.batch_norms[0] += 1;
+    builder.batch_norms[1] += usize::from(!is_trained);
     let layer = builder.add_inner(node, norm, &[input])?;
     builder.define(output, layer)
 }

@@ -4,6 +4,7 @@
 
 use crate::onnx::OnnxError;
 use crate::onnx::builder::Builder;
+use crate::onnx::constants::BATCH_SIZE;
 use crate::onnx::dims;
 use crate::onnx::node::Node;
 use crate::onnx::numbers::axis;
@@ -24,21 +25,23 @@ pub(super) fn flatten<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(
 /// Converts a `Reshape` node to a reshape. Its new shape must be a constant that keeps the batch.
 pub(super) fn reshape<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let input = builder.layer(node, node.input(0)?)?;
-    let requested = match node.optional_input(1) {
-        None => node.ints("shape"),
-        Some(value) => builder.constant(value).and_then(|constant| constant.ints.as_deref()),
-    };
-    let requested =
-        requested.ok_or_else(|| node.unsupported("its shape is computed: simplify the model first"))?;
+    let requested = builder.list(node, 1, "shape", "its shape")?;
+    let requested = requested.ok_or_else(|| node.invalid("it has no shape"))?;
     if node.int("allowzero", 0)? != 0 && requested.contains(&0) {
         return Err(node.invalid("a dimension of 0"));
     }
     let [batch, sample @ ..] = requested else { return Err(node.invalid("its shape has no dimensions")) };
     // Exporters write the batch size of the traced run, which is 1 if the batch is open.
     let traced = builder.batch.unwrap_or(1);
-    if !(*batch == 0 || *batch == -1 || *batch == traced) || sample.is_empty() {
+    let keeps_batch = matches!(*batch, 0 | -1 | BATCH_SIZE) || *batch == traced;
+    if !keeps_batch || sample.is_empty() || sample.contains(&BATCH_SIZE) {
+        let requested = requested.iter().map(|&dim| match dim {
+            BATCH_SIZE => "batch".to_owned(),
+            dim => dim.to_string(),
+        });
+        let requested = requested.collect::<Vec<_>>().join(", ");
         return Err(
-            node.unsupported(format!("shape {requested:?} mixes samples of the batch, which is of {traced}"))
+            node.unsupported(format!("shape [{requested}] mixes samples of the batch, which is of {traced}"))
         );
     }
     let shape = builder.shape(input);
@@ -89,10 +92,7 @@ pub(super) fn transpose<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result
 
 /// Returns the axes of a `Squeeze` or `Unsqueeze`.
 fn axes<'a>(builder: &Builder<'a>, node: Node<'a>) -> Result<Vec<i64>, OnnxError> {
-    let axes = match node.optional_input(1) {
-        None => node.ints("axes"),
-        Some(value) => builder.constant(value).and_then(|constant| constant.ints.as_deref()),
-    };
+    let axes = builder.list(node, 1, "axes", "its list of axes")?;
     // Without axes, a `Squeeze` would also remove a batch of 1.
     axes.map(<[i64]>::to_vec).ok_or_else(|| node.unsupported("axes that are not given as constants"))
 }

@@ -192,10 +192,7 @@ pub(super) fn global_average_pool<'a>(builder: &mut Builder<'a>, node: Node<'a>)
 /// flattening if the node removes these dimensions.
 pub(super) fn mean<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     let (input, _) = image(builder, node)?;
-    let axes = match node.optional_input(1) {
-        None => node.ints("axes"),
-        Some(value) => builder.constant(value).and_then(|constant| constant.ints.as_deref()),
-    };
+    let axes = builder.list(node, 1, "axes", "its list of axes")?;
     let mut axes: Vec<_> = axes.unwrap_or_default().iter().filter_map(|&value| axis(value, 4)).collect();
     axes.sort_unstable();
     if axes != [2, 3] {

@@ -87,6 +87,12 @@ impl Model {
         self
     }
 
+    /// Adds a list of integers whose values are in another file.
+    pub(crate) fn external_list(mut self, name: &str, length: i64) -> Self {
+        self.graph = self.graph.bytes(5, tensor(name, &[length], 7).int(14, 1).0);
+        self
+    }
+
     /// Adds a stored number.
     pub(crate) fn number(mut self, name: &str, value: f32) -> Self {
         self.graph = self.graph.bytes(5, tensor(name, &[], 1).bytes(9, value.to_le_bytes()).0);

@@ -451,3 +451,138 @@ fn folded_batch_normalisations_are_counted() {
         assert!(imported.graph.find(name).is_some(), "{name}");
     }
 }
+
+/// Returns the shape of the layer `loss` of a network that flattens 3x4x4 images by `shape` nodes,
+/// which compute the value `s`, and classifies with 10 classes.
+fn flattened(batch: i64, shape: impl Fn(Model) -> Model) -> Result<String, String> {
+    let model = Model::new(13, &[batch, 3, 4, 4], &[batch, 10]).weight("w", &[10, 48]).weight("b", &[10]);
+    let model = shape(model).node("Reshape", "x s", "f", &[]).node("Gemm", "f w b", "y", &[Int("transB", 1)]);
+    let imported = from_bytes("net", &model.bytes()).map_err(|error| error.to_string())?;
+    Ok(imported
+        .graph
+        .layers()
+        .map(|(_, layer)| layer.output_shape().to_string())
+        .collect::<Vec<_>>()
+        .join(" "))
+}
+
+#[test]
+fn shapes_of_values_are_evaluated() {
+    let shapes: [(&str, fn(Model) -> Model); 5] = [
+        ("x.view(x.size(0), -1)", |model| {
+            model
+                .list("zero", &[0])
+                .list("rest", &[-1])
+                .node("Shape", "x", "d", &[])
+                .node("Gather", "d zero", "n", &[Int("axis", 0)])
+                .node("Squeeze", "n", "n0", &[])
+                .list("axes", &[0])
+                .node("Unsqueeze", "n0 axes", "n1", &[])
+                .node("Concat", "n1 rest", "s", &[Int("axis", 0)])
+        }),
+        ("Cast", |model| {
+            model
+                .list("zero", &[0])
+                .list("rest", &[48])
+                .node("Shape", "x", "d", &[])
+                .node("Cast", "d", "c", &[Int("to", 7)])
+                .node("Gather", "c zero", "n", &[])
+                .node("Concat", "n rest", "s", &[Int("axis", 0)])
+        }),
+        ("x.flatten(1) with Slice", |model| {
+            model
+                .list("zero", &[0])
+                .list("one", &[1])
+                .list("rest", &[-1])
+                .node("Shape", "x", "d", &[])
+                .node("Slice", "d zero one zero", "n", &[])
+                .node("Concat", "n rest", "s", &[Int("axis", 0)])
+        }),
+        ("a part of Shape", |model| {
+            model.list("rest", &[-1]).node("Shape", "x", "n", &[Int("start", 0), Int("end", -3)]).node(
+                "Concat",
+                "n rest",
+                "s",
+                &[Int("axis", 0)],
+            )
+        }),
+        ("constants", |model| {
+            model.list("all", &[0]).list("rest", &[-1]).node("Concat", "all rest", "s", &[Int("axis", 0)])
+        }),
+    ];
+    for (what, shape) in shapes {
+        for batch in [2, -1] {
+            let found = flattened(batch, shape);
+            assert_eq!(found.as_deref(), Ok("3x4x4 48 10 1"), "{what}, batch {batch}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn computed_shapes_that_mix_samples_are_refused() {
+    for batch in [2, -1] {
+        let error = flattened(batch, |model| {
+            model
+                .list("zero", &[0])
+                .list("rest", &[-1])
+                .node("Shape", "x", "d", &[])
+                .node("Gather", "d zero", "n", &[])
+                .node("Concat", "rest n", "s", &[Int("axis", 0)])
+        });
+        assert!(error.unwrap_err().contains("shape [-1, batch] mixes samples"), "{batch}");
+    }
+    let error = flattened(2, |model| {
+        model.list("five", &[5]).node("Shape", "x", "d", &[]).node("Gather", "d five", "s", &[])
+    });
+    assert!(error.as_ref().unwrap_err().contains("of a list of 4"), "{error:?}");
+    let error = flattened(2, |model| model.list("zero", &[0]).node("Gather", "x zero", "s", &[]));
+    assert!(error.as_ref().unwrap_err().contains("Gather (node `node1`) is not supported here"), "{error:?}");
+}
+
+#[test]
+fn lists_in_external_data_are_named() {
+    let error = flattened(2, |model| model.external_list("s", 2)).unwrap_err();
+    assert!(error.contains("its shape `s` is stored in another file (external data)"), "{error}");
+    let base = || Model::new(13, &[2, 3, 4, 4], &[2, 3]).external_list("a", 2);
+    for (model, what) in [
+        (base().node("ReduceMean", "x a", "y", &[Int("keepdims", 0)]), "its list of axes `a`"),
+        (
+            base().node("GlobalAveragePool", "x", "p", &[]).node("Squeeze", "p a", "y", &[]),
+            "its list of axes",
+        ),
+    ] {
+        let error = from_bytes("net", &model.bytes()).unwrap_err().to_string();
+        assert!(error.contains(what) && error.contains("external data"), "{error}");
+    }
+}
+
+#[test]
+fn frozen_batch_normalisations_are_counted() {
+    let build = |opset: i64, first: &[super::file::Attribute<'_>], outputs: &str| {
+        let mut model = Model::new(opset, &[1, 3, 8, 8], &[1, 3]);
+        for name in ["s", "b", "m", "v"] {
+            model = model.weight(name, &[3]);
+        }
+        let model = model
+            .node("BatchNormalization", "x s b m v", outputs, first)
+            .node("BatchNormalization", "n s b m v", "o", &[])
+            .node("GlobalAveragePool", "o", "p", &[])
+            .node("Flatten", "p", "y", &[]);
+        from_bytes("net", &model.bytes()).unwrap()
+    };
+    for (opset, first, outputs, frozen) in [
+        (15, &[Int("training_mode", 1)][..], "n m1 v1", 1),
+        (15, &[Int("training_mode", 0)][..], "n", 2),
+        (15, &[][..], "n", 2),
+        (13, &[][..], "n m1 v1 m2 v2", 1),
+        (13, &[][..], "n", 2),
+    ] {
+        let imported = build(opset, first, outputs);
+        assert_eq!((imported.batch_norms, imported.frozen_batch_norms), (2, frozen), "{opset} {outputs}");
+        let warning = imported.warning().unwrap();
+        assert!(
+            warning.starts_with(&format!("{frozen} of 2 batch normalisations of net are frozen")),
+            "{warning}"
+        );
+    }
+}
