@@ -9,5 +9,6 @@ mod oracle;
 mod pairs;
 mod peer;
 mod queueing;
+mod readers;
 mod traces;
 mod worlds;
