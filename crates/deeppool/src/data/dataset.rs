@@ -7,8 +7,8 @@ use super::{DataError, Samples};
 
 /// Labelled samples of one shape, split into a training part and a held-out test part.
 ///
-/// Both parts have samples, all of the data set's shape, and every label is below the number of
-/// classes.
+/// Both parts have samples, all of the data set's shape, every label is below the number of
+/// classes, and every feature is finite.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dataset {
     name: String,
@@ -23,8 +23,8 @@ impl Dataset {
     /// the number of classes.
     ///
     /// # Errors
-    /// [`DataError`] if a part is empty, has samples of another size than `shape`, or a label that
-    /// is not below `classes`.
+    /// [`DataError`] if a part is empty, has samples of another size than `shape`, a label that is
+    /// not below `classes`, or a feature that is not finite.
     pub fn new(
         name: impl Into<String>,
         shape: Shape,
@@ -45,6 +45,7 @@ impl Dataset {
                 return Err(DataError::SampleSize { origin, found, expected, shape });
             }
             check_labels(samples.labels(), samples.label_count(), classes, origin)?;
+            check_finite(samples, origin)?;
         }
         Ok(Self { name, shape, classes, train, test })
     }
@@ -123,4 +124,21 @@ pub(super) fn check_labels(
         }
         None => Ok(()),
     }
+}
+
+/// Checks that every feature is finite. `origin` returns the name of the file or part for the
+/// error.
+///
+/// # Errors
+/// [`DataError::NotFinite`] with the first sample that has another one, and the number of such
+/// samples.
+pub(super) fn check_finite(samples: &Samples, origin: impl FnOnce() -> String) -> Result<(), DataError> {
+    let not_finite = |&index: &usize| samples.features(index).iter().any(|feature| !feature.is_finite());
+    let mut all = (0..samples.len()).filter(not_finite);
+    let Some(index) = all.next() else { return Ok(()) };
+    let features = samples.features(index);
+    let feature = features.iter().position(|feature| !feature.is_finite()).unwrap_or_default();
+    let (origin, count) = (origin(), 1 + all.count());
+    let (samples, value) = (samples.len(), features[feature]);
+    Err(DataError::NotFinite { origin, count, samples, index, feature, value })
 }

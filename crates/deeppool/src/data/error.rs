@@ -128,6 +128,25 @@ pub enum DataError {
         /// Number of classes; labels must be below it.
         classes: usize,
     },
+    /// Samples have a feature that is not finite.
+    #[error(
+        "{origin}: {count} of {samples} samples have values that are not finite, first sample {index} \
+         ({value} in feature {feature}): correct the samples or leave them out"
+    )]
+    NotFinite {
+        /// The file or tensor, or the part of the data set.
+        origin: String,
+        /// Number of samples with such values.
+        count: usize,
+        /// Number of samples of the file or part.
+        samples: usize,
+        /// Index of the first sample with such a value in the file or part, from 0.
+        index: usize,
+        /// Index of the first such feature of that sample, from 0.
+        feature: usize,
+        /// Its value: NaN or an infinity.
+        value: f32,
+    },
     /// The numbers of images and labels of a data set differ.
     #[error(
         "{} has {image_count} images, but {} has {label_count} labels",
@@ -238,12 +257,16 @@ pub enum DataError {
     },
     /// A feature is not the number of a token, but the network begins with an embedding of tokens.
     #[error(
-        "data set `{dataset}` has a feature {feature}, which is not one of the {vocabulary} tokens of \
-         layer `{layer}` of network `{network}`"
+        "{part} part of data set `{dataset}`: sample {index} has a feature {feature}, which is not one of \
+         the {vocabulary} tokens of layer `{layer}` of network `{network}`"
     )]
     Token {
         /// Name of the data set.
         dataset: String,
+        /// Part of the data set: `training` or `test`.
+        part: &'static str,
+        /// Index of the sample in the part, from 0.
+        index: usize,
         /// Value of the feature.
         feature: f32,
         /// Name of the network.

@@ -56,11 +56,16 @@ impl Dataset {
 fn check_tokens(dataset: &Dataset, network: &LayerGraph) -> Result<(), DataError> {
     let Some((layer, vocabulary)) = vocabulary(network) else { return Ok(()) };
     let is_token = |feature: f32| feature.fract() == 0.0 && (0.0..vocabulary as f32).contains(&feature);
-    let parts = [dataset.train(), dataset.test()];
-    let all = parts.iter().flat_map(|part| (0..part.len()).flat_map(|index| part.features(index)));
-    match all.copied().find(|&feature| !is_token(feature)) {
-        Some(feature) => Err(DataError::Token {
+    let parts = [("training", dataset.train()), ("test", dataset.test())];
+    let all = parts.iter().flat_map(|&(part, samples)| {
+        (0..samples.len())
+            .flat_map(move |index| samples.features(index).iter().map(move |&feature| (part, index, feature)))
+    });
+    match { all }.find(|&(.., feature)| !is_token(feature)) {
+        Some((part, index, feature)) => Err(DataError::Token {
             dataset: dataset.name().into(),
+            part,
+            index,
             feature,
             network: network.name().into(),
             layer: layer.name().into(),

@@ -7,7 +7,7 @@ use layer_graph::{LayerGraph, Shape};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
-use super::dataset::{check_labels, is_held_out};
+use super::dataset::{check_finite, check_labels, is_held_out};
 use super::file::read_whole;
 use super::{DataError, Dataset, Samples, fit};
 
@@ -15,8 +15,8 @@ use super::{DataError, Dataset, Samples, fit};
 /// held out. The number of classes is that of the network's loss layer.
 ///
 /// # Errors
-/// [`DataError::Read`], [`DataError::Tensors`] or [`DataError::Label`] if the file is unreadable or
-/// invalid. [`DataError::NoLoss`] if the network has no loss layer.
+/// [`DataError::Read`], [`DataError::Tensors`], [`DataError::Label`] or [`DataError::NotFinite`] if
+/// the file is unreadable or invalid. [`DataError::NoLoss`] if the network has no loss layer.
 pub(super) fn load(path: &Path, network: &LayerGraph) -> Result<Dataset, DataError> {
     let bytes = read_whole(path).map_err(|error| DataError::Read { path: path.into(), error })?;
     let problem = |problem: String| DataError::Tensors { path: path.into(), problem };
@@ -25,6 +25,7 @@ pub(super) fn load(path: &Path, network: &LayerGraph) -> Result<Dataset, DataErr
     let (shape, samples) = part(&file, "train").map_err(problem)?;
     // Before splitting, which changes the numbers of the samples.
     check_labels(samples.labels(), samples.label_count(), classes, || path.display().to_string())?;
+    check_finite(&samples, || format!("{}: tensor `train.inputs`", path.display()))?;
     let has_test_part = file.names().into_iter().any(|name| name.starts_with("test."));
     let (train, test) = if has_test_part {
         let (test_shape, test) = part(&file, "test").map_err(problem)?;
@@ -32,6 +33,7 @@ pub(super) fn load(path: &Path, network: &LayerGraph) -> Result<Dataset, DataErr
             let found = format!("`test.inputs` has samples of shape {test_shape}, `train.inputs` of {shape}");
             return Err(problem(found));
         }
+        check_finite(&test, || format!("{}: tensor `test.inputs`", path.display()))?;
         (samples, test)
     } else {
         split(&samples)?
@@ -61,10 +63,19 @@ fn part(file: &SafeTensors<'_>, name: &str) -> Result<(Shape, Samples), String> 
     }
     let features = floats(&inputs)
         .ok_or_else(|| format!("tensor `{inputs_name}` is {}: expected F32 or integers", inputs.dtype()))?;
-    let classes = labels_of(&labels).ok_or_else(|| {
-        format!("tensor `{labels_name}` is {}, or not of classes: they are integers from 0", labels.dtype())
+    let label_count: usize = labels.shape()[1..].iter().product();
+    let classes = integers(&labels).ok_or_else(|| {
+        format!("tensor `{labels_name}` is {}: expected integers, the classes from 0", labels.dtype())
     })?;
-    let label_count = labels.shape()[1..].iter().product();
+    let class = |(place, label): (usize, i64)| {
+        u32::try_from(label).map_err(|_| {
+            let index = place / label_count.max(1);
+            format!(
+                "tensor `{labels_name}`: sample {index} has label {label}, but classes are numbered from 0"
+            )
+        })
+    };
+    let classes = classes.into_iter().enumerate().map(class).collect::<Result<_, _>>()?;
     let sample_elements = dims.iter().product();
     let samples = Samples::of_sequences(sample_elements, features, label_count, classes)
         .map_err(|error| error.to_string())?;
@@ -90,10 +101,6 @@ fn floats(tensor: &TensorView<'_>) -> Option<Vec<f32>> {
         }
         _ => Some(integers(tensor)?.into_iter().map(|value| value as f32).collect()),
     }
-}
-
-fn labels_of(tensor: &TensorView<'_>) -> Option<Vec<u32>> {
-    integers(tensor)?.into_iter().map(|value| u32::try_from(value).ok()).collect()
 }
 
 fn integers(tensor: &TensorView<'_>) -> Option<Vec<i64>> {

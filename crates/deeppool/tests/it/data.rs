@@ -449,11 +449,11 @@ fn safetensors_files_without_samples_are_rejected() {
         ),
         (
             vec![inputs.clone(), classes("train.labels", &[2], &[0, -1])],
-            "FILE: tensor `train.labels` is I64, or not of classes: they are integers from 0",
+            "FILE: tensor `train.labels`: sample 1 has label -1, but classes are numbered from 0",
         ),
         (
             vec![inputs.clone(), floats("train.labels", &[2], &[0.0; 2])],
-            "FILE: tensor `train.labels` is F32, or not of classes: they are integers from 0",
+            "FILE: tensor `train.labels` is F32: expected integers, the classes from 0",
         ),
         (
             vec![("train.inputs", Dtype::F64, vec![2], vec![0; 16]), labels.clone()],
@@ -474,5 +474,120 @@ fn safetensors_files_without_samples_are_rejected() {
     ] {
         let error = open_tensors(&tensors).unwrap_err();
         assert_eq!(error, expected);
+    }
+}
+
+#[test]
+fn samples_that_are_not_finite_are_named() {
+    let values = |bad: &[(usize, f32)]| {
+        let mut values = vec![0.5; 24];
+        bad.iter().for_each(|&(place, value)| values[place] = value);
+        values
+    };
+    let labels = classes("train.labels", &[6], &[0, 1, 2, 0, 1, 2]);
+    let test_labels = classes("test.labels", &[6], &[0, 1, 2, 0, 1, 2]);
+    for (train, test, expected) in [
+        (
+            &[(13, f32::NAN)][..],
+            None,
+            "FILE: tensor `train.inputs`: 1 of 6 samples have values that are not finite, first sample \
+             3 (NaN in feature 1): correct the samples or leave them out",
+        ),
+        // Sample 5 is held out.
+        (&[(20, f32::INFINITY)], None, "first sample 5 (inf in feature 0)"),
+        (&[(4, f32::NAN), (5, f32::NAN), (23, f32::NEG_INFINITY)], None, "2 of 6 samples"),
+        (
+            &[],
+            Some(&[(10, f32::NEG_INFINITY)][..]),
+            "FILE: tensor `test.inputs`: 1 of 6 samples have values that are not finite, first sample \
+             2 (-inf in feature 2)",
+        ),
+    ] {
+        let mut tensors = vec![floats("train.inputs", &[6, 1, 2, 2], &values(train)), labels.clone()];
+        if let Some(test) = test {
+            tensors.extend([floats("test.inputs", &[6, 1, 2, 2], &values(test)), test_labels.clone()]);
+        }
+        let error = open_tensors(&tensors).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+    // Samples in memory, of both parts.
+    let part =
+        |value: f32| Samples::new(4, vec![0.5, 0.5, 0.5, 0.5, 0.5, value, 0.5, 0.5], vec![0, 1]).unwrap();
+    for (train, test, expected) in [
+        (f32::NAN, 0.0, "training part of data set `own`: 1 of 2 samples"),
+        (0.0, f32::NAN, "test part of data set `own`: 1 of 2 samples"),
+    ] {
+        let dataset = Dataset::new("own", Shape::image(1, 2, 2), 2, part(train), part(test));
+        let error = dataset.unwrap_err().to_string();
+        assert!(error.contains(expected) && error.contains("first sample 1 (NaN in feature 1)"), "{error}");
+    }
+}
+
+/// A source accepts all samples, or is refused with the number of unusable ones or the first of
+/// them. The match lists every source, so that a new one does not compile without a case.
+#[test]
+fn every_source_accepts_or_refuses_all_samples() {
+    let sources = [
+        DataSource::Digits,
+        DataSource::Mnist("m".into()),
+        DataSource::Cifar10("c".into()),
+        DataSource::Tensors("t".into()),
+        DataSource::Synthetic { seed: 0 },
+    ];
+    for source in &sources {
+        for unusable in [0, 1, 3] {
+            let samples = 6;
+            // Samples 1, 2 and 3 have a label that is no class, or a feature that is not finite.
+            let is_bad = |index: usize| (1..=unusable).contains(&index);
+            let label = |index: usize| if is_bad(index) { 200 } else { (index % 3) as u8 };
+            let labels: Vec<u8> = (0..samples).map(label).collect();
+            let opened: Result<Dataset, String> = match source {
+                // Generated or included: every sample is usable.
+                DataSource::Digits => Dataset::digits().map_err(|error| error.to_string()),
+                DataSource::Synthetic { seed } => Dataset::synthetic(Shape::image(1, 2, 2), 3, 320, *seed)
+                    .map_err(|error| error.to_string()),
+                DataSource::Mnist(_) => {
+                    let images = idx(&[6, 2, 2], &[7; 24]);
+                    let files = [images.clone(), idx(&[6], &labels), images, idx(&[6], &[0; 6])];
+                    let folder = folder_of(&IDX_FILES, &files);
+                    Dataset::mnist(folder.path()).map_err(|error| error.to_string())
+                }
+                DataSource::Cifar10(_) => {
+                    let mut files = tiny_cifar();
+                    files[0] =
+                        labels.iter().flat_map(|&label| [vec![label], vec![1; 3072]].concat()).collect();
+                    let folder = folder_of(&CIFAR_FILES, &files);
+                    Dataset::cifar10(folder.path()).map_err(|error| error.to_string())
+                }
+                DataSource::Tensors(_) => {
+                    let mut values = vec![0.5; 24];
+                    (0..samples)
+                        .filter(|&index| is_bad(index))
+                        .for_each(|index| values[4 * index] = f32::NAN);
+                    let labels = classes("train.labels", &[6], &[0, 1, 2, 0, 1, 2]);
+                    open_tensors(&[floats("train.inputs", &[6, 1, 2, 2], &values), labels])
+                }
+            };
+            let has_files = !matches!(source, DataSource::Digits | DataSource::Synthetic { .. });
+            match opened {
+                Ok(dataset) => {
+                    assert!(unusable == 0 || !has_files, "{source}: {unusable} accepted");
+                    let all = dataset.train().len() + dataset.test().len();
+                    let expected = match source {
+                        DataSource::Digits => 1797,
+                        DataSource::Synthetic { .. } => 320,
+                        DataSource::Mnist(_) => 12,
+                        DataSource::Cifar10(_) => 11,
+                        DataSource::Tensors(_) => 6,
+                    };
+                    assert_eq!(all, expected, "{source}");
+                }
+                Err(error) => {
+                    assert!(unusable > 0 && error.contains("sample 1"), "{source}: {error}");
+                    let counted = format!("{unusable} of 6 samples");
+                    assert!(!matches!(source, DataSource::Tensors(_)) || error.contains(&counted), "{error}");
+                }
+            }
+        }
     }
 }
