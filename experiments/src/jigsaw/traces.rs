@@ -114,7 +114,7 @@ impl JobSource {
 
     /// Returns the jobs of one draw, each on the next power of two of its GPUs, and counts those
     /// that need more GPUs than there are times for.
-    fn trace_jobs(self, input: &JigsawInput, seed: usize) -> (Vec<TraceJob>, LeftOut) {
+    pub(super) fn trace_jobs(self, input: &JigsawInput, seed: usize) -> (Vec<TraceJob>, LeftOut) {
         let drawn = if self == Self::Philly {
             stretch(&input.philly[input.skip..], input, seed).to_vec()
         } else {
