@@ -10,7 +10,7 @@ use std::mem;
 
 use super::OnnxError;
 use super::ancestors::ancestors;
-use super::constants::{BATCH_SIZE, Constant, Source, constants, folded, shape_of};
+use super::constants::{BATCH_SIZE, Constant, Source, constants, folded, shape_of, signed};
 use super::names::ParentModules;
 use super::node::Node;
 use super::numbers::size;
@@ -258,7 +258,7 @@ impl<'a> Builder<'a> {
     pub(super) fn fold(&mut self, node: Node<'a>) -> Result<bool, OnnxError> {
         let layer = node.optional_input(0).and_then(|value| self.layers.get(value));
         let constant = if let (Some(&layer), "Shape") = (layer, node.operator().as_str()) {
-            let sample = self.shape(layer).dims().iter().map(|&dim| dim as i64);
+            let sample = self.shape(layer).dims().iter().copied().map(signed);
             Some(shape_of(node, &std::iter::once(BATCH_SIZE).chain(sample).collect::<Vec<_>>())?)
         } else if node.inputs().all(|value| self.constants.contains_key(value)) {
             folded(node, &self.constants)?

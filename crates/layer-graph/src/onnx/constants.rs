@@ -77,7 +77,8 @@ impl Constant {
 
     /// Creates a list of integers.
     pub(super) fn list(ints: Vec<i64>, origin: impl Into<String>) -> Self {
-        Self { ints: Some(ints.clone()), ..Self::unknown(vec![ints.len()], origin) }
+        let length = ints.len();
+        Self { ints: Some(ints), ..Self::unknown(vec![length], origin) }
     }
 
     /// Returns the source that this constant has after a transposition. The constant is a matrix.
@@ -225,7 +226,7 @@ pub(super) fn folded(
             Ok(Constant { source, ..Constant::unknown(dims, "") })
         }
         "Shape" => {
-            let dims: Vec<i64> = first.dims.iter().map(|&dim| dim as i64).collect();
+            let dims: Vec<i64> = first.dims.iter().copied().map(signed).collect();
             return shape_of(node, &dims).map(Some);
         }
         "Cast" => match (node.int("to", 0)?, &first.ints) {
@@ -246,17 +247,22 @@ pub(super) fn folded(
 /// # Errors
 /// [`OnnxError::InvalidNode`] if the ends of the part are not integers.
 pub(super) fn shape_of(node: Node<'_>, dims: &[i64]) -> Result<Constant, OnnxError> {
-    let end = dims.len() as i64;
+    let end = signed(dims.len());
     let (start, end) = (node.int("start", 0)?, node.int("end", end)?);
     let place = |at: i64| slice_place(at, dims.len());
     let part = dims.get(place(start)..place(end)).unwrap_or_default();
     Ok(Constant::list(part.to_vec(), node.output()?))
 }
 
+/// Converts a size to ONNX's type of shapes.
+pub(super) fn signed(size: usize) -> i64 {
+    i64::try_from(size).unwrap_or(i64::MAX)
+}
+
 /// Returns the position of the end of a slice of a list of `length`: negative ends count from the
 /// back, and those outside are clamped.
 fn slice_place(at: i64, length: usize) -> usize {
-    let from_front = if at < 0 { at.saturating_add(length as i64) } else { at };
+    let from_front = if at < 0 { at.saturating_add(signed(length)) } else { at };
     usize::try_from(from_front).unwrap_or(0).min(length)
 }
 
