@@ -481,7 +481,9 @@ fn safetensors_files_without_samples_are_rejected() {
 fn samples_that_are_not_finite_are_named() {
     let values = |bad: &[(usize, f32)]| {
         let mut values = vec![0.5; 24];
-        bad.iter().for_each(|&(place, value)| values[place] = value);
+        for &(place, value) in bad {
+            values[place] = value;
+        }
         values
     };
     let labels = classes("train.labels", &[6], &[0, 1, 2, 0, 1, 2]);

@@ -468,7 +468,8 @@ fn flattened(batch: i64, shape: impl Fn(Model) -> Model) -> Result<String, Strin
 
 #[test]
 fn shapes_of_values_are_evaluated() {
-    let shapes: [(&str, fn(Model) -> Model); 5] = [
+    type Change = fn(Model) -> Model;
+    let shapes: [(&str, Change); 5] = [
         ("x.view(x.size(0), -1)", |model| {
             model
                 .list("zero", &[0])
