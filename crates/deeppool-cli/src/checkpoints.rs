@@ -30,9 +30,14 @@ pub(crate) struct CheckpointArgs {
     /// one
     #[arg(long, requires = "checkpoint")]
     checkpoint_best: bool,
-    /// Resume from the newest complete checkpoint in the folder, if there is one
+    /// Resume from the newest complete checkpoint in the folder, if there is one. Settings that
+    /// differ from those of the resumed run are printed; batch and seed must not differ
     #[arg(long, requires = "checkpoint")]
     pub(crate) resume: bool,
+    /// Take the folder over from the run that owns it, which is for a run on another host that was
+    /// killed less than two minutes ago. If that run still exists, it ends at its next checkpoint
+    #[arg(long, requires = "checkpoint")]
+    take_over: bool,
 }
 
 impl CheckpointArgs {
@@ -40,6 +45,7 @@ impl CheckpointArgs {
     pub(crate) fn config(&self) -> Option<CheckpointConfig> {
         let config = CheckpointConfig::new(self.checkpoint.as_ref()?)
             .with_resume(self.resume)
+            .with_take_over(self.take_over)
             .with_keep(self.checkpoint_keep)
             .with_keep_best(self.checkpoint_best);
         Some(match self.checkpoint_every {

@@ -50,6 +50,9 @@ impl RunProgress {
 
     /// Shows an event of the run: updates the bar, prints lines, and writes metrics to their file.
     pub(crate) fn show(&self, progress: &Progress) {
+        if let (Some(metrics), Progress::Started) = (&self.metrics, progress) {
+            metrics.begin();
+        }
         if let Some(metrics) = &self.metrics {
             self.record(metrics, progress);
         }
@@ -66,6 +69,10 @@ impl RunProgress {
                 } else {
                     format!("resumed after iteration {iteration}")
                 });
+            }
+            Progress::ChangedSettings(changed) => {
+                let line = format!("resumed with other settings than before: {changed}");
+                self.bar.suspend(|| eprintln!("{line}"));
             }
             Progress::Iteration { iteration, loss } => {
                 self.bar.set_position(*iteration);
@@ -139,34 +146,57 @@ impl RunProgress {
 pub(crate) struct Metrics {
     path: PathBuf,
     began: Instant,
+    /// Whether to truncate the file when the run begins.
+    is_new: bool,
     /// `None` after a write has failed.
     file: Mutex<Option<File>>,
 }
 
 impl Metrics {
-    /// Creates or truncates the file, or appends to it if `append` is set.
+    /// Checks that an existing file can be appended to, without changing it.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub(crate) fn check(path: &Path) -> anyhow::Result<()> {
+        if command_line::files::is_file(path)? && path.exists() {
+            OpenOptions::new().append(true).open(path).with_context(|| path.display().to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Opens the file, and creates it if it does not exist. Unless `append` is set, the file is
+    /// truncated when the run [begins](Self::begin).
     ///
     /// # Errors
     /// If the file cannot be opened.
     pub(crate) fn open(path: &Path, append: bool) -> anyhow::Result<Self> {
         // Devices and pipes are not truncated.
         let is_new = command_line::files::is_file(path)? && !append;
-        let mut options = OpenOptions::new();
-        options.create(true);
-        if is_new {
-            options.write(true).truncate(true)
-        } else {
-            options.append(true)
-        };
-        let file = options.open(path).with_context(|| path.display().to_string())?;
-        Ok(Self { path: path.into(), began: Instant::now(), file: Mutex::new(Some(file)) })
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        let file = file.with_context(|| path.display().to_string())?;
+        Ok(Self { path: path.into(), began: Instant::now(), is_new, file: Mutex::new(Some(file)) })
+    }
+
+    /// Truncates the file if the run does not append to it. A run that is refused does not begin,
+    /// and leaves the content.
+    fn begin(&self) {
+        let Ok(mut file) = self.file.lock() else { return };
+        let truncated = file.as_mut().filter(|_| self.is_new).map(|file| file.set_len(0));
+        if let Some(Err(error)) = truncated {
+            self.warn(&error);
+            *file = None;
+        }
+    }
+
+    fn warn(&self, error: &std::io::Error) {
+        eprintln!("warning: {}: {error}; the run goes on without it", self.path.display());
     }
 
     fn write(&self, line: &Value) {
         let Ok(mut file) = self.file.lock() else { return };
         let written = file.as_mut().map(|file| file.write_all(format!("{line}\n").as_bytes()));
         if let Some(Err(error)) = written {
-            eprintln!("warning: {}: {error}; the run goes on without it", self.path.display());
+            self.warn(&error);
             *file = None;
         }
     }

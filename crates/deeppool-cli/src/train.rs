@@ -173,6 +173,10 @@ impl Train {
             launched()?.filter(|launched| launched.ranks > 1 || self.ranks.is_none_or(|ranks| ranks == 1));
         let launched = engine.check(launched)?;
         check_outputs(self.metrics.iter().chain(&self.trace), self.json)?;
+        if is_first() {
+            self.metrics.as_deref().map_or(Ok(()), Metrics::check)?;
+            self.checkpoints.config().map_or(Ok(()), |checkpoints| checkpoints.check())?;
+        }
         let policy = inputs::policy(&self.policy)?;
         let network = self.network.load()?;
         let read = self.plan.as_deref().map(inputs::plan).transpose()?;

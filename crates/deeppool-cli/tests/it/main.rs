@@ -2,6 +2,7 @@
 
 mod background_jobs;
 mod book;
+mod checkpoint_folders;
 mod cli;
 mod command;
 mod epochs;

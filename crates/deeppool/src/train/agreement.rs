@@ -84,7 +84,7 @@ fn hash(bytes: impl AsRef<[u8]>) -> [u8; HASH_BYTES] {
 }
 
 /// Returns the hash of a data set: its name and all samples.
-fn of_data(dataset: &Dataset) -> [u8; HASH_BYTES] {
+pub(super) fn of_data(dataset: &Dataset) -> [u8; HASH_BYTES] {
     let mut hash = Sha256::new();
     hash.update(dataset.name());
     for samples in [dataset.train(), dataset.test()] {

@@ -14,7 +14,9 @@ use super::checkpoint_files::{
     Checkpoint, Found, Identity, ListedFile, SCHEMA, best, checkpoint_error, checkpoint_write_error,
     file_name, list, newest_valid, remove, sync, write_manifest,
 };
+use super::folder_owner::{FolderOwner, check_unused};
 use super::rank::Rank;
+use super::settings::{self, Settings};
 use super::{CheckpointConfig, TrainConfig, tensors};
 use crate::Error;
 use crate::runtime::TrainingBackend;
@@ -27,35 +29,62 @@ use crate::runtime::TrainingBackend;
 /// overwrite them, if all of them are damaged, or if the folder cannot be read.
 pub(super) fn find(config: &TrainConfig<'_>) -> Result<Found, Error> {
     let Some(checkpoint) = &config.checkpoint else { return Ok(Found::default()) };
-    if !checkpoint.resume {
-        return match list(&checkpoint.folder)?.pop() {
-            Some(newest) => {
-                let problem = "the folder has checkpoints: resume from them, or give another folder";
-                Err(checkpoint_error(&newest.path, problem))
-            }
-            None => Ok(Found::default()),
-        };
+    check_unused(checkpoint)?;
+    if checkpoint.resume { newest_valid(&checkpoint.folder) } else { Ok(Found::default()) }
+}
+
+/// Right of a run to write checkpoints to its folder, which rank 0 holds for all ranks.
+pub(super) struct CheckpointWriter {
+    owner: FolderOwner,
+    settings: Settings,
+}
+
+impl CheckpointWriter {
+    /// Acquires the folder of a run's checkpoints. Returns `None` if no checkpoints are configured.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if another run owns the folder, or if it cannot be written to.
+    pub(super) fn acquire(config: &TrainConfig<'_>) -> Result<Option<Self>, Error> {
+        let Some(checkpoint) = &config.checkpoint else { return Ok(None) };
+        let owner = FolderOwner::acquire(checkpoint)?;
+        Ok(Some(Self { owner, settings: settings::of_run(config) }))
     }
-    newest_valid(&checkpoint.folder)
+
+    /// Describes the settings of the run that differ from those of a checkpoint. Returns `None` if
+    /// none differ.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if the checkpoint cannot be read.
+    pub(super) fn changed_settings(&self, checkpoint: &Checkpoint) -> Result<Option<String>, Error> {
+        Ok(settings::difference(&checkpoint.settings()?, &self.settings))
+    }
 }
 
 /// Writes a checkpoint after `iteration` completed iterations, with the test accuracy (0 to 1) if
-/// it was evaluated there. `background` are the names and contents of the files of this rank's
-/// background jobs. All ranks call it. The checkpoint appears in the folder when it is complete.
-/// Old checkpoints beyond the configured number are removed. Does nothing if no checkpoints are
-/// configured.
+/// it was evaluated there. `writer` is that of rank 0. `background` are the names and contents of
+/// the files of this rank's background jobs. All ranks call it. The checkpoint appears in the
+/// folder when it is complete. Old checkpoints beyond the configured number are removed. Does
+/// nothing if no checkpoints are configured.
 ///
 /// # Errors
 /// [`Error::StateNotFinite`] if the state has a value that is not finite, before any file is
-/// written. [`Error::CheckpointNotWritten`] or [`Error::Checkpoint`] if the file system fails. The
-/// errors of the device and the communicator.
+/// written. [`Error::CheckpointNotWritten`] or [`Error::Checkpoint`] if the file system fails, or
+/// another run has taken the folder over. The errors of the device and the communicator.
 pub(super) fn save<B: TrainingBackend>(
     config: &TrainConfig<'_>,
     rank: &mut Rank<'_, B>,
+    writer: Option<&CheckpointWriter>,
     (iteration, test_accuracy): (u64, Option<f64>),
     background: Vec<(String, Vec<u8>)>,
 ) -> Result<(), Error> {
     let Some(checkpoint) = &config.checkpoint else { return Ok(()) };
+    let check = writer.map_or(Ok(()), |writer| writer.owner.check());
+    // No rank writes to a folder that another run has taken over.
+    if !rank.gather(&[u8::from(check.is_ok())])?.into_iter().flatten().all(|is_owned| is_owned == 1) {
+        check?;
+        let problem = "rank 0 cannot write here any more: this run ends";
+        return Err(checkpoint_write_error(&checkpoint.folder, problem));
+    }
     let path = checkpoint.folder.join(format!("iteration-{iteration:010}"));
     let unfinished = path.with_extension("unfinished");
     fs::create_dir_all(&unfinished).map_err(|error| checkpoint_error(&unfinished, error))?;
@@ -84,7 +113,8 @@ pub(super) fn save<B: TrainingBackend>(
     let own = serde_json::to_vec(&own).map_err(|error| checkpoint_write_error(&unfinished, error))?;
     let files = rank.gather(&own)?;
     if number == 0 {
-        write_manifest(&unfinished, (iteration, test_accuracy), &files)?;
+        let settings = writer.map(|writer| writer.settings.clone()).unwrap_or_default();
+        write_manifest(&unfinished, (iteration, test_accuracy), &settings, &files)?;
         // Newer ones are damaged: otherwise this run would have resumed from them.
         remove(list(&checkpoint.folder)?.into_iter().filter(|one| one.iteration >= iteration))?;
         fs::rename(&unfinished, &path).map_err(|error| checkpoint_write_error(&path, error))?;

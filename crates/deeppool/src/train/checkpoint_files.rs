@@ -10,6 +10,7 @@ use safetensors::SafeTensors;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::settings::Settings;
 use super::tensors::{self, Tensors};
 use crate::Error;
 
@@ -37,6 +38,9 @@ struct Manifest {
     /// Fraction of the held-out samples that are classified correctly, if it was evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     test_accuracy: Option<f64>,
+    /// Settings of the run.
+    #[serde(default, skip_serializing_if = "Settings::is_empty")]
+    settings: Settings,
     /// Files by name.
     files: BTreeMap<String, ListedFile>,
 }
@@ -170,8 +174,8 @@ pub(super) fn sync(path: &Path) -> Result<(), Error> {
 }
 
 /// Writes the manifest of a checkpoint into its folder. `iteration` is the number of completed
-/// iterations, and `test_accuracy` the accuracy (0 to 1) if it was evaluated. `files` has one JSON
-/// list per rank, of the names and entries of the rank's files.
+/// iterations, and `test_accuracy` the accuracy (0 to 1) if it was evaluated. `settings` are those
+/// of the run. `files` has one JSON list per rank, of the names and entries of the rank's files.
 ///
 /// # Errors
 /// [`Error::CheckpointNotWritten`] if a listed file is not in the folder or has another size, or
@@ -179,6 +183,7 @@ pub(super) fn sync(path: &Path) -> Result<(), Error> {
 pub(super) fn write_manifest(
     folder: &Path,
     (iteration, test_accuracy): (u64, Option<f64>),
+    settings: &Settings,
     files: &[Vec<u8>],
 ) -> Result<(), Error> {
     let path = folder.join(MANIFEST);
@@ -194,7 +199,8 @@ pub(super) fn write_manifest(
             return Err(checkpoint_write_error(&folder.join(name), problem));
         }
     }
-    let manifest = Manifest { schema: SCHEMA.into(), iteration, test_accuracy, files };
+    let settings = settings.clone();
+    let manifest = Manifest { schema: SCHEMA.into(), iteration, test_accuracy, settings, files };
     let text =
         serde_json::to_string_pretty(&manifest).map_err(|error| checkpoint_write_error(&path, error))?;
     // The folder gets its final name when it is complete.
@@ -207,8 +213,10 @@ impl Checkpoint {
     fn manifest(&self) -> Result<Manifest, Error> {
         let path = self.path.join(MANIFEST);
         let manifest = fs::read(&path).map_err(|error| checkpoint_error(&path, error))?;
+        // Editors may have added a byte order mark.
+        let text = manifest.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&manifest);
         let manifest: Manifest =
-            serde_json::from_slice(&manifest).map_err(|error| checkpoint_error(&path, error))?;
+            serde_json::from_slice(text).map_err(|error| checkpoint_error(&path, error))?;
         if manifest.schema != SCHEMA || manifest.iteration != self.iteration {
             return Err(checkpoint_error(
                 &path,
@@ -233,6 +241,14 @@ impl Checkpoint {
         }
         self.files = manifest.files.into_keys().collect();
         Ok(())
+    }
+
+    /// Returns the settings of the run that wrote the checkpoint; none if it did not record them.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if the manifest cannot be read.
+    pub(super) fn settings(&self) -> Result<Settings, Error> {
+        Ok(self.manifest()?.settings)
     }
 
     /// Returns the paths of the files whose names begin with a prefix; none if the files were not

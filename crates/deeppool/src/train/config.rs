@@ -9,7 +9,7 @@ use gpu_mux::Policy;
 use layer_engine::Sgd;
 use layer_graph::LayerGraph;
 
-use super::Weights;
+use super::{Weights, folder_owner};
 use crate::Error;
 use crate::data::Dataset;
 use crate::program::{LowerOptions, LoweredTraining, Placement};
@@ -122,6 +122,9 @@ impl<'a> BackgroundConfig<'a> {
 }
 
 /// Configuration of checkpoints: where and when they are written, and which are kept.
+///
+/// One run at a time owns the folder, from before its first step to its end, and another run with
+/// the same folder fails. A run that was killed on the same host does not hinder the next one.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CheckpointConfig {
@@ -132,6 +135,9 @@ pub struct CheckpointConfig {
     /// Whether to resume from the newest valid checkpoint in the folder, if there is one. If this
     /// is false, the folder must not have checkpoints.
     pub resume: bool,
+    /// Whether to take the folder over from another run that owns it. The other run ends with an
+    /// error at its next checkpoint, if it is still running.
+    pub take_over: bool,
     /// Number of newest checkpoints that are kept; 0 counts as 1. Older ones are removed.
     pub keep: usize,
     /// Whether to write a checkpoint after each epoch with a new highest test accuracy, and to keep
@@ -145,7 +151,17 @@ impl CheckpointConfig {
     #[must_use]
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         let every = CheckpointEvery::Time(Duration::from_secs(30));
-        Self { folder: folder.into(), every, resume: false, keep: 2, keep_best: false }
+        Self { folder: folder.into(), every, resume: false, take_over: false, keep: 2, keep_best: false }
+    }
+
+    /// Checks, before the work that precedes a run, that the folder can be written to, that no
+    /// other run owns it, and that it has no checkpoints that the run does not resume from. Creates
+    /// nothing. The run checks the same at its start.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if that is not so.
+    pub fn check(&self) -> Result<(), Error> {
+        folder_owner::check_folder(self)
     }
 
     /// Sets the interval between checkpoints.
@@ -158,6 +174,12 @@ impl CheckpointConfig {
     #[must_use]
     pub fn with_resume(self, resume: bool) -> Self {
         Self { resume, ..self }
+    }
+
+    /// Sets whether to take the folder over from another run that owns it.
+    #[must_use]
+    pub fn with_take_over(self, take_over: bool) -> Self {
+        Self { take_over, ..self }
     }
 
     /// Sets the number of newest checkpoints that are kept.

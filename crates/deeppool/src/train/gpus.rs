@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use collectives::{Group, NcclCommunicator, NcclWorld, WaitStrategy};
 
+use super::checkpoint::CheckpointWriter;
 use super::programs::Programs;
 use super::rank::Rank;
 use super::session::{run_rank, train_rank};
@@ -31,9 +32,12 @@ pub fn train_on_gpus(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<TrainReport, Error> {
     config.check()?;
-    let (programs, found) = (Programs::new(config)?, checkpoint::find(config)?);
+    let programs = Programs::new(config)?;
+    let writer = CheckpointWriter::acquire(config)?;
+    let found = checkpoint::find(config)?;
     first_result_or_error(on_gpus(config.placement().world(), timeout, |engine, communicator| {
-        run_rank::<Gpu>(config, &programs, &found, engine, communicator, &|at| progress(at))
+        let writer = writer.as_ref().filter(|_| communicator.rank() == 0);
+        run_rank::<Gpu>(config, &programs, (&found, writer), engine, communicator, &|at| progress(at))
     })?)
 }
 

@@ -13,6 +13,7 @@ mod checkpoint;
 mod checkpoint_files;
 mod config;
 mod exchange;
+mod folder_owner;
 #[cfg(feature = "cuda")]
 mod gpus;
 mod gradients;
@@ -21,6 +22,7 @@ mod programs;
 mod rank;
 mod report;
 mod session;
+mod settings;
 mod step_times;
 mod sync_schedule;
 mod tensors;

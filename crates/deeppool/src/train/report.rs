@@ -88,6 +88,9 @@ pub enum Progress {
     DamagedCheckpoint(String),
     /// Training resumes from a checkpoint after the given number of iterations.
     Resumed(u64),
+    /// The run has other settings than the one that wrote the checkpoint. The text names each
+    /// setting that differs, such as `learning rate 0.1 -> 0.2`.
+    ChangedSettings(String),
     /// An iteration has ended. Reported at the next synchronisation of the ranks.
     Iteration {
         /// Number of the iteration, from 1.

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::background::BackgroundParts;
+use super::checkpoint::CheckpointWriter;
 use super::checkpoint_files::{self, Found};
 use super::programs::Programs;
 use super::rank::{Rank, TrainedInterval, TrainingDriver};
@@ -38,10 +39,39 @@ pub fn train_rank<B: TrainingBackend>(
     communicator: B::Communicator,
     progress: &dyn Fn(Progress),
 ) -> Result<TrainReport, Error> {
+    let writer = acquire_folder::<B>(config, engine, &communicator)?;
     let found = checkpoint::find(config);
     agree::<B>(config, engine, &communicator, found.as_ref().map_or(0, Found::iteration))?;
     config.check()?;
-    run_rank::<B>(config, &Programs::new(config)?, &found?, engine, communicator, progress)
+    let resumed = (&found?, writer.as_ref());
+    run_rank::<B>(config, &Programs::new(config)?, resumed, engine, communicator, progress)
+}
+
+/// Acquires the folder of checkpoints on rank 0, for all ranks.
+///
+/// # Errors
+/// [`Error::Checkpoint`] on every rank if rank 0 cannot acquire it.
+fn acquire_folder<B: TrainingBackend>(
+    config: &TrainConfig<'_>,
+    engine: &B::Engine,
+    communicator: &B::Communicator,
+) -> Result<Option<CheckpointWriter>, Error> {
+    let is_first = communicator.rank() == 0;
+    let writer = if is_first { CheckpointWriter::acquire(config) } else { Ok(None) };
+    let problem = match &writer {
+        Ok(_) => String::new(),
+        Err(Error::Checkpoint { problem, .. }) => problem.clone(),
+        Err(error) => error.to_string(),
+    };
+    let mut device = RankDevice::<B>::new(engine.clone())?;
+    let problems = exchange::gather(&mut device, communicator, problem.as_bytes())?;
+    let of_first = problems.first().map(|bytes| String::from_utf8_lossy(bytes)).unwrap_or_default();
+    match &config.checkpoint {
+        Some(checkpoint) if !is_first && !of_first.is_empty() => {
+            Err(checkpoint_files::checkpoint_error(&checkpoint.folder, of_first))
+        }
+        _ => writer,
+    }
 }
 
 /// Checks that all ranks have the same configuration, and that there are as many as in the
@@ -60,14 +90,15 @@ fn agree<B: TrainingBackend>(
 }
 
 /// Trains as [`train_rank`] does, after all ranks have compared their configurations. `programs`
-/// are those of the configuration, and `found` is the checkpoint to resume from, if any.
+/// are those of the configuration, `found` is the checkpoint to resume from, if any, and `writer`
+/// is that of rank 0.
 ///
 /// # Errors
 /// As [`train_rank`], without those of the configuration.
 pub(super) fn run_rank<B: TrainingBackend>(
     config: &TrainConfig<'_>,
     programs: &Programs<'_>,
-    found: &Found,
+    (found, writer): (&Found, Option<&CheckpointWriter>),
     engine: &B::Engine,
     communicator: B::Communicator,
     progress: &dyn Fn(Progress),
@@ -102,12 +133,15 @@ pub(super) fn run_rank<B: TrainingBackend>(
         background.iter_mut().try_for_each(|parts| parts.restore(checkpoint, number))?;
         report.first_iteration = found.iteration();
         report_progress(Progress::Resumed(report.first_iteration));
+        if let Some(changed) = writer.map_or(Ok(None), |writer| writer.changed_settings(checkpoint))? {
+            report_progress(Progress::ChangedSettings(changed));
+        }
     }
     let mut driver = <TrainingDriver<'_, B>>::new(engine, config.policy)?;
     for (parts, job) in background.iter_mut().zip(&config.background) {
         driver.add(parts.start(number), job.weight)?;
     }
-    let trained = train_to_end(config, &mut rank, &mut driver, &mut report, &report_progress);
+    let trained = train_to_end(config, (&mut rank, writer), &mut driver, &mut report, &report_progress);
     let (elapsed, background_samples) = trained.map_err(|error| driver.explain(number, error))?;
     if config.traced_iterations > 0 {
         let own = rank.trace(&driver)?;
@@ -128,7 +162,7 @@ pub(super) fn run_rank<B: TrainingBackend>(
 /// Returns the training time of this rank, and the samples of each background job.
 fn train_to_end<B: TrainingBackend>(
     config: &TrainConfig<'_>,
-    rank: &mut Rank<'_, B>,
+    (rank, writer): (&mut Rank<'_, B>, Option<&CheckpointWriter>),
     driver: &mut TrainingDriver<'_, B>,
     report: &mut TrainReport,
     report_progress: &dyn Fn(Progress),
@@ -184,7 +218,7 @@ fn train_to_end<B: TrainingBackend>(
             let started = Instant::now();
             let files =
                 background_state::files(config, driver.background_between_iterations()?, rank.rank())?;
-            checkpoint::save(config, rank, (iteration, test_accuracy), files)?;
+            checkpoint::save(config, rank, writer, (iteration, test_accuracy), files)?;
             sync_schedule.saved(started.elapsed());
         }
     }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use collectives::ThreadWorld;
+use collectives::{Group, ThreadWorld};
 use layer_engine::{CpuEngine, ThreadPool};
 
+use super::checkpoint::CheckpointWriter;
 use super::programs::Programs;
 use super::rank::Rank;
 use super::session::run_rank;
@@ -26,11 +27,14 @@ const RANK_TIMEOUT: Duration = Duration::from_secs(600);
 /// of the rank that failed, and not of ranks that waited for it.
 pub fn train(config: &TrainConfig<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Result<TrainReport, Error> {
     config.check()?;
-    let (programs, found) = (Programs::new(config)?, checkpoint::find(config)?);
+    let programs = Programs::new(config)?;
+    let writer = CheckpointWriter::acquire(config)?;
+    let found = checkpoint::find(config)?;
     let engine = engine(config)?;
     let world = ThreadWorld::new(config.placement().world()).with_timeout(RANK_TIMEOUT);
     let outcomes = world.run(|communicator| {
-        run_rank::<CpuThreads>(config, &programs, &found, &engine, communicator, &|at| progress(at))
+        let writer = writer.as_ref().filter(|_| communicator.rank() == 0);
+        run_rank::<CpuThreads>(config, &programs, (&found, writer), &engine, communicator, &|at| progress(at))
     });
     first_result_or_error(outcomes)
 }

@@ -1,11 +1,12 @@
 //! Checkpoints: a stopped run resumes with the same results.
 
 use std::path::Path;
+use std::sync::Mutex;
 
 use deeppool::Error;
 use deeppool::data::Dataset;
 use deeppool::program::{LowerOptions, LoweredTraining, Placement};
-use deeppool::train::{CheckpointConfig, CheckpointEvery, Length, TrainConfig, TrainReport, train};
+use deeppool::train::{CheckpointConfig, CheckpointEvery, Length, Progress, TrainConfig, TrainReport, train};
 use layer_graph::{LayerGraph, zoo};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -80,6 +81,41 @@ fn checkpoints_of_other_runs_are_rejected_and_not_overwritten() {
     };
     refused(0, false, "resume");
     refused(1, true, "seed `0`");
+}
+
+/// The folder has one run at a time in a process, too, and is free after a run that has failed.
+#[test]
+fn a_folder_of_checkpoints_has_one_run_at_a_time() {
+    let network = zoo::model("digits-cnn").unwrap();
+    let folder = TempDir::new().unwrap();
+    let second = || run(&network, 1, 1, 0, Some((folder.path(), true)));
+    let dataset = Dataset::digits().unwrap();
+    let placement = Placement::single(&network).unwrap();
+    let training = LoweredTraining::new(&network, placement, BATCH, LowerOptions::default());
+    let config = |checkpoint| {
+        TrainConfig::new(&dataset, &training).with_length(Length::Epochs(1)).with_checkpoint(Some(checkpoint))
+    };
+    let refused = Mutex::new(Vec::new());
+    let first = CheckpointConfig::new(folder.path());
+    first.check().unwrap();
+    let report = train(&config(first.clone()), &|at| {
+        if matches!(at, Progress::Started) {
+            let errors = [second().map(|_| ()), first.clone().with_resume(true).check()];
+            refused.lock().unwrap().extend(errors.map(|result| result.unwrap_err().to_string()));
+        }
+    });
+    assert_eq!(report.unwrap().losses.len(), ITERATIONS_PER_EPOCH);
+    let refused = refused.into_inner().unwrap();
+    let owner = format!("process {} on host", std::process::id());
+    assert!(refused.len() == 2 && refused.iter().all(|error| error.contains(&owner)), "{refused:?}");
+    assert!(first.check().unwrap_err().to_string().contains("the folder has checkpoints"));
+
+    let failed = config(first.with_resume(true)).with_seed(1);
+    assert!(train(&failed, &|_| {}).unwrap_err().to_string().contains("seed `0`"));
+    assert_eq!(second().unwrap().first_iteration, ITERATIONS_PER_EPOCH as u64);
+    let new = CheckpointConfig::new(folder.path().join("new/run"));
+    new.check().unwrap();
+    assert!(!folder.path().join("new").exists(), "the check has created the folder");
 }
 
 /// Truncates each file, or changes one byte: the previous checkpoint is used, with the same
