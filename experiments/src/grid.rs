@@ -57,6 +57,8 @@ pub(crate) fn run(
         );
     }
     make_folder(&output.out)?;
+    // Before the work, so that a folder that cannot be written to ends the command at once.
+    parts.iter().try_for_each(|part| make_folder(&output.out.join(&part.stem)))?;
     // The journal also checks the files that options name.
     let words: Vec<String> = line.iter().chain(parts.iter().flat_map(|part| &part.line)).cloned().collect();
     let csv = output.out.join(name).with_extension("csv");
@@ -113,7 +115,6 @@ fn run_parts(
     let run = |part: Part| -> anyhow::Result<PointResult> {
         let folder = output.out.join(&part.stem);
         let done = part.run(journal)?;
-        make_folder(&folder)?;
         outcome::save(&*done.outcome, name, &folder, output.style)?;
         bar.inc(1);
         Ok(PointResult {

@@ -11,13 +11,13 @@ from deeppool.errors import InputError
 
 
 def read_text(path: str | PathLike[str]) -> str:
-    """Returns the content of a file.
+    """Returns the content of a file, without a byte order mark.
 
     Raises:
         InputError: The file cannot be read, or is not UTF-8. The message names it.
     """
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise InputError(f"{os.fspath(path)}: {reason}") from error

@@ -85,6 +85,8 @@ impl ModeDocument {
 /// # Errors
 /// `InputError` with the path of the invalid field.
 pub(crate) fn parse<'t, T: Deserialize<'t>>(text: &'t str) -> PyResult<T> {
+    // A byte order mark, with which some editors begin a file, is no part of the JSON text.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let reader = &mut serde_json::Deserializer::from_str(text);
     serde_path_to_error::deserialize(reader).map_err(input_error)
 }

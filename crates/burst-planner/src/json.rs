@@ -260,6 +260,8 @@ fn check_schema(text: &str) -> Result<()> {
 }
 
 fn parse<'t, T: Deserialize<'t>>(text: &'t str) -> Result<T> {
+    // A byte order mark, with which some editors begin a file, is no part of the JSON text.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader = serde_json::Deserializer::from_str(text);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| Error::Json {
         path: error.path().to_string(),

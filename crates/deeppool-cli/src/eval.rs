@@ -59,7 +59,7 @@ impl Eval {
     /// If the data set or the weights do not fit the network, or the engine fails.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         self.on.emulate()?;
-        self.on.engine.check(None)?;
+        self.on.engine().check(None)?;
         let network = self.network.load()?;
         let dataset = Dataset::open(&self.data, &network)?;
         let weights = match (&self.weights, &self.checkpoint) {
@@ -70,7 +70,7 @@ impl Eval {
         let placement = Placement::single(&network)?;
         let training = LoweredTraining::new(&network, placement, self.batch, LowerOptions::default());
         let config = TrainConfig::new(&dataset, &training).with_initial(Some(&weights));
-        let accuracy = evaluate_on(self.on.engine, &config, TIMEOUT)?;
+        let accuracy = evaluate_on(self.on.engine(), &config, TIMEOUT)?;
         let samples = dataset.test().len();
         if self.json {
             print_json(&json!({

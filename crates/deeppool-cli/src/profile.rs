@@ -104,10 +104,14 @@ impl Profile {
     /// fails.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         check_alone("profile")?;
-        self.emulated.emulate(matches!(self.engine, Some(EngineName::Cuda)))?;
+        let engine = match (self.engine, &self.device) {
+            (None, None) if self.emulated.is_requested() => Some(EngineName::Cuda),
+            (engine, _) => engine,
+        };
+        self.emulated.emulate(matches!(engine, Some(EngineName::Cuda)))?;
         let network = self.network.load()?;
         check_outputs([&self.output], self.json)?;
-        match (self.engine, &self.device) {
+        match (engine, &self.device) {
             (Some(engine), _) => self.measure(engine, &network),
             (None, Some(device)) => self.model(device, &network),
             (None, None) => {

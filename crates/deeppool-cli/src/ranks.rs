@@ -18,20 +18,31 @@ const EMULATED: RangeInclusive<usize> = 1..=8;
 /// Options for the engine.
 #[derive(Args)]
 pub(crate) struct EngineArgs {
-    /// Engine of the ranks
-    #[arg(long, value_enum, default_value = "cpu")]
-    pub(crate) engine: RankEngine,
+    /// Engine of the ranks [default: cpu, or cuda with --emulate-gpus]
+    #[arg(long, value_enum)]
+    engine: Option<RankEngine>,
     #[command(flatten)]
     emulated: EmulatedArgs,
 }
 
 impl EngineArgs {
+    /// Returns the engine of the ranks.
+    pub(crate) fn engine(&self) -> RankEngine {
+        let is_emulated = self.emulated_gpus().is_some();
+        self.engine.unwrap_or(if is_emulated { RankEngine::Cuda } else { RankEngine::Cpu })
+    }
+
+    /// Returns the requested number of emulated GPUs. `None` if none are requested.
+    pub(crate) fn emulated_gpus(&self) -> Option<usize> {
+        self.emulated.emulate_gpus
+    }
+
     /// Restarts this program with emulated GPUs if they are requested and it does not have them.
     ///
     /// # Errors
     /// If the engine does not run on GPUs, or the restart fails.
     pub(crate) fn emulate(&self) -> anyhow::Result<()> {
-        self.emulated.emulate(self.engine == RankEngine::Cuda)
+        self.emulated.emulate(self.engine() == RankEngine::Cuda)
     }
 }
 
@@ -45,6 +56,11 @@ pub(crate) struct EmulatedArgs {
 }
 
 impl EmulatedArgs {
+    /// Returns whether emulated GPUs are requested.
+    pub(crate) fn is_requested(&self) -> bool {
+        self.emulate_gpus.is_some()
+    }
+
     /// Restarts this program with emulated GPUs if they are requested and it does not have them.
     /// The emulator reads their number at its start. `is_cuda` says whether the engine runs on
     /// GPUs.
@@ -54,7 +70,7 @@ impl EmulatedArgs {
     pub(crate) fn emulate(&self, is_cuda: bool) -> anyhow::Result<()> {
         let Some(gpus) = self.emulate_gpus else { return Ok(()) };
         if !is_cuda {
-            bail!("--emulate-gpus is for ranks on GPUs: give --engine cuda as well");
+            bail!("--emulate-gpus is for ranks on GPUs: give --engine cuda, or leave --engine out");
         }
         let gpus = gpus.to_string();
         if !cfg!(feature = "cuda") || std::env::var(NUMBER_VARIABLE).is_ok_and(|number| number == gpus) {

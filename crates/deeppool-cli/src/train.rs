@@ -55,8 +55,7 @@ const EPOCHS: u64 = 5;
   deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 10 --background digits-cnn:8
   deeppool train --model digits-cnn --data digits --ranks 2 --batch 32 --epochs 50 --checkpoint run1 --resume
   deeppool train --model digits-cnn --data digits --plan plan.json --iterations 100 --background net.onnx:8
-  deeppool train --model digits-cnn --data digits --engine cuda --gpus 4 --batch 32 --iterations 20 \
-  --emulate-gpus 4
+  deeppool train --model digits-cnn --data digits --emulate-gpus 4 --batch 32 --iterations 20
   deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 10 --spb 4
   deeppool train --model digits-cnn --data digits --ranks 4 --batch 32 --epochs 5 --worker-gpus 2
   mpirun -n 4 deeppool train --model digits-cnn --data digits --batch 32      # with the feature mpi: 4 \
@@ -68,7 +67,7 @@ pub(crate) struct Train {
     #[arg(long)]
     data: DataSource,
     /// Number of ranks that are threads, each with its own GPU with --engine cuda [default: the
-    /// number of processes that a launcher started]
+    /// number of processes that a launcher started, or of emulated GPUs]
     #[arg(long, visible_alias = "gpus", value_parser = within(THREADS))]
     ranks: Option<usize>,
     /// Number of threads of each rank; ranks that are threads share at most as many threads as
@@ -167,7 +166,7 @@ impl Train {
     /// end.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         self.on.emulate()?;
-        let engine = self.on.engine;
+        let engine = self.on.engine();
         // Ranks of a single process may be threads.
         let launched =
             launched()?.filter(|launched| launched.ranks > 1 || self.ranks.is_none_or(|ranks| ranks == 1));
@@ -284,6 +283,7 @@ impl Train {
             (Some(ranks), Some(planned)) if planned != ranks => {
                 Err(deeppool::Error::WorldSizeMismatch { planned, ranks }.into())
             }
+            (None, None) if self.on.emulated_gpus().is_some() => Ok(self.on.emulated_gpus()),
             (None, None) => bail!("say how many ranks there are: --ranks COUNT, or a plan for them"),
             (ranks, _) => Ok(self.ranks.or(ranks)),
         }
@@ -341,7 +341,7 @@ impl Train {
         let metrics = metrics.map(|path| Metrics::open(path, self.checkpoints.resume)).transpose()?;
         let progress = RunProgress::new(config, plan_text(job, plan)?, self.json, metrics);
         let timeout = Duration::from_secs(self.timeout as u64);
-        let report = train_on(self.on.engine, launched, config, timeout, &|at| progress.show(&at))?;
+        let report = train_on(self.on.engine(), launched, config, timeout, &|at| progress.show(&at))?;
         progress.finish();
         if is_first() {
             for job in &report.background {

@@ -14,6 +14,8 @@ use crate::Error;
 /// the type.
 pub(crate) fn parse<T: DeserializeOwned>(text: &str, schema: &str) -> Result<T, Error> {
     let bad = |reason: String| Error::BadDocument { reason };
+    // A byte order mark, with which some editors begin a file, is no part of the JSON text.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     // Checked first, so that the error for a file of another kind names its schema and not its
     // fields.
     let found: Schema = serde_json::from_str(text).map_err(|error| bad(error.to_string()))?;

@@ -60,6 +60,8 @@ impl LayerGraph {
     /// error of [`new`](Self::new), [`add`](Self::add) or [`add_tied`](Self::add_tied) for the
     /// first layer that cannot be added.
     pub fn from_json(text: &str) -> Result<Self, GraphError> {
+        // A byte order mark, with which some editors begin a file, is no part of the JSON text.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let deserializer = &mut serde_json::Deserializer::from_str(text);
         let document: GraphDocument = serde_path_to_error::deserialize(deserializer).map_err(|error| {
             GraphError::Json { path: error.path().to_string(), problem: error.inner().to_string() }

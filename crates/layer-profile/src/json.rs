@@ -55,6 +55,8 @@ impl ProfileTable {
     /// [`ProfileError::Invalid`] with the path inside the document and a description of the
     /// expected content.
     pub fn from_json(text: &str) -> Result<Self, ProfileError> {
+        // A byte order mark, with which some editors begin a file, is no part of the JSON text.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let deserializer = &mut serde_json::Deserializer::from_str(text);
         let document: ProfileDocument = serde_path_to_error::deserialize(deserializer)
             .map_err(|error| invalid(error.path().to_string(), error.inner().to_string()))?;

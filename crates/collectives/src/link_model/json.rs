@@ -136,6 +136,8 @@ impl LinkModel {
     }
 
     fn parse_any(text: &str) -> std::result::Result<Self, String> {
+        // A byte order mark, with which some editors begin a file, is no part of the JSON text.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut json = serde_json::Deserializer::from_str(text);
         let file: LinkFile = serde_path_to_error::deserialize(&mut json).map_err(|error| {
             let (place, reason) = (error.path().to_string(), error.into_inner());

@@ -10,6 +10,9 @@ use crate::InputError;
 /// Maximum number of bytes that are read of anything but a regular file.
 const MAX_BYTES: u64 = 256 << 20;
 
+/// Byte order mark, with which some editors begin a file.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// Reads the content of a file. Of anything but a regular file, such as a pipe or a device without
 /// end, at most 256 MiB are read.
 ///
@@ -29,13 +32,21 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Reads the content of a text file, as [`read`] does.
+/// Reads the content of a text file, as [`read`] does. A byte order mark at its beginning is
+/// removed.
 ///
 /// # Errors
 /// Those of [`read`], and [`ErrorKind::InvalidData`] if the content is not UTF-8.
 pub fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
-    let not_text = |_| io::Error::new(ErrorKind::InvalidData, "stream did not contain valid UTF-8");
-    String::from_utf8(read(path)?).map_err(not_text)
+    let content = read(path)?;
+    let is_utf_16 = content.starts_with(b"\xff\xfe") || content.starts_with(b"\xfe\xff");
+    let problem =
+        if is_utf_16 { "the text is UTF-16: save it as UTF-8" } else { "stream did not contain valid UTF-8" };
+    let mut text = String::from_utf8(content).map_err(|_| io::Error::new(ErrorKind::InvalidData, problem))?;
+    if text.starts_with(BYTE_ORDER_MARK) {
+        text.drain(..BYTE_ORDER_MARK.len_utf8());
+    }
+    Ok(text)
 }
 
 /// Reads a file, as [`read`] does, and returns the value that `parse` makes of its bytes.

@@ -1,6 +1,6 @@
 //! Values by name or from a file.
 
-use command_line::files::{is_write_failure, read_as, read_text_as, write};
+use command_line::files::{is_write_failure, read_as, read_text_as, read_to_string, write};
 use command_line::names::get_by_name_or_file;
 
 fn number(text: &str) -> Result<i32, String> {
@@ -44,6 +44,23 @@ fn errors_name_the_file_once() {
     assert_eq!(read_as(&path, length).unwrap(), 1);
     let error = read_text_as(&path, number).unwrap_err().to_string();
     assert_eq!(error, format!("{}: stream did not contain valid UTF-8", path.display()));
+}
+
+#[test]
+fn byte_order_marks_of_text_files_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    write(path("marked.json"), "\u{feff}4\r\n").unwrap();
+    assert_eq!(value(&path("marked.json")), Ok(4));
+    write(path("empty"), "\u{feff}").unwrap();
+    assert_eq!(read_to_string(path("empty")).unwrap(), "");
+    write(path("twice"), "\u{feff}\u{feff}4").unwrap();
+    assert_eq!(read_to_string(path("twice")).unwrap(), "\u{feff}4");
+    for content in [&b"\xff\xfe4\0"[..], b"\xfe\xff\x004"] {
+        write(path("wide.json"), content).unwrap();
+        let error = value(&path("wide.json")).unwrap_err();
+        assert!(error.ends_with("the text is UTF-16: save it as UTF-8"), "{error}");
+    }
 }
 
 #[cfg(target_os = "linux")]

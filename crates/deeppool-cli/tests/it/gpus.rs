@@ -159,7 +159,7 @@ fn torchrun_processes_are_ranks() {
 fn what_cannot_be_is_one_line() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
-    refused(path, &format!("{TRAIN} --ranks 2 --emulate-gpus 2"), "give --engine cuda as well");
+    refused(path, &format!("{TRAIN} --ranks 2 --engine cpu --emulate-gpus 2"), "give --engine cuda");
     let lacking = format!("{TRAIN} --engine cuda --gpus 3 --emulate-gpus 2");
     refused(path, &lacking, "CUDA device 2");
     refused(path, &format!("{TRAIN} --engine cuda --gpus 1 --emulate-gpus 9"), "1 to 8");
@@ -168,6 +168,24 @@ fn what_cannot_be_is_one_line() {
     let errors = String::from_utf8_lossy(&without.stderr);
     assert_eq!((without.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
     assert!(errors.contains("nowhere.so"), "{errors}");
+}
+
+#[test]
+fn emulated_gpus_determine_the_engine_and_the_number_of_ranks() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let report = json(path, &format!("{TRAIN} --emulate-gpus 3 --iterations 1"));
+    assert_eq!((&report["ranks"], &report["emulated_gpus"]), (&3.into(), &"3".into()));
+    let report = json(path, &format!("{TRAIN} --emulate-gpus 3 --ranks 2 --iterations 1"));
+    assert_eq!((&report["ranks"], &report["emulated_gpus"]), (&2.into(), &"3".into()));
+    succeed(path, "plan --model digits-cnn --device a100 --gpus 2 --batch 32 -o plan.json");
+    let train = "train --model digits-cnn --data digits --plan plan.json --iterations 1 --json";
+    assert_eq!(json(path, &format!("{train} --emulate-gpus 3"))["ranks"], 2);
+    succeed(path, &format!("{} --iterations 1 --ranks 1 --checkpoint run", TRAIN.replace(" --json", "")));
+    let eval = "eval --model digits-cnn --data digits --json --checkpoint run --emulate-gpus 1";
+    assert!(json(path, eval)["accuracy"].is_number());
+    let profile = "profile --model digits-cnn --batches 1 --emulate-gpus 1 -o profile.json --json";
+    assert!(json(path, profile)["device"].as_str().unwrap().contains("Emulated"));
 }
 
 /// The output says that times of emulated GPUs are virtual.

@@ -53,6 +53,8 @@ impl ExecutionPlan {
 }
 
 fn parse<'t, T: Deserialize<'t>>(text: &'t str) -> Result<T, Error> {
+    // A byte order mark, with which some editors begin a file, is no part of the JSON text.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let reader = &mut serde_json::Deserializer::from_str(text);
     let value = serde_path_to_error::deserialize(&mut *reader)
         .map_err(|error| document(error.path().to_string(), error.inner().to_string()))?;

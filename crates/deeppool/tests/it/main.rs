@@ -1,6 +1,7 @@
 //! Tests of the library's public interface.
 
 mod buckets;
+mod byte_order_mark;
 mod checkpoint;
 mod compare;
 mod data;

@@ -47,6 +47,8 @@ impl DeviceModel {
     /// expected content.
     pub fn from_json(text: &str) -> Result<Self, ProfileError> {
         let invalid = |path: String, problem: String| ProfileError::InvalidDevice { path, problem };
+        // A byte order mark, with which some editors begin a file, is no part of the JSON text.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let deserializer = &mut serde_json::Deserializer::from_str(text);
         let document: DeviceModelDocument = serde_path_to_error::deserialize(deserializer)
             .map_err(|error| invalid(error.path().to_string(), error.inner().to_string()))?;

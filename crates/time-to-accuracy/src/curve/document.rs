@@ -117,6 +117,8 @@ impl EpochCurveDocument {
     /// # Errors
     /// [`AccuracyError::Invalid`] with the path of the field that could not be parsed.
     pub(super) fn from_json(text: &str) -> Result<Self, AccuracyError> {
+        // A byte order mark, with which some editors begin a file, is no part of the JSON text.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let deserializer = &mut serde_json::Deserializer::from_str(text);
         let document = serde_path_to_error::deserialize(&mut *deserializer)
             .map_err(|error| AccuracyError::invalid(error.path().to_string(), error.inner().to_string()))?;
