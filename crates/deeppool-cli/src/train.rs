@@ -171,11 +171,7 @@ impl Train {
         let launched =
             launched()?.filter(|launched| launched.ranks > 1 || self.ranks.is_none_or(|ranks| ranks == 1));
         let launched = engine.check(launched)?;
-        check_outputs(self.metrics.iter().chain(&self.trace), self.json)?;
-        if is_first() {
-            self.metrics.as_deref().map_or(Ok(()), Metrics::check)?;
-            self.checkpoints.config().map_or(Ok(()), |checkpoints| checkpoints.check())?;
-        }
+        self.check_written()?;
         let policy = inputs::policy(&self.policy)?;
         let network = self.network.load()?;
         let read = self.plan.as_deref().map(inputs::plan).transpose()?;
@@ -269,6 +265,17 @@ impl Train {
             }
         }
         self.check_end(&config, &report)
+    }
+
+    /// Checks, before the work, that the files and the folder of the run can be written to.
+    fn check_written(&self) -> anyhow::Result<()> {
+        check_outputs(self.metrics.iter().chain(&self.trace), self.json)?;
+        // The first rank writes for all.
+        if is_first() {
+            self.metrics.as_deref().map_or(Ok(()), Metrics::check)?;
+            self.checkpoints.config().map_or(Ok(()), |checkpoints| checkpoints.check())?;
+        }
+        Ok(())
     }
 
     /// Returns the number of ranks from the options or the launcher. `None` if the plan determines

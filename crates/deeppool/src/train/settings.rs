@@ -20,7 +20,7 @@ pub(super) fn of_run(config: &TrainConfig<'_>) -> Settings {
     let LowerOptions { optimizer, sync_batch_norm, micro_batches, partial, .. } = config.lowering();
     let yes_or_no = |value: bool| if value { "yes" } else { "no" }.to_owned();
     let job = |job: &super::BackgroundConfig<'_>| {
-        let data = hex(&agreement::of_data(job.dataset));
+        let data = agreement::of_data(job.dataset);
         let cut = (job.batch, job.micro_batches, job.weight);
         (format!("{}:{}", job.network.name(), job.batch), job.network.to_json(), data, cut)
     };
@@ -38,7 +38,7 @@ pub(super) fn of_run(config: &TrainConfig<'_>) -> Settings {
         ("version of deeppool", env!("CARGO_PKG_VERSION").into()),
         ("network", hash(config.network().to_json())),
         ("data", config.dataset.name().to_string()),
-        ("samples", format!("{HASH}{}", hex(&agreement::of_data(config.dataset)))),
+        ("samples", hash(agreement::of_data(config.dataset))),
         ("learning rate", config.learning_rate.to_string()),
         ("momentum", optimizer.momentum.to_string()),
         ("weight decay", optimizer.weight_decay.to_string()),
@@ -75,11 +75,7 @@ fn hash_of(value: &impl Debug) -> String {
 }
 
 fn hash(bytes: impl AsRef<[u8]>) -> String {
-    format!("{HASH}{}", hex(&Sha256::digest(bytes)))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{HASH}{:x}", Sha256::digest(bytes))
 }
 
 #[cfg(test)]
