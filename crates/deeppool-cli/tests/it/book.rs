@@ -32,8 +32,8 @@ fn run_page(page: &str) {
         let output = deeppool(folder.path(), &command);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && !output.stdout.is_empty(), "{page}: {command}: {errors}");
-        // A profile may be disturbed by other tests, which it says in a warning. A resumed run names
-        // the settings that differ.
+        // A profile may be disturbed by other tests, which it says in a warning. A resumed run
+        // names the settings that differ.
         let is_warning = |line: &str| {
             line.starts_with("warning: the profile was disturbed")
                 || line.starts_with("resumed with other settings")

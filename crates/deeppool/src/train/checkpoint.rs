@@ -11,12 +11,12 @@ use std::fs::{self, File};
 use std::io::Write;
 
 use super::checkpoint_files::{
-    Checkpoint, Found, Identity, ListedFile, SCHEMA, best, checkpoint_error, checkpoint_write_error,
-    file_name, list, newest_valid, remove, sync, write_manifest,
+    Checkpoint, Found, Identity, ListedFile, SCHEMA, Settings, best, checkpoint_error,
+    checkpoint_write_error, file_name, list, newest_valid, remove, sync, write_manifest,
 };
 use super::folder_owner::{FolderOwner, check_unused};
 use super::rank::Rank;
-use super::settings::{self, Settings};
+use super::settings;
 use super::{CheckpointConfig, TrainConfig, tensors};
 use crate::Error;
 use crate::runtime::TrainingBackend;

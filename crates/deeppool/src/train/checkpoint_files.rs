@@ -10,7 +10,6 @@ use safetensors::SafeTensors;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::settings::Settings;
 use super::tensors::{self, Tensors};
 use crate::Error;
 
@@ -139,6 +138,9 @@ pub(super) fn list(folder: &Path) -> Result<Vec<Checkpoint>, Error> {
     found.sort_by_key(|checkpoint| checkpoint.iteration);
     Ok(found)
 }
+
+/// Settings by name. Values that are not readable are replaced by their hash.
+pub(super) type Settings = BTreeMap<String, String>;
 
 /// Prefix of the names of the ranks' own files.
 const RANK_FILE_PREFIX: &str = "rank-";

@@ -9,7 +9,7 @@ use gpu_mux::Policy;
 use layer_engine::Sgd;
 use layer_graph::LayerGraph;
 
-use super::{Weights, folder_owner};
+use super::Weights;
 use crate::Error;
 use crate::data::Dataset;
 use crate::program::{LowerOptions, LoweredTraining, Placement};
@@ -152,16 +152,6 @@ impl CheckpointConfig {
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         let every = CheckpointEvery::Time(Duration::from_secs(30));
         Self { folder: folder.into(), every, resume: false, take_over: false, keep: 2, keep_best: false }
-    }
-
-    /// Checks, before the work that precedes a run, that the folder can be written to, that no
-    /// other run owns it, and that it has no checkpoints that the run does not resume from. Creates
-    /// nothing. The run checks the same at its start.
-    ///
-    /// # Errors
-    /// [`Error::Checkpoint`] if that is not so.
-    pub fn check(&self) -> Result<(), Error> {
-        folder_owner::check_folder(self)
     }
 
     /// Sets the interval between checkpoints.

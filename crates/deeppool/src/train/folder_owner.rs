@@ -214,30 +214,35 @@ fn probe(folder: &Path) -> std::io::Result<SystemTime> {
     fs::remove_file(&path).and(created)
 }
 
-/// Checks, before the work of a run, that the folder of its checkpoints can be written to, that no
-/// other run owns it, and that it has no checkpoints that the run does not resume from. Creates
-/// nothing.
-///
-/// # Errors
-/// [`Error::Checkpoint`] if that is not so.
-pub(super) fn check_folder(config: &CheckpointConfig) -> Result<(), Error> {
-    let folder = &config.folder;
-    // Folders that do not exist are created in the nearest one that exists.
-    let parents = folder.ancestors().map(|at| if at.as_os_str().is_empty() { Path::new(".") } else { at });
-    let existing = parents.into_iter().find(|at| fs::symlink_metadata(at).is_ok()).unwrap_or(Path::new("."));
-    if !existing.is_dir() {
-        return Err(checkpoint_error(existing, "this is not a folder: give another one"));
-    }
-    let not_writable = |error| checkpoint_error(existing, format!("cannot write to this folder: {error}"));
-    probe(existing).map_err(not_writable)?;
-    if existing != folder {
-        return Ok(());
-    }
-    match Found::read(folder)? {
-        Some(found) if !config.take_over && found.is_alive(&Owner::of_this_process()) => {
-            Err(found.refusal(folder))
+impl CheckpointConfig {
+    /// Checks, before the work that precedes a run, that the folder can be written to, that no
+    /// other run owns it, and that it has no checkpoints that the run does not resume from. Creates
+    /// nothing. The run checks the same at its start.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if that is not so.
+    pub fn check(&self) -> Result<(), Error> {
+        let folder = &self.folder;
+        // Folders that do not exist are created in the nearest one that exists.
+        let parents =
+            folder.ancestors().map(|at| if at.as_os_str().is_empty() { Path::new(".") } else { at });
+        let existing =
+            parents.into_iter().find(|at| fs::symlink_metadata(at).is_ok()).unwrap_or(Path::new("."));
+        if !existing.is_dir() {
+            return Err(checkpoint_error(existing, "this is not a folder: give another one"));
         }
-        _ => check_unused(config),
+        let not_writable =
+            |error| checkpoint_error(existing, format!("cannot write to this folder: {error}"));
+        probe(existing).map_err(not_writable)?;
+        if existing != folder {
+            return Ok(());
+        }
+        match Found::read(folder)? {
+            Some(found) if !self.take_over && found.is_alive(&Owner::of_this_process()) => {
+                Err(found.refusal(folder))
+            }
+            _ => check_unused(self),
+        }
     }
 }
 

@@ -1,16 +1,13 @@
 //! The settings of a run that a checkpoint records, so that a run which resumes from it can name
 //! those that differ. Settings that must not differ are in the identity of a checkpoint instead.
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use sha2::{Digest, Sha256};
 
+use super::checkpoint_files::Settings;
 use super::{TrainConfig, Weights, agreement};
 use crate::program::LowerOptions;
-
-/// Settings by name. Values that are not readable are replaced by their hash.
-pub(super) type Settings = BTreeMap<String, String>;
 
 /// Prefix of values that are hashes.
 const HASH: &str = "sha256:";
