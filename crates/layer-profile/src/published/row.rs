@@ -133,5 +133,5 @@ fn row(line: usize, key: &str, columns: &[&str]) -> Result<PublishedRow, String>
 fn microseconds(text: &str) -> Result<Duration, String> {
     let time = text.parse::<f64>().ok().and_then(|us| Duration::try_from_secs_f64(us / 1e6).ok());
     time.filter(|time| *time <= MAX_TIME)
-        .ok_or_else(|| format!("expected a time in microseconds, at most 1e12 (11 days), found `{text}`"))
+        .ok_or_else(|| format!("expected a time in microseconds, from 0 to 1e12 (11 days), found `{text}`"))
 }

@@ -162,7 +162,7 @@ fn malformed_line_errors_name_the_line() {
     {
         assert!(error(broken).contains("expected a layer such as"), "{broken}");
     }
-    assert!(error("relu{}[2]8 1 -2 3").contains("expected a time in microseconds, found `-2`"));
+    assert!(error("relu{}[2]8 1 -2 3").contains("from 0 to 1e12 (11 days), found `-2`"));
     assert!(error("relu{}[2]8 1 NaN 3").contains("found `NaN`"));
     let percentiles = error("flatten{\"kernel_size\":1}[128][512,7,7]  0.074  0.068  0.091  0.143");
     assert!(percentiles.contains("files of percentiles"), "{percentiles}");
