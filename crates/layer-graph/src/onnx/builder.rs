@@ -10,7 +10,7 @@ use std::mem;
 
 use super::OnnxError;
 use super::ancestors::ancestors;
-use super::constants::{BATCH_SIZE, Constant, Source, constants, folded, shape_of, signed};
+use super::constants::{BATCH_SIZE, Constant, IN_OTHER_FILE, Source, constants, folded, shape_of, signed};
 use super::names::ParentModules;
 use super::node::Node;
 use super::numbers::size;
@@ -43,12 +43,8 @@ pub(super) struct Builder<'a> {
     owners: HashMap<String, (LayerId, Parameters)>,
     parents: ParentModules,
     output: &'a str,
-    /// Number of convolutions into which the exporter folded batch normalisations, among those
-    /// added so far.
-    pub(super) folded_batch_norms: usize,
-    /// Number of batch normalisations added so far, and of those that normalise by their running
-    /// statistics in the file.
-    pub(super) batch_norms: [usize; 2],
+    /// Numbers of batch normalisations of the nodes added so far.
+    pub(super) batch_norms: BatchNormCounts,
     /// Problems found in the file.
     problems: Vec<OnnxError>,
     /// Values computed by nodes or tensors that have problems.
@@ -56,7 +52,7 @@ pub(super) struct Builder<'a> {
 }
 
 /// Numbers of batch normalisations in a file.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct BatchNormCounts {
     /// Number of convolutions into which batch normalisations were folded.
     pub(super) folded: usize,
@@ -128,8 +124,7 @@ impl<'a> Builder<'a> {
             merged: HashSet::new(),
             owners: HashMap::new(),
             output,
-            folded_batch_norms: 0,
-            batch_norms: [0; 2],
+            batch_norms: BatchNormCounts::default(),
             problems,
             unknown,
             network,
@@ -148,8 +143,7 @@ impl<'a> Builder<'a> {
         let undefined = || OnnxError::Signature(format!("no node makes the output `{}`", self.output));
         let scores = self.layers.get(self.output).copied().ok_or_else(undefined)?;
         self.add_loss(scores)?;
-        let (folded, [all, frozen]) = (self.folded_batch_norms, self.batch_norms);
-        Ok((self.network, BatchNormCounts { folded, all, frozen }))
+        Ok((self.network, self.batch_norms))
     }
 
     /// Returns the number of nodes in the file.
@@ -240,8 +234,7 @@ impl<'a> Builder<'a> {
     pub(super) fn unknown_value(&self, node: Node<'a>, value: &str, what: &str) -> OnnxError {
         match self.constant(value) {
             Some(constant) if constant.is_external => node.unsupported(format!(
-                "{what} `{value}` is stored in another file (external data), which is not read: save the \
-                 model with its small tensors inside, as onnx.save_model(..., size_threshold=1024) does"
+                "{what} `{value}` {IN_OTHER_FILE}, as onnx.save_model(..., size_threshold=1024) does"
             )),
             Some(_) => node.unsupported(format!("{what} `{value}` is no short list of integers or number")),
             None => node.unsupported(format!("{what} is computed: simplify the model first")),

@@ -13,6 +13,9 @@ use super::node::Node;
 use super::numbers::{axis, shortest_decimal, size};
 use super::proto::{TensorProto, data_type};
 
+/// Problem of a tensor whose elements must be known and are in another file, and the way out.
+pub(super) const IN_OTHER_FILE: &str = "is stored in another file (external data), which is not read: save the \
+                                        model with its small tensors inside";
 /// Value of `data_location` for tensors whose elements are in another file.
 const EXTERNAL: i32 = 1;
 /// Maximum length of a list of integers whose values are kept. Longer ones are data.
@@ -195,10 +198,7 @@ pub(super) fn folded(
         dims.map(|dims| Constant { dims, ..first.clone() }).ok_or_else(misfit)
     };
     let unknown = || match input(1) {
-        Some(constant) if constant.is_external => node.invalid(
-            "its second input is stored in another file (external data), which is not read: save the model \
-             with its small tensors inside",
-        ),
+        Some(constant) if constant.is_external => node.invalid(format!("its second input {IN_OTHER_FILE}")),
         _ => node.invalid("its second input is not known"),
     };
     match operator.as_str() {
@@ -249,9 +249,7 @@ pub(super) fn folded(
 pub(super) fn shape_of(node: Node<'_>, dims: &[i64]) -> Result<Constant, OnnxError> {
     let end = signed(dims.len());
     let (start, end) = (node.int("start", 0)?, node.int("end", end)?);
-    let place = |at: i64| slice_place(at, dims.len());
-    let part = dims.get(place(start)..place(end)).unwrap_or_default();
-    Ok(Constant::list(part.to_vec(), node.output()?))
+    Ok(Constant::list(part(dims, start, end).to_vec(), node.output()?))
 }
 
 /// Converts a size to ONNX's type of shapes.
@@ -259,11 +257,14 @@ pub(super) fn signed(size: usize) -> i64 {
     i64::try_from(size).unwrap_or(i64::MAX)
 }
 
-/// Returns the position of the end of a slice of a list of `length`: negative ends count from the
-/// back, and those outside are clamped.
-fn slice_place(at: i64, length: usize) -> usize {
-    let from_front = if at < 0 { at.saturating_add(signed(length)) } else { at };
-    usize::try_from(from_front).unwrap_or(0).min(length)
+/// Returns the values from `start` to before `end`. Negative ends count from the back, and those
+/// outside are clamped.
+fn part(values: &[i64], start: i64, end: i64) -> &[i64] {
+    let place = |at: i64| {
+        let from_front = if at < 0 { at.saturating_add(signed(values.len())) } else { at };
+        usize::try_from(from_front).unwrap_or(0).min(values.len())
+    };
+    values.get(place(start)..place(end)).unwrap_or_default()
 }
 
 /// Evaluates a node that joins lists of integers or takes a part of one. Returns `None` if the
@@ -315,11 +316,7 @@ fn list_of_lists(
                 let along = node.ints("axes").map(|_| attribute("axes").unwrap_or(1));
                 attribute("starts").zip(attribute("ends")).filter(|_| is_along_list(along))
             };
-            ends.map(|(start, end)| {
-                let place = |at: i64| slice_place(at, values.len());
-                let part = values.get(place(start)..place(end)).unwrap_or_default();
-                Constant::list(part.to_vec(), origin)
-            })
+            ends.map(|(start, end)| Constant::list(part(values, start, end).to_vec(), origin))
         }
         _ => None,
     })
@@ -332,7 +329,7 @@ fn stored(node: Node<'_>) -> Result<Constant, OnnxError> {
     if let Some(tensor) = node.attribute("value").and_then(|attribute| attribute.t.as_ref()) {
         Constant::read(name, tensor)
     } else if let Some(ints) = node.ints("value_ints") {
-        Ok(Constant { dims: vec![ints.len()], ints: Some(ints.to_vec()), ..scalar })
+        Ok(Constant::list(ints.to_vec(), name))
     } else if node.attribute("value_int").is_some() {
         Ok(Constant { ints: Some(vec![node.int("value_int", 0)?]), ..scalar })
     } else if let Some(number) = node.attribute("value_float").and_then(|attribute| attribute.f) {
