@@ -1,6 +1,7 @@
 //! Reader and writer of the `profile` file format, `deeppool/profile/v1`. Times are in
 //! microseconds.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::rows::{LayerDocument, NetworkDocument, SumDocument};
@@ -55,11 +56,7 @@ impl ProfileTable {
     /// [`ProfileError::Invalid`] with the path inside the document and a description of the
     /// expected content.
     pub fn from_json(text: &str) -> Result<Self, ProfileError> {
-        // A byte order mark, with which some editors begin a file, is no part of the JSON text.
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let deserializer = &mut serde_json::Deserializer::from_str(text);
-        let document: ProfileDocument = serde_path_to_error::deserialize(deserializer)
-            .map_err(|error| invalid(error.path().to_string(), error.inner().to_string()))?;
+        let document: ProfileDocument = parse(text, invalid)?;
         if document.schema != SCHEMA {
             let problem = format!("expected `{SCHEMA}`, found `{}`", document.schema);
             return Err(invalid("schema", problem));
@@ -83,4 +80,19 @@ impl ProfileTable {
         }
         Ok(table)
     }
+}
+
+/// Parses a document. `invalid` makes an error from the path of an invalid field and the problem.
+///
+/// # Errors
+/// That of `invalid`, if the text is not JSON or lacks the fields of the document.
+pub(crate) fn parse<T: DeserializeOwned>(
+    text: &str,
+    invalid: impl FnOnce(String, String) -> ProfileError,
+) -> Result<T, ProfileError> {
+    // A byte order mark, with which some editors begin a file, is no part of the JSON text.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let deserializer = &mut serde_json::Deserializer::from_str(text);
+    serde_path_to_error::deserialize(deserializer)
+        .map_err(|error| invalid(error.path().to_string(), error.inner().to_string()))
 }

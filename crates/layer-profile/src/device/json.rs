@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::costs::Costs;
 use super::{DeviceModel, Formula};
+use crate::json::parse;
 use crate::{ModelAccuracy, ProfileError};
 
 const SCHEMA: &str = "deeppool/device-model/v1";
@@ -47,11 +48,7 @@ impl DeviceModel {
     /// expected content.
     pub fn from_json(text: &str) -> Result<Self, ProfileError> {
         let invalid = |path: String, problem: String| ProfileError::InvalidDevice { path, problem };
-        // A byte order mark, with which some editors begin a file, is no part of the JSON text.
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let deserializer = &mut serde_json::Deserializer::from_str(text);
-        let document: DeviceModelDocument = serde_path_to_error::deserialize(deserializer)
-            .map_err(|error| invalid(error.path().to_string(), error.inner().to_string()))?;
+        let document: DeviceModelDocument = parse(text, invalid)?;
         if document.schema != SCHEMA {
             let problem = format!("expected `{SCHEMA}`, found `{}`", document.schema);
             return Err(invalid("schema".into(), problem));
