@@ -1,7 +1,10 @@
 //! A data set in memory. The *training part* is the samples to train on, the *test part* the
 //! held-out samples.
 
+use std::sync::OnceLock;
+
 use layer_graph::Shape;
+use sha2::{Digest, Sha256};
 
 use super::{DataError, Samples};
 
@@ -16,6 +19,18 @@ pub struct Dataset {
     classes: usize,
     train: Samples,
     test: Samples,
+    hash: Hash,
+}
+
+/// SHA-256 hash of a data set, computed at its first use. It follows from the other fields, so
+/// comparisons ignore it.
+#[derive(Debug, Clone, Default)]
+struct Hash(OnceLock<[u8; 32]>);
+
+impl PartialEq for Hash {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 impl Dataset {
@@ -47,7 +62,7 @@ impl Dataset {
             check_labels(samples.labels(), samples.label_count(), classes, origin)?;
             check_finite(samples, origin)?;
         }
-        Ok(Self { name, shape, classes, train, test })
+        Ok(Self { name, shape, classes, train, test, hash: Hash::default() })
     }
 
     /// Checks that a batch of `batch` samples is not larger than the training part.
@@ -90,6 +105,29 @@ impl Dataset {
     #[must_use]
     pub fn test(&self) -> &Samples {
         &self.test
+    }
+
+    /// Returns the SHA-256 hash of the name and all samples. O(samples) at the first call.
+    pub(crate) fn hash(&self) -> [u8; 32] {
+        *self.hash.0.get_or_init(|| {
+            let mut hash = Sha256::new();
+            hash.update(&self.name);
+            for samples in [&self.train, &self.test] {
+                add_samples(&mut hash, samples);
+            }
+            hash.finalize().into()
+        })
+    }
+}
+
+fn add_samples(hash: &mut Sha256, samples: &Samples) {
+    hash.update((samples.len() as u64).to_le_bytes());
+    let mut bytes = Vec::new();
+    for sample in 0..samples.len() {
+        bytes.clear();
+        bytes.extend(samples.features(sample).iter().flat_map(|value| value.to_le_bytes()));
+        bytes.extend(samples.labels_of(sample).iter().flat_map(|label| label.to_le_bytes()));
+        hash.update(&bytes);
     }
 }
 

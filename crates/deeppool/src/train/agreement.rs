@@ -6,7 +6,6 @@ use sha2::{Digest, Sha256};
 
 use super::{TrainConfig, Weights};
 use crate::Error;
-use crate::data::{Dataset, Samples};
 
 /// Parts of the configuration that must be equal on all ranks, as named in the error.
 const NAMES: [&str; 8] = [
@@ -38,7 +37,7 @@ pub(super) fn fingerprint(config: &TrainConfig<'_>, iteration: u64) -> Vec<u8> {
     let of_background = config.background.iter().flat_map(|job| {
         [
             hash(job.network.to_json()),
-            of_data(job.dataset),
+            job.dataset.hash(),
             hash(format!("{:?}", (job.batch, job.micro_batches, job.weight))),
         ]
         .concat()
@@ -46,7 +45,7 @@ pub(super) fn fingerprint(config: &TrainConfig<'_>, iteration: u64) -> Vec<u8> {
     let hashes: [[u8; HASH_BYTES]; NAMES.len()] = [
         hash(env!("CARGO_PKG_VERSION")),
         hash(config.network().to_json()),
-        of_data(config.dataset),
+        config.dataset.hash(),
         hash(format!("{:?} {:?}", config.placement(), config.lowering())),
         hash(format!("{options:?} {checkpoint:?}")),
         hash(config.initial.map(Weights::to_bytes).unwrap_or_default()),
@@ -81,27 +80,6 @@ pub(super) fn check(fingerprints: &[Vec<u8>]) -> Result<(), Error> {
 
 fn hash(bytes: impl AsRef<[u8]>) -> [u8; HASH_BYTES] {
     Sha256::digest(bytes).into()
-}
-
-/// Returns the hash of a data set: its name and all samples.
-pub(super) fn of_data(dataset: &Dataset) -> [u8; HASH_BYTES] {
-    let mut hash = Sha256::new();
-    hash.update(dataset.name());
-    for samples in [dataset.train(), dataset.test()] {
-        add_samples(&mut hash, samples);
-    }
-    hash.finalize().into()
-}
-
-fn add_samples(hash: &mut Sha256, samples: &Samples) {
-    hash.update((samples.len() as u64).to_le_bytes());
-    let mut bytes = Vec::new();
-    for sample in 0..samples.len() {
-        bytes.clear();
-        bytes.extend(samples.features(sample).iter().flat_map(|value| value.to_le_bytes()));
-        bytes.extend(samples.labels_of(sample).iter().flat_map(|label| label.to_le_bytes()));
-        hash.update(&bytes);
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use sha2::{Digest, Sha256};
 
 use super::checkpoint_files::Settings;
-use super::{TrainConfig, Weights, agreement};
+use super::{TrainConfig, Weights};
 use crate::program::LowerOptions;
 
 /// Prefix of values that are hashes.
@@ -17,7 +17,7 @@ pub(super) fn of_run(config: &TrainConfig<'_>) -> Settings {
     let LowerOptions { optimizer, sync_batch_norm, micro_batches, partial, .. } = config.lowering();
     let yes_or_no = |value: bool| if value { "yes" } else { "no" }.to_owned();
     let job = |job: &super::BackgroundConfig<'_>| {
-        let data = agreement::of_data(job.dataset);
+        let data = job.dataset.hash();
         let cut = (job.batch, job.micro_batches, job.weight);
         (format!("{}:{}", job.network.name(), job.batch), job.network.to_json(), data, cut)
     };
@@ -35,7 +35,7 @@ pub(super) fn of_run(config: &TrainConfig<'_>) -> Settings {
         ("version of deeppool", env!("CARGO_PKG_VERSION").into()),
         ("network", hash(config.network().to_json())),
         ("data", config.dataset.name().to_string()),
-        ("samples", hash(agreement::of_data(config.dataset))),
+        ("samples", hash(config.dataset.hash())),
         ("learning rate", config.learning_rate.to_string()),
         ("momentum", optimizer.momentum.to_string()),
         ("weight decay", optimizer.weight_decay.to_string()),
