@@ -5,7 +5,6 @@
 //! the owner exists while its process exists, and on other hosts while the file is renewed, which
 //! the owner does every 30 seconds. Of a run on several processes, rank 0 owns the folder.
 
-use std::fmt::{self, Display, Formatter};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -15,124 +14,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
-use serde::{Deserialize, Serialize};
-
 use super::CheckpointConfig;
 use super::checkpoint_files::{checkpoint_error, checkpoint_write_error, list};
+use super::owner::{Owner, STALE};
 use crate::Error;
 
 /// Name of the file that names the owner.
 const FILE: &str = "owner.json";
-/// Identifier of the format of the file.
-const SCHEMA: &str = "deeppool/checkpoint-owner/v1";
 /// Interval at which the owner renews the file.
 const RENEWAL: Duration = Duration::from_secs(30);
-/// Age of the file from which on an owner on another host counts as ended.
-const STALE: Duration = Duration::from_secs(120);
 /// Maximum number of attempts to become the owner while other runs end or try the same.
 const ATTEMPTS: usize = 20;
-
-/// Description of a run that owns a folder.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Owner {
-    schema: String,
-    /// Name of the host.
-    host: String,
-    /// Boot of the host and namespace of its process ids; `None` if they are not known. Process ids
-    /// are comparable if hosts and spaces are equal.
-    process_space: Option<String>,
-    /// Process id.
-    process: u32,
-    /// Start of the process, in clock ticks since the boot; `None` if it is not known.
-    started: Option<u64>,
-    /// Job of Slurm that the process belongs to; `None` outside of Slurm.
-    job: Option<SlurmJob>,
-    /// Number that differs between the runs of a process.
-    run: u64,
-}
-
-/// A job of Slurm.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct SlurmJob {
-    /// Name of the cluster and number of the job.
-    id: String,
-    /// Number of times that the job was requeued. Its earlier processes have ended.
-    requeued: u64,
-}
-
-impl SlurmJob {
-    fn from_env() -> Option<Self> {
-        let variable = |name| std::env::var(name).ok();
-        let number = variable("SLURM_JOB_ID")?;
-        let cluster = variable("SLURM_CLUSTER_NAME").unwrap_or_default();
-        let requeued = variable("SLURM_RESTART_COUNT").and_then(|count| count.parse().ok()).unwrap_or(0);
-        Some(Self { id: format!("{cluster}/{number}"), requeued })
-    }
-}
-
-impl Owner {
-    /// Describes a new run of this process.
-    fn of_this_process() -> Self {
-        static RUNS: AtomicU64 = AtomicU64::new(0);
-        let host = fs::read_to_string("/proc/sys/kernel/hostname").ok();
-        let host = host.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default().trim().to_owned();
-        let process_space = || {
-            let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-            let space = fs::read_link("/proc/self/ns/pid").ok()?;
-            Some(format!("{} {}", boot.trim(), space.display()))
-        };
-        let process = std::process::id();
-        Self {
-            schema: SCHEMA.into(),
-            host,
-            process_space: process_space(),
-            process,
-            started: start_time(process),
-            job: SlurmJob::from_env(),
-            run: RUNS.fetch_add(1, Ordering::Relaxed),
-        }
-    }
-
-    /// Returns whether this run has not ended yet, from the point of view of the run `of`. `age` is
-    /// the age of the file that describes this run.
-    fn is_alive(&self, of: &Self, age: Duration) -> bool {
-        if let (Some(job), Some(own)) = (&self.job, &of.job) {
-            if job.id == own.id && job.requeued < own.requeued {
-                return false;
-            }
-        }
-        let is_here = self.host == of.host && self.process_space == of.process_space;
-        if is_here && of.process_space.is_some() && self.started.is_some() && are_processes_visible() {
-            return start_time(self.process) == self.started;
-        }
-        age < STALE
-    }
-}
-
-impl Display for Owner {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "process {} on host `{}`", self.process, self.host)?;
-        match &self.job {
-            Some(job) => write!(f, " (Slurm job {})", job.id.trim_start_matches('/')),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Returns the start of a process in clock ticks since the boot. `None` if there is no such
-/// process, it has ended, or the system has no `/proc`.
-fn start_time(process: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name in parentheses may have spaces. The state follows it, and 19 fields later the start.
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    let has_ended = matches!(fields.next()?, "Z" | "X");
-    fields.nth(18)?.parse().ok().filter(|_| !has_ended)
-}
-
-/// Returns whether the processes of other users are visible in `/proc`.
-fn are_processes_visible() -> bool {
-    start_time(1).is_some()
-}
 
 /// Content of the file of an owner.
 struct Found {
@@ -167,14 +59,21 @@ impl Found {
         self.owner.as_ref().map_or(self.age < STALE, |owner| owner.is_alive(own, self.age))
     }
 
-    /// Returns the error of a run that cannot use the folder because of this owner.
-    fn refusal(&self, folder: &Path) -> Error {
+    /// Checks that the run `own` may replace this owner.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if the owner's run has not ended, and `own` does not take the folder
+    /// over.
+    fn check_replaceable(&self, config: &CheckpointConfig, own: &Owner) -> Result<(), Error> {
+        if config.take_over || !self.is_alive(own) {
+            return Ok(());
+        }
         let owner = self.owner.as_ref().map_or_else(|| "another run".into(), ToString::to_string);
         let problem = format!(
             "{owner} writes its checkpoints here: give each run its own folder, or take this one over with \
              --take-over if that run has ended"
         );
-        checkpoint_error(folder, problem)
+        Err(checkpoint_error(&config.folder, problem))
     }
 
     /// Removes the file, unless it is that of another owner by now.
@@ -231,18 +130,14 @@ impl CheckpointConfig {
         if !existing.is_dir() {
             return Err(checkpoint_error(existing, "this is not a folder: give another one"));
         }
-        let not_writable =
-            |error| checkpoint_error(existing, format!("cannot write to this folder: {error}"));
-        probe(existing).map_err(not_writable)?;
+        probe(existing).map_err(|error| not_writable(existing, &error))?;
         if existing != folder {
             return Ok(());
         }
-        match Found::read(folder)? {
-            Some(found) if !self.take_over && found.is_alive(&Owner::of_this_process()) => {
-                Err(found.refusal(folder))
-            }
-            _ => check_unused(self),
+        if let Some(found) = Found::read(folder)? {
+            found.check_replaceable(self, &Owner::of_this_process())?;
         }
+        check_unused(self)
     }
 }
 
@@ -262,6 +157,10 @@ pub(super) fn check_unused(config: &CheckpointConfig) -> Result<(), Error> {
         }
         None => Ok(()),
     }
+}
+
+fn not_writable(folder: &Path, error: &std::io::Error) -> Error {
+    checkpoint_error(folder, format!("cannot write to this folder: {error}"))
 }
 
 /// Ownership of a folder, which ends when the value is dropped.
@@ -288,8 +187,7 @@ impl FolderOwner {
         let is_new = !folder.exists();
         fs::create_dir_all(folder).map_err(|error| checkpoint_error(folder, error))?;
         let owner = Owner::of_this_process();
-        let failed =
-            |error: std::io::Error| checkpoint_error(folder, format!("cannot write to this folder: {error}"));
+        let failed = |error: std::io::Error| not_writable(folder, &error);
         let bytes = serde_json::to_vec(&owner).map_err(|error| failed(error.into()))?;
         for _ in 0..ATTEMPTS {
             match create(folder, &bytes) {
@@ -303,9 +201,7 @@ impl FolderOwner {
                 Err(error) => return Err(failed(error)),
             }
             let Some(found) = Found::read(folder)? else { continue };
-            if !config.take_over && found.is_alive(&owner) {
-                return Err(found.refusal(folder));
-            }
+            found.check_replaceable(config, &owner)?;
             found.remove(folder, &owner)?;
         }
         Err(checkpoint_error(folder, "other runs are starting here: give each run its own folder"))
@@ -402,63 +298,4 @@ fn start_renewal(file: &Arc<Mutex<File>>, bytes: &[u8]) -> std::io::Result<(Send
         }
     })?;
     Ok((sender, thread))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn owner(host: &str, process: u32, job: Option<(&str, u64)>) -> Owner {
-        Owner {
-            host: host.into(),
-            process_space: Some("boot space".into()),
-            process,
-            started: Some(1),
-            job: job.map(|(id, requeued)| SlurmJob { id: id.into(), requeued }),
-            ..Owner::of_this_process()
-        }
-    }
-
-    const RENEWED: Duration = Duration::from_secs(40);
-
-    #[test]
-    fn owners_on_other_hosts_are_alive_while_they_renew_their_file() {
-        let own = owner("here", 2, None);
-        let there = owner("there", 2, None);
-        assert!(there.is_alive(&own, RENEWED) && !there.is_alive(&own, STALE));
-        // Another container, or the same host after a reboot.
-        let elsewhere = Owner { process_space: Some("other".into()), ..owner("here", 2, None) };
-        assert!(elsewhere.is_alive(&own, RENEWED) && !elsewhere.is_alive(&own, STALE));
-        let unknown = Owner { process_space: None, ..own.clone() };
-        assert!(unknown.is_alive(&unknown, RENEWED) && !unknown.is_alive(&unknown, STALE));
-    }
-
-    #[test]
-    fn a_requeued_job_replaces_its_earlier_processes() {
-        let there = owner("there", 2, Some(("cluster/7", 0)));
-        assert!(!there.is_alive(&owner("here", 3, Some(("cluster/7", 1))), RENEWED));
-        assert!(there.is_alive(&owner("here", 3, Some(("cluster/7", 0))), RENEWED));
-        assert!(there.is_alive(&owner("here", 3, Some(("cluster/8", 1))), RENEWED));
-        assert!(there.is_alive(&owner("here", 3, None), RENEWED));
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn owners_on_this_host_are_alive_while_their_process_exists() {
-        let own = Owner::of_this_process();
-        assert!(own.started.is_some());
-        assert!(own.is_alive(&Owner::of_this_process(), STALE));
-        // The process id is that of a later process.
-        let reused = Owner { started: own.started.map(|started| started + 1), ..own.clone() };
-        assert!(!reused.is_alive(&own, Duration::ZERO));
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        let process = child.id();
-        // The state is that of a zombie until it is waited for.
-        while start_time(process).is_some() {
-            thread::sleep(Duration::from_millis(1));
-        }
-        assert!(Path::new(&format!("/proc/{process}")).exists());
-        child.wait().unwrap();
-        assert!(!Owner { process, ..own.clone() }.is_alive(&own, Duration::ZERO));
-    }
 }

@@ -18,6 +18,7 @@ mod folder_owner;
 mod gpus;
 mod gradients;
 mod micro_batches;
+mod owner;
 mod programs;
 mod rank;
 mod report;
