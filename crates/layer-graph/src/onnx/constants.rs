@@ -14,8 +14,8 @@ use super::numbers::{axis, shortest_decimal, size};
 use super::proto::{TensorProto, data_type};
 
 /// Problem of a tensor whose elements must be known and are in another file, and the way out.
-pub(super) const IN_OTHER_FILE: &str = "is stored in another file (external data), which is not read: save the \
-                                        model with its small tensors inside";
+pub(super) const IN_OTHER_FILE: &str = "is stored in another file (external data), which is not read: save \
+                                        the model with its small tensors inside";
 /// Value of `data_location` for tensors whose elements are in another file.
 const EXTERNAL: i32 = 1;
 /// Maximum length of a list of integers whose values are kept. Longer ones are data.
