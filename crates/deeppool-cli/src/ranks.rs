@@ -28,8 +28,8 @@ pub(crate) struct EngineArgs {
 impl EngineArgs {
     /// Returns the engine of the ranks.
     pub(crate) fn engine(&self) -> RankEngine {
-        let is_emulated = self.emulated_gpus().is_some();
-        self.engine.unwrap_or(if is_emulated { RankEngine::Cuda } else { RankEngine::Cpu })
+        let default = if self.emulated.is_requested() { RankEngine::Cuda } else { RankEngine::Cpu };
+        self.engine.unwrap_or(default)
     }
 
     /// Returns the requested number of emulated GPUs. `None` if none are requested.

@@ -50,10 +50,10 @@ impl RunProgress {
 
     /// Shows an event of the run: updates the bar, prints lines, and writes metrics to their file.
     pub(crate) fn show(&self, progress: &Progress) {
-        if let (Some(metrics), Progress::Started) = (&self.metrics, progress) {
-            metrics.begin();
-        }
         if let Some(metrics) = &self.metrics {
+            if matches!(progress, Progress::Started) {
+                metrics.begin();
+            }
             self.record(metrics, progress);
         }
         match progress {

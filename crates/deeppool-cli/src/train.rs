@@ -290,8 +290,10 @@ impl Train {
             (Some(ranks), Some(planned)) if planned != ranks => {
                 Err(deeppool::Error::WorldSizeMismatch { planned, ranks }.into())
             }
-            (None, None) if self.on.emulated_gpus().is_some() => Ok(self.on.emulated_gpus()),
-            (None, None) => bail!("say how many ranks there are: --ranks COUNT, or a plan for them"),
+            (None, None) => match self.on.emulated_gpus() {
+                None => bail!("say how many ranks there are: --ranks COUNT, or a plan for them"),
+                gpus => Ok(gpus),
+            },
             (ranks, _) => Ok(self.ranks.or(ranks)),
         }
     }
