@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, cast
 
@@ -92,8 +92,8 @@ class BurstParallel(nn.Module):
             _deeppool.lower(traced.network.to_json(), document, dist.get_rank())
         )
         self._device = next((parameter.device for parameter in self.module.parameters()), torch.device("cpu"))
-        learned = [parameter.requires_grad for parameter in self.module.parameters()]
-        _check_agreement(self._program, document, traced.fingerprint, [seed, *learned])
+        options = [seed, *_learned(self.module.parameters())]
+        _check_agreement(self._program, document, traced.fingerprint, options)
         self._random = SampledRandom(seed)
         self._communication = Communication(self._program, polls=background is not None)
         self._background = Background(background, self._device) if background is not None else None
@@ -124,7 +124,7 @@ class BurstParallel(nn.Module):
             if not layer.parameters_of and self._once_trained(layer.name)
         ]
         self._identities = self._identify()
-        self._learned = self._learn()
+        self._learned = _learned(self.module.parameters())
         self._executor: Executor | None = None
         #: Optimizer steps of this rank's layers. Their gradients go to the user's optimizer.
         self._updates = [
@@ -302,14 +302,15 @@ class BurstParallel(nn.Module):
         Raises:
             BurstParallelError: A change cannot be followed.
         """
-        if self._identify() != self._identities:
+        parameters = dict(self.module.named_parameters())
+        if tuple(map(id, parameters.values())) != self._identities:
             raise BurstParallelError(
                 "the module's parameters changed since it was traced: trace it again, plan again, and "
                 "make a new BurstParallel"
             )
-        if self._learn() != self._learned:
+        if _learned(parameters.values()) != self._learned:
             self._bind()
-        for name, parameter in self.module.named_parameters():
+        for name, parameter in parameters.items():
             if parameter._backward_hooks:
                 raise BurstParallelError(
                     f"the parameter `{name}` has a hook (register_hook), which would run for each shard of "
@@ -324,9 +325,6 @@ class BurstParallel(nn.Module):
         if followed != self._followed:
             # Another layer may draw random numbers, or mix samples, now.
             self._followed, self._executor = followed, None
-
-    def _learn(self) -> tuple[bool, ...]:
-        return tuple([parameter.requires_grad for parameter in self.module.parameters()])
 
     def _once_trained(self, layer: str) -> list[nn.Parameter]:
         """Returns the parameters of a layer that are or were trained."""
@@ -410,6 +408,11 @@ class _Loss(torch.autograd.Function):
         if scale[0].device.type != "cpu" or scale[0] != 1:
             gradients = [gradient * scale[0].to(gradient.dtype) for gradient in gradients]
         return None, None, None, *gradients
+
+
+def _learned(parameters: Iterable[nn.Parameter]) -> tuple[bool, ...]:
+    """Returns ``requires_grad`` of each parameter."""
+    return tuple([parameter.requires_grad for parameter in parameters])
 
 
 def _document(plan: Plan | Mapping[str, Any] | str | PathLike[str]) -> str:

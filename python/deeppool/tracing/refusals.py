@@ -40,7 +40,7 @@ class CounterOf:
         return buffer
 
 
-#: Positions of the options of ``embedding_bag`` and ``embedding``.
+#: Options of ``embedding_bag`` and ``embedding``.
 SPARSE, BY_FREQUENCY = "sparse", "scale_grad_by_freq"
 
 
