@@ -185,7 +185,7 @@ fn emulated_gpus_determine_the_engine_and_the_number_of_ranks() {
     let eval = "eval --model digits-cnn --data digits --json --checkpoint run --emulate-gpus 1";
     assert!(json(path, eval)["accuracy"].is_number());
     let profile = "profile --model digits-cnn --batches 1 --emulate-gpus 1 -o profile.json --json";
-    assert!(json(path, profile)["device"].as_str().unwrap().contains("Emulated"));
+    assert!(json(path, profile)["profile"]["device"].as_str().unwrap().contains("Emulated"));
 }
 
 /// The output says that times of emulated GPUs are virtual.
