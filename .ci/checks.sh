@@ -16,8 +16,12 @@ fetch() {
     ptx_compilers || true
 }
 
+# Waits for the packages, and tries once more to install what the build needs.
 fetched() {
     wait "$fetching" || true
+    dpkg --status "${mpi_packages[@]}" "${slurm_packages[@]}" >/dev/null 2>&1 ||
+        { apt-get update -qq && apt-get install -qq --yes --no-install-recommends "${mpi_packages[@]}" "${slurm_packages[@]}"; } ||
+        true
 }
 
 # Packages all library crates and checks the packages. They depend on each other and are in no
@@ -87,10 +91,60 @@ browser() {
 }
 
 
+# Prints the features of the build that most checks share: all that can be built on this machine, except
+# libtorch's.
+features() {
+    local features=collectives/nccl,benches/cuda,deeppool-cli/cuda,experiments/measure,experiments/pdf
+    ! command -v mpicc >/dev/null || features+=,benches/mpi,deeppool-cli/mpi
+    echo "$features"
+}
+
+# Builds all programs and tests once, with these features, and lists the test programs: package, target,
+# folder of the package and path.
+feature_build() {
+    local list=${CARGO_TARGET_DIR:-target}/feature-tests
+    cargo test --workspace --features "$(features)" --no-run --message-format json-render-diagnostics >"$list.json" &&
+        python3 - "$list.json" >"$list" <<'END'
+import json
+import sys
+from pathlib import Path
+
+for line in open(sys.argv[1]):
+    made = json.loads(line)
+    if made.get("executable") and made["profile"]["test"]:
+        folder = Path(made["manifest_path"]).parent
+        # Such as `path+file:///folder/crates/deeppool#0.1.0`, `path+file:///folder/tests#deeppool-tests@0.1.0`.
+        name, at, _ = made["package_id"].rpartition("#")[2].partition("@")
+        target = "lib" if "lib" in made["target"]["kind"] else made["target"]["name"]
+        print(name if at else folder.name, target, folder, made["executable"], sep="\t")
+END
+}
+
+# built PACKAGE TARGET: the path of a test program of that build.
+built() {
+    awk -F '\t' -v package="$1" -v target="$2" '$1 == package && $2 == target { print $4; found = 1 } END { exit !found }' \
+        "${CARGO_TARGET_DIR:-target}/feature-tests"
+}
+
+# run_tests PACKAGE TARGET [ARGUMENT...]: runs a test program of that build in the folder of its package.
+# Fails if no test runs: a renamed test is not left out.
+run_tests() {
+    local output program folder status passed
+    echo "-- $*"
+    program=$(built "$1" "$2") || { echo "no test program $2 of $1" && return 1; }
+    folder=$(awk -F '\t' -v path="$program" '$4 == path { print $3 }' "${CARGO_TARGET_DIR:-target}/feature-tests")
+    output=$(mktemp)
+    (cd "$folder" && CARGO_MANIFEST_DIR=$folder timeout "${SECONDS_OF_TESTS:-600}" "$program" "${@:3}") 2>&1 | tee "$output"
+    status=${PIPESTATUS[0]}
+    passed=$(awk '/^test result: / { passed += $4 } END { print passed + 0 }' "$output")
+    rm -f "$output"
+    [ "$status" -eq 0 ] || return "$status"
+    [ "$passed" -gt 0 ] || { echo "no test ran: $*" && return 1; }
+}
+
 # Runs all commands on invalid files, numbers and paths.
 wrong_inputs() {
-    cargo build --quiet --bins -p deeppool-cli -p experiments -p benches --features experiments/measure,experiments/pdf &&
-        tests/wrong-inputs.py --cases 200 --bin "${CARGO_TARGET_DIR:-target}/debug"
+    tests/wrong-inputs.py --cases 200 --bin "${CARGO_TARGET_DIR:-target}/debug"
 }
 
 # Runs tests with more cases than `cargo test` has: the planner against enumeration, longer training,
@@ -98,18 +152,18 @@ wrong_inputs() {
 more_cases() {
     (
         export BURST_PLANNER_CASES=200 BURST_PLANNER_RESTART_PROBLEMS=6 DEEPPOOL_EPOCHS=5 DEEPPOOL_LIMITS=40
-        some_tests -p burst-planner --test it -- --skip placement:: &&
-            BURST_PLANNER_CASES=30 BURST_PLANNER_OPERATIONS=10 some_tests -p burst-planner --test it placement:: &&
-            some_tests -p deeppool-tests --test it -- plan_independent::digits partial::losses &&
-            DEEPPOOL_CASES=200 some_tests -p deeppool --test it checkpoint::damaged &&
-            some_tests -p deeppool --test it compare::max_total &&
-            EXPERIMENTS_FULL=1 some_tests -p experiments --features measure,pdf --test it -- hybrid:: command::equal_commands
+        run_tests burst-planner it --skip placement:: &&
+            BURST_PLANNER_CASES=30 BURST_PLANNER_OPERATIONS=10 run_tests burst-planner it placement:: &&
+            run_tests deeppool-tests it plan_independent::digits partial::losses &&
+            DEEPPOOL_CASES=200 run_tests deeppool it checkpoint::damaged &&
+            run_tests deeppool it compare::max_total &&
+            EXPERIMENTS_FULL=1 run_tests experiments it hybrid:: command::equal_commands
     )
 }
 
 # Builds and runs small programs outside the workspace that use one crate each.
 consumers() {
-    cargo test -p deeppool-tests --test it consumers:: -- --ignored
+    SECONDS_OF_TESTS=900 run_tests deeppool-tests it consumers:: --ignored
 }
 
 # Checks the synchronisation of the threads' collectives under every interleaving, with loom.
@@ -119,23 +173,14 @@ model_check() {
         -p collectives --test loom
 }
 
-# Prints the features that can be built on this machine. Tests and programs share them, so that each
-# crate is compiled once.
-features() {
-    local features=deeppool-cli/cuda
-    ! command -v mpicc >/dev/null || features+=,deeppool-cli/mpi
-    echo "$features"
-}
-
-# Lints and documents code of optional features, and code that is left out with features of tests.
+# Lints and documents code of all optional features.
 optional_features() {
-    local features=collectives/nccl,benches/cuda,deeppool-cli/cuda
-    ! command -v mpicc >/dev/null || features+=,benches/mpi,deeppool-cli/mpi
+    local features
+    features=$(features)
     (
         ! exports=$(libtorch) || { eval "$exports" && features+=,deeppool-cli/torch; }
-        cargo clippy -p collectives -p benches -p layer-engine -p deeppool -p deeppool-cli --features "$features" --all-targets -- -D warnings &&
-            RUSTDOCFLAGS="-D warnings" cargo doc -p gpu-mux -p collectives -p benches -p layer-engine -p deeppool -p deeppool-cli --features "$features" --no-deps &&
-            cargo clippy -p gpu-mux -p benches -- -D warnings
+        cargo clippy --workspace --features "$features" --all-targets -- -D warnings &&
+            RUSTDOCFLAGS="-D warnings" cargo doc --workspace --features "$features" --no-deps
     )
 }
 
@@ -167,16 +212,12 @@ LIST
 
 # Tests experiments that train on this machine, and figures as PDF.
 experiment_features() {
-    cargo clippy -p experiments --features measure,pdf --all-targets -- -D warnings &&
-        some_tests -p experiments --features measure,pdf --test it -- accuracy:: spb:: paper:: page::
+    run_tests experiments it accuracy:: spb:: paper:: page::
 }
 
 # Tests the NCCL backend on an emulated library and emulated devices, and on a GPU if there is one.
 nccl() {
-    (
-        timeout 600 cargo test -p collectives --features nccl --lib &&
-            timeout 600 cargo test -p collectives --features nccl --test it nccl::
-    )
+    run_tests collectives lib && run_tests collectives it nccl::
 }
 
 # Installs NVRTC, NVIDIA's compiler of kernels. It needs no GPU.
@@ -193,17 +234,26 @@ nvrtc() {
 cuda_engine() {
     nvrtc || echo "SKIPPED: compiling the CUDA engine's kernels again: NVRTC is out of reach"
     (
-        CUDA_ENGINE_CASES=8 timeout 600 cargo test -p layer-engine --features cuda --lib --test it cuda:: &&
-            cargo test --no-run -p deeppool -p deeppool-cli --features "$(features)" --test it &&
-            DEEPPOOL_GPU_ITERATIONS=10 timeout 600 cargo test -p deeppool -p deeppool-cli --features "$(features)" --test it -- \
-                gpus:: gpu_networks:: gpu_faults:: gpu_order:: gpu_sharing:: shared_streams:: virtual_time:: background_jobs:: \
-                --test-threads 2
+        export CUDA_ENGINE_CASES=8 DEEPPOOL_GPU_ITERATIONS=10
+        run_tests layer-engine lib cuda:: && run_tests layer-engine it cuda:: &&
+            run_tests deeppool it gpus:: gpu_networks:: gpu_faults:: gpu_order:: gpu_sharing:: shared_streams:: virtual_time:: \
+                background_jobs:: --test-threads 2 &&
+            run_tests deeppool-cli it gpus:: background_jobs:: --test-threads 2
     )
 }
 
 # Runs the benchmark script for GPUs on emulated ones.
 gpu_script() {
-    benchmarks/run-on-gpu.sh --emulated "${CARGO_TARGET_DIR:-target}/gpu-script"
+    local target programs
+    target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+    programs=$target/gpu-programs
+    rm -rf "$programs" && mkdir -p "$programs" &&
+        cp "$target/debug/deeppool" "$programs" &&
+        cp "$(built gpu-mux cuda_gpu)" "$programs/gpu-mux-tests" &&
+        cp "$(built collectives it)" "$programs/collectives-tests" &&
+        cp "$(built layer-engine it)" "$programs/cuda-tests" &&
+        CUDA_EMULATOR_LIBRARY=$target/debug/deps/libcuda_emulator.so \
+            benchmarks/run-on-gpu.sh --emulated --programs "$programs" "$target/gpu-script"
 }
 
 # Compiles kernels of CUB, Numba and Triton for the tests of the emulator.
@@ -215,44 +265,35 @@ ptx_compilers() {
 # Tests the emulator on these kernels, and on damaged ones.
 emulator() {
     ptx_compilers || echo "SKIPPED: kernels of CUB, Numba and Triton: their compilers are out of reach"
-    PTX_EMULATOR_MUTATIONS=3000 timeout 480 cargo test -p ptx-emulator
+    PTX_EMULATOR_MUTATIONS=3000 run_tests ptx-emulator it
 }
 
-# Tests the Open MPI backend, which is installed if it is missing: collectives on several processes,
+# Tests the Open MPI backend: collectives on several processes,
 # failing ranks, and two hosts, which are network namespaces.
 mpi() {
-    if ! dpkg --status "${mpi_packages[@]}" >/dev/null 2>&1; then
-        { apt-get update -qq && apt-get install -qq --yes "${mpi_packages[@]}"; } >/dev/null || {
-            echo "SKIPPED: the tests of feature mpi: Open MPI could not be installed"
-            return 0
-        }
-    fi
+    dpkg --status "${mpi_packages[@]}" >/dev/null 2>&1 || {
+        echo "SKIPPED: the tests of feature mpi: Open MPI could not be installed"
+        return 0
+    }
     (
         export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
         export DEEPPOOL_ITERATIONS=60
-        cargo test --no-run -p collectives --features mpi --lib --test mpi --test it &&
-            timeout 600 cargo test -p collectives --features mpi --lib --test mpi &&
-            timeout 600 cargo test -p benches --features mpi --lib --test it coll &&
-            cargo test --no-run -p deeppool-cli --features "$(features)" --test it &&
-            timeout 900 cargo test -p deeppool-cli --features "$(features)" --test it -- mpi:: training_page:: --test-threads 1 &&
-            timeout 600 cargo test -p deeppool-cli --features "$(features)" --test it hosts:: -- --test-threads 1 &&
-            DEEPPOOL_FAULTS=4 timeout 600 cargo test -p deeppool-cli --features "$(features)" --test it -- faults:: --test-threads 2
+        run_tests collectives mpi && run_tests benches it coll &&
+            SECONDS_OF_TESTS=900 run_tests deeppool-cli it mpi:: training_page:: --test-threads 1 &&
+            run_tests deeppool-cli it hosts:: --test-threads 1 &&
+            DEEPPOOL_FAULTS=4 run_tests deeppool-cli it faults:: --test-threads 2
     )
 }
 
-# Tests jobs on a Slurm cluster of two nodes, which the tests start. Slurm is installed if it is
-# missing.
+# Tests jobs on a Slurm cluster of two nodes, which the tests start.
 slurm() {
-    if ! dpkg --status "${slurm_packages[@]}" >/dev/null 2>&1; then
-        { apt-get update -qq && apt-get install -qq --yes --no-install-recommends "${slurm_packages[@]}"; } >/dev/null || {
-            echo "SKIPPED: the tests of jobs on Slurm: Slurm could not be installed"
-            return 0
-        }
-    fi
+    dpkg --status "${slurm_packages[@]}" >/dev/null 2>&1 || {
+        echo "SKIPPED: the tests of jobs on Slurm: Slurm could not be installed"
+        return 0
+    }
     (
         export DEEPPOOL_ITERATIONS=60 DEEPPOOL_REQUEUES=2
-        cargo test --no-run -p deeppool-cli --features "$(features)" --test it &&
-            timeout 1200 cargo test -p deeppool-cli --features "$(features)" --test it slurm:: -- --test-threads 1
+        SECONDS_OF_TESTS=1200 run_tests deeppool-cli it slurm:: --test-threads 1
     )
 }
 
@@ -274,9 +315,7 @@ pytorch() {
     }
     local mpi=()
     ! command -v mpicc >/dev/null || mpi=(--mpi)
-    # The program, with the features of its dependencies that the tests have.
-    cargo test --quiet --no-run -p deeppool-cli --features "$(features)" --test it &&
-        "$folder/bin/python" tests/pytorch/compare.py weights --bin "${CARGO_TARGET_DIR:-target}/debug/deeppool" &&
+    "$folder/bin/python" tests/pytorch/compare.py weights --bin "${CARGO_TARGET_DIR:-target}/debug/deeppool" &&
         "$folder/bin/python" tests/pytorch/compare.py losses --bin "${CARGO_TARGET_DIR:-target}/debug/deeppool" "${mpi[@]}" \
             --networks digits-cnn vgg11-cifar
 }
@@ -295,7 +334,6 @@ python() {
         # With the settings of the tests: the same dependencies as they have, compiled once for both.
         "$folder/bin/maturin" build --quiet --profile dev --manifest-path python/Cargo.toml --out "$wheels" &&
             "$folder/bin/pip" install --quiet --force-reinstall --no-deps "$wheels"/deeppool-*.whl &&
-            cargo test --quiet --no-run -p deeppool-cli --features "$(features)" --test it &&
             (cd python && "$folder/bin/python" -m mypy) &&
             DEEPPOOL_BIN=$(realpath "${CARGO_TARGET_DIR:-target}/debug/deeppool") DEEPPOOL_ITERATIONS=50 DEEPPOOL_NETWORKS=quick \
                 DEEPPOOL_MODULES=300 timeout 1440 "$folder/bin/python" -m pytest --quiet --durations 10 -p no:cacheprovider python/tests

@@ -1,20 +1,26 @@
 # Steps that `.ci/quick` and `.ci/run` share, and the code that runs steps and counts results. It is
 # sourced, with the repository as the working directory.
 
-failed=() times=()
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+failed=() step_times=()
+log=$(mktemp) used=$(mktemp)
+trap 'rm -f "$log" "$used"' EXIT
 # All steps write to this descriptor: standard output and the log.
 exec {out}> >(tee -a "$log")
 tee_pid=$!
 
-# Runs a step and records its time, and its name if it fails. A step is a command or a function.
+# Runs a step and records its time, by the clock and of processors, and its name if it fails. A step is a
+# command or a function.
 step() {
     echo "== $*" >&"$out"
-    local start=$SECONDS
+    local start=$SECONDS took
+    times >"$used"
     "$@" >&"$out" 2>&1 || failed+=("$*")
-    times+=("$((SECONDS - start)) s  $*")
-    echo "== $((SECONDS - start)) s" >&"$out"
+    times >>"$used"
+    # Lines 2 and 4 are the times of ended children, such as: 1m2.345s 0m6.789s
+    took="$((SECONDS - start)) s, $(awk -F '[ms ]+' '
+        NR % 2 == 0 { all = 60 * ($1 + $3) + $2 + $4 - all } END { printf "%.0f s of processors", all }' "$used")"
+    step_times+=("$took:  $*")
+    echo "== $took" >&"$out"
 }
 
 # Runs the steps that every change has to pass, but for the tests.
@@ -32,28 +38,12 @@ components() {
         rustup component add rustfmt clippy
 }
 
-# Runs `cargo test` with a filter of test names. Fails if no test has such a name: a renamed test is
-# not left out.
-some_tests() {
-    local output
-    output=$(mktemp)
-    cargo test "$@" 2>&1 | tee "$output"
-    local status=${PIPESTATUS[0]} passed
-    passed=$(awk '/^test result: / { passed += $4 } END { print passed + 0 }' "$output")
-    rm -f "$output"
-    [ "$status" -eq 0 ] || return "$status"
-    [ "$passed" -gt 0 ] || {
-        echo "no test ran: cargo test $*"
-        return 1
-    }
-}
-
 # Prints the time of each step, failed and skipped checks, and the number of tests as the last line.
 # Returns 1 if a step has failed.
 summary() {
     exec {out}>&-
     wait "$tee_pid"
-    printf '%s\n' "${times[@]}"
+    printf '%s\n' "${step_times[@]}"
     local check
     for check in ${failed[@]+"${failed[@]}"}; do
         echo "FAILED: $check"
