@@ -6,6 +6,10 @@ use std::process::Command;
 #[test]
 fn ptx_matches_its_source() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cuda/kernels/compile.py");
+    if !script.is_file() {
+        println!("SKIPPED: compiling the CUDA engine's kernels again: {} is not here", script.display());
+        return;
+    }
     let python = std::env::var("NVRTC_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     match Command::new(&python).arg(&script).arg("--check").output() {
         Ok(output) if output.status.code() == Some(3) => {
