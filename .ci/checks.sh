@@ -152,7 +152,7 @@ wrong_inputs() {
 more_cases() {
     (
         export BURST_PLANNER_CASES=200 BURST_PLANNER_RESTART_PROBLEMS=6 DEEPPOOL_EPOCHS=5 DEEPPOOL_LIMITS=40
-        run_tests burst-planner it --skip placement:: &&
+        run_tests burst-planner it memory:: quality:: &&
             BURST_PLANNER_CASES=30 BURST_PLANNER_OPERATIONS=10 run_tests burst-planner it placement:: &&
             run_tests deeppool-tests it plan_independent::digits partial::losses &&
             DEEPPOOL_CASES=200 run_tests deeppool it checkpoint::damaged &&
@@ -215,9 +215,9 @@ experiment_features() {
     run_tests experiments it accuracy:: spb:: paper:: page::
 }
 
-# Tests the NCCL backend on an emulated library and emulated devices, and on a GPU if there is one.
+# Tests the NCCL backend on an emulated library and emulated devices.
 nccl() {
-    run_tests collectives lib && run_tests collectives it nccl::
+    run_tests collectives lib
 }
 
 # Installs NVRTC, NVIDIA's compiler of kernels. It needs no GPU.
@@ -229,22 +229,22 @@ nvrtc() {
     export NVRTC_PYTHON=$folder/bin/python
 }
 
-# Tests the CUDA engine and training on emulated GPUs, and compiles the PTX of the kernels again to
-# compare it.
+# Tests training on emulated GPUs.
 cuda_engine() {
-    nvrtc || echo "SKIPPED: compiling the CUDA engine's kernels again: NVRTC is out of reach"
     (
-        export CUDA_ENGINE_CASES=8 DEEPPOOL_GPU_ITERATIONS=10
-        run_tests layer-engine lib cuda:: && run_tests layer-engine it cuda:: &&
+        export DEEPPOOL_GPU_ITERATIONS=10
+        run_tests layer-engine lib cuda:: &&
             run_tests deeppool it gpus:: gpu_networks:: gpu_faults:: gpu_order:: gpu_sharing:: shared_streams:: virtual_time:: \
                 background_jobs:: --test-threads 2 &&
             run_tests deeppool-cli it gpus:: background_jobs:: --test-threads 2
     )
 }
 
-# Runs the benchmark script for GPUs on emulated ones.
+# Runs the benchmark script for GPUs on emulated ones: all kernels of the CUDA engine, whose PTX is compiled
+# again to compare it, and the laws of the NCCL backend, among others.
 gpu_script() {
     local target programs
+    nvrtc || echo "SKIPPED: compiling the CUDA engine's kernels again: NVRTC is out of reach"
     target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
     programs=$target/gpu-programs
     rm -rf "$programs" && mkdir -p "$programs" &&
@@ -252,7 +252,7 @@ gpu_script() {
         cp "$(built gpu-mux cuda_gpu)" "$programs/gpu-mux-tests" &&
         cp "$(built collectives it)" "$programs/collectives-tests" &&
         cp "$(built layer-engine it)" "$programs/cuda-tests" &&
-        CUDA_EMULATOR_LIBRARY=$target/debug/deps/libcuda_emulator.so \
+        CUDA_ENGINE_CASES=8 CUDA_EMULATOR_LIBRARY=$target/debug/deps/libcuda_emulator.so \
             benchmarks/run-on-gpu.sh --emulated --programs "$programs" "$target/gpu-script"
 }
 
