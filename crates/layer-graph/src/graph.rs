@@ -7,6 +7,7 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef;
 
 use crate::infer::output_shape;
+use crate::size::NetworkSize;
 use crate::{GraphError, Layer, LayerKind, Opaque, Shape};
 
 /// Identifier of a layer within one [`LayerGraph`]. Ids are consecutive from 0 (the input layer) in
@@ -35,6 +36,8 @@ pub struct LayerGraph {
     by_name: HashMap<String, LayerId>,
     /// For each layer added by `add_tied`, the layer that owns its parameters.
     owners: HashMap<LayerId, LayerId>,
+    /// Size of all layers.
+    size: NetworkSize,
 }
 
 impl LayerGraph {
@@ -53,8 +56,10 @@ impl LayerGraph {
             graph: DiGraph::new(),
             by_name: HashMap::new(),
             owners: HashMap::new(),
+            size: NetworkSize::default(),
         };
-        network.insert("input".into(), LayerKind::Input, Vec::new(), input);
+        let input = Layer { name: "input".into(), kind: LayerKind::Input, inputs: Vec::new(), output: input };
+        network.insert(input)?;
         Ok(network)
     }
 
@@ -64,7 +69,8 @@ impl LayerGraph {
     /// # Errors
     /// - [`GraphError::DuplicateName`] if the name is in use.
     /// - [`GraphError::UnknownInput`] if an input is not in this graph.
-    /// - [`GraphError::InputCount`] or [`GraphError::Shape`] if the layer does not fit its inputs.
+    /// - [`GraphError::InputCount`] or [`GraphError::Shape`] if the layer does not fit its inputs,
+    ///   or the network becomes implausibly large.
     pub fn add(
         &mut self,
         name: impl Into<String>,
@@ -77,7 +83,7 @@ impl LayerGraph {
         }
         let shapes = self.input_shapes(&name, inputs)?;
         let output = output_shape(&name, &kind, &shapes)?;
-        let id = self.insert(name, kind, shapes, output);
+        let id = self.insert(Layer { name, kind, inputs: shapes, output })?;
         for (slot, input) in inputs.iter().enumerate() {
             self.graph.add_edge(NodeIndex::new(input.0), NodeIndex::new(id.0), slot);
         }
@@ -133,11 +139,16 @@ impl LayerGraph {
         Ok(inputs.iter().map(|&id| self.layer(id).output.clone()).collect())
     }
 
-    fn insert(&mut self, name: String, kind: LayerKind, inputs: Vec<Shape>, output: Shape) -> LayerId {
-        let layer = Layer { name: name.clone(), kind, inputs, output };
+    /// Adds a layer without edges.
+    ///
+    /// # Errors
+    /// [`GraphError::Shape`] if the network becomes implausibly large; it is unchanged then.
+    fn insert(&mut self, layer: Layer) -> Result<LayerId, GraphError> {
+        self.size = self.size.with(&layer)?;
+        let name = layer.name.clone();
         let id = LayerId(self.graph.add_node(layer).index());
         self.by_name.insert(name, id);
-        id
+        Ok(id)
     }
 
     /// Returns the network's name, as given to [`new`](Self::new).

@@ -129,7 +129,7 @@ impl Layer {
     /// Returns the number of learned parameters (scalars).
     #[must_use]
     pub fn parameter_count(&self) -> usize {
-        self.parameters().iter().map(LayerTensor::elements).sum()
+        self.parameters().iter().map(LayerTensor::elements).fold(0, usize::saturating_add)
     }
 
     /// Returns the bytes of the learned parameters in single precision.
@@ -159,11 +159,13 @@ impl Layer {
     /// - layer normalisation: 8
     /// - GELU: 10
     ///
-    /// Attention counts both of its products in full, whether or not it is causal.
+    /// Attention counts both of its products in full, whether or not it is causal. Larger numbers
+    /// than `u64::MAX` are `u64::MAX`.
     #[must_use]
     pub fn forward_flops(&self) -> u64 {
         let outputs = self.output.elements() as u64;
-        let inputs: u64 = self.inputs.iter().map(|shape| shape.elements() as u64).sum();
+        let inputs = self.inputs.iter().map(|shape| shape.elements() as u64).fold(0, u64::saturating_add);
+        let times = u64::saturating_mul;
         match &self.kind {
             LayerKind::Input
             | LayerKind::Flatten
@@ -175,24 +177,28 @@ impl Layer {
             | LayerKind::ClassToken => 0,
             LayerKind::Conv2d(_) | LayerKind::Linear(_) => {
                 let parameters = self.parameters();
-                let products: usize = parameters[0].dims[1..].iter().product();
-                outputs * (2 * products as u64 + (parameters.len() as u64 - 1))
+                let products =
+                    parameters[0].dims[1..].iter().map(|&dim| dim as u64).fold(1, u64::saturating_mul);
+                times(outputs, times(2, products).saturating_add(parameters.len() as u64 - 1))
             }
-            LayerKind::BatchNorm(_) => 6 * inputs,
-            LayerKind::LayerNorm(_) => 8 * inputs,
-            LayerKind::LocalResponseNorm(norm) => outputs * (2 * norm.size as u64 + 4),
+            LayerKind::BatchNorm(_) => times(6, inputs),
+            LayerKind::LayerNorm(_) => times(8, inputs),
+            LayerKind::LocalResponseNorm(norm) => {
+                times(outputs, times(2, norm.size as u64).saturating_add(4))
+            }
             LayerKind::Relu | LayerKind::Dropout(_) | LayerKind::PositionEmbedding(_) => outputs,
-            LayerKind::GeluTanh | LayerKind::Gelu => 10 * outputs,
+            LayerKind::GeluTanh | LayerKind::Gelu => times(10, outputs),
             LayerKind::MultiHeadAttention(attention) => {
                 let positions = self.output.dims()[0] as u64;
-                4 * outputs * positions + 5 * attention.heads as u64 * positions * positions
+                let scores = times(times(attention.heads as u64, positions), positions);
+                times(times(4, outputs), positions).saturating_add(times(5, scores))
             }
             LayerKind::MaxPool2d(pool) | LayerKind::AvgPool2d(pool) => {
-                outputs * (pool.kernel[0] * pool.kernel[1]) as u64
+                times(outputs, times(pool.kernel[0] as u64, pool.kernel[1] as u64))
             }
             LayerKind::AdaptiveAvgPool2d(_) => inputs,
-            LayerKind::Add => outputs * (self.inputs.len() as u64 - 1),
-            LayerKind::Softmax | LayerKind::SoftmaxCrossEntropy => 5 * inputs,
+            LayerKind::Add => times(outputs, self.inputs.len() as u64 - 1),
+            LayerKind::Softmax | LayerKind::SoftmaxCrossEntropy => times(5, inputs),
             LayerKind::Opaque(opaque) => opaque.forward.flops,
         }
     }
@@ -210,9 +216,9 @@ impl Layer {
             | LayerKind::Linear(_)
             | LayerKind::BatchNorm(_)
             | LayerKind::LayerNorm(_)
-            | LayerKind::MultiHeadAttention(_) => 2 * self.forward_flops(),
+            | LayerKind::MultiHeadAttention(_) => self.forward_flops().saturating_mul(2),
             LayerKind::Embedding(_) => self.output.elements() as u64,
-            LayerKind::SoftmaxCrossEntropy => 2 * self.inputs[0].elements() as u64,
+            LayerKind::SoftmaxCrossEntropy => (self.inputs[0].elements() as u64).saturating_mul(2),
             LayerKind::Opaque(opaque) => opaque.backward.flops,
             _ => self.forward_flops(),
         }

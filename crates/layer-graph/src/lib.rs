@@ -9,6 +9,7 @@ mod layer;
 #[cfg(feature = "onnx")]
 pub mod onnx;
 mod shape;
+mod size;
 mod tensor;
 pub mod zoo;
 

@@ -43,10 +43,11 @@ impl Shape {
         &self.0
     }
 
-    /// Returns the number of elements of one sample: the product of the dimensions.
+    /// Returns the number of elements of one sample: the product of the dimensions, or `usize::MAX`
+    /// if it is larger.
     #[must_use]
     pub fn elements(&self) -> usize {
-        self.0.iter().product()
+        self.0.iter().copied().fold(1, usize::saturating_mul)
     }
 
     /// Returns `(channels, height, width)` if the shape has three dimensions, and `None` otherwise.

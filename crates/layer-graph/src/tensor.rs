@@ -22,9 +22,9 @@ impl LayerTensor {
         Self { name: name.into(), dims: dims.into() }
     }
 
-    /// Returns the number of elements of the tensor.
+    /// Returns the number of elements of the tensor, or `usize::MAX` if it is larger.
     #[must_use]
     pub fn elements(&self) -> usize {
-        self.dims.iter().product()
+        self.dims.iter().copied().fold(1, usize::saturating_mul)
     }
 }

@@ -43,23 +43,29 @@ pub(super) struct Builder<'a> {
     owners: HashMap<String, (LayerId, Parameters)>,
     parents: ParentModules,
     output: &'a str,
-    /// Numbers of batch normalisations of the nodes added so far.
-    pub(super) batch_norms: BatchNormCounts,
+    /// Numbers of nodes, of those added so far.
+    pub(super) counts: NodeCounts,
     /// Problems found in the file.
     problems: Vec<OnnxError>,
     /// Values computed by nodes or tensors that have problems.
     unknown: HashSet<&'a str>,
 }
 
-/// Numbers of batch normalisations in a file.
+/// Numbers of nodes in a file that the network leaves out or changes, and of their operators.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct BatchNormCounts {
+pub(super) struct NodeCounts {
+    /// Number of nodes that the output does not depend on.
+    pub(super) left_out: usize,
     /// Number of convolutions into which batch normalisations were folded.
     pub(super) folded: usize,
     /// Number of batch normalisations that are layers.
-    pub(super) all: usize,
+    pub(super) batch_norms: usize,
     /// Number of those that normalise by their running statistics.
     pub(super) frozen: usize,
+    /// Number of dropouts.
+    pub(super) dropouts: usize,
+    /// Number of dropouts that drop nothing.
+    pub(super) frozen_dropouts: usize,
 }
 
 /// Constants that are the learned parameters of a layer.
@@ -84,6 +90,7 @@ impl<'a> Builder<'a> {
         let signature = signature(name, graph);
         let output = signature.as_ref().map(|signature| signature.output);
         let needed = output.map_or_else(|_| (0..nodes.len()).collect(), |output| ancestors(&nodes, output));
+        let left_out = nodes.len() - needed.len();
         let mut unread = Vec::new();
         let (constants, folded) = constants(&graph.initializer, &nodes, &needed, &mut unread);
         let (unknown, problems): (HashSet<_>, Vec<_>) = unread.into_iter().unzip();
@@ -124,26 +131,26 @@ impl<'a> Builder<'a> {
             merged: HashSet::new(),
             owners: HashMap::new(),
             output,
-            batch_norms: BatchNormCounts::default(),
+            counts: NodeCounts { left_out, ..NodeCounts::default() },
             problems,
             unknown,
             network,
         })
     }
 
-    /// Adds the loss and returns the network, with what training changes in it.
+    /// Adds the loss and returns the network, with the numbers of nodes that it changes.
     ///
     /// # Errors
     /// The recorded problems, if there are any; [`OnnxError::Signature`] if no node computes the
     /// output, or if the output does not consist of class scores.
-    pub(super) fn finish(mut self) -> Result<(LayerGraph, BatchNormCounts), OnnxError> {
+    pub(super) fn finish(mut self) -> Result<(LayerGraph, NodeCounts), OnnxError> {
         if let Some(problem) = OnnxError::of(mem::take(&mut self.problems)) {
             return Err(problem);
         }
         let undefined = || OnnxError::Signature(format!("no node makes the output `{}`", self.output));
         let scores = self.layers.get(self.output).copied().ok_or_else(undefined)?;
         self.add_loss(scores)?;
-        Ok((self.network, self.batch_norms))
+        Ok((self.network, self.counts))
     }
 
     /// Returns the number of nodes in the file.

@@ -29,7 +29,7 @@ pub(super) struct Constant {
     /// Origin and order of its elements, by which layers recognise shared parameters.
     pub(super) source: Source,
     /// Values in row-major order, if the elements are integers and known: for a stored tensor, at
-    /// most 64. `None` otherwise.
+    /// most 64. A single boolean is 0 or 1. `None` otherwise.
     pub(super) ints: Option<Vec<i64>>,
     /// Value, if this is a single number in floating point whose value is known; `None` otherwise.
     pub(super) number: Option<f64>,
@@ -105,6 +105,10 @@ impl Constant {
             data_type::INT32 if count <= MAX_LIST_LENGTH => {
                 let ints = tensor.int32_data.iter().copied().chain(words(raw).map(i32::from_le_bytes));
                 constant.ints = Some(ints.map(i64::from).collect());
+            }
+            data_type::BOOL if count == 1 => {
+                let stored = tensor.int32_data.iter().map(|&value| i64::from(value));
+                constant.ints = Some(stored.chain(raw.iter().map(|&value| value.into())).collect());
             }
             data_type::FLOAT if count == 1 => {
                 let mut numbers = tensor.float_data.iter().copied().chain(words(raw).map(f32::from_le_bytes));

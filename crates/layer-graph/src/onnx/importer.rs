@@ -1,7 +1,7 @@
 //! Conversion of the nodes of a file to layers.
 
 use super::OnnxError;
-use super::builder::{BatchNormCounts, Builder};
+use super::builder::{Builder, NodeCounts};
 use super::proto::GraphProto;
 use super::{operators, supported};
 use crate::LayerGraph;
@@ -9,7 +9,7 @@ use crate::LayerGraph;
 /// Converts a graph of operator set version `opset` to a network of the given name: adds the layers
 /// of all nodes that the output depends on, and the loss.
 ///
-/// Returns the network, and the numbers of batch normalisations that training changes.
+/// Returns the network, and the numbers of nodes that it leaves out or changes.
 ///
 /// # Errors
 /// All problems found in the graph, combined into one error.
@@ -17,7 +17,7 @@ pub(super) fn import_graph(
     name: &str,
     graph: &GraphProto,
     opset: i64,
-) -> Result<(LayerGraph, BatchNormCounts), OnnxError> {
+) -> Result<(LayerGraph, NodeCounts), OnnxError> {
     let mut builder = Builder::new(name, graph, opset)?;
     for index in 0..builder.node_count() {
         if builder.needs_layer(index) {

@@ -31,10 +31,11 @@
 //! - Shapes that are computed from the shape of a value are evaluated, such as those of
 //!   `x.view(x.size(0), -1)`.
 //! - Batch normalisations normalise by the batch, also those that do not in the file;
-//!   [`Imported::warning`] reports them.
+//!   [`Imported::warning`] reports them. The same holds for dropouts.
 //! - Layers are named after PyTorch modules, such as `layer1.0.conv1`, if the file has these names,
 //!   and after nodes otherwise.
-//! - Nodes that the output does not depend on are removed without being checked.
+//! - Nodes that the output does not depend on are removed without being checked;
+//!   [`Imported::warning`] counts them.
 //!
 //! Layers that use the same stored weight share it. They must have the same bias and use the weight
 //! in the same orientation.
@@ -90,17 +91,31 @@ pub struct Imported {
     /// Number of those that normalise by their running statistics in the file (`training_mode` 0),
     /// as exported for inference or because they are frozen. The network normalises by the batch.
     pub frozen_batch_norms: usize,
+    /// Number of dropouts.
+    pub dropouts: usize,
+    /// Number of dropouts that drop nothing in the file (`training_mode` false), as exported for
+    /// inference. Those of the network drop.
+    pub frozen_dropouts: usize,
+    /// Number of nodes that the output does not depend on. The network has no layers for them.
+    pub left_out_nodes: usize,
 }
 
 impl Imported {
     /// Returns a warning that this network differs from the one in the file, or from the one that
     /// training runs: batch normalisations were folded into convolutions at export, or normalise by
-    /// their running statistics. It says how to export the network unchanged. `None` if there are
-    /// no such normalisations.
+    /// their running statistics, dropouts drop nothing, or nodes are left out. It says how to
+    /// export the network unchanged. `None` if there are no such nodes.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
-        let warnings: Vec<String> =
-            [self.folded_warning(), self.frozen_warning()].into_iter().flatten().collect();
+        let warnings: Vec<String> = [
+            self.folded_warning(),
+            self.frozen_warning(),
+            self.frozen_dropout_warning(),
+            self.left_out_warning(),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
         (!warnings.is_empty()).then(|| warnings.join("; "))
     }
 
@@ -111,6 +126,29 @@ impl Imported {
                 "{frozen} of {all} batch normalisations of {} are frozen in the file (training_mode 0, as \
                  exported for inference): here they normalise by the batch and are trained; a network in \
                  training is exported with training=torch.onnx.TrainingMode.TRAINING",
+                self.graph.name()
+            )
+        })
+    }
+
+    fn frozen_dropout_warning(&self) -> Option<String> {
+        let (frozen, all) = (self.frozen_dropouts, self.dropouts);
+        (frozen > 0).then(|| {
+            format!(
+                "{frozen} of {all} dropouts of {} drop nothing in the file (training_mode false, as exported \
+                 for inference): here they drop; a network in training is exported with \
+                 training=torch.onnx.TrainingMode.TRAINING",
+                self.graph.name()
+            )
+        })
+    }
+
+    fn left_out_warning(&self) -> Option<String> {
+        let count = self.left_out_nodes;
+        (count > 0).then(|| {
+            format!(
+                "{count} nodes of {} are left out, because its output does not depend on them: an export of \
+                 the output alone has none",
                 self.graph.name()
             )
         })
@@ -166,7 +204,10 @@ fn decode(name: &str, bytes: impl Buf) -> Result<Imported, OnnxError> {
         producer,
         opset,
         folded_batch_norms: counts.folded,
-        batch_norms: counts.all,
+        batch_norms: counts.batch_norms,
         frozen_batch_norms: counts.frozen,
+        dropouts: counts.dropouts,
+        frozen_dropouts: counts.frozen_dropouts,
+        left_out_nodes: counts.left_out,
     })
 }

@@ -16,6 +16,8 @@ pub(super) mod data_type {
     pub(in crate::onnx) const INT32: i32 = 6;
     /// Signed integers of 64 bits.
     pub(in crate::onnx) const INT64: i32 = 7;
+    /// Booleans, of a byte each.
+    pub(in crate::onnx) const BOOL: i32 = 9;
 }
 
 /// Contents of an ONNX file.

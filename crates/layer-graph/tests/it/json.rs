@@ -89,3 +89,47 @@ fn invalid_opaque_layers_are_rejected() {
         assert!(error.contains(expected) && error.contains("lstm"), "{error}");
     }
 }
+
+/// Sizes whose products or sums overflow are refused with the name of the layer, and not computed.
+#[test]
+fn implausibly_large_networks_are_refused() {
+    let layers = |input: &str, layers: &str| {
+        let text = format!(
+            r#"{{"schema": "deeppool/graph/v1", "name": "net", "input": {input}, "layers": [{layers}]}}"#
+        );
+        LayerGraph::from_json(&text).map_err(|error| error.to_string())
+    };
+    let layer = |op: &str| format!(r#"{{"name": "a", "inputs": ["input"], "op": {op}}}"#);
+    let linear =
+        |features: u64| layer(&format!(r#"{{"linear": {{"out_features": {features}, "bias": true}}}}"#));
+    let conv = |kernel: u64, padding: u64| {
+        layer(&format!(
+            r#"{{"conv2d": {{"out_channels": 4, "kernel": [{kernel}, {kernel}], "stride": [1, 1],
+            "padding": [{padding}, {padding}], "groups": 1, "bias": true}}}}"#
+        ))
+    };
+    let opaque = |flops: u64, bytes: u64, saved: u64| {
+        layer(&format!(
+            r#"{{"opaque": {{"op": "x", "output": [4], "saved_bytes": {saved},
+            "forward": {{"flops": {flops}, "bytes": {bytes}, "kernels": 1}},
+            "backward": {{"flops": 1, "bytes": 1, "kernels": 1}}}}}}"#
+        ))
+    };
+    let large = u64::MAX;
+    for (input, text) in [
+        ("[4]", linear(large)),
+        ("[4]", linear(1 << 60)),
+        ("[274877906944]", linear(1 << 20)),
+        ("[4]", layer(&format!(r#"{{"embedding": {{"vocabulary": {large}, "features": 4}}}}"#))),
+        ("[1, 8, 8]", conv(1 << 62, 1 << 62)),
+        ("[1, 8, 8]", conv(3, 1 << 40)),
+        ("[4]", opaque(large, 1, 0)),
+        ("[4]", opaque(1, large, 0)),
+        ("[4]", opaque(1, 1, large)),
+    ] {
+        let error = layers(input, &text).unwrap_err();
+        assert!(error.starts_with("layer `"), "{input} {text}: {error}");
+        assert!(error.contains("too large") || error.contains("check its sizes"), "{input} {text}: {error}");
+    }
+    assert!(layers("[4]", &linear(1 << 30)).is_ok());
+}

@@ -49,6 +49,11 @@ pub(super) fn add(builder: &mut Builder<'_>, index: usize) -> Result<(), OnnxErr
                     known.ok_or_else(|| builder.unknown_value(node, value, "its ratio"))?
                 }
             };
+            // Since operator set 12, it drops only if its third input is true.
+            let mode = node.optional_input(2).and_then(|value| builder.constant(value)?.ints.as_deref());
+            let is_on = builder.opset < 12 || mode.is_some_and(|mode| mode.iter().any(|&value| value != 0));
+            builder.counts.dropouts += 1;
+            builder.counts.frozen_dropouts += usize::from(!is_on);
             element_wise(builder, index, Dropout { probability: ratio }.into())
         }
         "Identity" => {

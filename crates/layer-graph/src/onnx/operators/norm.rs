@@ -36,8 +36,8 @@ pub(super) fn batch<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(),
         14.. => node.int("training_mode", 0)? != 0,
         _ => node.outputs().count() > 1,
     };
-    builder.batch_norms.all += 1;
-    builder.batch_norms.frozen += usize::from(!is_trained);
+    builder.counts.batch_norms += 1;
+    builder.counts.frozen += usize::from(!is_trained);
     let layer = builder.add_inner(node, norm, &[input])?;
     builder.define(output, layer)
 }

@@ -114,7 +114,7 @@ pub(super) fn convolution<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Resu
         },
     };
     if is_folded(node)? {
-        builder.batch_norms.folded += 1;
+        builder.counts.folded += 1;
     }
     let convolution = Conv2d {
         out_channels,

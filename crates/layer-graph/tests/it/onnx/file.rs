@@ -99,6 +99,18 @@ impl Model {
         self
     }
 
+    /// Adds a stored boolean.
+    pub(crate) fn boolean(mut self, name: &str, value: bool) -> Self {
+        self.graph = self.graph.bytes(5, tensor(name, &[], 9).bytes(9, [u8::from(value)]).0);
+        self
+    }
+
+    /// Adds a weight whose values are in another file.
+    pub(crate) fn external_weight(mut self, name: &str, dims: &[i64]) -> Self {
+        self.graph = self.graph.bytes(5, tensor(name, dims, 1).int(14, 1).0);
+        self
+    }
+
     /// Adds a node named `node1`, `node2` and so on. Inputs and outputs are separated by spaces.
     pub(crate) fn node(
         self,
