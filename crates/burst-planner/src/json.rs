@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::{
     AllReduceTime, BackwardReads, Error, GradientOptions, Node, NodeId, PlanProblem, Result, StepTimes,
@@ -97,7 +97,7 @@ struct Transfer {
     to_gpus: usize,
     #[serde(rename = "transfer_us")]
     nested_us: f64,
-    #[serde(rename = "transfer_disjoint_us")]
+    #[serde(rename = "transfer_disjoint_us", default, deserialize_with = "not_null")]
     disjoint_us: Option<f64>,
 }
 
@@ -122,6 +122,12 @@ struct AllReduce {
 enum Reference {
     Index(usize),
     Name(String),
+}
+
+/// Reads an optional number. `null`, as which some programs write a number that is not finite, is
+/// an error and not an omitted field.
+fn not_null<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Option<f64>, D::Error> {
+    f64::deserialize(deserializer).map(Some)
 }
 
 impl PlanProblem {

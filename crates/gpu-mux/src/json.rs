@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Error;
 
@@ -51,6 +51,12 @@ pub(crate) fn micros(time: Duration) -> f64 {
 pub(crate) fn duration(us: f64) -> Option<Duration> {
     let ns = (us * 1e3).round();
     (0.0..9e18).contains(&ns).then(|| Duration::from_nanos(ns as u64))
+}
+
+/// Reads an optional number. `null`, as which some programs write a number that is not finite, is
+/// an error and not an omitted field.
+pub(crate) fn not_null<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+    f64::deserialize(from).map(Some)
 }
 
 /// Serde adapter that stores a duration as a field in microseconds.

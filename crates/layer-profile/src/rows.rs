@@ -20,9 +20,9 @@ pub(crate) struct LayerDocument {
     kind: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     structure: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "not_null")]
     update_us: Option<Microseconds>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "not_null")]
     update_mad_us: Option<Microseconds>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     update_outliers: Option<usize>,
@@ -37,9 +37,9 @@ struct BatchDocument {
     batch: usize,
     forward_us: Microseconds,
     backward_us: Microseconds,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "not_null")]
     forward_mad_us: Option<Microseconds>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "not_null")]
     backward_mad_us: Option<Microseconds>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     forward_outliers: Option<usize>,
@@ -59,11 +59,11 @@ pub(crate) struct NetworkDocument {
     forward_us: Microseconds,
     backward_us: Microseconds,
     update_us: Microseconds,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "not_null")]
     forward_mad_us: Option<Microseconds>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "not_null")]
     backward_mad_us: Option<Microseconds>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "not_null")]
     update_mad_us: Option<Microseconds>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     forward_outliers: Option<usize>,
@@ -117,6 +117,12 @@ impl<'de> Deserialize<'de> for Microseconds {
         }
         Ok(Self(duration))
     }
+}
+
+/// Reads an optional time. `null`, as which some programs write a number that is not finite, is an
+/// error and not an omitted field.
+fn not_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Microseconds>, D::Error> {
+    Microseconds::deserialize(deserializer).map(Some)
 }
 
 /// Fields of a phase's spread: deviation, number of outliers, and whether the times were still

@@ -10,6 +10,7 @@ mod partial_compute;
 mod plan_independent;
 mod plan_order;
 mod plan_predictions;
+mod readers;
 mod simulated_classes;
 mod simulated_sharing;
 mod simulator_oracle;

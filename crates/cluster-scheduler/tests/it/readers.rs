@@ -23,7 +23,19 @@ const READERS: [Reader; 5] = [
         name: "philly",
         header: "timestamp,duration,num_gpus",
         valid: "2017-10-06 00:00:00,60,1",
-        unusable: &["2017-02-30 00:00:00,60,1", "2017-10-06 00:00:00,0,1", "2017-10-06 00:00:00,NaN,1", ",,"],
+        unusable: &[
+            "2017-02-30 00:00:00,60,1",
+            "2017-04-31 00:00:00,60,1",
+            "2017-02-29 00:00:00,60,1",
+            "2017-13-01 00:00:00,60,1",
+            "2017-10-00 00:00:00,60,1",
+            "2017-10-06 24:00:00,60,1",
+            "2017-10-06 23:60:00,60,1",
+            "2017-10-06 00:00:00,0,1",
+            "2017-10-06 00:00:00,NaN,1",
+            "2017-10-06 00:00:00,60,-1",
+            ",,",
+        ],
         read: |text| Ok(trace::philly("f", text)?.len()),
     },
     Reader {
@@ -76,7 +88,7 @@ fn every_reader_is_registered() {
 proptest! {
     #[test]
     fn readers_accept_all_records_or_name_the_first_unusable_one(
-        places in prop::collection::vec(prop::option::weighted(0.2, 0usize..8), 1..40)
+        places in prop::collection::vec(prop::option::weighted(0.2, 0usize..11), 1..40)
     ) {
         for reader in &READERS {
             let record = |place: &Option<usize>| match place {

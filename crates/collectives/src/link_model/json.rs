@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{Algorithm, Algorithms, Level, LinkModel};
 use crate::{Error, Result};
@@ -20,7 +20,7 @@ const BANDWIDTHS: RangeInclusive<f64> = 1e6..=1e15;
 struct LinkFile {
     schema: String,
     name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "not_null")]
     relative_error: Option<f64>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pipelined: bool,
@@ -232,6 +232,12 @@ impl LevelFile {
             algorithms,
         })
     }
+}
+
+/// Reads an optional number. `null`, as which some programs write a number that is not finite, is
+/// an error and not an omitted field.
+fn not_null<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Option<f64>, D::Error> {
+    f64::deserialize(deserializer).map(Some)
 }
 
 fn default_adapters() -> usize {

@@ -17,7 +17,8 @@ pub enum DataSource {
     /// The binary files of CIFAR-10 in this folder.
     Cifar10(PathBuf),
     /// The tensors `train.inputs`, `train.labels`, `test.inputs` and `test.labels` of this
-    /// safetensors file. Without the test tensors, every fifth sample is held out.
+    /// safetensors file. Without the test tensors, every fifth sample is held out. Other tensors
+    /// are refused.
     Tensors(PathBuf),
     /// Synthetic data, generated for the network.
     Synthetic {

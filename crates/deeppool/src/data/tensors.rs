@@ -11,6 +11,11 @@ use super::dataset::{check_finite, check_labels, is_held_out};
 use super::file::read_whole;
 use super::{DataError, Dataset, Samples, fit};
 
+/// Names of the tensors of a data set.
+const NAMES: [&str; 4] = ["train.inputs", "train.labels", "test.inputs", "test.labels"];
+/// Magnitude up to which single precision has every integer.
+const MAX_EXACT: i64 = 1 << 24;
+
 /// Loads the data for a network from a safetensors file. Without a test part, every fifth sample is
 /// held out. The number of classes is that of the network's loss layer.
 ///
@@ -21,6 +26,7 @@ pub(super) fn load(path: &Path, network: &LayerGraph) -> Result<Dataset, DataErr
     let bytes = read_whole(path).map_err(|error| DataError::Read { path: path.into(), error })?;
     let problem = |problem: String| DataError::Tensors { path: path.into(), problem };
     let file = SafeTensors::deserialize(&bytes).map_err(|error| problem(error.to_string()))?;
+    check_names(&file).map_err(problem)?;
     let (_, classes) = fit::losses(network).next().ok_or_else(|| fit::no_loss(network))?;
     let (shape, samples) = part(&file, "train").map_err(problem)?;
     // Before splitting, which changes the numbers of the samples.
@@ -39,6 +45,21 @@ pub(super) fn load(path: &Path, network: &LayerGraph) -> Result<Dataset, DataErr
         split(&samples)?
     };
     Dataset::new(path.display().to_string(), shape, classes, train, test)
+}
+
+/// Checks that the file has no tensors that would not be read.
+fn check_names(file: &SafeTensors<'_>) -> Result<(), String> {
+    let mut unknown: Vec<&str> = file.names().into_iter().filter(|name| !NAMES.contains(name)).collect();
+    unknown.sort_unstable();
+    match unknown[..] {
+        [] => Ok(()),
+        [name, ..] => Err(format!(
+            "{} of {} tensors are not of a data set, such as `{name}`: expected {}",
+            unknown.len(),
+            file.len(),
+            NAMES.join(", ")
+        )),
+    }
 }
 
 /// Returns the samples of a part, and the shape of each.
@@ -61,8 +82,8 @@ fn part(file: &SafeTensors<'_>, name: &str) -> Result<(Shape, Samples), String> 
             labels.shape()
         ));
     }
-    let features = floats(&inputs)
-        .ok_or_else(|| format!("tensor `{inputs_name}` is {}: expected F32 or integers", inputs.dtype()))?;
+    let sample_elements: usize = dims.iter().product();
+    let features = features(&inputs, sample_elements, &inputs_name)?;
     let label_count: usize = labels.shape()[1..].iter().product();
     let classes = integers(&labels).ok_or_else(|| {
         format!("tensor `{labels_name}` is {}: expected integers, the classes from 0", labels.dtype())
@@ -76,7 +97,6 @@ fn part(file: &SafeTensors<'_>, name: &str) -> Result<(Shape, Samples), String> 
         })
     };
     let classes = classes.into_iter().enumerate().map(class).collect::<Result<_, _>>()?;
-    let sample_elements = dims.iter().product();
     let samples = Samples::of_sequences(sample_elements, features, label_count, classes)
         .map_err(|error| error.to_string())?;
     Ok((Shape::new(dims), samples))
@@ -93,13 +113,23 @@ fn split(samples: &Samples) -> Result<(Samples, Samples), DataError> {
     Ok((part(false)?, part(true)?))
 }
 
-fn floats(tensor: &TensorView<'_>) -> Option<Vec<f32>> {
-    match tensor.dtype() {
-        Dtype::F32 => {
-            let values = tensor.data().chunks_exact(4);
-            Some(values.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
-        }
-        _ => Some(integers(tensor)?.into_iter().map(|value| value as f32).collect()),
+/// Returns the elements of the inputs, `sample_elements` of each sample. Integers must be exact in
+/// single precision. `name` is the name of the tensor.
+fn features(tensor: &TensorView<'_>, sample_elements: usize, name: &str) -> Result<Vec<f32>, String> {
+    if tensor.dtype() == Dtype::F32 {
+        let values = tensor.data().chunks_exact(4);
+        return Ok(values.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect());
+    }
+    let values = integers(tensor)
+        .ok_or_else(|| format!("tensor `{name}` is {}: expected F32 or integers", tensor.dtype()))?;
+    match values.iter().position(|value| !(-MAX_EXACT..=MAX_EXACT).contains(value)) {
+        None => Ok(values.into_iter().map(|value| value as f32).collect()),
+        Some(place) => Err(format!(
+            "tensor `{name}`: sample {} has the value {}: expected integers from -{MAX_EXACT} to \
+             {MAX_EXACT}, which are exact in single precision",
+            place / sample_elements.max(1),
+            values[place]
+        )),
     }
 }
 

@@ -4,7 +4,7 @@
 use layer_engine::Sgd;
 use layer_graph::{LayerGraph, LayerId};
 use layer_profile::{MeasurementConditions, ModelAccuracy, Origin};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::PlannedWorker;
 use crate::Error;
@@ -39,10 +39,10 @@ pub struct ExecutionPlan {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<PlannedWorker>,
     /// Limit on the amplification with which the plan was searched; `None` without a limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "not_null")]
     pub amplification_limit: Option<f64>,
     /// Limit on the iteration time with which the plan was searched; `None` without a limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "not_null")]
     pub deadline_us: Option<f64>,
     /// The profile that the layer times come from.
     pub profile: ProfileOrigin,
@@ -61,10 +61,10 @@ pub struct ExecutionPlan {
     /// Lower bound on the iteration time of all plans within the amplification limit, or, without a
     /// limit, within this plan's amplification. `None` if no bound is known, as for data
     /// parallelism, micro-batches or partial backpropagation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "not_null")]
     pub lower_bound_us: Option<f64>,
     /// Iteration time divided by its lower bound, minus one; `None` without a bound.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "not_null")]
     pub gap: Option<f64>,
     /// Time of an iteration in which a rank computes, summed over ranks.
     pub computing_us: f64,
@@ -176,6 +176,12 @@ pub struct PlannedLayer {
     /// exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<String>,
+}
+
+/// Reads an optional number. `null`, as which some programs write a number that is not finite, is
+/// an error and not an omitted field.
+fn not_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    f64::deserialize(deserializer).map(Some)
 }
 
 impl PlanMode {

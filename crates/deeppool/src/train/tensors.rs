@@ -136,7 +136,8 @@ pub(super) fn write<B: Backend>(
 /// (`num_batches_tracked`) are ignored.
 ///
 /// # Errors
-/// A message if it is not a safetensors file, or a tensor is not in single precision.
+/// A message if it is not a safetensors file, or with the first tensor by name that is not in
+/// single precision.
 pub(super) fn parse(bytes: &[u8]) -> Result<Tensors, String> {
     let file = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
     let tensor = |(name, view): (&str, TensorView<'_>)| {
@@ -146,7 +147,10 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Tensors, String> {
         let values = view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
         Ok((name.to_owned(), (view.shape().to_vec(), values.collect())))
     };
-    file.iter().filter(|(name, _)| !name.ends_with(COUNTER)).map(tensor).collect()
+    // Sorted, so that the error names the first tensor by name.
+    let mut tensors: Vec<_> = file.iter().filter(|(name, _)| !name.ends_with(COUNTER)).collect();
+    tensors.sort_unstable_by_key(|&(name, _)| name);
+    tensors.into_iter().map(tensor).collect()
 }
 
 /// Returns the content of a safetensors file with the given tensors, and names and values as its

@@ -42,11 +42,16 @@ impl Weights {
     /// messages begin with `source_name`, such as the file's path.
     ///
     /// # Errors
-    /// [`Error::Weights`] if it is not a safetensors file, or a tensor is not in single precision.
+    /// [`Error::Weights`] if it is not a safetensors file, or a tensor is not in single precision
+    /// or has an element that is not finite.
     pub fn from_safetensors(source_name: impl Into<String>, content: &[u8]) -> Result<Self, Error> {
         let source_name = source_name.into();
-        match tensors::parse(content) {
-            Ok(all) => Ok(Self { source_name, tensors: without_velocities(all) }),
+        let finite = |all: Tensors| match tensors::first_not_finite(&all) {
+            None => Ok(without_velocities(all)),
+            Some(name) => Err(format!("tensor `{name}` has an element that is infinite or NaN")),
+        };
+        match tensors::parse(content).and_then(finite) {
+            Ok(tensors) => Ok(Self { source_name, tensors }),
             Err(problem) => Err(Error::Weights { source_name, problem }),
         }
     }

@@ -28,9 +28,13 @@ impl ParametersFile {
     /// Reads a JSON document of the format `deeppool/device-parameters/v1`.
     ///
     /// # Errors
-    /// [`Error::BadDocument`] with the position in the document.
+    /// [`Error::BadDocument`] with the position in the document, also if a parameter is outside its
+    /// range.
     pub fn from_json(text: &str) -> Result<Self, Error> {
-        json::parse(text, SCHEMA)
+        let file: Self = json::parse(text, SCHEMA)?;
+        let in_range = file.parameters.hardware(true);
+        in_range.map_err(|error| Error::BadDocument { reason: format!("parameters: {error}") })?;
+        Ok(file)
     }
 
     /// Returns the JSON document that [`from_json`](Self::from_json) reads.

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use super::{Iteration, StepWork, Workload, WorkloadStep};
-use crate::json::{self, duration, micros};
+use crate::json::{self, duration, micros, not_null};
 use crate::{Communication, Error, Kernel};
 
 const SCHEMA: &str = "deeppool/workload/v1";
@@ -37,9 +37,9 @@ struct StepFields {
     lane: LaneName,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     kernels: Vec<KernelFields>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "not_null")]
     transfer_us: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "not_null")]
     partners_us: Option<f64>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     receives: bool,

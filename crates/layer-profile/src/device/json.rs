@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::costs::Costs;
 use super::{DeviceModel, Formula};
-use crate::json::parse;
+use crate::json::{parse, unique_fields};
 use crate::{ModelAccuracy, ProfileError};
 
 const SCHEMA: &str = "deeppool/device-model/v1";
@@ -18,6 +18,7 @@ struct DeviceModelDocument {
     schema: String,
     name: String,
     accuracy: ModelAccuracy,
+    #[serde(deserialize_with = "unique_fields")]
     costs: BTreeMap<String, f64>,
 }
 

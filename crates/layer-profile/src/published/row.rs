@@ -1,11 +1,14 @@
 //! Parser of the text format of published profiles. A *row* is one line: the times of a layer, or
 //! of a block of layers, at one batch size.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
+use serde::Deserialize;
+use serde_json::Value;
 
 use crate::ProfileError;
+use crate::json::unique_fields;
 use crate::table::MAX_TIME;
 
 /// One line of a file.
@@ -19,7 +22,7 @@ pub(super) struct PublishedRow {
     /// `ResnetBottleneck`.
     pub(super) kind: String,
     /// Hyper-parameters of the layer by name, as written in the file.
-    pub(super) parameters: Map<String, Value>,
+    pub(super) parameters: BTreeMap<String, Value>,
     /// Batch size in samples.
     pub(super) batch: usize,
     /// Dimensions of an input sample, outermost first.
@@ -53,6 +56,10 @@ impl PublishedRow {
         ProfileError::Published { line: self.line, problem: problem.into() }
     }
 }
+
+/// Hyper-parameters of a layer, none of which occurs twice.
+#[derive(Deserialize)]
+struct Parameters(#[serde(deserialize_with = "unique_fields")] BTreeMap<String, Value>);
 
 fn size(value: &Value) -> Option<usize> {
     value.as_u64().and_then(|size| usize::try_from(size).ok())
@@ -104,8 +111,8 @@ fn row(line: usize, key: &str, columns: &[&str]) -> Result<PublishedRow, String>
         )
     };
     let (kind, rest) = key.split_at(key.find('{').ok_or_else(expected)?);
-    let mut json = serde_json::Deserializer::from_str(rest).into_iter::<Map<String, Value>>();
-    let parameters = json.next().and_then(Result::ok).ok_or_else(expected)?;
+    let mut json = serde_json::Deserializer::from_str(rest).into_iter::<Parameters>();
+    let Parameters(parameters) = json.next().and_then(Result::ok).ok_or_else(expected)?;
     let rest = rest.get(json.byte_offset()..).and_then(|rest| rest.strip_prefix('[')).ok_or_else(expected)?;
     let (batch, input) = rest.split_once(']').ok_or_else(expected)?;
     let batch = batch.parse().ok().filter(|&batch| batch > 0).ok_or_else(expected)?;

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Epochs;
 use crate::AccuracyError;
@@ -54,11 +54,11 @@ pub struct EpochPoint {
     pub epochs: f64,
     /// Minimum number of epochs of a run that reached the target. `None` if unknown; given together
     /// with `epochs_max`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "not_null")]
     pub epochs_min: Option<f64>,
     /// Maximum number of epochs of a run that reached the target. `None` if unknown; given together
     /// with `epochs_min`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "not_null")]
     pub epochs_max: Option<f64>,
     /// Number of runs that reached the target, at least 1. `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -133,6 +133,12 @@ impl EpochCurveDocument {
         text.push('\n');
         text
     }
+}
+
+/// Reads an optional number. `null`, as which some programs write a number that is not finite, is
+/// an error and not an omitted field.
+fn not_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    f64::deserialize(deserializer).map(Some)
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "signature required by serde")]

@@ -7,8 +7,12 @@ use crate::onnx::node::Node;
 use crate::onnx::numbers::axis;
 use crate::{LayerId, LayerKind};
 
-/// Adds the layer of an `Add` or `Sum` node.
+/// Adds the layer of an `Add` or `Sum` node. A sum may have any number of inputs.
 pub(super) fn add<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let count = node.inputs().count();
+    if node.operator() == "Add" && count != 2 {
+        return Err(node.invalid(format!("it has {count} inputs, expected 2")));
+    }
     join(builder, node, LayerKind::Add)
 }
 

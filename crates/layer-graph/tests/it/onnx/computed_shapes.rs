@@ -6,6 +6,9 @@ use layer_graph::onnx::from_bytes;
 use super::file::Attribute::Int;
 use super::file::Model;
 
+/// Adds the nodes that compute a shape to a model.
+type AddNodes = fn(Model) -> Model;
+
 /// Returns the shape of the layer `loss` of a network that flattens 3x4x4 images by `shape` nodes,
 /// which compute the value `s`, and classifies with 10 classes.
 fn flattened(batch: i64, shape: impl Fn(Model) -> Model) -> Result<String, String> {
@@ -113,7 +116,7 @@ fn lists_in_external_data_are_named() {
 
 #[test]
 fn other_computed_shapes_are_evaluated() {
-    let shapes: [(&str, fn(Model) -> Model); 3] = [
+    let shapes: [(&str, AddNodes); 3] = [
         ("Slice of a Slice", |model| {
             model
                 .list("zero", &[0])
@@ -158,10 +161,8 @@ fn other_computed_shapes_are_evaluated() {
 fn weights_in_external_data_are_not_needed() {
     let model = |external: bool| -> LayerGraph {
         let model = Model::new(13, &[2, 6], &[2, 4]);
-        let model = match external {
-            true => model.external_weight("w", &[6, 4]).external_weight("b", &[4]),
-            false => model.weight("w", &[6, 4]).weight("b", &[4]),
-        };
+        let weight = if external { Model::external_weight } else { Model::weight };
+        let model = weight(weight(model, "w", &[6, 4]), "b", &[4]);
         let model = model.node("MatMul", "x w", "m", &[]).node("Add", "m b", "y", &[]);
         from_bytes("net", &model.bytes()).unwrap().graph
     };
