@@ -90,6 +90,7 @@ impl Measure {
         within("--rounds", self.rounds)?;
         within("--samples", self.samples)?;
         let mut groups: Vec<(usize, Vec<(CollectiveKind, u64)>)> = Vec::new();
+        let mut changed = ChangedSizes::default();
         for &ranks in &self.ranks {
             if ranks > MAX_RANKS {
                 return Err(bad_input(format!(
@@ -107,14 +108,16 @@ impl Measure {
                 let ranks = if collective == CollectiveKind::Send { 2 } else { ranks };
                 for &bytes in &self.sizes {
                     let operation = (collective, whole_bytes(collective, ranks, bytes)?);
+                    changed.count(collective, bytes, operation.1);
                     match groups.iter_mut().find(|(of, _)| *of == ranks) {
-                        Some((_, operations)) if operations.contains(&operation) => {}
+                        Some((_, operations)) if operations.contains(&operation) => changed.repeated += 1,
                         Some((_, operations)) => operations.push(operation),
                         None => groups.push((ranks, vec![operation])),
                     }
                 }
             }
         }
+        changed.warn();
         let sample_options = SampleOptions { samples: self.samples, min_time: self.min_time };
         memory::check(&groups)?;
         let (implementations, mpirun) = self.implementations()?;
@@ -163,6 +166,36 @@ impl Measure {
             "{rounds} rounds of {samples} samples of {min_time:?}; median and percentiles of the samples; \
              bus bandwidth as in nccl-tests"
         )
+    }
+}
+
+/// Numbers of operations that are measured otherwise than asked.
+#[derive(Default)]
+struct ChangedSizes {
+    /// Number of all operations: group size, operation and message size.
+    all: usize,
+    /// Number of those of another message size.
+    rounded: usize,
+    /// Number of those that are measured once for several: a send is always between two ranks, a
+    /// barrier has no size, and sizes may be equal after rounding.
+    repeated: usize,
+}
+
+impl ChangedSizes {
+    fn count(&mut self, collective: CollectiveKind, asked: u64, bytes: u64) {
+        self.all += 1;
+        self.rounded += usize::from(asked != bytes && collective != CollectiveKind::Barrier);
+    }
+
+    /// Prints a line on standard error if there are such operations.
+    fn warn(&self) {
+        let Self { all, rounded, repeated } = self;
+        if rounded + repeated > 0 {
+            eprintln!(
+                "warning: of {all} operations, {rounded} have a size that is rounded down to whole elements \
+                 for each rank, and {repeated} are equal to another one and left out"
+            );
+        }
     }
 }
 

@@ -10,6 +10,8 @@ use crate::report_file;
 
 /// Name and version of the format.
 const SCHEMA: &str = "deeppool/coll-bench/v1";
+/// Maximum time of an operation in microseconds.
+const MAX_TIME_US: f64 = 1e12;
 
 /// Measured collectives, as printed by `coll-bench --json` and read by `coll-bench fit`. All times
 /// are in microseconds.
@@ -117,5 +119,9 @@ impl CollReport {
 
 fn positive<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     let us = f64::deserialize(from)?;
-    if us > 0.0 { Ok(us) } else { Err(de::Error::custom(format!("expected a time above 0, got {us}"))) }
+    if us > 0.0 && us <= MAX_TIME_US {
+        return Ok(us);
+    }
+    let expected = format!("expected a time above 0, of at most {MAX_TIME_US:e} us (11 days), got {us:e}");
+    Err(de::Error::custom(expected))
 }

@@ -25,6 +25,18 @@ impl Bench {
         text(&output.stdout)
     }
 
+    /// Returns standard output of a command that succeeds with one warning on standard error, which
+    /// begins with `expected`.
+    #[track_caller]
+    pub(crate) fn succeed_with_warning(self, expected: &str, arguments: &str) -> String {
+        let output = self.output(arguments);
+        let message = text(&output.stderr);
+        assert!(output.status.success(), "{arguments}: {message}");
+        assert!(message.starts_with(&format!("warning: {expected}")), "{arguments}: {message}");
+        assert_eq!(message.trim_end().lines().count(), 1, "{arguments}: {message}");
+        text(&output.stdout)
+    }
+
     /// Asserts that the command ends with exit code 2 and one line that contains `expected`.
     #[track_caller]
     pub(crate) fn refused(self, arguments: &str, expected: &str) {

@@ -4,3 +4,4 @@ mod coll_bench;
 mod command;
 mod kernels;
 mod mux_bench;
+mod readers;
