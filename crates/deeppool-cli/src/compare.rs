@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::compare_figure::svg;
 use super::costs::BackgroundSpec;
+use super::left_out::warn_of_comparison;
 use super::output::{gpus, print_json, print_message, table};
 use super::progress::fraction_progress;
 
@@ -44,6 +45,7 @@ pub(crate) fn run(
         &SimulateOptions::default(),
         fraction_progress("simulating ways to share"),
     )?;
+    warn_of_comparison(&comparison);
     let origin = origin(job, request, background);
     if let Some(path) = figure {
         // The description of the device model does not fit into the figure. Its error is drawn.

@@ -17,6 +17,7 @@ use layer_profile::{DeviceModel, Origin, ProfileTable};
 
 use super::counts::{BATCH, within};
 use super::inputs;
+use super::left_out::warn;
 use super::network::import;
 use super::progress::with_spinner;
 
@@ -145,13 +146,13 @@ pub(crate) struct ModeArgs {
     pub(crate) mode: ModeName,
     /// Maximum amplification of a burst plan: the sum over all GPUs of the time in which they
     /// compute or transfer, divided by the iteration time on one GPU. A GPU that waits for others
-    /// is idle
-    #[arg(long, default_value_t = 2.0, value_name = "LIMIT")]
-    pub(crate) amplification: f64,
+    /// is idle [default: 2]
+    #[arg(long, value_name = "LIMIT")]
+    pub(crate) amplification: Option<f64>,
     /// GPU counts that a layer of a burst plan may have: auto (a rank has at most 1, 2, 3, 4, 6, 8,
-    /// 12, ... samples), powers-of-two, all, or a list such as 1,2,3,6
-    #[arg(long, value_name = "COUNTS", default_value_t)]
-    pub(crate) gpu_counts: GpuCounts,
+    /// 12, ... samples), powers-of-two, all, or a list such as 1,2,3,6 [default: auto]
+    #[arg(long, value_name = "COUNTS")]
+    gpu_counts: Option<GpuCounts>,
     /// Hybrid parallelism: workers of M GPUs each, which divide the batch and all-reduce their
     /// gradients. A worker runs a burst plan, or with --gpu-counts 1 a placement of the layers. The
     /// GPUs must be a multiple of M, and the batch one of the number of workers
@@ -179,6 +180,8 @@ pub(crate) struct ModeArgs {
     spb_depth: DepthName,
 }
 
+/// Default maximum amplification of a burst plan.
+const DEFAULT_AMPLIFICATION: f64 = 2.0;
 /// Valid numbers of parts for partial backpropagation. 1 is full backpropagation.
 const PARTS: RangeInclusive<usize> = 1..=1024;
 
@@ -215,8 +218,43 @@ impl ModeArgs {
     pub(crate) fn mode(&self) -> Mode {
         match self.mode {
             ModeName::Dp => Mode::DataParallel,
-            ModeName::Burst => Mode::Burst { amplification: self.amplification },
+            ModeName::Burst => Mode::Burst { amplification: self.amplification() },
         }
+    }
+
+    /// Returns the maximum amplification of a burst plan.
+    pub(crate) fn amplification(&self) -> f64 {
+        self.amplification.unwrap_or(DEFAULT_AMPLIFICATION)
+    }
+
+    /// Returns the GPU counts that a layer of a burst plan may have.
+    pub(crate) fn gpu_counts(&self) -> GpuCounts {
+        self.gpu_counts.clone().unwrap_or_default()
+    }
+
+    /// Checks that no option of burst plans is given for data parallelism, and prints a warning if
+    /// GPU counts of the list are left out for a batch of `batch` samples on `gpus` GPUs.
+    ///
+    /// # Errors
+    /// If an option is given that has no effect.
+    pub(crate) fn check(&self, (gpus, batch): (usize, usize)) -> anyhow::Result<()> {
+        let of_burst =
+            [("--amplification", self.amplification.is_some()), ("--gpu-counts", self.gpu_counts.is_some())];
+        let given = of_burst.iter().find(|(_, is_given)| *is_given && self.mode == ModeName::Dp);
+        if let Some((option, _)) = given {
+            bail!("{option} is for burst plans, and has no effect with --mode dp: leave one of them out");
+        }
+        let counts = self.gpu_counts();
+        let left_out = counts.left_out(batch, gpus);
+        // A list of which nothing is left is refused later.
+        if !left_out.is_empty() && !counts.for_batch(batch, gpus).is_empty() {
+            warn(format_args!(
+                "left out {} of --gpu-counts {counts}: more than the {gpus} GPUs or the {batch} samples of \
+                 the batch",
+                left_out.len()
+            ));
+        }
+        Ok(())
     }
 
     /// Returns the memory of each GPU: the option, or else that of the device with the given name.
@@ -227,7 +265,7 @@ impl ModeArgs {
     /// Returns the request for a plan on `gpus` GPUs, without a memory limit.
     pub(crate) fn request(&self, gpus: usize) -> PlanRequest {
         PlanRequest::new(gpus, self.mode())
-            .with_gpu_counts(self.gpu_counts.clone())
+            .with_gpu_counts(self.gpu_counts())
             .with_worker_gpus(self.worker_gpus)
     }
 

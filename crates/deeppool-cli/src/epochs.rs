@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use super::counts::{BATCH, THREADS, within};
 use super::epoch_journal::EpochJournal;
 use super::launched::check_alone;
+use super::left_out::{warn, warn_of_batches};
 use super::network::NetworkArgs;
 use super::output::{check_outputs, print_json, print_message, table};
 use super::progress::progress_bar_of;
@@ -157,6 +158,14 @@ impl Epochs {
         }
         session.bar.finish_and_clear();
         let curve = epoch_curve(&of, &runs)?;
+        let repeated = self.batches.len() - batches.len();
+        if repeated > 0 {
+            warn(format_args!(
+                "left out {repeated} of {} --batches, which are there twice: each is measured once",
+                self.batches.len()
+            ));
+        }
+        warn_of_batches(&dataset, &batches);
         command_line::files::write(&self.output, curve.to_json())?;
         if let Some(partial) = partial {
             partial.remove()?;

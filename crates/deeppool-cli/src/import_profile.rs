@@ -7,6 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::inputs;
+use super::left_out::warn;
 use super::network::NetworkArgs;
 use super::output::{check_outputs, print_json, print_message, table, time};
 
@@ -48,6 +49,16 @@ impl ImportProfile {
         let imported =
             published.for_network(&network, &model).with_context(|| self.from.display().to_string())?;
         command_line::files::write(&self.output, imported.table.to_json())?;
+        let (layers, backward) = (imported.modelled.len(), imported.modelled_backward.len());
+        if layers + backward > 0 {
+            warn(format_args!(
+                "{}: no times of {layers} of {} layers, and no backward times of {backward}: they are \
+                 modelled, at most {:.1}% of forward and backward",
+                self.from.display(),
+                imported.table.layers().len(),
+                100.0 * imported.modelled_share,
+            ));
+        }
         if self.json {
             let profile: Value = serde_json::from_str(&imported.table.to_json())?;
             print_json(&json!({

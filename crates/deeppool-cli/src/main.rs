@@ -20,6 +20,7 @@ mod inputs;
 mod job_script;
 mod launch;
 mod launched;
+mod left_out;
 mod lower;
 mod man;
 mod measured;

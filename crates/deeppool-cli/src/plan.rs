@@ -19,6 +19,7 @@ use super::compare::CostedBackground;
 use super::costs::{BackgroundSpec, CostArgs, CostTables, ModeArgs};
 use super::counts::{BATCH, within};
 use super::explanations::print_runs;
+use super::left_out::warn_of_unused_gpus;
 use super::network::{NetworkArgs, opaque_names};
 use super::output::{check_outputs, micros, parse_micros, print_json, print_message, rate, save_json};
 use super::plan_table::plan_text;
@@ -68,7 +69,7 @@ pub(crate) struct Plan {
     #[command(flatten)]
     accuracy: AccuracyArgs,
     /// Scope of the amplification limit, for a problem file
-    #[arg(long, value_enum, conflicts_with_all = ["deadline", "knee"])]
+    #[arg(long, value_enum, conflicts_with_all = ["deadline", "knee", "to_accuracy"])]
     limit_rule: Option<LimitRuleName>,
     /// Problem in the format deeppool/plan-problem/v2, instead of a network; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = [
@@ -129,7 +130,7 @@ struct SharingArgs {
     foreground: Option<f64>,
     /// Background job, for --compare and --objective total [default: the same network with a batch
     /// of 8]
-    #[arg(long, value_name = "MODEL:BATCH")]
+    #[arg(long, value_name = "MODEL:BATCH", conflicts_with = "to_accuracy")]
     background: Option<BackgroundSpec>,
 }
 
@@ -163,7 +164,10 @@ impl Plan {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         check_outputs(self.written(), self.json)?;
         match (&self.problem, &self.accuracy.to_accuracy) {
-            (Some(path), _) => self.problem_file().run(path)?,
+            (Some(path), _) => {
+                self.accuracy.check_without_curve()?;
+                self.problem_file().run(path)?;
+            }
             (None, Some(curve)) => {
                 self.accuracy.answer(curve, &self.network.load()?, &self.plan_options())?;
             }
@@ -219,6 +223,7 @@ impl Plan {
         request.mode = self.mode();
         // Checked before tables are computed for this number of GPUs.
         request.check()?;
+        self.mode.check((gpus, batch))?;
         let network = self.network.load()?;
         let tables = self.costs.load(&network, batch, gpus, None, None)?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
@@ -239,10 +244,11 @@ impl Plan {
             );
         }
         let (job, plan) = with_spinner("searching for a plan", || plan_within_memory(&job, &request))?;
+        warn_of_unused_gpus(&plan);
         let frontier = self.pareto.then(|| find_frontier(&job, &request)).transpose()?;
         let runs = self
             .explain
-            .then(|| PlanAnalysis::new(&job, &plan)?.explain(&self.mode.gpu_counts))
+            .then(|| PlanAnalysis::new(&job, &plan)?.explain(&self.mode.gpu_counts()))
             .transpose()?;
         self.write(&job, &plan)?;
         if self.json {
@@ -290,8 +296,11 @@ impl Plan {
             max_total_plan(job, request, foreground, &background.costs, &options)
         })?;
         let TotalPlan { plan, simulation, fastest_us, .. } = &total;
-        let runs =
-            self.explain.then(|| PlanAnalysis::new(job, plan)?.explain(&self.mode.gpu_counts)).transpose()?;
+        warn_of_unused_gpus(plan);
+        let runs = self
+            .explain
+            .then(|| PlanAnalysis::new(job, plan)?.explain(&self.mode.gpu_counts()))
+            .transpose()?;
         self.write(job, plan)?;
         let CostedBackground { spec, .. } = background;
         if self.json {

@@ -18,6 +18,7 @@ use super::costs::{
 };
 use super::counts::{BATCH, within};
 use super::inputs;
+use super::left_out::warn_of_unused_gpus;
 use super::network::NetworkArgs;
 use super::output::{byte_size, check_outputs, micros, print_json, print_message, rate, save_json, time};
 use super::plan_table::plan_text;
@@ -117,6 +118,7 @@ impl Simulate {
         let network = self.network.load()?;
         let read = self.plan.as_deref().map(inputs::plan).transpose()?;
         let size @ (gpus, batch) = gpus_and_batch(self.gpus, self.batch, read.as_ref())?;
+        self.mode.check(size)?;
         let tables = self.costs.load(&network, batch, gpus, read.as_ref(), None)?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
         let optimizer = LowerOptions::default().optimizer;
@@ -127,6 +129,7 @@ impl Simulate {
             .map_or(Ok(limit_bytes), |background| background.memory_beside(limit_bytes))?;
         let made = job_and_plan(read, costs, size, &self.mode, room_bytes, optimizer);
         let (job, plan) = with_plan_path(self.plan.as_deref(), made)?;
+        warn_of_unused_gpus(&plan);
         check_room(&plan, background.as_ref(), room_bytes)?;
         let options = SimulateOptions::default()
             .with_iterations(self.iterations)

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use super::costs::{CostArgs, ModeArgs, ModeName};
 use super::counts::{BATCH, within};
 use super::inputs;
+use super::left_out::warn;
 use super::output::{gpus as gpu_count, print_json, print_message, table};
 use super::progress::progress_bar_of;
 
@@ -81,7 +82,7 @@ impl AccuracyArgs {
         };
         let limits = match mode.mode {
             ModeName::Dp => vec![None],
-            ModeName::Burst => vec![None, Some(mode.amplification)],
+            ModeName::Burst => vec![None, Some(mode.amplification())],
         };
         let of_workers = match mode.worker_gpus {
             Some(gpus) => vec![1, gpus],
@@ -107,15 +108,16 @@ impl AccuracyArgs {
     ) -> anyhow::Result<()> {
         let PlanOptions { costs, mode, gpus, output, json } = *options;
         PlanRequest::new(gpus, Mode::Knee).check()?;
+        mode.check((gpus, usize::MAX))?;
         let is_named = EpochCurve::names().any(|name| name == curve);
         let curve =
             if is_named { EpochCurve::named(curve)? } else { read_text_as(curve, EpochCurve::from_json)? };
         if curve.document().network != network.name() {
-            eprintln!(
-                "warning: the epochs are those of `{}`, which stands in for `{}`",
+            warn(format_args!(
+                "the epochs are those of `{}`, which stands in for `{}`",
                 curve.document().network,
                 network.name()
-            );
+            ));
         }
         let profile = costs.profile.as_deref().map(|path| {
             let profile = inputs::profile(path)?.validated_for(network);
@@ -161,6 +163,15 @@ impl AccuracyArgs {
         let problems = steps.into_problems();
         let reason =
             |of: &Configuration| problems.iter().find(|(other, _)| other == of).map(|(_, error)| error);
+        if let Some(first) = estimates.skipped().first() {
+            let reason = reason(&first.configuration).map_or(first.reason.to_string(), ToString::to_string);
+            warn(format_args!(
+                "left out {} of {} candidates, which have no plan, such as {}: {reason}",
+                estimates.skipped().len(),
+                estimates.skipped().len() + estimates.all().len(),
+                first.configuration
+            ));
+        }
         if json {
             let left_out = estimates.skipped().iter().map(|of| {
                 let reason = reason(&of.configuration).map_or(of.reason.to_string(), ToString::to_string);
@@ -191,14 +202,6 @@ impl AccuracyArgs {
         print_message!("{rows}");
         let what = if self.within.is_some() { "fewest GPU hours in time" } else { "soonest" };
         print_message!("\n{what}: {chosen}");
-        if let Some(first) = estimates.skipped().first() {
-            let reason = reason(&first.configuration).map_or(first.reason.to_string(), ToString::to_string);
-            print_message!(
-                "{} candidates have no plan, among them {}: {reason}",
-                estimates.skipped().len(),
-                first.configuration
-            );
-        }
         Ok(())
     }
 }

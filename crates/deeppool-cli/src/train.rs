@@ -26,6 +26,7 @@ use super::counts::{BATCH, THREADS, within};
 use super::free_memory::check_free_memory;
 use super::inputs;
 use super::launched::{Launched, is_first, launched};
+use super::left_out::{warn, warn_of_options, warn_of_samples};
 use super::network::NetworkArgs;
 use super::output::{byte_size, check_outputs, micros, print_json, print_message, rate, save_json, time};
 use super::plan_table::plan_text;
@@ -101,9 +102,9 @@ pub(crate) struct Train {
     #[arg(long, value_name = "WEIGHT,...", value_delimiter = ',', requires = "background")]
     background_weights: Vec<NonZeroU32>,
     /// Policy of sharing the device of each rank with its background jobs and, on GPUs, of
-    /// launching work: a preset as for `deeppool simulate`
-    #[arg(long, value_name = "NAME", default_value = "default")]
-    policy: String,
+    /// launching work: a preset as for `deeppool simulate` [default: default]
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
     /// Initial parameters: a safetensors file (see `deeppool export`), instead of random ones
     #[arg(long, value_name = "FILE")]
     init: Option<PathBuf>,
@@ -172,7 +173,7 @@ impl Train {
             launched()?.filter(|launched| launched.ranks > 1 || self.ranks.is_none_or(|ranks| ranks == 1));
         let launched = engine.check(launched)?;
         self.check_written()?;
-        let policy = inputs::policy(&self.policy)?;
+        let policy = inputs::policy(self.policy.as_deref().unwrap_or("default"))?;
         let network = self.network.load()?;
         let read = self.plan.as_deref().map(inputs::plan).transpose()?;
         let size @ (ranks, batch) =
@@ -180,6 +181,7 @@ impl Train {
         if ranks > batch {
             return Err(deeppool::Error::MoreRanksThanSamples { ranks, batch }.into());
         }
+        self.mode.check(size)?;
         let dataset = Dataset::open(&self.data, &network)?;
         dataset.check_batch(batch)?;
         let tables = self.costs.load(&network, batch, ranks, read.as_ref(), Some(engine.device_model()))?;
@@ -235,6 +237,7 @@ impl Train {
             .with_checkpoint(self.checkpoints.config())
             .with_stop(stop_signal()?);
         let report = self.train(launched, &config, &job, &plan)?;
+        self.warn_of_left_out(&config, engine, launched);
         if launched.is_some_and(|launched| launched.rank > 0) {
             return self.check_end(&config, &report);
         }
@@ -320,6 +323,12 @@ impl Train {
         }
     }
 
+    fn warn_of_left_out(&self, config: &TrainConfig<'_>, engine: RankEngine, launched: Option<Launched>) {
+        warn_of_samples(config);
+        let has_policy = self.policy.is_some() && self.background.is_empty();
+        warn_of_options(config, engine, launched.is_some(), has_policy);
+    }
+
     /// Returns an error if the run was stopped, because later commands would use an incomplete
     /// result.
     fn check_end(&self, config: &TrainConfig<'_>, report: &TrainReport) -> anyhow::Result<()> {
@@ -355,10 +364,10 @@ impl Train {
         if is_first() {
             for job in &report.background {
                 for (rank, error) in &job.errors {
-                    eprintln!(
-                        "warning: the background job `{}` of rank {rank} stopped: {error}",
+                    warn(format_args!(
+                        "the background job `{}` of rank {rank} stopped: {error}",
                         job.network
-                    );
+                    ));
                 }
             }
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::command::{deeppool, succeed};
+use crate::command::{deeppool, is_of_run, succeed};
 use crate::pages::{commands, read};
 
 /// Pages whose commands need no other process, data set or feature.
@@ -37,6 +37,7 @@ fn run_page(page: &str) {
         let is_warning = |line: &str| {
             line.starts_with("warning: the profile was disturbed")
                 || line.starts_with("resumed with other settings")
+                || is_of_run(line)
         };
         assert!(errors.lines().all(is_warning), "{page}: {command}: {errors}");
     }

@@ -15,15 +15,34 @@ pub(crate) fn deeppool(folder: &Path, arguments: &str) -> Output {
     command(folder, arguments).output().unwrap()
 }
 
+/// Returns whether a line on standard error counts samples of an epoch that fill no batch, or says
+/// which options of training are changed on this machine.
+pub(crate) fn is_of_run(line: &str) -> bool {
+    ["each epoch leaves out", "each round leaves out", "the ranks share", "left out --policy"]
+        .iter()
+        .any(|warning| line.strip_prefix("warning: ").is_some_and(|line| line.starts_with(warning)))
+}
+
 /// Returns standard output of a call that must succeed without messages on standard error, except
-/// that a resumed run may name the settings that differ.
+/// that a resumed run may name the settings that differ, and training may say what it leaves out.
 pub(crate) fn succeed(folder: &Path, arguments: &str) -> String {
     let output = deeppool(folder, arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
     let is_difference =
         |line: &str| arguments.contains("--resume") && line.starts_with("resumed with other settings");
-    assert!(output.status.success() && errors.lines().all(is_difference), "{arguments}: {errors}");
+    let is_expected = |line: &str| is_difference(line) || is_of_run(line);
+    assert!(output.status.success() && errors.lines().all(is_expected), "{arguments}: {errors}");
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// Returns standard output and the warnings of a call that must succeed.
+pub(crate) fn warned(folder: &Path, arguments: &str) -> (String, Vec<String>) {
+    let output = deeppool(folder, arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let warnings: Option<Vec<&str>> = errors.lines().map(|line| line.strip_prefix("warning: ")).collect();
+    assert!(output.status.success() && warnings.is_some(), "{arguments}: {errors}");
+    let warnings = warnings.unwrap_or_default().into_iter().map(str::to_owned).collect();
+    (String::from_utf8(output.stdout).unwrap(), warnings)
 }
 
 /// Returns standard output of a measurement, which may print a warning that it was disturbed.

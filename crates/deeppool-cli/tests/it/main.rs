@@ -9,6 +9,7 @@ mod epochs;
 mod files;
 mod job_script;
 mod launchers;
+mod left_out;
 mod memory_limit;
 mod opaque;
 mod pages;
@@ -18,9 +19,11 @@ mod problem;
 mod profile;
 mod readme;
 mod simulate;
+mod small_networks;
 mod to_accuracy;
 mod train_runs;
 mod training_page;
+mod unreadable;
 mod weights;
 
 #[cfg(any(feature = "mpi", feature = "cuda"))]

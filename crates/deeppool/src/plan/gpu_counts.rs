@@ -22,7 +22,8 @@ pub enum GpuCounts {
     PowersOfTwo,
     /// All counts from 1 to the number of GPUs.
     All,
-    /// The given counts. Those above the number of GPUs or of samples are ignored.
+    /// The given counts. Those above the number of GPUs or of samples are [left
+    /// out](Self::left_out).
     List(Vec<usize>),
 }
 
@@ -54,6 +55,14 @@ impl GpuCounts {
         counts.sort_unstable();
         counts.dedup();
         counts
+    }
+
+    /// Returns the counts of a list that [`for_batch`](Self::for_batch) leaves out, because they
+    /// are above the number of GPUs or of samples.
+    #[must_use]
+    pub fn left_out(&self, batch: usize, gpus: usize) -> Vec<usize> {
+        let Self::List(counts) = self else { return Vec::new() };
+        counts.iter().copied().filter(|&count| count > gpus.min(batch)).collect()
     }
 }
 

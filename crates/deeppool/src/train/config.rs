@@ -320,6 +320,13 @@ impl<'a> TrainConfig<'a> {
         (self.dataset.train().len() / self.batch().max(1)) as u64
     }
 
+    /// Returns the number of training samples that an epoch leaves out, because they do not fill a
+    /// batch.
+    #[must_use]
+    pub fn left_out_of_epoch(&self) -> usize {
+        self.dataset.train().len() % self.batch().max(1)
+    }
+
     /// Returns the number of iterations of the whole run, including those before the checkpoint
     /// that it resumes from.
     #[must_use]
