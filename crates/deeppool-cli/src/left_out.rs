@@ -70,8 +70,8 @@ pub(crate) fn warn_of_options(
     }
 }
 
-/// Prints a warning if batches do not divide the training samples, with the samples of an epoch that
-/// each of them leaves out.
+/// Prints a warning if batches do not divide the training samples, with the samples of an epoch
+/// that each of them leaves out.
 pub(crate) fn warn_of_batches(dataset: &Dataset, batches: &[usize]) {
     let samples = dataset.train().len();
     let counts = batches.iter().map(|&batch| (samples % batch, batch));
@@ -88,8 +88,8 @@ pub(crate) fn warn_of_batches(dataset: &Dataset, batches: &[usize]) {
     }
 }
 
-/// Prints a warning if plans of a comparison are simulated without background jobs, because these do
-/// not fit into memory beside them.
+/// Prints a warning if plans of a comparison are simulated without background jobs, because these
+/// do not fit into memory beside them.
 pub(crate) fn warn_of_comparison(comparison: &Comparison) {
     let count =
         |modes: &[SharingMode]| comparison.points.iter().filter(|point| modes.contains(&point.mode)).count();

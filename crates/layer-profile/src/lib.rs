@@ -13,6 +13,7 @@ mod rows;
 mod structure;
 mod table;
 mod time;
+mod unique_fields;
 
 pub use accuracy::{ErrorSummary, ModelAccuracy};
 pub use device::{DataSheet, DeviceModel, Direction, FitReport, NetworkErrors, Observations};

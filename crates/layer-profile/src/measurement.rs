@@ -12,7 +12,7 @@ pub struct MeasurementConditions {
     /// Version of this crate that made the measurement, such as `0.1.0`.
     pub profiler: String,
     /// Versions of the libraries that did the work, by name of the library.
-    #[serde(deserialize_with = "crate::json::unique_fields")]
+    #[serde(deserialize_with = "crate::unique_fields::unique_fields")]
     pub libraries: BTreeMap<String, String>,
     /// Clock rate of the device in MHz at the start of the measurement. `None` if the system does
     /// not report it.

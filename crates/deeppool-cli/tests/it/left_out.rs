@@ -1,5 +1,5 @@
-//! Samples, options and GPUs that a command leaves out or changes: one line on standard error has their
-//! number.
+//! Samples, options and GPUs that a command leaves out or changes: one line on standard error has
+//! their number.
 
 use serde_json::Value;
 use tempfile::TempDir;

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::command::{json, succeed};
 
-/// Each command takes about a second of CPU time. The limit is for machines that do other work, too.
+/// Maximum duration. Each command takes about a second of CPU time; the machine may do other work.
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[test]

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::costs::Costs;
 use super::{DeviceModel, Formula};
-use crate::json::{parse, unique_fields};
+use crate::json::parse;
+use crate::unique_fields::unique_fields;
 use crate::{ModelAccuracy, ProfileError};
 
 const SCHEMA: &str = "deeppool/device-model/v1";

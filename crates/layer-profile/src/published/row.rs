@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::ProfileError;
-use crate::json::unique_fields;
 use crate::table::MAX_TIME;
+use crate::unique_fields::unique_fields;
 
 /// One line of a file.
 #[derive(Debug, Clone, PartialEq)]
