@@ -63,12 +63,13 @@ impl LayerGraph {
         // A byte order mark, with which some editors begin a file, is no part of the JSON text.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let deserializer = &mut serde_json::Deserializer::from_str(text);
-        let document: GraphDocument = serde_path_to_error::deserialize(deserializer).map_err(|error| {
-            GraphError::Json { path: error.path().to_string(), problem: error.inner().to_string() }
-        })?;
+        let invalid = |path: String, problem: String| GraphError::Json { path, problem };
+        let document: GraphDocument = serde_path_to_error::deserialize(&mut *deserializer)
+            .map_err(|error| invalid(error.path().to_string(), error.inner().to_string()))?;
+        deserializer.end().map_err(|error| invalid(".".into(), error.to_string()))?;
         if document.schema != SCHEMA {
             let problem = format!("expected `{SCHEMA}`, found `{}`", document.schema);
-            return Err(GraphError::Json { path: "schema".into(), problem });
+            return Err(invalid("schema".into(), problem));
         }
         let mut network = Self::new(document.name, document.input)?;
         for layer in document.layers {

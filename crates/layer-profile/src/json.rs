@@ -93,6 +93,11 @@ pub(crate) fn parse<T: DeserializeOwned>(
     // A byte order mark, with which some editors begin a file, is no part of the JSON text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let deserializer = &mut serde_json::Deserializer::from_str(text);
-    serde_path_to_error::deserialize(deserializer)
-        .map_err(|error| invalid(error.path().to_string(), error.inner().to_string()))
+    let parsed = serde_path_to_error::deserialize(&mut *deserializer)
+        .map_err(|error| (error.path().to_string(), error.inner().to_string()))
+        .and_then(|value| match deserializer.end() {
+            Ok(()) => Ok(value),
+            Err(error) => Err((".".into(), error.to_string())),
+        });
+    parsed.map_err(|(path, problem)| invalid(path, problem))
 }

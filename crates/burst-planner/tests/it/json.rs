@@ -176,6 +176,7 @@ fn other_schemas_are_refused() {
         );
     }
     assert!(matches!(PlanProblem::from_json("["), Err(Error::Json { .. })));
+    assert!(matches!(PlanProblem::from_json(&format!("{DOCUMENT}]")), Err(Error::Json { .. })));
 }
 
 /// The example that the documentation refers to.

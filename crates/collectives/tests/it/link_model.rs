@@ -291,6 +291,9 @@ fn errors_of_bad_files_are_one_line_with_the_place() {
         let error = file(&levels).expect_err(expected).to_string();
         assert!(error.contains(expected) && !error.contains('\n'), "{error} instead of {expected}");
     }
+    let longer = format!("{}{{}}", file(&[level(fast)]).expect("a valid file").to_json());
+    let error = LinkModel::from_json(&longer).expect_err("longer").to_string();
+    assert!(error.contains("trailing characters"), "{error}");
     let slow = r#"{"startup_us": 1e30, "latency_us": 1, "bandwidth_bytes_per_s": 1e9}"#;
     assert!(file(&[slow.into()]).expect_err("too long").to_string().contains("from 0 to 1e9"));
     for (name, expected) in [(" ", "name: expected a name"), ("dgx-a100", "there is a built-in `dgx-a100`")] {

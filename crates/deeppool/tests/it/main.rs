@@ -1,10 +1,10 @@
 //! Tests of the library's public interface.
 
 mod buckets;
-mod byte_order_mark;
 mod checkpoint;
 mod compare;
 mod data;
+mod documents;
 mod gpu_counts;
 mod gradients;
 mod launch_order;

@@ -80,6 +80,8 @@ fn errors_name_the_position_in_the_file() {
         let error = Workload::from_json(&TWO_LAYERS.replacen(from, to, 1)).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{error}");
     }
+    let longer = Workload::from_json(&format!("{TWO_LAYERS}{{}}")).unwrap_err().to_string();
+    assert!(longer.starts_with("trailing characters"), "{longer}");
 }
 
 #[test]

@@ -30,6 +30,7 @@ fn errors_name_the_path_in_the_document() {
         (good.replacen("\"stride\"", "\"strides\"", 1), "layers[0].op"),
         (good.replacen("\"conv1\"", "\"stem\"", 1), "conv1"),
         (good[..good.len() / 2].to_owned(), "EOF"),
+        (good.clone() + "{}", "at `.`: trailing characters"),
     ];
     for (text, expected) in cases {
         let error = LayerGraph::from_json(&text).unwrap_err().to_string();

@@ -227,9 +227,11 @@ fn empty_and_repeated_rows_are_rejected() {
 }
 
 #[test]
-fn truncated_documents_are_rejected() {
+fn documents_with_missing_or_more_text_are_rejected() {
     let error = ProfileTable::from_json("{").expect_err("truncated").to_string();
     assert!(error.starts_with("not a valid profile"), "{error}");
+    let error = ProfileTable::from_json(&format!("{GOLDEN} 1")).expect_err("longer").to_string();
+    assert!(error.starts_with("not a valid profile: at `.`: trailing characters"), "{error}");
 }
 
 #[test]
