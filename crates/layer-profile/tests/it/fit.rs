@@ -215,6 +215,11 @@ fn models_round_trip_through_json_and_invalid_documents_are_rejected() {
     let text = a100.to_json().expect("JSON");
     assert_eq!(DeviceModel::from_json(&text).expect("read"), a100);
     let launch = text.lines().find(|line| line.contains("\"launch_us\"")).expect("a line");
+    let with_error = |field: &str, error: &str| {
+        let line = text.lines().find(|line| line.contains(&format!("\"{field}\""))).expect("a line");
+        let comma = if line.ends_with(',') { "," } else { "" };
+        text.replace(line, &format!("\"{field}\": {error}{comma}"))
+    };
     let cases = [
         (
             text.replace("device-model/v1", "device-model/v2"),
@@ -227,6 +232,16 @@ fn models_round_trip_through_json_and_invalid_documents_are_rejected() {
         ),
         (text.replace(launch, &format!("\"lunch_us\": 1,{launch}")), "at `costs`: unknown field `lunch_us`"),
         (text.replace("\"name\"", "\"title\""), "unknown field `title`"),
+        (text.clone() + "{}", "at `.`: trailing characters"),
+        (with_error("layers_median", "1e308"), "at `accuracy.seen.layers_median`: expected a relative error"),
+        (
+            with_error("networks_worst", "-0.1"),
+            "at `accuracy.seen.networks_worst`: expected a relative error",
+        ),
+        (
+            with_error("held_out_worst", "1e16"),
+            "at `accuracy.seen.held_out_worst`: expected a relative error",
+        ),
     ];
     for (text, expected) in cases {
         let error = DeviceModel::from_json(&text).expect_err(expected).to_string();
