@@ -13,7 +13,7 @@ use super::Jigsaw;
 use super::input::JigsawInput;
 use super::left_out;
 use crate::experiment::{Experiment, Prepared, prepared};
-use crate::options::{MachineOptions, RunOptions, gpus};
+use crate::options::{MachineOptions, RunOptions, gpus, within};
 
 /// Options of the experiment `jigsaw`.
 #[derive(Args)]
@@ -35,10 +35,10 @@ pub(crate) struct JigsawOptions {
     #[arg(long, value_name = "N", default_value = "64", value_parser = gpus)]
     gpus: usize,
     /// Number of jobs of each trace
-    #[arg(long, value_name = "N", default_value = "1000")]
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = jobs)]
     jobs: usize,
     /// Number of draws of jobs, or of stretches of a trace
-    #[arg(long, value_name = "N", default_value = "3")]
+    #[arg(long, value_name = "N", default_value = "3", value_parser = seeds)]
     seeds: usize,
     /// Offered loads: work divided by the GPUs' capacity
     #[arg(long, value_name = "LOAD,...", value_delimiter = ',', default_values_t = [0.7, 1.5, 4.0, 10.0])]
@@ -54,6 +54,15 @@ pub(crate) struct JigsawOptions {
     traces: PathBuf,
 }
 
+/// Limits the jobs, since all of them are kept in memory.
+fn jobs(text: &str) -> Result<usize, String> {
+    within(text, 10, 1_000_000)
+}
+
+fn seeds(text: &str) -> Result<usize, String> {
+    within(text, 1, 1000)
+}
+
 impl Experiment for JigsawOptions {
     fn run_options(&self) -> &RunOptions {
         &self.run
@@ -63,9 +72,6 @@ impl Experiment for JigsawOptions {
         let max_gpus = super::tables::COUNTS.into_iter().max().unwrap_or(1);
         if self.gpus < 8 || self.gpus % 8 != 0 {
             bail!("--gpus {}: the cluster has hosts of 8 GPUs: give 8, 16, 24, ...", self.gpus);
-        }
-        if self.jobs < 10 || self.seeds == 0 {
-            bail!("--jobs {} --seeds {}: give at least 10 jobs and 1 seed", self.jobs, self.seeds);
         }
         if let Some(load) = self.loads.iter().find(|&&load| !(load > 0.0 && load <= 1000.0)) {
             bail!("--loads {load}: expected a number above 0 and at most 1000");

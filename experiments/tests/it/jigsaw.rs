@@ -209,8 +209,16 @@ fn invalid_input_is_refused() {
     .unwrap();
     let traces = folder.path().to_str().unwrap().to_owned();
     refused(&["--traces", &traces], "gavel_alone.csv: line 2, column 4 (`gpus`): `x`");
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_experiments")).args(["jigsaw", "--gpus", "12"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("hosts of 8 GPUs"));
+    for (option, count, expected) in [
+        ("--gpus", "12", "hosts of 8 GPUs"),
+        ("--jobs", "9", "expected a whole number from 10 to 1000000"),
+        ("--jobs", "18446744073709551615", "expected a whole number from 10 to 1000000"),
+        ("--seeds", "0", "expected a whole number from 1 to 1000"),
+        ("--seeds", "1000000", "expected a whole number from 1 to 1000"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_experiments")).args(["jigsaw", option, count]).output();
+        let output = output.unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && stderr.contains(expected), "{option} {count}: {stderr}");
+    }
 }
