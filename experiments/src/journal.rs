@@ -2,13 +2,14 @@
 //! takes these results from the file.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
+use command_line::files::LockedFile;
 use indicatif::ProgressBar;
 use rayon::prelude::*;
 use serde::de::DeserializeOwned;
@@ -31,8 +32,7 @@ pub(crate) struct Journal {
 /// A journal file: a header that identifies the command and the program, and then one result a
 /// line.
 struct JournalFile {
-    path: PathBuf,
-    file: Mutex<File>,
+    file: Mutex<LockedFile>,
     results: HashMap<String, Value>,
     /// Whether the file has any results.
     has_results: AtomicBool,
@@ -80,26 +80,22 @@ impl Journal {
     /// when the work is done, or when it has failed without any result.
     ///
     /// # Errors
-    /// If the work fails, or if the file cannot be created or removed.
+    /// If the work fails, if another run of the command writes to the folder, or if the file cannot
+    /// be created or removed.
     pub(crate) fn with_journal<T>(
         folder: &Path,
         name: &str,
         command: &[String],
         work: impl FnOnce(&Self) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
-        let store = Arc::new(JournalFile::open(folder.join(format!(".{name}.unfinished")), command)?);
-        let journal = Self { store: Arc::clone(&store), part: String::new(), is_quiet: false };
+        let store = JournalFile::open(&folder.join(format!(".{name}.unfinished")), command)?;
+        let journal = Self { store: Arc::new(store), part: String::new(), is_quiet: false };
         let done = work(&journal);
+        let store = &journal.store;
         if done.is_ok() || !store.has_results.load(Ordering::Relaxed) {
-            match std::fs::remove_file(&store.path) {
-                // If the work failed, its error is the one to report. If the file is missing, the
-                // same command in the same folder was faster.
-                Err(error) if done.is_ok() && error.kind() != ErrorKind::NotFound => {
-                    let cannot = format!("{}: cannot remove this file", store.path.display());
-                    return Err(error).context(cannot);
-                }
-                _ => {}
-            }
+            let removed = store.file.lock().unwrap_or_else(PoisonError::into_inner).remove();
+            // If the work failed, its error is the one to report.
+            return done.and_then(|done| removed.map(|()| done).map_err(anyhow::Error::from));
         }
         done
     }
@@ -165,16 +161,14 @@ impl Journal {
 }
 
 impl JournalFile {
-    fn open(path: PathBuf, command: &[String]) -> anyhow::Result<Self> {
+    fn open(path: &Path, command: &[String]) -> anyhow::Result<Self> {
         let header = JournalHeader::new(command);
-        let results = read_results(&path, &header);
+        let mut locked = LockedFile::open(path)?;
         let cannot = || format!("{}: cannot store results in this file", path.display());
+        let results = read_results(locked.file(), &header);
+        let file = locked.file_mut();
         if results.is_empty() {
-            // Another command may still be writing to the old file.
-            let _ = std::fs::remove_file(&path);
-        }
-        let mut file = OpenOptions::new().create(true).append(true).open(&path).with_context(cannot)?;
-        if results.is_empty() {
+            file.set_len(0).with_context(cannot)?;
             writeln!(file, "{}", serde_json::to_string(&header)?).with_context(cannot)?;
         } else {
             // The last line may be incomplete if the command was stopped while writing it.
@@ -182,22 +176,21 @@ impl JournalFile {
             eprintln!("resuming with {} results of the same command, which was stopped", results.len());
         }
         let has_results = AtomicBool::new(!results.is_empty());
-        Ok(Self { path, file: Mutex::new(file), results, has_results })
+        Ok(Self { file: Mutex::new(locked), results, has_results })
     }
 
     fn append(&self, line: &Entry) -> anyhow::Result<()> {
         let line = serde_json::to_string(line)? + "\n";
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = file.write_all(line.as_bytes());
-        written.with_context(|| format!("{}: cannot write to this file", self.path.display()))?;
+        let written = file.file_mut().write_all(line.as_bytes());
+        written.with_context(|| format!("{}: cannot write to this file", file.path().display()))?;
         self.has_results.store(true, Ordering::Relaxed);
         Ok(())
     }
 }
 
 /// Returns the results in a file with the given header. Incomplete lines are ignored.
-fn read_results(path: &Path, header: &JournalHeader) -> HashMap<String, Value> {
-    let Ok(file) = File::open(path) else { return HashMap::new() };
+fn read_results(file: &File, header: &JournalHeader) -> HashMap<String, Value> {
     let mut lines = BufReader::new(file).lines().map_while(Result::ok);
     let is_same = lines
         .next()

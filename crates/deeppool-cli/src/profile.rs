@@ -1,12 +1,11 @@
 //! The command `deeppool profile`.
 
-use std::fs::{self, OpenOptions};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use command_line::files;
+use command_line::files::{self, LockedFile};
 use deeppool::program::{LowerOptions, Placement, lower_training};
 use layer_engine::{CpuEngine, Engine};
 use layer_graph::LayerGraph;
@@ -175,13 +174,9 @@ impl Profile {
         profiler.check(network)?;
         let path = journal_path(&self.output);
         let in_journal = || path.display().to_string();
-        let mut journal = if files::is_file(&self.output)? {
-            let mut options = OpenOptions::new();
-            Some(options.read(true).append(true).create(true).open(&path).with_context(in_journal)?)
-        } else {
-            None
-        };
-        let run = profiler.profile_with_journal(network, journal.as_mut());
+        let is_file = files::is_file(&self.output)?;
+        let mut journal = is_file.then(|| LockedFile::open(&path)).transpose()?;
+        let run = profiler.profile_with_journal(network, journal.as_mut().map(LockedFile::file_mut));
         let run = match run {
             Err(error @ (ProfileError::Journal { .. } | ProfileError::JournalFile(_))) => {
                 return Err(error).with_context(in_journal);
@@ -189,9 +184,7 @@ impl Profile {
             run => run?,
         };
         files::write(&self.output, run.table.to_json())?;
-        if journal.is_some() {
-            fs::remove_file(&path).with_context(in_journal)?;
-        }
+        journal.map_or(Ok(()), |journal| journal.remove())?;
         Ok(run)
     }
 

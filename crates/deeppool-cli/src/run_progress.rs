@@ -1,12 +1,12 @@
 //! Progress of a training run, on the terminal and in a file.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use anyhow::Context;
+use command_line::files::{LockedFile, is_file};
 use deeppool::train::{EpochReport, Progress, TrainConfig};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -142,62 +142,77 @@ impl RunProgress {
 }
 
 /// File of metrics of a run: one JSON object per line for each iteration, each epoch, and the speed
-/// about every half second.
+/// about every half second. One run at a time writes to a file.
 pub(crate) struct Metrics {
-    path: PathBuf,
     began: Instant,
     /// Whether to truncate the file when the run begins.
-    is_new: bool,
+    is_truncated: bool,
+    state: Mutex<MetricsState>,
+}
+
+struct MetricsState {
     /// `None` after a write has failed.
-    file: Mutex<Option<File>>,
+    file: Option<LockedFile>,
+    /// Whether the run has begun. A run that is refused does not begin.
+    has_begun: bool,
 }
 
 impl Metrics {
     /// Checks that an existing file can be appended to, without changing it.
     ///
     /// # Errors
-    /// If it cannot be opened.
+    /// If it cannot be opened, or another run writes to it.
     pub(crate) fn check(path: &Path) -> anyhow::Result<()> {
-        if command_line::files::is_file(path)? && path.exists() {
-            OpenOptions::new().append(true).open(path).with_context(|| path.display().to_string())?;
+        if is_file(path)? && path.exists() {
+            LockedFile::open(path)?;
         }
         Ok(())
     }
 
     /// Opens the file, and creates it if it does not exist. Unless `append` is set, the file is
-    /// truncated when the run [begins](Self::begin).
+    /// truncated when the run [begins](Self::begin). A file that was created is deleted if the run
+    /// does not begin.
     ///
     /// # Errors
-    /// If the file cannot be opened.
+    /// If the file cannot be opened, or another run writes to it.
     pub(crate) fn open(path: &Path, append: bool) -> anyhow::Result<Self> {
         // Devices and pipes are not truncated.
-        let is_new = command_line::files::is_file(path)? && !append;
-        let file = OpenOptions::new().create(true).append(true).open(path);
-        let file = file.with_context(|| path.display().to_string())?;
-        Ok(Self { path: path.into(), began: Instant::now(), is_new, file: Mutex::new(Some(file)) })
+        let is_truncated = is_file(path)? && !append;
+        let state = MetricsState { file: Some(LockedFile::open(path)?), has_begun: false };
+        Ok(Self { began: Instant::now(), is_truncated, state: Mutex::new(state) })
     }
 
-    /// Truncates the file if the run does not append to it. A run that is refused does not begin,
-    /// and leaves the content.
+    /// Truncates the file if the run does not append to it.
     fn begin(&self) {
-        let Ok(mut file) = self.file.lock() else { return };
-        let truncated = file.as_mut().filter(|_| self.is_new).map(|file| file.set_len(0));
-        if let Some(Err(error)) = truncated {
-            self.warn(&error);
-            *file = None;
+        let Ok(mut state) = self.state.lock() else { return };
+        state.has_begun = true;
+        if self.is_truncated {
+            state.change(|file| file.set_len(0));
         }
     }
 
-    fn warn(&self, error: &std::io::Error) {
-        eprintln!("warning: {}: {error}; the run goes on without it", self.path.display());
-    }
-
     fn write(&self, line: &Value) {
-        let Ok(mut file) = self.file.lock() else { return };
-        let written = file.as_mut().map(|file| file.write_all(format!("{line}\n").as_bytes()));
-        if let Some(Err(error)) = written {
-            self.warn(&error);
-            *file = None;
+        let Ok(mut state) = self.state.lock() else { return };
+        state.change(|file| file.write_all(format!("{line}\n").as_bytes()));
+    }
+}
+
+impl MetricsState {
+    /// Changes the file. After an error, which is printed, the run continues without the file.
+    fn change(&mut self, change: impl FnOnce(&mut File) -> std::io::Result<()>) {
+        let Some(file) = &mut self.file else { return };
+        if let Err(error) = change(file.file_mut()) {
+            eprintln!("warning: {}: {error}; the run goes on without it", file.path().display());
+            self.file = None;
+        }
+    }
+}
+
+impl Drop for MetricsState {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.take().filter(|file| file.is_new() && !self.has_begun) {
+            // An empty file that is left does no harm.
+            let _ = file.remove();
         }
     }
 }

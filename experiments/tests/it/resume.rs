@@ -4,6 +4,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use command_line::files::LockedFile;
+
 const FILE: &str = ".sensitivity.unfinished";
 
 fn command(out: &Path) -> Command {
@@ -62,4 +64,17 @@ fn other_command_starts_from_scratch() {
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     let report: serde_json::Value = serde_json::from_slice(&report(killed.path())).unwrap();
     assert_eq!(report["gpus"], 4);
+}
+
+#[test]
+fn one_run_at_a_time_writes_to_a_folder() {
+    let out = tempfile::tempdir().unwrap();
+    let held = LockedFile::open(out.path().join(FILE)).unwrap();
+    let output = command(out.path()).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr}");
+    assert!(stderr.contains(".unfinished: another run is writing this file"), "{stderr}");
+    held.remove().unwrap();
+    drop(held);
+    assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
 }

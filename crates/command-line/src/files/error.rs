@@ -34,6 +34,15 @@ pub enum OutputError {
         /// Path of the result.
         path: PathBuf,
     },
+    /// Another process appends to the file.
+    #[error(
+        "{}: another run is writing this file: wait until it ends, or give another output",
+        path.display()
+    )]
+    InUse {
+        /// Path of the file.
+        path: PathBuf,
+    },
     /// Writing failed, or no file can be created in the folder.
     #[error("{}: {error}", path.display())]
     Write {

@@ -1,15 +1,18 @@
-//! Inputs that are read whole, and results that are written whole or not at all.
+//! Inputs that are read whole, results that are written whole or not at all, and files that one
+//! process at a time appends to.
 //!
 //! A result is content that a command writes to a path that its user gives: a regular file, a
 //! device, a pipe or standard output.
 
 mod error;
+mod locked;
 mod read;
 mod results;
 mod target;
 mod write;
 
 pub use error::{OutputError, is_write_failure};
+pub use locked::LockedFile;
 pub use read::{read, read_as, read_text_as, read_to_string};
 #[cfg(feature = "clap")]
 pub use results::argument;

@@ -3,3 +3,5 @@
 #[cfg(unix)]
 mod files;
 mod inputs;
+#[cfg(unix)]
+mod locked;

@@ -1,12 +1,14 @@
 //! `deeppool epochs`.
 
 use std::fs;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use deeppool::time_to_accuracy::{AccuracyError, EpochCurve, Origin};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::{deeppool, files, json, refused, succeed};
+use crate::command::{command, deeppool, files, json, refused, succeed};
 
 const EPOCHS: &str = "epochs --model digits-cnn --data digits";
 
@@ -124,6 +126,26 @@ fn a_stopped_measurement_is_resumed() {
     );
     fs::write(at(partial), format!("{lines}{{\"batch\":64,\n")).unwrap();
     refused(path, &command, "curve.json.partial: damaged at line 5: EOF");
+}
+
+#[test]
+fn one_measurement_at_a_time_writes_a_curve() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let endless = format!("{EPOCHS} --batches 32 --seeds 1 --target 1 --epochs 1000000 -o curve.json");
+    let mut first = command(path, &endless).stdout(Stdio::null()).spawn().unwrap();
+    let begun = Instant::now();
+    while !path.join("curve.json.partial").exists() {
+        assert!(first.try_wait().unwrap().is_none() && begun.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let other = format!("{EPOCHS} --batches 64 --seeds 1 --target 0.5 -o curve.json");
+    let in_use = "curve.json.partial: another run is writing this file: wait until it ends, or give another";
+    refused(path, &other, in_use);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    succeed(path, &other);
+    assert_eq!(files(path), ["curve.json"]);
 }
 
 /// Returns the options of the curve with replacements.

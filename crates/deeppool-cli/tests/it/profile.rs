@@ -3,6 +3,7 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use command_line::files::LockedFile;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -76,6 +77,9 @@ fn a_killed_profile_is_resumed() {
     let finished = lines() - 1;
     let killed = std::fs::read_to_string(&journal).unwrap();
 
+    let held = LockedFile::open(&journal).unwrap();
+    refused(path, PROFILE, "profile.json.partial: another run is writing this file");
+    drop(held);
     refused(path, &PROFILE.replace("60", "61"), "was begun with 60 repeats, not 61");
     refused(path, &PROFILE.replace("1,2,16", "1,2"), "was begun for the batches [1, 2, 16], not [1, 2]");
     refused(path, &PROFILE.replace("cpu", "cpu --threads 2"), "was begun on the device");

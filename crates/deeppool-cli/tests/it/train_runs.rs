@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use command_line::files::LockedFile;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -229,7 +230,21 @@ fn metrics_are_json_lines_that_resumed_runs_append_to() {
     json(path, &format!("{TRAIN} --iterations 3 --metrics metrics.jsonl --json"));
     assert_eq!(of(&lines(), "iteration", "iteration"), [1.0, 2.0, 3.0], "a new run begins a new file");
     refused(path, &format!("{TRAIN} --metrics none/x"), "make it first");
+    let content = std::fs::read(path.join("metrics.jsonl")).unwrap();
+    let held = LockedFile::open(path.join("metrics.jsonl")).unwrap();
+    refused(path, &format!("{TRAIN} --metrics metrics.jsonl"), "metrics.jsonl: another run is writing this");
+    drop(held);
+    assert_eq!(std::fs::read(path.join("metrics.jsonl")).unwrap(), content);
     refused(path, &format!("{TRAIN} --metrics - --json"), "--json");
+    for checkpoint in files(&path.join("run")) {
+        std::fs::write(path.join("run").join(checkpoint).join("checkpoint.json"), "{").unwrap();
+    }
+    refused(
+        path,
+        &format!("{TRAIN} --checkpoint run --resume --metrics other.jsonl"),
+        "checkpoint.json: EOF",
+    );
+    assert!(!path.join("other.jsonl").exists(), "a refused run leaves no file");
 }
 
 /// Each step occurs once in each of the last three iterations.
