@@ -7,11 +7,12 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 use command_line::files::Printer;
+use command_line::one_line;
 
 /// Parses the arguments of this process and runs a command with them. Returns exit code 0, 2 for
 /// invalid usage or input, or 1 for another failure. A failure prints one line on standard error.
 pub(crate) fn run<C: Parser>(command: impl FnOnce(C) -> anyhow::Result<()>) -> ExitCode {
-    let arguments = match C::try_parse() {
+    let arguments = match command_line::parse::<C>() {
         Ok(arguments) => arguments,
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             // The reader may have closed the pipe.
@@ -59,10 +60,4 @@ pub(crate) fn check_results<'a>(
     json: bool,
 ) -> anyhow::Result<Printer> {
     command_line::files::check_all(files, json).map_err(|error| bad_input(error.to_string()))
-}
-
-/// Joins the lines of a message by spaces and removes clap's usage text.
-pub(crate) fn one_line(message: &str) -> String {
-    let lines = message.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
-    lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind as UsageError;
 use clap::{Parser, Subcommand};
 use command_line::files::is_write_failure;
+use command_line::one_line;
 use serde_json::json;
 
 use crate::all::AllOptions;
@@ -58,7 +59,7 @@ pub(crate) fn run() -> ExitCode {
         eprintln!("error: {error}");
         return ExitCode::from(2);
     }
-    let cli = match Cli::try_parse() {
+    let cli = match command_line::parse::<Cli>() {
         Ok(cli) => cli,
         Err(error) if matches!(error.kind(), UsageError::DisplayHelp | UsageError::DisplayVersion) => {
             let _ = error.print();
@@ -135,10 +136,4 @@ fn print(output: &str) -> ExitCode {
         }
         _ => ExitCode::SUCCESS,
     }
-}
-
-/// Returns a message as one line, without clap's usage text.
-fn one_line(message: &str) -> String {
-    let lines = message.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
-    lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
 }

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use clap::Args;
 use collectives::CollectiveKind;
+use command_line::one_line;
 
 use crate::coll::backend::{Backend, Implementation, Wait};
 use crate::coll::mpi::Mpirun;
 use crate::coll::rounds::MeasurementSchedule;
 use crate::coll::timing::SampleOptions;
 use crate::coll::{memory, results, size, table};
-use crate::command::{bad_input, check_results, one_line};
+use crate::command::{bad_input, check_results};
 
 /// Maximum number of ranks. More would measure only the scheduler.
 const MAX_RANKS: usize = 1024;

@@ -15,7 +15,7 @@ use layer_engine::Sgd;
 use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, Origin, ProfileTable};
 
-use super::counts::{BATCH, within};
+use super::counts::{BATCH, amplification, within};
 use super::inputs;
 use super::left_out::warn;
 use super::network::import;
@@ -147,7 +147,7 @@ pub(crate) struct ModeArgs {
     /// Maximum amplification of a burst plan: the sum over all GPUs of the time in which they
     /// compute or transfer, divided by the iteration time on one GPU. A GPU that waits for others
     /// is idle [default: 2]
-    #[arg(long, value_name = "LIMIT")]
+    #[arg(long, value_name = "LIMIT", value_parser = amplification)]
     pub(crate) amplification: Option<f64>,
     /// GPU counts that a layer of a burst plan may have: auto (a rank has at most 1, 2, 3, 4, 6, 8,
     /// 12, ... samples), powers-of-two, all, or a list such as 1,2,3,6 [default: auto]

@@ -17,3 +17,25 @@ pub(crate) fn within(range: RangeInclusive<usize>) -> impl Fn(&str) -> Result<us
         }
     }
 }
+
+/// Parses a whole number of at least 1 for clap.
+///
+/// # Errors
+/// A message for other text.
+pub(crate) fn positive(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err("expected a whole number of at least 1".into()),
+    }
+}
+
+/// Parses an amplification limit for clap: a finite number of at least 1.
+///
+/// # Errors
+/// A message for other text.
+pub(crate) fn amplification(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(limit) if (1.0..f64::INFINITY).contains(&limit) => Ok(limit),
+        _ => Err("expected a finite number of at least 1".into()),
+    }
+}

@@ -15,7 +15,7 @@ use layer_engine::Sgd;
 use layer_graph::LayerGraph;
 use serde_json::{Value, json};
 
-use super::counts::{BATCH, THREADS, within};
+use super::counts::{BATCH, THREADS, positive, within};
 use super::epoch_journal::EpochJournal;
 use super::launched::check_alone;
 use super::left_out::{warn, warn_of_batches};
@@ -56,7 +56,7 @@ pub(crate) struct Epochs {
     target: f64,
     /// Number of epochs after which a run has missed the target
     #[arg(long = "epochs", value_name = "MAX", default_value_t = 50)]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(value_parser = positive)]
     limit: u64,
     /// Learning rate for the smallest batch
     #[arg(long, default_value_t = 0.03)]

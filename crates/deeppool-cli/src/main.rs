@@ -48,6 +48,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use command_line::files::is_write_failure;
+use command_line::one_line;
 
 /// Burst-parallel training: plan, simulate and train networks whose layers each have their own
 /// number of GPUs.
@@ -80,7 +81,7 @@ enum Command {
 /// Exits with 0, with 2 for bad usage or input, or with 1 for a failure. Errors are one line on
 /// stderr.
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match command_line::parse::<Cli>() {
         Ok(cli) => cli,
         Err(error) if error.kind() == ErrorKind::DisplayHelp || error.kind() == ErrorKind::DisplayVersion => {
             let _ = error.print();
@@ -123,10 +124,4 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     launched::print_error(error, &one_line(&format!("{error:#}")));
     let is_failure = deeppool::is_failure(error.as_ref()) || is_write_failure(error.as_ref());
     ExitCode::from(if is_failure { 1 } else { 2 })
-}
-
-/// Returns a message on one line, without the usage that clap appends.
-fn one_line(message: &str) -> String {
-    let lines = message.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
-    lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
 }

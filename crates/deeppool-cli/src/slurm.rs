@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{ArgMatches, Args};
+use command_line::with_negative_numbers;
 
 use super::checkpoints::has_checkpoint_option;
 use super::counts::within;
@@ -218,7 +219,7 @@ impl Slurm {
 /// Parses the command line of `train`.
 fn parse<'a>(command: impl Iterator<Item = &'a str>) -> anyhow::Result<ArgMatches> {
     let train = Train::augment_args(clap::Command::new("train").disable_help_flag(true));
-    train.try_get_matches_from(command).map_err(|error| {
+    with_negative_numbers(train).try_get_matches_from(command).map_err(|error| {
         let text = error.to_string();
         anyhow::anyhow!("{}", text.strip_prefix("error: ").unwrap_or(&text).to_owned())
     })

@@ -22,7 +22,7 @@ use super::checkpoints::CheckpointArgs;
 use super::costs::{
     BackgroundSpec, CostArgs, ModeArgs, PLANNED_OPTIONS, gpus_and_batch, job_and_plan, with_plan_path,
 };
-use super::counts::{BATCH, THREADS, within};
+use super::counts::{BATCH, THREADS, positive, within};
 use super::free_memory::check_free_memory;
 use super::inputs;
 use super::launched::{Launched, is_first, launched};
@@ -81,11 +81,11 @@ pub(crate) struct Train {
     #[arg(long, value_parser = within(BATCH), required_unless_present = "plan")]
     batch: Option<usize>,
     /// Number of epochs [default: 5]
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_parser = positive)]
     epochs: Option<u64>,
     /// Number of iterations, instead of epochs
     #[arg(long, value_name = "N", conflicts_with = "epochs")]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(value_parser = positive)]
     iterations: Option<u64>,
     #[command(flatten)]
     mode: ModeArgs,

@@ -5,10 +5,15 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
+use super::target::folder;
 use crate::InputError;
+use crate::spelling::hint;
 
 /// Maximum number of bytes that are read of anything but a regular file.
 const MAX_BYTES: u64 = 256 << 20;
+
+/// Maximum number of files among which a similar name is searched.
+const MAX_NAMES: usize = 10_000;
 
 /// Byte order mark, with which some editors begin a file.
 const BYTE_ORDER_MARK: char = '\u{feff}';
@@ -17,12 +22,20 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 /// end, at most 256 MiB are read.
 ///
 /// # Errors
-/// Those of [`std::fs::read`], and [`ErrorKind::InvalidData`] if something that is no regular file
-/// has more than 256 MiB.
+/// Those of [`std::fs::read`]; for [`ErrorKind::NotFound`] the message suggests a file with a
+/// similar name. [`ErrorKind::InvalidData`] if something that is no regular file has more than 256
+/// MiB.
 pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     let path = path.as_ref();
-    if std::fs::metadata(path)?.is_file() {
+    let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => io::Error::new(ErrorKind::NotFound, missing(path)),
+        _ => error,
+    })?;
+    if metadata.is_file() {
         return std::fs::read(path);
+    }
+    if metadata.is_dir() {
+        return Err(io::Error::new(ErrorKind::IsADirectory, "this is a folder: give a file in it"));
     }
     let mut content = Vec::new();
     File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut content)?;
@@ -30,6 +43,19 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
         return Err(io::Error::new(ErrorKind::InvalidData, "not a regular file, and longer than 256 MiB"));
     }
     Ok(content)
+}
+
+/// Describes that a file does not exist, with the name of a similar one in its folder.
+fn missing(path: &Path) -> String {
+    let folder = folder(path);
+    if !folder.is_dir() {
+        return format!("the folder `{}` does not exist: check the path", folder.display());
+    }
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let names: Vec<String> = names.take(MAX_NAMES).collect();
+    let typed = path.file_name().unwrap_or_default().to_string_lossy();
+    format!("no such file: check the path{}", hint(&typed, names.iter().map(String::as_str)))
 }
 
 /// Reads the content of a text file, as [`read`] does. A byte order mark at its beginning is

@@ -61,7 +61,8 @@ impl Target {
     }
 }
 
-fn folder(path: &Path) -> &Path {
+/// Returns the folder of a path.
+pub(super) fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 

@@ -1,6 +1,9 @@
 //! Values by name or from a file.
 
-use command_line::files::{is_write_failure, read_as, read_text_as, read_to_string, write};
+use std::io::ErrorKind;
+use std::path::Path;
+
+use command_line::files::{is_write_failure, read, read_as, read_text_as, read_to_string, write};
 use command_line::names::get_by_name_or_file;
 
 fn number(text: &str) -> Result<i32, String> {
@@ -44,6 +47,24 @@ fn errors_name_the_file_once() {
     assert_eq!(read_as(&path, length).unwrap(), 1);
     let error = read_text_as(&path, number).unwrap_err().to_string();
     assert_eq!(error, format!("{}: stream did not contain valid UTF-8", path.display()));
+}
+
+#[test]
+fn errors_of_missing_files_suggest_a_similar_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("network.onnx");
+    write(folder.path().join("profile.json"), "{}").unwrap();
+    let error = |path: &Path| {
+        let error = read(path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        error.to_string()
+    };
+    assert_eq!(error(&path), "no such file: check the path");
+    write(folder.path().join("netwrok.onnx"), "").unwrap();
+    assert_eq!(error(&path), "no such file: check the path; did you mean `netwrok.onnx`?");
+    let below = error(&folder.path().join("none/file"));
+    assert!(below.starts_with("the folder `") && below.ends_with("none` does not exist: check the path"));
+    assert_eq!(error(Path::new("")), "no such file: check the path");
 }
 
 #[test]

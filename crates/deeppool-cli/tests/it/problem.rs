@@ -119,6 +119,7 @@ fn unreachable_limits_and_options_for_networks_are_refused() {
     for (options, expected) in [
         ("--amplification 0.5", "at least 1"),
         ("--amplification NaN", "at least 1"),
+        ("--amplification inf", "a finite number of at least 1"),
         ("--deadline 1us", "the smallest iteration time that can be reached is"),
         ("--explain", "cannot be used with"),
         ("--dot plan.dot", "cannot be used with"),

@@ -114,7 +114,7 @@ fn jobs_without_progress_end() {
     let job = cluster.submit("job.sh");
     assert_eq!(job.end(), "FAILED");
     let printed = job.printed();
-    assert!(printed.contains("none: No such file") && !printed.contains("going on"), "{printed}");
+    assert!(printed.contains("none: no such file") && !printed.contains("going on"), "{printed}");
     // The job fails at the same iteration each time.
     let fails = format!("{TRAIN} --batch 32 --lr 1e30 --checkpoint-every 1");
     succeed(path, &format!("slurm --nodes 2 --ranks-per-node 1 --restarts 1 -o job.sh -- {fails}"));

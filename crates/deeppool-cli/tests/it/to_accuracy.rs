@@ -154,7 +154,7 @@ fn invalid_options_are_one_line_errors() {
         ("--batches 16,512", "covers global batches of 16 to 256 samples, not 512"),
         ("--within 0", "a number of hours above 0"),
         ("--within nan", "a number of hours above 0"),
-        ("--amplification 0.5", "an amplification limit is 0.5, expected finite and at least 1"),
+        ("--amplification 0.5", "'--amplification <LIMIT>': expected a finite number of at least 1"),
         ("-o no/plan.json", "does not exist"),
     ] {
         refused(path, &format!("{PLAN} {options}"), expected);

@@ -29,7 +29,7 @@ pub enum DataError {
         problem: &'static str,
     },
     /// The folder of a data set does not exist or is not a folder.
-    #[error("{}: not a folder", path.display())]
+    #[error("{}: not a folder: give that of the data set's files", path.display())]
     NotAFolder {
         /// The given path.
         path: PathBuf,

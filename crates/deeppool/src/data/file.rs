@@ -21,7 +21,11 @@ const MAX_BYTES: u64 = 256 << 20;
 /// Those of [`std::fs::read`], and [`io::ErrorKind::InvalidData`] if something that is no regular
 /// file has more than 256 MiB.
 pub(super) fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
-    if std::fs::metadata(path)?.is_file() {
+    let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => io::Error::new(error.kind(), "no such file: check the path"),
+        _ => error,
+    })?;
+    if metadata.is_file() {
         return std::fs::read(path);
     }
     let mut content = Vec::new();

@@ -244,7 +244,10 @@ fn errors_name_missing_files_and_folders() {
     for path in [&file, &folder.path().join("nowhere")] {
         for open in [Dataset::mnist, Dataset::cifar10] {
             let error = open(path).unwrap_err();
-            assert_eq!(error.to_string(), format!("{}: not a folder", path.display()));
+            assert_eq!(
+                error.to_string(),
+                format!("{}: not a folder: give that of the data set's files", path.display())
+            );
         }
     }
 }
