@@ -144,7 +144,7 @@ run_tests() {
 
 # Runs all commands on invalid files, numbers and paths.
 wrong_inputs() {
-    tests/wrong-inputs.py --cases 200 --bin "${CARGO_TARGET_DIR:-target}/debug"
+    tests/wrong-inputs.py --cases 1000 --bin "${CARGO_TARGET_DIR:-target}/debug"
 }
 
 # Runs tests with more cases than `cargo test` has: the planner against enumeration, longer training,
