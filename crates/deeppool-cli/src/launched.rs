@@ -70,7 +70,11 @@ const FOREIGN: [ForeignLauncher; 10] = [
         sizes: &["PMI_SIZE"],
     },
     ForeignLauncher { name: "a launcher by PMIx", rank: "PMIX_RANK", sizes: &[] },
-    ForeignLauncher { name: "a launcher without MASTER_ADDR", rank: "RANK", sizes: &["WORLD_SIZE"] },
+    ForeignLauncher {
+        name: "a launcher without MASTER_ADDR, or with a RANK outside WORLD_SIZE,",
+        rank: "RANK",
+        sizes: &["WORLD_SIZE"],
+    },
 ];
 
 /// Place of this process among several that a launcher started that is not supported.
@@ -126,7 +130,7 @@ fn is_ignored(variable: impl Fn(&str) -> Option<String>) -> bool {
 }
 
 fn in_environment(name: &str) -> Option<String> {
-    std::env::var(name).ok()
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 
 impl Launched {
@@ -152,7 +156,7 @@ impl Launched {
             return Some(Self { rank, ranks, on_host: on_host.unwrap_or(ranks), launcher: Launcher::Mpi });
         }
         variable("MASTER_ADDR")?;
-        let (rank, ranks) = (number("RANK")?, number("WORLD_SIZE")?);
+        let (rank, ranks) = place("RANK", "WORLD_SIZE")?;
         let on_host = number("LOCAL_WORLD_SIZE").unwrap_or(ranks);
         Some(Self { rank, ranks, on_host, launcher: Launcher::Torchrun })
     }
@@ -286,6 +290,7 @@ mod tests {
     fn a_rank_outside_the_size_is_of_another_launcher() {
         assert_eq!(read(&[("PMIX_RANK", "3"), ("SLURM_STEP_NUM_TASKS", "1")]), None);
         assert_eq!(read(&[("OMPI_COMM_WORLD_RANK", "4"), ("OMPI_COMM_WORLD_SIZE", "4")]), None);
+        assert_eq!(read(&[("MASTER_ADDR", "here"), ("RANK", "5"), ("WORLD_SIZE", "1")]), None);
     }
 
     #[test]

@@ -81,6 +81,8 @@ fn known_launchers_come_before_unsupported_ones() {
         [("MASTER_ADDR", "here"), ("RANK", "0"), ("WORLD_SIZE", "4"), ("PMI_RANK", "0"), ("PMI_SIZE", "4")];
     let train = TRAIN.replace("--ranks 1 ", "");
     refused_with(folder.path(), &train, &torchrun, &["torchrun started this"]);
+    let outside = [("MASTER_ADDR", "here"), ("RANK", "5"), ("WORLD_SIZE", "1")];
+    refused_with(folder.path(), &train, &outside, &["RANK=5", "a RANK outside WORLD_SIZE"]);
 }
 
 #[cfg(not(feature = "mpi"))]
