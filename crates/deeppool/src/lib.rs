@@ -2,6 +2,7 @@
 
 #[cfg(feature = "train")]
 pub mod accuracy;
+mod batch;
 pub mod compare;
 pub mod costs;
 #[cfg(feature = "train")]

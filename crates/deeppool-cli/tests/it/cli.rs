@@ -19,22 +19,6 @@ fn invalid_options_are_one_line_errors() {
         (format!("{TRAIN} --ranks 40 --batch 32"), "40 ranks are more than the 32 samples"),
         (format!("{TRAIN} --ranks 2 --batch 2000"), "1437 training samples"),
         (format!("{TRAIN} --ranks 2 --batch 0"), "from 1 to 1048576"),
-        (format!("{TRAIN} --ranks 2 --batch -3"), "'--batch <BATCH>': expected a whole number from 1 to"),
-        (
-            format!("{TRAIN} --ranks 2 --batch 8 --epochs 0"),
-            "'--epochs <EPOCHS>': expected a whole number of",
-        ),
-        (format!("{TRAIN} --ranks 2 --batch 8 --lr -1"), "learning rate"),
-        (
-            "plan --onnx none.onnx --device a100 --gpus 2 --batch 8".into(),
-            "none.onnx: no such file: check the",
-        ),
-        (
-            "train --model digits-cnn --data safetensors:none --ranks 2 --batch 8".into(),
-            "no such file: check",
-        ),
-        (format!("{PLAN} --amplification -2"), "a finite number of at least 1"),
-        (format!("{PLAN} --amplification inf"), "a finite number of at least 1"),
         (format!("{TRAIN} --ranks 2 --batch 8 --threads-per-rank 0"), "from 1 to 1024"),
         (format!("{TRAIN} --ranks 2 --batch 8 --lr=-1"), "learning rate"),
         (format!("{TRAIN} --ranks 2 --batch 8 --lr 0"), "learning rate"),
@@ -120,6 +104,31 @@ fn invalid_options_are_one_line_errors() {
         ("fly".into(), "fly"),
     ];
     for (arguments, expected) in cases {
+        refused(folder.path(), &arguments, expected);
+    }
+}
+
+#[test]
+fn errors_of_numbers_and_missing_files_name_the_option_and_the_way_out() {
+    let folder = TempDir::new().unwrap();
+    for (arguments, expected) in [
+        (format!("{TRAIN} --ranks 2 --batch -3"), "'--batch <BATCH>': expected a whole number from 1 to"),
+        (
+            format!("{TRAIN} --ranks 2 --batch 8 --epochs 0"),
+            "'--epochs <EPOCHS>': expected a whole number of",
+        ),
+        (format!("{TRAIN} --ranks 2 --batch 8 --lr -1"), "learning rate"),
+        (
+            "plan --onnx none.onnx --device a100 --gpus 2 --batch 8".into(),
+            "none.onnx: no such file: check the",
+        ),
+        (
+            "train --model digits-cnn --data safetensors:none --ranks 2 --batch 8".into(),
+            "no such file: check",
+        ),
+        (format!("{PLAN} --amplification -2"), "a finite number of at least 1"),
+        (format!("{PLAN} --amplification inf"), "a finite number of at least 1"),
+    ] {
         refused(folder.path(), &arguments, expected);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::{ExecutionPlan, PlanMode, PlannedLayer, PlannedWorker};
 use crate::Error;
+use crate::batch::MAX_BATCH;
 
 /// Maximum number of GPUs of a plan file.
 const MAX_GPUS: usize = 65_536;
@@ -34,7 +35,9 @@ impl ExecutionPlan {
     /// # Errors
     /// [`Error::Document`] with the path of the first invalid field.
     pub(super) fn check(&self) -> Result<(), Error> {
-        ensure(self.batch > 0, "batch", || "a batch needs at least one sample".into())?;
+        ensure((1..=MAX_BATCH).contains(&self.batch), "batch", || {
+            format!("expected 1 to {MAX_BATCH} samples, found {}", self.batch)
+        })?;
         let gpus = self.gpus;
         ensure((1..=MAX_GPUS).contains(&gpus), "gpus", || {
             format!("expected 1 to {MAX_GPUS} GPUs, found {gpus}")

@@ -10,6 +10,7 @@ use super::partial::{best_partial, simulated_data_parallel};
 use super::search::{check_size, search};
 use super::workers::Workers;
 use crate::Error;
+use crate::batch::check_batch;
 use crate::job::{Job, JobCosts, LoweredPlan, plan_problem};
 use crate::plan::{DataParallelTimes, GpuCounts, Mode, PlanRequest};
 use crate::program::PartialBackpropagation;
@@ -121,9 +122,7 @@ pub(crate) fn data_parallel_times(job: &Job<'_>, gpus: usize) -> Result<DataPara
 fn check(job: &Job<'_>, request: &PlanRequest) -> Result<(), Error> {
     request.check()?;
     job.costs().link().check_ranks(request.gpus)?;
-    if job.batch() == 0 {
-        return Err(Error::EmptyBatch);
-    }
+    check_batch(job.batch())?;
     job.micro_batch()?;
     Workers::of(job, request)?;
     let effort = request.effort;

@@ -7,6 +7,7 @@ use layer_graph::LayerId;
 
 use super::steps::kernels;
 use crate::Error;
+use crate::batch::check_batch;
 use crate::costs::{Costs, LayerKernels};
 use crate::job::{Job, single_gpu_memory_bytes};
 use crate::program::LowerOptions;
@@ -26,11 +27,10 @@ impl BackgroundCosts {
     /// device: the forward steps of its layers, their backward steps, and their optimiser steps.
     ///
     /// # Errors
-    /// [`Error::EmptyBatch`] for an empty batch. [`Error::Profile`] if the profile lacks a time.
+    /// [`Error::EmptyBatch`] for an empty batch, and [`Error::Setting`] for more than 2^20 samples.
+    /// [`Error::Profile`] if the profile lacks a time.
     pub fn new(costs: &Costs<'_>, batch: usize) -> Result<Self, Error> {
-        if batch == 0 {
-            return Err(Error::EmptyBatch);
-        }
+        check_batch(batch)?;
         let layers: Vec<LayerId> = costs.network().layers().skip(1).map(|(id, _)| id).collect();
         let of_layers: Result<Vec<LayerKernels>, Error> =
             layers.iter().map(|&layer| costs.layer_kernels(layer, batch)).collect();

@@ -11,6 +11,7 @@ use layer_graph::LayerGraph;
 
 use super::Weights;
 use crate::Error;
+use crate::batch::check_batch;
 use crate::data::Dataset;
 use crate::program::{LowerOptions, LoweredTraining, Placement};
 
@@ -349,9 +350,7 @@ impl<'a> TrainConfig<'a> {
     /// [`Error::EmptyBatch`], [`Error::MoreRanksThanSamples`], [`Error::Setting`] with the first
     /// setting that is out of range, or the error of the data set or the weights.
     pub(super) fn check(&self) -> Result<(), Error> {
-        if self.batch() == 0 {
-            return Err(Error::EmptyBatch);
-        }
+        check_batch(self.batch())?;
         if self.placement().world() > self.batch() {
             return Err(Error::MoreRanksThanSamples { ranks: self.placement().world(), batch: self.batch() });
         }

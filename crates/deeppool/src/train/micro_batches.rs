@@ -5,6 +5,7 @@ use std::time::Duration;
 use layer_profile::ProfileError;
 
 use crate::Error;
+use crate::batch::check_batch;
 use crate::costs::Costs;
 
 /// Tolerance of the longest step relative to its minimum, as a divisor: a tenth.
@@ -34,9 +35,7 @@ impl MicroBatches {
     /// [`Error::EmptyBatch`] for an empty batch. [`Error::Profile`] for the whole batch if the
     /// profile has times for none of the sizes.
     pub fn within(bound: Duration, costs: &Costs<'_>, batch: usize) -> Result<Self, Error> {
-        if batch == 0 {
-            return Err(Error::EmptyBatch);
-        }
+        check_batch(batch)?;
         let mut known: Vec<Self> = Vec::new();
         let mut unknown = None;
         for count in 1..=batch {

@@ -62,10 +62,12 @@ fn equal_requests_give_equal_plan_files() {
 fn errors_name_the_path_of_invalid_values() {
     let plan = with_job("vgg11", |_, job| burst(job));
     assert!(edited(&plan, |_| {}).is_ok());
-    let cases: [(&str, Value, &str); 29] = [
+    let cases: [(&str, Value, &str); 31] = [
         ("/schema", json!("deeppool/profile/v1"), "schema"),
         ("/batch", json!(0), "batch"),
         ("/batch", json!(-4), "batch"),
+        ("/batch", json!(1_048_577), "batch"),
+        ("/batch", json!(u64::MAX), "batch"),
         ("/gpus", json!(0), "gpus"),
         ("/gpus", json!(1_000_000_000), "gpus"),
         ("/gpus", json!(5000), "idle_us"),

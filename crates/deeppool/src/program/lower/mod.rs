@@ -22,6 +22,7 @@ use super::builder::{Bucket, Operands, ProgramBuilder, RotationForm};
 use super::recompute::Recomputation;
 use super::{BufferId, CollectiveOp, Contents, Op, PartialBackpropagation, Placement, Program, checkpoints};
 use crate::Error;
+use crate::batch::check_batch;
 use classes::classes_of_ranks;
 use layout::{Layout, Layouts, Lowered};
 pub use options::LowerOptions;
@@ -195,9 +196,7 @@ impl<'a> Lowering<'a> {
         classes: Vec<Vec<usize>>,
         checkpoints: &[LayerId],
     ) -> Result<Self, Error> {
-        if batch == 0 {
-            return Err(Error::EmptyBatch);
-        }
+        check_batch(batch)?;
         let mut place_in_order = vec![0; network.len()];
         for (at, id) in placement.order().iter().enumerate() {
             place_in_order[id.index()] = at;

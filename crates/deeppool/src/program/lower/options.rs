@@ -5,6 +5,7 @@ use layer_graph::LayerGraph;
 
 use super::super::PartialBackpropagation;
 use crate::Error;
+use crate::batch::check_batch;
 
 /// Options with which a training iteration is lowered to programs.
 #[derive(Debug, Clone, PartialEq)]
@@ -114,9 +115,7 @@ impl LowerOptions {
     /// micro-batches or parts, or the roles of partial backpropagation do not fit the network.
     pub(super) fn check(&self, network: &LayerGraph, batch: usize) -> Result<(), Error> {
         let count = self.micro_batches;
-        if batch == 0 {
-            return Err(Error::EmptyBatch);
-        }
+        check_batch(batch)?;
         if count == 0 || count > batch {
             let (setting, expected) = ("the number of micro-batches", "from 1 to the samples of the batch");
             return Err(Error::Setting { setting, expected, got: format!("{count} for {batch}") });
