@@ -207,6 +207,8 @@ PARAMETERS = """{"schema": "deeppool/device-parameters/v1", "device": "mine", "p
  "graph_node_time_us": 0.001, "launch_latency_us": 1.85, "kernel_gap_us": 0.9, "graph_node_gap_us": 0.5,
  "completion_latency_us": 1.85, "communication_share": 0.2, "communication_memory": 0.39}}
 """
+# GPUs of each node, and in total.
+NODES = [("1", 1), ("2", 2), ("4", 4), ("44", 8), ("4444", 16)]
 # The published traces, shortened.
 TRACES = {
     "philly_jobs.csv.gz": ["timestamp,duration,num_gpus"]
@@ -220,7 +222,7 @@ TRACES = {
     "gavel_v100_pairs.csv": ["gpus,model_a,batch_a,model_b,batch_b,a_alone,b_alone,a_shared,b_shared"]
     + ["1,ResNet-18,16,ResNet-18,32,32.353,24.093,30.1,20.5"],
     "pollux_step_times.csv.gz": ["model,kind,placement_or_nodes,replicas,local_batch,step_s,sync_s"]
-    + [f"bert,placement,1,1,{batch},{batch / 9},0.0137" for batch in (4, 6, 8)],
+    + [f"bert,placement,{nodes},{gpus},4,0.5{gpus},0.01{gpus}" for nodes, gpus in NODES],
 }
 
 def good_files(runner, folder):
