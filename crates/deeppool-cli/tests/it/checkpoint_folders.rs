@@ -56,11 +56,13 @@ fn a_folder_has_one_run_at_a_time() {
     signal(&first, "STOP");
     let metrics = fs::read(path.join("metrics.jsonl")).unwrap();
     for second in [TRAIN.to_owned(), format!("{TRAIN} --resume"), format!("{TRAIN} --lr 0.1 --resume")] {
-        let line = format!("{second} --iterations 20 --checkpoint run --metrics metrics.jsonl");
+        let line = format!("{second} --iterations 20 --checkpoint run --metrics other.jsonl");
         let error = refused(path, &line, &format!("process {} on host", first.id()));
         assert!(error.contains("checkpoint run: ") && error.contains("--take-over"), "{error}");
-        assert_eq!(fs::read(path.join("metrics.jsonl")).unwrap(), metrics);
+        assert!(!path.join("other.jsonl").exists());
     }
+    refused(path, &format!("{TRAIN} --iterations 20 --metrics metrics.jsonl"), "metrics.jsonl: ");
+    assert_eq!(fs::read(path.join("metrics.jsonl")).unwrap(), metrics);
     signal(&first, "CONT");
     let before = iterations(path);
     let waited = Instant::now();
