@@ -5,9 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use clap::Args;
-use layer_graph::LayerGraph;
+use layer_graph::{LayerGraph, zoo};
 
+use super::counts::within;
 use super::inputs;
+
+/// Maximum number of blocks of a network.
+const MAX_BLOCKS: usize = 10_000;
 
 /// Options for the network.
 #[derive(Args)]
@@ -15,6 +19,9 @@ pub(crate) struct NetworkArgs {
     /// Built-in network (see `deeppool models`)
     #[arg(long)]
     pub(crate) model: Option<String>,
+    /// Number of transformer blocks of --model gpt2, instead of 12
+    #[arg(long, requires = "model", value_parser = within(1..=MAX_BLOCKS))]
+    pub(crate) blocks: Option<usize>,
     /// Network in an ONNX file
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
     pub(crate) onnx: Option<PathBuf>,
@@ -33,7 +40,11 @@ impl NetworkArgs {
         match (&self.model, &self.onnx, &self.graph) {
             (_, _, Some(path)) => Ok(inputs::graph(path)?),
             (_, Some(path), None) => import(path),
-            (Some(model), None, None) => Ok(inputs::model(model)?),
+            (Some(model), None, None) => match self.blocks {
+                Some(blocks) if model == "gpt2" => Ok(zoo::gpt2_of_blocks(blocks)?),
+                Some(_) => bail!("--blocks is for --model gpt2: leave it out"),
+                None => Ok(inputs::model(model)?),
+            },
             (None, None, None) => bail!("give --model NAME, --onnx FILE or --graph FILE"),
         }
     }

@@ -10,12 +10,13 @@ use crate::{Dropout, Embedding, GraphError, LayerGraph, LayerKind, Linear, Posit
 const VOCABULARY: usize = 50_257;
 const CONTEXT: usize = 1024;
 const FEATURES: usize = 768;
-const BLOCKS: usize = 12;
+/// Number of blocks of GPT-2 small.
+pub(super) const BLOCKS: usize = 12;
 const DROPOUT: f64 = 0.1;
 
-/// Builds GPT-2 small under the given name. Its layers fit their inputs, so that no error is
-/// returned.
-pub(super) fn gpt2(name: &str) -> Result<LayerGraph, GraphError> {
+/// Builds GPT-2 with the features of GPT-2 small and `blocks` blocks under the given name. Its
+/// layers fit their inputs, so that no error is returned.
+pub(super) fn gpt2(name: &str, blocks: usize) -> Result<LayerGraph, GraphError> {
     let block = Block {
         features: FEATURES,
         heads: 12,
@@ -29,7 +30,7 @@ pub(super) fn gpt2(name: &str) -> Result<LayerGraph, GraphError> {
     let tokens = net.add("tokens", Embedding { vocabulary: VOCABULARY, features: FEATURES }, [input])?;
     let mut x = net.add("positions", PositionEmbedding { positions: CONTEXT }, [tokens])?;
     x = net.add("dropout", Dropout { probability: DROPOUT }, [x])?;
-    for index in 0..BLOCKS {
+    for index in 0..blocks {
         x = block.add(&mut net, &format!("block{}", index + 1), x)?;
     }
     x = net.add("norm", block.norm(), [x])?;

@@ -36,7 +36,7 @@ const MODELS: &[(&str, Build)] = &[
     ("wrn-101-2", |name| resnet::resnet(name, &resnet::WRN101_2)),
     ("inception-v3", inception::inception_v3),
     ("vit-b-16", vit::vit_b_16),
-    ("gpt2", gpt2::gpt2),
+    ("gpt2", |name| gpt2::gpt2(name, gpt2::BLOCKS)),
     ("gnmt", gnmt::gnmt),
     ("big-lstm", big_lstm::big_lstm),
     ("digits-cnn", digits::digits_cnn),
@@ -57,6 +57,22 @@ pub fn model(name: &str) -> Result<LayerGraph, GraphError> {
         Some((known, build)) => build(known),
         None => Err(GraphError::UnknownModel { name: name.into(), known: names() }),
     }
+}
+
+/// Builds `gpt2` as [`model`] does, but with `blocks` blocks instead of 12, and with a name such as
+/// `gpt2-96-blocks`.
+///
+/// ```
+/// use layer_graph::zoo;
+///
+/// assert_eq!(zoo::gpt2_of_blocks(12)?.parameter_count(), zoo::model("gpt2")?.parameter_count());
+/// # Ok::<(), layer_graph::GraphError>(())
+/// ```
+///
+/// # Errors
+/// None: the layers of any number of blocks fit their inputs.
+pub fn gpt2_of_blocks(blocks: usize) -> Result<LayerGraph, GraphError> {
+    gpt2::gpt2(&format!("gpt2-{blocks}-blocks"), blocks)
 }
 
 /// Builds GNMT v2 as [`model`] does, but with its sentences of 50 tokens split into chunks of
