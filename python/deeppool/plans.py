@@ -237,6 +237,7 @@ def plan(
     overlap: bool = True,
     sync_batch_norm: bool = False,
     effort: float = 1.0,
+    prove: str = "default",
 ) -> Plan:
     """Plans the ranks of each layer of a network.
 
@@ -261,6 +262,9 @@ def plan(
         overlap: Whether gradients are all-reduced during the backward pass instead of after it.
         sync_batch_norm: Whether batch normalisation is over the global batch instead of each rank's shard.
         effort: Search effort as a multiple of the default.
+        prove: Effort to prove a lower bound of the iteration time: ``off``, ``default`` (a multiple of
+            the search's work, with the same bound on every machine), or a time such as ``30s``. It does
+            not change the plan.
 
     Raises:
         NoPlanError: No plan is within the limits.
@@ -280,6 +284,7 @@ def plan(
         overlap,
         sync_batch_norm,
         effort,
+        prove,
     )
     return _plan(_deeppool.plan(network.to_json(), question), network, costs)
 
@@ -327,6 +332,7 @@ def question_document(
     overlap: bool,
     sync_batch_norm: bool,
     effort: float,
+    prove: str = "default",
 ) -> str:
     """Returns a planning question as JSON text for the native module."""
     counts = gpu_counts if isinstance(gpu_counts, str) else ",".join(map(str, gpu_counts))
@@ -341,6 +347,7 @@ def question_document(
             "overlap": overlap,
             "sync_batch_norm": sync_batch_norm,
             "effort": effort,
+            "prove": prove,
         }
     )
 

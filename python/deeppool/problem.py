@@ -171,6 +171,7 @@ class PlanProblem:
         deadline_us: float | None = None,
         limit_per_layer: bool = False,
         frontier: bool = False,
+        prove: str = "default",
     ) -> ProblemPlan:
         """Plans the problem. Ctrl-C ends the search.
 
@@ -179,6 +180,7 @@ class PlanProblem:
             limit_per_layer: Whether the limit applies to each layer, as in the original DeepPool. For
                 chains only.
             frontier: Whether the result also lists all Pareto-optimal plans.
+            prove: As in :func:`deeppool.plan`.
 
         Raises:
             NoPlanError: No plan is within the limits.
@@ -188,6 +190,7 @@ class PlanProblem:
             "mode": mode_document(mode, amplification, deadline_us),
             "per_layer": limit_per_layer,
             "frontier": frontier,
+            "prove": prove,
         }
         report: dict[str, Any] = json.loads(
             _deeppool.plan_problem(json.dumps(self.document), json.dumps(question))

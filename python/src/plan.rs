@@ -1,7 +1,7 @@
 //! Planning, comparison and simulation of networks. A question is a JSON object with the arguments
 //! of a call, and a network is a document of the format `deeppool/graph/v1`.
 
-use deeppool::burst_planner::Stop;
+use deeppool::burst_planner::{ProofBudget, Stop};
 use deeppool::compare::Comparison;
 use deeppool::costs::Costs;
 use deeppool::job::Job;
@@ -39,6 +39,9 @@ struct Question {
     sync_batch_norm: bool,
     /// Search effort as a multiple of the default.
     effort: f64,
+    /// Budget for proving a lower bound, in the format of `--prove`.
+    #[serde(default)]
+    prove: Option<String>,
 }
 
 /// Kind of plan, with its limit.
@@ -94,7 +97,9 @@ pub(crate) fn parse<'t, T: Deserialize<'t>>(text: &'t str) -> PyResult<T> {
 impl Question {
     fn request(&self, device: &str, stop: &Stop) -> Result<PlanRequest, Error> {
         let memory = self.memory.as_ref().map(|memory| memory.parse::<Capacity>()).transpose()?;
+        let proof = self.prove.as_deref().map(str::parse::<ProofBudget>).transpose()?;
         Ok(PlanRequest::new(self.gpus, self.mode.mode())
+            .with_proof(proof.unwrap_or_default())
             .with_gpu_counts(self.gpu_counts.parse::<GpuCounts>()?)
             .with_effort(self.effort)
             .with_memory_limit(Capacity::of(memory, device).limit_bytes()?)

@@ -18,6 +18,8 @@ struct Question {
     per_layer: bool,
     /// Whether the report also has the frontier.
     frontier: bool,
+    /// Budget for proving a lower bound, in the format of `--prove`.
+    prove: String,
 }
 
 /// Finds a plan for a problem, a document of the format `deeppool/plan-problem/v2`. `question` is a
@@ -32,6 +34,7 @@ pub(crate) fn plan_problem(py: Python<'_>, problem: &str, question: &str) -> PyR
         let mut options = ProblemOptions::new(asked.mode.mode());
         options.limit_rule = if asked.per_layer { LimitRule::PerLayer } else { LimitRule::Total };
         options.pareto = asked.frontier;
+        options.proof = asked.prove.parse().map_err(exception)?;
         options.stop = stop.clone();
         let (problem, costs) = PlanProblem::from_json(problem).map_err(exception)?;
         options.plan(problem, &costs).map(|planned| planned.report().to_string()).map_err(exception)

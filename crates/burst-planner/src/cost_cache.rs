@@ -21,8 +21,11 @@ pub(crate) struct CostCache<'c> {
     replicas: usize,
     /// By group: the index of its table in `costs`.
     tables: Vec<u32>,
-    /// By GPU count: the costs of all nodes.
-    steps: Vec<Vec<NodeCosts>>,
+    /// By GPU count and node: step durations with the larger and the smaller shard, microseconds; 0
+    /// if the cost model has none.
+    times: Vec<Vec<[StepTimes; 2]>>,
+    /// By GPU count: other costs of all nodes.
+    costs_of: Vec<Vec<NodeCosts>>,
     numbers: FxHashMap<usize, u32>,
     /// By node: its maximum memory on a rank over these GPU counts.
     max_memory: Vec<NodeMemory>,
@@ -36,10 +39,7 @@ pub(crate) struct CostCache<'c> {
 /// Costs of a node on a GPU count, on each rank.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NodeCosts {
-    /// Step durations with the larger and the smaller shard, in this order, microseconds; 0 if the
-    /// cost model has none.
-    pub(crate) times: [StepTimes; 2],
-    /// Whether the cost model has such times.
+    /// Whether the cost model has step durations.
     are_known: bool,
     /// Memory with the larger and the smaller shard, bytes.
     memory: [NodeMemory; 2],
@@ -53,7 +53,8 @@ impl<'c> CostCache<'c> {
             costs: Box::new(costs),
             groups: Groups::default(),
             tables: Vec::new(),
-            steps: Vec::new(),
+            times: Vec::new(),
+            costs_of: Vec::new(),
             numbers: FxHashMap::default(),
             max_memory: Vec::new(),
             transfers: FxHashMap::default(),
@@ -90,7 +91,8 @@ impl<'c> CostCache<'c> {
     fn query_costs(&mut self, problem: &PlanProblem, group: GroupId) {
         if self.tables.len() == group as usize {
             let count = self.groups.len(group);
-            let (costs, steps, maximum) = (&self.costs, &mut self.steps, &mut self.max_memory);
+            let (costs, maximum) = (&self.costs, &mut self.max_memory);
+            let (times, costs_of) = (&mut self.times, &mut self.costs_of);
             maximum.resize(problem.nodes.len(), NodeMemory::default());
             let table = *self.numbers.entry(count).or_insert_with(|| {
                 let of_node = |node| {
@@ -100,14 +102,15 @@ impl<'c> CostCache<'c> {
                     let are_known = steps.iter().all(Option::is_some);
                     let memory = [ShardSize::Larger, ShardSize::Smaller]
                         .map(|shard_size| costs.memory(node, count, shard_size));
-                    NodeCosts { times: steps.map(Option::unwrap_or_default), are_known, memory }
+                    (steps.map(Option::unwrap_or_default), NodeCosts { are_known, memory })
                 };
-                let table: Vec<NodeCosts> = (0..problem.nodes.len()).map(of_node).collect();
+                let (steps, table): (Vec<_>, Vec<NodeCosts>) = (0..problem.nodes.len()).map(of_node).unzip();
                 for (maximum, of_node) in maximum.iter_mut().zip(&table) {
                     *maximum = of_node.memory.into_iter().fold(*maximum, NodeMemory::max);
                 }
-                steps.push(table);
-                steps.len() as u32 - 1
+                times.push(steps);
+                costs_of.push(table);
+                costs_of.len() as u32 - 1
             });
             self.tables.push(table);
         }
@@ -122,14 +125,15 @@ impl<'c> CostCache<'c> {
         self.group(problem, &ranks)
     }
 
-    /// Returns the costs of a node on a group that has been added.
-    pub(crate) fn steps_on(&self, node: usize, group: GroupId) -> &NodeCosts {
-        &self.steps[self.tables[group as usize] as usize][node]
+    /// Returns the step durations of a node on a group that has been added, with the larger and the
+    /// smaller shard, microseconds.
+    pub(crate) fn steps_on(&self, node: usize, group: GroupId) -> &[StepTimes; 2] {
+        &self.times[self.tables[group as usize] as usize][node]
     }
 
     /// Returns the memory of a node on the group of a slot, with the larger and the smaller shard.
     pub(crate) fn memory(&self, node: usize, group: Slot) -> &[NodeMemory; 2] {
-        &self.steps[self.used_tables[group as usize] as usize][node].memory
+        &self.costs_of[self.used_tables[group as usize] as usize][node].memory
     }
 
     /// Returns by node the maximum of each of its memory sizes on a rank, over all groups that have
@@ -161,14 +165,14 @@ impl<'c> CostCache<'c> {
     /// Returns whether the cost model has step durations of a node on a group, for both shard
     /// sizes.
     pub(crate) fn has_times(&self, node: usize, group: GroupId) -> bool {
-        self.steps_on(node, group).are_known
+        self.costs_of[self.tables[group as usize] as usize][node].are_known
     }
 }
 
 impl ProgramCosts for CostCache<'_> {
     #[inline]
     fn steps(&self, node: usize, group: Slot) -> &[StepTimes; 2] {
-        &self.steps[self.used_tables[group as usize] as usize][node].times
+        &self.times[self.used_tables[group as usize] as usize][node]
     }
 
     fn transfer(&mut self, producer: usize, from: Slot, to: Slot) -> f64 {

@@ -80,6 +80,12 @@ pub trait CostModel {
     /// order of their samples. The two lists are never equal.
     fn transfer(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64;
 
+    /// Returns the sum of the durations of moving the output of `producer` from the ranks `from` to
+    /// the ranks `to` and its gradient back, microseconds: by default, the sum of both transfers.
+    fn round_trip(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64 {
+        self.transfer(producer, from, to) + self.transfer(producer, to, from)
+    }
+
     /// Returns the duration of an all-reduce over two or more ranks that have `bytes` bytes each,
     /// including the ranks of all [replicas](Self::replicas), microseconds, once all of them are
     /// ready.
@@ -174,6 +180,10 @@ impl<C: CostModel + ?Sized> CostModel for &C {
 
     fn transfer(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64 {
         (**self).transfer(producer, from, to)
+    }
+
+    fn round_trip(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64 {
+        (**self).round_trip(producer, from, to)
     }
 
     fn all_reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {

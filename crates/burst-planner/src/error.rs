@@ -32,6 +32,12 @@ pub enum Error {
     /// The search was stopped before it had a result.
     #[error("the search was stopped")]
     Stopped,
+    /// The text is no budget of a proof.
+    #[error("`{text}` is no budget of a proof: expected off, default, or a time such as 30s")]
+    BadProofBudget {
+        /// The text.
+        text: String,
+    },
     /// A problem needs at least one GPU.
     #[error("gpus is 0: a problem needs at least one GPU")]
     NoGpus,

@@ -175,6 +175,11 @@ impl<'p> Evaluator<'p> {
         if total > 0.0 { Ok(total) } else { Err(Error::ZeroSingleGpuTime) }
     }
 
+    /// Returns the switch that ends the search.
+    pub(crate) fn stop(&self) -> &Stop {
+        &self.stop
+    }
+
     /// Returns the problem whose arrangements are evaluated.
     pub(crate) fn problem(&self) -> &'p PlanProblem {
         self.problem
@@ -205,12 +210,6 @@ impl<'p> Evaluator<'p> {
         self.cache.range(self.problem, start, count)
     }
 
-    /// Returns the duration of moving the output of node `producer` from one group to another, one
-    /// way, microseconds.
-    pub(crate) fn transfer_us(&mut self, producer: u32, from: GroupId, to: GroupId) -> f64 {
-        self.cache.transfer_us(producer, from, to)
-    }
-
     /// Returns the duration of an all-reduce of `bytes` bytes over a group, microseconds.
     pub(crate) fn reduce_us(&mut self, bytes: u64, group: GroupId) -> f64 {
         self.cache.reduce_us(bytes, group)
@@ -236,7 +235,7 @@ impl<'p> Evaluator<'p> {
 
     /// Returns the durations of the steps of a node on a group, on a rank with the larger shard.
     pub(crate) fn steps(&self, node: usize, group: GroupId) -> StepTimes {
-        self.cache.steps_on(node, group).times[0]
+        self.cache.steps_on(node, group)[0]
     }
 
     /// Checks an arrangement and replaces its lists of ranks by group ids. Fails with
@@ -287,6 +286,7 @@ impl<'p> Evaluator<'p> {
     ) -> Result<(PlanTime, Rc<Classes>)> {
         self.stop.check()?;
         self.evaluations += 1;
+        self.stop.count_evaluation();
         let classes = self.classes_of(numbered)?;
         self.ordered.set(&self.structure, &numbered.order);
         let program = Program {

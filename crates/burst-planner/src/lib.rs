@@ -10,7 +10,8 @@
 //! | find the fastest plan under a limit | [`plan`](fn@plan), [`Plan`] |
 //! | find all Pareto-optimal plans | [`frontier`](fn@frontier), [`Frontier`] |
 //! | pick one | [`Frontier::fastest_within`], [`Frontier::cheapest_within`], [`Frontier::knee`] |
-//! | know how far from the optimum a plan can be | [`Frontier::lower_bound_us`], [`CostBounds`] |
+//! | know how far from the optimum a plan is | [`Frontier::prove`], [`ProofBudget`] |
+//! | stop a search or a proof, or show its progress | [`Stop`] |
 //! | compute the time of a given plan | [`Evaluator`], [`Arrangement`], [`Activity`] |
 //! | find the critical path of a plan | [`Evaluator::critical_path`], [`PathStep`] |
 //! | compare arrangements from elsewhere | [`evaluate_arrangements`] |
@@ -42,6 +43,7 @@ mod node_order;
 pub mod per_layer;
 pub mod placement;
 mod problem;
+mod proof;
 mod recompute;
 mod search;
 mod steady_state;
@@ -57,6 +59,7 @@ pub use critical_path::{PathKind, PathStep};
 pub use error::{Error, Result};
 pub use evaluator::{Evaluator, Plan, PlanTime};
 pub use problem::{BackwardReads, GradientOptions, Node, NodeId, PlanProblem, SynchronizedBytes};
-pub use search::{Frontier, SearchOptions, evaluate_arrangements, frontier, plan};
-pub use stop::Stop;
+pub use proof::{LowerBound, ProofBudget, ProofEnd};
+pub use search::{Frontier, SearchEnd, SearchOptions, evaluate_arrangements, frontier, plan};
+pub use stop::{Progress, Stop};
 pub use table::{AllReduceTime, TableCosts, TransferTimes};

@@ -1,5 +1,6 @@
 //! Memory of ranks, and its limit.
 
+use crate::evaluator::NumberedArrangement;
 use crate::groups::Classes;
 use crate::memory_model;
 use crate::{Arrangement, Error, Evaluator, Result};
@@ -52,16 +53,16 @@ impl Evaluator<'_> {
         Err(Error::MemoryExceeded { limit_bytes, needed_bytes: held[fullest], nodes })
     }
 
-    /// Returns the memory of the fullest rank divided by the limit, for the arrangement that was
-    /// evaluated last; 1 if it is within the limit or there is none. `classes` and `order` are
-    /// those of the arrangement.
-    pub(crate) fn memory_excess(&self, classes: &Classes, order: &[u32]) -> f64 {
-        let Some(limit_bytes) = self.problem().memory_limit_bytes else { return 1.0 };
+    /// Returns the memory of the fullest rank divided by the limit; 1 if it is within the limit or
+    /// there is none. Fails with [`Error::TooManyClasses`].
+    pub(crate) fn memory_excess(&mut self, numbered: &NumberedArrangement) -> Result<f64> {
+        let Some(limit_bytes) = self.problem().memory_limit_bytes else { return Ok(1.0) };
         if self.max_held_bytes() <= limit_bytes {
-            return 1.0;
+            return Ok(1.0);
         }
-        let maximum = self.held(classes, order).into_iter().max().unwrap_or(0);
-        if maximum <= limit_bytes { 1.0 } else { maximum as f64 / limit_bytes.max(1) as f64 }
+        let classes = self.classes_of(numbered)?;
+        let maximum = self.held(&classes, &numbered.order).into_iter().max().unwrap_or(0);
+        Ok(if maximum <= limit_bytes { 1.0 } else { maximum as f64 / limit_bytes.max(1) as f64 })
     }
 
     /// Returns an upper bound of the memory of any rank in any arrangement.

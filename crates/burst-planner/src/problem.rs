@@ -259,6 +259,28 @@ impl ProblemGraph {
         self.producers.iter().chain(&self.consumers).any(|near| near.len() > 1)
     }
 
+    /// Returns by place in the topological order whether all paths contain the node. O(nodes +
+    /// edges).
+    pub(crate) fn articulations(&self) -> Vec<bool> {
+        let count = self.order.len();
+        let mut places = vec![0; count];
+        for (place, &node) in self.order.iter().enumerate() {
+            places[node] = place;
+        }
+        // The farthest place that an edge from before a node leads to. If it is that node, and no
+        // path starts later, all paths contain it.
+        let mut reaches = 0;
+        let mut sources = self.producers.iter().filter(|producers| producers.is_empty()).count();
+        let is_articulation = |(place, &node): (usize, &usize)| {
+            sources -= usize::from(self.producers[node].is_empty());
+            let is_cut = reaches <= place && sources == 0;
+            let farthest = self.consumers[node].iter().map(|&consumer| places[consumer]).max();
+            reaches = reaches.max(farthest.unwrap_or(count));
+            is_cut
+        };
+        self.order.iter().enumerate().map(is_articulation).collect()
+    }
+
     /// Computes the relations of a problem whose edges refer to existing nodes. Fails with
     /// [`Error::Cycle`].
     pub(crate) fn new(problem: &PlanProblem) -> Result<Self> {

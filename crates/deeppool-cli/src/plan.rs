@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
+use burst_planner::ProofBudget;
 use clap::{Args, ValueEnum};
 use deeppool::compare::{TotalPlan, max_total_plan};
 use deeppool::costs::Costs;
@@ -24,7 +25,8 @@ use super::network::{NetworkArgs, opaque_names};
 use super::output::{check_outputs, micros, parse_micros, print_json, print_message, rate, save_json};
 use super::plan_table::plan_text;
 use super::problem::{ProblemFile, print_frontier};
-use super::progress::with_spinner;
+use super::progress::{with_search_progress, with_spinner};
+use super::signal::plan_stop;
 use super::to_accuracy::{AccuracyArgs, PlanOptions};
 
 /// Find the number of GPUs for each layer
@@ -42,6 +44,10 @@ use super::to_accuracy::{AccuracyArgs, PlanOptions};
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --objective total --foreground 0.9 \
   --background resnet-50:16
   deeppool plan --model gpt2 --device a100-80gb --gpus 8 --batch 64 --memory 24GB
+  deeppool plan --model vgg16 --device a100 --link dgx-a100-pod --gpus 64 --batch 64 --prove 30s
+  deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --prove off
+  deeppool plan --model gpt2 --blocks 96 --device a100 --link dgx-a100-pod --gpus 64 --batch 64 \
+  --memory unlimited
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --spb 4
   deeppool plan --model inception-v3 --device a100 --gpus 8 --batch 256 --worker-gpus 2 --gpu-counts 1
   deeppool plan --model resnet-50 --device a100 --gpus 256 --to-accuracy resnet-50
@@ -80,6 +86,11 @@ pub(crate) struct Plan {
     /// Also print the Pareto frontier of iteration time and amplification
     #[arg(long, conflicts_with = "spb")]
     pareto: bool,
+    /// Effort to prove how far the plan is from the best one: off, default (a multiple of the
+    /// search's work, with the same result on every machine) or a time such as 30s. Ctrl-C ends the
+    /// proof and prints the plan
+    #[arg(long, value_name = "EFFORT", default_value = "default")]
+    prove: ProofBudget,
     /// Print the effect of a larger or smaller GPU count on the layers
     #[arg(long, conflicts_with_all = ["spb", "worker_gpus"])]
     explain: bool,
@@ -209,6 +220,7 @@ impl Plan {
             Some(LimitRuleName::PerLayer) => LimitRule::PerLayer,
         };
         options.pareto = self.pareto;
+        options.proof = self.prove;
         ProblemFile { options, output: self.output.as_deref(), json: self.json }
     }
 
@@ -221,6 +233,7 @@ impl Plan {
         let (gpus, batch) = (self.gpus.unwrap_or(1), self.batch.unwrap_or(1));
         let mut request = self.mode.request(gpus);
         request.mode = self.mode();
+        request.proof = self.prove;
         // Checked before tables are computed for this number of GPUs.
         request.check()?;
         self.mode.check((gpus, batch))?;
@@ -243,9 +256,11 @@ impl Plan {
                  leave them out"
             );
         }
-        let (job, plan) = with_spinner("searching for a plan", || plan_within_memory(&job, &request))?;
+        let frontier_request = request.clone();
+        let request = request.with_stop(plan_stop()?);
+        let (job, plan) = with_search_progress(&request.stop, || plan_within_memory(&job, &request))?;
         warn_of_unused_gpus(&plan);
-        let frontier = self.pareto.then(|| find_frontier(&job, &request)).transpose()?;
+        let frontier = self.pareto.then(|| find_frontier(&job, &frontier_request)).transpose()?;
         let runs = self
             .explain
             .then(|| PlanAnalysis::new(&job, &plan)?.explain(&self.mode.gpu_counts()))

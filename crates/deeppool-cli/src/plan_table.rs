@@ -4,12 +4,16 @@ use comfy_table::Table;
 use deeppool::job::Job;
 use std::collections::BTreeSet;
 
-use deeppool::plan::{ExecutionPlan, PlanMode, PlannedWorker};
+use burst_planner::ProofEnd;
+use deeppool::plan::{ExecutionPlan, PlanMode, PlannedWorker, PlanningWork};
 use deeppool::planning::{PathKind, PathStep, PlanAnalysis};
 use deeppool::program::PartialBackpropagation;
 
 use super::network::opaque_line;
 use super::output::{byte_size, gpus, micros, ranks, table};
+
+/// Maximum gap to the lower bound that is printed: a larger one says little.
+const MAX_CLAIMED_GAP: f64 = 0.5;
 
 /// Returns several lines that describe a plan of a job: its inputs, its times beside those of data
 /// parallelism, and the ranks of its layers.
@@ -69,14 +73,9 @@ pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, d
         }
     }
     lines.extend(plan.worker.iter().map(|worker| worker_line(job, plan, worker)));
-    if let (Some(bound_us), Some(gap)) = (plan.lower_bound_us, plan.gap) {
-        let limit =
-            if plan.amplification_limit.is_some() { "within the limit" } else { "of this amplification" };
-        lines.push(format!(
-            "no plan {limit} is faster than {}: this one is at most {:.1}% above the best",
-            micros(bound_us),
-            100.0 * gap
-        ));
+    if let Some(work) = &plan.planning {
+        let bound = plan.lower_bound_us.zip(plan.gap);
+        lines.push(bound_text(bound, work, plan.amplification_limit.is_some()));
     }
     let of_all = |us: f64| 100.0 * us / (plan.iteration_us * plan.gpus as f64);
     lines.push(format!(
@@ -111,6 +110,35 @@ pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, d
         ));
     }
     Ok(lines.join("\n"))
+}
+
+/// Describes how far a plan is from the best one, and the work of the search and the proof. `bound`
+/// is the lower bound in microseconds and the plan's gap to it, `None` if nothing is proved.
+/// `is_limited` is whether the amplification was limited.
+pub(crate) fn bound_text(bound: Option<(f64, f64)>, work: &PlanningWork, is_limited: bool) -> String {
+    let limit = if is_limited { "within the limit" } else { "of this amplification" };
+    let claim = match bound {
+        _ if work.proof_end == ProofEnd::Off => return String::from("no lower bound was asked for"),
+        Some(_) if work.proof_end == ProofEnd::Optimal => format!("no plan {limit} is faster: it is optimal"),
+        Some((bound_us, gap)) if gap <= MAX_CLAIMED_GAP => format!(
+            "no plan {limit} is faster than {}: this one is at most {:.1}% above the best",
+            micros(bound_us),
+            100.0 * gap
+        ),
+        _ => String::from("how far it is from the best plan is not known"),
+    };
+    let end = match work.proof_end {
+        ProofEnd::Optimal => "",
+        ProofEnd::Complete => "; more work does not raise it",
+        ProofEnd::Time => "; the time was over",
+        ProofEnd::Stopped => "; it was stopped",
+        _ => "; the default effort was spent: --prove 30s tries longer",
+    };
+    let elsewhere = if work.is_reproducible { "" } else { "; another run can prove more or less" };
+    let PlanningWork { evaluations, proof_operations, .. } = work;
+    format!(
+        "{claim} ({evaluations} plans evaluated, {proof_operations} operations of the proof{end}{elsewhere})"
+    )
 }
 
 /// Describes a worker: its number of GPUs, its speed-up over one GPU, and whether it spans several

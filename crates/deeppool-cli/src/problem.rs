@@ -9,7 +9,9 @@ use deeppool::plan::Mode;
 use deeppool::problem::{PlannedProblem, ProblemOptions, points};
 
 use super::output::{byte_size, gpus, micros, print_json, print_message, ranks, table};
-use super::progress::with_spinner;
+use super::plan_table::bound_text;
+use super::progress::with_search_progress;
+use super::signal::plan_stop;
 
 /// Options for planning a problem file.
 pub(crate) struct ProblemFile<'a> {
@@ -39,7 +41,9 @@ impl ProblemFile<'_> {
 
     fn plan_text(&self, text: &str) -> anyhow::Result<()> {
         let (problem, costs) = PlanProblem::from_json(text)?;
-        let planned = with_spinner("searching for a plan", || self.options.plan(problem, &costs))?;
+        let mut options = self.options.clone();
+        options.stop = plan_stop()?;
+        let planned = with_search_progress(&options.stop, || options.plan(problem, &costs))?;
         if let Some(doubt) = implausible(planned.single_gpu_us) {
             eprintln!("warning: {doubt}");
         }
@@ -69,16 +73,7 @@ fn implausible(single_gpu_us: f64) -> Option<String> {
 
 /// Prints a plan.
 fn show(planned: &PlannedProblem) {
-    let PlannedProblem {
-        options,
-        problem,
-        plan,
-        single_gpu_us,
-        memory_peak_bytes,
-        lower_bound_us,
-        frontier,
-        ..
-    } = planned;
+    let PlannedProblem { options, problem, plan, single_gpu_us, memory_peak_bytes, frontier, .. } = planned;
     let Plan { time, arrangement } = plan;
     print_message!("plan of the problem, {}", gpus(problem.gpus));
     let limit = match options.mode {
@@ -99,12 +94,9 @@ fn show(planned: &PlannedProblem) {
         single_gpu_us / time.iteration_us,
         time.gpu_time_us / single_gpu_us,
     );
-    if let (Some(bound_us), Some(gap)) = (*lower_bound_us, planned.gap()) {
-        let limit = if options.limit().is_some() { "within the limit" } else { "of this amplification" };
-        let (bound, above) = (micros(bound_us), 100.0 * gap);
-        print_message!(
-            "no plan {limit} is faster than {bound}: this one is at most {above:.1}% above the best"
-        );
+    if let Some(work) = &planned.planning {
+        let bound = planned.lower_bound_us.zip(planned.gap());
+        print_message!("{}", bound_text(bound, work, options.limit().is_some()));
     }
     if *memory_peak_bytes > 0 {
         print_message!("memory of the fullest GPU: {}", byte_size(*memory_peak_bytes));

@@ -4,10 +4,15 @@ use std::io::{IsTerminal, stderr};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use burst_planner::Stop;
 use indicatif::{ProgressBar, ProgressStyle};
+
+use super::output::micros;
 
 /// Minimum duration of work before progress is shown.
 const MIN_DURATION: Duration = Duration::from_secs(1);
+/// Interval between updates of a spinner.
+const TICK: Duration = Duration::from_millis(100);
 
 /// Returns a progress bar of `iterations` iterations.
 pub(crate) fn progress_bar(iterations: u64) -> ProgressBar {
@@ -42,22 +47,46 @@ pub(crate) fn fraction_progress(what: &'static str) -> impl FnMut(f64) {
     }
 }
 
+/// As [`with_spinner`], for a search for a plan with the switch `stop`, whose progress is shown.
+pub(crate) fn with_search_progress<T>(stop: &Stop, work: impl FnOnce() -> T) -> T {
+    let message = || {
+        let progress = stop.progress();
+        if progress.operations == 0 {
+            return format!("searching for a plan: {} evaluated", progress.evaluations);
+        }
+        format!(
+            "plan found; proving a lower bound: {} after {} operations; Ctrl-C ends the proof",
+            micros(progress.lower_bound_us),
+            progress.operations
+        )
+    };
+    with_message(message, work)
+}
+
 /// Runs `work` of unknown duration and returns its result, with a spinner and the elapsed time once
 /// it has taken a second. `what` describes the work.
 pub(crate) fn with_spinner<T>(what: &'static str, work: impl FnOnce() -> T) -> T {
+    with_message(|| what.into(), work)
+}
+
+/// As [`with_spinner`]. `message` returns the description of the current step.
+fn with_message<T>(message: impl Fn() -> String + Sync, work: impl FnOnce() -> T) -> T {
     if !stderr().is_terminal() {
         return work();
     }
     let (done, is_done) = channel::<()>();
+    let message = &message;
     std::thread::scope(|scope| {
         scope.spawn(move || {
             if is_done.recv_timeout(MIN_DURATION) == Err(RecvTimeoutError::Timeout) {
                 let style = ProgressStyle::with_template("{spinner} {msg}, {elapsed}");
-                let bar = ProgressBar::new_spinner().with_elapsed(MIN_DURATION).with_message(what);
+                let bar = ProgressBar::new_spinner().with_elapsed(MIN_DURATION);
                 bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-                bar.enable_steady_tick(Duration::from_millis(100));
                 // Ends when the sender is dropped.
-                let _ = is_done.recv();
+                while is_done.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                    bar.set_message(message());
+                    bar.tick();
+                }
                 bar.finish_and_clear();
             }
         });

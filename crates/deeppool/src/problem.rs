@@ -2,12 +2,13 @@
 //! their dependencies and tables of their costs. A node is planned as a layer is.
 
 use burst_planner::{
-    Arrangement, Evaluator, Frontier, Plan, PlanProblem, SearchOptions, Stop, TableCosts, frontier, per_layer,
+    Arrangement, Evaluator, Frontier, Plan, PlanProblem, ProofBudget, SearchOptions, Stop, TableCosts,
+    frontier, per_layer,
 };
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::plan::Mode;
+use crate::plan::{Mode, PlanningWork};
 
 /// The scope to which a limit on amplification applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,7 +32,9 @@ pub struct ProblemOptions {
     pub limit_rule: LimitRule,
     /// Whether the result includes the frontier: all Pareto-optimal plans that the search finds.
     pub pareto: bool,
-    /// Signal that ends the search early. Planning then returns an error.
+    /// Budget for proving a lower bound of the iteration time. It does not change the plan.
+    pub proof: ProofBudget,
+    /// Signal that ends the search early, with an error, or the proof, with what is proved.
     pub stop: Stop,
 }
 
@@ -40,7 +43,8 @@ impl ProblemOptions {
     /// without the frontier.
     #[must_use]
     pub fn new(mode: Mode) -> Self {
-        Self { mode, limit_rule: LimitRule::Total, pareto: false, stop: Stop::default() }
+        let (proof, stop) = (ProofBudget::default(), Stop::default());
+        Self { mode, limit_rule: LimitRule::Total, pareto: false, proof, stop }
     }
 
     /// Finds the plan of a problem that the mode selects. `costs` are the times in the tables of
@@ -96,6 +100,8 @@ pub struct PlannedProblem {
     /// Without a limit, of all plans with at most this plan's amplification. `None` for data
     /// parallelism, for a limit per layer, and if the bound is 0.
     pub lower_bound_us: Option<f64>,
+    /// Work of the search and of the proof of the lower bound; `None` without a search.
+    pub planning: Option<PlanningWork>,
     /// All Pareto-optimal plans found; `None` if they were not requested.
     pub frontier: Option<Frontier>,
 }
@@ -127,15 +133,25 @@ impl PlannedProblem {
         };
         let memory_peak_bytes = evaluator.memory(&plan.arrangement)?.into_iter().max().unwrap_or(0);
         let limit = options.limit().unwrap_or(plan.time.gpu_time_us / single_gpu_us);
-        let lower_bound_us = found
-            .as_ref()
-            .filter(|_| is_searched)
-            .map(|found| found.lower_bound_us(limit))
-            .filter(|&bound_us| bound_us > 0.0);
+        let bound = found.as_ref().filter(|_| is_searched).map(|found| {
+            let bound = found.prove(limit, options.proof, &options.stop);
+            (bound.us, PlanningWork::new((found.evaluations(), found.search_end()), &bound, options.proof))
+        });
+        let lower_bound_us = bound.map(|(us, _)| us).filter(|&bound_us| bound_us > 0.0);
+        let planning = bound.map(|(_, work)| work);
         let frontier = found.filter(|_| options.pareto);
         drop(evaluator);
         let options = options.clone();
-        Ok(Self { options, problem, plan, single_gpu_us, memory_peak_bytes, lower_bound_us, frontier })
+        Ok(Self {
+            options,
+            problem,
+            plan,
+            single_gpu_us,
+            memory_peak_bytes,
+            lower_bound_us,
+            planning,
+            frontier,
+        })
     }
 
     /// Returns the iteration time divided by its lower bound, minus one; `None` without a bound.
@@ -147,8 +163,7 @@ impl PlannedProblem {
     /// Returns the plan as the JSON object that `deeppool plan --problem --json` prints.
     #[must_use]
     pub fn report(&self) -> Value {
-        let Self { options, problem, plan, single_gpu_us, memory_peak_bytes, lower_bound_us, frontier } =
-            self;
+        let Self { options, problem, plan, single_gpu_us, memory_peak_bytes, lower_bound_us, .. } = self;
         let Plan { time, arrangement } = plan;
         let name = |node: usize| &problem.nodes[node].name;
         let layers = arrangement.ranks.iter().enumerate();
@@ -168,7 +183,8 @@ impl PlannedProblem {
             ("deadline_us", options.deadline_us().map(Value::from)),
             ("lower_bound_us", lower_bound_us.map(Value::from)),
             ("gap", self.gap().map(Value::from)),
-            ("frontier", frontier.as_ref().map(frontier_json)),
+            ("planning", self.planning.map(|work| json!(work))),
+            ("frontier", self.frontier.as_ref().map(frontier_json)),
         ];
         for (name, value) in optional {
             if let Some(value) = value {

@@ -8,10 +8,11 @@
 use std::ops::Range;
 
 use super::prices::{Priced, Solved};
-use super::search::FINE_LABELS;
+use super::search::{CaseBound, Effort, FINE_LABELS, MIN_LABELS};
 use super::{Bound, BoundOption};
+use crate::proof::{ProofEnd, Work};
 
-/// Number of rounds in which the weights of all-reduces move to the largest term.
+/// Maximum number of rounds in which the weights of all-reduces move to the largest term.
 const ROUNDS: usize = 6;
 /// Relative improvement that is not worth another round.
 const MIN_IMPROVEMENT: f64 = 1e-3;
@@ -318,7 +319,15 @@ impl Bound {
     /// per GPU-microsecond, over all choices of one GPU count per node in which the anchor uses an
     /// option in `case`. `reduces` has by place the weight of the cycles that end with the
     /// all-reduces after the node's backward step. O(nodes x counts^2) in most cases.
-    pub(super) fn solve_chain(&self, reduces: &[f64], case: &Range<usize>, price: f64) -> Solved {
+    pub(super) fn solve_chain(
+        &self,
+        reduces: &[f64],
+        case: &Range<usize>,
+        price: f64,
+        work: &mut Work<'_>,
+    ) -> Result<Solved, ProofEnd> {
+        let tables = if price > 0.0 { 1 + SHARES.len() } else { 3 };
+        work.spend((tables * self.pairs()) as u64)?;
         let anchor = self.anchor_of(case);
         let mut later = vec![0.0; reduces.len()];
         let mut sum = 0.0;
@@ -327,7 +336,7 @@ impl Bound {
             sum += weight;
         }
         let from_here = later.iter().zip(reduces).map(|(later, weight)| later + weight).collect();
-        Weighing { bound: self, case, anchor, price, from_here, later, others: 1.0 - sum }.solve()
+        Ok(Weighing { bound: self, case, anchor, price, from_here, later, others: 1.0 - sum }.solve())
     }
 
     /// Returns the properties of the anchor whose options are those with the indices `case`, of
@@ -373,19 +382,21 @@ impl Bound {
 
     /// Returns a lower bound of the iteration time, microseconds, of arrangements within the budget
     /// of `budget_us` GPU-microseconds in which the anchor uses an option in `case`. The search
-    /// ends at `stop_at_us` microseconds. `maximum` is the maximum number of labels per option.
+    /// ends at `stop_at_us` microseconds. `effort` limits the rounds and the labels.
     pub(super) fn chain_within_case(
         &self,
         case: &Range<usize>,
         budget_us: f64,
         stop_at_us: f64,
-        maximum: usize,
-    ) -> f64 {
+        effort: &Effort,
+        work: &mut Work<'_>,
+    ) -> Result<CaseBound, ProofEnd> {
+        let maximum = effort.labels;
         let mut reduces = vec![0.0; self.nodes.len()];
         let (mut best, mut price): (f64, f64) = (0.0, 0.0);
-        for round in 0..ROUNDS {
-            let solve = |price: f64| self.solve_chain(&reduces, case, price);
-            let Priced { bound, found } = Priced::new(self.gpus, budget_us, &mut price, solve);
+        for round in 0..effort.rounds.min(ROUNDS) {
+            let solve = |price: f64| self.solve_chain(&reduces, case, price, work);
+            let Priced { bound, found } = Priced::new(self.gpus, budget_us, &mut price, solve)?;
             best = best.max(bound);
             let largest = found.iter().max_by(|a, b| a.1.total_cmp(&b.1));
             let (place, longer) = largest.map_or((0, 0.0), |(choice, _)| self.longest_reduces(choice));
@@ -399,10 +410,11 @@ impl Bound {
             reduces[place] += step_size;
         }
         // Without a price, labels are compared by time only. Few of them give no more than the sum.
-        if best >= stop_at_us || (price <= 0.0 && maximum < FINE_LABELS) {
-            best
+        if best >= stop_at_us || maximum < if price > 0.0 { MIN_LABELS } else { FINE_LABELS } {
+            Ok(CaseBound { us: best, is_merged: best < stop_at_us })
         } else {
-            best.max(self.labels_within(case, (budget_us, stop_at_us), price, maximum))
+            let labels = self.labels_within(case, (budget_us, stop_at_us), price, maximum, work)?;
+            Ok(CaseBound { us: best.max(labels.us), ..labels })
         }
     }
 }

@@ -102,6 +102,10 @@ impl Exposure {
         family.updates_us += update_us * gpus.min(family.larger);
         let smaller = |family: &Family| (family.ranks - family.larger).min(self.smaller);
         self.with_updates += smaller(family) - smaller(&before);
+        if first_node_ranks == FirstNodeRanks::Unknown && update_us > 0.0 {
+            // They can be ranks with the smaller shard as well.
+            self.with_updates += gpus.min(self.smaller);
+        }
         let can_be_smaller = if first_node_ranks == FirstNodeRanks::Larger { gpus - 1.0 } else { gpus };
         self.updates_us += update_us.min(self.earlier_us) * can_be_smaller.min(self.smaller);
     }

@@ -12,6 +12,7 @@ use super::regions::{Flow, Region, Solution, Terms};
 use super::through::Case;
 use super::weights::Weights;
 use super::{Bound, BoundOption};
+use crate::proof::{ProofEnd, Work};
 
 /// Mean of the choices so far; later ones have larger weights.
 struct MeanChoice {
@@ -61,7 +62,7 @@ impl Bound {
     /// largest GPU count of the early nodes is in `case`. The minimum of each region is computed
     /// separately for each pair of options at its ends. The result is the maximum over several
     /// flows, one per round of `rounds`; the number of a round determines its step size. The search
-    /// ends at `stop_at_us` microseconds.
+    /// ends at `stop_at_us` microseconds. Fails if the budget of `work` is spent.
     pub(super) fn region_bound_us(
         &self,
         game: &mut RegionGame,
@@ -69,11 +70,14 @@ impl Bound {
         case: Case,
         stop_at_us: f64,
         rounds: Range<usize>,
-    ) -> f64 {
+        work: &mut Work<'_>,
+    ) -> Result<f64, ProofEnd> {
         let mut factors = self.factors(sum.weights, 0.0);
         factors.updates = case.anchor_weight * (1.0 - sum.weights.reduces.iter().sum::<f64>());
         let anchor = BoundOption { gpus: case.minimum, ranks: case.minimum, ..BoundOption::default() };
         let terms = Terms { factors: &factors, anchor, price: sum.price };
+        let combinations = game.0.iter().map(|one| self.combinations(&one.region)).sum::<usize>() as u64;
+        work.spend(combinations)?;
         for known in &mut game.0 {
             known.solution = self.solve_region(&known.region, &known.flow, &terms);
             known.minimum.clone_from(&known.solution.minimum);
@@ -88,6 +92,7 @@ impl Bound {
             if best >= stop_at_us || game.0.is_empty() || round + 1 == end {
                 break;
             }
+            work.spend(combinations)?;
             let step_size = 2.0 / (round as f64 + 3.0);
             for one in &mut game.0 {
                 self.trace_region(&one.region, &one.flow, &terms, &one.solution, &mut choice);
@@ -101,8 +106,7 @@ impl Bound {
                     .for_each(|(maximum, &now)| *maximum = maximum.max(now));
             }
         }
-
-        best
+        Ok(best)
     }
 
     /// Starts with the longest path by the fastest steps of all nodes.

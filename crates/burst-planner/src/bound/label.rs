@@ -205,9 +205,10 @@ pub(super) enum Pruning {
     Heuristic,
 }
 
-/// Prunes labels by the rule `pruning`. If more than `maximum` are left, neighbours in time are
-/// merged into labels that are no larger than both.
-pub(super) fn prune(front: &mut Vec<Label>, maximum: usize, pruning: Pruning) {
+/// Sets `kept` to the labels of `front` that the rule `pruning` keeps. If these are more than
+/// `maximum`, neighbours in time are merged into labels that are no larger than both. Returns
+/// whether some were merged.
+pub(super) fn prune(front: &[Label], kept: &mut Vec<Label>, maximum: usize, pruning: Pruning) -> bool {
     let (is_no_better, looked_at): (fn(&Label, &Label) -> bool, usize) = match pruning {
         Pruning::Exact => (Label::is_dominated, COMPARED_LABELS),
         Pruning::Heuristic => (Label::is_dominated_so_far, 1),
@@ -216,22 +217,25 @@ pub(super) fn prune(front: &mut Vec<Label>, maximum: usize, pruning: Pruning) {
     let keys = front.iter().zip(0..).map(|(label, place)| (label.time_us(), label.gpu_us, place));
     let mut order: Vec<(f64, f64, u32)> = keys.collect();
     order.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
-    let mut kept: Vec<Label> = Vec::with_capacity(front.len().min(maximum));
+    // If one time follows from the other, the last label is the one that can dominate.
+    let mut places: Vec<u32> = Vec::with_capacity(front.len());
     for (_, _, place) in order {
-        let label = front[place as usize];
-        // If one time follows from the other, the last label is the one that can dominate.
-        if !kept.iter().rev().take(looked_at).any(|better| is_no_better(&label, better)) {
-            kept.push(label);
+        let label = &front[place as usize];
+        let mut latest = places.iter().rev().take(looked_at).map(|&place| &front[place as usize]);
+        if !latest.any(|better| is_no_better(label, better)) {
+            places.push(place);
         }
     }
-    while kept.len() > maximum {
-        let mut merged: Vec<Label> = Vec::with_capacity(kept.len().div_ceil(2));
-        for pair in kept.chunks(2) {
-            let mut both = pair[0];
-            both.merge(&pair[pair.len() - 1]);
-            merged.push(both);
-        }
-        kept = merged;
+    // Number of neighbours that are merged: the labels are halved until they are few enough.
+    let mut at_once = 1;
+    while places.len().div_ceil(at_once) > maximum {
+        at_once *= 2;
     }
-    *front = kept;
+    kept.clear();
+    kept.extend(places.chunks(at_once).map(|places| {
+        let mut merged = front[places[0] as usize];
+        places[1..].iter().for_each(|&place| merged.merge(&front[place as usize]));
+        merged
+    }));
+    at_once > 1
 }

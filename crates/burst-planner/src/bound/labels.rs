@@ -13,14 +13,28 @@ use super::exposure::FirstNodeRanks;
 use super::extension::{Extension, RankRelation};
 use super::first_run::FirstRun;
 use super::label::{Label, ListPosition, Phase, Pruning, STATES, prune};
-use super::search::FINE_LABELS;
+use super::search::{CaseBound, FINE_LABELS};
 use super::{Bound, BoundOption};
+use crate::Stop;
+use crate::proof::{ProofBudget, ProofEnd, Work};
 
 /// Total number of labels up to which twice as many are kept per option.
 const MAX_LABELS_FOR_DOUBLING: usize = 100_000;
+/// Operations that the extension of a label counts as.
+const LABEL_OPERATIONS: u64 = 16;
 
 /// By kept label: the index of its option, and the index in this list of the label that it extends.
 type KeptLabels = Vec<(u32, u32)>;
+
+/// Labels of the last node, and how they were found.
+struct FoundLabels {
+    /// The labels.
+    labels: Vec<Label>,
+    /// Predecessors of all labels.
+    kept: KeptLabels,
+    /// Whether labels were merged, so that a higher maximum number of labels may raise the bound.
+    is_merged: bool,
+}
 
 /// Labels of one option, by [state](STATES).
 type Fronts = [Vec<Label>; STATES.len()];
@@ -54,10 +68,7 @@ struct LabelLimits {
 }
 
 impl LabelLimits {
-    fn is_worth(&self, label: &Label, lists: ListPosition, rest: &Remaining) -> bool {
-        if self.pruning == Pruning::Heuristic && lists == ListPosition::Leaving {
-            return false;
-        }
+    fn is_worth(&self, label: &Label, rest: &Remaining) -> bool {
         let priced_us = label.first_us + self.price * (label.gpu_us - self.budget_us) + rest.priced;
         label.gpu_us + rest.gpu_time <= self.budget_us
             && label.first_us + rest.time < self.stop_at_us
@@ -80,7 +91,8 @@ impl Bound {
         (budget_us, stop_at_us): (f64, f64),
         price: f64,
         maximum: usize,
-    ) -> f64 {
+        work: &mut Work<'_>,
+    ) -> Result<CaseBound, ProofEnd> {
         let limits = LabelLimits {
             price,
             budget_us,
@@ -89,14 +101,15 @@ impl Bound {
             is_fine: maximum >= FINE_LABELS,
             pruning: Pruning::Exact,
         };
-        let (labels, _) = self.labels(case, &limits, maximum);
-        labels.iter().map(Label::time_us).fold(stop_at_us, f64::min)
+        let found = self.labels(case, &limits, maximum, work)?;
+        let us = found.labels.iter().map(Label::time_us).fold(stop_at_us, f64::min);
+        Ok(CaseBound { us, is_merged: found.is_merged })
     }
 
     /// Returns at most `maximum` choices of GPU counts with small iteration times and GPU times by
     /// this bound. A choice has the GPU count of each node, by place. Empty if the graph is not a
-    /// chain or a node has no options.
-    pub(crate) fn chain_choices(&self, maximum: usize) -> Vec<Vec<usize>> {
+    /// chain, a node has no options, or the search was stopped.
+    pub(crate) fn chain_choices(&self, maximum: usize, stop: &Stop) -> Vec<Vec<usize>> {
         if !self.is_chain || self.nodes.iter().any(|node| node.options.is_empty()) {
             return Vec::new();
         }
@@ -110,8 +123,11 @@ impl Bound {
             is_fine: false,
             pruning: Pruning::Heuristic,
         };
-        let (mut labels, kept) = self.labels(&all, &whatever, maximum);
-        prune(&mut labels, maximum, Pruning::Heuristic);
+        let mut work = Work::new(ProofBudget::Operations(u64::MAX), 0, stop);
+        let found = self.labels(&all, &whatever, maximum, &mut work);
+        let Ok(FoundLabels { labels, kept, .. }) = found else { return Vec::new() };
+        let mut pruned = Vec::new();
+        prune(&labels, &mut pruned, maximum, Pruning::Heuristic);
         let counts = |label: &Label| {
             let mut entry = label.entry;
             let mut counts = vec![0; self.nodes.len()];
@@ -122,21 +138,32 @@ impl Bound {
             }
             counts
         };
-        labels.iter().map(counts).collect()
+        pruned.iter().map(counts).collect()
     }
 
-    /// Returns the labels of the last node, and the predecessors of all labels.
-    fn labels(&self, case: &Range<usize>, limits: &LabelLimits, maximum: usize) -> (Vec<Label>, KeptLabels) {
+    /// Returns the labels of the last node.
+    fn labels(
+        &self,
+        case: &Range<usize>,
+        limits: &LabelLimits,
+        maximum: usize,
+        work: &mut Work<'_>,
+    ) -> Result<FoundLabels, ProofEnd> {
+        let mut is_merged = false;
         let anchor = self.anchor_of(case);
         let rests = self.remaining_bounds(case, &anchor, limits.price);
         let mut kept = KeptLabels::new();
         let mut last: Vec<Fronts> = Vec::new();
+        // Its memory is reused.
+        let mut fronts = Fronts::default();
         for (place, rests) in rests.iter().enumerate() {
             let mut next = Vec::with_capacity(self.nodes[place].options.len());
             for (option, rest) in rests.iter().enumerate() {
-                let mut fronts = Fronts::default();
+                fronts.iter_mut().for_each(Vec::clear);
                 if place != self.anchor || case.contains(&option) {
-                    fronts = self.extended(&last, (place, option), &anchor, (limits, rest));
+                    let extensions =
+                        self.extend(&last, (place, option), &anchor, (limits, rest), &mut fronts);
+                    work.spend(LABEL_OPERATIONS * extensions)?;
                 }
                 // With few labels in total, more per option cost little.
                 let maximum = if limits.is_fine && kept.len() < MAX_LABELS_FOR_DOUBLING {
@@ -144,14 +171,15 @@ impl Bound {
                 } else {
                     maximum
                 };
-                for front in &mut fronts {
-                    prune(front, maximum, limits.pruning);
-                    for label in front {
+                let mut pruned = Fronts::default();
+                for (front, pruned) in fronts.iter().zip(&mut pruned) {
+                    is_merged |= prune(front, pruned, maximum, limits.pruning);
+                    for label in pruned {
                         kept.push((option as u32, label.entry));
                         label.entry = kept.len() as u32 - 1;
                     }
                 }
-                next.push(fronts);
+                next.push(pruned);
             }
             last = next;
         }
@@ -172,17 +200,19 @@ impl Bound {
             }
         }
         ends.retain(|label| label.all_gpu_us() <= limits.budget_us);
-        (ends, kept)
+        Ok(FoundLabels { labels: ends, kept, is_merged })
     }
 
-    /// Extends labels of the node before by this option, and prunes them.
-    fn extended(
+    /// Extends labels of the node before by this option, and adds those within the limits to
+    /// `fronts`. Returns the number of all extensions.
+    fn extend(
         &self,
         last: &[Fronts],
         (place, index): (usize, usize),
         anchor: &Anchor,
         (limits, rest): (&LabelLimits, &Remaining),
-    ) -> Fronts {
+        fronts: &mut Fronts,
+    ) -> u64 {
         let option = &self.nodes[place].options[index];
         let is_everywhere = option.gpus >= self.gpus;
         let own_us = option.forward_us + option.backward_us;
@@ -207,14 +237,20 @@ impl Bound {
             larger_range: None,
             first_node_ranks: FirstNodeRanks::Larger,
         };
-        let mut fronts = Fronts::default();
+        let mut extensions = 0;
+        // Proposals are placed later.
+        let is_proposal = limits.pruning == Pruning::Heuristic;
         let mut add = |extension: &Extension<'_>, label: Label, (phase, before): (Phase, ListPosition)| {
             for &after in extension.next_positions(before, &label) {
+                if is_proposal && after == ListPosition::Leaving {
+                    continue;
+                }
+                extensions += 1;
                 let (phase, mut label) = extension.extended(label, phase, (before, after));
                 if after == ListPosition::Back {
                     label.first_gpus = 0.0;
                 }
-                if limits.is_worth(&label, after, rest) {
+                if limits.is_worth(&label, rest) {
                     fronts[front_of(phase, after)].push(label);
                 }
             }
@@ -236,11 +272,9 @@ impl Bound {
                 Ordering::Equal => RankRelation::Same,
                 Ordering::Greater => RankRelation::Subset,
             };
-            // Proposals are placed later.
-            let is_proof = limits.pruning == Pruning::Exact;
-            let can_turn = is_proof && narrowing.is_eq() && gpus > 1.0;
+            let can_turn = !is_proposal && narrowing.is_eq() && gpus > 1.0;
             // Unless one of both has all ranks.
-            let can_part = is_proof && !is_everywhere && gpus < self.gpus;
+            let can_part = !is_proposal && !is_everywhere && gpus < self.gpus;
             let ways = [
                 Some((nested, node.transfers[from][index], None)),
                 can_turn.then_some((RankRelation::Subset, node.reordered[from], None)),
@@ -282,7 +316,7 @@ impl Bound {
                 }
             }
         }
-        fronts
+        extensions
     }
 
     /// Returns the steps of a node in the cycle of the first node's ranks.

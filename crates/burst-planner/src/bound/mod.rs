@@ -134,6 +134,9 @@ mod through;
 mod transfer_bounds;
 mod weights;
 
+use std::cell::RefCell;
+use std::sync::Arc;
+
 use crate::NodeId;
 use crate::costs::{CostModel, ShardSize, bounds_of};
 use crate::problem::{GradientOptions, PlanProblem, ProblemGraph};
@@ -193,7 +196,7 @@ struct BoundNode {
 }
 
 /// By option of a producer and of its consumer: transfers forward and backward.
-type Transfers = Vec<Vec<(f64, f64)>>;
+type Transfers = Arc<Vec<Vec<(f64, f64)>>>;
 
 /// An option: costs of a node on a GPU count, microseconds.
 #[derive(Debug, Clone, Copy, Default)]
@@ -245,7 +248,7 @@ impl Bound {
             };
             counts.filter(is_known).collect::<Vec<_>>()
         };
-        let moves = TransferBounds { structure, costs, counts: &counts };
+        let moves = TransferBounds { structure, costs, counts: &counts, known: RefCell::default() };
         let transfers = |producer: usize, node: usize| moves.any_ranks(producer, node);
         let of_node = |&node: &usize| {
             let learns = if structure.needs_gradient[node] { 1.0 } else { 0.0 };
@@ -280,7 +283,7 @@ impl Bound {
                 structure.producers[node].iter().map(|&producer| places[producer]).collect();
             producers.sort_unstable();
             let transfers =
-                producers.last().map_or(Vec::new(), |&last| transfers(structure.order[last], node));
+                producers.last().map_or(Transfers::default(), |&last| transfers(structure.order[last], node));
             let options = counts(node).into_iter().map(option).collect();
             BoundNode {
                 part: 0,
@@ -290,14 +293,14 @@ impl Bound {
                 has_gradients: problem.nodes[node].gradient_bytes > 0 || !structure.users[node].is_empty(),
                 options,
                 transfers,
-                apart: Vec::new(),
+                apart: Transfers::default(),
                 reordered: Vec::new(),
                 subsets: Vec::new(),
                 other_transfers: Vec::new(),
             }
         };
         let mut nodes: Vec<BoundNode> = structure.order.iter().map(of_node).collect();
-        let parts = parts(&mut nodes, structure, &places);
+        let parts = parts(&mut nodes, structure);
         let is_chain = parts.len() == nodes.len();
         for part in parts.iter().filter(|part| part.len() == 1) {
             let node = &mut nodes[part[0]];
@@ -353,23 +356,10 @@ impl BoundOption {
 }
 
 /// Divides the nodes into parts at the articulation nodes.
-fn parts(nodes: &mut [BoundNode], structure: &ProblemGraph, places: &[usize]) -> Vec<Vec<usize>> {
-    // The farthest place that an edge from before a node leads to. If it is that node, and no path
-    // starts later, all paths contain it.
-    let count = nodes.len();
-    let mut reaches = vec![0; count + 1];
-    let mut sources = nodes.iter().filter(|node| node.producers.is_empty()).count();
-    for place in 0..count {
-        let node = structure.order[place];
-        let farthest =
-            structure.consumers[node].iter().map(|&consumer| places[consumer]).max().unwrap_or(count);
-        reaches[place + 1] = farthest.max(reaches[place]);
-    }
+fn parts(nodes: &mut [BoundNode], structure: &ProblemGraph) -> Vec<Vec<usize>> {
     let mut parts: Vec<Vec<usize>> = Vec::new();
     let mut is_open = false;
-    for place in 0..count {
-        sources -= usize::from(nodes[place].producers.is_empty());
-        let is_cut = reaches[place] <= place && sources == 0;
+    for (place, is_cut) in structure.articulations().into_iter().enumerate() {
         if is_cut || !is_open {
             parts.push(Vec::new());
         }

@@ -1,6 +1,8 @@
 //! Optimal price of GPU time, in microseconds of iteration time per GPU-microsecond. An *option* is
 //! a GPU count of a node with its costs.
 
+use crate::proof::ProofEnd;
+
 /// Number of bisection steps of the price.
 const HALVINGS: usize = 6;
 
@@ -29,35 +31,40 @@ pub(super) struct Priced {
 impl Priced {
     /// Searches for the price by bisection. `gpus` is the number of GPUs, `budget_us` the budget of
     /// GPU time, GPU-microseconds. `price` is the initial value, 0 if there is none, and is set to
-    /// the result. `solve` returns the minimum at a price.
-    pub(super) fn new(gpus: f64, budget_us: f64, price: &mut f64, solve: impl Fn(f64) -> Solved) -> Self {
+    /// the result. `solve` returns the minimum at a price. Fails as `solve` does.
+    pub(super) fn new(
+        gpus: f64,
+        budget_us: f64,
+        price: &mut f64,
+        mut solve: impl FnMut(f64) -> Result<Solved, ProofEnd>,
+    ) -> Result<Self, ProofEnd> {
         let only =
             |bound: f64, choice: Vec<usize>| Self { bound, found: [(choice.clone(), 1.0), (choice, 0.0)] };
-        let free = solve(0.0);
+        let free = solve(0.0)?;
         if free.gpu_us <= budget_us {
             *price = 0.0;
-            return only(free.value, free.choice);
+            return Ok(only(free.value, free.choice));
         }
         let (mut low, mut over) = (0.0, free);
         let mut high = if *price > 0.0 { *price * 2.0 } else { 1.0 / gpus };
-        let mut within = solve(high);
+        let mut within = solve(high)?;
         for _ in 0..40 {
             if within.gpu_us <= budget_us {
                 break;
             }
             (low, over) = (high, within);
             high *= 4.0;
-            within = solve(high);
+            within = solve(high)?;
         }
         let bound = |solved: &Solved, price: f64| solved.value - price * budget_us;
         let mut best = bound(&over, low).max(bound(&within, high));
         if within.gpu_us > budget_us {
             // No counts are within the budget.
-            return only(best, within.choice);
+            return Ok(only(best, within.choice));
         }
         for _ in 0..HALVINGS {
             let middle = f64::midpoint(low, high);
-            let solved = solve(middle);
+            let solved = solve(middle)?;
             best = best.max(bound(&solved, middle));
             if solved.gpu_us <= budget_us {
                 (high, within) = (middle, solved);
@@ -67,6 +74,6 @@ impl Priced {
         }
         *price = high;
         let part = ((budget_us - within.gpu_us) / (over.gpu_us - within.gpu_us)).clamp(0.0, 1.0);
-        Self { bound: best, found: [(over.choice, part), (within.choice, 1.0 - part)] }
+        Ok(Self { bound: best, found: [(over.choice, part), (within.choice, 1.0 - part)] })
     }
 }

@@ -9,6 +9,9 @@
 use super::relaxation::Factors;
 use super::{Bound, BoundOption, Transfers};
 
+/// Number of combinations of options that count as one operation, as they are examined at once.
+const COMBINATIONS_AT_ONCE: usize = 8;
+
 /// The nodes between two articulation nodes.
 pub(super) struct Region {
     /// Index of its part.
@@ -119,6 +122,12 @@ impl Bound {
     /// sum does not count the edge. `choice` has the index of the option of each node, by place.
     pub(super) fn moved_along(&self, edge: &Edge, choice: &[usize]) -> (f64, f64) {
         self.transfers_of(edge).map_or((0.0, 0.0), |transfers| transfers[choice[edge.from]][choice[edge.to]])
+    }
+
+    /// Returns the number of combinations of options that a solution of a region examines.
+    pub(super) fn combinations(&self, region: &Region) -> usize {
+        let options = |edge: &Edge| self.nodes[edge.from].options.len() * self.nodes[edge.to].options.len();
+        region.edges.iter().map(options).sum::<usize>() * self.options_of(region.exit) / COMBINATIONS_AT_ONCE
     }
 
     fn options_of(&self, end: Option<usize>) -> usize {

@@ -6,6 +6,9 @@
 //! either node needs none. The *larger* shard of a batch that does not divide evenly has one sample
 //! more than the *smaller* one.
 
+use std::cell::RefCell;
+use std::sync::Arc;
+
 use super::Transfers;
 use crate::NodeId;
 use crate::costs::{CostModel, bounds_of};
@@ -13,6 +16,8 @@ use crate::problem::ProblemGraph;
 
 /// Number of ranks of a subset up to which the number with the larger shard is distinguished.
 const MAX_CHOSEN: usize = 16;
+/// Maximum number of results that others are compared with.
+const MAX_KNOWN: usize = 64;
 
 /// Subsets of a list of ranks for which a transfer has the same minimum duration. They differ in
 /// the number of their ranks that have the larger shard of the list.
@@ -35,6 +40,8 @@ pub(super) struct TransferBounds<'m> {
     pub(super) costs: &'m dyn CostModel,
     /// Returns the GPU counts of a node for which the cost model has times, in ascending order.
     pub(super) counts: &'m dyn Fn(usize) -> Vec<usize>,
+    /// Results so far, at most [`MAX_KNOWN`]: repeated blocks share theirs.
+    pub(super) known: RefCell<Vec<Transfers>>,
 }
 
 impl TransferBounds<'_> {
@@ -45,7 +52,19 @@ impl TransferBounds<'_> {
         let back = if self.structure.needs_gradient[producer] { learns } else { 0.0 };
         let both = |from: usize, to: usize| (learns * minimum(from, to), back * minimum(to, from));
         let own = (self.counts)(node);
-        (self.counts)(producer).iter().map(|&from| own.iter().map(|&to| both(from, to)).collect()).collect()
+        let table: Vec<Vec<(f64, f64)>> = (self.counts)(producer)
+            .iter()
+            .map(|&from| own.iter().map(|&to| both(from, to)).collect())
+            .collect();
+        let mut known = self.known.borrow_mut();
+        if let Some(same) = known.iter().find(|other| ***other == table) {
+            return Arc::clone(same);
+        }
+        let table = Arc::new(table);
+        if known.len() < MAX_KNOWN {
+            known.push(Arc::clone(&table));
+        }
+        table
     }
 
     fn min_us(&self, producer: usize, from: usize, to: usize) -> f64 {
@@ -98,6 +117,6 @@ impl TransferBounds<'_> {
         let own = (self.counts)(node);
         let same = |count: &usize| own.iter().position(|other| other == count);
         let before = (self.counts)(producer);
-        before.iter().zip(any).map(|(count, row)| same(count).map_or((0.0, 0.0), |to| row[to])).collect()
+        before.iter().zip(&*any).map(|(count, row)| same(count).map_or((0.0, 0.0), |to| row[to])).collect()
     }
 }

@@ -1,10 +1,15 @@
 //! A coarser problem that is searched first: neighbouring nodes with little work are placed as one.
 //! A *block* is such a sequence of nodes; a *stage* is a problem under search.
 
+use std::rc::Rc;
+
+use rustc_hash::FxHashSet;
+
 use super::stage::SearchStage;
 use crate::costs::{CostBounds, CostModel, NodeMemory, ShardSize, StepTimes, bounds_of};
+use crate::evaluator::NumberedArrangement;
 use crate::problem::{Node, PlanProblem, ProblemGraph};
-use crate::{Arrangement, NodeId, Result};
+use crate::{NodeId, Result};
 
 /// Neighbours are joined up to this fraction of the time on one GPU.
 const PART: f64 = 0.01;
@@ -18,37 +23,56 @@ pub(super) struct CoarseProblem {
     pub(super) problem: PlanProblem,
     /// By block: the indices of its nodes in order.
     pub(super) blocks: Vec<Vec<usize>>,
+    /// Indices of all nodes in the topological order of the blocks.
+    order: Rc<[u32]>,
 }
 
 impl CoarseProblem {
     /// Joins the nodes of `problem` to blocks. `times_us` has by node the time of its steps on one
     /// GPU, microseconds. O(nodes + edges).
-    pub(super) fn new(problem: &PlanProblem, structure: &ProblemGraph, times_us: &[f64]) -> Self {
-        let max_us = PART * times_us.iter().sum::<f64>();
+    ///
+    /// A *section* is a sequence of nodes up to one that all paths contain, without earlier such
+    /// nodes. A small section, such as a residual connection, is joined as a whole; the nodes of
+    /// other sections are joined to their only producers. So repeated blocks of a deep network,
+    /// which are small, are placed as one.
+    pub(super) fn new(problem: &PlanProblem, structure: &ProblemGraph, times_us: &[f64]) -> Result<Self> {
         let bytes = |node: usize| problem.nodes[node].gradient_bytes as f64;
-        let max_bytes = GRADIENT_PART * (0..problem.nodes.len()).map(bytes).sum::<f64>();
-        let mut blocks: Vec<Vec<usize>> = Vec::new();
-        let mut block_of = vec![0; problem.nodes.len()];
-        let mut block_us: Vec<f64> = Vec::new();
-        for &node in &structure.order {
-            let before = match structure.producers[node][..] {
-                [only] if can_join(problem, structure, only, node) => Some(only),
-                _ => None,
+        let maximum = (
+            PART * times_us.iter().sum::<f64>(),
+            GRADIENT_PART * (0..problem.nodes.len()).map(bytes).sum::<f64>(),
+        );
+        let mut blocks = Blocks { nodes: Vec::new(), of: vec![0; times_us.len()], sums: Vec::new(), maximum };
+        let is_section_end = structure.articulations();
+        let mut entry: Option<usize> = None;
+        let places: Vec<usize> = (0..times_us.len()).collect();
+        for section in places.chunk_by(|&place, _| !is_section_end[place]) {
+            let section = &structure.order[section[0]..section[0] + section.len()];
+            let sum = |values: &dyn Fn(usize) -> f64| section.iter().map(|&node| values(node)).sum::<f64>();
+            let sums = (sum(&|node| times_us[node]), sum(&bytes));
+            let is_joined = |before: usize| {
+                section.len() > 1
+                    && sums.0 <= maximum.0
+                    && sums.1 <= maximum.1
+                    && is_plain(problem, structure, before)
+                    && section.iter().all(|&node| are_alike(problem, structure, before, node))
             };
-            let joined = before.map(|before| block_of[before]);
-            let joined = joined.filter(|&block| {
-                let gradient: f64 = blocks[block].iter().map(|&before| bytes(before)).sum();
-                block_us[block] + times_us[node] <= max_us && gradient + bytes(node) <= max_bytes
-            });
-            block_of[node] = joined.unwrap_or(blocks.len());
-            if let Some(block) = joined {
-                blocks[block].push(node);
-                block_us[block] += times_us[node];
+            if let Some(before) = entry.filter(|&before| is_joined(before)) {
+                blocks.add(Some(before), section, sums);
             } else {
-                blocks.push(vec![node]);
-                block_us.push(times_us[node]);
+                for &node in section {
+                    let before = match structure.producers[node][..] {
+                        [only] if structure.consumers[only].len() == 1 => Some(only),
+                        _ => None,
+                    };
+                    let before = before.filter(|&before| {
+                        is_plain(problem, structure, before) && are_alike(problem, structure, before, node)
+                    });
+                    blocks.add(before, &[node], (times_us[node], bytes(node)));
+                }
             }
+            entry = section.last().copied();
         }
+        let Blocks { nodes: blocks, of: block_of, .. } = blocks;
         let node = |block: &Vec<usize>| {
             let first = &problem.nodes[block[0]];
             Node {
@@ -64,51 +88,92 @@ impl CoarseProblem {
         let between = |&(NodeId(from), NodeId(to)): &(NodeId, NodeId)| {
             (block_of[from] != block_of[to]).then_some((NodeId(block_of[from]), NodeId(block_of[to])))
         };
-        let edges = problem.edges.iter().filter_map(between).collect();
+        let mut edges: Vec<(NodeId, NodeId)> = problem.edges.iter().filter_map(between).collect();
+        let mut seen = FxHashSet::default();
+        edges.retain(|&(NodeId(from), NodeId(to))| seen.insert((from, to)));
         // A checkpoint is a block with no other node.
         let checkpoints = problem.checkpoints.iter().map(|&NodeId(node)| NodeId(block_of[node])).collect();
         let coarse = PlanProblem { nodes, edges, checkpoints, ..*problem };
-        Self { problem: coarse, blocks }
+        let mut coarse = Self { problem: coarse, blocks, order: Rc::new([]) };
+        let own = ProblemGraph::new(&coarse.problem)?.order;
+        coarse.order = coarse.order_of_nodes(&own.iter().map(|&block| block as u32).collect::<Vec<_>>());
+        Ok(coarse)
     }
 
     /// Evaluates the arrangements in the archive of `blocks` that are new since the last call as
     /// arrangements of the nodes, in the stage `nodes`. Fails as an evaluation does.
     pub(super) fn expand_new(&self, blocks: &mut SearchStage<'_>, nodes: &mut SearchStage<'_>) -> Result<()> {
         for found in blocks.archive.take_new() {
-            let arrangement = blocks.evaluator.arrangement(&found);
-            let expanded = nodes.evaluator.numbered(&self.expand(&arrangement, nodes.node_count()))?;
-            nodes.evaluate(&expanded)?;
+            let mut groups = vec![0; nodes.node_count()];
+            for (block, &group) in self.blocks.iter().zip(&found.groups) {
+                let group = nodes.evaluator.group(blocks.evaluator.ranks(group));
+                for &node in block {
+                    groups[node] = group;
+                }
+            }
+            let order = if Rc::ptr_eq(&found.order, blocks.evaluator.own_order()) {
+                Rc::clone(&self.order)
+            } else {
+                self.order_of_nodes(&found.order)
+            };
+            nodes.evaluate(&NumberedArrangement { groups, order })?;
         }
         Ok(())
     }
 
-    /// Returns the arrangement of the nodes for one of the blocks.
-    fn expand(&self, arrangement: &Arrangement, nodes: usize) -> Arrangement {
-        let mut ranks = vec![Vec::new(); nodes];
-        for (block, of_block) in self.blocks.iter().zip(&arrangement.ranks) {
-            for &node in block {
-                ranks[node].clone_from(of_block);
-            }
-        }
-        let order = arrangement.order.iter().flat_map(|&block| self.blocks[block].iter().copied()).collect();
-        Arrangement { ranks, order }
+    /// Returns the order of the nodes for one of the blocks.
+    fn order_of_nodes(&self, order: &[u32]) -> Rc<[u32]> {
+        order.iter().flat_map(|&block| self.blocks[block as usize].iter().map(|&node| node as u32)).collect()
     }
 }
 
-/// Returns whether a node can be placed as one with its only producer: no collective is between
-/// them, and neither shares parameters.
-fn can_join(problem: &PlanProblem, structure: &ProblemGraph, before: usize, node: usize) -> bool {
-    let is_plain = |node: usize| {
-        let Node { parameters_of, synchronized, is_kept, .. } = &problem.nodes[node];
-        parameters_of.is_none()
-            && synchronized.is_none()
-            && !is_kept
-            && structure.users[node].len() < 2
-            && !problem.checkpoints.contains(&NodeId(node))
-    };
-    structure.consumers[before].len() == 1
-        && is_plain(before)
-        && is_plain(node)
+/// Blocks of nodes.
+struct Blocks {
+    /// By block: the indices of its nodes in order.
+    nodes: Vec<Vec<usize>>,
+    /// By node: the index of its block.
+    of: Vec<usize>,
+    /// By block: time of its steps on one GPU, microseconds, and size of its gradients, bytes.
+    sums: Vec<(f64, f64)>,
+    /// Maximum of both for blocks of several nodes.
+    maximum: (f64, f64),
+}
+
+impl Blocks {
+    /// Adds nodes with these sums to the block of the node `before`, or as a new block if there is
+    /// none or it would exceed the maximum.
+    fn add(&mut self, before: Option<usize>, nodes: &[usize], sums: (f64, f64)) {
+        let block = before.map(|before| self.of[before]).filter(|&block| {
+            let (us, bytes) = self.sums[block];
+            us + sums.0 <= self.maximum.0 && bytes + sums.1 <= self.maximum.1
+        });
+        let block = block.unwrap_or_else(|| {
+            self.nodes.push(Vec::new());
+            self.sums.push((0.0, 0.0));
+            self.nodes.len() - 1
+        });
+        for &node in nodes {
+            self.of[node] = block;
+        }
+        self.nodes[block].extend_from_slice(nodes);
+        self.sums[block] = (self.sums[block].0 + sums.0, self.sums[block].1 + sums.1);
+    }
+}
+
+/// Returns whether a node can be placed as one with others: it has no collectives but the
+/// all-reduce of its gradient, and shares no parameters.
+fn is_plain(problem: &PlanProblem, structure: &ProblemGraph, node: usize) -> bool {
+    let Node { parameters_of, synchronized, is_kept, .. } = &problem.nodes[node];
+    parameters_of.is_none()
+        && synchronized.is_none()
+        && !is_kept
+        && structure.users[node].len() < 2
+        && !problem.checkpoints.contains(&NodeId(node))
+}
+
+/// Returns whether a node is plain and can be placed as one with the node `before`.
+fn are_alike(problem: &PlanProblem, structure: &ProblemGraph, before: usize, node: usize) -> bool {
+    is_plain(problem, structure, node)
         && structure.needs_gradient[before] == structure.needs_gradient[node]
         && problem.nodes[before].gpu_counts == problem.nodes[node].gpu_counts
 }
@@ -145,6 +210,10 @@ impl CostModel for CoarseCosts<'_> {
     fn transfer(&self, NodeId(block): NodeId, from: &[usize], to: &[usize]) -> f64 {
         // The output of a block is that of its last node.
         self.blocks[block].last().map_or(0.0, |&last| self.costs.transfer(NodeId(last), from, to))
+    }
+
+    fn round_trip(&self, NodeId(block): NodeId, from: &[usize], to: &[usize]) -> f64 {
+        self.blocks[block].last().map_or(0.0, |&last| self.costs.round_trip(NodeId(last), from, to))
     }
 
     fn all_reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {

@@ -66,7 +66,7 @@ impl SearchStage<'_> {
         let (mut minimum, mut failures) = (now_score, 0);
         for index in 0..moves {
             if failures >= BUDGET_PATIENCE * self.node_count() {
-                break;
+                return Ok(());
             }
             failures += 1;
             let Some(changed) = self.draw(&now, gpus, USUAL, random) else { continue };
@@ -81,6 +81,7 @@ impl SearchStage<'_> {
                 (minimum, failures) = (changed_score, 0);
             }
         }
+        self.is_budget_spent |= moves > 0;
         Ok(())
     }
 
@@ -141,6 +142,7 @@ impl SearchStage<'_> {
                 }
             }
         }
+        self.is_budget_spent |= evaluations > 0 && left == 0;
         Ok(())
     }
 
@@ -155,7 +157,7 @@ impl SearchStage<'_> {
         let mut failures = 0;
         for _ in 0..evaluations {
             if failures >= ARCHIVE_PATIENCE {
-                break;
+                return Ok(());
             }
             failures += 1;
             let entries = self.archive.starting_points();
@@ -179,6 +181,7 @@ impl SearchStage<'_> {
                 failures = 0;
             }
         }
+        self.is_budget_spent |= evaluations > 0;
         Ok(())
     }
 

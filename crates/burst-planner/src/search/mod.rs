@@ -24,11 +24,14 @@ mod tempering;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
+use serde::{Deserialize, Serialize};
 
 use crate::bound::Bound;
 use crate::costs::{CostModel, ShardSize};
 use crate::evaluator::{Evaluator, NumberedArrangement, Plan};
-use crate::{Error, NodeId, PlanProblem, Result, Stop};
+use crate::proof::Work;
+use crate::{Error, LowerBound, NodeId, PlanProblem, ProofBudget, ProofEnd, Result, Stop};
+use archive::Entry;
 use chain::Chain;
 use coarse::{CoarseCosts, CoarseProblem};
 pub use evaluate::evaluate_arrangements;
@@ -44,8 +47,14 @@ const MORE_EVALUATIONS: f64 = 40_000.0;
 /// none are.
 const BLOCK_SCALE: f64 = 22.0;
 
+/// Number of nodes that the moves of single nodes evaluate at a number of GPUs, about.
+const MAX_NODES_OF_MOVES: usize = 1_000_000;
+
 /// With more GPUs than this, the lower bound of a chain also proposes arrangements.
 const MAX_GPUS_OF_CHAIN_MODEL: usize = 8;
+
+/// Maximum number of ranks in all lists of a frontier's plans, about 400 MB.
+const MAX_RANKS: usize = 50_000_000;
 
 /// Relative tolerance in comparisons of times with limits.
 const LIMIT_TOLERANCE: f64 = 1e-9;
@@ -56,7 +65,7 @@ const LIMIT_TOLERANCE: f64 = 1e-9;
 pub struct SearchOptions {
     /// Factor of the number of evaluations, except those of systematic moves; 1 by default.
     pub effort: f64,
-    /// Stops the search early, with [`Error::Stopped`].
+    /// Stops the search early, with [`Error::Stopped`], and shows its progress.
     pub stop: Stop,
 }
 
@@ -67,13 +76,26 @@ impl Default for SearchOptions {
 }
 
 /// Pareto-optimal plans of the evaluated arrangements: no other one is at least as good in
-/// iteration time and GPU time, and better in one of them.
+/// iteration time and GPU time, and better in one of them. With thousands of nodes on many GPUs, it
+/// has only some of these plans.
 #[derive(Debug, Clone)]
 pub struct Frontier {
     plans: Vec<Plan>,
     single_gpu_us: f64,
     evaluations: u64,
+    search_end: SearchEnd,
     bound: Bound,
+}
+
+/// Reason for the end of a search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum SearchEnd {
+    /// The moves of the budget, a multiple of [`SearchOptions::effort`], have been made.
+    Budget,
+    /// All parts of the search ended because many moves in a row improved nothing.
+    Converged,
 }
 
 /// Searches for the Pareto frontier of all arrangements in iteration time and GPU time.
@@ -108,10 +130,10 @@ pub struct Frontier {
 ///    one GPU;
 /// 2. applies random moves to entries of the archive: nodes, stretches of the order, branches or
 ///    runs move to other ranks or to another place in the order, and two arrangements are combined.
-///    Stretches of chains are first moved as one node. With few nodes, iterated local search
-///    follows;
-/// 3. for a chain, runs dynamic programming over lists of ranks by a model close to the program's
-///    time;
+///    Stretches of chains and small sections between nodes that all paths contain are first moved
+///    as one node. With few nodes, iterated local search follows;
+/// 3. for a chain of nodes, or of these sections, runs dynamic programming over lists of ranks by a
+///    model close to the program's time;
 /// 4. applies systematic moves to the fastest arrangements until none is an improvement.
 ///
 /// If there are few nodes and they are no chain, parallel tempering also searches for the fastest
@@ -152,7 +174,7 @@ fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions)
         .map(|node| costs.compute(NodeId(node), 1, ShardSize::Larger).unwrap_or_default().total_us())
         .collect();
     let bound = Bound::new(problem, problem.gpus, exact.structure(), costs, |_| true);
-    let coarse = CoarseProblem::new(problem, exact.structure(), &times);
+    let coarse = CoarseProblem::new(problem, exact.structure(), &times)?;
     let coarse_costs = CoarseCosts { costs, blocks: &coarse.blocks };
     let mut evaluator = Evaluator::new(&coarse.problem, coarse_costs)?.stopped_by(&options.stop);
     let proposed = thinned(&counts(problem));
@@ -160,6 +182,11 @@ fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions)
     let mut blocks = SearchStage::new(evaluator, single_gpu_us);
     let last = gpu_levels::up_to(problem).last().unwrap_or(1);
     let chain = Chain::new(&exact, &proposed, coarse.blocks.iter().map(Vec::len));
+    let chain_of_blocks = if chain.is_none() {
+        Chain::new(&blocks.evaluator, &proposed, coarse.blocks.iter().map(|_| 1))
+    } else {
+        None
+    };
     let one_gpu =
         one_gpu_seeds::one_gpu_placements(&mut blocks.evaluator, last, options.effort, &options.stop)?;
     if !blocks.graph_parts.parallels.is_empty() {
@@ -174,6 +201,7 @@ fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions)
         effort: options.effort,
         one_gpu,
         chain,
+        chain_of_blocks,
     };
     let mut fewer = 0;
     for level in gpu_levels::up_to(problem) {
@@ -183,10 +211,11 @@ fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions)
     for gpus in 1..=problem.gpus {
         search.nodes.data_parallel(gpus, false)?;
     }
-    let Search { blocks, mut nodes, chain, .. } = search;
+    let Search { blocks, mut nodes, chain, chain_of_blocks, .. } = search;
     let mut evaluations = blocks.evaluator.evaluations;
+    let mut is_budget_spent = blocks.is_budget_spent;
     // Kept apart from the stages above, so that neither depends on the other.
-    if chain.is_none() {
+    if chain.is_none() && chain_of_blocks.is_none() {
         let coarse_costs = CoarseCosts { costs, blocks: &coarse.blocks };
         let evaluator = Evaluator::new(&coarse.problem, coarse_costs)?.stopped_by(&options.stop);
         let mut tempered = SearchStage::new(evaluator, single_gpu_us);
@@ -195,9 +224,12 @@ fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions)
         }
         coarse.expand_new(&mut tempered, &mut nodes)?;
         evaluations += tempered.evaluator.evaluations;
+        is_budget_spent |= tempered.is_budget_spent;
     }
     evaluations += nodes.evaluator.evaluations;
-    Ok(Frontier { evaluations, ..found(nodes, bound)? })
+    let is_budget_spent = is_budget_spent || nodes.is_budget_spent;
+    let search_end = if is_budget_spent { SearchEnd::Budget } else { SearchEnd::Converged };
+    Ok(Frontier { evaluations, search_end, ..found(nodes, bound)? })
 }
 
 /// Returns the frontier that a stage has found.
@@ -207,12 +239,26 @@ fn found(stage: SearchStage<'_>, bound: Bound) -> Result<Frontier> {
         let closest = evaluator.arrangement(&closest.arrangement);
         evaluator.check_memory(&closest)?;
     }
-    let plans = archive
-        .into_entries()
-        .into_iter()
+    let entries = thinned_entries(archive.into_entries(), &evaluator);
+    let plans = entries
         .map(|entry| Plan { time: entry.time, arrangement: evaluator.arrangement(&entry.arrangement) })
         .collect();
-    Ok(Frontier { plans, single_gpu_us, evaluations: evaluator.evaluations, bound })
+    let (evaluations, search_end) = (evaluator.evaluations, SearchEnd::Converged);
+    Ok(Frontier { plans, single_gpu_us, evaluations, search_end, bound })
+}
+
+/// Returns the entries. If their lists have more than [`MAX_RANKS`] ranks in total, returns some of
+/// them, evenly spaced, with about that number.
+fn thinned_entries(entries: Vec<Entry>, evaluator: &Evaluator<'_>) -> impl Iterator<Item = Entry> {
+    let ranks = |entry: &Entry| {
+        entry.arrangement.groups.iter().map(|&group| evaluator.ranks(group).len()).sum::<usize>()
+    };
+    let (count, all) = (entries.len(), entries.iter().map(ranks).sum::<usize>());
+    let kept = if all > MAX_RANKS { (count * MAX_RANKS / all).clamp(2, count) } else { count };
+    let is_kept = move |index: usize| {
+        index == 0 || index + 1 == count || index * kept / count != (index - 1) * kept / count
+    };
+    entries.into_iter().enumerate().filter(move |&(index, _)| is_kept(index)).map(|(_, entry)| entry)
 }
 
 /// Returns all GPU counts that a node can run on.
@@ -250,6 +296,8 @@ struct Search<'p> {
     one_gpu: Vec<NumberedArrangement>,
     /// The chain, if the graph is one.
     chain: Option<Chain>,
+    /// The chain of blocks, if these are one and the nodes are not.
+    chain_of_blocks: Option<Chain>,
 }
 
 impl Search<'_> {
@@ -295,7 +343,12 @@ impl Search<'_> {
         self.blocks.improve(gpus, (moves + more) / 4, 0.02, &mut random)?;
         self.blocks.evolve(gpus, moves * 3 / 2, &mut random)?;
         self.blocks.iterated_local_search(gpus, more * 3 / 4, self.effort, &mut random)?;
+        if let Some(chain) = &mut self.chain_of_blocks {
+            self.blocks.search_chain(chain, fewer, gpus)?;
+        }
         self.coarse.expand_new(&mut self.blocks, &mut self.nodes)?;
+        // Moves of single nodes of a deep network change little, and their evaluation takes long.
+        let moves = moves.min(MAX_NODES_OF_MOVES / self.nodes.node_count());
         if let Some(chain) = &mut self.chain {
             self.nodes.search_chain(chain, fewer, gpus)?;
         } else {
@@ -333,6 +386,12 @@ impl Frontier {
     #[must_use]
     pub fn evaluations(&self) -> u64 {
         self.evaluations
+    }
+
+    /// Returns the reason for the end of the search.
+    #[must_use]
+    pub fn search_end(&self) -> SearchEnd {
+        self.search_end
     }
 
     /// Returns the fastest plan whose amplification is at most `limit`, with a relative tolerance
@@ -383,14 +442,22 @@ impl Frontier {
         self.plans.iter().max_by(|a, b| below(a).total_cmp(&below(b)))
     }
 
-    /// Returns a lower bound of the iteration time of all arrangements whose amplification is at
-    /// most `limit`, microseconds. It is mostly loose: see the [crate's page](crate#limits).
-    /// O(nodes x counts^2), some hundred times.
+    /// Returns the [proved](Self::prove) lower bound with the default budget, microseconds.
     #[must_use]
     pub fn lower_bound_us(&self, limit: f64) -> f64 {
-        // Not above the fastest plan.
+        self.prove(limit, ProofBudget::Default, &Stop::default()).us
+    }
+
+    /// Proves a lower bound of the iteration time of all arrangements whose amplification is at
+    /// most `limit`. It is at most the time of the fastest plan within the limit. It is mostly
+    /// loose: see the [crate's page](crate#limits). `stop` ends the proof early, and shows its
+    /// progress. Any end gives a valid bound.
+    #[must_use]
+    pub fn prove(&self, limit: f64, budget: ProofBudget, stop: &Stop) -> LowerBound {
         let found_us = self.fastest_within(limit).map_or(f64::INFINITY, |plan| plan.time.iteration_us);
-        self.bound.within(with_tolerance(limit * self.single_gpu_us), found_us).min(found_us)
+        let mut work = Work::new(budget, self.evaluations, stop);
+        let bound = self.bound.prove(with_tolerance(limit * self.single_gpu_us), found_us, &mut work);
+        if budget == ProofBudget::Off { LowerBound { end: ProofEnd::Off, ..bound } } else { bound }
     }
 }
 

@@ -69,7 +69,7 @@ pub(super) fn relaxed_chain(
     let order = Rc::clone(evaluator.own_order());
     let heaviest = bound.longest_update();
     let (mut seeds, mut met) = (Vec::new(), FxHashSet::default());
-    for counts in bound.chain_choices(RELAXED_CHOICES) {
+    for counts in bound.chain_choices(RELAXED_CHOICES, evaluator.stop()) {
         let end =
             counts.iter().skip(heaviest).take_while(|&&count| count == counts[heaviest]).count() + heaviest;
         for beyond in [0..0, heaviest..heaviest + 1, heaviest..end, heaviest..order.len()] {

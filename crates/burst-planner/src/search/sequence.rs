@@ -206,17 +206,21 @@ impl Sequence {
         let mut values: Vec<f64> = Vec::new();
         let mut choices: Vec<Vec<u32>> = Vec::with_capacity(self.items.len());
         for (index, item) in self.items.iter().enumerate() {
-            let (mut next, mut choice) = (Vec::new(), Vec::new());
-            for (to, placing) in item.options[..usable(item)].iter().enumerate() {
-                let arrive = |from: usize| {
-                    let ranks = self.items[index - 1].options[from].ranks.max(placing.ranks);
-                    values[from] + item.moves[from][to] * (1.0 + price * ranks as f64)
-                };
-                let arrivals = (0..values.len()).map(|from| (arrive(from), from));
-                let first = if index == 0 { (0.0, 0) } else { (f64::INFINITY, 0) };
-                let (minimum, from) = arrivals.fold(first, |a, b| if b.0 < a.0 { b } else { a });
-                next.push(minimum + cost(item, placing));
-                choice.push(from as u32);
+            let options = &item.options[..usable(item)];
+            let first = if index == 0 { 0.0 } else { f64::INFINITY };
+            let (mut next, mut choice) = (vec![first; options.len()], vec![0; options.len()]);
+            for (from, &value) in values.iter().enumerate() {
+                let from_ranks = self.items[index - 1].options[from].ranks;
+                for (to, (placing, moved)) in options.iter().zip(&item.moves[from]).enumerate() {
+                    let ranks = from_ranks.max(placing.ranks) as f64;
+                    let arrives = value + moved * (1.0 + price * ranks);
+                    if arrives < next[to] {
+                        (next[to], choice[to]) = (arrives, from as u32);
+                    }
+                }
+            }
+            for (minimum, placing) in next.iter_mut().zip(options) {
+                *minimum += cost(item, placing);
             }
             values = next;
             choices.push(choice);

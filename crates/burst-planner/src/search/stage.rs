@@ -1,19 +1,35 @@
 //! A problem under search, with the results so far. An arrangement above the memory limit is
 //! *infeasible*; its *memory penalty* is a factor of its iteration time above 1.
 
+use std::cell::Cell;
+use std::hash::BuildHasher;
 use std::rc::Rc;
+
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::archive::Archive;
 use super::graph_parts::GraphParts;
 use super::moves::on_rank_ranges;
 use crate::Result;
 use crate::evaluator::{Evaluator, NumberedArrangement, PlanTime};
-use crate::groups::Classes;
 
 /// Exponent of the memory penalty: the time of an arrangement above the memory limit is multiplied
 /// by (memory / limit) to this power. The search can pass through such arrangements but does not
 /// end at one.
 const MEMORY_PENALTY_POWER: i32 = 8;
+
+/// Maximum number of known results (about 60 MB).
+const MAX_KNOWN: usize = 1 << 20;
+
+/// The result of an earlier evaluation.
+#[derive(Clone, Copy)]
+struct Known {
+    time: PlanTime,
+    /// Memory of the fullest rank divided by the limit, if it was computed.
+    memory_excess: Option<f64>,
+    /// Whether the times are exact, and not lower bounds.
+    is_exact: bool,
+}
 
 /// A problem under search, with the results so far.
 pub(super) struct SearchStage<'p> {
@@ -27,6 +43,11 @@ pub(super) struct SearchStage<'p> {
     pub(super) single_gpu_us: f64,
     /// Whether an arrangement above the memory limit was evaluated.
     pub(super) is_short_of_memory: bool,
+    /// Whether a randomized part of the search ended because its number of moves was reached.
+    pub(super) is_budget_spent: bool,
+    /// Results by hash of the arrangement. Arrangements with the same hash count as the same one:
+    /// that is rare, and at worst one of them is not tried.
+    known: FxHashMap<u64, Known>,
 }
 
 /// Result of evaluating an arrangement.
@@ -35,8 +56,8 @@ pub(super) struct Trial {
     /// Its time, or lower bounds of both times if the evaluation was [cut
     /// off](SearchStage::evaluate_with_cutoff).
     pub(super) time: PlanTime,
-    /// Memory of its fullest rank divided by the limit; 1 if it is within the limit or there is
-    /// none.
+    /// Memory of its fullest rank divided by the limit; 1 if it is within the limit, there is none,
+    /// or the evaluation was cut off.
     pub(super) memory_excess: f64,
     /// Whether the archive has recorded it, as an entry or as the arrangement closest to the memory
     /// limit.
@@ -61,15 +82,22 @@ impl<'p> SearchStage<'p> {
     /// GPU, microseconds.
     pub(super) fn new(evaluator: Evaluator<'p>, single_gpu_us: f64) -> Self {
         let graph_parts = GraphParts::new(evaluator.problem(), evaluator.structure());
-        Self { evaluator, graph_parts, archive: Archive::default(), single_gpu_us, is_short_of_memory: false }
+        Self {
+            evaluator,
+            graph_parts,
+            archive: Archive::default(),
+            single_gpu_us,
+            is_short_of_memory: false,
+            is_budget_spent: false,
+            known: FxHashMap::default(),
+        }
     }
 
     /// Evaluates an arrangement and offers it to the archive. Fails with
     /// [`Error::Stopped`](crate::Error::Stopped) or
     /// [`Error::TooManyClasses`](crate::Error::TooManyClasses).
     pub(super) fn evaluate(&mut self, numbered: &NumberedArrangement) -> Result<Trial> {
-        let (time, classes) = self.evaluator.time(numbered)?;
-        Ok(self.record(numbered, time, &classes))
+        self.evaluate_until(numbered, |_, _| false)
     }
 
     /// As [`evaluate`](Self::evaluate), but stops once the archive dominates a lower bound of the
@@ -79,10 +107,7 @@ impl<'p> SearchStage<'p> {
         numbered: &NumberedArrangement,
         is_useless: impl Fn(PlanTime) -> bool,
     ) -> Result<Trial> {
-        let archive = &self.archive;
-        let is_enough = |minimum: PlanTime| archive.dominates(minimum) && is_useless(minimum);
-        let (time, classes) = self.evaluator.time_with_cutoff(numbered, is_enough)?;
-        Ok(self.record(numbered, time, &classes))
+        self.evaluate_until(numbered, |archive, minimum| archive.dominates(minimum) && is_useless(minimum))
     }
 
     /// As [`evaluate`](Self::evaluate), but returns `None` if the iteration takes longer than
@@ -93,20 +118,50 @@ impl<'p> SearchStage<'p> {
         numbered: &NumberedArrangement,
         slowest_us: f64,
     ) -> Result<Option<Trial>> {
-        let is_too_slow = |minimum: PlanTime| minimum.iteration_us > slowest_us;
-        let (time, classes) = self.evaluator.time_with_cutoff(numbered, is_too_slow)?;
-        Ok((!is_too_slow(time)).then(|| self.record(numbered, time, &classes)))
+        let trial = self.evaluate_until(numbered, |_, minimum| minimum.iteration_us > slowest_us)?;
+        Ok((trial.time.iteration_us <= slowest_us).then_some(trial))
     }
 
-    fn record(&mut self, numbered: &NumberedArrangement, time: PlanTime, classes: &Classes) -> Trial {
-        let memory_excess = self.evaluator.memory_excess(classes, &numbered.order);
-        let is_archived = if memory_excess > 1.0 {
-            self.is_short_of_memory = true;
-            self.archive.note_infeasible(memory_excess, time, numbered)
+    /// Evaluates an arrangement until `is_enough` returns true for lower bounds of its times.
+    /// Otherwise offers it to the archive. An arrangement is evaluated only once.
+    fn evaluate_until(
+        &mut self,
+        numbered: &NumberedArrangement,
+        is_enough: impl Fn(&Archive, PlanTime) -> bool,
+    ) -> Result<Trial> {
+        let key = FxBuildHasher.hash_one(numbered);
+        let known = self.known.get(&key).copied();
+        let known = known.filter(|known| known.is_exact || is_enough(&self.archive, known.time));
+        let mut known = if let Some(known) = known {
+            known
         } else {
-            self.archive.offer(time, numbered)
+            let (archive, is_exact) = (&self.archive, Cell::new(true));
+            let is_known_enough = |minimum: PlanTime| {
+                is_exact.set(!is_enough(archive, minimum));
+                !is_exact.get()
+            };
+            let (time, _) = self.evaluator.time_with_cutoff(numbered, is_known_enough)?;
+            Known { time, memory_excess: None, is_exact: is_exact.get() }
         };
-        Trial { time, memory_excess, is_archived }
+        // The memory matters only for arrangements that are recorded or accepted.
+        let is_useful = known.is_exact && !is_enough(&self.archive, known.time);
+        if is_useful && known.memory_excess.is_none() {
+            known.memory_excess = Some(self.evaluator.memory_excess(numbered)?);
+        }
+        if self.known.len() == MAX_KNOWN {
+            self.known.clear();
+        }
+        self.known.insert(key, known);
+        let Known { time, memory_excess, .. } = known;
+        let memory_excess = memory_excess.unwrap_or(1.0);
+        self.is_short_of_memory |= memory_excess > 1.0;
+        let is_archived = is_useful
+            && if memory_excess > 1.0 {
+                self.archive.note_infeasible(memory_excess, time, numbered)
+            } else {
+                self.archive.offer(time, numbered)
+            };
+        Ok(Trial { time, memory_excess, is_archived })
     }
 
     /// Returns the number of nodes of the problem.

@@ -73,9 +73,10 @@ impl SearchStage<'_> {
             failures = if now_us < fastest_us { 0 } else { failures + ROUND };
             fastest_us = fastest_us.min(now_us);
             if failures >= patience {
-                break;
+                return Ok(());
             }
         }
+        self.is_budget_spent = true;
         Ok(())
     }
 

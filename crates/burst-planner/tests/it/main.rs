@@ -9,6 +9,7 @@ mod original_failures;
 mod per_layer;
 mod placement;
 mod problem;
+mod proof;
 mod quality;
 mod replicated;
 mod shared_parameters;

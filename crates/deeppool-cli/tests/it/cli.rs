@@ -421,6 +421,7 @@ fn plan_files_are_used_and_reports_have_their_fields() {
     has_fields(&plan, &["schema", "iteration_us", "gpu_time_us", "single_gpu_us", "amplification"]);
     has_fields(&plan, &["gpus", "layers", "frontier", "lower_bound_us", "gap", "dp", "lowering"]);
     has_fields(&plan, &["computing_us", "communicating_us", "idle_us"]);
+    has_fields(&plan["planning"], &["evaluations", "search_end", "proof_operations", "proof_end"]);
     has_fields(&plan["layers"][0], &["name", "gpus", "ranks"]);
     has_fields(&plan["frontier"][0], &["iteration_us", "amplification", "gpus"]);
     assert!(plan["amplification"].as_f64().unwrap() <= 1.15);

@@ -17,6 +17,7 @@ mod partial;
 mod perfetto;
 mod problem;
 mod profile;
+mod prove;
 mod readme;
 mod simulate;
 mod small_networks;

@@ -12,8 +12,31 @@ use super::transfer_bounds::{Load, TransferBound};
 use super::{Job, PlannerNodes};
 use crate::costs::{Costs, micros};
 
-/// Traffic of redistributions, by the ranks before and the ranks after.
-type TrafficCache = FxHashMap<Vec<usize>, FxHashMap<Vec<usize>, Traffic>>;
+/// Cache of the traffic of redistributions.
+#[derive(Default)]
+struct TrafficCache {
+    /// Index of a list of ranks, by its ranges of consecutive ranks: first rank and length.
+    lists: FxHashMap<Box<[(usize, usize)]>, u32>,
+    /// Traffic by the indices of both lists, the smaller one first: it is the same in both
+    /// directions.
+    traffic: FxHashMap<(u32, u32), Traffic>,
+    /// Ranges of the list that is looked up; empty between uses.
+    ranges: Vec<(usize, usize)>,
+}
+
+impl TrafficCache {
+    fn index(&mut self, ranks: &[usize]) -> u32 {
+        self.ranges.clear();
+        let runs = ranks.chunk_by(|a, b| a + 1 == *b);
+        self.ranges.extend(runs.map(|run| (run[0], run.len())));
+        if let Some(&known) = self.lists.get(&self.ranges[..]) {
+            return known;
+        }
+        let index = self.lists.len() as u32;
+        self.lists.insert(self.ranges[..].into(), index);
+        index
+    }
+}
 
 /// The planner's cost model of a job: the times of the steps of a micro-batch and of collectives.
 /// The simulator uses the same times.
@@ -22,6 +45,8 @@ pub struct JobCosts<'a> {
     /// Number of samples of a micro-batch.
     batch: usize,
     nodes: PlannerNodes<'a>,
+    /// By node: size of the output for a sample, bytes.
+    sample_bytes: Vec<u64>,
     /// Memory of each node, by node.
     bytes: Vec<LayerBytes>,
     /// GPU counts with times, besides one; `None` is all counts.
@@ -48,11 +73,13 @@ impl<'a> JobCosts<'a> {
         let network = job.costs.network();
         let nodes = PlannerNodes::new(network);
         let needs_gradient = network.needs_gradient();
+        let sample_bytes = nodes.layers().iter().map(|&id| network.layer(id).output_bytes()).collect();
         let bytes = nodes.layers().iter().map(|&id| LayerBytes::of(network, id, &needs_gradient)).collect();
         Self {
             costs: &job.costs,
             batch: job.batch / job.lowering.micro_batches.max(1),
             nodes,
+            sample_bytes,
             bytes,
             counts: None,
             replicas: (1, 0),
@@ -89,7 +116,7 @@ impl<'a> JobCosts<'a> {
     }
 
     fn min_send_us(&self, producer: NodeId, load: Load) -> f64 {
-        let sample_bytes = self.costs.network().layer(self.nodes.layer(producer)).output_bytes();
+        let sample_bytes = self.sample_bytes[producer.0];
         micros(self.costs.link().send_lower_bound(sample_bytes * load.samples as u64, load.messages))
     }
 
@@ -130,17 +157,24 @@ impl CostModel for JobCosts<'_> {
         self.bytes[node.0].on(self.samples(ranks, share))
     }
 
+    fn round_trip(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64 {
+        // The traffic is the same in both directions.
+        2.0 * self.transfer(producer, from, to)
+    }
+
     fn transfer(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64 {
-        let sample_bytes = self.costs.network().layer(self.nodes.layer(producer)).output_bytes();
+        let sample_bytes = self.sample_bytes[producer.0];
         let time_us = |traffic: &Traffic| micros(self.costs.link().traffic_time(traffic, sample_bytes));
-        let mut cache = self.traffic.borrow_mut();
-        if let Some(traffic) = cache.get(from).and_then(|cache| cache.get(to)) {
+        let cache = &mut *self.traffic.borrow_mut();
+        let (here, there) = (cache.index(from), cache.index(to));
+        let lists = (here.min(there), here.max(there));
+        if let Some(traffic) = cache.traffic.get(&lists) {
             return time_us(traffic);
         }
         // Redistributions between lists of distinct ranks are always valid.
         let Some(traffic) = self.traffic(from, to) else { return f64::INFINITY };
         let took_us = time_us(&traffic);
-        cache.entry(from.to_vec()).or_default().insert(to.to_vec(), traffic);
+        cache.traffic.insert(lists, traffic);
         took_us
     }
 

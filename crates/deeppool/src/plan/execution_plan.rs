@@ -6,7 +6,7 @@ use layer_graph::{LayerGraph, LayerId};
 use layer_profile::{MeasurementConditions, ModelAccuracy, Origin};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::PlannedWorker;
+use super::{PlannedWorker, PlanningWork};
 use crate::Error;
 use crate::program::{LowerOptions, PartialBackpropagation, Placement, RankMemory, checkpoints};
 
@@ -66,6 +66,10 @@ pub struct ExecutionPlan {
     /// Iteration time divided by its lower bound, minus one; `None` without a bound.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "not_null")]
     pub gap: Option<f64>,
+    /// Work of the search and of the proof of the lower bound; `None` without a search and in older
+    /// plan files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planning: Option<PlanningWork>,
     /// Time of an iteration in which a rank computes, summed over ranks.
     pub computing_us: f64,
     /// Time of an iteration in which a rank only communicates, summed over ranks.

@@ -5,6 +5,7 @@ mod check;
 mod execution_plan;
 mod file;
 mod gpu_counts;
+mod planning_work;
 mod request;
 mod worker;
 
@@ -15,5 +16,6 @@ pub use execution_plan::{
     DataParallelTimes, ExecutionPlan, PlanMode, PlannedLayer, PlannedLowering, ProfileOrigin,
 };
 pub use gpu_counts::GpuCounts;
+pub use planning_work::PlanningWork;
 pub use request::{MAX_GPUS, Mode, PlanRequest};
 pub use worker::PlannedWorker;

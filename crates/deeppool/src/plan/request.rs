@@ -1,6 +1,6 @@
 //! The request for a plan: the GPUs, the plan to select and the limits.
 
-use burst_planner::Stop;
+use burst_planner::{ProofBudget, Stop};
 
 use super::{GpuCounts, PlanMode};
 use crate::Error;
@@ -63,7 +63,9 @@ pub struct PlanRequest {
     /// Number of GPUs of each worker for hybrid parallelism, a divisor of `gpus`; `None` for one
     /// plan on all GPUs.
     pub worker_gpus: Option<usize>,
-    /// Signal that ends the search early. The search then returns an error.
+    /// Budget for proving a lower bound of the iteration time. It does not change the plan.
+    pub proof: ProofBudget,
+    /// Signal that ends the search early, with an error, or the proof, with what is proved.
     pub stop: Stop,
 }
 
@@ -79,6 +81,7 @@ impl PlanRequest {
             effort: 1.0,
             memory_limit_bytes: None,
             worker_gpus: None,
+            proof: ProofBudget::default(),
             stop: Stop::default(),
         }
     }
@@ -110,6 +113,12 @@ impl PlanRequest {
     #[must_use]
     pub fn with_worker_gpus(self, worker_gpus: Option<usize>) -> Self {
         Self { worker_gpus, ..self }
+    }
+
+    /// Sets the budget for proving a lower bound of the iteration time.
+    #[must_use]
+    pub fn with_proof(self, proof: ProofBudget) -> Self {
+        Self { proof, ..self }
     }
 
     /// Sets the signal that ends the search early.

@@ -1,12 +1,13 @@
 //! An arrangement of the planner as a plan, with its predicted times and memory.
 
-use burst_planner::{Activity, Arrangement, Evaluator, PlanProblem};
+use burst_planner::{Activity, Arrangement, Evaluator, LowerBound, PlanProblem};
 
 use crate::Error;
 use crate::costs::micros;
 use crate::job::{Job, JobCosts, LoweredPlan, PlannerNodes, single_gpu_memory_bytes};
 use crate::plan::{
-    DataParallelTimes, ExecutionPlan, Mode, PlanRequest, PlannedLayer, PlannedLowering, ProfileOrigin,
+    DataParallelTimes, ExecutionPlan, Mode, PlanRequest, PlannedLayer, PlannedLowering, PlanningWork,
+    ProfileOrigin,
 };
 use crate::program::LoweredTraining;
 use crate::simulate::{SimulateOptions, simulate};
@@ -21,8 +22,8 @@ struct PredictedTimes {
 }
 
 /// Converts an arrangement (the ranks and the order of the nodes) to a plan, with its predictions
-/// and its programs. `mode`, `lower_bound_us` and `data_parallel` are stored in the plan.
-/// `lower_bound_us` is `None` if no bound is known.
+/// and its programs. `mode`, `bound` and `data_parallel` are stored in the plan. `bound`
+/// is `None` if no bound is known.
 ///
 /// # Errors
 /// [`Error::Planner`] if a rank needs more memory than the request allows. [`Error::Profile`] if
@@ -33,7 +34,7 @@ pub(super) fn arranged_plan<'a>(
     arrangement: &Arrangement,
     request: &PlanRequest,
     mode: Mode,
-    lower_bound_us: Option<f64>,
+    bound: Option<(LowerBound, PlanningWork)>,
     data_parallel: DataParallelTimes,
 ) -> Result<LoweredPlan<'a>, Error> {
     let placement = PlannerNodes::new(job.costs().network()).placement(problem.gpus, arrangement)?;
@@ -41,7 +42,7 @@ pub(super) fn arranged_plan<'a>(
     let PredictedTimes { iteration_us, gpu_time_us, single_gpu_us, activity } =
         times(job, problem, arrangement, &training)?;
     // Zero is trivial; store None.
-    let lower_bound_us = lower_bound_us.filter(|&bound_us| bound_us > 0.0);
+    let lower_bound_us = bound.map(|(bound, _)| bound.us).filter(|&bound_us| bound_us > 0.0);
     let layers = problem.nodes.iter().zip(&arrangement.ranks).map(|(node, ranks)| PlannedLayer {
         name: node.name.clone(),
         gpus: ranks.len(),
@@ -85,6 +86,7 @@ pub(super) fn arranged_plan<'a>(
         amplification: gpu_time_us / single_gpu_us,
         lower_bound_us,
         gap: lower_bound_us.map(|bound_us| iteration_us / bound_us - 1.0),
+        planning: bound.map(|(_, work)| work),
         computing_us: activity.computing_us,
         communicating_us: activity.communicating_us,
         idle_us: activity.idle_us,

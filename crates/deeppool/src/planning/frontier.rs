@@ -3,7 +3,7 @@
 //! the layers) with its times. The number of *samples of a micro-batch* is counted over all ranks
 //! here: the global batch divided by the number of micro-batches, which must divide it.
 
-use burst_planner::{Arrangement, Evaluator, Frontier, Plan, PlanProblem};
+use burst_planner::{Arrangement, Evaluator, Frontier, LowerBound, Plan, PlanProblem};
 
 use super::arranged_plan::arranged_plan;
 use super::partial::{best_partial, simulated_data_parallel};
@@ -12,7 +12,7 @@ use super::workers::Workers;
 use crate::Error;
 use crate::batch::check_batch;
 use crate::job::{Job, JobCosts, LoweredPlan, plan_problem};
-use crate::plan::{DataParallelTimes, GpuCounts, Mode, PlanRequest};
+use crate::plan::{DataParallelTimes, GpuCounts, Mode, PlanRequest, PlanningWork};
 use crate::program::PartialBackpropagation;
 
 /// The Pareto frontier of the burst plans of a job that a search evaluated: no other evaluated plan
@@ -231,29 +231,32 @@ impl<'a> PlanFrontier<'a> {
     /// # Errors
     /// [`Error::Profile`] if the profile lacks a time.
     pub fn plan_of(&self, point: &Plan, mode: Mode) -> Result<LoweredPlan<'a>, Error> {
-        let bound_us = self.lower_bound_us(mode, point);
+        // The bound of one micro-batch does not hold for the batch, and that of the whole batch not
+        // for partial backpropagation.
+        let is_bounded = self.job.lowering().micro_batches == 1 && self.job.lowering().partial.is_none();
         let plan = arranged_plan(
             &self.job,
             &self.problem,
             &point.arrangement,
             &self.request,
             mode,
-            // The bound of one micro-batch does not hold for the batch, and that of the whole batch
-            // not for partial backpropagation.
-            (self.job.lowering().micro_batches == 1 && self.job.lowering().partial.is_none())
-                .then_some(bound_us),
+            is_bounded.then(|| self.bound(mode, point)),
             self.data_parallel,
         )?;
         self.with_worker(point, plan)
     }
 
-    /// Returns a lower bound on the iteration time, microseconds: for `Mode::Burst`, of all plans
-    /// within its amplification limit; for other modes, of all plans with at most the GPU time of
-    /// `point`.
-    fn lower_bound_us(&self, mode: Mode, point: &Plan) -> f64 {
-        self.found.lower_bound_us(match mode {
+    /// Proves a lower bound on the iteration time within the budget of the request: for
+    /// `Mode::Burst`, of all plans within its amplification limit; for other modes, of all plans
+    /// with at most the GPU time of `point`.
+    fn bound(&self, mode: Mode, point: &Plan) -> (LowerBound, PlanningWork) {
+        let limit = match mode {
             Mode::Burst { amplification } => amplification,
             _ => point.time.gpu_time_us / self.found.single_gpu_us(),
-        })
+        };
+        let PlanRequest { proof: budget, stop, .. } = &self.request;
+        let bound = self.found.prove(limit, *budget, stop);
+        let search = (self.found.evaluations(), self.found.search_end());
+        (bound, PlanningWork::new(search, &bound, *budget))
     }
 }

@@ -53,7 +53,9 @@ pub fn plan_within_memory<'a>(
         search.try_each(with_micro_batches(smallest));
     }
     let Search { fastest, unplanned, .. } = search;
-    request.stop.check()?;
+    if fastest.is_none() {
+        request.stop.check()?;
+    }
     fastest.ok_or(Error::Planner(unplanned))
 }
 

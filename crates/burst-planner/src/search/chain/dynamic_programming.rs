@@ -55,8 +55,15 @@ impl Chain {
                 let run =
                     RunContext { nodes: label.start..stretch.start, list: label.list, before: label.before };
                 let ended = run.ended(evaluator, &self.steps, ways.lists, label.cost);
+                let tails_us = [label.cost.tail_us(), ended.tail_us()];
                 for way in ways.from(evaluator, label) {
                     let Some(step) = self.steps.cost_on(way.count, stretch) else { continue };
+                    let (base, tail_us) =
+                        if way.moving.is_none() { (&label.cost, tails_us[0]) } else { (&ended, tails_us[1]) };
+                    let (min_us, gpu_us) = base.min_after(tail_us, way.moving.as_ref(), &step);
+                    if next.is_useless(way.count, min_us, gpu_us) {
+                        continue;
+                    }
                     let (cost, start, before) = match &way.moving {
                         None => (label.cost.with(way.mask, &step), label.start, label.before),
                         Some(moving) => {

@@ -51,17 +51,33 @@ impl LabelFront {
         Self { labels: Vec::new(), fastest: vec![0; 2 * counts * GPU_TIME_BINS], segments, all, after }
     }
 
+    /// Returns the range of GPU time of labels with `gpu_us` GPU-microseconds so far.
+    fn bin(&self, gpu_us: f64) -> usize {
+        let beyond = ((gpu_us + self.after.gpu_us) / self.all.gpu_us - 1.0).max(0.0);
+        ((beyond / (MAX_GPU_TIME - 1.0)).sqrt() * GPU_TIME_BINS as f64) as usize
+    }
+
+    /// Returns whether [`offer`](Self::offer) does not keep a label with these times, microseconds
+    /// and GPU-microseconds, or with longer ones in the same range of GPU time.
+    pub(super) fn is_useless(&self, count: usize, min_us: f64, gpu_us: f64) -> bool {
+        let bin = self.bin(gpu_us);
+        let is_faster = |kind: usize| {
+            let fastest = self.fastest[(2 * count + kind) * GPU_TIME_BINS + bin] as usize;
+            self.labels.get(fastest.wrapping_sub(1)).is_some_and(|label| label.iteration_us <= min_us)
+        };
+        bin >= GPU_TIME_BINS || (is_faster(0) && is_faster(1))
+    }
+
     /// Keeps a label if it is the fastest of its kind. `count` is the index of the length of its
     /// list among the GPU counts. A label with more than three times the minimum GPU time is not
     /// kept.
     pub(super) fn offer(&mut self, count: usize, label: Label) {
-        let beyond = ((label.cost.gpu_us() + self.after.gpu_us) / self.all.gpu_us - 1.0).max(0.0);
-        let amount = ((beyond / (MAX_GPU_TIME - 1.0)).sqrt() * GPU_TIME_BINS as f64) as usize;
-        if amount >= GPU_TIME_BINS {
+        let bin = self.bin(label.cost.gpu_us());
+        if bin >= GPU_TIME_BINS {
             return;
         }
         let could_hide = label.cost.could_hide(self.segments, HIDDEN_PART * self.after.update_us);
-        let fastest = &mut self.fastest[(2 * count + usize::from(could_hide)) * GPU_TIME_BINS + amount];
+        let fastest = &mut self.fastest[(2 * count + usize::from(could_hide)) * GPU_TIME_BINS + bin];
         match self.labels.get_mut((*fastest as usize).wrapping_sub(1)) {
             Some(slower) if label.iteration_us < slower.iteration_us => *slower = label,
             Some(_) => {}

@@ -366,6 +366,7 @@ fn combinations(ranks: &[usize], count: usize) -> Vec<Vec<usize>> {
     places.map(|place| (0..count).map(|index| ranks[place(index)]).collect()).into()
 }
 
-fn both_us(evaluator: &mut Evaluator<'_>, producer: u32, from: GroupId, to: GroupId) -> f64 {
-    evaluator.transfer_us(producer, from, to) + evaluator.transfer_us(producer, to, from)
+fn both_us(evaluator: &Evaluator<'_>, producer: u32, from: GroupId, to: GroupId) -> f64 {
+    let (from, to) = (evaluator.ranks(from), evaluator.ranks(to));
+    evaluator.costs().round_trip(NodeId(producer as usize), from, to)
 }

@@ -68,6 +68,25 @@ impl PrefixCost {
         nothing.with(list.mask, step)
     }
 
+    /// Returns a lower bound of the [iteration time](Self::iteration_us) and the GPU time after
+    /// nodes with the cost `step` are added, after a transfer with the cost `moving` if there is
+    /// one.
+    /// `tail_us` is the difference of [`iteration_us`](Self::iteration_us) and the steps so far.
+    pub(super) fn min_after(
+        &self,
+        tail_us: f64,
+        moving: Option<&TransferCost>,
+        step: &StepCost,
+    ) -> (f64, f64) {
+        let mut time_us = self.time_us + step.time_us;
+        let mut gpu_us = self.gpu_us + step.gpu_us;
+        if let Some(moving) = moving {
+            (time_us, gpu_us) = (time_us + moving.time_us, gpu_us + moving.gpu_us);
+        }
+        let less_us = if self.smaller == 0 || moving.is_some() { 0.0 } else { step.less_us.max(0.0) };
+        (time_us + (tail_us - less_us).max(0.0), gpu_us)
+    }
+
     /// Adds nodes with the cost `step` on another list with the segments `mask`, after a transfer
     /// with the cost `moving` from the ranks of the nodes before.
     pub(super) fn after(mut self, moving: &TransferCost, mask: u16, step: &StepCost) -> Self {
@@ -132,8 +151,13 @@ impl PrefixCost {
 
     /// Returns the modelled iteration time, with the last all-reduce if it is set, microseconds.
     pub(super) fn iteration_us(&self) -> f64 {
+        self.time_us + self.tail_us()
+    }
+
+    /// Returns the part of the modelled iteration time after the steps, microseconds.
+    pub(super) fn tail_us(&self) -> f64 {
         let last_us = self.last.map_or(0.0, |last| last.reduce_us + last.update_us);
-        self.time_us + self.longest_us().max(last_us).max(self.late_us)
+        self.longest_us().max(last_us).max(self.late_us)
     }
 
     /// Returns the modelled GPU time without the last all-reduce, GPU-microseconds.
