@@ -11,6 +11,7 @@ mod launch_order;
 mod memory;
 mod micro_batches;
 mod plan_file;
+mod planning_work;
 mod program_export;
 mod recompute;
 mod shared_parameters;
