@@ -165,7 +165,16 @@ impl JournalFile {
         let header = JournalHeader::new(command);
         let mut locked = LockedFile::open(path)?;
         let cannot = || format!("{}: cannot store results in this file", path.display());
-        let results = read_results(locked.file(), &header);
+        let (found, mut results) = read_results(locked.file());
+        if found.as_ref() != Some(&header) && !results.is_empty() {
+            eprintln!(
+                "warning: {}: discarded {} results that another command line, build or machine has \
+                 left unfinished",
+                path.display(),
+                results.len()
+            );
+            results.clear();
+        }
         let file = locked.file_mut();
         if results.is_empty() {
             file.set_len(0).with_context(cannot)?;
@@ -189,16 +198,11 @@ impl JournalFile {
     }
 }
 
-/// Returns the results in a file with the given header. Incomplete lines are ignored.
-fn read_results(file: &File, header: &JournalHeader) -> HashMap<String, Value> {
+/// Returns the header of a file, if its first line is one, and the results. Incomplete lines are
+/// ignored.
+fn read_results(file: &File) -> (Option<JournalHeader>, HashMap<String, Value>) {
     let mut lines = BufReader::new(file).lines().map_while(Result::ok);
-    let is_same = lines
-        .next()
-        .and_then(|line| serde_json::from_str::<JournalHeader>(&line).ok())
-        .is_some_and(|found| found == *header);
-    if !is_same {
-        return HashMap::new();
-    }
+    let header = lines.next().and_then(|line| serde_json::from_str(&line).ok());
     let results = lines.filter_map(|line| serde_json::from_str::<Entry>(&line).ok());
-    results.map(|line| (line.key, line.result)).collect()
+    (header, results.map(|line| (line.key, line.result)).collect())
 }

@@ -45,13 +45,17 @@ pub(crate) fn warn_of_samples(config: &TrainConfig<'_>) {
 
 /// Prints a warning for options of training that are changed or have no effect. `is_process` says
 /// whether the rank is a process, and `has_policy` whether a policy is given without background
-/// jobs.
+/// jobs, and `timeout` is that of the command line.
 pub(crate) fn warn_of_options(
     config: &TrainConfig<'_>,
     engine: RankEngine,
     is_process: bool,
     has_policy: bool,
+    timeout: Option<usize>,
 ) {
+    if let Some(seconds) = timeout.filter(|_| engine == RankEngine::Cpu && !is_process) {
+        warn(format_args!("left out --timeout {seconds}, which is for ranks that are processes or GPUs"));
+    }
     let threads = config.threads_per_rank;
     let all = threads.saturating_mul(config.placement().world());
     let cores = std::thread::available_parallelism().map_or(all, usize::from);
@@ -88,9 +92,16 @@ pub(crate) fn warn_of_batches(dataset: &Dataset, batches: &[usize]) {
     }
 }
 
-/// Prints a warning if plans of a comparison are simulated without background jobs, because these
-/// do not fit into memory beside them.
+/// Prints a warning if plans of a comparison are not simulated, or only without background jobs,
+/// because they do not fit into memory.
 pub(crate) fn warn_of_comparison(comparison: &Comparison) {
+    if comparison.counts_without_memory > 0 {
+        warn(format_args!(
+            "left out data parallelism on {} of the GPU counts, where it does not fit into memory: give more \
+             --memory or a smaller --batch",
+            comparison.counts_without_memory
+        ));
+    }
     let count =
         |modes: &[SharingMode]| comparison.points.iter().filter(|point| modes.contains(&point.mode)).count();
     let plans = count(&[SharingMode::Partition, SharingMode::Burst]);

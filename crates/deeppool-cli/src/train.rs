@@ -36,6 +36,8 @@ use super::signal::stop_signal;
 
 /// Valid timeouts of ranks, in seconds.
 const TIMEOUT_S: RangeInclusive<usize> = 1..=86_400;
+/// Default timeout of ranks, in seconds.
+const DEFAULT_TIMEOUT_S: usize = 300;
 /// Number of iterations at the end of the run that `--trace` writes.
 const TRACED: usize = 3;
 /// Default number of epochs.
@@ -120,9 +122,9 @@ pub(crate) struct Train {
     /// Maximum norm of all gradients together
     #[arg(long, value_name = "NORM")]
     clip_norm: Option<f64>,
-    /// Timeout of waiting for other processes, in seconds
-    #[arg(long, value_name = "SECONDS", value_parser = within(TIMEOUT_S), default_value = "300")]
-    timeout: usize,
+    /// Timeout of waiting for other processes or GPUs, in seconds [default: 300]
+    #[arg(long, value_name = "SECONDS", value_parser = within(TIMEOUT_S))]
+    timeout: Option<usize>,
     /// Seed of parameters, sample order and dropout
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -326,7 +328,7 @@ impl Train {
     fn warn_of_left_out(&self, config: &TrainConfig<'_>, engine: RankEngine, launched: Option<Launched>) {
         warn_of_samples(config);
         let has_policy = self.policy.is_some() && self.background.is_empty();
-        warn_of_options(config, engine, launched.is_some(), has_policy);
+        warn_of_options(config, engine, launched.is_some(), has_policy, self.timeout);
     }
 
     /// Returns an error if the run was stopped, because later commands would use an incomplete
@@ -358,7 +360,7 @@ impl Train {
         let metrics = self.metrics.as_deref().filter(|_| is_first());
         let metrics = metrics.map(|path| Metrics::open(path, self.checkpoints.resume)).transpose()?;
         let progress = RunProgress::new(config, plan_text(job, plan)?, self.json, metrics);
-        let timeout = Duration::from_secs(self.timeout as u64);
+        let timeout = Duration::from_secs(self.timeout.unwrap_or(DEFAULT_TIMEOUT_S) as u64);
         let report = train_on(self.on.engine(), launched, config, timeout, &|at| progress.show(&at))?;
         progress.finish();
         if is_first() {

@@ -61,6 +61,13 @@ impl Experiment for LayersOptions {
         let (times, link) = self.machine.load(gpus)?;
         let network = self.network.load(&times)?.map_or_else(|| zoo::model("vgg16"), Ok)?;
         let batch = self.batch;
+        if self.gpus.is_some() && gpus > batch {
+            eprintln!(
+                "warning: left out {} of {gpus} GPUs: a layer runs on at most as many as the batch has \
+                 samples, {batch}",
+                gpus - batch
+            );
+        }
         let counts = counts(batch, gpus);
         let mut samples: Vec<usize> = counts.iter().map(|count| batch.div_ceil(*count)).collect();
         samples.sort_unstable();

@@ -17,7 +17,16 @@ fn layers(folder: &Path, options: &[&str]) -> Value {
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    // GPUs that are asked for and cannot be used are counted.
+    let asked = options.iter().skip_while(|option| **option != "--gpus").nth(1);
+    let asked = asked.map_or(0, |gpus| gpus.parse().unwrap());
+    let left_out = asked - report["batch"].as_u64().unwrap().min(asked);
+    let warning = format!("warning: left out {left_out} of {asked} GPUs: ");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let is_expected = if left_out > 0 { stderr.starts_with(&warning) } else { stderr.is_empty() };
+    assert!(is_expected, "{options:?}: {stderr}");
+    report
 }
 
 #[test]

@@ -60,8 +60,11 @@ fn resumed_command_writes_the_same_bytes() {
 fn other_command_starts_from_scratch() {
     let killed = tempfile::tempdir().unwrap();
     kill_after_some(killed.path());
+    let discarded = format!(".unfinished: discarded {} results that another command", kept(killed.path()));
     let output = command(killed.path()).args(["--gpus", "4"]).output().unwrap();
-    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && stderr.lines().count() == 1, "{stderr}");
+    assert!(stderr.starts_with("warning: ") && stderr.contains(&discarded), "{stderr}");
     let report: serde_json::Value = serde_json::from_slice(&report(killed.path())).unwrap();
     assert_eq!(report["gpus"], 4);
 }

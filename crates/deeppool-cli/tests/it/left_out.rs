@@ -46,6 +46,7 @@ fn changed_options_of_training_are_counted() {
         "left out --policy, which is for background",
     );
     silent(&folder, &format!("{train} --ranks 1 --policy naive --background digits-cnn:8"));
+    warns(&folder, &format!("{train} --ranks 1 --timeout 60"), "left out --timeout 60, which is for ranks");
     let (_, warnings) = warned(folder.path(), &format!("{train} --ranks 2 --threads-per-rank 1000"));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let expected = format!("the ranks share {cores} threads, one for each core, instead of");
@@ -90,6 +91,9 @@ fn plans_without_room_for_background_jobs_are_counted() {
     let counts: Vec<usize> = warnings[0].split(' ').filter_map(|word| word.parse().ok()).collect();
     assert!(warnings[0].starts_with("left out ") && counts[0] > 0 && counts[0] <= counts[1], "{warnings:?}");
     silent(&folder, compare);
+    // Half of the batch fits on each of two GPUs, and the whole batch on none.
+    let half = compare.replace("--batch 8", "--batch 64 --memory 14GB");
+    warns(&folder, &half, "left out data parallelism on 1 of the GPU counts, ");
 }
 
 #[test]

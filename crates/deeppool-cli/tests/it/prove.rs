@@ -8,8 +8,8 @@ use tempfile::TempDir;
 
 use crate::command::{command, json, refused, succeed};
 
-/// A question whose proof goes on for longer than any test.
-const HARD: &str = "plan --model inception-v3 --device a100 --gpus 2 --batch 32";
+/// A question whose proof takes several times as long as its search.
+const HARD: &str = "plan --model inception-v3 --device a100 --gpus 64 --batch 64";
 
 #[test]
 fn the_proof_changes_no_plan() {
@@ -39,11 +39,13 @@ fn the_proof_changes_no_plan() {
     );
 }
 
-/// A signal during the search ends the command without a plan, so the test tries again later.
+/// A signal during the search ends the command without a plan, so the test tries again later,
+/// until the signal comes during the proof.
 #[test]
 fn ctrl_c_during_the_proof_prints_the_plan() {
     let folder = TempDir::new().unwrap();
-    for wait in [500, 2_000, 8_000, 32_000] {
+    let mut wait = 200;
+    while wait < 60_000 {
         let mut plan = command(folder.path(), &format!("{HARD} --prove 10min --json"));
         let plan = plan.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(wait));
@@ -58,6 +60,7 @@ fn ctrl_c_during_the_proof_prints_the_plan() {
             return;
         }
         assert!(output.stdout.is_empty());
+        wait = wait * 3 / 2;
     }
     panic!("no plan was printed");
 }

@@ -38,6 +38,9 @@ pub struct Comparison {
     pub points: Vec<Point>,
     /// Number of GPUs that foreground and background jobs share.
     pub gpus: usize,
+    /// Number of GPU counts, among powers of two and the maximum, on which data parallelism is not
+    /// simulated because it does not fit into memory.
+    pub counts_without_memory: usize,
     /// Samples per second of one background job on a GPU without a foreground.
     pub background_samples_per_s: f64,
     /// Maximum known relative error (0.1 is 10%) of the layer times, over whole networks; `None` if
@@ -96,7 +99,8 @@ impl Comparison {
             Err(error) => return Err(error),
         }
         let mut runs: Vec<(LoweredPlan<'_>, &[SharingMode])> = Vec::new();
-        for part in worthwhile_parts(job, request, background)? {
+        let (parts, counts_without_memory) = worthwhile_parts(job, request, background)?;
+        for part in parts {
             let is_all = part == gpus.min(job.batch());
             runs.push((
                 frontier.data_parallel_on(part)?,
@@ -132,7 +136,7 @@ impl Comparison {
             a.mode.cmp(&b.mode).then(by_speed)
         });
         let Errors { layers: layers_error, links: links_error } = errors;
-        Ok(Self { points, gpus, background_samples_per_s, layers_error, links_error })
+        Ok(Self { points, gpus, counts_without_memory, background_samples_per_s, layers_error, links_error })
     }
 
     /// Returns the envelope of the points of the given modes, which may alternate with each other
@@ -175,14 +179,17 @@ fn fits(bytes: Option<u64>, limit: Option<u64>) -> bool {
 }
 
 /// Returns the numbers of GPUs on which data parallelism is simulated, among those with enough
-/// memory: powers of two, the maximum, and the corners of the envelope by the planner's times.
+/// memory: powers of two, the maximum, and the corners of the envelope by the planner's times. Also
+/// returns how many powers of two and maximum have too little memory.
 fn worthwhile_parts(
     job: &Job<'_>,
     request: &PlanRequest,
     background: &BackgroundCosts,
-) -> Result<Vec<usize>, Error> {
+) -> Result<(Vec<usize>, usize), Error> {
     let gpus = request.gpus;
     let max = gpus.min(job.batch());
+    let is_usual = |part: usize| part.is_power_of_two() || part == max;
+    let mut without_memory = 0;
     let mut rates: Vec<(usize, (f64, f64))> = Vec::with_capacity(max);
     for part in 1..=max {
         let times = data_parallel_times(job, part)?;
@@ -190,14 +197,15 @@ fn worthwhile_parts(
             let foreground = job.batch() as f64 * 1e6 / times.iteration_us;
             let total = foreground + (gpus - part) as f64 * background.samples_per_s();
             rates.push((part, (foreground, total)));
+        } else {
+            without_memory += usize::from(is_usual(part));
         }
     }
     let alone = gpus as f64 * background.samples_per_s();
     let envelope = Envelope::new(rates.iter().map(|&(_, rates)| rates).chain([(0.0, alone)]));
-    let is_shown = |&&(part, rates): &&(usize, (f64, f64))| {
-        part.is_power_of_two() || part == max || envelope.corners().contains(&rates)
-    };
-    Ok(rates.iter().filter(is_shown).map(|&(part, _)| part).collect())
+    let is_shown =
+        |&&(part, rates): &&(usize, (f64, f64))| is_usual(part) || envelope.corners().contains(&rates);
+    Ok((rates.iter().filter(is_shown).map(|&(part, _)| part).collect(), without_memory))
 }
 
 /// Returns the points of a plan in the given modes: simulated once alone, and once with a
