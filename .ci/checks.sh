@@ -144,14 +144,14 @@ run_tests() {
 
 # Runs all commands on invalid files, numbers and paths.
 wrong_inputs() {
-    tests/wrong-inputs.py --cases 1000 --bin "${CARGO_TARGET_DIR:-target}/debug"
+    tests/wrong-inputs.py --cases 400 --bin "${CARGO_TARGET_DIR:-target}/debug"
 }
 
 # Runs tests with more cases than `cargo test` has: the planner against enumeration, longer training,
 # every limit, and all parts of `experiments all`.
 more_cases() {
     (
-        export BURST_PLANNER_CASES=200 BURST_PLANNER_RESTART_PROBLEMS=6 DEEPPOOL_EPOCHS=5 DEEPPOOL_LIMITS=40
+        export BURST_PLANNER_CASES=100 BURST_PLANNER_RESTART_PROBLEMS=6 DEEPPOOL_EPOCHS=5 DEEPPOOL_LIMITS=40
         run_tests burst-planner it memory:: quality:: &&
             BURST_PLANNER_CASES=30 BURST_PLANNER_OPERATIONS=10 run_tests burst-planner it placement:: &&
             run_tests deeppool-tests it plan_independent::digits partial::losses &&

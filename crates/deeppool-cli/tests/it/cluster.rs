@@ -149,8 +149,9 @@ impl Job<'_> {
     pub(crate) fn report(&self) -> Value {
         let (state, printed) = (self.end(), self.printed());
         assert_eq!(state, "COMPLETED", "{printed}");
-        // The report follows the output before a requeue, and messages of Slurm.
-        let lines: Vec<&str> = printed.lines().collect();
+        // The report follows the output before a requeue, and messages of Slurm. Slurm writes both
+        // streams to one file, so that warnings can be in its midst.
+        let lines: Vec<&str> = printed.lines().filter(|line| !line.starts_with("warning: ")).collect();
         let first = lines.iter().rposition(|&line| line == "{").unwrap();
         let last = first + lines[first..].iter().position(|&line| line == "}").unwrap();
         serde_json::from_str(&lines[first..=last].join("\n")).unwrap()
