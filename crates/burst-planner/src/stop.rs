@@ -41,8 +41,8 @@ pub struct Progress {
 }
 
 impl Stop {
-    /// Stops the search within some milliseconds. It returns [`Error::Stopped`]. A proof returns
-    /// what it has proved.
+    /// Stops the search within some milliseconds. It returns [`Error::Stopped`]. A proof ends with
+    /// the bound that it has.
     pub fn stop(&self) {
         self.0.is_stopped.store(true, Ordering::Relaxed);
     }

@@ -9,6 +9,7 @@ use layer_graph::{LayerGraph, zoo};
 
 use super::counts::within;
 use super::inputs;
+use super::left_out::warn;
 
 /// Maximum number of blocks of a network.
 const MAX_BLOCKS: usize = 10_000;
@@ -58,9 +59,7 @@ impl NetworkArgs {
 pub(crate) fn import(path: &Path) -> anyhow::Result<LayerGraph> {
     let imported = inputs::onnx(path)?;
     if let Some(warning) = imported.warning() {
-        if super::launched::is_first() {
-            eprintln!("warning: {}: {warning}", path.display());
-        }
+        warn(format_args!("{}: {warning}", path.display()));
     }
     Ok(imported.graph)
 }
