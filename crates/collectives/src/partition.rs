@@ -34,9 +34,8 @@ impl Partition {
         if ranks.is_empty() {
             return Err(Error::NoRanks { samples });
         }
-        let (each, more) = (samples / ranks.len(), samples % ranks.len());
         let counts: Vec<(usize, usize)> =
-            ranks.iter().enumerate().map(|(i, &rank)| (rank, each + usize::from(i < more))).collect();
+            even_shards(samples, ranks).map(|(rank, samples)| (rank, samples.len())).collect();
         Self::from_counts(&counts)
     }
 
@@ -82,6 +81,19 @@ impl Partition {
     pub fn shards(&self) -> impl Iterator<Item = (usize, Range<usize>)> {
         self.ranks.iter().zip(self.starts.windows(2)).map(|(&rank, ends)| (rank, ends[0]..ends[1]))
     }
+}
+
+/// Returns the ranks with their samples if the samples are divided as evenly as possible. Empty for
+/// no ranks.
+pub(crate) fn even_shards(samples: usize, ranks: &[usize]) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let divisor = ranks.len().max(1);
+    let (each, more) = (samples / divisor, samples % divisor);
+    let mut end = 0;
+    ranks.iter().enumerate().map(move |(index, &rank)| {
+        let start = end;
+        end += each + usize::from(index < more);
+        (rank, start..end)
+    })
 }
 
 /// Checks that no rank is listed twice. O(n log n).

@@ -50,22 +50,7 @@ impl Redistribution {
         if from.samples() != to.samples() {
             return Err(Error::SampleCountsDiffer { from: from.samples(), to: to.samples() });
         }
-        let mut moves = Vec::new();
-        let (mut sources, mut targets) = (from.shards(), to.shards());
-        let (mut source, mut target) = (sources.next(), targets.next());
-        // Both lists of ranges ascend: traverse them as in a merge.
-        while let (Some((from_rank, held)), Some((to_rank, wanted))) = (&source, &target) {
-            let samples = intersection(held, wanted);
-            if from_rank != to_rank && !samples.is_empty() {
-                moves.push(Move { from_rank: *from_rank, to_rank: *to_rank, samples });
-            }
-            if held.end <= wanted.end {
-                source = sources.next();
-            } else {
-                target = targets.next();
-            }
-        }
-        drop((sources, targets));
+        let moves = moves(from.shards(), to.shards()).collect();
         let mut ranks = [from.ranks(), to.ranks()].concat();
         ranks.sort_unstable();
         ranks.dedup();
@@ -178,6 +163,30 @@ impl Redistribution {
             .max()
             .unwrap_or(0)
     }
+}
+
+/// Returns the moves between two divisions of the same samples over ranks. Each has the ranks with
+/// their samples, in ascending order of the samples.
+pub(crate) fn moves(
+    mut sources: impl Iterator<Item = (usize, Range<usize>)>,
+    mut targets: impl Iterator<Item = (usize, Range<usize>)>,
+) -> impl Iterator<Item = Move> {
+    let (mut source, mut target) = (sources.next(), targets.next());
+    // Both lists of ranges ascend: traverse them as in a merge.
+    std::iter::from_fn(move || {
+        while let (Some((from_rank, held)), Some((to_rank, wanted))) = (&source, &target) {
+            let (from_rank, to_rank, samples) = (*from_rank, *to_rank, intersection(held, wanted));
+            if held.end <= wanted.end {
+                source = sources.next();
+            } else {
+                target = targets.next();
+            }
+            if from_rank != to_rank && !samples.is_empty() {
+                return Some(Move { from_rank, to_rank, samples });
+            }
+        }
+        None
+    })
 }
 
 fn samples_in<'a>(moves: impl Iterator<Item = &'a Move>) -> u64 {

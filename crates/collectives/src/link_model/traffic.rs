@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use super::LinkModel;
 use crate::Redistribution;
+use crate::partition::even_shards;
+use crate::redistribution::moves;
 
 /// Load of a redistribution on each level of links, in samples and messages. Computed by
 /// [`LinkModel::traffic`] and converted into a time by [`LinkModel::traffic_time`].
@@ -44,25 +46,40 @@ impl LinkModel {
 
     /// Returns the load of a redistribution on the links of this model. It does not depend on the
     /// size of a sample, so it serves all layers that are redistributed in the same way. O(levels x
-    /// moves x log moves).
+    /// moves + moves x log moves).
     #[must_use]
     pub fn traffic(&self, redistribution: &Redistribution) -> Traffic {
-        let mut moves: Vec<RankMove> = redistribution
-            .moves()
-            .iter()
-            .map(|m| RankMove { from: m.from_rank, to: m.to_rank, samples: m.samples.len() })
+        let moves = redistribution.moves().iter();
+        self.traffic_of(moves.map(|m| (m.from_rank, m.to_rank, m.samples.len())))
+    }
+
+    /// Returns the [load](Self::traffic) of a redistribution of `samples` samples that are divided
+    /// [evenly](crate::Partition::even) over the ranks `from` before and over the ranks `to`
+    /// afterwards. Neither list has a rank twice.
+    #[must_use]
+    pub fn even_traffic(&self, samples: usize, from: &[usize], to: &[usize]) -> Traffic {
+        let moves = moves(even_shards(samples, from), even_shards(samples, to));
+        self.traffic_of(moves.map(|m| (m.from_rank, m.to_rank, m.samples.len())))
+    }
+
+    /// Returns the load of moves, each with its two ranks and its number of samples.
+    fn traffic_of(&self, moves: impl Iterator<Item = (usize, usize, usize)>) -> Traffic {
+        let members: Vec<usize> = [1].into_iter().chain(self.unit_sizes()).take(self.levels.len()).collect();
+        let level = |from: usize, to: usize| {
+            members[1..].iter().position(|unit| from / unit == to / unit).unwrap_or(members.len() - 1)
+        };
+        let mut moves: Vec<RankMove> = moves
+            .map(|(rank, other, samples)| RankMove { rank, other, samples, level: level(rank, other) })
             .collect();
-        let mut by_level = Vec::with_capacity(self.levels.len());
-        let mut member = 1;
-        for (level, unit) in self.unit_sizes().enumerate() {
-            let (here, beyond): (Vec<RankMove>, Vec<RankMove>) =
-                moves.iter().partition(|m| m.from / unit == m.to / unit);
-            // Samples that leave a rack also pass the port of their host. They do not pass the
-            // links inside it.
-            let passing = if level == 0 { &here } else { &moves };
-            by_level
-                .push(LevelTraffic { messages: max_messages(&here), ..LevelTraffic::of(passing, member) });
-            (moves, member) = (beyond, unit);
+        let mut by_level = vec![LevelTraffic::default(); self.levels.len()];
+        for _end in ["source", "target"] {
+            moves.sort_unstable_by_key(|m| m.rank);
+            for (level, (traffic, &member)) in by_level.iter_mut().zip(&members).enumerate() {
+                traffic.add(level, member, &moves);
+            }
+            for m in &mut moves {
+                std::mem::swap(&mut m.rank, &mut m.other);
+            }
         }
         Traffic { by_level }
     }
@@ -103,40 +120,39 @@ impl LinkModel {
     }
 }
 
-#[derive(Clone, Copy)]
+/// Samples that move between two ranks.
 struct RankMove {
-    from: usize,
-    to: usize,
+    /// Rank at the end whose load is computed.
+    rank: usize,
+    /// Rank at the other end.
+    other: usize,
     samples: usize,
-}
-
-/// Maximum number of messages that any rank sends or receives.
-fn max_messages(moves: &[RankMove]) -> usize {
-    let max = |end: fn(&RankMove) -> usize| {
-        let mut ends: Vec<usize> = moves.iter().map(end).collect();
-        ends.sort_unstable();
-        ends.chunk_by(|a, b| a == b).map(<[usize]>::len).max().unwrap_or(0)
-    };
-    max(|m| m.from).max(max(|m| m.to))
+    /// Index of the level of links that connects the two ranks.
+    level: usize,
 }
 
 impl LevelTraffic {
-    /// Returns the maximum loads of messages that leave members of `member` ranks.
-    fn of(moves: &[RankMove], member: usize) -> Self {
-        let mut ends: Vec<(usize, usize)> = Vec::with_capacity(moves.len());
-        let mut busiest = Self::default();
-        for end in [|m: &RankMove| m.from, |m: &RankMove| m.to] {
-            ends.clear();
-            ends.extend(moves.iter().map(|m| (end(m), m.samples)));
-            ends.sort_unstable_by_key(|&(rank, _)| rank);
-            let samples = |ends: &[(usize, usize)]| ends.iter().map(|&(_, samples)| samples).sum::<usize>();
-            for rank_samples in ends.chunk_by(|a, b| a.0 == b.0) {
-                busiest.rank_samples = busiest.rank_samples.max(samples(rank_samples));
+    /// Raises the maxima to the loads of the ranks of `moves`, which are sorted by rank. `level` is
+    /// the index of this level, and `member` the number of ranks of its members.
+    fn add(&mut self, level: usize, member: usize, moves: &[RankMove]) {
+        // Samples that leave a rack also pass the port of their host. They do not pass the links
+        // inside it.
+        let is_passing = |m: &RankMove| m.level == level || (level > 0 && m.level > level);
+        let (mut next_member, mut member_samples) = (0, 0);
+        for of_rank in moves.chunk_by(|a, b| a.rank == b.rank) {
+            if of_rank[0].rank >= next_member {
+                next_member = (of_rank[0].rank / member + 1).saturating_mul(member);
+                member_samples = 0;
             }
-            for member_samples in ends.chunk_by(|a, b| a.0 / member == b.0 / member) {
-                busiest.member_samples = busiest.member_samples.max(samples(member_samples));
+            let (mut messages, mut rank_samples) = (0, 0);
+            for m in of_rank.iter().filter(|m| is_passing(m)) {
+                messages += usize::from(m.level == level);
+                rank_samples += m.samples;
             }
+            member_samples += rank_samples;
+            self.messages = self.messages.max(messages);
+            self.rank_samples = self.rank_samples.max(rank_samples);
+            self.member_samples = self.member_samples.max(member_samples);
         }
-        busiest
     }
 }

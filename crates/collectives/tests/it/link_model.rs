@@ -209,6 +209,24 @@ fn samples_that_leave_a_rack_pass_the_ports_of_their_hosts() {
 }
 
 #[test]
+fn even_traffic_is_that_of_the_redistribution_between_even_partitions() {
+    let racks = link().between_hosts(2, link()).and_then(|hosts| hosts.between_hosts(2, link()));
+    let racks = racks.expect("two racks or more");
+    for (samples, from, to) in [
+        (8, vec![0, 1, 2, 3], vec![4, 5, 6, 7]),
+        (9, vec![0, 1, 2, 3, 4], vec![2, 3]),
+        (7, vec![3], vec![6, 0, 5]),
+        (5, vec![0, 1, 2], vec![0, 1, 2]),
+        (2, vec![5, 1, 4], vec![1, 2, 3, 4]),
+    ] {
+        let [before, after] =
+            [&from, &to].map(|ranks| Partition::even(samples, ranks).expect("distinct ranks"));
+        let moves = Redistribution::new(&before, &after).expect("the same samples");
+        assert_eq!(racks.even_traffic(samples, &from, &to), racks.traffic(&moves), "{from:?} to {to:?}");
+    }
+}
+
+#[test]
 fn built_in_models_have_a_maximum_number_of_ranks() {
     let max = |name: &str| LinkModel::named(name).expect("it is built in").max_ranks();
     assert_eq!([max("dgx-a100"), max("dgx-a100-pod"), max("a100-100gbe")], [Some(8), Some(1_120), None]);
