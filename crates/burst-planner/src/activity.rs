@@ -3,33 +3,46 @@
 /// Intervals of time on one lane, ascending and disjoint: their starts and ends since the start of
 /// the simulation, microseconds.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Intervals(Vec<(f64, f64)>);
+pub(crate) struct Intervals {
+    /// All intervals but the last one. The first one is empty if the second starts after 0.
+    earlier: Vec<(f64, f64)>,
+    /// Sum of the lengths of `earlier`, microseconds.
+    earlier_us: f64,
+    last: (f64, f64),
+}
 
 impl Intervals {
     /// Removes all intervals.
     pub(crate) fn clear(&mut self) {
-        self.0.clear();
+        self.earlier.clear();
+        (self.earlier_us, self.last) = (0.0, (0.0, 0.0));
     }
 
     /// Adds an interval that starts no earlier than the last one. It is merged with the last one if
     /// they touch, and ignored if it is empty. `start` and `end` are in microseconds.
     #[inline]
     pub(crate) fn add(&mut self, start: f64, end: f64) {
-        match self.0.last_mut() {
-            Some(last) if last.1 >= start => last.1 = end,
-            _ if end > start => self.0.push((start, end)),
-            _ => {}
+        if start <= self.last.1 {
+            self.last.1 = end;
+        } else if end > start {
+            self.earlier_us += self.last.1 - self.last.0;
+            self.earlier.push(self.last);
+            self.last = (start, end);
         }
     }
 
     /// Returns the sum of the lengths of all intervals, microseconds.
     pub(crate) fn total(&self) -> f64 {
-        self.0.iter().map(|(start, end)| end - start).sum()
+        self.earlier_us + (self.last.1 - self.last.0)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &(f64, f64)> {
+        self.earlier.iter().chain([&self.last])
     }
 
     /// Returns the total time that is in an interval of both, microseconds.
     pub(crate) fn overlap(&self, other: &Self) -> f64 {
-        let (mut mine, mut others) = (self.0.iter().peekable(), other.0.iter().peekable());
+        let (mut mine, mut others) = (self.all().peekable(), other.all().peekable());
         let mut total = 0.0;
         while let (Some(a), Some(b)) = (mine.peek(), others.peek()) {
             total += (a.1.min(b.1) - a.0.max(b.0)).max(0.0);

@@ -29,6 +29,9 @@ pub(crate) struct CostCache<'c> {
     numbers: FxHashMap<usize, u32>,
     /// By node: its maximum memory on a rank over these GPU counts.
     max_memory: Vec<NodeMemory>,
+    /// By node: an index of its [transfer key](CostModel::transfer_key).
+    transfer_keys: Vec<u32>,
+    /// By index of the transfer key and both groups.
     transfers: FxHashMap<(u32, GroupId, GroupId), f64>,
     reductions: FxHashMap<(u64, GroupId), f64>,
     /// Groups of the current arrangement, in ascending order of their ids; the index is the slot.
@@ -46,9 +49,15 @@ pub(crate) struct NodeCosts {
 }
 
 impl<'c> CostCache<'c> {
-    /// Creates an empty cache of `costs`.
-    pub(crate) fn new(costs: impl CostModel + 'c) -> Self {
+    /// Creates an empty cache of the costs of `nodes` nodes.
+    pub(crate) fn new(costs: impl CostModel + 'c, nodes: usize) -> Self {
+        let mut indices = FxHashMap::default();
+        let index = |node| {
+            let next = indices.len() as u32;
+            *indices.entry(costs.transfer_key(NodeId(node))).or_insert(next)
+        };
         Self {
+            transfer_keys: (0..nodes).map(index).collect(),
             replicas: costs.replicas().max(1),
             costs: Box::new(costs),
             groups: Groups::default(),
@@ -153,7 +162,8 @@ impl<'c> CostCache<'c> {
     pub(crate) fn transfer_us(&mut self, producer: u32, from: GroupId, to: GroupId) -> f64 {
         let (costs, groups) = (&self.costs, &self.groups);
         let ask = || costs.transfer(NodeId(producer as usize), groups.ranks(from), groups.ranks(to));
-        *self.transfers.entry((producer, from, to)).or_insert_with(ask)
+        let key = self.transfer_keys[producer as usize];
+        *self.transfers.entry((key, from, to)).or_insert_with(ask)
     }
 
     /// Returns the duration of an all-reduce of `bytes` bytes over a group, microseconds.

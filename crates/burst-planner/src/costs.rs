@@ -86,6 +86,12 @@ pub trait CostModel {
         self.transfer(producer, from, to) + self.transfer(producer, to, from)
     }
 
+    /// Returns a key of the size of a node's output: nodes with equal keys have equal durations of
+    /// all transfers, so they are queried once. The default is different for all nodes.
+    fn transfer_key(&self, producer: NodeId) -> u64 {
+        producer.0 as u64
+    }
+
     /// Returns the duration of an all-reduce over two or more ranks that have `bytes` bytes each,
     /// including the ranks of all [replicas](Self::replicas), microseconds, once all of them are
     /// ready.
@@ -184,6 +190,10 @@ impl<C: CostModel + ?Sized> CostModel for &C {
 
     fn round_trip(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64 {
         (**self).round_trip(producer, from, to)
+    }
+
+    fn transfer_key(&self, producer: NodeId) -> u64 {
+        (**self).transfer_key(producer)
     }
 
     fn all_reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {

@@ -104,7 +104,7 @@ impl<'p> Evaluator<'p> {
         let own_order: Rc<[u32]> = structure.order.iter().map(|&node| node as u32).collect();
         Ok(Self {
             problem,
-            cache: CostCache::new(costs),
+            cache: CostCache::new(costs, problem.nodes.len()),
             classes: FxHashMap::default(),
             slots: Slots::default(),
             ordered: NodeOrder::new(&structure, &own_order),
@@ -290,7 +290,6 @@ impl<'p> Evaluator<'p> {
         let classes = self.classes_of(numbered)?;
         self.ordered.set(&self.structure, &numbered.order);
         let program = Program {
-            nodes: &self.problem.nodes,
             gradients: &self.problem.gradients,
             micro_batches: self.problem.micro_batches.get(),
             structure: &self.structure,
@@ -301,11 +300,11 @@ impl<'p> Evaluator<'p> {
             classes: &classes,
             all_parameters: self.slots.all_parameters,
         };
-        self.lanes.reset(classes.len());
+        self.lanes.reset(&program);
         self.ends.reset(classes.len());
         let iteration_us = loop {
             self.lanes.run(&program, &mut self.cache, recorder);
-            self.ends.push(&self.lanes.compute);
+            self.ends.push(self.lanes.compute[..classes.len()].iter().map(|lane| lane.free_us));
             if let Some(iteration_us) = self.ends.period() {
                 break iteration_us;
             }
@@ -355,7 +354,8 @@ impl<'p> Evaluator<'p> {
     fn min_time(&self, classes: &Classes) -> PlanTime {
         let (mut iteration_us, mut gpu_time_us) = (self.ends.min_period(), 0.0);
         for class in 0..classes.len() {
-            let busy_us = later(self.lanes.computed[class].total(), self.lanes.transferred[class].total());
+            let busy_us =
+                later(self.lanes.compute[class].busy.total(), self.lanes.communication[class].busy.total());
             iteration_us = later(iteration_us, busy_us);
             gpu_time_us += classes.size(class) as f64 * busy_us;
         }
@@ -365,7 +365,8 @@ impl<'p> Evaluator<'p> {
     }
 
     fn activity_of(&self, class: usize, iteration_us: f64) -> Activity {
-        let (computed, transferred) = (&self.lanes.computed[class], &self.lanes.transferred[class]);
+        let (computed, transferred) =
+            (&self.lanes.compute[class].busy, &self.lanes.communication[class].busy);
         let computing_us = computed.total();
         let communicating_us = (transferred.total() - computed.overlap(transferred)).max(0.0);
         let idle_us = (iteration_us - computing_us - communicating_us).max(0.0);

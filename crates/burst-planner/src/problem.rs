@@ -249,6 +249,10 @@ pub(crate) struct ProblemGraph {
     pub(crate) needs_gradient: Vec<bool>,
     /// By node: the nodes that use its parameters, itself first; empty if it owns none.
     pub(crate) users: Vec<Vec<usize>>,
+    /// By node: the bytes that its ranks all-reduce within its steps; 0 if there are none.
+    pub(crate) synchronized: Vec<SynchronizedBytes>,
+    /// By node: [`Node::gradient_bytes`].
+    pub(crate) gradient_bytes: Vec<u64>,
     /// Topological order: producers first, owners of parameters before other users, then by index.
     pub(crate) order: Vec<usize>,
 }
@@ -318,7 +322,10 @@ impl ProblemGraph {
             needs_gradient[node] =
                 has_parameters || producers[node].iter().any(|&producer: &usize| needs_gradient[producer]);
         }
-        Ok(Self { producers, consumers, needs_gradient, users, order })
+        let nothing = SynchronizedBytes { forward: 0, backward: 0 };
+        let synchronized = problem.nodes.iter().map(|node| node.synchronized.unwrap_or(nothing)).collect();
+        let gradient_bytes = problem.nodes.iter().map(|node| node.gradient_bytes).collect();
+        Ok(Self { producers, consumers, needs_gradient, users, synchronized, gradient_bytes, order })
     }
 
     /// Returns the nodes that directly precede a node in every order: its producers and the owner

@@ -25,8 +25,8 @@ impl IterationEnds {
     }
 
     /// Adds an iteration with the end time of each class, microseconds.
-    pub(crate) fn push(&mut self, ends: &[f64]) {
-        self.ends.extend_from_slice(ends);
+    pub(crate) fn push(&mut self, ends: impl Iterator<Item = f64>) {
+        self.ends.extend(ends);
     }
 
     fn iterations(&self) -> usize {

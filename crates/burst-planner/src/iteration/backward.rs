@@ -1,6 +1,6 @@
 //! The backward pass. A *group* is a list of ranks.
 
-use super::{Event, GradientPart, Member, ProgramCosts, Recorder, Run, Slot, later};
+use super::{Event, GradientPart, Lanes, Member, ProgramCosts, Recorder, Run, Slot, later, run_step};
 
 impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
     /// Simulates the backward pass of a micro-batch. Gradients of parameters are reduced only if
@@ -17,18 +17,18 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
             }
             let group = self.group(node);
             let times = self.costs.steps(node, group).map(|steps| steps.backward_us);
-            let (row, arrives) = (node * self.lanes.classes, self.lanes.arrives[node]);
-            for &Member { class, shard_size } in self.members(group) {
-                let start = later(arrives, self.lanes.compute[usize::from(class)]);
-                let end = start + times[shard_size as usize];
-                self.computed(Event::Backward(node), class, start, end);
-                self.lanes.backward[row + usize::from(class)] = end;
-            }
-            if let Some(bytes) = program.nodes[node].synchronized.filter(|bytes| bytes.backward > 0) {
-                let end = self.synchronize(Event::SynchronizeBackward(node), group, bytes.backward, |_| 0.0);
+            let step = (Event::Backward(node), self.members(group));
+            let Lanes { classes, compute, backward, arrives, .. } = &mut *self.lanes;
+            let ends = &mut backward[node * *classes..];
+            run_step(self.recorder, compute, ends, step, arrives[node], times);
+            let synchronized = program.structure.synchronized[node].backward;
+            if synchronized > 0 {
+                let end = self.synchronize(Event::SynchronizeBackward(node), group, synchronized, |_| 0.0);
                 self.lanes.synchronized[node] = end;
             }
-            for &producer in program.ordered.producers(node).iter().rev() {
+            let has_transfers = self.lanes.has_transfers[node];
+            let producers = if has_transfers { program.ordered.producers(node) } else { &[] };
+            for &producer in producers.iter().rev() {
                 let producer = producer as usize;
                 // The first consumer in the order is the last one to compute its part of the
                 // output's gradient.
@@ -47,10 +47,8 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
     fn recompute(&mut self, node: usize) {
         let group = self.group(node);
         let times = self.costs.steps(node, group).map(|steps| steps.forward_us);
-        for &Member { class, shard_size } in self.members(group) {
-            let start = self.lanes.compute[usize::from(class)];
-            self.computed(Event::Recompute(node), class, start, start + times[shard_size as usize]);
-        }
+        let step = (Event::Recompute(node), self.members(group));
+        run_step(self.recorder, &mut self.lanes.compute, &mut [], step, 0.0, times);
     }
 
     /// Gathers the gradient of a node's output on its ranks, once all consumers have computed their
@@ -80,8 +78,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         self.lanes.arrives[node] = latest;
         if parts.len() > 1 {
             for &Member { class, .. } in self.members(own) {
-                let lane = &mut self.lanes.compute[usize::from(class)];
-                *lane = later(*lane, latest);
+                self.lanes.compute[usize::from(class)].wait(latest);
             }
         }
         parts.clear();
@@ -95,7 +92,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
             let class = usize::from(class);
             // A sum is a step of the compute lane, which keeps its order.
             if part.is_sum {
-                lanes.compute[class]
+                lanes.compute[class].free_us
             } else {
                 later(lanes.backward[row + class], lanes.synchronized[part.consumer])
             }

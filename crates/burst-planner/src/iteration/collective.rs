@@ -24,7 +24,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         for &Member { class, .. } in self.members(to) {
             self.add_member(class);
         }
-        let takes = self.costs.transfer(producer, from, to);
+        let takes = self.duration(|costs| costs.transfer(producer, from, to));
         self.communicate(event, start, takes)
     }
 
@@ -46,7 +46,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
             start = later(start, ready(self, class));
             self.lanes.members.push(class);
         }
-        let takes = self.costs.reduce(bytes, group);
+        let takes = self.duration(|costs| costs.reduce(bytes, group));
         Some(self.communicate(event, start, takes))
     }
 
@@ -61,14 +61,26 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         ready: impl Fn(Class) -> f64,
     ) -> f64 {
         let end = self.reduce(event, group, bytes, |run, class| {
-            later(ready(class), run.lanes.compute[usize::from(class)])
+            later(ready(class), run.lanes.compute[usize::from(class)].free_us)
         });
         let end = end.unwrap_or(0.0);
         for &Member { class, .. } in self.members(group) {
-            let lane = &mut self.lanes.compute[usize::from(class)];
-            *lane = later(*lane, end);
+            self.lanes.compute[usize::from(class)].wait(end);
         }
         end
+    }
+
+    /// Returns the duration of the next collective: that of the previous iteration, or that of
+    /// `query` in the first one.
+    fn duration(&mut self, query: impl FnOnce(&mut P) -> f64) -> f64 {
+        let lanes = &mut *self.lanes;
+        let duration = lanes.durations.get(lanes.next_duration).copied().unwrap_or_else(|| {
+            let queried = query(self.costs);
+            lanes.durations.push(queried);
+            queried
+        });
+        lanes.next_duration += 1;
+        duration
     }
 
     /// Adds a class to the next collective, unless it is a member already.
@@ -83,13 +95,12 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
     /// at `start` or later. Returns its end.
     fn communicate(&mut self, event: Event<'_>, start: f64, takes: f64) -> f64 {
         let lanes = &mut *self.lanes;
-        let free = lanes.members.iter().map(|&class| lanes.communication[usize::from(class)]);
+        let free = lanes.members.iter().map(|&class| lanes.communication[usize::from(class)].free_us);
         let start = free.fold(start, later);
         let end = start + takes;
         for &class in &lanes.members {
             let class = usize::from(class);
-            lanes.communication[class] = end;
-            lanes.transferred[class].add(start, end);
+            lanes.communication[class].run(start, end);
             lanes.is_member[class] = false;
         }
         self.recorder.collective(event, &lanes.members, start, end);

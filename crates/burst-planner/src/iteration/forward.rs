@@ -1,6 +1,6 @@
 //! The forward pass.
 
-use super::{Event, Member, MovedOutput, ProgramCosts, Recorder, Run, Slot, later};
+use super::{Event, Lanes, MovedOutput, ProgramCosts, Recorder, Run, Slot, later, run_step};
 
 impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
     /// Simulates the forward pass of one micro-batch.
@@ -9,22 +9,23 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         for &node in &*program.ordered.nodes {
             let node = node as usize;
             let group = self.group(node);
-            let arrived = self.gather_inputs(node, group);
-            if let Some(bytes) = program.nodes[node].synchronized.filter(|bytes| bytes.forward > 0) {
-                self.synchronize(Event::SynchronizeForward(node), group, bytes.forward, |_| arrived);
+            let has_transfers = self.lanes.has_transfers[node];
+            let arrived = if has_transfers { self.gather_inputs(node, group) } else { 0.0 };
+            let synchronized = program.structure.synchronized[node].forward;
+            if synchronized > 0 {
+                self.synchronize(Event::SynchronizeForward(node), group, synchronized, |_| arrived);
             }
             let times = self.costs.steps(node, group).map(|steps| steps.forward_us);
-            let (row, sent) = (node * self.lanes.classes, self.lanes.sent[node]);
-            for &Member { class, shard_size } in self.members(group) {
-                let start = later(later(arrived, sent), self.lanes.compute[usize::from(class)]);
-                let end = start + times[shard_size as usize];
-                self.computed(Event::Forward(node), class, start, end);
-                self.lanes.forward[row + usize::from(class)] = end;
-            }
+            let step = (Event::Forward(node), self.members(group));
+            let Lanes { classes, compute, forward, sent, .. } = &mut *self.lanes;
+            let ends = &mut forward[node * *classes..];
+            run_step(self.recorder, compute, ends, step, later(arrived, sent[node]), times);
             // The output of a fork is sent to all branches at once, in their order.
-            if let consumers @ [_, _, ..] = program.ordered.consumers(node) {
-                for &consumer in consumers {
-                    self.output_on(node, self.group(consumer as usize));
+            if has_transfers {
+                if let consumers @ [_, _, ..] = program.ordered.consumers(node) {
+                    for &consumer in consumers {
+                        self.output_on(node, self.group(consumer as usize));
+                    }
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Gradients of parameters: buckets during the backward pass, and the work after it. A *bucket* has
 //! the gradients of several nodes on the same ranks, which are all-reduced together.
 
-use super::{Bucket, Class, Event, Member, ProgramCosts, Recorder, Run, Slot, later};
+use super::{Bucket, Class, Event, Lanes, Member, ProgramCosts, Recorder, Run, Slot, later, run_step};
 
 impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
     /// Adds the gradient of the parameters that a node owns to the bucket of their ranks.
@@ -22,7 +22,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         }
         let bucket = &mut self.lanes.buckets[place];
         bucket.nodes.push(node as u32);
-        bucket.bytes = bucket.bytes.saturating_add(program.nodes[node].gradient_bytes);
+        bucket.bytes = bucket.bytes.saturating_add(program.structure.gradient_bytes[node]);
         if program.gradients.overlap && bucket.bytes >= program.gradients.bucket_bytes {
             let full = self.lanes.buckets.remove(place);
             self.reduce_bucket(&full);
@@ -44,7 +44,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
             let ready = match (here.next(), here.next()) {
                 (Some(&only), None) => self.lanes.backward[only * self.lanes.classes + usize::from(class)],
                 // Summed in the compute lane.
-                _ => self.lanes.compute[usize::from(class)],
+                _ => self.lanes.compute[usize::from(class)].free_us,
             };
             let bucket = &mut summed[usize::from(class)];
             *bucket = later(*bucket, ready);
@@ -78,7 +78,9 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
     pub(super) fn finish(&mut self) {
         let program = self.program;
         if !program.gradients.overlap {
-            self.lanes.backward_end.copy_from_slice(&self.lanes.compute);
+            for (end, lane) in self.lanes.backward_end.iter_mut().zip(&self.lanes.compute) {
+                *end = lane.free_us;
+            }
         }
         let mut buckets = std::mem::take(&mut self.lanes.buckets);
         for bucket in &buckets {
@@ -95,12 +97,9 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
                 continue;
             }
             let times = self.costs.steps(node, self.group(node)).map(|steps| steps.update_us);
-            let reduced = self.lanes.reduced[node];
-            for &Member { class, shard_size } in self.members(program.parameter_groups[node]) {
-                let start = later(reduced, self.lanes.compute[usize::from(class)]);
-                let end = start + times[shard_size as usize];
-                self.computed(Event::Update(node), class, start, end);
-            }
+            let step = (Event::Update(node), self.members(program.parameter_groups[node]));
+            let Lanes { compute, reduced, .. } = &mut *self.lanes;
+            run_step(self.recorder, compute, &mut [], step, reduced[node], times);
         }
         let mut nodes = program.ordered.nodes.iter().rev().map(|&node| node as usize);
         let loss = nodes.find(|&node| program.structure.consumers[node].is_empty());
@@ -116,12 +115,11 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
     /// on one of its ranks.
     fn norm(&mut self, group: Slot) {
         let end = self.reduce(Event::Norm, group, 4, |run, class| {
-            later(run.all_reduced(class), run.lanes.compute[usize::from(class)])
+            later(run.all_reduced(class), run.lanes.compute[usize::from(class)].free_us)
         });
         for &Member { class, .. } in self.members(group) {
             let ready = end.unwrap_or_else(|| self.all_reduced(class));
-            let lane = &mut self.lanes.compute[usize::from(class)];
-            *lane = later(*lane, ready);
+            self.lanes.compute[usize::from(class)].wait(ready);
         }
     }
 
@@ -132,7 +130,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
             let members = self.members(program.parameter_groups[*node]);
             !program.structure.users[*node].is_empty() && members.iter().any(|member| member.class == class)
         };
-        let reduced = (0..program.nodes.len()).filter(is_here).map(|node| self.lanes.reduced[node]);
+        let reduced = (0..program.groups.len()).filter(is_here).map(|node| self.lanes.reduced[node]);
         reduced.fold(0.0, later)
     }
 }

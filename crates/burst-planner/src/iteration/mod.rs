@@ -15,13 +15,11 @@ use super::activity::Intervals;
 use super::costs::StepTimes;
 use super::groups::{Class, Classes, Member, Slot};
 use super::node_order::NodeOrder;
-use super::problem::{GradientOptions, Node, ProblemGraph};
+use super::problem::{GradientOptions, ProblemGraph};
 use super::recompute::Recomputation;
 
 /// The problem and the arrangement that is simulated.
 pub(super) struct Program<'a> {
-    /// Nodes of the problem.
-    pub(super) nodes: &'a [Node],
     /// Options of gradient reduction.
     pub(super) gradients: &'a GradientOptions,
     /// Number of micro-batches of an iteration.
@@ -129,20 +127,40 @@ struct Bucket {
     summed: Vec<f64>,
 }
 
+/// A lane of a class: it runs one step or collective after another.
+#[derive(Default)]
+pub(super) struct Lane {
+    /// Time when it is free.
+    pub(super) free_us: f64,
+    /// Intervals in which it was busy in the last iteration.
+    pub(super) busy: Intervals,
+}
+
+impl Lane {
+    /// Adds a step or collective.
+    #[inline]
+    fn run(&mut self, start: f64, end: f64) {
+        self.free_us = end;
+        self.busy.add(start, end);
+    }
+
+    /// Makes the next step or collective wait until `ready`.
+    #[inline]
+    fn wait(&mut self, ready: f64) {
+        self.free_us = later(self.free_us, ready);
+    }
+}
+
 /// Lanes of all classes, and the times when results are available. Memory is reused between
 /// evaluations.
 #[derive(Default)]
 pub(super) struct Lanes {
     /// Number of classes.
     classes: usize,
-    /// By class: time when the compute lane is free.
-    pub(super) compute: Vec<f64>,
-    /// By class: time when the communication lane is free.
-    communication: Vec<f64>,
-    /// By class: intervals of computing in the last iteration.
-    pub(super) computed: Vec<Intervals>,
-    /// By class: intervals of transfers and other collectives in the last iteration.
-    pub(super) transferred: Vec<Intervals>,
+    /// By class: the lane of steps. Lanes after those of the last class are not in use.
+    pub(super) compute: Vec<Lane>,
+    /// By class: the lane of transfers and other collectives, as many as of steps.
+    pub(super) communication: Vec<Lane>,
     /// By node and class: end of its forward step.
     forward: Vec<f64>,
     /// By node and class: end of its backward step.
@@ -166,6 +184,13 @@ pub(super) struct Lanes {
     spare: Vec<Bucket>,
     /// By class: end of the backward pass if gradients are reduced after it, otherwise 0.
     backward_end: Vec<f64>,
+    /// By node: whether its inputs or its output move between ranks.
+    has_transfers: Vec<bool>,
+    /// Durations of all collectives of an iteration, in program order. They are the same in every
+    /// iteration, so the cost model is queried in the first one.
+    durations: Vec<f64>,
+    /// Index in `durations` of the next collective.
+    next_duration: usize,
     /// Classes of the next collective.
     members: Vec<Class>,
     /// By class: whether it is in `members`.
@@ -173,12 +198,28 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Sets the number of classes, and the time of all their lanes to 0.
-    pub(super) fn reset(&mut self, classes: usize) {
+    /// Prepares the simulation of a program. Sets the time of all lanes to 0.
+    pub(super) fn reset(&mut self, program: &Program<'_>) {
+        let classes = program.classes.len();
         self.classes = classes;
-        for lane in [&mut self.compute, &mut self.communication] {
-            lane.clear();
-            lane.resize(classes, 0.0);
+        let Program { structure, groups, .. } = program;
+        let moves_output =
+            |node: usize| structure.consumers[node].iter().any(|&consumer| groups[consumer] != groups[node]);
+        self.has_transfers.clear();
+        self.has_transfers.extend((0..groups.len()).map(moves_output));
+        for node in 0..groups.len() {
+            if moves_output(node) {
+                for &consumer in &structure.consumers[node] {
+                    self.has_transfers[consumer] = true;
+                }
+            }
+        }
+        self.durations.clear();
+        for lanes in [&mut self.compute, &mut self.communication] {
+            if lanes.len() < classes {
+                lanes.resize_with(classes, Lane::default);
+            }
+            lanes[..classes].iter_mut().for_each(|lane| lane.free_us = 0.0);
         }
     }
 
@@ -201,14 +242,14 @@ impl Lanes {
             }
         }
         run.finish();
-        for class in 0..self.classes {
-            let end = later(self.compute[class], self.communication[class]);
-            (self.compute[class], self.communication[class]) = (end, end);
+        for (compute, communication) in self.compute[..self.classes].iter_mut().zip(&mut self.communication) {
+            compute.wait(communication.free_us);
+            communication.free_us = compute.free_us;
         }
     }
 
     fn begin(&mut self, program: &Program<'_>) {
-        let (classes, nodes) = (self.classes, program.nodes.len());
+        let (classes, nodes) = (self.classes, program.groups.len());
         // All values that are read are written in the same iteration.
         for by_node_and_class in [&mut self.forward, &mut self.backward] {
             by_node_and_class.resize(nodes * classes, 0.0);
@@ -216,13 +257,11 @@ impl Lanes {
         for by_node in [&mut self.reduced, &mut self.synchronized] {
             by_node.resize(nodes, 0.0);
         }
+        self.next_duration = 0;
         self.arrives.clear();
         self.arrives.resize(nodes, 0.0);
-        for stretches in [&mut self.computed, &mut self.transferred] {
-            if stretches.len() < classes {
-                stretches.resize_with(classes, Intervals::default);
-            }
-            stretches[..classes].iter_mut().for_each(Intervals::clear);
+        for lanes in [&mut self.compute, &mut self.communication] {
+            lanes[..classes].iter_mut().for_each(|lane| lane.busy.clear());
         }
         self.moved.resize_with(nodes, Vec::new);
         self.moved.iter_mut().for_each(Vec::clear);
@@ -240,8 +279,8 @@ impl Lanes {
     /// once it has computed that one, and recomputes an output once the last one is sent. A
     /// gradient has come back by then.
     fn next_micro_batch(&mut self, program: &Program<'_>) {
-        for (communication, &compute) in self.communication.iter_mut().zip(&self.compute) {
-            *communication = later(*communication, compute);
+        for (communication, compute) in self.communication.iter_mut().zip(&self.compute) {
+            communication.wait(compute.free_us);
         }
         for (node, moved) in self.moved.iter_mut().enumerate() {
             let left = moved.drain(..).map(|moved| moved.at).fold(0.0, later);
@@ -278,11 +317,27 @@ impl<'a, P: ProgramCosts, R: Recorder> Run<'_, 'a, P, R> {
     fn at(&self, node: usize, class: Class) -> usize {
         node * self.lanes.classes + usize::from(class)
     }
+}
 
-    #[inline]
-    fn computed(&mut self, event: Event<'_>, class: Class, start: f64, end: f64) {
-        self.lanes.compute[usize::from(class)] = end;
-        self.lanes.computed[usize::from(class)].add(start, end);
-        self.recorder.step(event, class, start, end);
+/// Runs a step on all classes of a group, at `ready` or later, and writes its end times to `ends`,
+/// by class, unless that is empty. `times` are the durations with the larger and the smaller shard.
+#[inline]
+fn run_step<R: Recorder>(
+    recorder: &mut R,
+    lanes: &mut [Lane],
+    ends: &mut [f64],
+    (event, members): (Event<'_>, &[Member]),
+    ready: f64,
+    times: [f64; 2],
+) {
+    for &Member { class, shard_size } in members {
+        let lane = &mut lanes[usize::from(class)];
+        let start = later(ready, lane.free_us);
+        let end = start + times[shard_size as usize];
+        lane.run(start, end);
+        if let Some(place) = ends.get_mut(usize::from(class)) {
+            *place = end;
+        }
+        recorder.step(event, class, start, end);
     }
 }

@@ -216,6 +216,10 @@ impl CostModel for CoarseCosts<'_> {
         self.blocks[block].last().map_or(0.0, |&last| self.costs.round_trip(NodeId(last), from, to))
     }
 
+    fn transfer_key(&self, NodeId(block): NodeId) -> u64 {
+        self.blocks[block].last().map_or(u64::MAX, |&last| self.costs.transfer_key(NodeId(last)))
+    }
+
     fn all_reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
         self.costs.all_reduce(bytes, ranks)
     }
