@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 
 use burst_planner::{CostBounds, CostModel, NodeId, NodeMemory, ShardSize, StepTimes};
-use collectives::{Partition, Redistribution, Traffic};
+use collectives::Traffic;
 use rustc_hash::FxHashMap;
 
 use super::layer_memory::LayerBytes;
@@ -27,8 +27,12 @@ struct TrafficCache {
 impl TrafficCache {
     fn index(&mut self, ranks: &[usize]) -> u32 {
         self.ranges.clear();
-        let runs = ranks.chunk_by(|a, b| a + 1 == *b);
-        self.ranges.extend(runs.map(|run| (run[0], run.len())));
+        if is_range(ranks) {
+            self.ranges.push((ranks[0], ranks.len()));
+        } else {
+            let runs = ranks.chunk_by(|a, b| a + 1 == *b);
+            self.ranges.extend(runs.map(|run| (run[0], run.len())));
+        }
         if let Some(&known) = self.lists.get(&self.ranges[..]) {
             return known;
         }
@@ -36,6 +40,13 @@ impl TrafficCache {
         self.lists.insert(self.ranges[..].into(), index);
         index
     }
+}
+
+/// Returns whether ranks are consecutive and ascending. Compares all of them, which compiles to
+/// vector instructions.
+fn is_range(ranks: &[usize]) -> bool {
+    let Some(&first) = ranks.first() else { return false };
+    ranks.iter().zip(first..).fold(0, |differences, (rank, expected)| differences | (rank ^ expected)) == 0
 }
 
 /// The planner's cost model of a job: the times of the steps of a micro-batch and of collectives.
@@ -54,6 +65,9 @@ pub struct JobCosts<'a> {
     /// Number of replicas whose gradients are reduced together, and the distance in ranks from one
     /// replica to the next.
     replicas: (usize, usize),
+    /// Cache of the times of steps: by number of samples, then by node; `None` if the profile has no
+    /// time.
+    times: RefCell<FxHashMap<usize, Vec<Option<StepTimes>>>>,
     /// Cache of the traffic of redistributions.
     traffic: RefCell<TrafficCache>,
     /// Cache of lower bounds on the load of a redistribution, by the two numbers of ranks.
@@ -83,6 +97,7 @@ impl<'a> JobCosts<'a> {
             bytes,
             counts: None,
             replicas: (1, 0),
+            times: RefCell::default(),
             traffic: RefCell::default(),
             transfer_bounds: RefCell::default(),
             subset_loads: RefCell::default(),
@@ -109,6 +124,15 @@ impl<'a> JobCosts<'a> {
         }
     }
 
+    fn step_times(&self, node: NodeId, samples: usize) -> Option<StepTimes> {
+        let time = self.costs.layer_time(self.nodes.layer(node), samples).ok()?;
+        Some(StepTimes {
+            forward_us: micros(time.forward),
+            backward_us: micros(time.backward),
+            update_us: micros(time.update),
+        })
+    }
+
     fn transfer_bound(&self, from: usize, to: usize) -> TransferBound {
         let (narrow, wide) = (from.min(to), from.max(to));
         let mut cache = self.transfer_bounds.borrow_mut();
@@ -118,12 +142,6 @@ impl<'a> JobCosts<'a> {
     fn min_send_us(&self, producer: NodeId, load: Load) -> f64 {
         let sample_bytes = self.sample_bytes[producer.0];
         micros(self.costs.link().send_lower_bound(sample_bytes * load.samples as u64, load.messages))
-    }
-
-    fn traffic(&self, from: &[usize], to: &[usize]) -> Option<Traffic> {
-        let partition = |ranks: &[usize]| Partition::even(self.batch, ranks).ok();
-        let redistribution = Redistribution::new(&partition(from)?, &partition(to)?).ok()?;
-        Some(self.costs.link().traffic(&redistribution))
     }
 }
 
@@ -145,12 +163,12 @@ impl CostModel for JobCosts<'_> {
             return None;
         }
         let samples = self.samples(ranks, share);
-        let time = self.costs.layer_time(self.nodes.layer(node), samples).ok()?;
-        Some(StepTimes {
-            forward_us: micros(time.forward),
-            backward_us: micros(time.backward),
-            update_us: micros(time.update),
-        })
+        let mut times = self.times.borrow_mut();
+        let of_nodes = times.entry(samples).or_insert_with(|| {
+            let nodes = (0..self.sample_bytes.len()).map(NodeId);
+            nodes.map(|node| self.step_times(node, samples)).collect()
+        });
+        of_nodes[node.0]
     }
 
     fn memory(&self, node: NodeId, ranks: usize, share: ShardSize) -> NodeMemory {
@@ -171,11 +189,14 @@ impl CostModel for JobCosts<'_> {
         if let Some(traffic) = cache.traffic.get(&lists) {
             return time_us(traffic);
         }
-        // Redistributions between lists of distinct ranks are always valid.
-        let Some(traffic) = self.traffic(from, to) else { return f64::INFINITY };
+        let traffic = self.costs.link().even_traffic(self.batch, from, to);
         let took_us = time_us(&traffic);
         cache.traffic.insert(lists, traffic);
         took_us
+    }
+
+    fn transfer_key(&self, producer: NodeId) -> u64 {
+        self.sample_bytes[producer.0]
     }
 
     fn all_reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
