@@ -175,11 +175,6 @@ impl<'p> Evaluator<'p> {
         if total > 0.0 { Ok(total) } else { Err(Error::ZeroSingleGpuTime) }
     }
 
-    /// Returns the switch that ends the search.
-    pub(crate) fn stop(&self) -> &Stop {
-        &self.stop
-    }
-
     /// Returns the problem whose arrangements are evaluated.
     pub(crate) fn problem(&self) -> &'p PlanProblem {
         self.problem

@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use crate::{Error, Stop};
 
 /// Operations of a proof by default, per evaluation of the search.
-const OPERATIONS_PER_EVALUATION: u64 = 400;
+const OPERATIONS_PER_EVALUATION: u64 = 100;
 /// Minimum number of operations of a proof by default.
-const MIN_OPERATIONS: u64 = 200_000;
+const MIN_OPERATIONS: u64 = 100_000;
 /// Number of operations after which the clock and the switch are read again.
 const CHECK_INTERVAL: u64 = 20_000;
 
-/// Budget of a proof. An *operation* is the examination of one combination of GPU counts; the
-/// extension of a label counts as [several](crate::LowerBound::operations).
+/// Budget of a proof. An *operation* is the examination of one pair of GPU counts, or of a label,
+/// which has lower bounds for a part of the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum ProofBudget {
@@ -90,8 +90,7 @@ pub enum ProofEnd {
 pub struct LowerBound {
     /// The bound, microseconds; 0 if nothing is proved.
     pub us: f64,
-    /// Number of operations of the proof: combinations of GPU counts that were examined. The
-    /// extension of a label, which has the costs of the first nodes of a chain, counts as 16.
+    /// Number of [operations](crate::ProofBudget) of the proof.
     pub operations: u64,
     /// Reason for the end of the proof.
     pub end: ProofEnd,

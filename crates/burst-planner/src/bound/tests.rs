@@ -188,7 +188,7 @@ fn problem(seed: u64) -> (PlanProblem, Costs, Draws) {
 
 fn bound(problem: &PlanProblem, costs: &Costs) -> Bound {
     let evaluator = Evaluator::new(problem, costs).expect("a valid problem");
-    Bound::new(problem, problem.gpus, evaluator.structure(), costs, |_| true)
+    Bound::new(problem, evaluator.structure(), costs)
 }
 
 /// Returns the bound within a budget of GPU time, after `operations` operations.

@@ -26,7 +26,7 @@ pub fn evaluate_arrangements(
     let costs: &dyn CostModel = &costs;
     let evaluator = Evaluator::new(problem, costs)?.stopped_by(stop);
     let single_gpu_us = evaluator.single_gpu_us()?;
-    let bound = Bound::new(problem, problem.gpus, evaluator.structure(), costs, |_| true);
+    let bound = Bound::new(problem, evaluator.structure(), costs);
     let mut stage = SearchStage::new(evaluator, single_gpu_us);
     for arrangement in arrangements {
         let numbered = stage.evaluator.numbered(&arrangement)?;

@@ -50,9 +50,6 @@ const BLOCK_SCALE: f64 = 22.0;
 /// Number of nodes that the moves of single nodes evaluate at a number of GPUs, about.
 const MAX_NODES_OF_MOVES: usize = 1_000_000;
 
-/// With more GPUs than this, the lower bound of a chain also proposes arrangements.
-const MAX_GPUS_OF_CHAIN_MODEL: usize = 8;
-
 /// Maximum number of ranks in all lists of a frontier's plans, about 400 MB.
 const MAX_RANKS: usize = 50_000_000;
 
@@ -126,8 +123,7 @@ pub enum SearchEnd {
 /// 1. evaluates arrangements that simpler models propose: dynamic programming along the order of
 ///    the nodes, with branches one after another or side by side, for many prices of GPU time;
 ///    staircases of fewer and fewer GPUs; each node on one GPU ([`placement`](crate::placement));
-///    GPU counts for which the lower bound of a chain is small; all users of the same parameters on
-///    one GPU;
+///    all users of the same parameters on one GPU;
 /// 2. applies random moves to entries of the archive: nodes, stretches of the order, branches or
 ///    runs move to other ranks or to another place in the order, and two arrangements are combined.
 ///    Stretches of chains and small sections between nodes that all paths contain are first moved
@@ -173,7 +169,7 @@ fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions)
     let times: Vec<f64> = (0..problem.nodes.len())
         .map(|node| costs.compute(NodeId(node), 1, ShardSize::Larger).unwrap_or_default().total_us())
         .collect();
-    let bound = Bound::new(problem, problem.gpus, exact.structure(), costs, |_| true);
+    let bound = Bound::new(problem, exact.structure(), costs);
     let coarse = CoarseProblem::new(problem, exact.structure(), &times)?;
     let coarse_costs = CoarseCosts { costs, blocks: &coarse.blocks };
     let mut evaluator = Evaluator::new(&coarse.problem, coarse_costs)?.stopped_by(&options.stop);
@@ -327,12 +323,6 @@ impl Search<'_> {
         for seed in seeds::narrow_ends(&mut self.blocks.evaluator, gpus, &self.proposed) {
             self.blocks.evaluate(&seed)?;
         }
-        // With few GPUs, the model of chains finds the same arrangements and more, in less time.
-        if gpus > MAX_GPUS_OF_CHAIN_MODEL {
-            for seed in seeds::relaxed_chain(&mut self.blocks.evaluator, (fewer, gpus), &self.proposed) {
-                self.blocks.evaluate(&seed)?;
-            }
-        }
         self.blocks.place_parameter_users(gpus)?;
         for seed in memory_seeds::balanced_stretches(&mut self.blocks.evaluator, gpus) {
             self.blocks.evaluate(&seed)?;
@@ -449,8 +439,8 @@ impl Frontier {
     }
 
     /// Proves a lower bound of the iteration time of all arrangements whose amplification is at
-    /// most `limit`. It is at most the time of the fastest plan within the limit. It is mostly
-    /// loose: see the [crate's page](crate#limits). `stop` ends the proof early, and shows its
+    /// most `limit`. It is at most the time of the fastest plan within the limit. It can
+    /// be loose: see the [crate's page](crate#limits). `stop` ends the proof early, and shows its
     /// progress. Any end gives a valid bound.
     #[must_use]
     pub fn prove(&self, limit: f64, budget: ProofBudget, stop: &Stop) -> LowerBound {
