@@ -140,21 +140,6 @@ pub trait CostBounds {
         0.0
     }
 
-    /// Returns the minimum duration of moving a node's output from `from` ranks to `to` ranks, if
-    /// neither set contains the other, microseconds: at least one rank then sends or receives all
-    /// its samples. The default is [`min_transfer`](Self::min_transfer).
-    fn min_transfer_unnested(&self, producer: NodeId, from: usize, to: usize) -> f64 {
-        self.min_transfer(producer, from, to)
-    }
-
-    /// Returns the minimum duration of moving a node's output, in either direction, between `wide`
-    /// ranks and `narrow` of them, microseconds, if `larger` of the narrow set have the [larger
-    /// shard](ShardSize::Larger) in the wide one. The default is
-    /// [`min_transfer`](Self::min_transfer).
-    fn min_transfer_to_subset(&self, producer: NodeId, wide: usize, narrow: usize, _larger: usize) -> f64 {
-        self.min_transfer(producer, wide, narrow)
-    }
-
     /// Returns the minimum duration that `bytes` bytes add to an all-reduce over `ranks` ranks,
     /// microseconds, whichever other bytes are reduced with them. The default is 0.
     fn min_marginal_all_reduce(&self, _bytes: u64, _ranks: usize) -> f64 {

@@ -265,10 +265,6 @@ impl CostBounds for TableCosts {
         self.transfer_times(producer, from, to).map_or(0.0, |times| times.nested_us.min(times.disjoint_us))
     }
 
-    fn min_transfer_unnested(&self, producer: NodeId, from: usize, to: usize) -> f64 {
-        self.transfer_times(producer, from, to).map_or(0.0, |times| times.disjoint_us)
-    }
-
     fn min_marginal_all_reduce(&self, bytes: u64, ranks: usize) -> f64 {
         self.all_reduce_time(ranks).map_or(0.0, |time| time.us_per_byte * bytes as f64)
     }

@@ -82,17 +82,6 @@ impl CostBounds for Costs {
         self.message(producer, kept.max(self.batch / from.max(to)))
     }
 
-    fn min_transfer_unnested(&self, producer: NodeId, from: usize, to: usize) -> f64 {
-        self.message(producer, self.batch / from.min(to))
-    }
-
-    fn min_transfer_to_subset(&self, producer: NodeId, wide: usize, narrow: usize, larger: usize) -> f64 {
-        // A rank keeps at most the samples that it has.
-        let maximum = if larger > 0 { self.batch.div_ceil(wide) } else { self.batch / wide };
-        let moved_us = self.message(producer, self.batch.div_ceil(narrow) - maximum);
-        moved_us.max(self.min_transfer(producer, wide, narrow))
-    }
-
     fn min_all_reduce(&self, bytes: u64, ranks: usize) -> f64 {
         2.0 * (ranks - 1) as f64 * (self.latency_us + bytes as f64 / ranks as f64 / self.bytes_per_us)
     }

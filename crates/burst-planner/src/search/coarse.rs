@@ -251,25 +251,6 @@ impl CostBounds for CoarseCosts<'_> {
             .map_or(0.0, |&last| bounds_of(self.costs).min_transfer(NodeId(last), from, to))
     }
 
-    fn min_transfer_unnested(&self, NodeId(block): NodeId, from: usize, to: usize) -> f64 {
-        self.blocks[block]
-            .last()
-            .map_or(0.0, |&last| bounds_of(self.costs).min_transfer_unnested(NodeId(last), from, to))
-    }
-
-    fn min_transfer_to_subset(
-        &self,
-        NodeId(block): NodeId,
-        wide: usize,
-        narrow: usize,
-        larger: usize,
-    ) -> f64 {
-        let last = self.blocks[block].last();
-        last.map_or(0.0, |&last| {
-            bounds_of(self.costs).min_transfer_to_subset(NodeId(last), wide, narrow, larger)
-        })
-    }
-
     fn min_all_reduce(&self, bytes: u64, ranks: usize) -> f64 {
         bounds_of(self.costs).min_all_reduce(bytes, ranks)
     }

@@ -8,7 +8,7 @@ use collectives::Traffic;
 use rustc_hash::FxHashMap;
 
 use super::layer_memory::LayerBytes;
-use super::transfer_bounds::{Load, TransferBound};
+use super::transfer_bounds::Load;
 use super::{Job, PlannerNodes};
 use crate::costs::{Costs, micros};
 
@@ -71,10 +71,7 @@ pub struct JobCosts<'a> {
     /// Cache of the traffic of redistributions.
     traffic: RefCell<TrafficCache>,
     /// Cache of lower bounds on the load of a redistribution, by the two numbers of ranks.
-    transfer_bounds: RefCell<FxHashMap<(usize, usize), TransferBound>>,
-    /// Cache of lower bounds on the load for a subset of ranks: by the smaller and the larger
-    /// number of ranks, and the number of chosen ranks with the larger shard.
-    subset_loads: RefCell<FxHashMap<(usize, usize, usize), Load>>,
+    min_loads: RefCell<FxHashMap<(usize, usize), Load>>,
     /// Cache of lower bounds on the time of an all-reduce of 1 TiB in microseconds, by the number
     /// of ranks.
     min_reductions_us: RefCell<FxHashMap<usize, f64>>,
@@ -99,8 +96,7 @@ impl<'a> JobCosts<'a> {
             replicas: (1, 0),
             times: RefCell::default(),
             traffic: RefCell::default(),
-            transfer_bounds: RefCell::default(),
-            subset_loads: RefCell::default(),
+            min_loads: RefCell::default(),
             min_reductions_us: RefCell::default(),
         }
     }
@@ -131,17 +127,6 @@ impl<'a> JobCosts<'a> {
             backward_us: micros(time.backward),
             update_us: micros(time.update),
         })
-    }
-
-    fn transfer_bound(&self, from: usize, to: usize) -> TransferBound {
-        let (narrow, wide) = (from.min(to), from.max(to));
-        let mut cache = self.transfer_bounds.borrow_mut();
-        *cache.entry((narrow, wide)).or_insert_with(|| TransferBound::new(self.batch, narrow, wide))
-    }
-
-    fn min_send_us(&self, producer: NodeId, load: Load) -> f64 {
-        let sample_bytes = self.sample_bytes[producer.0];
-        micros(self.costs.link().send_lower_bound(sample_bytes * load.samples as u64, load.messages))
     }
 }
 
@@ -216,19 +201,11 @@ impl CostModel for JobCosts<'_> {
 
 impl CostBounds for JobCosts<'_> {
     fn min_transfer(&self, producer: NodeId, from: usize, to: usize) -> f64 {
-        self.min_send_us(producer, self.transfer_bound(from, to).any)
-    }
-
-    fn min_transfer_unnested(&self, producer: NodeId, from: usize, to: usize) -> f64 {
-        self.min_send_us(producer, self.transfer_bound(from, to).unnested)
-    }
-
-    fn min_transfer_to_subset(&self, producer: NodeId, wide: usize, narrow: usize, larger: usize) -> f64 {
-        let mut cache = self.subset_loads.borrow_mut();
-        let of = |load: TransferBound| load.of_subset(self.batch, (narrow, wide), larger);
-        let load =
-            *cache.entry((narrow, wide, larger)).or_insert_with(|| of(self.transfer_bound(wide, narrow)));
-        self.min_send_us(producer, load)
+        let (narrow, wide) = (from.min(to), from.max(to));
+        let mut cache = self.min_loads.borrow_mut();
+        let load = *cache.entry((narrow, wide)).or_insert_with(|| Load::minimum(self.batch, narrow, wide));
+        let bytes = self.sample_bytes[producer.0] * load.samples as u64;
+        micros(self.costs.link().send_lower_bound(bytes, load.messages))
     }
 
     fn min_marginal_all_reduce(&self, bytes: u64, ranks: usize) -> f64 {

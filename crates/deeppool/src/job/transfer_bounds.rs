@@ -1,8 +1,6 @@
 //! Lower bounds on the load of the busiest rank when a batch is redistributed from one list of
 //! ranks to another, for any choice of ranks. The *shorter* list has the smaller number of ranks.
 
-use std::ops::Range;
-
 /// Samples that a rank sends or receives, and the messages that carry them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Load {
@@ -12,49 +10,23 @@ pub(super) struct Load {
     pub(super) messages: usize,
 }
 
-/// Lower bounds on the load of the busiest rank when a batch moves between two lists of ranks of
-/// given lengths, in either direction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TransferBound {
-    /// Bound for any two different lists.
-    pub(super) any: Load,
-    /// Bound for lists of which neither contains the other.
-    pub(super) unnested: Load,
-}
-
-impl TransferBound {
-    /// Computes the bounds for two different lists of `from` and `to` ranks, both at most `batch`,
-    /// the number of samples. O((`from` + `to`) x maximum samples per rank).
-    pub(super) fn new(batch: usize, from: usize, to: usize) -> Self {
+impl Load {
+    /// Returns a lower bound on the load of the busiest rank when a batch of `batch` samples moves
+    /// between two different lists of `from` and `to` ranks, both at most `batch`, in either
+    /// direction. O((`from` + `to`) x maximum samples per rank).
+    pub(super) fn minimum(batch: usize, from: usize, to: usize) -> Self {
         let (narrow, wide) = (from.min(to), from.max(to));
         let overlaps = overlaps(batch, narrow, wide);
         // A rank of the shorter list holds at most one of the shards that its own shard overlaps.
         // Each of the others arrives in one message.
-        let messages = |shares: &[(usize, usize)]| shares.len() - 1;
-        let max = overlaps.iter().map(|shares| messages(shares)).max().unwrap_or(0).max(1);
-        let min = overlaps.iter().map(Vec::len).min().unwrap_or(1);
+        let messages = overlaps.iter().map(|shares| shares.len() - 1).max().unwrap_or(0).max(1);
         // Some rank of the longer list is not in the shorter one, or at another position.
         let mut samples = batch / wide;
         let share = |ranks: usize, rank: usize| batch / ranks + usize::from(rank < batch % ranks);
         while !is_possible(&overlaps, samples, |rank| share(narrow, rank), |rank| share(wide, rank)) {
             samples += 1;
         }
-        Self {
-            any: Load { samples, messages: max },
-            // A rank that is only in the shorter list holds none of its samples before.
-            unnested: Load { samples: samples.max(batch / narrow), messages: max.max(min) },
-        }
-    }
-
-    /// Returns the bound for a shorter list of `narrow` ranks that is a subset of the longer one of
-    /// `wide` ranks. `larger` of its ranks have the larger shard in the longer list.
-    pub(super) fn of_subset(self, batch: usize, (narrow, wide): (usize, usize), larger: usize) -> Load {
-        let Load { mut samples, messages } = self.any;
-        let overlaps = overlaps(batch, narrow, wide);
-        while !is_possible_subset(&overlaps, samples, (batch % wide, larger)) {
-            samples += 1;
-        }
-        Load { samples, messages }
+        Self { samples, messages }
     }
 }
 
@@ -89,7 +61,7 @@ fn is_possible(
     wide: impl Fn(usize) -> usize,
 ) -> bool {
     let is_kept = |rank: usize, kept: usize| kept > 0 && narrow(rank) - kept <= max;
-    if !can_all_match(&keeping(overlaps, max), 0..usize::MAX, max) {
+    if !can_all_match(&keeping(overlaps, max), max) {
         return false;
     }
     let mut is_taken = vec![false; overlaps.len()];
@@ -123,31 +95,14 @@ fn share(shares: &[(usize, usize)]) -> usize {
 }
 
 /// Returns whether each of these ranks of the shorter list can be a different rank of the longer
-/// one, at one of these positions, that holds all but `max` of its samples. Shards are in order:
-/// each takes the first free one.
-fn can_all_match(ranks: &[&[(usize, usize)]], places: Range<usize>, max: usize) -> bool {
-    let mut next = places.start;
+/// one that holds all but `max` of its samples. Shards are in order: each takes the first free one.
+fn can_all_match(ranks: &[&[(usize, usize)]], max: usize) -> bool {
+    let mut next = 0;
     ranks.iter().all(|shares| {
         let own = share(shares);
-        let is_partner =
-            |&&(other, kept): &&(usize, usize)| (next..places.end).contains(&other) && own - kept <= max;
+        let is_partner = |&&(other, kept): &&(usize, usize)| other >= next && own - kept <= max;
         let partner = shares.iter().find(is_partner);
         partner.map(|&(other, _)| next = other + 1).is_some()
-    })
-}
-
-/// Returns whether the shorter list can be a subset of the longer one such that no rank of it
-/// receives more than `max` samples, and `larger` of its ranks are among the `first` ranks of the
-/// longer list.
-///
-/// Shards are in order, so these are the first ranks of the shorter list.
-fn is_possible_subset(overlaps: &[Vec<(usize, usize)>], max: usize, (first, larger): (usize, usize)) -> bool {
-    // The other ranks may be anywhere.
-    let keeping = keeping(overlaps, max);
-    let others = overlaps.len() - keeping.len();
-    (larger.saturating_sub(others)..=larger.min(keeping.len())).any(|of_first| {
-        can_all_match(&keeping[..of_first], 0..first, max)
-            && can_all_match(&keeping[of_first..], first..usize::MAX, max)
     })
 }
 
@@ -195,38 +150,22 @@ mod tests {
 
     #[test]
     fn bound_is_the_minimum_of_all_assignments() {
-        let mut closest = 0;
         for (gpus, batch) in [(3, 3), (3, 7), (4, 4), (4, 6), (4, 9), (5, 5), (5, 8), (5, 12)] {
             for (a, b) in (1..=gpus).flat_map(|a| (1..=gpus).map(move |b| (a, b))) {
-                let least = TransferBound::new(batch, a, b);
+                let bound = Load::minimum(batch, a, b);
                 // The load does not depend on the names of the ranks.
                 let from: Vec<usize> = (0..a).collect();
                 let mut min = usize::MAX;
                 for to in lists(gpus, b).into_iter().filter(|to| *to != from) {
                     let load = load(batch, &from, &to);
-                    let is_part =
-                        |one: &[usize], other: &[usize]| one.iter().all(|rank| other.contains(rank));
-                    let bound =
-                        if is_part(&from, &to) || is_part(&to, &from) { least.any } else { least.unnested };
-                    assert!(bound.samples <= load.samples, "{batch} from {a} to {to:?}: {bound:?} {load:?}");
                     assert!(
                         bound.messages <= load.messages,
                         "{batch} from {a} to {to:?}: {bound:?} {load:?}"
                     );
                     min = min.min(load.samples);
-                    if is_part(&to, &from) && b < a && batch % a > 0 {
-                        let larger = to.iter().filter(|&&rank| rank < batch % a).count();
-                        let of_subset = least.of_subset(batch, (b, a), larger);
-                        assert!(
-                            of_subset.samples <= load.samples,
-                            "{batch} from {a} to {to:?}: {of_subset:?} {load:?}"
-                        );
-                        closest = closest.max(of_subset.samples - least.any.samples);
-                    }
                 }
-                assert!(min == usize::MAX || min == least.any.samples, "{batch} from {a} to {b}");
+                assert!(min == usize::MAX || min == bound.samples, "{batch} from {a} to {b}");
             }
         }
-        assert!(closest > 0, "it matters how many have the larger share");
     }
 }
