@@ -17,9 +17,12 @@
 //! | compare arrangements from elsewhere | [`evaluate_arrangements`] |
 //! | place operations on one device each | [`placement`] |
 //! | compare with the original DeepPool's planner | [`per_layer`] |
+//! | know how the search works | [the search](#the-search), [`Part`] |
 //! | test a search of your own | the feature `testing` |
 //!
 #![doc = include_str!("../docs/time-of-a-program.md")]
+//!
+#![doc = include_str!("../docs/search.md")]
 
 // Unit tests use the public module `testing` by the crate's name.
 #[cfg(test)]
@@ -60,6 +63,6 @@ pub use error::{Error, Result};
 pub use evaluator::{Evaluator, Plan, PlanTime};
 pub use problem::{BackwardReads, GradientOptions, Node, NodeId, PlanProblem, SynchronizedBytes};
 pub use proof::{LowerBound, ProofBudget, ProofEnd};
-pub use search::{Frontier, SearchEnd, SearchOptions, evaluate_arrangements, frontier, plan};
+pub use search::{Frontier, Part, SearchEnd, SearchOptions, evaluate_arrangements, frontier, plan};
 pub use stop::{Progress, Stop};
 pub use table::{AllReduceTime, TableCosts, TransferTimes};

@@ -17,8 +17,7 @@
 //!
 //! Devices are alike, and so are the links between any two. An output is moved once to each device,
 //! and transfers do not wait for each other. In the [program of a plan](crate#the-time-of-a-plan)
-//! they do, so its time is at least the makespan. The planner's search uses placements as initial
-//! arrangements.
+//! they do, so its time is at least the makespan.
 //!
 //! # Method
 //!
@@ -62,7 +61,6 @@ mod problem;
 mod repair;
 mod segment;
 
-pub(crate) use device_search::place_on_each;
 pub use device_search::{PlacementSearch, place};
 pub use joined::Joined;
 pub use list::list_schedule;

@@ -16,6 +16,7 @@ use std::rc::Rc;
 
 use super::archive::Archive;
 use super::stage::SearchStage;
+use super::{Part, SearchOptions};
 use crate::Result;
 use crate::evaluator::{Evaluator, NumberedArrangement, PlanTime};
 use lists::RankLists;
@@ -76,6 +77,7 @@ impl Chain {
         evaluator: &mut Evaluator<'_>,
         (fewer, gpus): (usize, usize),
         found: impl Iterator<Item = &'n NumberedArrangement>,
+        options: &SearchOptions,
     ) -> Vec<(PlanTime, NumberedArrangement)> {
         self.lists.use_first(gpus);
         self.steps.use_first(self.lists.usable());
@@ -84,10 +86,18 @@ impl Chain {
                 self.offer(evaluator, None, 0, &mut runs);
             }
         }
-        for mut runs in self.dynamic_programming(evaluator) {
-            self.offer(evaluator, None, 0, &mut runs);
+        // Known arrangements prune labels.
+        if options.uses(Part::ChainRefinement) {
+            self.refine(evaluator);
         }
-        self.refine(evaluator);
+        if options.uses(Part::ChainProgramming) {
+            for mut runs in self.dynamic_programming(evaluator) {
+                self.offer(evaluator, None, 0, &mut runs);
+            }
+        }
+        if options.uses(Part::ChainRefinement) {
+            self.refine(evaluator);
+        }
         let uses_more =
             |runs: &[NodeRun]| runs.iter().any(|run| self.lists.get(run.list).ranks.last() >= Some(&fewer));
         let proposed = self.candidates.starting_points().iter().filter(|entry| uses_more(&entry.arrangement));
@@ -99,15 +109,21 @@ impl SearchStage<'_> {
     /// Evaluates the arrangements on the first `gpus` ranks that the model of chains proposes,
     /// unless the archive dominates their modelled times by a margin. Arrangements on the first
     /// `fewer` ranks are left out. Fails as an evaluation does.
-    pub(super) fn search_chain(&mut self, chain: &mut Chain, fewer: usize, gpus: usize) -> Result<()> {
+    pub(super) fn search_chain(
+        &mut self,
+        chain: &mut Chain,
+        fewer: usize,
+        gpus: usize,
+        options: &SearchOptions,
+    ) -> Result<()> {
         let found = self.archive.starting_points().iter().map(|entry| &entry.arrangement);
-        for (time, numbered) in chain.proposed(&mut self.evaluator, (fewer, gpus), found) {
+        for (time, numbered) in chain.proposed(&mut self.evaluator, (fewer, gpus), found, options) {
             let better = PlanTime {
                 iteration_us: time.iteration_us * (1.0 - MARGIN),
                 gpu_time_us: time.gpu_time_us * (1.0 - MARGIN),
             };
             if !self.archive.dominates(better) {
-                self.evaluate(&numbered)?;
+                self.offer(&numbered)?;
             }
         }
         Ok(())

@@ -35,11 +35,17 @@ impl CoarseProblem {
     /// nodes. A small section, such as a residual connection, is joined as a whole; the nodes of
     /// other sections are joined to their only producers. So repeated blocks of a deep network,
     /// which are small, are placed as one.
-    pub(super) fn new(problem: &PlanProblem, structure: &ProblemGraph, times_us: &[f64]) -> Result<Self> {
+    pub(super) fn new(
+        problem: &PlanProblem,
+        structure: &ProblemGraph,
+        times_us: &[f64],
+        is_joined: bool,
+    ) -> Result<Self> {
         let bytes = |node: usize| problem.nodes[node].gradient_bytes as f64;
+        let (part, gradient_part) = if is_joined { (PART, GRADIENT_PART) } else { (0.0, 0.0) };
         let maximum = (
-            PART * times_us.iter().sum::<f64>(),
-            GRADIENT_PART * (0..problem.nodes.len()).map(bytes).sum::<f64>(),
+            part * times_us.iter().sum::<f64>(),
+            gradient_part * (0..problem.nodes.len()).map(bytes).sum::<f64>(),
         );
         let mut blocks = Blocks { nodes: Vec::new(), of: vec![0; times_us.len()], sums: Vec::new(), maximum };
         let is_section_end = structure.articulations();
@@ -116,7 +122,7 @@ impl CoarseProblem {
             } else {
                 self.order_of_nodes(&found.order)
             };
-            nodes.evaluate(&NumberedArrangement { groups, order })?;
+            nodes.offer(&NumberedArrangement { groups, order })?;
         }
         Ok(())
     }

@@ -9,7 +9,6 @@ use super::archive::RELATIVE_TOLERANCE;
 use super::move_mix::{MoveMix, REVERSING, USUAL};
 use super::moves::Moves;
 use super::random::below;
-use super::random_restart::random_arrangement;
 use super::stage::{SearchStage, Trial, penalized_us};
 use crate::Result;
 use crate::evaluator::{NumberedArrangement, PlanTime};
@@ -89,8 +88,7 @@ impl SearchStage<'_> {
     /// 2003), with at most `evaluations` evaluations.
     ///
     /// Each descent starts from a random entry of the archive to which several moves are applied at
-    /// once; every second one starts from a random arrangement within one of the budgets of GPU
-    /// time. It accepts moves that do not make the arrangement slower within its GPU time, until
+    /// once. It accepts moves that do not make the arrangement slower within its GPU time, until
     /// many moves fail. The search ends early if the archive does not change for long; `effort`
     /// multiplies that number of moves.
     pub(super) fn iterated_local_search(
@@ -109,17 +107,10 @@ impl SearchStage<'_> {
                 return Ok(());
             }
             let from = entries[below(random, entries.len())].clone();
-            let (mut now, budget_us) = if below(random, 2) == 0 {
-                let budget = BUDGETS[below(random, BUDGETS.len())];
-                let anew = random_arrangement(&mut self.evaluator, &self.graph_parts, gpus, random);
-                (anew.unwrap_or(from.arrangement), budget * self.single_gpu_us)
-            } else {
-                let mut changed = from.arrangement;
-                for _ in 0..=below(random, MAX_CHANGES) {
-                    changed = self.draw(&changed, gpus, REVERSING, random).unwrap_or(changed);
-                }
-                (changed, from.time.gpu_time_us)
-            };
+            let (mut now, budget_us) = (from.arrangement, from.time.gpu_time_us);
+            for _ in 0..=below(random, MAX_CHANGES) {
+                now = self.draw(&now, gpus, REVERSING, random).unwrap_or(now);
+            }
             let mut now_score = score_of(self.evaluate(&now)?, budget_us);
             left -= 1;
             let mut since_better = 0;
@@ -177,7 +168,7 @@ impl SearchStage<'_> {
                 self.changed(from.clone(), gpus, random)
             };
             let Some(changed) = changed else { continue };
-            if self.evaluate_with_cutoff(&changed, |_| true)?.is_archived {
+            if self.offer(&changed)?.is_archived {
                 failures = 0;
             }
         }

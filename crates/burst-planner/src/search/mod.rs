@@ -10,9 +10,8 @@ mod improve;
 mod memory_seeds;
 mod move_mix;
 mod moves;
-mod one_gpu_seeds;
+mod part;
 mod random;
-mod random_restart;
 mod seeds;
 mod sequence;
 mod series_parallel;
@@ -20,7 +19,6 @@ mod shared_parameter_seeds;
 mod stage;
 mod staircase;
 mod systematic;
-mod tempering;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -28,13 +26,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::bound::Bound;
 use crate::costs::{CostModel, ShardSize};
-use crate::evaluator::{Evaluator, NumberedArrangement, Plan};
+use crate::evaluator::{Evaluator, Plan};
 use crate::proof::Work;
 use crate::{Error, LowerBound, NodeId, PlanProblem, ProofBudget, ProofEnd, Result, Stop};
 use archive::Entry;
 use chain::Chain;
 use coarse::{CoarseCosts, CoarseProblem};
 pub use evaluate::evaluate_arrangements;
+pub use part::Part;
 use sequence::Sequence;
 use stage::SearchStage;
 use staircase::Staircase;
@@ -50,6 +49,9 @@ const BLOCK_SCALE: f64 = 22.0;
 /// Number of nodes that the moves of single nodes evaluate at a number of GPUs, about.
 const MAX_NODES_OF_MOVES: usize = 1_000_000;
 
+/// Above this number of GPUs, the model of chains tries fewer counts.
+const MANY_GPUS: usize = 32;
+
 /// Maximum number of ranks in all lists of a frontier's plans, about 400 MB.
 const MAX_RANKS: usize = 50_000_000;
 
@@ -62,13 +64,17 @@ const LIMIT_TOLERANCE: f64 = 1e-9;
 pub struct SearchOptions {
     /// Factor of the number of evaluations, except those of systematic moves; 1 by default.
     pub effort: f64,
+    /// Parts of the search that are left out; none by default.
+    pub without: Vec<Part>,
+    /// Seed of the random numbers; 0 by default.
+    pub seed: u32,
     /// Stops the search early, with [`Error::Stopped`], and shows its progress.
     pub stop: Stop,
 }
 
 impl Default for SearchOptions {
     fn default() -> Self {
-        Self { effort: 1.0, stop: Stop::default() }
+        Self { effort: 1.0, without: Vec::new(), seed: 0, stop: Stop::default() }
     }
 }
 
@@ -116,28 +122,9 @@ pub enum SearchEnd {
 /// # Ok::<(), burst_planner::Error>(())
 /// ```
 ///
-/// # Method
-/// The search goes from one GPU to all of them and keeps a Pareto archive. With each number of GPUs
-/// it
-///
-/// 1. evaluates arrangements that simpler models propose: dynamic programming along the order of
-///    the nodes, with branches one after another or side by side, for many prices of GPU time;
-///    staircases of fewer and fewer GPUs; each node on one GPU ([`placement`](crate::placement));
-///    all users of the same parameters on one GPU;
-/// 2. applies random moves to entries of the archive: nodes, stretches of the order, branches or
-///    runs move to other ranks or to another place in the order, and two arrangements are combined.
-///    Stretches of chains and small sections between nodes that all paths contain are first moved
-///    as one node. With few nodes, iterated local search follows;
-/// 3. for a chain of nodes, or of these sections, runs dynamic programming over lists of ranks by a
-///    model close to the program's time;
-/// 4. applies systematic moves to the fastest arrangements until none is an improvement.
-///
-/// If there are few nodes and they are no chain, parallel tempering also searches for the fastest
-/// arrangement.
-///
-/// # Complexity
-/// The number of evaluations grows with [`SearchOptions::effort`], except in step 4. An evaluation
-/// takes O((nodes + edges) x classes of ranks).
+/// The [crate's page](crate#the-search) describes the method. The number of evaluations grows with
+/// [`SearchOptions::effort`], except those of proposals and systematic moves. An evaluation takes
+/// O((nodes + edges) x classes of ranks).
 ///
 /// # Errors
 /// Those of [`PlanProblem::validate`], [`Error::NoTimes`] if a node has no times for one GPU,
@@ -170,22 +157,15 @@ fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions)
         .map(|node| costs.compute(NodeId(node), 1, ShardSize::Larger).unwrap_or_default().total_us())
         .collect();
     let bound = Bound::new(problem, exact.structure(), costs);
-    let coarse = CoarseProblem::new(problem, exact.structure(), &times)?;
+    let coarse = CoarseProblem::new(problem, exact.structure(), &times, options.uses(Part::Blocks))?;
     let coarse_costs = CoarseCosts { costs, blocks: &coarse.blocks };
     let mut evaluator = Evaluator::new(&coarse.problem, coarse_costs)?.stopped_by(&options.stop);
-    let proposed = thinned(&counts(problem));
+    let proposed = thinned(&counts(problem), 8, 1.2);
     let mut sequences = vec![Sequence::of_nodes(&mut evaluator, &proposed)];
     let mut blocks = SearchStage::new(evaluator, single_gpu_us);
-    let last = gpu_levels::up_to(problem).last().unwrap_or(1);
-    let chain = Chain::new(&exact, &proposed, coarse.blocks.iter().map(Vec::len));
-    let chain_of_blocks = if chain.is_none() {
-        Chain::new(&blocks.evaluator, &proposed, coarse.blocks.iter().map(|_| 1))
-    } else {
-        None
-    };
-    let one_gpu =
-        one_gpu_seeds::one_gpu_placements(&mut blocks.evaluator, last, options.effort, &options.stop)?;
-    if !blocks.graph_parts.parallels.is_empty() {
+    let chain =
+        Chain::new(&exact, &thinned(&counts(problem), MANY_GPUS, 1.4), coarse.blocks.iter().map(Vec::len));
+    if options.uses(Part::BranchSequences) && !blocks.graph_parts.parallels.is_empty() {
         sequences.push(Sequence::of_branches(&mut blocks.evaluator, &proposed, &blocks.graph_parts));
     }
     let mut search = Search {
@@ -194,10 +174,8 @@ fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions)
         proposed,
         blocks,
         nodes: SearchStage::new(exact, single_gpu_us),
-        effort: options.effort,
-        one_gpu,
+        options,
         chain,
-        chain_of_blocks,
     };
     let mut fewer = 0;
     for level in gpu_levels::up_to(problem) {
@@ -207,23 +185,9 @@ fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions)
     for gpus in 1..=problem.gpus {
         search.nodes.data_parallel(gpus, false)?;
     }
-    let Search { blocks, mut nodes, chain, chain_of_blocks, .. } = search;
-    let mut evaluations = blocks.evaluator.evaluations;
-    let mut is_budget_spent = blocks.is_budget_spent;
-    // Kept apart from the stages above, so that neither depends on the other.
-    if chain.is_none() && chain_of_blocks.is_none() {
-        let coarse_costs = CoarseCosts { costs, blocks: &coarse.blocks };
-        let evaluator = Evaluator::new(&coarse.problem, coarse_costs)?.stopped_by(&options.stop);
-        let mut tempered = SearchStage::new(evaluator, single_gpu_us);
-        for level in gpu_levels::up_to(problem) {
-            tempered.parallel_tempering(level, options.effort)?;
-        }
-        coarse.expand_new(&mut tempered, &mut nodes)?;
-        evaluations += tempered.evaluator.evaluations;
-        is_budget_spent |= tempered.is_budget_spent;
-    }
-    evaluations += nodes.evaluator.evaluations;
-    let is_budget_spent = is_budget_spent || nodes.is_budget_spent;
+    let Search { blocks, nodes, .. } = search;
+    let evaluations = blocks.evaluator.evaluations + nodes.evaluator.evaluations;
+    let is_budget_spent = blocks.is_budget_spent || nodes.is_budget_spent;
     let search_end = if is_budget_spent { SearchEnd::Budget } else { SearchEnd::Converged };
     Ok(Frontier { evaluations, search_end, ..found(nodes, bound)? })
 }
@@ -266,11 +230,19 @@ fn counts(problem: &PlanProblem) -> Vec<usize> {
     counts
 }
 
-/// Returns the counts up to 8, and larger ones at least a fifth apart.
-fn thinned(counts: &[usize]) -> Vec<usize> {
+/// Returns the counts up to `all`, and larger ones at least a factor of `apart` apart, from those
+/// that are 1.2 apart beyond 8.
+fn thinned(counts: &[usize], all: usize, apart: f64) -> Vec<usize> {
     let mut thinned: Vec<usize> = Vec::new();
     for &count in counts {
-        if count <= 8 || thinned.last().is_none_or(|&last| count * 5 >= last * 6) {
+        let apart = if count <= 8 {
+            0.0
+        } else if count <= all {
+            1.2
+        } else {
+            apart
+        };
+        if thinned.last().is_none_or(|&last| count as f64 >= last as f64 * apart) {
             thinned.push(count);
         }
     }
@@ -287,65 +259,75 @@ struct Search<'p> {
     proposed: Vec<usize>,
     blocks: SearchStage<'p>,
     nodes: SearchStage<'p>,
-    effort: f64,
-    /// By number of GPUs: the placement of each node on one GPU.
-    one_gpu: Vec<NumberedArrangement>,
+    options: &'p SearchOptions,
     /// The chain, if the graph is one.
     chain: Option<Chain>,
-    /// The chain of blocks, if these are one and the nodes are not.
-    chain_of_blocks: Option<Chain>,
 }
 
 impl Search<'_> {
     /// Searches with the first `gpus` ranks, starting from the results for `fewer`.
     fn search_level(&mut self, fewer: usize, gpus: usize) -> Result<()> {
+        let options = self.options;
         self.blocks.data_parallel(gpus, true)?;
         // If no count is added, the sequences propose nearly the same as with fewer GPUs.
         if self.proposed.iter().any(|count| (fewer + 1..=gpus).contains(count)) {
             for sequence in &self.sequences {
-                let proposed = [sequence.serial(gpus), sequence.communication_bound(gpus)];
-                for seed in proposed.iter().flatten() {
-                    self.blocks.evaluate(seed)?;
+                if options.uses(Part::Sequences) {
+                    self.blocks.offer_all(&sequence.serial(gpus))?;
+                }
+                if options.uses(Part::CommunicationBound) {
+                    self.blocks.offer_all(&sequence.communication_bound(gpus))?;
                 }
             }
         }
-        for staircases in Staircase::all(&mut self.blocks.evaluator, gpus, &self.proposed) {
-            self.blocks.place_borders(staircases)?;
-        }
-        if let Some(fastest) = self.blocks.archive.starting_points().first() {
-            self.blocks.spread_branches(fastest.arrangement.clone(), gpus)?;
-        }
-        if (2..=one_gpu_seeds::MAX_GPUS).contains(&gpus) {
-            if let Some(seed) = self.one_gpu.get(gpus - 1).or(self.one_gpu.last()) {
-                self.blocks.evaluate(seed)?;
+        if options.uses(Part::Staircases) {
+            for staircases in Staircase::all(&mut self.blocks.evaluator, gpus, &self.proposed) {
+                self.blocks.place_borders(staircases)?;
             }
         }
-        for seed in seeds::narrow_ends(&mut self.blocks.evaluator, gpus, &self.proposed) {
-            self.blocks.evaluate(&seed)?;
+        if options.uses(Part::SpreadBranches) {
+            if let Some(fastest) = self.blocks.archive.starting_points().first() {
+                self.blocks.spread_branches(fastest.arrangement.clone(), gpus)?;
+            }
         }
-        self.blocks.place_parameter_users(gpus)?;
-        for seed in memory_seeds::balanced_stretches(&mut self.blocks.evaluator, gpus) {
-            self.blocks.evaluate(&seed)?;
+        if options.uses(Part::NarrowEnds) {
+            let seeds = seeds::narrow_ends(&mut self.blocks.evaluator, gpus, &self.proposed);
+            self.blocks.offer_all(&seeds)?;
+        }
+        if options.uses(Part::ParameterUsers) {
+            self.blocks.place_parameter_users(gpus)?;
+        }
+        if options.uses(Part::MemoryStretches) {
+            let seeds = memory_seeds::balanced_stretches(&mut self.blocks.evaluator, gpus);
+            self.blocks.offer_all(&seeds)?;
         }
         // The same random numbers for any total number of GPUs.
-        let mut random = ChaCha8Rng::seed_from_u64(gpus as u64);
+        let mut random = ChaCha8Rng::seed_from_u64(u64::from(options.seed) << 32 | gpus as u64);
         let (moves, more) = self.move_counts(gpus);
-        self.blocks.improve(gpus, (moves + more) / 4, 0.02, &mut random)?;
-        self.blocks.evolve(gpus, moves * 3 / 2, &mut random)?;
-        self.blocks.iterated_local_search(gpus, more * 3 / 4, self.effort, &mut random)?;
-        if let Some(chain) = &mut self.chain_of_blocks {
-            self.blocks.search_chain(chain, fewer, gpus)?;
+        if options.uses(Part::ThresholdAccepting) {
+            self.blocks.improve(gpus, (moves + more) / 4, 0.02, &mut random)?;
+        }
+        if options.uses(Part::ArchiveMoves) {
+            self.blocks.evolve(gpus, moves * 3 / 2, &mut random)?;
+        }
+        if options.uses(Part::IteratedSearch) {
+            self.blocks.iterated_local_search(gpus, more, options.effort, &mut random)?;
         }
         self.coarse.expand_new(&mut self.blocks, &mut self.nodes)?;
         // Moves of single nodes of a deep network change little, and their evaluation takes long.
         let moves = moves.min(MAX_NODES_OF_MOVES / self.nodes.node_count());
         if let Some(chain) = &mut self.chain {
-            self.nodes.search_chain(chain, fewer, gpus)?;
-        } else {
+            self.nodes.search_chain(chain, fewer, gpus, options)?;
+        } else if options.uses(Part::ThresholdAccepting) {
             self.nodes.improve(gpus, moves / 4, 0.0, &mut random)?;
         }
-        self.nodes.evolve(gpus, moves / 4, &mut random)?;
-        self.nodes.systematic_descent(gpus, &self.proposed)
+        if options.uses(Part::ArchiveMoves) {
+            self.nodes.evolve(gpus, moves / 4, &mut random)?;
+        }
+        if options.uses(Part::SystematicMoves) {
+            self.nodes.systematic_descent(gpus, &self.proposed)?;
+        }
+        Ok(())
     }
 
     /// Returns the number of moves, and the number of additional moves if there are few blocks.
@@ -353,7 +335,7 @@ impl Search<'_> {
         let blocks = self.coarse.blocks.len() as f64;
         let share = if gpus < 8 { gpus as f64 / 8.0 } else { (8.0 / gpus as f64).powf(0.7) };
         let few = (-(blocks / BLOCK_SCALE).powi(6)).exp();
-        let tried = |all: f64| (self.effort * all).ceil() as usize;
+        let tried = |all: f64| (self.options.effort * all).ceil() as usize;
         (tried(share * EVALUATIONS), tried(share * few * MORE_EVALUATIONS))
     }
 }

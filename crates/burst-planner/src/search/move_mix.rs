@@ -33,8 +33,6 @@ pub(super) enum MoveKind {
     Reorder,
     /// Reverses the lists of ranks of nodes.
     Reverse,
-    /// Places a node on random ranks.
-    RandomRanks,
 }
 
 /// Kinds of moves with their relative frequencies.
@@ -62,19 +60,6 @@ pub(super) const USUAL: MoveMix = match REVERSING.0.split_last() {
     Some((_, others)) => MoveMix(others),
     None => REVERSING,
 };
-
-/// Moves for searches that accept slower arrangements: small moves, to any ranks.
-pub(super) const SMALL: MoveMix = MoveMix(&[
-    (20, MoveKind::Node),
-    (15, MoveKind::Run),
-    (9, MoveKind::Branch),
-    (8, MoveKind::Spread),
-    (6, MoveKind::Exchange),
-    (12, MoveKind::CopyRanks),
-    (30, MoveKind::Reorder),
-    (4, MoveKind::Reverse),
-    (20, MoveKind::RandomRanks),
-]);
 
 impl MoveMix {
     /// Draws a kind of move with the frequencies of this mix.

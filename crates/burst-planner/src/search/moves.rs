@@ -51,7 +51,6 @@ impl Moves<'_> {
             MoveKind::RotateRanks => Some(self.rotate_ranks(evaluator, from, random)),
             MoveKind::Reorder => self.reorder(from, random),
             MoveKind::Reverse => Some(reverse(evaluator, from, random)),
-            MoveKind::RandomRanks => self.random_ranks(evaluator, from, random),
         };
         drawn.filter(|drawn| drawn != from)
     }
@@ -197,21 +196,6 @@ impl Moves<'_> {
             to.groups[node as usize] = evaluator.group(&turned);
         }
         to
-    }
-
-    /// Places a node on random ranks, each with probability 1/2.
-    fn random_ranks(
-        &self,
-        evaluator: &mut Evaluator<'_>,
-        from: &NumberedArrangement,
-        random: &mut ChaCha8Rng,
-    ) -> Option<NumberedArrangement> {
-        let ranks: Vec<usize> = (0..self.gpus).filter(|_| below(random, 2) == 0).collect();
-        if ranks.is_empty() {
-            return None;
-        }
-        let group = evaluator.group(&ranks);
-        assign(evaluator, from, &[below(random, from.groups.len())], group)
     }
 
     /// Moves nodes as early or as late in the order as dependencies allow.

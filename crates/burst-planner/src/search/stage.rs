@@ -110,16 +110,15 @@ impl<'p> SearchStage<'p> {
         self.evaluate_until(numbered, |archive, minimum| archive.dominates(minimum) && is_useless(minimum))
     }
 
-    /// As [`evaluate`](Self::evaluate), but returns `None` if the iteration takes longer than
-    /// `slowest_us` microseconds. The arrangement is then not offered to the archive, and the
-    /// evaluation stops early if possible.
-    pub(super) fn evaluate_if_within(
-        &mut self,
-        numbered: &NumberedArrangement,
-        slowest_us: f64,
-    ) -> Result<Option<Trial>> {
-        let trial = self.evaluate_until(numbered, |_, minimum| minimum.iteration_us > slowest_us)?;
-        Ok((trial.time.iteration_us <= slowest_us).then_some(trial))
+    /// Offers an arrangement to the archive, and stops its evaluation once the archive dominates a
+    /// lower bound of its times.
+    pub(super) fn offer(&mut self, numbered: &NumberedArrangement) -> Result<Trial> {
+        self.evaluate_with_cutoff(numbered, |_| true)
+    }
+
+    /// [Offers](Self::offer) each of the arrangements.
+    pub(super) fn offer_all(&mut self, all: &[NumberedArrangement]) -> Result<()> {
+        all.iter().try_for_each(|numbered| self.offer(numbered).map(|_| ()))
     }
 
     /// Evaluates an arrangement until `is_enough` returns true for lower bounds of its times.

@@ -18,10 +18,16 @@ type Change = (Range<usize>, GroupId);
 
 impl SearchStage<'_> {
     /// Improves the fastest arrangements on the first `gpus` ranks within some budgets of GPU time
-    /// until no move is an improvement. A move takes a run of nodes to the next smaller or larger
-    /// of the GPU counts `counts`, or a node at the end of a run to the adjacent run or to a count
-    /// between those of the two. The latter avoids transfers from many ranks to few at once. A move
-    /// that failed is not tried again within the same budget.
+    /// until no move is an improvement. A move takes
+    ///
+    /// - a run of nodes, or its second half, to the next smaller or larger of the GPU counts
+    ///   `counts`;
+    /// - a run, or all nodes from it on, to ranks that an adjacent run does not use, where its
+    ///   updates start earlier: with its count, the next ones, or for the last run any power of two;
+    /// - a node at the end of a run to the adjacent run or to a count between those of the two,
+    ///   which avoids transfers from many ranks to few at once.
+    ///
+    /// A move that failed is not tried again within the same budget.
     pub(super) fn systematic_descent(&mut self, gpus: usize, counts: &[usize]) -> Result<()> {
         let mut polished: Vec<NumberedArrangement> = Vec::new();
         for budget in BUDGETS {
@@ -36,7 +42,7 @@ impl SearchStage<'_> {
                         continue;
                     }
                     let Some(changed) = self.moved(&fastest, &change) else { continue };
-                    if !self.evaluate_with_cutoff(&changed, |_| true)?.is_archived {
+                    if !self.offer(&changed)?.is_archived {
                         failures.insert(change);
                     }
                 }
@@ -55,15 +61,40 @@ impl SearchStage<'_> {
         let runs = runs(from);
         let mut changes: Vec<Change> = Vec::new();
         let ranks_of = |run: &Range<usize>| from.groups[from.order[run.start] as usize];
+        let mut lists: Vec<Vec<usize>> = Vec::with_capacity(runs.len());
         for run in &runs {
-            let ranks = self.evaluator.ranks(ranks_of(run)).to_vec();
-            let smaller = counts.iter().copied().rfind(|&count| count < ranks.len());
-            let larger = counts.iter().copied().find(|&count| count > ranks.len() && count <= gpus);
+            lists.push(self.evaluator.ranks(ranks_of(run)).to_vec());
+        }
+        let outside = |ranks: &[usize]| -> Vec<usize> {
+            let mut is_inside = vec![false; gpus];
+            for &rank in ranks {
+                is_inside[rank] = true;
+            }
+            (0..gpus).filter(|&rank| !is_inside[rank]).collect()
+        };
+        for (index, (run, ranks)) in runs.iter().zip(&lists).enumerate() {
+            let many = ranks.len();
+            let smaller = counts.iter().copied().rfind(|&count| count < many);
+            let larger = counts.iter().copied().find(|&count| count > many && count <= gpus);
+            let others = outside(ranks);
             for count in smaller.into_iter().chain(larger) {
-                let others = (0..gpus).filter(|rank| !ranks.contains(rank));
-                let mut wanted: Vec<usize> = ranks.iter().copied().chain(others).take(count).collect();
+                let mut wanted: Vec<usize> = ranks.iter().chain(&others).copied().take(count).collect();
                 wanted.sort_unstable();
                 changes.push((run.clone(), self.evaluator.group(&wanted)));
+                let first = self.evaluator.range(0, count);
+                changes.extend([(run.clone(), first), (run.start + run.len() / 2..run.end, first)]);
+            }
+            let before = index.checked_sub(1).map(|before| &lists[before]);
+            let is_last = index + 1 == runs.len();
+            let powers = counts.iter().copied().filter(|count| is_last && count.is_power_of_two());
+            let beside: Vec<usize> =
+                [Some(many), smaller, larger].into_iter().flatten().chain(powers).collect();
+            for neighbour in before.into_iter().chain(lists.get(index + 1)) {
+                let free = outside(neighbour);
+                for &count in beside.iter().filter(|&&count| count <= free.len()) {
+                    let group = self.evaluator.group(&free[..count]);
+                    changes.extend([(run.clone(), group), (run.start..from.order.len(), group)]);
+                }
             }
         }
         for pair in runs.windows(2) {

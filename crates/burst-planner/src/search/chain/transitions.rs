@@ -6,7 +6,7 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 
 use super::front::Label;
-use super::lists::{ListId, MAX_SEGMENTS, RankLists, TransferCost, segment_of};
+use super::lists::{ListId, RankLists, TransferCost, segment_of};
 use crate::evaluator::Evaluator;
 
 /// A list of ranks, with the cost of moving there from the list of the nodes before.
@@ -28,8 +28,8 @@ pub(super) struct Transition {
 /// A list, the list that it was chosen from, and the index of its number of ranks among the counts.
 type Target = (ListId, ListId, usize);
 
-/// Segments of the ranks outside a list, least busy first, as hexadecimal digits.
-type LeastBusySegments = u64;
+/// The least busy segment outside a list; `None` if there is none.
+type FreeSegment = Option<usize>;
 
 /// Transitions between lists of the first ranks, with a cache.
 pub(super) struct Transitions<'l> {
@@ -37,10 +37,10 @@ pub(super) struct Transitions<'l> {
     pub(super) lists: &'l mut RankLists,
     /// Number of GPU counts that are at most the number of ranks.
     pub(super) counts: usize,
-    targets: FxHashMap<(ListId, ListId, LeastBusySegments), Vec<Target>>,
+    targets: FxHashMap<(ListId, ListId, FreeSegment), Vec<Target>>,
     producer: u32,
     /// Transitions by producer, with their costs.
-    known: FxHashMap<(u32, ListId, ListId, LeastBusySegments), Vec<Transition>>,
+    known: FxHashMap<(u32, ListId, ListId, FreeSegment), Vec<Transition>>,
 }
 
 impl<'l> Transitions<'l> {
@@ -69,12 +69,13 @@ impl<'l> Transitions<'l> {
     /// Returns the transitions from the list of a label: to its ranks or a part of them, to more
     /// ranks, and to other ranks, those with the least work first.
     pub(super) fn from(&mut self, evaluator: &mut Evaluator<'_>, label: &Label) -> &[Transition] {
-        let (least_busy_segments, order) = self.least_busy_segments(label);
-        let key = (label.list, label.source_list, least_busy_segments);
-        let known = (self.producer, label.list, label.source_list, least_busy_segments);
+        let free = self.free_segments(label);
+        let first = free.first().copied();
+        let key = (label.list, label.source_list, first);
+        let known = (self.producer, label.list, label.source_list, first);
         if !self.known.contains_key(&known) {
             if !self.targets.contains_key(&key) {
-                let targets = self.targets(evaluator, label, &order);
+                let targets = self.targets(evaluator, label, &free);
                 self.targets.insert(key, targets);
             }
             let (lists, producer) = (&mut *self.lists, self.producer);
@@ -88,36 +89,22 @@ impl<'l> Transitions<'l> {
         &self.known[&known]
     }
 
-    /// Returns the segments outside the label's list, least busy first.
-    fn least_busy_segments(&self, label: &Label) -> (LeastBusySegments, Vec<usize>) {
+    /// Returns the segments outside the label's list in cyclic order, the least busy one first.
+    fn free_segments(&self, label: &Label) -> Vec<usize> {
         let mask = self.lists.get(label.list).mask;
-        let mut order = [0; MAX_SEGMENTS];
-        let mut count = 0;
+        let segments = self.lists.segments();
         let is_free = |segment: &usize| mask >> segment & 1 == 0;
-        for segment in (0..self.lists.segments()).filter(is_free) {
-            let extra_us = label.cost.extra_us(segment);
-            let mut place = count;
-            while place > 0 && label.cost.extra_us(order[place - 1]) > extra_us {
-                order[place] = order[place - 1];
-                place -= 1;
-            }
-            order[place] = segment;
-            count += 1;
-        }
-        let digits = order[..count].iter().fold(1, |digits: u64, &segment| digits << 4 | segment as u64);
-        (digits, order[..count].to_vec())
+        let extra_us = |&segment: &usize| label.cost.extra_us(segment);
+        let free = (0..segments).filter(is_free);
+        let first = free.min_by(|a, b| extra_us(a).total_cmp(&extra_us(b))).unwrap_or(0);
+        (first..segments).chain(0..first).filter(is_free).collect()
     }
 
-    fn targets(
-        &mut self,
-        evaluator: &mut Evaluator<'_>,
-        label: &Label,
-        least_busy_segments: &[usize],
-    ) -> Vec<Target> {
+    fn targets(&mut self, evaluator: &mut Evaluator<'_>, label: &Label, free: &[usize]) -> Vec<Target> {
         let (gpus, segments) = (self.lists.gpus, self.lists.segments());
         let in_segment =
             |&segment: &usize| (0..gpus).filter(move |&rank| segment_of(rank, segments, gpus) == segment);
-        let idle: Vec<usize> = least_busy_segments.iter().flat_map(in_segment).collect();
+        let idle: Vec<usize> = free.iter().flat_map(in_segment).collect();
         let here = Rc::clone(&self.lists.get(label.list).ranks);
         let source_list = self.lists.get(label.source_list).ranks.len();
         let of = |evaluator: &mut Evaluator<'_>, lists: &mut RankLists, mut ranks: Vec<usize>| {
