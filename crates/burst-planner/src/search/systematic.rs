@@ -13,6 +13,10 @@ use crate::groups::GroupId;
 /// Budgets of GPU time, as multiples of the time on one GPU.
 const BUDGETS: [f64; 4] = [f64::INFINITY, 2.0, 1.5, 1.2];
 
+/// Maximum number of runs of an arrangement of which runs move beside others. With many runs, this
+/// is rarely an improvement, and there are many such moves.
+const MAX_RUNS: usize = 12;
+
 /// Places in the order whose nodes move to a group.
 type Change = (Range<usize>, GroupId);
 
@@ -83,6 +87,9 @@ impl SearchStage<'_> {
                 changes.push((run.clone(), self.evaluator.group(&wanted)));
                 let first = self.evaluator.range(0, count);
                 changes.extend([(run.clone(), first), (run.start + run.len() / 2..run.end, first)]);
+            }
+            if runs.len() > MAX_RUNS {
+                continue;
             }
             let before = index.checked_sub(1).map(|before| &lists[before]);
             let is_last = index + 1 == runs.len();
