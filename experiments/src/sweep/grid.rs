@@ -2,6 +2,7 @@
 
 use anyhow::bail;
 use collectives::LinkModel;
+use deeppool::burst_planner::ProofBudget;
 use deeppool::costs::shard_sizes;
 use layer_graph::{LayerGraph, zoo};
 use layer_profile::{DeviceModel, ProfileTable};
@@ -34,6 +35,10 @@ pub(super) struct Grid {
     pub(super) limits: Vec<f64>,
     /// GPU counts in increasing order.
     pub(super) gpus: Vec<usize>,
+    /// Whether each search has one limit instead of all.
+    pub(super) is_sample: bool,
+    /// Effort of the lower bounds.
+    pub(super) proof: ProofBudget,
 }
 
 /// A network, its batch and its layer times.
@@ -86,19 +91,30 @@ impl Grid {
         if !quick {
             let workloads =
                 WORKLOADS.iter().filter(is_selected).map(workload).collect::<anyhow::Result<_>>()?;
-            return Ok(Self { workloads, links, limits: LIMITS.into(), gpus: GPUS.into() });
+            return Ok(Self::of(workloads, links, LIMITS.into(), GPUS.into()));
         }
         // A chain and a network with branches, on the fastest and the most uneven links.
         let workloads = [WORKLOADS[0], WORKLOADS[4]];
         let workloads = workloads.iter().filter(is_selected).map(workload);
         links.retain(|link| ["one NVSwitch", "hosts of 4"].contains(&link.name));
         let workloads = workloads.collect::<anyhow::Result<_>>()?;
-        Ok(Self { workloads, links, limits: vec![1.25, 2.0, 4.0], gpus: vec![4, 8] })
+        Ok(Self::of(workloads, links, vec![1.25, 2.0, 4.0], vec![4, 8]))
+    }
+
+    fn of(workloads: Vec<SweepWorkload>, links: Vec<NamedLink>, limits: Vec<f64>, gpus: Vec<usize>) -> Self {
+        Self { workloads, links, limits, gpus, is_sample: false, proof: ProofBudget::default() }
+    }
+
+    /// Returns the limits of a search, which has the indices of its workload, link and GPU count.
+    /// In a sample, each limit is as frequent as any other for every link and GPU count.
+    pub(super) fn limits_of(&self, [workload, link, gpus]: [usize; 3]) -> &[f64] {
+        let limit = (workload + 2 * link + 3 * gpus) % self.limits.len();
+        if self.is_sample { &self.limits[limit..=limit] } else { &self.limits }
     }
 
     /// Returns the number of points, each of which has one plan.
     pub(super) fn pairs(&self) -> usize {
-        self.searches() * self.limits.len()
+        self.searches() * if self.is_sample { 1 } else { self.limits.len() }
     }
 
     /// Returns the number of searches, each of which finds the plans for all limits.

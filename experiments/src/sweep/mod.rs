@@ -8,6 +8,7 @@ mod text;
 
 use anyhow::Context;
 use clap::Args;
+use deeppool::burst_planner::ProofBudget;
 use serde::Serialize;
 
 use crate::experiment::{Experiment, Prepared, prepared};
@@ -34,6 +35,7 @@ pub(crate) const NAME: &str = "sweep";
 Examples:
   experiments sweep --quick
   experiments sweep --model resnet-50
+  experiments sweep --sample --prove 30s
   experiments sweep --out results --json")]
 pub(crate) struct SweepOptions {
     #[command(flatten)]
@@ -44,6 +46,13 @@ pub(crate) struct SweepOptions {
     /// Run only this network, with all its batches
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
+    /// Take one amplification limit for each network, batch, link and number of GPUs instead of all
+    #[arg(long)]
+    sample: bool,
+    /// Effort of the lower bounds: `off`, `default`, or a duration such as `30s`, which depends on
+    /// the machine
+    #[arg(long, value_name = "EFFORT", default_value = "default")]
+    prove: ProofBudget,
 }
 
 impl Experiment for SweepOptions {
@@ -52,7 +61,8 @@ impl Experiment for SweepOptions {
     }
 
     fn prepare(&self) -> anyhow::Result<Prepared> {
-        let grid = Grid::new(self.quick, self.model.as_deref())?;
+        let mut grid = Grid::new(self.quick, self.model.as_deref())?;
+        (grid.is_sample, grid.proof) = (self.sample, self.prove);
         Ok(prepared(move |journal| Sweep::run(&grid, journal)))
     }
 }
@@ -71,16 +81,16 @@ struct Sweep {
 impl Sweep {
     /// Searches for all plans in parallel and simulates them.
     fn run(grid: &Grid, journal: &Journal) -> anyhow::Result<Self> {
-        let points = grid.workloads.iter().flat_map(|workload| {
-            let links = grid.links.iter();
-            links.flat_map(move |link| grid.gpus.iter().map(move |&gpus| (workload, link, gpus)))
+        let points = grid.workloads.iter().enumerate().flat_map(|(workload, _)| {
+            let links = 0..grid.links.len();
+            links.flat_map(move |link| (0..grid.gpus.len()).map(move |gpus| [workload, link, gpus]))
         });
-        let points: Vec<_> = points.collect();
-        let results: Vec<Vec<SweepPair>> =
-            journal.results("searches", &points, |&(workload, link, gpus)| {
-                pair::pairs(grid, workload, link, gpus)
-                    .with_context(|| format!("{} on {gpus} GPUs, {}", workload.model, link.name))
-            })?;
+        let points: Vec<[usize; 3]> = points.collect();
+        let results: Vec<Vec<SweepPair>> = journal.results("searches", &points, |&point| {
+            let [workload, link, gpus] = point;
+            let (model, link, gpus) = (grid.workloads[workload].model, &grid.links[link], grid.gpus[gpus]);
+            pair::pairs(grid, point).with_context(|| format!("{model} on {gpus} GPUs, {}", link.name))
+        })?;
         let rows: Vec<SweepPair> = results.into_iter().flatten().collect();
         debug_assert_eq!(rows.len(), grid.pairs(), "a pair for every limit");
         Ok(Self {

@@ -10,7 +10,7 @@ use deeppool::program::LowerOptions;
 use deeppool::simulate::{SimulateOptions, simulate_plan};
 use serde::{Deserialize, Serialize};
 
-use super::grid::{Grid, NamedLink, SweepWorkload};
+use super::grid::{Grid, SweepWorkload};
 
 /// Relative difference up to which two times count as equal.
 pub(super) const TOLERANCE: f64 = 1e-6;
@@ -75,20 +75,17 @@ impl SweepPair {
     }
 }
 
-/// Searches for the plans within all limits of the grid and simulates them. Pairs are in the order
-/// of the limits.
+/// Searches for the plans within the limits of a point of the grid and simulates them. `point` has
+/// the indices of its workload, link and GPU count. Pairs are in the order of the limits.
 ///
 /// # Errors
 /// If planning or simulation fails. A limit that no plan can keep is no error.
-pub(super) fn pairs(
-    grid: &Grid,
-    workload: &SweepWorkload,
-    link: &NamedLink,
-    gpus: usize,
-) -> Result<Vec<SweepPair>, Error> {
-    let &SweepWorkload { model, batch, ref network, ref profile } = workload;
+pub(super) fn pairs(grid: &Grid, point: [usize; 3]) -> Result<Vec<SweepPair>, Error> {
+    let &SweepWorkload { model, batch, ref network, ref profile } = &grid.workloads[point[0]];
+    let (link, gpus) = (&grid.links[point[1]], grid.gpus[point[2]]);
     let job = Job::new(Costs::new(network, profile, &link.model), batch, LowerOptions::default());
-    let frontier = find_frontier(&job, &PlanRequest::new(gpus, Mode::Knee))?;
+    let request = PlanRequest::new(gpus, Mode::Knee).with_proof(grid.proof);
+    let frontier = find_frontier(&job, &request)?;
     let dp = frontier.plan(Mode::DataParallel)?;
     let simulated_us = |plan: &LoweredPlan<'_>| -> Result<f64, Error> {
         let simulation = simulate_plan(&job, plan, &SimulateOptions::default())?;
@@ -99,7 +96,7 @@ pub(super) fn pairs(
     let mut pairs: Vec<SweepPair> = Vec::new();
     // Neighbouring limits may have the same plan.
     let mut last: Option<(LoweredPlan<'_>, f64)> = None;
-    for &limit in &grid.limits {
+    for &limit in grid.limits_of(point) {
         let plan = match frontier.plan(Mode::Burst { amplification: limit }) {
             Ok(plan) => Some(plan),
             Err(Error::Planner(PlannerError::LimitUnreachable { .. })) => None,

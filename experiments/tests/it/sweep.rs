@@ -40,3 +40,14 @@ fn simulated_times_agree_with_plans_and_obey_monotonicity() {
         assert!(number("lower_bound_us") <= number("planned_iteration_us"), "{row}");
     }
 }
+
+#[test]
+fn sample_has_one_limit_for_each_search() {
+    let (output, _folder) = sweep(&["--sample", "--prove", "off", "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 8, "two networks, two links and two GPU counts");
+    assert!(rows.iter().all(|row| row["lower_bound_us"].is_null()), "{report}");
+    let limits: Vec<&Value> = rows.iter().map(|row| &row["amplification_limit"]).collect();
+    assert!(limits.iter().any(|limit| *limit != limits[0]), "{limits:?}");
+}
