@@ -74,6 +74,8 @@ struct Sweep {
     experiment: &'static str,
     simulated: bool,
     device: &'static str,
+    /// Whether the lower bounds are the same on every machine.
+    is_reproducible: bool,
     findings: Findings,
     rows: Vec<SweepPair>,
 }
@@ -98,6 +100,7 @@ impl Sweep {
             experiment: NAME,
             simulated: true,
             device: "a100",
+            is_reproducible: grid.proof.is_reproducible(),
             findings: Findings::of(&rows),
             rows,
         })

@@ -31,6 +31,9 @@ impl Sweep {
         ];
         lines.extend(counts.map(|(what, count)| line(what, count)));
         lines.push(format!("above the lower bound: {} at the median", percent(found.median_gap)));
+        if !self.is_reproducible {
+            lines.push("the time for proofs is limited: lower bounds depend on the machine".into());
+        }
         lines.join("\n") + "\n"
     }
 }
