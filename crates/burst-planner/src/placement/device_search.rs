@@ -74,6 +74,23 @@ pub fn place(problem: &PlacementProblem, search: &PlacementSearch) -> Result<Dev
     })
 }
 
+/// Returns the placements that [`place`] finds with one device, two and so on, up to the problem's
+/// number of devices or of operations. An element is `None` if no placement within the memory limit
+/// is found. Fails as [`place`] does, except for the memory limit.
+pub(crate) fn place_on_each(
+    problem: &PlacementProblem,
+    search: &PlacementSearch,
+) -> Result<Vec<Option<DevicePlacement>>> {
+    let structure = problem.structure()?;
+    let mut state = DeviceSearch::new(problem, &structure, search);
+    let mut found = Vec::new();
+    for devices in 1..=state.max_devices() {
+        state.search_next(devices)?;
+        found.push(state.best.clone());
+    }
+    Ok(found)
+}
+
 /// The search from one device to all.
 struct DeviceSearch<'p> {
     problem: &'p PlacementProblem,

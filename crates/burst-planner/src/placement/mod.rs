@@ -17,7 +17,8 @@
 //!
 //! Devices are alike, and so are the links between any two. An output is moved once to each device,
 //! and transfers do not wait for each other. In the [program of a plan](crate#the-time-of-a-plan)
-//! they do, so its time is at least the makespan.
+//! they do, so its time is at least the makespan. The planner's search uses placements as initial
+//! arrangements.
 //!
 //! # Method
 //!
@@ -61,6 +62,7 @@ mod problem;
 mod repair;
 mod segment;
 
+pub(crate) use device_search::place_on_each;
 pub use device_search::{PlacementSearch, place};
 pub use joined::Joined;
 pub use list::list_schedule;

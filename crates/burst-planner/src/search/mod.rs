@@ -10,6 +10,7 @@ mod improve;
 mod memory_seeds;
 mod move_mix;
 mod moves;
+mod one_gpu_seeds;
 mod part;
 mod random;
 mod seeds;
@@ -26,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bound::Bound;
 use crate::costs::{CostModel, ShardSize};
-use crate::evaluator::{Evaluator, Plan};
+use crate::evaluator::{Evaluator, NumberedArrangement, Plan};
 use crate::proof::Work;
 use crate::{Error, LowerBound, NodeId, PlanProblem, ProofBudget, ProofEnd, Result, Stop};
 use archive::Entry;
@@ -168,8 +169,15 @@ fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions)
     if options.uses(Part::BranchSequences) && !blocks.graph_parts.parallels.is_empty() {
         sequences.push(Sequence::of_branches(&mut blocks.evaluator, &proposed, &blocks.graph_parts));
     }
+    let placements = if options.uses(Part::Placements) {
+        let last = gpu_levels::up_to(problem).last().unwrap_or(1);
+        one_gpu_seeds::one_gpu_placements(&mut blocks.evaluator, last, options.effort, &options.stop)?
+    } else {
+        Vec::new()
+    };
     let mut search = Search {
         coarse: &coarse,
+        placements,
         sequences,
         proposed,
         blocks,
@@ -257,6 +265,8 @@ struct Search<'p> {
     sequences: Vec<Sequence>,
     /// GPU counts of arrangements that simpler models propose.
     proposed: Vec<usize>,
+    /// By number of GPUs: the placement of each node on one GPU, if all nodes run on one.
+    placements: Vec<NumberedArrangement>,
     blocks: SearchStage<'p>,
     nodes: SearchStage<'p>,
     options: &'p SearchOptions,
@@ -293,6 +303,9 @@ impl Search<'_> {
         if options.uses(Part::NarrowEnds) {
             let seeds = seeds::narrow_ends(&mut self.blocks.evaluator, gpus, &self.proposed);
             self.blocks.offer_all(&seeds)?;
+        }
+        if let Some(seed) = self.placements.get(gpus - 1) {
+            self.blocks.evaluate(seed)?;
         }
         if options.uses(Part::ParameterUsers) {
             self.blocks.place_parameter_users(gpus)?;

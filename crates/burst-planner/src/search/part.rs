@@ -22,6 +22,8 @@ pub enum Part {
     SpreadBranches,
     /// The last nodes on few GPUs, at the start or the end of the ranks.
     NarrowEnds,
+    /// If all nodes run on one GPU each: [placements](crate::placement).
+    Placements,
     /// All users of the same parameters on one GPU.
     ParameterUsers,
     /// With a memory limit: stretches of the order with equal memory, on different ranks.
@@ -42,7 +44,7 @@ pub enum Part {
 
 impl Part {
     /// All parts, in the order in which the search uses them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Blocks,
         Self::Sequences,
         Self::CommunicationBound,
@@ -50,6 +52,7 @@ impl Part {
         Self::Staircases,
         Self::SpreadBranches,
         Self::NarrowEnds,
+        Self::Placements,
         Self::ParameterUsers,
         Self::MemoryStretches,
         Self::ThresholdAccepting,
