@@ -102,7 +102,7 @@ fn answers(questions: &[Question], options: &SearchOptions) -> Result<Answers, E
             plan.map_or(f64::INFINITY, |plan| plan.time.iteration_us)
         };
         answers.times_us.push(LIMITS.map(time_us));
-        answers.evaluations += found.as_ref().map_or(0, |found| found.evaluations());
+        answers.evaluations += found.as_ref().map_or(0, deeppool::burst_planner::Frontier::evaluations);
     }
     Ok(answers)
 }

@@ -37,6 +37,8 @@ pub(super) struct Grid {
     pub(super) gpus: Vec<usize>,
     /// Whether each search has one limit instead of all.
     pub(super) is_sample: bool,
+    /// Effort of the searches as a multiple of the default.
+    pub(super) effort: f64,
     /// Effort of the lower bounds.
     pub(super) proof: ProofBudget,
 }
@@ -102,7 +104,7 @@ impl Grid {
     }
 
     fn of(workloads: Vec<SweepWorkload>, links: Vec<NamedLink>, limits: Vec<f64>, gpus: Vec<usize>) -> Self {
-        Self { workloads, links, limits, gpus, is_sample: false, proof: ProofBudget::default() }
+        Self { workloads, links, limits, gpus, is_sample: false, effort: 1.0, proof: ProofBudget::default() }
     }
 
     /// Returns the limits of a search, which has the indices of its workload, link and GPU count.

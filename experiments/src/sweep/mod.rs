@@ -49,6 +49,9 @@ pub(crate) struct SweepOptions {
     /// Take one amplification limit for each network, batch, link and number of GPUs instead of all
     #[arg(long)]
     sample: bool,
+    /// Effort of the searches as a multiple of the default
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    effort: f64,
     /// Effort of the lower bounds: `off`, `default`, or a duration such as `30s`, which depends on
     /// the machine
     #[arg(long, value_name = "EFFORT", default_value = "default")]
@@ -61,8 +64,10 @@ impl Experiment for SweepOptions {
     }
 
     fn prepare(&self) -> anyhow::Result<Prepared> {
+        let is_effort = self.effort > 0.0 && self.effort <= 1e6;
+        anyhow::ensure!(is_effort, "--effort {}: expected a number above 0, at most 1e6", self.effort);
         let mut grid = Grid::new(self.quick, self.model.as_deref())?;
-        (grid.is_sample, grid.proof) = (self.sample, self.prove);
+        (grid.is_sample, grid.effort, grid.proof) = (self.sample, self.effort, self.prove);
         Ok(prepared(move |journal| Sweep::run(&grid, journal)))
     }
 }

@@ -84,7 +84,7 @@ pub(super) fn pairs(grid: &Grid, point: [usize; 3]) -> Result<Vec<SweepPair>, Er
     let &SweepWorkload { model, batch, ref network, ref profile } = &grid.workloads[point[0]];
     let (link, gpus) = (&grid.links[point[1]], grid.gpus[point[2]]);
     let job = Job::new(Costs::new(network, profile, &link.model), batch, LowerOptions::default());
-    let request = PlanRequest::new(gpus, Mode::Knee).with_proof(grid.proof);
+    let request = PlanRequest::new(gpus, Mode::Knee).with_effort(grid.effort).with_proof(grid.proof);
     let frontier = find_frontier(&job, &request)?;
     let dp = frontier.plan(Mode::DataParallel)?;
     let simulated_us = |plan: &LoweredPlan<'_>| -> Result<f64, Error> {

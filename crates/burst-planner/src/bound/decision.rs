@@ -130,8 +130,8 @@ struct CaseDecision<'d> {
     weights: LoadWeights,
     /// Minimum load of the blocks before a place, by place and range of the block there.
     min_load: Vec<f64>,
-    /// For each of the [`STEP_WEIGHTS`]: minimum of the weighted sum of steps and load of the blocks
-    /// before a place, and of those up to it.
+    /// For each of the [`STEP_WEIGHTS`]: minimum of the weighted sum of steps and load of the
+    /// blocks before a place, and of those up to it.
     min_sums: [(Vec<f64>, Vec<f64>); STEP_WEIGHTS.len()],
     /// By place and range: labels of the runs that begin there.
     begun: Vec<Vec<Label>>,

@@ -22,8 +22,8 @@ pub(super) struct Label {
     /// Time by which all-reduces on all GPUs end after the backward step of the first of these
     /// nodes.
     pub(super) busy_us: f64,
-    /// Part of [`gpu_us`](Self::gpu_us) behind which all-reduces can hide: updates, and computing of
-    /// nodes beside the path.
+    /// Part of [`gpu_us`](Self::gpu_us) behind which all-reduces can hide: updates, and computing
+    /// of nodes beside the path.
     pub(super) hiding_us: f64,
 }
 

@@ -8,19 +8,19 @@
 //! - Forward steps, backward steps and the transfers between runs are one sequence. The steps of a
 //!   rank of a run, from the transfer of the run's input on, are a part of it.
 //! - On the communication lane of these ranks, the gradients of the run's nodes are reduced, each
-//!   after its backward step, and the gradient of the input is moved. The compute lane ends with the
-//!   updates. So the part of the sequence, plus what follows it, takes at most T.
+//!   after its backward step, and the gradient of the input is moved. The compute lane ends with
+//!   the updates. So the part of the sequence, plus what follows it, takes at most T.
 //! - The gradient of the input waits for all-reduces of full buckets before it.
-//! - If the GPU counts of a run and of the first node add up to more than the number of GPUs, a rank
-//!   is in both. Its cycle contains the whole sequence, and the updates of both.
+//! - If the GPU counts of a run and of the first node add up to more than the number of GPUs, a
+//!   rank is in both. Its cycle contains the whole sequence, and the updates of both.
 //! - All-reduces on all GPUs are on the lane of every rank.
 //! - The GPU time of all steps, updates and transfers is within the budget, and at most T times the
 //!   number of GPUs. Nodes beside the path count with their minimum, or ranks that wait for the
 //!   path's transfers count instead: they have no other node of the path to run.
 //! - The communication lanes of all ranks have time for all transfers of gradients and all-reduces,
 //!   none of which run while the first node's ranks wait for the forward pass.
-//! - A branch beside a part of a run is on the same ranks, and its steps add to those of the run, or
-//!   two transfers and the branch run beside this part.
+//! - A branch beside a part of a run is on the same ranks, and its steps add to those of the run,
+//!   or two transfers and the branch run beside this part.
 //!
 //! [`decision`] decides for a given T whether GPU counts and runs exist that satisfy these
 //! conditions: dynamic programming from the last node to the first. A *label* has the steps of the
@@ -28,9 +28,9 @@
 //! shortest paths: M. Desrochers, F. Soumis, INFOR 26, 1988). It is pruned if another one is no
 //! worse, or if it exceeds a limit together with the minimum for the nodes before, also for several
 //! weighted sums of steps and load (Lagrangian relaxation: H. Everett, Operations Research 11,
-//! 1963). If there are too many labels, neighbours are merged into one that is no worse than both. The
-//! bound is the largest T for which there is no label, found by bisection. Further passes have more
-//! labels, and ranges of fewer GPU counts.
+//! 1963). If there are too many labels, neighbours are merged into one that is no worse than both.
+//! The bound is the largest T for which there is no label, found by bisection. Further passes have
+//! more labels, and ranges of fewer GPU counts.
 
 mod decision;
 mod labels;

@@ -334,10 +334,10 @@ impl<'p> Tables<'p> {
         (self.moves, self.entering) = (moves, entering);
     }
 
-    /// Returns for each place, range of the block before and range of the block there the minimum of
-    /// a sum over the changes of the list of ranks between them. It is 0 for the first place. `own`
-    /// is the value of a node on a range, `moving` that of transfers between two ranges. O(nodes x
-    /// ranges^3).
+    /// Returns for each place, range of the block before and range of the block there the minimum
+    /// of a sum over the changes of the list of ranks between them. It is 0 for the first place.
+    /// `own` is the value of a node on a range, `moving` that of transfers between two ranges.
+    /// O(nodes x ranges^3).
     pub(super) fn changes(
         &self,
         own: &dyn Fn(usize, &PathOption) -> f64,
@@ -394,12 +394,12 @@ impl<'p> Tables<'p> {
         Prefixes { steps_us, smaller_us, with_block_us }
     }
 
-    /// Returns the minimum of a sum over the nodes before each place, by place and range of the node
-    /// there: for that node on another list of ranks, without it, and for any list, with it.
+    /// Returns the minimum of a sum over the nodes before each place, by place and range of the
+    /// node there: for that node on another list of ranks, without it, and for any list, with it.
     ///
-    /// `first` returns the value of a node if all nodes before are on the same list, `other` that of
-    /// other nodes, both for a range; `moving` that of the change of the list with an index. O(blocks
-    /// x ranges^2).
+    /// `first` returns the value of a node if all nodes before are on the same list, `other` that
+    /// of other nodes, both for a range; `moving` that of the change of the list with an index.
+    /// O(blocks x ranges^2).
     pub(super) fn minimum_before(
         &self,
         case: usize,

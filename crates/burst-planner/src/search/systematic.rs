@@ -27,7 +27,8 @@ impl SearchStage<'_> {
     /// - a run of nodes, or its second half, to the next smaller or larger of the GPU counts
     ///   `counts`;
     /// - a run, or all nodes from it on, to ranks that an adjacent run does not use, where its
-    ///   updates start earlier: with its count, the next ones, or for the last run any power of two;
+    ///   updates start earlier: with its count, the next ones, or for the last run any power of
+    ///   two;
     /// - a node at the end of a run to the adjacent run or to a count between those of the two,
     ///   which avoids transfers from many ranks to few at once.
     ///

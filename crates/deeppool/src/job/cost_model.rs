@@ -65,8 +65,8 @@ pub struct JobCosts<'a> {
     /// Number of replicas whose gradients are reduced together, and the distance in ranks from one
     /// replica to the next.
     replicas: (usize, usize),
-    /// Cache of the times of steps: by number of samples, then by node; `None` if the profile has no
-    /// time.
+    /// Cache of the times of steps: by number of samples, then by node; `None` if the profile has
+    /// no time.
     times: RefCell<FxHashMap<usize, Vec<Option<StepTimes>>>>,
     /// Cache of the traffic of redistributions.
     traffic: RefCell<TrafficCache>,
