@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Error, Stop};
 
 /// Operations of a proof by default, per evaluation of the search.
-const OPERATIONS_PER_EVALUATION: u64 = 100;
+const OPERATIONS_PER_EVALUATION: u64 = 200;
 /// Minimum number of operations of a proof by default.
 const MIN_OPERATIONS: u64 = 100_000;
 /// Number of operations after which the clock and the switch are read again.

@@ -29,7 +29,7 @@
 //! worse, or if it exceeds a limit together with the minimum for the nodes before, also for several
 //! weighted sums of steps and load (Lagrangian relaxation: H. Everett, Operations Research 11,
 //! 1963). If there are too many labels, neighbours are merged into one that is no worse than both.
-//! The bound is the largest T for which there is no label, found by bisection. Further passes have
+//! The bound is the largest T for which there is no label. Further passes have
 //! more labels, and ranges of fewer GPU counts.
 
 mod decision;
@@ -49,6 +49,8 @@ use tables::{Prefixes, Tables};
 
 /// Relative precision of the bisection.
 const PRECISION: f64 = 1e-3;
+/// Relative increase of the bound that is tried first.
+const FIRST_STEP: f64 = 0.02;
 /// Relative tolerance of times.
 const ROUNDING: f64 = 1e-9;
 /// Maximum number of ranges of GPU counts in the first pass.
@@ -71,13 +73,10 @@ pub(super) struct Bound {
     path: Option<Path>,
 }
 
-/// Lower and upper ends of a bisection, microseconds.
-#[expect(clippy::struct_field_names, reason = "the unit is part of each name")]
+/// A bound and its maximum, microseconds.
 struct Bracket {
     /// The bound so far.
     bound_us: f64,
-    /// Iteration time for which nothing is proved.
-    high_us: f64,
     /// Iteration time of the known plan, above which nothing needs to be proved.
     stop_at_us: f64,
 }
@@ -93,7 +92,7 @@ impl Bound {
     /// `budget_us` GPU-microseconds; 0 if a node has no options. The bound is at most `stop_at_us`
     /// microseconds, the time of a known arrangement.
     pub(super) fn prove(&self, budget_us: f64, stop_at_us: f64, work: &mut Work<'_>) -> LowerBound {
-        let mut bracket = Bracket { bound_us: 0.0, high_us: stop_at_us * (1.0 - ROUNDING), stop_at_us };
+        let mut bracket = Bracket { bound_us: 0.0, stop_at_us };
         let end = self.passes(budget_us, work, &mut bracket);
         LowerBound { us: bracket.bound_us.min(stop_at_us), operations: work.operations, end }
     }
@@ -132,8 +131,8 @@ impl Bound {
 }
 
 impl Decision<'_> {
-    /// Raises a bound by bisection, with at most `labels` labels. Returns whether more labels may
-    /// raise it further.
+    /// Raises a bound by growing steps, then by bisection, with at most `labels` labels. Returns
+    /// whether more labels may raise it further.
     fn raise(
         &self,
         (budget_us, labels): (f64, usize),
@@ -149,25 +148,22 @@ impl Decision<'_> {
             Ok(answer)
         };
         let max_us = bracket.stop_at_us * (1.0 - ROUNDING);
-        if bracket.high_us.is_infinite() {
-            bracket.high_us = 2.0 * bracket.bound_us.max(f64::MIN_POSITIVE);
-        }
-        // A pass before proved nothing at the upper end, so it is tried first.
-        let mut answer = decide(bracket.high_us)?;
-        while answer == Answer::Impossible {
-            bracket.bound_us = bracket.high_us;
-            if bracket.high_us >= max_us {
-                bracket.bound_us = bracket.stop_at_us;
-                return Ok(false);
-            }
-            bracket.high_us = max_us.min(2.0 * bracket.high_us);
-            answer = decide(bracket.high_us)?;
-        }
-        while bracket.high_us > bracket.bound_us * (1.0 + PRECISION) {
-            let middle_us = (bracket.high_us * bracket.bound_us.max(f64::MIN_POSITIVE)).sqrt();
+        // Small times are excluded with few labels, so they are tried first, in growing steps.
+        let (mut step, mut high_us) = (FIRST_STEP, f64::INFINITY);
+        let mut answer = Answer::Possible;
+        while high_us > bracket.bound_us * (1.0 + PRECISION) {
+            let low_us = bracket.bound_us.max(f64::MIN_POSITIVE);
+            let middle_us = (low_us * high_us).sqrt().min(low_us * (1.0 + step)).min(max_us);
             match decide(middle_us)? {
-                Answer::Impossible => bracket.bound_us = middle_us,
-                possible => (answer, bracket.high_us) = (possible, middle_us),
+                Answer::Impossible if middle_us >= max_us => {
+                    bracket.bound_us = bracket.stop_at_us;
+                    return Ok(false);
+                }
+                Answer::Impossible => {
+                    bracket.bound_us = middle_us;
+                    step *= 2.0;
+                }
+                possible => (answer, high_us) = (possible, middle_us),
             }
         }
         Ok(answer == Answer::Unknown)

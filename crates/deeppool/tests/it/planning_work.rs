@@ -30,12 +30,12 @@ fn planning_takes_no_more_work_than_before() {
     let model = |name: &str| zoo::model(name).unwrap();
     let mut grown = Vec::new();
     for (network, size, link, evaluations, operations) in [
-        (model("vgg16"), (8, 32), "dgx-a100", 5_332, 889_824),
-        (model("vgg16"), (64, 64), "dgx-a100-pod", 9_206, 3_686_552),
-        (model("inception-v3"), (8, 32), "dgx-a100", 10_086, 3_251_648),
-        (model("resnet-50"), (64, 256), "dgx-a100-pod", 9_105, 1_892_160),
-        (model("digits-cnn"), (8, 32), "dgx-a100", 68_380, 4_297_216),
-        (zoo::gpt2_of_blocks(96).unwrap(), (64, 64), "dgx-a100-pod", 9_005, 2_070_936),
+        (model("vgg16"), (8, 32), "dgx-a100", 5_332, 339_599),
+        (model("vgg16"), (64, 64), "dgx-a100-pod", 9_206, 1_690_868),
+        (model("inception-v3"), (8, 32), "dgx-a100", 10_086, 2_285_747),
+        (model("resnet-50"), (64, 256), "dgx-a100-pod", 9_105, 1_871_630),
+        (model("digits-cnn"), (8, 32), "dgx-a100", 68_380, 177_409),
+        (zoo::gpt2_of_blocks(96).unwrap(), (64, 64), "dgx-a100-pod", 9_005, 1_845_984),
     ] {
         let work = plan(&network, size, link, ProofBudget::Default).planning.unwrap();
         if 2 * work.evaluations > 3 * evaluations || 2 * work.proof_operations > 3 * operations {
