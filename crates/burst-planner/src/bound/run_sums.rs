@@ -69,7 +69,9 @@ impl RunSums {
                 self.backward_us += cost.backward_us;
                 self.branch_lanes_us += cost.lane_us;
                 self.branches_us += cost.computing_us;
-                self.reduce(cost.reduce_us);
+                // They can start before the backward steps of the path end.
+                self.reduces_us += cost.reduce_us;
+                self.reduced_us = self.reduced_us.max(self.reduces_us);
             }
         }
         self.forward_us += option.forward_us;
@@ -78,21 +80,14 @@ impl RunSums {
         self.computing_us += option.computing_us + option.updating_us;
         self.updating_us += option.updating_us;
         if option.reduce_us > 0.0 {
-            self.reduce(option.reduce_us);
+            self.reduces_us += option.reduce_us;
+            self.reduced_us = self.reduced_us.max(self.backward_us) + option.reduce_us;
             (self.startup_us, self.last_update_us) = (option.startup_us, option.update_us);
         }
         if !overlaps && self.reduces_us > 0.0 {
             self.reduced_us = self.backward_us + self.reduces_us;
         }
         Some(())
-    }
-
-    /// Adds an all-reduce that starts after the backward steps so far.
-    fn reduce(&mut self, reduce_us: f64) {
-        if reduce_us > 0.0 {
-            self.reduces_us += reduce_us;
-            self.reduced_us = self.reduced_us.max(self.backward_us) + reduce_us;
-        }
     }
 
     /// Returns the times of a run that starts at `place` on `range`.

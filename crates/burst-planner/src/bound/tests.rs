@@ -272,3 +272,29 @@ fn an_update_is_hidden_by_the_next_iteration() {
     let bound_us = within(&bound(&problem, &costs), f64::INFINITY, 1_000_000);
     assert!(bound_us > 0.98 * 203.0 && bound_us < 203.0 + 1e-6, "{bound_us} us");
 }
+
+/// The gradient of a branch can be reduced while the path beside it computes.
+#[test]
+fn all_reduces_of_a_branch_start_before_the_backward_pass_of_the_path_ends() {
+    let mut problem = PlanProblem::new(2);
+    for (node, bytes) in [1_000, 1_000, 3_000_000, 1_000].into_iter().enumerate() {
+        problem.add_node(Node::new(format!("n{node}"), [2]).with_gradient_bytes(bytes));
+    }
+    for (from, to) in [(0, 1), (0, 2), (1, 3), (2, 3)] {
+        problem.add_edge(NodeId(from), NodeId(to));
+    }
+    problem.gradients.bucket_bytes = 0;
+    let layer = |sample_us: f64| Layer { launch_us: 0.0, sample_us, update_us: 0.0, sample_bytes: 1e9 };
+    let layers = vec![layer(1.0), layer(1_000.0), layer(1.0), layer(1.0)];
+    let costs = Costs { batch: 2, layers, latency_us: 0.0, bytes_per_us: 1_500.0 };
+    let mut fastest_us = f64::INFINITY;
+    let mut evaluator = Evaluator::new(&problem, &costs).expect("a valid problem");
+    for order in [[0, 1, 2, 3], [0, 2, 1, 3]] {
+        let arrangement = Arrangement { ranks: vec![vec![0, 1]; 4], order: order.to_vec() };
+        let time = evaluator.evaluate(&arrangement).expect("a valid arrangement");
+        fastest_us = fastest_us.min(time.iteration_us);
+    }
+    let bound_us = within(&bound(&problem, &costs), f64::INFINITY, 1_000_000);
+    assert!(bound_us <= fastest_us * (1.0 + 1e-9), "{bound_us} us bounds {fastest_us} us");
+    assert!(bound_us > 0.9 * fastest_us, "{bound_us} us bounds {fastest_us} us");
+}
