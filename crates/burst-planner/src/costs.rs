@@ -87,7 +87,8 @@ pub trait CostModel {
     }
 
     /// Returns a key of the size of a node's output: nodes with equal keys have equal durations of
-    /// all transfers, so they are queried once. The default is different for all nodes.
+    /// all transfers, and equal bounds of them, so they are queried once. The default is different
+    /// for all nodes.
     fn transfer_key(&self, producer: NodeId) -> u64 {
         producer.0 as u64
     }

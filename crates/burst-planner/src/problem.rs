@@ -179,6 +179,15 @@ impl PlanProblem {
         self.edges.push((producer, consumer));
     }
 
+    /// Returns all GPU counts up to the number of GPUs that some node can run on, ascending.
+    pub(crate) fn all_gpu_counts(&self) -> Vec<usize> {
+        let counts = self.nodes.iter().flat_map(|node| node.gpu_counts.iter().copied());
+        let mut counts: Vec<usize> = counts.filter(|&count| count <= self.gpus).collect();
+        counts.sort_unstable();
+        counts.dedup();
+        counts
+    }
+
     /// Checks the problem. Every evaluation and search calls it. Linear time.
     ///
     /// # Errors

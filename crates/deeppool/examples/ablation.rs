@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use collectives::LinkModel;
 use deeppool::Error;
-use deeppool::burst_planner::{Part, SearchOptions, frontier};
+use deeppool::burst_planner::{Frontier, Part, SearchOptions, frontier};
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::job::{Job, JobCosts, plan_problem};
 use deeppool::plan::GpuCounts;
@@ -102,7 +102,7 @@ fn answers(questions: &[Question], options: &SearchOptions) -> Result<Answers, E
             plan.map_or(f64::INFINITY, |plan| plan.time.iteration_us)
         };
         answers.times_us.push(LIMITS.map(time_us));
-        answers.evaluations += found.as_ref().map_or(0, deeppool::burst_planner::Frontier::evaluations);
+        answers.evaluations += found.as_ref().map_or(0, Frontier::evaluations);
     }
     Ok(answers)
 }
@@ -157,7 +157,14 @@ fn print_row(name: &str, whole: &Answers, other: &Answers) {
 }
 
 fn main() -> Result<(), Error> {
-    let seeds = std::env::args().nth(1).and_then(|seeds| seeds.parse().ok()).unwrap_or(3);
+    let seeds: u32 = match std::env::args().nth(1).map(|text| (text.parse(), text)) {
+        None => 3,
+        Some((Ok(seeds @ 1..), _)) => seeds,
+        Some((_, text)) => {
+            eprintln!("`{text}` is no number of seeds: expected 1 or more");
+            std::process::exit(2);
+        }
+    };
     let questions = questions()?;
     println!("| without | worst | mean | slower questions of {} | evaluations | seconds |", questions.len());
     println!("|---|---|---|---|---|---|");

@@ -88,7 +88,7 @@ struct Sweep {
 impl Sweep {
     /// Searches for all plans in parallel and simulates them.
     fn run(grid: &Grid, journal: &Journal) -> anyhow::Result<Self> {
-        let points = grid.workloads.iter().enumerate().flat_map(|(workload, _)| {
+        let points = (0..grid.workloads.len()).flat_map(|workload| {
             let links = 0..grid.links.len();
             links.flat_map(move |link| (0..grid.gpus.len()).map(move |gpus| [workload, link, gpus]))
         });

@@ -112,6 +112,12 @@ impl LoadWeights {
         if self.counts_waiting { change.gpu_us } else { change.computing_us }
     }
 
+    /// Returns the GPU time of branches beside a run. Without waiting ranks, that of all nodes
+    /// beside the path is counted at once, GPU-microseconds.
+    fn branches_us(&self, sums: &RunSums) -> f64 {
+        if self.counts_waiting { sums.branches_us } else { 0.0 }
+    }
+
     /// Returns the load of a change of the list of ranks.
     fn of_move(&self, change: &Move) -> f64 {
         self.gpu * self.gpu_us(change)
@@ -154,7 +160,7 @@ impl<'d> CaseDecision<'d> {
         if prefixes.min_us(tables) > max_us {
             return Ok(None);
         }
-        work.spend((4 * tables.blocks * count * count) as u64)?;
+        work.spend((4 * tables.blocks() * count * count) as u64)?;
         let weights = LoadWeights {
             gpu: gpu_weight / max_gpu_us,
             communication: (1.0 - gpu_weight) / (decision.gpus * max_us),
@@ -184,13 +190,13 @@ impl<'d> CaseDecision<'d> {
             weights,
             min_load,
             min_sums,
-            begun: vec![Vec::new(); tables.blocks * count],
+            begun: vec![Vec::new(); tables.blocks() * count],
             is_merged: false,
         }))
     }
 
     fn decide(&mut self, work: &mut Work<'_>) -> Result<Answer, ProofEnd> {
-        let (blocks, count) = (self.decision.tables.blocks, self.decision.tables.ranges.len());
+        let (blocks, count) = (self.decision.tables.blocks(), self.decision.tables.ranges.len());
         for end in (0..blocks).rev() {
             if end + 1 < blocks {
                 for labels in &mut self.begun[(end + 1) * count..(end + 2) * count] {
@@ -213,7 +219,7 @@ impl<'d> CaseDecision<'d> {
         let tables = self.decision.tables;
         let count = tables.ranges.len();
         let row = end * count + range;
-        if end + 1 == tables.blocks {
+        if end + 1 == tables.blocks() {
             let others_us = if self.weights.counts_waiting { 0.0 } else { tables.path.others_us };
             let mut label = Label { gpu_us: others_us, hiding_us: others_us, ..Label::default() };
             label.add(0.0, self.weights.gpu * others_us);
@@ -279,9 +285,8 @@ impl<'d> CaseDecision<'d> {
                 .cycle_us
                 .max(self.shared_cycle_us(start, range, &sums, &times))
                 .max(times.steps_us + self.prefixes.steps_us[row]);
-            let branches_us = if self.weights.counts_waiting { sums.branches_us } else { 0.0 };
             let run_load = load
-                + self.weights.gpu * branches_us
+                + self.weights.gpu * self.weights.branches_us(&sums)
                 + self.weights.communication * gpus * sums.branch_lanes_us;
             for label in &after[..alive] {
                 if label.steps_us + longest_us > self.max_us {
@@ -340,7 +345,7 @@ impl<'d> CaseDecision<'d> {
         let is_everywhere = self.decision.tables.ranges[range].gpus >= self.decision.gpus;
         let busy_us =
             if is_everywhere { behind_us.max(sums.reduced_us) + sums.startup_us } else { label.busy_us };
-        let branches_us = if self.weights.counts_waiting { sums.branches_us } else { 0.0 };
+        let branches_us = self.weights.branches_us(sums);
         let mut next = Label {
             steps_us: label.steps_us + times.steps_us,
             busy_us: (busy_us - (times.steps_us - sums.forward_us)).max(0.0),

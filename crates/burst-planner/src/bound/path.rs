@@ -4,18 +4,16 @@
 //! ascending list of all counts.
 
 use std::ops::Range;
-use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use crate::NodeId;
 use crate::costs::{CostBounds, CostModel, ShardSize, bounds_of};
 use crate::problem::{PlanProblem, ProblemGraph};
 
-/// Maximum number of transfer tables that others are compared with.
-const MAX_KNOWN: usize = 64;
-
 /// Minimum durations of moving an output, by number of ranks that it is moved from and number of
 /// ranks that it is moved to, row by row, microseconds. The two lists of ranks differ.
-pub(super) type Transfers = Arc<Vec<f64>>;
+pub(super) type Transfers = Vec<f64>;
 
 /// Costs of a node on one GPU count, microseconds. All micro-batches of an iteration are included.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -52,8 +50,8 @@ impl PathOption {
 pub(super) struct PathNode {
     /// Its costs by index of the GPU count; `None` if it cannot run on that count.
     pub(super) options: Vec<Option<PathOption>>,
-    /// Transfers of its output.
-    pub(super) transfers: Transfers,
+    /// Index of the transfers of its output in [`Path::transfers`].
+    pub(super) transfers: usize,
 }
 
 /// Nodes beside the path, between two of its nodes.
@@ -77,8 +75,8 @@ pub(super) struct BranchCost {
     pub(super) forward_us: f64,
     /// Time between the backward steps of these nodes.
     pub(super) backward_us: f64,
-    /// Time that the all-reduces of its gradients add to those of the path, beyond
-    /// [`forward_us`](Self::forward_us): or it takes longer in the forward pass.
+    /// Time by which the forward steps and the all-reduces of the path and the branch take longer
+    /// than with [`forward_us`](Self::forward_us) alone.
     pub(super) reduce_us: f64,
     /// Time that its gradients occupy the communication lanes of the ranks of the path.
     pub(super) lane_us: f64,
@@ -96,6 +94,8 @@ pub(super) struct Path {
     /// By index of the count: minimum duration that a full bucket adds to an all-reduce,
     /// microseconds.
     pub(super) bucket_us: Vec<f64>,
+    /// Transfers of outputs. Nodes with equal [keys](CostModel::transfer_key) share theirs.
+    pub(super) transfers: Vec<Transfers>,
     /// The nodes. All need gradients.
     pub(super) nodes: Vec<PathNode>,
     /// Branches beside the path.
@@ -123,11 +123,7 @@ impl Path {
         structure: &ProblemGraph,
         costs: &dyn CostModel,
     ) -> Option<Self> {
-        let counts = problem.nodes.iter().flat_map(|node| node.gpu_counts.iter().copied());
-        let mut counts: Vec<usize> = counts.filter(|&count| count <= problem.gpus).collect();
-        counts.sort_unstable();
-        counts.dedup();
-        let options = Options { problem, structure, costs, counts };
+        let options = Options { problem, structure, costs, counts: problem.all_gpu_counts() };
         let of_nodes: Vec<Vec<Option<PathOption>>> =
             (0..problem.nodes.len()).map(|node| options.of_node(node)).collect();
         if of_nodes.iter().any(|options| options.iter().all(Option::is_none)) {
@@ -143,9 +139,15 @@ impl Path {
             options.map(|option| option.computing_us + option.updating_us).fold(f64::INFINITY, f64::min)
         };
         let others_us = (0..problem.nodes.len()).filter(|&node| !is_on_path[node]).map(min_us).sum();
-        let mut known: Vec<Transfers> = Vec::new();
-        let transfers: Vec<Transfers> =
-            nodes.iter().map(|&node| shared(options.transfers(node), &mut known)).collect();
+        let mut transfers: Vec<Transfers> = Vec::new();
+        let mut known = FxHashMap::default();
+        let transfers_of = |&node: &usize| {
+            *known.entry(costs.transfer_key(NodeId(node))).or_insert_with(|| {
+                transfers.push(options.transfers(node));
+                transfers.len() - 1
+            })
+        };
+        let transfers_of: Vec<usize> = nodes.iter().map(transfers_of).collect();
         let all_us = (0..problem.nodes.len()).map(min_us).sum();
         let branches = options.branches(&nodes, &of_nodes);
         let larger =
@@ -154,9 +156,10 @@ impl Path {
         let mut of_nodes: Vec<_> = of_nodes.into_iter().map(Some).collect();
         let path_nodes = nodes
             .iter()
-            .zip(transfers)
+            .zip(transfers_of)
             .filter_map(|(&node, transfers)| Some(PathNode { options: of_nodes[node].take()?, transfers }));
         Some(Self {
+            transfers,
             nodes: path_nodes.collect(),
             counts: options.counts,
             larger,
@@ -166,19 +169,6 @@ impl Path {
             all_us,
         })
     }
-}
-
-/// Returns a table equal to `table` that is known already, or the table itself. Repeated blocks
-/// share theirs.
-fn shared(table: Vec<f64>, known: &mut Vec<Transfers>) -> Transfers {
-    if let Some(same) = known.iter().find(|other| ***other == table) {
-        return Arc::clone(same);
-    }
-    let table = Arc::new(table);
-    if known.len() < MAX_KNOWN {
-        known.push(Arc::clone(&table));
-    }
-    table
 }
 
 /// Returns the nodes of the path with the longest steps with the smallest GPU counts.
@@ -192,7 +182,7 @@ fn longest_path(structure: &ProblemGraph, options: &[Vec<Option<PathOption>>]) -
         let (before_us, before) =
             best.fold((0.0, None), |a, b| if a.1.is_none() || b.0 > a.0 { b } else { a });
         let own = options[node].iter().flatten().next();
-        let us = before_us + own.map_or(0.0, |option| option.forward_us + option.backward_us);
+        let us = before_us + own.map_or(0.0, PathOption::steps_us);
         longest[node] = (us, before);
         // Of equally long paths, the last node in topological order ends the one that is chosen.
         if end.is_none_or(|(end_us, _)| us >= end_us) {

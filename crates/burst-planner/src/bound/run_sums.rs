@@ -35,8 +35,8 @@ pub(super) struct RunSums {
     pub(super) branch_lanes_us: f64,
 }
 
-/// Lower bounds for the times of a run's ranks, microseconds. `0` is the time when the nodes after
-/// the run take no time.
+/// Lower bounds for the times of a run's ranks, without the steps of the nodes after the run,
+/// microseconds.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_field_names, reason = "the unit is part of each name")]
 pub(super) struct RunTimes {
@@ -46,7 +46,7 @@ pub(super) struct RunTimes {
     pub(super) cycle_us: f64,
     /// Time from the transfer of the input to the end of the forward steps.
     pub(super) forward_us: f64,
-    /// Time after the last all-reduce's data.
+    /// Startup of the last all-reduce, and the update or the transfer after it.
     pub(super) after_reduce_us: f64,
 }
 

@@ -5,9 +5,8 @@
 //! node.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use super::path::{BranchCost, Path, PathNode, PathOption};
+use super::path::{BranchCost, Path, PathNode, PathOption, Transfers};
 
 /// Nodes with at most this fraction of all all-reduces and updates do not begin a block.
 const SMALL_PART: f64 = 5e-4;
@@ -35,8 +34,6 @@ pub(super) struct Tables<'p> {
     pub(super) path: &'p Path,
     /// Ranges of GPU counts, ascending.
     pub(super) ranges: Vec<CountRange>,
-    /// Number of blocks.
-    pub(super) blocks: usize,
     /// By block: places of its nodes on the path.
     nodes_of: Vec<Range<usize>>,
     /// Costs of the nodes.
@@ -92,7 +89,15 @@ pub(super) struct Prefixes {
     pub(super) with_block_us: Vec<f64>,
 }
 
-/// Returns the smaller of two values of an option, each by `figure`.
+impl Prefixes {
+    /// Returns the minimum for all blocks, microseconds.
+    pub(super) fn min_us(&self, tables: &Tables<'_>) -> f64 {
+        let last = self.with_block_us.len() - tables.ranges.len();
+        self.with_block_us[last..].iter().copied().fold(f64::INFINITY, f64::min)
+    }
+}
+
+/// Returns costs that are at most those of both options.
 fn min_of(one: PathOption, other: PathOption) -> PathOption {
     PathOption {
         forward_us: one.forward_us.min(other.forward_us),
@@ -106,14 +111,7 @@ fn min_of(one: PathOption, other: PathOption) -> PathOption {
     }
 }
 
-impl Prefixes {
-    /// Returns the minimum for all blocks, microseconds.
-    pub(super) fn min_us(&self, tables: &Tables<'_>) -> f64 {
-        let last = self.with_block_us.len() - tables.ranges.len();
-        self.with_block_us[last..].iter().copied().fold(f64::INFINITY, f64::min)
-    }
-}
-
+/// Returns costs that are at most those of both branches.
 fn min_cost(one: BranchCost, other: BranchCost) -> BranchCost {
     BranchCost {
         forward_us: one.forward_us.min(other.forward_us),
@@ -133,7 +131,7 @@ struct NodeTables {
     /// By node: index of the transfers of its output in `transfers`.
     transfer_of: Vec<usize>,
     /// Transfers by range that an output is moved from, then to.
-    transfers: Vec<Vec<f64>>,
+    transfers: Vec<Transfers>,
 }
 
 impl NodeTables {
@@ -143,22 +141,16 @@ impl NodeTables {
             of_range.iter().map(|range| node.options[range.clone()].iter().copied().flatten().reduce(min_of))
         });
         let options = options.collect();
-        let mut known: Vec<*const Vec<f64>> = Vec::new();
-        let (mut transfer_of, mut transfers) = (Vec::new(), Vec::new());
-        for node in &path.nodes {
-            let table = Arc::as_ptr(&node.transfers);
-            let index = known.iter().position(|&other| std::ptr::eq(other, table)).unwrap_or_else(|| {
-                known.push(table);
-                let cell = |(from, to): (&Range<usize>, &Range<usize>)| {
-                    let cells = from.clone().flat_map(|from| to.clone().map(move |to| from * counts + to));
-                    cells.map(|cell| node.transfers[cell]).fold(f64::INFINITY, f64::min)
-                };
-                let cells = of_range.iter().flat_map(|from| of_range.iter().map(move |to| (from, to)));
-                transfers.push(cells.map(cell).collect());
-                known.len() - 1
-            });
-            transfer_of.push(index);
-        }
+        let joined = |table: &Transfers| {
+            let cell = |(from, to): (&Range<usize>, &Range<usize>)| {
+                let cells = from.clone().flat_map(|from| to.clone().map(move |to| from * counts + to));
+                cells.map(|cell| table[cell]).fold(f64::INFINITY, f64::min)
+            };
+            let cells = of_range.iter().flat_map(|from| of_range.iter().map(move |to| (from, to)));
+            cells.map(cell).collect()
+        };
+        let transfers = path.transfers.iter().map(joined).collect();
+        let transfer_of = path.nodes.iter().map(|node| node.transfers).collect();
         Self { count: of_range.len(), options, transfer_of, transfers }
     }
 
@@ -267,7 +259,6 @@ impl<'p> Tables<'p> {
         let blocks = blocks(path);
         let options = blocks.iter().flat_map(|block| (0..ranges).map(|range| nodes.block(block, range)));
         let options = options.collect();
-        let count = blocks.len();
         let block_of = |node: usize| blocks.partition_point(|block| block.end <= node);
         let mut branches = vec![None; blocks.len()];
         for branch in &path.branches {
@@ -280,7 +271,6 @@ impl<'p> Tables<'p> {
         let mut tables = Self {
             path,
             ranges: of_range.iter().map(range).collect(),
-            blocks: count,
             nodes_of: blocks,
             nodes,
             options,
@@ -310,7 +300,7 @@ impl<'p> Tables<'p> {
             };
             nodes.skip(1).map(longest).sum()
         };
-        let behind_us: Vec<f64> = (0..self.blocks).map(behind_us).collect();
+        let behind_us: Vec<f64> = (0..self.blocks()).map(behind_us).collect();
         let change = |index: usize| Move {
             there_us: there_us[index],
             back_us: back_us[index],
@@ -338,7 +328,7 @@ impl<'p> Tables<'p> {
     /// of a sum over the changes of the list of ranks between them. It is 0 for the first place.
     /// `own` is the value of a node on a range, `moving` that of transfers between two ranges.
     /// O(nodes x ranges^3).
-    pub(super) fn changes(
+    fn changes(
         &self,
         own: &dyn Fn(usize, &PathOption) -> f64,
         moving: &dyn Fn(usize, usize, (f64, f64)) -> f64,
@@ -353,8 +343,13 @@ impl<'p> Tables<'p> {
         changes
     }
 
+    /// Returns the number of blocks.
+    pub(super) fn blocks(&self) -> usize {
+        self.nodes_of.len()
+    }
+
     /// Returns the larger of two GPU counts.
-    pub(super) fn wider(&self, one: usize, other: usize) -> f64 {
+    fn wider(&self, one: usize, other: usize) -> f64 {
         self.ranges[one].gpus.max(self.ranges[other].gpus)
     }
 
@@ -373,13 +368,13 @@ impl<'p> Tables<'p> {
 
     /// Returns the index of a change of the list among those of all places.
     #[inline]
-    pub(super) fn move_index(&self, place: usize, from: usize, to: usize) -> usize {
+    fn move_index(&self, place: usize, from: usize, to: usize) -> usize {
         (place * self.ranges.len() + from) * self.ranges.len() + to
     }
 
     /// Returns the GPU time of ranks that wait for these transfers and have no other work: those of
     /// the longer list for the output, and those of the node before for its gradient.
-    pub(super) fn waiting_us(&self, from: usize, to: usize, (there, back): (f64, f64)) -> f64 {
+    fn waiting_us(&self, from: usize, to: usize, (there, back): (f64, f64)) -> f64 {
         self.wider(from, to) * there + self.ranges[from].gpus * back
     }
 
@@ -407,7 +402,7 @@ impl<'p> Tables<'p> {
         other: &dyn Fn(usize, &PathOption) -> f64,
         moving: &dyn Fn(usize) -> f64,
     ) -> (Vec<f64>, Vec<f64>) {
-        let (count, nodes) = (self.ranges.len(), self.blocks);
+        let (count, nodes) = (self.ranges.len(), self.blocks());
         let never = f64::INFINITY;
         let (mut without, mut with) = (vec![0.0; count], Vec::with_capacity(nodes * count));
         // By range of the node before: if all nodes are on the first list, and otherwise.

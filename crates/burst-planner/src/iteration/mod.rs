@@ -206,9 +206,10 @@ impl Lanes {
         let moves_output =
             |node: usize| structure.consumers[node].iter().any(|&consumer| groups[consumer] != groups[node]);
         self.has_transfers.clear();
-        self.has_transfers.extend((0..groups.len()).map(moves_output));
+        self.has_transfers.resize(groups.len(), false);
         for node in 0..groups.len() {
             if moves_output(node) {
+                self.has_transfers[node] = true;
                 for &consumer in &structure.consumers[node] {
                     self.has_transfers[consumer] = true;
                 }

@@ -161,11 +161,11 @@ fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions)
     let coarse = CoarseProblem::new(problem, exact.structure(), &times, options.uses(Part::Blocks))?;
     let coarse_costs = CoarseCosts { costs, blocks: &coarse.blocks };
     let mut evaluator = Evaluator::new(&coarse.problem, coarse_costs)?.stopped_by(&options.stop);
-    let proposed = thinned(&counts(problem), 8, 1.2);
+    let counts = problem.all_gpu_counts();
+    let proposed = thinned(&counts, 8, 1.2);
     let mut sequences = vec![Sequence::of_nodes(&mut evaluator, &proposed)];
     let mut blocks = SearchStage::new(evaluator, single_gpu_us);
-    let chain =
-        Chain::new(&exact, &thinned(&counts(problem), MANY_GPUS, 1.4), coarse.blocks.iter().map(Vec::len));
+    let chain = Chain::new(&exact, &thinned(&counts, MANY_GPUS, 1.4), coarse.blocks.iter().map(Vec::len));
     if options.uses(Part::BranchSequences) && !blocks.graph_parts.parallels.is_empty() {
         sequences.push(Sequence::of_branches(&mut blocks.evaluator, &proposed, &blocks.graph_parts));
     }
@@ -227,15 +227,6 @@ fn thinned_entries(entries: Vec<Entry>, evaluator: &Evaluator<'_>) -> impl Itera
         index == 0 || index + 1 == count || index * kept / count != (index - 1) * kept / count
     };
     entries.into_iter().enumerate().filter(move |&(index, _)| is_kept(index)).map(|(_, entry)| entry)
-}
-
-/// Returns all GPU counts that a node can run on.
-fn counts(problem: &PlanProblem) -> Vec<usize> {
-    let counts = problem.nodes.iter().flat_map(|node| node.gpu_counts.iter().copied());
-    let mut counts: Vec<usize> = counts.filter(|&count| count <= problem.gpus).collect();
-    counts.sort_unstable();
-    counts.dedup();
-    counts
 }
 
 /// Returns the counts up to `all`, and larger ones at least a factor of `apart` apart, from those
