@@ -256,7 +256,7 @@ struct Search<'p> {
     sequences: Vec<Sequence>,
     /// GPU counts of arrangements that simpler models propose.
     proposed: Vec<usize>,
-    /// By number of GPUs: the placement of each node on one GPU, if all nodes run on one.
+    /// By number of GPUs: the placement of each node on one GPU. Empty for a chain.
     placements: Vec<NumberedArrangement>,
     blocks: SearchStage<'p>,
     nodes: SearchStage<'p>,

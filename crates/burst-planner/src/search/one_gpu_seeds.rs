@@ -6,14 +6,14 @@ use crate::{Result, Stop};
 
 /// Maximum number of branches of the placement search for each number of GPUs. Several thousand
 /// take a millisecond.
-const BRANCHES: f64 = 1e6;
+const BRANCHES: f64 = 3e4;
 /// Maximum number of GPUs of arrangements with each node on one GPU.
 const MAX_GPUS: usize = 16;
 
 /// Returns arrangements with every node on one GPU. Entry i uses at most the first i + 1 ranks and
 /// has the minimum time that the search of [the model of placements](crate::placement) finds; there
 /// are at most 16 entries, and at most `gpus`. `effort` multiplies the number of branches of the
-/// search. Empty if no node has several consumers, or if a node can run on several GPUs. Fails with
+/// search. Empty if no node has several consumers. Fails with
 /// [`Error::Stopped`](crate::Error::Stopped).
 pub(super) fn one_gpu_placements(
     evaluator: &mut Evaluator<'_>,
@@ -22,9 +22,8 @@ pub(super) fn one_gpu_placements(
     stop: &Stop,
 ) -> Result<Vec<NumberedArrangement>> {
     let problem = evaluator.problem();
-    let are_alone = problem.nodes.iter().all(|node| node.gpu_counts[..] == [1]);
     let has_branches = evaluator.structure().consumers.iter().any(|consumers| consumers.len() > 1);
-    if !are_alone || !has_branches {
+    if !has_branches {
         return Ok(Vec::new());
     }
     let gpus = gpus.min(MAX_GPUS);

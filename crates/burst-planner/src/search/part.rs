@@ -22,7 +22,7 @@ pub enum Part {
     SpreadBranches,
     /// The last nodes on few GPUs, at the start or the end of the ranks.
     NarrowEnds,
-    /// If all nodes run on one GPU each: [placements](crate::placement).
+    /// Each node on one GPU: [placements](crate::placement).
     Placements,
     /// All users of the same parameters on one GPU.
     ParameterUsers,
