@@ -6,6 +6,7 @@ pub mod files;
 mod input;
 mod message;
 pub mod names;
+pub mod numbers;
 mod spelling;
 
 #[cfg(feature = "clap")]

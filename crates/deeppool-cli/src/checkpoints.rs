@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use command_line::numbers::within;
 use deeppool::train::{CheckpointConfig, CheckpointEvery, Weights};
-
-use super::counts::within;
 
 /// Valid numbers of kept checkpoints.
 const KEPT: RangeInclusive<usize> = 1..=1_000_000;

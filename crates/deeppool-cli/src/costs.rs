@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use collectives::LinkModel;
+use command_line::numbers::{amplification, within};
 use deeppool::costs::{Costs, default_link, shard_sizes};
 use deeppool::job::{Job, LoweredPlan};
 use deeppool::plan::{Capacity, ExecutionPlan, GpuCounts, MAX_GPUS, Mode, PlanRequest, ProfileOrigin};
@@ -15,7 +16,7 @@ use layer_engine::Sgd;
 use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, Origin, ProfileTable};
 
-use super::counts::{BATCH, amplification, within};
+use super::counts::BATCH;
 use super::inputs;
 use super::left_out::warn;
 use super::network::import;

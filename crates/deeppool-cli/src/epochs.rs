@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use clap::{Args, ValueEnum};
+use command_line::numbers::{positive, within};
 use deeppool::Error;
 use deeppool::accuracy::{CurveDescription, Outcome, TargetRun, check_target, epoch_curve, train_to_target};
 use deeppool::data::{DataSource, Dataset};
@@ -15,7 +16,7 @@ use layer_engine::Sgd;
 use layer_graph::LayerGraph;
 use serde_json::{Value, json};
 
-use super::counts::{BATCH, THREADS, positive, within};
+use super::counts::{BATCH, THREADS};
 use super::epoch_journal::EpochJournal;
 use super::launched::check_alone;
 use super::left_out::{warn, warn_of_batches};

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
+use command_line::numbers::within;
 use deeppool::data::{DataSource, Dataset};
 use deeppool::program::{LowerOptions, LoweredTraining, Placement};
 use deeppool::train::TrainConfig;
 use serde_json::json;
 
 use super::checkpoints::weights_of;
-use super::counts::{BATCH, within};
+use super::counts::BATCH;
 use super::inputs;
 use super::network::NetworkArgs;
 use super::output::{print_json, print_message};

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use command_line::numbers::within;
 
 use super::checkpoints::{has_checkpoint_option, has_option};
-use super::counts::{THREADS, within};
+use super::counts::THREADS;
 use super::launched::{Launched, WITHOUT_MPI, launched};
 use super::mpirun_messages::forward;
 use super::segment_folder::SegmentFolder;

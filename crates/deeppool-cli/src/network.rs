@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use clap::Args;
+use command_line::numbers::within;
 use layer_graph::{LayerGraph, zoo};
 
-use super::counts::within;
 use super::inputs;
 use super::left_out::warn;
 

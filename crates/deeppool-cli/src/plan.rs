@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use burst_planner::ProofBudget;
 use clap::{Args, ValueEnum};
+use command_line::numbers::within;
 use deeppool::compare::{TotalPlan, max_total_plan};
 use deeppool::costs::Costs;
 use deeppool::job::{Job, LoweredPlan};
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::compare::CostedBackground;
 use super::costs::{BackgroundSpec, CostArgs, CostTables, ModeArgs};
-use super::counts::{BATCH, within};
+use super::counts::BATCH;
 use super::explanations::print_runs;
 use super::left_out::warn_of_unused_gpus;
 use super::network::{NetworkArgs, opaque_names};

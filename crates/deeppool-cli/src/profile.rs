@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use command_line::files::{self, LockedFile};
+use command_line::numbers::within;
 use deeppool::program::{LowerOptions, Placement, lower_training};
 use layer_engine::{CpuEngine, Engine};
 use layer_graph::LayerGraph;
 use layer_profile::{ProfileError, ProfileRun, Profiler};
 use serde_json::{Value, json};
 
-use super::counts::{BATCH, THREADS, within};
+use super::counts::{BATCH, THREADS};
 use super::free_memory::check_free_memory;
 use super::inputs;
 use super::launched::check_alone;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use command_line::numbers::within;
 use deeppool::train::{Progress, TrainConfig, TrainReport, evaluate, train};
 use emulated_gpus::NUMBER_VARIABLE;
 
-use super::counts::within;
 use super::launched::{Launched, Launcher};
 
 /// Valid numbers of emulated GPUs.

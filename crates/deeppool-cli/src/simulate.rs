@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::Args;
+use command_line::numbers::within;
 use deeppool::costs::Costs;
 use deeppool::job::Job;
 use deeppool::plan::{ExecutionPlan, MAX_GPUS};
@@ -16,7 +17,7 @@ use serde_json::json;
 use super::costs::{
     BackgroundSpec, CostArgs, ModeArgs, PLANNED_OPTIONS, gpus_and_batch, job_and_plan, with_plan_path,
 };
-use super::counts::{BATCH, within};
+use super::counts::BATCH;
 use super::inputs;
 use super::left_out::warn_of_unused_gpus;
 use super::network::NetworkArgs;

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::{ArgMatches, Args};
+use command_line::numbers::within;
 use command_line::with_negative_numbers;
 
 use super::checkpoints::has_checkpoint_option;
-use super::counts::within;
 use super::inputs;
 use super::job_script::{JobScript, TimeLimit};
 use super::launched::WITHOUT_MPI;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use command_line::files::read_text_as;
+use command_line::numbers::within;
 use deeppool::accuracy::{LayerTimes, PlannedIterationTimes};
 use deeppool::plan::{Mode, PlanRequest};
 use deeppool::program::LowerOptions;
@@ -17,7 +18,7 @@ use layer_profile::{DeviceModel, ProfileTable};
 use serde_json::{Value, json};
 
 use super::costs::{CostArgs, ModeArgs, ModeName};
-use super::counts::{BATCH, within};
+use super::counts::BATCH;
 use super::inputs;
 use super::left_out::warn;
 use super::output::{gpus as gpu_count, print_json, print_message, table};

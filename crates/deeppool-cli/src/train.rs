@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
+use command_line::numbers::{positive, within};
 use deeppool::costs::Costs;
 use deeppool::data::{DataSource, Dataset};
 use deeppool::job::Job;
@@ -22,7 +23,7 @@ use super::checkpoints::CheckpointArgs;
 use super::costs::{
     BackgroundSpec, CostArgs, ModeArgs, PLANNED_OPTIONS, gpus_and_batch, job_and_plan, with_plan_path,
 };
-use super::counts::{BATCH, THREADS, positive, within};
+use super::counts::{BATCH, THREADS};
 use super::free_memory::check_free_memory;
 use super::inputs;
 use super::launched::{Launched, is_first, launched};

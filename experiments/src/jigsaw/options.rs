@@ -2,18 +2,20 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args;
 use cluster_scheduler::trace::{gavel_jobs, gavel_pairs, gavel_speeds, philly, pollux_steps};
+use command_line::numbers::within;
 use flate2::read::GzDecoder;
 
 use super::Jigsaw;
 use super::input::JigsawInput;
 use super::left_out;
 use crate::experiment::{Experiment, Prepared, prepared};
-use crate::options::{MachineOptions, RunOptions, gpus, within};
+use crate::options::{MachineOptions, RunOptions, gpus};
 
 /// Options of the experiment `jigsaw`.
 #[derive(Args)]
@@ -35,10 +37,10 @@ pub(crate) struct JigsawOptions {
     #[arg(long, value_name = "N", default_value = "64", value_parser = gpus)]
     gpus: usize,
     /// Number of jobs of each trace
-    #[arg(long, value_name = "N", default_value = "1000", value_parser = jobs)]
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = within(JOBS))]
     jobs: usize,
     /// Number of draws of jobs, or of stretches of a trace
-    #[arg(long, value_name = "N", default_value = "3", value_parser = seeds)]
+    #[arg(long, value_name = "N", default_value = "3", value_parser = within(1..=1000))]
     seeds: usize,
     /// Offered loads: work divided by the GPUs' capacity
     #[arg(long, value_name = "LOAD,...", value_delimiter = ',', default_values_t = [0.7, 1.5, 4.0, 10.0])]
@@ -54,14 +56,8 @@ pub(crate) struct JigsawOptions {
     traces: PathBuf,
 }
 
-/// Limits the jobs, since all of them are kept in memory.
-fn jobs(text: &str) -> Result<usize, String> {
-    within(text, 10, 1_000_000)
-}
-
-fn seeds(text: &str) -> Result<usize, String> {
-    within(text, 1, 1000)
-}
+/// Valid numbers of jobs. All of them are kept in memory.
+const JOBS: RangeInclusive<usize> = 10..=1_000_000;
 
 impl Experiment for JigsawOptions {
     fn run_options(&self) -> &RunOptions {

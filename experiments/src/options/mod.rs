@@ -9,4 +9,4 @@ mod values;
 pub(crate) use choice::{DeviceOptions, MachineOptions, NetworkOptions};
 pub(crate) use output::{OutputOptions, RunOptions, make_folder};
 pub(crate) use setting::{LimitOptions, PolicyOptions, TestbedOptions};
-pub(crate) use values::{batch, gpus, within};
+pub(crate) use values::{batch, gpus};

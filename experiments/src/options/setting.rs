@@ -2,9 +2,10 @@
 
 use anyhow::bail;
 use clap::Args;
+use command_line::numbers::amplification;
 
 use super::inputs;
-use super::values::{batch, gpus, limit};
+use super::values::{batch, gpus};
 use super::{MachineOptions, NetworkOptions};
 use crate::layer_times::LayerTimes;
 use crate::testbed::{DEFAULT_POLICY, Testbed};
@@ -14,7 +15,7 @@ use crate::workload::{BACKGROUND_BATCH, BuiltIn, WORKLOADS, Workload};
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LimitOptions {
     /// Amplification limit of burst plans: GPU time over the iteration time on one GPU
-    #[arg(long, value_name = "LIMIT", default_value = "2.0", value_parser = limit)]
+    #[arg(long, value_name = "LIMIT", default_value = "2.0", value_parser = amplification)]
     pub(crate) amplification: f64,
 }
 

@@ -10,6 +10,7 @@ mod text;
 use anyhow::Context;
 use clap::Args;
 use collectives::LinkModel;
+use command_line::numbers::within;
 use deeppool::data::DataSource;
 use serde::Serialize;
 
@@ -17,7 +18,7 @@ use crate::canvas::Figure;
 use crate::experiment::{Experiment, Prepared, prepared};
 use crate::journal::Journal;
 use crate::layer_times::LayerTimes;
-use crate::options::{DeviceOptions, RunOptions, inputs, within};
+use crate::options::{DeviceOptions, RunOptions, inputs};
 use crate::outcome::{self, Outcome};
 use crate::report::ReportHeader;
 use crate::style::Style;
@@ -47,10 +48,10 @@ pub(crate) struct SpbOptions {
     #[command(flatten)]
     run: RunOptions,
     /// Number of seeds of each method
-    #[arg(long, value_name = "N", default_value = "10", value_parser = seeds)]
+    #[arg(long, value_name = "N", default_value = "10", value_parser = within(1..=100))]
     seeds: usize,
     /// Number of epochs of each run
-    #[arg(long, value_name = "N", default_value = "12", value_parser = epochs)]
+    #[arg(long, value_name = "N", default_value = "12", value_parser = within(1..=1000))]
     epochs: usize,
     #[command(flatten)]
     device: DeviceOptions,
@@ -64,14 +65,6 @@ pub(crate) struct SpbOptions {
     /// One of the networks whose throughputs are simulated, instead of all
     #[arg(long, value_name = "NAME", value_parser = WORKLOADS.map(|workload| workload.model))]
     model: Option<String>,
-}
-
-fn seeds(text: &str) -> Result<usize, String> {
-    within(text, 1, 100)
-}
-
-fn epochs(text: &str) -> Result<usize, String> {
-    within(text, 1, 1000)
 }
 
 impl Experiment for SpbOptions {

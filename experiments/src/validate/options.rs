@@ -1,16 +1,18 @@
 //! Options of the experiment `validate`.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::bail;
 use clap::Args;
+use command_line::numbers::within;
 use deeppool::Error;
 
 use super::networks::{BuiltInJob, TrainingJob, WORKLOADS};
 use super::{Validate, ValidateSetup, earlier};
 use crate::experiment::{Experiment, Prepared, prepared};
-use crate::options::{NetworkOptions, RunOptions, batch, within};
+use crate::options::{NetworkOptions, RunOptions, batch};
 
 /// Options of the experiment `validate`.
 #[derive(Args)]
@@ -35,13 +37,13 @@ pub(crate) struct ValidateOptions {
     batch: Option<usize>,
     /// Number of ranks, each a thread; more ranks than cores share the cores, which the predictions
     /// do not model
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = ranks)]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = within(2..=64))]
     ranks: usize,
     /// Number of runs of each plan [default: 5]
-    #[arg(long, value_name = "N", value_parser = runs)]
+    #[arg(long, value_name = "N", value_parser = within(2..=1000))]
     runs: Option<usize>,
     /// Iterations of a run, whose time is their median
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = iterations)]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = within(ITERATIONS))]
     iterations: usize,
     /// CSV of an earlier run, here or on another machine, to show in the same table; may be given
     /// several times
@@ -97,15 +99,5 @@ impl ValidateOptions {
     }
 }
 
-fn ranks(text: &str) -> Result<usize, String> {
-    within(text, 2, 64)
-}
-
-fn runs(text: &str) -> Result<usize, String> {
-    within(text, 2, 1000)
-}
-
-/// Limits the iterations, since the samples of all of a run's iterations are kept in memory.
-fn iterations(text: &str) -> Result<usize, String> {
-    within(text, 2, 500)
-}
+/// Valid numbers of iterations of a run, all of whose samples are kept in memory.
+const ITERATIONS: RangeInclusive<usize> = 2..=500;
