@@ -108,8 +108,8 @@ impl RunSums {
         let forward_us = there_us + self.forward_us;
         let after_reduce_us = self.startup_us + back_us.max(self.last_update_us);
         let cycle_us = (forward_us + self.reduced_us + after_reduce_us)
-            .max(forward_us + self.backward_us + back_us)
-            .max(there_us + steps_us + back_us.max(self.update_us));
+            .max(forward_us + self.backward_us + self.update_us)
+            .max(there_us + steps_us + back_us);
         RunTimes { steps_us, cycle_us, forward_us, after_reduce_us }
     }
 
