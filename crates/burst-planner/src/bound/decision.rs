@@ -14,8 +14,8 @@ use crate::proof::{ProofEnd, Work};
 /// Relative tolerance of comparisons with limits, for rounding.
 const ROUNDING: f64 = 1e-9;
 /// Weights of GPU time in the load, and whether it is counted with waiting ranks instead of the
-/// nodes beside the path, which can run meanwhile. The other part of the load is that of
-/// communication lanes.
+/// nodes beside the path, which can run meanwhile. The other part of the load is the GPU time with
+/// all-reduces.
 const LOADS: [(f64, bool); 5] = [(1.0, true), (1.0, false), (0.0, true), (0.5, true), (0.5, false)];
 /// Number of labels at the start of a run that are thinned early, as a multiple of the maximum.
 const EARLY_THINNING: usize = 8;
@@ -92,19 +92,17 @@ impl Decision<'_> {
 struct LoadWeights {
     /// Weight of GPU time, per GPU-microsecond.
     gpu: f64,
-    /// Weight of communication, per GPU-microsecond.
-    communication: f64,
+    /// Weight of GPU time with all-reduces, per GPU-microsecond.
+    busy: f64,
     /// Whether GPU time has that of waiting ranks instead of that of nodes beside the path.
     counts_waiting: bool,
-    /// Number of ranks of the first node, on which no gradient is reduced in the forward pass.
-    first_gpus: f64,
 }
 
 impl LoadWeights {
-    /// Returns the load of a block on `gpus` ranks.
+    /// Returns the minimum load of a block on `gpus` ranks.
     fn of_block(&self, gpus: f64, option: &PathOption) -> f64 {
         self.gpu * (option.computing_us + option.updating_us)
-            + self.communication * (self.first_gpus * option.forward_us + gpus * option.reduce_us)
+            + self.busy * (option.forwarding_us + gpus * option.reduce_us)
     }
 
     /// Returns the GPU time of a change of the list of ranks, GPU-microseconds.
@@ -120,8 +118,7 @@ impl LoadWeights {
 
     /// Returns the load of a change of the list of ranks.
     fn of_move(&self, change: &Move) -> f64 {
-        self.gpu * self.gpu_us(change)
-            + self.communication * (self.first_gpus * change.there_us + change.lane_us)
+        self.gpu * self.gpu_us(change) + self.busy * change.forwarding_us
     }
 }
 
@@ -163,9 +160,8 @@ impl<'d> CaseDecision<'d> {
         work.spend((4 * tables.blocks() * count * count) as u64)?;
         let weights = LoadWeights {
             gpu: gpu_weight / max_gpu_us,
-            communication: (1.0 - gpu_weight) / (decision.gpus * max_us),
+            busy: (1.0 - gpu_weight) / max_gpu_us,
             counts_waiting,
-            first_gpus: tables.ranges[case].gpus,
         };
         let load = |range: usize, option: &PathOption| weights.of_block(tables.ranges[range].gpus, option);
         let load_of = |index: usize| weights.of_move(&tables.moves[index]);
@@ -173,7 +169,8 @@ impl<'d> CaseDecision<'d> {
         let min_sums = std::array::from_fn(|index| {
             let weight = STEP_WEIGHTS[index];
             let own = |range: usize, option: &PathOption| {
-                weight * option.steps_us() / max_us + (1.0 - weight) * load(range, option)
+                let cycle_us = option.steps_us() + tables.shared_part(case, range) * option.update_us;
+                weight * cycle_us / max_us + (1.0 - weight) * load(range, option)
             };
             let moving = |index: usize| {
                 weight * tables.moves[index].steps_us() / max_us + (1.0 - weight) * load_of(index)
@@ -221,7 +218,7 @@ impl<'d> CaseDecision<'d> {
         let row = end * count + range;
         if end + 1 == tables.blocks() {
             let others_us = if self.weights.counts_waiting { 0.0 } else { tables.path.others_us };
-            let mut label = Label { gpu_us: others_us, hiding_us: others_us, ..Label::default() };
+            let mut label = Label { gpu_us: others_us, ..Label::default() };
             label.add(0.0, self.weights.gpu * others_us);
             return vec![label];
         }
@@ -231,14 +228,17 @@ impl<'d> CaseDecision<'d> {
             let load = self.weights.of_move(change);
             for label in &self.begun[(end + 1) * count + to] {
                 let mut next = Label {
+                    cycle_us: label.cycle_us + change.steps_us(),
                     steps_us: label.steps_us + change.steps_us(),
                     busy_us: (label.busy_us - change.behind_us).max(0.0),
                     gpu_us: label.gpu_us + self.weights.gpu_us(change),
                     computing_us: label.computing_us + change.computing_us,
+                    path_us: label.path_us + change.gpu_us,
+                    busy_gpu_us: label.busy_gpu_us + change.forwarding_us,
                     ..*label
                 };
                 next.add(change.steps_us() / self.max_us, load);
-                let is_possible = self.prefixes.with_block_us[row] + next.steps_us <= self.max_us;
+                let is_possible = self.prefixes.with_block_us[row] + next.cycle_us <= self.max_us;
                 if is_possible && self.are_sums_possible(&next, |(_, with)| with[row]) {
                     after.push(next);
                 }
@@ -275,24 +275,27 @@ impl<'d> CaseDecision<'d> {
             load += tables.option(start, range).map_or(0.0, |option| self.weights.of_block(gpus, option));
             let times = sums.times(tables, (start, range), overlaps);
             // Labels with longer steps exceed the limit, also in longer runs.
-            while alive > 0 && after[alive - 1].steps_us + sums.growing_us() > self.max_us {
+            let growing_us = sums.growing_us();
+            while alive > 0 && after[alive - 1].steps_us + growing_us > self.max_us {
                 alive -= 1;
             }
             if start == 0 && range != self.case {
                 continue;
             }
-            let longest_us = times
-                .cycle_us
-                .max(self.shared_cycle_us(start, range, &sums, &times))
-                .max(times.steps_us + self.prefixes.steps_us[row]);
-            let run_load = load
-                + self.weights.gpu * self.weights.branches_us(&sums)
-                + self.weights.communication * gpus * sums.branch_lanes_us;
+            let longest_us = times.cycle_us.max(self.shared_cycle_us(start, range, &sums, &times));
+            let shared_us = tables.shared_part(self.case, range) * sums.update_us;
+            let before_us = self.prefixes.cycle_us[row] + times.steps_us + shared_us;
+            let run_load = load + self.weights.gpu * self.weights.branches_us(&sums);
             for label in &after[..alive] {
-                if label.steps_us + longest_us > self.max_us {
+                if label.cycle_us + before_us > self.max_us {
                     break;
                 }
-                let Some(next) = self.extended(label, (&sums, &times), range, run_load) else { continue };
+                if label.steps_us + longest_us > self.max_us {
+                    continue;
+                }
+                let Some(next) = self.extended(label, (&sums, &times, shared_us), range, run_load) else {
+                    continue;
+                };
                 if next.load + self.min_load[row] > 1.0
                     || !self.are_sums_possible(&next, |(without, _)| without[row])
                 {
@@ -334,7 +337,7 @@ impl<'d> CaseDecision<'d> {
     fn extended(
         &self,
         label: &Label,
-        (sums, times): (&RunSums, &RunTimes),
+        (sums, times, shared_us): (&RunSums, &RunTimes, f64),
         range: usize,
         load: f64,
     ) -> Option<Label> {
@@ -347,14 +350,18 @@ impl<'d> CaseDecision<'d> {
             if is_everywhere { behind_us.max(sums.reduced_us) + sums.startup_us } else { label.busy_us };
         let branches_us = self.weights.branches_us(sums);
         let mut next = Label {
+            cycle_us: label.cycle_us + times.steps_us + shared_us,
             steps_us: label.steps_us + times.steps_us,
             busy_us: (busy_us - (times.steps_us - sums.forward_us)).max(0.0),
             gpu_us: label.gpu_us + sums.computing_us + branches_us,
             computing_us: label.computing_us + sums.computing_us,
-            hiding_us: label.hiding_us + sums.updating_us + branches_us,
+            path_us: label.path_us + sums.computing_us - sums.updating_us,
+            busy_gpu_us: (label.busy_gpu_us + sums.communicating_us).max(label.path_us + sums.busy_gpu_us),
             ..*label
         };
-        next.add(times.steps_us / self.max_us, load);
+        next.add((times.steps_us + shared_us) / self.max_us, load);
+        let load = self.weights.gpu * next.gpu_us + self.weights.busy * next.busy_gpu_us;
+        next.raise(next.cycle_us / self.max_us, load);
         Some(next)
     }
 
@@ -363,7 +370,8 @@ impl<'d> CaseDecision<'d> {
     fn is_whole_possible(&self, label: &Label, exposed_us: f64) -> bool {
         let gpu_us = label
             .gpu_us
-            .max(label.gpu_us - label.hiding_us + exposed_us.max(0.0))
+            .max(label.path_us + exposed_us)
+            .max(label.busy_gpu_us)
             .max(label.computing_us + self.decision.tables.path.others_us);
         gpu_us <= self.max_gpu_us && label.load + self.weights.gpu * (gpu_us - label.gpu_us) <= 1.0
     }

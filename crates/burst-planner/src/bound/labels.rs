@@ -8,9 +8,12 @@ const COMPARED: usize = 24;
 /// Lower bounds for the blocks of a path from some place on, microseconds and GPU-microseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Label {
-    /// Time of the forward and backward steps and of the transfers between them.
+    /// Mean time of the first node's ranks with the larger shard: the forward and backward steps,
+    /// the transfers between them, and the updates of these ranks.
+    pub(super) cycle_us: f64,
+    /// The same without updates.
     pub(super) steps_us: f64,
-    /// Weighted sum of the GPU time and of the load of communication lanes, relative to the limits.
+    /// Weighted sum of the GPU time and of [`busy_gpu_us`](Self::busy_gpu_us), relative to the limit.
     pub(super) load: f64,
     /// For each of the [`STEP_WEIGHTS`]: weighted sum of the steps relative to their limit and of
     /// the load. After labels were merged it can exceed the sum of these two.
@@ -22,46 +25,56 @@ pub(super) struct Label {
     /// Time by which all-reduces on all GPUs end after the backward step of the first of these
     /// nodes.
     pub(super) busy_us: f64,
-    /// Part of [`gpu_us`](Self::gpu_us) behind which all-reduces can hide: updates, and computing
-    /// of nodes beside the path.
-    pub(super) hiding_us: f64,
+    /// GPU time of the path without updates: steps, and ranks that wait for transfers.
+    pub(super) path_us: f64,
+    /// The same with the all-reduces that do not overlap with it: those of some node and the nodes
+    /// before it in the path, instead of the backward steps of the nodes before.
+    pub(super) busy_gpu_us: f64,
 }
 
 impl Label {
-    /// Adds steps and load. `steps` are the steps relative to their limit.
-    pub(super) fn add(&mut self, steps: f64, load: f64) {
+    /// Adds a part of the cycle and load. `cycle` is relative to its limit.
+    pub(super) fn add(&mut self, cycle: f64, load: f64) {
         self.load += load;
         self.sums
             .iter_mut()
             .zip(STEP_WEIGHTS)
-            .for_each(|(sum, weight)| *sum += weight * steps + (1.0 - weight) * load);
+            .for_each(|(sum, weight)| *sum += weight * cycle + (1.0 - weight) * load);
+    }
+
+    /// Raises the load to at least `load`. `cycle` is the whole cycle, relative to its limit.
+    pub(super) fn raise(&mut self, cycle: f64, load: f64) {
+        self.load = self.load.max(load);
+        for (sum, weight) in self.sums.iter_mut().zip(STEP_WEIGHTS) {
+            *sum = sum.max(weight * cycle + (1.0 - weight) * self.load);
+        }
     }
 
     /// Lowers this label to at most the other one.
     fn merge(&mut self, other: &Self) {
-        self.steps_us = self.steps_us.min(other.steps_us);
+        self.cycle_us = self.cycle_us.min(other.cycle_us);
         self.load = self.load.min(other.load);
         self.busy_us = self.busy_us.min(other.busy_us);
         self.merge_others(other);
     }
 
-    /// Lowers GPU times to at most those of the other one.
+    /// Lowers times that are not compared to at most those of the other one.
     fn merge_others(&mut self, other: &Self) {
+        self.steps_us = self.steps_us.min(other.steps_us);
         self.sums.iter_mut().zip(other.sums).for_each(|(sum, other)| *sum = sum.min(other));
-        // The GPU time without updates stays a lower bound of both.
-        let gpu_us = self.gpu_us.min(other.gpu_us);
-        let others_us = (self.gpu_us - self.hiding_us).min(other.gpu_us - other.hiding_us);
-        (self.gpu_us, self.hiding_us) = (gpu_us, gpu_us - others_us);
+        self.gpu_us = self.gpu_us.min(other.gpu_us);
         self.computing_us = self.computing_us.min(other.computing_us);
+        self.path_us = self.path_us.min(other.path_us);
+        self.busy_gpu_us = self.busy_gpu_us.min(other.busy_gpu_us);
     }
 }
 
-/// Sorts labels by steps, removes those that another one dominates, and merges neighbours until at
+/// Sorts labels by cycle, removes those that another one dominates, and merges neighbours until at
 /// most `maximum` are left. Returns whether neighbours were merged.
 pub(super) fn thin(labels: &mut Vec<Label>, maximum: usize) -> bool {
     labels.sort_unstable_by(|a, b| {
-        a.steps_us
-            .total_cmp(&b.steps_us)
+        a.cycle_us
+            .total_cmp(&b.cycle_us)
             .then(a.load.total_cmp(&b.load))
             .then(a.busy_us.total_cmp(&b.busy_us))
     });

@@ -12,13 +12,15 @@
 //!   the updates. So the part of the sequence, plus what follows it, takes at most T.
 //! - The gradient of the input waits for all-reduces of full buckets before it.
 //! - If the GPU counts of a run and of the first node add up to more than the number of GPUs, a
-//!   rank is in both. Its cycle contains the whole sequence, and the updates of both.
+//!   rank is in both. Its cycle contains the whole sequence, and the updates of both. In the mean of
+//!   the first node's ranks, the updates of each run count by the minimum part of these ranks in it.
 //! - All-reduces on all GPUs are on the lane of every rank.
 //! - The GPU time of all steps, updates and transfers is within the budget, and at most T times the
 //!   number of GPUs. Nodes beside the path count with their minimum, or ranks that wait for the
 //!   path's transfers count instead: they have no other node of the path to run.
-//! - The communication lanes of all ranks have time for all transfers of gradients and all-reduces,
-//!   none of which run while the first node's ranks wait for the forward pass.
+//! - An all-reduce follows the backward steps of its nodes and of later ones on the same rank. So for
+//!   each node of the path, these do not overlap on any rank, and are within the same budget: all
+//!   forward steps and waiting, backward steps from this node on, and all-reduces up to this node.
 //! - A branch beside a part of a run is on the same ranks, and its steps add to those of the run,
 //!   or two transfers and the branch run beside this part.
 //!
@@ -106,12 +108,15 @@ impl Bound {
         bracket.bound_us = path.all_us / self.gpus;
         let (mut ranges, mut labels) = (FIRST_RANGES, FIRST_LABELS);
         while !path.nodes.is_empty() && bracket.bound_us < bracket.stop_at_us {
-            let tables = Tables::new(path, ranges);
+            let tables = Tables::new(path, self.gpus, ranges);
             let prefixes: Vec<Prefixes> =
                 (0..tables.ranges.len()).map(|case| tables.prefixes(case)).collect();
             let min_us = prefixes.iter().map(|prefixes| prefixes.min_us(&tables));
             bracket.bound_us = bracket.bound_us.max(min_us.fold(f64::INFINITY, f64::min));
-            work.report(bracket.bound_us);
+            work.report(bracket.bound_us.min(bracket.stop_at_us));
+            if bracket.bound_us >= bracket.stop_at_us {
+                break;
+            }
             let decision =
                 Decision { tables: &tables, gpus: self.gpus, overlaps: self.overlaps, prefixes: &prefixes };
             match decision.raise((budget_us, labels), bracket, work) {

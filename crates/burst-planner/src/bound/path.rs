@@ -32,6 +32,8 @@ pub(super) struct PathOption {
     /// Minimum duration of an all-reduce that contains its gradient, without
     /// [`reduce_us`](Self::reduce_us).
     pub(super) startup_us: f64,
+    /// Forward steps, summed over all ranks, GPU-microseconds.
+    pub(super) forwarding_us: f64,
     /// Forward and backward steps, summed over all ranks, GPU-microseconds.
     pub(super) computing_us: f64,
     /// Updates, summed over all ranks, GPU-microseconds.
@@ -78,8 +80,6 @@ pub(super) struct BranchCost {
     /// Time by which the forward steps and the all-reduces of the path and the branch take longer
     /// than with [`forward_us`](Self::forward_us) alone.
     pub(super) reduce_us: f64,
-    /// Time that its gradients occupy the communication lanes of the ranks of the path.
-    pub(super) lane_us: f64,
     /// Computing of any ranks, GPU-microseconds.
     pub(super) computing_us: f64,
 }
@@ -232,6 +232,7 @@ impl Options<'_> {
                 update_us: updates * larger.update_us.min(smaller.update_us),
                 reduce_us,
                 startup_us,
+                forwarding_us: micro_batches * sum(larger.forward_us, smaller.forward_us),
                 computing_us: sum(steps(larger), steps(smaller)),
                 updating_us: updates * sum(larger.update_us, smaller.update_us),
             })
@@ -337,7 +338,6 @@ impl Options<'_> {
             let sum = |nodes: &[usize], figure: fn(&PathOption) -> f64| {
                 nodes.iter().map(|&node| options[node][index].as_ref().map(figure)).sum::<Option<f64>>()
             };
-            let reduce = |option: &PathOption| option.reduce_us;
             let forward = |option: &PathOption| option.forward_us;
             let added = |path_us: f64, figure: fn(&PathOption) -> f64| {
                 let of_branch = |(nodes, tables): (&Vec<usize>, &Vec<Vec<f64>>)| {
@@ -358,7 +358,6 @@ impl Options<'_> {
                 forward_us,
                 backward_us: added(path_backward_us, |option| option.backward_us),
                 reduce_us: added(path_forward_us, |option| option.forward_us + option.reduce_us) - forward_us,
-                lane_us: added(0.0, reduce),
                 computing_us,
             })
         };

@@ -31,8 +31,12 @@ pub(super) struct RunSums {
     pub(super) updating_us: f64,
     /// Computing of branches, GPU-microseconds.
     pub(super) branches_us: f64,
-    /// Time that gradients of branches occupy communication lanes.
-    pub(super) branch_lanes_us: f64,
+    /// Forward steps and all-reduces, GPU-microseconds.
+    pub(super) communicating_us: f64,
+    /// Maximum over the blocks of the run of the GPU time of the steps of the later blocks and of
+    /// the forward steps and all-reduces from this block back, which do not overlap,
+    /// GPU-microseconds.
+    pub(super) busy_gpu_us: f64,
 }
 
 /// Lower bounds for the times of a run's ranks, without the steps of the nodes after the run,
@@ -67,7 +71,6 @@ impl RunSums {
             if let Some(cost) = costs[range].filter(|_| *last <= end) {
                 self.forward_us += cost.forward_us;
                 self.backward_us += cost.backward_us;
-                self.branch_lanes_us += cost.lane_us;
                 self.branches_us += cost.computing_us;
                 // They can start before the backward steps of the path end.
                 self.reduces_us += cost.reduce_us;
@@ -77,6 +80,10 @@ impl RunSums {
         self.forward_us += option.forward_us;
         self.backward_us += option.backward_us;
         self.update_us += option.update_us;
+        let reduces_us = tables.ranges[range].gpus * option.reduce_us;
+        self.communicating_us += option.forwarding_us + reduces_us;
+        let steps_us = self.computing_us - self.updating_us + option.computing_us;
+        self.busy_gpu_us = steps_us.max(self.busy_gpu_us + option.forwarding_us) + reduces_us;
         self.computing_us += option.computing_us + option.updating_us;
         self.updating_us += option.updating_us;
         if option.reduce_us > 0.0 {

@@ -32,6 +32,8 @@ pub(super) struct CountRange {
 pub(super) struct Tables<'p> {
     /// The path.
     pub(super) path: &'p Path,
+    /// Number of GPUs.
+    gpus: f64,
     /// Ranges of GPU counts, ascending.
     pub(super) ranges: Vec<CountRange>,
     /// By block: places of its nodes on the path.
@@ -64,8 +66,8 @@ pub(super) struct Move {
     pub(super) computing_us: f64,
     /// Computing, and ranks that wait, GPU-microseconds.
     pub(super) gpu_us: f64,
-    /// Time that the gradient occupies communication lanes, GPU-microseconds.
-    pub(super) lane_us: f64,
+    /// Forward steps, and ranks that wait, GPU-microseconds.
+    pub(super) forwarding_us: f64,
     /// Maximum duration of backward steps of nodes of the block before on the new list.
     pub(super) behind_us: f64,
 }
@@ -85,7 +87,9 @@ pub(super) struct Prefixes {
     pub(super) steps_us: Vec<f64>,
     /// The same in the cycle of a rank with the smaller shard.
     pub(super) smaller_us: Vec<f64>,
-    /// As `steps_us`, with the node at the place, on any list of ranks.
+    /// As `steps_us`, with the updates of the mean rank (see [`Tables::shared_part`]).
+    pub(super) cycle_us: Vec<f64>,
+    /// As `cycle_us`, with the node at the place, on any list of ranks.
     pub(super) with_block_us: Vec<f64>,
 }
 
@@ -106,6 +110,7 @@ fn min_of(one: PathOption, other: PathOption) -> PathOption {
         update_us: one.update_us.min(other.update_us),
         reduce_us: one.reduce_us.min(other.reduce_us),
         startup_us: one.startup_us.min(other.startup_us),
+        forwarding_us: one.forwarding_us.min(other.forwarding_us),
         computing_us: one.computing_us.min(other.computing_us),
         updating_us: one.updating_us.min(other.updating_us),
     }
@@ -117,7 +122,6 @@ fn min_cost(one: BranchCost, other: BranchCost) -> BranchCost {
         forward_us: one.forward_us.min(other.forward_us),
         backward_us: one.backward_us.min(other.backward_us),
         reduce_us: one.reduce_us.min(other.reduce_us),
-        lane_us: one.lane_us.min(other.lane_us),
         computing_us: one.computing_us.min(other.computing_us),
     }
 }
@@ -174,6 +178,7 @@ impl NodeTables {
                 forward_us: sum.forward_us + own.forward_us,
                 backward_us: sum.backward_us + own.backward_us,
                 less_us: sum.less_us + own.less_us,
+                forwarding_us: sum.forwarding_us + own.forwarding_us,
                 computing_us: sum.computing_us + own.computing_us,
                 ..sum
             })
@@ -242,7 +247,7 @@ fn blocks(path: &Path) -> Vec<Range<usize>> {
 impl<'p> Tables<'p> {
     /// Joins the GPU counts to at most `maximum` ranges, and nodes to blocks. O(nodes x counts^2 +
     /// nodes x ranges^3).
-    pub(super) fn new(path: &'p Path, maximum: usize) -> Self {
+    pub(super) fn new(path: &'p Path, gpus: f64, maximum: usize) -> Self {
         let counts = path.counts.len();
         let ranges = counts.min(maximum.max(1));
         let of_range: Vec<Range<usize>> =
@@ -270,6 +275,7 @@ impl<'p> Tables<'p> {
         }
         let mut tables = Self {
             path,
+            gpus,
             ranges: of_range.iter().map(range).collect(),
             nodes_of: blocks,
             nodes,
@@ -290,7 +296,8 @@ impl<'p> Tables<'p> {
         let back_us = self.changes(&|_, option| option.backward_us, &|_, _, (_, back)| back);
         let computing_us = self.changes(&computing, &nothing);
         let gpu_us = self.changes(&computing, &|from, to, times| self.waiting_us(from, to, times));
-        let lane_us = self.changes(&|_, _| 0.0, &|from, to, (_, back)| self.wider(from, to) * back);
+        let forwarding_us = self
+            .changes(&|_, option| option.forwarding_us, &|from, to, times| self.waiting_us(from, to, times));
         let count = self.ranges.len();
         let behind_us = |place: usize| -> f64 {
             let nodes = place.checked_sub(1).map_or(0..0, |before| self.nodes_of[before].clone());
@@ -306,7 +313,7 @@ impl<'p> Tables<'p> {
             back_us: back_us[index],
             computing_us: computing_us[index],
             gpu_us: gpu_us[index],
-            lane_us: lane_us[index],
+            forwarding_us: forwarding_us[index],
             behind_us: behind_us[index / (count * count)],
         };
         let moves = (0..there_us.len()).map(change).collect();
@@ -384,9 +391,20 @@ impl<'p> Tables<'p> {
         let steps = |_: usize, option: &PathOption| option.steps_us();
         let moving = |index: usize| self.moves[index].steps_us();
         let less = |_: usize, option: &PathOption| option.steps_us() - option.less_us;
-        let (steps_us, with_block_us) = self.minimum_before(case, &steps, &steps, &moving);
+        let cycle = |range: usize, option: &PathOption| {
+            option.steps_us() + self.shared_part(case, range) * option.update_us
+        };
+        let (steps_us, _) = self.minimum_before(case, &steps, &steps, &moving);
         let (smaller_us, _) = self.minimum_before(case, &less, &steps, &moving);
-        Prefixes { steps_us, smaller_us, with_block_us }
+        let (cycle_us, with_block_us) = self.minimum_before(case, &cycle, &cycle, &moving);
+        Prefixes { steps_us, smaller_us, cycle_us, with_block_us }
+    }
+
+    /// Returns the minimum part of the first node's ranks with the larger shard that are also among
+    /// those of a node in `range`, if the first node is in the range `case`.
+    pub(super) fn shared_part(&self, case: usize, range: usize) -> f64 {
+        let first = self.ranges[case].larger;
+        ((self.ranges[range].gpus + first - self.gpus) / first).max(0.0)
     }
 
     /// Returns the minimum of a sum over the nodes before each place, by place and range of the
