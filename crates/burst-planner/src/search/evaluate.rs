@@ -1,7 +1,7 @@
 //! Evaluation of given arrangements.
 
+use super::frontier::{Frontier, found};
 use super::stage::SearchStage;
-use super::{Frontier, found};
 use crate::bound::Bound;
 use crate::costs::CostModel;
 use crate::evaluator::Evaluator;

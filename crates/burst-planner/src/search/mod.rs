@@ -4,6 +4,7 @@ mod archive;
 mod chain;
 mod coarse;
 mod evaluate;
+mod frontier;
 mod gpu_levels;
 mod graph_parts;
 mod improve;
@@ -23,17 +24,17 @@ mod systematic;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use serde::{Deserialize, Serialize};
 
 use crate::bound::Bound;
 use crate::costs::{CostModel, ShardSize};
 use crate::evaluator::{Evaluator, NumberedArrangement, Plan};
-use crate::proof::Work;
-use crate::{Error, LowerBound, NodeId, PlanProblem, ProofBudget, ProofEnd, Result, Stop};
-use archive::Entry;
+use crate::{NodeId, PlanProblem, Result, Stop};
 use chain::Chain;
 use coarse::{CoarseCosts, CoarseProblem};
 pub use evaluate::evaluate_arrangements;
+pub(crate) use frontier::check_limit;
+use frontier::found;
+pub use frontier::{Frontier, SearchEnd};
 pub use part::Part;
 use sequence::Sequence;
 use stage::SearchStage;
@@ -53,12 +54,6 @@ const MAX_NODES_OF_MOVES: usize = 1_000_000;
 /// Above this number of GPUs, the model of chains tries fewer counts.
 const MANY_GPUS: usize = 32;
 
-/// Maximum number of ranks in all lists of a frontier's plans, about 400 MB.
-const MAX_RANKS: usize = 50_000_000;
-
-/// Relative tolerance in comparisons of times with limits.
-const LIMIT_TOLERANCE: f64 = 1e-9;
-
 /// Options of the search.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -69,7 +64,8 @@ pub struct SearchOptions {
     pub without: Vec<Part>,
     /// Seed of the random numbers; 0 by default.
     pub seed: u32,
-    /// Stops the search early, with [`Error::Stopped`], and shows its progress.
+    /// Stops the search early, with [`Error::Stopped`](crate::Error::Stopped), and shows its
+    /// progress.
     pub stop: Stop,
 }
 
@@ -77,29 +73,6 @@ impl Default for SearchOptions {
     fn default() -> Self {
         Self { effort: 1.0, without: Vec::new(), seed: 0, stop: Stop::default() }
     }
-}
-
-/// Pareto-optimal plans of the evaluated arrangements: no other one is at least as good in
-/// iteration time and GPU time, and better in one of them. With thousands of nodes on many GPUs, it
-/// has only some of these plans.
-#[derive(Debug, Clone)]
-pub struct Frontier {
-    plans: Vec<Plan>,
-    single_gpu_us: f64,
-    evaluations: u64,
-    search_end: SearchEnd,
-    bound: Bound,
-}
-
-/// Reason for the end of a search.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum SearchEnd {
-    /// The moves of the budget, a multiple of [`SearchOptions::effort`], have been made.
-    Budget,
-    /// All parts of the search ended because many moves in a row improved nothing.
-    Converged,
 }
 
 /// Searches for the Pareto frontier of all arrangements in iteration time and GPU time.
@@ -128,9 +101,9 @@ pub enum SearchEnd {
 /// O((nodes + edges) x classes of ranks).
 ///
 /// # Errors
-/// Those of [`PlanProblem::validate`], [`Error::NoTimes`] if a node has no times for one GPU,
-/// [`Error::MemoryExceeded`] if no plan within the memory limit is found, and [`Error::Stopped`] if
-/// the search was stopped.
+/// Those of [`PlanProblem::validate`]; [`NoTimes`](crate::Error::NoTimes) if a node has no times
+/// for one GPU, [`MemoryExceeded`](crate::Error::MemoryExceeded) if no plan within the memory limit
+/// is found, and [`Stopped`](crate::Error::Stopped) if the search was stopped.
 pub fn frontier(problem: &PlanProblem, costs: impl CostModel, options: &SearchOptions) -> Result<Frontier> {
     search(problem, &costs, options)
 }
@@ -139,8 +112,8 @@ pub fn frontier(problem: &PlanProblem, costs: impl CostModel, options: &SearchOp
 /// [`frontier`] searches once for all limits.
 ///
 /// # Errors
-/// Those of [`frontier`], [`Error::BadLimit`] if `limit` is below 1 or not a number,
-/// [`Error::LimitUnreachable`] if no plan is within it.
+/// Those of [`frontier`]; [`BadLimit`](crate::Error::BadLimit) if `limit` is below 1 or not a
+/// number, [`LimitUnreachable`](crate::Error::LimitUnreachable) if no plan is within it.
 pub fn plan(
     problem: &PlanProblem,
     costs: impl CostModel,
@@ -198,35 +171,6 @@ fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions)
     let is_budget_spent = blocks.is_budget_spent || nodes.is_budget_spent;
     let search_end = if is_budget_spent { SearchEnd::Budget } else { SearchEnd::Converged };
     Ok(Frontier { evaluations, search_end, ..found(nodes, bound)? })
-}
-
-/// Returns the frontier that a stage has found.
-fn found(stage: SearchStage<'_>, bound: Bound) -> Result<Frontier> {
-    let SearchStage { mut evaluator, archive, single_gpu_us, .. } = stage;
-    if let Some(closest) = archive.closest() {
-        let closest = evaluator.arrangement(&closest.arrangement);
-        evaluator.check_memory(&closest)?;
-    }
-    let entries = thinned_entries(archive.into_entries(), &evaluator);
-    let plans = entries
-        .map(|entry| Plan { time: entry.time, arrangement: evaluator.arrangement(&entry.arrangement) })
-        .collect();
-    let (evaluations, search_end) = (evaluator.evaluations, SearchEnd::Converged);
-    Ok(Frontier { plans, single_gpu_us, evaluations, search_end, bound })
-}
-
-/// Returns the entries. If their lists have more than [`MAX_RANKS`] ranks in total, returns some of
-/// them, evenly spaced, with about that number.
-fn thinned_entries(entries: Vec<Entry>, evaluator: &Evaluator<'_>) -> impl Iterator<Item = Entry> {
-    let ranks = |entry: &Entry| {
-        entry.arrangement.groups.iter().map(|&group| evaluator.ranks(group).len()).sum::<usize>()
-    };
-    let (count, all) = (entries.len(), entries.iter().map(ranks).sum::<usize>());
-    let kept = if all > MAX_RANKS { (count * MAX_RANKS / all).clamp(2, count) } else { count };
-    let is_kept = move |index: usize| {
-        index == 0 || index + 1 == count || index * kept / count != (index - 1) * kept / count
-    };
-    entries.into_iter().enumerate().filter(move |&(index, _)| is_kept(index)).map(|(_, entry)| entry)
 }
 
 /// Returns the counts up to `all`, and larger ones at least a factor of `apart` apart, from those
@@ -342,108 +286,4 @@ impl Search<'_> {
         let tried = |all: f64| (self.options.effort * all).ceil() as usize;
         (tried(share * EVALUATIONS), tried(share * few * MORE_EVALUATIONS))
     }
-}
-
-impl Frontier {
-    /// Returns the plans in ascending order of iteration time and descending order of GPU time.
-    #[must_use]
-    pub fn plans(&self) -> &[Plan] {
-        &self.plans
-    }
-
-    /// Returns the time on one GPU, microseconds, by which GPU time is divided to give
-    /// amplification.
-    #[must_use]
-    pub fn single_gpu_us(&self) -> f64 {
-        self.single_gpu_us
-    }
-
-    /// Returns the number of evaluated arrangements.
-    #[must_use]
-    pub fn evaluations(&self) -> u64 {
-        self.evaluations
-    }
-
-    /// Returns the reason for the end of the search.
-    #[must_use]
-    pub fn search_end(&self) -> SearchEnd {
-        self.search_end
-    }
-
-    /// Returns the fastest plan whose amplification is at most `limit`, with a relative tolerance
-    /// of 1e-9.
-    ///
-    /// # Errors
-    /// [`Error::BadLimit`] if `limit` is below 1 or not a number, [`Error::LimitUnreachable`] if no
-    /// plan is within it.
-    pub fn fastest_within(&self, limit: f64) -> Result<&Plan> {
-        check_limit(limit)?;
-        let budget_us = with_tolerance(limit * self.single_gpu_us);
-        let first = self.plans.partition_point(|plan| plan.time.gpu_time_us > budget_us);
-        self.plans.get(first).ok_or_else(|| {
-            let smallest_us = self.plans.last().map_or(f64::INFINITY, |plan| plan.time.gpu_time_us);
-            Error::LimitUnreachable { limit, smallest: smallest_us / self.single_gpu_us }
-        })
-    }
-
-    /// Returns the plan with the minimum GPU time whose iteration time is at most `deadline_us`.
-    ///
-    /// # Errors
-    /// [`Error::BadDeadline`] if `deadline_us` is negative or not a number,
-    /// [`Error::DeadlineUnreachable`] if no plan is that fast.
-    pub fn cheapest_within(&self, deadline_us: f64) -> Result<&Plan> {
-        if deadline_us.is_nan() || deadline_us < 0.0 {
-            return Err(Error::BadDeadline { deadline_us });
-        }
-        let deadline = with_tolerance(deadline_us);
-        let late = self.plans.partition_point(|plan| plan.time.iteration_us <= deadline);
-        late.checked_sub(1).and_then(|last| self.plans.get(last)).ok_or_else(|| {
-            let smallest_us = self.plans.first().map_or(f64::INFINITY, |plan| plan.time.iteration_us);
-            Error::DeadlineUnreachable { deadline_us, smallest_us }
-        })
-    }
-
-    /// Returns the plan at the knee: the one farthest below the line from the fastest to the
-    /// cheapest plan, in the logarithms of both times. Beyond it, faster plans cost much and
-    /// cheaper ones save little. `None` if there are no plans.
-    #[must_use]
-    pub fn knee(&self) -> Option<&Plan> {
-        let (first, last) = (self.plans.first()?, self.plans.last()?);
-        let logarithms = |plan: &Plan| (plan.time.iteration_us.ln(), plan.time.gpu_time_us.ln());
-        let ((x0, y0), (x1, y1)) = (logarithms(first), logarithms(last));
-        let below = |plan: &&Plan| {
-            let (x, y) = logarithms(plan);
-            (x - x0) * (y1 - y0) - (y - y0) * (x1 - x0)
-        };
-        self.plans.iter().max_by(|a, b| below(a).total_cmp(&below(b)))
-    }
-
-    /// Returns the [proved](Self::prove) lower bound with the default budget, microseconds.
-    #[must_use]
-    pub fn lower_bound_us(&self, limit: f64) -> f64 {
-        self.prove(limit, ProofBudget::Default, &Stop::default()).us
-    }
-
-    /// Proves a lower bound of the iteration time of all arrangements whose amplification is at
-    /// most `limit`. It is at most the time of the fastest plan within the limit. It can
-    /// be loose: see the [crate's page](crate#limits). `stop` ends the proof early, and shows its
-    /// progress. Any end gives a valid bound.
-    #[must_use]
-    pub fn prove(&self, limit: f64, budget: ProofBudget, stop: &Stop) -> LowerBound {
-        let found_us = self.fastest_within(limit).map_or(f64::INFINITY, |plan| plan.time.iteration_us);
-        let mut work = Work::new(budget, self.evaluations, stop);
-        let bound = self.bound.prove(with_tolerance(limit * self.single_gpu_us), found_us, &mut work);
-        if budget == ProofBudget::Off { LowerBound { end: ProofEnd::Off, ..bound } } else { bound }
-    }
-}
-
-/// Checks an amplification limit. Fails with [`Error::BadLimit`] if it is less than 1 or not a
-/// number.
-pub(crate) fn check_limit(limit: f64) -> Result<()> {
-    // The comparison is false for NaN.
-    if limit >= 1.0 { Ok(()) } else { Err(Error::BadLimit { limit }) }
-}
-
-fn with_tolerance(limit: f64) -> f64 {
-    limit * (1.0 + LIMIT_TOLERANCE)
 }
