@@ -36,6 +36,23 @@ pub(super) struct RankProgress {
     pub(super) background_samples: f64,
 }
 
+impl RankProgress {
+    /// Returns the progress since `earlier`.
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            occupancy: self.occupancy.since(&earlier.occupancy),
+            background_samples: self.background_samples - earlier.background_samples,
+        }
+    }
+
+    fn plus(&self, more: &Self) -> Self {
+        Self {
+            occupancy: self.occupancy + more.occupancy,
+            background_samples: self.background_samples + more.background_samples,
+        }
+    }
+}
+
 /// The foreground and the background job of the rank that is simulated for a class. They offer
 /// tasklets to its driver and record when they run.
 pub(super) struct RankJobs<'a> {
@@ -44,10 +61,11 @@ pub(super) struct RankJobs<'a> {
     background: Option<BackgroundHost>,
     /// Number of foreground steps, of all iterations, that were not handed to the driver yet.
     to_offer: u64,
-    iterations: u64,
-    warm_up: u64,
-    /// Progress at the end of the warm-up, and at the end of the last iteration.
-    progress: [Option<RankProgress>; 2],
+    iterations: u32,
+    warm_up: u32,
+    /// Progress at the end of each iteration. On a rank without steps, only at the end of the other
+    /// ranks' warm-up.
+    progress: Vec<RankProgress>,
     /// Start of the latest iteration.
     begin: Duration,
     /// End of each iteration.
@@ -75,15 +93,15 @@ impl<'a> RankJobs<'a> {
         let background = |job: &'a BackgroundCosts| BackgroundHost::new(job.iteration(), policy, parameters);
         let iteration = &class.steps.iteration;
         let count = iteration.steps.len();
-        let iterations = u64::from(options.iterations());
+        let iterations = options.iterations();
         Self {
             class,
             foreground: ForegroundHost::new(iteration, policy, parameters).with_external_partners(),
             background: options.background.as_ref().map(background),
-            to_offer: iterations * count as u64,
+            to_offer: u64::from(iterations) * count as u64,
             iterations,
-            warm_up: u64::from(options.warm_up()),
-            progress: [None; 2],
+            warm_up: options.warm_up(),
+            progress: Vec::new(),
             begin: Duration::ZERO,
             ends: Vec::new(),
             spans: vec![Span::default(); count],
@@ -95,26 +113,48 @@ impl<'a> RankJobs<'a> {
         }
     }
 
+    /// Whether the rank has no steps, so that only the background runs on it.
+    pub(super) fn is_without_steps(&self) -> bool {
+        self.spans.is_empty()
+    }
+
     /// Returns whether the foreground has ended `iterations` runs of the program. Always true for a
     /// rank without steps.
     pub(super) fn has_ended(&self, iterations: u32) -> bool {
-        self.spans.is_empty() || self.foreground.iterations_ended() >= u64::from(iterations)
+        self.is_without_steps() || self.ends.len() >= iterations as usize
+    }
+
+    /// Returns the virtual time of the end of run number `iterations` of the program; `None` before
+    /// it, for number 0 and on a rank without steps.
+    pub(super) fn end_of(&self, iterations: u32) -> Option<Duration> {
+        self.ends.get((iterations as usize).checked_sub(1)?).copied()
+    }
+
+    /// Returns the time from the end of the previous run of the program to the end of run number
+    /// `iterations`; `None` before it and for numbers 0 and 1.
+    pub(super) fn duration_of(&self, iterations: u32) -> Option<Duration> {
+        let before = self.end_of(iterations.checked_sub(1)?)?;
+        Some(self.end_of(iterations)?.saturating_sub(before))
+    }
+
+    /// Records the end of run number `iterations` if it has not ended, with the times of the run
+    /// before it.
+    pub(super) fn repeat_until(&mut self, iterations: u32) {
+        if self.has_ended(iterations) {
+            return;
+        }
+        if let ([.., begin, end], [.., before, after]) = (&self.ends[..], &self.progress[..]) {
+            let (end, progress) = (*end + end.saturating_sub(*begin), after.plus(&after.since(before)));
+            self.ends.push(end);
+            self.progress.push(progress);
+        }
     }
 
     /// Records the progress of a rank without steps at the end of the other ranks' warm-up. Has no
     /// effect on other ranks.
     pub(super) fn end_warm_up(&mut self, driver: &Driver<VirtualDevice>) {
-        if self.spans.is_empty() {
-            self.progress[0] = Some(self.current_progress(driver));
-        }
-    }
-
-    fn record_progress(&mut self, driver: &Driver<VirtualDevice>) {
-        let ended = self.foreground.iterations_ended();
-        for (at, iterations) in [self.warm_up, self.iterations].into_iter().enumerate() {
-            if ended == iterations {
-                self.progress[at] = Some(self.current_progress(driver));
-            }
+        if self.is_without_steps() {
+            self.progress.push(self.current_progress(driver));
         }
     }
 
@@ -162,13 +202,10 @@ impl<'a> RankJobs<'a> {
     /// Returns the device time and background samples from the rank's own end of the warm-up to its
     /// own end of the last iteration.
     pub(super) fn progress(&self, driver: &Driver<VirtualDevice>) -> RankProgress {
-        let [before, after] = self.progress;
+        let at = |iterations: u32| self.progress.get((iterations as usize).checked_sub(1)?).copied();
         let (before, after) =
-            (before.unwrap_or_default(), after.unwrap_or_else(|| self.current_progress(driver)));
-        RankProgress {
-            occupancy: after.occupancy.since(&before.occupancy),
-            background_samples: after.background_samples - before.background_samples,
-        }
+            if self.is_without_steps() { (at(1), None) } else { (at(self.warm_up), at(self.iterations)) };
+        after.unwrap_or_else(|| self.current_progress(driver)).since(&before.unwrap_or_default())
     }
 
     /// Returns the virtual time of the start of the latest run of the program.
@@ -303,8 +340,8 @@ impl Host<VirtualDevice> for RankJobs<'_> {
         }
         if self.foreground.iterations_ended() > ended {
             self.ends.push(now);
-            self.record_progress(driver);
-            if self.foreground.iterations_ended() < self.iterations {
+            self.progress.push(self.current_progress(driver));
+            if self.foreground.iterations_ended() < u64::from(self.iterations) {
                 self.begin = now;
                 self.background_spans.iter_mut().for_each(Vec::clear);
             }

@@ -26,6 +26,8 @@ pub(super) struct SimulatedRanks<'a> {
     collectives: Vec<CollectiveState>,
     /// Arrivals at collectives, and ends of their transfers, that were not processed yet.
     exchanges: VecDeque<(usize, CollectiveId, Exchange)>,
+    /// Whether an iteration depends only on the times at which the ranks begin it.
+    is_memoryless: bool,
 }
 
 /// The ranks that have arrived at a collective, and those that have finished it. A rank does not
@@ -68,6 +70,9 @@ impl<'a> SimulatedRanks<'a> {
             ranks,
             collectives: vec![CollectiveState::default(); program.collectives.len()],
             exchanges: VecDeque::new(),
+            is_memoryless: options.background.is_none()
+                && options.device == options.device.without_overheads()
+                && !options.timeline,
         })
     }
 
@@ -91,21 +96,38 @@ impl<'a> SimulatedRanks<'a> {
     /// which all ranks are advanced.
     ///
     /// Events of all devices are processed in the order of time, so that no device is ahead of an
-    /// event on another device that could affect it.
+    /// event on another device that could affect it. Iterations that only repeat the last one are
+    /// not simulated.
     fn run_to(&mut self, iterations: u32) -> Result<Duration, Error> {
-        while !self.ranks.iter().all(|rank| rank.jobs.has_ended(iterations)) {
-            let next = (0..self.ranks.len()).filter_map(|rank| Some((self.next[rank]?, rank))).min();
-            let (now, rank) = next.ok_or(gpu_mux::Error::Stalled)?;
-            self.advance(rank, now)?;
-            self.run_collectives()?;
+        for iteration in 1..=iterations {
+            if self.repeats_after(iteration - 1) {
+                self.ranks.iter_mut().for_each(|rank| rank.jobs.repeat_until(iteration));
+            }
+            while !self.ranks.iter().all(|rank| rank.jobs.has_ended(iteration)) {
+                let next = (0..self.ranks.len()).filter_map(|rank| Some((self.next[rank]?, rank))).min();
+                let (now, rank) = next.ok_or(gpu_mux::Error::Stalled)?;
+                self.advance(rank, now)?;
+                self.run_collectives()?;
+            }
         }
-        let end =
-            self.ranks.iter().filter_map(|rank| rank.jobs.ends().last()).max().copied().unwrap_or_default();
+        let end = self.ranks.iter().filter_map(|rank| rank.jobs.end_of(iterations)).max().unwrap_or_default();
+        let repeats = self.repeats_after(iterations);
         for rank in 0..self.ranks.len() {
-            self.advance(rank, end)?;
+            if !repeats || self.ranks[rank].jobs.is_without_steps() {
+                self.advance(rank, end)?;
+            }
         }
         self.run_collectives()?;
         Ok(end)
+    }
+
+    /// Whether all iterations after the given one take the same times as it: every rank begins the
+    /// next iteration as long after this one as every other rank.
+    fn repeats_after(&self, iteration: u32) -> bool {
+        let with_steps = self.ranks.iter().filter(|rank| !rank.jobs.is_without_steps());
+        let mut durations = with_steps.map(|rank| rank.jobs.duration_of(iteration));
+        let first = durations.next().flatten();
+        self.is_memoryless && first.is_some() && durations.all(|duration| duration == first)
     }
 
     /// Advances a rank to this time. Its arrivals at collectives are appended to `exchanges`.

@@ -1,5 +1,6 @@
 //! Time of the virtual device by the state of the foreground.
 
+use std::ops::Add;
 use std::time::Duration;
 
 /// Activity of the foreground on a device.
@@ -63,5 +64,16 @@ impl Occupancy {
         if background {
             self.background[state as usize] += time;
         }
+    }
+}
+
+impl Add for Occupancy {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let sum = |all: [Duration; 4], more: [Duration; 4]| {
+            std::array::from_fn(|state| all[state].saturating_add(more[state]))
+        };
+        Self { times: sum(self.times, other.times), background: sum(self.background, other.background) }
     }
 }
