@@ -134,6 +134,28 @@ impl<'p> Evaluator<'p> {
         self.time(&numbered).map(|(time, _)| time)
     }
 
+    /// Returns the time of an iteration with every node on the first `gpus` ranks, in the problem's
+    /// topological order, and the memory of the fullest rank, bytes. Any count for which the cost
+    /// model has times will do. Faster than [`evaluate`](Self::evaluate) and
+    /// [`memory`](Self::memory) of [`Arrangement::data_parallel`].
+    ///
+    /// # Errors
+    /// Those of [`evaluate`](Self::evaluate).
+    pub fn data_parallel(&mut self, gpus: usize) -> Result<(PlanTime, u64)> {
+        if !(1..=self.problem.gpus).contains(&gpus) {
+            let message = format!("it is on {gpus} ranks, and there are {} GPUs", self.problem.gpus);
+            return Err(Error::BadArrangement { message });
+        }
+        let group = self.range(0, gpus);
+        if let Some(node) = (0..self.problem.nodes.len()).find(|&node| !self.has_times(node, group)) {
+            return Err(Error::NoTimes { node: self.problem.nodes[node].name.clone(), gpus });
+        }
+        let groups = vec![group; self.problem.nodes.len()];
+        let numbered = NumberedArrangement { groups, order: Rc::clone(&self.own_order) };
+        let (time, classes) = self.time(&numbered)?;
+        Ok((time, self.held(&classes, &numbered.order).into_iter().max().unwrap_or(0)))
+    }
+
     /// Returns the activity of each rank in an iteration of the steady state, by rank. Ranks
     /// without nodes are idle.
     ///

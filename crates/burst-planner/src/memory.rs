@@ -70,8 +70,8 @@ impl Evaluator<'_> {
         memory_model::max_held_bytes(self.problem(), self.structure(), self.max_memory())
     }
 
-    /// Returns the memory of each class.
-    fn held(&self, classes: &Classes, order: &[u32]) -> Vec<u64> {
+    /// Returns the memory of each class in the current arrangement.
+    pub(crate) fn held(&self, classes: &Classes, order: &[u32]) -> Vec<u64> {
         let mut held = vec![0_u64; classes.len()];
         self.memory_model(classes, order).for_each_buffer(|class, _, bytes| {
             let held = &mut held[usize::from(class)];

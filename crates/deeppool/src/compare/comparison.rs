@@ -8,7 +8,7 @@ use burst_planner::Error as Unplanned;
 use crate::Error;
 use crate::job::{Job, LoweredPlan};
 use crate::plan::{ExecutionPlan, PlanRequest};
-use crate::planning::{PlanAnalysis, data_parallel_times, find_frontier};
+use crate::planning::{PlanAnalysis, data_parallel_times_on, find_frontier};
 use crate::simulate::{BackgroundCosts, SimulateOptions, simulate_plan};
 
 /// Maximum number of burst plans that are compared, spread over the Pareto frontier.
@@ -191,8 +191,7 @@ fn worthwhile_parts(
     let is_usual = |part: usize| part.is_power_of_two() || part == max;
     let mut without_memory = 0;
     let mut rates: Vec<(usize, (f64, f64))> = Vec::with_capacity(max);
-    for part in 1..=max {
-        let times = data_parallel_times(job, part)?;
+    for (part, times) in (1..).zip(data_parallel_times_on(job, 1..=max)?) {
         if fits(times.memory_peak_bytes, request.memory_limit_bytes) {
             let foreground = job.batch() as f64 * 1e6 / times.iteration_us;
             let total = foreground + (gpus - part) as f64 * background.samples_per_s();

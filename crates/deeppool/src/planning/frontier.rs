@@ -3,7 +3,9 @@
 //! the layers) with its times. The number of *samples of a micro-batch* is counted over all ranks
 //! here: the global batch divided by the number of micro-batches, which must divide it.
 
-use burst_planner::{Arrangement, Evaluator, Frontier, LowerBound, Plan, PlanProblem};
+use std::ops::RangeInclusive;
+
+use burst_planner::{Arrangement, Evaluator, Frontier, LowerBound, Plan, PlanProblem, PlanTime};
 
 use super::arranged_plan::arranged_plan;
 use super::partial::{best_partial, simulated_data_parallel};
@@ -104,18 +106,34 @@ fn data_parallel<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<LoweredPlan
 /// # Errors
 /// [`Error::Setting`] if the number of micro-batches does not divide the global batch.
 /// [`Error::Profile`] if the profile lacks a time.
-pub(crate) fn data_parallel_times(job: &Job<'_>, gpus: usize) -> Result<DataParallelTimes, Error> {
-    let count = gpus.min(job.micro_batch()?);
-    let problem = plan_problem(job, gpus, &[count])?;
-    let mut evaluator = Evaluator::new(&problem, JobCosts::new(job))?;
-    let arrangement = Arrangement::data_parallel(&problem, count)?;
-    let memory_peak_bytes = evaluator.memory(&arrangement)?.into_iter().max();
+fn data_parallel_times(job: &Job<'_>, gpus: usize) -> Result<DataParallelTimes, Error> {
     if job.lowering().partial.is_some() {
-        return simulated_data_parallel(job, &problem, &arrangement, memory_peak_bytes);
+        return simulated_data_parallel(job, gpus.min(job.micro_batch()?));
     }
-    let time = evaluator.evaluate(&arrangement)?;
-    let amplification = time.gpu_time_us / evaluator.single_gpu_us()?;
-    Ok(DataParallelTimes { iteration_us: time.iteration_us, amplification, memory_peak_bytes })
+    let count = gpus.min(job.micro_batch()?);
+    data_parallel_times_on(job, count..=count)?.pop().ok_or(burst_planner::Error::NoNodes.into())
+}
+
+/// Computes the times of one iteration and the memory of data parallelism on each of the given
+/// numbers of GPUs, but at most on one GPU per sample of a micro-batch.
+///
+/// # Errors
+/// [`Error::Setting`] if the number of micro-batches does not divide the global batch.
+/// [`Error::Profile`] if the profile lacks a time.
+pub(crate) fn data_parallel_times_on(
+    job: &Job<'_>,
+    counts: RangeInclusive<usize>,
+) -> Result<Vec<DataParallelTimes>, Error> {
+    let max = job.micro_batch()?;
+    let problem = plan_problem(job, max.min(*counts.end()), &counts.clone().collect::<Vec<_>>())?;
+    let mut evaluator = Evaluator::new(&problem, JobCosts::new(job))?;
+    let single_gpu_us = evaluator.single_gpu_us()?;
+    let of_count = |count: usize| {
+        let (PlanTime { iteration_us, gpu_time_us, .. }, memory) = evaluator.data_parallel(count.min(max))?;
+        let (amplification, memory_peak_bytes) = (gpu_time_us / single_gpu_us, Some(memory));
+        Ok(DataParallelTimes { iteration_us, amplification, memory_peak_bytes })
+    };
+    counts.map(of_count).collect()
 }
 
 /// Checks a request before anything is allocated whose size depends on it.

@@ -18,6 +18,6 @@ pub use burst_planner::{PathKind, PathStep};
 pub use analysis::PlanAnalysis;
 pub use device_placement::placement_problem;
 pub use explain::{RunAlternative, RunExplanation};
-pub(crate) use frontier::data_parallel_times;
+pub(crate) use frontier::data_parallel_times_on;
 pub use frontier::{PlanFrontier, find_frontier, find_plan};
 pub use within_memory::plan_within_memory;

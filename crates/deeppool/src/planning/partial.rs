@@ -1,12 +1,12 @@
 //! Plans with partial backpropagation. They are evaluated by simulating their programs, since the
 //! planner's evaluation does not model it.
 
-use burst_planner::{Arrangement, Error as Unplanned, Plan, PlanProblem};
+use burst_planner::{Arrangement, Error as Unplanned, Evaluator, Plan, PlanProblem};
 
 use super::arranged_plan::arranged_plan;
 use crate::Error;
 use crate::costs::micros;
-use crate::job::{Job, LoweredPlan, PlannerNodes, single_gpu_us};
+use crate::job::{Job, JobCosts, LoweredPlan, PlannerNodes, plan_problem, single_gpu_us};
 use crate::plan::{DataParallelTimes, Mode, PlanRequest};
 use crate::simulate::{SimulateOptions, simulate};
 
@@ -15,15 +15,14 @@ const MAX_CANDIDATES: usize = 24;
 /// Relative tolerance of limits on amplification and time.
 const TOLERANCE: f64 = 1e-9;
 
-/// Computes the times of data parallelism with partial backpropagation by simulation. `arrangement`
-/// is that of data parallelism, and `memory_peak_bytes` is stored in the result.
-pub(super) fn simulated_data_parallel(
-    job: &Job<'_>,
-    problem: &PlanProblem,
-    arrangement: &Arrangement,
-    memory_peak_bytes: Option<u64>,
-) -> Result<DataParallelTimes, Error> {
-    let placement = PlannerNodes::new(job.costs().network()).placement(problem.gpus, arrangement)?;
+/// Computes the times and the memory of data parallelism on `count` GPUs with partial
+/// backpropagation by simulation.
+pub(super) fn simulated_data_parallel(job: &Job<'_>, count: usize) -> Result<DataParallelTimes, Error> {
+    let problem = plan_problem(job, count, &[count])?;
+    let arrangement = Arrangement::data_parallel(&problem, count)?;
+    let memory_peak_bytes =
+        Evaluator::new(&problem, JobCosts::new(job))?.memory(&arrangement)?.into_iter().max();
+    let placement = PlannerNodes::new(job.costs().network()).placement(problem.gpus, &arrangement)?;
     let training = job.training(placement);
     let simulated = simulate(training.for_simulation()?, job.costs(), &SimulateOptions::default())?;
     let amplification = micros(simulated.activity.active()) / single_gpu_us(job)?;
