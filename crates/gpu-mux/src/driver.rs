@@ -27,6 +27,9 @@ pub struct Driver<D: Device> {
     failures: Vec<(JobId, D::Error)>,
     /// Number of tasklets launched and not finished.
     in_flight: usize,
+    /// Whether the last run has done all that is possible at the device's time, and nothing has
+    /// happened since.
+    pub(crate) caught_up: bool,
 }
 
 /// Tasklets of a job that wait in the multiplexer, with their work, in launch order.
@@ -62,6 +65,7 @@ impl<D: Device> Driver<D> {
             wake: None,
             failures: Vec::new(),
             in_flight: 0,
+            caught_up: false,
         }
     }
 
@@ -96,13 +100,17 @@ impl<D: Device> Driver<D> {
         }
         // Decisions depend on the time, which has advanced since the last event.
         self.tell(MuxEvent::Tick)?;
+        let mut launched = false;
         while let Some(command) = self.mux.poll_command() {
             match command {
                 MuxCommand::WakeAt(time) => self.wake = Some(time),
-                MuxCommand::Launch(tasklet) => self.launch(tasklet)?,
+                MuxCommand::Launch(tasklet) => {
+                    launched = true;
+                    self.launch(tasklet)?;
+                }
             }
         }
-        self.finished()
+        if launched { self.finished() } else { Ok(None) }
     }
 
     /// Waits until [`poll`](Self::poll) may return a tasklet or launch one, at most until `until`.
@@ -181,6 +189,7 @@ impl<D: Device> Driver<D> {
     /// may launch tasklets.
     #[must_use]
     pub fn device_mut(&mut self) -> &mut D {
+        self.caught_up = false;
         &mut self.device
     }
 
@@ -193,7 +202,7 @@ impl<D: Device> Driver<D> {
 
     fn tell(&mut self, event: MuxEvent) -> Result<(), DriverError<D::Error>> {
         self.mux.handle(self.device.now(), event)?;
-        self.wake = None;
+        (self.wake, self.caught_up) = (None, false);
         Ok(())
     }
 

@@ -134,6 +134,7 @@ impl<D: Device> Driver<D> {
                 return Ok(RunOutcome::Done);
             }
             if until.is_some_and(|until| self.device().now() >= until) {
+                self.caught_up = true;
                 return Ok(RunOutcome::TimeLimit);
             }
             if until.is_none() && self.is_idle() {
@@ -141,6 +142,23 @@ impl<D: Device> Driver<D> {
             }
             self.wait(until)?;
         }
+    }
+
+    /// Runs as [`run`](Self::run) until the device's time reaches `until`, for a host that has had
+    /// no new tasklets to offer since the last run. Faster, because nothing is checked again at the
+    /// time at which that run reached its limit.
+    ///
+    /// # Errors
+    /// Those of [`run`](Self::run).
+    pub fn continue_run<H: Host<D>>(
+        &mut self,
+        host: &mut H,
+        until: Duration,
+    ) -> Result<RunOutcome, H::Error> {
+        if self.caught_up && self.device().now() < until {
+            self.wait(Some(until))?;
+        }
+        self.run(host, Some(until))
     }
 
     fn offer_all<H: Host<D>>(&mut self, host: &mut H) -> Result<(), H::Error> {

@@ -70,7 +70,7 @@ impl<'a> Rank<'a> {
         until: Duration,
         exchanges: &mut VecDeque<(usize, CollectiveId, Exchange)>,
     ) -> Result<(), Error> {
-        let _: RunOutcome = self.driver.run(&mut self.jobs, Some(until))?;
+        let _: RunOutcome = self.driver.continue_run(&mut self.jobs, until)?;
         exchanges
             .extend(self.jobs.exchanges().map(|(collective, exchange)| (self.index, collective, exchange)));
         Ok(())

@@ -163,7 +163,7 @@ impl<'a> SimulatedRanks<'a> {
     }
 
     fn begin(&mut self, collective: CollectiveId) -> Result<(), Error> {
-        let arrived = self.collectives[collective.0].arrived.clone();
+        let arrived = std::mem::take(&mut self.collectives[collective.0].arrived);
         // The last arrival, and the last arrival of the other ranks.
         let mut latest = arrived.iter().rev().map(|(_, exchange)| exchange.at);
         let (now, mut before) = (latest.next().unwrap_or_default(), latest.next().unwrap_or_default());
@@ -176,6 +176,7 @@ impl<'a> SimulatedRanks<'a> {
             self.ranks[rank].begin_collective(exchange.tasklet, if is_last { before } else { now })?;
             self.next[rank] = self.ranks[rank].next_event();
         }
+        self.collectives[collective.0].arrived = arrived;
         Ok(())
     }
 

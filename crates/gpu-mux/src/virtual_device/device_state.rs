@@ -59,6 +59,8 @@ pub(super) struct DeviceState {
     /// Whether events may be due at the current time, so that they must be processed before time
     /// advances.
     pub(super) unsettled: bool,
+    /// Time of the next event once no event is due, or [`NEVER`].
+    next: u64,
     /// Ended tasklets that the host has not seen, in the order in which they ended.
     pub(super) ended: VecDeque<Ended>,
     /// Steps that communications with external partners have reached and that the user of the
@@ -69,6 +71,8 @@ pub(super) struct DeviceState {
     /// Indices of streams, used while multiprocessors are distributed. Kept so that this allocates
     /// nothing.
     pub(super) order: Vec<usize>,
+    /// Empty lists for [`Launch::waited_for_by`], kept for the same reason.
+    spare: Vec<Vec<TaskletId>>,
 }
 
 impl DeviceState {
@@ -82,19 +86,22 @@ impl DeviceState {
             launches: 0,
             first_short: None,
             unsettled: false,
+            next: NEVER,
             ended: VecDeque::new(),
             exchanges: VecDeque::new(),
             occupancy: Occupancy::default(),
             order: Vec::new(),
+            spare: Vec::new(),
         }
     }
 
     /// Appends a launch to the stream of its job on `lane`, which is created at the first launch.
-    /// Sets its `order`, and clears its `after` if that tasklet has already ended or was never
+    /// Sets its `order` and `waited_for_by`, and clears its `after` if that tasklet has already ended or was never
     /// launched.
     pub(super) fn launch(&mut self, lane: Lane, mut launch: Launch) {
         let stream = self.stream(launch.tasklet.job, lane);
         launch.order = self.launches;
+        launch.waited_for_by = self.spare.pop().unwrap_or_default();
         launch.after = launch.after.filter(|&before| match self.find(before) {
             Some(found) => {
                 found.waited_for_by.push(launch.tasklet);
@@ -136,11 +143,12 @@ impl DeviceState {
 
     /// Returns the time of the next event, or `None` if nothing happens without another call.
     pub(super) fn next_event(&self) -> Option<u64> {
-        if self.unsettled {
-            return Some(self.now);
-        }
-        let next = self.streams.iter().map(|stream| stream.next_event(self.now)).min();
-        next.filter(|&time| time < NEVER)
+        let next = if self.unsettled { self.now } else { self.next };
+        (next < NEVER).then_some(next)
+    }
+
+    fn find_next_event(&mut self) {
+        self.next = self.streams.iter().map(|stream| stream.next_event(self.now)).min().unwrap_or(NEVER);
     }
 
     /// Advances time to `to` and processes all events until then.
@@ -190,9 +198,10 @@ impl DeviceState {
             let is_due =
                 |stream: &Stream| stream.running.as_ref().is_some_and(|running| running.until <= self.now);
             if !self.unsettled && !self.streams.iter().any(is_due) {
-                return;
+                break;
             }
         }
+        self.find_next_event();
     }
 
     fn end_phase(&mut self, stream: usize) {
@@ -244,7 +253,7 @@ impl DeviceState {
 
     fn end_tasklet(&mut self, stream: usize) {
         let stream = &mut self.streams[stream];
-        let Some(launch) = stream.launches.pop_front() else { return };
+        let Some(mut launch) = stream.launches.pop_front() else { return };
         stream.last_end = self.now;
         if launch.kernel_count() > 0 {
             stream.free_from = self.now.saturating_add(self.hardware.kernel_gap);
@@ -252,12 +261,13 @@ impl DeviceState {
         let opened = launch.opened.unwrap_or(self.now);
         self.ended.push_back(Ended { tasklet: launch.tasklet, opened, at: self.now });
         let ready_from = self.now.saturating_add(self.hardware.kernel_gap);
-        for waiting in launch.waited_for_by {
+        for waiting in launch.waited_for_by.drain(..) {
             if let Some(waiting) = self.find(waiting) {
                 (waiting.after, waiting.ready_from) = (None, ready_from);
                 self.unsettled = true;
             }
         }
+        self.spare.push(launch.waited_for_by);
     }
 
     /// Sets to `at` the time of the event `awaits` of the communication `tasklet`: the arrival or
@@ -293,6 +303,7 @@ impl DeviceState {
         {
             running.until = at;
         }
+        self.find_next_event();
         Ok(())
     }
 }

@@ -17,8 +17,12 @@ impl DeviceState {
         let mut order = std::mem::take(&mut self.order);
         order.clear();
         order.extend((0..self.streams.len()).filter(|&stream| self.is_short(stream)));
-        order.sort_unstable_by_key(|&stream| self.streams[stream].dispatch_priority());
         self.first_short = None;
+        if order.is_empty() {
+            self.order = order;
+            return;
+        }
+        order.sort_unstable_by_key(|&stream| self.streams[stream].dispatch_priority());
         for &stream in &order {
             self.give(stream);
             if self.first_short.is_none() && self.is_short(stream) {
