@@ -9,7 +9,7 @@ use crate::Error;
 use crate::job::{Job, LoweredPlan};
 use crate::plan::{ExecutionPlan, PlanRequest};
 use crate::planning::{PlanAnalysis, data_parallel_times_on, find_frontier};
-use crate::simulate::{BackgroundCosts, SimulateOptions, simulate_plan};
+use crate::simulate::{BackgroundCosts, SimulateOptions, Simulation, simulate_plan};
 
 /// Maximum number of burst plans that are compared, spread over the Pareto frontier.
 const MAX_BURST_PLANS: usize = 14;
@@ -112,12 +112,19 @@ impl Comparison {
         let errors = Errors::of(job);
         let mut points = Vec::with_capacity(2 * runs.len() + 1);
         let all = runs.len() as f64;
+        let mut simulated: Vec<SimulatedPlan<'_>> = Vec::with_capacity(runs.len());
         for (index, (plan, modes)) in runs.iter().enumerate() {
             request.stop.check()?;
-            let has_room = fits(plan.memory_peak_bytes, beside.memory_limit_bytes);
-            let speeds = errors.speeds(job, plan)?;
-            for point in simulated(job, plan, modes, (background, has_room), options)? {
-                points.push(errors.with_ranges(speeds, point));
+            let is_same = |other: &&SimulatedPlan<'_>| {
+                other.plan.layers == plan.layers && other.plan.order == plan.order
+            };
+            if !simulated.iter().any(|other| is_same(&other)) {
+                let has_room = fits(plan.memory_peak_bytes, beside.memory_limit_bytes);
+                let background = has_room.then_some(background);
+                simulated.push(SimulatedPlan::new(job, plan, background, options, &errors)?);
+            }
+            if let Some(same) = simulated.iter().find(is_same) {
+                points.extend(same.points(modes, background_samples_per_s, &errors));
             }
             progress(0.2 + 0.8 * (index + 1) as f64 / all);
         }
@@ -207,36 +214,62 @@ fn worthwhile_parts(
     Ok((rates.iter().filter(is_shown).map(|&(part, _)| part).collect(), without_memory))
 }
 
-/// Returns the points of a plan in the given modes: simulated once alone, and once with a
-/// background job on each GPU if those fit.
-fn simulated(
-    job: &Job<'_>,
-    plan: &LoweredPlan<'_>,
-    modes: &[SharingMode],
-    (background, has_room): (&BackgroundCosts, bool),
-    options: &SimulateOptions,
-) -> Result<Vec<Point>, Error> {
-    let gpus = plan.ranks_used();
-    let mut points = Vec::with_capacity(modes.len());
-    for background_job in std::iter::once(None).chain(has_room.then_some(Some(background))) {
-        let options = SimulateOptions { background: background_job.cloned(), ..options.clone() };
-        let result = simulate_plan(job, plan, &options)?;
-        let is_shared = background_job.is_some();
-        points.extend(modes.iter().filter(|mode| mode.is_collocated() == is_shared).map(|&mode| Point {
-            mode,
-            gpus,
-            amplification: Some(plan.amplification),
-            iteration: Some(result.iteration),
-            foreground_samples_per_s: result.foreground_samples_per_s,
-            background_samples_per_s: match mode {
-                SharingMode::Partition => (plan.gpus - gpus) as f64 * background.samples_per_s(),
-                _ => result.background_samples_per_s,
-            },
-            foreground_range: None,
-            total_range: None,
-        }));
+/// Simulations of a plan, which may be both a burst plan and data parallelism.
+struct SimulatedPlan<'p> {
+    plan: &'p ExecutionPlan,
+    /// Without background jobs.
+    alone: Simulation,
+    /// With a background job on each GPU, if those fit.
+    shared: Option<Simulation>,
+    /// Minimum and maximum speed relative to the predicted one, if errors of the costs are known.
+    speeds: Option<[f64; 2]>,
+}
+
+impl<'p> SimulatedPlan<'p> {
+    fn new(
+        job: &Job<'_>,
+        plan: &'p LoweredPlan<'_>,
+        background: Option<&BackgroundCosts>,
+        options: &SimulateOptions,
+        errors: &Errors,
+    ) -> Result<Self, Error> {
+        let simulated = |background: Option<&BackgroundCosts>| {
+            simulate_plan(job, plan, &options.clone().with_background(background.cloned()))
+        };
+        Ok(Self {
+            plan,
+            alone: simulated(None)?,
+            shared: background.map(|background| simulated(Some(background))).transpose()?,
+            speeds: errors.speeds(job, plan)?,
+        })
     }
-    Ok(points)
+
+    /// Returns the points of those of the given modes that were simulated.
+    fn points(
+        &self,
+        modes: &[SharingMode],
+        background_samples_per_s: f64,
+        errors: &Errors,
+    ) -> impl Iterator<Item = Point> {
+        let gpus = self.plan.ranks_used();
+        modes.iter().filter_map(move |&mode| {
+            let result = if mode.is_collocated() { self.shared.as_ref()? } else { &self.alone };
+            let point = Point {
+                mode,
+                gpus,
+                amplification: Some(self.plan.amplification),
+                iteration: Some(result.iteration),
+                foreground_samples_per_s: result.foreground_samples_per_s,
+                background_samples_per_s: match mode {
+                    SharingMode::Partition => (self.plan.gpus - gpus) as f64 * background_samples_per_s,
+                    _ => result.background_samples_per_s,
+                },
+                foreground_range: None,
+                total_range: None,
+            };
+            Some(errors.with_ranges(self.speeds, point))
+        })
+    }
 }
 
 /// Known relative errors of the costs: 0.1 is 10%.
