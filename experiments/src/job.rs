@@ -1,7 +1,7 @@
 //! Foreground jobs: their plans, and simulations of the plans alone and beside background jobs. A
 //! *testbed* is the simulated machine with its jobs.
 
-use burst_planner::Error as Unplanned;
+use burst_planner::{Error as Unplanned, ProofBudget};
 use deeppool::Error;
 use deeppool::compare::Comparison;
 use deeppool::costs::Costs;
@@ -114,13 +114,22 @@ impl<'a> ForegroundJob<'a> {
     }
 
     /// Plans the foreground on the first `gpus` GPUs, with memory left for a background job on
-    /// each. With `overlap`, gradient all-reduces run during the backward pass.
+    /// each. With `overlap`, gradient all-reduces run during the backward pass. No lower
+    /// bound is proved.
     ///
     /// # Errors
     /// If layer times are missing, or if no plan fits in memory or keeps the limit.
     pub(crate) fn foreground(&self, gpus: usize, mode: Mode, overlap: bool) -> anyhow::Result<Foreground> {
-        let plan = find_plan(&self.job(overlap), &self.request(gpus, mode)?)?.into_plan();
-        Ok(Foreground { plan })
+        let request = self.request(gpus, mode)?.with_proof(ProofBudget::Off);
+        Ok(Foreground { plan: find_plan(&self.job(overlap), &request)?.into_plan() })
+    }
+
+    /// As [`foreground`](Self::foreground) with overlap, and with a lower bound in the plan.
+    ///
+    /// # Errors
+    /// Those of [`foreground`](Self::foreground).
+    pub(crate) fn bounded_foreground(&self, gpus: usize, mode: Mode) -> anyhow::Result<Foreground> {
+        Ok(Foreground { plan: find_plan(&self.job(true), &self.request(gpus, mode)?)?.into_plan() })
     }
 
     /// Plans the foreground of a static partition: data parallelism on the first `gpus` GPUs,

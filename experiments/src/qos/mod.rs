@@ -70,7 +70,7 @@ impl Experiment for QosOptions {
 /// without its techniques.
 fn rows(setting: &Setting, techniques: &[Technique], testbed: &Testbed) -> anyhow::Result<Vec<ReportRow>> {
     let job = ForegroundJob::new(setting.workload.clone(), testbed)?;
-    let foreground = job.foreground(testbed.gpus, setting.plan(testbed), true)?;
+    let foreground = job.bounded_foreground(testbed.gpus, setting.plan(testbed))?;
     let device = setting.device();
     let alone = job.alone_on(&foreground, device, setting.iterations)?;
     let presets = Policy::presets();
