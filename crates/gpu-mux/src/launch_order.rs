@@ -60,10 +60,16 @@ impl LaunchOrder {
     }
 
     /// Marks a tasklet as finished, without removing it; see [`pop_finished`](Self::pop_finished).
-    /// An unknown tasklet is ignored. O(log n).
+    /// An unknown tasklet is ignored. O(log n), or O(1) if numbers are consecutive.
     pub(crate) fn finish(&mut self, id: TaskletId) {
-        // Numbers increase in launch order.
-        if let Ok(place) = self.tasklets.binary_search_by_key(&id.number, |of| of.tasklet.id.number) {
+        let Some(first) = self.tasklets.front() else { return };
+        let consecutive = id.number.saturating_sub(first.tasklet.id.number) as usize;
+        let place = match self.tasklets.get(consecutive) {
+            Some(of) if of.tasklet.id.number == id.number => Ok(consecutive),
+            // Numbers increase in launch order.
+            _ => self.tasklets.binary_search_by_key(&id.number, |of| of.tasklet.id.number),
+        };
+        if let Ok(place) = place {
             self.tasklets[place].finished = true;
         }
     }
