@@ -13,7 +13,8 @@ pub(super) struct Label {
     pub(super) cycle_us: f64,
     /// The same without updates.
     pub(super) steps_us: f64,
-    /// Weighted sum of the GPU time and of [`busy_gpu_us`](Self::busy_gpu_us), relative to the limit.
+    /// Weighted sum of the GPU time and of [`busy_gpu_us`](Self::busy_gpu_us), relative to the
+    /// limit.
     pub(super) load: f64,
     /// For each of the [`STEP_WEIGHTS`]: weighted sum of the steps relative to their limit and of
     /// the load. After labels were merged it can exceed the sum of these two.

@@ -12,15 +12,17 @@
 //!   the updates. So the part of the sequence, plus what follows it, takes at most T.
 //! - The gradient of the input waits for all-reduces of full buckets before it.
 //! - If the GPU counts of a run and of the first node add up to more than the number of GPUs, a
-//!   rank is in both. Its cycle contains the whole sequence, and the updates of both. In the mean of
-//!   the first node's ranks, the updates of each run count by the minimum part of these ranks in it.
+//!   rank is in both. Its cycle contains the whole sequence, and the updates of both. In the mean
+//!   of the first node's ranks, the updates of each run count by the minimum part of these ranks in
+//!   it.
 //! - All-reduces on all GPUs are on the lane of every rank.
 //! - The GPU time of all steps, updates and transfers is within the budget, and at most T times the
 //!   number of GPUs. Nodes beside the path count with their minimum, or ranks that wait for the
 //!   path's transfers count instead: they have no other node of the path to run.
-//! - An all-reduce follows the backward steps of its nodes and of later ones on the same rank. So for
-//!   each node of the path, these do not overlap on any rank, and are within the same budget: all
-//!   forward steps and waiting, backward steps from this node on, and all-reduces up to this node.
+//! - An all-reduce follows the backward steps of its nodes and of later ones on the same rank. So
+//!   for each node of the path, these do not overlap on any rank, and are within the same budget:
+//!   all forward steps and waiting, backward steps from this node on, and all-reduces up to this
+//!   node.
 //! - A branch beside a part of a run is on the same ranks, and its steps add to those of the run,
 //!   or two transfers and the branch run beside this part.
 //!
