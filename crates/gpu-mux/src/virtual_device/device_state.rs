@@ -96,8 +96,8 @@ impl DeviceState {
     }
 
     /// Appends a launch to the stream of its job on `lane`, which is created at the first launch.
-    /// Sets its `order` and `waited_for_by`, and clears its `after` if that tasklet has already ended or was never
-    /// launched.
+    /// Sets its `order` and `waited_for_by`, and clears its `after` if that tasklet has already
+    /// ended or was never launched.
     pub(super) fn launch(&mut self, lane: Lane, mut launch: Launch) {
         let stream = self.stream(launch.tasklet.job, lane);
         launch.order = self.launches;
