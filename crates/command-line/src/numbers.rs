@@ -10,9 +10,9 @@ use std::ops::RangeInclusive;
 /// assert_eq!(gpus("0").unwrap_err(), "expected a whole number from 1 to 1024");
 /// ```
 pub fn within(range: RangeInclusive<usize>) -> impl Fn(&str) -> Result<usize, String> + Clone {
-    move |text| {
+    move |value| {
         let (min, max) = (range.start(), range.end());
-        match text.parse() {
+        match value.parse() {
             Ok(count) if range.contains(&count) => Ok(count),
             _ => Err(format!("expected a whole number from {min} to {max}")),
         }
@@ -22,9 +22,9 @@ pub fn within(range: RangeInclusive<usize>) -> impl Fn(&str) -> Result<usize, St
 /// Parses a whole number of at least 1.
 ///
 /// # Errors
-/// A message for other text.
-pub fn positive(text: &str) -> Result<u64, String> {
-    match text.parse() {
+/// A message for any other value.
+pub fn positive(value: &str) -> Result<u64, String> {
+    match value.parse() {
         Ok(count) if count > 0 => Ok(count),
         _ => Err("expected a whole number of at least 1".into()),
     }
@@ -33,9 +33,9 @@ pub fn positive(text: &str) -> Result<u64, String> {
 /// Parses an amplification limit: a finite number of at least 1.
 ///
 /// # Errors
-/// A message for other text.
-pub fn amplification(text: &str) -> Result<f64, String> {
-    match text.parse() {
+/// A message for any other value.
+pub fn amplification(value: &str) -> Result<f64, String> {
+    match value.parse() {
         Ok(limit) if (1.0..f64::INFINITY).contains(&limit) => Ok(limit),
         _ => Err("expected a finite number of at least 1".into()),
     }
