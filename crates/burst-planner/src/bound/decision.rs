@@ -169,8 +169,7 @@ impl<'d> CaseDecision<'d> {
         let min_sums = std::array::from_fn(|index| {
             let weight = STEP_WEIGHTS[index];
             let own = |range: usize, option: &PathOption| {
-                let cycle_us = option.steps_us() + tables.shared_part(case, range) * option.update_us;
-                weight * cycle_us / max_us + (1.0 - weight) * load(range, option)
+                weight * tables.cycle_us(case, range, option) / max_us + (1.0 - weight) * load(range, option)
             };
             let moving = |index: usize| {
                 weight * tables.moves[index].steps_us() / max_us + (1.0 - weight) * load_of(index)

@@ -38,6 +38,7 @@
 
 mod decision;
 mod labels;
+mod node_tables;
 mod path;
 mod run_sums;
 mod tables;

@@ -6,7 +6,8 @@
 
 use std::ops::Range;
 
-use super::path::{BranchCost, Path, PathNode, PathOption, Transfers};
+use super::node_tables::NodeTables;
+use super::path::{BranchCost, Path, PathNode, PathOption};
 
 /// Nodes with at most this fraction of all all-reduces and updates do not begin a block.
 const SMALL_PART: f64 = 5e-4;
@@ -101,21 +102,6 @@ impl Prefixes {
     }
 }
 
-/// Returns costs that are at most those of both options.
-fn min_of(one: PathOption, other: PathOption) -> PathOption {
-    PathOption {
-        forward_us: one.forward_us.min(other.forward_us),
-        backward_us: one.backward_us.min(other.backward_us),
-        less_us: one.less_us.max(other.less_us),
-        update_us: one.update_us.min(other.update_us),
-        reduce_us: one.reduce_us.min(other.reduce_us),
-        startup_us: one.startup_us.min(other.startup_us),
-        forwarding_us: one.forwarding_us.min(other.forwarding_us),
-        computing_us: one.computing_us.min(other.computing_us),
-        updating_us: one.updating_us.min(other.updating_us),
-    }
-}
-
 /// Returns costs that are at most those of both branches.
 fn min_cost(one: BranchCost, other: BranchCost) -> BranchCost {
     BranchCost {
@@ -123,99 +109,6 @@ fn min_cost(one: BranchCost, other: BranchCost) -> BranchCost {
         backward_us: one.backward_us.min(other.backward_us),
         reduce_us: one.reduce_us.min(other.reduce_us),
         computing_us: one.computing_us.min(other.computing_us),
-    }
-}
-
-/// Costs of the nodes of a path by range.
-struct NodeTables {
-    /// Number of ranges.
-    count: usize,
-    /// By node and range.
-    options: Vec<Option<PathOption>>,
-    /// By node: index of the transfers of its output in `transfers`.
-    transfer_of: Vec<usize>,
-    /// Transfers by range that an output is moved from, then to.
-    transfers: Vec<Transfers>,
-}
-
-impl NodeTables {
-    fn new(path: &Path, of_range: &[Range<usize>]) -> Self {
-        let counts = path.counts.len();
-        let options = path.nodes.iter().flat_map(|node| {
-            of_range.iter().map(|range| node.options[range.clone()].iter().copied().flatten().reduce(min_of))
-        });
-        let options = options.collect();
-        let joined = |table: &Transfers| {
-            let cell = |(from, to): (&Range<usize>, &Range<usize>)| {
-                let cells = from.clone().flat_map(|from| to.clone().map(move |to| from * counts + to));
-                cells.map(|cell| table[cell]).fold(f64::INFINITY, f64::min)
-            };
-            let cells = of_range.iter().flat_map(|from| of_range.iter().map(move |to| (from, to)));
-            cells.map(cell).collect()
-        };
-        let transfers = path.transfers.iter().map(joined).collect();
-        let transfer_of = path.nodes.iter().map(|node| node.transfers).collect();
-        Self { count: of_range.len(), options, transfer_of, transfers }
-    }
-
-    fn option(&self, node: usize, range: usize) -> Option<&PathOption> {
-        self.options[node * self.count + range].as_ref()
-    }
-
-    /// Returns the minimum transfers of a node's output between different lists of ranks, forward
-    /// and backward.
-    fn transfer(&self, node: usize, from: usize, to: usize) -> (f64, f64) {
-        let table = &self.transfers[self.transfer_of[node]];
-        (table[from * self.count + to], table[to * self.count + from])
-    }
-
-    /// Returns the option of a block.
-    fn block(&self, nodes: &Range<usize>, range: usize) -> Option<PathOption> {
-        let first = *self.option(nodes.start, range)?;
-        (nodes.start + 1..nodes.end).try_fold(first, |sum, node| {
-            let own = self.option(node, range)?;
-            Some(PathOption {
-                forward_us: sum.forward_us + own.forward_us,
-                backward_us: sum.backward_us + own.backward_us,
-                less_us: sum.less_us + own.less_us,
-                forwarding_us: sum.forwarding_us + own.forwarding_us,
-                computing_us: sum.computing_us + own.computing_us,
-                ..sum
-            })
-        })
-    }
-
-    /// Returns for each range after a block the minimum of a sum over the changes of the list from
-    /// range `from` in the block or at its end. `own` is the value of a node on a range, `moving`
-    /// that of transfers between two ranges. The values of the nodes after the first one on `from`
-    /// are subtracted. O(nodes x ranges^2).
-    fn changes(
-        &self,
-        nodes: &Range<usize>,
-        from: usize,
-        own: &dyn Fn(usize, &PathOption) -> f64,
-        moving: &dyn Fn(usize, usize, (f64, f64)) -> f64,
-    ) -> Vec<f64> {
-        let never = f64::INFINITY;
-        // By range of the last node: the sum if the list has changed, and that if it has not.
-        let (mut changed, mut unchanged) = (vec![never; self.count], 0.0);
-        let arrive = |changed: &[f64], unchanged: f64, node: usize, to: usize| {
-            let stayed = std::iter::once((from, unchanged));
-            let ways = changed.iter().copied().enumerate().filter(|&(_, sum)| sum < never).chain(stayed);
-            ways.map(|(from, sum)| sum + moving(from, to, self.transfer(node, from, to)))
-                .fold(never, f64::min)
-        };
-        for node in nodes.start + 1..nodes.end {
-            let next = (0..self.count).map(|range| {
-                let Some(option) = self.option(node, range) else { return never };
-                own(range, option) + changed[range].min(arrive(&changed, unchanged, node - 1, range))
-            });
-            changed = next.collect();
-            unchanged += self.option(node, from).map_or(0.0, |option| own(from, option));
-        }
-        let to_all = (0..self.count)
-            .map(|to| changed[to].min(arrive(&changed, unchanged, nodes.end - 1, to)) - unchanged);
-        to_all.collect()
     }
 }
 
@@ -391,9 +284,7 @@ impl<'p> Tables<'p> {
         let steps = |_: usize, option: &PathOption| option.steps_us();
         let moving = |index: usize| self.moves[index].steps_us();
         let less = |_: usize, option: &PathOption| option.steps_us() - option.less_us;
-        let cycle = |range: usize, option: &PathOption| {
-            option.steps_us() + self.shared_part(case, range) * option.update_us
-        };
+        let cycle = |range: usize, option: &PathOption| self.cycle_us(case, range, option);
         let (steps_us, _) = self.minimum_before(case, &steps, &steps, &moving);
         let (smaller_us, _) = self.minimum_before(case, &less, &steps, &moving);
         let (cycle_us, with_block_us) = self.minimum_before(case, &cycle, &cycle, &moving);
@@ -405,6 +296,12 @@ impl<'p> Tables<'p> {
     pub(super) fn shared_part(&self, case: usize, range: usize) -> f64 {
         let first = self.ranges[case].larger;
         ((self.ranges[range].gpus + first - self.gpus) / first).max(0.0)
+    }
+
+    /// Returns the time of a block on `range` in the cycle of the mean of the first node's ranks,
+    /// if that node is in the range `case`, microseconds.
+    pub(super) fn cycle_us(&self, case: usize, range: usize, option: &PathOption) -> f64 {
+        option.steps_us() + self.shared_part(case, range) * option.update_us
     }
 
     /// Returns the minimum of a sum over the nodes before each place, by place and range of the
