@@ -4,6 +4,8 @@
 //! arrangement. A *class* is a set of ranks that do identical work; one of them is simulated for
 //! all.
 
+mod slots;
+
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
@@ -11,7 +13,7 @@ use rustc_hash::FxHashMap;
 use crate::activity::Activity;
 use crate::cost_cache::CostCache;
 use crate::costs::{CostModel, NodeMemory, ShardSize, StepTimes};
-use crate::groups::{Classes, GroupId, Slot};
+use crate::groups::{Classes, GroupId};
 use crate::iteration::{Lanes, Program, Recorder, later};
 use crate::memory_model::MemoryModel;
 use crate::node_order::NodeOrder;
@@ -19,9 +21,7 @@ use crate::problem::ProblemGraph;
 use crate::recompute::Recomputation;
 use crate::steady_state::{IterationEnds, STEADY_TOLERANCE};
 use crate::{Arrangement, Error, NodeId, PlanProblem, Result, Stop};
-
-/// Capacity of the rank-class cache, in sets of groups (about 10 MB).
-const MAX_CACHED_CLASSES: usize = 1 << 14;
+use slots::Slots;
 
 /// Predicted time of a training iteration.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -77,21 +77,6 @@ pub(crate) struct NumberedArrangement {
     /// Indices of all nodes in the order of the forward pass, as in [`Arrangement::order`].
     pub(crate) order: Rc<[u32]>,
 }
-
-/// The groups of an arrangement, numbered by first use.
-#[derive(Debug, Default)]
-struct Slots {
-    /// By node: its slot.
-    nodes: Vec<Slot>,
-    /// By node that owns parameters: the slot of the ranks that hold them.
-    parameters: Vec<Slot>,
-    /// Slot of the ranks that hold any parameters, if their norm is needed.
-    all_parameters: Option<Slot>,
-    /// By group: its slot, or [`UNUSED`] between evaluations.
-    by_group: Vec<Slot>,
-}
-
-const UNUSED: Slot = Slot::MAX;
 
 impl<'p> Evaluator<'p> {
     /// Creates an evaluator of arrangements of `problem` with the costs of `costs`.
@@ -150,10 +135,15 @@ impl<'p> Evaluator<'p> {
         if let Some(node) = (0..self.problem.nodes.len()).find(|&node| !self.has_times(node, group)) {
             return Err(Error::NoTimes { node: self.problem.nodes[node].name.clone(), gpus });
         }
-        let groups = vec![group; self.problem.nodes.len()];
-        let numbered = NumberedArrangement { groups, order: Rc::clone(&self.own_order) };
+        let numbered = self.all_on(group);
         let (time, classes) = self.time(&numbered)?;
         Ok((time, self.held(&classes, &numbered.order).into_iter().max().unwrap_or(0)))
+    }
+
+    /// Returns the arrangement of all nodes on a group, in the problem's topological order.
+    pub(crate) fn all_on(&self, group: GroupId) -> NumberedArrangement {
+        let groups = vec![group; self.problem.nodes.len()];
+        NumberedArrangement { groups, order: Rc::clone(&self.own_order) }
     }
 
     /// Returns the activity of each rank in an iteration of the steady state, by rank. Ranks
@@ -388,76 +378,5 @@ impl<'p> Evaluator<'p> {
         let communicating_us = (transferred.total() - computed.overlap(transferred)).max(0.0);
         let idle_us = (iteration_us - computing_us - communicating_us).max(0.0);
         Activity { computing_us, communicating_us, idle_us }
-    }
-
-    /// Assigns slots to the groups of an arrangement.
-    fn number_groups(&mut self, numbered: &NumberedArrangement) {
-        let (parameters, all_parameters) = self.parameter_groups(numbered);
-        let (cache, slots) = (&mut self.cache, &mut self.slots);
-        slots.by_group.resize(cache.groups.count(), UNUSED);
-        let mut used = std::mem::take(&mut cache.used);
-        used.clear();
-        let others = parameters.iter().flatten().chain(&all_parameters);
-        for &group in numbered.groups.iter().chain(others) {
-            if std::mem::replace(&mut slots.by_group[group as usize], 0) == UNUSED {
-                used.push(group);
-            }
-        }
-        used.sort_unstable();
-        for (slot, &group) in used.iter().enumerate() {
-            slots.by_group[group as usize] = slot as Slot;
-        }
-        let of_group = |&group: &GroupId| slots.by_group[group as usize];
-        slots.nodes.clear();
-        slots.nodes.extend(numbered.groups.iter().map(of_group));
-        slots.parameters.clear();
-        slots.parameters.extend(parameters.as_ref().unwrap_or(&numbered.groups).iter().map(of_group));
-        slots.all_parameters = all_parameters.as_ref().map(of_group);
-        for &group in &used {
-            slots.by_group[group as usize] = UNUSED;
-        }
-        cache.set_used_groups(used);
-    }
-
-    /// Returns for each node the group that holds the parameters that it owns, unless that is
-    /// always the node's own group, and the group of all parameters if their norm is needed.
-    fn parameter_groups(
-        &mut self,
-        numbered: &NumberedArrangement,
-    ) -> (Option<Vec<GroupId>>, Option<GroupId>) {
-        let mut groups = None;
-        for (node, users) in self.structure.users.iter().enumerate() {
-            if users.iter().any(|&user| numbered.groups[user] != numbered.groups[node]) {
-                let of_users = users.iter().map(|&user| numbered.groups[user]);
-                let union = self.cache.union(self.problem, of_users);
-                groups.get_or_insert_with(|| numbered.groups.clone())[node] = union;
-            }
-        }
-        if !self.problem.gradients.clip_norm {
-            return (groups, None);
-        }
-        let held = groups.as_ref().unwrap_or(&numbered.groups);
-        let of_owners = (0..held.len()).filter(|&node| !self.structure.users[node].is_empty());
-        let of_owners: Vec<GroupId> = of_owners.map(|node| held[node]).collect();
-        let all = (!of_owners.is_empty()).then(|| self.cache.union(self.problem, of_owners.into_iter()));
-        (groups, all)
-    }
-
-    /// Returns the classes of the groups in use.
-    fn classes(&mut self) -> Result<Rc<Classes>> {
-        let used = &self.cache.used[..];
-        if let Some(cache) = self.classes.get(used) {
-            return Ok(Rc::clone(cache));
-        }
-        let larger = |count| self.cache.costs.ranks_with_larger_shard(count);
-        let classes = Rc::new(Classes::new(&self.cache.groups, used, self.problem.gpus, larger));
-        if classes.len() > usize::from(crate::groups::Class::MAX) {
-            return Err(Error::TooManyClasses { classes: classes.len() });
-        }
-        if self.classes.len() == MAX_CACHED_CLASSES {
-            self.classes.clear();
-        }
-        self.classes.insert(used.into(), Rc::clone(&classes));
-        Ok(classes)
     }
 }

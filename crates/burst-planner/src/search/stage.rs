@@ -3,7 +3,6 @@
 
 use std::cell::Cell;
 use std::hash::BuildHasher;
-use std::rc::Rc;
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
@@ -181,8 +180,7 @@ impl<'p> SearchStage<'p> {
             }
         };
         if (0..nodes).all(can_run) {
-            let order = Rc::clone(self.evaluator.own_order());
-            self.evaluate(&NumberedArrangement { groups: vec![group; nodes], order })?;
+            self.evaluate(&self.evaluator.all_on(group))?;
         }
         Ok(())
     }
