@@ -115,17 +115,16 @@ impl Comparison {
         let mut simulated: Vec<SimulatedPlan<'_>> = Vec::with_capacity(runs.len());
         for (index, (plan, modes)) in runs.iter().enumerate() {
             request.stop.check()?;
-            let is_same = |other: &&SimulatedPlan<'_>| {
+            let is_same = |other: &SimulatedPlan<'_>| {
                 other.plan.layers == plan.layers && other.plan.order == plan.order
             };
-            if !simulated.iter().any(|other| is_same(&other)) {
+            let place = simulated.iter().position(is_same).unwrap_or(simulated.len());
+            if place == simulated.len() {
                 let has_room = fits(plan.memory_peak_bytes, beside.memory_limit_bytes);
                 let background = has_room.then_some(background);
                 simulated.push(SimulatedPlan::new(job, plan, background, options, &errors)?);
             }
-            if let Some(same) = simulated.iter().find(is_same) {
-                points.extend(same.points(modes, background_samples_per_s, &errors));
-            }
+            points.extend(simulated[place].points(modes, background_samples_per_s, &errors));
             progress(0.2 + 0.8 * (index + 1) as f64 / all);
         }
         points.push(errors.with_background_range(Point {

@@ -107,11 +107,14 @@ fn data_parallel<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<LoweredPlan
 /// [`Error::Setting`] if the number of micro-batches does not divide the global batch.
 /// [`Error::Profile`] if the profile lacks a time.
 fn data_parallel_times(job: &Job<'_>, gpus: usize) -> Result<DataParallelTimes, Error> {
-    if job.lowering().partial.is_some() {
-        return simulated_data_parallel(job, gpus.min(job.micro_batch()?));
-    }
     let count = gpus.min(job.micro_batch()?);
-    data_parallel_times_on(job, count..=count)?.pop().ok_or(burst_planner::Error::NoNodes.into())
+    if job.lowering().partial.is_some() {
+        return simulated_data_parallel(job, count);
+    }
+    let problem = plan_problem(job, count, &[count])?;
+    let mut evaluator = Evaluator::new(&problem, JobCosts::new(job))?;
+    let single_gpu_us = evaluator.single_gpu_us()?;
+    times_on(&mut evaluator, single_gpu_us, count)
 }
 
 /// Computes the times of one iteration and the memory of data parallelism on each of the given
@@ -128,12 +131,18 @@ pub(crate) fn data_parallel_times_on(
     let problem = plan_problem(job, max.min(*counts.end()), &counts.clone().collect::<Vec<_>>())?;
     let mut evaluator = Evaluator::new(&problem, JobCosts::new(job))?;
     let single_gpu_us = evaluator.single_gpu_us()?;
-    let of_count = |count: usize| {
-        let (PlanTime { iteration_us, gpu_time_us, .. }, memory) = evaluator.data_parallel(count.min(max))?;
-        let (amplification, memory_peak_bytes) = (gpu_time_us / single_gpu_us, Some(memory));
-        Ok(DataParallelTimes { iteration_us, amplification, memory_peak_bytes })
-    };
-    counts.map(of_count).collect()
+    counts.map(|count| times_on(&mut evaluator, single_gpu_us, count.min(max))).collect()
+}
+
+/// Computes the times and the memory of data parallelism on `count` GPUs.
+fn times_on(
+    evaluator: &mut Evaluator<'_>,
+    single_gpu_us: f64,
+    count: usize,
+) -> Result<DataParallelTimes, Error> {
+    let (PlanTime { iteration_us, gpu_time_us, .. }, memory) = evaluator.data_parallel(count)?;
+    let amplification = gpu_time_us / single_gpu_us;
+    Ok(DataParallelTimes { iteration_us, amplification, memory_peak_bytes: Some(memory) })
 }
 
 /// Checks a request before anything is allocated whose size depends on it.
