@@ -35,6 +35,8 @@ mod sums;
 mod workers;
 
 use std::marker::PhantomData;
+use std::mem;
+use std::ops::DerefMut;
 
 use crate::{DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision};
 pub use operation::CpuKernel;
@@ -49,8 +51,9 @@ const NAME: &str = "the CPU engine";
 /// Engine that runs layers on the CPU in the precision of its scalar: `CpuEngine<f32>` for
 /// training, `CpuEngine<f64>` for checking.
 ///
-/// Its buffers are `Vec`s. Its queue runs work immediately, so `synchronize` does not wait. Buffers
-/// must have exactly the length that the kernel's operand requires.
+/// Its buffers are of type `B`: `Vec`s, or another owner of a slice that can be converted from and
+/// to a `Vec`. Its queue runs work immediately, so `synchronize` does not wait. Buffers must have
+/// exactly the length that the kernel's operand requires.
 ///
 /// Results are bitwise the same for every number of threads: the parts into which a sum is divided
 /// depend only on the shapes and the number of samples. Products use the widest vectors of the
@@ -62,16 +65,16 @@ const NAME: &str = "the CPU engine";
 ///
 /// A clone shares the threads of the original, as do the kernels.
 #[derive(Debug, Clone)]
-pub struct CpuEngine<T> {
+pub struct CpuEngine<T, B = Vec<T>> {
     workers: Workers,
-    scalar: PhantomData<T>,
+    buffers: PhantomData<fn() -> (T, B)>,
 }
 
-impl<T: Real> CpuEngine<T> {
+impl<T: Real, B> CpuEngine<T, B> {
     /// Creates an engine that computes on the calling thread.
     #[must_use]
     pub fn new() -> Self {
-        Self { workers: Workers::single(), scalar: PhantomData }
+        Self { workers: Workers::single(), buffers: PhantomData }
     }
 
     /// Creates an engine with its own pool of `threads` threads. With one thread it computes on the
@@ -80,7 +83,7 @@ impl<T: Real> CpuEngine<T> {
     /// # Errors
     /// [`EngineError::Threads`] if `threads` is 0 or the operating system cannot start them.
     pub fn with_threads(threads: usize) -> Result<Self, EngineError> {
-        Ok(Self { workers: Workers::pool(threads)?, scalar: PhantomData })
+        Ok(Self { workers: Workers::pool(threads)?, buffers: PhantomData })
     }
 
     /// Creates an engine that computes on the threads of a pool and divides its work among
@@ -91,19 +94,22 @@ impl<T: Real> CpuEngine<T> {
     /// therefore use at most as many threads at once as the pool has.
     #[must_use]
     pub fn sharing(pool: &ThreadPool, threads: usize) -> Self {
-        Self { workers: Workers::from_pool(pool, threads), scalar: PhantomData }
+        Self { workers: Workers::from_pool(pool, threads), buffers: PhantomData }
     }
 }
 
-impl<T: Real> Default for CpuEngine<T> {
+impl<T: Real, B> Default for CpuEngine<T, B> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T: Real> Engine for CpuEngine<T> {
+impl<T: Real, B> Engine for CpuEngine<T, B>
+where
+    B: Default + From<Vec<T>> + Into<Vec<T>> + DerefMut<Target = [T]>,
+{
     type Scalar = T;
-    type Buffer = Vec<T>;
+    type Buffer = B;
     type Queue = ();
     type Kernel = CpuKernel<T>;
 
@@ -120,11 +126,15 @@ impl<T: Real> Engine for CpuEngine<T> {
             .try_reserve_exact(elements)
             .map_err(|_| EngineError::OutOfMemory { engine: NAME, elements })?;
         buffer.resize(elements, T::zero());
-        Ok(buffer)
+        Ok(buffer.into())
     }
 
-    fn reuse(&self, buffer: &mut Vec<T>, elements: usize, (): &mut ()) -> Result<(), EngineError> {
-        buffer.resize(elements, T::zero());
+    fn reuse(&self, buffer: &mut B, elements: usize, (): &mut ()) -> Result<(), EngineError> {
+        if buffer.len() != elements {
+            let mut memory: Vec<T> = mem::take(buffer).into();
+            memory.resize(elements, T::zero());
+            *buffer = memory.into();
+        }
         Ok(())
     }
 
@@ -132,14 +142,14 @@ impl<T: Real> Engine for CpuEngine<T> {
         Ok(())
     }
 
-    fn upload(&self, host: &[T], buffer: &mut Vec<T>, (): &mut ()) -> Result<(), EngineError> {
+    fn upload(&self, host: &[T], buffer: &mut B, (): &mut ()) -> Result<(), EngineError> {
         let got = buffer.len();
         let target = buffer.get_mut(..host.len());
         target.ok_or_else(|| mismatch("upload", "buffer", host.len(), got))?.copy_from_slice(host);
         Ok(())
     }
 
-    fn download(&self, buffer: &Vec<T>, host: &mut [T], (): &mut ()) -> Result<(), EngineError> {
+    fn download(&self, buffer: &B, host: &mut [T], (): &mut ()) -> Result<(), EngineError> {
         let source = buffer.get(..host.len());
         host.copy_from_slice(source.ok_or_else(|| mismatch("download", "buffer", host.len(), buffer.len()))?);
         Ok(())
@@ -155,8 +165,8 @@ impl<T: Real> Engine for CpuEngine<T> {
     fn enqueue(
         &self,
         kernel: &mut Self::Kernel,
-        reads: &[&Vec<T>],
-        writes: &mut [&mut Vec<T>],
+        reads: &[&B],
+        writes: &mut [&mut B],
         context: &LaunchContext,
         (): &mut (),
     ) -> Result<(), EngineError> {

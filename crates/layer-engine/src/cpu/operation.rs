@@ -1,5 +1,8 @@
 //! Kernels of the CPU engine: an operation with the lengths of its operands.
 
+use std::mem;
+use std::ops::DerefMut;
+
 use crate::{EngineError, LaunchContext};
 
 /// The computation of a kernel, with its workspace.
@@ -17,9 +20,9 @@ pub(super) struct Operands<'a, 'b, T> {
     /// Name of the kernel, for error messages.
     pub(super) kernel: &'a str,
     /// Buffers that are read.
-    pub(super) reads: &'a [&'a Vec<T>],
+    pub(super) reads: &'a [&'a [T]],
     /// Buffers that are written or updated in place.
-    pub(super) writes: &'a mut [&'b mut Vec<T>],
+    pub(super) writes: &'a mut [&'b mut [T]],
 }
 
 /// `R` slices to read and `W` slices to write.
@@ -34,25 +37,28 @@ impl<'a, T> Operands<'a, '_, T> {
         self,
     ) -> Result<Slices<'a, T, R, W>, EngineError> {
         let (read_count, write_count) = (self.reads.len(), self.writes.len());
-        let reads: &[&Vec<T>; R] =
+        let reads: &[&[T]; R] =
             self.reads.try_into().map_err(|_| mismatch(self.kernel, "reads", R, read_count))?;
-        let writes: &mut [&mut Vec<T>; W] =
+        let writes: &mut [&mut [T]; W] =
             self.writes.try_into().map_err(|_| mismatch(self.kernel, "writes", W, write_count))?;
-        Ok((reads.map(Vec::as_slice), writes.each_mut().map(|buffer| buffer.as_mut_slice())))
+        Ok((*reads, writes.each_mut().map(|buffer| &mut **buffer)))
     }
 }
 
 /// A prepared kernel of a [`CpuEngine`](crate::CpuEngine), with its workspace.
 ///
 /// A kernel can be sent to another thread and dropped there.
-pub struct CpuKernel<T> {
+pub struct CpuKernel<T: 'static> {
     name: String,
     reads: Vec<usize>,
     writes: Vec<usize>,
     operation: Box<dyn Operation<T>>,
+    /// Memory for the operands of a launch, as slices. Empty between launches.
+    read_slices: Vec<&'static [T]>,
+    write_slices: Vec<&'static mut [T]>,
 }
 
-impl<T> CpuKernel<T> {
+impl<T: 'static> CpuKernel<T> {
     /// Creates a kernel. `reads` and `writes` have the number of elements of each operand; `name`
     /// is for error messages.
     pub(super) fn new(
@@ -61,7 +67,8 @@ impl<T> CpuKernel<T> {
         writes: Vec<usize>,
         operation: Box<dyn Operation<T>>,
     ) -> Self {
-        Self { name, reads, writes, operation }
+        let (read_slices, write_slices) = (Vec::with_capacity(reads.len()), Vec::with_capacity(writes.len()));
+        Self { name, reads, writes, operation, read_slices, write_slices }
     }
 
     /// Checks the operands and runs the operation on them.
@@ -69,15 +76,24 @@ impl<T> CpuKernel<T> {
     /// # Errors
     /// [`EngineError::Operand`] if the operands do not match in number or length; the error of the
     /// operation.
-    pub(super) fn launch(
+    pub(super) fn launch<B: DerefMut<Target = [T]>>(
         &mut self,
-        reads: &[&Vec<T>],
-        writes: &mut [&mut Vec<T>],
+        reads: &[&B],
+        writes: &mut [&mut B],
         context: &LaunchContext,
     ) -> Result<(), EngineError> {
         check(&self.name, "reads", &self.reads, reads.iter().map(|buffer| buffer.len()))?;
         check(&self.name, "writes", &self.writes, writes.iter().map(|buffer| buffer.len()))?;
-        self.operation.run(Operands { kernel: &self.name, reads, writes }, context)
+        let mut read_slices: Vec<&[T]> = mem::take(&mut self.read_slices);
+        let mut write_slices: Vec<&mut [T]> = mem::take(&mut self.write_slices);
+        read_slices.extend(reads.iter().map(|buffer| &***buffer));
+        write_slices.extend(writes.iter_mut().map(|buffer| &mut ***buffer));
+        let operands = Operands { kernel: &self.name, reads: &read_slices, writes: &mut write_slices };
+        let result = self.operation.run(operands, context);
+        // A collection in place: the memory is kept, for slices of another lifetime.
+        self.read_slices = read_slices.into_iter().map_while(|_| None).collect();
+        self.write_slices = write_slices.into_iter().map_while(|_| None).collect();
+        result
     }
 }
 

@@ -3,6 +3,7 @@
 mod allocations;
 #[cfg(any(feature = "cuda", feature = "torch"))]
 mod any_engine;
+mod buffers;
 mod errors;
 mod forward;
 mod gradients;

@@ -14,7 +14,11 @@ fn numbers(count: usize, seed: usize) -> Vec<f32> {
 }
 
 fn launch(kernel: &mut Convolution<f32>, reads: &[&Vec<f32>], writes: &mut [&mut Vec<f32>]) {
-    kernel.run(Operands { kernel: "conv", reads, writes }, &CONTEXT).expect("operands that fit");
+    let reads: Vec<&[f32]> = reads.iter().map(|buffer| buffer.as_slice()).collect();
+    let mut writes: Vec<&mut [f32]> = writes.iter_mut().map(|buffer| buffer.as_mut_slice()).collect();
+    kernel
+        .run(Operands { kernel: "conv", reads: &reads, writes: &mut writes }, &CONTEXT)
+        .expect("operands that fit");
 }
 
 /// A convolution with its sizes, from which the reference is computed.
