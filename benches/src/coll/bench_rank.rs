@@ -5,7 +5,7 @@
 use std::collections::TryReserveError;
 use std::hint::black_box;
 
-use collectives::{CollectiveKind, Communicator, ReduceOp};
+use collectives::{CollectiveKind, Communicator, HostBuffer, ReduceOp};
 
 /// A rank of a group that performs collectives on `f32`, as seen by the benchmark.
 pub(crate) trait BenchRank {
@@ -77,9 +77,9 @@ impl BenchOperation {
 /// Buffers of a rank for one operation.
 pub(crate) struct Buffers {
     /// Input of the operation. Operations in place overwrite it with their result.
-    pub(crate) send: Vec<f32>,
+    pub(crate) send: HostBuffer<f32>,
     /// Result. Empty for operations in place.
-    pub(crate) receive: Vec<f32>,
+    pub(crate) receive: HostBuffer<f32>,
     /// Number of elements that an all-to-all sends to rank i and receives from it, for each rank i.
     /// Other operations do not use it.
     pub(crate) counts: Vec<usize>,
@@ -103,15 +103,15 @@ impl Buffers {
     }
 }
 
-fn zeros(elements: usize) -> Result<Vec<f32>, TryReserveError> {
+fn zeros(elements: usize) -> Result<HostBuffer<f32>, TryReserveError> {
     let mut buffer = Vec::new();
     buffer.try_reserve_exact(elements)?;
     buffer.resize(elements, 0.0);
-    Ok(buffer)
+    Ok(buffer.into())
 }
 
 /// Communicators of `collectives` on host memory.
-impl<C: Communicator<f32, Buffer = Vec<f32>, Queue = ()>> BenchRank for C {
+impl<C: Communicator<f32, Buffer = HostBuffer<f32>, Queue = ()>> BenchRank for C {
     fn rank(&self) -> usize {
         collectives::Group::rank(self)
     }
@@ -147,7 +147,7 @@ impl<C: Communicator<f32, Buffer = Vec<f32>, Queue = ()>> BenchRank for C {
     }
 
     fn max_over_ranks(&mut self, value: f32) -> anyhow::Result<f32> {
-        let mut max = vec![value];
+        let mut max = HostBuffer::from(vec![value]);
         self.all_reduce(&mut max, ReduceOp::Max, &mut ())?;
         Ok(max[0])
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::Call;
+use crate::{Call, ElementType};
 
 /// Result of this crate's fallible functions.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -158,6 +158,26 @@ pub enum Error {
         address: String,
         /// Reason of the refusal.
         reason: String,
+    },
+
+    /// There is not enough host memory.
+    #[error("cannot allocate {elements} {element} elements of host memory")]
+    HostMemory {
+        /// Number of elements.
+        elements: usize,
+        /// Type of the elements.
+        element: ElementType,
+    },
+
+    /// A view does not fit into its arena.
+    #[error("an arena of {arena_len} elements has no {len} elements from index {offset} on")]
+    OutsideArena {
+        /// Index of the first element.
+        offset: usize,
+        /// Number of elements of the view.
+        len: usize,
+        /// Number of elements of the arena.
+        arena_len: usize,
     },
 
     /// Device memory cannot be allocated or copied.

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use crate::{Communicator, Element, Error, Redistribution, RedistributionRequest, Request, Result};
+use crate::{
+    Communicator, Element, Error, HostBuffer, Redistribution, RedistributionRequest, Request, Result,
+};
 
 impl Redistribution {
     /// [Starts](Communicator::start_redistribution) to move the samples between buffers in host
@@ -19,7 +21,7 @@ impl Redistribution {
     ) -> Result<PendingRedistribution<T, C::ExchangeRequest>>
     where
         T: Element,
-        C: Communicator<T, Buffer = Vec<T>>,
+        C: Communicator<T, Buffer = HostBuffer<T>>,
     {
         let ranks = self.ranks();
         let wrong_group = || Error::WrongGroup { ranks: ranks.to_vec(), size: communicator.size() };
@@ -61,9 +63,14 @@ impl Redistribution {
                 pending.arriving.push(received.samples.clone());
             }
         }
-        let landing = vec![T::default(); receive_counts.iter().sum()];
-        pending.exchange =
-            Some(communicator.start_all_to_all_v(packed, &send_counts, landing, &receive_counts, queue)?);
+        let landing = vec![T::default(); receive_counts.iter().sum()].into();
+        pending.exchange = Some(communicator.start_all_to_all_v(
+            packed.into(),
+            &send_counts,
+            landing,
+            &receive_counts,
+            queue,
+        )?);
         Ok(pending)
     }
 }
@@ -86,21 +93,21 @@ pub struct PendingRedistribution<T, R> {
 impl<T, R> RedistributionRequest for PendingRedistribution<T, R>
 where
     T: Element,
-    R: Request<Output = crate::Exchanged<Vec<T>>>,
+    R: Request<Output = crate::Exchanged<HostBuffer<T>>>,
 {
-    type Buffer = Vec<T>;
+    type Buffer = HostBuffer<T>;
 
     fn test(&mut self) -> Result<bool> {
         self.exchange.as_mut().map_or(Ok(true), Request::test)
     }
 
-    fn wait_into(self, output: &mut Vec<T>) -> Result<()> {
+    fn wait_into(self, output: &mut HostBuffer<T>) -> Result<()> {
         check_shard(self.rank, &self.wanted, self.sample_len, output.len())?;
         let first = self.wanted.start;
         output[elements(&self.kept_samples, first, self.sample_len)].copy_from_slice(&self.kept);
         if let Some(exchange) = self.exchange {
             let received = exchange.wait()?.receive;
-            let mut unread = received.as_slice();
+            let mut unread = &received[..];
             for samples in &self.arriving {
                 let (block, rest) = unread.split_at(samples.len() * self.sample_len);
                 output[elements(samples, first, self.sample_len)].copy_from_slice(block);

@@ -4,6 +4,7 @@
 //!
 //! - [`Group`] and [`Communicator`]: the operations of a rank, for any backend; [`Request`]: a
 //!   started operation.
+//! - [`HostBuffer`]: elements in host memory, owned or a view, for example of a [`HostArena`].
 //! - [`ThreadWorld`]: the backend whose ranks are threads of one process.
 #![cfg_attr(
     feature = "nccl",
@@ -26,6 +27,8 @@ mod call;
 mod communicator;
 mod element;
 mod error;
+mod host_arena;
+mod host_buffer;
 mod host_redistribution;
 mod lengths;
 mod link_model;
@@ -48,6 +51,8 @@ pub use communicator::{Communicator, Group};
 pub use element::{Element, ElementType, ReduceOp};
 pub use error::{Departure, Error, Result};
 pub use half::{bf16, f16};
+pub use host_arena::HostArena;
+pub use host_buffer::HostBuffer;
 pub use host_redistribution::PendingRedistribution;
 pub use link_model::{Algorithm, CollectiveKind, Fit, LinkModel, Measurement, Traffic};
 #[cfg(feature = "nccl")]

@@ -45,8 +45,8 @@ pub trait RedistributionRequest {
     /// The error of the operation, if it failed.
     fn test(&mut self) -> Result<bool>;
 
-    /// Waits, and writes the caller's shard of the target partition to `output`, which must have
-    /// the shard's length.
+    /// Waits, and writes the caller's shard of the target partition to the memory of `output`,
+    /// which must have the shard's length.
     ///
     /// # Errors
     /// The error of the operation, if it failed; [`Error::WrongShard`](crate::Error::WrongShard) if

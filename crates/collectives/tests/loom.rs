@@ -13,8 +13,8 @@
 use std::time::Duration;
 
 use collectives::{
-    Communicator, Departure, Error, Group, ReduceOp, Request, Result, ThreadCommunicator, ThreadWorld,
-    WaitStrategy,
+    Communicator, Departure, Error, Group, HostBuffer, ReduceOp, Request, Result, ThreadCommunicator,
+    ThreadWorld, WaitStrategy,
 };
 use loom::model::Builder;
 use loom::thread;
@@ -47,9 +47,9 @@ const STRATEGIES: [WaitStrategy; 2] = [WaitStrategy::Yield, WaitStrategy::Park];
 
 /// In this build, three elements are two units of work.
 fn all_reduce(ranks: ThreadCommunicator) -> Result<Vec<f32>> {
-    let mut buffer = vec![ranks.rank() as f32 + 1.0; 3];
+    let mut buffer = HostBuffer::from(vec![ranks.rank() as f32 + 1.0; 3]);
     ranks.all_reduce(&mut buffer, ReduceOp::Sum, &mut ())?;
-    Ok(buffer)
+    Ok(buffer.into_vec())
 }
 
 #[test]
@@ -79,9 +79,9 @@ fn consecutive_operations_complete() {
         2,
         |ranks| -> Result<Vec<u8>> {
             ranks.barrier(&mut ())?;
-            let mut gathered = vec![0_u8; 2];
-            ranks.all_gather(&mut vec![ranks.rank() as u8 + 5], &mut gathered, &mut ())?;
-            Ok(gathered)
+            let mut gathered = HostBuffer::from(vec![0_u8; 2]);
+            ranks.all_gather(&mut vec![ranks.rank() as u8 + 5].into(), &mut gathered, &mut ())?;
+            Ok(gathered.into_vec())
         },
         |results| assert_eq!(results, vec![Ok(vec![5, 6]); 2]),
     );
@@ -95,14 +95,14 @@ fn concurrent_operations_complete_in_any_order() {
         WaitStrategy::Park,
         2,
         |ranks| -> Result<(Vec<i32>, Vec<i32>)> {
-            let first = ranks.start_all_reduce(vec![1], ReduceOp::Sum, &mut ())?;
-            let second = ranks.start_all_reduce(vec![2], ReduceOp::Sum, &mut ())?;
+            let first = ranks.start_all_reduce(vec![1].into(), ReduceOp::Sum, &mut ())?;
+            let second = ranks.start_all_reduce(vec![2].into(), ReduceOp::Sum, &mut ())?;
             // The ranks wait in opposite orders.
             if ranks.rank() == 0 {
                 let second = second.wait()?;
-                Ok((first.wait()?, second))
+                Ok((first.wait()?.into_vec(), second.into_vec()))
             } else {
-                Ok((first.wait()?, second.wait()?))
+                Ok((first.wait()?.into_vec(), second.wait()?.into_vec()))
             }
         },
         |results| assert_eq!(results, vec![Ok((vec![2], vec![4])); 2]),
@@ -116,13 +116,13 @@ fn a_message_arrives() {
         WaitStrategy::Park,
         3,
         |ranks| -> Result<Vec<f64>> {
-            let mut buffer = vec![ranks.rank() as f64; 2];
+            let mut buffer = HostBuffer::from(vec![ranks.rank() as f64; 2]);
             if ranks.rank() == 0 {
                 ranks.send(&mut buffer, 1, 7, &mut ())?;
             } else {
                 ranks.receive(&mut buffer, 0, 7, &mut ())?;
             }
-            Ok(buffer)
+            Ok(buffer.into_vec())
         },
         |results| assert_eq!(results, vec![Ok(vec![0.0; 2]); 2]),
     );
@@ -157,7 +157,7 @@ fn a_mismatch_is_an_error_on_both_ranks() {
         WaitStrategy::Park,
         2,
         |ranks| {
-            let mut buffer = vec![0_u8; 1 + ranks.rank()];
+            let mut buffer = HostBuffer::from(vec![0_u8; 1 + ranks.rank()]);
             let mismatch = ranks.all_reduce(&mut buffer, ReduceOp::Max, &mut ());
             (mismatch, ranks.barrier(&mut ()))
         },

@@ -11,12 +11,12 @@ use std::slice;
 
 use mpi::ffi;
 
-use crate::{Element, ElementType, Exchanged, ReduceOp, bf16, f16};
+use crate::{Element, ElementType, Exchanged, HostBuffer, ReduceOp, bf16, f16};
 
-/// Owner of the send and receive vectors of an operation. An operation on one buffer has it in the
-/// receive vector.
+/// Owner of the send and receive buffers of an operation. An operation on one buffer has it as the
+/// receive buffer.
 pub(super) struct Buffers {
-    /// An `Exchanged<Vec<T>>`. Not accessed while MPI uses the pointers below.
+    /// An `Exchanged<HostBuffer<T>>`. Not accessed while MPI uses the pointers below.
     owner: Box<dyn Any + Send>,
     /// Start of the send buffer. Null if it is empty.
     pub(super) send: *const c_void,
@@ -33,10 +33,10 @@ pub(super) struct Buffers {
 unsafe impl Send for Buffers {}
 
 impl Buffers {
-    /// Takes ownership of the vectors. Their memory is not moved.
-    pub(super) fn new<T: Element>(vectors: Exchanged<Vec<T>>) -> Self {
-        let mut owner = Box::new(vectors);
-        // An empty vector of bytes has the address 1, which is MPI's `MPI_IN_PLACE`.
+    /// Takes ownership of the buffers. Their memory is not moved.
+    pub(super) fn new<T: Element>(buffers: Exchanged<HostBuffer<T>>) -> Self {
+        let mut owner = Box::new(buffers);
+        // An empty buffer of bytes may have the address 1, which is MPI's `MPI_IN_PLACE`.
         let send = if owner.send.is_empty() { ptr::null() } else { owner.send.as_ptr().cast() };
         let receive =
             if owner.receive.is_empty() { ptr::null_mut() } else { owner.receive.as_mut_ptr().cast() };
@@ -50,9 +50,9 @@ impl Buffers {
         }
     }
 
-    /// Returns the vectors, or `None` if their elements are not of type `T`.
-    pub(super) fn take<T: Element>(self) -> Option<Exchanged<Vec<T>>> {
-        self.owner.downcast().ok().map(|vectors| *vectors)
+    /// Returns the buffers, or `None` if their elements are not of type `T`.
+    pub(super) fn take<T: Element>(self) -> Option<Exchanged<HostBuffer<T>>> {
+        self.owner.downcast().ok().map(|buffers| *buffers)
     }
 
     /// Appends the words `words` of the receive buffer to a message. Zeros fill up the last word.
@@ -63,7 +63,7 @@ impl Buffers {
         message.reserve(words.len());
         let to = message.spare_capacity_mut();
         to[last].write(0);
-        // SAFETY: the vector has these bytes, the words have room for them, and the two do not
+        // SAFETY: the buffer has these bytes, the words have room for them, and the two do not
         // overlap. Both are plain numbers. All words are written before `set_len`: the last one
         // above, the others by the copy.
         unsafe {
@@ -109,7 +109,7 @@ impl Buffers {
         };
         let inputs: Vec<&[T]> = inputs.map(as_elements).collect();
         if len > 0 {
-            // SAFETY: the vector is of this type and has these elements, and MPI does not use the
+            // SAFETY: the buffer is of this type and has these elements, and MPI does not use the
             // pointer.
             let output = unsafe { slice::from_raw_parts_mut(self.receive.cast::<T>().add(start), len) };
             T::reduce(op, &inputs, output);

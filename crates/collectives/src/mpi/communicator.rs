@@ -11,8 +11,8 @@ use super::request::{MpiBarrierRequest, MpiExchangeRequest, MpiOperation, MpiReq
 use super::shared_operations::SharedOperations;
 use crate::membership::{index_in_subgroup, ranks_with_color};
 use crate::{
-    Call, Communicator, Element, Exchanged, Group, Operation, PendingRedistribution, Redistribution,
-    ReduceOp, Result,
+    Call, Communicator, Element, Exchanged, Group, HostBuffer, Operation, PendingRedistribution,
+    Redistribution, ReduceOp, Result,
 };
 
 /// Handle of a group of processes, held by one rank.
@@ -45,23 +45,23 @@ impl MpiCommunicator {
         &self,
         operation: Operation,
         element: Option<crate::ElementType>,
-        send: Vec<T>,
-        receive: Vec<T>,
+        send: HostBuffer<T>,
+        receive: HostBuffer<T>,
     ) -> Result<MpiOperation<T>> {
         let buffers = Buffers::new(Exchanged { send, receive });
         let id = self.shared.operations().start(self.group, Call { operation, element }, buffers)?;
         Ok(MpiOperation::new(Arc::clone(&self.shared), id))
     }
 
-    fn start_on_one<T: Element>(&self, operation: Operation, buffer: Vec<T>) -> Result<MpiRequest<T>> {
-        self.start(operation, Some(T::TYPE), Vec::new(), buffer).map(MpiRequest)
+    fn start_on_one<T: Element>(&self, operation: Operation, buffer: HostBuffer<T>) -> Result<MpiRequest<T>> {
+        self.start(operation, Some(T::TYPE), HostBuffer::default(), buffer).map(MpiRequest)
     }
 
     fn start_on_two<T: Element>(
         &self,
         operation: Operation,
-        send: Vec<T>,
-        receive: Vec<T>,
+        send: HostBuffer<T>,
+        receive: HostBuffer<T>,
     ) -> Result<MpiExchangeRequest<T>> {
         self.start(operation, Some(T::TYPE), send, receive).map(MpiExchangeRequest)
     }
@@ -101,8 +101,9 @@ impl Group for MpiCommunicator {
 
     fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
         let choice = vec![color.map_or(-1, i64::from), i64::from(key)];
+        let receive = vec![0; 2 * self.size];
         let (sequence, pending) = {
-            let buffers = Buffers::new(Exchanged { send: choice, receive: vec![0; 2 * self.size] });
+            let buffers = Buffers::new(Exchanged { send: choice.into(), receive: receive.into() });
             let mut operations = self.shared.operations();
             let sequence = operations.groups[self.group].next_sequence;
             let call = Call { operation: Operation::Split, element: None };
@@ -124,32 +125,38 @@ impl Group for MpiCommunicator {
     }
 
     fn start_barrier(&self, (): &mut ()) -> Result<MpiBarrierRequest> {
-        self.start(Operation::Barrier, None, Vec::new(), Vec::new()).map(MpiBarrierRequest)
+        self.start(Operation::Barrier, None, HostBuffer::default(), HostBuffer::default())
+            .map(MpiBarrierRequest)
     }
 }
 
 impl<T: Element> Communicator<T> for MpiCommunicator {
-    type Buffer = Vec<T>;
+    type Buffer = HostBuffer<T>;
     type Request = MpiRequest<T>;
     type ExchangeRequest = MpiExchangeRequest<T>;
     type RedistributionRequest = PendingRedistribution<T, MpiExchangeRequest<T>>;
 
-    fn start_all_reduce(&self, buffer: Vec<T>, op: ReduceOp, (): &mut ()) -> Result<MpiRequest<T>> {
+    fn start_all_reduce(&self, buffer: HostBuffer<T>, op: ReduceOp, (): &mut ()) -> Result<MpiRequest<T>> {
         self.start_on_one(Operation::AllReduce { count: buffer.len(), op }, buffer)
     }
 
-    fn start_broadcast(&self, buffer: Vec<T>, root: usize, (): &mut ()) -> Result<MpiRequest<T>> {
+    fn start_broadcast(&self, buffer: HostBuffer<T>, root: usize, (): &mut ()) -> Result<MpiRequest<T>> {
         self.start_on_one(Operation::Broadcast { count: buffer.len(), root }, buffer)
     }
 
-    fn start_all_gather(&self, send: Vec<T>, receive: Vec<T>, (): &mut ()) -> Result<MpiExchangeRequest<T>> {
+    fn start_all_gather(
+        &self,
+        send: HostBuffer<T>,
+        receive: HostBuffer<T>,
+        (): &mut (),
+    ) -> Result<MpiExchangeRequest<T>> {
         self.start_on_two(Operation::AllGather { count: send.len() }, send, receive)
     }
 
     fn start_reduce_scatter(
         &self,
-        send: Vec<T>,
-        receive: Vec<T>,
+        send: HostBuffer<T>,
+        receive: HostBuffer<T>,
         op: ReduceOp,
         (): &mut (),
     ) -> Result<MpiExchangeRequest<T>> {
@@ -158,9 +165,9 @@ impl<T: Element> Communicator<T> for MpiCommunicator {
 
     fn start_all_to_all_v(
         &self,
-        send: Vec<T>,
+        send: HostBuffer<T>,
         send_counts: &[usize],
-        receive: Vec<T>,
+        receive: HostBuffer<T>,
         receive_counts: &[usize],
         (): &mut (),
     ) -> Result<MpiExchangeRequest<T>> {
@@ -168,18 +175,24 @@ impl<T: Element> Communicator<T> for MpiCommunicator {
         self.start_on_two(Operation::AllToAllV { send_counts, receive_counts }, send, receive)
     }
 
-    fn start_send(&self, buffer: Vec<T>, to: usize, tag: u32, (): &mut ()) -> Result<MpiRequest<T>> {
+    fn start_send(&self, buffer: HostBuffer<T>, to: usize, tag: u32, (): &mut ()) -> Result<MpiRequest<T>> {
         self.start_on_one(Operation::Send { count: buffer.len(), to, tag }, buffer)
     }
 
-    fn start_receive(&self, buffer: Vec<T>, from: usize, tag: u32, (): &mut ()) -> Result<MpiRequest<T>> {
+    fn start_receive(
+        &self,
+        buffer: HostBuffer<T>,
+        from: usize,
+        tag: u32,
+        (): &mut (),
+    ) -> Result<MpiRequest<T>> {
         self.start_on_one(Operation::Receive { count: buffer.len(), from, tag }, buffer)
     }
 
     fn start_redistribution(
         &self,
         redistribution: &Redistribution,
-        input: &Vec<T>,
+        input: &HostBuffer<T>,
         sample_len: usize,
         queue: &mut (),
     ) -> Result<Self::RedistributionRequest> {

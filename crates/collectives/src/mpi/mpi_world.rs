@@ -15,10 +15,10 @@ use crate::{Error, Result, WaitStrategy};
 /// ```no_run
 /// use std::time::Duration;
 ///
-/// use collectives::{Communicator, Group, MpiWorld, ReduceOp};
+/// use collectives::{Communicator, Group, HostBuffer, MpiWorld, ReduceOp};
 ///
 /// let ranks = MpiWorld::new().with_timeout(Duration::from_secs(5)).communicator()?;
-/// let mut sum = vec![ranks.rank() as i64];
+/// let mut sum = HostBuffer::from(vec![ranks.rank() as i64]);
 /// ranks.all_reduce(&mut sum, ReduceOp::Sum, &mut ())?;
 /// # Ok::<(), collectives::Error>(())
 /// ```

@@ -8,7 +8,7 @@ use super::abort;
 use super::backoff::Backoff;
 use super::shared_operations::SharedOperations;
 use crate::request::impl_requests;
-use crate::{Element, Exchanged, Request, Result};
+use crate::{Element, Exchanged, HostBuffer, Request, Result};
 
 /// Pending operation of this rank. Dropping it abandons the operation, which is then completed
 /// without storing its result.
@@ -32,10 +32,10 @@ impl<T: Element> MpiOperation<T> {
     }
 
     /// Waits until the operation is complete and returns its buffers, or the operation's error.
-    pub(super) fn wait(mut self) -> Result<Exchanged<Vec<T>>> {
+    pub(super) fn wait(mut self) -> Result<Exchanged<HostBuffer<T>>> {
         self.wait_until(None)?;
         let buffers = self.shared.operations().collect(self.id);
-        // The operation was started with vectors of this type, and only this call takes them.
+        // The operation was started with buffers of this type, and only this call takes them.
         Ok(buffers.and_then(super::buffers::Buffers::take).unwrap_or_default())
     }
 
@@ -75,4 +75,4 @@ pub struct MpiExchangeRequest<T: Element>(pub(super) MpiOperation<T>);
 #[must_use = "a barrier has no effect until it is waited for"]
 pub struct MpiBarrierRequest(pub(super) MpiOperation<u8>);
 
-impl_requests!(MpiRequest, MpiExchangeRequest, MpiBarrierRequest, buffers: Vec);
+impl_requests!(MpiRequest, MpiExchangeRequest, MpiBarrierRequest, buffers: HostBuffer);

@@ -109,6 +109,24 @@ impl<T: Element> NcclBuffer<T> {
         Ok(elements)
     }
 
+    /// Waits for all work in `stream`, then copies the elements of `source`, which has the same
+    /// length and other memory, to this buffer, and waits for the copy.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the copy fails, and those of [`synchronize`](NcclStream::synchronize).
+    pub(super) fn copy_from(&mut self, source: &Self, stream: &NcclStream) -> Result<()> {
+        let len = self.len.min(source.len);
+        if len == 0 {
+            return Ok(());
+        }
+        stream.wait_for_operations()?;
+        // SAFETY: both buffers have these elements, and outlive the copy, which is waited for.
+        let copied = unsafe { stream.raw.copy(source.pointer, self.pointer, len * size_of::<T>()) };
+        copied
+            .and_then(|()| stream.raw.synchronize())
+            .map_err(|message| Error::Device { action: format!("copy {len} {} elements", T::TYPE), message })
+    }
+
     /// Returns the owner of the memory, as passed to [`from_raw`](Self::from_raw) or
     /// [`from_slice`](Self::from_slice), if its type is `O`.
     ///

@@ -54,8 +54,8 @@ impl RankMoves {
 
 impl NcclCommunicator {
     /// [Starts](crate::Communicator::start_redistribution) to move samples between buffers of
-    /// devices. Moved samples are sent from a copy of `input` to new memory. Samples that stay are
-    /// copied on the device.
+    /// devices. Moved samples are sent from a copy of `input` to new memory, from which the wait
+    /// copies them to the output. Samples that stay are copied on the device.
     ///
     /// # Errors
     /// As [`start_redistribution`](crate::Communicator::start_redistribution).
@@ -81,7 +81,8 @@ impl NcclCommunicator {
         };
         let operation = moves.operation(self.size());
         let pending = self.collective(operation, queue, Exchanged { send: copy, receive: output }, steps)?;
-        Ok(NcclRedistributionRequest { pending, rank: moves.rank, wanted: moves.wanted, sample_len })
+        let (rank, wanted) = (moves.rank, moves.wanted);
+        Ok(NcclRedistributionRequest { pending, stream: queue.clone(), rank, wanted, sample_len })
     }
 
     /// Like [`start_redistribution`](crate::Communicator::start_redistribution), but allocates no

@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::NcclBuffer;
 use super::group::{NcclGroup, NcclWorldState};
 use super::pending_operations::DeviceOperation;
 use super::polling::poll_until;
+use super::{NcclBuffer, NcclStream};
 use crate::host_redistribution::check_shard;
 use crate::request::impl_requests;
 use crate::{Element, Exchanged, RedistributionRequest, Request, Result};
@@ -87,6 +87,8 @@ impl_requests!(NcclRequest, NcclExchangeRequest, NcclBarrierRequest, buffers: Nc
 pub struct NcclRedistributionRequest<T: Element> {
     /// All-to-all-v that moves the samples.
     pub(super) pending: NcclOperation<T>,
+    /// Stream of the operation.
+    pub(super) stream: NcclStream,
     /// This rank, as numbered in the partitions.
     pub(super) rank: usize,
     /// Samples of the rank's shard of the target partition, numbered in the whole batch.
@@ -102,10 +104,13 @@ impl<T: Element> RedistributionRequest for NcclRedistributionRequest<T> {
         self.pending.test()
     }
 
-    /// Replaces `output` by the memory in which the samples arrived.
+    /// Waits until the samples have arrived, copies them to the memory of `output`, and waits for
+    /// the copy. Work in any stream sees the result afterwards.
+    ///
+    /// The copy is enqueued in the stream of the redistribution: it is ordered after all work that
+    /// was enqueued there before this call, and waits for the operations among it.
     fn wait_into(self, output: &mut NcclBuffer<T>) -> Result<()> {
         check_shard(self.rank, &self.wanted, self.sample_len, output.len())?;
-        *output = self.pending.wait()?.receive;
-        Ok(())
+        output.copy_from(&self.pending.wait()?.receive, &self.stream)
     }
 }

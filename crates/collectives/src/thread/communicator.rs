@@ -9,8 +9,8 @@ use super::world_state::{Presence, ThreadWorldState};
 use crate::lengths::LengthMismatch;
 use crate::membership::{check_rank, index_in_subgroup, ranks_with_color};
 use crate::{
-    Call, Communicator, Element, Error, Exchanged, Group, Operation, PendingRedistribution, Redistribution,
-    ReduceOp, Result,
+    Call, Communicator, Element, Error, Exchanged, Group, HostBuffer, Operation, PendingRedistribution,
+    Redistribution, ReduceOp, Result,
 };
 
 /// Handle of a group of threads, held by one rank.
@@ -39,7 +39,7 @@ impl ThreadCommunicator {
     fn collective<T: Element>(
         &self,
         operation: Operation,
-        buffers: Exchanged<Vec<T>>,
+        buffers: Exchanged<HostBuffer<T>>,
     ) -> Result<ThreadOperation<T>> {
         let wrong =
             LengthMismatch::in_group(&operation, self.size(), buffers.send.len(), buffers.receive.len());
@@ -53,7 +53,7 @@ impl ThreadCommunicator {
         end: MessageEnd,
         channel: MessageChannel,
         operation: Operation,
-        buffer: Vec<T>,
+        buffer: HostBuffer<T>,
     ) -> Result<ThreadRequest<T>> {
         let call = Call { operation, element: Some(T::TYPE) };
         self.join(Participant::End(end, channel), call, in_receive_buffer(buffer), None).map(ThreadRequest)
@@ -63,7 +63,7 @@ impl ThreadCommunicator {
         &self,
         participant: Participant,
         call: Call,
-        buffers: Exchanged<Vec<T>>,
+        buffers: Exchanged<HostBuffer<T>>,
         invalid: Option<Error>,
     ) -> Result<ThreadOperation<T>> {
         let world = self.world();
@@ -73,8 +73,8 @@ impl ThreadCommunicator {
 }
 
 /// Buffers of an operation that has only one.
-fn in_receive_buffer<T>(buffer: Vec<T>) -> Exchanged<Vec<T>> {
-    Exchanged { send: Vec::new(), receive: buffer }
+fn in_receive_buffer<T>(buffer: HostBuffer<T>) -> Exchanged<HostBuffer<T>> {
+    Exchanged { send: HostBuffer::default(), receive: buffer }
 }
 
 impl Group for ThreadCommunicator {
@@ -92,7 +92,8 @@ impl Group for ThreadCommunicator {
     fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
         let choice: [i64; SPLIT_ELEMENTS] = [color.map_or(-1, i64::from), i64::from(key)];
         let call = Call { operation: Operation::Split, element: None };
-        let buffers = Exchanged { send: choice.to_vec(), receive: vec![0; self.size() * SPLIT_ELEMENTS] };
+        let receive = vec![0; self.size() * SPLIT_ELEMENTS].into();
+        let buffers = Exchanged { send: choice.to_vec().into(), receive };
         let pending = self.join::<i64>(Participant::Member(self.rank), call, buffers, None)?;
         let sequence = pending.sequence();
         let choices = pending.wait()?.receive;
@@ -113,23 +114,23 @@ impl Group for ThreadCommunicator {
 
     fn start_barrier(&self, (): &mut ()) -> Result<ThreadBarrierRequest> {
         let call = Call { operation: Operation::Barrier, element: None };
-        self.join(Participant::Member(self.rank), call, in_receive_buffer(Vec::new()), None)
+        self.join(Participant::Member(self.rank), call, in_receive_buffer(HostBuffer::default()), None)
             .map(ThreadBarrierRequest)
     }
 }
 
 impl<T: Element> Communicator<T> for ThreadCommunicator {
-    type Buffer = Vec<T>;
+    type Buffer = HostBuffer<T>;
     type Request = ThreadRequest<T>;
     type ExchangeRequest = ThreadExchangeRequest<T>;
     type RedistributionRequest = PendingRedistribution<T, ThreadExchangeRequest<T>>;
 
-    fn start_all_reduce(&self, buffer: Vec<T>, op: ReduceOp, (): &mut ()) -> Result<ThreadRequest<T>> {
+    fn start_all_reduce(&self, buffer: HostBuffer<T>, op: ReduceOp, (): &mut ()) -> Result<ThreadRequest<T>> {
         let operation = Operation::AllReduce { count: buffer.len(), op };
         self.collective(operation, in_receive_buffer(buffer)).map(ThreadRequest)
     }
 
-    fn start_broadcast(&self, buffer: Vec<T>, root: usize, (): &mut ()) -> Result<ThreadRequest<T>> {
+    fn start_broadcast(&self, buffer: HostBuffer<T>, root: usize, (): &mut ()) -> Result<ThreadRequest<T>> {
         // A wrong root fails on all ranks, so that one rank's mistake does not shift the others'
         // sequence.
         let invalid = check_rank(root, self.size()).err();
@@ -140,8 +141,8 @@ impl<T: Element> Communicator<T> for ThreadCommunicator {
 
     fn start_all_gather(
         &self,
-        send: Vec<T>,
-        receive: Vec<T>,
+        send: HostBuffer<T>,
+        receive: HostBuffer<T>,
         (): &mut (),
     ) -> Result<ThreadExchangeRequest<T>> {
         let operation = Operation::AllGather { count: send.len() };
@@ -150,8 +151,8 @@ impl<T: Element> Communicator<T> for ThreadCommunicator {
 
     fn start_reduce_scatter(
         &self,
-        send: Vec<T>,
-        receive: Vec<T>,
+        send: HostBuffer<T>,
+        receive: HostBuffer<T>,
         op: ReduceOp,
         (): &mut (),
     ) -> Result<ThreadExchangeRequest<T>> {
@@ -161,9 +162,9 @@ impl<T: Element> Communicator<T> for ThreadCommunicator {
 
     fn start_all_to_all_v(
         &self,
-        send: Vec<T>,
+        send: HostBuffer<T>,
         send_counts: &[usize],
-        receive: Vec<T>,
+        receive: HostBuffer<T>,
         receive_counts: &[usize],
         (): &mut (),
     ) -> Result<ThreadExchangeRequest<T>> {
@@ -174,13 +175,25 @@ impl<T: Element> Communicator<T> for ThreadCommunicator {
         self.collective(operation, Exchanged { send, receive }).map(ThreadExchangeRequest)
     }
 
-    fn start_send(&self, buffer: Vec<T>, to: usize, tag: u32, (): &mut ()) -> Result<ThreadRequest<T>> {
+    fn start_send(
+        &self,
+        buffer: HostBuffer<T>,
+        to: usize,
+        tag: u32,
+        (): &mut (),
+    ) -> Result<ThreadRequest<T>> {
         check_rank(to, self.size())?;
         let operation = Operation::Send { count: buffer.len(), to, tag };
         self.message(MessageEnd::Sender, MessageChannel { from: self.rank, to, tag }, operation, buffer)
     }
 
-    fn start_receive(&self, buffer: Vec<T>, from: usize, tag: u32, (): &mut ()) -> Result<ThreadRequest<T>> {
+    fn start_receive(
+        &self,
+        buffer: HostBuffer<T>,
+        from: usize,
+        tag: u32,
+        (): &mut (),
+    ) -> Result<ThreadRequest<T>> {
         check_rank(from, self.size())?;
         let operation = Operation::Receive { count: buffer.len(), from, tag };
         self.message(MessageEnd::Receiver, MessageChannel { from, to: self.rank, tag }, operation, buffer)
@@ -189,7 +202,7 @@ impl<T: Element> Communicator<T> for ThreadCommunicator {
     fn start_redistribution(
         &self,
         redistribution: &Redistribution,
-        input: &Vec<T>,
+        input: &HostBuffer<T>,
         sample_len: usize,
         queue: &mut (),
     ) -> Result<Self::RedistributionRequest> {

@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::parking::PollProgress;
 use super::shared_buffer::SharedBuffer;
 use super::units::Units;
-use crate::{Call, Element, Exchanged, Operation, ReduceOp};
+use crate::{Call, Element, Exchanged, HostBuffer, Operation, ReduceOp};
 
 /// Bytes of a unit of an all-reduce. Smaller all-reduces are one unit, because dividing them costs
 /// more than it saves. Larger units would delay all members if the thread of the last unit loses
@@ -66,14 +66,19 @@ impl<T: Element> Exchange<T> {
     /// # Safety
     /// Each member calls it once, and all members do so before any of them calls
     /// [`advance`](Self::advance).
-    pub(super) unsafe fn deposit(&self, slot: usize, operation: &Operation, buffers: Exchanged<Vec<T>>) {
+    pub(super) unsafe fn deposit(
+        &self,
+        slot: usize,
+        operation: &Operation,
+        buffers: Exchanged<HostBuffer<T>>,
+    ) {
         let slot = &self.slots[slot];
         // SAFETY: only this member uses its slot before the work begins.
         unsafe {
             slot.send.replace(buffers.send);
             slot.receive.replace(buffers.receive);
             if let Operation::AllToAllV { send_counts, .. } = operation {
-                slot.send_counts.replace(send_counts.clone());
+                slot.send_counts.replace(send_counts.clone().into());
             }
         }
     }
@@ -114,11 +119,14 @@ impl<T: Element> Exchange<T> {
     ///
     /// # Safety
     /// The caller has seen the operation complete, and no other thread collects for this member.
-    pub(super) unsafe fn collect(&self, slot: usize) -> Exchanged<Vec<T>> {
+    pub(super) unsafe fn collect(&self, slot: usize) -> Exchanged<HostBuffer<T>> {
         let slot = &self.slots[slot];
         // SAFETY: after the last unit has finished, only this member uses its slot.
         unsafe {
-            Exchanged { send: slot.send.replace(Vec::new()), receive: slot.receive.replace(Vec::new()) }
+            Exchanged {
+                send: slot.send.replace(HostBuffer::default()),
+                receive: slot.receive.replace(HostBuffer::default()),
+            }
         }
     }
 
@@ -249,7 +257,7 @@ mod tests {
     fn a_panic_in_a_unit_is_recorded() {
         let operation = Operation::AllReduce { count: 2, op: ReduceOp::Sum };
         let exchange = Exchange::<f32>::new(&operation, 2);
-        let shorter = || Exchanged { send: Vec::new(), receive: vec![1.0] };
+        let shorter = || Exchanged { send: HostBuffer::default(), receive: vec![1.0].into() };
         let changed = std::cell::Cell::new(0);
         let advance = |slot| {
             // SAFETY: all members have deposited; short buffers are detected before they are

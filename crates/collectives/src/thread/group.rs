@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::exchange::Exchange;
 use super::sync::{AtomicU8, Mutex, MutexGuard, Ordering};
-use crate::{Call, Element, Error, Exchanged, Result};
+use crate::{Call, Element, Error, Exchanged, HostBuffer, Result};
 
 /// State shared by the members of a group.
 #[derive(Debug)]
@@ -164,7 +164,7 @@ impl ThreadGroup {
         &self,
         participant: Participant,
         call: Call,
-        buffers: Exchanged<Vec<T>>,
+        buffers: Exchanged<HostBuffer<T>>,
         invalid: Option<Error>,
         on_settled: impl FnOnce(),
     ) -> Result<JoinedOperation<T>> {

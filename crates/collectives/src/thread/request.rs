@@ -10,7 +10,7 @@ use super::group::{JoinedOperation, OperationKey, Readiness, ThreadGroup};
 use super::parking::PollProgress;
 use super::world_state::ThreadWorldState;
 use crate::request::impl_requests;
-use crate::{Departure, Element, Error, Exchanged, Request, Result};
+use crate::{Departure, Element, Error, Exchanged, HostBuffer, Request, Result};
 
 /// Pending operation of one member, from its start until it is waited for or dropped.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl<T: Element> ThreadOperation<T> {
     }
 
     /// Waits until the operation is complete and returns its buffers, or the operation's error.
-    pub(super) fn wait(mut self) -> Result<Exchanged<Vec<T>>> {
+    pub(super) fn wait(mut self) -> Result<Exchanged<HostBuffer<T>>> {
         self.wait_until(None)?;
         // SAFETY: the wait has seen the operation complete, and `self` is the member's only handle.
         Ok(unsafe { self.exchange.collect(self.slot) })
@@ -121,4 +121,4 @@ pub struct ThreadExchangeRequest<T>(pub(super) ThreadOperation<T>);
 #[must_use = "a barrier has no effect until it is waited for"]
 pub struct ThreadBarrierRequest(pub(super) ThreadOperation<u8>);
 
-impl_requests!(ThreadRequest, ThreadExchangeRequest, ThreadBarrierRequest, buffers: Vec);
+impl_requests!(ThreadRequest, ThreadExchangeRequest, ThreadBarrierRequest, buffers: HostBuffer);

@@ -2,13 +2,13 @@
 //! order of events.
 #![allow(unsafe_code)]
 
-use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::slice;
 
 use super::sync::UnsafeCell;
+use crate::HostBuffer;
 
-/// A `Vec` whose ranges different threads read and write at the same time.
+/// A [`HostBuffer`] whose ranges different threads read and write at the same time.
 ///
 /// Rust's borrows cannot express this. Every access is therefore unsafe, and its caller promises
 /// that no other thread accesses the range in a conflicting way. Under the model checker, each
@@ -18,18 +18,17 @@ pub(super) struct SharedBuffer<T> {
     parts: UnsafeCell<Parts<T>>,
 }
 
-/// Raw parts of a `Vec`: accessing an element creates no reference to the whole.
+/// The buffer. It has a raw pointer to its elements: accessing one creates no reference to the
+/// others.
 #[derive(Debug)]
 struct Parts<T> {
-    start: *mut T,
-    len: usize,
-    capacity: usize,
+    buffer: HostBuffer<T>,
     #[cfg(loom)]
     marks: Vec<UnsafeCell<()>>,
 }
 
-// SAFETY: it owns its elements as a `Vec` does; access to them is subject to the unsafe functions'
-// contracts.
+// SAFETY: it owns the elements as the buffer does; access to them is subject to the unsafe
+// functions' contracts.
 unsafe impl<T: Send> Send for SharedBuffer<T> {}
 // SAFETY: as above; `T: Send + Sync` because any thread reads and writes elements.
 unsafe impl<T: Send + Sync> Sync for SharedBuffer<T> {}
@@ -37,16 +36,16 @@ unsafe impl<T: Send + Sync> Sync for SharedBuffer<T> {}
 impl<T: Copy> SharedBuffer<T> {
     /// Creates a buffer without elements.
     pub(super) fn empty() -> Self {
-        Self { parts: UnsafeCell::new(Parts::from(Vec::new())) }
+        Self { parts: UnsafeCell::new(Parts::from(HostBuffer::default())) }
     }
 
-    /// Replaces all elements by `elements` and returns the previous ones.
+    /// Replaces the buffer by `buffer` and returns the previous one.
     ///
     /// # Safety
     /// No other thread accesses the buffer at the same time.
-    pub(super) unsafe fn replace(&self, elements: Vec<T>) -> Vec<T> {
+    pub(super) unsafe fn replace(&self, buffer: HostBuffer<T>) -> HostBuffer<T> {
         // SAFETY: no other thread accesses the buffer, as the caller promises.
-        self.parts.with_mut(|parts| unsafe { (*parts).replace(elements) })
+        self.parts.with_mut(|parts| unsafe { std::mem::replace(&mut *parts, Parts::from(buffer)) }.buffer)
     }
 
     /// Returns the elements of `range` for reading.
@@ -64,7 +63,7 @@ impl<T: Copy> SharedBuffer<T> {
             #[cfg(loom)]
             parts.marks[range.clone()].iter().for_each(|mark| mark.with(|_| ()));
             // SAFETY: `check` found the range inside the allocation, and no thread writes to it.
-            unsafe { slice::from_raw_parts(parts.start.add(range.start), len) }
+            unsafe { slice::from_raw_parts(parts.buffer.as_ptr().add(range.start), len) }
         })
     }
 
@@ -85,41 +84,28 @@ impl<T: Copy> SharedBuffer<T> {
             #[cfg(loom)]
             parts.marks[range.clone()].iter().for_each(|mark| mark.with_mut(|_| ()));
             // SAFETY: `check` found the range inside the allocation, and nothing else accesses it.
-            unsafe { slice::from_raw_parts_mut(parts.start.add(range.start), len) }
+            unsafe { slice::from_raw_parts_mut(parts.buffer.as_ptr().cast_mut().add(range.start), len) }
         })
     }
 }
 
-impl<T> From<Vec<T>> for Parts<T> {
-    fn from(elements: Vec<T>) -> Self {
-        let mut elements = ManuallyDrop::new(elements);
+impl<T> From<HostBuffer<T>> for Parts<T> {
+    fn from(buffer: HostBuffer<T>) -> Self {
         Self {
-            start: elements.as_mut_ptr(),
-            len: elements.len(),
-            capacity: elements.capacity(),
             #[cfg(loom)]
-            marks: elements.iter().map(|_| UnsafeCell::new(())).collect(),
+            marks: (0..buffer.len()).map(|_| UnsafeCell::new(())).collect(),
+            buffer,
         }
     }
 }
 
 impl<T> Parts<T> {
-    fn replace(&mut self, elements: Vec<T>) -> Vec<T> {
-        let old = ManuallyDrop::new(std::mem::replace(self, Self::from(elements)));
-        // SAFETY: the parts of a leaked `Vec`, reassembled once: they have just been replaced, and
-        // `ManuallyDrop` prevents a second reassembly in `drop`.
-        unsafe { Vec::from_raw_parts(old.start, old.len, old.capacity) }
-    }
-
     fn check(&self, range: &Range<usize>) -> usize {
-        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {} elements", self.len);
+        assert!(
+            range.start <= range.end && range.end <= self.buffer.len(),
+            "{range:?} of {} elements",
+            self.buffer.len()
+        );
         range.len()
-    }
-}
-
-impl<T> Drop for Parts<T> {
-    fn drop(&mut self) {
-        // SAFETY: the parts of a leaked `Vec`, whose only owner is dropped.
-        drop(unsafe { Vec::from_raw_parts(self.start, self.len, self.capacity) });
     }
 }

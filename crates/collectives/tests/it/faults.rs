@@ -4,8 +4,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use collectives::{
-    Call, Communicator, Departure, ElementType, Error, Group, Operation, ReduceOp, Request, Result,
-    ThreadCommunicator, ThreadWorld, WaitStrategy,
+    Call, Communicator, Departure, ElementType, Error, Group, HostBuffer, Operation, ReduceOp, Request,
+    Result, ThreadCommunicator, ThreadWorld, WaitStrategy,
 };
 use proptest::prelude::*;
 
@@ -22,7 +22,7 @@ fn check_mismatch(odd: impl Fn(&ThreadCommunicator) -> Result<()> + Sync, odd_ca
         let outcome = if ranks.rank() == 1 {
             odd(&ranks)
         } else {
-            ranks.all_reduce(&mut vec![0.0_f32; 4], ReduceOp::Sum, &mut ())
+            ranks.all_reduce(&mut vec![0.0_f32; 4].into(), ReduceOp::Sum, &mut ())
         };
         ranks.barrier(&mut ()).map(|()| outcome)
     });
@@ -46,19 +46,19 @@ fn a_different_operation_length_reduction_or_type_is_a_mismatch() {
         &Call { operation: Operation::Split, element: None },
     );
     check_mismatch(
-        |ranks| ranks.all_reduce(&mut vec![0.0_f32; 5], ReduceOp::Sum, &mut ()),
+        |ranks| ranks.all_reduce(&mut vec![0.0_f32; 5].into(), ReduceOp::Sum, &mut ()),
         &all_reduce_call(5, ReduceOp::Sum, ElementType::F32),
     );
     check_mismatch(
-        |ranks| ranks.all_reduce(&mut vec![0.0_f32; 4], ReduceOp::Max, &mut ()),
+        |ranks| ranks.all_reduce(&mut vec![0.0_f32; 4].into(), ReduceOp::Max, &mut ()),
         &all_reduce_call(4, ReduceOp::Max, ElementType::F32),
     );
     check_mismatch(
-        |ranks| ranks.all_reduce(&mut vec![0_i32; 4], ReduceOp::Sum, &mut ()),
+        |ranks| ranks.all_reduce(&mut vec![0_i32; 4].into(), ReduceOp::Sum, &mut ()),
         &all_reduce_call(4, ReduceOp::Sum, ElementType::I32),
     );
     check_mismatch(
-        |ranks| ranks.broadcast(&mut vec![0.0_f32; 4], 0, &mut ()),
+        |ranks| ranks.broadcast(&mut vec![0.0_f32; 4].into(), 0, &mut ()),
         &Call { operation: Operation::Broadcast { count: 4, root: 0 }, element: Some(ElementType::F32) },
     );
 }
@@ -67,12 +67,12 @@ fn a_different_operation_length_reduction_or_type_is_a_mismatch() {
 fn a_different_root_or_chunk_length_is_a_mismatch() {
     let results = ThreadWorld::new(2).run(|ranks| {
         let me = ranks.rank();
-        let roots = ranks.broadcast(&mut vec![0_u8; 4], me, &mut ());
+        let roots = ranks.broadcast(&mut vec![0_u8; 4].into(), me, &mut ());
         // Both send one element to the other, and rank 1 expects two.
         let chunks = ranks.all_to_all_v(
-            &mut vec![0_u8],
+            &mut vec![0_u8].into(),
             &[me, 1 - me],
-            &mut vec![0; 1 + me],
+            &mut vec![0; 1 + me].into(),
             &[me * 2, 1 - me],
             &mut (),
         );
@@ -88,9 +88,9 @@ fn a_different_root_or_chunk_length_is_a_mismatch() {
 fn a_message_of_a_different_length_is_a_mismatch_on_both_ranks() {
     let results = ThreadWorld::new(2).run(|ranks| {
         if ranks.rank() == 0 {
-            ranks.send(&mut vec![1.0_f64; 3], 1, 9, &mut ())
+            ranks.send(&mut vec![1.0_f64; 3].into(), 1, 9, &mut ())
         } else {
-            ranks.receive(&mut vec![0.0_f64; 4], 0, 9, &mut ())
+            ranks.receive(&mut vec![0.0_f64; 4].into(), 0, 9, &mut ())
         }
     });
     for result in results {
@@ -104,7 +104,7 @@ fn a_message_of_a_different_length_is_a_mismatch_on_both_ranks() {
 fn a_wrong_buffer_length_of_one_rank_is_an_error_on_all() {
     let results = ThreadWorld::new(3).run(|ranks| {
         let len = if ranks.rank() == 2 { 5 } else { 6 };
-        ranks.all_gather(&mut vec![0.5_f32; 2], &mut vec![0.0; len], &mut ())
+        ranks.all_gather(&mut vec![0.5_f32; 2].into(), &mut vec![0.0; len].into(), &mut ())
     });
     let call = Call { operation: Operation::AllGather { count: 2 }, element: Some(ElementType::F32) };
     let expected = Error::WrongLength { rank: 2, call, buffer: "receive buffer", expected: 6, actual: 5 };
@@ -114,7 +114,7 @@ fn a_wrong_buffer_length_of_one_rank_is_an_error_on_all() {
 #[test]
 fn a_rank_out_of_range_is_an_error() {
     let results = ThreadWorld::new(2).run(|ranks| {
-        let buffer = || vec![0_u8; 1];
+        let buffer = || HostBuffer::from(vec![0_u8; 1]);
         [
             ranks.send(&mut buffer(), 2, 0, &mut ()),
             ranks.receive(&mut buffer(), 7, 0, &mut ()),
@@ -131,7 +131,7 @@ fn a_rank_out_of_range_is_an_error() {
 fn a_rank_that_leaves_is_named_in_the_error() {
     for wait in STRATEGIES {
         let results = ThreadWorld::new(3).with_wait(wait).run(|ranks| {
-            let mut buffer = vec![1_i64; 2];
+            let mut buffer = HostBuffer::from(vec![1_i64; 2]);
             ranks.all_reduce(&mut buffer, ReduceOp::Sum, &mut ())?;
             if ranks.rank() == 1 {
                 return Ok(buffer);
@@ -139,7 +139,7 @@ fn a_rank_that_leaves_is_named_in_the_error() {
             ranks.all_reduce(&mut buffer, ReduceOp::Sum, &mut ())?;
             Ok(buffer)
         });
-        assert_eq!(results[1], Ok(vec![3, 3]));
+        assert_eq!(results[1], Ok(vec![3, 3].into()));
         let call = all_reduce_call(2, ReduceOp::Sum, ElementType::I64);
         let departed = Error::RankFailed { rank: 1, how: Departure::Left, call };
         for result in [&results[0], &results[2]] {
@@ -161,7 +161,7 @@ fn a_panic_is_an_error_on_every_rank() {
                 ranks.barrier(&mut ()).expect("all ranks are there");
                 let outcome = match ranks.rank() {
                     0 => panic!("on purpose"),
-                    1 => ranks.receive(&mut vec![0_u8], 0, 0, &mut ()),
+                    1 => ranks.receive(&mut vec![0_u8].into(), 0, 0, &mut ()),
                     2 => ranks.group(&[1, 2]).and_then(|pair| pair.barrier(&mut ())),
                     _ => ranks.start_barrier(&mut ()).and_then(|mut barrier| {
                         while !barrier.test()? {}
@@ -267,7 +267,7 @@ proptest! {
         let world = ThreadWorld::new(size).with_wait(wait).with_timeout(Duration::from_secs(20));
         let threads: Vec<_> = world.communicators().into_iter().map(|ranks| {
             std::thread::spawn(move || -> (usize, Result<()>) {
-                let mut buffer = vec![0.5_f32; len];
+                let mut buffer = HostBuffer::from(vec![0.5_f32; len]);
                 for step in 0..20 {
                     if ranks.rank() == victim && step == end {
                         if let Moment::Within = moment {

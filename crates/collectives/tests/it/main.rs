@@ -4,6 +4,7 @@
 //! Two test programs are separate: `mpi`, which starts itself under `mpirun`, and `loom`, which
 //! needs another build of the crate.
 
+mod arena;
 mod bucketing;
 mod faults;
 mod link_fit;

@@ -133,7 +133,9 @@ fn check_redistribution(ranks: &NcclCommunicator) -> Result<()> {
     for redistribution in [forward.clone(), forward.reversed()] {
         let expected = data(redistribution.target().shard(ranks.rank()));
         let mut output = NcclBuffer::uninitialised(expected.len(), &stream)?;
+        let address = output.device_pointer();
         ranks.start_redistribution(&redistribution, &held, 2, &mut stream)?.wait_into(&mut output)?;
+        assert_eq!(output.device_pointer(), address);
         held = output;
         assert_eq!(held.download(&stream)?, expected);
     }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use collectives::{Communicator, Error, Partition, Redistribution, RedistributionRequest, ThreadWorld};
+use collectives::{
+    Communicator, Error, HostBuffer, Partition, Redistribution, RedistributionRequest, ThreadWorld,
+};
 use proptest::prelude::*;
 
 /// A partition of `samples` over up to six ranks in any order, uneven, with some empty shards.
@@ -86,8 +88,8 @@ fn an_identity_does_not_communicate() {
     assert!(stay.is_identity());
     // Only rank 1 calls it, and rank 0 has already left.
     let rank_1 = ThreadWorld::new(2).communicators().remove(1);
-    let mut arrived = vec![0.0; 2];
-    let pending = rank_1.start_redistribution(&stay, &vec![3.0, 4.0], 1, &mut ());
+    let mut arrived = HostBuffer::from(vec![0.0; 2]);
+    let pending = rank_1.start_redistribution(&stay, &vec![3.0, 4.0].into(), 1, &mut ());
     assert_eq!(pending.and_then(|pending| pending.wait_into(&mut arrived)), Ok(()));
     assert_eq!(arrived, [3.0, 4.0]);
 }
@@ -105,18 +107,19 @@ fn wrong_partitions_groups_and_buffers_are_errors() {
     let narrow =
         Redistribution::new(&four, &Partition::even(4, &[0]).expect("one rank")).expect("four samples");
     let alone = ThreadWorld::new(1).communicators().remove(0);
-    let error =
-        alone.start_redistribution(&narrow, &vec![0_u8; 4], 2, &mut ()).expect_err("the group is too small");
+    let error = alone
+        .start_redistribution(&narrow, &vec![0_u8; 4].into(), 2, &mut ())
+        .expect_err("the group is too small");
     assert_eq!(error, Error::WrongGroup { ranks: vec![0, 1], size: 1 });
 
     let pair = ThreadWorld::new(2).communicators().remove(1);
     let error = pair
-        .start_redistribution(&narrow, &vec![0_u8; 3], 2, &mut ())
+        .start_redistribution(&narrow, &vec![0_u8; 3].into(), 2, &mut ())
         .expect_err("two samples are four elements");
     assert_eq!(error, Error::WrongShard { rank: 1, samples: 2, sample_len: 2, actual: 3 });
     let pending = pair
-        .start_redistribution(&narrow.reversed(), &Vec::<u8>::new(), 2, &mut ())
+        .start_redistribution(&narrow.reversed(), &HostBuffer::<u8>::default(), 2, &mut ())
         .expect("rank 1 holds nothing yet");
-    let error = pending.wait_into(&mut vec![0; 5]).expect_err("two samples are four elements");
+    let error = pending.wait_into(&mut vec![0; 5].into()).expect_err("two samples are four elements");
     assert_eq!(error, Error::WrongShard { rank: 1, samples: 2, sample_len: 2, actual: 5 });
 }

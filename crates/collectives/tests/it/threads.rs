@@ -77,7 +77,7 @@ fn reduced<T: Element>(op: ReduceOp, inputs: &[Vec<T>]) -> Vec<T> {
 
 fn check_rank_order<T: Element>(world: &ThreadWorld, case: &Case, from_bits: fn(u64) -> T) {
     let results = all_ok(world.run(|ranks| {
-        let mut buffer = input(ranks.rank(), case.len, from_bits);
+        let mut buffer = suite::host_buffer(&input(ranks.rank(), case.len, from_bits));
         ranks.all_reduce(&mut buffer, case.op, &mut ())?;
         Ok(buffer)
     }));
@@ -105,7 +105,7 @@ proptest! {
 fn a_busy_rank_does_not_delay_the_others() {
     let done = std::sync::Barrier::new(3);
     let results = ThreadWorld::new(3).run(|ranks| {
-        let request = ranks.start_all_reduce(vec![1.5_f64; 9_000], ReduceOp::Sum, &mut ())?;
+        let request = ranks.start_all_reduce(vec![1.5_f64; 9_000].into(), ReduceOp::Sum, &mut ())?;
         if ranks.rank() == 0 {
             // Rank 0 is busy until the others are done: they must execute its units, too.
             done.wait();

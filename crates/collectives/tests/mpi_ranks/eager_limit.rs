@@ -2,7 +2,8 @@
 #![allow(clippy::cast_possible_wrap, reason = "bits are compared, and ranks are small numbers")]
 
 use collectives::{
-    Communicator, Element, Error, Group, MpiCommunicator, MpiWorld, ReduceOp, Request, Result, ThreadWorld,
+    Communicator, Element, Error, Group, HostBuffer, MpiCommunicator, MpiWorld, ReduceOp, Request, Result,
+    ThreadWorld,
 };
 
 use super::start;
@@ -39,24 +40,24 @@ fn same_as_threads<T: Element>(
     let (rank, size) = (group.rank(), group.size());
     let max = MAX_EAGER_BYTES / size_of::<T>() / (size - 1).max(1);
     for count in [0, 1, 255, 2_048 / size_of::<T>(), max - 1, max, max + 1, 3 * max] {
-        let input = |rank: usize| -> Vec<T> {
+        let input = |rank: usize| -> HostBuffer<T> {
             let number = |i: usize| (rank * 7_919 + i + 1) as u32;
             (0..count).map(|i| element(number(i).wrapping_mul(0x9e37_79b9) >> 3)).collect()
         };
-        let all = |vector: Vec<T>| -> Vec<u64> { vector.into_iter().map(bits).collect() };
+        let all = |buffer: HostBuffer<T>| -> Vec<u64> { buffer.iter().copied().map(bits).collect() };
         let mut ours = input(rank);
         group.all_reduce(&mut ours, op, &mut ()).expect("all ranks call it");
         let ours = all(ours);
         let theirs = ThreadWorld::new(size).run(|thread| {
-            let mut vector = input(thread.rank());
-            thread.all_reduce(&mut vector, op, &mut ()).map(|()| vector)
+            let mut buffer = input(thread.rank());
+            thread.all_reduce(&mut buffer, op, &mut ()).map(|()| buffer)
         });
         let theirs = all(theirs[rank].clone().expect("threads have no trouble"));
         let what = format!("{op} of {count} {} on {size} ranks", T::TYPE);
         if count <= max {
             assert!(ours == theirs, "{what}: other bits than those of threads");
         }
-        let mut first: Vec<i64> = ours.iter().map(|&bits| bits as i64).collect();
+        let mut first: HostBuffer<i64> = ours.iter().map(|&bits| bits as i64).collect();
         group.broadcast(&mut first, 0, &mut ()).expect("all ranks call it");
         assert!(first.iter().map(|bits| *bits as u64).eq(ours), "{what}: other bits than rank 0's");
     }
@@ -90,11 +91,11 @@ fn start_one(ranks: &MpiCommunicator, choice: usize) -> Result<Waiting> {
     }
     let (op, queue) = (ReduceOp::Sum, &mut ());
     Ok(match choice {
-        0 => of(ranks.start_all_reduce(vec![1.0_f32; 1_000], op, queue)?),
-        1 => of(ranks.start_all_reduce(vec![2.0_f32; 50_000], op, queue)?),
-        2 => of(ranks.start_all_reduce(vec![3.0_f32; 10], op, queue)?),
-        3 => of(ranks.start_all_reduce(vec![4_i64; 1_000], op, queue)?),
-        4 => of(ranks.start_broadcast(vec![5.0_f32; 1_000], 0, queue)?),
+        0 => of(ranks.start_all_reduce(vec![1.0_f32; 1_000].into(), op, queue)?),
+        1 => of(ranks.start_all_reduce(vec![2.0_f32; 50_000].into(), op, queue)?),
+        2 => of(ranks.start_all_reduce(vec![3.0_f32; 10].into(), op, queue)?),
+        3 => of(ranks.start_all_reduce(vec![4_i64; 1_000].into(), op, queue)?),
+        4 => of(ranks.start_broadcast(vec![5.0_f32; 1_000].into(), 0, queue)?),
         _ => of(ranks.start_barrier(queue)?),
     })
 }
@@ -102,7 +103,7 @@ fn start_one(ranks: &MpiCommunicator, choice: usize) -> Result<Waiting> {
 /// Starts to sum `count` copies of the ranks' numbers. The returned function checks the sums.
 fn start_sum(ranks: &MpiCommunicator, count: usize) -> impl FnOnce() {
     let size = ranks.size() as i32;
-    let input = vec![ranks.rank() as i32 + 1; count];
+    let input = vec![ranks.rank() as i32 + 1; count].into();
     let request = ranks.start_all_reduce(input, ReduceOp::Sum, &mut ()).expect("it starts");
     move || {
         let sums = request.wait().expect("all ranks call it");

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use collectives::{
-    Communicator, Error, Group, MpiCommunicator, MpiWorld, ReduceOp, Request, Result, WaitStrategy,
+    Communicator, Error, Group, HostBuffer, MpiCommunicator, MpiWorld, ReduceOp, Request, Result,
+    WaitStrategy,
 };
 
 use super::start;
@@ -29,7 +30,7 @@ pub(crate) fn panic() {
         print_with_time("PANIC");
         panic!("on purpose");
     }
-    let outcome = ranks.all_reduce(&mut vec![1.0_f32; 1_000], ReduceOp::Sum, &mut ());
+    let outcome = ranks.all_reduce(&mut vec![1.0_f32; 1_000].into(), ReduceOp::Sum, &mut ());
     println!("SEEN {outcome:?}");
 }
 
@@ -45,7 +46,7 @@ pub(crate) fn panic_while_polling() {
         print_with_time("PANIC");
         panic!("on purpose");
     }
-    let late = ranks.all_reduce(&mut vec![1.0_f32; 1_000], ReduceOp::Sum, &mut ());
+    let late = ranks.all_reduce(&mut vec![1.0_f32; 1_000].into(), ReduceOp::Sum, &mut ());
     println!("SEEN {late:?}");
 }
 
@@ -62,7 +63,7 @@ pub(crate) fn panic_with_own_hook() {
         print_with_time("PANIC");
         panic!("on purpose");
     }
-    let outcome = ranks.all_reduce(&mut vec![1.0_f32; 1_000], ReduceOp::Sum, &mut ());
+    let outcome = ranks.all_reduce(&mut vec![1.0_f32; 1_000].into(), ReduceOp::Sum, &mut ());
     println!("SEEN {outcome:?}");
 }
 
@@ -70,7 +71,7 @@ pub(crate) fn panic_with_own_hook() {
 pub(crate) fn unmatched() {
     let ranks = start(&MpiWorld::new().with_timeout(TIMEOUT));
     if ranks.rank() == 0 {
-        drop(ranks.start_receive(vec![0_u8], 1, 5, &mut ()));
+        drop(ranks.start_receive(vec![0_u8].into(), 1, 5, &mut ()));
     }
     ranks.barrier(&mut ()).expect("all ranks are there");
 }
@@ -117,12 +118,16 @@ fn one_collective(ranks: &MpiCommunicator, random: u64) -> Result<()> {
     let size = ranks.size();
     let len = (random >> 3) as usize % [3, 2_000, 50_000, 600_000][random as usize >> 1 & 3];
     match random % 5 {
-        0 => ranks.all_reduce(&mut vec![1.0_f32; len], ReduceOp::Sum, &mut ()),
-        1 => ranks.broadcast(&mut vec![1_i64; len], len % size, &mut ()),
-        2 => ranks.all_gather(&mut vec![1.0_f64; len / size], &mut vec![0.0; len / size * size], &mut ()),
+        0 => ranks.all_reduce(&mut vec![1.0_f32; len].into(), ReduceOp::Sum, &mut ()),
+        1 => ranks.broadcast(&mut vec![1_i64; len].into(), len % size, &mut ()),
+        2 => ranks.all_gather(
+            &mut vec![1.0_f64; len / size].into(),
+            &mut vec![0.0; len / size * size].into(),
+            &mut (),
+        ),
         3 => ranks.reduce_scatter(
-            &mut vec![1; len / size * size],
-            &mut vec![0_i32; len / size],
+            &mut vec![1; len / size * size].into(),
+            &mut vec![0_i32; len / size].into(),
             ReduceOp::Max,
             &mut (),
         ),
@@ -162,15 +167,15 @@ pub(crate) fn late_rank(operation: u64) {
 fn operation_without_a_wait(ranks: &MpiCommunicator, operation: u64) -> Result<()> {
     let (first, size) = (ranks.rank() == 0, ranks.size());
     match operation {
-        0 => ranks.all_reduce(&mut vec![0.0_f32; 10], ReduceOp::Sum, &mut ()),
+        0 => ranks.all_reduce(&mut vec![0.0_f32; 10].into(), ReduceOp::Sum, &mut ()),
         1 => ranks.barrier(&mut ()),
-        2 | 6 => ranks.broadcast(&mut vec![0_i32; 10], 0, &mut ()),
-        3 if first => (1..size).try_for_each(|to| ranks.send(&mut vec![0_u8; 10], to, 0, &mut ())),
-        3 => ranks.receive(&mut vec![0_u8; 10], 0, 0, &mut ()),
+        2 | 6 => ranks.broadcast(&mut vec![0_i32; 10].into(), 0, &mut ()),
+        3 if first => (1..size).try_for_each(|to| ranks.send(&mut vec![0_u8; 10].into(), to, 0, &mut ())),
+        3 => ranks.receive(&mut vec![0_u8; 10].into(), 0, 0, &mut ()),
         4 => {
             let (sent, mut received) = (usize::from(first), vec![0; size]);
             received[0] = 1;
-            let (mut send, mut receive) = (vec![0.0_f32; sent * size], vec![0.0; 1]);
+            let (mut send, mut receive) = (vec![0.0_f32; sent * size].into(), vec![0.0; 1].into());
             ranks.all_to_all_v(&mut send, &vec![sent; size], &mut receive, &received, &mut ())
         }
         _ => ranks.group(&[1, 0, 2]).map(|_| ()),
@@ -195,7 +200,7 @@ pub(crate) fn mistakes() {
     let ranks = start(&MpiWorld::new());
     let again = MpiWorld::new().communicator().expect_err("MPI is initialised once");
     assert!(matches!(again, Error::Unavailable { .. }), "{again}");
-    let tag = ranks.send(&mut vec![0_u8], 0, u32::MAX, &mut ()).expect_err("there is no such tag");
+    let tag = ranks.send(&mut vec![0_u8].into(), 0, u32::MAX, &mut ()).expect_err("there is no such tag");
     assert!(matches!(tag, Error::NoSuchTag { tag: u32::MAX, .. }), "{tag}");
     ranks.barrier(&mut ()).expect("the group works on");
 }
@@ -204,7 +209,7 @@ pub(crate) fn mistakes() {
 pub(crate) fn alone() {
     let ranks = start(&MpiWorld::new());
     assert_eq!((ranks.rank(), ranks.size()), (0, 1));
-    let mut sum = vec![3.0_f32];
+    let mut sum = HostBuffer::from(vec![3.0_f32]);
     ranks.all_reduce(&mut sum, ReduceOp::Sum, &mut ()).expect("no other rank is needed");
     assert_eq!(sum, [3.0]);
 }

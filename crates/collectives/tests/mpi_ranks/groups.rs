@@ -4,12 +4,14 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use collectives::{Communicator, Group, MpiCommunicator, MpiWorld, ReduceOp, Request, WaitStrategy};
+use collectives::{
+    Communicator, Group, HostBuffer, MpiCommunicator, MpiWorld, ReduceOp, Request, WaitStrategy,
+};
 
 use super::start;
 
 fn all_reduce_is_right(group: &MpiCommunicator) {
-    let mut sum = vec![1_i32; 3];
+    let mut sum = HostBuffer::from(vec![1_i32; 3]);
     group.all_reduce(&mut sum, ReduceOp::Sum, &mut ()).expect("all members are there");
     assert_eq!(sum, vec![i32::try_from(group.size()).expect("few ranks"); 3]);
 }
@@ -35,12 +37,19 @@ pub(crate) fn create_and_drop(groups: u64) {
         match round % 16 {
             0 => all_reduce_is_right(&group),
             1 => {
-                let sum = group.start_all_reduce(vec![1_i64; 10_000], ReduceOp::Sum, &mut ());
+                let sum = group.start_all_reduce(vec![1_i64; 10_000].into(), ReduceOp::Sum, &mut ());
                 drop(group);
                 let sum = sum.and_then(Request::wait).expect("a request outlasts its communicator");
                 assert_eq!(sum[9_999], 3);
             }
-            2 => drop(Communicator::<i32>::start_all_reduce(&group, vec![1; 9], ReduceOp::Max, &mut ())),
+            2 => {
+                drop(Communicator::<i32>::start_all_reduce(
+                    &group,
+                    vec![1; 9].into(),
+                    ReduceOp::Max,
+                    &mut (),
+                ));
+            }
             3 => {
                 let (reverse, clone) =
                     (group.group(&[2, 1, 0]).expect("the subgroup is made"), group.clone());

@@ -4,6 +4,7 @@
 //! A backend implements [`Ranks`] and [`Carries`] (on host memory by [`host_memory!`]), and a test
 //! binary checks the laws of [`for_each_law!`] on its groups. Floats are small whole numbers, so
 //! that sums are exact in any order.
+#![allow(unsafe_code, reason = "views of arenas")]
 #![allow(clippy::cast_possible_wrap, reason = "ranks and samples are small numbers")]
 
 mod case;
@@ -14,7 +15,7 @@ mod mistakes;
 mod redistribution;
 mod requests;
 
-use ::collectives::{Communicator, Element, Group, bf16, f16};
+use ::collectives::{Communicator, Element, Group, HostArena, HostBuffer, bf16, f16};
 
 pub(crate) use case::{Case, cases};
 pub(crate) use collectives::*;
@@ -56,7 +57,8 @@ impl<C> Subject for C where
 {
 }
 
-/// Implements the suite's traits for a communicator whose buffers are vectors.
+/// Implements the suite's traits for a communicator on host memory. Buffers of an odd length are
+/// views.
 macro_rules! host_memory {
     ($communicator:ty, checks: $checks:literal, reduces_half: $reduces_half:literal) => {
         impl suite::Ranks for $communicator {
@@ -67,17 +69,29 @@ macro_rules! host_memory {
         }
 
         impl<T: collectives::Element> suite::Carries<T> for $communicator {
-            fn buffer(&self, values: &[T]) -> Vec<T> {
-                values.to_vec()
+            fn buffer(&self, values: &[T]) -> collectives::HostBuffer<T> {
+                suite::host_buffer(values)
             }
 
-            fn values(&self, buffer: &Vec<T>) -> Vec<T> {
-                buffer.clone()
+            fn values(&self, buffer: &collectives::HostBuffer<T>) -> Vec<T> {
+                buffer.to_vec()
             }
         }
     };
 }
 pub(crate) use host_memory;
+
+/// Creates a buffer in host memory: a view in the middle of an arena if the length is odd.
+pub(crate) fn host_buffer<T: Element>(values: &[T]) -> HostBuffer<T> {
+    if values.len() % 2 == 0 {
+        return values.to_vec().into();
+    }
+    let arena = HostArena::new(values.len() + 2).expect("there is memory");
+    // SAFETY: the only view.
+    let mut view = unsafe { arena.view(1, values.len()) }.expect("it is inside the arena");
+    view.copy_from_slice(values);
+    view
+}
 
 /// Calls a macro with the names of all laws: first those for any memory, then those for host
 /// memory.

@@ -1,8 +1,8 @@
 //! Redistributions and their reverses.
 
-use collectives::{Communicator, Partition, Redistribution, RedistributionRequest, Result};
+use collectives::{Communicator, HostBuffer, Partition, Redistribution, RedistributionRequest, Result};
 
-use super::Case;
+use super::{Case, host_buffer};
 
 /// Returns a shard of `sample_len` elements a sample. Each element encodes its sample and place.
 fn shard(samples: std::ops::Range<usize>, sample_len: usize) -> Vec<i64> {
@@ -13,7 +13,7 @@ fn shard(samples: std::ops::Range<usize>, sample_len: usize) -> Vec<i64> {
 /// Requires host memory. Ranks in neither partition do not take part.
 pub(crate) fn redistribution_and_its_reverse_move_every_sample<C>(ranks: &C, case: &Case) -> Result<()>
 where
-    C: Communicator<i64, Buffer = Vec<i64>, Queue = ()>,
+    C: Communicator<i64, Buffer = HostBuffer<i64>, Queue = ()>,
 {
     let (rank, sample_len) = (ranks.rank(), case.sample_len);
     let (from, to) =
@@ -23,12 +23,13 @@ where
         return Ok(());
     }
     let group = ranks.group(forward.ranks())?;
-    let mut input = shard(from.shard(rank), sample_len);
+    let mut input = host_buffer(&shard(from.shard(rank), sample_len));
     let pending = group.start_redistribution(&forward, &input, sample_len, &mut ())?;
     input.fill(-1);
-    let mut arrived = vec![0; to.shard(rank).len() * sample_len];
+    let mut arrived = host_buffer(&vec![0; to.shard(rank).len() * sample_len]);
+    let address = arrived.as_ptr();
     pending.wait_into(&mut arrived)?;
-    assert_eq!(arrived, shard(to.shard(rank), sample_len));
+    assert_eq!((arrived.to_vec(), arrived.as_ptr()), (shard(to.shard(rank), sample_len), address));
 
     let mut back = group.start_redistribution(&forward.reversed(), &arrived, sample_len, &mut ())?;
     while !back.test()? {

@@ -1,8 +1,8 @@
 //! Several operations at a time.
 
-use collectives::{Communicator, ReduceOp, Request, Result};
+use collectives::{Communicator, HostBuffer, ReduceOp, Request, Result};
 
-use super::{Carries, Case, Subject};
+use super::{Carries, Case, Subject, host_buffer};
 
 /// Each rank completes its requests in a different order.
 pub(crate) fn requests_complete_in_any_order<C: Subject>(ranks: &C, case: &Case) -> Result<()> {
@@ -43,9 +43,9 @@ pub(crate) fn a_dropped_request_does_not_affect_others<C: Subject>(ranks: &C, ca
 /// Requires host memory.
 pub(crate) fn a_buffer_is_returned_in_place<C>(ranks: &C, case: &Case) -> Result<()>
 where
-    C: Communicator<i32, Buffer = Vec<i32>, Queue = ()>,
+    C: Communicator<i32, Buffer = HostBuffer<i32>, Queue = ()>,
 {
-    let mut buffer = vec![1_i32; case.len];
+    let mut buffer = host_buffer(&vec![1_i32; case.len]);
     let address = buffer.as_ptr();
     ranks.all_reduce(&mut buffer, ReduceOp::Sum, &mut ())?;
     assert_eq!(buffer.as_ptr(), address);

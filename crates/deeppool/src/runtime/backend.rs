@@ -4,7 +4,7 @@
 
 use std::marker::PhantomData;
 
-use collectives::{Communicator, Group, ThreadCommunicator};
+use collectives::{Communicator, Group, HostBuffer, ThreadCommunicator};
 use layer_engine::{CpuEngine, Engine};
 
 use crate::Error;
@@ -103,11 +103,11 @@ pub struct Cpu<C>(PhantomData<C>);
 /// Backend of ranks that are threads of this process and compute on the processor.
 pub type CpuThreads = Cpu<ThreadCommunicator>;
 
-impl<C: Communicator<f32, Buffer = Vec<f32>, Queue = ()>> Backend for Cpu<C> {
-    type Buffer = Vec<f32>;
-    type Engine = CpuEngine<f32>;
+impl<C: Communicator<f32, Buffer = HostBuffer<f32>, Queue = ()>> Backend for Cpu<C> {
+    type Buffer = HostBuffer<f32>;
+    type Engine = CpuEngine<f32, HostBuffer<f32>>;
     type Communicator = C;
-    fn communication_queue(_: &CpuEngine<f32>) -> Result<(), Error> {
+    fn communication_queue(_: &Self::Engine) -> Result<(), Error> {
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 use std::num::NonZeroU32;
 use std::time::Instant;
 
-use collectives::Communicator;
+use collectives::{Communicator, HostBuffer};
 use gpu_mux::{BackgroundJob, CpuDriver, JobOutcome, Policy, Usage};
 
 use super::{Backend, BatchSource, Cpu, Iterations, Observer};
@@ -19,7 +19,7 @@ pub trait TrainingBackend: Backend {
         Self: 'a;
 }
 
-impl<C: Communicator<f32, Buffer = Vec<f32>, Queue = ()>> TrainingBackend for Cpu<C> {
+impl<C: Communicator<f32, Buffer = HostBuffer<f32>, Queue = ()>> TrainingBackend for Cpu<C> {
     type Driver<'a, S: BatchSource + 'a, O: Observer + 'a>
         = CpuDriver<Iterations<'a, Self, S, O>>
     where

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use collectives::{Group, ThreadWorld};
+use collectives::{Group, HostBuffer, ThreadWorld};
 use layer_engine::{CpuEngine, ThreadPool};
 
 use super::checkpoint::CheckpointWriter;
@@ -69,7 +69,7 @@ pub(super) fn evaluate_initial<B: TrainingBackend>(
 }
 
 /// Returns the engine of all ranks.
-fn engine(config: &TrainConfig<'_>) -> Result<CpuEngine<f32>, Error> {
+fn engine(config: &TrainConfig<'_>) -> Result<CpuEngine<f32, HostBuffer<f32>>, Error> {
     if config.threads_per_rank == 1 {
         return Ok(CpuEngine::new());
     }

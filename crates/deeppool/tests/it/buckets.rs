@@ -3,7 +3,9 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use collectives::{Communicator, Group, Redistribution, ReduceOp, ThreadCommunicator, ThreadWorld};
+use collectives::{
+    Communicator, Group, HostBuffer, Redistribution, ReduceOp, ThreadCommunicator, ThreadWorld,
+};
 use deeppool::Error;
 use deeppool::gpu_mux::{JobState, PolledJob};
 use deeppool::program::{
@@ -13,7 +15,7 @@ use deeppool::runtime::{BatchSource, Cpu, Iterations, LoadedProgram, RankDevice,
 use layer_engine::{CpuEngine, LaunchContext};
 use layer_graph::{LayerGraph, zoo};
 
-type Buffer = Vec<f32>;
+type Buffer = HostBuffer<f32>;
 type Exchange = <ThreadCommunicator as Communicator<f32>>::ExchangeRequest;
 
 /// A communicator that records the length of every reduction.
@@ -163,7 +165,7 @@ impl BatchSource for PositionSource {
 const ITERATIONS: u64 = 3;
 
 /// Runs a rank. Returns its state and the lengths of its reductions.
-fn run(network: &LayerGraph, program: &Program, ranks: ThreadCommunicator) -> (Vec<Buffer>, Vec<usize>) {
+fn run(network: &LayerGraph, program: &Program, ranks: ThreadCommunicator) -> (Vec<Vec<f32>>, Vec<usize>) {
     let rank = ranks.rank();
     let communicator = RecordingCommunicator { ranks, reduced: Arc::default() };
     let mut device = RankDevice::<Cpu<RecordingCommunicator>>::new(CpuEngine::new()).unwrap();

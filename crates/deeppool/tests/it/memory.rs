@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use collectives::{Group, ThreadCommunicator, ThreadWorld};
+use collectives::{Group, HostBuffer, ThreadCommunicator, ThreadWorld};
 use deeppool::Error;
 use deeppool::program::{
     BatchPart, LowerOptions, PartialBackpropagation, PartialDepth, Placement, RankMemory, lower_rotation,
@@ -22,27 +22,32 @@ use proptest::prelude::*;
 /// The CPU engine, with counters of the allocated bytes and of the prepared kernels.
 #[derive(Clone, Default)]
 struct CountingEngine {
-    engine: CpuEngine<f32>,
+    engine: CpuEngine<f32, HostBuffer<f32>>,
     bytes: Arc<AtomicU64>,
     kernels: Arc<AtomicU64>,
 }
 
 impl Engine for CountingEngine {
     type Scalar = f32;
-    type Buffer = Vec<f32>;
+    type Buffer = HostBuffer<f32>;
     type Queue = ();
-    type Kernel = <CpuEngine<f32> as Engine>::Kernel;
+    type Kernel = <CpuEngine<f32, HostBuffer<f32>> as Engine>::Kernel;
 
     fn describe(&self) -> DeviceDescription {
         self.engine.describe()
     }
 
-    fn allocate(&self, elements: usize) -> Result<Vec<f32>, EngineError> {
+    fn allocate(&self, elements: usize) -> Result<HostBuffer<f32>, EngineError> {
         self.bytes.fetch_add(4 * elements as u64, Ordering::Relaxed);
         self.engine.allocate(elements)
     }
 
-    fn reuse(&self, buffer: &mut Vec<f32>, elements: usize, queue: &mut ()) -> Result<(), EngineError> {
+    fn reuse(
+        &self,
+        buffer: &mut HostBuffer<f32>,
+        elements: usize,
+        queue: &mut (),
+    ) -> Result<(), EngineError> {
         self.engine.reuse(buffer, elements, queue)
     }
 
@@ -50,11 +55,16 @@ impl Engine for CountingEngine {
         self.engine.queue()
     }
 
-    fn upload(&self, host: &[f32], buffer: &mut Vec<f32>, queue: &mut ()) -> Result<(), EngineError> {
+    fn upload(&self, host: &[f32], buffer: &mut HostBuffer<f32>, queue: &mut ()) -> Result<(), EngineError> {
         self.engine.upload(host, buffer, queue)
     }
 
-    fn download(&self, buffer: &Vec<f32>, host: &mut [f32], queue: &mut ()) -> Result<(), EngineError> {
+    fn download(
+        &self,
+        buffer: &HostBuffer<f32>,
+        host: &mut [f32],
+        queue: &mut (),
+    ) -> Result<(), EngineError> {
         self.engine.download(buffer, host, queue)
     }
 
@@ -66,8 +76,8 @@ impl Engine for CountingEngine {
     fn enqueue(
         &self,
         kernel: &mut Self::Kernel,
-        reads: &[&Vec<f32>],
-        writes: &mut [&mut Vec<f32>],
+        reads: &[&HostBuffer<f32>],
+        writes: &mut [&mut HostBuffer<f32>],
         context: &LaunchContext,
         queue: &mut (),
     ) -> Result<(), EngineError> {
@@ -82,7 +92,7 @@ impl Engine for CountingEngine {
 struct CountingThreads;
 
 impl Backend for CountingThreads {
-    type Buffer = Vec<f32>;
+    type Buffer = HostBuffer<f32>;
     type Engine = CountingEngine;
     type Communicator = ThreadCommunicator;
 

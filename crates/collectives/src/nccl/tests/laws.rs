@@ -89,10 +89,12 @@ proptest! {
             for redistribution in [forward.clone(), forward.reversed()] {
                 let expected = data(redistribution.target().shard(rank));
                 let mut output = blank(expected.len(), &stream);
+                let address = output.device_pointer();
                 let request =
                     ranks.start_redistribution(&redistribution, &held, sample_len, &mut stream).unwrap();
                 request.wait_into(&mut output).unwrap();
-                assert_eq!(output.download(&stream).unwrap(), expected);
+                let arrived = output.download(&stream).unwrap();
+                assert_eq!((&arrived, output.device_pointer()), (&expected, address));
                 // The same without an allocation.
                 let after = blank(expected.len(), &stream);
                 let address = after.device_pointer();
