@@ -295,6 +295,12 @@ train_beside_pytorch() {
     limited "$python" tests/pytorch/compare.py gpu --bin "$deeppool" --rounds 3
 }
 
+# Peak memory of PyTorch on the card beside what its memory tracker says, and two predictions.
+pytorch_memory() {
+    on_a_card "PyTorch's kernels are no PTX"
+    limited python3 benchmarks/pytorch-memory.py --batches 8 32 --out "$folder/pytorch-memory.json"
+}
+
 # Ranks that are processes, by torchrun's variables.
 train_processes() {
     on_a_card "emulated GPUs are one process's"
@@ -362,6 +368,7 @@ step kernels kernels
 step train train
 step train-processes train_processes
 step train-beside-pytorch train_beside_pytorch
+step pytorch-memory pytorch_memory
 step mux-bench mux_bench mux-bench --iterations 200
 step mux-bench-gate mux_bench_option mux-bench-gate --gate
 step mux-bench-cap mux_bench_option mux-bench-cap --background-multiprocessors 64
