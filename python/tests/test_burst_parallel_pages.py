@@ -68,7 +68,7 @@ def test_command_of_page_runs(command, tmp_path):
         if "--onnx" in arguments:
             assert "data parallel on the same GPUs" in output
         else:
-            assert (tmp_path / "program.json").read_text().startswith('{"schema":"deeppool/program/v1"')
+            assert (tmp_path / "program.json").read_text().startswith('{"schema":"deeppool/program/v2"')
 
 
 def test_example_trains_with_a_background_job(tmp_path):

@@ -12,7 +12,7 @@ use deeppool::job::{Job, LoweredPlan};
 use deeppool::plan::{Capacity, ExecutionPlan, MAX_GPUS, Mode, PlanRequest};
 use deeppool::planning::{PlanAnalysis, PlanFrontier, RunExplanation, find_frontier, plan_within_memory};
 use deeppool::problem::{LimitRule, ProblemOptions, points};
-use deeppool::program::LowerOptions;
+use deeppool::program::{FullestMoment, LowerOptions, RankProgram};
 use deeppool::simulate::{BackgroundCosts, SimulateOptions, simulate_plan};
 use layer_graph::LayerGraph;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::compare::CostedBackground;
 use super::costs::{BackgroundSpec, CostArgs, CostTables, ModeArgs};
 use super::counts::BATCH;
-use super::explanations::print_runs;
+use super::explanations::{moment_json, print_moment, print_runs};
 use super::left_out::warn_of_unused_gpus;
 use super::network::{NetworkArgs, opaque_names};
 use super::output::{check_outputs, micros, parse_micros, print_json, print_message, rate, save_json};
@@ -38,6 +38,7 @@ use super::to_accuracy::{AccuracyArgs, PlanOptions};
   deeppool plan --onnx resnet50.onnx --device a100 --gpus 8 --batch 32
   deeppool plan --model digits-cnn --profile profile.json --gpus 4 --batch 32 -o plan.json
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --deadline 40ms --explain
+  deeppool plan --model resnet-50 --device v100 --gpus 1 --batch 112 --explain-memory
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --knee --dot plan.dot --trace plan-trace.json
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --gpu-counts 1,2,3,6
   deeppool plan --model vgg16 --device a100 --link dgx-a100-pod --gpus 64 --batch 64 --compare --svg \
@@ -82,7 +83,7 @@ pub(crate) struct Plan {
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "model", "onnx", "graph", "device", "profile", "link", "gpus", "batch", "gpu_counts", "worker_gpus",
         "no_overlap", "sync_batch_norm", "memory", "spb", "spb_depth", "compare", "objective", "background",
-        "explain", "dot", "trace"])]
+        "explain", "explain_memory", "dot", "trace"])]
     problem: Option<PathBuf>,
     /// Also print the Pareto frontier of iteration time and amplification
     #[arg(long, conflicts_with = "spb")]
@@ -95,6 +96,9 @@ pub(crate) struct Plan {
     /// Print the effect of a larger or smaller GPU count on the layers
     #[arg(long, conflicts_with_all = ["spb", "worker_gpus"])]
     explain: bool,
+    /// Print the contents of the memory of the fullest GPU at its fullest moment
+    #[arg(long)]
+    explain_memory: bool,
     /// Write the plan as a Graphviz graph to this file
     #[arg(long, value_name = "FILE", value_parser = command_line::files::argument())]
     dot: Option<PathBuf>,
@@ -128,7 +132,8 @@ struct SharingArgs {
     /// Compare by simulation: data parallelism, burst plans, both with background jobs on the same
     /// GPUs, and every static partition (data parallelism on some GPUs, background on the others)
     #[arg(long)]
-    #[arg(conflicts_with_all = ["mode", "spb", "worker_gpus", "pareto", "explain", "dot", "trace", "output"])]
+    #[arg(conflicts_with_all = ["mode", "spb", "worker_gpus", "pareto", "explain", "explain_memory", "dot", "trace",
+        "output"])]
     compare: bool,
     /// Draw the comparison to this file
     #[arg(long, value_name = "FILE", value_parser = command_line::files::argument(), requires = "compare")]
@@ -266,9 +271,10 @@ impl Plan {
             .explain
             .then(|| PlanAnalysis::new(&job, &plan)?.explain(&self.mode.gpu_counts()))
             .transpose()?;
+        let moment = self.fullest_moment(&plan)?;
         self.write(&job, &plan)?;
         if self.json {
-            print_json(&report(&network, &plan, frontier.as_ref(), runs.as_deref())?);
+            print_json(&report(&network, &plan, frontier.as_ref(), runs.as_deref(), moment.as_ref())?);
             return Ok(());
         }
         print_message!("{}", plan_text(&job, &plan)?);
@@ -281,6 +287,9 @@ impl Plan {
         }
         if let Some(runs) = &runs {
             print_runs(runs, plan.amplification_limit);
+        }
+        if let Some(moment) = &moment {
+            print_moment(&network, moment);
         }
         if let Some(frontier) = &frontier {
             print_frontier(points(frontier.points()));
@@ -317,10 +326,12 @@ impl Plan {
             .explain
             .then(|| PlanAnalysis::new(job, plan)?.explain(&self.mode.gpu_counts()))
             .transpose()?;
+        let moment = self.fullest_moment(plan)?;
         self.write(job, plan)?;
         let CostedBackground { spec, .. } = background;
+        let network = job.costs().network();
         if self.json {
-            let mut report = report(job.costs().network(), plan, None, runs.as_deref())?;
+            let mut report = report(network, plan, None, runs.as_deref(), moment.as_ref())?;
             report["objective"] = json!({
                 "foreground": foreground, "fastest_iteration_us": fastest_us, "simulated": true,
                 "background": {"model": spec.model, "batch": spec.batch},
@@ -333,6 +344,9 @@ impl Plan {
         print_message!("{}", plan_text(job, plan)?);
         if let Some(runs) = &runs {
             print_runs(runs, plan.amplification_limit);
+        }
+        if let Some(moment) = &moment {
+            print_moment(network, moment);
         }
         let (first, second) = (simulation.foreground_samples_per_s, simulation.background_samples_per_s);
         print_message!(
@@ -350,6 +364,12 @@ impl Plan {
             rate(first + second)
         );
         Ok(())
+    }
+
+    /// Returns what `--explain-memory` asks for.
+    fn fullest_moment(&self, plan: &LoweredPlan<'_>) -> anyhow::Result<Option<FullestMoment>> {
+        let program = plan.training().for_simulation()?;
+        Ok(program.fullest_rank().filter(|_| self.explain_memory).map(RankProgram::fullest_moment))
     }
 
     fn write(&self, job: &Job<'_>, plan: &LoweredPlan<'_>) -> anyhow::Result<()> {
@@ -370,12 +390,13 @@ impl Plan {
 }
 
 /// Returns the plan as its JSON file has it, with the names of opaque layers, if any, and the
-/// frontier and the alternatives of runs, if they are given.
+/// frontier, the alternatives of runs and the contents of the memory, if they are given.
 fn report(
     network: &LayerGraph,
     plan: &ExecutionPlan,
     frontier: Option<&PlanFrontier<'_>>,
     runs: Option<&[RunExplanation]>,
+    moment: Option<&FullestMoment>,
 ) -> anyhow::Result<Value> {
     let mut report = serde_json::to_value(plan)?;
     let opaque = opaque_names(network);
@@ -387,6 +408,9 @@ fn report(
     }
     if let Some(runs) = runs {
         report["explanations"] = json!(runs);
+    }
+    if let Some(moment) = moment {
+        report["fullest_moment"] = moment_json(network, moment);
     }
     Ok(report)
 }

@@ -35,19 +35,6 @@ pub trait Engine {
     /// [`EngineError::OutOfMemory`] or [`EngineError::Library`] if allocation fails.
     fn allocate(&self, elements: usize) -> Result<Self::Buffer, EngineError>;
 
-    /// Changes the length of a buffer once the work before it in the queue is complete. `elements`
-    /// is at most the length with which the buffer was allocated. The values of the elements are
-    /// unspecified afterwards.
-    ///
-    /// # Errors
-    /// If the engine has to allocate new memory and the device is out of memory.
-    fn reuse(
-        &self,
-        buffer: &mut Self::Buffer,
-        elements: usize,
-        queue: &mut Self::Queue,
-    ) -> Result<(), EngineError>;
-
     /// Creates a queue without pending work.
     ///
     /// # Errors

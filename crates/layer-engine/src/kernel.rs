@@ -124,6 +124,12 @@ pub enum KernelSpec<'a> {
         /// Number of elements of each term.
         elements: usize,
     },
+    /// `writes[0] += reads[0]`, element by element. Adds a gradient of a micro-batch to the sum of
+    /// the previous ones.
+    Add {
+        /// Number of elements of each operand.
+        elements: usize,
+    },
     /// Scales consecutive ranges of samples of `writes[0]` in place, each by its own factor. A
     /// factor of zero gives zero even if the element is NaN or infinite.
     Scale {

@@ -88,7 +88,8 @@ impl<'a> Costs<'a> {
             Op::OptimizerStep { layer, .. } => time(*layer, 0)?.update,
             Op::Forward { .. }
             | Op::LoadBatch { .. }
-            | Op::AccumulateGradient
+            | Op::SumGradients
+            | Op::AddGradient
             | Op::ScaleGradient { .. }
             | Op::SquaredNorm
             | Op::Collective(_) => Duration::ZERO,
@@ -118,7 +119,8 @@ impl<'a> Costs<'a> {
             Op::Backward { layer, shard, .. } => self.backward_footprints(*layer, shard.samples),
             Op::OptimizerStep { layer, .. } => Footprint::of_update(self.network.own_parameter_count(*layer)),
             Op::LoadBatch { .. }
-            | Op::AccumulateGradient
+            | Op::SumGradients
+            | Op::AddGradient
             | Op::ScaleGradient { .. }
             | Op::SquaredNorm
             | Op::Collective(_) => Vec::new(),

@@ -7,12 +7,12 @@
 //! [`Role`] of the buffer, such as output or parameter gradient. *State* is the buffers that
 //! outlive an iteration: parameters, velocities (momentum of the optimiser) and running statistics.
 
-use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 use layer_engine::Role;
 use layer_graph::{Layer, LayerGraph, LayerId};
 
+use super::arena::IterationSteps;
 use super::{
     BufferId, BufferSpec, Collective, CollectiveId, CollectiveOp, Contents, Lane, Op, Program, RankProgram,
     Step, StepId,
@@ -100,11 +100,6 @@ impl ProgramBuilder {
         }
     }
 
-    /// Returns the number of places.
-    pub(super) fn place_count(&self) -> usize {
-        self.ranks.len()
-    }
-
     /// Returns the builder of the program at a place.
     pub(super) fn rank(&mut self, place: usize) -> &mut RankBuilder {
         &mut self.ranks[place]
@@ -121,7 +116,7 @@ impl ProgramBuilder {
     ) {
         let id = CollectiveId(self.collectives.len());
         for (place, Operands { reads, writes }) in operands {
-            self.ranks[place].step(Op::Collective(id), label.clone(), reads, writes);
+            self.ranks[place].collective(id, label.clone(), reads, writes);
         }
         self.collectives.push(Collective { op, ranks: ranks.to_vec(), label });
     }
@@ -179,14 +174,18 @@ impl ProgramBuilder {
     /// Returns the programs of the iterations, in order. All have the same buffers.
     pub(super) fn finish(self) -> Vec<Program> {
         let batch = self.batch;
-        let last: Vec<RankProgram> = self.ranks.into_iter().map(|rank| rank.program).collect();
+        let ended = &self.ended;
+        let finish = |(place, rank): (usize, RankBuilder)| {
+            rank.finish(ended.iter().map(|(steps, _)| &steps[place][..]))
+        };
+        let last: Vec<RankProgram> = self.ranks.into_iter().enumerate().map(finish).collect();
         let of_steps = |(steps, collectives): (Vec<Vec<Step>>, Vec<Collective>)| {
             let ranks = last.iter().zip(steps).map(|(program, steps)| RankProgram {
                 rank: program.rank,
                 represented_ranks: program.represented_ranks.clone(),
                 buffers: program.buffers.clone(),
                 state_buffers: program.state_buffers,
-                shared_elements: program.shared_elements.clone(),
+                arena_elements: program.arena_elements,
                 steps,
             });
             Program { batch, iterations: 1, ranks: ranks.collect(), collectives }
@@ -214,13 +213,8 @@ pub(super) struct Operands {
 /// Builder of the program of one place.
 pub(super) struct RankBuilder {
     program: RankProgram,
-    /// The pending uses of each buffer with its own memory: the steps that must finish before it is
-    /// read or written.
+    /// The pending uses of each buffer: the steps that must finish before it is read or written.
     uses: Vec<PendingUses>,
-    /// The pending uses of each piece of shared memory.
-    uses_of_shared: Vec<PendingUses>,
-    /// The operands in shared memory, with the index of their piece.
-    shared: HashMap<(LayerId, Role), usize>,
     operands: HashMap<(LayerId, Role), BufferId>,
     velocities: HashMap<LayerId, BufferId>,
     /// Sums over the previous micro-batches, by operand.
@@ -230,6 +224,8 @@ pub(super) struct RankBuilder {
     collectives_wait_for: Option<StepId>,
     /// The step that the next compute step waits for.
     compute_waits_for: Option<StepId>,
+    /// Number of steps at the end of each completed iteration of the program.
+    iteration_ends: Vec<usize>,
 }
 
 #[derive(Default)]
@@ -248,19 +244,34 @@ impl RankBuilder {
                 represented_ranks: class,
                 buffers,
                 state_buffers: 0,
-                shared_elements: Vec::new(),
+                arena_elements: 0,
                 steps,
             },
             uses: Vec::new(),
-            uses_of_shared: Vec::new(),
-            shared: HashMap::new(),
             operands: HashMap::new(),
             velocities: HashMap::new(),
             totals: HashMap::new(),
             free: Vec::new(),
             collectives_wait_for: None,
             compute_waits_for: None,
+            iteration_ends: Vec::new(),
         }
+    }
+
+    /// Returns the program, with the offsets of its buffers. `earlier` are the steps of previous
+    /// iterations that have separate programs with the same buffers.
+    fn finish<'s>(mut self, earlier: impl Iterator<Item = &'s [Step]>) -> RankProgram {
+        let steps = std::mem::take(&mut self.program.steps);
+        let mut iterations: Vec<IterationSteps<'_>> =
+            earlier.map(|steps| IterationSteps { steps, first_id: 0 }).collect();
+        let mut first_id = 0;
+        for end in self.iteration_ends.iter().copied().chain([steps.len()]) {
+            iterations.push(IterationSteps { steps: &steps[first_id..end], first_id });
+            first_id = end;
+        }
+        self.program.assign_offsets(&iterations);
+        self.program.steps = steps;
+        self.program
     }
 
     /// Takes the steps of an iteration. The next iteration has the same buffers, of which only the
@@ -268,13 +279,14 @@ impl RankBuilder {
     fn take_steps(&mut self) -> Vec<Step> {
         self.totals.clear();
         (self.collectives_wait_for, self.compute_waits_for) = (None, None);
-        self.uses.iter_mut().chain(&mut self.uses_of_shared).for_each(|uses| *uses = PendingUses::default());
+        self.uses.fill_with(PendingUses::default);
         std::mem::take(&mut self.program.steps)
     }
 
     /// Makes the steps of the next iteration wait for all steps of this one.
     fn end_iteration(&mut self) {
         self.totals.clear();
+        self.iteration_ends.push(self.program.steps.len());
         let last = |lane| self.program.steps.iter().rposition(|step| step.lane() == lane).map(StepId);
         (self.collectives_wait_for, self.compute_waits_for) =
             (last(Lane::Compute), last(Lane::Communication));
@@ -288,11 +300,7 @@ impl RankBuilder {
     /// Allocates a buffer. If a previous micro-batch left a free buffer of the same size and
     /// contents, that one is returned.
     pub(super) fn buffer(&mut self, elements: usize, contents: Contents) -> BufferId {
-        let shared = match contents {
-            Contents::Operand(id, role) => self.shared.get(&(id, role)).copied(),
-            _ => None,
-        };
-        let spec = BufferSpec { elements, contents, shared };
+        let spec = BufferSpec { elements, contents, offset: None };
         if let Some(place) = self.free.iter().position(|id| self.program.buffers[id.0] == spec) {
             return self.free.remove(place);
         }
@@ -310,31 +318,6 @@ impl RankBuilder {
         self.free = scratch.filter(|buffer| !kept.contains(buffer)).collect();
     }
 
-    /// Places operands in shared memory from now on. `segments` are groups of operands with their
-    /// numbers of elements; operands of different groups are never used at the same time. Each
-    /// operand of a segment gets a separate piece of memory, and all segments use the same pieces.
-    /// Operands are sorted by size, so that the largest ones share a piece.
-    pub(super) fn share(&mut self, segments: Vec<Vec<((LayerId, Role), usize)>>) {
-        self.shared.clear();
-        for mut segment in segments {
-            segment.sort_by_key(|&(_, elements)| Reverse(elements));
-            let pieces = &mut self.program.shared_elements;
-            pieces.resize(pieces.len().max(segment.len()), 0);
-            self.uses_of_shared.resize_with(pieces.len(), PendingUses::default);
-            for (piece, (operand, elements)) in segment.into_iter().enumerate() {
-                pieces[piece] = pieces[piece].max(elements);
-                self.shared.insert(operand, piece);
-            }
-        }
-    }
-
-    fn uses(&mut self, buffer: BufferId) -> &mut PendingUses {
-        match self.program.buffers[buffer.0].shared {
-            Some(piece) => &mut self.uses_of_shared[piece],
-            None => &mut self.uses[buffer.0],
-        }
-    }
-
     /// Adds a step that sums an operand over the micro-batches so far. Its length must not depend
     /// on the number of samples. From now on the sum is the operand.
     pub(super) fn accumulate(&mut self, id: LayerId, layer: &Layer, role: Role) {
@@ -342,10 +325,9 @@ impl RankBuilder {
         let total = match self.totals.get(&(id, role)) {
             None => part,
             Some(&before) => {
-                let sum = self.buffer(role.elements(layer, 0), Contents::Operand(id, role));
                 let label = format!("add up micro-batches of {}", layer.name());
-                self.step(Op::AccumulateGradient, label, vec![before, part], vec![sum]);
-                sum
+                self.step(Op::AddGradient, label, vec![part], vec![before]);
+                before
             }
         };
         self.totals.insert((id, role), total);
@@ -370,6 +352,11 @@ impl RankBuilder {
         buffer
     }
 
+    /// Makes the next use of an operand allocate another buffer.
+    pub(super) fn forget_operand(&mut self, id: LayerId, role: Role) {
+        self.operands.remove(&(id, role));
+    }
+
     /// Uses an existing buffer as an operand, such as the output of one layer as the input of
     /// another.
     pub(super) fn set_operand(&mut self, id: LayerId, role: Role, buffer: BufferId) {
@@ -382,14 +369,26 @@ impl RankBuilder {
         self.velocities.get(&id).copied()
     }
 
+    /// Adds a collective. Several buffers are packed into one.
+    fn collective(&mut self, id: CollectiveId, label: String, reads: Vec<BufferId>, writes: Vec<BufferId>) {
+        let packed = (writes.len() > 1).then(|| {
+            let elements = writes.iter().map(|id| self.program.buffers[id.0].elements).sum();
+            self.buffer(elements, Contents::Packed)
+        });
+        self.step(Op::Collective(id), label, reads, writes);
+        if let Some(step) = self.program.steps.last_mut() {
+            step.packed = packed;
+        }
+    }
+
     /// Adds a step with a label for timelines. It depends on the last writers of the buffers that
     /// it reads or writes, and on all readers of those that it overwrites.
     pub(super) fn step(&mut self, op: Op, label: String, reads: Vec<BufferId>, writes: Vec<BufferId>) {
         let id = StepId(self.program.steps.len());
         let mut after: Vec<StepId> =
-            reads.iter().chain(&writes).filter_map(|&buffer| self.uses(buffer).writer).collect();
+            reads.iter().chain(&writes).filter_map(|&buffer| self.uses[buffer.0].writer).collect();
         for &buffer in &writes {
-            after.extend(&self.uses(buffer).readers_since);
+            after.extend(&self.uses[buffer.0].readers_since);
         }
         after.extend(match op {
             Op::Collective(_) => self.collectives_wait_for,
@@ -398,11 +397,11 @@ impl RankBuilder {
         after.sort_unstable();
         after.dedup();
         for &buffer in &reads {
-            self.uses(buffer).readers_since.push(id);
+            self.uses[buffer.0].readers_since.push(id);
         }
         for &buffer in &writes {
-            *self.uses(buffer) = PendingUses { writer: Some(id), readers_since: Vec::new() };
+            self.uses[buffer.0] = PendingUses { writer: Some(id), readers_since: Vec::new() };
         }
-        self.program.steps.push(Step { op, label, after, reads, writes });
+        self.program.steps.push(Step { op, label, after, reads, writes, packed: None });
     }
 }

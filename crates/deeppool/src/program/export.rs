@@ -1,4 +1,4 @@
-//! Programs as JSON for executors in other languages: `deeppool/program/v1`.
+//! Programs as JSON for executors in other languages: `deeppool/program/v2`.
 //!
 //! A document is the [`Program`] as it was lowered, with the names of layers instead of their ids.
 //! It determines the order, the buffers and the collectives of every step.
@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::{BatchPart, BufferSpec, Collective, CollectiveOp, Contents, Op, Program, RankProgram, Step};
 use crate::Error;
 
-const SCHEMA: &str = "deeppool/program/v1";
+const SCHEMA: &str = "deeppool/program/v2";
 
 #[derive(Serialize)]
 struct ProgramDocument<'a> {
@@ -83,7 +83,7 @@ struct MoveDocument {
 struct RankDocument<'a> {
     rank: usize,
     state_buffers: usize,
-    shared_elements: &'a [usize],
+    arena_elements: usize,
     buffers: Vec<BufferDocument<'a>>,
     steps: Vec<StepDocument<'a>>,
 }
@@ -93,8 +93,9 @@ struct BufferDocument<'a> {
     elements: usize,
     #[serde(flatten)]
     contents: ContentsDocument<'a>,
+    /// Position in the arena, in elements; absent for state.
     #[serde(skip_serializing_if = "Option::is_none")]
-    shared: Option<usize>,
+    offset: Option<usize>,
 }
 
 #[derive(Serialize)]
@@ -105,6 +106,7 @@ enum ContentsDocument<'a> {
     Constant { value: f64 },
     Moved { layer: &'a str },
     SquaredNorm,
+    Packed,
 }
 
 #[derive(Serialize)]
@@ -116,6 +118,9 @@ struct StepDocument<'a> {
     after: Vec<usize>,
     reads: Vec<usize>,
     writes: Vec<usize>,
+    /// The buffer into which a collective packs `writes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    packed: Option<usize>,
 }
 
 #[derive(Serialize)]
@@ -156,7 +161,7 @@ struct PassDocument<'a> {
 }
 
 impl Program {
-    /// Returns this program as a JSON document of the format `deeppool/program/v1`: with the steps
+    /// Returns this program as a JSON document of the format `deeppool/program/v2`: with the steps
     /// of the given rank, or of all ranks for `None`, and with all collectives.
     ///
     /// - `layers`: by name the kind, the inputs, the shape of one sample of the output, and the
@@ -185,7 +190,7 @@ impl Program {
     /// let placement = Placement::single(&network)?;
     /// let program = lower_training(&network, &placement, 8, &LowerOptions::default())?;
     /// let document = program.to_json(&network, Some(0))?;
-    /// assert!(document.starts_with(r#"{"schema":"deeppool/program/v1","model":"digits-cnn","#));
+    /// assert!(document.starts_with(r#"{"schema":"deeppool/program/v2","model":"digits-cnn","#));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -271,7 +276,7 @@ impl<'a> Names<'a> {
         Ok(RankDocument {
             rank: program.rank,
             state_buffers: program.state_buffers,
-            shared_elements: &program.shared_elements,
+            arena_elements: program.arena_elements,
             buffers: program.buffers.iter().map(|spec| self.buffer(spec)).collect::<Result<_, _>>()?,
             steps: program.steps.iter().map(|step| self.step(step)).collect::<Result<_, _>>()?,
         })
@@ -286,8 +291,9 @@ impl<'a> Names<'a> {
             Contents::Constant(value) => ContentsDocument::Constant { value },
             Contents::Moved(id) => ContentsDocument::Moved { layer: self.of(id)? },
             Contents::SquaredNorm => ContentsDocument::SquaredNorm,
+            Contents::Packed => ContentsDocument::Packed,
         };
-        Ok(BufferDocument { elements: spec.elements, contents, shared: spec.shared })
+        Ok(BufferDocument { elements: spec.elements, contents, offset: spec.offset })
     }
 
     fn pass(&self, id: LayerId, pass: Pass, shard: Shard) -> Result<PassDocument<'a>, Error> {
@@ -317,7 +323,7 @@ impl<'a> Names<'a> {
             }
             &Op::Forward { layer, pass, shard } => OpDocument::Forward(self.pass(layer, pass, shard)?),
             &Op::Backward { layer, pass, shard } => OpDocument::Backward(self.pass(layer, pass, shard)?),
-            Op::AccumulateGradient => OpDocument::AccumulateGradient,
+            Op::SumGradients | Op::AddGradient => OpDocument::AccumulateGradient,
             Op::ScaleGradient { sample_elements, factors, .. } => {
                 OpDocument::ScaleGradient { sample_elements: *sample_elements, factors: factors.clone() }
             }
@@ -327,6 +333,8 @@ impl<'a> Names<'a> {
                 OpDocument::OptimizerStep { layer: self.of(layer)?, momentum, weight_decay, clip_norm }
             }
         };
+        // A sum in place reads the buffer that it writes.
+        let sum = matches!(step.op, Op::AddGradient).then_some(&step.writes).into_iter().flatten();
         Ok(StepDocument {
             label: &step.label,
             lane: match step.lane() {
@@ -335,8 +343,9 @@ impl<'a> Names<'a> {
             },
             op,
             after: step.after.iter().map(|step| step.0).collect(),
-            reads: step.reads.iter().map(|buffer| buffer.0).collect(),
+            reads: sum.chain(&step.reads).map(|buffer| buffer.0).collect(),
             writes: step.writes.iter().map(|buffer| buffer.0).collect(),
+            packed: step.packed.map(|buffer| buffer.0),
         })
     }
 }

@@ -1,16 +1,21 @@
-//! The memory of a rank. A *bucket* is also the buffer into which several buffers of a collective
-//! are packed.
+//! The memory of a rank.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use layer_engine::Role;
+use layer_graph::LayerId;
 use serde::{Deserialize, Serialize};
 
-use super::{Contents, ELEMENT_BYTES, Op, Program, RankProgram, Step};
+use super::{BufferId, BufferSpec, Contents, ELEMENT_BYTES, Program, RankProgram};
 use crate::Error;
 
-/// Memory of a rank during training by kind, in bytes, with values of single precision.
+/// Memory of a rank during training by kind, in bytes, with values of single precision: what is in
+/// use at the fullest step, and the rest of what is allocated.
 ///
-/// Buffers are allocated for the whole run, so the sum is also the peak. The workspaces of kernels,
-/// which depend on the engine, are not included.
+/// State has separate memory. All other buffers are in one arena, where buffers that are not in use
+/// at the same time share memory. The workspaces of kernels, which depend on the engine, are not
+/// included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -26,24 +31,19 @@ pub struct RankMemory {
     pub activations_bytes: u64,
     /// Gradients of the outputs and inputs of layers.
     pub activation_gradients_bytes: u64,
-    /// Copies of activations and gradients from other ranks, and buckets.
+    /// Copies of activations and gradients from other ranks, and packed buffers of collectives.
     pub communication_bytes: u64,
     /// Sums of batch normalisation, the loss and the number of correct samples, and the squared
     /// gradient norm.
     pub workspace_bytes: u64,
-    /// Memory that activations between activation checkpoints, and their gradients, use one after
-    /// another; 0 without checkpoints.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub recomputed_bytes: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-fn is_zero(bytes: &u64) -> bool {
-    *bytes == 0
+    /// The part of the arena that is not in use at the fullest step: alignment, and gaps between
+    /// buffers.
+    #[serde(default, alias = "recomputed_bytes")]
+    pub unused_bytes: u64,
 }
 
 impl RankMemory {
-    /// Returns the sum of all kinds, in bytes.
+    /// Returns the sum of all kinds, in bytes: the memory that the rank allocates.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
         self.by_kind().into_iter().map(|(_, bytes)| bytes).sum()
@@ -60,29 +60,104 @@ impl RankMemory {
             ("gradients of activations", self.activation_gradients_bytes),
             ("communication", self.communication_bytes),
             ("workspace", self.workspace_bytes),
-            ("recomputed activations", self.recomputed_bytes),
+            ("unused", self.unused_bytes),
         ]
     }
 
     fn of(&mut self, contents: Contents) -> &mut u64 {
-        match contents {
-            Contents::Operand(_, role) => match role {
-                Role::Parameters | Role::Statistics => &mut self.parameters_bytes,
-                Role::ParameterGradient => &mut self.gradients_bytes,
-                Role::Input(_) | Role::Labels | Role::Output | Role::Saved => &mut self.activations_bytes,
-                Role::OutputGradient | Role::InputGradient(_) => &mut self.activation_gradients_bytes,
-                Role::Moments | Role::GradientMoments | Role::Metrics => &mut self.workspace_bytes,
-            },
-            Contents::Velocity(_) => &mut self.optimizer_bytes,
-            Contents::Constant(_) => &mut self.activation_gradients_bytes,
-            Contents::Moved(_) => &mut self.communication_bytes,
-            Contents::SquaredNorm => &mut self.workspace_bytes,
+        match kind(contents) {
+            Kind::Parameters => &mut self.parameters_bytes,
+            Kind::Gradients => &mut self.gradients_bytes,
+            Kind::Optimizer => &mut self.optimizer_bytes,
+            Kind::Activations => &mut self.activations_bytes,
+            Kind::ActivationGradients => &mut self.activation_gradients_bytes,
+            Kind::Communication => &mut self.communication_bytes,
+            Kind::Workspace => &mut self.workspace_bytes,
         }
     }
 }
 
+/// Kind of memory: a field of [`RankMemory`], in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Parameters,
+    Gradients,
+    Optimizer,
+    Activations,
+    ActivationGradients,
+    Communication,
+    Workspace,
+}
+
+fn kind(contents: Contents) -> Kind {
+    match contents {
+        Contents::Operand(_, role) => match role {
+            Role::Parameters | Role::Statistics => Kind::Parameters,
+            Role::ParameterGradient => Kind::Gradients,
+            Role::Input(_) | Role::Labels | Role::Output | Role::Saved => Kind::Activations,
+            Role::OutputGradient | Role::InputGradient(_) => Kind::ActivationGradients,
+            Role::Moments | Role::GradientMoments | Role::Metrics => Kind::Workspace,
+        },
+        Contents::Velocity(_) => Kind::Optimizer,
+        Contents::Constant(_) => Kind::ActivationGradients,
+        Contents::Moved(_) | Contents::Packed => Kind::Communication,
+        Contents::SquaredNorm => Kind::Workspace,
+    }
+}
+
+/// Contents of a rank's memory at its fullest step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FullestMoment {
+    /// The rank.
+    pub rank: usize,
+    /// Label of the step, such as `backward conv1`.
+    pub step: String,
+    /// Memory of each layer by kind, in descending order.
+    pub layers: Vec<LayerMemory>,
+}
+
+/// Memory of one kind that a rank uses for a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LayerMemory {
+    /// The layer; `None` for buffers of several layers, such as packed gradients.
+    pub layer: Option<LayerId>,
+    /// Name of the kind, as in [`RankMemory::by_kind`].
+    pub kind: &'static str,
+    /// Size in bytes.
+    pub bytes: u64,
+}
+
+impl RankProgram {
+    /// Returns the contents of the memory at the step at which most of it is in use, if the steps
+    /// run in their order. O(steps + dependencies + operands + buffers x log buffers).
+    #[must_use]
+    pub fn fullest_moment(&self) -> FullestMoment {
+        let (step, alive) = self.fullest_step();
+        let mut by_layer: BTreeMap<(Option<LayerId>, Kind), u64> = BTreeMap::new();
+        for id in (0..self.state_buffers).map(BufferId).chain(alive) {
+            let BufferSpec { elements, contents, .. } = self.buffers[id.0];
+            let layer = match contents {
+                Contents::Operand(layer, _) | Contents::Velocity(layer) | Contents::Moved(layer) => {
+                    Some(layer)
+                }
+                Contents::Constant(_) | Contents::SquaredNorm | Contents::Packed => None,
+            };
+            *by_layer.entry((layer, kind(contents))).or_default() += bytes(elements);
+        }
+        let names = RankMemory::default().by_kind().map(|(name, _)| name);
+        let mut layers: Vec<LayerMemory> = by_layer
+            .into_iter()
+            .map(|((layer, kind), bytes)| LayerMemory { layer, kind: names[kind as usize], bytes })
+            .collect();
+        layers.sort_by_key(|layer| Reverse(layer.bytes));
+        let step = self.steps.get(step.0).map(|step| step.label.clone()).unwrap_or_default();
+        FullestMoment { rank: self.rank, step, layers }
+    }
+}
+
 /// Returns the memory that a rank allocates for the programs of
-/// [`lower_rotation`](super::lower_rotation), without the workspaces of its kernels.
+/// [`lower_rotation`](super::lower_rotation), without the workspaces of its kernels: that of the
+/// iteration with the fullest step.
 ///
 /// # Errors
 /// [`Error::NoSuchRank`] for an unknown rank.
@@ -93,81 +168,49 @@ pub fn rotation_memory(programs: &[Program], rank: usize) -> Result<RankMemory, 
 }
 
 impl RankMemory {
-    /// Returns the memory for programs of one rank with the same buffers: these once, and the
-    /// buckets of each program. Zero for no programs.
+    /// Returns the memory for programs of one rank with the same buffers: that of the program with
+    /// the fullest step. Zero for no programs.
     pub(crate) fn of_rotation<'p>(programs: impl IntoIterator<Item = &'p RankProgram>) -> Self {
-        let mut programs = programs.into_iter();
-        let mut memory = programs.next().map(RankProgram::memory).unwrap_or_default();
-        memory.communication_bytes += programs.map(RankProgram::bucket_bytes).sum::<u64>();
-        memory
+        let memory = programs.into_iter().map(RankProgram::memory);
+        memory.min_by_key(|memory| memory.unused_bytes).unwrap_or_default()
     }
 }
 
 impl RankProgram {
     /// Returns the memory that the rank allocates to execute this program, without the workspaces
-    /// of its kernels: all buffers and buckets.
+    /// of its kernels. O(steps + dependencies + buffers x log buffers).
     #[must_use]
     pub fn memory(&self) -> RankMemory {
-        let bytes = |elements: usize| elements as u64 * ELEMENT_BYTES;
-        let recomputed_bytes = self.shared_elements.iter().map(|&elements| bytes(elements)).sum();
-        let mut memory = RankMemory { recomputed_bytes, ..RankMemory::default() };
-        for buffer in self.buffers.iter().filter(|buffer| buffer.shared.is_none()) {
+        let mut memory = RankMemory::default();
+        for buffer in &self.buffers[..self.state_buffers] {
             *memory.of(buffer.contents) += bytes(buffer.elements);
         }
-        memory.communication_bytes += self.bucket_bytes();
+        let mut used = 0;
+        for id in self.fullest_step().1 {
+            *memory.of(self.buffers[id.0].contents) += bytes(self.buffers[id.0].elements);
+            used += bytes(self.buffers[id.0].elements);
+        }
+        memory.unused_bytes = bytes(self.arena_elements) - used;
         memory
     }
 
-    /// Returns the size of all buckets.
-    fn bucket_bytes(&self) -> u64 {
-        self.steps.iter().map(|step| self.bucket_bytes_of(step)).sum()
-    }
-
-    /// Returns the size of a step's bucket; 0 if it has none.
-    fn bucket_bytes_of(&self, step: &Step) -> u64 {
-        let writes = if step.is_bucket() { &step.writes[..] } else { &[] };
-        writes.iter().map(|id| self.buffers[id.0].elements as u64).sum::<u64>() * ELEMENT_BYTES
-    }
-
-    /// Returns the maximum memory in use at one time, in bytes, if each buffer were allocated from
-    /// its first to its last use in the order of the steps. State, constants and shared memory are
-    /// always in use.
+    /// Returns the maximum memory in use at one step, in bytes, if the steps run in their order:
+    /// the state and the buffers that hold a value that is still needed.
     ///
-    /// It is less than the [allocated memory](Self::memory), since buffers have fixed addresses.
-    /// With partial backpropagation it is the memory of this iteration: activations that no
-    /// backward step reads are not needed after the forward pass.
+    /// It is less than the [allocated memory](Self::memory) by alignment and gaps between buffers.
+    /// With partial backpropagation, it is the memory of this iteration, and memory is allocated
+    /// for the iteration that needs most.
     #[must_use]
     pub fn needed_bytes(&self) -> u64 {
-        let bytes = |elements: usize| elements as u64 * ELEMENT_BYTES;
-        let mut uses: Vec<Option<(usize, usize)>> = vec![None; self.buffers.len()];
-        for (at, step) in self.steps.iter().enumerate() {
-            for id in step.reads.iter().chain(&step.writes) {
-                let first = uses[id.0].map_or(at, |(first, _)| first);
-                uses[id.0] = Some((first, at));
-            }
-        }
-        let mut always: u64 = self.shared_elements.iter().map(|&elements| bytes(elements)).sum();
-        // Memory that is in use from each step on, and up to each step.
-        let (mut from, mut until) = (vec![0; self.steps.len()], vec![0; self.steps.len()]);
-        for (index, (spec, used)) in self.buffers.iter().zip(uses).enumerate() {
-            let is_kept = index < self.state_buffers || matches!(spec.contents, Contents::Constant(_));
-            match used {
-                _ if spec.shared.is_some() => {}
-                _ if is_kept => always += bytes(spec.elements),
-                Some((first, last)) => {
-                    from[first] += bytes(spec.elements);
-                    until[last] += bytes(spec.elements);
-                }
-                None => {}
-            }
-        }
-        let (mut held, mut peak) = (always, always);
-        for (at, step) in self.steps.iter().enumerate() {
-            held += from[at];
-            peak = peak.max(held + self.bucket_bytes_of(step));
-            held -= until[at];
-        }
-        peak
+        let memory = self.memory();
+        memory.total_bytes() - memory.unused_bytes
+    }
+
+    /// Returns the total of the [allocated memory](Self::memory), in bytes.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        let state = self.buffers[..self.state_buffers].iter().map(|buffer| bytes(buffer.elements));
+        state.sum::<u64>() + self.scratch_bytes()
     }
 
     /// Returns the part of the [allocated memory](Self::memory) that is not state, in bytes.
@@ -175,26 +218,24 @@ impl RankProgram {
     /// running statistics.
     #[must_use]
     pub fn scratch_bytes(&self) -> u64 {
-        let state = &self.buffers[..self.state_buffers];
-        let state_bytes: u64 = state.iter().map(|buffer| buffer.elements as u64 * ELEMENT_BYTES).sum();
-        self.memory().total_bytes() - state_bytes
+        bytes(self.arena_elements)
     }
 }
 
-impl Step {
-    /// Returns whether the step is a collective on several buffers. They are packed into one
-    /// buffer.
-    pub(crate) fn is_bucket(&self) -> bool {
-        matches!(self.op, Op::Collective(_)) && self.writes.len() > 1
-    }
+fn bytes(elements: usize) -> u64 {
+    elements as u64 * ELEMENT_BYTES
 }
 
 impl Program {
     /// Returns the memory of the rank that needs most; of several, the first.
     #[must_use]
     pub fn memory_peak(&self) -> RankMemory {
-        let all = self.ranks.iter().map(RankProgram::memory);
-        all.reduce(|peak, next| if next.total_bytes() > peak.total_bytes() { next } else { peak })
-            .unwrap_or_default()
+        self.fullest_rank().map(RankProgram::memory).unwrap_or_default()
+    }
+
+    /// Returns the program of the rank that needs most memory; of several, the first.
+    #[must_use]
+    pub fn fullest_rank(&self) -> Option<&RankProgram> {
+        self.ranks.iter().rev().max_by_key(|program| program.total_bytes())
     }
 }

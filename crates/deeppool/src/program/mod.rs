@@ -7,6 +7,7 @@
 //! reads or writes is an *operand*. A *rotation* is the iterations after which the roles of partial
 //! backpropagation repeat; without it, one iteration. All values have single precision.
 
+mod arena;
 mod builder;
 mod export;
 mod iteration_schedule;
@@ -26,13 +27,15 @@ use layer_graph::LayerId;
 
 use crate::Error;
 
+pub use arena::ARENA_ALIGNMENT;
+pub(crate) use arena::check_offsets;
 /// The two lanes of a rank. Each runs its steps in order, and the two run concurrently.
 pub use gpu_mux::Lane;
 pub use iteration_schedule::IterationSchedule;
 pub use launch_order::Launch;
 pub use lower::{LowerOptions, lower_evaluation, lower_for_simulation, lower_rotation, lower_training};
 pub use lowered_training::LoweredTraining;
-pub use memory::{RankMemory, rotation_memory};
+pub use memory::{FullestMoment, LayerMemory, RankMemory, rotation_memory};
 pub use partial::{PartialBackpropagation, PartialDepth};
 pub use placement::Placement;
 pub use recompute::possible_checkpoints;
@@ -94,9 +97,8 @@ pub struct RankProgram {
     pub buffers: Vec<BufferSpec>,
     /// Number of state buffers.
     pub state_buffers: usize,
-    /// Number of elements of each piece of shared memory. A piece holds different buffers one after
-    /// another. Empty if no activations are recomputed.
-    pub shared_elements: Vec<usize>,
+    /// Number of elements of the arena, which holds all buffers but the state.
+    pub arena_elements: usize,
     /// The steps. Each lane runs its steps in this order; a [`StepId`] is an index into this list.
     pub steps: Vec<Step>,
 }
@@ -126,6 +128,8 @@ pub struct Step {
     pub reads: Vec<BufferId>,
     /// Buffers that the step writes or updates in place, in the order that the operation defines.
     pub writes: Vec<BufferId>,
+    /// The buffer into which a collective packs its `writes` if they are several.
+    pub packed: Option<BufferId>,
 }
 
 impl Step {
@@ -169,8 +173,10 @@ pub enum Op {
         shard: Shard,
     },
     /// Writes the sum of `reads` to `writes[0]`: the gradient of an output that several layers
-    /// read, or a sum over micro-batches.
-    AccumulateGradient,
+    /// read, or of parameters that several layers use.
+    SumGradients,
+    /// Adds `reads[0]` to `writes[0]` in place: a sum over micro-batches.
+    AddGradient,
     /// Multiplies ranges of `writes[0]` by factors in place, such as the gradient of a layer's
     /// output in partial backpropagation. A factor of 0 gives 0 for any previous value.
     ScaleGradient {
@@ -212,10 +218,10 @@ pub struct BufferSpec {
     pub elements: usize,
     /// The values that the buffer holds.
     pub contents: Contents,
-    /// Index of the piece of [shared memory](RankProgram::shared_elements) that holds the buffer;
-    /// `None` for separate memory. A step that writes the buffer overwrites the previous buffer in
-    /// the piece. Only compute steps use shared memory.
-    pub shared: Option<usize>,
+    /// Position in the [arena](RankProgram::arena_elements), in elements; `None` for state, which
+    /// has separate memory. Buffers share parts of the arena if no two of them are in use at the
+    /// same time.
+    pub offset: Option<usize>,
 }
 
 /// The values that a buffer holds. A [`Role`] is the use of a buffer by the passes of a layer, such
@@ -236,6 +242,8 @@ pub enum Contents {
     Moved(LayerId),
     /// The squared norm of all gradients: one element.
     SquaredNorm,
+    /// Several buffers of a collective, one after another.
+    Packed,
 }
 
 /// A collective between ranks of a program.

@@ -105,17 +105,14 @@ pub(crate) fn is_read_once(network: &LayerGraph, id: LayerId) -> bool {
 /// is the layers after one checkpoint up to and including the next one; the layers after the last
 /// checkpoint are also a segment.
 ///
-/// An output is *local* if it is used only within its segment, on the ranks that computed it. The
-/// memory of local outputs and of their gradients is shared with other segments. If the backward
-/// pass needs a local output, it is recomputed when the backward pass reaches the end of the
-/// segment. In the last segment it is still there.
+/// An output is *local* if it is used only within its segment, on the ranks that computed it. If the
+/// backward pass needs a local output, it is recomputed when the backward pass reaches the end of
+/// the segment, and its memory is free until then. In the last segment it is still there.
 pub(super) struct Recomputation {
     /// Segment of each layer, by layer id.
     segment: Vec<usize>,
-    is_local: Vec<bool>,
     is_recomputed: Vec<bool>,
     is_checkpoint: Vec<bool>,
-    segments: usize,
 }
 
 impl Recomputation {
@@ -125,10 +122,8 @@ impl Recomputation {
         let layers = network.len();
         let mut found = Self {
             segment: vec![0; layers],
-            is_local: vec![false; layers],
             is_recomputed: vec![false; layers],
             is_checkpoint: vec![false; layers],
-            segments: 1,
         };
         if checkpoints.is_empty() {
             return found;
@@ -141,7 +136,6 @@ impl Recomputation {
             found.segment[id.index()] = segment;
             segment += usize::from(found.is_checkpoint[id.index()]);
         }
-        found.segments = segment + 1;
         let needs_gradient = network.needs_gradient();
         for &id in placement.order().iter().rev() {
             let consumers = network.consumers(id);
@@ -156,7 +150,6 @@ impl Recomputation {
                     found.is_recomputed[consumer.index()]
                         || backward_reads(network, consumer, &needs_gradient).input
                 });
-            found.is_local[id.index()] = is_local;
             found.is_recomputed[id.index()] = is_local && is_needed && found.segment[id.index()] < segment;
         }
         found
@@ -172,14 +165,5 @@ impl Recomputation {
         let is_here =
             |other: &LayerId| self.is_recomputed[other.index()] && self.segment[other.index()] == segment;
         order.iter().copied().filter(is_here).collect()
-    }
-
-    /// Returns the layers with local outputs, by segment.
-    pub(super) fn local(&self, network: &LayerGraph) -> Vec<Vec<LayerId>> {
-        let mut local = vec![Vec::new(); self.segments];
-        for (id, _) in network.layers().filter(|(id, _)| self.is_local[id.index()]) {
-            local[self.segment[id.index()]].push(id);
-        }
-        local
     }
 }

@@ -3,10 +3,12 @@
 //! work.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
-use collectives::{Communicator, Group, HostBuffer, ThreadCommunicator};
+use collectives::{Communicator, Group, HostArena, HostBuffer, ThreadCommunicator};
 use layer_engine::{CpuEngine, Engine};
 
+use super::memory::Arena;
 use crate::Error;
 use crate::program::ELEMENT_BYTES;
 
@@ -20,6 +22,17 @@ pub trait Backend: Sized {
     type Engine: Engine<Scalar = f32, Buffer = Self::Buffer> + Clone;
     /// Communicator between the ranks.
     type Communicator: Communicator<f32, Buffer = Self::Buffer>;
+    /// Memory on the rank's device in which buffers have fixed places.
+    type Arena: Arena<Buffer = Self::Buffer>;
+
+    /// Whether kernels are complete when they are enqueued.
+    const IS_SYNCHRONOUS: bool;
+
+    /// Allocates an arena of `elements` zeros.
+    ///
+    /// # Errors
+    /// If the device is out of memory.
+    fn allocate_arena(engine: &Self::Engine, elements: usize) -> Result<Self::Arena, Error>;
 
     /// Returns a queue for collectives on the engine's device. It runs concurrently with the queue
     /// of kernels.
@@ -88,6 +101,17 @@ impl<B: Backend> RankDevice<B> {
         Ok(buffer)
     }
 
+    /// Allocates an arena of `elements` zeros, which is counted in
+    /// [`allocated_bytes`](Self::allocated_bytes).
+    ///
+    /// # Errors
+    /// If the device is out of memory.
+    pub(super) fn allocate_arena(&mut self, elements: usize) -> Result<B::Arena, Error> {
+        let arena = B::allocate_arena(&self.engine, elements)?;
+        self.allocated_bytes += elements as u64 * ELEMENT_BYTES;
+        Ok(arena)
+    }
+
     /// Returns the size in bytes of all buffers that were allocated for programs and their state so
     /// far, without the workspaces of kernels.
     #[must_use]
@@ -107,6 +131,14 @@ impl<C: Communicator<f32, Buffer = HostBuffer<f32>, Queue = ()>> Backend for Cpu
     type Buffer = HostBuffer<f32>;
     type Engine = CpuEngine<f32, HostBuffer<f32>>;
     type Communicator = C;
+    type Arena = Arc<HostArena<f32>>;
+
+    const IS_SYNCHRONOUS: bool = true;
+
+    fn allocate_arena(_: &Self::Engine, elements: usize) -> Result<Self::Arena, Error> {
+        Ok(HostArena::new(elements)?)
+    }
+
     fn communication_queue(_: &Self::Engine) -> Result<(), Error> {
         Ok(())
     }

@@ -5,13 +5,13 @@ use std::ops::Range;
 use std::time::Instant;
 
 use gpu_mux::{JobState, PolledJob, Upcoming};
-use layer_engine::{Engine, LaunchContext};
+use layer_engine::{Engine, LaunchContext, Role};
 
 use super::loaded::LoadedIteration;
 use super::pending::{CollectiveBuffers, PendingCollective};
 use super::{Backend, LoadedProgram, RankDevice, RankState};
 use crate::Error;
-use crate::program::{BatchPart, Op, StepId};
+use crate::program::{BatchPart, BufferId, Contents, Op, Step, StepId};
 
 /// Source of the samples of training iterations.
 pub trait BatchSource {
@@ -214,7 +214,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
             let mut at = CollectiveBuffers {
                 step,
                 memory: &mut memory,
-                bucket: current.buckets[index].as_mut(),
+                packing: current.packings[index].as_mut(),
                 context: &self.context,
                 device: &mut *self.device,
             };
@@ -267,14 +267,45 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         let Some(kernel) = current.kernels[index].and_then(|kernel| kernels.get_mut(kernel)) else {
             return Ok(());
         };
-        memory.claim(&step.writes, self.device)?;
         let mut written = memory.take(&step.writes);
         let reads: Vec<&B::Buffer> = step.reads.iter().map(|&id| memory.get(id)).collect();
         let mut writes: Vec<&mut B::Buffer> = written.iter_mut().collect();
         let result =
             self.device.engine.enqueue(kernel, &reads, &mut writes, &self.context, &mut self.device.queue);
         memory.restore(&step.writes, written);
-        Ok(result?)
+        result?;
+        self.check_loss(index)
+    }
+
+    /// After the forward step of the loss: if the loss is not finite, finds the first layer whose
+    /// output is not.
+    fn check_loss(&mut self, step: usize) -> Result<(), Error> {
+        let (current, _, memory) = self.loaded.parts(self.context.iteration, &mut self.state.buffers);
+        let program = &current.program;
+        let is_role = |id: &BufferId, wanted: Role| matches!(program.buffers[id.0].contents, Contents::Operand(_, role) if role == wanted);
+        let Step { op: Op::Forward { .. }, writes, .. } = &program.steps[step] else { return Ok(()) };
+        let Some(&metrics) = writes.iter().find(|id| is_role(id, Role::Metrics)) else { return Ok(()) };
+        if !B::IS_SYNCHRONOUS {
+            return Ok(());
+        }
+        let RankDevice { engine, queue, .. } = &mut *self.device;
+        let mut values = vec![0.0; 1];
+        engine.download(memory.get(metrics), &mut values, queue)?;
+        if values[0].is_finite() {
+            return Ok(());
+        }
+        let alive = program.alive_at(StepId(step));
+        for id in alive.into_iter().filter(|id| is_role(id, Role::Output)) {
+            values.resize(program.buffers[id.0].elements, 0.0);
+            engine.download(memory.get(id), &mut values, queue)?;
+            if let (Contents::Operand(layer, _), true) =
+                (program.buffers[id.0].contents, values.iter().any(|value| !value.is_finite()))
+            {
+                self.loaded.first_not_finite = Some(layer);
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn next_iteration(&mut self) -> Result<(), Error> {

@@ -74,9 +74,8 @@ pub(crate) fn kernel_spec<'a>(
         Op::Forward { layer, pass, shard } | Op::Backward { layer, pass, shard } => {
             KernelSpec::Layer { layer: network.layer(*layer), pass: *pass, shard: *shard }
         }
-        Op::AccumulateGradient => {
-            KernelSpec::Sum { terms: step.reads.len(), elements: elements(&step.writes[0]) }
-        }
+        Op::SumGradients => KernelSpec::Sum { terms: step.reads.len(), elements: elements(&step.writes[0]) },
+        Op::AddGradient => KernelSpec::Add { elements: elements(&step.writes[0]) },
         Op::ScaleGradient { sample_elements, factors, .. } => {
             KernelSpec::Scale { sample_elements: *sample_elements, factors: factors.clone() }
         }

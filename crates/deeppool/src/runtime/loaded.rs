@@ -1,8 +1,6 @@
 //! A program with its resources on a device. A *rotation* is the iterations after which the roles
 //! of partial backpropagation repeat, each with its own program; without it, one. *State* is the
-//! buffers that outlive an iteration: parameters, velocities and running statistics. *Shared
-//! memory* is device memory that several buffers use one after another, not the memory of a CUDA
-//! thread block.
+//! buffers that outlive an iteration: parameters, velocities and running statistics.
 
 use std::time::Duration;
 
@@ -10,14 +8,14 @@ use collectives::Group;
 use layer_engine::{Engine, Role};
 use layer_graph::{LayerGraph, LayerId};
 
-use super::bucket::Bucket;
 use super::kernels::{Kernel, Kernels};
-use super::memory::{Memory, SharedPiece};
+use super::memory::{Memory, scratch_buffers};
+use super::packing::Packing;
 use super::{Backend, RankDevice};
 use crate::Error;
 use crate::program::{
-    BufferId, BufferSpec, Collective, CollectiveId, Contents, IterationSchedule, Lane, Op, Program,
-    RankMemory, RankProgram,
+    BufferId, Collective, CollectiveId, Contents, IterationSchedule, Lane, Op, Program, RankMemory,
+    RankProgram,
 };
 
 /// The program of a rank, or its programs of a rotation, with all resources for execution: kernels,
@@ -28,14 +26,13 @@ pub struct LoadedProgram<B: Backend> {
     pub(super) programs: Vec<LoadedIteration<B>>,
     /// The order in which iterations execute these programs.
     pub(super) schedule: IterationSchedule,
-    specs: Vec<BufferSpec>,
     /// Kernels of all programs of the rotation: see `LoadedIteration::kernels`.
     pub(super) kernels: Vec<Kernel<B>>,
-    /// The buffers that are not state, by buffer id minus the number of state buffers. Buffers in
-    /// shared memory are empty here.
+    /// The buffers that are not state, by buffer id minus the number of state buffers: parts of one
+    /// arena.
     pub(super) scratch: Vec<B::Buffer>,
-    /// Pieces of shared memory, by the index in `BufferSpec::shared`.
-    pub(super) shared: Vec<SharedPiece<B>>,
+    /// See [`first_not_finite`](Self::first_not_finite).
+    pub(super) first_not_finite: Option<LayerId>,
 }
 
 /// The program of a rank in one iteration of a rotation, with its resources.
@@ -49,9 +46,8 @@ pub(super) struct LoadedIteration<B: Backend> {
     /// Index of each step's kernel in `LoadedProgram::kernels`, by step; `None` for steps without
     /// one.
     pub(super) kernels: Vec<Option<usize>>,
-    /// The packed buffer of each collective step with several buffers, by step; `None` for other
-    /// steps.
-    pub(super) buckets: Vec<Option<Bucket<B>>>,
+    /// The packing of each collective step with several buffers, by step; `None` for other steps.
+    pub(super) packings: Vec<Option<Packing<B>>>,
     /// Communicator between the ranks of each collective step, by step; `None` for other steps.
     pub(super) communicators: Vec<Option<B::Communicator>>,
     /// Indices of the steps of the compute lane, in order.
@@ -107,22 +103,17 @@ impl<B: Backend> LoadedProgram<B> {
         let is_same = |other: &&RankProgram| {
             other.buffers == own.buffers
                 && other.state_buffers == own.state_buffers
-                && other.shared_elements == own.shared_elements
+                && other.arena_elements == own.arena_elements
         };
         if !of_rank.iter().all(is_same) {
             return Err(Error::Program("its iterations have not the same buffers".into()));
         }
-        let mut scratch = Vec::new();
-        for spec in &own.buffers[own.state_buffers..] {
-            let own_elements = if spec.shared.is_some() { 0 } else { spec.elements };
-            let mut buffer = device.allocate(own_elements)?;
+        let mut scratch = scratch_buffers(device, &of_rank)?;
+        for (spec, buffer) in own.buffers[own.state_buffers..].iter().zip(&mut scratch) {
             if let Contents::Constant(value) = spec.contents {
-                device.engine.upload(&vec![value as f32; spec.elements], &mut buffer, &mut device.queue)?;
+                device.engine.upload(&vec![value as f32; spec.elements], buffer, &mut device.queue)?;
             }
-            scratch.push(buffer);
         }
-        let shared: Result<_, Error> =
-            own.shared_elements.iter().map(|&elements| SharedPiece::new(device, elements)).collect();
         let mut kernels = Kernels::new();
         let mut steps_before = 0;
         let loaded = programs.iter().zip(&of_rank).map(|(program, own)| {
@@ -136,9 +127,8 @@ impl<B: Backend> LoadedProgram<B> {
             programs: loaded.collect::<Result<_, Error>>()?,
             kernels: kernels.into_prepared(),
             schedule: IterationSchedule::round_robin(programs.len()),
-            specs: own.buffers.clone(),
             scratch,
-            shared: shared?,
+            first_not_finite: None,
             network: network.name().to_owned(),
         })
     }
@@ -179,9 +169,8 @@ impl<B: Backend> LoadedProgram<B> {
         state: &'l mut [B::Buffer],
     ) -> (&'l mut LoadedIteration<B>, &'l mut [Kernel<B>], Memory<'l, B>) {
         let loaded = self.schedule.program_of(iteration);
-        let (loaded, shared) = (&mut self.programs[loaded], &mut self.shared);
-        let memory = Memory { specs: &self.specs, state, scratch: &mut self.scratch, shared };
-        (loaded, &mut self.kernels, memory)
+        let memory = Memory { state, scratch: &mut self.scratch };
+        (&mut self.programs[loaded], &mut self.kernels, memory)
     }
 
     /// Returns the program that an iteration executes. Iterations are counted from 0.
@@ -231,28 +220,13 @@ impl<B: Backend> LoadedProgram<B> {
         Ok(Some(metrics))
     }
 
-    /// Returns the first layer, in the order of the steps, whose output in the last iteration has a
-    /// NaN or infinity; `None` if there is none. Outputs in shared memory are not examined.
-    ///
-    /// # Errors
-    /// [`Error::Engine`] if the engine fails.
-    pub fn first_not_finite(&self, device: &mut RankDevice<B>) -> Result<Option<LayerId>, Error> {
-        // Forward steps are the same in all iterations.
-        let program = self.program();
-        let written = program.steps.iter().flat_map(|step| &step.writes);
-        for &id in written {
-            let spec = &program.buffers[id.0];
-            let (Contents::Operand(layer, Role::Output), None) = (spec.contents, spec.shared) else {
-                continue;
-            };
-            let Some(index) = id.0.checked_sub(program.state_buffers) else { continue };
-            let mut values = vec![0.0; spec.elements];
-            device.engine.download(&self.scratch[index], &mut values, &mut device.queue)?;
-            if values.iter().any(|value| !value.is_finite()) {
-                return Ok(Some(layer));
-            }
-        }
-        Ok(None)
+    /// The first layer, in the order of the steps, with an output that had a NaN or infinity when the
+    /// loss was computed and was not finite; `None` if there was none. Only outputs that the
+    /// backward pass needs are examined, and only on a backend whose kernels are complete when they
+    /// are enqueued: later steps overwrite them.
+    #[must_use]
+    pub fn first_not_finite(&self) -> Option<LayerId> {
+        self.first_not_finite
     }
 }
 
@@ -264,7 +238,7 @@ impl<B: Backend> LoadedIteration<B> {
     }
 
     fn new(
-        device: &mut RankDevice<B>,
+        device: &RankDevice<B>,
         communicator: Option<&B::Communicator>,
         (program, own): (&Program, &RankProgram),
         kernels: Vec<Option<usize>>,
@@ -277,8 +251,8 @@ impl<B: Backend> LoadedIteration<B> {
                 _ => Ok(None),
             })
             .collect();
-        let buckets: Result<_, Error> =
-            own.steps.iter().map(|step| Bucket::of_step(device, own, step)).collect();
+        let packings: Result<_, Error> =
+            own.steps.iter().map(|step| Packing::of_step(device, own, step)).collect();
         let on_lane = |lane| {
             let steps = own.steps.iter().enumerate();
             steps.filter(|(_, step)| step.lane() == lane).map(|(index, _)| index).collect()
@@ -288,7 +262,7 @@ impl<B: Backend> LoadedIteration<B> {
         Ok(Self {
             steps_before: 0,
             kernels,
-            buckets: buckets?,
+            packings: packings?,
             communicators: communicators?,
             compute: on_lane(Lane::Compute),
             communication: on_lane(Lane::Communication),

@@ -1,13 +1,41 @@
 //! The buffers of a rank on its device. *State* is the buffers that outlive an iteration:
-//! parameters, velocities and running statistics. *Shared memory* is device memory that several
-//! buffers use one after another, not the memory of a CUDA thread block.
+//! parameters, velocities and running statistics.
+#![allow(unsafe_code)]
 
+use std::sync::Arc;
+
+use collectives::{HostArena, HostBuffer};
 use layer_engine::{Engine, Role, initial_parameters, initial_statistics};
 use layer_graph::LayerGraph;
 
 use super::{Backend, RankDevice};
 use crate::Error;
-use crate::program::{BufferId, BufferSpec, Contents, RankProgram};
+use crate::program::{BufferId, Contents, RankProgram, check_offsets};
+
+/// Memory of a device in which buffers have fixed places.
+pub trait Arena {
+    /// A part of the memory.
+    type Buffer;
+
+    /// Returns `elements` elements from `offset` on, as a buffer that keeps the arena allocated.
+    ///
+    /// # Errors
+    /// If the arena is shorter.
+    ///
+    /// # Safety
+    /// Parts may overlap. While one of two overlapping parts is written, neither the host nor the
+    /// device accesses the other.
+    unsafe fn part(&self, offset: usize, elements: usize) -> Result<Self::Buffer, Error>;
+}
+
+impl Arena for Arc<HostArena<f32>> {
+    type Buffer = HostBuffer<f32>;
+
+    unsafe fn part(&self, offset: usize, elements: usize) -> Result<HostBuffer<f32>, Error> {
+        // SAFETY: as the caller promises.
+        Ok(unsafe { self.view(offset, elements) }?)
+    }
+}
 
 /// The state of a rank: the buffers of its parameters, velocities and running statistics.
 ///
@@ -74,44 +102,41 @@ impl<B: Backend> RankState<B> {
     }
 }
 
-/// A piece of shared memory.
-pub(super) struct SharedPiece<B: Backend> {
-    /// The memory, of the size of its largest buffer.
-    pub(super) memory: B::Buffer,
-    /// The buffer that it contains.
-    holds: Option<BufferId>,
-}
-
-impl<B: Backend> SharedPiece<B> {
-    /// Allocates a piece of shared memory of the given number of elements.
-    ///
-    /// # Errors
-    /// [`Error::Engine`] if the engine runs out of memory.
-    pub(super) fn new(device: &mut RankDevice<B>, elements: usize) -> Result<Self, Error> {
-        Ok(Self { memory: device.allocate(elements)?, holds: None })
-    }
+/// Allocates the arena of a rank and returns its buffers, by buffer id minus the number of state
+/// buffers. `programs` are the programs of a rotation, with the same buffers.
+///
+/// # Errors
+/// [`Error::Program`] if buffers that are needed at the same time share memory. [`Error::Engine`] or
+/// [`Error::Collectives`] if the device runs out of memory.
+pub(super) fn scratch_buffers<B: Backend>(
+    device: &mut RankDevice<B>,
+    programs: &[&RankProgram],
+) -> Result<Vec<B::Buffer>, Error> {
+    check_offsets(programs)?;
+    let Some(program) = programs.first() else { return Ok(Vec::new()) };
+    let arena = device.allocate_arena(program.arena_elements)?;
+    let scratch = program.buffers[program.state_buffers..].iter();
+    scratch
+        .map(|spec| {
+            // SAFETY: as checked above, two buffers overlap only if the last step that uses one has
+            // finished before the first step that uses the other starts. Steps run in the order of
+            // their lanes, after the steps that they depend on.
+            unsafe { arena.part(spec.offset.unwrap_or_default(), spec.elements) }
+        })
+        .collect()
 }
 
 /// The buffers of a program: the state, and its own buffers.
 pub(super) struct Memory<'a, B: Backend> {
-    /// Size and contents of each buffer, by buffer id.
-    pub(super) specs: &'a [BufferSpec],
     /// The state buffers, which have the lowest ids.
     pub(super) state: &'a mut [B::Buffer],
-    /// The buffers that are not state, by buffer id minus the number of state buffers. Buffers in
-    /// shared memory are empty here.
+    /// The buffers that are not state, by buffer id minus the number of state buffers.
     pub(super) scratch: &'a mut [B::Buffer],
-    /// Pieces of shared memory, by the index in [`BufferSpec::shared`].
-    pub(super) shared: &'a mut [SharedPiece<B>],
 }
 
 impl<B: Backend> Memory<'_, B> {
-    /// Returns a buffer. For a buffer in shared memory, returns that memory, whichever buffer it
-    /// holds.
+    /// Returns a buffer.
     pub(super) fn get(&self, id: BufferId) -> &B::Buffer {
-        if let Some(piece) = self.specs[id.0].shared {
-            return &self.shared[piece].memory;
-        }
         match id.0.checked_sub(self.state.len()) {
             Some(index) => &self.scratch[index],
             None => &self.state[id.0],
@@ -120,29 +145,10 @@ impl<B: Backend> Memory<'_, B> {
 
     /// Returns a buffer for writing: see [`get`](Self::get).
     pub(super) fn get_mut(&mut self, id: BufferId) -> &mut B::Buffer {
-        if let Some(piece) = self.specs[id.0].shared {
-            return &mut self.shared[piece].memory;
-        }
         match id.0.checked_sub(self.state.len()) {
             Some(index) => &mut self.scratch[index],
             None => &mut self.state[id.0],
         }
-    }
-
-    /// Prepares buffers for being written. A piece of shared memory that holds one of them gets its
-    /// number of elements.
-    ///
-    /// # Errors
-    /// [`Error::Engine`] if the engine fails.
-    pub(super) fn claim(&mut self, ids: &[BufferId], device: &mut RankDevice<B>) -> Result<(), Error> {
-        for &id in ids {
-            let BufferSpec { elements, shared, .. } = self.specs[id.0];
-            let Some(shared) = shared.map(|piece| &mut self.shared[piece]) else { continue };
-            if shared.holds.replace(id) != Some(id) {
-                device.engine.reuse(&mut shared.memory, elements, &mut device.queue)?;
-            }
-        }
-        Ok(())
     }
 
     /// Takes buffers out of the memory, so that they can be written while others are read. The

@@ -3,7 +3,6 @@
 //! for others.
 
 mod backend;
-mod bucket;
 mod driver;
 #[cfg(feature = "cuda")]
 mod gpu;
@@ -11,6 +10,7 @@ mod iterations;
 mod kernels;
 mod loaded;
 mod memory;
+mod packing;
 mod pending;
 
 pub use backend::{Backend, CommunicationQueue, ComputeQueue, Cpu, CpuThreads, RankDevice};
@@ -20,4 +20,4 @@ pub use gpu::{Gpu, GpuDriver, GpuEngine};
 pub use iterations::{BatchSource, Iterations, Observer, TimeSpan};
 pub(crate) use kernels::kernel_spec;
 pub use loaded::LoadedProgram;
-pub use memory::RankState;
+pub use memory::{Arena, RankState};

@@ -3,8 +3,8 @@
 use collectives::{Communicator, RedistributionRequest, ReduceOp, Request};
 use layer_engine::LaunchContext;
 
-use super::bucket::Bucket;
 use super::memory::Memory;
+use super::packing::Packing;
 use super::{Backend, RankDevice};
 use crate::Error;
 use crate::program::{CollectiveOp, Step};
@@ -15,8 +15,8 @@ type MovingRequest<B> = <<B as Backend>::Communicator as Communicator<f32>>::Red
 /// A collective in progress on this rank: one operation of the communicator for all buffers of the
 /// step.
 pub(super) enum PendingCollective<B: Backend> {
-    /// An all-reduce or broadcast of the step's only buffer, or of its bucket: the buffer into
-    /// which several are packed.
+    /// An all-reduce or broadcast of the step's only buffer, or of the one into which several are
+    /// packed.
     InPlace(BufferRequest<B>),
     /// A redistribution of samples between ranks.
     Moving(MovingRequest<B>),
@@ -28,8 +28,8 @@ pub(super) struct CollectiveBuffers<'a, 'm, B: Backend> {
     pub(super) step: &'a Step,
     /// All buffers of the program.
     pub(super) memory: &'a mut Memory<'m, B>,
-    /// The bucket of a step that writes several buffers; `None` for other steps.
-    pub(super) bucket: Option<&'a mut Bucket<B>>,
+    /// The packing of a step that writes several buffers; `None` for other steps.
+    pub(super) packing: Option<&'a mut Packing<B>>,
     /// Seed, learning rate and index of the iteration.
     pub(super) context: &'a LaunchContext,
     /// The device of the rank.
@@ -37,10 +37,10 @@ pub(super) struct CollectiveBuffers<'a, 'm, B: Backend> {
 }
 
 impl<B: Backend> CollectiveBuffers<'_, '_, B> {
-    /// Takes the buffer to transfer: the step's only one, or its packed bucket.
+    /// Takes the buffer to transfer: the step's only one, or the one into which several are packed.
     fn take(&mut self) -> Result<B::Buffer, Error> {
-        match &mut self.bucket {
-            Some(bucket) => bucket.pack(self.step, self.memory, self.context, self.device),
+        match &mut self.packing {
+            Some(packing) => packing.pack(self.step, self.memory, self.context, self.device),
             None => Ok(self
                 .step
                 .writes
@@ -52,8 +52,10 @@ impl<B: Backend> CollectiveBuffers<'_, '_, B> {
 
     /// Restores the buffer of [`take`](Self::take).
     fn restore(&mut self, buffer: B::Buffer) -> Result<(), Error> {
-        match (&mut self.bucket, self.step.writes.first()) {
-            (Some(bucket), _) => bucket.unpack(buffer, self.step, self.memory, self.context, self.device)?,
+        match (&mut self.packing, self.step.writes.first()) {
+            (Some(packing), _) => {
+                packing.unpack(buffer, self.step, self.memory, self.context, self.device)?
+            }
             (None, Some(&id)) => *self.memory.get_mut(id) = buffer,
             (None, None) => {}
         }

@@ -217,15 +217,11 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
     }
 
     /// Adds the first layer with an output that is not finite to an [`Error::NotFinite`].
-    fn with_layer(&mut self, error: Error) -> Error {
+    fn with_layer(&self, error: Error) -> Error {
         let Error::NotFinite { iteration, loss, rank, layer: None } = error else { return error };
-        match self.training.first_not_finite(&mut self.device) {
-            Ok(layer) => {
-                let layer = layer.map(|layer| self.config.network().layer(layer).name().to_owned());
-                Error::NotFinite { iteration, loss, rank, layer }
-            }
-            Err(error) => error,
-        }
+        let layer = self.training.first_not_finite();
+        let layer = layer.map(|layer| self.config.network().layer(layer).name().to_owned());
+        Error::NotFinite { iteration, loss, rank, layer }
     }
 
     /// Returns the fraction (0 to 1) of test samples that are classified correctly. All ranks call

@@ -15,6 +15,7 @@ mod planning_work;
 mod program_export;
 mod recompute;
 mod shared_parameters;
+mod sharing;
 
 #[cfg(feature = "cuda")]
 mod emulated;

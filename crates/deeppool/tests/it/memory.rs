@@ -1,11 +1,11 @@
 //! Memory of programs, compared with the allocations of the runtime.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use collectives::{Group, HostBuffer, ThreadCommunicator, ThreadWorld};
+use collectives::{Group, HostArena, HostBuffer, ThreadCommunicator, ThreadWorld};
 use deeppool::Error;
 use deeppool::program::{
     BatchPart, LowerOptions, PartialBackpropagation, PartialDepth, Placement, RankMemory, lower_rotation,
@@ -21,10 +21,12 @@ use proptest::prelude::*;
 
 /// The CPU engine, with counters of the allocated bytes and of the prepared kernels.
 #[derive(Clone, Default)]
-struct CountingEngine {
+pub(super) struct CountingEngine {
     engine: CpuEngine<f32, HostBuffer<f32>>,
     bytes: Arc<AtomicU64>,
     kernels: Arc<AtomicU64>,
+    /// The allocated arenas, in their order.
+    pub(super) arenas: Arc<Mutex<Vec<Arc<HostArena<f32>>>>>,
 }
 
 impl Engine for CountingEngine {
@@ -40,15 +42,6 @@ impl Engine for CountingEngine {
     fn allocate(&self, elements: usize) -> Result<HostBuffer<f32>, EngineError> {
         self.bytes.fetch_add(4 * elements as u64, Ordering::Relaxed);
         self.engine.allocate(elements)
-    }
-
-    fn reuse(
-        &self,
-        buffer: &mut HostBuffer<f32>,
-        elements: usize,
-        queue: &mut (),
-    ) -> Result<(), EngineError> {
-        self.engine.reuse(buffer, elements, queue)
     }
 
     fn queue(&self) -> Result<(), EngineError> {
@@ -89,12 +82,22 @@ impl Engine for CountingEngine {
     }
 }
 
-struct CountingThreads;
+pub(super) struct CountingThreads;
 
 impl Backend for CountingThreads {
     type Buffer = HostBuffer<f32>;
     type Engine = CountingEngine;
     type Communicator = ThreadCommunicator;
+    type Arena = Arc<HostArena<f32>>;
+
+    const IS_SYNCHRONOUS: bool = true;
+
+    fn allocate_arena(engine: &CountingEngine, elements: usize) -> Result<Self::Arena, Error> {
+        let arena = HostArena::new(elements)?;
+        engine.bytes.fetch_add(4 * elements as u64, Ordering::Relaxed);
+        engine.arenas.lock().unwrap().push(Arc::clone(&arena));
+        Ok(arena)
+    }
 
     fn communication_queue(_: &CountingEngine) -> Result<(), Error> {
         Ok(())
@@ -107,7 +110,7 @@ impl Backend for CountingThreads {
 
 /// Returns a random network with forks, joins, an input that several layers read, and shared
 /// parameters.
-fn random_network(mut below: impl FnMut(usize) -> usize) -> LayerGraph {
+pub(super) fn random_network(mut below: impl FnMut(usize) -> usize) -> LayerGraph {
     let mut net = LayerGraph::new("random", Shape::image(2, 4, 4)).unwrap();
     let mut layers: Vec<LayerId> = vec![net.input()];
     for index in 0..=below(8) {

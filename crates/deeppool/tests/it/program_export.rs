@@ -81,7 +81,7 @@ impl DocumentReader<'_> {
             represented_ranks: vec![rank],
             buffers: list(&document["buffers"]).iter().map(|buffer| self.buffer(buffer)).collect(),
             state_buffers: number(&document["state_buffers"]),
-            shared_elements: numbers(&document["shared_elements"]),
+            arena_elements: number(&document["arena_elements"]),
             steps: list(&document["steps"]).iter().map(|step| self.step(step)).collect(),
         }
     }
@@ -96,10 +96,11 @@ impl DocumentReader<'_> {
             "constant" => Contents::Constant(document["value"].as_f64().unwrap()),
             "moved" => Contents::Moved(self.layer(document)),
             "squared_norm" => Contents::SquaredNorm,
+            "packed" => Contents::Packed,
             other => panic!("{other}"),
         };
-        let shared = document.get("shared").map(number);
-        BufferSpec { elements: number(&document["elements"]), contents, shared }
+        let offset = document.get("offset").map(number);
+        BufferSpec { elements: number(&document["elements"]), contents, offset }
     }
 
     fn step(&self, document: &Value) -> Step {
@@ -113,6 +114,8 @@ impl DocumentReader<'_> {
             other => panic!("{other}"),
         };
         let samples = || shard(&document["samples"]);
+        let ids = |value: &Value| numbers(value).into_iter().map(BufferId).collect::<Vec<_>>();
+        let (mut reads, writes) = (ids(&document["reads"]), ids(&document["writes"]));
         let op = match document["op"].as_str().unwrap() {
             "load_batch" if document["part"] == "features" => {
                 Op::LoadBatch { part: BatchPart::Features, shard: samples() }
@@ -120,7 +123,8 @@ impl DocumentReader<'_> {
             "load_batch" => Op::LoadBatch { part: BatchPart::Labels, shard: samples() },
             "forward" => Op::Forward { layer: self.layer(document), pass: pass(), shard: samples() },
             "backward" => Op::Backward { layer: self.layer(document), pass: pass(), shard: samples() },
-            "accumulate_gradient" => Op::AccumulateGradient,
+            "accumulate_gradient" if reads.contains(&writes[0]) => Op::AddGradient,
+            "accumulate_gradient" => Op::SumGradients,
             "collective" => Op::Collective(CollectiveId(number(&document["collective"]))),
             "squared_norm" => Op::SquaredNorm,
             "optimizer_step" => Op::OptimizerStep {
@@ -133,12 +137,16 @@ impl DocumentReader<'_> {
             },
             other => panic!("{other}"),
         };
+        if op == Op::AddGradient {
+            assert_eq!(reads.remove(0), writes[0]);
+        }
         let step = Step {
             op,
             label: document["label"].as_str().unwrap().into(),
             after: numbers(&document["after"]).into_iter().map(StepId).collect(),
-            reads: numbers(&document["reads"]).into_iter().map(BufferId).collect(),
-            writes: numbers(&document["writes"]).into_iter().map(BufferId).collect(),
+            reads,
+            writes,
+            packed: document.get("packed").map(|id| BufferId(number(id))),
         };
         assert_eq!(document["lane"] == "communication", step.lane() == Lane::Communication);
         if let Op::Forward { layer, pass, .. } | Op::Backward { layer, pass, .. } = step.op {
@@ -201,7 +209,7 @@ fn exported_documents_rebuild_the_program() {
         let network = zoo::model(model).unwrap();
         let program = lower_training(&network, &scattered(&network), batch, &options).unwrap();
         let document = read(&program.to_json(&network, None).unwrap());
-        assert_eq!(document["schema"], "deeppool/program/v1");
+        assert_eq!(document["schema"], "deeppool/program/v2");
         assert_eq!(number(&document["world"]), 4);
         let again = DocumentReader(&network).program(&document);
         assert_eq!(again, program, "{model}");

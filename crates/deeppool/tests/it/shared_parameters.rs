@@ -71,11 +71,11 @@ fn shared_gradients_are_summed_on_each_rank_then_reduced_over_all_ranks() {
     assert_eq!(shared.op, CollectiveOp::AllReduce { elements: TOKENS * FEATURES });
     for (rank, sums) in [(0, 0), (1, 1), (2, 0), (3, 0)] {
         let steps = &program.ranks[rank];
-        assert_eq!(count(steps, |op| *op == Op::AccumulateGradient), sums, "rank {rank}");
+        assert_eq!(count(steps, |op| *op == Op::SumGradients), sums, "rank {rank}");
         let updates = count(steps, |op| matches!(op, Op::OptimizerStep { layer, .. } if *layer == tokens));
         assert_eq!(updates, usize::from(rank < 3), "rank {rank}");
     }
-    let sum = program.ranks[1].steps.iter().find(|step| step.op == Op::AccumulateGradient).unwrap();
+    let sum = program.ranks[1].steps.iter().find(|step| step.op == Op::SumGradients).unwrap();
     assert_eq!(sum.reads.len(), 2);
 }
 

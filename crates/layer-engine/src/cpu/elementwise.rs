@@ -100,6 +100,21 @@ impl<T: Real> Operation<T> for Scale {
     }
 }
 
+/// Addition of the operand that is read to the one that is written.
+#[derive(Debug)]
+pub(super) struct AddInPlace(pub(super) Workers);
+
+impl<T: Real> Operation<T> for AddInPlace {
+    fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
+        let ([term], [sum]) = operands.into_arrays()?;
+        memory_bound_workers(&self.0, sum.len()).chunks(sum, GRAIN, |index, sum| {
+            let term = &term[index * GRAIN..][..sum.len()];
+            sum.iter_mut().zip(term).for_each(|(sum, &term)| *sum += term);
+        });
+        Ok(())
+    }
+}
+
 /// Sum of the inputs, added in order.
 #[derive(Debug)]
 pub(super) struct Sum(pub(super) Workers);

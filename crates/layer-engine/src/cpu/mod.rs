@@ -35,7 +35,6 @@ mod sums;
 mod workers;
 
 use std::marker::PhantomData;
-use std::mem;
 use std::ops::DerefMut;
 
 use crate::{DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision};
@@ -127,15 +126,6 @@ where
             .map_err(|_| EngineError::OutOfMemory { engine: NAME, elements })?;
         buffer.resize(elements, T::zero());
         Ok(buffer.into())
-    }
-
-    fn reuse(&self, buffer: &mut B, elements: usize, (): &mut ()) -> Result<(), EngineError> {
-        if buffer.len() != elements {
-            let mut memory: Vec<T> = mem::take(buffer).into();
-            memory.resize(elements, T::zero());
-            *buffer = memory.into();
-        }
-        Ok(())
     }
 
     fn queue(&self) -> Result<Self::Queue, EngineError> {

@@ -8,7 +8,7 @@ use super::batch_norm::{BatchNormPass, BatchNormalisation};
 use super::concat::{Concatenate, Split};
 use super::conv::{ConvPass, Convolution, Geometry};
 use super::dropout::{DropoutBackward, DropoutForward};
-use super::elementwise::{CopyToAll, ReluBackward, ReluForward, Scale, Sum};
+use super::elementwise::{AddInPlace, CopyToAll, ReluBackward, ReluForward, Scale, Sum};
 use super::embedding::{EmbeddingLookup, EmbeddingPass};
 use super::gelu::{GeluBackward, GeluForward, NormalGate, TanhGate};
 use super::layer_norm::{LayerNormPass, LayerNormalisation};
@@ -48,6 +48,10 @@ pub(super) fn kernel<T: Real>(spec: &KernelSpec<'_>, workers: &Workers) -> Resul
             }
             let operation = Box::new(Sum(workers.clone()));
             Ok(CpuKernel::new("Sum".into(), vec![elements; terms], vec![elements], operation))
+        }
+        &KernelSpec::Add { elements } => {
+            let operation = Box::new(AddInPlace(workers.clone()));
+            Ok(CpuKernel::new("Add".into(), vec![elements], vec![elements], operation))
         }
         KernelSpec::Scale { sample_elements, factors } => {
             let factors: Vec<(usize, f64)> =

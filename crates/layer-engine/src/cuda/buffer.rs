@@ -11,8 +11,6 @@ use crate::EngineError;
 pub struct CudaBuffer {
     memory: Option<DeviceMemory>,
     elements: usize,
-    /// Number of elements that it was allocated with.
-    capacity: usize,
 }
 
 impl CudaBuffer {
@@ -23,20 +21,7 @@ impl CudaBuffer {
     /// [`EngineError::Library`].
     pub(super) fn zeros(device: &Device, elements: usize) -> Result<Self, EngineError> {
         let memory = (elements > 0).then(|| DeviceMemory::zeros(device, elements * size_of::<f32>()));
-        Ok(Self { memory: memory.transpose()?, elements, capacity: elements })
-    }
-
-    /// Changes the length to `elements`. The values of the elements are unspecified afterwards.
-    /// Allocates new memory only if the buffer was allocated with fewer elements.
-    ///
-    /// # Errors
-    /// See `zeros`.
-    pub(super) fn reuse(&mut self, device: &Device, elements: usize) -> Result<(), EngineError> {
-        if elements > self.capacity {
-            *self = Self::zeros(device, elements)?;
-        }
-        self.elements = elements;
-        Ok(())
+        Ok(Self { memory: memory.transpose()?, elements })
     }
 
     /// Returns the number of elements.

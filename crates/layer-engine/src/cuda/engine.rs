@@ -251,10 +251,6 @@ impl Engine for CudaEngine {
         CudaBuffer::zeros(&self.device, elements)
     }
 
-    fn reuse(&self, buffer: &mut CudaBuffer, elements: usize, _: &mut CudaQueue) -> Result<(), EngineError> {
-        buffer.reuse(&self.device, elements)
-    }
-
     fn queue(&self) -> Result<CudaQueue, EngineError> {
         self.queue_with_priority(0)
     }

@@ -156,6 +156,7 @@ fn cases(family: Family) -> Vec<MutationCase> {
         .collect();
     if family == Family::Elementwise {
         all.push(MutationCase::Kernel(KernelSpec::Sum { terms: 4, elements: 300 }, vec![300; 4], vec![300]));
+        all.push(MutationCase::Kernel(KernelSpec::Add { elements: 300 }, vec![300], vec![300]));
         // The second range would show if the zero fill of the first were too long or the factor
         // applied too far.
         let factors = vec![(1, 0.0), (1, 1.5)];

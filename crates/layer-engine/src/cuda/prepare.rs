@@ -54,6 +54,11 @@ pub(super) fn kernel(device: &Device, spec: &KernelSpec<'_>) -> Result<CudaKerne
             rearrange::sum(&mut builder, terms, elements)?;
             builder
         }
+        &KernelSpec::Add { elements } => {
+            let mut builder = plain("Add", vec![elements], vec![elements])?;
+            rearrange::add_in_place(&mut builder, elements)?;
+            builder
+        }
         KernelSpec::Scale { sample_elements, factors } => {
             let samples: usize = factors.iter().map(|(samples, _)| samples).sum();
             let mut builder = plain("Scale", Vec::new(), vec![samples * sample_elements])?;

@@ -33,6 +33,14 @@ pub(super) fn sum(builder: &mut KernelBuilder<'_>, terms: usize, elements: usize
     Ok(())
 }
 
+/// Adds the launch that adds the operand that is read, of `elements` elements, to the one that is
+/// written.
+pub(super) fn add_in_place(builder: &mut KernelBuilder<'_>, elements: usize) -> Result<(), EngineError> {
+    let (sum, term) = (Argument::Write(0, 0), Argument::Read(0, 0));
+    let arguments = [size(elements), sum, term, Argument::NONE, Argument::NONE, sum];
+    builder.for_each((FAMILY, "sum_terms"), elements, arguments)
+}
+
 /// Adds the launches that scale consecutive ranges of samples in place. `sample_elements` is the
 /// number of elements of a sample; `factors` has the number of samples and the factor of each
 /// range. A factor of 0 writes zeros.

@@ -57,6 +57,16 @@ pub(super) fn sum() -> LaunchFunction {
     })
 }
 
+/// Returns the computation that adds the operand that is read to the one that is written.
+pub(super) fn add_in_place() -> LaunchFunction {
+    Box::new(|launch| {
+        for (target, term) in launch.writes.iter_mut().zip(launch.reads) {
+            let _ = target.flat()?.f_add_(&term.flat()?)?;
+        }
+        Ok(())
+    })
+}
+
 /// Returns the computation that scales consecutive ranges of elements in place. `factors` has the
 /// number of elements and the factor of each range; a factor of 0 writes zeros.
 pub(super) fn scale(factors: Vec<(usize, f64)>) -> LaunchFunction {

@@ -48,18 +48,6 @@ impl TorchBuffer {
         Ok(Self { elements, memory: Memory::Flat(Some(flat)) })
     }
 
-    /// Changes the length to `elements`, with unspecified values. Allocates new memory, because the
-    /// current memory may be shared with another buffer.
-    ///
-    /// # Errors
-    /// If libtorch cannot allocate the memory.
-    pub(super) fn reuse(&mut self, elements: usize, kind: Kind, device: Device) -> Result<(), Failure> {
-        *self = Self::default();
-        let flat = Tensor::f_empty([elements as i64], (kind, device))?;
-        *self = Self { elements, memory: Memory::Flat(Some(flat)) };
-        Ok(())
-    }
-
     /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {

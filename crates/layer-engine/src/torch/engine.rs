@@ -160,16 +160,6 @@ impl<T: Real> Engine for TorchEngine<T> {
         to_engine_error(self.while_idle(|| TorchBuffer::zeros(elements, Self::kind(), self.tch_device())))
     }
 
-    fn reuse(
-        &self,
-        buffer: &mut TorchBuffer,
-        elements: usize,
-        queue: &mut TorchQueue,
-    ) -> Result<(), EngineError> {
-        let _entered = to_engine_error(queue.enter())?;
-        to_engine_error(buffer.reuse(elements, Self::kind(), self.tch_device()))
-    }
-
     fn queue(&self) -> Result<TorchQueue, EngineError> {
         self.queue_with_priority(0)
     }

@@ -5,7 +5,7 @@ use tch::Tensor;
 
 use super::Failure;
 use super::NAME;
-use super::activation::{backward_of_input, backward_of_output, copies, forward, scale, sum};
+use super::activation::{add_in_place, backward_of_input, backward_of_output, copies, forward, scale, sum};
 use super::batch_norm::BatchNormKernel;
 use super::conv::ConvKernel;
 use super::dropout::Mask;
@@ -50,6 +50,9 @@ pub(super) fn kernel(spec: &KernelSpec<'_>, dtypes: DTypes) -> Result<TorchKerne
                 return Err(Failure(EngineError::Operand { kernel, operand, expected: 1, got: 0 }));
             }
             Ok(TorchKernel::new("Sum".into(), vec![elements; terms], vec![elements], sum()))
+        }
+        &KernelSpec::Add { elements } => {
+            Ok(TorchKernel::new("Add".into(), vec![elements], vec![elements], add_in_place()))
         }
         KernelSpec::Scale { sample_elements, factors } => {
             let factors: Vec<(usize, f64)> =

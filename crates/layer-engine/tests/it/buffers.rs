@@ -13,7 +13,7 @@ fn the_engine_runs_on_boxed_slices() {
     let mut sum = engine.allocate(5).unwrap();
     let error = engine.enqueue(&mut kernel, &[&a, &b], &mut [&mut sum], &CONTEXT, &mut ()).unwrap_err();
     assert!(matches!(error, EngineError::Operand { expected: 3, got: 5, .. }), "{error:?}");
-    engine.reuse(&mut sum, 3, &mut ()).unwrap();
+    let mut sum = engine.allocate(3).unwrap();
     let address = sum.as_ptr();
     for _ in 0..2 {
         engine.enqueue(&mut kernel, &[&a, &b], &mut [&mut sum], &CONTEXT, &mut ()).unwrap();

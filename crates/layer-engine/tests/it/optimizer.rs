@@ -109,6 +109,18 @@ proptest! {
     }
 
     #[test]
+    fn addition_matches_scalar_code(elements in 0usize..3_000) {
+        let engine = CpuEngine::<f64>::new();
+        let mut kernel = engine.prepare(&KernelSpec::Add { elements }, Precision::F64).unwrap();
+        let (term, mut sum) = (numbers("term", elements), numbers("sum", elements));
+        let before = sum.clone();
+        engine.enqueue(&mut kernel, &[&term], &mut [&mut sum], &CONTEXT, &mut ()).unwrap();
+        for i in 0..elements {
+            prop_assert_eq!(sum[i], before[i] + term[i]);
+        }
+    }
+
+    #[test]
     fn sum_matches_scalar_code(terms in 1usize..5, elements in 0usize..30) {
         let engine = CpuEngine::<f64>::new();
         let mut kernel = engine.prepare(&KernelSpec::Sum { terms, elements }, Precision::F64).unwrap();

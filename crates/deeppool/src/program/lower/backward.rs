@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use collectives::Bucketing;
-use layer_engine::{Pass, Role, Sgd, Shard};
+use layer_engine::{Pass, Role, Sgd, Shard, Signature};
 use layer_graph::LayerId;
 
 use super::{DistributedValue, LowerOptions, Lowering};
@@ -32,8 +32,7 @@ impl Lowering<'_> {
                 // Contributions are per sample, on any rank, and the last layer of a segment has
                 // the most.
                 let shards = self.shards_where(again, |shard| self.contributes(id, shard));
-                let op = |pass, layer, shard| Op::Forward { layer, pass, shard };
-                self.passes_on(again, &shards, Pass::Recompute, op);
+                self.recompute(again, &shards);
             }
             let layer = self.network.layer(id);
             if !needs_gradient[id.index()] {
@@ -85,6 +84,26 @@ impl Lowering<'_> {
         }
         self.optimizer_steps(&with_parameters, options.optimizer);
         Ok(())
+    }
+
+    /// Adds the recomputation of a layer's forward pass on some of its ranks, given by place and
+    /// shard, into other buffers than those of the forward pass, so that the two need not have the
+    /// same place in the arena.
+    fn recompute(&mut self, id: LayerId, shards: &[(usize, Shard)]) {
+        let layer = self.network.layer(id);
+        let writes = Signature::of(layer, Pass::Recompute).map_or(Vec::new(), |signature| signature.writes);
+        for &(place, _) in shards {
+            writes.iter().for_each(|&role| self.program.rank(place).forget_operand(id, role));
+        }
+        let op = |pass, layer, shard| Op::Forward { layer, pass, shard };
+        self.passes_on(id, shards, Pass::Recompute, op);
+        for &(place, shard) in shards {
+            let program = self.program.rank(place);
+            let output = program.operand(id, layer, Role::Output, shard.samples);
+            for (consumer, slot) in self.network.consumers(id) {
+                program.set_operand(consumer, Role::Input(slot), output);
+            }
+        }
     }
 
     /// Adds the backward passes of a layer on each rank with contributing samples. `producers` are
@@ -185,7 +204,7 @@ impl Lowering<'_> {
                 let elements = Role::Output.elements(layer, shards[&place].samples);
                 let sum = program.buffer(elements, Contents::Operand(id, Role::OutputGradient));
                 let terms = parts.iter().map(|part| part.buffers[position].1).collect();
-                program.step(Op::AccumulateGradient, label.clone(), terms, vec![sum]);
+                program.step(Op::SumGradients, label.clone(), terms, vec![sum]);
                 (place, sum)
             })
             .collect();
@@ -218,7 +237,7 @@ impl Lowering<'_> {
             } else {
                 let sum = program.buffer(layer.parameter_count(), Contents::Operand(id, role));
                 let label = format!("sum parameter gradients of {}", layer.name());
-                program.step(Op::AccumulateGradient, label, terms, vec![sum]);
+                program.step(Op::SumGradients, label, terms, vec![sum]);
                 sum
             };
             program.set_operand(id, role, gradient);

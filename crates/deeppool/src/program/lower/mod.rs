@@ -244,37 +244,10 @@ impl<'a> Lowering<'a> {
         self.gradients = vec![Vec::new(); self.network.len()];
         self.micro_batch = micro_batch;
         self.program.reuse_buffers();
-        self.share_memory();
         // The buffers that collectives write may be in use until the end of the previous
         // micro-batch.
         self.program.collectives_wait();
         Ok(())
-    }
-
-    /// Assigns shared memory to the outputs that are local to a segment between checkpoints.
-    fn share_memory(&mut self) {
-        let segments = self.recomputation.local(self.network);
-        let mut by_place = vec![vec![Vec::new(); segments.len()]; self.program.place_count()];
-        let needs_gradient = self.network.needs_gradient();
-        for (segment, layers) in segments.into_iter().enumerate() {
-            for id in layers {
-                let consumers = self.network.consumers(id);
-                let mut operands = vec![(id, Role::Output), (id, Role::Saved)];
-                if needs_gradient[id.index()] {
-                    operands.extend(consumers.iter().map(|&(id, slot)| (id, Role::InputGradient(slot))));
-                    operands.extend((consumers.len() > 1).then_some((id, Role::OutputGradient)));
-                }
-                for (place, shard) in self.layout[id.index()].shards(self.micro_batch.start) {
-                    let sized = operands.iter().map(|&(id, role)| {
-                        ((id, role), role.elements(self.network.layer(id), shard.samples))
-                    });
-                    by_place[place][segment].extend(sized.filter(|&(_, elements)| elements > 0));
-                }
-            }
-        }
-        for (place, segments) in by_place.into_iter().enumerate() {
-            self.program.rank(place).share(segments);
-        }
     }
 
     /// Returns the layout of a layer.

@@ -1,7 +1,6 @@
 //! The device addresses of the buffers of a loaded program. *State* is the buffers that outlive an
 //! iteration: parameters, velocities and running statistics.
 
-use collectives::NcclBuffer;
 use layer_engine::DeviceSlice;
 
 use super::Gpu;
@@ -15,18 +14,9 @@ use crate::runtime::{LoadedProgram, RankState};
 pub(super) struct Addresses(Vec<DeviceSlice>);
 
 impl Addresses {
-    /// Collects the addresses of all buffers of a program and of its state. A buffer in shared
-    /// memory (used by several buffers one after another) has the address of that memory, and its
-    /// own number of elements.
+    /// Collects the addresses of all buffers of a program and of its state.
     pub(super) fn new(loaded: &LoadedProgram<Gpu>, state: &RankState<Gpu>) -> Self {
-        let of_own = |index: usize, buffer: &NcclBuffer<f32>| {
-            let spec = &loaded.program().buffers[state.buffers.len() + index];
-            // Shared memory has the size of its largest buffer.
-            let own = spec.shared.map_or(buffer, |piece| &loaded.shared[piece].memory);
-            DeviceSlice { pointer: own.device_pointer(), elements: spec.elements }
-        };
-        let own = loaded.scratch.iter().enumerate().map(|(index, buffer)| of_own(index, buffer));
-        Self(state.buffers.iter().map(slice).chain(own).collect())
+        Self(state.buffers.iter().chain(&loaded.scratch).map(slice).collect())
     }
 
     /// Returns the address and the number of elements of a buffer.

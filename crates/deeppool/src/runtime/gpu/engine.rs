@@ -83,30 +83,6 @@ impl Engine for GpuEngine {
         Ok(shared(self.engine.allocate(elements)?))
     }
 
-    fn reuse(
-        &self,
-        buffer: &mut NcclBuffer<f32>,
-        elements: usize,
-        queue: &mut CudaQueue,
-    ) -> Result<(), EngineError> {
-        // After a redistribution, the buffer is memory of the NCCL backend with exactly its length.
-        let memory = std::mem::take(buffer).into_owner::<CudaBuffer>();
-        *buffer = match memory {
-            Ok(mut memory) => {
-                self.engine.reuse(&mut memory, elements, queue)?;
-                shared(memory)
-            }
-            Err(other) => {
-                // Kernels that read the old memory may still run, which the NCCL backend does not
-                // know.
-                self.engine.synchronize(queue)?;
-                drop(other);
-                shared(self.engine.allocate(elements)?)
-            }
-        };
-        Ok(())
-    }
-
     fn queue(&self) -> Result<CudaQueue, EngineError> {
         self.engine.queue()
     }

@@ -182,16 +182,16 @@ fn collective(
     let step = &iteration.program.steps[index];
     let nothing = DeviceSlice { pointer: 0, elements: 0 };
     let first = |buffers: &[BufferId]| buffers.first().map_or(nothing, |&id| addresses.of(id));
-    let bucket = iteration.buckets[index].as_ref();
-    let whole = bucket.map(|bucket| super::engine::slice(&bucket.whole));
+    let packing = iteration.packings[index].as_ref();
+    let whole = packing.map(|packing| addresses.of(packing.packed));
     let own = whole.unwrap_or_else(|| first(&step.writes));
     let parts = addresses.of_all(&step.writes);
-    let packing = bucket.zip(whole).map(|(bucket, whole)| {
+    let kernels = packing.zip(whole).map(|(packing, whole)| {
         let duration = Duration::ZERO;
         let pack =
-            KernelCall { kernel: bucket.pack.clone(), reads: parts.clone(), writes: vec![whole], duration };
+            KernelCall { kernel: packing.pack.clone(), reads: parts.clone(), writes: vec![whole], duration };
         let unpack =
-            KernelCall { kernel: bucket.unpack.clone(), reads: vec![whole], writes: parts, duration };
+            KernelCall { kernel: packing.unpack.clone(), reads: vec![whole], writes: parts, duration };
         ([pack], [unpack])
     });
     // Hazard: a step that is no collective becomes empty work instead of an error.
@@ -210,7 +210,7 @@ fn collective(
     let duration = iteration.step_time(index);
     Work::enqueue(move |_| {
         let (pack, unpack): (&[_], &[_]) =
-            packing.as_ref().map_or((&[], &[]), |(pack, unpack)| (pack, unpack));
+            kernels.as_ref().map_or((&[], &[]), |(pack, unpack)| (pack, unpack));
         failure.keep(lane.start(&group, (&call, duration), pack, unpack))
     })
 }

@@ -5,6 +5,7 @@
 //! CUDA driver, whose time is virtual.
 
 mod addresses;
+mod arena;
 mod calls;
 mod clock;
 mod driver;
@@ -17,8 +18,9 @@ mod launch_table;
 mod units;
 
 use collectives::{NcclBuffer, NcclCommunicator, NcclStream};
-use layer_engine::CudaQueue;
+use layer_engine::{CudaQueue, Engine};
 
+pub use arena::GpuArena;
 pub use driver::GpuDriver;
 pub use engine::GpuEngine;
 
@@ -33,6 +35,13 @@ impl Backend for Gpu {
     type Buffer = NcclBuffer<f32>;
     type Engine = GpuEngine;
     type Communicator = NcclCommunicator;
+    type Arena = GpuArena;
+
+    const IS_SYNCHRONOUS: bool = false;
+
+    fn allocate_arena(engine: &GpuEngine, elements: usize) -> Result<Self::Arena, Error> {
+        Ok(GpuArena::new(engine.allocate(elements)?))
+    }
 
     fn communication_queue(engine: &GpuEngine) -> Result<NcclStream, Error> {
         Ok(NcclStream::on_device(engine.device())?)

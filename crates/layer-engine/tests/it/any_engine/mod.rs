@@ -115,8 +115,7 @@ impl<'e, E: Engine<Scalar: Real>> LayerRun<'e, E> {
         for role in recompute.writes {
             let elements = role.elements(&self.layer, self.shard.samples);
             let buffer = self.buffers.get_mut(&role).unwrap();
-            self.engine.reuse(buffer, elements / 2, &mut self.queue).unwrap();
-            self.engine.reuse(buffer, elements, &mut self.queue).unwrap();
+            *buffer = self.engine.allocate(elements).unwrap();
         }
         self.run(Pass::Recompute).unwrap();
         for &pass in Pass::backward(&self.layer, input_gradient) {

@@ -38,6 +38,8 @@ fn sums_norms_and_steps_match_cpu_engine() {
         (KernelSpec::Sum { terms: 1, elements: 9 }, vec![9], vec![9]),
         (KernelSpec::Sum { terms: 8, elements: 300 }, vec![300; 8], vec![300]),
         (KernelSpec::Sum { terms: 2, elements: 0 }, vec![0; 2], vec![0]),
+        (KernelSpec::Add { elements: 300 }, vec![300], vec![300]),
+        (KernelSpec::Add { elements: 0 }, vec![0], vec![0]),
         (
             KernelSpec::Scale { sample_elements: 70, factors: vec![(2, 1.5), (3, 0.0), (0, 7.0), (1, -1.0)] },
             vec![],

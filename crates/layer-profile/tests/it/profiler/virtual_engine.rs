@@ -60,11 +60,6 @@ impl Engine for VirtualEngine {
         Ok(vec![0.0; elements])
     }
 
-    fn reuse(&self, buffer: &mut Vec<f32>, elements: usize, _: &mut Duration) -> Result<(), EngineError> {
-        buffer.resize(elements, 0.0);
-        Ok(())
-    }
-
     fn queue(&self) -> Result<Duration, EngineError> {
         Ok(Duration::ZERO)
     }
@@ -90,7 +85,8 @@ impl Engine for VirtualEngine {
             }
             KernelSpec::Sum { terms, elements } => 300 * terms + elements,
             KernelSpec::Sgd { elements, .. } => 1000 + elements,
-            KernelSpec::Scale { .. }
+            KernelSpec::Add { .. }
+            | KernelSpec::Scale { .. }
             | KernelSpec::Pack { .. }
             | KernelSpec::Unpack { .. }
             | KernelSpec::SquaredNorm { .. } => 1000,

@@ -1,0 +1,168 @@
+//! Lifetimes of the buffers of a rank.
+//!
+//! A buffer holds a *value* from the step that overwrites it to the last step that reads or updates
+//! that value. The two lanes of a rank run concurrently, so the order of two steps is known only if
+//! they are on the same lane or the dependencies imply it.
+
+use crate::program::{BufferId, BufferSpec, Contents, Lane, Op, Step};
+
+/// Number of steps of each lane, compute first: the steps up to a point of time.
+type Progress = [u32; 2];
+
+/// The time in which a buffer holds one value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Value {
+    /// The steps that have certainly finished when the first step that uses the value starts.
+    born: Progress,
+    /// The steps that must have finished before another value may take the memory: up to the last
+    /// use on each lane, 0 for a lane without a use.
+    dies: Progress,
+    /// Positions of the first and of the last use among the steps of all iterations.
+    pub(super) steps: [u32; 2],
+}
+
+impl Value {
+    /// Returns whether the value is dead before the other one is born.
+    pub(super) fn precedes(&self, other: &Self) -> bool {
+        self.dies[0] <= other.born[0] && self.dies[1] <= other.born[1]
+    }
+}
+
+/// Lifetime of a buffer: its values in their order. Each precedes the next one. Empty for a buffer
+/// that no step uses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Lifetime {
+    pub(super) values: Vec<Value>,
+}
+
+impl Lifetime {
+    /// Returns whether the two buffers may hold values at the same time. O(values).
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        let (mut own, mut others) = (self.values.iter().peekable(), other.values.iter().peekable());
+        while let (Some(value), Some(other)) = (own.peek(), others.peek()) {
+            if value.precedes(other) {
+                own.next();
+            } else if other.precedes(value) {
+                others.next();
+            } else {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The steps that have finished when the first value is born; all without a value.
+    pub(super) fn born(&self) -> [u32; 2] {
+        self.values.first().map_or([u32::MAX; 2], |value| value.born)
+    }
+
+    /// The steps that must have finished when the last value is dead; none without a value.
+    pub(super) fn dies(&self) -> [u32; 2] {
+        self.values.last().map_or([0; 2], |value| value.dies)
+    }
+
+    /// Returns whether the buffer holds a value at a step, given by its position, if the steps run
+    /// in their order.
+    pub(super) fn is_alive_at(&self, step: u32) -> bool {
+        self.values.iter().any(|value| (value.steps[0]..=value.steps[1]).contains(&step))
+    }
+
+    /// Position of the first use; `u32::MAX` without one.
+    pub(super) fn first_step(&self) -> u32 {
+        self.values.first().map_or(u32::MAX, |value| value.steps[0])
+    }
+}
+
+#[cfg(test)]
+impl Lifetime {
+    /// A lifetime from a step to a later one: of the lane with more steps, if the other lane waits
+    /// for it. With `again`, that number of steps later there is another value.
+    pub(super) fn of_steps(start: Progress, length: u32, again: Option<u32>) -> Self {
+        let value = |later: u32| {
+            let born = start.map(|start| start + later);
+            let last = born[0] + length;
+            let dies = if length % 2 == 0 { [last, born[1] + 1] } else { [last, 0] };
+            Value { born, dies, steps: [born[0], last] }
+        };
+        Self { values: [0].into_iter().chain(again).map(value).collect() }
+    }
+}
+
+/// The steps of one iteration. All have finished before the next iteration starts.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::program) struct IterationSteps<'p> {
+    pub(in crate::program) steps: &'p [Step],
+    /// Id of the first step: the ids in `Step::after` count from the start of the program.
+    pub(in crate::program) first_id: usize,
+}
+
+/// Computes the lifetimes of the buffers of a rank, by buffer id. State, which is kept, has none.
+/// O(steps + dependencies + operands).
+pub(super) fn lifetimes(
+    buffers: &[BufferSpec],
+    state_buffers: usize,
+    iterations: &[IterationSteps<'_>],
+) -> Vec<Lifetime> {
+    let mut lifetimes = vec![Lifetime::default(); buffers.len()];
+    let mut started: Progress = [0; 2];
+    let mut position = 0;
+    for iteration in iterations {
+        let iteration_start = position;
+        // The steps of the previous iterations have finished.
+        let mut before = [started; 2];
+        // For each step of the iteration, the progress when it has finished.
+        let mut finished: Vec<Progress> = Vec::with_capacity(iteration.steps.len());
+        for step in iteration.steps {
+            let lane = usize::from(step.lane() == Lane::Communication);
+            let mut born = before[lane];
+            for earlier in step.after.iter().filter_map(|id| id.0.checked_sub(iteration.first_id)) {
+                let implied = finished[earlier];
+                born = [born[0].max(implied[0]), born[1].max(implied[1])];
+            }
+            started[lane] += 1;
+            let mut after = born;
+            after[lane] = started[lane];
+            before[lane] = after;
+            finished.push(after);
+            for (id, is_overwritten) in uses(buffers, step) {
+                if id.0 < state_buffers {
+                    continue;
+                }
+                let values = &mut lifetimes[id.0].values;
+                let is_new = values.last().is_none_or(|value| value.steps[0] < iteration_start);
+                if is_overwritten || is_new {
+                    values.push(Value { born, dies: [0; 2], steps: [position; 2] });
+                }
+                if let Some(value) = values.last_mut() {
+                    value.dies[lane] = started[lane];
+                    value.steps[1] = position;
+                }
+            }
+            position += 1;
+        }
+    }
+    for (spec, lifetime) in buffers.iter().zip(&mut lifetimes).skip(state_buffers) {
+        if spec.is_permanent() {
+            let steps = [0, u32::MAX];
+            lifetime.values = vec![Value { born: [0; 2], dies: [u32::MAX; 2], steps }];
+        }
+    }
+    lifetimes
+}
+
+/// Returns the buffers that a step uses, and whether it overwrites the buffer without reading it.
+fn uses<'s>(buffers: &'s [BufferSpec], step: &'s Step) -> impl Iterator<Item = (BufferId, bool)> + 's {
+    let overwrites = |id: BufferId| match step.op {
+        // A redistribution overwrites; other collectives work in place.
+        Op::Collective(_) => matches!(buffers[id.0].contents, Contents::Moved(_)),
+        Op::AddGradient | Op::ScaleGradient { .. } | Op::OptimizerStep { .. } => false,
+        Op::LoadBatch { .. }
+        | Op::Forward { .. }
+        | Op::Backward { .. }
+        | Op::SumGradients
+        | Op::SquaredNorm => !step.reads.contains(&id),
+    };
+    let reads = step.reads.iter().map(|&id| (id, false));
+    let writes = step.writes.iter().map(move |&id| (id, overwrites(id)));
+    reads.chain(writes).chain(step.packed.map(|id| (id, true)))
+}

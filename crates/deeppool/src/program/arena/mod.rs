@@ -1,0 +1,151 @@
+//! The arena of a rank: one piece of memory for all buffers that are not state. Buffers whose
+//! lifetimes do not overlap share parts of it. Offsets are fixed, so that the steps can be captured
+//! into a graph.
+
+mod lifetimes;
+mod pack;
+#[cfg(test)]
+mod tests;
+
+use super::{BufferId, BufferSpec, Contents, RankProgram, Step, StepId};
+use crate::Error;
+pub(super) use lifetimes::IterationSteps;
+use lifetimes::{Lifetime, lifetimes};
+use pack::{Item, pack};
+
+/// Offsets of buffers are multiples of this number of elements: 256 bytes, as those that
+/// `cudaMalloc` returns.
+pub const ARENA_ALIGNMENT: usize = 64;
+
+/// Returns the part of the arena that a buffer takes, in elements.
+fn aligned(elements: usize) -> usize {
+    elements.next_multiple_of(ARENA_ALIGNMENT)
+}
+
+impl BufferSpec {
+    /// Returns whether the buffer keeps its values from one iteration to the next without being
+    /// state, or is read after the last step: constants, and the metrics of the loss.
+    pub(super) fn is_permanent(&self) -> bool {
+        matches!(self.contents, Contents::Constant(_) | Contents::Operand(_, layer_engine::Role::Metrics))
+    }
+}
+
+impl RankProgram {
+    /// Assigns the offsets of all buffers but the state. `iterations` are the steps of all
+    /// iterations that use the buffers.
+    pub(super) fn assign_offsets(&mut self, iterations: &[IterationSteps<'_>]) {
+        let lifetimes = lifetimes(&self.buffers, self.state_buffers, iterations);
+        let (used, items) = items_of(&self.buffers, &lifetimes);
+        let packing = pack(&items, fullest(&items).1);
+        for buffer in &mut self.buffers[self.state_buffers..] {
+            buffer.offset = Some(0);
+        }
+        for (&id, &offset) in used.iter().zip(&packing.offsets) {
+            self.buffers[id].offset = Some(offset);
+        }
+        self.arena_elements = packing.size;
+    }
+}
+
+/// Returns the buffers that need a part of the arena, by id, with what is packed of each, in the order
+/// of their births.
+fn items_of<'l>(buffers: &[BufferSpec], lifetimes: &'l [Lifetime]) -> (Vec<usize>, Vec<Item<'l>>) {
+    let is_used = |&id: &usize| buffers[id].elements > 0 && !lifetimes[id].values.is_empty();
+    let mut used: Vec<usize> = (0..buffers.len()).filter(is_used).collect();
+    used.sort_by_key(|&id| lifetimes[id].first_step());
+    let item = |&id: &usize| Item { size: aligned(buffers[id].elements), lifetime: &lifetimes[id] };
+    let items = used.iter().map(item).collect();
+    (used, items)
+}
+
+/// Returns the first step at which the total size of the items that are alive is largest, if the
+/// steps run in the order of the program, and that size: a lower bound of the size of an arena.
+/// O(items x log items).
+fn fullest(items: &[Item<'_>]) -> (u32, usize) {
+    let mut changes: Vec<(u32, bool, usize)> = Vec::new();
+    for item in items {
+        for value in &item.lifetime.values {
+            changes.push((value.steps[0], true, item.size));
+            changes.push((value.steps[1].saturating_add(1), false, item.size));
+        }
+    }
+    changes.sort_unstable();
+    let (mut alive, mut max) = (0_usize, (0, 0));
+    for (step, is_born, size) in changes {
+        alive = if is_born { alive + size } else { alive - size };
+        if alive > max.1 {
+            max = (step, alive);
+        }
+    }
+    max
+}
+
+impl RankProgram {
+    /// Returns the buffers of the arena that hold a value at a step if the steps run in their order,
+    /// in the order of their first use. O(steps + dependencies + operands + buffers x log buffers).
+    pub(crate) fn alive_at(&self, step: StepId) -> Vec<BufferId> {
+        let iteration = IterationSteps { steps: &self.steps, first_id: 0 };
+        let lifetimes = lifetimes(&self.buffers, self.state_buffers, &[iteration]);
+        let step = u32::try_from(step.0).unwrap_or(u32::MAX);
+        let mut alive: Vec<usize> =
+            (0..lifetimes.len()).filter(|&id| lifetimes[id].is_alive_at(step)).collect();
+        alive.sort_by_key(|&id| lifetimes[id].first_step());
+        alive.into_iter().map(BufferId).collect()
+    }
+
+    /// Returns the step at which most of the arena is in use if the steps run in their order, and
+    /// the buffers that then hold a value that is still needed. O(steps + dependencies + operands +
+    /// buffers x log buffers).
+    #[must_use]
+    pub fn fullest_step(&self) -> (StepId, Vec<BufferId>) {
+        let iteration = IterationSteps { steps: &self.steps, first_id: 0 };
+        let lifetimes = lifetimes(&self.buffers, self.state_buffers, &[iteration]);
+        let items = self.buffers.iter().zip(&lifetimes);
+        let items = items.map(|(buffer, lifetime)| Item { size: buffer.elements, lifetime });
+        let step = StepId(fullest(&items.collect::<Vec<_>>()).0 as usize);
+        (step, self.alive_at(step))
+    }
+}
+
+/// Checks that in the programs of the iterations of a rank, which have the same buffers, every buffer
+/// has a place in the arena, and that buffers share memory only if one is dead before the other is
+/// born. O(steps + dependencies + operands + pairs of buffers that share memory).
+///
+/// # Errors
+/// [`Error::Program`] with the first buffer that is elsewhere, or with two that are not apart.
+pub(crate) fn check_offsets(programs: &[&RankProgram]) -> Result<(), Error> {
+    let Some(first) = programs.first() else { return Ok(()) };
+    let iterations: Vec<IterationSteps<'_>> =
+        programs.iter().map(|program| IterationSteps { steps: &program.steps, first_id: 0 }).collect();
+    let used = |id: &BufferId| id.0 < first.buffers.len();
+    let is_known = |step: &Step| step.reads.iter().chain(&step.writes).chain(&step.packed).all(used);
+    let is_earlier = |(at, step): (usize, &Step)| step.after.iter().all(|earlier| earlier.0 < at);
+    for program in programs {
+        if !program.steps.iter().all(is_known) || !program.steps.iter().enumerate().all(is_earlier) {
+            return Err(Error::Program("a step has an unknown buffer, or waits for a later step".into()));
+        }
+    }
+    if first.state_buffers > first.buffers.len() {
+        return Err(Error::Program("it has fewer buffers than state buffers".into()));
+    }
+    let mut places: Vec<(usize, usize, usize)> = Vec::new();
+    for (id, buffer) in first.buffers.iter().enumerate().skip(first.state_buffers) {
+        let end = buffer.offset.and_then(|offset| offset.checked_add(buffer.elements));
+        match (buffer.offset, end) {
+            (Some(offset), Some(end)) if end <= first.arena_elements => places.push((offset, end, id)),
+            _ => return Err(Error::Program(format!("buffer {id} is not in the arena"))),
+        }
+    }
+    places.sort_unstable();
+    let lifetimes = lifetimes(&first.buffers, first.state_buffers, &iterations);
+    let mut open: Vec<(usize, usize)> = Vec::new();
+    for (offset, end, id) in places {
+        open.retain(|&(open_end, _)| open_end > offset);
+        let shares = |&&(_, other): &&(usize, usize)| lifetimes[id].overlaps(&lifetimes[other]);
+        if let Some((_, other)) = open.iter().find(shares) {
+            return Err(Error::Program(format!("buffers {other} and {id} share memory at the same time")));
+        }
+        open.extend((end > offset).then_some((end, id)));
+    }
+    Ok(())
+}

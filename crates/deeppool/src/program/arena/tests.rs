@@ -1,0 +1,237 @@
+//! Offsets of buffers: never shared by values that may exist at the same time, and in as little
+//! memory as possible.
+
+use layer_graph::{LayerGraph, zoo};
+use proptest::prelude::*;
+
+use super::lifetimes::{IterationSteps, Lifetime, Value, lifetimes};
+use super::pack::{Item, pack};
+use super::{aligned, fullest, items_of};
+use crate::program::{LowerOptions, Placement, RankProgram, lower_for_simulation, possible_checkpoints};
+
+/// Number of small packing problems that are compared with all orders of their items.
+const SMALL_PROBLEMS: u32 = 500;
+
+/// Returns the size of the smallest packing, by all orders of the items: in the order of its offsets,
+/// the items of a packing can be moved down to the lowest free offsets.
+fn optimal_size(items: &[Item<'_>]) -> usize {
+    fn place(items: &[Item<'_>], left: &mut Vec<usize>, placed: &mut Vec<(usize, usize)>, best: &mut usize) {
+        let size = placed.iter().map(|&(item, offset)| offset + items[item].size).max().unwrap_or(0);
+        if size >= *best {
+            return;
+        }
+        if left.is_empty() {
+            *best = size;
+        }
+        for at in 0..left.len() {
+            let item = left.swap_remove(at);
+            let overlapping =
+                |&&(other, _): &&(usize, usize)| items[item].lifetime.overlaps(items[other].lifetime);
+            let mut occupied: Vec<(usize, usize)> = placed
+                .iter()
+                .filter(overlapping)
+                .map(|&(other, offset)| (offset, offset + items[other].size))
+                .collect();
+            occupied.sort_unstable();
+            let mut offset = 0;
+            for (start, end) in occupied {
+                if start >= offset + items[item].size {
+                    break;
+                }
+                offset = offset.max(end);
+            }
+            placed.push((item, offset));
+            place(items, left, placed, best);
+            placed.pop();
+            left.push(item);
+            let last = left.len() - 1;
+            left.swap(at, last);
+        }
+    }
+    let mut best = usize::MAX;
+    place(items, &mut (0..items.len()).collect(), &mut Vec::new(), &mut best);
+    best
+}
+
+fn assert_valid(items: &[Item<'_>], offsets: &[usize], size: usize) {
+    for (a, item) in items.iter().enumerate() {
+        assert!(offsets[a] + item.size <= size);
+        for (b, other) in items.iter().enumerate().take(a) {
+            let is_apart = offsets[a] + item.size <= offsets[b] || offsets[b] + other.size <= offsets[a];
+            assert!(is_apart || !item.lifetime.overlaps(other.lifetime), "{a} and {b} share memory");
+        }
+    }
+}
+
+/// Lifetimes of one or two values each on two lanes, in the order of their births.
+fn random_lifetimes(intervals: &[([u32; 2], u32, bool)]) -> Vec<Lifetime> {
+    let mut found: Vec<Lifetime> = intervals
+        .iter()
+        .map(|&(start, length, is_twice)| Lifetime::of_steps(start, length, is_twice.then_some(12)))
+        .collect();
+    found.sort_by_key(Lifetime::first_step);
+    found
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: SMALL_PROBLEMS,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn small_problems_are_packed_optimally(
+        intervals in prop::collection::vec(([0u32..8, 0u32..3], 1u32..6, prop::bool::weighted(0.2)), 1..8),
+        sizes in prop::collection::vec(1usize..9, 8),
+    ) {
+        let lifetimes = random_lifetimes(&intervals);
+        let items: Vec<Item<'_>> =
+            lifetimes.iter().zip(sizes).map(|(lifetime, size)| Item { size, lifetime }).collect();
+        let packing = pack(&items, 0);
+        assert_valid(&items, &packing.offsets, packing.size);
+        prop_assert_eq!(packing.size, optimal_size(&items));
+    }
+}
+
+/// Returns the maximum total size of values of which any two may exist at the same time: the sum of
+/// all sizes minus the maximum flow from values to later ones, by Dilworth's theorem with weights.
+fn max_antichain(items: &[Item<'_>]) -> usize {
+    let values: Vec<(usize, Value)> =
+        items.iter().flat_map(|item| item.lifetime.values.iter().map(|&value| (item.size, value))).collect();
+    let count = values.len();
+    let mut flow = Flow::new(2 * count + 2);
+    let (source, sink) = (2 * count, 2 * count + 1);
+    for (a, (size, value)) in values.iter().enumerate() {
+        flow.add(source, a, *size);
+        flow.add(count + a, sink, *size);
+        for (b, (_, other)) in values.iter().enumerate() {
+            if a != b && value.precedes(other) {
+                flow.add(a, count + b, usize::MAX);
+            }
+        }
+    }
+    values.iter().map(|(size, _)| size).sum::<usize>() - flow.maximum(source, sink)
+}
+
+/// A flow network: Dinic's algorithm.
+struct Flow {
+    /// Edges by node: target, index of the reverse edge there, free capacity.
+    edges: Vec<Vec<(usize, usize, usize)>>,
+}
+
+impl Flow {
+    fn new(nodes: usize) -> Self {
+        Self { edges: vec![Vec::new(); nodes] }
+    }
+
+    fn add(&mut self, from: usize, to: usize, capacity: usize) {
+        let (there, here) = (self.edges[to].len(), self.edges[from].len());
+        self.edges[from].push((to, there, capacity));
+        self.edges[to].push((from, here, 0));
+    }
+
+    fn maximum(&mut self, source: usize, sink: usize) -> usize {
+        let mut total = 0;
+        loop {
+            let mut levels = vec![usize::MAX; self.edges.len()];
+            levels[source] = 0;
+            let mut queue = std::collections::VecDeque::from([source]);
+            while let Some(node) = queue.pop_front() {
+                for &(to, _, free) in &self.edges[node] {
+                    if free > 0 && levels[to] == usize::MAX {
+                        levels[to] = levels[node] + 1;
+                        queue.push_back(to);
+                    }
+                }
+            }
+            if levels[sink] == usize::MAX {
+                return total;
+            }
+            let mut next = vec![0; self.edges.len()];
+            loop {
+                let sent = self.send(source, sink, usize::MAX, &levels, &mut next);
+                if sent == 0 {
+                    break;
+                }
+                total += sent;
+            }
+        }
+    }
+
+    fn send(
+        &mut self,
+        node: usize,
+        sink: usize,
+        limit: usize,
+        levels: &[usize],
+        next: &mut [usize],
+    ) -> usize {
+        if node == sink {
+            return limit;
+        }
+        while next[node] < self.edges[node].len() {
+            let (to, back, free) = self.edges[node][next[node]];
+            if free > 0 && levels[to] == levels[node] + 1 {
+                let sent = self.send(to, sink, limit.min(free), levels, next);
+                if sent > 0 {
+                    self.edges[node][next[node]].2 -= sent;
+                    self.edges[to][back].2 = self.edges[to][back].2.saturating_add(sent);
+                    return sent;
+                }
+            }
+            next[node] += 1;
+        }
+        0
+    }
+}
+
+fn programs(network: &LayerGraph, ranks: usize, options: &LowerOptions) -> Vec<RankProgram> {
+    let gpus: Vec<usize> = (1..network.len()).map(|layer| 1 + layer / 7 % ranks).collect();
+    let placement = Placement::first_ranks(network, ranks, &gpus).unwrap();
+    lower_for_simulation(network, &placement, 24, options).unwrap().ranks
+}
+
+#[test]
+fn arenas_of_all_networks_are_within_five_percent_of_the_memory_in_use() {
+    let mut worst: (f64, String) = (0.0, String::new());
+    for model in zoo::names() {
+        let network = zoo::model(model).unwrap();
+        let possible = possible_checkpoints(&network).into_iter().step_by(5);
+        let checkpoints: Vec<String> = possible.map(|id| network.layer(id).name().to_owned()).collect();
+        let plain = LowerOptions::default();
+        for (ranks, options) in [
+            (1, plain.clone()),
+            (1, plain.clone().with_checkpoints(checkpoints.clone())),
+            (1, plain.clone().with_micro_batches(4)),
+            (3, plain.clone()),
+            (4, plain.clone().with_checkpoints(checkpoints).with_micro_batches(2)),
+        ] {
+            for program in programs(&network, ranks, &options) {
+                let iteration = IterationSteps { steps: &program.steps, first_id: 0 };
+                let lifetimes = lifetimes(&program.buffers, program.state_buffers, &[iteration]);
+                let (ids, items) = items_of(&program.buffers, &lifetimes);
+                let offsets: Vec<usize> = ids.iter().map(|&id| program.buffers[id].offset.unwrap()).collect();
+                assert_valid(&items, &offsets, program.arena_elements);
+                let bound = max_antichain(&items);
+                assert!(bound >= fullest(&items).1);
+                let part = program.arena_elements as f64 / bound.max(1) as f64;
+                if part > 1.02 {
+                    println!(
+                        "{part:.4} {model} on {ranks}, rank {}: micro-batches {}, checkpoints {}, {} items",
+                        program.rank,
+                        options.micro_batches,
+                        options.checkpoints.len(),
+                        items.len()
+                    );
+                }
+                if part > worst.0 {
+                    worst = (part, format!("{model} on {ranks}, rank {}: {options:?}", program.rank));
+                }
+            }
+        }
+    }
+    println!("at most {:.4} times the memory in use: {}", worst.0, worst.1);
+    assert!(worst.0 <= 1.05, "{worst:?}");
+    assert_eq!(aligned(1), super::ARENA_ALIGNMENT);
+}
