@@ -56,7 +56,7 @@ impl Role {
             Self::Statistics => layer.statistics().iter().map(layer_graph::LayerTensor::elements).sum(),
             Self::Output | Self::OutputGradient => output,
             Self::Saved => match layer.kind() {
-                LayerKind::MaxPool2d(_) | LayerKind::Dropout(_) => output,
+                LayerKind::MaxPool2d(_) => output,
                 LayerKind::BatchNorm(_) => 2 * channels(layer),
                 LayerKind::LayerNorm(_) => 2 * samples * layer.output_shape().elements() / features(layer),
                 LayerKind::MultiHeadAttention(attention) => {
@@ -166,12 +166,10 @@ impl Signature {
                 (vec![Input(0), OutputGradient], vec![InputGradient(0)])
             }
             (K::Relu | K::Softmax, Pass::Backward) => (vec![Output, OutputGradient], vec![InputGradient(0)]),
-            (K::MultiHeadAttention(_) | K::MaxPool2d(_) | K::Dropout(_), Pass::Forward) => {
+            (K::MultiHeadAttention(_) | K::MaxPool2d(_), Pass::Forward) => {
                 (vec![Input(0)], vec![Output, Saved])
             }
-            (K::MaxPool2d(_) | K::Dropout(_), Pass::Backward) => {
-                (vec![Saved, OutputGradient], vec![InputGradient(0)])
-            }
+            (K::MaxPool2d(_), Pass::Backward) => (vec![Saved, OutputGradient], vec![InputGradient(0)]),
             (K::SoftmaxCrossEntropy, Pass::Forward) => (vec![Input(0), Labels], vec![Output, Saved, Metrics]),
             (K::SoftmaxCrossEntropy, Pass::Infer) => (vec![Input(0), Labels], vec![Output, Metrics]),
             (K::SoftmaxCrossEntropy, Pass::Backward) => {
@@ -204,7 +202,8 @@ impl Signature {
                 | K::Permute(_)
                 | K::Select(_)
                 | K::Concat
-                | K::Add,
+                | K::Add
+                | K::Dropout(_),
                 Pass::Backward,
             ) => (vec![OutputGradient], slots.map(InputGradient).collect()),
             _ => return None,

@@ -7,7 +7,7 @@ use super::avg_pool::AvgPool;
 use super::batch_norm::{BatchNormPass, BatchNormalisation};
 use super::concat::{Concatenate, Split};
 use super::conv::{ConvPass, Convolution, Geometry};
-use super::dropout::{DropoutBackward, DropoutForward};
+use super::dropout::Dropout;
 use super::elementwise::{AddInPlace, CopyToAll, ReluBackward, ReluForward, Scale, Sum};
 use super::embedding::{EmbeddingLookup, EmbeddingPass};
 use super::gelu::{GeluBackward, GeluForward, NormalGate, TanhGate};
@@ -145,9 +145,8 @@ fn operation<T: Real>(
         LayerKind::Concat => Box::new(Concatenate { parts: parts(), workers: workers_of() }),
         LayerKind::Add if backward => Box::new(CopyToAll(workers_of())),
         LayerKind::Add => Box::new(Sum(workers_of())),
-        LayerKind::Dropout(_) if backward => Box::new(DropoutBackward(workers_of())),
         LayerKind::Dropout(_) if pass == Pass::Infer => Box::new(CopyToAll(workers_of())),
-        LayerKind::Dropout(dropout) => Box::new(DropoutForward {
+        LayerKind::Dropout(dropout) => Box::new(Dropout {
             layer: layer.name().into(),
             probability: dropout.probability,
             shard,

@@ -58,7 +58,7 @@ pub(super) fn softmax(
     )
 }
 
-/// Adds the launch of a training pass of a dropout. `layer` is the name of the layer, part of the
+/// Adds the launch of a training pass of a dropout, in either direction. `layer` is the name of the layer, part of the
 /// key of its random numbers; an element becomes zero with `probability`; `elements` is the number
 /// of elements of a sample.
 pub(super) fn dropout(
@@ -69,12 +69,11 @@ pub(super) fn dropout(
     elements: usize,
     backward: bool,
 ) -> Result<(), EngineError> {
-    let saved = builder.operand(Role::Saved);
-    if backward {
-        let all = shard.samples * elements;
-        let (dy, dx) = (builder.operand(Role::OutputGradient), builder.operand(Role::InputGradient(0)));
-        return builder.for_each((Family::Dropout, "dropout_backward"), all, [size(all), saved, dy, dx]);
-    }
+    let [from, to] = if backward {
+        [Role::OutputGradient, Role::InputGradient(0)]
+    } else {
+        [Role::Input(0), Role::Output]
+    };
     let arguments = [
         size(shard.samples),
         size(elements),
@@ -84,11 +83,10 @@ pub(super) fn dropout(
         Argument::F64(probability),
         Argument::F32((1.0 / (1.0 - probability)) as f32),
         Argument::Context,
-        builder.operand(Role::Input(0)),
-        builder.operand(Role::Output),
-        saved,
+        builder.operand(from),
+        builder.operand(to),
     ];
     // Each thread generates eight numbers.
     let threads = shard.samples * elements.div_ceil(8);
-    builder.for_each((Family::Dropout, "dropout_forward"), threads, arguments)
+    builder.for_each((Family::Dropout, "dropout"), threads, arguments)
 }

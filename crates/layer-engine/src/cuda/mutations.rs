@@ -334,7 +334,7 @@ const HARMLESS: &[(&str, &str, &str)] = &[
         "in the logarithm, at limits of its argument that no sum has",
         "%p33 %p34 %p36",
     ),
-    ("dropout_forward", "the first number of a thread is always there", "%p3"),
+    ("dropout", "the first number of a thread is always there", "%p3"),
     ("embedding_gradient", "a round more finds no token", "%p13"),
     ("max_pool_backward", "where both are equal, the first window is 0 either way", "%p3 %p8 %p19"),
     ("max_pool_backward", "in the copy for even windows, which are not of this kind", "%p14 %p17 %p22 %p25"),

@@ -1,4 +1,4 @@
-//! Dropout. Functions return the computation of a pass.
+//! Dropout. The function returns the computation of a pass.
 
 use tch::{Kind, Tensor};
 
@@ -38,10 +38,16 @@ impl Mask {
     }
 }
 
-/// Returns the forward pass: multiplies each element by its factor and saves the factors. The
-/// factors of an iteration are drawn at its first launch, so that they exist when a graph captures
-/// a later launch.
-pub(super) fn forward(operands: LayerOperands, mask: Mask, dtypes: DTypes) -> LaunchFunction {
+/// Returns the pass that multiplies each element of `source` by its factor and puts the results
+/// into `target`: the forward pass, and the backward pass with the gradients. The factors of an
+/// iteration are drawn at its first launch, so that they exist when a graph captures a later
+/// launch.
+pub(super) fn multiply(
+    operands: LayerOperands,
+    [source, target]: [Role; 2],
+    mask: Mask,
+    dtypes: DTypes,
+) -> LaunchFunction {
     let mut drawn: Option<((u64, u64), Tensor)> = None;
     Box::new(move |launch| {
         let key = (launch.context.seed, launch.context.iteration);
@@ -50,17 +56,7 @@ pub(super) fn forward(operands: LayerOperands, mask: Mask, dtypes: DTypes) -> La
         }
         let (_, factors) =
             drawn.as_ref().ok_or_else(|| library_error("the mask of a dropout was not drawn"))?;
-        let output = operands.source(launch, Role::Input(0))?.flat()?.f_mul(factors)?;
-        operands.put(launch, Role::Output, &output)?;
-        operands.save(launch, vec![factors.shallow_clone()])
-    })
-}
-
-/// Returns the backward pass: multiplies the output gradient by the saved factors.
-pub(super) fn backward(operands: LayerOperands) -> LaunchFunction {
-    Box::new(move |launch| {
-        let [factors] = operands.saved(launch)?;
-        let gradient = operands.source(launch, Role::OutputGradient)?.flat()?.f_mul(factors)?;
-        operands.put(launch, Role::InputGradient(0), &gradient)
+        let product = operands.source(launch, source)?.flat()?.f_mul(factors)?;
+        operands.put(launch, target, &product)
     })
 }

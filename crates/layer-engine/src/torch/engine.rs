@@ -42,7 +42,7 @@ pub enum TorchDevice {
 /// - A launch allocates from libtorch's cache. In a captured graph the memory belongs to the graph.
 /// - On the CPU its threads are shared by the whole process: libtorch has one number of threads.
 /// - Dropout masks are drawn on the host like those of the CPU engine, and copied to the device
-///   once per iteration.
+///   once per iteration for each direction.
 /// - On a GPU labels and tokens are not checked, because a check would have to wait for the device.
 ///   An invalid label gives a loss of NaN. An invalid token is replaced by the nearest one.
 #[derive(Debug, Clone)]

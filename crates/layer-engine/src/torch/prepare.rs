@@ -170,12 +170,13 @@ fn operation(
         LayerKind::Concat => rearrange::concatenate(operands),
         LayerKind::Add if backward => copies(),
         LayerKind::Add => sum(),
-        LayerKind::Dropout(_) if backward => dropout::backward(operands),
         LayerKind::Dropout(_) if pass == Pass::Infer => copies(),
         LayerKind::Dropout(rule) => {
             let elements = layer.output_shape().elements();
             let mask = Mask { layer: layer.name().into(), probability: rule.probability, shard, elements };
-            dropout::forward(operands, mask, dtypes)
+            let forward = [Role::Input(0), Role::Output];
+            let roles = if backward { [Role::OutputGradient, Role::InputGradient(0)] } else { forward };
+            dropout::multiply(operands, roles, mask, dtypes)
         }
         LayerKind::SoftmaxCrossEntropy => {
             let invalid = |layer, label, classes| Failure(EngineError::Label { layer, label, classes });

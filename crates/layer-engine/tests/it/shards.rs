@@ -72,10 +72,19 @@ proptest! {
         let layer = layer(Dropout { probability: 0.4 }, &[Shape::features(50)]);
         let (mut whole, mut parts) = split(&layer, first_part);
         whole.forward();
-        parts.iter_mut().for_each(SingleLayer::forward);
-        prop_assert_eq!(&joined(&parts, Role::Output), &whole.buffers[&Role::Output]);
-        let kept = whole.buffers[&Role::Saved].iter().filter(|&&factor| factor > 0.0).count();
+        whole.backward();
+        for part in &mut parts {
+            part.forward();
+            part.backward();
+        }
+        for role in [Role::Output, Role::InputGradient(0)] {
+            prop_assert_eq!(&joined(&parts, role), &whole.buffers[&role]);
+        }
+        let [output, gradient] =
+            [Role::Output, Role::InputGradient(0)].map(|role| whole.buffers[&role].iter().map(|&y| y != 0.0));
+        let kept = output.clone().filter(|&is_kept| is_kept).count();
         prop_assert!((180..300).contains(&kept), "{} of 400 kept with probability 0.6", kept);
+        prop_assert!(output.eq(gradient), "the backward pass drops other elements");
     }
 
     /// Synchronised batch normalisation: moments are summed over the ranks between the passes.

@@ -11,10 +11,10 @@ __device__ __forceinline__ void quarter_round(u32& a, u32& b, u32& c, u32& d) {
 
 // A thread generates one block of ChaCha, which gives eight numbers. `purpose` and `name` are parts
 // of the key. Elements whose number is below `probability` are dropped, the others scaled. The
-// factors are saved.
-KERNEL dropout_forward(u32 samples, u32 elements, u64 first_sample, u64 purpose, u64 name, double probability,
-                       float scale, const Context* __restrict__ context, const float* __restrict__ x,
-                       float* __restrict__ y, float* __restrict__ factors) {
+// backward pass does the same with the gradient.
+KERNEL dropout(u32 samples, u32 elements, u64 first_sample, u64 purpose, u64 name, double probability,
+               float scale, const Context* __restrict__ context, const float* __restrict__ x,
+               float* __restrict__ y) {
     const u32 blocks = (elements + 7) / 8, i = ELEMENT;
     if (i >= samples * blocks) return;
     const u32 block = i % blocks;
@@ -42,16 +42,6 @@ KERNEL dropout_forward(u32 samples, u32 elements, u64 first_sample, u64 purpose,
     for (u32 j = 0; j < 8; j++) {
         const u64 low = state[2 * j] + input[2 * j], high = state[2 * j + 1] + input[2 * j + 1];
         const double number = (double)((high << 32 | low) >> 11) * (1.0 / 9007199254740992.0);
-        if (block * 8 + j < elements) {
-            const float factor = number < probability ? 0 : scale;
-            factors[start + j] = factor;
-            y[start + j] = x[start + j] * factor;
-        }
+        if (block * 8 + j < elements) y[start + j] = x[start + j] * (number < probability ? 0 : scale);
     }
-}
-
-KERNEL dropout_backward(u32 elements, const float* __restrict__ factors, const float* __restrict__ dy,
-                        float* __restrict__ dx) {
-    const u32 i = ELEMENT;
-    if (i < elements) dx[i] = dy[i] * factors[i];
 }

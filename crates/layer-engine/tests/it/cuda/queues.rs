@@ -49,10 +49,9 @@ fn replayed_graph_matches_enqueueing_in_later_iterations() {
         let mut x = engine.allocate(120).unwrap();
         engine.upload(&[1.0; 120], &mut x, &mut queue).unwrap();
         let mut run = |graph: bool, contexts: &[LaunchContext]| {
-            let [mut y, mut saved, mut parameters, mut velocity] =
-                [(); 4].map(|()| engine.allocate(120).unwrap());
+            let [mut y, mut parameters, mut velocity] = [(); 3].map(|()| engine.allocate(120).unwrap());
             let mut body = |context: &LaunchContext, queue: &mut CudaQueue| {
-                engine.enqueue(&mut drop, &[&x], &mut [&mut y, &mut saved], context, queue).unwrap();
+                engine.enqueue(&mut drop, &[&x], &mut [&mut y], context, queue).unwrap();
                 let mut writes = [&mut parameters, &mut velocity];
                 engine.enqueue(&mut step, &[&y], &mut writes, context, queue).unwrap();
             };
@@ -289,14 +288,13 @@ fn every_failed_driver_call_is_an_error() {
     let run = || -> Result<(), EngineError> {
         let engine = CudaEngine::new(0)?;
         let mut queue = engine.queue()?;
-        let [mut x, mut y, mut saved] = [engine.allocate(9)?, engine.allocate(9)?, engine.allocate(9)?];
+        let [mut x, mut y] = [engine.allocate(9)?, engine.allocate(9)?];
         engine.upload(&[1.0; 9], &mut x, &mut queue)?;
         let mut kernel = engine.prepare(&spec, Precision::F32)?;
         let norm = KernelSpec::SquaredNorm { elements: vec![9] };
         drop(engine.prepare(&norm, Precision::F32)?);
-        let mut body = |queue: &mut CudaQueue| {
-            engine.enqueue(&mut kernel, &[&x], &mut [&mut y, &mut saved], &CONTEXT, queue)
-        };
+        let mut body =
+            |queue: &mut CudaQueue| engine.enqueue(&mut kernel, &[&x], &mut [&mut y], &CONTEXT, queue);
         body(&mut queue)?;
         engine.time(&mut queue, &mut body, &mut |stopwatch| stopwatch(2).map(drop))?;
         engine.download(&y, &mut [0.0; 9], &mut queue)
