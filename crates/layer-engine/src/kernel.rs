@@ -63,6 +63,10 @@ pub enum Pass {
     /// if the engine's kernels are deterministic. Running statistics do not change. The result of
     /// [`Pass::ForwardMoments`] must still be available.
     Recompute,
+    /// Computes the output during training as [`Pass::Forward`] does, and replaces the input by the
+    /// values that [`Pass::BackwardInPlace`] needs, so that nothing is saved in other memory. Only
+    /// softmax and cross entropy has this pass. Its input must have no other use afterwards.
+    ForwardInPlace,
     /// Computes the output for evaluation: without dropout, and with the running statistics of
     /// batch normalisations.
     Infer,
@@ -72,6 +76,9 @@ pub enum Pass {
     /// Computes the gradients of the inputs and of the parameters from the gradient of the output.
     /// For a batch normalisation, of the inputs only.
     Backward,
+    /// Computes the gradient of the input as [`Pass::Backward`] does, in the memory of the input,
+    /// after [`Pass::ForwardInPlace`].
+    BackwardInPlace,
     /// Computes the gradients of the parameters only, for layers whose input gradient is not
     /// needed.
     BackwardParameters,

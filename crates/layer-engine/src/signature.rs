@@ -9,7 +9,9 @@ use crate::Pass;
 /// outermost dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
-    /// The input with this index (from 0): `samples x input shape`.
+    /// The input with this index (from 0): `samples x input shape`. [`Pass::ForwardInPlace`]
+    /// replaces it by values that depend on the engine, and [`Pass::BackwardInPlace`] these by the
+    /// gradient of the input.
     Input(usize),
     /// Index of the class of each sample, or of each position of a sequence: `samples x label
     /// count`.
@@ -91,7 +93,8 @@ fn features(layer: &Layer) -> usize {
 pub struct Signature {
     /// Content of each buffer that the pass reads.
     pub reads: Vec<Role>,
-    /// Content of each buffer that the pass writes or updates in place.
+    /// Content of each buffer that the pass writes or updates in place. A pass that updates its
+    /// input has it here only, as the first.
     pub writes: Vec<Role>,
 }
 
@@ -171,6 +174,8 @@ impl Signature {
             }
             (K::MaxPool2d(_), Pass::Backward) => (vec![Saved, OutputGradient], vec![InputGradient(0)]),
             (K::SoftmaxCrossEntropy, Pass::Forward) => (vec![Input(0), Labels], vec![Output, Saved, Metrics]),
+            (K::SoftmaxCrossEntropy, Pass::ForwardInPlace) => (vec![Labels], vec![Input(0), Output, Metrics]),
+            (K::SoftmaxCrossEntropy, Pass::BackwardInPlace) => (vec![Labels, OutputGradient], vec![Input(0)]),
             (K::SoftmaxCrossEntropy, Pass::Infer) => (vec![Input(0), Labels], vec![Output, Metrics]),
             (K::SoftmaxCrossEntropy, Pass::Backward) => {
                 (vec![Saved, Labels, OutputGradient], vec![InputGradient(0)])

@@ -28,10 +28,14 @@ pub(super) struct CrossEntropy {
 pub(super) enum LossPass {
     /// Computes the losses and the metrics, and saves the probabilities.
     Forward,
+    /// Computes the losses and the metrics, and replaces the scores by the probabilities.
+    ForwardInPlace,
     /// Computes the losses and the metrics only.
     Infer,
     /// Computes the gradient of the scores.
     Backward,
+    /// Replaces the probabilities by the gradient of the scores.
+    BackwardInPlace,
 }
 
 /// Loss and correctness of the prediction at one position.
@@ -52,8 +56,8 @@ impl CrossEntropy {
         pass: LossPass,
         workers: &Workers,
     ) -> Self {
-        let count = if pass == LossPass::Backward { 0 } else { samples * positions };
-        let results = vec![PositionResult::default(); count];
+        let is_backward = matches!(pass, LossPass::Backward | LossPass::BackwardInPlace);
+        let results = vec![PositionResult::default(); if is_backward { 0 } else { samples * positions }];
         Self { layer: layer.into(), classes, positions, pass, workers: workers.clone(), results }
     }
 
@@ -73,24 +77,27 @@ impl CrossEntropy {
         rows_grain(self.classes) / self.classes
     }
 
-    fn forward<T: Real>(&mut self, scores: &[T], labels: &[T], saved: &mut [T]) {
+    /// Computes the results of all positions, and the probabilities in `shares`, which holds the
+    /// scores if `scores` is `None`.
+    fn forward<T: Real>(&mut self, scores: Option<&[T]>, labels: &[T], shares: &mut [T]) {
         let (classes, grain) = (self.classes, self.grain());
         let results = (&mut self.results[..], grain);
-        self.workers.chunk_pairs((saved, grain * classes), results, |index, saved, results| {
+        self.workers.chunk_pairs((shares, grain * classes), results, |index, shares, results| {
             let start = index * grain;
-            let sources = scores[start * classes..].chunks_exact(classes).zip(&labels[start..]);
-            let targets = saved.chunks_exact_mut(classes).zip(results);
-            for ((scores, label), (saved, result)) in sources.zip(targets) {
-                let best = row_max(scores);
-                for (share, &score) in saved.iter_mut().zip(scores) {
-                    *share = (score - best).exponential();
+            copy_part(scores, start * classes, shares);
+            let positions = shares.chunks_exact_mut(classes).zip(&labels[start..]);
+            for ((shares, label), result) in positions.zip(results) {
+                let best = row_max(shares);
+                let prediction = Prediction::new(shares, label.widen() as usize, best);
+                for share in &mut *shares {
+                    *share = (*share - best).exponential();
                 }
-                let total = sum(saved, T::widen);
+                let total = sum(shares, T::widen);
                 let factor = T::narrow(1.0 / total);
-                for share in &mut *saved {
+                for share in shares {
                     *share *= factor;
                 }
-                *result = position_result(scores, label.widen() as usize, best, total);
+                *result = prediction.result(total);
             }
         });
     }
@@ -103,7 +110,7 @@ impl CrossEntropy {
             for ((scores, label), result) in sources.zip(results) {
                 let best = row_max(scores);
                 let total = sum(scores, |score| (score - best).exponential().widen());
-                *result = position_result(scores, label.widen() as usize, best, total);
+                *result = Prediction::new(scores, label.widen() as usize, best).result(total);
             }
         });
     }
@@ -123,16 +130,23 @@ impl CrossEntropy {
         metrics.iter_mut().zip(totals).for_each(|(metric, total)| *metric = T::narrow(total));
     }
 
-    fn backward<T: Real>(&self, [saved, labels, output_gradient]: [&[T]; 3], input_gradient: &mut [T]) {
+    /// Computes the gradient of the scores in `gradients`, which holds the probabilities if `saved`
+    /// is `None`.
+    fn backward<T: Real>(
+        &self,
+        saved: Option<&[T]>,
+        [labels, output_gradient]: [&[T]; 2],
+        gradients: &mut [T],
+    ) {
         let (classes, grain) = (self.classes, self.grain());
         let share = T::narrow(1.0 / self.positions as f64);
-        self.workers.chunks(input_gradient, grain * classes, |index, input_gradient| {
+        self.workers.chunks(gradients, grain * classes, |index, gradients| {
             let start = index * grain;
-            let sources = saved[start * classes..].chunks_exact(classes).zip(start..);
-            for (gradients, (saved, number)) in input_gradient.chunks_exact_mut(classes).zip(sources) {
+            copy_part(saved, start * classes, gradients);
+            for (gradients, number) in gradients.chunks_exact_mut(classes).zip(start..) {
                 let scale = output_gradient[number / self.positions] * share;
-                for (gradient, &probability) in gradients.iter_mut().zip(saved) {
-                    *gradient = scale * probability;
+                for gradient in &mut *gradients {
+                    *gradient = scale * *gradient;
                 }
                 gradients[labels[number].widen() as usize] -= scale;
             }
@@ -140,11 +154,32 @@ impl CrossEntropy {
     }
 }
 
-/// Computes the loss and the prediction at a position. `best` is the largest score; `total` is the
-/// sum of `exp(score - best)`. The first of equal scores is the prediction.
-fn position_result<T: Real>(scores: &[T], label: usize, best: T, total: f64) -> PositionResult {
-    let loss = total.ln() - (scores[label] - best).widen();
-    PositionResult { loss, correct: scores.iter().position(|&score| score == best) == Some(label) }
+/// Fills `target` with the elements of `source` from index `start`. Does nothing without a source.
+fn copy_part<T: Copy>(source: Option<&[T]>, start: usize, target: &mut [T]) {
+    if let Some(source) = source {
+        target.copy_from_slice(&source[start..start + target.len()]);
+    }
+}
+
+/// Prediction at a position, without the sum over the classes.
+struct Prediction {
+    /// Score of the label minus the largest score.
+    margin: f64,
+    correct: bool,
+}
+
+impl Prediction {
+    /// Determines the prediction from the scores of a position, of which `best` is the largest. The
+    /// first of equal scores is the prediction.
+    fn new<T: Real>(scores: &[T], label: usize, best: T) -> Self {
+        let margin = (scores[label] - best).widen();
+        Self { margin, correct: scores.iter().position(|&score| score == best) == Some(label) }
+    }
+
+    /// Returns the result of the position. `total` is the sum of `exp(score - best)`.
+    fn result(&self, total: f64) -> PositionResult {
+        PositionResult { loss: total.ln() - self.margin, correct: self.correct }
+    }
 }
 
 impl<T: Real> Operation<T> for CrossEntropy {
@@ -153,7 +188,13 @@ impl<T: Real> Operation<T> for CrossEntropy {
             LossPass::Forward => {
                 let ([scores, labels], [losses, saved, metrics]) = operands.into_arrays()?;
                 self.check(labels)?;
-                self.forward(scores, labels, saved);
+                self.forward(Some(scores), labels, saved);
+                self.summarise(losses, metrics);
+            }
+            LossPass::ForwardInPlace => {
+                let ([labels], [scores, losses, metrics]) = operands.into_arrays()?;
+                self.check(labels)?;
+                self.forward(None, labels, scores);
                 self.summarise(losses, metrics);
             }
             LossPass::Infer => {
@@ -163,10 +204,14 @@ impl<T: Real> Operation<T> for CrossEntropy {
                 self.summarise(losses, metrics);
             }
             LossPass::Backward => {
-                let (reads, [input_gradient]) = operands.into_arrays()?;
-                let [_, labels, _] = reads;
+                let ([saved, labels, output_gradient], [input_gradient]) = operands.into_arrays()?;
                 self.check(labels)?;
-                self.backward(reads, input_gradient);
+                self.backward(Some(saved), [labels, output_gradient], input_gradient);
+            }
+            LossPass::BackwardInPlace => {
+                let (reads, [shares]) = operands.into_arrays()?;
+                self.check(reads[0])?;
+                self.backward(None, reads, shares);
             }
         }
         Ok(())

@@ -120,7 +120,7 @@ fn operation<T: Real>(
                 Pass::Infer => BatchNormPass::Infer,
                 Pass::BackwardMoments => BatchNormPass::BackwardMoments,
                 Pass::Backward => BatchNormPass::Backward,
-                Pass::BackwardParameters => return None,
+                _ => return None,
             };
             Box::new(BatchNormalisation::new(layer, rule, samples, pass, workers)?)
         }
@@ -155,8 +155,10 @@ fn operation<T: Real>(
         }),
         LayerKind::SoftmaxCrossEntropy => {
             let pass = match pass {
-                Pass::Backward => LossPass::Backward,
+                Pass::ForwardInPlace => LossPass::ForwardInPlace,
                 Pass::Infer => LossPass::Infer,
+                Pass::Backward => LossPass::Backward,
+                Pass::BackwardInPlace => LossPass::BackwardInPlace,
                 _ => LossPass::Forward,
             };
             let classes = layer.input_shapes().first()?.innermost();

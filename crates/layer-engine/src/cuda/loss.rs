@@ -5,7 +5,7 @@
 
 use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;
-use crate::{EngineError, Role};
+use crate::{EngineError, Pass, Role};
 
 const FAMILY: Family = Family::Loss;
 
@@ -14,12 +14,17 @@ const FAMILY: Family = Family::Loss;
 pub(super) fn add_launches(
     builder: &mut KernelBuilder<'_>,
     [samples, positions, classes]: [usize; 3],
-    backward: bool,
+    pass: Pass,
 ) -> Result<(), EngineError> {
     let rows = samples * positions;
-    let [saved, labels] = [builder.operand(Role::Saved), builder.operand(Role::Labels)];
-    if backward {
-        let (dy, dx) = (builder.operand(Role::OutputGradient), builder.operand(Role::InputGradient(0)));
+    let labels = builder.operand(Role::Labels);
+    let [saved, gradient] = match pass {
+        Pass::ForwardInPlace | Pass::BackwardInPlace => [Role::Input(0); 2],
+        _ => [Role::Saved, Role::InputGradient(0)],
+    };
+    let saved = builder.operand(saved);
+    if matches!(pass, Pass::Backward | Pass::BackwardInPlace) {
+        let (dy, dx) = (builder.operand(Role::OutputGradient), builder.operand(gradient));
         let arguments = [size(rows), size(classes), size(positions), saved, labels, dy, dx];
         return builder.for_each((FAMILY, "cross_entropy_backward"), rows * classes, arguments);
     }

@@ -64,7 +64,7 @@ pub(super) fn batch_norm(
             let arguments = [size(elements), size(channels), size(positions), lines, x, dy, dx];
             builder.for_each((FAMILY, "batch_norm_input_gradient"), elements, arguments)?;
         }
-        Pass::BackwardParameters => return Ok(None),
+        _ => return Ok(None),
     }
     Ok(Some(()))
 }

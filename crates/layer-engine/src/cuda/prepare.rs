@@ -160,7 +160,7 @@ fn layer(
             return attention::add_launches(builder, layer, rule, samples, pass);
         }
         LayerKind::SoftmaxCrossEntropy => {
-            loss::add_launches(builder, [samples, layer.label_count(), input.innermost()], backward)?;
+            loss::add_launches(builder, [samples, layer.label_count(), input.innermost()], pass)?;
         }
         _ => return Ok(None),
     }

@@ -51,7 +51,7 @@ impl BatchNormKernel {
             Pass::Infer => Some(Box::new(move |launch| self.infer(launch))),
             Pass::BackwardMoments => Some(Box::new(move |launch| self.backward_moments(launch))),
             Pass::Backward => Some(Box::new(move |launch| self.backward(launch))),
-            Pass::BackwardParameters => None,
+            _ => None,
         }
     }
 

@@ -47,7 +47,7 @@ impl IndexConversion {
 }
 
 /// Softmax and cross entropy over the classes of each position. Saves the natural logarithms of the
-/// probabilities.
+/// probabilities, in place of the scores if the pass is in place.
 pub(super) struct CrossEntropyKernel {
     /// Operands of the pass that is prepared.
     pub(super) operands: LayerOperands,
@@ -62,11 +62,26 @@ impl CrossEntropyKernel {
         self.labels.convert(&self.operands.source(launch, Role::Labels)?.flat()?.f_view([-1, 1])?)
     }
 
+    /// Returns whether the pass updates its input in place.
+    fn is_in_place(&self) -> bool {
+        self.operands.writes(Role::Input(0))
+    }
+
+    /// Returns the input that the pass updates, as a row for each position.
+    fn updated_input(&self, launch: &mut Launch<'_, '_>) -> Result<Tensor, Failure> {
+        let flat = self.operands.target(launch, Role::Input(0))?.flat()?;
+        Ok(flat.f_view([-1, self.labels.limit()])?)
+    }
+
     /// Returns the computation of the losses and the metrics, in training and evaluation.
     pub(super) fn forward(self) -> LaunchFunction {
         Box::new(move |launch| {
             let (labels, wrong) = self.labels(launch)?;
-            let scores = self.operands.input(launch)?.f_view([-1, self.labels.limit()])?;
+            let scores = if self.is_in_place() {
+                self.updated_input(launch)?
+            } else {
+                self.operands.input(launch)?.f_view([-1, self.labels.limit()])?
+            };
             let shares = scores.f_log_softmax(-1, None)?;
             let losses = shares.f_gather(1, &labels, false)?.f_neg()?.f_masked_fill(&wrong, f64::NAN)?;
             let right = scores.f_argmax(1, true)?.f_eq_tensor(&labels)?.f_to_kind(scores.kind())?;
@@ -81,6 +96,9 @@ impl CrossEntropyKernel {
                 &Tensor::f_stack(&sums, 0)?.f_to_kind(scores.kind())?,
             )?;
             self.operands.put(launch, Role::Output, &losses)?;
+            if self.is_in_place() {
+                return self.operands.put(launch, Role::Input(0), &shares);
+            }
             self.operands.save(launch, vec![shares])
         })
     }
@@ -88,14 +106,19 @@ impl CrossEntropyKernel {
     /// Returns the computation of the gradient of the scores.
     pub(super) fn backward(self) -> LaunchFunction {
         Box::new(move |launch| {
-            let [shares] = self.operands.saved(launch)?;
+            let (shares, target) = if self.is_in_place() {
+                (self.updated_input(launch)?, Role::Input(0))
+            } else {
+                let [shares] = self.operands.saved(launch)?;
+                (shares.shallow_clone(), Role::InputGradient(0))
+            };
             let (labels, _) = self.labels(launch)?;
             let positions = shares.size()[0] / self.samples;
             let scale = self.operands.output_gradient(launch)?.f_div_scalar(positions)?;
             let scale = scale.f_expand([self.samples, positions], false)?.f_reshape([-1, 1])?;
             let mut gradient = shares.f_exp()?.f_mul_(&scale)?;
             let _ = gradient.f_scatter_add_(1, &labels, &scale.f_neg()?)?;
-            self.operands.put(launch, Role::InputGradient(0), &gradient)
+            self.operands.put(launch, target, &gradient)
         })
     }
 }

@@ -183,7 +183,7 @@ fn operation(
             let labels =
                 indices(layer.input_shapes().first().map_or(0, layer_graph::Shape::innermost), invalid);
             let loss = CrossEntropyKernel { operands, labels, samples: shard.samples as i64 };
-            if backward { loss.backward() } else { loss.forward() }
+            if backward || pass == Pass::BackwardInPlace { loss.backward() } else { loss.forward() }
         }
         _ => return Ok(None),
     }))

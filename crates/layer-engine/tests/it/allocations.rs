@@ -71,7 +71,7 @@ fn launching_a_layer_allocates_nothing() {
         let passes = [
             Pass::forward(&single.layer),
             Pass::backward(&single.layer, true),
-            &[Pass::Infer, Pass::Recompute],
+            &[Pass::Infer, Pass::Recompute, Pass::ForwardInPlace, Pass::BackwardInPlace],
         ]
         .concat();
         for pass in passes.into_iter().filter(|&pass| Signature::of(&single.layer, pass).is_some()) {

@@ -1,12 +1,13 @@
 //! Tests of the engines through their public interface.
 
 mod allocations;
-#[cfg(any(feature = "cuda", feature = "torch"))]
+#[cfg_attr(not(any(feature = "cuda", feature = "torch")), allow(dead_code))]
 mod any_engine;
 mod buffers;
 mod errors;
 mod forward;
 mod gradients;
+mod in_place;
 #[cfg(any(feature = "cuda", feature = "torch"))]
 mod layer_cases;
 mod network;

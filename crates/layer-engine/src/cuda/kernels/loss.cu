@@ -7,10 +7,10 @@ __device__ __forceinline__ u32 class_of(float label, u32 classes) {
 }
 
 // One warp per position: writes the probabilities (unless `saved` is null), the loss, and whether
-// the first of the largest scores is the label's. The loss of an invalid label is NaN.
-KERNEL cross_entropy_positions(u32 rows, u32 classes, const float* __restrict__ scores,
-                               const float* __restrict__ labels, float* __restrict__ saved,
-                               double* __restrict__ losses, double* __restrict__ right) {
+// the first of the largest scores is the label's. The loss of an invalid label is NaN. `saved` may be
+// `scores`.
+KERNEL cross_entropy_positions(u32 rows, u32 classes, const float* scores, const float* __restrict__ labels,
+                               float* saved, double* __restrict__ losses, double* __restrict__ right) {
     const u32 row = ROW;
     if (row >= rows) return;
     scores += row * classes;
@@ -27,16 +27,18 @@ KERNEL cross_entropy_positions(u32 rows, u32 classes, const float* __restrict__ 
     for (int distance = 16; distance > 0; distance /= 2)
         winner = min(winner, __shfl_xor_sync(0xffffffff, winner, distance));
     sum = warp_sum(sum);
-    if (saved) {
-        const float factor = (float)(1.0 / sum);
-        ROLLED for (u32 i = LANE; i < classes; i += 32)
-            saved[row * classes + i] = expf(scores[i] - best) * factor;
-    }
     if (LANE == 0) {
         const u32 label = class_of(labels[row], classes);
         const double loss = log(sum) - ((double)scores[label] - best);
         losses[row] = labels[row] == (float)label ? loss : NAN_F;
         right[row] = winner == label ? 1 : 0;
+    }
+    // The score of the label has been read.
+    __syncwarp();
+    if (saved) {
+        const float factor = (float)(1.0 / sum);
+        ROLLED for (u32 i = LANE; i < classes; i += 32)
+            saved[row * classes + i] = expf(scores[i] - best) * factor;
     }
 }
 
@@ -77,9 +79,9 @@ KERNEL cross_entropy_metrics(u32 samples, u32 positions, const double* __restric
     }
 }
 
-KERNEL cross_entropy_backward(u32 rows, u32 classes, u32 positions, const float* __restrict__ saved,
-                              const float* __restrict__ labels, const float* __restrict__ dy,
-                              float* __restrict__ dx) {
+// `dx` may be `saved`.
+KERNEL cross_entropy_backward(u32 rows, u32 classes, u32 positions, const float* saved,
+                              const float* __restrict__ labels, const float* __restrict__ dy, float* dx) {
     const u32 i = ELEMENT, row = i / classes;
     if (i >= rows * classes) return;
     const float scale = dy[row / positions] * (1.0f / positions);

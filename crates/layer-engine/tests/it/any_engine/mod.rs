@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use layer_engine::{
     Engine, EngineError, KernelSpec, LaunchContext, Pass, Precision, Real, Role, Shard, Signature,
 };
-use layer_graph::{Layer, LayerKind};
+use layer_graph::{Layer, LayerGraph, LayerKind, Shape};
 
 /// Seed 7, iteration 3.
 pub(crate) const CONTEXT: LaunchContext = LaunchContext { seed: 7, iteration: 3, learning_rate: 0.1 };
@@ -150,6 +150,37 @@ impl<'e, E: Engine<Scalar: Real>> LayerRun<'e, E> {
         };
         self.buffers.keys().copied().filter(own).collect()
     }
+}
+
+/// Checks that the in-place passes of a loss layer give the same losses, metrics and gradient as its
+/// ordinary passes, bitwise.
+pub(crate) fn check_loss_in_place<E: Engine<Scalar: Real>>(
+    engine: &E,
+    precision: Precision,
+    layer: &Layer,
+    shard: Shard,
+) {
+    let mut expected = LayerRun::new(engine, precision, layer, shard);
+    let mut got = LayerRun::new(engine, precision, layer, shard);
+    expected.step(true);
+    got.run(Pass::ForwardInPlace).unwrap();
+    for role in [Role::Output, Role::Metrics] {
+        assert_eq!(got.values(role), expected.values(role), "{layer:?} of {shard:?}: {role:?}");
+    }
+    got.run(Pass::BackwardInPlace).unwrap();
+    let (gradient, in_place) = (expected.values(Role::InputGradient(0)), got.values(Role::Input(0)));
+    assert_eq!(in_place, gradient, "{layer:?} of {shard:?}");
+}
+
+/// Loss layers with one and several positions per sample, and few and many classes.
+pub(crate) fn losses() -> Vec<Layer> {
+    let shapes = [Shape::features(10), Shape::features(1), Shape::sequence(5, 7), Shape::sequence(3, 2_000)];
+    let layer = |shape: Shape| {
+        let mut graph = LayerGraph::new("test", shape).unwrap();
+        let id = graph.add("loss", LayerKind::SoftmaxCrossEntropy, [graph.input()]).unwrap();
+        graph.layer(id).clone()
+    };
+    shapes.into_iter().map(layer).collect()
 }
 
 /// Returns the norm of the difference divided by the norm of `expected`.

@@ -10,7 +10,7 @@ use layer_graph::{
 use proptest::prelude::*;
 
 use super::{ORDERS, case_factor, on_device};
-use crate::any_engine::{LayerRun, distance};
+use crate::any_engine::{LayerRun, check_loss_in_place, distance, losses};
 use crate::layer_cases::{layers, pool, window};
 use crate::single_layer::layer;
 
@@ -63,6 +63,19 @@ fn check(layer: &Layer, shard: Shard, role: Role, got: &[f64], expected: &[f64])
 /// Compares a layer in one order of warps and blocks. Other layers and tests use the other orders.
 fn compare(order: i64, layer: &Layer, samples: usize) {
     on_device(order, |engine| drop(results(engine, layer, samples)));
+}
+
+#[test]
+fn loss_in_place_matches_its_ordinary_passes_bitwise() {
+    for order in ORDERS {
+        on_device(order, |engine| {
+            for layer in losses() {
+                for samples in SAMPLES {
+                    check_loss_in_place(engine, Precision::F32, &layer, Shard { first: 5, samples });
+                }
+            }
+        });
+    }
 }
 
 /// Layers agree in every order, with the same bits in all of them.

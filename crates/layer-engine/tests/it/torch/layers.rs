@@ -5,7 +5,7 @@ use layer_graph::{BatchNorm, Conv2d, Layer, LayerKind, LayerNorm, Linear, MultiH
 use proptest::prelude::*;
 use rayon::prelude::*;
 
-use crate::any_engine::{LayerRun, distance};
+use crate::any_engine::{LayerRun, check_loss_in_place, distance, losses};
 use crate::layer_cases::{layers, pool, window};
 use crate::single_layer::layer;
 
@@ -139,6 +139,18 @@ fn bf16_sums_in_single_precision() {
     for device in devices() {
         let torch = TorchEngine::<f32>::new(device).unwrap();
         compare(&torch, Precision::Bf16, &layer, Shard::whole(4), 8e-3);
+    }
+}
+
+#[test]
+fn loss_in_place_matches_its_ordinary_passes_bitwise() {
+    for device in devices() {
+        let torch = TorchEngine::<f32>::new(device).unwrap();
+        for layer in losses() {
+            for samples in SAMPLES {
+                check_loss_in_place(&torch, Precision::F32, &layer, Shard { first: 5, samples });
+            }
+        }
     }
 }
 
