@@ -103,7 +103,7 @@ class RankProgram:
             layers={layer["name"]: _read(LayerPlacement, layer) for layer in document["layers"]},
             collectives=tuple(_collective(one) for one in document["collectives"]),
             buffers=tuple(_read(Buffer, one) for one in rank["buffers"]),
-            steps=tuple(_read(Step, one | {"pass_": one.get("pass", "")}) for one in rank["steps"]),
+            steps=tuple(_step(one) for one in rank["steps"]),
         )
 
     def owner(self, layer: str) -> str:
@@ -213,6 +213,22 @@ def _read(kind: type[T], document: dict[str, Any]) -> T:
     return kind(
         **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     )
+
+
+def _step(document: dict[str, Any]) -> Step:
+    """Creates a step. A pass in place becomes the ordinary pass: autograd does not overwrite values."""
+    values = document | {"pass_": document.get("pass", "")}
+    ordinary = {"forward_in_place": "forward", "backward_in_place": "backward"}.get(values["pass_"])
+    if ordinary is not None:
+        values["pass_"] = ordinary
+        if ordinary == "forward":
+            # The updated input is the first buffer that the pass writes.
+            for reads, writes in (("reads", "writes"), ("read_roles", "write_roles")):
+                values[reads] = [document[writes][0], *document[reads]]
+                values[writes] = document[writes][1:]
+        else:
+            values["write_roles"] = ["input_gradient.0"]
+    return _read(Step, values)
 
 
 def _collective(document: dict[str, Any]) -> Collective:

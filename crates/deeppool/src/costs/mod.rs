@@ -76,9 +76,11 @@ impl<'a> Costs<'a> {
     pub fn compute_time(&self, op: &Op) -> Result<Duration, Error> {
         let time = |layer: LayerId, samples| self.layer_time(layer, samples);
         Ok(match op {
-            Op::Forward { layer, pass: Pass::Forward | Pass::Recompute | Pass::Infer, shard } => {
-                time(*layer, shard.samples)?.forward
-            }
+            Op::Forward {
+                layer,
+                pass: Pass::Forward | Pass::ForwardInPlace | Pass::Recompute | Pass::Infer,
+                shard,
+            } => time(*layer, shard.samples)?.forward,
             // The first pass of batch normalisation includes the gradient of its parameters.
             Op::Backward { layer, pass: Pass::Backward, .. } if self.is_normalisation(*layer) => {
                 Duration::ZERO

@@ -6,7 +6,7 @@ use burst_planner::NodeMemory;
 use layer_engine::{Pass, Role, Signature};
 use layer_graph::{Layer, LayerGraph, LayerId};
 
-use crate::program::ELEMENT_BYTES;
+use crate::program::{ELEMENT_BYTES, backward_passes, forward_passes};
 
 /// Sizes of the buffers that lowering allocates for a layer on one rank, as functions of its number
 /// of samples.
@@ -35,11 +35,11 @@ impl LayerBytes {
         }
         let wants_gradient = |producer: &LayerId| needs_gradient[producer.index()];
         let backward = if needs_gradient[id.index()] {
-            Pass::backward(layer, producers.iter().any(wants_gradient))
+            backward_passes(network, id, producers.iter().any(wants_gradient))
         } else {
             &[]
         };
-        for role in operands(layer, Pass::forward(layer).iter().chain(backward)) {
+        for role in operands(layer, forward_passes(network, id).iter().chain(backward)) {
             let elements = |samples| role.elements(layer, samples) as u64;
             let (fixed, per_sample) =
                 (elements(0) * ELEMENT_BYTES, (elements(1) - elements(0)) * ELEMENT_BYTES);

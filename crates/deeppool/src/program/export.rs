@@ -175,7 +175,9 @@ impl Program {
     ///   contents from iteration to iteration, and its `steps`, which refer to buffers, steps and
     ///   collectives by their indices. A step runs on its `lane`, in the order of the list, when
     ///   the steps in `after` have finished. A pass of a layer gives the role of each buffer
-    ///   (`read_roles`, `write_roles`), such as `input.0` or `output_gradient`. A `scale_gradient`
+    ///   (`read_roles`, `write_roles`), such as `input.0` or `output_gradient`. The passes
+    ///   `forward_in_place` and `backward_in_place` of a loss update the first buffer of `writes`
+    ///   in place: the input of the loss becomes the gradient of the input. A `scale_gradient`
     ///   multiplies what it writes in place: each entry of `factors` is a number of samples and
     ///   their factor; a factor of 0 gives 0 for any previous value.
     ///
@@ -387,10 +389,12 @@ fn pass_label(pass: Pass) -> &'static str {
     match pass {
         Pass::ForwardMoments => "forward_moments",
         Pass::Forward => "forward",
+        Pass::ForwardInPlace => "forward_in_place",
         Pass::Recompute => "recompute",
         Pass::Infer => "infer",
         Pass::BackwardMoments => "backward_moments",
         Pass::Backward => "backward",
+        Pass::BackwardInPlace => "backward_in_place",
         Pass::BackwardParameters => "backward_parameters",
     }
 }

@@ -10,6 +10,7 @@
 mod arena;
 mod builder;
 mod export;
+mod in_place;
 mod iteration_schedule;
 mod launch_order;
 mod lower;
@@ -31,6 +32,7 @@ pub use arena::ARENA_ALIGNMENT;
 pub(crate) use arena::check_offsets;
 /// The two lanes of a rank. Each runs its steps in order, and the two run concurrently.
 pub use gpu_mux::Lane;
+pub(crate) use in_place::{backward_passes, forward_passes};
 pub use iteration_schedule::IterationSchedule;
 pub use launch_order::Launch;
 pub use lower::{LowerOptions, lower_evaluation, lower_for_simulation, lower_rotation, lower_training};

@@ -4,10 +4,10 @@
 use std::collections::HashSet;
 
 use burst_planner::BackwardReads;
-use layer_engine::{Pass, Role, Signature};
+use layer_engine::{Role, Signature};
 use layer_graph::{LayerGraph, LayerId};
 
-use super::Placement;
+use super::{Placement, backward_passes};
 use crate::Error;
 
 /// Returns the layers that can be activation checkpoints, in topological order. A layer can be one
@@ -74,7 +74,8 @@ pub(crate) fn checkpoints(network: &LayerGraph, names: &[String]) -> Result<Vec<
     }
 }
 
-/// Returns which activations a layer's backward step reads; none if it has no backward step.
+/// Returns which activations a layer's backward step reads or updates; none if it has no backward
+/// step.
 /// `needs_gradient` is whether each layer needs a gradient, by layer id.
 pub(crate) fn backward_reads(network: &LayerGraph, id: LayerId, needs_gradient: &[bool]) -> BackwardReads {
     if !needs_gradient[id.index()] {
@@ -82,9 +83,10 @@ pub(crate) fn backward_reads(network: &LayerGraph, id: LayerId, needs_gradient: 
     }
     let layer = network.layer(id);
     let input_gradient = network.producers(id).iter().any(|producer| needs_gradient[producer.index()]);
-    let signatures =
-        Pass::backward(layer, input_gradient).iter().filter_map(|&pass| Signature::of(layer, pass));
-    let reads: Vec<Role> = signatures.flat_map(|signature| signature.reads).collect();
+    let passes = backward_passes(network, id, input_gradient).iter();
+    let signatures = passes.filter_map(|&pass| Signature::of(layer, pass));
+    let reads: Vec<Role> =
+        signatures.flat_map(|signature| signature.reads.into_iter().chain(signature.writes)).collect();
     BackwardReads {
         input: reads.iter().any(|role| matches!(role, Role::Input(_))),
         output: reads.iter().any(|role| matches!(role, Role::Output | Role::Saved)),

@@ -107,9 +107,11 @@ impl DocumentReader<'_> {
         let pass = || match document["pass"].as_str().unwrap() {
             "forward_moments" => Pass::ForwardMoments,
             "forward" => Pass::Forward,
+            "forward_in_place" => Pass::ForwardInPlace,
             "recompute" => Pass::Recompute,
             "backward_moments" => Pass::BackwardMoments,
             "backward" => Pass::Backward,
+            "backward_in_place" => Pass::BackwardInPlace,
             "backward_parameters" => Pass::BackwardParameters,
             other => panic!("{other}"),
         };

@@ -14,7 +14,7 @@ use deeppool::program::{
 };
 use deeppool::runtime::{BatchSource, Iterations, LoadedProgram, Observer, RankDevice, RankState, TimeSpan};
 use gpu_mux::{CpuDriver, JobState, Policy, PolledJob};
-use layer_engine::{LaunchContext, Role, Sgd};
+use layer_engine::{LaunchContext, Pass, Role, Sgd};
 use layer_graph::{LayerGraph, LayerKind};
 use proptest::prelude::*;
 
@@ -69,6 +69,8 @@ fn values(program: &RankProgram) -> Vec<Uses> {
                     && !matches!(spec.contents, Contents::Moved(_))
             }
             Op::AddGradient | Op::ScaleGradient { .. } | Op::OptimizerStep { .. } => true,
+            Op::Forward { pass: Pass::ForwardInPlace, .. }
+            | Op::Backward { pass: Pass::BackwardInPlace, .. } => step.writes[0].0 == buffer,
             _ => false,
         };
         let mut left: Vec<usize> = Vec::new();

@@ -58,9 +58,9 @@ pub(super) fn softmax(
     )
 }
 
-/// Adds the launch of a training pass of a dropout, in either direction. `layer` is the name of the layer, part of the
-/// key of its random numbers; an element becomes zero with `probability`; `elements` is the number
-/// of elements of a sample.
+/// Adds the launch of a training pass of a dropout, in either direction. `layer` is the name of the
+/// layer, part of the key of its random numbers; an element becomes zero with `probability`;
+/// `elements` is the number of elements of a sample.
 pub(super) fn dropout(
     builder: &mut KernelBuilder<'_>,
     layer: &str,

@@ -4,6 +4,8 @@
 //! that value. The two lanes of a rank run concurrently, so the order of two steps is known only if
 //! they are on the same lane or the dependencies imply it.
 
+use layer_engine::Pass;
+
 use crate::program::{BufferId, BufferSpec, Contents, Lane, Op, Step};
 
 /// Number of steps of each lane, compute first: the steps up to a point of time.
@@ -156,6 +158,9 @@ fn uses<'s>(buffers: &'s [BufferSpec], step: &'s Step) -> impl Iterator<Item = (
         // A redistribution overwrites; other collectives work in place.
         Op::Collective(_) => matches!(buffers[id.0].contents, Contents::Moved(_)),
         Op::AddGradient | Op::ScaleGradient { .. } | Op::OptimizerStep { .. } => false,
+        Op::Forward { pass: Pass::ForwardInPlace, .. } | Op::Backward { pass: Pass::BackwardInPlace, .. } => {
+            step.writes.first() != Some(&id)
+        }
         Op::LoadBatch { .. }
         | Op::Forward { .. }
         | Op::Backward { .. }

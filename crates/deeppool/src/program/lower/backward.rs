@@ -11,7 +11,7 @@ use layer_graph::LayerId;
 use super::{DistributedValue, LowerOptions, Lowering};
 use crate::Error;
 use crate::program::builder::Bucket;
-use crate::program::{BufferId, Contents, ELEMENT_BYTES, Op};
+use crate::program::{BufferId, Contents, ELEMENT_BYTES, Op, backward_passes};
 
 impl Lowering<'_> {
     /// Adds the steps of the backward pass of a micro-batch. After the last micro-batch, it also
@@ -117,11 +117,18 @@ impl Lowering<'_> {
         let shards = self.shards_where(id, |shard| self.contributes(id, shard));
         let (with, without): (Vec<_>, Vec<_>) =
             shards.into_iter().partition(|&(_, shard)| with_input_gradient(self, shard));
-        for &pass in Pass::backward(layer, false) {
+        for &pass in backward_passes(self.network, id, false) {
             self.passes_on(id, &without, pass, op);
         }
-        for &pass in Pass::backward(layer, true) {
+        for &pass in backward_passes(self.network, id, true) {
             self.passes_on(id, &with, pass, op);
+            if pass == Pass::BackwardInPlace {
+                for &(place, shard) in &with {
+                    let program = self.program.rank(place);
+                    let gradient = program.operand(id, layer, Role::Input(0), shard.samples);
+                    program.set_operand(id, Role::InputGradient(0), gradient);
+                }
+            }
             // Without the gradient of the input nothing depends on the sums of other ranks.
             if options.sync_batch_norm && pass == Pass::BackwardMoments && !with.is_empty() {
                 self.reduce_moments(id);

@@ -9,7 +9,7 @@ use super::layout::Layout;
 use super::{DistributedValue, Lowering};
 use crate::Error;
 use crate::program::builder::Operands;
-use crate::program::{BatchPart, CollectiveOp, Contents, Op};
+use crate::program::{BatchPart, CollectiveOp, Contents, Op, forward_passes};
 
 impl Lowering<'_> {
     /// Adds the forward steps of a layer for training: its inputs are moved to its ranks, its
@@ -21,7 +21,7 @@ impl Lowering<'_> {
     /// [`Error::Collectives`] if a redistribution is invalid.
     pub(super) fn forward(&mut self, id: LayerId, sync_batch_norm: bool) -> Result<(), Error> {
         self.place_inputs(id)?;
-        for &pass in Pass::forward(self.network.layer(id)) {
+        for &pass in forward_passes(self.network, id) {
             self.passes(id, pass, |pass, layer, shard| Op::Forward { layer, pass, shard });
             if sync_batch_norm && pass == Pass::ForwardMoments {
                 self.reduce_operand(id, Role::Moments, self.network.layer(id).name());

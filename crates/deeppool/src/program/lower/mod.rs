@@ -372,11 +372,11 @@ impl<'a> Lowering<'a> {
 fn verb(pass: Pass) -> &'static str {
     match pass {
         Pass::ForwardMoments => "forward moments",
-        Pass::Forward => "forward",
+        Pass::Forward | Pass::ForwardInPlace => "forward",
         Pass::Recompute => "recompute",
         Pass::Infer => "infer",
         Pass::BackwardMoments => "backward moments",
-        Pass::Backward | Pass::BackwardParameters => "backward",
+        Pass::Backward | Pass::BackwardInPlace | Pass::BackwardParameters => "backward",
     }
 }
 

@@ -7,8 +7,8 @@ __device__ __forceinline__ u32 class_of(float label, u32 classes) {
 }
 
 // One warp per position: writes the probabilities (unless `saved` is null), the loss, and whether
-// the first of the largest scores is the label's. The loss of an invalid label is NaN. `saved` may be
-// `scores`.
+// the first of the largest scores is the label's. The loss of an invalid label is NaN. `saved` may
+// be `scores`.
 KERNEL cross_entropy_positions(u32 rows, u32 classes, const float* scores, const float* __restrict__ labels,
                                float* saved, double* __restrict__ losses, double* __restrict__ right) {
     const u32 row = ROW;

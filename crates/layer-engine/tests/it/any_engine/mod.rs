@@ -152,8 +152,8 @@ impl<'e, E: Engine<Scalar: Real>> LayerRun<'e, E> {
     }
 }
 
-/// Checks that the in-place passes of a loss layer give the same losses, metrics and gradient as its
-/// ordinary passes, bitwise.
+/// Checks that the in-place passes of a loss layer give the same losses, metrics and gradient as
+/// its ordinary passes, bitwise.
 pub(crate) fn check_loss_in_place<E: Engine<Scalar: Real>>(
     engine: &E,
     precision: Precision,
