@@ -21,18 +21,21 @@ impl StepTimes {
     }
 }
 
-/// Memory that a node needs on one rank, bytes.
+/// Memory that a node needs on one rank, bytes, besides its parameters with their
+/// [state](crate::Node::state_bytes) and gradients. The gradient of an output has the size of the
+/// output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NodeMemory {
-    /// Size of the activations that the forward step saves for the backward pass, including the
-    /// output, and of the gradients that the backward step writes. Does not include the
-    /// [state](crate::Node::state_bytes).
+    /// Memory that is in use during the whole iteration.
     pub held_bytes: u64,
     /// Size of the rank's samples, if the node reads them from the data set; otherwise 0. Nodes on
-    /// the same list of ranks load them once.
+    /// the same list of ranks load them once. In use until the last of these nodes has read them.
     pub samples_bytes: u64,
-    /// The part of `held_bytes` that the forward step saves besides the output.
+    /// Size of the values that the forward step saves besides the output. In use until the node's
+    /// backward step.
     pub saved_bytes: u64,
+    /// Size of the memory that is in use only during a step of the node.
+    pub step_bytes: u64,
     /// Size of the rank's shard of the node's output. If n other ranks have a copy of the output,
     /// the copy has the size that is returned for n ranks.
     pub output_bytes: u64,
@@ -45,6 +48,7 @@ impl NodeMemory {
             held_bytes: self.held_bytes.max(other.held_bytes),
             samples_bytes: self.samples_bytes.max(other.samples_bytes),
             saved_bytes: self.saved_bytes.max(other.saved_bytes),
+            step_bytes: self.step_bytes.max(other.step_bytes),
             output_bytes: self.output_bytes.max(other.output_bytes),
         }
     }

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Deserializer};
 
+use crate::costs::{CostModel, NodeMemory, ShardSize};
+use crate::problem::ProblemGraph;
 use crate::{
     AllReduceTime, BackwardReads, Error, GradientOptions, Node, NodeId, PlanProblem, Result, StepTimes,
     SynchronizedBytes, TableCosts, TransferTimes,
@@ -60,6 +62,7 @@ struct NodeDocument {
     backward_reads_input: bool,
     #[serde(default = "yes")]
     backward_reads_output: bool,
+    backward_reads_saved: Option<bool>,
     #[serde(default)]
     kept: bool,
 }
@@ -177,6 +180,7 @@ fn read(document: Document) -> Result<(PlanProblem, TableCosts)> {
             backward_reads: BackwardReads {
                 input: node.backward_reads_input,
                 output: node.backward_reads_output,
+                saved: node.backward_reads_saved.unwrap_or(node.backward_reads_output),
             },
             is_kept: node.kept,
             ..Node::new(node.name, node.options.iter().map(|option| option.gpus))
@@ -198,7 +202,28 @@ fn read(document: Document) -> Result<(PlanProblem, TableCosts)> {
         .map(|(index, checkpoint)| find(checkpoint, format!("checkpoints[{index}]")))
         .collect::<Result<_>>()?;
     costs.validate(&problem)?;
+    subtract_parts(&mut costs, &problem)?;
     Ok((problem, costs))
+}
+
+/// Replaces the memory of each node, `memory_bytes`, by the part of it that is neither its output
+/// nor a saved value nor a gradient.
+fn subtract_parts(costs: &mut TableCosts, problem: &PlanProblem) -> Result<()> {
+    let structure = ProblemGraph::new(problem)?;
+    for (index, node) in problem.nodes.iter().enumerate() {
+        let owner = node.parameters_of.unwrap_or(NodeId(index));
+        for &gpus in &node.gpu_counts {
+            let memory = |node| costs.memory(NodeId(node), gpus, ShardSize::Larger);
+            let NodeMemory { held_bytes, saved_bytes, output_bytes, .. } = memory(index);
+            let producers = structure.producers[index].iter().copied();
+            let gradients = producers.filter(|&producer| structure.needs_gradient[producer]);
+            let gradients = gradients.map(|producer| memory(producer).output_bytes);
+            let parts = gradients.chain([saved_bytes, output_bytes, problem.nodes[owner.0].gradient_bytes]);
+            let others = parts.fold(held_bytes, u64::saturating_sub);
+            costs.set_memory(NodeId(index), gpus, others);
+        }
+    }
+    Ok(())
 }
 
 fn set_options(costs: &mut TableCosts, node: NodeId, options: &[OptionDocument], path: &str) -> Result<()> {

@@ -2,16 +2,20 @@
 
 use crate::evaluator::NumberedArrangement;
 use crate::groups::Classes;
-use crate::memory_model;
+use crate::memory_model::{self, Held, Peaks};
 use crate::{Arrangement, Error, Evaluator, Result};
 
 /// Maximum number of nodes listed in an error message.
 const MAX_NAMED_NODES: usize = 3;
 
 impl Evaluator<'_> {
-    /// Returns the memory of each rank, bytes: the nodes' [memory](crate::CostModel::memory),
-    /// parameters with their state, copies of outputs and gradients from other ranks, and gradient
-    /// buckets. It is 0 for ranks without nodes.
+    /// Returns the memory of each rank, bytes: the maximum over the steps of an iteration of what is
+    /// in use then. That is the nodes' [memory](crate::CostModel::memory), parameters with their
+    /// state, copies of outputs and gradients from other ranks, and gradient buckets. It is 0 for
+    /// ranks without nodes.
+    ///
+    /// Buffers are in use from their first to their last use. An allocation can be larger by gaps
+    /// between buffers.
     ///
     /// # Errors
     /// Those of [`evaluate`](Self::evaluate).
@@ -36,12 +40,13 @@ impl Evaluator<'_> {
         let numbered = self.numbered(arrangement)?;
         let Some(limit_bytes) = self.problem().memory_limit_bytes else { return Ok(()) };
         let classes = self.classes_of(&numbered)?;
-        let held = self.held(&classes, &numbered.order);
+        let model = self.memory_model(&classes, &numbered.order);
+        let Peaks { bytes: held, positions } = model.peaks();
         let fullest = (0..held.len()).rev().max_by_key(|&class| held[class]);
         let Some(fullest) = fullest.filter(|&class| held[class] > limit_bytes) else { return Ok(()) };
         let mut by_node = vec![0_u64; numbered.groups.len()];
-        self.memory_model(&classes, &numbered.order).for_each_buffer(|class, node, bytes| {
-            if usize::from(class) == fullest {
+        model.for_each_buffer(|Held { class, node, bytes, alive: [first, last] }| {
+            if usize::from(class) == fullest && (first..=last).contains(&positions[fullest]) {
                 by_node[node] = by_node[node].saturating_add(bytes);
             }
         });
@@ -72,11 +77,6 @@ impl Evaluator<'_> {
 
     /// Returns the memory of each class in the current arrangement.
     pub(crate) fn held(&self, classes: &Classes, order: &[u32]) -> Vec<u64> {
-        let mut held = vec![0_u64; classes.len()];
-        self.memory_model(classes, order).for_each_buffer(|class, _, bytes| {
-            let held = &mut held[usize::from(class)];
-            *held = held.saturating_add(bytes);
-        });
-        held
+        self.memory_model(classes, order).peaks().bytes
     }
 }

@@ -1,11 +1,11 @@
-//! Memory of an arrangement, by node and rank class.
+//! Memory of an arrangement over an iteration, by rank class: a sweep over the lifetimes of all
+//! buffers.
 //!
 //! A *group* is a list of ranks, a *slot* the index of a group among those of the arrangement. A
 //! *class* is a set of ranks that do identical work. Nodes are given by their indices in the
-//! problem.
-
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
+//! problem. A *position* is a point of time in a micro-batch: the steps of the forward pass in
+//! order, then those of the backward pass, then the optimizer. A buffer is alive from its first to
+//! its last use, and buffers that are not alive at the same time share memory.
 
 use crate::cost_cache::CostCache;
 use crate::costs::{NodeMemory, ShardSize};
@@ -16,6 +16,9 @@ use crate::{Node, PlanProblem};
 
 /// Size of the norm of all gradients, bytes.
 const NORM_BYTES: u64 = 4;
+
+/// A point of time in a micro-batch.
+type Position = u32;
 
 /// Memory of an arrangement: the problem with the groups of its nodes.
 pub(crate) struct MemoryModel<'a> {
@@ -41,24 +44,26 @@ pub(crate) struct MemoryModel<'a> {
 }
 
 /// Returns an upper bound of the memory of any rank, bytes: the memory of a rank that has all
-/// nodes, with all copies. `maximum` has for each node the maximum of each of its memory sizes on a
-/// rank. O(nodes).
+/// nodes, with all copies, all alive at the same time. `maximum` has for each node the maximum of
+/// each of its memory sizes on a rank. O(nodes).
 pub(crate) fn max_held_bytes(problem: &PlanProblem, structure: &ProblemGraph, maximum: &[NodeMemory]) -> u64 {
-    let shares_memory = !problem.checkpoints.is_empty();
     let of_node = |(node, memory): (usize, &NodeMemory)| {
         let consumers = structure.consumers[node].len() as u64;
-        // For each list of consumers: a copy, the sum of their gradients there, and that gradient
-        // here; and the sum of all.
-        let copies = if shares_memory { 4 * consumers + 3 } else { 3 * consumers + 1 };
-        let saved_bytes = if shares_memory { memory.saved_bytes } else { 0 };
-        let Node { state_bytes, gradient_bytes, .. } = problem.nodes[node];
-        // The sum of several users' gradients, a bucket, and the sums over micro-batches.
-        let gradients = if problem.micro_batches.get() > 1 { 5 } else { 2 };
+        // The output and its gradient, and for each list of consumers a copy, the gradient of each
+        // consumer, their sum there, and that gradient here.
+        let outputs = 2 + 4 * consumers;
+        let Node { state_bytes, gradient_bytes, parameters_of, .. } = problem.nodes[node];
+        let gradient_bytes =
+            parameters_of.map_or(gradient_bytes, |owner| problem.nodes[owner.0].gradient_bytes);
+        // The gradient, the sum of several users' gradients, a bucket, and the sums over
+        // micro-batches.
+        let gradients = if problem.micro_batches.get() > 1 { 6 } else { 3 };
         [
             memory.held_bytes,
             memory.samples_bytes,
-            saved_bytes,
-            memory.output_bytes.saturating_mul(copies),
+            memory.saved_bytes,
+            memory.step_bytes,
+            memory.output_bytes.saturating_mul(outputs),
             state_bytes,
             gradient_bytes.saturating_mul(gradients),
         ]
@@ -69,223 +74,475 @@ pub(crate) fn max_held_bytes(problem: &PlanProblem, structure: &ProblemGraph, ma
     maximum.iter().enumerate().map(of_node).fold(others, u64::saturating_add)
 }
 
-impl MemoryModel<'_> {
-    /// Calls `add` for every buffer with its rank class, the node that it is for, and its size in
-    /// bytes. O((nodes + edges) x classes).
-    pub(crate) fn for_each_buffer(&self, mut add: impl FnMut(Class, usize, u64)) {
-        let mut loaded: Vec<Slot> = Vec::new();
-        for (node, &group) in self.groups.iter().enumerate() {
-            let loads = !loaded.contains(&group) && self.loads(node, group);
-            if loads {
-                loaded.push(group);
-            }
-            for member in self.classes.members(group) {
-                add(member.class, node, self.own(node, member.shard_size));
-            }
-            if loads {
-                self.add_part(group, node, &mut add, |memory| memory.samples_bytes);
-            }
-            self.add_state(node, &mut add);
-            if !self.recomputation.is_local(node) {
-                self.add_copies(node, &mut add);
-            }
-        }
-        self.add_shared(&mut add);
-        self.add_buckets(&mut add);
-        self.add_sums(&mut add);
-        if let (Some(group), Some(&last)) = (self.all_parameters, self.order.last()) {
-            self.everywhere(group, last as usize, NORM_BYTES, &mut add);
-        }
+/// A part of the memory of a class: an interval of positions, both ends included, and the node that
+/// it is for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Held {
+    /// The class.
+    pub(crate) class: Class,
+    /// The node.
+    pub(crate) node: usize,
+    /// Size, bytes.
+    pub(crate) bytes: u64,
+    /// The first and the last position at which it is alive.
+    pub(crate) alive: [Position; 2],
+}
+
+/// Positions of the steps of a micro-batch.
+#[derive(Debug, Default)]
+struct Positions {
+    /// By node: its place in the order of the forward pass.
+    place: Vec<u32>,
+    /// By node: the position of its repeated forward step, if it has one.
+    repeated: Vec<Option<Position>>,
+    /// By node: the position of its backward step.
+    backward: Vec<Position>,
+    /// By node: the first of three positions at which its output's gradient is collected: sums by
+    /// list of ranks, moves, and the sum of all.
+    collected: Vec<Position>,
+    /// By node that owns parameters: the position at which gradients of several users or
+    /// micro-batches are added up.
+    summed: Vec<Position>,
+    /// The position of the optimizer, the last one.
+    end: Position,
+}
+
+impl Positions {
+    /// Position at which the inputs of the node at a place arrive. The node's step is at the next
+    /// one.
+    fn arrival(place: u32) -> Position {
+        2 * place
     }
 
-    fn loads(&self, node: usize, group: Slot) -> bool {
-        self.cache.memory(node, group).iter().any(|memory| memory.samples_bytes > 0)
+    fn forward(&self, node: usize) -> Position {
+        Self::arrival(self.place[node]) + 1
     }
 
-    /// Adds a part of a node's memory on a group.
-    fn add_part(
-        &self,
-        group: Slot,
-        node: usize,
-        add: &mut impl FnMut(Class, usize, u64),
-        part: impl Fn(&NodeMemory) -> u64,
-    ) {
-        let memory = self.cache.memory(node, group);
-        for member in self.classes.members(group) {
-            add(member.class, node, part(&memory[member.shard_size as usize]));
+    /// Computes the positions. O(nodes + edges).
+    fn new(model: &MemoryModel<'_>) -> Self {
+        let nodes = model.order.len();
+        let mut positions = Self {
+            place: vec![0; nodes],
+            repeated: vec![None; nodes],
+            backward: vec![0; nodes],
+            collected: vec![0; nodes],
+            summed: vec![0; nodes],
+            end: 0,
+        };
+        for (place, &node) in model.order.iter().enumerate() {
+            positions.place[node as usize] = place as u32;
         }
-    }
-
-    /// Returns the memory of a node on a member of its group that no other buffer is counted for:
-    /// without what is in memory shared by segments.
-    fn own(&self, node: usize, shard_size: ShardSize) -> u64 {
-        let group = self.groups[node];
-        let memory = |node: usize| self.cache.memory(node, group)[shard_size as usize];
-        let NodeMemory { held_bytes, saved_bytes, output_bytes, .. } = memory(node);
-        let left =
-            if self.recomputation.is_local(node) { saved_bytes.saturating_add(output_bytes) } else { 0 };
-        let producers = self.structure.producers[node].iter().copied();
-        let gradients = producers.filter(|&producer| self.has_local_gradient(producer));
-        let gradients =
-            gradients.map(|producer| memory(producer).output_bytes).fold(left, u64::saturating_add);
-        held_bytes.saturating_sub(gradients)
-    }
-
-    fn has_local_gradient(&self, node: usize) -> bool {
-        self.recomputation.is_local(node) && self.structure.needs_gradient[node]
-    }
-
-    /// Adds the memory that the segments between checkpoints share: as many buffers as any segment
-    /// needs, each of the maximum size over the segments by descending size.
-    fn add_shared(&self, add: &mut impl FnMut(Class, usize, u64)) {
-        // By class and segment: its buffers and their nodes.
-        let mut segments: BTreeMap<(Class, usize), Vec<(u64, usize)>> = BTreeMap::new();
-        for node in (0..self.groups.len()).filter(|&node| self.recomputation.is_local(node)) {
-            let consumers = self.structure.consumers[node].len();
-            let gradients = match consumers {
-                _ if !self.has_local_gradient(node) => 0,
-                1 => 1,
-                // The gradients of each of them, and their sum.
-                several => several + 1,
-            };
-            let memory = self.cache.memory(node, self.groups[node]);
-            for member in self.classes.members(self.groups[node]) {
-                let NodeMemory { saved_bytes, output_bytes, .. } = memory[member.shard_size as usize];
-                let segment = segments.entry((member.class, self.recomputation.segment(node))).or_default();
-                segment.push((saved_bytes, node));
-                segment.extend(std::iter::repeat_n((output_bytes, node), 1 + gradients));
+        let structure = model.structure;
+        let mut missing: Vec<usize> = structure.consumers.iter().map(Vec::len).collect();
+        let mut next = Self::arrival(nodes as u32);
+        for place in (0..nodes).rev() {
+            for node in model.recomputation.before_backward(model.order, place) {
+                positions.repeated[node] = Some(next);
+                next += 1;
             }
-        }
-        let mut pieces: BTreeMap<Class, Vec<(u64, usize)>> = BTreeMap::new();
-        for ((class, _), mut segment) in segments {
-            segment.sort_unstable_by_key(|&piece| Reverse(piece));
-            let pieces = pieces.entry(class).or_default();
-            pieces.resize(pieces.len().max(segment.len()), (0, 0));
-            for (piece, other) in pieces.iter_mut().zip(segment) {
-                *piece = (*piece).max(other);
-            }
-        }
-        for (class, pieces) in pieces {
-            for (bytes, node) in pieces {
-                add(class, node, bytes);
-            }
-        }
-    }
-
-    fn everywhere(&self, group: Slot, node: usize, bytes: u64, add: &mut impl FnMut(Class, usize, u64)) {
-        for member in self.classes.members(group) {
-            add(member.class, node, bytes);
-        }
-    }
-
-    /// Adds parameters and optimizer state, and the sum of gradients if several nodes use the
-    /// parameters on a rank.
-    fn add_state(&self, node: usize, add: &mut impl FnMut(Class, usize, u64)) {
-        let of_node = &self.problem.nodes[node];
-        self.everywhere(self.parameter_groups[node], node, of_node.state_bytes, add);
-        let users = &self.structure.users[node];
-        if users.len() < 2 {
-            return;
-        }
-        for holder in self.classes.members(self.parameter_groups[node]) {
-            let is_here = |user: &&usize| {
-                self.classes.members(self.groups[**user]).iter().any(|member| member.class == holder.class)
-            };
-            if users.iter().filter(is_here).count() > 1 {
-                add(holder.class, node, of_node.gradient_bytes);
-            }
-        }
-    }
-
-    /// Adds copies of the output on the ranks of consumers, and the gradients that come from them.
-    fn add_copies(&self, node: usize, add: &mut impl FnMut(Class, usize, u64)) {
-        let own = self.groups[node];
-        let consumers = &self.structure.consumers[node];
-        let group_of = |consumer: &usize| self.groups[*consumer];
-        let output = |memory: &NodeMemory| memory.output_bytes;
-        let mut parts = 0;
-        for (place, consumer) in consumers.iter().enumerate() {
-            let group = group_of(consumer);
-            if consumers[..place].iter().any(|earlier| group_of(earlier) == group) {
+            let node = model.order[place] as usize;
+            positions.backward[node] = next;
+            if !structure.needs_gradient[node] {
                 continue;
             }
-            parts += 1;
-            if group != own {
-                self.add_part(group, node, add, output);
-            }
-            if !self.structure.needs_gradient[node] {
-                continue;
-            }
-            let is_sum = consumers[place + 1..].iter().any(|later| group_of(later) == group);
-            if is_sum {
-                self.add_part(group, node, add, output);
-            }
-            if group != own {
-                self.add_part(own, node, add, output);
-            }
-        }
-        if parts > 1 && self.structure.needs_gradient[node] {
-            self.add_part(own, node, add, output);
-        }
-    }
-
-    /// Adds the sums of gradients over micro-batches: the previous sum, a summand and the next sum.
-    fn add_sums(&self, add: &mut impl FnMut(Class, usize, u64)) {
-        let micro_batches = self.problem.micro_batches.get();
-        if micro_batches == 1 {
-            return;
-        }
-        for (node, users) in self.structure.users.iter().enumerate().filter(|(_, users)| !users.is_empty()) {
-            let gradient_bytes = self.problem.nodes[node].gradient_bytes;
-            for holder in self.classes.members(self.parameter_groups[node]) {
-                let is_here = |user: &usize| {
-                    self.classes.members(self.groups[*user]).iter().any(|member| member.class == holder.class)
-                };
-                let mut here = users.iter().filter(|user| is_here(user));
-                // The gradient is then in the user's own buffer, which needs no sum.
-                let is_other = !is_here(&node) && here.next().is_some() && here.next().is_none();
-                let more = if is_other && micro_batches > 2 { 3 } else { 2 };
-                add(holder.class, node, gradient_bytes.saturating_mul(more));
-            }
-        }
-        let mut nodes = self.order.iter().rev().map(|&node| node as usize);
-        if let Some(loss) = nodes.find(|&node| self.structure.consumers[node].is_empty()) {
-            let bytes = self.problem.gradients.metrics_bytes.saturating_mul(2);
-            self.everywhere(self.groups[loss], loss, bytes, add);
-        }
-    }
-
-    /// Adds the buffers into which gradients are copied to be reduced together.
-    fn add_buckets(&self, add: &mut impl FnMut(Class, usize, u64)) {
-        let gradients = &self.problem.gradients;
-        let mut filling: Vec<(Slot, u64, Vec<usize>)> = Vec::new();
-        let mut reduce = |group: Slot, nodes: &[usize]| {
-            if nodes.len() > 1 && self.cache.len(group) > 1 {
-                for &node in nodes {
-                    self.everywhere(group, node, self.problem.nodes[node].gradient_bytes, add);
+            next += 1;
+            for &producer in &structure.producers[node] {
+                missing[producer] -= 1;
+                if missing[producer] == 0 {
+                    positions.collected[producer] = next;
+                    let consumers = &structure.consumers[producer];
+                    let is_here = consumers.len() == 1 && model.groups[producer] == model.groups[node];
+                    next += if is_here { 0 } else { 3 };
                 }
             }
+            positions.summed[node] = positions.backward[node];
+            let is_sum = structure.users[node].len() > 1 || model.problem.micro_batches.get() > 1;
+            if is_sum && !structure.users[node].is_empty() {
+                positions.summed[node] = next;
+                next += 1;
+            }
+        }
+        positions.end = next;
+        positions
+    }
+}
+
+/// The memory of each class, and when it is largest.
+pub(crate) struct Peaks {
+    /// By class: maximum memory, bytes.
+    pub(crate) bytes: Vec<u64>,
+    /// By class: the first position at which the memory is largest.
+    pub(crate) positions: Vec<Position>,
+}
+
+impl MemoryModel<'_> {
+    /// Returns the last position at which a node reads its inputs.
+    fn last_read(&self, node: usize, positions: &Positions) -> Position {
+        if self.structure.needs_gradient[node] && self.problem.nodes[node].backward_reads.input {
+            positions.backward[node]
+        } else {
+            positions.repeated[node].unwrap_or(positions.forward(node))
+        }
+    }
+
+    /// Returns the maximum memory of each class over all positions. O((nodes + edges) x classes).
+    pub(crate) fn peaks(&self) -> Peaks {
+        let classes = self.classes.len();
+        let mut changes: Vec<i128> = Vec::new();
+        self.for_each_buffer(|Held { class, bytes, alive: [from, to], .. }| {
+            let end = (to as usize + 2) * classes;
+            if changes.len() < end {
+                changes.resize(end, 0);
+            }
+            changes[from as usize * classes + usize::from(class)] += i128::from(bytes);
+            changes[(to as usize + 1) * classes + usize::from(class)] -= i128::from(bytes);
+        });
+        let (mut now, mut max) = (vec![0_i128; classes], vec![0_i128; classes]);
+        let mut positions = vec![0; classes];
+        if classes > 0 {
+            for (position, changes) in changes.chunks_exact(classes).enumerate() {
+                for (class, change) in changes.iter().enumerate() {
+                    now[class] += change;
+                    if now[class] > max[class] {
+                        (max[class], positions[class]) = (now[class], position as Position);
+                    }
+                }
+            }
+        }
+        let bytes = max.into_iter().map(|bytes| u64::try_from(bytes).unwrap_or(u64::MAX)).collect();
+        Peaks { bytes, positions }
+    }
+
+    /// Calls `add` for every buffer, with the positions at which it is alive. O((nodes + edges) x
+    /// classes).
+    pub(crate) fn for_each_buffer(&self, add: impl FnMut(Held)) {
+        let sweep = Sweep {
+            model: self,
+            positions: &Positions::new(self),
+            // Nothing has been computed yet.
+            received_from: vec![0; self.classes.len()],
+            packed: Vec::new(),
+            add,
         };
-        for &node in self.order.iter().rev() {
+        sweep.run();
+    }
+
+    fn memory(&self, node: usize, group: Slot, shard_size: ShardSize) -> &NodeMemory {
+        &self.cache.memory(node, group)[shard_size as usize]
+    }
+
+    /// Returns whether a group has the ranks of a class.
+    fn is_in(&self, group: Slot, class: Class) -> bool {
+        self.classes.members(group).iter().any(|member| member.class == class)
+    }
+}
+
+/// The sweep over the buffers, in the order of the steps.
+struct Sweep<'m, F> {
+    model: &'m MemoryModel<'m>,
+    positions: &'m Positions,
+    /// By class: the first position after all compute steps that the next received buffer waits
+    /// for. Collectives run concurrently with compute steps, in their own order, and a rank that
+    /// only receives may write the buffer as soon as its previous collective has ended.
+    received_from: Vec<Position>,
+    /// By class: the largest bucket so far. Buckets share memory, until the end of the iteration.
+    packed: Vec<(Class, u64)>,
+    add: F,
+}
+
+impl<'m, F: FnMut(Held)> Sweep<'m, F> {
+    fn run(mut self) {
+        for &node in self.model.order {
+            self.held(node as usize);
+            self.output(node as usize);
+            self.saved(node as usize);
+        }
+        self.samples();
+        for &node in self.model.order.iter().rev() {
             let node = node as usize;
-            if self.structure.users[node].is_empty() {
+            if self.model.structure.needs_gradient[node] {
+                self.output_gradient(node);
+                self.parameter_gradient(node);
+            }
+        }
+        self.buckets();
+        let end = self.positions.end;
+        if let (Some(group), Some(&last)) = (self.model.all_parameters, self.model.order.last()) {
+            self.everywhere(group, last as usize, NORM_BYTES, [end, end]);
+        }
+    }
+
+    /// Adds a buffer of each rank of a group, whose size depends on the samples of the rank.
+    fn part(&mut self, group: Slot, node: usize, alive: [Position; 2], part: impl Fn(&NodeMemory) -> u64) {
+        for member in self.model.classes.members(group) {
+            let bytes = part(self.model.memory(node, group, member.shard_size));
+            (self.add)(Held { class: member.class, node, bytes, alive });
+        }
+    }
+
+    /// Adds a buffer of the same size on each rank of a group.
+    fn everywhere(&mut self, group: Slot, node: usize, bytes: u64, alive: [Position; 2]) {
+        for member in self.model.classes.members(group) {
+            (self.add)(Held { class: member.class, node, bytes, alive });
+        }
+    }
+
+    /// Adds what is in use during the whole iteration, and during the node's steps.
+    fn held(&mut self, node: usize) {
+        let whole = [0, self.positions.end];
+        let group = self.model.groups[node];
+        let of_node = &self.model.problem.nodes[node];
+        self.everywhere(self.model.parameter_groups[node], node, of_node.state_bytes, whole);
+        self.part(group, node, whole, |memory| memory.held_bytes);
+        let forward = self.positions.forward(node);
+        let backward = self.positions.backward[node];
+        self.part(group, node, [forward; 2], |memory| memory.step_bytes);
+        if self.model.structure.needs_gradient[node] {
+            self.part(group, node, [backward; 2], |memory| memory.step_bytes);
+        }
+        if let Some(repeated) = self.positions.repeated[node] {
+            self.part(group, node, [repeated; 2], |memory| memory.step_bytes);
+        }
+    }
+
+    /// Adds the output of a node, and its copies on other ranks.
+    fn output(&mut self, node: usize) {
+        let (model, positions) = (self.model, self.positions);
+        let (own, consumers) = (model.groups[node], &model.structure.consumers[node]);
+        let forward = positions.forward(node);
+        let reads_own =
+            model.structure.needs_gradient[node] && model.problem.nodes[node].backward_reads.output;
+        let here = |&&consumer: &&usize| model.groups[consumer] == own;
+        // A node that several others read is sent to all of them at once.
+        let sent = |consumer: usize| match consumers.len() {
+            1 => Positions::arrival(positions.place[consumer]),
+            _ => forward + 1,
+        };
+        let last_sent = consumers.iter().filter(|consumer| !here(consumer)).map(|&consumer| sent(consumer));
+        let last_sent = last_sent.max().unwrap_or(forward);
+        let output = |memory: &NodeMemory| memory.output_bytes;
+        if let Some(repeated) = self.positions.repeated[node] {
+            // The first value is dead after the forward steps of its consumers.
+            let read = consumers.iter().map(|&consumer| self.positions.forward(consumer)).max();
+            let read_again = consumers.iter().map(|&consumer| model.last_read(consumer, positions));
+            let used = if reads_own { positions.backward[node] } else { repeated };
+            let last = read_again.max().unwrap_or(repeated).max(used);
+            self.part(own, node, [forward, read.unwrap_or(forward)], output);
+            self.part(own, node, [repeated, last], output);
+        } else {
+            let read = consumers.iter().filter(here).map(|&consumer| model.last_read(consumer, positions)).max();
+            let used = if reads_own { self.positions.backward[node] } else { forward };
+            let last = read.unwrap_or(forward).max(used).max(last_sent);
+            self.part(own, node, [forward, last], output);
+        }
+        for (index, &consumer) in consumers.iter().enumerate() {
+            let group = model.groups[consumer];
+            let is_known = consumers[..index].iter().any(|&earlier| model.groups[earlier] == group);
+            if group == own || is_known {
                 continue;
             }
-            let group = self.parameter_groups[node];
+            let readers = consumers[index..].iter().filter(|&&reader| model.groups[reader] == group);
+            let last = readers.map(|&reader| model.last_read(reader, positions)).max().unwrap_or(forward);
+            self.received(node, (own, group), (forward, sent(consumer)), last);
+        }
+    }
+
+    /// Adds a copy of a node's output or gradient that one group sends and another one receives:
+    /// `sent` are the positions at which it was computed and at which it is sent.
+    fn received(
+        &mut self,
+        node: usize,
+        (from, to): (Slot, Slot),
+        (computed, sent): (Position, Position),
+        last: Position,
+    ) {
+        let model = self.model;
+        for member in model.classes.members(from) {
+            let ready = &mut self.received_from[usize::from(member.class)];
+            *ready = (*ready).max(computed + 1);
+        }
+        for member in model.classes.members(to) {
+            let first = self.received_from[usize::from(member.class)].min(sent);
+            let bytes = model.memory(node, to, member.shard_size).output_bytes;
+            (self.add)(Held { class: member.class, node, bytes, alive: [first, last.max(sent)] });
+        }
+    }
+
+    /// Adds the other values that the forward step saves.
+    fn saved(&mut self, node: usize) {
+        let (group, forward) = (self.model.groups[node], self.positions.forward(node));
+        let saved = |memory: &NodeMemory| memory.saved_bytes;
+        let is_read =
+            self.model.structure.needs_gradient[node] && self.model.problem.nodes[node].backward_reads.saved;
+        let backward = if is_read { self.positions.backward[node] } else { forward };
+        match self.positions.repeated[node] {
+            Some(repeated) => {
+                self.part(group, node, [forward; 2], saved);
+                self.part(group, node, [repeated, backward.max(repeated)], saved);
+            }
+            None => self.part(group, node, [forward, backward], saved),
+        }
+    }
+
+    /// Adds the loaded samples: once on each group, for all nodes that read them.
+    fn samples(&mut self) {
+        let mut loaded: Vec<(Slot, usize, [Position; 2])> = Vec::new();
+        for &node in self.model.order {
+            let node = node as usize;
+            let group = self.model.groups[node];
+            if self.model.cache.memory(node, group).iter().all(|memory| memory.samples_bytes == 0) {
+                continue;
+            }
+            let (first, last) = (self.positions.forward(node), self.model.last_read(node, self.positions));
+            match loaded.iter_mut().find(|of_group| of_group.0 == group) {
+                Some((_, _, alive)) => alive[1] = alive[1].max(last),
+                None => loaded.push((group, node, [first, last])),
+            }
+        }
+        for (group, node, alive) in loaded {
+            self.part(group, node, alive, |memory| memory.samples_bytes);
+        }
+    }
+
+    /// Adds the gradient of a node's output, with the parts of it that its consumers compute.
+    fn output_gradient(&mut self, node: usize) {
+        let model = self.model;
+        let (own, consumers) = (model.groups[node], &model.structure.consumers[node]);
+        let [summed, moved, joined] = [0, 1, 2].map(|later| self.positions.collected[node] + later);
+        let output = |memory: &NodeMemory| memory.output_bytes;
+        let backward = self.positions.backward[node];
+        let is_first = |index: usize| {
+            let group = model.groups[consumers[index]];
+            consumers[..index].iter().all(|&earlier| model.groups[earlier] != group)
+        };
+        let groups = (0..consumers.len()).filter(|&index| is_first(index)).count();
+        for index in (0..consumers.len()).filter(|&index| is_first(index)) {
+            let group = model.groups[consumers[index]];
+            let of_group = consumers[index..].iter().filter(|&&consumer| model.groups[consumer] == group);
+            let count = of_group.clone().count();
+            let mut computed = summed;
+            // The last position of the gradient of this group.
+            let last = match (group == own, groups) {
+                (true, 1) => backward,
+                (true, _) => joined,
+                (false, _) => moved,
+            };
+            for &consumer in of_group {
+                let first = self.positions.backward[consumer];
+                if count == 1 {
+                    computed = first;
+                }
+                self.part(group, node, [first, if count == 1 { last } else { summed }], output);
+            }
+            if count > 1 {
+                self.part(group, node, [summed, last], output);
+            }
+            if group != own {
+                let last = if groups == 1 { backward } else { joined };
+                self.received(node, (group, own), (computed, moved), last);
+            }
+        }
+        if groups > 1 {
+            self.part(own, node, [joined, backward], output);
+        }
+    }
+
+    /// Adds the gradients of the parameters that a node uses, and their sums.
+    fn parameter_gradient(&mut self, node: usize) {
+        let model = self.model;
+        let of_node = &model.problem.nodes[node];
+        let owner = of_node.parameters_of.map_or(node, |owner| owner.0);
+        let users = &model.structure.users[owner];
+        if users.is_empty() {
+            return;
+        }
+        let micro_batches = model.problem.micro_batches.get();
+        let bytes = model.problem.nodes[owner].gradient_bytes;
+        let (backward, summed, end) =
+            (self.positions.backward[node], self.positions.summed[owner], self.positions.end);
+        for member in model.classes.members(model.groups[node]) {
+            let class = member.class;
+            let here = users.iter().filter(|&&user| model.is_in(model.groups[user], class)).count();
+            let is_sum = micro_batches > 1 || here > 1;
+            // From the fourth micro-batch on, it is in one of the three buffers of the sums.
+            if here > 1 || micro_batches < 4 {
+                let alive = [backward, if is_sum { summed } else { end }];
+                (self.add)(Held { class, node, bytes, alive });
+            }
+        }
+        if owner != node || (users.len() == 1 && micro_batches == 1) {
+            return;
+        }
+        for holder in model.classes.members(model.parameter_groups[node]) {
+            let class = holder.class;
+            let here = users.iter().filter(|&&user| model.is_in(model.groups[user], class)).count();
+            let mut hold = |alive| (self.add)(Held { class, node, bytes, alive });
+            if micro_batches > 1 {
+                // The previous sum and the next one. They are in other buffers than those of the
+                // micro-batches before, from the fourth one on in three in turn.
+                (0..(micro_batches - 1).min(3)).for_each(|_| hold([0, end]));
+                if micro_batches < 4 {
+                    hold([summed, end]);
+                }
+            }
+            if here > 1 {
+                hold([summed, if micro_batches > 1 { summed } else { end }]);
+            }
+        }
+    }
+
+    /// Adds the buffers into which gradients are copied to be reduced together, and the sums of
+    /// metrics over micro-batches.
+    fn buckets(&mut self) {
+        let model = self.model;
+        let gradients = &model.problem.gradients;
+        let mut filling: Vec<(Slot, u64, Vec<usize>)> = Vec::new();
+        for &node in model.order.iter().rev() {
+            let node = node as usize;
+            if model.structure.users[node].is_empty() {
+                continue;
+            }
+            let group = model.parameter_groups[node];
             let place = filling.iter().position(|bucket| bucket.0 == group).unwrap_or_else(|| {
                 filling.push((group, 0, Vec::new()));
                 filling.len() - 1
             });
             let (_, bytes, nodes) = &mut filling[place];
             nodes.push(node);
-            *bytes = bytes.saturating_add(self.problem.nodes[node].gradient_bytes);
+            *bytes = bytes.saturating_add(model.problem.nodes[node].gradient_bytes);
             if gradients.overlap && *bytes >= gradients.bucket_bytes {
-                let (group, _, nodes) = filling.remove(place);
-                reduce(group, &nodes);
+                let (group, bytes, nodes) = filling.remove(place);
+                self.bucket(group, bytes, &nodes, self.positions.summed[node]);
             }
         }
-        for (group, _, nodes) in filling {
-            reduce(group, &nodes);
+        for (group, bytes, nodes) in filling {
+            self.bucket(group, bytes, &nodes, self.positions.end);
+        }
+        if model.problem.micro_batches.get() > 1 {
+            let mut nodes = model.order.iter().rev().map(|&node| node as usize);
+            if let Some(loss) = nodes.find(|&node| model.structure.consumers[node].is_empty()) {
+                let bytes = gradients.metrics_bytes.saturating_mul(2);
+                self.everywhere(model.groups[loss], loss, bytes, [0, self.positions.end]);
+            }
+        }
+    }
+
+    /// Adds a bucket, from a position to the end of the iteration.
+    fn bucket(&mut self, group: Slot, bytes: u64, nodes: &[usize], from: Position) {
+        let &[node, _, ..] = nodes else { return };
+        if self.model.cache.len(group) == 1 {
+            return;
+        }
+        for member in self.model.classes.members(group) {
+            let class = member.class;
+            let place = self.packed.iter().position(|packed| packed.0 == class).unwrap_or_else(|| {
+                self.packed.push((class, 0));
+                self.packed.len() - 1
+            });
+            let largest = &mut self.packed[place].1;
+            let more = bytes.saturating_sub(*largest);
+            *largest += more;
+            (self.add)(Held { class, node, bytes: more, alive: [from, self.positions.end] });
         }
     }
 }

@@ -41,8 +41,8 @@ pub struct PlanProblem {
     /// amplification. The default is the sum of the nodes' times on one GPU. Set it with
     /// micro-batches, which one GPU need not use.
     pub single_gpu_us: Option<f64>,
-    /// Nodes whose outputs are kept. Outputs of the nodes before them that only these nodes use
-    /// share memory, and are recomputed in the backward pass. Every other node comes before or
+    /// Nodes whose outputs are kept for the backward pass. Outputs of the nodes before them that
+    /// only these nodes use are recomputed in the backward pass. Every other node comes before or
     /// after each of them ([`possible_checkpoints`](Self::possible_checkpoints)).
     pub checkpoints: Vec<NodeId>,
 }
@@ -66,19 +66,21 @@ pub struct Node {
     /// Bytes that the node's ranks all-reduce before the forward step and after the backward step,
     /// as synchronized batch normalization does; `None` if there is no such all-reduce.
     pub synchronized: Option<SynchronizedBytes>,
-    /// The outputs that the backward step reads; all by default.
+    /// The results of forward steps that the backward step reads; all by default.
     pub backward_reads: BackwardReads,
     /// Whether the output is kept, whatever the [checkpoints](PlanProblem::checkpoints) are.
     pub is_kept: bool,
 }
 
-/// The outputs of forward steps that a node's backward step reads.
+/// The results of forward steps that a node's backward step reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackwardReads {
     /// Whether it reads the outputs of the node's producers.
     pub input: bool,
-    /// Whether it reads the node's own output or other saved activations.
+    /// Whether it reads the node's own output.
     pub output: bool,
+    /// Whether it reads other values that the forward step saves.
+    pub saved: bool,
 }
 
 /// Bytes that a node's ranks all-reduce within its steps.
@@ -128,7 +130,7 @@ impl Node {
             state_bytes: 0,
             parameters_of: None,
             synchronized: None,
-            backward_reads: BackwardReads { input: true, output: true },
+            backward_reads: BackwardReads { input: true, output: true, saved: true },
             is_kept: false,
         }
     }

@@ -2,8 +2,7 @@
 //!
 //! A checkpoint ends a *segment* of the nodes in topological order; the nodes after the last one
 //! are a segment. A node is *local* if all its consumers are in its segment and on its own list of
-//! ranks, and it is not marked as kept. The memory of outputs of local nodes is shared between
-//! segments.
+//! ranks, and it is not marked as kept.
 
 use crate::groups::Slot;
 use crate::problem::{PlanProblem, ProblemGraph};
@@ -14,8 +13,6 @@ use crate::problem::{PlanProblem, ProblemGraph};
 pub(crate) struct Recomputation {
     /// By node: the number of checkpoints before it; empty without checkpoints.
     segment: Vec<u32>,
-    /// By node: whether all its consumers are in its segment and on its own ranks.
-    is_local: Vec<bool>,
     /// By node: whether its forward step is repeated in the backward pass.
     is_recomputed: Vec<bool>,
     is_checkpoint: Vec<bool>,
@@ -37,7 +34,7 @@ impl Recomputation {
         }
         let nodes = problem.nodes.len();
         self.segment.resize(nodes, 0);
-        for flags in [&mut self.is_local, &mut self.is_recomputed, &mut self.is_checkpoint] {
+        for flags in [&mut self.is_recomputed, &mut self.is_checkpoint] {
             flags.clear();
             flags.resize(nodes, false);
         }
@@ -59,25 +56,12 @@ impl Recomputation {
                 !problem.nodes[node].is_kept && !consumers.is_empty() && consumers.iter().all(is_beside);
             let reads =
                 |node: usize| structure.needs_gradient[node].then_some(problem.nodes[node].backward_reads);
-            let is_needed = reads(node).is_some_and(|reads| reads.output)
+            let is_needed = reads(node).is_some_and(|reads| reads.output || reads.saved)
                 || consumers.iter().any(|&consumer| {
                     self.is_recomputed[consumer] || reads(consumer).is_some_and(|reads| reads.input)
                 });
-            self.is_local[node] = is_local;
             self.is_recomputed[node] = is_local && is_needed && self.segment[node] < last;
         }
-    }
-
-    /// Returns whether the node is local: whether the memory of its output and of the output's
-    /// gradient is shared between segments. False without checkpoints.
-    pub(crate) fn is_local(&self, node: usize) -> bool {
-        self.is_local.get(node).copied().unwrap_or(false)
-    }
-
-    /// Returns the index of the segment of a node, the number of checkpoints before it; 0 without
-    /// checkpoints.
-    pub(crate) fn segment(&self, node: usize) -> usize {
-        self.segment.get(node).map_or(0, |&segment| segment as usize)
     }
 
     /// Returns the indices of the nodes that are recomputed before the backward step of the node
@@ -89,7 +73,7 @@ impl Recomputation {
     ) -> impl Iterator<Item = usize> + use<'_, 'o> {
         let last = order[place] as usize;
         let is_end = self.is_checkpoint.get(last).copied().unwrap_or(false);
-        let is_here = move |node: &u32| self.segment(*node as usize) == self.segment(last);
+        let is_here = move |node: &u32| self.segment[*node as usize] == self.segment[last];
         let count =
             if is_end { order[..=place].iter().rev().take_while(|node| is_here(node)).count() } else { 0 };
         let here = order[place + 1 - count..=place].iter().map(|&node| node as usize);

@@ -83,8 +83,8 @@ impl TableCosts {
         entry(&mut self.held_bytes, node).insert(gpus, bytes)
     }
 
-    /// Sets a node's [`NodeMemory::saved_bytes`] on each of `gpus` GPUs, a part of its memory; 0 by
-    /// default. Returns the previous value.
+    /// Sets a node's [`NodeMemory::saved_bytes`] on each of `gpus` GPUs; 0 by default. Returns the
+    /// previous value.
     pub fn set_saved(&mut self, node: NodeId, gpus: usize, bytes: u64) -> Option<u64> {
         entry(&mut self.saved_bytes, node).insert(gpus, bytes)
     }
@@ -236,6 +236,7 @@ impl CostModel for TableCosts {
             held_bytes: held.unwrap_or(0),
             samples_bytes: 0,
             saved_bytes: saved.unwrap_or(0),
+            step_bytes: 0,
             output_bytes: output.div_ceil(ranks.max(1) as u64),
         }
     }

@@ -9,7 +9,7 @@ use super::stage::SearchStage;
 use crate::costs::{CostBounds, CostModel, NodeMemory, ShardSize, StepTimes, bounds_of};
 use crate::evaluator::NumberedArrangement;
 use crate::problem::{Node, PlanProblem, ProblemGraph};
-use crate::{NodeId, Result};
+use crate::{BackwardReads, NodeId, Result};
 
 /// Neighbours are joined up to this fraction of the time on one GPU.
 const PART: f64 = 0.01;
@@ -87,6 +87,7 @@ impl CoarseProblem {
                 parameters_of: first.parameters_of.map(|NodeId(owner)| NodeId(block_of[owner])),
                 synchronized: first.synchronized,
                 is_kept: first.is_kept,
+                backward_reads: backward_reads(problem, block),
                 ..Node::new(first.name.clone(), first.gpu_counts.iter().copied())
             }
         };
@@ -191,6 +192,30 @@ pub(super) struct CoarseCosts<'c> {
     pub(super) costs: &'c dyn CostModel,
     /// By block: the indices of its nodes in order.
     pub(super) blocks: &'c [Vec<usize>],
+    /// By node: whether the backward pass reads the output of the node before it in its block.
+    is_read_backward: Vec<bool>,
+}
+
+impl<'c> CoarseCosts<'c> {
+    /// Creates the cost model of `blocks` of the nodes of a problem.
+    pub(super) fn new(costs: &'c dyn CostModel, blocks: &'c [Vec<usize>], problem: &PlanProblem) -> Self {
+        let mut is_read_backward = vec![false; problem.nodes.len()];
+        for pair in blocks.iter().flat_map(|block| block.windows(2)) {
+            let [before, node] = [pair[0], pair[1]].map(|node| problem.nodes[node].backward_reads);
+            is_read_backward[pair[1]] = before.output || node.input;
+        }
+        Self { costs, blocks, is_read_backward }
+    }
+}
+
+/// Returns the results of forward steps that the backward step of a block reads.
+fn backward_reads(problem: &PlanProblem, block: &[usize]) -> BackwardReads {
+    let reads = || block.iter().map(|&node| problem.nodes[node].backward_reads);
+    BackwardReads {
+        input: reads().any(|reads| reads.input),
+        output: reads().next_back().is_some_and(|reads| reads.output),
+        saved: true,
+    }
 }
 
 impl CostModel for CoarseCosts<'_> {
@@ -233,16 +258,22 @@ impl CostModel for CoarseCosts<'_> {
     fn memory(&self, NodeId(block): NodeId, ranks: usize, shard_size: ShardSize) -> NodeMemory {
         let of_nodes =
             self.blocks[block].iter().map(|&node| self.costs.memory(NodeId(node), ranks, shard_size));
-        // The output of a block is that of its last node. With a recomputed block, the outputs of
-        // the others and their gradients are saved.
-        of_nodes.fold(NodeMemory::default(), |sum, memory| NodeMemory {
-            held_bytes: sum.held_bytes.saturating_add(memory.held_bytes),
-            samples_bytes: sum.samples_bytes.max(memory.samples_bytes),
-            saved_bytes: [sum.saved_bytes, sum.output_bytes, sum.output_bytes, memory.saved_bytes]
-                .into_iter()
-                .fold(0, u64::saturating_add),
-            output_bytes: memory.output_bytes,
-        })
+        // The output of a block is that of its last node. Outputs of the others are saved if the
+        // backward pass reads them.
+        let mut sum = NodeMemory::default();
+        for (&node, memory) in self.blocks[block].iter().zip(of_nodes) {
+            sum.held_bytes = sum.held_bytes.saturating_add(memory.held_bytes);
+            sum.samples_bytes = sum.samples_bytes.max(memory.samples_bytes);
+            sum.saved_bytes = sum.saved_bytes.saturating_add(memory.saved_bytes);
+            if self.is_read_backward[node] {
+                sum.saved_bytes = sum.saved_bytes.saturating_add(sum.output_bytes);
+            }
+            // The gradients of a node's input and output.
+            let gradients = sum.output_bytes.saturating_mul(2);
+            sum.step_bytes = sum.step_bytes.max(gradients).max(memory.step_bytes);
+            sum.output_bytes = memory.output_bytes;
+        }
+        sum
     }
 
     fn bounds(&self) -> Option<&dyn CostBounds> {

@@ -49,9 +49,12 @@ fn in_stretches(evaluator: &mut Evaluator<'_>, order: &[u32], held: &[f64], size
     groups
 }
 
-/// Returns the memory of a node on one rank.
+/// Returns the memory of a node on one rank in the backward pass.
 fn held(evaluator: &Evaluator<'_>, node: usize) -> f64 {
     let of_node = &evaluator.problem().nodes[node];
-    evaluator.costs().memory(NodeId(node), 1, ShardSize::Larger).held_bytes as f64
-        + of_node.state_bytes as f64
+    let memory = evaluator.costs().memory(NodeId(node), 1, ShardSize::Larger);
+    let parameters = of_node.state_bytes.saturating_add(of_node.gradient_bytes);
+    [memory.held_bytes, memory.saved_bytes, memory.output_bytes, parameters]
+        .into_iter()
+        .fold(0.0, |sum, bytes| sum + bytes as f64)
 }

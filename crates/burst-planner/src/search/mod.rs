@@ -132,7 +132,7 @@ fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions)
         .collect();
     let bound = Bound::new(problem, exact.structure(), costs);
     let coarse = CoarseProblem::new(problem, exact.structure(), &times, options.uses(Part::Blocks))?;
-    let coarse_costs = CoarseCosts { costs, blocks: &coarse.blocks };
+    let coarse_costs = CoarseCosts::new(costs, &coarse.blocks, problem);
     let mut evaluator = Evaluator::new(&coarse.problem, coarse_costs)?.stopped_by(&options.stop);
     let counts = problem.all_gpu_counts();
     let proposed = thinned(&counts, 8, 1.2);

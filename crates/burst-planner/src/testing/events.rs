@@ -259,7 +259,8 @@ impl EventWriter<'_> {
         let consumers = self.consumers(node);
         let is_beside = |&other: &usize| segment.contains(&other) && self.ranks(other) == self.ranks(node);
         let is_gone = !of.is_kept && !consumers.is_empty() && consumers.iter().all(is_beside);
-        let reads_own = self.learns(node) && of.backward_reads.output;
+        let reads = of.backward_reads;
+        let reads_own = self.learns(node) && (reads.output || reads.saved);
         let reads_input = |other: usize| self.learns(other) && self.problem.nodes[other].backward_reads.input;
         let is_read = |other: usize| reads_input(other) || self.is_needed_again(other, segment);
         is_gone && (reads_own || consumers.into_iter().any(is_read))

@@ -199,9 +199,10 @@ fn set_memory(problem: &mut PlanProblem, costs: &mut TableCosts, output_bytes: &
     for (index, (node, &output)) in problem.nodes.iter_mut().zip(output_bytes).enumerate() {
         node.state_bytes = 2 * node.gradient_bytes;
         costs.set_output_bytes(NodeId(index), output as u64);
-        let kept = output * draws.between(1.0, 8.0);
+        let saved = output * draws.between(0.0, 7.0);
         for &count in &node.gpu_counts {
-            costs.set_memory(NodeId(index), count, node.gradient_bytes + (kept / count as f64) as u64);
+            costs.set_saved(NodeId(index), count, (saved / count as f64) as u64);
+            costs.set_memory(NodeId(index), count, (output / 10.0) as u64);
         }
     }
 }
@@ -212,20 +213,14 @@ fn set_checkpoints(problem: &mut PlanProblem, costs: &mut TableCosts, output_byt
     if !draws.one_in(3) {
         return;
     }
-    let edges = problem.edges.clone();
     for (index, node) in problem.nodes.iter_mut().enumerate() {
-        node.backward_reads = BackwardReads { input: draws.one_in(2), output: draws.one_in(2) };
+        let (input, own) = (draws.one_in(2), draws.one_in(2));
+        let (output, saved) = [(own, own), (own, false), (false, own)][index % 3];
+        node.backward_reads = BackwardReads { input, output, saved };
         node.is_kept = draws.one_in(6);
         let saved = output_bytes[index] * draws.between(0.01, 1.0);
-        let producers =
-            edges.iter().filter(|edge| edge.1 == NodeId(index)).map(|edge| output_bytes[edge.0.0]);
-        let gradients: f64 = producers.sum();
         for &count in &node.gpu_counts {
-            let part = |bytes: f64| (bytes as u64).div_ceil(count as u64);
-            let more = part(saved) + part(output_bytes[index]) + 2 * part(gradients);
-            let held = costs.set_memory(NodeId(index), count, 0).unwrap_or(0);
-            costs.set_memory(NodeId(index), count, held + more);
-            costs.set_saved(NodeId(index), count, part(saved));
+            costs.set_saved(NodeId(index), count, (saved as u64).div_ceil(count as u64));
         }
     }
     let possible = problem.possible_checkpoints().unwrap_or_default();

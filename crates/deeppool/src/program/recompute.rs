@@ -79,7 +79,7 @@ pub(crate) fn checkpoints(network: &LayerGraph, names: &[String]) -> Result<Vec<
 /// `needs_gradient` is whether each layer needs a gradient, by layer id.
 pub(crate) fn backward_reads(network: &LayerGraph, id: LayerId, needs_gradient: &[bool]) -> BackwardReads {
     if !needs_gradient[id.index()] {
-        return BackwardReads { input: false, output: false };
+        return BackwardReads { input: false, output: false, saved: false };
     }
     let layer = network.layer(id);
     let input_gradient = network.producers(id).iter().any(|producer| needs_gradient[producer.index()]);
@@ -89,7 +89,8 @@ pub(crate) fn backward_reads(network: &LayerGraph, id: LayerId, needs_gradient: 
         signatures.flat_map(|signature| signature.reads.into_iter().chain(signature.writes)).collect();
     BackwardReads {
         input: reads.iter().any(|role| matches!(role, Role::Input(_))),
-        output: reads.iter().any(|role| matches!(role, Role::Output | Role::Saved)),
+        output: reads.contains(&Role::Output),
+        saved: reads.iter().any(|role| matches!(role, Role::Saved | Role::Labels)),
     }
 }
 
@@ -147,7 +148,9 @@ impl Recomputation {
             };
             let is_local =
                 is_read_once(network, id) && consumers.iter().all(|&(consumer, _)| is_beside(consumer));
-            let is_needed = backward_reads(network, id, &needs_gradient).output
+            let own = backward_reads(network, id, &needs_gradient);
+            let is_needed = own.output
+                || own.saved
                 || consumers.iter().any(|&(consumer, _)| {
                     found.is_recomputed[consumer.index()]
                         || backward_reads(network, consumer, &needs_gradient).input
