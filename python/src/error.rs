@@ -55,7 +55,8 @@ pub(crate) fn exception(error: impl Into<Error>) -> PyErr {
             PlannerError::LimitUnreachable { .. }
             | PlannerError::DeadlineUnreachable { .. }
             | PlannerError::MemoryExceeded { .. },
-        ) => NoPlanError::new_err(message),
+        )
+        | deeppool::Error::BatchTooLarge { .. } => NoPlanError::new_err(message),
         error if error.is_input() => InputError::new_err(message),
         _ => DeepPoolError::new_err(message),
     }

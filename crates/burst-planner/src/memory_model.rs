@@ -477,13 +477,13 @@ impl<'m, F: FnMut(Held)> Sweep<'m, F> {
             let class = holder.class;
             let here = users.iter().filter(|&&user| model.is_in(model.groups[user], class)).count();
             let mut hold = |alive| (self.add)(Held { class, node, bytes, alive });
-            if micro_batches > 1 {
-                // The previous sum and the next one. They are in other buffers than those of the
-                // micro-batches before, from the fourth one on in three in turn.
-                (0..(micro_batches - 1).min(3)).for_each(|_| hold([0, end]));
-                if micro_batches < 4 {
-                    hold([summed, end]);
-                }
+            // The previous sum and the next one. From the fourth micro-batch on, they are in three
+            // buffers in turn, each of which is in use at any position of some micro-batch.
+            match micro_batches {
+                1 => {}
+                2 => [[0, summed], [summed, end]].into_iter().for_each(&mut hold),
+                3 => (0..2).for_each(|_| hold([0, end])),
+                _ => (0..3).for_each(|_| hold([0, end])),
             }
             if here > 1 {
                 hold([summed, if micro_batches > 1 { summed } else { end }]);

@@ -218,6 +218,15 @@ pub enum Error {
     /// A planning problem is invalid, or no plan is within its limits.
     #[error(transparent)]
     Planner(#[from] burst_planner::Error),
+    /// No plan is within the memory limit, but there is one of a smaller batch.
+    #[error("{unplanned}; the largest batch that fits is {largest}")]
+    BatchTooLarge {
+        /// The error of the planner for the whole batch.
+        unplanned: burst_planner::Error,
+        /// Number of samples of the largest batch for which data parallelism with recomputed
+        /// activations is within the limit.
+        largest: usize,
+    },
     /// A multiplexer was used incorrectly.
     #[error(transparent)]
     Mux(#[from] gpu_mux::Error),

@@ -46,6 +46,11 @@ impl Frontier {
         &self.plans
     }
 
+    /// Removes the plans for which `is_kept` returns false.
+    pub fn retain(&mut self, is_kept: impl FnMut(&Plan) -> bool) {
+        self.plans.retain(is_kept);
+    }
+
     /// Returns the time on one GPU, microseconds, by which GPU time is divided to give
     /// amplification.
     #[must_use]

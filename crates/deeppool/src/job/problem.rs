@@ -8,7 +8,9 @@ use layer_graph::LayerId;
 
 use super::{Job, JobCosts, PlannerNodes};
 use crate::Error;
-use crate::program::{ELEMENT_BYTES, LowerOptions, backward_reads, checkpoints, is_read_once};
+use crate::program::{
+    ELEMENT_BYTES, LowerOptions, Placement, backward_reads, checkpoints, is_read_once,
+};
 
 /// Number of elements of the metrics: the loss and the number of correctly classified samples.
 const METRICS: u64 = 2;
@@ -86,11 +88,32 @@ pub fn single_gpu_us(job: &Job<'_>) -> Result<f64, Error> {
     Ok(Evaluator::new(&problem, JobCosts::new(job))?.single_gpu_us()?)
 }
 
-/// Computes the memory that one GPU needs for the whole job, in bytes.
+/// Computes the memory that one GPU needs for the whole job, in bytes. One lowering.
+///
+/// # Errors
+/// As [`lower_training`](crate::program::lower_training).
+pub(crate) fn single_gpu_memory_bytes(job: &Job<'_>) -> Result<u64, Error> {
+    data_parallel_bytes(job, 1)
+}
+
+/// Computes the memory of the fullest GPU with data parallelism on `gpus` GPUs, in bytes. One
+/// lowering. The profile is not used.
+///
+/// # Errors
+/// As [`lower_training`](crate::program::lower_training).
+pub(crate) fn data_parallel_bytes(job: &Job<'_>, gpus: usize) -> Result<u64, Error> {
+    let network = job.costs.network();
+    let ranks = vec![(0..gpus).collect(); PlannerNodes::new(network).layers().len()];
+    let placement = Placement::new(network, gpus, ranks)?;
+    Ok(job.training(placement).for_simulation()?.memory_peak().total_bytes())
+}
+
+/// Computes the memory that one GPU needs for the whole job by the planner's model, in bytes. Faster
+/// than [`single_gpu_memory_bytes`].
 ///
 /// # Errors
 /// As [`single_gpu_us`].
-pub(crate) fn single_gpu_memory_bytes(job: &Job<'_>) -> Result<u64, Error> {
+pub(crate) fn estimated_single_gpu_bytes(job: &Job<'_>) -> Result<u64, Error> {
     let problem = plan_problem(job, 1, &[1])?;
     let alone = Arrangement::data_parallel(&problem, 1)?;
     let held = Evaluator::new(&problem, JobCosts::new(job))?.memory(&alone)?;

@@ -2,6 +2,7 @@
 
 use burst_planner::{Activity, Arrangement, Evaluator, LowerBound, PlanProblem};
 
+use super::program_memory::check_memory;
 use crate::Error;
 use crate::costs::micros;
 use crate::job::{Job, JobCosts, LoweredPlan, PlannerNodes, single_gpu_memory_bytes};
@@ -51,11 +52,8 @@ pub(super) fn arranged_plan<'a>(
     });
     let names = || arrangement.order.iter().map(|&node| problem.nodes[node].name.clone()).collect();
     let profile = job.costs().profile();
+    check_memory(&training, request.memory_limit_bytes)?;
     let memory = training.for_simulation()?.memory_peak();
-    if job.lowering().partial.is_some() {
-        // The planner's memory model does not know partial backpropagation.
-        check_memory(memory.total_bytes(), request.memory_limit_bytes)?;
-    }
     let plan = ExecutionPlan {
         schema: crate::plan::SCHEMA.into(),
         model: job.costs().network().name().into(),
@@ -135,17 +133,4 @@ fn times(
             idle_us: of_all(|rank| rank.idle_us),
         },
     })
-}
-
-/// Checks the memory of the fullest rank against a limit.
-///
-/// # Errors
-/// [`Error::Planner`] if it is exceeded.
-fn check_memory(needed_bytes: u64, limit_bytes: Option<u64>) -> Result<(), Error> {
-    match limit_bytes {
-        Some(limit_bytes) if needed_bytes > limit_bytes => {
-            Err(burst_planner::Error::MemoryExceeded { limit_bytes, needed_bytes, nodes: Vec::new() }.into())
-        }
-        _ => Ok(()),
-    }
 }

@@ -3,17 +3,19 @@
 //! the layers) with its times. The number of *samples of a micro-batch* is counted over all ranks
 //! here: the global batch divided by the number of micro-batches, which must divide it.
 
+use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-use burst_planner::{Arrangement, Evaluator, Frontier, LowerBound, Plan, PlanProblem, PlanTime};
+use burst_planner::{Error as Unplanned, Arrangement, Evaluator, Frontier, LowerBound, Plan, PlanProblem, PlanTime};
 
 use super::arranged_plan::arranged_plan;
 use super::partial::{best_partial, simulated_data_parallel};
+use super::program_memory::{check_memory, program_bytes};
 use super::search::{check_size, search};
 use super::workers::Workers;
 use crate::Error;
 use crate::batch::check_batch;
-use crate::job::{Job, JobCosts, LoweredPlan, plan_problem};
+use crate::job::{Job, JobCosts, LoweredPlan, PlannerNodes, data_parallel_bytes, plan_problem};
 use crate::plan::{DataParallelTimes, GpuCounts, Mode, PlanRequest, PlanningWork};
 use crate::program::PartialBackpropagation;
 
@@ -41,9 +43,17 @@ pub struct PlanFrontier<'a> {
 /// too large, or if the number of micro-batches does not divide the global batch.
 /// [`Error::Profile`] if the profile lacks a time.
 pub fn find_plan<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<LoweredPlan<'a>, Error> {
-    match request.mode {
-        Mode::DataParallel => data_parallel(job, request),
-        mode => find_frontier(job, request)?.plan(mode),
+    if request.mode == Mode::DataParallel {
+        return data_parallel(job, request);
+    }
+    let mut model = ModelLimit::new(request);
+    loop {
+        let plan = model.frontier(job, request)?.plan(request.mode);
+        match plan {
+            Err(Error::Planner(Unplanned::MemoryExceeded { needed_bytes, .. }))
+                if model.lower(needed_bytes) => {}
+            plan => return plan,
+        }
     }
 }
 
@@ -56,6 +66,83 @@ pub fn find_plan<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<LoweredPlan
 /// has no samples. [`Error::Setting`] if the request is invalid or too large, or if the number of
 /// micro-batches does not divide the global batch. [`Error::Profile`] if the profile lacks a time.
 pub fn find_frontier<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<PlanFrontier<'a>, Error> {
+    ModelLimit::new(request).frontier(job, request)
+}
+
+/// Maximum number of searches with a lower limit than the request's.
+const MAX_LOWERED: usize = 4;
+/// Memory by the planner's model, relative to the limit, from which the memory of the program is
+/// checked.
+const CHECKED_FROM: f64 = 0.97;
+/// Memory by the planner's model, relative to the limit, up to which the program may be within the
+/// limit.
+const POSSIBLE_UP_TO: f64 = 1.05;
+
+/// The limit of the planner's memory model, which estimates the memory of programs.
+struct ModelLimit {
+    /// The limit on the memory of programs.
+    limit_bytes: Option<u64>,
+    model_bytes: Option<u64>,
+    lowered: usize,
+}
+
+impl ModelLimit {
+    fn new(request: &PlanRequest) -> Self {
+        let limit_bytes = request.memory_limit_bytes;
+        Self { limit_bytes, model_bytes: limit_bytes, lowered: 0 }
+    }
+
+    /// Lowers the limit of the model, by which a program with `needed_bytes` bytes is within the
+    /// limit. Returns false if it was lowered often before.
+    fn lower(&mut self, needed_bytes: u64) -> bool {
+        let (Some(limit), Some(model)) = (self.limit_bytes, self.model_bytes) else { return false };
+        self.lowered += 1;
+        let ratio = limit as f64 / needed_bytes.max(1) as f64;
+        self.model_bytes = Some((model as f64 * ratio.min(0.999)) as u64);
+        self.lowered <= MAX_LOWERED
+    }
+
+    /// Searches for the frontier of plans whose programs are within the limit. Programs are lowered
+    /// only for points near the limit.
+    fn frontier<'a>(&mut self, job: &Job<'a>, request: &PlanRequest) -> Result<PlanFrontier<'a>, Error> {
+        loop {
+            let of_model = request.clone().with_memory_limit(self.model_bytes);
+            let mut found = match frontier_by_model(job, &of_model) {
+                Err(Error::Planner(Unplanned::MemoryExceeded { needed_bytes, nodes, .. })) => {
+                    let limit_bytes = self.limit_bytes.unwrap_or_default();
+                    let possible_bytes = (limit_bytes as f64 * POSSIBLE_UP_TO) as u64;
+                    if self.lowered == 0
+                        && self.model_bytes == self.limit_bytes
+                        && needed_bytes <= possible_bytes
+                    {
+                        self.model_bytes = Some(possible_bytes);
+                        continue;
+                    }
+                    let needed_bytes = needed_bytes.max(limit_bytes + 1);
+                    return Err(Unplanned::MemoryExceeded { limit_bytes, needed_bytes, nodes }.into());
+                }
+                found => found?,
+            };
+            found.request = request.clone();
+            let Some(limit_bytes) = self.limit_bytes.filter(|_| job.lowering().partial.is_none()) else {
+                return Ok(found);
+            };
+            let exceeding = found.retain_within(limit_bytes)?;
+            match exceeding {
+                Some(needed_bytes) if self.lower(needed_bytes) => {}
+                Some(needed_bytes) if found.found.plans().is_empty() => {
+                    let nodes = Vec::new();
+                    return Err(Unplanned::MemoryExceeded { limit_bytes, needed_bytes, nodes }.into());
+                }
+                _ => return Ok(found),
+            }
+        }
+    }
+}
+
+/// Searches for the Pareto frontier of plans within the request's memory limit by the planner's
+/// model.
+fn frontier_by_model<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<PlanFrontier<'a>, Error> {
     check(job, request)?;
     if let Some(workers) = Workers::of(job, request)? {
         let (problem, found) = workers.frontier(job, request)?;
@@ -91,10 +178,8 @@ pub fn find_frontier<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<PlanFro
 fn data_parallel<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<LoweredPlan<'a>, Error> {
     check(job, request)?;
     let count = request.gpus.min(job.micro_batch()?);
-    let mut problem = plan_problem(job, request.gpus, &[count])?;
-    problem.memory_limit_bytes = request.memory_limit_bytes;
+    let problem = plan_problem(job, request.gpus, &[count])?;
     let arrangement = Arrangement::data_parallel(&problem, count)?;
-    Evaluator::new(&problem, JobCosts::new(job))?.check_memory(&arrangement)?;
     let times = data_parallel_times(job, request.gpus)?;
     arranged_plan(job, &problem, &arrangement, request, Mode::DataParallel, None, times)
 }
@@ -114,7 +199,7 @@ fn data_parallel_times(job: &Job<'_>, gpus: usize) -> Result<DataParallelTimes, 
     let problem = plan_problem(job, count, &[count])?;
     let mut evaluator = Evaluator::new(&problem, JobCosts::new(job))?;
     let single_gpu_us = evaluator.single_gpu_us()?;
-    times_on(&mut evaluator, single_gpu_us, count)
+    times_on(job, &mut evaluator, single_gpu_us, count, &mut HashMap::new())
 }
 
 /// Computes the times of one iteration and the memory of data parallelism on each of the given
@@ -131,18 +216,31 @@ pub(crate) fn data_parallel_times_on(
     let problem = plan_problem(job, max.min(*counts.end()), &counts.clone().collect::<Vec<_>>())?;
     let mut evaluator = Evaluator::new(&problem, JobCosts::new(job))?;
     let single_gpu_us = evaluator.single_gpu_us()?;
-    counts.map(|count| times_on(&mut evaluator, single_gpu_us, count.min(max))).collect()
+    let mut memory = HashMap::new();
+    counts.map(|count| times_on(job, &mut evaluator, single_gpu_us, count.min(max), &mut memory)).collect()
 }
 
-/// Computes the times and the memory of data parallelism on `count` GPUs.
+/// Computes the times and the memory of data parallelism on `count` GPUs. `memory` caches the memory
+/// by the number of samples of the largest shard, and by whether there are several GPUs.
 fn times_on(
+    job: &Job<'_>,
     evaluator: &mut Evaluator<'_>,
     single_gpu_us: f64,
     count: usize,
+    memory: &mut HashMap<(usize, bool), u64>,
 ) -> Result<DataParallelTimes, Error> {
-    let (PlanTime { iteration_us, gpu_time_us, .. }, memory) = evaluator.data_parallel(count)?;
+    let (PlanTime { iteration_us, gpu_time_us, .. }, _) = evaluator.data_parallel(count)?;
     let amplification = gpu_time_us / single_gpu_us;
-    Ok(DataParallelTimes { iteration_us, amplification, memory_peak_bytes: Some(memory) })
+    let shard = (job.micro_batch()?.div_ceil(count), count > 1);
+    let memory_peak_bytes = match memory.get(&shard) {
+        Some(&known) => known,
+        None => {
+            let bytes = data_parallel_bytes(job, count)?;
+            memory.insert(shard, bytes);
+            bytes
+        }
+    };
+    Ok(DataParallelTimes { iteration_us, amplification, memory_peak_bytes: Some(memory_peak_bytes) })
 }
 
 /// Checks a request before anything is allocated whose size depends on it.
@@ -195,14 +293,15 @@ impl<'a> PlanFrontier<'a> {
         }))
     }
 
-    /// Returns the plan of data parallelism on the ranks `0..count`. It has no lower bound. The
-    /// memory limit of the request is checked only with partial backpropagation.
+    /// Returns the plan of data parallelism on the ranks `0..count`, without a lower bound and without
+    /// a memory limit.
     ///
     /// # Errors
     /// [`Error::Profile`] if the profile lacks a time.
     pub(crate) fn data_parallel_on(&self, count: usize) -> Result<LoweredPlan<'a>, Error> {
         let problem = plan_problem(&self.job, self.request.gpus, &[count])?;
-        self.unbounded(&problem, &Arrangement::data_parallel(&problem, count)?)
+        let request = self.request.clone().with_memory_limit(None);
+        self.unbounded(&problem, &Arrangement::data_parallel(&problem, count)?, &request)
     }
 
     /// Returns at most `max` plans of the frontier without lower bounds, about evenly spaced by the
@@ -234,7 +333,7 @@ impl<'a> PlanFrontier<'a> {
     /// # Errors
     /// [`Error::Profile`] if the profile lacks a time.
     pub fn unbounded_plan_of(&self, point: &Plan) -> Result<LoweredPlan<'a>, Error> {
-        self.with_worker(point, self.unbounded(&self.problem, &point.arrangement)?)
+        self.with_worker(point, self.unbounded(&self.problem, &point.arrangement, &self.request)?)
     }
 
     /// Adds the times of one worker to a plan of workers.
@@ -244,9 +343,35 @@ impl<'a> PlanFrontier<'a> {
         Ok(plan)
     }
 
-    fn unbounded(&self, problem: &PlanProblem, arrangement: &Arrangement) -> Result<LoweredPlan<'a>, Error> {
+    fn unbounded(
+        &self,
+        problem: &PlanProblem,
+        arrangement: &Arrangement,
+        request: &PlanRequest,
+    ) -> Result<LoweredPlan<'a>, Error> {
         let mode = Mode::Burst { amplification: f64::INFINITY };
-        arranged_plan(&self.job, problem, arrangement, &self.request, mode, None, self.data_parallel)
+        arranged_plan(&self.job, problem, arrangement, request, mode, None, self.data_parallel)
+    }
+
+    /// Removes the points whose programs need more memory than the limit, among those near it by the
+    /// planner's model. Returns the memory of the fullest of them.
+    fn retain_within(&mut self, limit_bytes: u64) -> Result<Option<u64>, Error> {
+        let near = (limit_bytes as f64 * CHECKED_FROM) as u64;
+        let mut evaluator = Evaluator::new(&self.problem, JobCosts::new(&self.job))?;
+        let mut bytes = Vec::with_capacity(self.found.plans().len());
+        for Plan { arrangement, .. } in self.found.plans() {
+            self.request.stop.check()?;
+            let by_model = evaluator.memory(arrangement)?.into_iter().max().unwrap_or(0);
+            bytes.push(if by_model < near {
+                by_model
+            } else {
+                program_bytes(&self.job, self.problem.gpus, arrangement)?
+            });
+        }
+        drop(evaluator);
+        let mut of_points = bytes.iter();
+        self.found.retain(|_| of_points.next().is_none_or(|&bytes| bytes <= limit_bytes));
+        Ok(bytes.into_iter().filter(|&bytes| bytes > limit_bytes).max())
     }
 
     /// Returns the plan of one of the [points](Self::points), for a mode whose limit is stored in
@@ -260,6 +385,12 @@ impl<'a> PlanFrontier<'a> {
     pub fn plan_of(&self, point: &Plan, mode: Mode) -> Result<LoweredPlan<'a>, Error> {
         // The bound of one micro-batch does not hold for the batch, and that of the whole batch not
         // for partial backpropagation.
+        if let Some(limit) = self.request.memory_limit_bytes {
+            // Before the proof of a bound, which may take long.
+            let placement = PlannerNodes::new(self.job.costs().network())
+                .placement(self.problem.gpus, &point.arrangement)?;
+            check_memory(&self.job.training(placement), Some(limit))?;
+        }
         let is_bounded = self.job.lowering().micro_batches == 1 && self.job.lowering().partial.is_none();
         let plan = arranged_plan(
             &self.job,

@@ -7,6 +7,7 @@ mod explain;
 mod frontier;
 mod micro_batches;
 mod partial;
+mod program_memory;
 mod recompute;
 mod scaled_costs;
 mod search;

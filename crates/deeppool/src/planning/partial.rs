@@ -1,12 +1,12 @@
 //! Plans with partial backpropagation. They are evaluated by simulating their programs, since the
 //! planner's evaluation does not model it.
 
-use burst_planner::{Arrangement, Error as Unplanned, Evaluator, Plan, PlanProblem};
+use burst_planner::{Arrangement, Error as Unplanned, Plan, PlanProblem};
 
 use super::arranged_plan::arranged_plan;
 use crate::Error;
 use crate::costs::micros;
-use crate::job::{Job, JobCosts, LoweredPlan, PlannerNodes, plan_problem, single_gpu_us};
+use crate::job::{Job, LoweredPlan, PlannerNodes, plan_problem, single_gpu_us};
 use crate::plan::{DataParallelTimes, Mode, PlanRequest};
 use crate::simulate::{SimulateOptions, simulate};
 
@@ -20,11 +20,11 @@ const TOLERANCE: f64 = 1e-9;
 pub(super) fn simulated_data_parallel(job: &Job<'_>, count: usize) -> Result<DataParallelTimes, Error> {
     let problem = plan_problem(job, count, &[count])?;
     let arrangement = Arrangement::data_parallel(&problem, count)?;
-    let memory_peak_bytes =
-        Evaluator::new(&problem, JobCosts::new(job))?.memory(&arrangement)?.into_iter().max();
     let placement = PlannerNodes::new(job.costs().network()).placement(problem.gpus, &arrangement)?;
     let training = job.training(placement);
-    let simulated = simulate(training.for_simulation()?, job.costs(), &SimulateOptions::default())?;
+    let program = training.for_simulation()?;
+    let memory_peak_bytes = Some(program.memory_peak().total_bytes());
+    let simulated = simulate(program, job.costs(), &SimulateOptions::default())?;
     let amplification = micros(simulated.activity.active()) / single_gpu_us(job)?;
     Ok(DataParallelTimes { iteration_us: micros(simulated.iteration), amplification, memory_peak_bytes })
 }

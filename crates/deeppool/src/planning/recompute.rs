@@ -6,7 +6,7 @@ use layer_engine::Role;
 use layer_graph::LayerId;
 
 use crate::Error;
-use crate::job::{Job, single_gpu_memory_bytes};
+use crate::job::{Job, estimated_single_gpu_bytes};
 use crate::program::{LowerOptions, possible_checkpoints};
 
 /// Fractions of all activations. For each fraction, only activations of the first layers, up to
@@ -28,13 +28,13 @@ pub(super) fn with_recomputation<'a>(job: &Job<'a>) -> Result<Vec<Job<'a>>, Erro
         return Ok(Vec::new());
     }
     let possible: HashSet<LayerId> = possible_checkpoints(job.costs().network()).into_iter().collect();
-    let mut min_bytes = single_gpu_memory_bytes(job)?;
+    let mut min_bytes = estimated_single_gpu_bytes(job)?;
     let mut found = Vec::new();
     for part in PARTS {
         let mut best = None;
         for checkpoints in checkpoints_up_to(job, part, &possible) {
             let job = job.with_lowering(LowerOptions { checkpoints, ..job.lowering().clone() });
-            let bytes = single_gpu_memory_bytes(&job)?;
+            let bytes = estimated_single_gpu_bytes(&job)?;
             if bytes < min_bytes {
                 min_bytes = bytes;
                 best = Some(job);

@@ -7,9 +7,9 @@ use super::find_plan;
 use super::micro_batches::with_micro_batches;
 use super::recompute::with_recomputation;
 use crate::Error;
-use crate::job::{Job, LoweredPlan};
+use crate::job::{Job, LoweredPlan, data_parallel_bytes};
 use crate::plan::PlanRequest;
-use crate::program::ELEMENT_BYTES;
+use crate::program::{ELEMENT_BYTES, LowerOptions};
 
 /// Returns whether more memory could make a plan possible.
 fn may_fit_with_more_memory(error: &Unplanned, request: &PlanRequest) -> bool {
@@ -33,7 +33,8 @@ fn may_fit_with_more_memory(error: &Unplanned, request: &PlanRequest) -> bool {
 /// micro-batches.
 ///
 /// # Errors
-/// As [`find_plan`].
+/// As [`find_plan`]. [`Error::BatchTooLarge`] if no plan is within the memory limit, but there is one
+/// of a smaller batch.
 pub fn plan_within_memory<'a>(
     job: &Job<'a>,
     request: &PlanRequest,
@@ -56,7 +57,33 @@ pub fn plan_within_memory<'a>(
     if fastest.is_none() {
         request.stop.check()?;
     }
-    fastest.ok_or(Error::Planner(unplanned))
+    match fastest {
+        Some(found) => Ok(found),
+        None => Err(with_largest_batch(unplanned, recomputed.last().unwrap_or(job), request)?),
+    }
+}
+
+/// Returns the error of a job without a plan, with the largest batch for which data parallelism is
+/// within the memory limit. `smallest` is the variant of the job with the least memory.
+/// O(log batch) lowerings.
+fn with_largest_batch(
+    unplanned: Unplanned,
+    smallest: &Job<'_>,
+    request: &PlanRequest,
+) -> Result<Error, Error> {
+    let Unplanned::MemoryExceeded { limit_bytes, .. } = unplanned else {
+        return Ok(Error::Planner(unplanned));
+    };
+    let smallest = smallest.with_lowering(LowerOptions { micro_batches: 1, ..smallest.lowering().clone() });
+    // The largest batch that fits is in this range.
+    let (mut fits, mut exceeds) = (0, smallest.batch());
+    while exceeds - fits > 1 {
+        request.stop.check()?;
+        let batch = fits + (exceeds - fits) / 2;
+        let bytes = data_parallel_bytes(&smallest.with_batch(batch), request.gpus.min(batch))?;
+        *(if bytes <= limit_bytes { &mut fits } else { &mut exceeds }) = batch;
+    }
+    Ok(if fits == 0 { Error::Planner(unplanned) } else { Error::BatchTooLarge { unplanned, largest: fits } })
 }
 
 /// Returns a lower bound on the memory of the rank with the largest layer, for any micro-batches:

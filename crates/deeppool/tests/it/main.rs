@@ -9,6 +9,7 @@ mod gpu_counts;
 mod gradients;
 mod launch_order;
 mod memory;
+mod memory_model;
 mod micro_batches;
 mod plan_file;
 mod planning_work;

@@ -108,10 +108,10 @@ impl Backend for CountingThreads {
     }
 }
 
-/// Returns a random network with forks, joins, an input that several layers read, and shared
-/// parameters.
-pub(super) fn random_network(mut below: impl FnMut(usize) -> usize) -> LayerGraph {
-    let mut net = LayerGraph::new("random", Shape::image(2, 4, 4)).unwrap();
+/// Returns a random network of images of `side` x `side` pixels, with forks, joins, an input that
+/// several layers read, and shared parameters.
+pub(crate) fn random_network(side: usize, mut below: impl FnMut(usize) -> usize) -> LayerGraph {
+    let mut net = LayerGraph::new("random", Shape::image(2, side, side)).unwrap();
     let mut layers: Vec<LayerId> = vec![net.input()];
     for index in 0..=below(8) {
         let name = format!("layer{index}");
@@ -158,7 +158,7 @@ proptest! {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as usize % count
         };
-        let network = random_network(&mut below);
+        let network = random_network(4, &mut below);
         let mut list = || {
             let mut all: Vec<usize> = (0..ranks).collect();
             (1..ranks).for_each(|place| all.swap(place, below(place + 1)));

@@ -1,11 +1,106 @@
 //! The planner's memory model, compared with the memory of lowered programs.
 
-use std::time::Instant;
-
-use burst_planner::{Arrangement, CostModel, Evaluator};
+use burst_planner::Evaluator;
 use collectives::LinkModel;
-use deeppool::costs::Costs;
+use deeppool::costs::{Costs, shard_sizes};
 use deeppool::job::{Job, JobCosts, PlannerNodes, plan_problem};
-use deeppool::program::{LowerOptions, lower_for_simulation, possible_checkpoints};
+use deeppool::program::{LowerOptions, Placement, lower_for_simulation, possible_checkpoints};
 use layer_graph::{LayerGraph, zoo};
 use layer_profile::DeviceModel;
+
+use crate::memory::random_network;
+
+/// Returns for each rank with layers the memory of the planner's model divided by that of its
+/// program.
+fn ratios(network: &LayerGraph, placement: &Placement, batch: usize, options: &LowerOptions) -> Vec<f64> {
+    let world = placement.world();
+    let mut sizes = shard_sizes(batch, world);
+    let micro_batch = batch / options.micro_batches;
+    sizes.extend((1..=world.min(micro_batch)).flat_map(|count| [micro_batch / count, micro_batch.div_ceil(count)]));
+    sizes.sort_unstable();
+    sizes.dedup();
+    let profile = DeviceModel::named("a100").unwrap().profile(network, &sizes).unwrap();
+    let link = LinkModel::named("dgx-a100").unwrap();
+    let job = Job::new(Costs::new(network, &profile, &link), batch, options.clone());
+    let problem = plan_problem(&job, world, &(1..=world).collect::<Vec<_>>()).unwrap();
+    let arrangement = PlannerNodes::new(network).arrangement(placement);
+    let memory = Evaluator::new(&problem, JobCosts::new(&job)).unwrap().memory(&arrangement).unwrap();
+    let program = lower_for_simulation(network, placement, batch, options).unwrap();
+    let of_rank = program.ranks.iter().map(|rank| (memory[rank.rank], rank.memory().total_bytes()));
+    of_rank.filter(|&(_, exact)| exact > 0).map(|(model, exact)| model as f64 / exact as f64).collect()
+}
+
+/// Prints the minimum, the median and the maximum.
+fn print_distribution(of: &str, ratios: &mut [f64]) {
+    ratios.sort_by(f64::total_cmp);
+    let [first, middle, last] = [0, ratios.len() / 2, ratios.len() - 1].map(|place| ratios[place]);
+    println!("{of}: {} ranks, model / program {first:.4} to {last:.4}, median {middle:.4}", ratios.len());
+}
+
+fn generator(mut state: u64) -> impl FnMut(usize) -> usize {
+    move |count: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % count
+    }
+}
+
+#[test]
+fn model_of_random_placements_is_near_the_program() {
+    let mut all = Vec::new();
+    for seed in 0..400 {
+        let mut below = generator(seed);
+        let network = random_network(32, &mut below);
+        let ranks = 1 + below(4);
+        let mut list = |below: &mut dyn FnMut(usize) -> usize| {
+            let mut all: Vec<usize> = (0..ranks).collect();
+            (1..ranks).for_each(|place| all.swap(place, below(place + 1)));
+            all.truncate(1 + below(ranks));
+            all
+        };
+        let lists = (1..network.len()).map(|_| list(&mut below)).collect();
+        let placement = Placement::new(&network, ranks, lists).unwrap();
+        let micro_batches = [1, 1, 2, 3, 4][below(5)];
+        let possible = possible_checkpoints(&network);
+        let chosen = possible.into_iter().filter(|_| below(3) == 0);
+        let checkpoints = chosen.map(|id| network.layer(id).name().to_owned()).collect();
+        let options = LowerOptions::default()
+            .with_overlap_all_reduce(below(4) > 0)
+            .with_bucket_bytes([1, 100_000, 25 << 20][below(3)])
+            .with_micro_batches(micro_batches)
+            .with_checkpoints(checkpoints);
+        let found = ratios(&network, &placement, micro_batches * (4 + below(9)), &options);
+        if found.iter().any(|ratio| !(0.93..1.1).contains(ratio)) {
+            println!("seed {seed}: {found:.3?} {micro_batches} {:?} ranks {ranks}", options.checkpoints);
+        }
+        all.extend(found);
+    }
+    print_distribution("random placements", &mut all);
+    assert!(all[0] > 0.9 && all[all.len() - 1] < 1.25);
+}
+
+#[test]
+fn model_of_data_parallelism_is_near_the_program() {
+    for name in ["resnet-50", "vgg16", "inception-v3", "gpt2", "bert-base", "densenet-121", "alexnet", "wide-resnet-101-2"] {
+        let Ok(network) = zoo::model(name) else { println!("no {name}"); continue };
+        let mut all = Vec::new();
+        for ranks in [1, 4] {
+            for micro_batches in [1, 2, 3, 4] {
+                for every in [0, 4, 20] {
+                    let possible = possible_checkpoints(&network).into_iter().enumerate();
+                    let chosen = possible.filter(|(place, _)| every > 0 && place % every == every - 1);
+                    let checkpoints = chosen.map(|(_, id)| network.layer(id).name().to_owned()).collect();
+                    let options =
+                        LowerOptions::default().with_micro_batches(micro_batches).with_checkpoints(checkpoints);
+                    let lists = vec![(0..ranks).collect::<Vec<_>>(); network.len() - 1];
+                    let placement = Placement::new(&network, ranks, lists).unwrap();
+                    let found = ratios(&network, &placement, 48, &options);
+                    if found.iter().any(|ratio| !(0.97..1.03).contains(ratio)) {
+                        println!("{name} on {ranks}, {micro_batches} micro-batches, every {every}: {found:.4?}");
+                    }
+                    all.extend(found);
+                }
+            }
+        }
+        print_distribution(name, &mut all);
+    }
+}

@@ -225,7 +225,7 @@ proptest! {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as usize % count
         };
-        let network = random_network(&mut below);
+        let network = random_network(4, &mut below);
         let mut list = || {
             let mut all: Vec<usize> = (0..ranks).collect();
             (1..ranks).for_each(|place| all.swap(place, below(place + 1)));
