@@ -25,7 +25,7 @@ class Option:
     update_us: float = 0.0
     """The optimizer's step over the node's own parameters."""
     memory_bytes: int = 0
-    """Outputs and other activations that are kept for the backward step, and gradients."""
+    """Its output, other saved values, gradients, and all else that it needs."""
     saved_bytes: int = 0
     """The part of ``memory_bytes`` that the forward step saves besides its output."""
 

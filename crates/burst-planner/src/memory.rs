@@ -9,8 +9,8 @@ use crate::{Arrangement, Error, Evaluator, Result};
 const MAX_NAMED_NODES: usize = 3;
 
 impl Evaluator<'_> {
-    /// Returns the memory of each rank, bytes: the maximum over the steps of an iteration of what is
-    /// in use then. That is the nodes' [memory](crate::CostModel::memory), parameters with their
+    /// Returns the memory of each rank, bytes: the maximum over the steps of an iteration of what
+    /// is in use then. That is the nodes' [memory](crate::CostModel::memory), parameters with their
     /// state, copies of outputs and gradients from other ranks, and gradient buckets. It is 0 for
     /// ranks without nodes.
     ///

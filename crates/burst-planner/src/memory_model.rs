@@ -55,9 +55,9 @@ pub(crate) fn max_held_bytes(problem: &PlanProblem, structure: &ProblemGraph, ma
         let Node { state_bytes, gradient_bytes, parameters_of, .. } = problem.nodes[node];
         let gradient_bytes =
             parameters_of.map_or(gradient_bytes, |owner| problem.nodes[owner.0].gradient_bytes);
-        // The gradient, the sum of several users' gradients, a bucket, and the sums over
+        // The gradient, the sum of several users' gradients, a bucket, and the sum over
         // micro-batches.
-        let gradients = if problem.micro_batches.get() > 1 { 6 } else { 3 };
+        let gradients = if problem.micro_batches.get() > 1 { 4 } else { 3 };
         [
             memory.held_bytes,
             memory.samples_bytes,
@@ -330,7 +330,8 @@ impl<'m, F: FnMut(Held)> Sweep<'m, F> {
             self.part(own, node, [forward, read.unwrap_or(forward)], output);
             self.part(own, node, [repeated, last], output);
         } else {
-            let read = consumers.iter().filter(here).map(|&consumer| model.last_read(consumer, positions)).max();
+            let read =
+                consumers.iter().filter(here).map(|&consumer| model.last_read(consumer, positions)).max();
             let used = if reads_own { self.positions.backward[node] } else { forward };
             let last = read.unwrap_or(forward).max(used).max(last_sent);
             self.part(own, node, [forward, last], output);
@@ -464,11 +465,8 @@ impl<'m, F: FnMut(Held)> Sweep<'m, F> {
             let class = member.class;
             let here = users.iter().filter(|&&user| model.is_in(model.groups[user], class)).count();
             let is_sum = micro_batches > 1 || here > 1;
-            // From the fourth micro-batch on, it is in one of the three buffers of the sums.
-            if here > 1 || micro_batches < 4 {
-                let alive = [backward, if is_sum { summed } else { end }];
-                (self.add)(Held { class, node, bytes, alive });
-            }
+            let alive = [backward, if is_sum { summed } else { end }];
+            (self.add)(Held { class, node, bytes, alive });
         }
         if owner != node || (users.len() == 1 && micro_batches == 1) {
             return;
@@ -477,13 +475,9 @@ impl<'m, F: FnMut(Held)> Sweep<'m, F> {
             let class = holder.class;
             let here = users.iter().filter(|&&user| model.is_in(model.groups[user], class)).count();
             let mut hold = |alive| (self.add)(Held { class, node, bytes, alive });
-            // The previous sum and the next one. From the fourth micro-batch on, they are in three
-            // buffers in turn, each of which is in use at any position of some micro-batch.
-            match micro_batches {
-                1 => {}
-                2 => [[0, summed], [summed, end]].into_iter().for_each(&mut hold),
-                3 => (0..2).for_each(|_| hold([0, end])),
-                _ => (0..3).for_each(|_| hold([0, end])),
+            // The sum over the previous micro-batches, to which the gradient is added in place.
+            if micro_batches > 1 {
+                hold([0, end]);
             }
             if here > 1 {
                 hold([summed, if micro_batches > 1 { summed } else { end }]);

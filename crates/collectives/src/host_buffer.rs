@@ -54,13 +54,13 @@ impl<T> HostBuffer<T> {
     /// dropped when the view no longer needs the memory.
     ///
     /// # Safety
-    /// The range is valid for reads and writes, aligned, and initialized while `owner` lives.
-    /// Other accesses to the range, also by other views that overlap with it, are ordered in time
-    /// with the accesses of this view: no two accesses of which one is a write happen at the same
-    /// time, and no reference to elements is used after a conflicting access. An operation that
-    /// owns the view accesses it from the start of the operation until the view is returned. If
-    /// the operation is dropped or fails, other ranks may access it until all of them have completed
-    /// or dropped the operation.
+    /// The range is valid for reads and writes, aligned, and initialized while `owner` lives. Other
+    /// accesses to the range, also by other views that overlap with it, are ordered in time with
+    /// the accesses of this view: no two accesses of which one is a write happen at the same time,
+    /// and no reference to elements is used after a conflicting access. An operation that owns the
+    /// view accesses it from the start of the operation until the view is returned. If the
+    /// operation is dropped or fails, other ranks may access it until all of them have completed or
+    /// dropped the operation.
     #[must_use]
     pub unsafe fn from_raw(pointer: NonNull<T>, len: usize, owner: impl Any + Send + Sync) -> Self {
         // SAFETY: as the caller promises.

@@ -1,5 +1,5 @@
-//! Explanations of a plan: the alternatives of each run of layers, and the contents of the memory. A
-//! run is consecutive layers on the same ranks.
+//! Explanations of a plan: the alternatives of each run of layers, and the contents of the memory.
+//! A run is consecutive layers on the same ranks.
 
 use deeppool::planning::{RunAlternative, RunExplanation};
 use deeppool::program::{FullestMoment, LayerMemory};
@@ -53,8 +53,8 @@ pub(crate) fn print_runs(runs: &[RunExplanation], limit: Option<f64>) {
     print_message!("\nWhat layers on the same ranks could do instead, all others as they are\n{shown}");
 }
 
-/// Prints the contents of the memory of a rank at its fullest moment: the largest parts by layer and
-/// kind, and the sum of the others.
+/// Prints the contents of the memory of a rank at its fullest moment: the largest parts by layer
+/// and kind, and the sum of the others.
 pub(crate) fn print_moment(network: &LayerGraph, moment: &FullestMoment) {
     let mut shown = table(&["layer", "kind", "memory"]);
     let (first, rest) = moment.layers.split_at(moment.layers.len().min(MAX_MEMORY_ROWS));

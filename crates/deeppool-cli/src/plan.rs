@@ -132,8 +132,8 @@ struct SharingArgs {
     /// Compare by simulation: data parallelism, burst plans, both with background jobs on the same
     /// GPUs, and every static partition (data parallelism on some GPUs, background on the others)
     #[arg(long)]
-    #[arg(conflicts_with_all = ["mode", "spb", "worker_gpus", "pareto", "explain", "explain_memory", "dot", "trace",
-        "output"])]
+    #[arg(conflicts_with_all = [
+        "mode", "spb", "worker_gpus", "pareto", "explain", "explain_memory", "dot", "trace", "output"])]
     compare: bool,
     /// Draw the comparison to this file
     #[arg(long, value_name = "FILE", value_parser = command_line::files::argument(), requires = "compare")]

@@ -68,10 +68,11 @@ fn optional_memory_fields_are_read() {
             r#""gradient_bytes": 100, "state_bytes": 200, "output_bytes": 31,"#,
             1,
         )
-        .replacen(r#""update_us": 1.5}"#, r#""update_us": 1.5, "memory_bytes": 50}"#, 1);
+        .replacen(r#""update_us": 1.5}"#, r#""update_us": 1.5, "memory_bytes": 166}"#, 1);
     let (problem, costs) = PlanProblem::from_json(&text).expect("a valid document");
     assert_eq!((problem.memory_limit_bytes, problem.nodes[0].state_bytes), (Some(1000), 200));
     let held = |node, ranks| costs.memory(node, ranks, ShardSize::Larger);
+    // Without the output and the gradient of the parameters.
     assert_eq!(held(NodeId(0), 2), NodeMemory { held_bytes: 50, output_bytes: 16, ..NodeMemory::default() });
     assert_eq!(held(NodeId(1), 2), NodeMemory::default());
 }
@@ -79,7 +80,7 @@ fn optional_memory_fields_are_read() {
 #[test]
 fn optional_checkpoint_fields_are_read() {
     let (problem, _) = PlanProblem::from_json(DOCUMENT).expect("a valid document");
-    let reads = BackwardReads { input: true, output: true };
+    let reads = BackwardReads { input: true, output: true, saved: true };
     assert_eq!((problem.nodes[0].backward_reads, problem.nodes[0].is_kept), (reads, false));
     let text = DOCUMENT
         .replacen(r#""gpus": 3,"#, r#""gpus": 3, "checkpoints": ["a"],"#, 1)
@@ -90,7 +91,7 @@ fn optional_checkpoint_fields_are_read() {
         )
         .replacen(r#""update_us": 1.5}"#, r#""update_us": 1.5, "memory_bytes": 50, "saved_bytes": 20}"#, 1);
     let (problem, costs) = PlanProblem::from_json(&text).expect("a valid document");
-    let reads = BackwardReads { input: false, output: true };
+    let reads = BackwardReads { input: false, output: true, saved: true };
     assert_eq!((problem.nodes[0].backward_reads, problem.nodes[0].is_kept), (reads, true));
     assert_eq!(problem.checkpoints, [NodeId(0)]);
     assert_eq!(costs.memory(NodeId(0), 2, ShardSize::Larger).saved_bytes, 20);

@@ -9,7 +9,7 @@ use layer_graph::LayerId;
 use super::{Job, JobCosts, PlannerNodes};
 use crate::Error;
 use crate::program::{
-    ELEMENT_BYTES, LowerOptions, Placement, backward_reads, checkpoints, is_read_once,
+    ELEMENT_BYTES, LowerOptions, Placement, backward_passes, backward_reads, checkpoints, is_read_once,
 };
 
 /// Number of elements of the metrics: the loss and the number of correctly classified samples.
@@ -108,8 +108,8 @@ pub(crate) fn data_parallel_bytes(job: &Job<'_>, gpus: usize) -> Result<u64, Err
     Ok(job.training(placement).for_simulation()?.memory_peak().total_bytes())
 }
 
-/// Computes the memory that one GPU needs for the whole job by the planner's model, in bytes. Faster
-/// than [`single_gpu_memory_bytes`].
+/// Computes the memory that one GPU needs for the whole job by the planner's model, in bytes.
+/// Faster than [`single_gpu_memory_bytes`].
 ///
 /// # Errors
 /// As [`single_gpu_us`].
@@ -155,6 +155,10 @@ fn node(
     node.parameters_of = (owner != id).then(|| nodes.node(owner));
     node.synchronized = (job.lowering.sync_batch_norm && forward).then_some(synchronized);
     node.backward_reads = backward_reads(network, id, needs_gradient);
+    if backward_passes(network, id, input_gradient).contains(&Pass::BackwardInPlace) {
+        // From the backward step on, the memory of the input is that of its gradient.
+        node.backward_reads.input = false;
+    }
     node.is_kept = !is_read_once(network, id);
     node
 }

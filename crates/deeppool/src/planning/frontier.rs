@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-use burst_planner::{Error as Unplanned, Arrangement, Evaluator, Frontier, LowerBound, Plan, PlanProblem, PlanTime};
+use burst_planner::{
+    Arrangement, Error as Unplanned, Evaluator, Frontier, LowerBound, Plan, PlanProblem, PlanTime,
+};
 
 use super::arranged_plan::arranged_plan;
 use super::partial::{best_partial, simulated_data_parallel};
@@ -220,8 +222,8 @@ pub(crate) fn data_parallel_times_on(
     counts.map(|count| times_on(job, &mut evaluator, single_gpu_us, count.min(max), &mut memory)).collect()
 }
 
-/// Computes the times and the memory of data parallelism on `count` GPUs. `memory` caches the memory
-/// by the number of samples of the largest shard, and by whether there are several GPUs.
+/// Computes the times and the memory of data parallelism on `count` GPUs. `memory` caches the
+/// memory by the number of samples of the largest shard, and by whether there are several GPUs.
 fn times_on(
     job: &Job<'_>,
     evaluator: &mut Evaluator<'_>,
@@ -293,8 +295,8 @@ impl<'a> PlanFrontier<'a> {
         }))
     }
 
-    /// Returns the plan of data parallelism on the ranks `0..count`, without a lower bound and without
-    /// a memory limit.
+    /// Returns the plan of data parallelism on the ranks `0..count`, without a lower bound and
+    /// without a memory limit.
     ///
     /// # Errors
     /// [`Error::Profile`] if the profile lacks a time.
@@ -353,8 +355,8 @@ impl<'a> PlanFrontier<'a> {
         arranged_plan(&self.job, problem, arrangement, request, mode, None, self.data_parallel)
     }
 
-    /// Removes the points whose programs need more memory than the limit, among those near it by the
-    /// planner's model. Returns the memory of the fullest of them.
+    /// Removes the points whose programs need more memory than the limit, among those near it by
+    /// the planner's model. Returns the memory of the fullest of them.
     fn retain_within(&mut self, limit_bytes: u64) -> Result<Option<u64>, Error> {
         let near = (limit_bytes as f64 * CHECKED_FROM) as u64;
         let mut evaluator = Evaluator::new(&self.problem, JobCosts::new(&self.job))?;

@@ -10,8 +10,8 @@ use crate::program::{Contents, ELEMENT_BYTES, LoweredTraining, RankProgram};
 /// Maximum number of layers listed in an error message.
 const MAX_NAMED_LAYERS: usize = 3;
 
-/// Returns the memory of the fullest rank in the program of an arrangement on `gpus` GPUs, in bytes.
-/// One lowering.
+/// Returns the memory of the fullest rank in the program of an arrangement on `gpus` GPUs, in
+/// bytes. One lowering.
 pub(super) fn program_bytes(job: &Job<'_>, gpus: usize, arrangement: &Arrangement) -> Result<u64, Error> {
     let placement = PlannerNodes::new(job.costs().network()).placement(gpus, arrangement)?;
     Ok(job.training(placement).for_simulation()?.memory_peak().total_bytes())
@@ -31,8 +31,8 @@ pub(super) fn check_memory(training: &LoweredTraining<'_>, limit_bytes: Option<u
     Err(Unplanned::MemoryExceeded { limit_bytes, needed_bytes: bytes(fullest), nodes }.into())
 }
 
-/// Returns the names of the layers with the largest memory at the fullest step of a rank, with their
-/// bytes, the largest first.
+/// Returns the names of the layers with the largest memory at the fullest step of a rank, with
+/// their bytes, the largest first.
 fn largest_layers(network: &LayerGraph, rank: &RankProgram) -> Vec<(String, u64)> {
     let layer = |contents: Contents| -> Option<LayerId> {
         match contents {

@@ -33,8 +33,8 @@ fn may_fit_with_more_memory(error: &Unplanned, request: &PlanRequest) -> bool {
 /// micro-batches.
 ///
 /// # Errors
-/// As [`find_plan`]. [`Error::BatchTooLarge`] if no plan is within the memory limit, but there is one
-/// of a smaller batch.
+/// As [`find_plan`]. [`Error::BatchTooLarge`] if no plan is within the memory limit, but there is
+/// one of a smaller batch.
 pub fn plan_within_memory<'a>(
     job: &Job<'a>,
     request: &PlanRequest,

@@ -108,9 +108,9 @@ pub(crate) fn is_read_once(network: &LayerGraph, id: LayerId) -> bool {
 /// is the layers after one checkpoint up to and including the next one; the layers after the last
 /// checkpoint are also a segment.
 ///
-/// An output is *local* if it is used only within its segment, on the ranks that computed it. If the
-/// backward pass needs a local output, it is recomputed when the backward pass reaches the end of
-/// the segment, and its memory is free until then. In the last segment it is still there.
+/// An output is *local* if it is used only within its segment, on the ranks that computed it. If
+/// the backward pass needs a local output, it is recomputed when the backward pass reaches the end
+/// of the segment, and its memory is free until then. In the last segment it is still there.
 pub(super) struct Recomputation {
     /// Segment of each layer, by layer id.
     segment: Vec<usize>,

@@ -11,7 +11,7 @@ use super::loaded::LoadedIteration;
 use super::pending::{CollectiveBuffers, PendingCollective};
 use super::{Backend, LoadedProgram, RankDevice, RankState};
 use crate::Error;
-use crate::program::{BatchPart, BufferId, Contents, Op, Step, StepId};
+use crate::program::{BatchPart, BufferId, Contents, Op, StepId};
 
 /// Source of the samples of training iterations.
 pub trait BatchSource {
@@ -279,28 +279,30 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
 
     /// After the forward step of the loss: if the loss is not finite, finds the first layer whose
     /// output is not.
-    fn check_loss(&mut self, step: usize) -> Result<(), Error> {
-        let (current, _, memory) = self.loaded.parts(self.context.iteration, &mut self.state.buffers);
-        let program = &current.program;
-        let is_role = |id: &BufferId, wanted: Role| matches!(program.buffers[id.0].contents, Contents::Operand(_, role) if role == wanted);
-        let Step { op: Op::Forward { .. }, writes, .. } = &program.steps[step] else { return Ok(()) };
-        let Some(&metrics) = writes.iter().find(|id| is_role(id, Role::Metrics)) else { return Ok(()) };
+    fn check_loss(&mut self, index: usize) -> Result<(), Error> {
         if !B::IS_SYNCHRONOUS {
             return Ok(());
         }
+        let (current, _, memory) = self.loaded.parts(self.context.iteration, &mut self.state.buffers);
+        let (program, step) = (&current.program, &current.program.steps[index]);
+        let layer_of = |id: BufferId, wanted: Role| match program.buffers[id.0].contents {
+            Contents::Operand(layer, role) if role == wanted => Some(layer),
+            _ => None,
+        };
+        let metrics = step.writes.iter().find(|&&id| layer_of(id, Role::Metrics).is_some());
+        let (Op::Forward { .. }, Some(&metrics)) = (&step.op, metrics) else { return Ok(()) };
         let RankDevice { engine, queue, .. } = &mut *self.device;
-        let mut values = vec![0.0; 1];
-        engine.download(memory.get(metrics), &mut values, queue)?;
-        if values[0].is_finite() {
+        let mut is_finite = |id: BufferId, elements: usize| -> Result<bool, Error> {
+            let mut values = vec![0.0; elements];
+            engine.download(memory.get(id), &mut values, queue)?;
+            Ok(values.iter().all(|value| value.is_finite()))
+        };
+        if is_finite(metrics, 1)? {
             return Ok(());
         }
-        let alive = program.alive_at(StepId(step));
-        for id in alive.into_iter().filter(|id| is_role(id, Role::Output)) {
-            values.resize(program.buffers[id.0].elements, 0.0);
-            engine.download(memory.get(id), &mut values, queue)?;
-            if let (Contents::Operand(layer, _), true) =
-                (program.buffers[id.0].contents, values.iter().any(|value| !value.is_finite()))
-            {
+        for id in program.alive_at(StepId(index)) {
+            let Some(layer) = layer_of(id, Role::Output) else { continue };
+            if !is_finite(id, program.buffers[id.0].elements)? {
                 self.loaded.first_not_finite = Some(layer);
                 break;
             }

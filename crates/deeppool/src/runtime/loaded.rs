@@ -220,8 +220,8 @@ impl<B: Backend> LoadedProgram<B> {
         Ok(Some(metrics))
     }
 
-    /// The first layer, in the order of the steps, with an output that had a NaN or infinity when the
-    /// loss was computed and was not finite; `None` if there was none. Only outputs that the
+    /// The first layer, in the order of the steps, with an output that had a NaN or infinity when
+    /// the loss was computed and was not finite; `None` if there was none. Only outputs that the
     /// backward pass needs are examined, and only on a backend whose kernels are complete when they
     /// are enqueued: later steps overwrite them.
     #[must_use]

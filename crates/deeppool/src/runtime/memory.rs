@@ -106,8 +106,8 @@ impl<B: Backend> RankState<B> {
 /// buffers. `programs` are the programs of a rotation, with the same buffers.
 ///
 /// # Errors
-/// [`Error::Program`] if buffers that are needed at the same time share memory. [`Error::Engine`] or
-/// [`Error::Collectives`] if the device runs out of memory.
+/// [`Error::Program`] if buffers that are needed at the same time share memory. [`Error::Engine`]
+/// or [`Error::Collectives`] if the device runs out of memory.
 pub(super) fn scratch_buffers<B: Backend>(
     device: &mut RankDevice<B>,
     programs: &[&RankProgram],

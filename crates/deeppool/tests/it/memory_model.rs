@@ -16,7 +16,9 @@ fn ratios(network: &LayerGraph, placement: &Placement, batch: usize, options: &L
     let world = placement.world();
     let mut sizes = shard_sizes(batch, world);
     let micro_batch = batch / options.micro_batches;
-    sizes.extend((1..=world.min(micro_batch)).flat_map(|count| [micro_batch / count, micro_batch.div_ceil(count)]));
+    sizes.extend(
+        (1..=world.min(micro_batch)).flat_map(|count| [micro_batch / count, micro_batch.div_ceil(count)]),
+    );
     sizes.sort_unstable();
     sizes.dedup();
     let profile = DeviceModel::named("a100").unwrap().profile(network, &sizes).unwrap();
@@ -51,7 +53,7 @@ fn model_of_random_placements_is_near_the_program() {
         let mut below = generator(seed);
         let network = random_network(32, &mut below);
         let ranks = 1 + below(4);
-        let mut list = |below: &mut dyn FnMut(usize) -> usize| {
+        let list = |below: &mut dyn FnMut(usize) -> usize| {
             let mut all: Vec<usize> = (0..ranks).collect();
             (1..ranks).for_each(|place| all.swap(place, below(place + 1)));
             all.truncate(1 + below(ranks));
@@ -69,19 +71,19 @@ fn model_of_random_placements_is_near_the_program() {
             .with_micro_batches(micro_batches)
             .with_checkpoints(checkpoints);
         let found = ratios(&network, &placement, micro_batches * (4 + below(9)), &options);
-        if found.iter().any(|ratio| !(0.93..1.1).contains(ratio)) {
-            println!("seed {seed}: {found:.3?} {micro_batches} {:?} ranks {ranks}", options.checkpoints);
-        }
         all.extend(found);
     }
     print_distribution("random placements", &mut all);
-    assert!(all[0] > 0.9 && all[all.len() - 1] < 1.25);
+    // Small networks on scattered ranks leave gaps between buffers.
+    let near = all.iter().filter(|ratio| (0.9..1.1).contains(*ratio)).count();
+    assert!(near as f64 > 0.8 * all.len() as f64, "{near} of {} are near", all.len());
+    assert!((0.99..1.01).contains(&all[all.len() / 2]) && all[0] > 0.5 && all[all.len() - 1] < 1.6);
 }
 
 #[test]
 fn model_of_data_parallelism_is_near_the_program() {
-    for name in ["resnet-50", "vgg16", "inception-v3", "gpt2", "bert-base", "densenet-121", "alexnet", "wide-resnet-101-2"] {
-        let Ok(network) = zoo::model(name) else { println!("no {name}"); continue };
+    for name in ["resnet-50", "vgg16", "inception-v3", "gpt2"] {
+        let network = zoo::model(name).unwrap();
         let mut all = Vec::new();
         for ranks in [1, 4] {
             for micro_batches in [1, 2, 3, 4] {
@@ -89,14 +91,17 @@ fn model_of_data_parallelism_is_near_the_program() {
                     let possible = possible_checkpoints(&network).into_iter().enumerate();
                     let chosen = possible.filter(|(place, _)| every > 0 && place % every == every - 1);
                     let checkpoints = chosen.map(|(_, id)| network.layer(id).name().to_owned()).collect();
-                    let options =
-                        LowerOptions::default().with_micro_batches(micro_batches).with_checkpoints(checkpoints);
+                    let options = LowerOptions::default()
+                        .with_micro_batches(micro_batches)
+                        .with_checkpoints(checkpoints);
                     let lists = vec![(0..ranks).collect::<Vec<_>>(); network.len() - 1];
                     let placement = Placement::new(&network, ranks, lists).unwrap();
                     let found = ratios(&network, &placement, 48, &options);
-                    if found.iter().any(|ratio| !(0.97..1.03).contains(ratio)) {
-                        println!("{name} on {ranks}, {micro_batches} micro-batches, every {every}: {found:.4?}");
-                    }
+                    let range = if micro_batches == 1 && every == 0 { 0.99..1.01 } else { 0.87..1.06 };
+                    assert!(
+                        found.iter().all(|ratio| range.contains(ratio)),
+                        "{name} on {ranks}, {micro_batches} micro-batches, every {every}: {found:.4?}"
+                    );
                     all.extend(found);
                 }
             }

@@ -47,8 +47,8 @@ impl RankProgram {
     }
 }
 
-/// Returns the buffers that need a part of the arena, by id, with what is packed of each, in the order
-/// of their births.
+/// Returns the buffers that need a part of the arena, by id, with what is packed of each, in the
+/// order of their births.
 fn items_of<'l>(buffers: &[BufferSpec], lifetimes: &'l [Lifetime]) -> (Vec<usize>, Vec<Item<'l>>) {
     let is_used = |&id: &usize| buffers[id].elements > 0 && !lifetimes[id].values.is_empty();
     let mut used: Vec<usize> = (0..buffers.len()).filter(is_used).collect();
@@ -81,8 +81,9 @@ fn fullest(items: &[Item<'_>]) -> (u32, usize) {
 }
 
 impl RankProgram {
-    /// Returns the buffers of the arena that hold a value at a step if the steps run in their order,
-    /// in the order of their first use. O(steps + dependencies + operands + buffers x log buffers).
+    /// Returns the buffers of the arena that hold a value at a step if the steps run in their
+    /// order, in the order of their first use. O(steps + dependencies + operands + buffers x log
+    /// buffers).
     pub(crate) fn alive_at(&self, step: StepId) -> Vec<BufferId> {
         let iteration = IterationSteps { steps: &self.steps, first_id: 0 };
         let lifetimes = lifetimes(&self.buffers, self.state_buffers, &[iteration]);
@@ -107,9 +108,9 @@ impl RankProgram {
     }
 }
 
-/// Checks that in the programs of the iterations of a rank, which have the same buffers, every buffer
-/// has a place in the arena, and that buffers share memory only if one is dead before the other is
-/// born. O(steps + dependencies + operands + pairs of buffers that share memory).
+/// Checks that in the programs of the iterations of a rank, which have the same buffers, every
+/// buffer has a place in the arena, and that buffers share memory only if one is dead before the
+/// other is born. O(steps + dependencies + operands + pairs of buffers that share memory).
 ///
 /// # Errors
 /// [`Error::Program`] with the first buffer that is elsewhere, or with two that are not apart.

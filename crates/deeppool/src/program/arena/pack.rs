@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use super::lifetimes::Lifetime;
 
-/// Number of items up to which the smallest packing is searched for; of more, one within a hundredth
-/// of the bound.
+/// Number of items up to which the smallest packing is searched for; of more, one within a
+/// hundredth of the bound.
 const FEW: usize = 40;
 /// Maximum number of changes of the order.
 const MAX_TRIES: usize = 2_000;
@@ -37,9 +37,9 @@ pub(super) struct Packing {
     pub(super) size: usize,
 }
 
-/// Packs items, given in the order of their birth. `bound` is a lower bound of the size of the whole:
-/// the search ends when it is nearly reached. O(items^2) for up to 6,000 items, O(items x log items)
-/// above.
+/// Packs items, given in the order of their birth. `bound` is a lower bound of the size of the
+/// whole: the search ends when it is nearly reached. O(items^2) for up to 6,000 items, O(items x
+/// log items) above.
 pub(super) fn pack(items: &[Item<'_>], bound: usize) -> Packing {
     if items.len() > MAX_COMPARED {
         return pack_by_birth(items);
@@ -89,8 +89,8 @@ impl Search<'_> {
         }
     }
 
-    /// Moves items forward in the order, preferably those at the end of the whole, while it is larger
-    /// than `enough`.
+    /// Moves items forward in the order, preferably those at the end of the whole, while it is
+    /// larger than `enough`.
     fn improve(&mut self, enough: usize) {
         let mut random: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut below = |count: usize| {
@@ -152,8 +152,8 @@ impl Overlaps {
     }
 }
 
-/// Places items in the given order, each in a gap between the placed items that it overlaps in time,
-/// or behind them. Of equal gaps the lowest one is taken.
+/// Places items in the given order, each in a gap between the placed items that it overlaps in
+/// time, or behind them. Of equal gaps the lowest one is taken.
 fn pack_in_order(items: &[Item<'_>], overlaps: &Overlaps, order: &[usize], gap: Gap) -> Packing {
     let mut packing = Packing { offsets: vec![0; items.len()], size: 0 };
     // Placed items by offset.

@@ -12,8 +12,8 @@ use crate::program::{LowerOptions, Placement, RankProgram, lower_for_simulation,
 /// Number of small packing problems that are compared with all orders of their items.
 const SMALL_PROBLEMS: u32 = 500;
 
-/// Returns the size of the smallest packing, by all orders of the items: in the order of its offsets,
-/// the items of a packing can be moved down to the lowest free offsets.
+/// Returns the size of the smallest packing, by all orders of the items: in the order of its
+/// offsets, the items of a packing can be moved down to the lowest free offsets.
 fn optimal_size(items: &[Item<'_>]) -> usize {
     fn place(items: &[Item<'_>], left: &mut Vec<usize>, placed: &mut Vec<(usize, usize)>, best: &mut usize) {
         let size = placed.iter().map(|&(item, offset)| offset + items[item].size).max().unwrap_or(0);

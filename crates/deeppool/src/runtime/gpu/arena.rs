@@ -35,8 +35,8 @@ impl Arena for GpuArena {
             return Err(EngineError::Operand { kernel, operand, expected: end, got: self.elements }.into());
         }
         let pointer = self.pointer + (offset * size_of::<f32>()) as u64;
-        // SAFETY: the range is inside the arena, which the buffer keeps, and starts at an element. The
-        // caller orders the accesses to parts that overlap.
+        // SAFETY: the range is inside the arena, which the buffer keeps, and starts at an element.
+        // The caller orders the accesses to parts that overlap.
         Ok(unsafe { NcclBuffer::from_raw(pointer, elements, Arc::clone(&self.memory)) })
     }
 }
