@@ -2,13 +2,12 @@
 
 use std::path::PathBuf;
 
-use anyhow::bail;
 use clap::Args;
 use command_line::numbers::within;
 use deeppool::costs::Costs;
-use deeppool::job::Job;
+use deeppool::job::{Job, LoweredPlan};
 use deeppool::plan::{ExecutionPlan, MAX_GPUS};
-use deeppool::program::LowerOptions;
+use deeppool::program::{LowerOptions, RankProgram};
 use deeppool::simulate::{
     BackgroundCosts, SimulateOptions, Simulation, SimulationReport, contended, undisturbed, workload,
 };
@@ -19,7 +18,7 @@ use super::costs::{
 };
 use super::counts::BATCH;
 use super::inputs;
-use super::left_out::warn_of_unused_gpus;
+use super::left_out::{warn, warn_of_unused_gpus};
 use super::network::NetworkArgs;
 use super::output::{byte_size, check_outputs, micros, print_json, print_message, rate, save_json, time};
 use super::plan_table::plan_text;
@@ -84,25 +83,20 @@ pub(crate) struct Simulate {
     json: bool,
 }
 
-/// Returns an error if a plan file and a background job do not fit into memory together.
-fn check_room(
-    plan: &ExecutionPlan,
-    background: Option<&BackgroundCosts>,
-    room_bytes: Option<u64>,
-) -> anyhow::Result<()> {
-    let (Some(background), Some(room), Some(peak)) = (background, room_bytes, plan.memory_peak_bytes) else {
-        return Ok(());
-    };
-    if peak > room {
-        bail!(
-            "the plan's fullest GPU holds {}, where the background job, which holds {}, leaves {}: give the \
-             background a \
-             smaller batch, make the plan with less --memory or with --objective total, or give --memory \
-             unlimited here",
-            byte_size(peak),
+/// Prints a warning if the background job has no room on some GPUs beside the foreground.
+fn warn_of_room(plan: &LoweredPlan<'_>, options: &SimulateOptions) -> anyhow::Result<()> {
+    let Some(background) = &options.background else { return Ok(()) };
+    let program = plan.training().for_simulation()?;
+    let lacks_room = |rank: &&RankProgram| options.background_beside(rank.total_bytes()).is_none();
+    let without: usize =
+        program.ranks.iter().filter(lacks_room).map(|rank| rank.represented_ranks.len()).sum();
+    if without > 0 {
+        warn(format_args!(
+            "the background job, which holds {}, does not run on {without} of {} GPUs, where the plan leaves too \
+             little memory: give it a smaller batch, or make the plan with less --memory or with --objective total",
             byte_size(background.memory_bytes()),
-            byte_size(room),
-        );
+            plan.gpus,
+        ));
     }
     Ok(())
 }
@@ -128,16 +122,23 @@ impl Simulate {
         let room_bytes = background
             .as_ref()
             .map_or(Ok(limit_bytes), |background| background.memory_beside(limit_bytes))?;
-        let made = job_and_plan(read, costs, size, &self.mode, room_bytes, optimizer);
+        let make =
+            |limit_bytes| job_and_plan(read.clone(), costs.clone(), size, &self.mode, limit_bytes, optimizer);
+        let made = match make(room_bytes) {
+            // The foreground may fit without a background job.
+            Err(error) if room_bytes < limit_bytes && error.is_lack_of_memory() => make(limit_bytes),
+            made => made,
+        };
         let (job, plan) = with_plan_path(self.plan.as_deref(), made)?;
         warn_of_unused_gpus(&plan);
-        check_room(&plan, background.as_ref(), room_bytes)?;
         let options = SimulateOptions::default()
             .with_iterations(self.iterations)
             .with_background(background)
+            .with_memory_limit(limit_bytes)
             .with_policy(policy)
             .with_device(if self.contention { contended() } else { undisturbed() })
             .with_timeline(self.trace.is_some());
+        warn_of_room(&plan, &options)?;
         if let (Some(path), Some(rank), Some(background)) = (&self.workload, self.rank, &options.background) {
             let workload = workload(plan.training().for_simulation()?, job.costs(), rank, background)?;
             command_line::files::write(path, workload.to_json() + "\n")?;

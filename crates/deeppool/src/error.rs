@@ -292,6 +292,15 @@ impl Error {
         matches!(self, Self::Collectives(_))
     }
 
+    /// Returns whether a plan needs more memory than the limit.
+    #[must_use]
+    pub fn is_lack_of_memory(&self) -> bool {
+        matches!(
+            self,
+            Self::BatchTooLarge { .. } | Self::Planner(burst_planner::Error::MemoryExceeded { .. })
+        )
+    }
+
     /// Returns whether the run was stopped on request.
     #[must_use]
     pub fn is_stop(&self) -> bool {

@@ -77,9 +77,10 @@ impl Comparison {
         job.check_full_backpropagation()?;
         let gpus = request.gpus;
         let beside = request.clone().with_memory_limit(background.memory_beside(request.memory_limit_bytes)?);
+        let options = options.clone().with_memory_limit(request.memory_limit_bytes);
         let frontier = match find_frontier(job, &beside) {
             // The foreground may fit without a background job.
-            Err(Error::Planner(Unplanned::MemoryExceeded { .. })) => find_frontier(job, request)?,
+            Err(error) if error.is_lack_of_memory() => find_frontier(job, request)?,
             found => found?,
         };
         progress(0.2);
@@ -120,9 +121,7 @@ impl Comparison {
             };
             let place = simulated.iter().position(is_same).unwrap_or(simulated.len());
             if place == simulated.len() {
-                let has_room = fits(plan.memory_peak_bytes, beside.memory_limit_bytes);
-                let background = has_room.then_some(background);
-                simulated.push(SimulatedPlan::new(job, plan, background, options, &errors)?);
+                simulated.push(SimulatedPlan::new(job, plan, background, &options, &errors)?);
             }
             points.extend(simulated[place].points(modes, background_samples_per_s, &errors));
             progress(0.2 + 0.8 * (index + 1) as f64 / all);
@@ -218,7 +217,7 @@ struct SimulatedPlan<'p> {
     plan: &'p ExecutionPlan,
     /// Without background jobs.
     alone: Simulation,
-    /// With a background job on each GPU, if those fit.
+    /// With a background job on each GPU that has room for it; `None` if none has.
     shared: Option<Simulation>,
     /// Minimum and maximum speed relative to the predicted one, if errors of the costs are known.
     speeds: Option<[f64; 2]>,
@@ -228,17 +227,17 @@ impl<'p> SimulatedPlan<'p> {
     fn new(
         job: &Job<'_>,
         plan: &'p LoweredPlan<'_>,
-        background: Option<&BackgroundCosts>,
+        background: &BackgroundCosts,
         options: &SimulateOptions,
         errors: &Errors,
     ) -> Result<Self, Error> {
-        let simulated = |background: Option<&BackgroundCosts>| {
-            simulate_plan(job, plan, &options.clone().with_background(background.cloned()))
-        };
+        let beside = options.clone().with_background(Some(background.clone()));
+        let mut ranks = plan.training().for_simulation()?.ranks.iter();
+        let has_room = ranks.any(|rank| beside.background_beside(rank.total_bytes()).is_some());
         Ok(Self {
             plan,
-            alone: simulated(None)?,
-            shared: background.map(|background| simulated(Some(background))).transpose()?,
+            alone: simulate_plan(job, plan, &options.clone().with_background(None))?,
+            shared: has_room.then(|| simulate_plan(job, plan, &beside)).transpose()?,
             speeds: errors.speeds(job, plan)?,
         })
     }

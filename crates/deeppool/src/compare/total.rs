@@ -49,7 +49,12 @@ pub fn max_total_plan<'a>(
         _ => f64::INFINITY,
     };
     let room = background.memory_beside(request.memory_limit_bytes)?;
-    let frontier = find_frontier(job, &request.clone().with_memory_limit(room))?;
+    let frontier = match find_frontier(job, &request.clone().with_memory_limit(room)) {
+        // The foreground may fit without a background job.
+        Err(error) if error.is_lack_of_memory() => find_frontier(job, request)?,
+        found => found?,
+    };
+    let options = options.clone().with_memory_limit(request.memory_limit_bytes);
     let fastest_us = frontier.points().fastest_within(amplification)?.time.iteration_us;
     let slowest_us = fastest_us / foreground * (1.0 + 1e-9);
     let points = frontier.points().plans().iter().map(|point| (point.time.iteration_us, point));

@@ -97,7 +97,7 @@ impl<'a> RankJobs<'a> {
         Self {
             class,
             foreground: ForegroundHost::new(iteration, policy, parameters).with_external_partners(),
-            background: options.background.as_ref().map(background),
+            background: options.background_beside(class.memory_bytes()).map(background),
             to_offer: u64::from(iterations) * count as u64,
             iterations,
             warm_up: options.warm_up(),

@@ -44,6 +44,9 @@ pub struct SimulateOptions {
     pub iterations: usize,
     /// Background job of which every rank runs its own copy; `None` for the foreground alone.
     pub background: Option<BackgroundCosts>,
+    /// Memory of every rank's device, in bytes: the background job runs on the ranks where the
+    /// foreground leaves enough of it. `None` for no limit.
+    pub memory_limit_bytes: Option<u64>,
     /// Policy by which foreground and background share a rank's device.
     pub policy: Policy,
     /// Parameters of every rank's device: [`undisturbed`] by default, or [`contended`].
@@ -59,6 +62,7 @@ impl Default for SimulateOptions {
         Self {
             iterations: 20,
             background: None,
+            memory_limit_bytes: None,
             policy: Policy::default(),
             device: undisturbed(),
             timeline: false,
@@ -77,6 +81,23 @@ impl SimulateOptions {
     #[must_use]
     pub fn with_background(self, background: Option<BackgroundCosts>) -> Self {
         Self { background, ..self }
+    }
+
+    /// Sets the memory of every rank's device, in bytes.
+    #[must_use]
+    pub fn with_memory_limit(self, memory_limit_bytes: Option<u64>) -> Self {
+        Self { memory_limit_bytes, ..self }
+    }
+
+    /// Returns the background job of a rank on whose device the foreground holds `foreground_bytes`;
+    /// `None` if the rest of the memory is too small for it.
+    #[must_use]
+    pub fn background_beside(&self, foreground_bytes: u64) -> Option<&BackgroundCosts> {
+        let fits = |background: &&BackgroundCosts| {
+            let both = foreground_bytes.saturating_add(background.memory_bytes());
+            self.memory_limit_bytes.is_none_or(|limit| both <= limit)
+        };
+        self.background.as_ref().filter(fits)
     }
 
     /// Sets the policy by which foreground and background share a rank's device.

@@ -34,6 +34,11 @@ pub(super) struct RankClass<'a> {
 }
 
 impl<'a> RankClass<'a> {
+    /// Returns the memory of the rank that holds most, in bytes.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.programs.iter().map(|program| program.total_bytes()).max().unwrap_or_default()
+    }
+
     /// Returns the classes of a program's ranks, sorted by their first rank.
     ///
     /// # Errors
