@@ -183,7 +183,8 @@ fn invalid_options_are_one_line_errors() {
 
     let output = deeppool(
         path,
-        "plan --model resnet-34 --gpus 64 --device a100 --mode dp --to-accuracy resnet-50 --batches 1632",
+        "plan --model resnet-34 --gpus 64 --device a100 --mode dp --to-accuracy resnet-50 --batches 1632 \
+         --memory 16GB",
     );
     let errors = String::from_utf8(output.stderr).unwrap();
     let [first, second] = errors.lines().collect::<Vec<_>>()[..] else { panic!("{errors}") };

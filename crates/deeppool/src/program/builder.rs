@@ -187,6 +187,7 @@ impl ProgramBuilder {
                 state_buffers: program.state_buffers,
                 arena_elements: program.arena_elements,
                 steps,
+                later_iterations: Vec::new(),
             });
             Program { batch, iterations: 1, ranks: ranks.collect(), collectives }
         };
@@ -224,8 +225,6 @@ pub(super) struct RankBuilder {
     collectives_wait_for: Option<StepId>,
     /// The step that the next compute step waits for.
     compute_waits_for: Option<StepId>,
-    /// Number of steps at the end of each completed iteration of the program.
-    iteration_ends: Vec<usize>,
 }
 
 #[derive(Default)]
@@ -246,6 +245,7 @@ impl RankBuilder {
                 state_buffers: 0,
                 arena_elements: 0,
                 steps,
+                later_iterations: Vec::new(),
             },
             uses: Vec::new(),
             operands: HashMap::new(),
@@ -254,7 +254,6 @@ impl RankBuilder {
             free: Vec::new(),
             collectives_wait_for: None,
             compute_waits_for: None,
-            iteration_ends: Vec::new(),
         }
     }
 
@@ -264,13 +263,10 @@ impl RankBuilder {
         let steps = std::mem::take(&mut self.program.steps);
         let mut iterations: Vec<IterationSteps<'_>> =
             earlier.map(|steps| IterationSteps { steps, first_id: 0 }).collect();
-        let mut first_id = 0;
-        for end in self.iteration_ends.iter().copied().chain([steps.len()]) {
-            iterations.push(IterationSteps { steps: &steps[first_id..end], first_id });
-            first_id = end;
-        }
+        let later_iterations = std::mem::take(&mut self.program.later_iterations);
+        iterations.extend(IterationSteps::of(&steps, &later_iterations));
         self.program.assign_offsets(&iterations);
-        self.program.steps = steps;
+        (self.program.steps, self.program.later_iterations) = (steps, later_iterations);
         self.program
     }
 
@@ -286,7 +282,7 @@ impl RankBuilder {
     /// Makes the steps of the next iteration wait for all steps of this one.
     fn end_iteration(&mut self) {
         self.totals.clear();
-        self.iteration_ends.push(self.program.steps.len());
+        self.program.later_iterations.push(StepId(self.program.steps.len()));
         let last = |lane| self.program.steps.iter().rposition(|step| step.lane() == lane).map(StepId);
         (self.collectives_wait_for, self.compute_waits_for) =
             (last(Lane::Compute), last(Lane::Communication));

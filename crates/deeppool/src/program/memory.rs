@@ -190,7 +190,7 @@ impl RankProgram {
             *memory.of(self.buffers[id.0].contents) += bytes(self.buffers[id.0].elements);
             used += bytes(self.buffers[id.0].elements);
         }
-        memory.unused_bytes = bytes(self.arena_elements) - used;
+        memory.unused_bytes = bytes(self.arena_elements).saturating_sub(used);
         memory
     }
 

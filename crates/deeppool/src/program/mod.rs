@@ -103,6 +103,9 @@ pub struct RankProgram {
     pub arena_elements: usize,
     /// The steps. Each lane runs its steps in this order; a [`StepId`] is an index into this list.
     pub steps: Vec<Step>,
+    /// The first step of each iteration but the first. The rank ends an iteration before it begins
+    /// the next one. Empty if the program is for execution.
+    pub later_iterations: Vec<StepId>,
 }
 
 /// Index of a step in [`RankProgram::steps`].

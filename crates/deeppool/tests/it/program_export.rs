@@ -83,6 +83,7 @@ impl DocumentReader<'_> {
             state_buffers: number(&document["state_buffers"]),
             arena_elements: number(&document["arena_elements"]),
             steps: list(&document["steps"]).iter().map(|step| self.step(step)).collect(),
+            later_iterations: Vec::new(),
         }
     }
 

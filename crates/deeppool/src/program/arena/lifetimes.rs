@@ -6,7 +6,7 @@
 
 use layer_engine::Pass;
 
-use crate::program::{BufferId, BufferSpec, Contents, Lane, Op, Step};
+use crate::program::{BufferId, BufferSpec, Contents, Lane, Op, RankProgram, Step, StepId};
 
 /// Number of steps of each lane, compute first: the steps up to a point of time.
 type Progress = [u32; 2];
@@ -96,6 +96,25 @@ pub(in crate::program) struct IterationSteps<'p> {
     pub(in crate::program) steps: &'p [Step],
     /// Id of the first step: the ids in `Step::after` count from the start of the program.
     pub(in crate::program) first_id: usize,
+}
+
+impl<'p> IterationSteps<'p> {
+    /// Returns the iterations of a program. `later` has the first step of each but the first.
+    pub(in crate::program) fn of(steps: &'p [Step], later: &'p [StepId]) -> impl Iterator<Item = Self> {
+        let starts = std::iter::once(0).chain(later.iter().map(|id| id.0));
+        let ends = later.iter().map(|id| id.0).chain([steps.len()]);
+        starts
+            .zip(ends)
+            .map(|(first_id, end)| Self { steps: steps.get(first_id..end).unwrap_or_default(), first_id })
+    }
+}
+
+/// Computes the lifetimes of the buffers of a rank's programs, which have the same buffers: see
+/// [`lifetimes`].
+pub(super) fn lifetimes_of(programs: &[&RankProgram]) -> Vec<Lifetime> {
+    let Some(first) = programs.first() else { return Vec::new() };
+    let iterations = programs.iter().flat_map(|one| IterationSteps::of(&one.steps, &one.later_iterations));
+    lifetimes(&first.buffers, first.state_buffers, &iterations.collect::<Vec<_>>())
 }
 
 /// Computes the lifetimes of the buffers of a rank, by buffer id. State, which is kept, has none.

@@ -10,7 +10,7 @@ mod tests;
 use super::{BufferId, BufferSpec, Contents, RankProgram, Step, StepId};
 use crate::Error;
 pub(super) use lifetimes::IterationSteps;
-use lifetimes::{Lifetime, lifetimes};
+use lifetimes::{Lifetime, lifetimes, lifetimes_of};
 use pack::{Item, pack};
 
 /// Offsets of buffers are multiples of this number of elements: 256 bytes, as those that
@@ -85,8 +85,7 @@ impl RankProgram {
     /// order, in the order of their first use. O(steps + dependencies + operands + buffers x log
     /// buffers).
     pub(crate) fn alive_at(&self, step: StepId) -> Vec<BufferId> {
-        let iteration = IterationSteps { steps: &self.steps, first_id: 0 };
-        let lifetimes = lifetimes(&self.buffers, self.state_buffers, &[iteration]);
+        let lifetimes = lifetimes_of(&[self]);
         let step = u32::try_from(step.0).unwrap_or(u32::MAX);
         let mut alive: Vec<usize> =
             (0..lifetimes.len()).filter(|&id| lifetimes[id].is_alive_at(step)).collect();
@@ -99,8 +98,7 @@ impl RankProgram {
     /// buffers x log buffers).
     #[must_use]
     pub fn fullest_step(&self) -> (StepId, Vec<BufferId>) {
-        let iteration = IterationSteps { steps: &self.steps, first_id: 0 };
-        let lifetimes = lifetimes(&self.buffers, self.state_buffers, &[iteration]);
+        let lifetimes = lifetimes_of(&[self]);
         let items = self.buffers.iter().zip(&lifetimes);
         let items = items.map(|(buffer, lifetime)| Item { size: buffer.elements, lifetime });
         let step = StepId(fullest(&items.collect::<Vec<_>>()).0 as usize);
@@ -116,8 +114,6 @@ impl RankProgram {
 /// [`Error::Program`] with the first buffer that is elsewhere, or with two that are not apart.
 pub(crate) fn check_offsets(programs: &[&RankProgram]) -> Result<(), Error> {
     let Some(first) = programs.first() else { return Ok(()) };
-    let iterations: Vec<IterationSteps<'_>> =
-        programs.iter().map(|program| IterationSteps { steps: &program.steps, first_id: 0 }).collect();
     let used = |id: &BufferId| id.0 < first.buffers.len();
     let is_known = |step: &Step| step.reads.iter().chain(&step.writes).chain(&step.packed).all(used);
     let is_earlier = |(at, step): (usize, &Step)| step.after.iter().all(|earlier| earlier.0 < at);
@@ -138,7 +134,7 @@ pub(crate) fn check_offsets(programs: &[&RankProgram]) -> Result<(), Error> {
         }
     }
     places.sort_unstable();
-    let lifetimes = lifetimes(&first.buffers, first.state_buffers, &iterations);
+    let lifetimes = lifetimes_of(programs);
     let mut open: Vec<(usize, usize)> = Vec::new();
     for (offset, end, id) in places {
         open.retain(|&(open_end, _)| open_end > offset);

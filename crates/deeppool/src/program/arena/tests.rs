@@ -4,7 +4,7 @@
 use layer_graph::{LayerGraph, zoo};
 use proptest::prelude::*;
 
-use super::lifetimes::{IterationSteps, Lifetime, Value, lifetimes};
+use super::lifetimes::{Lifetime, Value, lifetimes_of};
 use super::pack::{Item, pack};
 use super::{aligned, fullest, items_of};
 use crate::program::{LowerOptions, Placement, RankProgram, lower_for_simulation, possible_checkpoints};
@@ -208,8 +208,7 @@ fn arenas_of_all_networks_are_within_five_percent_of_the_memory_in_use() {
             (4, plain.clone().with_checkpoints(checkpoints).with_micro_batches(2)),
         ] {
             for program in programs(&network, ranks, &options) {
-                let iteration = IterationSteps { steps: &program.steps, first_id: 0 };
-                let lifetimes = lifetimes(&program.buffers, program.state_buffers, &[iteration]);
+                let lifetimes = lifetimes_of(&[&program]);
                 let (ids, items) = items_of(&program.buffers, &lifetimes);
                 let offsets: Vec<usize> = ids.iter().map(|&id| program.buffers[id].offset.unwrap()).collect();
                 assert_valid(&items, &offsets, program.arena_elements);
