@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from deeppool.tracing.program import PerSample, Ref, Step, Stored
 from deeppool.tracing.units import LIKE, Unit, Units
@@ -181,13 +182,17 @@ class _Empty(torch.autograd.Function):
 
 @contextmanager
 def buffers_kept(module: nn.Module) -> Iterator[None]:
-    """Restores a module's buffers, such as running statistics, after the ``with`` block."""
+    """Restores a module's buffers, such as running statistics, after the ``with`` block.
+
+    Autograd does not count this as a change. A layer that saves the buffers, as a batch normalization does,
+    can therefore run backward afterwards.
+    """
     kept = [(buffer, buffer.clone()) for buffer in module.buffers()]
     try:
         yield
     finally:
-        with torch.no_grad():
-            for buffer, before in kept:
+        for buffer, before in kept:
+            with torch.no_grad(), _unsafe_preserve_version_counter(buffer):
                 buffer.copy_(before)
 
 
