@@ -25,7 +25,8 @@ class Option:
     update_us: float = 0.0
     """The optimizer's step over the node's own parameters."""
     memory_bytes: int = 0
-    """Its output, other saved values, gradients, and all else that it needs."""
+    """Memory on each rank: its output, other saved values, the gradients that its backward step writes, and
+    all else that it needs."""
     saved_bytes: int = 0
     """The part of ``memory_bytes`` that the forward step saves besides its output."""
 
@@ -58,6 +59,12 @@ class Node:
     """Size of its output for the whole batch."""
     parameters_of: str | None = None
     """The node whose parameters it uses."""
+    backward_reads_input: bool = True
+    """Whether its backward step reads the outputs of its producers, which are kept until then."""
+    backward_reads_output: bool = True
+    """Whether its backward step reads its output, which is kept until then."""
+    backward_reads_saved: bool | None = None
+    """Whether its backward step reads the ``saved_bytes``; ``backward_reads_output`` if ``None``."""
 
 
 @dataclass(frozen=True)
@@ -227,7 +234,10 @@ def _node(node: Node) -> dict[str, Any]:
         "gradient_bytes": node.gradient_bytes,
         "state_bytes": node.state_bytes,
         "output_bytes": node.output_bytes,
+        "backward_reads_input": node.backward_reads_input,
+        "backward_reads_output": node.backward_reads_output,
     }
-    if node.parameters_of is not None:
-        document["parameters_of"] = node.parameters_of
+    for name in "parameters_of", "backward_reads_saved":
+        if (value := getattr(node, name)) is not None:
+            document[name] = value
     return document

@@ -62,6 +62,20 @@ def test_unreachable_limits_raise_no_plan_error() -> None:
     assert vgg16(memory="unlimited").memory_limit_bytes is None
 
 
+def test_error_of_too_large_a_batch_names_one_that_fits() -> None:
+    def resnet(batch: int) -> Plan:
+        return deeppool.plan(
+            "resnet-50", gpus=2, batch=batch, device="a100", memory="8GB", gpu_counts=[1, 2], prove="off"
+        )
+
+    with pytest.raises(NoPlanError, match=r"the largest batch that fits is \d+$") as error:
+        resnet(8192)
+    batch = int(str(error.value).rpartition(" ")[2])
+    assert batch < 8192
+    peak, limit = resnet(batch).memory_peak_bytes, resnet(batch).memory_limit_bytes
+    assert peak is not None and limit is not None and peak <= limit
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

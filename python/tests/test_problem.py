@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deeppool import AllReduce, InputError, Node, NoPlanError, Option, PlanProblem, Transfer
+from deeppool import AllReduce, InputError, Node, NoPlanError, Option, PlanProblem, ProblemPlan, Transfer
 
 
 def problem() -> PlanProblem:
@@ -38,6 +38,26 @@ def test_limit_can_apply_to_each_layer() -> None:
 def test_problem_file_round_trips(tmp_path: Path) -> None:
     problem().save(tmp_path / "problem.json")
     assert PlanProblem.load(tmp_path / "problem.json") == problem()
+
+
+def test_backward_steps_determine_what_is_kept() -> None:
+    # 100 bytes of output and 100 other bytes that are saved, for each of two nodes on one GPU.
+    def plan(limit: int, **reads: bool) -> ProblemPlan:
+        option = Option(1, 10.0, 20.0, memory_bytes=200, saved_bytes=100)
+        first = Node("first", [option], [Transfer(1, 1, 0.0)], output_bytes=100, gradient_bytes=4, **reads)
+        second = Node("second", [option], output_bytes=100, gradient_bytes=4, **reads)
+        edges, times = [("first", "second")], [AllReduce(1, 0.0, 0.0)]
+        return PlanProblem.of(1, [first, second], edges, times, memory_limit_bytes=limit).plan()
+
+    # The second forward step has both outputs and its other values. If nothing is kept for the
+    # backward steps, no step needs more.
+    none = {"backward_reads_input": False, "backward_reads_output": False}
+    assert plan(300, **none).gpus == plan(300, **none, backward_reads_saved=False).gpus == 1
+    with pytest.raises(NoPlanError, match="needs 400 bytes"):
+        plan(300, **none, backward_reads_saved=True)
+    # The second backward step writes the gradients of its input and of its parameters.
+    with pytest.raises(NoPlanError, match="needs 504 bytes"):
+        plan(300)
 
 
 def test_errors_name_the_node_or_field() -> None:
