@@ -30,7 +30,7 @@ def commands():
 
 def test_page_has_commands_for_all_of_its_scripts():
     scripts = re.findall(r"<!-- (\S+) -->", PAGE)
-    assert scripts == ["export.py", "before.py", "after.py"]
+    assert scripts == ["export.py", "before.py", "after.py", "memory.py"]
     assert all(any(script in command for command in commands()) for script in scripts)
 
 
@@ -53,7 +53,10 @@ def test_command_of_page_runs(command, tmp_path):
     elif program == "python":
         import_requirements(arguments)
         output = run([sys.executable, *arguments], tmp_path)
-        assert "times one GPU" in output or (tmp_path / "net.onnx").exists()
+        if arguments == ["memory.py"]:
+            assert re.findall(r"^rank (\d): [\d.]+ MB", output, re.MULTILINE) == list("0123")
+        else:
+            assert "times one GPU" in output or (tmp_path / "net.onnx").exists()
     else:
         if not BIN.exists():
             pytest.skip(f"there is no {BIN.name}: cargo build -p deeppool-cli, or DEEPPOOL_BIN=PATH")

@@ -11,7 +11,8 @@ in reading order:
 - :mod:`~deeppool.torch.executor`: execution of a rank's steps on two lanes;
 - :mod:`~deeppool.torch.sampled_random`: dropout that does not depend on the plan;
 - :mod:`~deeppool.torch.background`: a background job in the rank's idle time;
-- :mod:`~deeppool.torch.burst_parallel`: the training module.
+- :mod:`~deeppool.torch.burst_parallel`: the training module;
+- :mod:`~deeppool.torch.memory`: a model of the memory that PyTorch allocates in training.
 """
 
 from deeppool._requirements import require_torch
@@ -21,6 +22,14 @@ require_torch("deeppool.torch")
 from deeppool.errors import BurstParallelError  # noqa: E402
 from deeppool.torch.background import BackgroundReport  # noqa: E402
 from deeppool.torch.burst_parallel import BurstParallel  # noqa: E402
+from deeppool.torch.memory import PyTorchMemory, pytorch_memory  # noqa: E402
 from deeppool.torch.sampled_random import dropout_keeps  # noqa: E402
 
-__all__ = ["BackgroundReport", "BurstParallel", "BurstParallelError", "dropout_keeps"]
+__all__ = [
+    "BackgroundReport",
+    "BurstParallel",
+    "BurstParallelError",
+    "PyTorchMemory",
+    "dropout_keeps",
+    "pytorch_memory",
+]

@@ -81,33 +81,40 @@ class BurstParallel(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        document = _document(plan)
-        _check_processes(json.loads(document).get("gpus"))
-        traced.check_unchanged()
         self.module = traced.module
         self.iteration = 0
         """Number of completed training iterations. Dropout depends on it."""
         self._traced = traced
-        self._program = RankProgram.from_json(
-            _deeppool.lower(traced.network.to_json(), document, dist.get_rank())
-        )
+        document = document_of(plan)
+        rank = self._rank(json.loads(document).get("gpus"))
+        traced.check_unchanged()
+        self._program = RankProgram.from_json(_deeppool.lower(traced.network.to_json(), document, rank))
         self._device = next((parameter.device for parameter in self.module.parameters()), torch.device("cpu"))
         options = [seed, *_learned(self.module.parameters())]
-        _check_agreement(self._program, document, traced.fingerprint, options)
+        self._communication = self._connect(document, options, polls=background is not None)
         self._random = SampledRandom(seed)
-        self._communication = Communication(self._program, polls=background is not None)
         self._background = Background(background, self._device) if background is not None else None
         self._records = False
         self._is_current = True
         self._anchor = torch.zeros((), requires_grad=True)
         self._followed = traced.followed_state()
-        self._denominator = Denominator(traced.loss, self._program, self._device)
+        self._denominator = Denominator(traced.loss, self._program, self._communication, self._device)
         #: Parameters that were trained since the start, by id. Ranks have different values of them.
         self._trained: set[int] = set()
         self._bind()
         # As DistributedDataParallel does, start from the first rank's parameters and buffers.
         for tensor in (*self.module.parameters(), *self.module.buffers()):
-            dist.broadcast(tensor.detach(), src=0)
+            self._communication.broadcast(tensor.detach(), 0)
+
+    def _rank(self, gpus: int | None) -> int:
+        """Returns the rank of this process, of as many as the plan has GPUs."""
+        _check_processes(gpus)
+        return dist.get_rank()
+
+    def _connect(self, document: str, options: Sequence[int], polls: bool) -> Communication:
+        """Connects the ranks, and checks that they have the same arguments."""
+        _check_agreement(self._program, document, self._traced.fingerprint, options)
+        return Communication(self._program, polls)
 
     def _bind(self) -> None:
         """Builds the layers from the module's current parameters, and drops the executor."""
@@ -155,7 +162,14 @@ class BurstParallel(nn.Module):
                     "on every rank before evaluation"
                 )
             return cast(torch.Tensor, self.module(*inputs))
-        samples, targets = self._batch(inputs)
+        loss, gradients, parameters = self._iterate(*self._batch(inputs))
+        result = _Loss.apply(self._anchor, loss, gradients, *parameters)  # type: ignore[no-untyped-call]
+        return cast(torch.Tensor, result)
+
+    def _iterate(
+        self, samples: torch.Tensor, targets: torch.Tensor
+    ) -> tuple[torch.Tensor, list[torch.Tensor], list[nn.Parameter]]:
+        """Runs an iteration, and returns the loss and the gradients with their parameters."""
         self._follow_changes()
         executor = self._executor or self._prepare(samples)
         self._random.iteration = self.iteration
@@ -179,9 +193,7 @@ class BurstParallel(nn.Module):
         gradients = [
             gradient for i, step in self._updates for gradient in executor.values.take(i, step.reads[0])
         ]
-        loss = self._read_loss(executor)
-        result = _Loss.apply(self._anchor, loss, gradients, *parameters)  # type: ignore[no-untyped-call]
-        return cast(torch.Tensor, result)
+        return self._read_loss(executor), gradients, parameters
 
     @property
     def samples(self) -> range:
@@ -360,7 +372,8 @@ class BurstParallel(nn.Module):
 
     def _prepare(self, samples: torch.Tensor) -> Executor:
         """Creates the executor, under the settings (such as autocast) of the first iteration."""
-        no_samples = probe(self._traced, self._layers, self._random, samples)
+        compares = not self._communication.is_fake
+        no_samples = probe(self._traced, self._layers, self._random, samples, compares)
         self._executor = Executor(
             self._program, self._layers, no_samples, self._communication, self._device, self._records
         )
@@ -382,7 +395,7 @@ class BurstParallel(nn.Module):
         loss: torch.Tensor = total / self._program.batch
         if len(ranks) < self._program.world:
             loss = loss.double()
-            dist.broadcast(loss, src=ranks[0])
+            self._communication.broadcast(loss, ranks[0])
         return loss
 
 
@@ -405,9 +418,25 @@ class _Loss(torch.autograd.Function):
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
             raise BurstParallelError("backward() was called twice for one loss: call the model again first")
+        # On a GPU, a look at the scale would wait for the iteration.
         if scale[0].device.type != "cpu" or scale[0] != 1:
-            gradients = [gradient * scale[0].to(gradient.dtype) for gradient in gradients]
+            gradients = scaled(gradients, scale[0])
         return None, None, None, *gradients
+
+
+def scaled(gradients: list[torch.Tensor], scale: torch.Tensor) -> list[torch.Tensor]:
+    """Multiplies gradients by a number, and empties the list.
+
+    Each gradient is freed before the next one is multiplied, so that the memory of a second set of all
+    gradients is not needed. They are not multiplied in place, because some may share memory.
+    """
+    results: list[torch.Tensor] = []
+    gradients.reverse()
+    while gradients:
+        gradient = gradients.pop()
+        results.append(gradient * scale.to(gradient.dtype))
+        del gradient
+    return results
 
 
 def _learned(parameters: Iterable[nn.Parameter]) -> tuple[bool, ...]:
@@ -415,7 +444,7 @@ def _learned(parameters: Iterable[nn.Parameter]) -> tuple[bool, ...]:
     return tuple([parameter.requires_grad for parameter in parameters])
 
 
-def _document(plan: Plan | Mapping[str, Any] | str | PathLike[str]) -> str:
+def document_of(plan: Plan | Mapping[str, Any] | str | PathLike[str]) -> str:
     """Returns the JSON text of a plan, a document, or a file."""
     if isinstance(plan, Plan):
         return plan.to_json()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -13,6 +14,8 @@ from deeppool.torch.program import Collective, RankProgram
 
 #: Content of a program's buffer: a tensor, or one tensor per trained parameter of a layer.
 Value = torch.Tensor | list[torch.Tensor]
+#: ``isend`` or ``irecv``, the samples, and the other rank.
+Message = tuple[Callable[..., Any], torch.Tensor, int]
 
 
 @dataclass
@@ -54,15 +57,20 @@ class Communication:
         polls: Whether collectives are polled by :meth:`Pending.is_complete`.
     """
 
+    #: Whether the tensors have no data.
+    is_fake = False
+
     def __init__(self, program: RankProgram, polls: bool) -> None:
         self._rank = program.rank
-        self._groups: dict[tuple[int, ...], dist.ProcessGroup | None] = {
-            tuple(range(program.world)): dist.group.WORLD
-        }
+        self._waiter: ThreadPoolExecutor | None = None
+        self._groups: dict[tuple[int, ...], dist.ProcessGroup | None] = {}
+        self._connect(program, polls)
+
+    def _connect(self, program: RankProgram, polls: bool) -> None:
+        self._groups[tuple(range(program.world))] = dist.group.WORLD
         # gloo reports a message as complete only after a wait, which a thread does.
-        self._waiter = (
-            ThreadPoolExecutor(1, "deeppool-messages") if polls and dist.get_backend() == "gloo" else None
-        )
+        if polls and dist.get_backend() == "gloo":
+            self._waiter = ThreadPoolExecutor(1, "deeppool-messages")
         # All ranks create all groups in the same order, as new_group() requires.
         for collective in program.collectives:
             ranks = tuple(sorted(collective.ranks))
@@ -77,10 +85,7 @@ class Communication:
             for dtype in dict.fromkeys(one.dtype for one in tensors)
         }
         flat = {dtype: torch.cat([one.reshape(-1) for one in of_type]) for dtype, of_type in by_type.items()}
-        group = self._groups[tuple(sorted(collective.ranks))]
-        works = [
-            dist.all_reduce(whole, group=group, async_op=True) for whole in flat.values() if whole.numel() > 0
-        ]
+        works = [self._all_reduce(whole, collective.ranks) for whole in flat.values() if whole.numel() > 0]
 
         def finish() -> list[Value]:
             parts = {
@@ -114,17 +119,15 @@ class Communication:
             wanted = held.new_empty((mine[1] - mine[0], *held.shape[1:]))
             if kept[0] < kept[1]:
                 wanted[kept[0] - mine[0] : kept[1] - mine[0]] = held[kept[0] - had[0] : kept[1] - had[0]]
-        operations: list[dist.P2POp] = []
+        messages: list[Message] = []
         for source, target, (first, end) in collective.moves:
             if source == self._rank:
                 rows = held[first - had[0] : end - had[0]].contiguous()
-                operations.append(dist.P2POp(dist.isend, rows, target, tag=number))
+                messages.append((dist.isend, rows, target))
             elif target == self._rank:
-                operations.append(
-                    dist.P2POp(dist.irecv, wanted[first - mine[0] : end - mine[0]], source, tag=number)
-                )
-        works = dist.batch_isend_irecv(operations) if operations else []
-        sent = [operation.tensor for operation in operations]
+                messages.append((dist.irecv, wanted[first - mine[0] : end - mine[0]], source))
+        works = self._exchange(messages, number) if messages else []
+        sent = [tensor for _, tensor, _ in messages]
 
         def finish() -> list[Value]:
             sent.clear()
@@ -132,3 +135,46 @@ class Communication:
 
         waiter = self._waiter.submit(_wait_for, works) if self._waiter is not None and works else None
         return Pending(works, finish, waiter)
+
+    def sum_over_ranks(self, number: torch.Tensor) -> dist.Work | None:
+        """Starts an all-reduce (sum) over all ranks, in place."""
+        work: dist.Work | None = dist.all_reduce(number, async_op=True)
+        return work
+
+    def broadcast(self, tensor: torch.Tensor, source: int) -> None:
+        """Broadcasts a tensor of one rank to all ranks, in place."""
+        dist.broadcast(tensor, src=source)
+
+    def _all_reduce(self, tensor: torch.Tensor, ranks: Sequence[int]) -> dist.Work | None:
+        group = self._groups[tuple(sorted(ranks))]
+        work: dist.Work | None = dist.all_reduce(tensor, group=group, async_op=True)
+        return work
+
+    def _exchange(self, messages: Sequence[Message], tag: int) -> Sequence[dist.Work]:
+        return dist.batch_isend_irecv(
+            [dist.P2POp(operation, tensor, peer, tag=tag) for operation, tensor, peer in messages]
+        )
+
+
+class Unconnected(Communication):
+    """Communication of a rank on fake tensors without other ranks.
+
+    Collectives allocate the tensors that they need, and move nothing.
+    """
+
+    is_fake = True
+
+    def _connect(self, program: RankProgram, polls: bool) -> None:
+        pass
+
+    def sum_over_ranks(self, number: torch.Tensor) -> None:
+        return None
+
+    def broadcast(self, tensor: torch.Tensor, source: int) -> None:
+        pass
+
+    def _all_reduce(self, tensor: torch.Tensor, ranks: Sequence[int]) -> None:
+        return None
+
+    def _exchange(self, messages: Sequence[Message], tag: int) -> Sequence[dist.Work]:
+        return []

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from deeppool.errors import BurstParallelError
+from deeppool.torch.communication import Communication
 from deeppool.torch.program import RankProgram
 from deeppool.tracing.island import Island
 from deeppool.tracing.losses import Loss, scaled
@@ -22,11 +23,15 @@ class Denominator:
     Args:
         loss: The loss.
         program: The rank's program.
+        communication: Connection to the other ranks.
         device: The rank's device.
     """
 
-    def __init__(self, loss: Loss, program: RankProgram, device: torch.device) -> None:
+    def __init__(
+        self, loss: Loss, program: RankProgram, communication: Communication, device: torch.device
+    ) -> None:
         self._loss, self._batch, self._device = loss, program.batch, device
+        self._communication = communication
         loads = (step.samples for step in program.steps if step.op == "load_batch" and step.part == "labels")
         #: Ranges of the samples of this rank's shard of the loss.
         self._shards = sorted({samples for samples in loads if samples[0] < samples[1]})
@@ -44,16 +49,20 @@ class Denominator:
         self._total = torch.zeros((), dtype=torch.float64, device=self._device)
         for first, end in self._shards:
             self._total += self._loss.count(targets[first:end].to(self._device))
-        self._work = dist.all_reduce(self._total, async_op=True)
-        if self._loss.refused:
-            self.finish()
-            if float(self._total) > 0:
-                values = " or ".join(f"{value:g}" for value in self._loss.refused)
-                raise BurstParallelError(
-                    f"{float(self._total):g} targets of the batch are {values}, for which the loss "
-                    f"{self._loss.name} is not a mean over samples: give "
-                    "torch.nn.CrossEntropyLoss(ignore_index=...), or leave these samples out"
-                )
+        self._work = self._communication.sum_over_ranks(self._total)
+        if self._loss.refused and not self._communication.is_fake:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        """Raises an error if a rank has targets that are refused."""
+        self.finish()
+        if float(self._total) > 0:
+            values = " or ".join(f"{value:g}" for value in self._loss.refused)
+            raise BurstParallelError(
+                f"{float(self._total):g} targets of the batch are {values}, for which the loss "
+                f"{self._loss.name} is not a mean over samples: give "
+                "torch.nn.CrossEntropyLoss(ignore_index=...), or leave these samples out"
+            )
 
     def finish(self) -> None:
         """Waits for the all-reduce."""

@@ -6,6 +6,7 @@ layer mixes samples.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import torch
@@ -23,12 +24,17 @@ TOLERANCE = 1e-2
 
 @torch.no_grad()
 def probe(
-    traced: Traced, layers: Mapping[str, LayerPasses], random: SampledRandom, batch: torch.Tensor
+    traced: Traced,
+    layers: Mapping[str, LayerPasses],
+    random: SampledRandom,
+    batch: torch.Tensor,
+    compares: bool = True,
 ) -> dict[str, torch.Tensor]:
     """Runs each layer on two samples, and sets its ``draws_random`` and ``has_fused_attention``.
 
     Args:
         batch: A batch, whose data type the inputs get.
+        compares: Whether to compare a sample's outputs alone and in a batch. Fake tensors have no values.
 
     Returns:
         The output of each layer for zero samples, by name.
@@ -41,18 +47,28 @@ def probe(
     # With one example only, derive a different second one.
     two = example[:2] if len(example) > 1 else torch.cat((example, example.flip(-1)))
     values = {"input": two.to(device, batch.dtype)}
+    no_samples = {"input": values["input"][:0].clone()}
+    readers = Counter(name for layer in traced.layers for name in layer.inputs)
     with buffers_kept(traced.module):
+        # The output of the loss, the last layer, is not redistributed.
         for layer in traced.layers[:-1]:
             inputs = [values[name] for name in layer.inputs]
             # Batch normalization may mix samples: the program handles it.
-            values[layer.name] = (
-                inputs[0] if layer.kind == "batch_norm" else _checked(layers[layer.name], inputs, random)
+            values[layer.name] = output = (
+                inputs[0]
+                if layer.kind == "batch_norm"
+                else _run(layers[layer.name], inputs, random, compares)
             )
-    # The output of the loss, the last layer, is not redistributed.
-    return {name: value[:0].clone() for name, value in values.items()}
+            no_samples[layer.name] = output[:0].clone()
+            readers.subtract(layer.inputs)
+            for name in {name for name in layer.inputs if readers[name] == 0}:
+                del values[name]
+    return no_samples
 
 
-def _checked(layer: LayerPasses, inputs: list[torch.Tensor], random: SampledRandom) -> torch.Tensor:
+def _run(
+    layer: LayerPasses, inputs: list[torch.Tensor], random: SampledRandom, compares: bool
+) -> torch.Tensor:
     with random.begin(layer.name, 0, 2):
         both = layer.run(*inputs)
     layer.draws_random, layer.has_fused_attention = random.draws > 0, random.has_fused_attention
@@ -61,6 +77,8 @@ def _checked(layer: LayerPasses, inputs: list[torch.Tensor], random: SampledRand
     with random.begin(layer.name, 0, 1):
         first = layer.run(*(x[:1] for x in inputs))
     wide, narrow = both[:1].double(), first.double()
+    if not compares:
+        return both
     same = len(both) == 2 and wide.shape == narrow.shape
     if same and bool(torch.isfinite(wide).all()):
         same = bool(((wide - narrow).abs() <= TOLERANCE * wide.abs().max().clamp_min(1e-30)).all())

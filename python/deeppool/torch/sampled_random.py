@@ -106,6 +106,8 @@ class SampledRandom(TorchDispatchMode):
         self.draws = 0
         """Number of random operations since :meth:`begin`."""
         self.has_fused_attention = False
+        self.draw = dropout_keeps
+        """Draws the mask of a dropout."""
         self._layer, self._first, self._samples = "", 0, 0
         self._warned: set[str] = set()
 
@@ -165,7 +167,7 @@ class SampledRandom(TorchDispatchMode):
             dim = 1
             shape[0], shape[1] = shape[1], shape[0]
         elements = like.numel() // samples
-        keeps = dropout_keeps(
+        keeps = self.draw(
             self.seed, self.iteration, name, self._first, samples, elements, probability, like.device
         )
         return keeps.view(shape).transpose(0, dim)
