@@ -2,10 +2,11 @@
 
     python3 benchmarks/gpu-memory.py DEEPPOOL OUT.json [NETWORK:BATCH ...]
 
-DEEPPOOL is the program, built with the feature cuda. Each network is trained for a few iterations on one GPU, while the used
-memory of the card is read every 10 ms by NVML. The memory of the smallest network, without its own buffers, is that of the CUDA
-context and of the loaded kernels; it is subtracted from the others. What is left over the prediction are the workspaces of the
-kernels and the granularity of allocations.
+DEEPPOOL is the program, built with the feature cuda. Each network is trained for a few iterations on one
+GPU, while the used memory of the card is read every 10 ms by NVML. The memory of the smallest network,
+without its own buffers, is that of the CUDA context and of the loaded kernels; it is subtracted from the
+others. What is left over the prediction are the workspaces of the kernels and the granularity of
+allocations.
 """
 
 import ctypes
@@ -15,7 +16,10 @@ import sys
 import threading
 import time
 
-NETWORKS = ["digits-cnn:8", "resnet-18:64", "resnet-50:64", "vgg11:32", "vgg16:32", "vit-b-16:32", "inception-v3:32"]
+NETWORKS = [
+    *("digits-cnn:8", "resnet-18:64", "resnet-50:64", "vgg11:32", "vgg16:32", "vit-b-16:32"),
+    "inception-v3:32",
+]
 ITERATIONS = 6
 
 
@@ -88,7 +92,8 @@ def main() -> None:
         }
         rows.append(row)
         off = (peak - context) / allocated - 1
-        print(f"{model:14} {batch:>4} predicted {allocated / 1e6:8.1f} MB, measured {(peak - context) / 1e6:8.1f} MB ({off:+.1%})", flush=True)
+        sizes = f"predicted {allocated / 1e6:8.1f} MB, measured {(peak - context) / 1e6:8.1f} MB ({off:+.1%})"
+        print(f"{model:14} {batch:>4} {sizes}", flush=True)
     with open(out, "w") as file:
         json.dump({"command": " ".join(sys.argv[1:]), "rows": rows}, file, indent=1)
 

@@ -250,7 +250,7 @@ struct Sweep<'m, F> {
     add: F,
 }
 
-impl<'m, F: FnMut(Held)> Sweep<'m, F> {
+impl<F: FnMut(Held)> Sweep<'_, F> {
     fn run(mut self) {
         for &node in self.model.order {
             self.held(node as usize);

@@ -93,12 +93,8 @@ pub(crate) struct Plan {
     /// proof and prints the plan
     #[arg(long, value_name = "EFFORT", default_value = "default")]
     prove: ProofBudget,
-    /// Print the effect of a larger or smaller GPU count on the layers
-    #[arg(long, conflicts_with_all = ["spb", "worker_gpus"])]
-    explain: bool,
-    /// Print the contents of the memory of the fullest GPU at its fullest moment
-    #[arg(long)]
-    explain_memory: bool,
+    #[command(flatten)]
+    explanations: ExplanationArgs,
     /// Write the plan as a Graphviz graph to this file
     #[arg(long, value_name = "FILE", value_parser = command_line::files::argument())]
     dot: Option<PathBuf>,
@@ -111,6 +107,17 @@ pub(crate) struct Plan {
     /// Print the plan and the other results as one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// Options that explain a plan.
+#[derive(Args)]
+struct ExplanationArgs {
+    /// Print the effect of a larger or smaller GPU count on the layers
+    #[arg(long, conflicts_with_all = ["spb", "worker_gpus"])]
+    explain: bool,
+    /// Print the contents of the memory of the fullest GPU at its fullest moment
+    #[arg(long)]
+    explain_memory: bool,
 }
 
 /// Options that select a point of the Pareto frontier without an amplification limit.
@@ -268,6 +275,7 @@ impl Plan {
         warn_of_unused_gpus(&plan);
         let frontier = self.pareto.then(|| find_frontier(&job, &frontier_request)).transpose()?;
         let runs = self
+            .explanations
             .explain
             .then(|| PlanAnalysis::new(&job, &plan)?.explain(&self.mode.gpu_counts()))
             .transpose()?;
@@ -323,6 +331,7 @@ impl Plan {
         let TotalPlan { plan, simulation, fastest_us, .. } = &total;
         warn_of_unused_gpus(plan);
         let runs = self
+            .explanations
             .explain
             .then(|| PlanAnalysis::new(job, plan)?.explain(&self.mode.gpu_counts()))
             .transpose()?;
@@ -369,7 +378,10 @@ impl Plan {
     /// Returns what `--explain-memory` asks for.
     fn fullest_moment(&self, plan: &LoweredPlan<'_>) -> anyhow::Result<Option<FullestMoment>> {
         let program = plan.training().for_simulation()?;
-        Ok(program.fullest_rank().filter(|_| self.explain_memory).map(RankProgram::fullest_moment))
+        Ok(program
+            .fullest_rank()
+            .filter(|_| self.explanations.explain_memory)
+            .map(RankProgram::fullest_moment))
     }
 
     fn write(&self, job: &Job<'_>, plan: &LoweredPlan<'_>) -> anyhow::Result<()> {

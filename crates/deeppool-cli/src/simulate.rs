@@ -92,8 +92,9 @@ fn warn_of_room(plan: &LoweredPlan<'_>, options: &SimulateOptions) -> anyhow::Re
         program.ranks.iter().filter(lacks_room).map(|rank| rank.represented_ranks.len()).sum();
     if without > 0 {
         warn(format_args!(
-            "the background job, which holds {}, does not run on {without} of {} GPUs, where the plan leaves too \
-             little memory: give it a smaller batch, or make the plan with less --memory or with --objective total",
+            "the background job, which holds {}, does not run on {without} of {} GPUs, where the plan leaves \
+             too little memory: give it a smaller batch, or make the plan with less --memory or with \
+             --objective total",
             byte_size(background.memory_bytes()),
             plan.gpus,
         ));

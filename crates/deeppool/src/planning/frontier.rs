@@ -234,13 +234,12 @@ fn times_on(
     let (PlanTime { iteration_us, gpu_time_us, .. }, _) = evaluator.data_parallel(count)?;
     let amplification = gpu_time_us / single_gpu_us;
     let shard = (job.micro_batch()?.div_ceil(count), count > 1);
-    let memory_peak_bytes = match memory.get(&shard) {
-        Some(&known) => known,
-        None => {
-            let bytes = data_parallel_bytes(job, count)?;
-            memory.insert(shard, bytes);
-            bytes
-        }
+    let memory_peak_bytes = if let Some(&known) = memory.get(&shard) {
+        known
+    } else {
+        let bytes = data_parallel_bytes(job, count)?;
+        memory.insert(shard, bytes);
+        bytes
     };
     Ok(DataParallelTimes { iteration_us, amplification, memory_peak_bytes: Some(memory_peak_bytes) })
 }

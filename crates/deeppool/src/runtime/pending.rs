@@ -54,7 +54,7 @@ impl<B: Backend> CollectiveBuffers<'_, '_, B> {
     fn restore(&mut self, buffer: B::Buffer) -> Result<(), Error> {
         match (&mut self.packing, self.step.writes.first()) {
             (Some(packing), _) => {
-                packing.unpack(buffer, self.step, self.memory, self.context, self.device)?
+                packing.unpack(buffer, self.step, self.memory, self.context, self.device)?;
             }
             (None, Some(&id)) => *self.memory.get_mut(id) = buffer,
             (None, None) => {}

@@ -89,8 +89,8 @@ impl SimulateOptions {
         Self { memory_limit_bytes, ..self }
     }
 
-    /// Returns the background job of a rank on whose device the foreground holds `foreground_bytes`;
-    /// `None` if the rest of the memory is too small for it.
+    /// Returns the background job of a rank on whose device the foreground holds
+    /// `foreground_bytes`; `None` if the rest of the memory is too small for it.
     #[must_use]
     pub fn background_beside(&self, foreground_bytes: u64) -> Option<&BackgroundCosts> {
         let fits = |background: &&BackgroundCosts| {

@@ -220,6 +220,32 @@ fn equal_steps_of_iterations_share_one_kernel() {
     assert!(together - whole <= 4 * 3, "{together} and {whole}");
 }
 
+/// Bytes a sample that PyTorch 2.11 saves for its backward pass, the loss included, from
+/// `benchmarks/pytorch-memory.py`: distinct storages of saved tensors, without parameters. GPT-2
+/// has sequences of 1,024 and fused attention.
+const SAVED_BY_PYTORCH: [(&str, f64); 6] = [
+    ("resnet-50", 85.914e6),
+    ("wrn-101-2", 166.797e6),
+    ("vgg16", 73.359e6),
+    ("inception-v3", 98.185e6),
+    ("vit-b-16", 118.165e6),
+    ("gpt2", 816.734e6),
+];
+
+#[test]
+fn a_sample_takes_at_most_a_twentieth_more_memory_than_pytorch_saves() {
+    for (model, saved) in SAVED_BY_PYTORCH {
+        let network = zoo::model(model).unwrap();
+        let placement = Placement::single(&network).unwrap();
+        let [few, many] = [4, 36].map(|batch| {
+            let program = lower_training(&network, &placement, batch, &LowerOptions::default()).unwrap();
+            program.memory_peak().total_bytes()
+        });
+        let ratio = (many - few) as f64 / 32.0 / saved;
+        assert!(ratio < 1.05, "{model}: {ratio:.3}");
+    }
+}
+
 /// Variable of the process in which [`predicted_memory_is_what_the_process_allocates`] trains,
 /// which runs no other test.
 const CHILD: &str = "DEEPPOOL_MEMORY_CHILD";

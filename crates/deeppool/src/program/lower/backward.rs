@@ -93,7 +93,9 @@ impl Lowering<'_> {
         let layer = self.network.layer(id);
         let writes = Signature::of(layer, Pass::Recompute).map_or(Vec::new(), |signature| signature.writes);
         for &(place, _) in shards {
-            writes.iter().for_each(|&role| self.program.rank(place).forget_operand(id, role));
+            for &role in &writes {
+                self.program.rank(place).forget_operand(id, role);
+            }
         }
         let op = |pass, layer, shard| Op::Forward { layer, pass, shard };
         self.passes_on(id, shards, Pass::Recompute, op);
