@@ -86,13 +86,13 @@ fn gpus_and_gpu_counts_that_cannot_be_used_are_counted() {
 fn plans_without_room_for_background_jobs_are_counted() {
     let folder = TempDir::new().unwrap();
     let compare = "plan --model vgg16 --device a100 --gpus 2 --batch 8 --compare --json";
-    let (_, warnings) = warned(folder.path(), &format!("{compare} --memory 5GB"));
+    let (_, warnings) = warned(folder.path(), &format!("{compare} --memory 4GB"));
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     let counts: Vec<usize> = warnings[0].split(' ').filter_map(|word| word.parse().ok()).collect();
     assert!(warnings[0].starts_with("left out ") && counts[0] > 0 && counts[0] <= counts[1], "{warnings:?}");
     silent(&folder, compare);
     // Half of the batch fits on each of two GPUs, and the whole batch on none.
-    let half = compare.replace("--batch 8", "--batch 64 --memory 14GB");
+    let half = compare.replace("--batch 8", "--batch 64 --memory 5.5GB --background digits-cnn:8");
     warns(&folder, &half, "left out data parallelism on 1 of the GPU counts, ");
 }
 

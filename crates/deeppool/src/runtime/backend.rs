@@ -8,7 +8,7 @@ use std::sync::Arc;
 use collectives::{Communicator, Group, HostArena, HostBuffer, ThreadCommunicator};
 use layer_engine::{CpuEngine, Engine};
 
-use super::memory::Arena;
+use super::Arena;
 use crate::Error;
 use crate::program::ELEMENT_BYTES;
 

@@ -2,40 +2,12 @@
 //! parameters, velocities and running statistics.
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
-
-use collectives::{HostArena, HostBuffer};
 use layer_engine::{Engine, Role, initial_parameters, initial_statistics};
 use layer_graph::LayerGraph;
 
-use super::{Backend, RankDevice};
+use super::{Arena, Backend, RankDevice};
 use crate::Error;
 use crate::program::{BufferId, Contents, RankProgram, check_offsets};
-
-/// Memory of a device in which buffers have fixed places.
-pub trait Arena {
-    /// A part of the memory.
-    type Buffer;
-
-    /// Returns `elements` elements from `offset` on, as a buffer that keeps the arena allocated.
-    ///
-    /// # Errors
-    /// If the arena is shorter.
-    ///
-    /// # Safety
-    /// Parts may overlap. While one of two overlapping parts is written, neither the host nor the
-    /// device accesses the other.
-    unsafe fn part(&self, offset: usize, elements: usize) -> Result<Self::Buffer, Error>;
-}
-
-impl Arena for Arc<HostArena<f32>> {
-    type Buffer = HostBuffer<f32>;
-
-    unsafe fn part(&self, offset: usize, elements: usize) -> Result<HostBuffer<f32>, Error> {
-        // SAFETY: as the caller promises.
-        Ok(unsafe { self.view(offset, elements) }?)
-    }
-}
 
 /// The state of a rank: the buffers of its parameters, velocities and running statistics.
 ///

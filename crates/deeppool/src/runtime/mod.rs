@@ -2,6 +2,7 @@
 //! as a [`gpu_mux::PolledJob`], so that background jobs can use the time in which the rank waits
 //! for others.
 
+mod arena;
 mod backend;
 mod driver;
 #[cfg(feature = "cuda")]
@@ -13,11 +14,12 @@ mod memory;
 mod packing;
 mod pending;
 
+pub use arena::Arena;
 pub use backend::{Backend, CommunicationQueue, ComputeQueue, Cpu, CpuThreads, RankDevice};
 pub use driver::{BackgroundStatus, JobsMut, RankDriver, TrainingBackend};
 #[cfg(feature = "cuda")]
-pub use gpu::{Gpu, GpuDriver, GpuEngine};
+pub use gpu::{Gpu, GpuArena, GpuDriver, GpuEngine};
 pub use iterations::{BatchSource, Iterations, Observer, TimeSpan};
 pub(crate) use kernels::kernel_spec;
 pub use loaded::LoadedProgram;
-pub use memory::{Arena, RankState};
+pub use memory::RankState;
