@@ -224,7 +224,7 @@ pub enum Error {
         /// The error of the planner for the whole batch.
         unplanned: burst_planner::Error,
         /// Number of samples of the largest batch for which data parallelism with recomputed
-        /// activations is within the limit.
+        /// activations and micro-batches is within the limit.
         largest: usize,
     },
     /// A multiplexer was used incorrectly.

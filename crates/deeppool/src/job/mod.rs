@@ -12,9 +12,7 @@ mod transfer_bounds;
 pub use cost_model::JobCosts;
 pub use lowered_plan::LoweredPlan;
 pub use nodes::PlannerNodes;
-pub(crate) use problem::{
-    check_times, data_parallel_bytes, estimated_single_gpu_bytes, single_gpu_memory_bytes,
-};
+pub(crate) use problem::{check_times, data_parallel_bytes, single_gpu_memory_bytes};
 pub use problem::{plan_problem, single_gpu_us};
 
 use layer_engine::Sgd;

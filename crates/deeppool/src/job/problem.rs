@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use burst_planner::{Arrangement, Evaluator, GradientOptions, Node, PlanProblem, SynchronizedBytes};
+use burst_planner::{Evaluator, GradientOptions, Node, PlanProblem, SynchronizedBytes};
 use layer_engine::{Pass, Role};
 use layer_graph::LayerId;
 
@@ -106,18 +106,6 @@ pub(crate) fn data_parallel_bytes(job: &Job<'_>, gpus: usize) -> Result<u64, Err
     let ranks = vec![(0..gpus).collect(); PlannerNodes::new(network).layers().len()];
     let placement = Placement::new(network, gpus, ranks)?;
     Ok(job.training(placement).for_simulation()?.memory_peak().total_bytes())
-}
-
-/// Computes the memory that one GPU needs for the whole job by the planner's model, in bytes.
-/// Faster than [`single_gpu_memory_bytes`].
-///
-/// # Errors
-/// As [`single_gpu_us`].
-pub(crate) fn estimated_single_gpu_bytes(job: &Job<'_>) -> Result<u64, Error> {
-    let problem = plan_problem(job, 1, &[1])?;
-    let alone = Arrangement::data_parallel(&problem, 1)?;
-    let held = Evaluator::new(&problem, JobCosts::new(job))?.memory(&alone)?;
-    Ok(held.into_iter().max().unwrap_or(0))
 }
 
 fn gradient_options(lowering: &LowerOptions) -> GradientOptions {

@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 
 use burst_planner::{
     Arrangement, Error as Unplanned, Evaluator, Frontier, LowerBound, Plan, PlanProblem, PlanTime,
+    ProofBudget,
 };
 
 use super::arranged_plan::arranged_plan;
@@ -45,16 +46,45 @@ pub struct PlanFrontier<'a> {
 /// too large, or if the number of micro-batches does not divide the global batch.
 /// [`Error::Profile`] if the profile lacks a time.
 pub fn find_plan<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<LoweredPlan<'a>, Error> {
+    Ok(find_selected(job, request)?.plan)
+}
+
+/// A plan with the frontier that it is from.
+pub(super) struct SelectedPlan<'a> {
+    pub(super) plan: LoweredPlan<'a>,
+    /// `None` for data parallelism.
+    frontier: Option<PlanFrontier<'a>>,
+}
+
+impl<'a> SelectedPlan<'a> {
+    /// Returns the plan with a lower bound that is proved within `request`'s budget.
+    ///
+    /// # Errors
+    /// As [`PlanFrontier::plan`].
+    pub(super) fn proved(self, request: &PlanRequest) -> Result<LoweredPlan<'a>, Error> {
+        let Some(mut frontier) = self.frontier.filter(|_| request.proof != ProofBudget::Off) else {
+            return Ok(self.plan);
+        };
+        frontier.request.proof = request.proof;
+        frontier.plan(request.mode)
+    }
+}
+
+/// Finds the plan for a request, and the frontier that it is from.
+///
+/// # Errors
+/// As [`find_plan`].
+pub(super) fn find_selected<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<SelectedPlan<'a>, Error> {
     if request.mode == Mode::DataParallel {
-        return data_parallel(job, request);
+        return Ok(SelectedPlan { plan: data_parallel(job, request)?, frontier: None });
     }
     let mut model = ModelLimit::new(request);
     loop {
-        let plan = model.frontier(job, request)?.plan(request.mode);
-        match plan {
+        let frontier = model.frontier(job, request)?;
+        match frontier.plan(request.mode) {
             Err(Error::Planner(Unplanned::MemoryExceeded { needed_bytes, .. }))
                 if model.lower(needed_bytes) => {}
-            plan => return plan,
+            plan => return Ok(SelectedPlan { plan: plan?, frontier: Some(frontier) }),
         }
     }
 }

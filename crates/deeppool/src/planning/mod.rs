@@ -2,9 +2,11 @@
 
 mod analysis;
 mod arranged_plan;
+mod checkpoint_choice;
 mod device_placement;
 mod explain;
 mod frontier;
+mod largest_batch;
 mod micro_batches;
 mod partial;
 mod program_memory;

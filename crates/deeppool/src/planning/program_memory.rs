@@ -17,6 +17,13 @@ pub(super) fn program_bytes(job: &Job<'_>, gpus: usize, arrangement: &Arrangemen
     Ok(job.training(placement).for_simulation()?.memory_peak().total_bytes())
 }
 
+/// Returns data parallelism on `count` GPUs.
+pub(super) fn data_parallel_on(job: &Job<'_>, count: usize) -> Arrangement {
+    // Layers are numbered in topological order.
+    let nodes = PlannerNodes::new(job.costs().network()).layers().len();
+    Arrangement { ranks: vec![(0..count).collect(); nodes], order: (0..nodes).collect() }
+}
+
 /// Checks the memory of the fullest rank of programs against a limit.
 ///
 /// # Errors

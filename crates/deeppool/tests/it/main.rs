@@ -34,3 +34,4 @@ mod shared_streams;
 mod shrunk;
 #[cfg(feature = "cuda")]
 mod virtual_time;
+mod within_memory;
