@@ -22,22 +22,22 @@ const RESOLUTION: f64 = 1e-3;
 
 /// The result of [`choose_checkpoints`].
 pub(super) struct CheckpointChoice<'a> {
-    /// The job with the fastest checkpoints within the limit; without checkpoints if it is within the
-    /// limit without.
+    /// The job with the fastest checkpoints within the limit; without checkpoints if it is within
+    /// the limit without.
     pub(super) fastest: Option<Job<'a>>,
     /// The job that needs the least memory, bytes.
     pub(super) smallest: (u64, Job<'a>),
 }
 
-/// Chooses checkpoints for an arrangement on `gpus` GPUs. The checkpoints of a job that has some are
-/// not changed. About 20 lowerings at most.
+/// Chooses checkpoints for an arrangement on `gpus` GPUs. The checkpoints of a job that has some
+/// are not changed. About 20 lowerings at most.
 ///
-/// The limit of the estimate of [`Segments`] is found by bisection, so that the memory of the program
-/// is within `limit_bytes`. Evenly spaced checkpoints are tried, too.
+/// The limit of the estimate of [`Segments`] is found by bisection, so that the memory of the
+/// program is within `limit_bytes`. Evenly spaced checkpoints are tried, too.
 ///
 /// # Errors
-/// [`Error::Setting`] if the number of micro-batches does not divide the batch. [`Error::Placement`] if
-/// the arrangement is not valid for the job.
+/// [`Error::Setting`] if the number of micro-batches does not divide the batch.
+/// [`Error::Placement`] if the arrangement is not valid for the job.
 pub(super) fn choose_checkpoints<'a>(
     job: &Job<'a>,
     gpus: usize,
@@ -64,8 +64,8 @@ pub(super) fn choose_checkpoints<'a>(
 /// Computes the times of an arrangement.
 ///
 /// # Errors
-/// [`Error::Planner`] if the arrangement is not valid for the job. [`Error::Profile`] if the profile
-/// lacks a time.
+/// [`Error::Planner`] if the arrangement is not valid for the job. [`Error::Profile`] if the
+/// profile lacks a time.
 pub(super) fn time_of(job: &Job<'_>, gpus: usize, arrangement: &Arrangement) -> Result<PlanTime, Error> {
     let mut counts: Vec<usize> = arrangement.ranks.iter().map(Vec::len).collect();
     counts.sort_unstable();
@@ -88,8 +88,8 @@ struct Choice<'j, 'a> {
 }
 
 impl Choice<'_, '_> {
-    /// Returns the memory of the program with the given checkpoints. Stores it if it is the smallest
-    /// one, or the fastest one within the limit.
+    /// Returns the memory of the program with the given checkpoints. Stores it if it is the
+    /// smallest one, or the fastest one within the limit.
     fn bytes(&mut self, checkpoints: Vec<usize>, recomputed_us: f64) -> Result<u64, Error> {
         if let Some(&bytes) = self.known.get(&checkpoints) {
             return Ok(bytes);
@@ -114,12 +114,13 @@ impl Choice<'_, '_> {
     /// Returns the minimum of the limits that are too large.
     fn bisect(&mut self, kept_bytes: u64) -> Result<f64, Error> {
         let limit_bytes = self.limit.2 as f64;
-        // With the first, no checkpoints are possible; with the second, programs need too much memory.
-        let (mut low, mut high) = (0.0, self.segments.kept_bytes());
+        // With the first, no checkpoints are possible; with the second, programs need too much
+        // memory.
+        let (mut low, mut high) = (0.0, self.segments.bytes_without());
         let mut guess = high - (kept_bytes as f64 - limit_bytes);
         for _ in 0..MAX_LIMITS {
             let margin = 0.02 * (high - low);
-            let next = if guess > low && guess < high { guess } else { (low + high) / 2.0 };
+            let next = if guess > low && guess < high { guess } else { f64::midpoint(low, high) };
             let next = next.clamp(low + margin, high - margin);
             guess = f64::NAN;
             match self.segments.fastest_within(next) {
@@ -137,8 +138,8 @@ impl Choice<'_, '_> {
         Ok(high)
     }
 
-    /// Tries evenly spaced checkpoints that are faster than the fastest so far, those with the least
-    /// memory first.
+    /// Tries evenly spaced checkpoints that are faster than the fastest so far, those with the
+    /// least memory first.
     fn try_evenly_spaced(&mut self, possible_bytes: f64) -> Result<(), Error> {
         let estimated = self.segments.evenly_spaced().map(|list| (self.segments.estimate(&list), list));
         let mut lists: Vec<_> = estimated.filter(|&((_, bytes), _)| bytes <= possible_bytes).collect();

@@ -11,7 +11,8 @@ use crate::plan::PlanRequest;
 use crate::program::LowerOptions;
 
 /// Returns the error of a job without a plan, with the largest batch for which data parallelism is
-/// within the memory limit with recomputed activations or micro-batches. O(log batch) choices of checkpoints.
+/// within the memory limit with recomputed activations or micro-batches. O(log batch) choices of
+/// checkpoints.
 ///
 /// # Errors
 /// As [`choose_checkpoints`].

@@ -45,14 +45,14 @@ struct Label {
 /// them. Memory is estimated for a rank that has all layers, without its parameters.
 pub(super) struct Segments {
     possible: Vec<LayerId>,
-    /// Segment by the places of its start and its end. Place 0 is the input, place i + 1 the possible
-    /// checkpoint i, and the last place the loss.
+    /// Segment by the places of its start and its end. Place 0 is the input, place i + 1 the
+    /// possible checkpoint i, and the last place the loss.
     segments: Vec<Vec<Segment>>,
 }
 
 impl Segments {
-    /// Computes the segments of a job with each layer on `ranks` ranks. Times that the profile lacks
-    /// are zero. O(layers x possible checkpoints).
+    /// Computes the segments of a job with each layer on `ranks` ranks. Times that the profile
+    /// lacks are zero. O(layers x possible checkpoints).
     pub(super) fn new(job: &Job<'_>, ranks: usize) -> Result<Self, Error> {
         let network = job.costs().network();
         let possible = possible_checkpoints(network);
@@ -135,7 +135,7 @@ impl Segments {
     }
 
     /// Returns the estimated memory without checkpoints.
-    pub(super) fn kept_bytes(&self) -> f64 {
+    pub(super) fn bytes_without(&self) -> f64 {
         self.segments[0][self.possible.len() + 1].peak_bytes
     }
 
@@ -194,8 +194,8 @@ struct LayerValues {
     reads_output: Vec<bool>,
     reads_saved: Vec<bool>,
     is_read_once: Vec<bool>,
-    /// Gradients that exist during the backward step of the layer: those of activations, and those of
-    /// the parameters so far.
+    /// Gradients that exist during the backward step of the layer: those of activations, and those
+    /// of the parameters so far.
     gradient_bytes: Vec<f64>,
     /// Gradients of the parameters of later layers.
     later_gradient_bytes: Vec<f64>,
@@ -224,8 +224,8 @@ impl LayerValues {
             let time = job.costs().layer_time(id, samples);
             forward_us[id.index()] = time.map_or(0.0, |time| micros(time.forward));
         }
-        // The gradient of an output exists from the backward step of the last consumer to the layer's
-        // own one.
+        // The gradient of an output exists from the backward step of the last consumer to the
+        // layer's own one.
         let mut changes = vec![0.0; ids.len() + 1];
         for &id in ids[1..].iter().filter(|id| needs_gradient[id.index()]) {
             // In place, the gradient has the memory of the output.

@@ -47,8 +47,8 @@ fn may_fit_with_more_memory(error: &Unplanned, request: &PlanRequest) -> bool {
 /// micro-batches.
 ///
 /// # Errors
-/// As [`find_plan`](super::find_plan). [`Error::BatchTooLarge`] if no plan is within the memory limit,
-/// but there is one of a smaller batch.
+/// As [`find_plan`](super::find_plan). [`Error::BatchTooLarge`] if no plan is within the memory
+/// limit, but there is one of a smaller batch.
 pub fn plan_within_memory<'a>(
     job: &Job<'a>,
     request: &PlanRequest,
@@ -125,9 +125,9 @@ impl<'a> Search<'_, 'a> {
         self.fastest.as_ref().map_or(f64::INFINITY, |(_, found)| self.value(&found.plan))
     }
 
-    /// Plans the variants of a job that may be the fastest. `without` is the value of the plan of the
-    /// job itself, if it is within the limit. Returns for each number of micro-batches the variant
-    /// that needs the least memory with data parallelism, in bytes.
+    /// Plans the variants of a job that may be the fastest. `without` is the value of the plan of
+    /// the job itself, if it is within the limit. Returns for each number of micro-batches the
+    /// variant that needs the least memory with data parallelism, in bytes.
     fn try_variants(&mut self, job: &Job<'a>, without: Option<f64>) -> Result<Vec<(u64, Job<'a>)>, Error> {
         let free = self.without_limit(job)?;
         if let (Some(without), Some((value, _))) = (without, &free)
@@ -163,9 +163,9 @@ impl<'a> Search<'_, 'a> {
         Ok(Some((self.value(&plan), arrangement(job, &plan)?)))
     }
 
-    /// Returns variants within the limit with their values, and for each number of micro-batches the
-    /// variant that needs the least memory with data parallelism. `free` is the arrangement of a plan
-    /// without a limit.
+    /// Returns variants within the limit with their values, and for each number of micro-batches
+    /// the variant that needs the least memory with data parallelism. `free` is the arrangement of
+    /// a plan without a limit.
     #[expect(clippy::type_complexity, reason = "two lists")]
     fn variants(
         &self,
@@ -178,7 +178,7 @@ impl<'a> Search<'_, 'a> {
         for job in with_micro_batches(job) {
             self.request.stop.check()?;
             let data_parallel = self.data_parallel(&job)?;
-            let placed = free.filter(|free| self.is_possible(&job, free) && **free != data_parallel);
+            let placed = free.filter(|free| is_possible(&job, free) && **free != data_parallel);
             let mut min_value = f64::INFINITY;
             for (index, arrangement) in [Some(&data_parallel), placed].into_iter().flatten().enumerate() {
                 // A measured profile may lack times of smaller shards.
@@ -217,14 +217,8 @@ impl<'a> Search<'_, 'a> {
         Ok(data_parallel_on(job, count))
     }
 
-    /// Returns whether every rank has samples of each micro-batch.
-    fn is_possible(&self, job: &Job<'a>, arrangement: &Arrangement) -> bool {
-        let max_ranks = arrangement.ranks.iter().map(Vec::len).max().unwrap_or(0);
-        job.micro_batch().is_ok_and(|samples| max_ranks <= samples)
-    }
-
-    /// Returns the value of a plan with the given times; `None` if it is not within the limits of the
-    /// request's mode.
+    /// Returns the value of a plan with the given times; `None` if it is not within the limits of
+    /// the request's mode.
     fn value_of(&self, time: PlanTime, single_gpu_us: f64) -> Option<f64> {
         let PlanTime { iteration_us, gpu_time_us, .. } = time;
         match self.request.mode {
@@ -291,7 +285,8 @@ impl<'a> Search<'_, 'a> {
                     self.unplanned = Some(error);
                 }
             }
-            // A time of a smaller shard is missing in a measured profile, or the search was stopped.
+            // A time of a smaller shard is missing in a measured profile, or the search was
+            // stopped.
             Err(_) => {}
         }
     }
@@ -301,4 +296,10 @@ impl<'a> Search<'_, 'a> {
 fn arrangement(job: &Job<'_>, plan: &ExecutionPlan) -> Result<Arrangement, Error> {
     let network = job.costs().network();
     Ok(PlannerNodes::new(network).arrangement(&plan.placement(network)?))
+}
+
+/// Returns whether every rank has samples of each micro-batch.
+fn is_possible(job: &Job<'_>, arrangement: &Arrangement) -> bool {
+    let max_ranks = arrangement.ranks.iter().map(Vec::len).max().unwrap_or(0);
+    job.micro_batch().is_ok_and(|samples| max_ranks <= samples)
 }

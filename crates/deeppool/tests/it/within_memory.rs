@@ -58,8 +58,8 @@ impl Case {
         self.network.layers().any(|(_, layer)| Role::Statistics.elements(layer, 0) > 0)
     }
 
-    /// Returns the minimum time with all checkpoints of one distance and 1, 2, 4 or 8 micro-batches,
-    /// and the distance and the micro-batches. A distance of 0 is no checkpoints.
+    /// Returns the minimum time with all checkpoints of one distance and 1, 2, 4 or 8
+    /// micro-batches, and the distance and the micro-batches. A distance of 0 is no checkpoints.
     fn brute_force(&self, request: &PlanRequest) -> Option<(f64, usize, usize)> {
         let possible = possible_checkpoints(&self.network);
         let distances = (0..=possible.len())
@@ -154,12 +154,13 @@ fn the_largest_batch_of_the_error_fits_and_the_next_ones_do_not() {
         };
         // A batch cannot be cut into equal micro-batches if it is odd.
         let free = plan(batch / 2, None).unwrap().1.memory_peak_bytes.unwrap();
-        let limit = Some((free as f64 * 0.6) as u64);
+        let limit_bytes = (free as f64 * 0.6) as u64;
+        let limit = Some(limit_bytes);
         let error = plan(batch, limit).unwrap_err();
         let Error::BatchTooLarge { largest, .. } = error else { panic!("{name}: {error}") };
         assert!((1..batch).contains(&largest), "{name}: {largest}");
         let (_, fits) = plan(largest, limit).unwrap();
-        assert!(fits.memory_peak_bytes.unwrap() <= limit.unwrap(), "{name}");
+        assert!(fits.memory_peak_bytes.unwrap() <= limit_bytes, "{name}");
         for next in (largest + 1..batch).take(4) {
             assert!(plan(next, limit).is_err(), "{name}: {next} of {largest} fits, too");
         }
