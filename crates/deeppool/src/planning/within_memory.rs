@@ -72,9 +72,11 @@ pub fn plan_within_memory<'a>(
     let mut search = Search { request: &variants, limit_bytes, fastest: None, unplanned };
     let without = fitting.as_ref().map(|(_, found)| search.value(&found.plan));
     let smallest = search.try_variants(job, without)?;
-    if search.fastest.is_none() && fitting.is_none() {
-        search.try_smallest(&smallest);
+    if search.fastest.is_none() {
+        search.try_smallest(&smallest)?;
     }
+    let is_faster = search.fastest_value() < without.unwrap_or(f64::INFINITY);
+    search.fastest = search.fastest.filter(|_| is_faster);
     request.stop.check()?;
     let Search { fastest, unplanned, .. } = search;
     match (fastest, fitting, unplanned) {
@@ -143,9 +145,9 @@ impl<'a> Search<'_, 'a> {
             if value >= limit {
                 break;
             }
-            self.try_job(variant, without);
+            self.try_job(variant);
         }
-        self.improve_checkpoints(without)?;
+        self.improve_checkpoints()?;
         Ok(smallest)
     }
 
@@ -235,7 +237,7 @@ impl<'a> Search<'_, 'a> {
 
     /// Plans the variant with the fastest checkpoints with which the fastest plan so far is within
     /// the limit, while that is faster.
-    fn improve_checkpoints(&mut self, without: Option<f64>) -> Result<(), Error> {
+    fn improve_checkpoints(&mut self) -> Result<(), Error> {
         while let Some((job, found)) = &self.fastest
             && self.request.gpus > 1
             && !job.lowering().checkpoints.is_empty()
@@ -250,7 +252,7 @@ impl<'a> Search<'_, 'a> {
             if value.is_none_or(|value| value >= before * (1.0 - MIN_GAP)) {
                 break;
             }
-            self.try_job(faster, without);
+            self.try_job(faster);
             if self.fastest_value() >= before * (1.0 - MIN_GAP) {
                 break;
             }
@@ -259,22 +261,23 @@ impl<'a> Search<'_, 'a> {
     }
 
     /// Plans variants that need little memory, by number of micro-batches, until one is within the
-    /// limit.
-    fn try_smallest(&mut self, smallest: &[(u64, Job<'a>)]) {
+    /// limit, and improves its checkpoints.
+    fn try_smallest(&mut self, smallest: &[(u64, Job<'a>)]) -> Result<(), Error> {
         for (_, variant) in smallest {
-            self.try_job(variant.clone(), None);
+            self.try_job(variant.clone());
             if self.fastest.is_some() {
                 break;
             }
         }
+        self.improve_checkpoints()
     }
 
     /// Plans a job, and stores its plan if it is the fastest so far.
-    fn try_job(&mut self, job: Job<'a>, without: Option<f64>) {
+    fn try_job(&mut self, job: Job<'a>) {
         match find_selected(&job, self.request) {
             Ok(found) => {
                 let value = self.value(&found.plan);
-                if value < self.fastest_value().min(without.unwrap_or(f64::INFINITY)) {
+                if value < self.fastest_value() {
                     self.fastest = Some((job, found));
                 }
             }
