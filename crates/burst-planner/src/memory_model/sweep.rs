@@ -1,257 +1,29 @@
-//! Memory of an arrangement over an iteration, by rank class: a sweep over the lifetimes of all
-//! buffers.
-//!
-//! A *group* is a list of ranks, a *slot* the index of a group among those of the arrangement. A
-//! *class* is a set of ranks that do identical work. Nodes are given by their indices in the
-//! problem. A *position* is a point of time in a micro-batch: the steps of the forward pass in
-//! order, then those of the backward pass, then the optimizer. A buffer is alive from its first to
-//! its last use, and buffers that are not alive at the same time share memory.
+//! The sweep over all buffers of an arrangement, in the order of the steps.
 
-use crate::cost_cache::CostCache;
-use crate::costs::{NodeMemory, ShardSize};
-use crate::groups::{Class, Classes, Slot};
-use crate::problem::ProblemGraph;
-use crate::recompute::Recomputation;
-use crate::{Node, PlanProblem};
-
-/// Size of the norm of all gradients, bytes.
-const NORM_BYTES: u64 = 4;
-
-/// A point of time in a micro-batch.
-type Position = u32;
-
-/// Memory of an arrangement: the problem with the groups of its nodes.
-pub(crate) struct MemoryModel<'a> {
-    /// The problem.
-    pub(crate) problem: &'a PlanProblem,
-    /// Graph of the problem.
-    pub(crate) structure: &'a ProblemGraph,
-    /// Cached memory of nodes on each group.
-    pub(crate) cache: &'a CostCache<'a>,
-    /// Rank classes of the arrangement.
-    pub(crate) classes: &'a Classes,
-    /// By node: the slot of the list of ranks that it runs on.
-    pub(crate) groups: &'a [Slot],
-    /// By node: the slot of the list of ranks that hold the parameters that it owns; the slot of
-    /// its own list if it owns none.
-    pub(crate) parameter_groups: &'a [Slot],
-    /// Slot of the list of all ranks that hold parameters, if the norm of all gradients is needed.
-    pub(crate) all_parameters: Option<Slot>,
-    /// Nodes whose forward step is repeated in the backward pass.
-    pub(crate) recomputation: &'a Recomputation,
-    /// Indices of all nodes in the order of the forward pass.
-    pub(crate) order: &'a [u32],
-}
-
-/// Returns an upper bound of the memory of any rank, bytes: the memory of a rank that has all
-/// nodes, with all copies, all alive at the same time. `maximum` has for each node the maximum of
-/// each of its memory sizes on a rank. O(nodes).
-pub(crate) fn max_held_bytes(problem: &PlanProblem, structure: &ProblemGraph, maximum: &[NodeMemory]) -> u64 {
-    let of_node = |(node, memory): (usize, &NodeMemory)| {
-        let consumers = structure.consumers[node].len() as u64;
-        // The output and its gradient, and for each list of consumers a copy, the gradient of each
-        // consumer, their sum there, and that gradient here.
-        let outputs = 2 + 4 * consumers;
-        let Node { state_bytes, gradient_bytes, parameters_of, .. } = problem.nodes[node];
-        let gradient_bytes =
-            parameters_of.map_or(gradient_bytes, |owner| problem.nodes[owner.0].gradient_bytes);
-        // The gradient, the sum of several users' gradients, a bucket, and the sum over
-        // micro-batches.
-        let gradients = if problem.micro_batches.get() > 1 { 4 } else { 3 };
-        [
-            memory.held_bytes,
-            memory.samples_bytes,
-            memory.saved_bytes,
-            memory.step_bytes,
-            memory.output_bytes.saturating_mul(outputs),
-            state_bytes,
-            gradient_bytes.saturating_mul(gradients),
-        ]
-        .into_iter()
-        .fold(0, u64::saturating_add)
-    };
-    let others = NORM_BYTES.saturating_add(problem.gradients.metrics_bytes.saturating_mul(2));
-    maximum.iter().enumerate().map(of_node).fold(others, u64::saturating_add)
-}
-
-/// A part of the memory of a class: an interval of positions, both ends included, and the node that
-/// it is for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Held {
-    /// The class.
-    pub(crate) class: Class,
-    /// The node.
-    pub(crate) node: usize,
-    /// Size, bytes.
-    pub(crate) bytes: u64,
-    /// The first and the last position at which it is alive.
-    pub(crate) alive: [Position; 2],
-}
-
-/// Positions of the steps of a micro-batch.
-#[derive(Debug, Default)]
-struct Positions {
-    /// By node: its place in the order of the forward pass.
-    place: Vec<u32>,
-    /// By node: the position of its repeated forward step, if it has one.
-    repeated: Vec<Option<Position>>,
-    /// By node: the position of its backward step.
-    backward: Vec<Position>,
-    /// By node: the first of three positions at which its output's gradient is collected: sums by
-    /// list of ranks, moves, and the sum of all.
-    collected: Vec<Position>,
-    /// By node that owns parameters: the position at which gradients of several users or
-    /// micro-batches are added up.
-    summed: Vec<Position>,
-    /// The position of the optimizer, the last one.
-    end: Position,
-}
-
-impl Positions {
-    /// Position at which the inputs of the node at a place arrive. The node's step is at the next
-    /// one.
-    fn arrival(place: u32) -> Position {
-        2 * place
-    }
-
-    fn forward(&self, node: usize) -> Position {
-        Self::arrival(self.place[node]) + 1
-    }
-
-    /// Computes the positions. O(nodes + edges).
-    fn new(model: &MemoryModel<'_>) -> Self {
-        let nodes = model.order.len();
-        let mut positions = Self {
-            place: vec![0; nodes],
-            repeated: vec![None; nodes],
-            backward: vec![0; nodes],
-            collected: vec![0; nodes],
-            summed: vec![0; nodes],
-            end: 0,
-        };
-        for (place, &node) in model.order.iter().enumerate() {
-            positions.place[node as usize] = place as u32;
-        }
-        let structure = model.structure;
-        let mut missing: Vec<usize> = structure.consumers.iter().map(Vec::len).collect();
-        let mut next = Self::arrival(nodes as u32);
-        for place in (0..nodes).rev() {
-            for node in model.recomputation.before_backward(model.order, place) {
-                positions.repeated[node] = Some(next);
-                next += 1;
-            }
-            let node = model.order[place] as usize;
-            positions.backward[node] = next;
-            if !structure.needs_gradient[node] {
-                continue;
-            }
-            next += 1;
-            for &producer in &structure.producers[node] {
-                missing[producer] -= 1;
-                if missing[producer] == 0 {
-                    positions.collected[producer] = next;
-                    let consumers = &structure.consumers[producer];
-                    let is_here = consumers.len() == 1 && model.groups[producer] == model.groups[node];
-                    next += if is_here { 0 } else { 3 };
-                }
-            }
-            positions.summed[node] = positions.backward[node];
-            let is_sum = structure.users[node].len() > 1 || model.problem.micro_batches.get() > 1;
-            if is_sum && !structure.users[node].is_empty() {
-                positions.summed[node] = next;
-                next += 1;
-            }
-        }
-        positions.end = next;
-        positions
-    }
-}
-
-/// The memory of each class, and when it is largest.
-pub(crate) struct Peaks {
-    /// By class: maximum memory, bytes.
-    pub(crate) bytes: Vec<u64>,
-    /// By class: the first position at which the memory is largest.
-    pub(crate) positions: Vec<Position>,
-}
-
-impl MemoryModel<'_> {
-    /// Returns the last position at which a node reads its inputs.
-    fn last_read(&self, node: usize, positions: &Positions) -> Position {
-        if self.structure.needs_gradient[node] && self.problem.nodes[node].backward_reads.input {
-            positions.backward[node]
-        } else {
-            positions.repeated[node].unwrap_or(positions.forward(node))
-        }
-    }
-
-    /// Returns the maximum memory of each class over all positions. O((nodes + edges) x classes).
-    pub(crate) fn peaks(&self) -> Peaks {
-        let classes = self.classes.len();
-        let mut changes: Vec<i128> = Vec::new();
-        self.for_each_buffer(|Held { class, bytes, alive: [from, to], .. }| {
-            let end = (to as usize + 2) * classes;
-            if changes.len() < end {
-                changes.resize(end, 0);
-            }
-            changes[from as usize * classes + usize::from(class)] += i128::from(bytes);
-            changes[(to as usize + 1) * classes + usize::from(class)] -= i128::from(bytes);
-        });
-        let (mut now, mut max) = (vec![0_i128; classes], vec![0_i128; classes]);
-        let mut positions = vec![0; classes];
-        if classes > 0 {
-            for (position, changes) in changes.chunks_exact(classes).enumerate() {
-                for (class, change) in changes.iter().enumerate() {
-                    now[class] += change;
-                    if now[class] > max[class] {
-                        (max[class], positions[class]) = (now[class], position as Position);
-                    }
-                }
-            }
-        }
-        let bytes = max.into_iter().map(|bytes| u64::try_from(bytes).unwrap_or(u64::MAX)).collect();
-        Peaks { bytes, positions }
-    }
-
-    /// Calls `add` for every buffer, with the positions at which it is alive. O((nodes + edges) x
-    /// classes).
-    pub(crate) fn for_each_buffer(&self, add: impl FnMut(Held)) {
-        let sweep = Sweep {
-            model: self,
-            positions: &Positions::new(self),
-            // Nothing has been computed yet.
-            received_from: vec![0; self.classes.len()],
-            packed: Vec::new(),
-            add,
-        };
-        sweep.run();
-    }
-
-    fn memory(&self, node: usize, group: Slot, shard_size: ShardSize) -> &NodeMemory {
-        &self.cache.memory(node, group)[shard_size as usize]
-    }
-
-    /// Returns whether a group has the ranks of a class.
-    fn is_in(&self, group: Slot, class: Class) -> bool {
-        self.classes.members(group).iter().any(|member| member.class == class)
-    }
-}
+use super::positions::{Position, Positions};
+use super::{Held, MemoryModel, NORM_BYTES};
+use crate::costs::NodeMemory;
+use crate::groups::{Class, Slot};
 
 /// The sweep over the buffers, in the order of the steps.
-struct Sweep<'m, F> {
-    model: &'m MemoryModel<'m>,
-    positions: &'m Positions,
+pub(super) struct Sweep<'m, F> {
+    /// The arrangement.
+    pub(super) model: &'m MemoryModel<'m>,
+    /// Positions of the steps.
+    pub(super) positions: &'m Positions,
     /// By class: the first position after all compute steps that the next received buffer waits
     /// for. Collectives run concurrently with compute steps, in their own order, and a rank that
     /// only receives may write the buffer as soon as its previous collective has ended.
-    received_from: Vec<Position>,
+    pub(super) received_from: Vec<Position>,
     /// By class: the largest bucket so far. Buckets share memory, until the end of the iteration.
-    packed: Vec<(Class, u64)>,
-    add: F,
+    pub(super) packed: Vec<(Class, u64)>,
+    /// Receives every buffer.
+    pub(super) add: F,
 }
 
 impl<F: FnMut(Held)> Sweep<'_, F> {
-    fn run(mut self) {
+    /// Calls `add` for every buffer.
+    pub(super) fn run(mut self) {
         for &node in self.model.order {
             self.held(node as usize);
             self.output(node as usize);
