@@ -105,7 +105,7 @@ pub(crate) fn data_parallel_bytes(job: &Job<'_>, gpus: usize) -> Result<u64, Err
     let network = job.costs.network();
     let ranks = vec![(0..gpus).collect(); PlannerNodes::new(network).layers().len()];
     let placement = Placement::new(network, gpus, ranks)?;
-    Ok(job.training(placement).for_simulation()?.memory_peak().total_bytes())
+    Ok(job.training(placement).for_simulation()?.peak_bytes())
 }
 
 fn gradient_options(lowering: &LowerOptions) -> GradientOptions {

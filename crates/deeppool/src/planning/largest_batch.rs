@@ -4,11 +4,11 @@ use burst_planner::Error as Unplanned;
 
 use super::checkpoint_choice::choose_checkpoints;
 use super::micro_batches::can_be_cut;
-use super::program_memory::data_parallel_on;
+use super::program_memory::{data_parallel_gpus, data_parallel_on};
 use crate::Error;
 use crate::job::Job;
 use crate::plan::PlanRequest;
-use crate::program::LowerOptions;
+use crate::program::{LowerOptions, PartialBackpropagation};
 
 /// Returns the error of a job without a plan, with the largest batch for which data parallelism is
 /// within the memory limit with recomputed activations or micro-batches. O(log batch) choices of
@@ -45,17 +45,24 @@ impl Limits {
         let micro_batches = job.lowering().micro_batches.max(1);
         let max_samples = |micro_batches: usize| -> Result<usize, Error> {
             let job = job.with_lowering(LowerOptions { micro_batches, ..job.lowering().clone() });
-            // The maximum is in this range.
-            let (mut fits, mut exceeds) = (0, job.batch() / micro_batches + 1);
+            // The maximum is in this range. Every part of partial backpropagation has a sample.
+            let mut fits = job.lowering().partial.as_ref().map_or(1, PartialBackpropagation::parts) - 1;
+            let mut exceeds = (job.batch() / micro_batches + 1).max(fits + 1);
+            let min_fits = fits;
             while exceeds - fits > 1 {
                 request.stop.check()?;
                 let samples = fits + (exceeds - fits) / 2;
                 let job = job.with_batch(samples * micro_batches);
-                let arrangement = data_parallel_on(&job, request.gpus.min(samples));
-                let choice = choose_checkpoints(&job, request.gpus, &arrangement, limit_bytes)?;
-                *(if choice.fastest.is_some() { &mut fits } else { &mut exceeds }) = samples;
+                let arrangement = data_parallel_on(&job, data_parallel_gpus(request, samples));
+                let is_within = match choose_checkpoints(&job, request.gpus, &arrangement, limit_bytes) {
+                    Ok(choice) => choice.fastest.is_some(),
+                    // A measured profile may lack times of a shard.
+                    Err(Error::Profile(_)) => false,
+                    Err(error) => return Err(error),
+                };
+                *(if is_within { &mut fits } else { &mut exceeds }) = samples;
             }
-            Ok(fits)
+            Ok(if fits == min_fits { 0 } else { fits })
         };
         let uncut = max_samples(micro_batches)?;
         let cut = if can_be_cut(job) { max_samples(2)? } else { 0 };

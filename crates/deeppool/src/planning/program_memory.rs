@@ -1,11 +1,15 @@
 //! The memory of lowered programs, which the planner's memory model estimates.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
 use burst_planner::{Arrangement, Error as Unplanned};
-use layer_graph::{LayerGraph, LayerId};
+use layer_graph::LayerGraph;
 
 use crate::Error;
 use crate::job::{Job, PlannerNodes};
-use crate::program::{Contents, ELEMENT_BYTES, LoweredTraining, RankProgram};
+use crate::plan::{Mode, PlanRequest};
+use crate::program::{LoweredTraining, RankProgram};
 
 /// Maximum number of layers listed in an error message.
 const MAX_NAMED_LAYERS: usize = 3;
@@ -14,7 +18,16 @@ const MAX_NAMED_LAYERS: usize = 3;
 /// bytes. One lowering.
 pub(super) fn program_bytes(job: &Job<'_>, gpus: usize, arrangement: &Arrangement) -> Result<u64, Error> {
     let placement = PlannerNodes::new(job.costs().network()).placement(gpus, arrangement)?;
-    Ok(job.training(placement).for_simulation()?.memory_peak().total_bytes())
+    Ok(job.training(placement).for_simulation()?.peak_bytes())
+}
+
+/// Returns the maximum number of GPUs of data parallelism for a request, with micro-batches of the
+/// given number of samples.
+pub(super) fn data_parallel_gpus(request: &PlanRequest, samples: usize) -> usize {
+    match request.mode {
+        Mode::DataParallel => request.gpus.min(samples),
+        _ => request.gpu_counts.for_batch(samples, request.gpus).last().copied().unwrap_or(1),
+    }
 }
 
 /// Returns data parallelism on `count` GPUs.
@@ -31,33 +44,24 @@ pub(super) fn data_parallel_on(job: &Job<'_>, count: usize) -> Arrangement {
 pub(super) fn check_memory(training: &LoweredTraining<'_>, limit_bytes: Option<u64>) -> Result<(), Error> {
     let Some(limit_bytes) = limit_bytes else { return Ok(()) };
     let program = training.for_simulation()?;
-    let bytes = |rank: &RankProgram| rank.memory().total_bytes();
-    let fullest = program.ranks.iter().max_by_key(|rank| bytes(rank));
-    let Some(fullest) = fullest.filter(|rank| bytes(rank) > limit_bytes) else { return Ok(()) };
+    let fullest = program.fullest_rank().filter(|rank| rank.total_bytes() > limit_bytes);
+    let Some(fullest) = fullest else { return Ok(()) };
     let nodes = largest_layers(training.network(), fullest);
-    Err(Unplanned::MemoryExceeded { limit_bytes, needed_bytes: bytes(fullest), nodes }.into())
+    Err(Unplanned::MemoryExceeded { limit_bytes, needed_bytes: fullest.total_bytes(), nodes }.into())
 }
 
 /// Returns the names of the layers with the largest memory at the fullest step of a rank, with
 /// their bytes, the largest first.
 fn largest_layers(network: &LayerGraph, rank: &RankProgram) -> Vec<(String, u64)> {
-    let layer = |contents: Contents| -> Option<LayerId> {
-        match contents {
-            Contents::Operand(id, _) | Contents::Velocity(id) | Contents::Moved(id) => Some(id),
-            Contents::Constant(_) | Contents::SquaredNorm | Contents::Packed => None,
-        }
-    };
-    let mut by_layer = vec![0; network.len()];
-    let alive = rank.fullest_step().1.into_iter().map(|id| id.0);
-    for id in (0..rank.state_buffers).chain(alive) {
-        let buffer = &rank.buffers[id];
-        if let Some(id) = layer(buffer.contents) {
-            by_layer[id.index()] += buffer.elements as u64 * ELEMENT_BYTES;
+    let mut by_layer = BTreeMap::new();
+    for part in rank.fullest_moment().layers {
+        if let Some(layer) = part.layer {
+            *by_layer.entry(layer).or_default() += part.bytes;
         }
     }
-    let layers = network.layers().map(|(id, layer)| (layer.name().to_owned(), by_layer[id.index()]));
-    let mut layers: Vec<(String, u64)> = layers.filter(|&(_, bytes)| bytes > 0).collect();
-    layers.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
+    let name = |(layer, bytes)| (network.layer(layer).name().to_owned(), bytes);
+    let mut layers: Vec<(String, u64)> = by_layer.into_iter().map(name).collect();
+    layers.sort_by_key(|&(_, bytes)| Reverse(bytes));
     layers.truncate(MAX_NAMED_LAYERS);
     layers
 }

@@ -7,7 +7,7 @@ use super::checkpoint_choice::{CheckpointChoice, choose_checkpoints, time_of};
 use super::frontier::{SelectedPlan, find_selected};
 use super::largest_batch::with_largest_batch;
 use super::micro_batches::with_micro_batches;
-use super::program_memory::data_parallel_on;
+use super::program_memory::{data_parallel_gpus, data_parallel_on};
 use crate::Error;
 use crate::job::{Job, LoweredPlan, PlannerNodes, single_gpu_us};
 use crate::plan::{ExecutionPlan, Mode, PlanRequest};
@@ -132,9 +132,10 @@ impl<'a> Search<'_, 'a> {
     /// variant that needs the least memory with data parallelism, in bytes.
     fn try_variants(&mut self, job: &Job<'a>, without: Option<f64>) -> Result<Vec<(u64, Job<'a>)>, Error> {
         let free = self.without_limit(job)?;
-        if let (Some(without), Some((value, _))) = (without, &free)
-            && *value > without * (1.0 - MIN_GAP)
-        {
+        let gains = without
+            .zip(free.as_ref())
+            .is_none_or(|(without, (value, _))| *value <= without * (1.0 - MIN_GAP));
+        if !gains {
             return Ok(Vec::new());
         }
         let (mut variants, smallest) = self.variants(job, free.as_ref().map(|(_, placed)| placed))?;
@@ -211,12 +212,7 @@ impl<'a> Search<'_, 'a> {
 
     /// Returns data parallelism on the maximum GPU count of the request.
     fn data_parallel(&self, job: &Job<'a>) -> Result<Arrangement, Error> {
-        let (samples, gpus) = (job.micro_batch()?, self.request.gpus);
-        let count = match self.request.mode {
-            Mode::DataParallel => gpus.min(samples),
-            _ => self.request.gpu_counts.for_batch(samples, gpus).last().copied().unwrap_or(1),
-        };
-        Ok(data_parallel_on(job, count))
+        Ok(data_parallel_on(job, data_parallel_gpus(self.request, job.micro_batch()?)))
     }
 
     /// Returns the value of a plan with the given times; `None` if it is not within the limits of
@@ -238,10 +234,10 @@ impl<'a> Search<'_, 'a> {
     /// Plans the variant with the fastest checkpoints with which the fastest plan so far is within
     /// the limit, while that is faster.
     fn improve_checkpoints(&mut self) -> Result<(), Error> {
-        while let Some((job, found)) = &self.fastest
-            && self.request.gpus > 1
-            && !job.lowering().checkpoints.is_empty()
-        {
+        while let Some((job, found)) = &self.fastest {
+            if self.request.gpus == 1 || job.lowering().checkpoints.is_empty() {
+                break;
+            }
             let before = self.value(&found.plan);
             let arrangement = arrangement(job, &found.plan)?;
             let kept = job.with_lowering(LowerOptions { checkpoints: Vec::new(), ..job.lowering().clone() });
