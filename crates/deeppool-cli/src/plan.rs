@@ -375,7 +375,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Returns what `--explain-memory` asks for.
+    /// Returns the contents of the memory, with `--explain-memory`.
     fn fullest_moment(&self, plan: &LoweredPlan<'_>) -> anyhow::Result<Option<FullestMoment>> {
         let program = plan.training().for_simulation()?;
         Ok(program

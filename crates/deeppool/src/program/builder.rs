@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use layer_engine::Role;
 use layer_graph::{Layer, LayerGraph, LayerId};
 
-use super::arena::IterationSteps;
+use super::arena::{IterationSteps, Packings};
 use super::{
     BufferId, BufferSpec, Collective, CollectiveId, CollectiveOp, Contents, Lane, Op, Program, RankProgram,
     Step, StepId,
@@ -175,8 +175,9 @@ impl ProgramBuilder {
     pub(super) fn finish(self) -> Vec<Program> {
         let batch = self.batch;
         let ended = &self.ended;
+        let mut packings = Packings::default();
         let finish = |(place, rank): (usize, RankBuilder)| {
-            rank.finish(ended.iter().map(|(steps, _)| &steps[place][..]))
+            rank.finish(ended.iter().map(|(steps, _)| &steps[place][..]), &mut packings)
         };
         let last: Vec<RankProgram> = self.ranks.into_iter().enumerate().map(finish).collect();
         let of_steps = |(steps, collectives): (Vec<Vec<Step>>, Vec<Collective>)| {
@@ -258,14 +259,19 @@ impl RankBuilder {
     }
 
     /// Returns the program, with the offsets of its buffers. `earlier` are the steps of previous
-    /// iterations that have separate programs with the same buffers.
-    fn finish<'s>(mut self, earlier: impl Iterator<Item = &'s [Step]>) -> RankProgram {
+    /// iterations that have separate programs with the same buffers. `packings` are those of other
+    /// ranks.
+    fn finish<'s>(
+        mut self,
+        earlier: impl Iterator<Item = &'s [Step]>,
+        packings: &mut Packings,
+    ) -> RankProgram {
         let steps = std::mem::take(&mut self.program.steps);
         let mut iterations: Vec<IterationSteps<'_>> =
             earlier.map(|steps| IterationSteps { steps, first_id: 0 }).collect();
         let later_iterations = std::mem::take(&mut self.program.later_iterations);
         iterations.extend(IterationSteps::of(&steps, &later_iterations));
-        self.program.assign_offsets(&iterations);
+        self.program.assign_offsets(&iterations, packings);
         (self.program.steps, self.program.later_iterations) = (steps, later_iterations);
         self.program
     }

@@ -179,7 +179,11 @@ impl Program {
     ///   `forward_in_place` and `backward_in_place` of a loss update the first buffer of `writes`
     ///   in place: the input of the loss becomes the gradient of the input. A `scale_gradient`
     ///   multiplies what it writes in place: each entry of `factors` is a number of samples and
-    ///   their factor; a factor of 0 gives 0 for any previous value.
+    ///   their factor; a factor of 0 gives 0 for any previous value. An `accumulate_gradient`
+    ///   writes the sum of what it reads, which may include what it writes. Each buffer but the
+    ///   first `state_buffers` has an `offset` in an arena of `arena_elements` elements; buffers
+    ///   with overlapping places never hold values at the same time. A collective that writes
+    ///   several buffers packs them into the buffer `packed`.
     ///
     /// Samples are half-open ranges `[first, end]`: of the global batch in steps, of the
     /// (micro-)batch in redistributions.

@@ -37,7 +37,7 @@ pub struct RankMemory {
     /// gradient norm.
     pub workspace_bytes: u64,
     /// The part of the arena that is not in use at the fullest step: alignment, and gaps between
-    /// buffers.
+    /// buffers. In plan files of earlier versions, the memory of recomputed activations.
     #[serde(default, alias = "recomputed_bytes")]
     pub unused_bytes: u64,
 }
@@ -128,13 +128,13 @@ pub struct LayerMemory {
 }
 
 impl RankProgram {
-    /// Returns the contents of the memory at the step at which most of it is in use, if the steps
+    /// Returns the contents of the memory at the step with the maximum memory in use, if the steps
     /// run in their order. O(steps + dependencies + operands + buffers x log buffers).
     #[must_use]
     pub fn fullest_moment(&self) -> FullestMoment {
         let (step, alive) = self.fullest_step();
         let mut by_layer: BTreeMap<(Option<LayerId>, Kind), u64> = BTreeMap::new();
-        for id in (0..self.state_buffers).map(BufferId).chain(alive) {
+        for id in (0..self.state().len()).map(BufferId).chain(alive) {
             let BufferSpec { elements, contents, .. } = self.buffers[id.0];
             let layer = match contents {
                 Contents::Operand(layer, _) | Contents::Velocity(layer) | Contents::Moved(layer) => {
@@ -182,7 +182,7 @@ impl RankProgram {
     #[must_use]
     pub fn memory(&self) -> RankMemory {
         let mut memory = RankMemory::default();
-        for buffer in &self.buffers[..self.state_buffers] {
+        for buffer in self.state() {
             *memory.of(buffer.contents) += bytes(buffer.elements);
         }
         let mut used = 0;
@@ -194,12 +194,17 @@ impl RankProgram {
         memory
     }
 
+    /// The buffers that outlive an iteration.
+    fn state(&self) -> &[BufferSpec] {
+        &self.buffers[..self.state_buffers.min(self.buffers.len())]
+    }
+
     /// Returns the maximum memory in use at one step, in bytes, if the steps run in their order:
     /// the state and the buffers that hold a value that is still needed.
     ///
     /// It is less than the [allocated memory](Self::memory) by alignment and gaps between buffers.
     /// With partial backpropagation, it is the memory of this iteration, and memory is allocated
-    /// for the iteration that needs most.
+    /// for the iteration with the maximum.
     #[must_use]
     pub fn needed_bytes(&self) -> u64 {
         let memory = self.memory();
@@ -209,8 +214,7 @@ impl RankProgram {
     /// Returns the total of the [allocated memory](Self::memory), in bytes.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
-        let state = self.buffers[..self.state_buffers].iter().map(|buffer| bytes(buffer.elements));
-        state.sum::<u64>() + self.scratch_bytes()
+        self.state().iter().map(|buffer| bytes(buffer.elements)).sum::<u64>() + self.scratch_bytes()
     }
 
     /// Returns the part of the [allocated memory](Self::memory) that is not state, in bytes.
@@ -227,13 +231,19 @@ fn bytes(elements: usize) -> u64 {
 }
 
 impl Program {
-    /// Returns the memory of the rank that needs most; of several, the first.
+    /// Returns the memory of the rank with the maximum memory; of several, the first.
     #[must_use]
     pub fn memory_peak(&self) -> RankMemory {
         self.fullest_rank().map(RankProgram::memory).unwrap_or_default()
     }
 
-    /// Returns the program of the rank that needs most memory; of several, the first.
+    /// Returns the maximum memory of a rank, in bytes. O(buffers).
+    #[must_use]
+    pub fn peak_bytes(&self) -> u64 {
+        self.ranks.iter().map(RankProgram::total_bytes).max().unwrap_or_default()
+    }
+
+    /// Returns the program of the rank with the maximum memory; of several, the first.
     #[must_use]
     pub fn fullest_rank(&self) -> Option<&RankProgram> {
         self.ranks.iter().rev().max_by_key(|program| program.total_bytes())

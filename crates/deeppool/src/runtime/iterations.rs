@@ -224,6 +224,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
                 }
                 if let Some((complete, began)) = self.pending.take() {
                     complete.finish(&mut at)?;
+                    *at.memory.is_transferring = false;
                     self.observer.ended(&[StepId(index)], TimeSpan::since(began));
                 }
                 self.finished[index] = true;
@@ -237,6 +238,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
                 }
                 let op = &current.collectives[id.0].op;
                 let began = Instant::now();
+                *at.memory.is_transferring = true;
                 self.pending = Some((PendingCollective::start(op, group, &mut at)?, began));
                 self.observer.started(StepId(index));
             }
@@ -327,6 +329,9 @@ impl<B: Backend, S: BatchSource, O: Observer> PolledJob for Iterations<'_, B, S,
     type Error = Error;
 
     fn poll(&mut self) -> Result<JobState, Error> {
+        if self.loaded.is_transferring && self.pending.is_none() {
+            return Err(Error::Program("a collective of an earlier run was not completed".into()));
+        }
         while self.context.iteration < self.end {
             self.communicate()?;
             if let Some(&step) = self.current().compute.get(self.computed) {

@@ -33,6 +33,8 @@ pub struct LoadedProgram<B: Backend> {
     pub(super) scratch: Vec<B::Buffer>,
     /// See [`first_not_finite`](Self::first_not_finite).
     pub(super) first_not_finite: Option<LayerId>,
+    /// Whether a collective has started and is not complete: other ranks may access its buffers.
+    pub(super) is_transferring: bool,
 }
 
 /// The program of a rank in one iteration of a rotation, with its resources.
@@ -129,6 +131,7 @@ impl<B: Backend> LoadedProgram<B> {
             schedule: IterationSchedule::round_robin(programs.len()),
             scratch,
             first_not_finite: None,
+            is_transferring: false,
             network: network.name().to_owned(),
         })
     }
@@ -169,7 +172,8 @@ impl<B: Backend> LoadedProgram<B> {
         state: &'l mut [B::Buffer],
     ) -> (&'l mut LoadedIteration<B>, &'l mut [Kernel<B>], Memory<'l, B>) {
         let loaded = self.schedule.program_of(iteration);
-        let memory = Memory { state, scratch: &mut self.scratch };
+        let (scratch, is_transferring) = (&mut self.scratch[..], &mut self.is_transferring);
+        let memory = Memory { state, scratch, is_transferring };
         (&mut self.programs[loaded], &mut self.kernels, memory)
     }
 

@@ -92,7 +92,8 @@ pub(super) fn scratch_buffers<B: Backend>(
         .map(|spec| {
             // SAFETY: as checked above, two buffers overlap only if the last step that uses one has
             // finished before the first step that uses the other starts. Steps run in the order of
-            // their lanes, after the steps that they depend on.
+            // their lanes, after the steps that they depend on. A program with a collective that
+            // was started and not completed does not run again.
             unsafe { arena.part(spec.offset.unwrap_or_default(), spec.elements) }
         })
         .collect()
@@ -104,6 +105,8 @@ pub(super) struct Memory<'a, B: Backend> {
     pub(super) state: &'a mut [B::Buffer],
     /// The buffers that are not state, by buffer id minus the number of state buffers.
     pub(super) scratch: &'a mut [B::Buffer],
+    /// Whether a collective has started and is not complete.
+    pub(super) is_transferring: &'a mut bool,
 }
 
 impl<B: Backend> Memory<'_, B> {

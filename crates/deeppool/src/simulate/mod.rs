@@ -45,7 +45,7 @@ pub struct SimulateOptions {
     /// Background job of which every rank runs its own copy; `None` for the foreground alone.
     pub background: Option<BackgroundCosts>,
     /// Memory of every rank's device, in bytes: the background job runs on the ranks where the
-    /// foreground leaves enough of it. `None` for no limit.
+    /// rest of it beside the foreground is large enough. `None` for no limit.
     pub memory_limit_bytes: Option<u64>,
     /// Policy by which foreground and background share a rank's device.
     pub policy: Policy,

@@ -34,7 +34,7 @@ pub(super) struct RankClass<'a> {
 }
 
 impl<'a> RankClass<'a> {
-    /// Returns the memory of the rank that holds most, in bytes.
+    /// Returns the maximum memory of a rank of the class, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.programs.iter().map(|program| program.total_bytes()).max().unwrap_or_default()
     }

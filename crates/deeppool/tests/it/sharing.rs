@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use collectives::{Group, HostArena, ThreadCommunicator, ThreadWorld};
 use deeppool::Error;
 use deeppool::program::{
-    BatchPart, Contents, LowerOptions, Op, PartialBackpropagation, PartialDepth, Placement, Program,
-    RankProgram, Step, StepId, lower_rotation, possible_checkpoints,
+    ARENA_ALIGNMENT, BatchPart, Contents, LowerOptions, Op, PartialBackpropagation, PartialDepth, Placement,
+    Program, RankProgram, Step, StepId, lower_rotation, possible_checkpoints,
 };
 use deeppool::runtime::{BatchSource, Iterations, LoadedProgram, Observer, RankDevice, RankState, TimeSpan};
 use gpu_mux::{CpuDriver, JobState, Policy, PolledJob};
@@ -133,7 +133,7 @@ fn without_sharing(mut programs: Vec<Program>) -> Vec<Program> {
         let mut end = 0;
         for buffer in &mut rank.buffers[rank.state_buffers..] {
             buffer.offset = Some(end);
-            end += buffer.elements.next_multiple_of(16);
+            end += buffer.elements.next_multiple_of(ARENA_ALIGNMENT);
         }
         rank.arena_elements = end;
     }

@@ -38,6 +38,11 @@ pub(super) struct Lifetime {
 }
 
 impl Lifetime {
+    /// Returns whether each value is dead before the next one is born. O(values).
+    pub(super) fn is_ordered(&self) -> bool {
+        self.values.windows(2).all(|pair| pair[0].precedes(&pair[1]))
+    }
+
     /// Returns whether the two buffers may hold values at the same time. O(values).
     pub(super) fn overlaps(&self, other: &Self) -> bool {
         let (mut own, mut others) = (self.values.iter().peekable(), other.values.iter().peekable());
@@ -137,8 +142,9 @@ pub(super) fn lifetimes(
             let lane = usize::from(step.lane() == Lane::Communication);
             let mut born = before[lane];
             for earlier in step.after.iter().filter_map(|id| id.0.checked_sub(iteration.first_id)) {
-                let implied = finished[earlier];
-                born = [born[0].max(implied[0]), born[1].max(implied[1])];
+                if let Some(implied) = finished.get(earlier) {
+                    born = [born[0].max(implied[0]), born[1].max(implied[1])];
+                }
             }
             started[lane] += 1;
             let mut after = born;
@@ -146,10 +152,10 @@ pub(super) fn lifetimes(
             before[lane] = after;
             finished.push(after);
             for (id, is_overwritten) in uses(buffers, step) {
-                if id.0 < state_buffers {
+                let Some(lifetime) = lifetimes.get_mut(id.0).filter(|_| id.0 >= state_buffers) else {
                     continue;
-                }
-                let values = &mut lifetimes[id.0].values;
+                };
+                let values = &mut lifetime.values;
                 let is_new = values.last().is_none_or(|value| value.steps[0] < iteration_start);
                 if is_overwritten || is_new {
                     values.push(Value { born, dies: [0; 2], steps: [position; 2] });
@@ -175,7 +181,9 @@ pub(super) fn lifetimes(
 fn uses<'s>(buffers: &'s [BufferSpec], step: &'s Step) -> impl Iterator<Item = (BufferId, bool)> + 's {
     let overwrites = |id: BufferId| match step.op {
         // A redistribution overwrites; other collectives work in place.
-        Op::Collective(_) => matches!(buffers[id.0].contents, Contents::Moved(_)),
+        Op::Collective(_) => {
+            buffers.get(id.0).is_some_and(|buffer| matches!(buffer.contents, Contents::Moved(_)))
+        }
         Op::AddGradient | Op::ScaleGradient { .. } | Op::OptimizerStep { .. } => false,
         Op::Forward { pass: Pass::ForwardInPlace, .. } | Op::Backward { pass: Pass::BackwardInPlace, .. } => {
             step.writes.first() != Some(&id)

@@ -11,7 +11,7 @@ use super::{BufferId, BufferSpec, Contents, RankProgram, Step, StepId};
 use crate::Error;
 pub(super) use lifetimes::IterationSteps;
 use lifetimes::{Lifetime, lifetimes, lifetimes_of};
-use pack::{Item, pack};
+use pack::{Item, Packing, pack};
 
 /// Offsets of buffers are multiples of this number of elements: 256 bytes, as those that
 /// `cudaMalloc` returns.
@@ -33,10 +33,11 @@ impl BufferSpec {
 impl RankProgram {
     /// Assigns the offsets of all buffers but the state. `iterations` are the steps of all
     /// iterations that use the buffers.
-    pub(super) fn assign_offsets(&mut self, iterations: &[IterationSteps<'_>]) {
+    /// `known` are the packings of other ranks, to which that of this one is added.
+    pub(super) fn assign_offsets(&mut self, iterations: &[IterationSteps<'_>], known: &mut Packings) {
         let lifetimes = lifetimes(&self.buffers, self.state_buffers, iterations);
         let (used, items) = items_of(&self.buffers, &lifetimes);
-        let packing = pack(&items, fullest(&items).1);
+        let packing = known.of(&items);
         for buffer in &mut self.buffers[self.state_buffers..] {
             buffer.offset = Some(0);
         }
@@ -47,8 +48,29 @@ impl RankProgram {
     }
 }
 
-/// Returns the buffers that need a part of the arena, by id, with what is packed of each, in the
-/// order of their births.
+/// Packings of the ranks of a program. Ranks often have the same buffers.
+#[derive(Debug, Default)]
+pub(super) struct Packings(Vec<(Vec<(usize, Lifetime)>, Packing)>);
+
+impl Packings {
+    /// Returns the packing of items: that of equal items, or a new one.
+    fn of(&mut self, items: &[Item<'_>]) -> &Packing {
+        let is_equal = |(known, _): &(Vec<(usize, Lifetime)>, Packing)| {
+            let pairs = || known.iter().zip(items);
+            known.len() == items.len()
+                && pairs().all(|((size, lifetime), item)| *size == item.size && lifetime == item.lifetime)
+        };
+        let place = self.0.iter().position(is_equal).unwrap_or_else(|| {
+            let items_of_rank = items.iter().map(|item| (item.size, item.lifetime.clone())).collect();
+            self.0.push((items_of_rank, pack(items, fullest(items).1)));
+            self.0.len() - 1
+        });
+        &self.0[place].1
+    }
+}
+
+/// Returns the ids of the buffers that need a part of the arena, and their sizes and lifetimes, in
+/// the order of their births.
 fn items_of<'l>(buffers: &[BufferSpec], lifetimes: &'l [Lifetime]) -> (Vec<usize>, Vec<Item<'l>>) {
     let is_used = |&id: &usize| buffers[id].elements > 0 && !lifetimes[id].values.is_empty();
     let mut used: Vec<usize> = (0..buffers.len()).filter(is_used).collect();
@@ -85,15 +107,10 @@ impl RankProgram {
     /// order, in the order of their first use. O(steps + dependencies + operands + buffers x log
     /// buffers).
     pub(crate) fn alive_at(&self, step: StepId) -> Vec<BufferId> {
-        let lifetimes = lifetimes_of(&[self]);
-        let step = u32::try_from(step.0).unwrap_or(u32::MAX);
-        let mut alive: Vec<usize> =
-            (0..lifetimes.len()).filter(|&id| lifetimes[id].is_alive_at(step)).collect();
-        alive.sort_by_key(|&id| lifetimes[id].first_step());
-        alive.into_iter().map(BufferId).collect()
+        alive_at(&lifetimes_of(&[self]), u32::try_from(step.0).unwrap_or(u32::MAX))
     }
 
-    /// Returns the step at which most of the arena is in use if the steps run in their order, and
+    /// Returns the step with the maximum memory in use if the steps run in their order, and
     /// the buffers that then hold a value that is still needed. O(steps + dependencies + operands +
     /// buffers x log buffers).
     #[must_use]
@@ -101,9 +118,16 @@ impl RankProgram {
         let lifetimes = lifetimes_of(&[self]);
         let items = self.buffers.iter().zip(&lifetimes);
         let items = items.map(|(buffer, lifetime)| Item { size: buffer.elements, lifetime });
-        let step = StepId(fullest(&items.collect::<Vec<_>>()).0 as usize);
-        (step, self.alive_at(step))
+        let (step, _) = fullest(&items.collect::<Vec<_>>());
+        (StepId(step as usize), alive_at(&lifetimes, step))
     }
+}
+
+/// Returns the buffers that hold a value at a step, in the order of their first use.
+fn alive_at(lifetimes: &[Lifetime], step: u32) -> Vec<BufferId> {
+    let mut alive: Vec<usize> = (0..lifetimes.len()).filter(|&id| lifetimes[id].is_alive_at(step)).collect();
+    alive.sort_by_key(|&id| lifetimes[id].first_step());
+    alive.into_iter().map(BufferId).collect()
 }
 
 /// Checks that in the programs of the iterations of a rank, which have the same buffers, every
@@ -122,6 +146,9 @@ pub(crate) fn check_offsets(programs: &[&RankProgram]) -> Result<(), Error> {
             return Err(Error::Program("a step has an unknown buffer, or waits for a later step".into()));
         }
     }
+    if programs.iter().any(|program| !program.later_iterations.is_empty()) {
+        return Err(Error::Program("it was lowered for simulation".into()));
+    }
     if first.state_buffers > first.buffers.len() {
         return Err(Error::Program("it has fewer buffers than state buffers".into()));
     }
@@ -129,12 +156,17 @@ pub(crate) fn check_offsets(programs: &[&RankProgram]) -> Result<(), Error> {
     for (id, buffer) in first.buffers.iter().enumerate().skip(first.state_buffers) {
         let end = buffer.offset.and_then(|offset| offset.checked_add(buffer.elements));
         match (buffer.offset, end) {
-            (Some(offset), Some(end)) if end <= first.arena_elements => places.push((offset, end, id)),
+            (Some(offset), Some(end)) if end <= first.arena_elements && offset % ARENA_ALIGNMENT == 0 => {
+                places.push((offset, end, id));
+            }
             _ => return Err(Error::Program(format!("buffer {id} is not in the arena"))),
         }
     }
     places.sort_unstable();
     let lifetimes = lifetimes_of(programs);
+    if let Some(id) = lifetimes.iter().position(|lifetime| !lifetime.is_ordered()) {
+        return Err(Error::Program(format!("steps that use buffer {id} do not wait for each other")));
+    }
     let mut open: Vec<(usize, usize)> = Vec::new();
     for (offset, end, id) in places {
         open.retain(|&(open_end, _)| open_end > offset);

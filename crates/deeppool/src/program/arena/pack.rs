@@ -16,7 +16,7 @@ use super::lifetimes::Lifetime;
 const FEW: usize = 40;
 /// Maximum number of changes of the order.
 const MAX_TRIES: usize = 2_000;
-/// Number of pairs of items that all changes of the order together compare: some 10 ms.
+/// Number of pairs of items that all changes of the order together compare, about 10 ms.
 const COMPARISONS: usize = 8_000_000;
 /// Maximum number of items of which each pair is compared.
 const MAX_COMPARED: usize = 6000;
@@ -30,7 +30,7 @@ pub(super) struct Item<'l> {
     pub(super) lifetime: &'l Lifetime,
 }
 
-/// The offset of each item, and the size of the whole.
+/// Offset of each item, and size of the arena.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Packing {
     pub(super) offsets: Vec<usize>,
@@ -38,7 +38,7 @@ pub(super) struct Packing {
 }
 
 /// Packs items, given in the order of their birth. `bound` is a lower bound of the size of the
-/// whole: the search ends when it is nearly reached. O(items^2) for up to 6,000 items, O(items x
+/// arena: the search ends when it is nearly reached. O(items^2) for up to 6,000 items, O(items x
 /// log items) above.
 pub(super) fn pack(items: &[Item<'_>], bound: usize) -> Packing {
     if items.len() > MAX_COMPARED {
@@ -64,7 +64,7 @@ pub(super) fn pack(items: &[Item<'_>], bound: usize) -> Packing {
     search.best
 }
 
-/// Which of the gaps that are large enough for an item is taken.
+/// Rule by which one of the gaps that are large enough for an item is selected.
 #[derive(Debug, Clone, Copy)]
 enum Gap {
     Smallest,
@@ -89,7 +89,7 @@ impl Search<'_> {
         }
     }
 
-    /// Moves items forward in the order, preferably those at the end of the whole, while it is
+    /// Moves items forward in the order, preferably those at the end of the arena, while it is
     /// larger than `enough`.
     fn improve(&mut self, enough: usize) {
         let mut random: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -119,7 +119,7 @@ impl Search<'_> {
     }
 }
 
-/// Which pairs of items overlap in time.
+/// Pairs of items that overlap in time.
 struct Overlaps {
     /// Row after row, one bit for each item.
     bits: Vec<u64>,
@@ -185,18 +185,19 @@ fn pack_in_order(items: &[Item<'_>], overlaps: &Overlaps, order: &[usize], gap: 
 }
 
 /// Places items in the order of their birth, each in the smallest free range. A range is free once
-/// its item is dead for every item that is born later. An item is taken to be alive from its first
+/// its item is dead for every item that is born later. An item counts as alive from its first
 /// to its last value. O(items x log items).
 fn pack_by_birth(items: &[Item<'_>]) -> Packing {
     let mut packing = Packing { offsets: vec![0; items.len()], size: 0 };
     let mut free = FreeRanges::default();
-    // The dead come first: by the number of items that are born before the death.
+    // Minimum first: number of items that are born before the death of the item.
     let mut alive: BinaryHeap<Reverse<(usize, usize)>> = BinaryHeap::new();
     let births = Births::new(items);
     for (item, &Item { size, .. }) in items.iter().enumerate() {
-        while let Some(&Reverse((dies, dead))) = alive.peek()
-            && dies <= item
-        {
+        while let Some(&Reverse((dies, dead))) = alive.peek() {
+            if dies > item {
+                break;
+            }
             alive.pop();
             free.add(packing.offsets[dead], items[dead].size);
         }
@@ -207,7 +208,7 @@ fn pack_by_birth(items: &[Item<'_>]) -> Packing {
     packing
 }
 
-/// The births of items, for the question which of them come after a death.
+/// Births of items, by which the first item after a death is found.
 struct Births {
     /// For each item: the minimum of the births of all items from it on.
     min_after: Vec<[u32; 2]>,
@@ -249,9 +250,8 @@ struct FreeRanges {
 impl FreeRanges {
     /// Adds a range, joined with its free neighbours.
     fn add(&mut self, mut start: usize, mut size: usize) {
-        if let Some((&before, &before_size)) = self.by_start.range(..start).next_back()
-            && before + before_size == start
-        {
+        let before = self.by_start.range(..start).next_back().map(|(&before, &size)| (before, size));
+        if let Some((before, before_size)) = before.filter(|(before, size)| before + size == start) {
             self.remove(before, before_size);
             (start, size) = (before, before_size + size);
         }
@@ -278,7 +278,7 @@ impl FreeRanges {
         Some(start)
     }
 
-    /// Makes the whole larger, so that this size fits behind its last item.
+    /// Extends the arena by an item of this size at its end.
     fn extend(&mut self, end: &mut usize, size: usize) -> usize {
         let last = self.by_start.iter().next_back().map(|(&start, &size)| (start, size));
         let start = match last {

@@ -34,9 +34,8 @@ pub struct LowerOptions {
     /// A segment is the layers after one checkpoint, up to and including the next one. An output is
     /// dropped after the forward pass, and recomputed in the backward pass, if all layers that read
     /// it are in the same segment, run on the same ranks and read it once each. All other outputs
-    /// are kept. Dropped outputs and their gradients share memory: a rank needs less memory and
-    /// computes more, with bit-identical results. Nothing is recomputed after the last checkpoint,
-    /// or without checkpoints.
+    /// are kept. A rank needs less memory and computes more, with bit-identical results. Nothing is
+    /// recomputed after the last checkpoint, or without checkpoints.
     ///
     /// "Training Deep Nets with Sublinear Memory Cost" (Chen et al., 2016). Copies from other ranks
     /// are kept, so that nothing is communicated twice.

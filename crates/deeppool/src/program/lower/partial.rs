@@ -152,7 +152,7 @@ impl Lowering<'_> {
                     // A rank of both layouts with nothing to send, or to receive, takes part with
                     // an unused shard.
                     0 if takes_part && !contributes => {
-                        sides[0].push((place, program.buffer(elements, Contents::Constant(0.0))));
+                        sides[0].push((place, program.buffer(elements, Contents::Moved(id))));
                     }
                     1 if takes_part => {
                         let buffer = program.buffer(elements, Contents::Moved(id));
