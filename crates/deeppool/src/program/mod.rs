@@ -29,6 +29,7 @@ use layer_graph::LayerId;
 use crate::Error;
 
 pub use arena::ARENA_ALIGNMENT;
+#[cfg(feature = "train")]
 pub(crate) use arena::check_offsets;
 /// The two lanes of a rank. Each runs its steps in order, and the two run concurrently.
 pub use gpu_mux::Lane;

@@ -39,6 +39,7 @@ pub(super) struct Lifetime {
 
 impl Lifetime {
     /// Returns whether each value is dead before the next one is born. O(values).
+    #[cfg(feature = "train")]
     pub(super) fn is_ordered(&self) -> bool {
         self.values.windows(2).all(|pair| pair[0].precedes(&pair[1]))
     }
