@@ -44,6 +44,8 @@ pub(super) fn pack(items: &[Item<'_>], bound: usize) -> Packing {
     if items.len() > MAX_COMPARED {
         return pack_by_birth(items);
     }
+    // Of few items, the smallest packing is wanted.
+    let enough = if items.len() <= FEW { bound } else { bound + bound * 3 / 100 };
     let overlaps = Overlaps::new(items);
     let by_birth: Vec<usize> = (0..items.len()).collect();
     let (mut by_size, mut by_space_and_time) = (by_birth.clone(), by_birth.clone());
@@ -53,13 +55,11 @@ pub(super) fn pack(items: &[Item<'_>], bound: usize) -> Packing {
     search.best.size = usize::MAX;
     for order in [by_size, by_space_and_time, by_birth] {
         for gap in [Gap::Smallest, Gap::Lowest] {
-            if search.best.size > bound {
+            if search.best.size > enough {
                 search.try_order(order.clone(), gap);
             }
         }
     }
-    // Of few items, the smallest packing is wanted.
-    let enough = if items.len() <= FEW { bound } else { bound + bound * 3 / 100 };
     search.improve(enough);
     search.best
 }
