@@ -115,6 +115,8 @@ impl<'e, E: Engine<Scalar: Real>> LayerRun<'e, E> {
         for role in recompute.writes {
             let elements = role.elements(&self.layer, self.shard.samples);
             let buffer = self.buffers.get_mut(&role).unwrap();
+            // The old memory is freed first: the largest buffers have several hundred megabytes.
+            *buffer = E::Buffer::default();
             *buffer = self.engine.allocate(elements).unwrap();
         }
         self.run(Pass::Recompute).unwrap();
