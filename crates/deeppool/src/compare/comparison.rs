@@ -2,13 +2,14 @@
 //! The envelope of some points is their maximum total throughput at each speed of the foreground if
 //! they may alternate in time.
 
+use super::beside::frontier_beside;
 use super::{Envelope, Point, SharingMode};
 use burst_planner::Error as Unplanned;
 
 use crate::Error;
 use crate::job::{Job, LoweredPlan};
 use crate::plan::{ExecutionPlan, PlanRequest};
-use crate::planning::{PlanAnalysis, data_parallel_times_on, find_frontier};
+use crate::planning::{PlanAnalysis, data_parallel_times_on};
 use crate::simulate::{BackgroundCosts, SimulateOptions, Simulation, simulate_plan};
 
 /// Maximum number of burst plans that are compared, spread over the Pareto frontier.
@@ -76,13 +77,8 @@ impl Comparison {
     ) -> Result<Self, Error> {
         job.check_full_backpropagation()?;
         let gpus = request.gpus;
-        let beside = request.clone().with_memory_limit(background.memory_beside(request.memory_limit_bytes)?);
         let options = options.clone().with_memory_limit(request.memory_limit_bytes);
-        let frontier = match find_frontier(job, &beside) {
-            // The foreground may fit without a background job.
-            Err(error) if error.is_lack_of_memory() => find_frontier(job, request)?,
-            found => found?,
-        };
+        let frontier = frontier_beside(job, request, background)?;
         progress(0.2);
         let mut bursts = frontier.plans(MAX_BURST_PLANS)?;
         match frontier.point(request.mode) {

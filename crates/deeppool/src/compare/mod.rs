@@ -28,6 +28,7 @@
 //! ```
 
 mod advice;
+mod beside;
 mod comparison;
 mod envelope;
 mod point;

@@ -1,9 +1,9 @@
 //! The plan with the highest total throughput of foreground and background samples per second.
 
+use super::beside::frontier_beside;
 use crate::Error;
 use crate::job::{Job, LoweredPlan};
 use crate::plan::{Mode, PlanRequest};
-use crate::planning::find_frontier;
 use crate::simulate::{BackgroundCosts, SimulateOptions, Simulation, simulate_plan};
 
 /// The plan with the highest total throughput, and its simulation.
@@ -48,12 +48,7 @@ pub fn max_total_plan<'a>(
         Mode::Burst { amplification } => amplification,
         _ => f64::INFINITY,
     };
-    let room = background.memory_beside(request.memory_limit_bytes)?;
-    let frontier = match find_frontier(job, &request.clone().with_memory_limit(room)) {
-        // The foreground may fit without a background job.
-        Err(error) if error.is_lack_of_memory() => find_frontier(job, request)?,
-        found => found?,
-    };
+    let frontier = frontier_beside(job, request, background)?;
     let options = options.clone().with_memory_limit(request.memory_limit_bytes);
     let fastest_us = frontier.points().fastest_within(amplification)?.time.iteration_us;
     let slowest_us = fastest_us / foreground * (1.0 + 1e-9);

@@ -23,8 +23,9 @@ struct PredictedTimes {
 }
 
 /// Converts an arrangement (the ranks and the order of the nodes) to a plan, with its predictions
-/// and its programs. `mode`, `bound` and `data_parallel` are stored in the plan. `bound`
-/// is `None` if no bound is known.
+/// and its programs. `mode`, `data_parallel` and the result of `prove` are stored in the plan.
+/// `prove` returns a lower bound, or `None` if none is known. It may take long, and is called after
+/// the memory has been checked.
 ///
 /// # Errors
 /// [`Error::Planner`] if a rank needs more memory than the request allows. [`Error::Profile`] if
@@ -35,13 +36,15 @@ pub(super) fn arranged_plan<'a>(
     arrangement: &Arrangement,
     request: &PlanRequest,
     mode: Mode,
-    bound: Option<(LowerBound, PlanningWork)>,
+    prove: impl FnOnce() -> Option<(LowerBound, PlanningWork)>,
     data_parallel: DataParallelTimes,
 ) -> Result<LoweredPlan<'a>, Error> {
     let placement = PlannerNodes::new(job.costs().network()).placement(problem.gpus, arrangement)?;
     let training = job.training(placement);
+    check_memory(&training, request.memory_limit_bytes)?;
     let PredictedTimes { iteration_us, gpu_time_us, single_gpu_us, activity } =
         times(job, problem, arrangement, &training)?;
+    let bound = prove();
     // Zero is trivial; store None.
     let lower_bound_us = bound.map(|(bound, _)| bound.us).filter(|&bound_us| bound_us > 0.0);
     let layers = problem.nodes.iter().zip(&arrangement.ranks).map(|(node, ranks)| PlannedLayer {
@@ -52,7 +55,6 @@ pub(super) fn arranged_plan<'a>(
     });
     let names = || arrangement.order.iter().map(|&node| problem.nodes[node].name.clone()).collect();
     let profile = job.costs().profile();
-    check_memory(&training, request.memory_limit_bytes)?;
     let memory = training.for_simulation()?.memory_peak();
     let plan = ExecutionPlan {
         schema: crate::plan::SCHEMA.into(),

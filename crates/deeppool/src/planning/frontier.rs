@@ -13,12 +13,12 @@ use burst_planner::{
 
 use super::arranged_plan::arranged_plan;
 use super::partial::{best_partial, simulated_data_parallel};
-use super::program_memory::{check_memory, program_bytes};
+use super::program_memory::program_bytes;
 use super::search::{check_size, search};
 use super::workers::Workers;
 use crate::Error;
 use crate::batch::check_batch;
-use crate::job::{Job, JobCosts, LoweredPlan, PlannerNodes, data_parallel_bytes, plan_problem};
+use crate::job::{Job, JobCosts, LoweredPlan, data_parallel_bytes, plan_problem};
 use crate::plan::{DataParallelTimes, GpuCounts, Mode, PlanRequest, PlanningWork};
 use crate::program::PartialBackpropagation;
 
@@ -217,7 +217,7 @@ fn data_parallel<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<LoweredPlan
     let problem = plan_problem(job, request.gpus, &[count])?;
     let arrangement = Arrangement::data_parallel(&problem, count)?;
     let times = data_parallel_times(job, request.gpus)?;
-    arranged_plan(job, &problem, &arrangement, request, Mode::DataParallel, None, times)
+    arranged_plan(job, &problem, &arrangement, request, Mode::DataParallel, || None, times)
 }
 
 /// Computes the times of one iteration and the memory of data parallelism on `gpus` GPUs, but at
@@ -385,7 +385,7 @@ impl<'a> PlanFrontier<'a> {
         request: &PlanRequest,
     ) -> Result<LoweredPlan<'a>, Error> {
         let mode = Mode::Burst { amplification: f64::INFINITY };
-        arranged_plan(&self.job, problem, arrangement, request, mode, None, self.data_parallel)
+        arranged_plan(&self.job, problem, arrangement, request, mode, || None, self.data_parallel)
     }
 
     /// Removes the points whose programs need more memory than the limit, among those near it by
@@ -416,16 +416,11 @@ impl<'a> PlanFrontier<'a> {
     /// with several micro-batches or with partial backpropagation.
     ///
     /// # Errors
-    /// [`Error::Profile`] if the profile lacks a time.
+    /// [`Error::Planner`] if the program of the point exceeds the memory limit. [`Error::Profile`]
+    /// if the profile lacks a time.
     pub fn plan_of(&self, point: &Plan, mode: Mode) -> Result<LoweredPlan<'a>, Error> {
         // The bound of one micro-batch does not hold for the batch, and that of the whole batch not
         // for partial backpropagation.
-        if let Some(limit) = self.request.memory_limit_bytes {
-            // Before the proof of a bound, which may take long.
-            let placement = PlannerNodes::new(self.job.costs().network())
-                .placement(self.problem.gpus, &point.arrangement)?;
-            check_memory(&self.job.training(placement), Some(limit))?;
-        }
         let is_bounded = self.job.lowering().micro_batches == 1 && self.job.lowering().partial.is_none();
         let plan = arranged_plan(
             &self.job,
@@ -433,7 +428,7 @@ impl<'a> PlanFrontier<'a> {
             &point.arrangement,
             &self.request,
             mode,
-            is_bounded.then(|| self.bound(mode, point)),
+            || is_bounded.then(|| self.bound(mode, point)),
             self.data_parallel,
         )?;
         self.with_worker(point, plan)

@@ -23,7 +23,7 @@ pub(super) fn simulated_data_parallel(job: &Job<'_>, count: usize) -> Result<Dat
     let placement = PlannerNodes::new(job.costs().network()).placement(problem.gpus, &arrangement)?;
     let training = job.training(placement);
     let program = training.for_simulation()?;
-    let memory_peak_bytes = Some(program.memory_peak().total_bytes());
+    let memory_peak_bytes = Some(program.peak_bytes());
     let simulated = simulate(program, job.costs(), &SimulateOptions::default())?;
     let amplification = micros(simulated.activity.active()) / single_gpu_us(job)?;
     Ok(DataParallelTimes { iteration_us: micros(simulated.iteration), amplification, memory_peak_bytes })
@@ -51,7 +51,7 @@ pub(super) fn best_partial<'a>(
     let mut plans = Vec::new();
     for arrangement in points.chain(data_parallel_candidate(job, problem, request)?.iter()) {
         request.stop.check()?;
-        let plan = arranged_plan(job, problem, arrangement, request, mode, None, data_parallel);
+        let plan = arranged_plan(job, problem, arrangement, request, mode, || None, data_parallel);
         match plan {
             Err(error @ Error::Planner(Unplanned::MemoryExceeded { .. })) => exceeded = Some(error),
             plan => plans.push(plan?),

@@ -108,6 +108,37 @@ impl Backend for CountingThreads {
     }
 }
 
+/// Returns a generator of pseudorandom numbers below a bound.
+pub(crate) fn generator(mut state: u64) -> impl FnMut(usize) -> usize {
+    move |count: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % count
+    }
+}
+
+/// Returns a placement of each layer on a random list of some of the ranks.
+pub(crate) fn random_placement(
+    network: &LayerGraph,
+    ranks: usize,
+    mut below: impl FnMut(usize) -> usize,
+) -> Placement {
+    let mut list = || {
+        let mut all: Vec<usize> = (0..ranks).collect();
+        (1..ranks).for_each(|place| all.swap(place, below(place + 1)));
+        all.truncate(1 + below(ranks));
+        all
+    };
+    let lists = (1..network.len()).map(|_| list()).collect();
+    Placement::new(network, ranks, lists).unwrap()
+}
+
+/// Returns the names of the possible checkpoints that are chosen by their index.
+pub(crate) fn chosen_checkpoints(network: &LayerGraph, chosen: Vec<bool>) -> Vec<String> {
+    let possible = possible_checkpoints(network).into_iter().zip(chosen);
+    let chosen = possible.filter(|(_, chosen)| *chosen);
+    chosen.map(|(id, _)| network.layer(id).name().to_owned()).collect()
+}
+
 /// Returns a random network of images of `side` x `side` pixels, with forks, joins, an input that
 /// several layers read, and shared parameters.
 pub(crate) fn random_network(side: usize, mut below: impl FnMut(usize) -> usize) -> LayerGraph {
@@ -153,24 +184,11 @@ proptest! {
         clip: bool,
         checkpoints in prop::collection::vec(any::<bool>(), 16),
     ) {
-        let mut state = seed;
-        let mut below = |count: usize| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as usize % count
-        };
+        let mut below = generator(seed);
         let network = random_network(4, &mut below);
-        let mut list = || {
-            let mut all: Vec<usize> = (0..ranks).collect();
-            (1..ranks).for_each(|place| all.swap(place, below(place + 1)));
-            all.truncate(1 + below(ranks));
-            all
-        };
-        let lists = (1..network.len()).map(|_| list()).collect();
-        let placement = Placement::new(&network, ranks, lists).unwrap();
+        let placement = random_placement(&network, ranks, &mut below);
         let optimizer = Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: clip.then_some(1.0) };
-        let possible = possible_checkpoints(&network).into_iter().zip(checkpoints);
-        let chosen = possible.filter(|(_, chosen)| *chosen);
-        let checkpoints = chosen.map(|(id, _)| network.layer(id).name().to_owned()).collect();
+        let checkpoints = chosen_checkpoints(&network, checkpoints);
         let options =
             LowerOptions::default()
                 .with_optimizer(optimizer)

@@ -8,7 +8,7 @@ use deeppool::program::{LowerOptions, Placement, lower_for_simulation, possible_
 use layer_graph::{LayerGraph, zoo};
 use layer_profile::DeviceModel;
 
-use crate::memory::random_network;
+use crate::memory::{generator, random_network, random_placement};
 
 /// Returns for each rank with layers the memory of the planner's model divided by that of its
 /// program.
@@ -39,13 +39,6 @@ fn print_distribution(of: &str, ratios: &mut [f64]) {
     println!("{of}: {} ranks, model / program {first:.4} to {last:.4}, median {middle:.4}", ratios.len());
 }
 
-fn generator(mut state: u64) -> impl FnMut(usize) -> usize {
-    move |count: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % count
-    }
-}
-
 #[test]
 fn model_of_random_placements_is_near_the_program() {
     let mut all = Vec::new();
@@ -53,14 +46,7 @@ fn model_of_random_placements_is_near_the_program() {
         let mut below = generator(seed);
         let network = random_network(32, &mut below);
         let ranks = 1 + below(4);
-        let list = |below: &mut dyn FnMut(usize) -> usize| {
-            let mut all: Vec<usize> = (0..ranks).collect();
-            (1..ranks).for_each(|place| all.swap(place, below(place + 1)));
-            all.truncate(1 + below(ranks));
-            all
-        };
-        let lists = (1..network.len()).map(|_| list(&mut below)).collect();
-        let placement = Placement::new(&network, ranks, lists).unwrap();
+        let placement = random_placement(&network, ranks, &mut below);
         let micro_batches = [1, 1, 2, 3, 4][below(5)];
         let possible = possible_checkpoints(&network);
         let chosen = possible.into_iter().filter(|_| below(3) == 0);

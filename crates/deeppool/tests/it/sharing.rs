@@ -10,7 +10,7 @@ use collectives::{Group, HostArena, ThreadCommunicator, ThreadWorld};
 use deeppool::Error;
 use deeppool::program::{
     ARENA_ALIGNMENT, BatchPart, Contents, LowerOptions, Op, PartialBackpropagation, PartialDepth, Placement,
-    Program, RankProgram, Step, StepId, lower_rotation, possible_checkpoints,
+    Program, RankProgram, Step, StepId, lower_rotation,
 };
 use deeppool::runtime::{BatchSource, Iterations, LoadedProgram, Observer, RankDevice, RankState, TimeSpan};
 use gpu_mux::{CpuDriver, JobState, Policy, PolledJob};
@@ -18,7 +18,9 @@ use layer_engine::{LaunchContext, Pass, Role, Sgd};
 use layer_graph::{LayerGraph, LayerKind};
 use proptest::prelude::*;
 
-use crate::memory::{CountingEngine, CountingThreads, random_network};
+use crate::memory::{
+    CountingEngine, CountingThreads, chosen_checkpoints, generator, random_network, random_placement,
+};
 
 /// Number of iterations of each job.
 const ITERATIONS: u64 = 3;
@@ -220,24 +222,11 @@ proptest! {
         partial in prop::option::weighted(0.3, Just(2usize)),
         checkpoints in prop::collection::vec(any::<bool>(), 16),
     ) {
-        let mut state = seed;
-        let mut below = |count: usize| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as usize % count
-        };
+        let mut below = generator(seed);
         let network = random_network(4, &mut below);
-        let mut list = || {
-            let mut all: Vec<usize> = (0..ranks).collect();
-            (1..ranks).for_each(|place| all.swap(place, below(place + 1)));
-            all.truncate(1 + below(ranks));
-            all
-        };
-        let lists = (1..network.len()).map(|_| list()).collect();
-        let placement = Placement::new(&network, ranks, lists).unwrap();
+        let placement = random_placement(&network, ranks, &mut below);
         let optimizer = Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: clip.then_some(1.0) };
-        let possible = possible_checkpoints(&network).into_iter().zip(checkpoints);
-        let chosen = possible.filter(|(_, chosen)| *chosen);
-        let checkpoints = chosen.map(|(id, _)| network.layer(id).name().to_owned()).collect();
+        let checkpoints = chosen_checkpoints(&network, checkpoints);
         let partial = partial.and_then(|parts| {
             PartialBackpropagation::new(&network, parts, PartialDepth::Layers).ok()
         });
