@@ -183,6 +183,9 @@ fn batch_norm_accepts_reduced_moments() {
 
 /// Compares every layer of the zoo once, those with products in both precisions, on the GPU if
 /// there is one. Takes minutes.
+/// Number of elements of an input or output of a sample from which a layer is compared alone.
+const LARGE_LAYER: usize = 10_000_000;
+
 #[test]
 #[ignore = "takes minutes: run with --include-ignored"]
 fn zoo_layers_match_cpu_engine() {
@@ -203,14 +206,20 @@ fn zoo_layers_match_cpu_engine() {
             }
         }
     }
-    // The CPU engine takes most of the time.
-    let distances = layers.par_iter().map(|(name, layer, precision)| {
+    let compare = |(name, layer, precision): &(&str, Layer, Precision)| {
         let is_chosen_by_cudnn = device != TorchDevice::Cpu && matches!(layer.kind(), LayerKind::Conv2d(_));
         let bound = bound(layer.kind(), *precision).max(if is_chosen_by_cudnn { CUDNN_BOUND } else { 0.0 });
         let distance = compare_step(&torch, *precision, layer, Shard::whole(2), bound, true);
         (distance / bound, format!("{} of {name} in {precision:?}, {distance:.1e}", layer.name()))
-    });
-    let mut distances: Vec<(f64, String)> = distances.collect();
+    };
+    // The CPU engine takes most of the time. Large layers run one at a time, for their memory.
+    let is_large = |(_, layer, _): &(&str, Layer, Precision)| {
+        let inputs = layer.input_shapes().iter().map(Shape::elements);
+        inputs.chain([layer.output_shape().elements()]).max() > Some(LARGE_LAYER)
+    };
+    let (large, others): (Vec<_>, Vec<_>) = layers.into_iter().partition(is_large);
+    let mut distances: Vec<(f64, String)> = others.par_iter().map(compare).collect();
+    distances.extend(large.iter().map(compare));
     distances.sort_by(|a, b| b.0.total_cmp(&a.0));
     println!(
         "{device:?}: {} layers; the farthest from the CPU engine's, as a part of what is allowed:",
