@@ -8,6 +8,8 @@
 //! The LSTM layers of the recurrent networks `gnmt` and `big-lstm` are opaque: these networks can
 //! be planned and simulated only.
 
+mod alexnet;
+mod bert;
 mod big_lstm;
 mod digits;
 mod gnmt;
@@ -19,6 +21,8 @@ mod transformer;
 mod vgg;
 mod vit;
 
+pub use bert::{BertSize, BertTask};
+
 use crate::{GraphError, LayerGraph};
 
 /// Constructor of a model, which takes the model's name.
@@ -26,6 +30,7 @@ type Build = fn(&str) -> Result<LayerGraph, GraphError>;
 
 /// Models by name, in the order of [`names`].
 const MODELS: &[(&str, Build)] = &[
+    ("alexnet", alexnet::alexnet),
     ("vgg11", |name| vgg::vgg(name, &vgg::VGG11)),
     ("vgg13", |name| vgg::vgg(name, &vgg::VGG13)),
     ("vgg16", |name| vgg::vgg(name, &vgg::VGG16)),
@@ -33,10 +38,15 @@ const MODELS: &[(&str, Build)] = &[
     ("resnet-18", |name| resnet::resnet(name, &resnet::RESNET18)),
     ("resnet-34", |name| resnet::resnet(name, &resnet::RESNET34)),
     ("resnet-50", |name| resnet::resnet(name, &resnet::RESNET50)),
+    ("resnet-101", |name| resnet::resnet(name, &resnet::RESNET101)),
+    ("resnet-152", |name| resnet::resnet(name, &resnet::RESNET152)),
+    ("resnext-101-32x4d", |name| resnet::resnet(name, &resnet::RESNEXT101_32X4D)),
     ("wrn-101-2", |name| resnet::resnet(name, &resnet::WRN101_2)),
     ("inception-v3", inception::inception_v3),
     ("vit-b-16", vit::vit_b_16),
     ("gpt2", |name| gpt2::gpt2(name, gpt2::BLOCKS)),
+    ("bert-base", |name| bert::bert(name, BertSize::Base, bert::POSITIONS, BertTask::QuestionAnswering)),
+    ("bert-large", |name| bert::bert(name, BertSize::Large, bert::POSITIONS, BertTask::QuestionAnswering)),
     ("gnmt", gnmt::gnmt),
     ("big-lstm", big_lstm::big_lstm),
     ("digits-cnn", digits::digits_cnn),
@@ -73,6 +83,31 @@ pub fn model(name: &str) -> Result<LayerGraph, GraphError> {
 /// None: the layers of any number of blocks fit their inputs.
 pub fn gpt2_of_blocks(blocks: usize) -> Result<LayerGraph, GraphError> {
     gpt2::gpt2(&format!("gpt2-{blocks}-blocks"), blocks)
+}
+
+/// Builds BERT over sequences of `positions` word pieces, for a task, with a name such as
+/// `bert-large-128`. The models `bert-base` and `bert-large` answer questions on 512 positions.
+///
+/// The masked positions of a pretraining are gathered by an opaque layer, so that a network with
+/// [`BertTask::MaskedTokens`] can be planned and simulated only.
+///
+/// ```
+/// use layer_graph::zoo::{self, BertSize, BertTask};
+///
+/// let pretraining = BertTask::MaskedTokens { predictions: 20 };
+/// let bert = zoo::bert(BertSize::Base, 128, pretraining)?;
+/// assert_eq!(bert.name(), "bert-base-128");
+/// # Ok::<(), layer_graph::GraphError>(())
+/// ```
+///
+/// # Errors
+/// [`GraphError::Shape`] if `positions` or the number of predictions is 0.
+pub fn bert(size: BertSize, positions: usize, task: BertTask) -> Result<LayerGraph, GraphError> {
+    let size_name = match size {
+        BertSize::Base => "base",
+        BertSize::Large => "large",
+    };
+    bert::bert(&format!("bert-{size_name}-{positions}"), size, positions, task)
 }
 
 /// Builds GNMT v2 as [`model`] does, but with its sentences of 50 tokens split into chunks of

@@ -1,5 +1,5 @@
-//! Residual networks (He et al., 2016) with the stride in the 3x3 convolution of a bottleneck, and
-//! wide residual networks (Zagoruyko and Komodakis, 2016).
+//! Residual networks (He et al., 2016) with the stride in the 3x3 convolution of a bottleneck, wide
+//! residual networks (Zagoruyko and Komodakis, 2016) and `ResNeXt` (Xie et al., 2017).
 
 use crate::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, GraphError, LayerGraph, LayerId, LayerKind, Linear, Pool2d, Shape,
@@ -17,8 +17,8 @@ enum Block {
     /// Two 3x3 convolutions.
     Basic,
     /// 1x1, 3x3 and 1x1 convolutions. The first two have `widening` times the channels of
-    /// ResNet-50's.
-    Bottleneck { widening: usize },
+    /// ResNet-50's, and the second has `groups` groups.
+    Bottleneck { widening: usize, groups: usize },
 }
 
 /// Configuration of ResNet-18.
@@ -26,10 +26,19 @@ pub(super) const RESNET18: Config = Config { blocks: [2, 2, 2, 2], block: Block:
 /// Configuration of ResNet-34.
 pub(super) const RESNET34: Config = Config { blocks: [3, 4, 6, 3], block: Block::Basic };
 /// Configuration of ResNet-50.
-pub(super) const RESNET50: Config = Config { blocks: [3, 4, 6, 3], block: Block::Bottleneck { widening: 1 } };
+pub(super) const RESNET50: Config = bottlenecks([3, 4, 6, 3], 1, 1);
+/// Configuration of ResNet-101.
+pub(super) const RESNET101: Config = bottlenecks([3, 4, 23, 3], 1, 1);
+/// Configuration of ResNet-152.
+pub(super) const RESNET152: Config = bottlenecks([3, 8, 36, 3], 1, 1);
+/// Configuration of `ResNeXt`-101 with 32 groups of 4 channels.
+pub(super) const RESNEXT101_32X4D: Config = bottlenecks([3, 4, 23, 3], 2, 32);
 /// Configuration of Wide ResNet-101-2.
-pub(super) const WRN101_2: Config =
-    Config { blocks: [3, 4, 23, 3], block: Block::Bottleneck { widening: 2 } };
+pub(super) const WRN101_2: Config = bottlenecks([3, 4, 23, 3], 2, 1);
+
+const fn bottlenecks(blocks: [usize; 4], widening: usize, groups: usize) -> Config {
+    Config { blocks, block: Block::Bottleneck { widening, groups } }
+}
 
 /// Builds the residual network of a configuration under the given name, for images of 3x224x224 and
 /// 1000 classes. The layers of the configurations in this file fit their inputs, so that no error
@@ -69,9 +78,9 @@ fn residual(
         Block::Basic => {
             vec![Conv2d::new(width, 3).stride(stride).padding(1), Conv2d::new(width, 3).padding(1)]
         }
-        Block::Bottleneck { widening } => vec![
+        Block::Bottleneck { widening, groups } => vec![
             Conv2d::new(width * widening, 1),
-            Conv2d::new(width * widening, 3).stride(stride).padding(1),
+            Conv2d::new(width * widening, 3).stride(stride).padding(1).groups(*groups),
             Conv2d::new(width * 4, 1),
         ],
     };

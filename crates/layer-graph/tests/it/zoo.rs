@@ -5,6 +5,7 @@ use layer_graph::{LayerGraph, LayerKind, Shape, zoo};
 #[test]
 fn parameter_counts_match_publications() {
     let published = [
+        ("alexnet", 61_100_840),
         ("vgg11", 132_863_336),
         ("vgg13", 133_047_848),
         ("vgg16", 138_357_544),
@@ -12,10 +13,16 @@ fn parameter_counts_match_publications() {
         ("resnet-18", 11_689_512),
         ("resnet-34", 21_797_672),
         ("resnet-50", 25_557_032),
+        ("resnet-101", 44_549_160),
+        ("resnet-152", 60_192_808),
+        ("resnext-101-32x4d", 44_177_704),
         ("wrn-101-2", 126_886_696),
         ("inception-v3", 23_834_568),
         ("vit-b-16", 86_567_656),
         ("gpt2", 124_439_808),
+        // `BertForQuestionAnswering` of Hugging Face without its embedding of segments.
+        ("bert-base", 108_893_186 - 2 * 768),
+        ("bert-large", 334_094_338 - 2 * 1024),
         // Its tensors are listed in a test of the distributed optimizer of NVIDIA's Apex ("MLPerf
         // GNMT").
         ("gnmt", 160_671_297),
@@ -41,9 +48,12 @@ fn product_flops(net: &LayerGraph) -> u64 {
 #[test]
 fn forward_flops_match_publications() {
     let published = [
+        ("alexnet", 0.714),
         ("vgg16", 15.47),
         ("vgg19", 19.63),
         ("resnet-50", 4.09),
+        ("resnet-152", 11.51),
+        ("resnext-101-32x4d", 7.99),
         ("wrn-101-2", 22.75),
         ("inception-v3", 5.71),
         ("vit-b-16", 17.56),
