@@ -90,7 +90,7 @@ pub(crate) enum Single {
     Plans(PlansOptions),
     /// Foreground slow-down and background throughput of each GPU-sharing technique
     Qos(QosOptions),
-    /// Numbers published with the original system, beside ours
+    /// Numbers published with the original system, and training throughputs of others, beside ours
     Published(PublishedOptions),
     /// BP+Col against every static partition on 1 to 1,024 GPUs of several hosts (some minutes)
     Scale(ScaleOptions),

@@ -37,6 +37,15 @@ pub(crate) trait Outcome {
     /// If a row cannot be written as CSV.
     fn csv(&self) -> anyhow::Result<Vec<u8>>;
 
+    /// Returns further tables as CSV, each with the suffix of its file's stem. Empty if there are
+    /// none.
+    ///
+    /// # Errors
+    /// If a row cannot be written as CSV.
+    fn more_csv(&self) -> anyhow::Result<Vec<(&'static str, Vec<u8>)>> {
+        Ok(Vec::new())
+    }
+
     /// Returns the figures in the given style. Empty if there are none.
     ///
     /// # Errors
@@ -62,6 +71,7 @@ const NO_PDF: &str = "no PDF: that needs `cargo run --release -p experiments --f
 /// If a figure cannot be drawn, or if a file cannot be written.
 pub(crate) fn save(outcome: &dyn Outcome, stem: &str, folder: &Path, style: Style) -> anyhow::Result<String> {
     let mut files = vec![(format!("{stem}.csv"), outcome.csv()?)];
+    files.extend(outcome.more_csv()?.into_iter().map(|(suffix, csv)| (format!("{stem}-{suffix}.csv"), csv)));
     for figure in outcome.figures(style)? {
         let stem = figure.stem(stem);
         #[cfg(feature = "pdf")]

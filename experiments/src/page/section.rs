@@ -68,6 +68,9 @@ impl Section {
         let rows = reader.records().map(|record| Ok(fields(&record?))).collect::<anyhow::Result<_>>()?;
         let provenance = outcome.provenance();
         let mut downloads = vec![Download::new(format!("{}.csv", done.stem), "text/csv", &csv)];
+        for (suffix, csv) in outcome.more_csv()? {
+            downloads.push(Download::new(format!("{}-{suffix}.csv", done.stem), "text/csv", &csv));
+        }
         let mut figures = Vec::new();
         // The page has title and provenance beside the image.
         for figure in outcome.figures(Style::Paper)? {

@@ -15,6 +15,7 @@ mod page_in_browser;
 mod paper;
 mod partition;
 mod plans;
+mod published;
 mod qos;
 mod resume;
 mod rows;

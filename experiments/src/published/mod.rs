@@ -1,0 +1,187 @@
+//! The experiment `published`: numbers published by others beside our predictions: those of the
+//! original system, and training throughputs of many machines.
+//!
+//! A *question* is a training set-up with a published throughput. A *suite* is the software of a
+//! measurement: its source and framework.
+
+mod dominated;
+mod figure;
+mod link;
+mod machine;
+mod network;
+mod original;
+mod prediction;
+mod question;
+mod sheet;
+mod slow;
+mod sources;
+mod split;
+mod summary;
+mod text;
+mod training;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::canvas::Figure;
+use crate::experiment::{Experiment, Prepared, prepared};
+use crate::journal::Journal;
+use crate::options::RunOptions;
+use crate::outcome::{self, Outcome};
+use crate::report::SCHEMA;
+use crate::style::Style;
+use crate::testbed::Testbed;
+use original::OriginalRow;
+use sources::SourceRows;
+use summary::ErrorRow;
+use training::Training;
+
+/// Name of the experiment on the command line, and stem of its files.
+pub(crate) const NAME: &str = "published";
+const TITLE: &str = "Numbers that others have published, beside ours";
+
+/// Options of the experiment `published`.
+#[derive(Args)]
+#[command(after_help = "\
+Compares numbers published with the original system, and training throughputs of other software,
+with predictions. Without the folder of throughputs there are only the former. published.csv has the
+numbers of the original, published-questions.csv the throughputs with their predictions (largest
+errors first), and published-rows.csv all published rows.
+
+Examples:
+  experiments published
+  experiments published --json
+  experiments published --data ../shared/data/published --out results")]
+pub(crate) struct PublishedOptions {
+    #[command(flatten)]
+    run: RunOptions,
+    /// Folder of published training throughputs: `deeplearningexamples.csv`, `lambda_pytorch.csv`
+    /// and others
+    #[arg(long, value_name = "DIR", default_value = "../shared/data/published")]
+    data: PathBuf,
+}
+
+impl Experiment for PublishedOptions {
+    fn run_options(&self) -> &RunOptions {
+        &self.run
+    }
+
+    fn prepare(&self) -> anyhow::Result<Prepared> {
+        let testbed = original::testbed()?;
+        let source = if self.data.is_dir() {
+            Ok(training::read(&self.data)?)
+        } else {
+            Err(format!(
+                "left out because the folder {} does not exist: published training throughputs; give it with \
+                 --data DIR",
+                self.data.display()
+            ))
+        };
+        Ok(prepared(move |journal| Published::run(&testbed, source, journal)))
+    }
+}
+
+/// All numbers. As JSON, a document of the format `deeppool/report/v1`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Published {
+    schema: &'static str,
+    experiment: &'static str,
+    simulated: bool,
+    device: String,
+    link: String,
+    /// Numbers published with the original system.
+    rows: Vec<OriginalRow>,
+    /// Training throughputs; `None` if their folder does not exist.
+    training: Option<Training>,
+    /// Errors of the sets of questions, and of the held-out ones by property.
+    errors: Vec<ErrorRow>,
+    #[serde(skip)]
+    provenance: Vec<String>,
+}
+
+impl Published {
+    fn run(testbed: &Testbed, source: Result<SourceRows, String>, journal: &Journal) -> anyhow::Result<Self> {
+        let rows = original::rows(testbed, journal)?;
+        let mut provenance = vec![testbed.origin()];
+        let training = match source {
+            Ok(source) => {
+                provenance.extend(TRAINING_PROVENANCE.map(str::to_owned));
+                Some(Training::new(source)?)
+            }
+            Err(missing) => {
+                provenance.push(missing);
+                None
+            }
+        };
+        let errors =
+            training.as_ref().map(|training| [summary::totals(training), summary::groups(training)].concat());
+        Ok(Self {
+            schema: SCHEMA,
+            experiment: NAME,
+            simulated: true,
+            device: testbed.times.device().into(),
+            link: testbed.link.name().into(),
+            rows,
+            training,
+            errors: errors.unwrap_or_default(),
+            provenance,
+        })
+    }
+}
+
+/// Origin of the training throughputs and of their predictions.
+const TRAINING_PROVENANCE: [&str; 2] = [
+    "published training throughputs: NVIDIA DeepLearningExamples, Lambda (tf_cnn_benchmarks and PyTorch), \
+     DLPerf, FlagPerf and smaller sets; each row names its file and line",
+    "predicted: data parallelism with the built-in device model of the GPU and precision, all-reduces of \
+     32-bit gradients overlapped, no memory limit; accumulation adds passes without an all-reduce; Adam and \
+     LAMB take 9/5 of the update of SGD with momentum; mixed FP16 as BF16 on A100 and H100",
+];
+
+impl Outcome for Published {
+    fn title(&self) -> String {
+        TITLE.into()
+    }
+
+    fn text(&self) -> String {
+        let (provenance, table) = (self.provenance.join("\n"), original::table(&self.rows));
+        let original = original::findings(&self.rows).pop().unwrap_or_default();
+        let training = self.training.as_ref().map(|training| format!("\n{}\n", text::training(training)));
+        format!("{TITLE} ({NAME})\n{provenance}\n\n{table}\n{original}\n{}", training.unwrap_or_default())
+    }
+
+    fn findings(&self) -> String {
+        let mut lines = original::findings(&self.rows);
+        if let Some(training) = &self.training {
+            lines.extend(text::rules(training));
+            lines.extend(text::findings(training));
+        }
+        lines.join("\n")
+    }
+
+    fn provenance(&self) -> Vec<String> {
+        self.provenance.clone()
+    }
+
+    fn csv(&self) -> anyhow::Result<Vec<u8>> {
+        outcome::csv(&self.rows)
+    }
+
+    fn more_csv(&self) -> anyhow::Result<Vec<(&'static str, Vec<u8>)>> {
+        let Some(training) = &self.training else { return Ok(Vec::new()) };
+        let rows = training.rows.iter().map(|row| (row, row.answer()));
+        Ok(vec![("questions", outcome::csv(&training.questions)?), ("rows", outcome::csv(rows)?)])
+    }
+
+    fn figures(&self, style: Style) -> anyhow::Result<Vec<Figure>> {
+        let origin = self.provenance.iter().skip(1).cloned().collect::<Vec<_>>();
+        let draw = |training| figure::draw(training, origin.clone(), style);
+        self.training.iter().map(draw).collect()
+    }
+
+    fn to_json(&self) -> anyhow::Result<String> {
+        outcome::json(self)
+    }
+}
