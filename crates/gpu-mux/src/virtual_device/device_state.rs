@@ -26,6 +26,8 @@ pub(super) struct Hardware {
     pub(super) communication_multiprocessors: u32,
     /// Fraction of the memory bandwidth, 0 to 1, that a communication uses while it transfers.
     pub(super) communication_memory: f64,
+    /// Standard deviation of the duration of a compute tasklet in nanoseconds.
+    pub(super) jitter: f64,
     /// Whether the foreground's streams have priority.
     pub(super) priorities: bool,
 }

@@ -47,6 +47,18 @@ pub struct DeviceParameters {
     pub communication_share: f64,
     /// Fraction of the memory bandwidth that a communication uses while it transfers, 0 to 1.
     pub communication_memory: f64,
+    /// Jitter: standard deviation of the duration of a compute tasklet between launches, around
+    /// the sum of its kernels' durations. Zero if durations do not vary.
+    #[cfg_attr(
+        feature = "json",
+        serde(
+            rename = "jitter_us",
+            with = "crate::json::as_micros",
+            default,
+            skip_serializing_if = "Duration::is_zero"
+        )
+    )]
+    pub jitter: Duration,
 }
 
 impl DeviceParameters {
@@ -64,6 +76,7 @@ impl DeviceParameters {
     /// | `launch_latency`, `completion_latency` | 1.85 us each | 7 |
     /// | `communication_share` | 24/108 | 8 |
     /// | `communication_memory` | 0.39 | 9 |
+    /// | `jitter` | 0 | not published |
     ///
     /// 1. NVIDIA A100 data sheet.
     /// 2. CUDA programming guide: the default of `CUDA_DEVICE_MAX_CONNECTIONS`.
@@ -93,11 +106,12 @@ impl DeviceParameters {
             completion_latency: Duration::from_nanos(1_850),
             communication_share: 24.0 / 108.0,
             communication_memory: 0.39,
+            jitter: Duration::ZERO,
         }
     }
 
-    /// Returns the same device with zero launch times, latencies and gaps, for work whose times
-    /// already include them.
+    /// Returns the same device with zero launch times, latencies, gaps and jitter, for work whose
+    /// times already include them.
     #[must_use]
     pub fn without_overheads(self) -> Self {
         Self {
@@ -108,6 +122,7 @@ impl DeviceParameters {
             kernel_gap: Duration::ZERO,
             graph_node_gap: Duration::ZERO,
             completion_latency: Duration::ZERO,
+            jitter: Duration::ZERO,
             ..self
         }
     }
@@ -164,6 +179,7 @@ impl DeviceParameters {
             ("kernel_gap", self.kernel_gap),
             ("graph_node_gap", self.graph_node_gap),
             ("completion_latency", self.completion_latency),
+            ("jitter", self.jitter),
         ];
         if let Some((name, time)) = times.into_iter().find(|&(_, time)| time > MAX_TIME) {
             let expected = "at most an hour";
@@ -185,6 +201,7 @@ impl DeviceParameters {
             kernel_gap: nanos(self.kernel_gap),
             communication_multiprocessors: 0,
             communication_memory: self.communication_memory,
+            jitter: self.jitter.as_nanos() as f64,
             priorities,
         };
         if self.communication_share > 0.0 {
@@ -194,7 +211,8 @@ impl DeviceParameters {
     }
 }
 
-/// Identifier of a parameter of [`DeviceParameters`], for [`DeviceParameters::scaled`].
+/// Identifier of a parameter of [`DeviceParameters`], for [`DeviceParameters::scaled`]. All of them
+/// except [`DeviceParameters::jitter`], which is zero unless it was fitted to a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "each is the field of the same name")]
 pub enum DeviceParameter {

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use super::bandwidth::{Demand, memory_slowdown, stretch};
 use super::device_state::{DeviceState, Hardware};
+use super::jitter::standard_normal;
 use super::stream::{NEVER, Phase, RunningKernel, Stream, nanos};
 use super::{Awaits, Exchange, Partners, VirtualWork};
 use crate::Lane;
 
 impl DeviceState {
-    /// Distributes the free multiprocessors to the streams that want some: by priority, then in
-    /// launch order.
+    /// Distributes the free multiprocessors to the streams that want some: by priority, then in the
+    /// order in which their kernels have become ready, then in launch order.
     pub(super) fn dispatch(&mut self) {
         let mut order = std::mem::take(&mut self.order);
         order.clear();
@@ -105,6 +106,7 @@ fn start(
     head.begun += 1;
     head.opened.get_or_insert(opened);
     let mut running = RunningKernel {
+        ready: opened,
         wanted: hardware.communication_multiprocessors,
         given: 0,
         memory: hardware.communication_memory,
@@ -141,6 +143,11 @@ fn start(
             running.wanted = hardware.share(kernel.share());
             running.memory = kernel.memory();
             running.left = nanos(kernel.time()) as f64;
+            // The first kernel of a tasklet has the whole deviation of the tasklet.
+            if head.begun == 1 && hardware.jitter > 0.0 {
+                let deviation = hardware.jitter * standard_normal(head.order);
+                running.left += deviation.clamp(-running.left / 2.0, running.left / 2.0);
+            }
             running.waves_left = kernel.waves().get();
             running.wave = running.left / f64::from(running.waves_left);
         }

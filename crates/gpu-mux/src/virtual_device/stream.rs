@@ -13,8 +13,10 @@ use crate::{JobId, Lane, TaskletId};
 /// Time of an event that is not scheduled.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// Priority and sequence number of a launch. Kernels are dispatched in ascending order of it.
-pub(super) type DispatchPriority = (u8, u64);
+/// Priority of a kernel's stream, time at which the kernel became ready, and sequence number of its
+/// launch. Kernels are dispatched in ascending order of it. A kernel is ready when it is first on
+/// its stream and its dependencies are complete.
+pub(super) type DispatchPriority = (u8, u64, u64);
 
 /// Stream of one lane of one job, which runs its launches in order.
 #[derive(Debug, Clone)]
@@ -75,6 +77,8 @@ pub(super) struct Launch {
 /// Kernel or communication that has started and not ended, and its progress.
 #[derive(Debug, Clone)]
 pub(super) struct RunningKernel {
+    /// Time at which it became ready: first on its stream, with its dependencies complete.
+    pub(super) ready: u64,
     /// Number of multiprocessors that it has blocks for.
     pub(super) wanted: u32,
     /// Number of multiprocessors that it holds, at most `wanted`.
@@ -204,9 +208,11 @@ impl Stream {
     }
 
     /// Returns the dispatch priority of the stream among those that wait for multiprocessors: that
-    /// of its first launch.
+    /// of its running kernel, or of its next one.
     pub(super) fn dispatch_priority(&self) -> DispatchPriority {
-        (self.priority, self.launches.front().map_or(NEVER, |head| head.order))
+        let running = self.running.as_ref().map(|running| running.ready);
+        let ready = running.or_else(|| self.head_opens()).unwrap_or(NEVER);
+        (self.priority, ready, self.launches.front().map_or(NEVER, |head| head.order))
     }
 }
 

@@ -12,6 +12,9 @@ pub(crate) struct Simulation {
     pub(super) now: u64,
     /// Running kernel of each device that runs one.
     pub(super) running: BTreeMap<i32, RunningKernel>,
+    /// Virtual time, in ns, at which each ready kernel became ready. The key is the number of its
+    /// entry in the queue of its stream, and its step if the entry is a graph.
+    pub(super) ready_since: BTreeMap<(u64, Option<usize>), u64>,
     /// Devices on which a kernel has failed, with its error. They execute nothing until the reset.
     pub(super) lost: BTreeMap<i32, Code>,
     /// Number of entries that have been pushed to the queues of streams.

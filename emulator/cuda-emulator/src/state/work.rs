@@ -10,8 +10,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 /// Entry of the queue of a stream.
 pub(crate) struct QueuedWork {
-    /// Number of the entry in the order of enqueueing. Among kernels of equal priority, the lowest
-    /// runs first.
+    /// Number of the entry in the order of enqueueing. Among kernels of equal priority that became
+    /// ready at the same time, the lowest runs first.
     pub(super) number: u64,
     /// Virtual time of enqueueing, in ns.
     pub(super) enqueued: u64,

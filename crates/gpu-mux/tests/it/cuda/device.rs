@@ -177,8 +177,8 @@ fn stream_priorities_follow_the_policy() {
             emulator.set(Setting::QueryNs, 100);
             let mut device = CudaDevice::new(context, policy, DeviceOptions::default())?;
             let (piece, layer) = (kernel(context, "piece_10us")?, kernel(context, "layer_10us")?);
-            for number in 0..2 {
-                device.launch(&Tasklet::new(JobId::BACKGROUND, number), work(&piece))?;
+            for job in 0..2 {
+                device.launch(&Tasklet::new(JobId::background(job), 0), work(&piece))?;
             }
             device.launch(&Tasklet::new(JobId::FOREGROUND, 0), work(&layer))?;
             all_finished(&mut device, 3)?;

@@ -10,13 +10,19 @@ use crate::state::{
     work::StreamWork,
 };
 use ptx_emulator::{FaultKind, LaunchError};
+use std::collections::BTreeMap;
+
+/// Key by which ready kernels of a device start, in ascending order: priority, virtual time at which
+/// the kernel became ready in ns, number of its queue entry, and step in the entry's graph.
+type StartOrder = (i32, u64, u64, usize);
 
 impl Driver {
     /// Starts the next kernel on each free device, and executes all ready kernels of duration 0,
     /// which need no free device. Returns whether there was any.
     pub(super) fn start_kernels(&mut self) -> bool {
-        let mut best: Vec<(i32, (i32, u64, usize), RunningKernel)> = Vec::new();
+        let mut best: Vec<(i32, StartOrder, RunningKernel)> = Vec::new();
         let mut timeless = Vec::new();
+        let mut ready_since = BTreeMap::new();
         for (handle, stream) in &self.streams {
             let Some(head) = stream.queue.front() else { continue };
             let kernels: Vec<_> = match &head.work {
@@ -43,10 +49,13 @@ impl Driver {
                     timeless.push((stream.device, running()));
                     continue;
                 }
+                let id = (head.number, node);
+                let since = self.simulation.ready_since.get(&id).copied().unwrap_or(started);
+                ready_since.insert(id, since);
                 if is_busy {
                     continue;
                 }
-                let key = (priority, head.number, node.unwrap_or(0));
+                let key = (priority, since, head.number, node.unwrap_or(0));
                 let known = best.iter().position(|(device, ..)| *device == stream.device);
                 if known.is_some_and(|index| best[index].1 <= key) {
                     continue;
@@ -57,6 +66,7 @@ impl Driver {
                 }
             }
         }
+        self.simulation.ready_since = ready_since;
         let any = !best.is_empty() || !timeless.is_empty();
         self.simulation.running.extend(best.into_iter().map(|(device, _, running)| (device, running)));
         for (device, kernel) in timeless {
