@@ -7,12 +7,8 @@ use clap::{Args, ValueEnum};
 use gpu_mux::Workload;
 
 use super::task::{BenchTask, GpuOptions};
-use super::{chart, cpu, policies, table, virtual_device};
+use super::{chart, cpu, policies, table, virtual_device, workload};
 use crate::command::{bad_input, check_results};
-use command_line::files::read_text_as;
-
-/// VGG-16 in a burst-parallel job, on the rank that idles most.
-const WORKLOAD: &str = include_str!("../../../crates/gpu-mux/workloads/vgg16-8-gpus-rank-1.json");
 
 /// Options of the default command, which measures policies.
 #[derive(Args)]
@@ -117,12 +113,7 @@ impl Bench {
     }
 
     fn workload(&self) -> anyhow::Result<Workload> {
-        match &self.workload {
-            Some(path) => {
-                read_text_as(path, Workload::from_json).map_err(|error| bad_input(error.to_string()))
-            }
-            None => Ok(Workload::from_json(WORKLOAD)?),
-        }
+        workload::read(self.workload.as_deref())
     }
 }
 

@@ -7,12 +7,14 @@ mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod fit;
+mod foreground_fit;
 mod policies;
 mod report;
 mod row;
 mod table;
 mod task;
 mod virtual_device;
+mod workload;
 
 use std::process::ExitCode;
 

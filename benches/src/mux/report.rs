@@ -28,6 +28,10 @@ pub struct MuxReport {
     /// Parameters of the virtual device. `None` on a GPU and on threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<DeviceParameters>,
+    /// Duration of kernels on the virtual device divided by their duration in the workload's file.
+    /// `None` if they are equal, on a GPU and on threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_time: Option<f64>,
     /// Measurements from which a model of the GPU can be fitted. `None` on other devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
@@ -100,7 +104,16 @@ impl MuxReport {
     #[must_use]
     pub fn new(device: String, modelled: bool, workload: String, rows: Vec<MuxRow>) -> Self {
         let schema = SCHEMA.to_owned();
-        Self { schema, device, modelled, workload, rows, parameters: None, calibration: None }
+        Self {
+            schema,
+            device,
+            modelled,
+            workload,
+            rows,
+            parameters: None,
+            kernel_time: None,
+            calibration: None,
+        }
     }
 
     /// Reads a file.

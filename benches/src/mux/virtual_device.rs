@@ -36,6 +36,9 @@ pub(crate) fn measure(
         None => ParametersFile::new("A100-SXM4-40GB, from data sheets".to_owned(), DeviceParameters::a100()),
     };
     let parameters = device.parameters;
+    let is_scaled = device.kernel_time.to_bits() != 1.0_f64.to_bits();
+    let workload =
+        &if is_scaled { workload.clone().with_kernel_times(device.kernel_time) } else { workload.clone() };
     let options = SimulationOptions::default()
         .with_parameters(parameters)
         .with_iterations(task.iterations)
@@ -66,6 +69,7 @@ pub(crate) fn measure(
     progress.finish_and_clear();
     let mut report = MuxReport::new(format!("virtual: {}", device.device), true, workload.name.clone(), rows);
     report.parameters = Some(parameters);
+    report.kernel_time = is_scaled.then_some(device.kernel_time);
     Ok(report)
 }
 

@@ -128,8 +128,18 @@ fn a_fit_recovers_the_parameters_of_exact_times() {
     // A run uses the fitted parameters.
     let run = BENCH.succeed(&format!("--policy default --iterations 1 --json --parameters {}", to.display()));
     assert!(run.contains("\"multiprocessors\": 132") && run.contains("fitted to a card"));
-    let none = std::fs::read_to_string(&to).unwrap().replace("132", "0");
-    std::fs::write(&to, none).unwrap();
+    let text = std::fs::read_to_string(&to).unwrap();
+    for (field, cause) in [
+        (r#""kernel_time": 0, "device""#, "kernel_time is 0, expected from 0.001 to 1000"),
+        (r#""kernel_time": null, "device""#, "kernel_time: "),
+    ] {
+        std::fs::write(&to, text.replace(r#""device""#, field)).unwrap();
+        BENCH.refused(&format!("--parameters {}", to.display()), cause);
+    }
+    std::fs::write(&to, text.replace(r#""multiprocessors""#, r#""jitter_us": -1, "multiprocessors""#))
+        .unwrap();
+    BENCH.refused(&format!("--parameters {}", to.display()), "expected a time of at least 0 us, got -1");
+    std::fs::write(&to, text.replace("132", "0")).unwrap();
     BENCH.refused(&format!("--parameters {}", to.display()), "multiprocessors is 0, expected at least 1");
 
     report.calibration.as_mut().unwrap().kernel_us = 2.0;
@@ -144,6 +154,62 @@ fn a_fit_recovers_the_parameters_of_exact_times() {
         &format!("fit {}", from.display()),
         "captured chains is 0, expected at least two of different lengths",
     );
+}
+
+/// Measurement of all policies on an H200.
+const H200: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../benchmarks/2026-11-26-nvidia-h200/mux-bench.json");
+
+/// The virtual device is fitted to the H200's launches and to its foreground alone. Nothing is
+/// fitted to runs of both jobs.
+#[test]
+fn the_fitted_virtual_device_reproduces_the_policies_measured_on_an_h200() {
+    let folder = TempDir::new().unwrap();
+    let (fitted, modelled) = (folder.path().join("fitted.json"), folder.path().join("modelled.json"));
+    BENCH.succeed(&format!("fit {H200} --out {}", fitted.display()));
+    let parameters = std::fs::read_to_string(&fitted).unwrap();
+    let file = ParametersFile::from_json(&parameters).unwrap();
+    assert!((1.07..1.08).contains(&file.kernel_time), "{parameters}");
+    assert!((900..1_000).contains(&file.parameters.jitter.as_nanos()), "{parameters}");
+    let run = format!("--parameters {} --iterations 1000 --out {}", fitted.display(), modelled.display());
+    BENCH.succeed(&run);
+    let (measured, modelled) = (MuxReport::load(H200).unwrap(), MuxReport::load(&modelled).unwrap());
+    assert_eq!(modelled.kernel_time, Some(file.kernel_time));
+    assert_eq!(measured.rows.len(), modelled.rows.len());
+    for (measured, modelled) in measured.rows.iter().zip(&modelled.rows) {
+        let (policy, alone) = (&measured.policy, measured.foreground_alone_us);
+        assert_eq!(policy, &modelled.policy);
+        assert!((modelled.foreground_alone_us / alone - 1.0).abs() < 0.002, "{policy}");
+        let error = (modelled.foreground_slowdown - measured.foreground_slowdown).abs();
+        assert!(error < if policy == "naive" { 0.1 } else { 0.03 }, "{policy}: {error}");
+        let error = (modelled.background_share_of_idle - measured.background_share_of_idle).abs();
+        assert!(error < 0.1, "{policy}: share of idle {error}");
+    }
+}
+
+#[test]
+fn a_fit_refuses_a_foreground_that_the_workload_does_not_explain() {
+    let folder = TempDir::new().unwrap();
+    let (file, other) = (folder.path().join("card.json"), folder.path().join("workload.json"));
+    let refused = |change: fn(&mut MuxReport), options: &str, cause: &str| {
+        let mut report = MuxReport::load(H200).unwrap();
+        change(&mut report);
+        std::fs::write(&file, report.to_json()).unwrap();
+        BENCH.refused(&format!("fit {}{options}", file.display()), cause);
+    };
+    refused(|report| report.workload.push('s'), "", "give its file with --workload");
+    let workload = r#"{"schema": "deeppool/workload/v1", "name": "small",
+        "foreground": {"samples": 1, "steps": [{"name": "a", "lane": "compute",
+            "kernels": [{"time_us": 10, "share": 1, "memory": 0}]}]},
+        "background": {"samples": 1, "steps": [{"name": "b", "lane": "compute",
+            "kernels": [{"time_us": 10, "share": 1, "memory": 0}]}]}}"#;
+    std::fs::write(&other, workload).unwrap();
+    refused(
+        |report| report.workload = "small".to_owned(),
+        &format!(" --workload {}", other.display()),
+        "kernels would take less than 0.5 or more than 2 times as long as in the workload",
+    );
+    refused(|report| report.rows[0].foreground_alone_p99_us = 0.0, "", "with a 99th percentile");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::Error;
+use crate::seconds::seconds;
 
 /// Maximum duration of a kernel or a parameter, so that sums do not overflow.
 pub(super) const MAX_TIME: Duration = Duration::from_secs(3_600);
@@ -82,6 +83,12 @@ impl Kernel {
     #[must_use]
     pub fn waves(&self) -> NonZeroU32 {
         self.waves
+    }
+
+    /// Returns the same kernel with its duration multiplied by `factor`, from 0 to an hour.
+    #[must_use]
+    pub fn scaled(self, factor: f64) -> Self {
+        Self { time: seconds(self.time.as_secs_f64() * factor).min(MAX_TIME), ..self }
     }
 
     /// Returns the same kernel for a fraction (0 to 1) of its samples, and so of its blocks.

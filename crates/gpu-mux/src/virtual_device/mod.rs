@@ -44,10 +44,10 @@ use stream::{Launch, nanos};
 ///   half of the multiprocessors that it wants, a kernel takes twice as long.
 /// - Free multiprocessors go to the streams with higher priority first. At equal priority, kernels
 ///   are served in the order in which they became ready (first on their stream, dependencies
-///   complete), and keep their place until all their blocks have started. This is the queue of
-///   Amert et al., "GPU scheduling on the NVIDIA TX2: hidden details revealed" (RTSS 2017, rules G
-///   and X). Two busy streams without priorities therefore alternate kernel by kernel, however many
-///   launches of one of them wait.
+///   complete), and keep their place until all their blocks have started. These are rules G and X
+///   of Amert et al., "GPU scheduling on the NVIDIA TX2: hidden details revealed" (RTSS 2017). Two
+///   busy streams without priorities therefore alternate kernel by kernel, whatever the number of
+///   launches that wait on them.
 /// - Blocks are not interrupted. After each of its [waves](Kernel::in_waves), and at no other time,
 ///   the multiprocessors of a kernel are distributed again. A kernel in one wave keeps them until
 ///   its end.
@@ -57,8 +57,8 @@ use stream::{Launch, nanos};
 ///   of its time that it spends on memory, so that together they use exactly the bandwidth.
 /// - A communication kernel holds its multiprocessors while it waits for its [`Partners`], and uses
 ///   bandwidth while it transfers.
-/// - With [`jitter`](DeviceParameters::jitter), the duration of a compute tasklet varies from launch
-///   to launch by a normal distribution, with pseudorandom numbers from the number of the launch.
+/// - With [`jitter`](DeviceParameters::jitter), the duration of a compute tasklet has a normal
+///   deviation, which depends only on the number of its launch.
 ///
 /// **Not modelled**: single blocks (those of a wave end together, and later if the kernel has less
 /// than it wants; the last wave is as full as the others); how blocks of several kernels share a

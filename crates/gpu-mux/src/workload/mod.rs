@@ -69,6 +69,22 @@ pub enum StepWork {
     },
 }
 
+impl Workload {
+    /// Returns the workload with the durations of all kernels multiplied by `factor`, from 0 to an
+    /// hour each. Those of communication stay the same.
+    #[must_use]
+    pub fn with_kernel_times(mut self, factor: f64) -> Self {
+        for step in self.foreground.steps.iter_mut().chain(&mut self.background.steps) {
+            if let StepWork::Compute(kernels) = &mut step.work {
+                for kernel in kernels {
+                    *kernel = kernel.scaled(factor);
+                }
+            }
+        }
+        self
+    }
+}
+
 impl Iteration {
     /// Returns the sum of the durations of the iteration's kernels, alone on a device.
     #[must_use]

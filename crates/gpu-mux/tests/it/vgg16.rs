@@ -102,6 +102,39 @@ fn presets_use_idle_time_according_to_their_rules() {
     assert!(default.slowdown <= promised);
 }
 
+/// `naive` runs the two jobs kernel by kernel in turn, so its foreground waits for about as many
+/// background kernels as it has kernels. With priority it waits for waves of them.
+#[test]
+fn without_priority_the_foreground_waits_for_a_background_kernel_before_each_of_its_own() {
+    let of = |policy: Policy| share(&vgg16(), &SimulationOptions::default().with_policy(policy));
+    let (naive, priority) = (of(Policy::naive()), of(Policy::priority()));
+    show(&naive, "naive");
+    // One background iteration of 19.1 ms in each foreground iteration of 12.9 ms, 4 of them idle.
+    assert!((2.0..2.2).contains(&naive.slowdown), "{}", naive.slowdown);
+    assert!((1.05..1.15).contains(&priority.slowdown), "{}", priority.slowdown);
+}
+
+/// `feedback` withholds the background for a whole idle period if one of the last compute tasklets
+/// before it has taken 1.1 times its estimate. In virtual time without jitter, none does. A jitter
+/// of 1 us exceeds a tenth of the tasklets of 7 to 9 us before the longest idle period.
+#[test]
+fn jitter_makes_feedback_withhold_the_background_and_leaves_default_as_it_is() {
+    let of = |policy: Policy, jitter_us: u64| {
+        let device =
+            DeviceParameters { jitter: Duration::from_micros(jitter_us), ..DeviceParameters::a100() };
+        let options = SimulationOptions::default().with_policy(policy).with_parameters(device);
+        let shared = share(&vgg16(), &options.with_iterations(400));
+        show(&shared, &format!("jitter {jitter_us} us"));
+        shared
+    };
+    assert!(of(Policy::feedback(), 0).share_of_idle > 0.95);
+    let share = of(Policy::feedback(), 1).share_of_idle;
+    assert!((0.4..0.7).contains(&share), "{share}");
+    let (exact, varying) = (of(Policy::default(), 0), of(Policy::default(), 1));
+    assert!((varying.share_of_idle - exact.share_of_idle).abs() < 0.01);
+    assert!((varying.slowdown - exact.slowdown).abs() < 0.005);
+}
+
 #[test]
 fn default_stays_within_5_and_70_percent_when_parameters_change_by_half() {
     let (workload, a100) = (vgg16(), DeviceParameters::a100());

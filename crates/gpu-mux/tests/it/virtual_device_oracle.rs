@@ -169,9 +169,9 @@ fn cases() -> u32 {
 /// Two waves of the last kernel end within one nanosecond, and the second of them is its last wave.
 ///
 /// It begins at 477 on 4 of the 8 multiprocessors that it wants: its waves end at 477.8, 478.6,
-/// 479.4, 480.2 and 481. At 480 the second kernel of the job with priority arrives and finds no free
-/// multiprocessor. At 480.2, rounded to 481, it gets those 4 for 257 ns. The fifth wave waits until
-/// the second job's 8 are free at 722, and takes 0.4 ns.
+/// 479.4, 480.2 and 481. At 480 the second kernel of the job with priority arrives and finds no
+/// free multiprocessor. At 480.2, rounded to 481, it gets those 4 for 257 ns. The fifth wave waits
+/// until the second job's 8 are free at 722, and takes 0.4 ns.
 #[test]
 fn two_waves_can_end_within_one_nanosecond() {
     let jobs = [vec![(477, 4, 0, 1), (257, 4, 0, 1)], vec![(722, 8, 0, 1)], vec![(2, 8, 0, 5)]];

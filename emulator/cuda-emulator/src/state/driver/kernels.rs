@@ -12,8 +12,8 @@ use crate::state::{
 use ptx_emulator::{FaultKind, LaunchError};
 use std::collections::BTreeMap;
 
-/// Key by which ready kernels of a device start, in ascending order: priority, virtual time at which
-/// the kernel became ready in ns, number of its queue entry, and step in the entry's graph.
+/// Key by which ready kernels of a device start, in ascending order: priority, virtual time in ns
+/// at which the kernel became ready, number of its queue entry, and step in the entry's graph.
 type StartOrder = (i32, u64, u64, usize);
 
 impl Driver {

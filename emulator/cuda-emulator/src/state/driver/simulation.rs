@@ -2,9 +2,9 @@
 //!
 //! A device runs one kernel at a time. When it is free, it starts the ready kernel with the highest
 //! priority, and among equals the one that became ready first, then the one launched first. Running
-//! kernels are not preempted. Kernels of duration 0 need no free device. Collectives take the duration given by their calls. All other
-//! work (records, waits, copies, memory operations) takes no time. The head of a stream is the
-//! first entry of its queue.
+//! kernels are not preempted. Kernels of duration 0 need no free device. Collectives take the
+//! duration given by their calls. All other work (records, waits, copies, memory operations) takes
+//! no time. The head of a stream is the first entry of its queue.
 
 use super::Driver;
 use crate::state::{
