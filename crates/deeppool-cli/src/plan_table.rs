@@ -50,6 +50,7 @@ pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, d
         plan.single_gpu_us / plan.iteration_us,
         plan.amplification,
     ));
+    lines.extend(plan.range.map(|range| format!("range of the iteration: {range}")));
     if !plan.single_gpu_fits() {
         lines.push(format!(
             "the time on one GPU, {}, is the sum of its layers' times{}",

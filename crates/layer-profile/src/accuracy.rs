@@ -1,5 +1,6 @@
 //! Accuracy of a device model, as recorded with it and with the tables that it predicts.
 
+use layer_graph::{LayerGraph, LayerKind};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 /// Maximum relative error in a document. Times from nanoseconds to days differ by less.
@@ -16,6 +17,94 @@ pub struct ModelAccuracy {
     /// compared with measurements.
     #[serde(rename = "seen", default, skip_serializing_if = "Option::is_none")]
     pub errors: Option<ErrorSummary>,
+    /// Errors on whole iterations that the model was not fitted to, by family of networks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held_out: Vec<HeldOutErrors>,
+}
+
+/// Family of networks whose times are predicted about equally well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NetworkFamily {
+    /// Networks with convolutions and without attention.
+    Convolutional,
+    /// Networks with attention.
+    Transformer,
+    /// Other networks, such as recurrent ones.
+    Other,
+}
+
+impl NetworkFamily {
+    /// Returns the family of a network.
+    #[must_use]
+    pub fn of(network: &LayerGraph) -> Self {
+        let has = |is: fn(&LayerKind) -> bool| network.layers().any(|(_, layer)| is(layer.kind()));
+        if has(|kind| matches!(kind, LayerKind::MultiHeadAttention(_))) {
+            Self::Transformer
+        } else if has(|kind| matches!(kind, LayerKind::Conv2d(_))) {
+            Self::Convolutional
+        } else {
+            Self::Other
+        }
+    }
+
+    /// Returns the name of the family in text.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Convolutional => "convolutional networks",
+            Self::Transformer => "transformers",
+            Self::Other => "other networks",
+        }
+    }
+}
+
+/// Relative errors, as absolute values, of predicted iterations that a model was not fitted to.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeldOutErrors {
+    /// Family of the networks.
+    pub family: NetworkFamily,
+    /// Number of iterations.
+    pub iterations: usize,
+    /// Minimum and maximum number of samples on a GPU.
+    pub samples: [usize; 2],
+    /// Median error.
+    #[serde(deserialize_with = "relative_error")]
+    pub median: f64,
+    /// Error that nine tenths of the iterations do not exceed.
+    #[serde(deserialize_with = "relative_error")]
+    pub nine_tenths: f64,
+}
+
+/// Range of a predicted time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PredictionRange {
+    /// Relative error that nine tenths of the checked iterations do not exceed: the time lies
+    /// between the prediction divided by `1 + error` and multiplied by it.
+    pub error: f64,
+    /// Whether iterations of the family, with as many samples on a GPU, were checked. Otherwise the
+    /// error is that of other iterations.
+    pub is_checked: bool,
+}
+
+impl ModelAccuracy {
+    /// Returns the range of a predicted iteration of a network with the given number of samples on
+    /// a GPU. `None` if the model was never compared with measurements.
+    #[must_use]
+    pub fn range(&self, network: &LayerGraph, samples: usize) -> Option<PredictionRange> {
+        let family = NetworkFamily::of(network);
+        if let Some(of_family) = self.held_out.iter().find(|errors| errors.family == family) {
+            let [min, max] = of_family.samples;
+            let is_checked = (min..=max).contains(&samples);
+            return Some(PredictionRange { error: of_family.nine_tenths, is_checked });
+        }
+        let error = self.held_out.iter().map(|errors| errors.nine_tenths).reduce(f64::max);
+        let error = error.or_else(|| {
+            self.errors.map(|errors| errors.held_out_max.unwrap_or(0.0).max(errors.networks_max))
+        })?;
+        Some(PredictionRange { error, is_checked: false })
+    }
 }
 
 /// Relative errors of predicted times, as absolute values. 0.1 is an error of 10%, too long or too
@@ -59,21 +148,34 @@ impl std::fmt::Display for ModelAccuracy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Rounded up, except for differences below a tenth of a percent.
         let percent = |error: f64| ((1e3 * error).round() / 10.0).ceil();
+        f.write_str(&self.basis)?;
+        let held_out = self.held_out.iter().map(|errors| {
+            let HeldOutErrors { family, iterations, samples: [min, max], median, nine_tenths } = errors;
+            format!(
+                "{} within {}% (median {}%; {iterations} iterations of {min} to {max} samples a GPU)",
+                family.label(),
+                percent(*nine_tenths),
+                percent(*median),
+            )
+        });
+        let held_out: Vec<String> = held_out.collect();
+        if !held_out.is_empty() {
+            return write!(f, "; nine tenths of what it was not fitted to: {}", held_out.join(", "));
+        }
         match self.errors {
             Some(errors) => {
-                let held_out = errors.held_out_max.map_or_else(
+                let left_out = errors.held_out_max.map_or_else(
                     || "not cross-validated: too few layers".into(),
                     |error| format!("{}% when left out of the fit", percent(error)),
                 );
                 write!(
                     f,
-                    "{}: on these, whole networks within {}% ({held_out}), layers {}% median",
-                    self.basis,
+                    ": on these, whole networks within {}% ({left_out}), layers {}% median",
                     percent(errors.networks_max),
                     percent(errors.layers_median),
                 )
             }
-            None => write!(f, "{}, not checked against measurements", self.basis),
+            None => f.write_str(", not checked against measurements"),
         }
     }
 }

@@ -116,7 +116,11 @@ pub enum ProfileError {
         profiler: String,
     },
     /// No built-in device model or data sheet has the given name.
-    #[error("unknown device `{name}`; known devices: {}", known.join(", "))]
+    #[error(
+        "unknown device `{name}`; known devices: {}; a GPU may have a number format at its end: -fp32, \
+         -bf16, or -fp16 for a V100",
+        known.join(", ")
+    )]
     UnknownDevice {
         /// Requested name.
         name: String,

@@ -15,8 +15,11 @@ mod table;
 mod time;
 mod unique_fields;
 
-pub use accuracy::{ErrorSummary, ModelAccuracy};
-pub use device::{DataSheet, DeviceModel, Direction, FitReport, NetworkErrors, Observations};
+pub use accuracy::{ErrorSummary, HeldOutErrors, ModelAccuracy, NetworkFamily, PredictionRange};
+pub use device::{
+    DataSheet, DeviceModel, Direction, FitReport, Gpu, Iteration, NetworkErrors, NumberFormat, Observations,
+    Optimizer,
+};
 pub use error::ProfileError;
 pub use measurement::MeasurementConditions;
 #[cfg(feature = "measure")]

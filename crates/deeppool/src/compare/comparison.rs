@@ -276,10 +276,9 @@ struct Errors {
 
 impl Errors {
     fn of(job: &Job<'_>) -> Self {
-        // The network may be one that the model was not fitted to.
-        let seen = job.costs().profile().accuracy().and_then(|accuracy| accuracy.errors);
-        let layers = seen.map(|seen| seen.held_out_max.unwrap_or(0.0).max(seen.networks_max));
-        Self { layers, links: job.costs().link().relative_error() }
+        let accuracy = job.costs().profile().accuracy();
+        let range = accuracy.and_then(|accuracy| accuracy.range(job.costs().network(), job.batch()));
+        Self { layers: range.map(|range| range.error), links: job.costs().link().relative_error() }
     }
 
     /// Returns the relative error of layer times.

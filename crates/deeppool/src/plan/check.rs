@@ -64,8 +64,20 @@ impl ExecutionPlan {
         self.check_order()?;
         self.check_signs()?;
         self.check_sums()?;
+        self.check_range()?;
         self.check_memory()?;
         self.check_limits()
+    }
+
+    /// Checks that the iteration time is within its range.
+    fn check_range(&self) -> Result<(), Error> {
+        let Some(range) = &self.range else { return Ok(()) };
+        let (min, max) = (range.min_us, range.max_us);
+        // Comparisons with NaN are false.
+        let contains = min >= 0.0 && min <= self.iteration_us && self.iteration_us <= max && max.is_finite();
+        ensure(contains, "range", || {
+            format!("expected a range around {} us, found {min} to {max}", self.iteration_us)
+        })
     }
 
     /// Checks that each worker runs the same layers on the same ranks, shifted by its first GPU.

@@ -6,7 +6,7 @@ use layer_graph::{LayerGraph, LayerId};
 use layer_profile::{MeasurementConditions, ModelAccuracy, Origin};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{PlannedWorker, PlanningWork};
+use super::{PlannedWorker, PlanningWork, PredictedRange};
 use crate::Error;
 use crate::program::{LowerOptions, PartialBackpropagation, Placement, RankMemory, checkpoints};
 
@@ -52,6 +52,9 @@ pub struct ExecutionPlan {
     pub lowering: PlannedLowering,
     /// Iteration time, microseconds.
     pub iteration_us: f64,
+    /// Range of the iteration time; `None` if the accuracy of the device model is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<PredictedRange>,
     /// GPU time: active time of an iteration, summed over all ranks.
     pub gpu_time_us: f64,
     /// Iteration time on one GPU, with the whole batch.

@@ -6,6 +6,7 @@ mod execution_plan;
 mod file;
 mod gpu_counts;
 mod planning_work;
+mod predicted_range;
 mod request;
 mod worker;
 
@@ -17,5 +18,6 @@ pub use execution_plan::{
 };
 pub use gpu_counts::GpuCounts;
 pub use planning_work::PlanningWork;
+pub use predicted_range::PredictedRange;
 pub use request::{MAX_GPUS, Mode, PlanRequest};
 pub use worker::PlannedWorker;

@@ -8,7 +8,7 @@ use crate::costs::micros;
 use crate::job::{Job, JobCosts, LoweredPlan, PlannerNodes, single_gpu_memory_bytes};
 use crate::plan::{
     DataParallelTimes, ExecutionPlan, Mode, PlanRequest, PlannedLayer, PlannedLowering, PlanningWork,
-    ProfileOrigin,
+    PredictedRange, ProfileOrigin,
 };
 use crate::program::LoweredTraining;
 use crate::simulate::{SimulateOptions, simulate};
@@ -55,6 +55,8 @@ pub(super) fn arranged_plan<'a>(
     });
     let names = || arrangement.order.iter().map(|&node| problem.nodes[node].name.clone()).collect();
     let profile = job.costs().profile();
+    let max_ranks = arrangement.ranks.iter().map(Vec::len).max().unwrap_or(1).max(1);
+    let samples = job.batch().div_ceil(job.lowering().micro_batches.max(1)).div_ceil(max_ranks);
     let memory = training.for_simulation()?.memory_peak();
     let plan = ExecutionPlan {
         schema: crate::plan::SCHEMA.into(),
@@ -81,6 +83,7 @@ pub(super) fn arranged_plan<'a>(
         link: job.costs().link().name().into(),
         lowering: PlannedLowering::from(job.lowering()),
         iteration_us,
+        range: PredictedRange::new(profile.accuracy(), job.costs().network(), samples, iteration_us),
         gpu_time_us,
         single_gpu_us,
         amplification: gpu_time_us / single_gpu_us,

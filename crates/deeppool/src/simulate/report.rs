@@ -10,7 +10,7 @@ use super::{SimulateOptions, SimulatedActivity, Simulation, simulate_plan};
 use crate::Error;
 use crate::costs::micros;
 use crate::job::{Job, LoweredPlan, single_gpu_us};
-use crate::plan::PlanMode;
+use crate::plan::{PlanMode, PredictedRange};
 use crate::program::RankProgram;
 
 /// Results of simulating a plan, alone and with a background job, as `deeppool simulate --json`
@@ -42,6 +42,8 @@ pub struct SimulationReport {
     pub iteration_us: f64,
     /// Iteration time predicted by the plan, without background jobs.
     pub planned_iteration_us: f64,
+    /// Range of the planned iteration time; `None` if the accuracy of the device model is not known.
+    pub range: Option<PredictedRange>,
     /// Active time of all ranks per iteration divided by the iteration time on one GPU.
     pub amplification: f64,
     /// Time per iteration in which ranks compute for the foreground, summed over ranks.
@@ -149,6 +151,7 @@ impl SimulationReport {
             link: job.costs().link().name().into(),
             iteration_us: micros(result.iteration),
             planned_iteration_us: plan.iteration_us,
+            range: plan.range,
             amplification: micros(activity.active()) / single_gpu_us(job)?,
             computing_us: micros(activity.computing),
             communicating_us: micros(activity.communicating),

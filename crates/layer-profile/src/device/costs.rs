@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::demand::Demand;
 use super::term::Term;
-use super::{DataSheet, duration};
+use super::{Gpu, duration};
 
 /// Costs of a device: time in microseconds for one unit of each term. Holds every term, with a
 /// non-negative cost.
@@ -37,10 +37,9 @@ impl Costs {
         duration(self.time_us(demand) / 1e6)
     }
 
-    /// Returns the costs on the device of data sheet `to`, from those on the device of data sheet
-    /// `from`: each is scaled by the ratio of the devices' peak rates for the resource that the
-    /// term uses.
-    pub(super) fn scaled(&self, from: &DataSheet, to: &DataSheet) -> Self {
+    /// Returns the costs on the GPU `to`, from those on the GPU `from`: each is scaled by the ratio
+    /// of their peak rates for the resource that the term uses.
+    pub(super) fn scaled(&self, from: &Gpu, to: &Gpu) -> Self {
         let scale = |term: Term| {
             let (unit, _) = term.default_cost();
             unit.peak_us(to) / unit.peak_us(from)

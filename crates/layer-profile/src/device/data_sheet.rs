@@ -1,13 +1,18 @@
 //! Data sheets of GPUs: the published peak rates and sizes by which device models are scaled.
 
+use super::NumberFormat;
 use crate::ProfileError;
 
-/// Figures of a GPU's data sheet.
+/// Figures of a GPU's data sheet. Peak rates are those of dense matrix products, in floating-point
+/// operations per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DataSheet {
-    /// Peak rate of dense matrix products of single-precision values, in floating-point operations
-    /// per second: in TF32 if the tensor cores support it, otherwise in FP32.
-    pub peak_flops_per_s: f64,
+    /// Peak rate in FP32, without tensor cores.
+    pub fp32_flops_per_s: f64,
+    /// Peak rate of the tensor cores in TF32. `None` if they do not support it.
+    pub tf32_flops_per_s: Option<f64>,
+    /// Peak rate of the tensor cores in FP16, and in BF16 if they support it.
+    pub half_flops_per_s: f64,
     /// Peak bandwidth of the device memory, in bytes per second.
     pub bandwidth_bytes_per_s: f64,
     /// Number of streaming multiprocessors.
@@ -30,10 +35,12 @@ const NAMED: [(&str, DataSheet); 8] = [
 ];
 
 impl DataSheet {
-    /// NVIDIA A100 SXM4 40 GB: 156 TFLOP/s in TF32, 1,555 GB/s (NVIDIA A100 data sheet, 2020). The
-    /// layer times that model `a100` is fitted to were measured on this GPU.
+    /// NVIDIA A100 SXM4 40 GB: 19.5 TFLOP/s in FP32, 156 in TF32 and 312 in BF16, 1,555 GB/s (NVIDIA
+    /// A100 data sheet, 2020).
     pub const A100: Self = Self {
-        peak_flops_per_s: 156e12,
+        fp32_flops_per_s: 19.5e12,
+        tf32_flops_per_s: Some(156e12),
+        half_flops_per_s: 312e12,
         bandwidth_bytes_per_s: 1.555e12,
         multiprocessors: 108,
         memory_bytes: 40_000_000_000,
@@ -42,10 +49,13 @@ impl DataSheet {
     /// either memory size.
     pub const A100_80GB: Self =
         Self { bandwidth_bytes_per_s: 2.039e12, memory_bytes: 80_000_000_000, ..Self::A100 };
-    /// NVIDIA H100 SXM5 80 GB: 494.5 TFLOP/s in TF32, 3,350 GB/s (NVIDIA H100 data sheet, 2023,
-    /// which states twice that rate, for sparse products).
+    /// NVIDIA H100 SXM5 80 GB: 66.9 TFLOP/s in FP32, 494.5 in TF32 and 989 in BF16, 3,350 GB/s
+    /// (NVIDIA H100 data sheet, 2023, which states twice the rates of the tensor cores, for sparse
+    /// products).
     pub const H100: Self = Self {
-        peak_flops_per_s: 494.5e12,
+        fp32_flops_per_s: 66.9e12,
+        tf32_flops_per_s: Some(494.5e12),
+        half_flops_per_s: 989e12,
         bandwidth_bytes_per_s: 3.35e12,
         multiprocessors: 132,
         memory_bytes: 80_000_000_000,
@@ -53,10 +63,12 @@ impl DataSheet {
     /// NVIDIA H200 SXM 141 GB: an H100 with 4,800 GB/s (NVIDIA H200 data sheet, 2024).
     pub const H200: Self =
         Self { bandwidth_bytes_per_s: 4.8e12, memory_bytes: 141_000_000_000, ..Self::H100 };
-    /// NVIDIA V100 SXM2 16 GB: 15.7 TFLOP/s in FP32, 900 GB/s (NVIDIA V100 data sheet, 2018). Its
-    /// tensor cores accept half precision only, so single precision does not use them.
+    /// NVIDIA V100 SXM2 16 GB: 15.7 TFLOP/s in FP32 and 125 in FP16, 900 GB/s (NVIDIA V100 data
+    /// sheet, 2018). Its tensor cores accept FP16 only.
     pub const V100: Self = Self {
-        peak_flops_per_s: 15.7e12,
+        fp32_flops_per_s: 15.7e12,
+        tf32_flops_per_s: None,
+        half_flops_per_s: 125e12,
         bandwidth_bytes_per_s: 0.9e12,
         multiprocessors: 80,
         memory_bytes: 16_000_000_000,
@@ -68,6 +80,30 @@ impl DataSheet {
     /// NCCL. An assumption, not measured: contexts usually take 0.3 to 0.6 GB, and PyTorch gives
     /// cuBLAS and cuDNN tens to hundreds of megabytes.
     pub const RESERVED_BYTES: u64 = 1_000_000_000;
+
+    /// Returns whether two GPUs differ in their memory only.
+    pub(super) fn has_chip_of(&self, other: &Self) -> bool {
+        let Self { bandwidth_bytes_per_s, memory_bytes, .. } = *self;
+        *self == Self { bandwidth_bytes_per_s, memory_bytes, ..*other }
+    }
+
+    /// Returns the peak rate of dense matrix products in a number format, in floating-point
+    /// operations per second. `None` if the GPU does not support it.
+    #[must_use]
+    pub fn peak_flops_per_s(&self, format: NumberFormat) -> Option<f64> {
+        match format {
+            NumberFormat::Fp32 => Some(self.fp32_flops_per_s),
+            NumberFormat::Tf32 => self.tf32_flops_per_s,
+            NumberFormat::Half => Some(self.half_flops_per_s),
+        }
+    }
+
+    /// Returns the format in which frameworks multiply matrices of single precision on this GPU if
+    /// that is allowed: TF32 if its tensor cores support it, otherwise FP32.
+    #[must_use]
+    pub fn default_format(&self) -> NumberFormat {
+        if self.tf32_flops_per_s.is_some() { NumberFormat::Tf32 } else { NumberFormat::Fp32 }
+    }
 
     /// Returns the device memory available to training, in bytes: all but
     /// [`RESERVED_BYTES`](Self::RESERVED_BYTES).
@@ -83,12 +119,14 @@ impl DataSheet {
     }
 
     /// Returns the data sheet of the GPU with one of the [names](Self::names), in lower case.
-    /// `a100` has 40 GB, `v100` 16 GB.
+    /// `a100` has 40 GB, `v100` 16 GB. The name may end in a [number format](NumberFormat), as those
+    /// of device models do.
     ///
     /// # Errors
     /// [`ProfileError::UnknownDevice`], which lists the known names, if it is none of them.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
-        let found = NAMED.iter().find(|(known, _)| *known == name).map(|(_, sheet)| *sheet);
+        let (gpu, _) = NumberFormat::split(name);
+        let found = NAMED.iter().find(|(known, _)| *known == gpu).map(|(_, sheet)| *sheet);
         found.ok_or_else(|| ProfileError::UnknownDevice { name: name.into(), known: Self::names() })
     }
 

@@ -1,10 +1,10 @@
 //! Demand of layer passes in a device model: the amounts of each term that they use. A *term* is a
 //! resource in a given unit, such as kernel launches or megabytes moved by element-wise layers.
 
-use layer_graph::{Layer, LayerKind};
+use layer_graph::{Conv2d, Layer, LayerKind};
 
-use super::Direction;
 use super::term::{Part, Product, Term, WindowPart};
+use super::{Direction, Gpu};
 
 /// Demand of one or more layer passes on a device: amounts of terms, in the units of the terms.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -41,6 +41,31 @@ impl Demand {
         self.0.extend_from_slice(&other.0);
     }
 
+    /// Multiplies all amounts.
+    pub(super) fn times(self, factor: f64) -> Self {
+        self.map(|_| factor)
+    }
+
+    /// Multiplies the megabytes of parameters that are updated.
+    pub(super) fn with_update(self, factor: f64) -> Self {
+        self.map(|term| if term == Term::Update { factor } else { 1.0 })
+    }
+
+    /// Converts a demand on the GPU `from` to the amounts that take the same part of the peak rates
+    /// of the GPU `to`.
+    pub(super) fn scaled(&self, from: &Gpu, to: &Gpu) -> Self {
+        let factor = |term: Term| {
+            let (unit, _) = term.default_cost();
+            unit.peak_us(from) / unit.peak_us(to)
+        };
+        self.clone().map(factor)
+    }
+
+    fn map(mut self, factor: impl Fn(Term) -> f64) -> Self {
+        self.0.iter_mut().for_each(|(term, amount)| *amount *= factor(*term));
+        self
+    }
+
     fn add(&mut self, term: Term, amount: f64) {
         self.0.push((term, amount));
     }
@@ -63,11 +88,11 @@ impl Demand {
                 } else {
                     layer.input_shapes()[0].dims()[0] / conv.groups * height * width
                 };
-                self.add_product(class, layer, pass, samples, depth);
+                self.add_product(class, layer, pass, samples, depth, grouping(layer, conv));
             }
             LayerKind::Linear(linear) => {
                 let depth = if backward { linear.out_features } else { layer.input_shapes()[0].innermost() };
-                self.add_product(Product::Linear, layer, pass, samples, depth);
+                self.add_product(Product::Linear, layer, pass, samples, depth, 1.0);
             }
             LayerKind::MultiHeadAttention(attention) => {
                 let (positions, features) =
@@ -78,6 +103,7 @@ impl Demand {
                     pass,
                     samples,
                     features / attention.heads + positions,
+                    1.0,
                 );
                 // The scores of all pairs are written by the product, read and written by the
                 // softmax, and read by the second product.
@@ -130,7 +156,17 @@ impl Demand {
         }
     }
 
-    fn add_product(&mut self, class: Product, layer: &Layer, pass: Direction, samples: f64, depth: usize) {
+    /// Adds a matrix product with the given number of products for each sum (`depth`). Its
+    /// operations are multiplied by `padding`.
+    fn add_product(
+        &mut self,
+        class: Product,
+        layer: &Layer,
+        pass: Direction,
+        samples: f64,
+        depth: usize,
+        padding: f64,
+    ) {
         let (kernels, flops) = match (class, pass) {
             // Products of queries and keys and of scores and values, with a softmax between them.
             // Backward there are two for each product.
@@ -143,7 +179,7 @@ impl Demand {
         };
         self.add(Term::Launch, kernels);
         let mut part = |part, amount| self.add(Term::Product(class, pass, part), amount);
-        part(Part::Arithmetic, samples * flops as f64 / 1e9);
+        part(Part::Arithmetic, padding * samples * flops as f64 / 1e9);
         part(Part::Depth, depth as f64 / 1e3);
         part(Part::Input, samples * megabytes(layer.input_bytes()));
         part(Part::Output, samples * megabytes(layer.output_bytes()));
@@ -151,6 +187,20 @@ impl Demand {
             part(Part::Parameters, megabytes(layer.parameter_bytes()));
         }
     }
+}
+
+/// Minimum number of channels for which kernels compute a group of a convolution.
+const GROUP_CHANNELS: usize = 32;
+
+/// Returns the operations of a convolution as a multiple of the necessary ones. Groups of few
+/// channels are padded to [`GROUP_CHANNELS`], because they do not fill the tile of a matrix
+/// product.
+fn grouping(layer: &Layer, conv: &Conv2d) -> f64 {
+    if conv.groups == 1 {
+        return 1.0;
+    }
+    let channels = layer.input_shapes()[0].dims()[0] / conv.groups;
+    GROUP_CHANNELS.max(channels) as f64 / channels.max(1) as f64
 }
 
 /// Returns the megabytes moved by a layer that visits each element once, from those of its tensors.

@@ -57,15 +57,18 @@ pub(super) fn errors(
         let mut order = Vec::new();
         let mut rows = BTreeMap::<_, [f64; 2]>::new();
         let mut whole = BTreeMap::<_, [f64; 2]>::new();
-        for row in observations.rows().iter().filter(|row| row.network == network) {
+        let of_network = || observations.rows().iter().filter(|row| row.network == network);
+        // Where whole iterations were measured, the sums of other rows are no errors of the network.
+        let are_iterations = of_network().any(|row| row.is_whole);
+        for row in of_network() {
             let Some(predicted) = predict_us(row) else { continue };
             let key = (row.row.as_str(), row.batch);
             let sum = rows.entry(key).or_insert_with(|| {
                 order.push(key);
                 [0.0; 2]
             });
-            let both = [sum, whole.entry(row.batch).or_default()];
-            for [sum, measured] in both {
+            let whole = (row.is_whole || !are_iterations).then(|| whole.entry(row.batch).or_insert([0.0; 2]));
+            for [sum, measured] in [Some(sum), whole].into_iter().flatten() {
                 *sum += predicted;
                 *measured += row.time_us;
             }

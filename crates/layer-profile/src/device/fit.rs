@@ -8,7 +8,7 @@ use super::costs::Costs;
 use super::errors::{RESOLUTION_US, errors, median};
 use super::observations::Observation;
 use super::term::{Term, Unit};
-use super::{DataSheet, DeviceModel, Formula, NetworkErrors, Observations, nonnegative};
+use super::{DataSheet, DeviceModel, Formula, Gpu, NetworkErrors, Observations, nonnegative};
 use crate::{ErrorSummary, ModelAccuracy, ProfileError};
 
 /// Errors of a fitted model on its observations and in cross-validation.
@@ -80,14 +80,16 @@ impl DeviceModel {
         if rows.is_empty() {
             return Err(ProfileError::NoObservations);
         }
-        let costs = fit_costs(sheet, &rows);
+        let gpu = sheet.map(|&sheet| Gpu { sheet, format: sheet.default_format() });
+        let costs = fit_costs(gpu.as_ref(), &rows);
         let fitted = errors(observations, |row| Some(costs.time_us(&row.demand)));
-        let held_out = cross_validate(sheet, observations);
+        let held_out = cross_validate(observations, |rows| fit_costs(gpu.as_ref(), rows));
         let report = FitReport { fitted, held_out };
         let networks = observations.networks().join(", ");
         let accuracy = ModelAccuracy {
             basis: format!("fitted to {} ({networks})", observations.source()),
             errors: Some(report.summary()),
+            held_out: Vec::new(),
         };
         Ok((Self { name: name.into(), formula: Formula::Costs(costs), accuracy }, report))
     }
@@ -96,7 +98,7 @@ impl DeviceModel {
 /// Key by which observations are divided into parts.
 type NameOf = fn(&Observation) -> &str;
 
-fn cross_validate(sheet: Option<&DataSheet>, observations: &Observations) -> Vec<NetworkErrors> {
+fn cross_validate(observations: &Observations, fit: impl Fn(&[&Observation]) -> Costs) -> Vec<NetworkErrors> {
     let networks = observations.networks();
     // Part of each network or shape.
     let (parts, by): (HashMap<&str, usize>, NameOf) = if networks.len() > 1 {
@@ -121,21 +123,21 @@ fn cross_validate(sheet: Option<&DataSheet>, observations: &Observations) -> Vec
         .into_iter()
         .filter_map(|out| {
             let rest: Vec<_> = observations.rows().iter().filter(|row| part(row) != Some(out)).collect();
-            (!rest.is_empty()).then(|| (out, fit_costs(sheet, &rest)))
+            (!rest.is_empty()).then(|| (out, fit(&rest)))
         })
         .collect();
     errors(observations, |row| Some(models.get(&part(row)?)?.time_us(&row.demand)))
 }
 
-fn fit_costs(sheet: Option<&DataSheet>, rows: &[&Observation]) -> Costs {
+fn fit_costs(gpu: Option<&Gpu>, rows: &[&Observation]) -> Costs {
     let terms = Term::all();
     let columns: HashMap<Term, usize> = terms.iter().copied().zip(0..).collect();
     // A data sheet's peak bounds the costs from below. Fitted peaks are no bound, and equally
     // certain for all terms.
     let each = |value: &dyn Fn(Term) -> f64| terms.iter().map(|&term| value(term)).collect::<Vec<_>>();
-    let (prior, floor, prior_weight) = match sheet {
-        Some(sheet) => (
-            each(&|term| term.default_cost_us(sheet)),
+    let (prior, floor, prior_weight) = match gpu {
+        Some(gpu) => (
+            each(&|term| term.default_cost_us(gpu)),
             each(&|term| term.min_cost() / term.default_cost().1),
             each(&|term| SHEET_PRIOR_WEIGHT * term.prior_weight()),
         ),
@@ -162,34 +164,34 @@ fn fitted_default_costs(terms: &[Term], rows: &[&Observation]) -> Vec<f64> {
         median(shares.into_iter())
     };
     let start: Vec<f64> = (0..Unit::ALL.len()).map(alone).collect();
-    let fitted = problem.solve(&start, &[0.0; 4], &[1e-3 * FITTED_PRIOR_WEIGHT; 4]);
+    let fitted = problem.solve(&start, &[0.0; 5], &[1e-3 * FITTED_PRIOR_WEIGHT; 5]);
     // A unit that is not visible in the observations must keep a positive cost.
     let cost = |unit: Unit| column(unit).map_or(0.0, |at| fitted[at].max(start[at] * 1e-2));
     terms.iter().map(|term| term.default_cost().1 * cost(term.default_cost().0)).collect()
 }
 
 /// Least-squares problem whose rows predict times as sums of amounts times costs.
-struct Problem {
-    rows: Vec<Equation>,
+pub(super) struct Problem {
+    pub(super) rows: Vec<Equation>,
     columns: usize,
 }
 
-struct Equation {
+pub(super) struct Equation {
     /// Amounts by column, divided by the row's time: with exact costs they add up to 1.
-    amounts: Vec<(usize, f64)>,
-    weight: f64,
+    pub(super) amounts: Vec<(usize, f64)>,
+    pub(super) weight: f64,
 }
 
 impl Equation {
     /// Returns predicted over observed time.
-    fn ratio(&self, costs: &[f64]) -> f64 {
+    pub(super) fn ratio(&self, costs: &[f64]) -> f64 {
         self.amounts.iter().map(|&(column, amount)| amount * costs[column]).sum()
     }
 }
 
 impl Problem {
     /// Creates a problem. `column` maps a term to its column and the factor of its amounts.
-    fn new(rows: &[&Observation], column: impl Fn(Term) -> Option<(usize, f64)>) -> Self {
+    pub(super) fn new(rows: &[&Observation], column: impl Fn(Term) -> Option<(usize, f64)>) -> Self {
         let mut batches = HashMap::<&str, BTreeSet<usize>>::new();
         let mut sums = HashMap::<(&str, usize), f64>::new();
         for row in rows {

@@ -6,9 +6,12 @@ mod demand;
 mod direction;
 mod errors;
 mod fit;
+mod gpu;
 mod json;
 mod nonnegative;
+mod number_format;
 mod observations;
+mod refit;
 mod roofline;
 mod term;
 
@@ -18,8 +21,8 @@ use layer_graph::{Layer, LayerGraph, LayerId, LayerKind};
 
 use crate::table::check_batches;
 use crate::{
-    BatchTime, LayerProfile, LayerTime, ModelAccuracy, NetworkTime, Origin, ProfileError, ProfileTable,
-    structure,
+    BatchTime, HeldOutErrors, LayerProfile, LayerTime, ModelAccuracy, NetworkTime, Origin, ProfileError,
+    ProfileTable, structure,
 };
 use costs::Costs;
 use demand::Demand;
@@ -29,13 +32,26 @@ pub use data_sheet::DataSheet;
 pub use direction::Direction;
 pub use errors::NetworkErrors;
 pub use fit::FitReport;
-pub use observations::Observations;
+pub use gpu::Gpu;
+pub use number_format::NumberFormat;
+pub use observations::{Iteration, Observations, Optimizer};
 
 /// Name of the built-in model of a CPU core.
 const CORE: &str = "cpu-core";
 
-/// Costs of an A100, as printed by `cargo run -p layer-profile --example fit_a100`.
-const A100: &str = include_str!("a100.json");
+/// Fitted models by name, as written by `experiments published --fit`. The first of a number format
+/// is the one that GPUs without a model are scaled from.
+const FITTED: [(&str, &str); 9] = [
+    ("h200", include_str!("h200.json")),
+    ("h200-bf16", include_str!("h200-bf16.json")),
+    ("h200-fp32", include_str!("h200-fp32.json")),
+    ("a100", include_str!("a100.json")),
+    ("a100-bf16", include_str!("a100-bf16.json")),
+    ("h100", include_str!("h100.json")),
+    ("h100-bf16", include_str!("h100-bf16.json")),
+    ("v100", include_str!("v100.json")),
+    ("v100-fp16", include_str!("v100-fp16.json")),
+];
 
 /// Model of a device: predicts layer times from floating-point operations, bytes and shapes.
 ///
@@ -58,53 +74,41 @@ const A100: &str = include_str!("a100.json");
 /// The terms are added, whereas a roofline takes their maximum, because layout changes, workspaces
 /// and partial waves of thread blocks hardly overlap with arithmetic in the measured times. A
 /// layer's time therefore increases with the samples, and its time for each sample decreases.
-/// Rounding channels up to the tiles of tensor cores did not improve the fit.
+/// Rounding channels up to the tiles of tensor cores did not improve the fit, but for groups of
+/// few channels.
 ///
 /// # Devices
-/// - `a100`: NVIDIA A100 SXM4 40 GB, single precision with TF32 tensor cores, layers as captured
-///   graphs. Fitted to the layer times published with DeepPool (Park et al., MLSys 2022) for
-///   VGG-16, WRN-101-2 and Inception-V3.
-/// - `a100-40gb`: another name of `a100`.
-/// - `a100-80gb`, `h100`, `h200`, `v100` (16 GB), `v100-16gb`, `v100-32gb`: the costs of `a100`
-///   scaled by [data sheets](DataSheet). Not compared with measurements.
-/// - `cpu-core`: one core of a processor with AVX2 and fused multiply-add, by a roofline formula.
-///   Its constants are fixed and plausible but not measured, so that plans made with it are the
-///   same on every machine.
+/// A name is that of a GPU (`a100`, `a100-80gb`, `h100`, `h200`, `v100`, `v100-32gb`), with the
+/// [number format](NumberFormat) of its products at the end if it is not the GPU's default:
+/// `a100` multiplies in TF32, `a100-bf16` in BF16 by automatic mixed precision, `a100-fp32` without
+/// tensor cores. A `v100` multiplies in FP32, `v100-fp16` in FP16.
+///
+/// | model | fitted to |
+/// |---|---|
+/// | `h200`, `h200-bf16`, `h200-fp32` | `PyTorch`'s iterations of six networks, and their kernels by class |
+/// | `a100` | layer times published with `DeepPool`; iterations of ResNet-50 and BERT-base |
+/// | `a100-bf16`, `h100`, `h100-bf16` | iterations of ResNet-50 and BERT-base |
+/// | `v100` | kernels of `DeepBench`, layers of `PipeDream`; iterations of ResNet-50 and BERT-base |
+/// | `v100-fp16` | kernels of `DeepBench`; iterations of ResNet-50 and BERT-base |
+/// | others | scaled from one of these by [data sheets](DataSheet) |
+///
+/// Iterations are published ones of the fastest software on one GPU, whose normalisations and
+/// activations are fused; those of the H200 are not. Each model is a [`refit`](Self::refit) of
+/// another one, and carries its errors on iterations that it was not fitted to, by
+/// [family](crate::NetworkFamily) of networks. `experiments published --fit` repeats the fits.
+///
+/// `cpu-core` is one core of a processor with AVX2 and fused multiply-add, by a roofline formula.
+/// Its constants are fixed and plausible but not measured, so that plans made with it are the same
+/// on every machine.
 ///
 /// Other models are fitted to measurements by [`fit`](Self::fit) or read from JSON.
 ///
-/// # Fit of `a100`
-/// The example `fit_a100` repeats the [`fit`](Self::fit) and prints the model. The published rows
-/// are read as follows.
-///
-/// - Rows are matched to layers by position. The published backward time of a convolution or linear
-///   layer is charged to the following ReLU, so the two layers are one observation backward and two
-///   forward.
-/// - A bottleneck of WRN-101-2 is one row, compared with the sum of its layers. The first
-///   convolution of the published network has no normalisation.
-/// - The rows of Inception-V3 are convolutions without bias, and pools. They do not include the
-///   normalisation and activation that follow each convolution in this workspace's network and in
-///   torchvision's: the published program registers only the convolution, the published parameter
-///   counts are those of convolutions, and 249 us for the first row (forward, batch 64) leave no
-///   time for five more passes over 182 MB. The rows are compared with the layers they cover.
-/// - The backward pass of the last linear layer was not published.
-///
-/// Errors of whole networks (sums of rows) and of rows (median), at the published batch sizes 1 to
-/// 64 (WRN-101-2: 1 to 32):
-///
-/// | | whole network | rows, median | left out of the fit: whole network | rows, median |
-/// |---|---|---|---|---|
-/// | VGG-16 | -2.0% to +4.1% | 3.8% | +0.2% to +8.3% | 6.5% |
-/// | WRN-101-2 | -6.7% to +0.2% | 5.2% | -4.3% to +5.2% | 8.3% |
-/// | Inception-V3 | -6.4% to +0.2% | 5.7% | -7.3% to -0.4% | 10.2% |
-///
-/// The terms were chosen with all three networks in view, so errors on other networks may be larger
-/// than those in cross-validation. Layers that the published rows do not cover are extrapolated:
-/// Inception-V3 with its normalisations and activations is predicted to take 52.8 ms at batch 32,
-/// of which the published rows cover 39.5 ms (published: 40.9 ms). Linear layers over sequences and
-/// attention have the default costs at the peaks of an A100. The backward pass of a network's first
-/// layer counts the gradient of its input, which training omits, so a large first layer is
-/// predicted too slow.
+/// # Limits
+/// The weights of the fits were chosen with the errors on other networks in view, so that errors on
+/// further networks may be larger. The times are those of kernels that follow each other without
+/// gaps, as in captured graphs: the time in which a framework launches small kernels one by one is
+/// not predicted. The backward pass of a network's first layer counts the gradient of its input,
+/// which training omits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceModel {
     name: String,
@@ -134,26 +138,60 @@ impl DeviceModel {
                 accuracy: ModelAccuracy {
                     basis: "fixed units, so that plans are repeatable; not the times of this machine".into(),
                     errors: None,
+                    held_out: Vec::new(),
                 },
             }),
-            name => match DataSheet::named(name) {
-                Ok(DataSheet::A100) => Ok(Self { name: name.into(), ..Self::from_json(A100)? }),
-                Ok(sheet) => Self::scaled_from_a100(name, &sheet),
-                Err(_) => Err(ProfileError::UnknownDevice { name: name.into(), known: Self::names() }),
-            },
+            name => Self::of_gpu(name, &Gpu::named(name).map_err(|_| unknown(name))?),
         }
     }
 
-    fn scaled_from_a100(name: &str, sheet: &DataSheet) -> Result<Self, ProfileError> {
-        let mut model = Self::from_json(A100)?;
+    /// Returns the fitted model of a GPU, or one scaled by data sheets from that of the same chip
+    /// or of another GPU.
+    fn of_gpu(name: &str, gpu: &Gpu) -> Result<Self, ProfileError> {
+        let mut best: Option<(u8, Gpu, &str, &str)> = None;
+        for (fitted_name, text) in FITTED {
+            let fitted = Gpu::named(fitted_name)?;
+            let rank = match (fitted == *gpu, fitted.format == gpu.format) {
+                (true, _) => 3,
+                (_, true) if fitted.sheet.has_chip_of(&gpu.sheet) => 2,
+                (_, true) => 1,
+                _ => 0,
+            };
+            if best.is_none_or(|(best, ..)| rank > best) {
+                best = Some((rank, fitted, fitted_name, text));
+            }
+        }
+        let (rank, fitted, fitted_name, text) = best.ok_or_else(|| unknown(name))?;
+        let model = Self::from_json(text)?;
+        if rank == 3 {
+            return Ok(Self { name: name.into(), ..model });
+        }
+        let scaled = model.scaled(name, &fitted, gpu);
+        // The iterations of a GPU were measured with each of its memories.
+        let (gpu_name, _) = NumberFormat::split(fitted_name);
+        if rank == 2 && name.starts_with(gpu_name) {
+            return Ok(scaled);
+        }
+        let basis = format!("scaled from {fitted_name} by data sheets");
+        Ok(Self {
+            accuracy: ModelAccuracy { basis, errors: None, held_out: Vec::new() },
+            ..model.scaled(name, &fitted, gpu)
+        })
+    }
+
+    /// Returns this model, which is one of the GPU `from`, scaled to the GPU `to` by the ratios of
+    /// their peak rates. Its accuracy is that of this model. `cpu-core` is not scaled.
+    #[must_use]
+    pub fn scaled(&self, name: impl Into<String>, from: &Gpu, to: &Gpu) -> Self {
+        let mut model = Self { name: name.into(), ..self.clone() };
         if let Formula::Costs(costs) = &mut model.formula {
-            *costs = costs.scaled(&DataSheet::A100, sheet);
+            *costs = costs.scaled(from, to);
         }
-        let accuracy = ModelAccuracy { basis: "scaled from a100 by data sheets".into(), errors: None };
-        Ok(Self { name: name.into(), accuracy, ..model })
+        model
     }
 
-    /// Returns the names of all built-in models.
+    /// Returns the names of all built-in models, those of GPUs without number formats:
+    /// [`Gpu::names`] has both.
     #[must_use]
     pub fn names() -> Vec<&'static str> {
         DataSheet::names().into_iter().chain([CORE]).collect()
@@ -169,6 +207,13 @@ impl DeviceModel {
     #[must_use]
     pub fn accuracy(&self) -> &ModelAccuracy {
         &self.accuracy
+    }
+
+    /// Sets the errors on iterations that the model was not fitted to.
+    #[must_use]
+    pub fn with_held_out(mut self, held_out: Vec<HeldOutErrors>) -> Self {
+        self.accuracy.held_out = held_out;
+        self
     }
 
     /// Returns the errors of the model on measurements, by network. Empty for `cpu-core`, which is
@@ -254,6 +299,10 @@ impl DeviceModel {
             Formula::Roofline(roofline) => roofline.update_time(parameter_bytes),
         }
     }
+}
+
+fn unknown(name: &str) -> ProfileError {
+    ProfileError::UnknownDevice { name: name.into(), known: DeviceModel::names() }
 }
 
 /// Converts seconds to a [`Duration`]; [`Duration::MAX`] if it does not fit.

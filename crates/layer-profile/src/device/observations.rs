@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use layer_graph::{Layer, LayerGraph, LayerKind};
 
-use super::Direction;
 use super::demand::Demand;
+use super::{Direction, Gpu};
 use crate::{MeasurementConditions, Origin, ProfileError, ProfileTable};
 
 /// Measured times of work on one device, to fit a [`DeviceModel`](crate::DeviceModel) or to
@@ -41,6 +41,48 @@ pub(super) struct Observation {
     pub(super) demand: Demand,
     /// Measured time of the whole batch in microseconds.
     pub(super) time_us: f64,
+    /// Whether the row is a whole iteration of the network.
+    pub(super) is_whole: bool,
+    /// GPU on which the time was measured, if it is not that of the model.
+    pub(super) gpu: Option<Gpu>,
+}
+
+/// Whole iteration of a network on one GPU.
+#[derive(Debug, Clone, Copy)]
+pub struct Iteration<'a> {
+    /// Network that is trained.
+    pub network: &'a LayerGraph,
+    /// Number of samples of a micro-batch.
+    pub samples: usize,
+    /// Number of micro-batches before the optimiser step.
+    pub micro_batches: usize,
+    /// Optimiser step.
+    pub optimizer: Optimizer,
+}
+
+/// Optimiser of a measured iteration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Optimizer {
+    /// No optimiser step.
+    Omitted,
+    /// Stochastic gradient descent with momentum.
+    Momentum,
+    /// Adam, or another optimiser that keeps two values for each parameter.
+    Adam,
+}
+
+impl Optimizer {
+    /// Returns the bytes moved by the optimiser step, as a multiple of those of stochastic gradient
+    /// descent with momentum: it reads gradient, parameter and velocity, and writes the last two.
+    /// Adam has two values in place of the velocity.
+    #[must_use]
+    pub fn traffic(self) -> f64 {
+        match self {
+            Self::Omitted => 0.0,
+            Self::Momentum => 1.0,
+            Self::Adam => 7.0 / 5.0,
+        }
+    }
 }
 
 impl Observations {
@@ -71,6 +113,28 @@ impl Observations {
             let _ = write!(shape, "{:?} {:?};", layer.kind(), layer.input_shapes());
         }
         self.push(network, row, batch, shape, demand, time);
+    }
+
+    /// Adds the time of a whole iteration, from its first forward pass to its optimiser step. `row`
+    /// is its name. `gpu` is the GPU on which it was measured: [`refit`](crate::DeviceModel::refit)
+    /// scales the iteration to the GPU of the model.
+    pub fn add_iteration(&mut self, row: &str, iteration: &Iteration<'_>, gpu: &Gpu, time: Duration) {
+        let Iteration { network, samples, micro_batches, optimizer } = *iteration;
+        let mut demand = Demand::default();
+        for (id, layer) in network.layers() {
+            for pass in [Direction::Forward, Direction::Backward] {
+                demand.extend(&Demand::of(layer, pass, samples).times(micro_batches as f64));
+            }
+            if network.own_parameter_count(id) > 0 && optimizer != Optimizer::Omitted {
+                demand.extend(&Demand::of_update(layer.parameter_bytes()).with_update(optimizer.traffic()));
+            }
+        }
+        let shape = format!("iteration of {}", network.name());
+        self.push(network.name(), row, samples, shape, demand, time);
+        if let Some(row) = self.rows.last_mut() {
+            row.gpu = Some(*gpu);
+            row.is_whole = true;
+        }
     }
 
     /// Adds all times of a table: forward, backward and optimiser step of each layer. Its times of
@@ -141,7 +205,31 @@ impl Observations {
             shape,
             demand,
             time_us: time.as_secs_f64() * 1e6,
+            is_whole: false,
+            gpu: None,
         });
+    }
+
+    /// Returns the names of the networks, in the order of their first observation.
+    #[must_use]
+    pub fn networks(&self) -> Vec<&str> {
+        distinct(self.rows.iter().map(|row| row.network.as_str()))
+    }
+
+    /// Returns the observations without those of a network.
+    #[must_use]
+    pub fn without(&self, network: &str) -> Self {
+        let mut rest = self.clone();
+        rest.rows.retain(|row| row.network != network);
+        rest
+    }
+
+    /// Returns the observations of a network.
+    #[must_use]
+    pub fn only(&self, network: &str) -> Self {
+        let mut of_network = self.clone();
+        of_network.rows.retain(|row| row.network == network);
+        of_network
     }
 
     /// Returns the description given to [`new`](Self::new).
@@ -154,15 +242,21 @@ impl Observations {
         &self.rows
     }
 
+    /// Returns the observations with those of other GPUs scaled to `gpu`.
+    pub(super) fn scaled_to(&self, gpu: &Gpu) -> Self {
+        let mut scaled = self.clone();
+        for row in &mut scaled.rows {
+            if let Some(measured) = row.gpu {
+                row.demand = row.demand.scaled(&measured, gpu);
+            }
+        }
+        scaled
+    }
+
     /// Returns the measured time of a whole network at a batch size, in microseconds, for forward,
     /// backward and optimiser step together. `None` if it was not measured.
     pub(super) fn whole_us(&self, network: &str, batch: usize) -> Option<f64> {
         self.whole_us.get(&(network.to_owned(), batch)).copied()
-    }
-
-    /// Returns the names of the networks, in the order of their first observation.
-    pub(super) fn networks(&self) -> Vec<&str> {
-        distinct(self.rows.iter().map(|row| row.network.as_str()))
     }
 
     /// Returns the distinct keys of work (its kind and shape), in the order of their first

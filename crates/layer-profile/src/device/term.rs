@@ -1,7 +1,7 @@
 //! Terms of a device model. The predicted time of work is the sum over the terms of its amount (the
 //! demand) times the time for one unit (the cost). *Moved* bytes are read or written.
 
-use super::{DataSheet, Direction};
+use super::{Direction, Gpu};
 
 /// Term of the cost model: a resource that work uses, in a given unit. Forward and backward passes
 /// have separate terms.
@@ -70,8 +70,11 @@ pub(super) enum Unit {
     Kernel,
     /// 10^9 floating-point operations.
     Gflop,
-    /// 10^6 bytes between device memory and the processors.
+    /// 10^6 bytes of activations between device memory and the processors, counted in single
+    /// precision.
     Megabyte,
+    /// 10^6 bytes of values that are in single precision in every number format: the optimiser's.
+    MasterMegabyte,
     /// Sum of a thousand products into each value of a tile of 64 x 128 values, on one
     /// multiprocessor.
     TileSum,
@@ -79,21 +82,69 @@ pub(super) enum Unit {
 
 impl Unit {
     /// All resources, in a fixed order.
-    pub(super) const ALL: [Self; 4] = [Self::Kernel, Self::Gflop, Self::Megabyte, Self::TileSum];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Kernel, Self::Gflop, Self::Megabyte, Self::MasterMegabyte, Self::TileSum];
 
-    /// Returns the time of one unit of the resource at the peaks of a data sheet, in microseconds.
-    pub(super) fn peak_us(self, sheet: &DataSheet) -> f64 {
+    /// Returns the time of one unit of the resource at the peaks of a GPU, in microseconds.
+    pub(super) fn peak_us(self, gpu: &Gpu) -> f64 {
+        let Gpu { sheet, format } = gpu;
+        // A GPU is not used in a format that it does not support.
+        let peak_flops_per_s = sheet.peak_flops_per_s(*format).unwrap_or(sheet.fp32_flops_per_s);
         match self {
             // Time of a captured graph with one empty kernel.
             Self::Kernel => 5.0,
-            Self::Gflop => 1e15 / sheet.peak_flops_per_s,
-            Self::Megabyte => 1e12 / sheet.bandwidth_bytes_per_s,
+            Self::Gflop => 1e15 / peak_flops_per_s,
+            Self::Megabyte => format.activation_part() * 1e12 / sheet.bandwidth_bytes_per_s,
+            Self::MasterMegabyte => 1e12 / sheet.bandwidth_bytes_per_s,
             // A multiprocessor works on a tile of 64 x 128 values, each a sum of a thousand
             // products.
             Self::TileSum => {
                 let tile_flops = 2.0 * 64.0 * 128.0 * 1e3;
-                tile_flops * f64::from(sheet.multiprocessors) / sheet.peak_flops_per_s * 1e6
+                tile_flops * f64::from(sheet.multiprocessors) / peak_flops_per_s * 1e6
             }
+        }
+    }
+}
+
+/// Group of terms whose costs differ between devices by a common factor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Group {
+    Launch,
+    Update,
+    /// Arithmetic of linear layers and attention.
+    ProductArithmetic,
+    /// Arithmetic of convolutions.
+    ConvolutionArithmetic,
+    Depth,
+    Normalisation,
+    /// Bytes of the layers that compute element by element, and of pooling.
+    Stream,
+    /// Bytes of matrix products.
+    ProductBytes,
+}
+
+impl Group {
+    /// All groups, in the order of their numbers.
+    pub(super) const ALL: [Self; 8] = [
+        Self::Launch,
+        Self::Update,
+        Self::ProductArithmetic,
+        Self::ConvolutionArithmetic,
+        Self::Depth,
+        Self::Normalisation,
+        Self::Stream,
+        Self::ProductBytes,
+    ];
+    pub(super) const COUNT: usize = Self::ALL.len();
+
+    /// Returns the weight of the penalty on the group's factor, relative to that of a term. It is
+    /// small for what depends on the libraries.
+    pub(super) fn weight(self) -> f64 {
+        match self {
+            Self::Update => 0.5,
+            Self::Depth | Self::Launch => 0.1,
+            Self::ProductBytes => 0.06,
+            _ => 0.03,
         }
     }
 }
@@ -188,7 +239,7 @@ impl Term {
             Self::Stream(_) | Self::Function(_) | Self::Normalisation(_) => (Unit::Megabyte, 1.0),
             // Stochastic gradient descent with momentum reads gradient, parameter and velocity, and
             // writes the last two.
-            Self::Update => (Unit::Megabyte, 5.0),
+            Self::Update => (Unit::MasterMegabyte, 5.0),
             Self::Product(_, pass, part) => {
                 let backward = pass == Direction::Backward;
                 match part {
@@ -200,7 +251,7 @@ impl Term {
                     Part::Input => (Unit::Megabyte, if backward { 3.0 } else { 2.0 }),
                     Part::Output => (Unit::Megabyte, 2.0),
                     // Read. Backward, its gradient is written and then accumulated.
-                    Part::Parameters => (Unit::Megabyte, if backward { 5.0 } else { 1.0 }),
+                    Part::Parameters => (Unit::MasterMegabyte, if backward { 5.0 } else { 1.0 }),
                 }
             }
             Self::Window(pass, part) => match part {
@@ -231,9 +282,39 @@ impl Term {
         }
     }
 
-    /// Returns the default cost on the device of a data sheet, in microseconds.
-    pub(super) fn default_cost_us(self, sheet: &DataSheet) -> f64 {
+    /// Returns the group of the term.
+    pub(super) fn group(self) -> Group {
+        match self {
+            Self::Launch => Group::Launch,
+            Self::Update => Group::Update,
+            Self::Stream(_) | Self::Function(_) | Self::Window(..) => Group::Stream,
+            Self::Normalisation(_) => Group::Normalisation,
+            Self::Product(product, _, part) => match (product, part) {
+                (Product::Linear | Product::Attention, Part::Arithmetic) => Group::ProductArithmetic,
+                (_, Part::Arithmetic) => Group::ConvolutionArithmetic,
+                (_, Part::Depth) => Group::Depth,
+                _ => Group::ProductBytes,
+            },
+        }
+    }
+
+    /// Returns the minimum cost on a GPU, in microseconds: parameters are updated, and products are
+    /// computed, except that Winograd's algorithm saves 5 of 9 multiplications of 3x3 convolutions.
+    /// Other operations are fused with their neighbours.
+    pub(super) fn physical_min_us(self, gpu: &Gpu) -> f64 {
+        let (unit, _) = self.default_cost();
+        let units = match self {
+            Self::Update => 5.0,
+            Self::Product(Product::Spatial, _, Part::Arithmetic) => 4.0 / 9.0,
+            Self::Product(_, _, Part::Arithmetic) => 1.0,
+            _ => 0.0,
+        };
+        units * unit.peak_us(gpu)
+    }
+
+    /// Returns the default cost on a GPU, in microseconds.
+    pub(super) fn default_cost_us(self, gpu: &Gpu) -> f64 {
         let (unit, multiple) = self.default_cost();
-        multiple * unit.peak_us(sheet)
+        multiple * unit.peak_us(gpu)
     }
 }

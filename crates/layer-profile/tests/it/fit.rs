@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use layer_graph::{LayerGraph, zoo};
 use layer_profile::{
-    DataSheet, DeviceModel, Direction, ErrorSummary, MeasurementConditions, Observations, Origin,
-    ProfileError, ProfileTable,
+    DataSheet, DeviceModel, Direction, ErrorSummary, Gpu, Iteration, MeasurementConditions, Observations,
+    Optimizer, Origin, ProfileError, ProfileTable,
 };
 
 fn network(name: &str) -> LayerGraph {
@@ -105,8 +105,43 @@ fn fitted_costs_respect_the_peak_of_the_data_sheet() {
     let mut observations = Observations::new("wishes");
     observations.add("vgg11", "features.6", 64, &[(layer, Direction::Forward)], Duration::from_micros(10));
     let (model, _) = DeviceModel::fit("wish", Some(&sheet), &observations).expect("a fit");
-    let at_the_peak = 64.0 * layer.forward_flops() as f64 / sheet.peak_flops_per_s;
+    let at_the_peak = 64.0 * layer.forward_flops() as f64 / sheet.tf32_flops_per_s.expect("tensor cores");
     assert!(model.layer_time(layer, 64).forward.as_secs_f64() > at_the_peak);
+}
+
+/// A refit from a device that is much slower in one resource finds that resource's factor from whole
+/// iterations, and predicts another network.
+#[test]
+fn refit_recovers_a_scaled_device_from_iterations() {
+    let [from, gpu] = ["a100", "h100"].map(|name| Gpu::named(name).expect("built in"));
+    let truth = DeviceModel::named("a100").expect("built in").scaled("truth", &from, &gpu);
+    let networks = ["vgg11", "resnet-18", "resnet-50", "vit-b-16"].map(network);
+    let mut observations = Observations::new("made-up iterations");
+    for (network, samples) in networks.iter().flat_map(|network| [4, 16, 64].map(|batch| (network, batch))) {
+        let table = truth.profile(network, &[samples]).expect("a profile");
+        let time = table.network_time(samples).expect("a row").total();
+        let iteration = Iteration { network, samples, micro_batches: 1, optimizer: Optimizer::Momentum };
+        observations.add_iteration("iteration", &iteration, &gpu, time);
+    }
+    // The start has the costs of the slower device.
+    let start = DeviceModel::named("a100").expect("built in");
+    let (model, report) = start.refit("found", &gpu, &observations).expect("a fit");
+    for errors in &report.fitted {
+        assert!(errors.max_error() < 0.04, "{}: {:?}", errors.network, errors.whole);
+    }
+    let other = network("resnet-34");
+    let time = |model: &DeviceModel| {
+        let table = model.profile(&other, &[32]).expect("a profile");
+        table.network_time(32).expect("a row").total().as_secs_f64()
+    };
+    assert!((time(&model) / time(&truth) - 1.0).abs() < 0.05, "{}", time(&model) / time(&truth));
+    let (again, _) = start.refit("found", &gpu, &observations).expect("a fit");
+    assert_eq!(again, model);
+    let left = observations.without("vgg11");
+    assert_eq!(left.networks(), ["resnet-18", "resnet-50", "vit-b-16"]);
+    assert_eq!(observations.only("vgg11").networks(), ["vgg11"]);
+    let empty = start.refit("found", &gpu, &Observations::new("nothing"));
+    assert!(matches!(empty, Err(ProfileError::NoObservations)));
 }
 
 #[test]
@@ -212,8 +247,10 @@ fn observations_under_other_conditions_are_rejected() {
 #[test]
 fn models_round_trip_through_json_and_invalid_documents_are_rejected() {
     let a100 = DeviceModel::named("a100").expect("built in");
-    let text = a100.to_json().expect("JSON");
-    assert_eq!(DeviceModel::from_json(&text).expect("read"), a100);
+    assert_eq!(DeviceModel::from_json(&a100.to_json().expect("JSON")).expect("read"), a100);
+    let (fitted, _) =
+        DeviceModel::fit("d", None, &observations("a100", &["vgg11", "resnet-18"])).expect("a fit");
+    let text = fitted.to_json().expect("JSON");
     let launch = text.lines().find(|line| line.contains("\"launch_us\"")).expect("a line");
     let with_error = |field: &str, error: &str| {
         let line = text.lines().find(|line| line.contains(&format!("\"{field}\""))).expect("a line");
