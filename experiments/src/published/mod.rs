@@ -6,6 +6,7 @@
 
 mod dominated;
 mod figure;
+mod fit;
 mod link;
 mod machine;
 mod network;
@@ -22,7 +23,9 @@ mod training;
 
 use std::path::PathBuf;
 
+use anyhow::bail;
 use clap::Args;
+use layer_profile::DeviceModel;
 use serde::Serialize;
 
 use crate::canvas::Figure;
@@ -33,6 +36,7 @@ use crate::outcome::{self, Outcome};
 use crate::report::SCHEMA;
 use crate::style::Style;
 use crate::testbed::Testbed;
+use fit::Folders;
 use original::OriginalRow;
 use sources::SourceRows;
 use summary::ErrorRow;
@@ -53,7 +57,8 @@ errors first), and published-rows.csv all published rows.
 Examples:
   experiments published
   experiments published --json
-  experiments published --data ../shared/data/published --out results")]
+  experiments published --data ../shared/data/published --out results
+  experiments published --fit crates/layer-profile/src/device")]
 pub(crate) struct PublishedOptions {
     #[command(flatten)]
     run: RunOptions,
@@ -61,6 +66,15 @@ pub(crate) struct PublishedOptions {
     /// and others
     #[arg(long, value_name = "DIR", default_value = "../shared/data/published")]
     data: PathBuf,
+    /// Fit the device models again, write them to this folder, and predict with them
+    #[arg(long, value_name = "DIR")]
+    fit: Option<PathBuf>,
+    /// With --fit: folder of the layer times published with the original
+    #[arg(long, value_name = "DIR", default_value = "../shared/data/a100-profiles")]
+    profiles: PathBuf,
+    /// With --fit: folder of iterations measured on an H200
+    #[arg(long, value_name = "DIR", default_value = "benchmarks/2026-11-27-nvidia-h200")]
+    h200: PathBuf,
 }
 
 impl Experiment for PublishedOptions {
@@ -79,7 +93,23 @@ impl Experiment for PublishedOptions {
                 self.data.display()
             ))
         };
-        Ok(prepared(move |journal| Published::run(&testbed, source, journal)))
+        let models = match (&source, &self.fit) {
+            (Ok(source), Some(_)) => {
+                let folders =
+                    Folders { published: &self.data, a100_profiles: &self.profiles, h200: &self.h200 };
+                fit::fit(&folders, &training::fitted(source)?)?
+            }
+            (Err(missing), Some(_)) => bail!("nothing to fit to: {missing}"),
+            (_, None) => DeviceModel::fitted()?,
+        };
+        let folder = self.fit.clone();
+        Ok(prepared(move |journal| {
+            let published = Published::run(&testbed, source, &models, journal)?;
+            if let (Some(folder), Some(training)) = (folder, &published.training) {
+                fit::write(&folder, models, training)?;
+            }
+            Ok(published)
+        }))
     }
 }
 
@@ -102,13 +132,18 @@ struct Published {
 }
 
 impl Published {
-    fn run(testbed: &Testbed, source: Result<SourceRows, String>, journal: &Journal) -> anyhow::Result<Self> {
+    fn run(
+        testbed: &Testbed,
+        source: Result<SourceRows, String>,
+        models: &[DeviceModel],
+        journal: &Journal,
+    ) -> anyhow::Result<Self> {
         let rows = original::rows(testbed, journal)?;
         let mut provenance = vec![testbed.origin()];
         let training = match source {
             Ok(source) => {
                 provenance.extend(TRAINING_PROVENANCE.map(str::to_owned));
-                Some(Training::new(source)?)
+                Some(Training::new(source, models)?)
             }
             Err(missing) => {
                 provenance.push(missing);

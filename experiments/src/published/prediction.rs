@@ -11,8 +11,7 @@ use deeppool::costs::Costs;
 use deeppool::program::{LowerOptions, Placement, lower_for_simulation};
 use deeppool::simulate::{SimulateOptions, simulate, undisturbed};
 use layer_graph::LayerGraph;
-use layer_profile::{DeviceModel, LayerProfile, ProfileTable};
-use serde::Serialize;
+use layer_profile::{DeviceModel, LayerProfile, Optimizer, ProfileTable};
 
 use super::network::Family;
 use super::question::{Question, QuestionSet};
@@ -20,36 +19,12 @@ use super::question::{Question, QuestionSet};
 /// Number of simulated steps. The first one is warm-up, and the others are equal.
 const STEPS: usize = 3;
 
-/// Optimizer of a question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Optimizer {
-    /// None: forward and backward passes only.
-    None,
-    /// Stochastic gradient descent with momentum, which the device models cover: five passes over
-    /// the parameters.
-    Momentum,
-    /// Adam, or LAMB, which is approximated by it: nine passes.
-    Adam,
-}
-
-impl Optimizer {
-    /// Returns the optimizer of a question: Adam for transformers, and momentum for the others.
-    pub(super) fn of(question: &Question) -> Self {
-        match (question.set, question.network.family()) {
-            (QuestionSet::Passes, _) => Self::None,
-            (_, Family::Convolutional) => Self::Momentum,
-            (_, Family::Transformer) => Self::Adam,
-        }
-    }
-
-    /// Returns the time of an update divided by that with momentum.
-    pub(super) fn update_factor(self) -> f64 {
-        match self {
-            Self::None => 0.0,
-            Self::Momentum => 1.0,
-            Self::Adam => 9.0 / 5.0,
-        }
+/// Returns the optimizer of a question: Adam for transformers, and momentum for other networks.
+pub(super) fn optimizer_of(question: &Question) -> Optimizer {
+    match (question.set, question.network.family()) {
+        (QuestionSet::Passes, _) => Optimizer::Omitted,
+        (_, Family::Convolutional) => Optimizer::Momentum,
+        (_, Family::Transformer) => Optimizer::Adam,
     }
 }
 
@@ -81,7 +56,7 @@ pub(super) fn step_time(
     link: &LinkModel,
     (batch, gpus): (usize, usize),
 ) -> anyhow::Result<StepTime> {
-    let profile = with_update(&device.profile(network, &[batch])?, optimizer.update_factor())?;
+    let profile = with_update(&device.profile(network, &[batch])?, optimizer.traffic())?;
     let costs = Costs::new(network, &profile, link);
     let placement = Placement::first_ranks(network, gpus, &vec![gpus; network.len() - 1])?;
     let program = lower_for_simulation(network, &placement, batch * gpus, &LowerOptions::default())?;
@@ -134,7 +109,7 @@ mod tests {
             (zoo::model("vgg16")?, DeviceModel::named("a100")?, LinkModel::dgx_a100());
         let time = |optimizer| step_time(&network, &device, optimizer, &link, (1, 1)).map(|time| time.of(1));
         let [none, momentum, adam] =
-            [time(Optimizer::None)?, time(Optimizer::Momentum)?, time(Optimizer::Adam)?];
+            [time(Optimizer::Omitted)?, time(Optimizer::Momentum)?, time(Optimizer::Adam)?];
         let update = device.profile(&network, &[1])?.sum_of_layers(1)?.update.as_secs_f64();
         assert!((momentum - none - update).abs() < 1e-6, "{none} s, {momentum} s, {update} s");
         assert!((adam - none - 1.8 * update).abs() < 1e-6, "{none} s, {adam} s, {update} s");

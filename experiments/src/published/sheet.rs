@@ -1,12 +1,13 @@
 //! CSV files of published measurements: named columns, and lines that begin with `#` are comments.
 
 use std::fmt::Display;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::str::FromStr;
 
 use anyhow::{Context, anyhow, bail};
 use csv::{ReaderBuilder, StringRecord};
+use flate2::read::GzDecoder;
 
 /// Reader of a CSV file, one line at a time. A record is one line. Errors are one line that names
 /// the file, the line and the column.
@@ -22,18 +23,23 @@ pub(super) struct Sheet {
 }
 
 impl Sheet {
-    /// Opens the file `name` of a folder and reads its header. Returns `None` if it does not exist.
+    /// Opens the file `name` of a folder, compressed if it ends in `.gz`, and reads its header.
+    /// Returns `None` if it does not exist.
     ///
     /// # Errors
     /// If the file or its header cannot be read, or if the header lacks one of `columns`.
     pub(super) fn open(folder: &Path, name: &str, columns: &[&str]) -> anyhow::Result<Option<Self>> {
         let path = folder.join(name);
         let file = path.display().to_string();
-        let text = match std::fs::read(&path) {
+        let mut text = match std::fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).context(file),
         };
+        if path.extension().is_some_and(|extension| extension == "gz") {
+            let compressed = std::mem::take(&mut text);
+            GzDecoder::new(&compressed[..]).read_to_end(&mut text).with_context(|| file.clone())?;
+        }
         let lines = text.split(|&byte| byte == b'\n').rev().map(<[u8]>::to_vec).collect();
         let (header, record) = (StringRecord::new(), StringRecord::new());
         let mut sheet = Self { file, lines, line: 0, header, record };
@@ -93,6 +99,14 @@ impl Sheet {
     /// As [`text`](Self::text), and if the text is no such number.
     pub(super) fn count(&self, column: &str) -> anyhow::Result<usize> {
         self.parsed(column, "a whole number from 1", |count| *count > 0)
+    }
+
+    /// As [`positive`](Self::positive), or `None` for an empty text.
+    ///
+    /// # Errors
+    /// Those of [`positive`](Self::positive).
+    pub(super) fn optional_positive(&self, column: &str) -> anyhow::Result<Option<f64>> {
+        if self.text(column)?.is_empty() { Ok(None) } else { self.positive(column).map(Some) }
     }
 
     /// As [`count`](Self::count), or `None` for an empty text.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use layer_graph::LayerGraph;
+use layer_profile::Optimizer;
 use serde::{Serialize, Serializer};
 
 use super::machine::{Gpu, device_name};
 use super::network::Network;
-use super::prediction::Optimizer;
+use super::prediction::optimizer_of;
 use super::question::{PublishedStep, Question, QuestionSet};
 
 /// Returns whether device models may be fitted to a question: those of one GPU that train ResNet-50
@@ -57,7 +58,7 @@ pub(super) fn fitted_questions<'a>(
             device: device_name(question.gpu, question.precision),
             batch: question.batch,
             accumulation: question.accumulation,
-            optimizer: Optimizer::of(question),
+            optimizer: optimizer_of(question),
             step_s: question.samples() as f64 / step.samples_per_s,
         })
     };

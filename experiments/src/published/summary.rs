@@ -22,6 +22,8 @@ pub(super) struct ErrorRow {
     pub(super) questions: usize,
     /// Median of the errors.
     pub(super) median: f64,
+    /// Median of the magnitudes of the errors.
+    pub(super) median_magnitude: f64,
     /// Fraction of the errors that are at most [`GOOD`] in magnitude.
     pub(super) within: f64,
     /// Nine-tenths quantile of the magnitudes.
@@ -42,6 +44,7 @@ impl ErrorRow {
             group,
             questions: errors.len(),
             median: percentile(errors.iter().copied(), 0.5)?,
+            median_magnitude: percentile(errors.iter().map(|error| error.abs()), 0.5)?,
             within: good as f64 / errors.len() as f64,
             p90: percentile(errors.iter().map(|error| error.abs()), 0.9)?,
         })

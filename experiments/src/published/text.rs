@@ -62,7 +62,10 @@ pub(super) fn rules(training: &Training) -> Vec<String> {
 }
 
 fn errors(training: &Training) -> String {
-    let mut table = text_table(["held out by", "", "questions", "median", "within 20%", "9/10 within"], 2..);
+    let mut table = text_table(
+        ["held out by", "", "questions", "median", "median size", "within 20%", "9/10 within"],
+        2..,
+    );
     let mut add = |rows: &[ErrorRow], by: Option<&str>| {
         for (index, row) in rows.iter().enumerate() {
             table.add_row([
@@ -70,6 +73,7 @@ fn errors(training: &Training) -> String {
                 row.group.clone(),
                 row.questions.to_string(),
                 format!("{:+.0}%", 100.0 * row.median),
+                format!("{:.1}%", 100.0 * row.median_magnitude),
                 format!("{:.0}%", 100.0 * row.within),
                 format!("{:.0}%", 100.0 * row.p90),
             ]);
@@ -127,11 +131,12 @@ fn without(training: &Training) -> Vec<String> {
 pub(super) fn findings(training: &Training) -> Vec<String> {
     let line = |row: &ErrorRow| {
         format!(
-            "Predicted training throughput, {}: median error {:+.0}% of {} questions, {:.0}% of them within \
-             20%, nine tenths within {:.0}%.",
+            "Predicted training throughput, {}: {} questions, errors {:+.0}% in the median, {:.1}% in size; \
+             {:.0}% of them within 20%, nine tenths within {:.0}%.",
             row.group,
-            100.0 * row.median,
             row.questions,
+            100.0 * row.median,
+            100.0 * row.median_magnitude,
             100.0 * row.within,
             100.0 * row.p90
         )

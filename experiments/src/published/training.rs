@@ -12,7 +12,7 @@ use super::dominated::is_dominated;
 use super::link::{Host, link_of};
 use super::machine::device_name;
 use super::network::Network;
-use super::prediction::{Optimizer, StepTime, step_time};
+use super::prediction::{StepTime, optimizer_of, step_time};
 use super::question::{PublishedStep, Question, QuestionSet, fastest};
 use super::slow::{SuiteUse, relative_throughputs, slow_suites, suite_use};
 use super::sources::{self, SourceRow, SourceRows};
@@ -166,6 +166,16 @@ impl StepKey {
 /// A prediction, or the reason why there is none: times of a micro-batch and the name of the links.
 type Predicted = Result<(StepTime, Option<String>), String>;
 
+/// Returns the compared questions that device models may be fitted to.
+///
+/// # Errors
+/// If the zoo cannot build a network.
+pub(super) fn fitted(source: &SourceRows) -> anyhow::Result<Vec<FittedQuestion>> {
+    let steps: Vec<PublishedStep> =
+        source.rows.iter().filter_map(|row| row.step.as_ref().ok().cloned()).collect();
+    Judged::new(&steps).fitted()
+}
+
 /// Reads the published tables of a folder.
 ///
 /// # Errors
@@ -175,15 +185,16 @@ pub(super) fn read(folder: &Path) -> anyhow::Result<SourceRows> {
 }
 
 impl Training {
-    /// Predicts the throughput of every question of the rows, in parallel.
+    /// Predicts the throughput of every question of the rows, in parallel, with the given device
+    /// models and those [scaled](DeviceModel::among) from them.
     ///
     /// # Errors
     /// If a simulation fails.
-    pub(super) fn new(source: SourceRows) -> anyhow::Result<Self> {
+    pub(super) fn new(source: SourceRows, models: &[DeviceModel]) -> anyhow::Result<Self> {
         let steps: Vec<PublishedStep> =
             source.rows.iter().filter_map(|row| row.step.as_ref().ok().cloned()).collect();
         let judged = Judged::new(&steps);
-        let predicted = predictions(&judged.questions)?;
+        let predicted = predictions(&judged.questions, models)?;
         let questions = judged.questions.iter().map(|(question, step)| {
             let predicted = &predicted[&StepKey::new(question, step.host)];
             row(question, step, judged.verdict(question, step), predicted)
@@ -211,6 +222,7 @@ impl Training {
 /// once.
 fn predictions(
     questions: &BTreeMap<Question, &PublishedStep>,
+    models: &[DeviceModel],
 ) -> anyhow::Result<BTreeMap<StepKey, Predicted>> {
     let keys: BTreeSet<StepKey> =
         questions.iter().map(|(question, step)| StepKey::new(question, step.host)).collect();
@@ -221,14 +233,14 @@ fn predictions(
     let predicted = keys.par_iter().map(|key| {
         let Question { network, gpu, precision, batch, gpus, fabric, .. } = key.question;
         let name = device_name(gpu, precision);
-        let Ok(device) = DeviceModel::named(&name) else {
+        let Ok(device) = DeviceModel::among(models, &name) else {
             return Ok((*key, Err(format!("no device model `{name}`"))));
         };
         let link = match link_of(gpu, key.host, fabric, gpus) {
             Ok(link) => link,
             Err(reason) => return Ok((*key, Err(reason))),
         };
-        let optimizer = Optimizer::of(&key.question);
+        let optimizer = optimizer_of(&key.question);
         let time = step_time(&graphs[&network], &device, optimizer, &link, (batch, gpus));
         let time = time.with_context(|| key.question.to_string())?;
         Ok((*key, Ok((time, (gpus > 1).then(|| link.name().to_owned())))))

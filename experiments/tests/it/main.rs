@@ -16,6 +16,7 @@ mod paper;
 mod partition;
 mod plans;
 mod published;
+mod published_fit;
 mod qos;
 mod resume;
 mod rows;

@@ -82,7 +82,8 @@ impl DataSheet {
     pub const RESERVED_BYTES: u64 = 1_000_000_000;
 
     /// Returns whether two GPUs differ in their memory only.
-    pub(super) fn has_chip_of(&self, other: &Self) -> bool {
+    #[must_use]
+    pub fn has_chip_of(&self, other: &Self) -> bool {
         let Self { bandwidth_bytes_per_s, memory_bytes, .. } = *self;
         *self == Self { bandwidth_bytes_per_s, memory_bytes, ..*other }
     }

@@ -39,18 +39,17 @@ pub use observations::{Iteration, Observations, Optimizer};
 /// Name of the built-in model of a CPU core.
 const CORE: &str = "cpu-core";
 
-/// Fitted models by name, as written by `experiments published --fit`. The first of a number format
-/// is the one that GPUs without a model are scaled from.
-const FITTED: [(&str, &str); 9] = [
-    ("h200", include_str!("h200.json")),
-    ("h200-bf16", include_str!("h200-bf16.json")),
-    ("h200-fp32", include_str!("h200-fp32.json")),
-    ("a100", include_str!("a100.json")),
-    ("a100-bf16", include_str!("a100-bf16.json")),
-    ("h100", include_str!("h100.json")),
-    ("h100-bf16", include_str!("h100-bf16.json")),
-    ("v100", include_str!("v100.json")),
-    ("v100-fp16", include_str!("v100-fp16.json")),
+/// Fitted models, as written by `experiments published --fit`.
+const FITTED: [&str; 9] = [
+    include_str!("h200.json"),
+    include_str!("h200-bf16.json"),
+    include_str!("h200-fp32.json"),
+    include_str!("a100.json"),
+    include_str!("a100-bf16.json"),
+    include_str!("h100.json"),
+    include_str!("h100-bf16.json"),
+    include_str!("v100.json"),
+    include_str!("v100-fp16.json"),
 ];
 
 /// Model of a device: predicts layer times from floating-point operations, bytes and shapes.
@@ -141,42 +140,51 @@ impl DeviceModel {
                     held_out: Vec::new(),
                 },
             }),
-            name => Self::of_gpu(name, &Gpu::named(name).map_err(|_| unknown(name))?),
+            name => Self::among(&Self::fitted()?, name),
         }
     }
 
-    /// Returns the fitted model of a GPU, or one scaled by data sheets from that of the same chip
-    /// or of another GPU.
-    fn of_gpu(name: &str, gpu: &Gpu) -> Result<Self, ProfileError> {
-        let mut best: Option<(u8, Gpu, &str, &str)> = None;
-        for (fitted_name, text) in FITTED {
-            let fitted = Gpu::named(fitted_name)?;
-            let rank = match (fitted == *gpu, fitted.format == gpu.format) {
+    /// Returns the built-in models that were fitted to measurements. The first of a number format is
+    /// the one that GPUs of other chips are scaled from.
+    ///
+    /// # Errors
+    /// None: the files of the models are valid.
+    pub fn fitted() -> Result<Vec<Self>, ProfileError> {
+        FITTED.iter().map(|text| Self::from_json(text)).collect()
+    }
+
+    /// Returns the model of a GPU with a data sheet: the one of this name among `models`, or one
+    /// that is scaled by data sheets from that of the same chip with another memory, or else from
+    /// the first one in the same number format.
+    ///
+    /// # Errors
+    /// [`ProfileError::UnknownDevice`] if the name is not that of a [`Gpu`], or if no model is in its
+    /// number format.
+    pub fn among(models: &[Self], name: &str) -> Result<Self, ProfileError> {
+        let unknown = || ProfileError::UnknownDevice { name: name.into(), known: Self::names() };
+        let gpu = Gpu::named(name).map_err(|_| unknown())?;
+        let mut best: Option<(u8, Gpu, &Self)> = None;
+        for model in models {
+            let fitted = Gpu::named(&model.name)?;
+            let rank = match (fitted == gpu, fitted.format == gpu.format) {
                 (true, _) => 3,
                 (_, true) if fitted.sheet.has_chip_of(&gpu.sheet) => 2,
                 (_, true) => 1,
-                _ => 0,
+                _ => continue,
             };
             if best.is_none_or(|(best, ..)| rank > best) {
-                best = Some((rank, fitted, fitted_name, text));
+                best = Some((rank, fitted, model));
             }
         }
-        let (rank, fitted, fitted_name, text) = best.ok_or_else(|| unknown(name))?;
-        let model = Self::from_json(text)?;
-        if rank == 3 {
-            return Ok(Self { name: name.into(), ..model });
-        }
-        let scaled = model.scaled(name, &fitted, gpu);
+        let (rank, fitted, model) = best.ok_or_else(unknown)?;
+        let scaled = model.scaled(name, &fitted, &gpu);
         // The iterations of a GPU were measured with each of its memories.
-        let (gpu_name, _) = NumberFormat::split(fitted_name);
-        if rank == 2 && name.starts_with(gpu_name) {
+        let (gpu_name, _) = NumberFormat::split(&model.name);
+        if rank == 3 || (rank == 2 && name.starts_with(gpu_name)) {
             return Ok(scaled);
         }
-        let basis = format!("scaled from {fitted_name} by data sheets");
-        Ok(Self {
-            accuracy: ModelAccuracy { basis, errors: None, held_out: Vec::new() },
-            ..model.scaled(name, &fitted, gpu)
-        })
+        let basis = format!("scaled from {} by data sheets", model.name);
+        Ok(Self { accuracy: ModelAccuracy { basis, errors: None, held_out: Vec::new() }, ..scaled })
     }
 
     /// Returns this model, which is one of the GPU `from`, scaled to the GPU `to` by the ratios of
@@ -299,10 +307,6 @@ impl DeviceModel {
             Formula::Roofline(roofline) => roofline.update_time(parameter_bytes),
         }
     }
-}
-
-fn unknown(name: &str) -> ProfileError {
-    ProfileError::UnknownDevice { name: name.into(), known: DeviceModel::names() }
 }
 
 /// Converts seconds to a [`Duration`]; [`Duration::MAX`] if it does not fit.

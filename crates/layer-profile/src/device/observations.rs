@@ -61,26 +61,28 @@ pub struct Iteration<'a> {
 }
 
 /// Optimiser of a measured iteration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Optimizer {
     /// No optimiser step.
     Omitted,
     /// Stochastic gradient descent with momentum.
     Momentum,
-    /// Adam, or another optimiser that keeps two values for each parameter.
+    /// Adam with clipping of the gradient's norm, or LAMB.
     Adam,
 }
 
 impl Optimizer {
     /// Returns the bytes moved by the optimiser step, as a multiple of those of stochastic gradient
     /// descent with momentum: it reads gradient, parameter and velocity, and writes the last two.
-    /// Adam has two values in place of the velocity.
+    /// Adam has two values in place of the velocity, and the norms of gradients or parameters are
+    /// computed before.
     #[must_use]
     pub fn traffic(self) -> f64 {
         match self {
             Self::Omitted => 0.0,
             Self::Momentum => 1.0,
-            Self::Adam => 7.0 / 5.0,
+            Self::Adam => 9.0 / 5.0,
         }
     }
 }
