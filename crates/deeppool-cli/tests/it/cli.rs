@@ -27,7 +27,7 @@ fn invalid_options_are_one_line_errors() {
         (format!("{TRAIN} --ranks 2 --batch 8 --background vgg16:8"), "3x224x224"),
         ("train --model digits-cnn --data imagenet --ranks 2 --batch 8".into(), "unknown data set"),
         ("train --model vgg16 --data digits --ranks 2 --batch 8".into(), "1x8x8"),
-        ("plan --model vgg17 --device a100 --gpus 8 --batch 32".into(), "known models: vgg11"),
+        ("plan --model vgg17 --device a100 --gpus 8 --batch 32".into(), "known models: alexnet"),
         ("plan --model vgg16 --device b200 --gpus 8 --batch 32".into(), "known devices: a100"),
         ("plan --model vgg16 --device a100 --link rope --gpus 8 --batch 32".into(), "dgx-a100"),
         ("plan --model vgg16 --gpus 8 --batch 32".into(), "--device NAME or --profile FILE"),
@@ -493,15 +493,27 @@ fn plans_report_the_error_of_their_device_model() {
     let path = folder.path();
     let size = "--model vgg11 --gpus 4 --batch 16";
     let said = succeed(path, &format!("plan {size} --device a100 -o plan.json"));
-    assert!(said.contains("a100, modelled") && said.contains("on these, whole networks within 7%"), "{said}");
+    assert!(
+        said.contains("a100, modelled") && said.contains("nine tenths of what it was not fitted to"),
+        "{said}"
+    );
+    // The model was checked on larger batches only.
+    assert!(
+        said.contains("range of the iteration: ") && said.contains("not checked on iterations like this one")
+    );
     let said = succeed(path, "simulate --model vgg11 --plan plan.json --iterations 2");
-    let extrapolated = "inception-v3's normalisations and activations extrapolated";
-    assert!(said.contains("on these, whole networks within 7%") && said.contains(extrapolated), "{said}");
+    assert!(said.contains("range of the iteration: "), "{said}");
     let simulated = json(path, &format!("simulate {size} --device h200 --json"));
-    assert_eq!(simulated["accuracy"]["basis"], "scaled from a100 by data sheets");
-    assert!(simulated["accuracy"]["seen"].is_null() && simulated["link"] == "dgx-h200");
-    let said = succeed(path, &format!("plan {size} --device h200"));
-    assert!(said.contains("not checked against measurements"), "{said}");
+    let range = |end: &str| simulated["range"][end].as_f64().unwrap();
+    let planned = simulated["planned_iteration_us"].as_f64().unwrap();
+    assert!(range("min_us") < planned && planned < range("max_us") && simulated["range"]["checked"] == true);
+    assert_eq!(simulated["link"], "dgx-h200");
+    let said = succeed(path, &format!("plan {size} --device h100-fp32"));
+    assert!(
+        said.contains("scaled from h200-fp32 by data sheets, not checked against measurements"),
+        "{said}"
+    );
+    assert!(!said.contains("range of the iteration"), "{said}");
 }
 
 #[test]

@@ -41,7 +41,7 @@ impl PredictedRange {
 /// `8.21 to 12.3 ms`, with a note if the model was not checked on such an iteration.
 impl std::fmt::Display for PredictedRange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let note = if self.checked { "" } else { "; the model was not checked on iterations like this one" };
+        let note = if self.checked { "" } else { "; not checked on iterations like this one" };
         write!(
             f,
             "{:.2} to {:.2} ms, by the model's errors on nine tenths of what it was not fitted to{note}",
