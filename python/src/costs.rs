@@ -4,7 +4,7 @@
 use deeppool::collectives::LinkModel;
 use deeppool::costs::{Costs, default_link, shard_sizes};
 use deeppool::layer_graph::LayerGraph;
-use deeppool::layer_profile::{DataSheet, DeviceModel, ProfileTable};
+use deeppool::layer_profile::{DeviceModel, Gpu, ProfileTable};
 use deeppool::simulate::BackgroundCosts;
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -111,11 +111,13 @@ fn profile(
 pub(crate) fn device_models() -> PyResult<String> {
     let description = |name: &'static str| {
         let model = DeviceModel::named(name)?;
-        let sheet = DataSheet::named(name).ok();
+        let gpu = Gpu::named(name).ok();
+        let sheet = gpu.map(|gpu| gpu.sheet);
+        let peak_flops_per_s = gpu.and_then(|gpu| gpu.sheet.peak_flops_per_s(gpu.format));
         Ok(json!({
             "name": name, "accuracy": model.accuracy().to_string(),
             "memory_bytes": sheet.map(|sheet| sheet.memory_bytes),
-            "peak_flops_per_s": sheet.map(|sheet| sheet.peak_flops_per_s),
+            "peak_flops_per_s": peak_flops_per_s,
             "bandwidth_bytes_per_s": sheet.map(|sheet| sheet.bandwidth_bytes_per_s),
         }))
     };

@@ -42,7 +42,8 @@ pub struct SimulationReport {
     pub iteration_us: f64,
     /// Iteration time predicted by the plan, without background jobs.
     pub planned_iteration_us: f64,
-    /// Range of the planned iteration time; `None` if the accuracy of the device model is not known.
+    /// Range of the planned iteration time; `None` if the accuracy of the device model is not
+    /// known.
     pub range: Option<PredictedRange>,
     /// Active time of all ranks per iteration divided by the iteration time on one GPU.
     pub amplification: f64,

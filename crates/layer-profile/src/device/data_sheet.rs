@@ -35,8 +35,8 @@ const NAMED: [(&str, DataSheet); 8] = [
 ];
 
 impl DataSheet {
-    /// NVIDIA A100 SXM4 40 GB: 19.5 TFLOP/s in FP32, 156 in TF32 and 312 in BF16, 1,555 GB/s (NVIDIA
-    /// A100 data sheet, 2020).
+    /// NVIDIA A100 SXM4 40 GB: 19.5 TFLOP/s in FP32, 156 in TF32 and 312 in BF16, 1,555 GB/s
+    /// (NVIDIA A100 data sheet, 2020).
     pub const A100: Self = Self {
         fp32_flops_per_s: 19.5e12,
         tf32_flops_per_s: Some(156e12),
@@ -120,8 +120,8 @@ impl DataSheet {
     }
 
     /// Returns the data sheet of the GPU with one of the [names](Self::names), in lower case.
-    /// `a100` has 40 GB, `v100` 16 GB. The name may end in a [number format](NumberFormat), as those
-    /// of device models do.
+    /// `a100` has 40 GB, `v100` 16 GB. The name may end in a [number format](NumberFormat), as
+    /// those of device models do.
     ///
     /// # Errors
     /// [`ProfileError::UnknownDevice`], which lists the known names, if it is none of them.

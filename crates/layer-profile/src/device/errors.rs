@@ -58,7 +58,8 @@ pub(super) fn errors(
         let mut rows = BTreeMap::<_, [f64; 2]>::new();
         let mut whole = BTreeMap::<_, [f64; 2]>::new();
         let of_network = || observations.rows().iter().filter(|row| row.network == network);
-        // Where whole iterations were measured, the sums of other rows are no errors of the network.
+        // Where whole iterations were measured, the sums of other rows are no errors of the
+        // network.
         let are_iterations = of_network().any(|row| row.is_whole);
         for row in of_network() {
             let Some(predicted) = predict_us(row) else { continue };

@@ -84,10 +84,10 @@ const FITTED: [&str; 9] = [
 ///
 /// | model | fitted to |
 /// |---|---|
-/// | `h200`, `h200-bf16`, `h200-fp32` | `PyTorch`'s iterations of six networks, and their kernels by class |
+/// | `h200`, `h200-bf16`, `h200-fp32` | iterations of six networks in PyTorch, and kernels |
 /// | `a100` | layer times published with `DeepPool`; iterations of ResNet-50 and BERT-base |
 /// | `a100-bf16`, `h100`, `h100-bf16` | iterations of ResNet-50 and BERT-base |
-/// | `v100` | kernels of `DeepBench`, layers of `PipeDream`; iterations of ResNet-50 and BERT-base |
+/// | `v100` | as `v100-fp16`, and layers of `PipeDream` |
 /// | `v100-fp16` | kernels of `DeepBench`; iterations of ResNet-50 and BERT-base |
 /// | others | scaled from one of these by [data sheets](DataSheet) |
 ///
@@ -144,8 +144,8 @@ impl DeviceModel {
         }
     }
 
-    /// Returns the built-in models that were fitted to measurements. The first of a number format is
-    /// the one that GPUs of other chips are scaled from.
+    /// Returns the built-in models that were fitted to measurements. The first of a number format
+    /// is the one that GPUs of other chips are scaled from.
     ///
     /// # Errors
     /// None: the files of the models are valid.
@@ -158,8 +158,8 @@ impl DeviceModel {
     /// the first one in the same number format.
     ///
     /// # Errors
-    /// [`ProfileError::UnknownDevice`] if the name is not that of a [`Gpu`], or if no model is in its
-    /// number format.
+    /// [`ProfileError::UnknownDevice`] if the name is not that of a [`Gpu`], or if no model is in
+    /// its number format.
     pub fn among(models: &[Self], name: &str) -> Result<Self, ProfileError> {
         let unknown = || ProfileError::UnknownDevice { name: name.into(), known: Self::names() };
         let gpu = Gpu::named(name).map_err(|_| unknown())?;

@@ -27,10 +27,10 @@ impl DeviceModel {
     /// that of this model, one for its group of terms (such as the arithmetic of convolutions, or
     /// the bytes of normalisations), and one of its own. The objective is a robust penalty on the
     /// logarithm of predicted over observed time, with the same weight for each network and each of
-    /// its batch sizes, plus quadratic penalties on the logarithms of the factors, of which those of
-    /// groups are penalised less. It is minimised by 60 iterations of the Gauss-Newton method with
-    /// step halving. There is no cross-validation: [`Observations::without`] leaves a network out.
-    /// Equal observations give equal models. O(iterations x terms^2 x (terms + observations)).
+    /// its batch sizes, plus quadratic penalties on the logarithms of the factors, of which those
+    /// of groups are penalised less. It is minimised by 60 iterations of the Gauss-Newton method
+    /// with step halving. There is no cross-validation: [`Observations::without`] leaves a network
+    /// out. Equal observations give equal models. O(iterations x terms^2 x (terms + observations)).
     ///
     /// # Errors
     /// [`ProfileError::NoObservations`] if `observations` is empty; [`ProfileError::FixedDevice`]

@@ -109,8 +109,8 @@ fn fitted_costs_respect_the_peak_of_the_data_sheet() {
     assert!(model.layer_time(layer, 64).forward.as_secs_f64() > at_the_peak);
 }
 
-/// A refit from a device that is much slower in one resource finds that resource's factor from whole
-/// iterations, and predicts another network.
+/// A refit from a device that is much slower in one resource finds that resource's factor from
+/// whole iterations, and predicts another network.
 #[test]
 fn refit_recovers_a_scaled_device_from_iterations() {
     let [from, gpu] = ["a100", "h100"].map(|name| Gpu::named(name).expect("built in"));
