@@ -32,11 +32,12 @@ pub(crate) struct CostArgs {
     /// File of layer times (see `deeppool profile`), instead of a device model
     #[arg(long, value_name = "FILE")]
     pub(crate) profile: Option<PathBuf>,
-    /// Link model. One host of eight GPUs: dgx-a100, dgx-h100, dgx-h200. Several hosts:
-    /// dgx-a100-pod, dgx-h100-pod (eight adapters each), a100-100gbe (one). One GPU per host:
-    /// ethernet-10g, ethernet-25g, ethernet-100g. Threads: shared-memory. Or the FILE.json of a
-    /// cluster (see `LinkModel::from_json`; `coll-bench fit -o` writes one) [default: the host or
-    /// pod of the device if it is a processor or a built-in GPU; for a v100, those of an a100]
+    /// Link model. One host of eight GPUs: dgx1-v100, dgx-a100, dgx-h100, dgx-h200. Several hosts:
+    /// dgx-a100-pod, dgx-h100-pod (eight adapters each), dgx1-v100-pod (four), dgx1-v100-ib100,
+    /// a100-100gbe (one), aws-p4de, aws-p5. One GPU per host: ethernet-10g, ethernet-25g,
+    /// ethernet-100g, ec2-25g-efa, ec2-25g-tcp, slingshot-200g. Threads: shared-memory. Or the
+    /// FILE.json of a cluster (see `LinkModel::from_json`; `coll-bench fit -o` writes one)
+    /// [default: the host or pod of the device if it is a processor or a built-in GPU]
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) link: Option<String>,
 }

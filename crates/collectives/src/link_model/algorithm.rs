@@ -17,6 +17,9 @@ pub enum Algorithm {
     /// NCCL calls it double binary trees. It has few steps, so it is faster for few bytes among
     /// many ranks.
     Tree,
+    /// A reduction in the switch that connects the ranks, which multicasts the sums: NCCL calls it
+    /// NVLS (NVLink SHARP). Each rank sends and receives the bytes once, for any number of ranks.
+    Switch,
 }
 
 /// Steps of an operation on one level of links. Their time is `count * latency + bytes /
@@ -50,6 +53,12 @@ impl Steps {
         Self { count: 2.0 * one_way, bytes: 2.0 * one_way * bytes / (2.0 * blocks) }
     }
 
+    /// Returns the steps of an all-reduce of `bytes` in the switch: one to it and one back. Both
+    /// directions transfer at the same time.
+    pub(super) fn switch(bytes: f64) -> Self {
+        Self { count: 2.0, bytes }
+    }
+
     /// Returns the steps of a broadcast of `bytes` in which every rank that has the bytes forwards
     /// all of them. With 0 bytes, a barrier.
     pub(super) fn binomial_tree(ranks: usize, bytes: f64) -> Self {
@@ -65,6 +74,6 @@ impl Steps {
 }
 
 /// Returns the number of levels of a binary tree over the ranks: `ceil(log2 k)`.
-fn depth(ranks: usize) -> f64 {
+pub(super) fn depth(ranks: usize) -> f64 {
     f64::from(usize::BITS - (ranks - 1).leading_zeros())
 }

@@ -77,7 +77,7 @@ impl LinkModel {
         let mut best: Option<(f64, Fit)> = None;
         for _ in 0..ITERATIONS {
             level = solve(&level, measurements, &weights)?;
-            let link = LinkModel::of(name, level);
+            let link = LinkModel::of(name, level.clone());
             let relative_errors: Vec<f64> = measurements.iter().map(|m| relative_error(&link, m)).collect();
             weights = relative_errors.iter().map(|&error| weight(error)).collect();
             let logarithms = relative_errors.iter().zip(&weights).map(|(error, weight)| error * weight);

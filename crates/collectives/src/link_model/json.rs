@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{Algorithm, Algorithms, Level, LinkModel};
+use super::level::Algorithms;
+use super::protocol::{Protocol, Variant};
+use super::{Algorithm, Level, LinkModel};
 use crate::{Error, Result};
 
 /// Name and version of the format.
@@ -41,6 +43,21 @@ struct LevelFile {
     latency_us: f64,
     #[serde(default = "default_algorithms", skip_serializing_if = "is_default_algorithms")]
     algorithms: Vec<AlgorithmName>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    achieved_by_members: Vec<f64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    variants: Vec<VariantFile>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VariantFile {
+    protocol: ProtocolName,
+    algorithm: AlgorithmName,
+    startup_us: f64,
+    latency_us: f64,
+    #[serde(default = "default_achieved", skip_serializing_if = "is_default_achieved")]
+    achieved: f64,
 }
 
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -48,6 +65,56 @@ struct LevelFile {
 enum AlgorithmName {
     Ring,
     Tree,
+    Switch,
+}
+
+impl From<Algorithm> for AlgorithmName {
+    fn from(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::Ring => Self::Ring,
+            Algorithm::Tree => Self::Tree,
+            Algorithm::Switch => Self::Switch,
+        }
+    }
+}
+
+impl From<AlgorithmName> for Algorithm {
+    fn from(name: AlgorithmName) -> Self {
+        match name {
+            AlgorithmName::Ring => Self::Ring,
+            AlgorithmName::Tree => Self::Tree,
+            AlgorithmName::Switch => Self::Switch,
+        }
+    }
+}
+
+/// Names of the protocols in NCCL.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ProtocolName {
+    Ll,
+    Ll128,
+    Simple,
+}
+
+impl From<Protocol> for ProtocolName {
+    fn from(protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::LowLatency => Self::Ll,
+            Protocol::LowLatency128 => Self::Ll128,
+            Protocol::Simple => Self::Simple,
+        }
+    }
+}
+
+impl From<ProtocolName> for Protocol {
+    fn from(name: ProtocolName) -> Self {
+        match name {
+            ProtocolName::Ll => Self::LowLatency,
+            ProtocolName::Ll128 => Self::LowLatency128,
+            ProtocolName::Simple => Self::Simple,
+        }
+    }
 }
 
 impl LinkModel {
@@ -80,7 +147,18 @@ impl LinkModel {
     /// - `achieved`: fraction of the bandwidth that operations achieve. Default 1.
     /// - `startup_us`: time paid once an operation.
     /// - `latency_us`: time paid once a step.
-    /// - `algorithms`: algorithms from which an all-reduce chooses. Default: both.
+    /// - `algorithms`: algorithms from which an all-reduce chooses: `ring`, `tree` or `switch`.
+    ///   Default: ring and tree. With variants: all of their algorithms.
+    /// - `achieved_by_members`: fractions of the bandwidth that groups of 2, 3, ... members
+    ///   achieve. The last one is that of all larger groups. Default: 1.
+    /// - `variants`: algorithms with protocols of NCCL, of which an operation uses the fastest one.
+    ///   Each has a `protocol` (`ll`, `ll128` or `simple`), an `algorithm`, `startup_us`,
+    ///   `latency_us` and `achieved`, the fraction of the bandwidth. An all-reduce takes
+    ///   `startup_us`, plus `latency_us` for each of the `k - 1` hops through a ring of `k` members
+    ///   or of the `2 ceil(log2 k)` hops up and down a tree, plus the transfer. Other collectives
+    ///   use rings and no switch. Barriers use the level's startup time and latency. An operation
+    ///   on several levels at once uses one protocol on all of them. Default: none, that is the
+    ///   level's startup time, latency and algorithms.
     ///
     /// Fields of the model:
     ///
@@ -107,9 +185,10 @@ impl LinkModel {
             latency_us: micros(level.latency),
             algorithms: match level.algorithms {
                 Algorithms::Both => default_algorithms(),
-                Algorithms::Only(Algorithm::Ring) => vec![AlgorithmName::Ring],
-                Algorithms::Only(Algorithm::Tree) => vec![AlgorithmName::Tree],
+                Algorithms::Only(algorithm) => vec![algorithm.into()],
             },
+            achieved_by_members: level.by_members.clone(),
+            variants: level.variants.iter().map(VariantFile::from).collect(),
         };
         let file = LinkFile {
             schema: SCHEMA.into(),
@@ -190,9 +269,9 @@ impl LevelFile {
             _ => {}
         }
         let bandwidth_bytes_per_s = self.bandwidth_bytes_per_s * self.achieved;
-        if !(self.achieved > 0.0 && self.achieved <= 1.0) {
-            let reason = format!("expected a part above 0 and at most 1, got {}", self.achieved);
-            return Err(("achieved", reason));
+        check_achieved("achieved", self.achieved)?;
+        for &achieved in &self.achieved_by_members {
+            check_achieved("achieved_by_members", achieved)?;
         }
         if !(bandwidth_bytes_per_s > 0.0 && bandwidth_bytes_per_s.is_finite()) {
             let reason = format!("expected bytes a second above 0, got {}", self.bandwidth_bytes_per_s);
@@ -210,16 +289,11 @@ impl LevelFile {
         if self.adapters == 0 {
             return Err(("adapters", "expected at least 1, got 0".into()));
         }
-        let time = |field: &'static str, us: f64| {
-            if (0.0..=MAX_TIME_US).contains(&us) {
-                return Ok(Duration::from_secs_f64(us / 1e6));
-            }
-            Err((field, format!("expected microseconds from 0 to {MAX_TIME_US:e}, got {us}")))
-        };
+        let time = |field: &'static str, us: f64| Ok(Duration::from_secs_f64(check_us(field, us)? / 1e6));
         let algorithms = match self.algorithms[..] {
             [] => return Err(("algorithms", "expected \"ring\", \"tree\" or both, got none".into())),
             [first, ..] if self.algorithms.iter().all(|name| *name == first) => {
-                Algorithms::Only(if first == AlgorithmName::Ring { Algorithm::Ring } else { Algorithm::Tree })
+                Algorithms::Only(first.into())
             }
             _ => Algorithms::Both,
         };
@@ -230,8 +304,54 @@ impl LevelFile {
             bandwidth_bytes_per_s,
             adapters: self.adapters,
             algorithms,
+            variants: self
+                .variants
+                .iter()
+                .map(VariantFile::to_variant)
+                .collect::<std::result::Result<_, _>>()?,
+            by_members: self.achieved_by_members.clone(),
         })
     }
+}
+
+impl From<&Variant> for VariantFile {
+    fn from(variant: &Variant) -> Self {
+        Self {
+            protocol: variant.protocol.into(),
+            algorithm: variant.algorithm.into(),
+            startup_us: variant.startup_s * 1e6,
+            latency_us: variant.latency_s * 1e6,
+            achieved: variant.achieved,
+        }
+    }
+}
+
+impl VariantFile {
+    /// Returns the variant, or the invalid field of the level and the reason.
+    fn to_variant(&self) -> std::result::Result<Variant, (&'static str, String)> {
+        check_achieved("variants", self.achieved)?;
+        Ok(Variant {
+            protocol: self.protocol.into(),
+            algorithm: self.algorithm.into(),
+            startup_s: check_us("variants", self.startup_us)? / 1e6,
+            latency_s: check_us("variants", self.latency_us)? / 1e6,
+            achieved: self.achieved,
+        })
+    }
+}
+
+fn check_achieved(field: &'static str, achieved: f64) -> std::result::Result<(), (&'static str, String)> {
+    if achieved > 0.0 && achieved <= 1.0 {
+        return Ok(());
+    }
+    Err((field, format!("expected a part above 0 and at most 1, got {achieved}")))
+}
+
+fn check_us(field: &'static str, us: f64) -> std::result::Result<f64, (&'static str, String)> {
+    if (0.0..=MAX_TIME_US).contains(&us) {
+        return Ok(us);
+    }
+    Err((field, format!("expected microseconds from 0 to {MAX_TIME_US:e}, got {us}")))
 }
 
 /// Reads an optional number. `null`, as which some programs write a number that is not finite, is

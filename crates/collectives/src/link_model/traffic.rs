@@ -93,13 +93,12 @@ impl LinkModel {
             let bytes = |samples: usize| (samples as u64).saturating_mul(sample_bytes) as f64;
             let slowest =
                 bytes(traffic.rank_samples).max(bytes(traffic.member_samples) / level.adapters as f64);
-            let steps = super::Steps { count: traffic.messages as f64, bytes: slowest };
             if traffic.messages > 0 {
-                longest = longest.max(level.time(steps));
+                longest = longest.max(level.messages(traffic.messages as f64, slowest));
             } else if slowest > 0.0 {
                 // The samples only pass through this level. The outer level pays the startup and
                 // the latency.
-                longest = longest.max(level.time_parts(steps, level.bandwidth_bytes_per_s).1);
+                longest = longest.max(level.passing(slowest));
             }
         }
         longest
@@ -111,9 +110,9 @@ impl LinkModel {
     #[must_use]
     pub fn send_lower_bound(&self, bytes: u64, messages: usize) -> Duration {
         if let [level] = &self.levels[..] {
-            return level.time(super::Steps { count: messages as f64, bytes: bytes as f64 });
+            return level.messages(messages as f64, bytes as f64);
         }
-        let begins = self.levels.iter().map(|level| level.startup.saturating_add(level.latency));
+        let begins = self.levels.iter().map(|level| level.messages(1.0, 0.0));
         let bytes_per_s: f64 = self.levels.iter().map(|level| level.bandwidth_bytes_per_s).sum();
         let transfer = Duration::from_nanos((bytes as f64 / bytes_per_s * 1e9).floor() as u64);
         begins.min().unwrap_or_default().saturating_add(transfer)

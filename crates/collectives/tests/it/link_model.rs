@@ -107,6 +107,7 @@ fn trees_are_faster_for_few_bytes_among_many_ranks() {
         let ring = link.all_reduce_by(Algorithm::Ring, 8, bytes);
         assert_eq!(link.all_reduce(8, bytes), ring, "{bytes}");
     }
+    let link = LinkModel::ethernet_100g();
     for (bytes, algorithm) in [(1 << 10, Algorithm::Tree), (1 << 34, Algorithm::Ring)] {
         assert_eq!(link.all_reduce(256, bytes), link.all_reduce_by(algorithm, 256, bytes), "{bytes}");
     }
@@ -240,8 +241,12 @@ fn built_in_models_have_a_maximum_number_of_ranks() {
     let bytes = 553_430_176;
     assert_eq!(pod.all_reduce(8, bytes), LinkModel::dgx_a100().all_reduce(8, bytes));
     let seconds = |ranks: usize| pod.all_reduce(ranks, bytes).as_secs_f64();
-    let between = seconds(16) - seconds(8);
-    assert!((between / (bytes as f64 / 192e9) - 1.0).abs() < 0.02, "{between}");
+    // Two hosts exchange the bytes once while the ranks of each host reduce theirs.
+    let (inside, between) = (seconds(8), bytes as f64 / 192e9);
+    assert!(inside > between && inside < seconds(16), "{inside} {between}");
+    assert!(seconds(16) < inside + between / 2.0, "{}", seconds(16));
+    // More hosts move twice the bytes, over the network and inside.
+    assert!((seconds(64) / (2.0 * between) - 1.0).abs() < 0.15, "{}", seconds(64));
 }
 
 #[test]
@@ -300,6 +305,21 @@ fn errors_of_bad_files_are_one_line_with_the_place() {
         (vec![level(&format!(r#"{fast}, "adapters": 0"#))], "levels[0].adapters: expected at least 1"),
         (vec![level(&format!(r#"{fast}, "adapters": 2"#))], "levels[0].adapters: a rank uses one at a time"),
         (vec![level(&format!(r#"{fast}, "algorithms": []"#))], "levels[0].algorithms: expected \"ring\""),
+        (
+            vec![level(&format!(r#"{fast}, "achieved_by_members": [1, 0]"#))],
+            "levels[0].achieved_by_members: expected a part above 0 and at most 1, got 0",
+        ),
+        (
+            vec![level(&format!(
+                r#"{fast}, "variants": [{{"protocol": "ll", "algorithm": "ring", "startup_us": -1,
+                "latency_us": 1}}]"#
+            ))],
+            "levels[0].variants: expected microseconds from 0 to 1e9, got -1",
+        ),
+        (
+            vec![level(&format!(r#"{fast}, "variants": [{{"protocol": "rdma"}}]"#))],
+            "levels[0].variants[0].protocol: unknown variant `rdma`, expected one of `ll`, `ll128`, `simple`",
+        ),
         (vec![level(fast), level(fast)], "levels[0].ranks: only the last level may leave it out"),
         (
             vec![four, level(&format!(r#"{fast}, "ranks": 6"#))],
@@ -343,8 +363,10 @@ fn links_are_looked_up_by_name() {
     let error = LinkModel::named("dgx-z9").expect_err("there is none");
     assert_eq!(
         error.to_string(),
-        "there is no link model \"dgx-z9\"; there are: dgx-a100, dgx-h100, dgx-h200, \
-         dgx-a100-pod, dgx-h100-pod, a100-100gbe, ethernet-10g, ethernet-25g, ethernet-100g, shared-memory"
+        "there is no link model \"dgx-z9\"; there are: dgx-a100, dgx-h100, dgx-h200, dgx1-v100, \
+         dgx-a100-pod, dgx-h100-pod, dgx1-v100-pod, dgx1-v100-ib100, aws-p4de, aws-p5, a100-100gbe, \
+         slingshot-200g, ec2-25g-efa, ec2-25g-tcp, ethernet-10g, ethernet-25g, ethernet-100g, \
+         shared-memory"
     );
     // Payload of full frames at 10 Gbit/s.
     let ethernet = LinkModel::ethernet_10g().bandwidth_bytes_per_s();
@@ -362,7 +384,103 @@ fn a_bandwidth_must_be_positive_and_finite() {
     assert_eq!(slow.send(1), Duration::MAX);
 }
 
+/// Returns a level of four ranks on a switch with rings of two protocols, and reductions in the
+/// switch. Groups of two achieve half of the bandwidth of 1 byte a nanosecond.
+fn switch() -> LinkModel {
+    LinkModel::from_json(
+        r#"{"schema": "deeppool/link/v1", "name": "switch", "levels": [{
+        "ranks": 4, "startup_us": 1, "latency_us": 1, "bandwidth_bytes_per_s": 1e9,
+        "achieved_by_members": [0.5, 1], "variants": [
+            {"protocol": "ll", "algorithm": "ring", "startup_us": 5, "latency_us": 1, "achieved": 0.25},
+            {"protocol": "simple", "algorithm": "ring", "startup_us": 20, "latency_us": 2},
+            {"protocol": "simple", "algorithm": "switch", "startup_us": 40, "latency_us": 0, "achieved": 0.8}
+        ]}]}"#,
+    )
+    .expect("a valid file")
+}
+
+#[test]
+fn an_operation_uses_the_fastest_protocol_and_algorithm() {
+    let link = switch();
+    // Three hops with little latency, then with the full bandwidth, then once through the switch.
+    assert_us(link.all_reduce(4, 800), 5.0 + 3.0 + 1.5 * 0.8 * 4.0);
+    assert_us(link.all_reduce(4, 8_000), 20.0 + 6.0 + 1.5 * 8.0);
+    assert_us(link.all_reduce(4, 800_000), 40.0 + 1_000.0);
+    // Two ranks have half of the bandwidth.
+    assert_us(link.all_reduce(2, 8_000), 20.0 + 2.0 + 16.0);
+    assert_us(link.send(8_000), 20.0 + 2.0 + 16.0);
+    // The switch reduces, and serves no other collective.
+    assert_us(link.all_gather(4, 800_000), 20.0 + 6.0 + 600.0);
+    assert_us(link.broadcast(4, 800_000), 20.0 + 6.0 + 800.0);
+    assert_us(link.barrier(4), 1.0 + 2.0);
+    // Restricted to rings, and with an algorithm that no variant has.
+    assert_us(link.clone().with_algorithm(Algorithm::Ring).all_reduce(4, 800_000), 20.0 + 6.0 + 1_200.0);
+    assert_eq!(link.all_reduce_by(Algorithm::Tree, 4, 800), link.all_reduce(4, 800));
+}
+
+#[test]
+fn levels_that_overlap_share_a_protocol_and_two_hosts_exchange_the_bytes_once() {
+    // 1 byte a nanosecond between hosts, with the protocol of low latency only for small messages.
+    let network = LinkModel::from_json(
+        r#"{"schema": "deeppool/link/v1", "name": "network", "levels": [{
+        "startup_us": 1, "latency_us": 1, "bandwidth_bytes_per_s": 1e9, "variants": [
+            {"protocol": "ll", "algorithm": "tree", "startup_us": 7, "latency_us": 2, "achieved": 0.1},
+            {"protocol": "simple", "algorithm": "tree", "startup_us": 70, "latency_us": 3}
+        ]}]}"#,
+    );
+    let hosts = switch().between_hosts(4, network.expect("a valid file")).expect("four ranks").pipelined();
+    // Startup times, three hops inside and two between the hosts. The network is slower: it moves
+    // the bytes once.
+    assert_us(hosts.all_reduce(8, 800), 5.0 + 3.0 + 7.0 + 2.0 * 2.0 + 0.8 / 0.1);
+    // Inside, the rings and the switch start at different times, and all move more than the
+    // network.
+    assert_us(hosts.all_reduce(8, 8_000_000), 40.0 + 70.0 + 2.0 * 3.0 + 8_000.0 / 0.8);
+    // Twelve ranks of three hosts: four hops, and the bytes of a ring through all of them.
+    assert_us(hosts.all_reduce(12, 8_000_000), 40.0 + 70.0 + 4.0 * 3.0 + 2.0 * 11.0 / 12.0 * 8_000.0);
+}
+
+#[test]
+fn v100_groups_have_the_rings_that_fit_on_their_links() {
+    let seconds = |gpus| LinkModel::dgx1_v100().all_reduce(gpus, 1 << 30).as_secs_f64();
+    for (gpus, rings) in [(2, 1.0), (3, 2.0), (4, 4.0), (6, 2.0), (7, 4.0), (8, 6.0)] {
+        let share = 2.0 * (gpus as f64 - 1.0) / gpus as f64;
+        let bytes_per_s = share * f64::from(1 << 30) / seconds(gpus);
+        assert!((bytes_per_s / (rings * 22.58e9) - 1.0).abs() < 0.02, "{gpus}: {bytes_per_s}");
+    }
+}
+
 proptest! {
+    #[test]
+    fn built_in_models_grow_with_the_bytes_and_keep_their_bounds(
+        ranks in prop::collection::btree_set(0..32_usize, 2..16),
+        bytes in 0..1_u64 << 34,
+        more in 0..1_u64 << 24,
+    ) {
+        for name in LinkModel::names() {
+            let link = LinkModel::named(&name).expect("it is built in");
+            let limit = link.max_ranks().unwrap_or(usize::MAX);
+            let group: Vec<usize> = ranks.iter().copied().filter(|&rank| rank < limit).collect();
+            for collective in CollectiveKind::ALL {
+                let cost = |bytes| link.cost_among(collective, &group, bytes);
+                prop_assert!(cost(bytes) <= cost(bytes + more), "{} {}", name, collective);
+            }
+            let bound = link.all_reduce_lower_bound(group.len(), bytes);
+            let time = link.all_reduce_among(&group, bytes);
+            prop_assert!(bound <= time, "{}: {:?} {:?}", name, bound, time);
+            // Additional bytes take at least the time of the bound.
+            let added = link.all_reduce_among(&group, bytes + more).saturating_sub(time);
+            let bound = link.all_reduce_lower_bound(group.len(), more);
+            prop_assert!(bound <= added + Duration::from_nanos(5), "{}: {:?} {:?}", name, bound, added);
+            if let [first, .., last] = group[..] {
+                let [from, to] = [first, last].map(|rank| Partition::even(8, &[rank]).expect("a rank"));
+                let moved = Redistribution::new(&from, &to).expect("eight samples");
+                let time = link.redistribution(&moved, more);
+                let bound = link.send_lower_bound(8 * more, 1);
+                prop_assert!(bound <= time, "{}: {:?} {:?}", name, bound, time);
+            }
+        }
+    }
+
     #[test]
     fn one_rank_is_free_and_more_costs_more(ranks in 2..64_usize, bytes in 0..1_u64 << 34) {
         let over_ethernet =
@@ -378,7 +496,10 @@ proptest! {
                 prop_assert_eq!(cost(1, bytes), Duration::ZERO);
                 prop_assert!(cost(ranks, bytes) > link.startup(), "{}", collective);
                 prop_assert!(cost(ranks, bytes) <= cost(ranks, bytes + 1_000), "{}", collective);
-                prop_assert!(cost(ranks, bytes) <= cost(ranks + 1, bytes), "{}", collective);
+                // Two A100 have less bandwidth than more of them.
+                if collective != CollectiveKind::Broadcast || link.name() != "dgx-a100" {
+                    prop_assert!(cost(ranks, bytes) <= cost(ranks + 1, bytes), "{}", collective);
+                }
             }
             let by = |algorithm| link.all_reduce_by(algorithm, ranks, bytes);
             let faster = by(Algorithm::Ring).min(by(Algorithm::Tree));
@@ -387,8 +508,11 @@ proptest! {
             if link.ranks_per_host().is_none() {
                 prop_assert_eq!(link.all_reduce(ranks, bytes), faster);
                 let both_halves = link.reduce_scatter(ranks, bytes) + link.all_gather(ranks, bytes);
-                let difference = both_halves.abs_diff(by(Algorithm::Ring) + link.startup());
-                prop_assert!(difference < Duration::from_nanos(5));
+                let one = by(Algorithm::Ring);
+                prop_assert!(one <= both_halves);
+                if link.name() == "shared-memory" {
+                    prop_assert!(both_halves.abs_diff(one + link.startup()) < Duration::from_nanos(5));
+                }
             }
         }
     }

@@ -9,6 +9,7 @@ mod bucketing;
 mod faults;
 mod link_fit;
 mod link_model;
+mod published;
 mod readme;
 mod redistribution;
 #[path = "../suite/mod.rs"]

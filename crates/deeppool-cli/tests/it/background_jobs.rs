@@ -9,6 +9,8 @@ use tempfile::TempDir;
 use crate::command::{json, newest_checkpoint, refused, succeed};
 
 const TRAIN: &str = "train --model digits-cnn --data digits --batch 32 --json";
+/// Links with which the plan uses both ranks, and each waits for the other.
+const LINK: &str = "--link shared-memory";
 
 fn numbers(values: &Value) -> Vec<f64> {
     values.as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
@@ -102,7 +104,7 @@ fn jobs_without_state_in_the_checkpoint_start_anew() {
     let path = folder.path();
     let run = |until: usize, options: &str| {
         let kept = "--checkpoint run --checkpoint-every 10 --resume";
-        json(path, &format!("{TRAIN} --iterations {until} --device a100 {kept} {options}"))
+        json(path, &format!("{TRAIN} --iterations {until} --device a100 {LINK} {kept} {options}"))
     };
     run(20, "--ranks 1 --background digits-cnn:8");
     let done = iterations(path, "background-0-rank-0.safetensors");
@@ -119,7 +121,8 @@ fn jobs_share_device_time_by_their_weights() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
     let two = "--background digits-cnn:8 --background digits-cnn:8 --device a100";
-    let report = json(path, &format!("{TRAIN} --ranks 2 --iterations 200 {two} --background-weights 3,1"));
+    let report =
+        json(path, &format!("{TRAIN} --ranks 2 --iterations 200 {two} {LINK} --background-weights 3,1"));
     let jobs = report["background"]["jobs"].as_array().unwrap();
     let rates: Vec<f64> = jobs.iter().map(|job| job["samples_per_s"].as_f64().unwrap()).collect();
     let ratio = rates[0] / rates[1];

@@ -579,7 +579,7 @@ fn gpu_names_of_cuda_determine_the_links() {
     for (device, link) in [
         ("NVIDIA H200", "dgx-h200"),
         ("NVIDIA A100-SXM4-80GB", "dgx-a100"),
-        ("Tesla V100-SXM2-16GB", "dgx-a100"),
+        ("Tesla V100-SXM2-16GB", "dgx1-v100"),
         ("AMD EPYC 7763 64-Core Processor, 2 threads", "shared-memory"),
     ] {
         profile["device"] = device.into();

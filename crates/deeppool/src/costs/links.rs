@@ -9,9 +9,8 @@ use crate::Error;
 ///
 /// For a GPU with a data sheet it is the DGX of that GPU, or a pod of DGX hosts if one host has too
 /// few GPUs. The name is the short name of the data sheet, such as `a100`, or the name that CUDA
-/// reports. A V100 gets the links of a DGX A100: the GPUs of a DGX-1 are not all linked to each
-/// other. For a processor it is shared memory. `PCIe` cards have no default: their links depend on
-/// the server.
+/// reports. For a processor it is shared memory. `PCIe` cards have no default: their links depend
+/// on the server.
 ///
 /// # Errors
 /// [`Error::UnknownLinks`] for any other device.
@@ -22,6 +21,9 @@ pub fn default_link(device: &str, gpus: usize) -> Result<LinkModel, Error> {
     match DataSheet::of_device(device).filter(|_| !is_card(device)) {
         Some(DataSheet::H100) => Ok(enough(LinkModel::dgx_h100(), LinkModel::dgx_h100_pod)),
         Some(DataSheet::H200) => Ok(enough(LinkModel::dgx_h200(), LinkModel::dgx_h100_pod)),
+        Some(DataSheet::V100 | DataSheet::V100_32GB) => {
+            Ok(enough(LinkModel::dgx1_v100(), LinkModel::dgx1_v100_pod))
+        }
         Some(_) => Ok(enough(LinkModel::dgx_a100(), LinkModel::dgx_a100_pod)),
         None if device == "cpu-core" || is_processor(device) => Ok(LinkModel::threads_of_one_host()),
         None => Err(Error::UnknownLinks { device: device.into() }),
@@ -51,17 +53,23 @@ mod tests {
         let link = |device| default_link(device, 8).map(|link| link.name().to_owned()).ok();
         for (gpu, expected) in [
             ("a100", "dgx-a100"),
-            ("v100", "dgx-a100"),
+            ("v100", "dgx1-v100"),
+            ("v100-32gb", "dgx1-v100"),
             ("h100", "dgx-h100"),
             ("h200", "dgx-h200"),
             ("NVIDIA A100-SXM4-80GB", "dgx-a100"),
             ("NVIDIA H100 80GB HBM3", "dgx-h100"),
             ("NVIDIA H200", "dgx-h200"),
-            ("Tesla V100-SXM2-16GB", "dgx-a100"),
+            ("Tesla V100-SXM2-16GB", "dgx1-v100"),
         ] {
             assert_eq!(link(gpu).as_deref(), Some(expected), "{gpu}");
         }
-        for (gpu, pod) in [("a100", "dgx-a100-pod"), ("h100", "dgx-h100-pod"), ("h200", "dgx-h100-pod")] {
+        for (gpu, pod) in [
+            ("v100", "dgx1-v100-pod"),
+            ("a100", "dgx-a100-pod"),
+            ("h100", "dgx-h100-pod"),
+            ("h200", "dgx-h100-pod"),
+        ] {
             assert_eq!(default_link(gpu, 9).map(|link| link.name().to_owned()).ok().as_deref(), Some(pod));
         }
         for processor in ["cpu-core", "x86_64, 1 thread", "Intel(R) Xeon(R) CPU @ 2.20GHz, 16 threads"] {
