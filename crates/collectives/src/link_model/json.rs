@@ -156,9 +156,10 @@ impl LinkModel {
     ///   `latency_us` and `achieved`, the fraction of the bandwidth. An all-reduce takes
     ///   `startup_us`, plus `latency_us` for each of the `k - 1` hops through a ring of `k` members
     ///   or of the `2 ceil(log2 k)` hops up and down a tree, plus the transfer. Other collectives
-    ///   use rings and no switch. Barriers use the level's startup time and latency. An operation
-    ///   on several levels at once uses one protocol on all of them. Default: none, that is the
-    ///   level's startup time, latency and algorithms.
+    ///   use rings and no switch. Messages and all-to-alls pay one hop, and a redistribution the
+    ///   level's latency for every further message. Barriers use the level's startup time and
+    ///   latency. An operation on several levels at once uses one protocol on all of them.
+    ///   Default: none, that is the level's startup time, latency and algorithms.
     ///
     /// Fields of the model:
     ///

@@ -140,20 +140,21 @@ impl Level {
         times.min_by(f64::total_cmp).unwrap_or(ring) / (self.bandwidth_among(members) * adapters as f64)
     }
 
-    /// Returns the time in which a member sends `count` messages of `bytes` bytes in total to other
-    /// members, one after another over one adapter.
+    /// Returns the time in which a member sends `count` messages (at least one) of `bytes` bytes in
+    /// total to other members over one adapter. Without variants, it sends one after another. With
+    /// variants, they are one operation: the first chunk pays the latency of the variant, and every
+    /// further message that of the level.
     pub(super) fn messages(&self, count: f64, bytes: f64) -> Duration {
         let bytes_per_s = self.bandwidth_among(2);
         let variants = self.variants.iter().filter(|variant| variant.sends_messages());
-        let times = variants.map(|variant| {
-            variant.startup_s + count * variant.latency_s + bytes / (bytes_per_s * variant.achieved)
-        });
+        let times = variants
+            .map(|variant| variant.startup_s + variant.latency_s + bytes / (bytes_per_s * variant.achieved));
         times.min_by(f64::total_cmp).map_or_else(
             || {
                 let run = self.run_of(Algorithm::Ring, Steps { count, bytes }, bytes_per_s);
                 run.begin().saturating_add(run.transfer())
             },
-            duration,
+            |seconds| duration(seconds + (count - 1.0).max(0.0) * self.latency.as_secs_f64()),
         )
     }
 

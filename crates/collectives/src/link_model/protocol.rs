@@ -54,6 +54,8 @@ impl Variant {
                 Steps { count: 2.0 * depth(members), bytes: if members == 2 { bytes } else { 2.0 * bytes } }
             }
             (CollectiveKind::Send, _) => Steps { count: 1.0, bytes },
+            // Messages between all pairs at the same time.
+            (CollectiveKind::AllToAll, _) => Steps { count: 1.0, bytes: hops / members as f64 * bytes },
             (_, Algorithm::Ring | Algorithm::Tree) => {
                 Steps { count: hops, bytes: collective.bus_factor(members)? * bytes }
             }

@@ -409,6 +409,12 @@ fn an_operation_uses_the_fastest_protocol_and_algorithm() {
     // Two ranks have half of the bandwidth.
     assert_us(link.all_reduce(2, 8_000), 20.0 + 2.0 + 16.0);
     assert_us(link.send(8_000), 20.0 + 2.0 + 16.0);
+    assert_us(link.all_to_all(4, 8_000), 20.0 + 2.0 + 6.0);
+    // Three messages are one operation.
+    let [narrow, wide] =
+        [&[0][..], &[0, 1, 2, 3]].map(|ranks| Partition::even(8, ranks).expect("distinct ranks"));
+    let widen = Redistribution::new(&narrow, &wide).expect("eight samples");
+    assert_us(link.redistribution(&widen, 1_000), 20.0 + 2.0 + 2.0 * 1.0 + 6.0 / 0.5);
     // The switch reduces, and serves no other collective.
     assert_us(link.all_gather(4, 800_000), 20.0 + 6.0 + 600.0);
     assert_us(link.broadcast(4, 800_000), 20.0 + 6.0 + 800.0);
