@@ -35,8 +35,9 @@ pub(crate) struct Background {
 
 impl Background {
     /// Creates a job whose batch is cut so that each piece takes at most the limit of the policy.
-    /// Layer times are for the device of the foreground's times, or for one core if those are read
-    /// from a file (`--profile`) and are of another network.
+    /// Layer times are those of `--background-profile`. Without it they are for the device of the
+    /// foreground's times, or for one core if those are read from a file (`--profile`) and are of
+    /// another network.
     ///
     /// # Errors
     /// If the network cannot be loaded, the data set does not fit it, or layer times are missing.
@@ -83,7 +84,8 @@ impl Background {
         args: &CostArgs,
         foreground: &ProfileTable,
     ) -> anyhow::Result<ProfileTable> {
-        if args.profile.is_some() && network.name() != foreground.model() {
+        let is_given = args.background_profile.is_some();
+        if !is_given && args.profile.is_some() && network.name() != foreground.model() {
             let core = DeviceModel::named("cpu-core")?;
             return Ok(core.profile(network, &shard_sizes(spec.batch, spec.batch))?);
         }

@@ -32,6 +32,10 @@ pub(crate) struct CostArgs {
     /// File of layer times (see `deeppool profile`), instead of a device model
     #[arg(long, value_name = "FILE")]
     pub(crate) profile: Option<PathBuf>,
+    /// File of layer times of the background job's network [default: --profile, or the device
+    /// model]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) background_profile: Option<PathBuf>,
     /// Link model. One host of eight GPUs: dgx1-v100, dgx-a100, dgx-h100, dgx-h200. Several hosts:
     /// dgx-a100-pod, dgx-h100-pod (eight adapters each), dgx1-v100-pod (four), dgx1-v100-ib100,
     /// a100-100gbe (one), aws-p4de, aws-p5. One GPU per host: ethernet-10g, ethernet-25g,
@@ -124,6 +128,9 @@ impl CostArgs {
         network: &LayerGraph,
         foreground: &ProfileTable,
     ) -> anyhow::Result<ProfileTable> {
+        if let Some(path) = &self.background_profile {
+            return inputs::profile(path)?.validated_for(network).with_context(|| path.display().to_string());
+        }
         if foreground.origin() == Origin::Modelled && self.profile.is_none() {
             let device = self.device.as_deref().unwrap_or(foreground.device());
             let model = inputs::device(device)?;
@@ -131,7 +138,8 @@ impl CostArgs {
         }
         if network.name() != foreground.model() {
             bail!(
-                "the profile is of `{}`, but the background is `{}`: use the same network, or a --device",
+                "the profile is of `{}`, but the background is `{}`: use the same network, \
+                 --background-profile FILE, or a --device",
                 foreground.model(),
                 network.name()
             );

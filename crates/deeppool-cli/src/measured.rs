@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use layer_profile::{MeasurementConditions, ProfileTable, Spread};
+use collectives::{LinkModel, Measurement};
+use layer_profile::{MeasurementConditions, ProfileError, ProfileTable, Spread};
 
-use super::output::{print_message, table, time};
+use super::output::{byte_size, print_message, table, time};
 
 /// Prints all times of a measured profile with their spread, and the sum of the layers' times
 /// beside the time of the whole network.
@@ -26,6 +27,44 @@ pub(crate) fn print_measured(profile: &ProfileTable) -> anyhow::Result<()> {
             marks.times
         );
     }
+    Ok(())
+}
+
+/// Prints the times of a network on one rank alone and on several at once, and the collectives
+/// beside the fitted link model.
+///
+/// # Errors
+/// If a layer lacks a time.
+pub(crate) fn print_ranks(
+    profile: &ProfileTable,
+    link: &LinkModel,
+    collectives: &[Measurement],
+) -> anyhow::Result<()> {
+    print_message!("{} on {}, {}", profile.model(), profile.device(), profile.origin());
+    if let Some(measurement) = profile.measurement() {
+        print_message!("{}", conditions(measurement));
+    }
+    let Some(contended) = profile.contended() else { return Ok(()) };
+    let at_once = format!("{} ranks at once", contended.ranks());
+    let mut shown = table(&["batch", "one rank alone", &at_once, "ratio"]);
+    for row in profile.network() {
+        let alone = profile.sum_of_layers(row.batch)?.total();
+        let rows = contended.layers().iter().map(|layer| Ok(layer.time(row.batch)?.total()));
+        let several = rows.sum::<Result<Duration, ProfileError>>()?;
+        let ratio = several.as_secs_f64() / alone.as_secs_f64().max(f64::MIN_POSITIVE);
+        shown.add_row([row.batch.to_string(), time(alone), time(several), format!("{ratio:.3}")]);
+    }
+    print_message!("\nComputing in an iteration, sum of the layers\n{shown}");
+    print_message!("the slowest rank of an iteration takes {:.1}% longer", 100.0 * contended.jitter());
+    let mut shown = table(&["collective", "size", "measured", "link model", "error"]);
+    for of in collectives {
+        let modelled = link.cost(of.collective, of.ranks, of.bytes);
+        let error = modelled.as_secs_f64() / of.time.as_secs_f64() - 1.0;
+        let size = byte_size(of.bytes);
+        let error = format!("{:+.1}%", 100.0 * error);
+        shown.add_row([of.collective.to_string(), size, time(of.time), time(modelled), error]);
+    }
+    print_message!("\nCollectives of {} ranks\n{shown}", contended.ranks());
     Ok(())
 }
 

@@ -7,7 +7,9 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use command_line::files::{self, LockedFile};
 use command_line::numbers::within;
+use deeppool::machine::{MachineProfile, MeasureOptions, measure_machine};
 use deeppool::program::{LowerOptions, Placement, lower_training};
+use deeppool::train::train;
 use layer_engine::{CpuEngine, Engine};
 use layer_graph::LayerGraph;
 use layer_profile::{ProfileError, ProfileRun, Profiler};
@@ -17,9 +19,10 @@ use super::counts::{BATCH, THREADS};
 use super::free_memory::check_free_memory;
 use super::inputs;
 use super::launched::check_alone;
-use super::measured::print_measured;
+use super::measured::{print_measured, print_ranks};
 use super::network::NetworkArgs;
 use super::output::{check_outputs, print_json, print_message, table, time};
+use super::progress::progress_bar_of;
 use super::ranks::EmulatedArgs;
 
 /// Measure or model the times of the layers of a network
@@ -32,6 +35,8 @@ use super::ranks::EmulatedArgs;
   deeppool profile --model vgg16 --engine cpu --threads 4 --repeats 20 --batches 1,8 -o vgg16.json
   deeppool profile --model vgg16 --engine torch --cuda 0 --batches 1,8,32 -o vgg16-gpu.json
   deeppool profile --model vgg16 --engine cuda --batches 1,8,32 -o vgg16-cuda.json
+  deeppool profile --model resnet-18 --engine cpu --ranks 2 --batches 1,2,4 -o resnet-18.json \
+  --link-output link.json
   deeppool profile --model vgg16 --device a100 --batches 1,2,4,8,16,32 -o vgg16-a100.json
   deeppool profile --onnx resnet50.onnx --device a100 --batches 1,2,4,8,16,32 -o resnet50-a100.json
   deeppool plan --model digits-cnn --profile profile.json --gpus 4 --batch 32      # a plan from a measured \
@@ -58,6 +63,14 @@ pub(crate) struct Profile {
     /// Batch sizes
     #[arg(long, value_delimiter = ',', value_parser = within(BATCH), default_value = "1,2,4,8,16,32")]
     batches: Vec<usize>,
+    /// Measure the layers in training iterations, on one rank alone and on N ranks at once, each of
+    /// which is a thread of the processor; and the links between the ranks
+    #[arg(long, value_name = "N", value_parser = within(2..=*THREADS.end()))]
+    #[arg(conflicts_with_all = ["device", "cuda"])]
+    ranks: Option<usize>,
+    /// File of the link model of --ranks
+    #[arg(long, value_name = "FILE", requires = "ranks", value_parser = files::argument())]
+    link_output: Option<PathBuf>,
     /// Number of repeats of each measurement
     #[arg(long, value_parser = within(REPEATS), default_value = "10", conflicts_with = "device")]
     repeats: usize,
@@ -110,7 +123,10 @@ impl Profile {
         };
         self.emulated.emulate(matches!(engine, Some(EngineName::Cuda)))?;
         let network = self.network.load()?;
-        check_outputs([&self.output], self.json)?;
+        check_outputs([&self.output].into_iter().chain(&self.link_output), self.json)?;
+        if let Some(ranks) = self.ranks {
+            return self.measure_ranks(ranks, &network);
+        }
         match (engine, &self.device) {
             (Some(engine), _) => self.measure(engine, &network),
             (None, Some(device)) => self.model(device, &network),
@@ -162,6 +178,42 @@ impl Profile {
             );
         }
         print_message!("\nwrote {}", self.output.display());
+        Ok(())
+    }
+
+    /// Measures ranks that are threads, writes the profile and the link model, and prints them.
+    fn measure_ranks(&self, ranks: usize, network: &LayerGraph) -> anyhow::Result<()> {
+        if !matches!(self.engine, None | Some(EngineName::Cpu)) {
+            bail!("--ranks measures ranks of the processor: give --engine cpu");
+        }
+        let options = MeasureOptions::new(self.batches.clone(), ranks)
+            .with_repeats(self.repeats)
+            .with_threads_per_rank(self.threads.unwrap_or(1));
+        let largest = self.batches.iter().copied().max().unwrap_or(1);
+        let one = Placement::single(network)?;
+        let whole = lower_training(network, &one, largest, &LowerOptions::default())?;
+        check_free_memory(whole.of_rank(0)?.memory().total_bytes() * ranks as u64)?;
+        let bar = progress_bar_of(0, "runs");
+        let measured = measure_machine(network, &options, &|config| train(config, &|_| {}), &|done, all| {
+            bar.set_length(all as u64);
+            bar.set_position(done as u64);
+        })?;
+        bar.finish_and_clear();
+        let MachineProfile { profile, link, collectives, .. } = &measured;
+        files::write(&self.output, profile.to_json())?;
+        if let Some(path) = &self.link_output {
+            files::write(path, link.to_json() + "\n")?;
+        }
+        if self.json {
+            let document: Value = serde_json::from_str(&profile.to_json())?;
+            let link: Value = serde_json::from_str(&link.to_json())?;
+            print_json(&json!({ "output": self.output, "profile": document, "link": link }));
+            return Ok(());
+        }
+        print_ranks(profile, link, collectives)?;
+        for path in std::iter::once(&self.output).chain(&self.link_output) {
+            print_message!("wrote {}", path.display());
+        }
         Ok(())
     }
 

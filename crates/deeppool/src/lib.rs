@@ -9,6 +9,8 @@ pub mod costs;
 pub mod data;
 mod error;
 pub mod job;
+#[cfg(feature = "train")]
+pub mod machine;
 pub mod plan;
 pub mod planning;
 pub mod problem;

@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::rows::{LayerDocument, NetworkDocument, SumDocument};
 use crate::table::invalid;
-use crate::{MeasurementConditions, ModelAccuracy, NetworkTime, Origin, ProfileError, ProfileTable};
+use crate::{
+    ContendedTimes, MeasurementConditions, ModelAccuracy, NetworkTime, Origin, ProfileError, ProfileTable,
+};
 
 const SCHEMA: &str = "deeppool/profile/v1";
 
@@ -23,6 +25,25 @@ struct ProfileDocument {
     measurement: Option<MeasurementConditions>,
     layers: Vec<LayerDocument>,
     network: Vec<NetworkDocument>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    contended: Option<ContendedDocument>,
+}
+
+/// JSON form of [`ContendedTimes`].
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ContendedDocument {
+    ranks: usize,
+    jitter: f64,
+    layers: Vec<LayerDocument>,
+}
+
+impl ContendedDocument {
+    fn into_times(self) -> Result<ContendedTimes, ProfileError> {
+        let rows = self.layers.into_iter().enumerate();
+        let layers = rows.map(|(i, layer)| layer.into_row(&format!("contended.layers[{i}]")));
+        ContendedTimes::new(self.ranks, self.jitter, layers.collect::<Result<_, _>>()?)
+    }
 }
 
 impl ProfileTable {
@@ -45,6 +66,11 @@ impl ProfileTable {
             measurement: self.measurement.clone(),
             layers: self.layers().iter().map(LayerDocument::new).collect(),
             network: network.collect(),
+            contended: self.contended().map(|contended| ContendedDocument {
+                ranks: contended.ranks(),
+                jitter: contended.jitter(),
+                layers: contended.layers().iter().map(LayerDocument::new).collect(),
+            }),
         };
         // Serialisation of strings, integers and finite floats cannot fail.
         serde_json::to_string_pretty(&document).unwrap_or_default()
@@ -73,6 +99,9 @@ impl ProfileTable {
         let mut table = Self::new(document.model, document.device, document.origin, layers, network)?;
         table.accuracy = document.accuracy;
         table.measurement = document.measurement;
+        if let Some(contended) = document.contended {
+            table = table.with_contended(contended.into_times()?)?;
+        }
         for (path, row, sum) in sums {
             let NetworkTime { batch, .. } = table.network()[row];
             let expected = table.sum_of_layers(batch);

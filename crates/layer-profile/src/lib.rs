@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod accuracy;
+mod contended;
 mod device;
 mod error;
 mod interpolate;
@@ -16,6 +17,7 @@ mod time;
 mod unique_fields;
 
 pub use accuracy::{ErrorSummary, HeldOutErrors, ModelAccuracy, NetworkFamily, PredictionRange};
+pub use contended::ContendedTimes;
 pub use device::{
     DataSheet, DeviceModel, Direction, FitReport, Gpu, Iteration, NetworkErrors, NumberFormat, Observations,
     Optimizer,

@@ -1,11 +1,12 @@
 //! Text that describes a layer by everything its times depend on.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use layer_graph::{LayerGraph, LayerId, LayerKind};
 use serde_json::Value;
 
-use crate::{ProfileError, ProfileTable};
+use crate::{BatchTime, LayerProfile, ProfileError, ProfileTable};
 
 /// Describes a layer by everything its times depend on: its kind with the hyper-parameters, its
 /// shapes and the owner of its parameters. Layers with equal text do the same work.
@@ -58,6 +59,28 @@ impl ProfileTable {
                 Err(ProfileError::ExtraLayer { model: network.name().into(), layer: extra.clone() })
             }
             None => Ok(()),
+        }
+    }
+}
+
+impl LayerProfile {
+    /// Creates the row of a layer of a network, with its structure. `update` is the time of its
+    /// optimiser step; the spread of that time is unknown. `times` are those of its passes by
+    /// ascending batch size.
+    #[must_use]
+    pub fn new(
+        network: &LayerGraph,
+        layer: LayerId,
+        update: Option<Duration>,
+        times: Vec<BatchTime>,
+    ) -> Self {
+        Self {
+            name: network.layer(layer).name().into(),
+            kind: network.layer(layer).kind().label().into(),
+            structure: Some(of(network, layer)),
+            update,
+            update_spread: None,
+            times,
         }
     }
 }

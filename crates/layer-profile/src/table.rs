@@ -8,7 +8,8 @@ use layer_graph::{LayerGraph, LayerKind};
 
 use crate::interpolate::Position;
 use crate::{
-    LayerProfile, LayerTime, MeasurementConditions, ModelAccuracy, NetworkTime, Origin, ProfileError,
+    ContendedTimes, LayerProfile, LayerTime, MeasurementConditions, ModelAccuracy, NetworkTime, Origin,
+    ProfileError,
 };
 
 /// Maximum ratio between the sum of the layers and the whole network, in either direction, of an
@@ -31,6 +32,8 @@ pub struct ProfileTable {
     pub(crate) measurement: Option<MeasurementConditions>,
     layers: Vec<LayerProfile>,
     network: Vec<NetworkTime>,
+    /// Times while several ranks compute at once. `None` if they are not known.
+    contended: Option<Box<ContendedTimes>>,
     by_name: HashMap<String, usize>,
 }
 
@@ -82,6 +85,7 @@ impl ProfileTable {
             measurement: None,
             layers,
             network,
+            contended: None,
             by_name,
         })
     }
@@ -129,6 +133,24 @@ impl ProfileTable {
     pub fn with_measurement(mut self, measurement: MeasurementConditions) -> Self {
         self.measurement = Some(measurement);
         self
+    }
+
+    /// Returns the times while several ranks of the machine compute at once. `None` if they were
+    /// not measured, or if each rank has a device of its own.
+    #[must_use]
+    pub fn contended(&self) -> Option<&ContendedTimes> {
+        self.contended.as_deref()
+    }
+
+    /// Returns the table with the times while several ranks of the machine compute at once.
+    ///
+    /// # Errors
+    /// [`ProfileError::Invalid`] if the layers are not those of this table in the same order, if
+    /// the batch sizes of a layer differ, or if only one of the tables has an update time.
+    pub fn with_contended(mut self, contended: ContendedTimes) -> Result<Self, ProfileError> {
+        contended.check(&self.layers)?;
+        self.contended = Some(Box::new(contended));
+        Ok(self)
     }
 
     /// Checks that the table was not measured by an incompatible version of this crate. Tables

@@ -101,3 +101,26 @@ fn a_killed_profile_is_resumed() {
         assert!(layer["times"].as_array().unwrap().contains(&row["times"][0]), "{row}");
     }
 }
+
+#[test]
+fn ranks_are_profiled_planned_and_simulated() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let profile = "profile --model digits-cnn --engine cpu --ranks 2 --batches 4,8 -o profile.json";
+    let shown = succeed(path, &format!("{profile} --link-output link.json"));
+    for part in ["2 ranks at once", "the slowest rank", "all-reduce", "send", "wrote link.json"] {
+        assert!(shown.contains(part), "`{part}` is not in\n{shown}");
+    }
+    let of_ranks = "--model digits-cnn --profile profile.json --link link.json --gpus 2 --batch 8";
+    succeed(path, &format!("plan {of_ranks} --mode dp -o dp.json"));
+    let alone = "--model digits-cnn --plan dp.json --profile profile.json --link link.json";
+    let beside = "--background digits-cnn:8 --background-profile profile.json";
+    let simulated = succeed(path, &format!("simulate {alone} {beside}"));
+    assert!(simulated.contains("foreground slowdown"), "{simulated}");
+    let run = format!("train {alone} {beside} --data digits --iterations 5 --json");
+    let report: Value = serde_json::from_str(&succeed(path, &run)).unwrap();
+    assert!(report["simulated_iteration_us"].as_f64().unwrap() > 0.0, "{report}");
+
+    let torch = "profile --model digits-cnn --engine torch --ranks 2 -o other.json";
+    refused(path, torch, "give --engine cpu");
+}

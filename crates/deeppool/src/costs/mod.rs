@@ -7,6 +7,7 @@ mod links;
 #[cfg(feature = "train")]
 mod measurement;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use collectives::LinkModel;
@@ -37,6 +38,9 @@ pub struct Costs<'a> {
     sheet: Option<DataSheet>,
     /// The profile's times of each layer, by layer id; `None` for a layer without times.
     rows: Vec<Option<&'a LayerProfile>>,
+    /// Times of each layer while several ranks compute at once, by layer id; `None` if they are not
+    /// known.
+    contended_rows: Vec<Option<&'a LayerProfile>>,
     /// Whether each layer needs a gradient, by layer id.
     needs_gradient: Vec<bool>,
 }
@@ -48,19 +52,46 @@ impl<'a> Costs<'a> {
     pub fn new(network: &'a LayerGraph, profile: &'a ProfileTable, link: &'a LinkModel) -> Self {
         let sheet = DataSheet::of_device(profile.device());
         let rows = network.layers().map(|(_, layer)| profile.layer(layer.name())).collect();
-        Self { network, profile, link, sheet, rows, needs_gradient: network.needs_gradient() }
+        let contended: HashMap<&str, &LayerProfile> = profile
+            .contended()
+            .into_iter()
+            .flat_map(|times| times.layers().iter().map(|row| (row.name.as_str(), row)))
+            .collect();
+        let contended_rows =
+            network.layers().map(|(_, layer)| contended.get(layer.name()).copied()).collect();
+        let needs_gradient = network.needs_gradient();
+        Self { network, profile, link, sheet, rows, contended_rows, needs_gradient }
     }
 
-    /// Returns the times of a layer's steps for `samples` samples on one device. The update time is
-    /// zero for a layer that owns no parameters.
+    /// Returns the times of a layer's steps for `samples` samples on one device, while no other
+    /// rank computes. The update time is zero for a layer that owns no parameters.
     ///
     /// # Errors
     /// [`Error::Profile`] if the profile lacks the time.
     pub(crate) fn layer_time(&self, layer: LayerId, samples: usize) -> Result<LayerTime, Error> {
-        let time = match self.rows[layer.index()] {
+        self.layer_time_among(layer, samples, 1.0)
+    }
+
+    /// Returns the times of a layer's steps for `samples` samples on one device, while `computing`
+    /// ranks compute at once. They are those of [`layer_time`](Self::layer_time), unless the
+    /// profile has [times of several ranks](ProfileTable::contended).
+    ///
+    /// # Errors
+    /// [`Error::Profile`] if the profile lacks the time.
+    pub(crate) fn layer_time_among(
+        &self,
+        layer: LayerId,
+        samples: usize,
+        computing: f64,
+    ) -> Result<LayerTime, Error> {
+        let alone = match self.rows[layer.index()] {
             Some(row) => row.time(samples)?,
             // Returns the error with the layer's name.
             None => self.profile.time(self.network.layer(layer).name(), samples)?,
+        };
+        let time = match (self.profile.contended(), self.contended_rows[layer.index()]) {
+            (Some(times), Some(row)) => times.interpolate(alone, row.time(samples)?, computing),
+            _ => alone,
         };
         let updates = self.network.own_parameter_count(layer) > 0;
         Ok(if updates { time } else { LayerTime { update: Duration::ZERO, ..time } })
@@ -74,7 +105,16 @@ impl<'a> Costs<'a> {
     /// # Errors
     /// [`Error::Profile`] if the profile lacks the time.
     pub fn compute_time(&self, op: &Op) -> Result<Duration, Error> {
-        let time = |layer: LayerId, samples| self.layer_time(layer, samples);
+        self.compute_time_among(op, 1.0)
+    }
+
+    /// Returns the time of a compute step while `computing` ranks compute at once; see
+    /// [`compute_time`](Self::compute_time).
+    ///
+    /// # Errors
+    /// [`Error::Profile`] if the profile lacks the time.
+    pub(crate) fn compute_time_among(&self, op: &Op, computing: f64) -> Result<Duration, Error> {
+        let time = |layer: LayerId, samples| self.layer_time_among(layer, samples, computing);
         Ok(match op {
             Op::Forward {
                 layer,
@@ -113,7 +153,11 @@ impl<'a> Costs<'a> {
     /// # Errors
     /// [`Error::Profile`] if the profile lacks the time.
     pub fn kernels(&self, op: &Op) -> Result<Vec<KernelCost>, Error> {
-        let duration = self.compute_time(op)?;
+        Ok(self.kernels_within(op, self.compute_time(op)?))
+    }
+
+    /// Returns the kernels of a compute step that takes `duration`; see [`kernels`](Self::kernels).
+    pub(crate) fn kernels_within(&self, op: &Op, duration: Duration) -> Vec<KernelCost> {
         let footprints = match op {
             Op::Forward { layer, shard, .. } => {
                 Footprint::of_forward(self.network.layer(*layer), shard.samples)
@@ -127,15 +171,16 @@ impl<'a> Costs<'a> {
             | Op::SquaredNorm
             | Op::Collective(_) => Vec::new(),
         };
-        Ok(Footprint::kernels(&footprints, duration, self.sheet.as_ref()))
+        Footprint::kernels(&footprints, duration, self.sheet.as_ref())
     }
 
-    /// Returns the kernels of all steps of a layer for the given number of samples on one device.
+    /// Returns the kernels of all steps of a layer for the given number of samples on one device,
+    /// while all ranks of the machine compute.
     ///
     /// # Errors
     /// [`Error::Profile`] if the profile lacks the time.
     pub(crate) fn layer_kernels(&self, layer: LayerId, samples: usize) -> Result<LayerKernels, Error> {
-        let LayerTime { forward, backward, update } = self.layer_time(layer, samples)?;
+        let LayerTime { forward, backward, update } = self.layer_time_among(layer, samples, f64::INFINITY)?;
         let sheet = self.sheet.as_ref();
         let of_forward = Footprint::of_forward(self.network.layer(layer), samples);
         let of_update = Footprint::of_update(self.network.own_parameter_count(layer));
@@ -179,16 +224,39 @@ impl<'a> Costs<'a> {
     }
 
     /// Returns the times of the steps of all programs of ranks: by index in [`Program::ranks`],
-    /// then by step. The time of a collective starts when all its ranks have arrived.
+    /// then by step. The time of a collective starts when all its ranks have arrived. All ranks of
+    /// a layer are assumed to compute at once, and no others.
     ///
     /// # Errors
     /// As [`compute_time`](Self::compute_time).
     pub fn step_times(&self, program: &Program) -> Result<Vec<Vec<Duration>>, Error> {
+        let ranks = self.ranks_by_layer(program);
         let of_step = |step: &Step| match step.op {
             Op::Collective(id) => Ok(self.collective_time(&program.collectives[id.0])),
+            Op::Forward { layer, .. } | Op::Backward { layer, .. } | Op::OptimizerStep { layer, .. } => {
+                self.compute_time_among(&step.op, ranks[layer.index()] as f64)
+            }
             _ => self.compute_time(&step.op),
         };
         program.ranks.iter().map(|rank| rank.steps.iter().map(of_step).collect()).collect()
+    }
+
+    /// Returns the number of ranks that run each layer, by layer id.
+    fn ranks_by_layer(&self, program: &Program) -> Vec<usize> {
+        let mut ranks = vec![0; self.network.len()];
+        for rank in &program.ranks {
+            let layers = rank.steps.iter().filter_map(|step| match step.op {
+                Op::Forward { layer, .. } => Some(layer.index()),
+                _ => None,
+            });
+            let mut layers: Vec<usize> = layers.collect();
+            layers.sort_unstable();
+            layers.dedup();
+            for layer in layers {
+                ranks[layer] += rank.represented_ranks.len();
+            }
+        }
+        ranks
     }
 
     /// The network whose layers have these costs.

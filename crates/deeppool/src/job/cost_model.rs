@@ -5,6 +5,7 @@ use std::cell::RefCell;
 
 use burst_planner::{CostBounds, CostModel, NodeId, NodeMemory, ShardSize, StepTimes};
 use collectives::Traffic;
+use layer_profile::ContendedTimes;
 use rustc_hash::FxHashMap;
 
 use super::layer_memory::LayerBytes;
@@ -49,6 +50,9 @@ fn is_range(ranks: &[usize]) -> bool {
     ranks.iter().zip(first..).fold(0, |differences, (rank, expected)| differences | (rank ^ expected)) == 0
 }
 
+/// Times of the steps of all nodes, by node; `None` if the profile has no time.
+type NodeTimes = Vec<Option<StepTimes>>;
+
 /// The planner's cost model of a job: the times of the steps of a micro-batch and of collectives.
 /// The simulator uses the same times.
 pub struct JobCosts<'a> {
@@ -65,9 +69,8 @@ pub struct JobCosts<'a> {
     /// Number of replicas whose gradients are reduced together, and the distance in ranks from one
     /// replica to the next.
     replicas: (usize, usize),
-    /// Cache of the times of steps: by number of samples, then by node; `None` if the profile has
-    /// no time.
-    times: RefCell<FxHashMap<usize, Vec<Option<StepTimes>>>>,
+    /// Cache of the times of steps, by number of samples and of ranks that compute at once.
+    times: RefCell<FxHashMap<(usize, usize), NodeTimes>>,
     /// Cache of the traffic of redistributions.
     traffic: RefCell<TrafficCache>,
     /// Cache of lower bounds on the load of a redistribution, by the two numbers of ranks.
@@ -120,8 +123,16 @@ impl<'a> JobCosts<'a> {
         }
     }
 
-    fn step_times(&self, node: NodeId, samples: usize) -> Option<StepTimes> {
-        let time = self.costs.layer_time(self.nodes.layer(node), samples).ok()?;
+    /// Returns the number of ranks that compute at once while a layer runs on `ranks` ranks, up to
+    /// the number for which the profile has times.
+    fn computing(&self, ranks: usize) -> usize {
+        let max = self.costs.profile().contended().map_or(1, ContendedTimes::ranks);
+        (ranks * self.replicas.0).min(max)
+    }
+
+    fn step_times(&self, node: NodeId, samples: usize, computing: usize) -> Option<StepTimes> {
+        let layer = self.nodes.layer(node);
+        let time = self.costs.layer_time_among(layer, samples, computing as f64).ok()?;
         Some(StepTimes {
             forward_us: micros(time.forward),
             backward_us: micros(time.backward),
@@ -147,11 +158,11 @@ impl CostModel for JobCosts<'_> {
         if ranks > self.batch || !self.counts.as_ref().is_none_or(is_known) {
             return None;
         }
-        let samples = self.samples(ranks, share);
+        let (samples, computing) = (self.samples(ranks, share), self.computing(ranks));
         let mut times = self.times.borrow_mut();
-        let of_nodes = times.entry(samples).or_insert_with(|| {
+        let of_nodes = times.entry((samples, computing)).or_insert_with(|| {
             let nodes = (0..self.sample_bytes.len()).map(NodeId);
-            nodes.map(|node| self.step_times(node, samples)).collect()
+            nodes.map(|node| self.step_times(node, samples, computing)).collect()
         });
         of_nodes[node.0]
     }

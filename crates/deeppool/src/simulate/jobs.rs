@@ -234,6 +234,13 @@ impl<'a> RankJobs<'a> {
         spans
     }
 
+    /// Returns the interval of each step of a program of the class in its last run, and the
+    /// duration of that run.
+    pub(super) fn last_iteration(&self, program: &RankProgram) -> (Vec<Span>, Duration) {
+        let period = self.duration_of(u32::try_from(self.ends.len()).unwrap_or(u32::MAX));
+        (self.program_spans(program), period.unwrap_or_default())
+    }
+
     /// Returns each rank of the class with its timeline of the last run of the program, relative to
     /// `origin`: all steps in the program's order, then the background.
     pub(super) fn timelines(

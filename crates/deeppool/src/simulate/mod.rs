@@ -8,6 +8,7 @@
 //! repeat.
 
 mod background;
+mod contention;
 mod jobs;
 mod plan;
 mod rank;
@@ -15,6 +16,7 @@ mod report;
 mod result;
 mod simulated_ranks;
 mod steps;
+mod times;
 mod workload;
 
 use std::num::NonZeroUsize;
@@ -33,6 +35,7 @@ use crate::costs::Costs;
 use crate::program::Program;
 use simulated_ranks::SimulatedRanks;
 use steps::RankClass;
+use times::ProgramTimes;
 
 /// Options of a simulation.
 #[derive(Debug, Clone)]
@@ -198,6 +201,11 @@ pub fn contended() -> DeviceParameters {
 /// independently of other ranks. Ranks that run the same steps for the same times are simulated
 /// once.
 ///
+/// If the profile has [times of several ranks](layer_profile::ProfileTable::contended), the ranks
+/// are cores of one machine: a step takes the time of the number of ranks that compute or transfer
+/// meanwhile (with a background job, of all ranks), and a rank does not compute while a collective
+/// that it belongs to transfers.
+///
 /// The first quarter of the iterations (at least one of two or more) is the warm-up. The
 /// measurement is from the moment when the last rank has ended the warm-up to the moment when the
 /// last rank has ended the last iteration.
@@ -215,13 +223,18 @@ pub fn simulate(
     costs: &Costs<'_>,
     options: &SimulateOptions,
 ) -> Result<Simulation, Error> {
-    let mut classes = RankClass::of_ranks(program, costs)?;
     let options = &options.clone().for_program(program.iterations);
+    let times = ProgramTimes::new(program, costs)?;
+    let mut classes = RankClass::of_ranks(program, costs, &times)?;
     // No iteration takes longer than all steps one after another. The foreground alone runs twice.
     let steps = classes.iter().flat_map(|class| class.steps.iteration.in_order_times());
     let upper_bound = steps.fold(Duration::ZERO, Duration::saturating_add);
     let iterations = u64::from(options.iterations().max(2));
     check_virtual_time(upper_bound, iterations, None, classes.len()).map_err(implausible)?;
+    if costs.profile().contended().is_some() {
+        classes =
+            RankClass::of_ranks(program, costs, &contention::contended(times, program, costs, options)?)?;
+    }
     if let Some(background) = &options.background {
         let alone;
         (classes, alone) = with_partner_waits(program, classes, options)?;

@@ -10,7 +10,7 @@ use super::SimulateOptions;
 use super::jobs::{RankJobs, RankProgress};
 use super::steps::RankClass;
 use crate::Error;
-use crate::program::CollectiveId;
+use crate::program::{CollectiveId, RankProgram};
 
 /// A rank that is simulated for all ranks of its class: its device, and the two jobs on it.
 pub(super) struct Rank<'a> {
@@ -51,6 +51,11 @@ impl<'a> Rank<'a> {
     /// Returns the numbers of the ranks that it represents: all ranks of its class.
     pub(super) fn represented_ranks(&self) -> impl Iterator<Item = usize> {
         self.class.programs.iter().flat_map(|program| &program.represented_ranks).copied()
+    }
+
+    /// Returns whether it runs this program of the simulated program.
+    pub(super) fn represents(&self, program: &RankProgram) -> bool {
+        self.class.programs.iter().any(|own| std::ptr::eq(*own, program))
     }
 
     /// Records the present as the end of the warm-up if the rank has no steps. Other ranks record

@@ -8,10 +8,11 @@ use std::time::Duration;
 use gpu_mux::{Awaits, Exchange};
 
 use super::SimulateOptions;
+use super::jobs::Span;
 use super::rank::Rank;
 use super::steps::RankClass;
 use crate::Error;
-use crate::program::{CollectiveId, Program};
+use crate::program::{CollectiveId, Program, RankProgram};
 
 /// The simulated ranks with a common virtual time, and the state of their collectives. One rank is
 /// simulated for each class of equal ranks. Each has its own device. Ranks depend on each other
@@ -119,6 +120,13 @@ impl<'a> SimulatedRanks<'a> {
         }
         self.run_collectives()?;
         Ok(end)
+    }
+
+    /// Returns the interval of each step of a rank's program in the last iteration, and the
+    /// duration of that iteration. `program` is one of the simulated program.
+    pub(super) fn last_iteration(&self, program: &RankProgram) -> (Vec<Span>, Duration) {
+        let is_of = |rank: &&Rank<'_>| rank.represents(program);
+        self.ranks.iter().find(is_of).map(|rank| rank.jobs.last_iteration(program)).unwrap_or_default()
     }
 
     /// Whether all iterations after the given one take the same times as it: every rank begins the

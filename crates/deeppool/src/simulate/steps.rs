@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use gpu_mux::{Communication, Iteration, Kernel, StepWork, WorkloadStep};
 
+use super::times::ProgramTimes;
 use crate::Error;
 use crate::costs::{Costs, KernelCost};
 use crate::program::{Collective, CollectiveId, CollectiveOp, Op, Program, RankProgram, Step};
@@ -45,13 +46,18 @@ impl<'a> RankClass<'a> {
     /// [`Error::Program`] for collectives that can never end, because a rank takes no part in one,
     /// or issues them in another order than the program's. [`Error::Profile`] if the profile lacks
     /// a time.
-    pub(super) fn of_ranks(program: &'a Program, costs: &Costs<'_>) -> Result<Vec<Self>, Error> {
+    pub(super) fn of_ranks(
+        program: &'a Program,
+        costs: &Costs<'_>,
+        times: &ProgramTimes,
+    ) -> Result<Vec<Self>, Error> {
+        let transfers = program.collectives.iter().zip(&times.transfers);
         let transfers: Vec<Transfer> =
-            program.collectives.iter().map(|collective| Transfer::new(collective, costs)).collect();
+            transfers.map(|(collective, &takes)| Transfer::new(collective, takes)).collect();
         let takes_part = collectives_by_rank(program)?;
         let mut classes: Vec<Self> = Vec::new();
-        for rank in &program.ranks {
-            let steps = RankSteps::new(program, rank, &transfers, costs)?;
+        for (rank, times) in program.ranks.iter().zip(&times.steps) {
+            let steps = RankSteps::new(program, rank, &transfers, (costs, times))?;
             let comes_to = || steps.origins.iter().filter_map(|(_, collective)| Some(collective.as_ref()?.0));
             let other =
                 rank.represented_ranks.iter().find(|rank| !comes_to().eq(takes_part[**rank].iter().copied()));
@@ -111,7 +117,7 @@ struct Transfer {
 }
 
 impl Transfer {
-    fn new(collective: &Collective, costs: &Costs<'_>) -> Self {
+    fn new(collective: &Collective, takes: Duration) -> Self {
         let mut receivers = match &collective.op {
             CollectiveOp::Redistribute { redistribution, .. } => {
                 redistribution.moves().iter().map(|m| m.to_rank).collect()
@@ -122,7 +128,7 @@ impl Transfer {
         receivers.sort_unstable();
         receivers.dedup();
         let all_reduces = matches!(collective.op, CollectiveOp::AllReduce { .. });
-        Self { takes: costs.collective_time(collective), all_reduces, receivers }
+        Self { takes, all_reduces, receivers }
     }
 
     /// Returns what a rank does in the collective: all-reduce, receive or only send.
@@ -140,9 +146,10 @@ impl RankSteps {
         program: &Program,
         rank: &RankProgram,
         transfers: &[Transfer],
-        costs: &Costs<'_>,
+        (costs, times): (&Costs<'_>, &[Duration]),
     ) -> Result<Self, Error> {
-        let works = rank.steps.iter().map(|step| work(rank.rank, &step.op, transfers, costs));
+        let steps = rank.steps.iter().zip(times);
+        let works = steps.map(|(step, &takes)| work(rank.rank, &step.op, transfers, (costs, takes)));
         let mut works = works.collect::<Result<Vec<_>, Error>>()?;
         let launches = rank.launches(|step| works[step.0].is_some());
         let mut steps = Vec::with_capacity(launches.len());
@@ -157,7 +164,12 @@ impl RankSteps {
     }
 }
 
-fn work(rank: usize, op: &Op, transfers: &[Transfer], costs: &Costs<'_>) -> Result<Option<StepWork>, Error> {
+fn work(
+    rank: usize,
+    op: &Op,
+    transfers: &[Transfer],
+    (costs, takes): (&Costs<'_>, Duration),
+) -> Result<Option<StepWork>, Error> {
     if let Op::Collective(id) = op {
         let no_such =
             || Error::Program(format!("rank {rank} issues a collective #{} that does not exist", id.0));
@@ -168,7 +180,7 @@ fn work(rank: usize, op: &Op, transfers: &[Transfer], costs: &Costs<'_>) -> Resu
             communication: transfer.of(rank),
         }));
     }
-    let costs = costs.kernels(op)?;
+    let costs = costs.kernels_within(op, takes);
     Ok(if costs.is_empty() { None } else { Some(StepWork::Compute(kernels(&costs)?)) })
 }
 

@@ -3,6 +3,7 @@
 use gpu_mux::Workload;
 
 use super::steps::RankClass;
+use super::times::ProgramTimes;
 use super::{BackgroundCosts, SimulateOptions, with_partner_waits};
 use crate::Error;
 use crate::costs::Costs;
@@ -23,8 +24,8 @@ pub fn workload(
     background: &BackgroundCosts,
 ) -> Result<Workload, Error> {
     let ranks = program.world();
-    let (classes, _) =
-        with_partner_waits(program, RankClass::of_ranks(program, costs)?, &SimulateOptions::default())?;
+    let classes = RankClass::of_ranks(program, costs, &ProgramTimes::new(program, costs)?)?;
+    let (classes, _) = with_partner_waits(program, classes, &SimulateOptions::default())?;
     let has_rank = |class: &RankClass<'_>| {
         class.programs.iter().any(|program| program.represented_ranks.contains(&rank))
     };

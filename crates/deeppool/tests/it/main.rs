@@ -8,6 +8,7 @@ mod documents;
 mod gpu_counts;
 mod gradients;
 mod launch_order;
+mod machine;
 mod memory;
 mod memory_model;
 mod micro_batches;
