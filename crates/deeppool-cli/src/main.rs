@@ -7,6 +7,7 @@ mod compare_figure;
 mod completions;
 mod costs;
 mod counts;
+mod difference;
 mod epoch_journal;
 mod epochs;
 mod eval;

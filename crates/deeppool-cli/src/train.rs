@@ -11,7 +11,9 @@ use command_line::numbers::{positive, within};
 use deeppool::costs::Costs;
 use deeppool::data::{DataSource, Dataset};
 use deeppool::job::Job;
+use deeppool::machine::difference;
 use deeppool::plan::ExecutionPlan;
+use deeppool::program::LoweredTraining;
 use deeppool::simulate::{SimulateOptions, Simulation, simulate_plan};
 use deeppool::train::{EmulatedTimes, HeldMemory, Length, TrainConfig, TrainReport};
 use gpu_mux::Policy;
@@ -24,6 +26,7 @@ use super::costs::{
     BackgroundSpec, CostArgs, ModeArgs, PLANNED_OPTIONS, gpus_and_batch, job_and_plan, with_plan_path,
 };
 use super::counts::{BATCH, THREADS};
+use super::difference::{difference_json, show_difference};
 use super::free_memory::check_free_memory;
 use super::inputs;
 use super::launched::{Launched, is_first, launched};
@@ -41,6 +44,8 @@ const TIMEOUT_S: RangeInclusive<usize> = 1..=86_400;
 const DEFAULT_TIMEOUT_S: usize = 300;
 /// Number of iterations at the end of the run that `--trace` writes.
 const TRACED: usize = 3;
+/// Number of iterations at the end of the run that `--explain-difference` compares.
+const COMPARED: usize = 10;
 /// Default number of epochs.
 const EPOCHS: u64 = 5;
 
@@ -138,9 +143,14 @@ pub(crate) struct Train {
     /// repeated
     #[arg(long, value_name = "FILE", value_parser = command_line::files::argument())]
     metrics: Option<PathBuf>,
-    /// Write the steps of the last three iterations as Chrome trace events, which Perfetto opens
+    /// Write the steps of the last three iterations (ten with --explain-difference) as Chrome trace
+    /// events, which Perfetto opens
     #[arg(long, value_name = "FILE", value_parser = command_line::files::argument())]
     trace: Option<PathBuf>,
+    /// Print where simulated and measured iterations differ: by layer and by collective, the
+    /// largest difference first, from the last ten iterations
+    #[arg(long, conflicts_with = "spb")]
+    explain_difference: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -212,20 +222,8 @@ impl Train {
         })?;
         let initial = self.init.as_deref().map(inputs::weights).transpose()?;
         let emulated = engine.emulated_gpus();
-        let times = match emulated.as_ref().filter(|_| is_known) {
-            Some(_) => Some(EmulatedTimes {
-                training: training
-                    .programs()?
-                    .iter()
-                    .map(|program| job.costs().step_times(program))
-                    .collect::<Result<_, _>>()?,
-                background: background
-                    .iter()
-                    .map(|background| background.step_times(job.lowering()))
-                    .collect::<anyhow::Result<_>>()?,
-            }),
-            None => None,
-        };
+        let has_times = is_known && emulated.is_some();
+        let times = has_times.then(|| emulated_times(&job, training, &background)).transpose()?;
         let config = TrainConfig::new(&dataset, training)
             .with_initial(initial.as_ref())
             .with_length(self.length())
@@ -233,7 +231,7 @@ impl Train {
             .with_seed(self.seed)
             .with_shuffle(!self.no_shuffle)
             .with_threads_per_rank(self.threads_per_rank)
-            .with_traced_iterations(if self.trace.is_some() { TRACED } else { 0 })
+            .with_traced_iterations(self.traced_iterations())
             .with_background(background.iter().map(|job| job.job(&dataset)))
             .with_policy(policy)
             .with_emulated_times(times.as_ref())
@@ -247,10 +245,19 @@ impl Train {
         if let (Some(path), Some(timeline)) = (&self.trace, &report.timeline) {
             save_json(path, &timeline.to_chrome_trace())?;
         }
+        let difference = match &report.timeline {
+            Some(timeline) if self.explain_difference && is_known => {
+                difference(training.first_program()?, job.costs(), &options, timeline)?
+            }
+            _ => Vec::new(),
+        };
         if self.json {
             let mut json = self.report(&config, &plan, &predictions, &report)?;
             if !background.is_empty() {
                 json["background"] = background::report(&background, &policy, &report);
+            }
+            if self.explain_difference {
+                json["difference"] = difference.iter().map(difference_json).collect();
             }
             if let Some(gpus) = emulated {
                 json["emulated_gpus"] = gpus.into();
@@ -259,6 +266,9 @@ impl Train {
             print_json(&json);
         } else {
             show(&background, &policy, &predictions, &report);
+            if self.explain_difference {
+                show_difference(&difference);
+            }
             if emulated.is_some() {
                 let of = if times.is_some() { job.costs().profile().device() } else { "no device's" };
                 print_message!(
@@ -301,6 +311,15 @@ impl Train {
                 gpus => Ok(gpus),
             },
             (ranks, _) => Ok(self.ranks.or(ranks)),
+        }
+    }
+
+    /// Returns the number of iterations at the end of the run whose steps are recorded.
+    fn traced_iterations(&self) -> usize {
+        match (self.explain_difference, &self.trace) {
+            (true, _) => COMPARED,
+            (false, Some(_)) => TRACED,
+            (false, None) => 0,
         }
     }
 
@@ -395,6 +414,7 @@ impl Train {
             })
             .collect();
         let times = &report.iteration_times;
+        let (first, third) = times.quartiles();
         Ok(json!({
             "schema": "deeppool/report/v1", "experiment": "train", "simulated": false,
             "model": config.network().name(), "data": config.dataset.name(),
@@ -405,6 +425,7 @@ impl Train {
             "background_samples_per_s": report.background_samples_per_s,
             "iteration_us": {
                 "median": times.median().as_secs_f64() * 1e6,
+                "quartiles": [first.as_secs_f64() * 1e6, third.as_secs_f64() * 1e6],
                 "p99": times.p99().as_secs_f64() * 1e6,
             },
             "memory": report.max_memory().map(memory_json),
@@ -439,9 +460,12 @@ fn show(background: &[Background], policy: &Policy, predictions: &Predictions, r
             "iteration, simulated                not known without layer times: give --profile or --device"
         ),
     }
+    let (first, third) = times.quartiles();
     print_message!(
-        "iteration, measured                 {} (p99 {})",
+        "iteration, measured                 {} (quartiles {} to {}, p99 {})",
         time(times.median()),
+        time(first),
+        time(third),
         time(times.p99())
     );
     print_message!("foreground                          {}", rate(report.foreground_samples_per_s));
@@ -459,6 +483,23 @@ fn show(background: &[Background], policy: &Policy, predictions: &Predictions, r
             byte_size(held.background_bytes),
         );
     }
+}
+
+/// Returns the durations of the steps of all programs, for emulated GPUs.
+///
+/// # Errors
+/// If a program cannot be lowered, or layer times are missing.
+fn emulated_times(
+    job: &Job<'_>,
+    training: &LoweredTraining<'_>,
+    background: &[Background],
+) -> anyhow::Result<EmulatedTimes> {
+    let programs = training.programs()?.iter();
+    let of_background = background.iter().map(|background| background.step_times(job.lowering()));
+    Ok(EmulatedTimes {
+        training: programs.map(|program| job.costs().step_times(program)).collect::<Result<_, _>>()?,
+        background: of_background.collect::<anyhow::Result<_>>()?,
+    })
 }
 
 fn show_shared_cores(report: &TrainReport) {

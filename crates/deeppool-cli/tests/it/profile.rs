@@ -120,6 +120,13 @@ fn ranks_are_profiled_planned_and_simulated() {
     let run = format!("train {alone} {beside} --data digits --iterations 5 --json");
     let report: Value = serde_json::from_str(&succeed(path, &run)).unwrap();
     assert!(report["simulated_iteration_us"].as_f64().unwrap() > 0.0, "{report}");
+    let run = format!("train {alone} --data digits --iterations 5 --explain-difference");
+    let shown = succeed(path, &run);
+    for part in ["quartiles", "Where simulated and measured", "conv3", "all-reduce", "all parts:"] {
+        assert!(shown.contains(part), "`{part}` is not in\n{shown}");
+    }
+    let report: Value = serde_json::from_str(&succeed(path, &format!("{run} --json"))).unwrap();
+    assert!(report["difference"].as_array().unwrap().len() > 10, "{report}");
 
     let torch = "profile --model digits-cnn --engine torch --ranks 2 -o other.json";
     refused(path, torch, "give --engine cpu");

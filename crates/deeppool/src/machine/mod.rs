@@ -3,8 +3,10 @@
 //! A *step* is one of a rank's program. A *transfer* is the part of a collective after its last
 //! rank has arrived.
 
+mod difference;
 mod measure;
 mod observed;
 
+pub use difference::{DifferenceRow, IterationPart, difference};
 pub use measure::{MachineProfile, MeasureOptions, measure_machine};
 pub use observed::{ObservedCollective, ObservedTimes, Phase};

@@ -145,6 +145,12 @@ impl IterationTimes {
         self.quantile(0.5)
     }
 
+    /// Returns the first and the third quartile by the nearest-rank method; zero without times.
+    #[must_use]
+    pub fn quartiles(&self) -> (Duration, Duration) {
+        (self.quantile(0.25), self.quantile(0.75))
+    }
+
     /// Returns the 99th percentile by the nearest-rank method; zero without times.
     #[must_use]
     pub fn p99(&self) -> Duration {

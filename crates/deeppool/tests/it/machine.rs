@@ -5,7 +5,7 @@ use std::time::Duration;
 use collectives::LinkModel;
 use deeppool::costs::Costs;
 use deeppool::job::Job;
-use deeppool::machine::{MeasureOptions, ObservedTimes, Phase, measure_machine};
+use deeppool::machine::{IterationPart, MeasureOptions, ObservedTimes, Phase, difference, measure_machine};
 use deeppool::plan::{Mode, PlanRequest};
 use deeppool::planning::find_plan;
 use deeppool::program::{LowerOptions, Placement, Program, lower_training};
@@ -225,4 +225,32 @@ fn measurements_need_several_ranks_and_batches() {
     };
     assert!(measured(&[1], 1).unwrap_err().to_string().contains("at least 2"));
     assert!(measured(&[], 2).is_err());
+}
+
+#[test]
+fn differences_are_of_the_layer_and_the_collective_that_differ() {
+    let (network, link) = (network(), slow());
+    let (table, counts) = (alone(&network), dp(&network));
+    let program = program(&network, &counts);
+    let costs = Costs::new(&network, &table, &link);
+    let options = SimulateOptions::default();
+    let of = |table: &ProfileTable, link: &LinkModel| {
+        let measured = simulated(&network, table, link, &counts).timeline.unwrap();
+        difference(&program, &costs, &options, &measured).unwrap()
+    };
+    let same = of(&table, &link);
+    assert!(same.len() >= network.len() - 1 && same.iter().all(|row| row.seconds().abs() < 1e-8), "{same:?}");
+
+    let mut rows = table.layers().to_vec();
+    let slowed = rows.iter_mut().find(|row| row.name == "conv3").unwrap();
+    slowed.times.iter_mut().for_each(|time| time.forward += Duration::from_millis(1));
+    let rows = ProfileTable::new(table.model(), table.device(), table.origin(), rows, Vec::new()).unwrap();
+    let found = of(&rows, &link);
+    assert_eq!((found[0].name.as_str(), found[0].part), ("conv3", IterationPart::Layer));
+    assert!((found[0].seconds() - 1e-3).abs() < 1e-6, "{:?}", found[0]);
+
+    let late = LinkModel::new("late", Duration::from_micros(900), Duration::ZERO, 1e9).unwrap();
+    let found = of(&table, &late);
+    assert_eq!(found[0].part, IterationPart::Transfer);
+    assert!(found[0].name.starts_with("all-reduce") && found[0].measured > found[0].simulated);
 }
