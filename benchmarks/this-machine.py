@@ -4,11 +4,13 @@
     cargo build --release -p deeppool-cli --features mpi
     benchmarks/this-machine.py OUT [--rounds 5] [--deeppool target/release/deeppool] [--prefix "chrt -f 1"]
 
-For each network: profiles the layers on 2 ranks, plans data parallelism and a burst plan, and simulates both, alone and
-beside a background job. The predictions are written to OUT/predictions.json before anything is trained. Then all plans
-are trained in turns, with ranks that are threads and ranks that are processes. OUT/runs.csv has every run,
-OUT/results.csv and OUT/results.txt the medians beside the predictions. A prediction holds if it is within 10% of the
-measured median plus half of the interquartile range of the runs; a background throughput if it is within 25%.
+For each network: profiles the layers on 2 ranks, plans data parallelism and a burst plan, and
+simulates both, alone and beside a background job. The predictions are written to
+OUT/predictions.json before anything is trained. Then all plans are trained in turns, with ranks
+that are threads and ranks that are processes. OUT/runs.csv has every run, OUT/results.csv and
+OUT/results.txt the medians beside the predictions. A prediction holds if it is within 10% of the
+measured median plus half of the interquartile range of the runs; a background throughput if it is
+within 25%.
 """
 
 import argparse
@@ -22,7 +24,8 @@ import subprocess
 import sys
 
 RANKS = 2
-# Network, global batch, shards, amplification limit of the burst plan, iterations of a run, background job.
+# Network, global batch, shards, amplification limit of the burst plan, iterations of a run,
+# background job.
 JOBS = [
     ("resnet-18", 4, "1,2,4", 1.03, 12, "resnet-18:1"),
     ("vgg11", 4, "1,2,4", 1.03, 6, "resnet-18:1"),
@@ -37,7 +40,7 @@ def main():
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--deeppool", default="target/release/deeppool")
-    parser.add_argument("--prefix", default="", help="command in front of each deeppool, such as a scheduling class")
+    parser.add_argument("--prefix", default="", help="command in front of each deeppool")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     command = shlex.split(arguments.prefix) + [arguments.deeppool]
@@ -49,7 +52,8 @@ def main():
 
 def deeppool(command, *arguments, launch=False):
     launcher = ["launch", "--ranks", str(RANKS), "--"] if launch else []
-    done = subprocess.run([*command, *launcher, *map(str, arguments)], capture_output=True, text=True)
+    whole = [*command, *launcher, *map(str, arguments)]
+    done = subprocess.run(whole, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{shlex.join(map(str, arguments))}: {done.stderr}")
     return done.stdout
@@ -58,7 +62,8 @@ def deeppool(command, *arguments, launch=False):
 def costs(out, model, background=None):
     options = ["--model", model, "--profile", out / f"{model}.json", "--link", out / f"{model}-link.json"]
     if background:
-        options += ["--background", background, "--background-profile", out / f"{background.split(':')[0]}.json"]
+        profile = out / f"{background.split(':')[0]}.json"
+        options += ["--background", background, "--background-profile", profile]
     return options
 
 
@@ -66,8 +71,9 @@ def predict(command, out):
     predictions = {}
     for model, _, shards, _, _, _ in JOBS:
         profile, link = out / f"{model}.json", out / f"{model}-link.json"
-        shown = deeppool(command, "profile", "--model", model, "--engine", "cpu", "--ranks", RANKS, "--batches", shards,
-                         "-o", profile, "--link-output", link)
+        shown = deeppool(
+            command, "profile", "--model", model, "--engine", "cpu", "--ranks", RANKS,
+            "--batches", shards, "-o", profile, "--link-output", link)
         (out / f"{model}-profile.txt").write_text(shown)
     for model, batch, _, limit, _, background in JOBS:
         for mode in MODES:
@@ -77,10 +83,11 @@ def predict(command, out):
             else:
                 kind = ["--amplification", limit]
             if mode in ("dp", "bp"):
-                deeppool(command, "plan", *costs(out, model), "--gpus", RANKS, "--batch", batch, *kind, "-o", plan)
+                size = ["--gpus", RANKS, "--batch", batch]
+                deeppool(command, "plan", *costs(out, model), *size, *kind, "-o", plan)
             beside = background if mode.endswith("+col") else None
-            simulated = json.loads(
-                deeppool(command, "simulate", *costs(out, model, beside), "--plan", plan, "--json"))
+            options = [*costs(out, model, beside), "--plan", plan, "--json"]
+            simulated = json.loads(deeppool(command, "simulate", *options))
             predictions[f"{model} {mode}"] = {
                 "simulated_us": simulated["iteration_us"],
                 "planned_us": json.loads(plan.read_text())["iteration_us"],
@@ -92,7 +99,8 @@ def predict(command, out):
 def measure(command, out, rounds):
     runs = []
     with open(out / "runs.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, ["round", "model", "mode", "ranks", "iteration_us", "background_samples_per_s"])
+        columns = ["round", "model", "mode", "ranks", "iteration_us", "background_samples_per_s"]
+        writer = csv.DictWriter(file, columns)
         writer.writeheader()
         for turn in range(rounds):
             for model, _, _, _, iterations, background in JOBS:
@@ -100,8 +108,9 @@ def measure(command, out, rounds):
                     for kind in KINDS:
                         beside = background if mode.endswith("+col") else None
                         shown = deeppool(
-                            command, "train", *costs(out, model, beside), "--plan", out / f"{model}-{mode[:2]}.json",
-                            "--data", "synthetic", "--iterations", iterations, "--lr", "0.00001", "--json",
+                            command, "train", *costs(out, model, beside),
+                            "--plan", out / f"{model}-{mode[:2]}.json", "--data", "synthetic",
+                            "--iterations", iterations, "--lr", "0.00001", "--json",
                             launch=kind == "processes")
                         trained = json.loads(shown)
                         runs.append({"round": turn, "model": model, "mode": mode, "ranks": kind,
@@ -117,7 +126,8 @@ def report(arguments, predictions, runs):
     for model, batch, *_ in JOBS:
         for kind in KINDS:
             for mode in MODES:
-                of = [run for run in runs if (run["model"], run["mode"], run["ranks"]) == (model, mode, kind)]
+                key = (model, mode, kind)
+                of = [run for run in runs if (run["model"], run["mode"], run["ranks"]) == key]
                 times = [run["iteration_us"] for run in of]
                 median = statistics.median(times)
                 several = times if len(times) > 1 else times * 2
@@ -140,13 +150,16 @@ def report(arguments, predictions, runs):
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    commit = head.stdout.strip()
     lines = [
         "$ " + shlex.join(["benchmarks/this-machine.py", *sys.argv[1:]]),
         f"commit: {commit}, release; machine: {processor()}",
-        "times in ms an iteration: the median and the quartiles of the runs, a run being the median of its iterations",
-        "", f"{'network':<12}{'ranks':<11}{'mode':<8}{'planned':>9}{'simulated':>11}{'measured':>10}{'quartiles':>20}"
-        f"{'sim/meas':>10}{'holds':>7}{'BG simulated':>14}{'BG measured':>13}{'holds':>7}",
+        "times in ms an iteration: the median and the quartiles of the runs, a run being the median",
+        "of its iterations",
+        "",
+        f"{'network':<12}{'ranks':<11}{'mode':<8}{'planned':>9}{'simulated':>11}{'measured':>10}"
+        f"{'quartiles':>20}{'sim/meas':>10}{'holds':>7}{'BG simulated':>14}{'BG measured':>13}{'holds':>7}",
     ]
     for row in rows:
         ms = lambda us: f"{us / 1e3:.1f}" if us != "" else "-"
@@ -157,7 +170,8 @@ def report(arguments, predictions, runs):
             f"{ms(row['quartile_1_us']) + ' to ' + ms(row['quartile_3_us']):>20}"
             f"{row['simulated_over_measured']:>10.3f}{'yes' if row['holds'] else 'NO':>7}"
             + (f"{row['background_simulated']:>14.1f}{row['background_measured']:>13.1f}"
-               f"{'yes' if row['background_holds'] else 'NO':>7}" if beside else f"{'-':>14}{'-':>13}{'-':>7}"))
+               f"{'yes' if row['background_holds'] else 'NO':>7}"
+               if beside else f"{'-':>14}{'-':>13}{'-':>7}"))
     lines.append("")
     of = {(row["model"], row["ranks"], row["mode"]): row for row in rows}
     for model, *_ in JOBS:
@@ -166,7 +180,8 @@ def report(arguments, predictions, runs):
                 dp, bp = of[model, kind, "dp" + beside], of[model, kind, "bp" + beside]
                 measured, simulated = (dp[by] / bp[by] for by in ("measured_us", "simulated_us"))
                 close = max(measured, 1 / measured) <= 1.1
-                verdict = "too close" if close else "ranked rightly" if (measured > 1) == (simulated > 1) else "WRONG"
+                agrees = (measured > 1) == (simulated > 1)
+                verdict = "too close" if close else "ranked rightly" if agrees else "WRONG"
                 lines.append(f"DP over BP, {model}, {kind}{beside}: measured {measured:.2f}, "
                              f"simulated {simulated:.2f}: {verdict}")
     lines.append(f"iterations that hold: {sum(row['holds'] for row in rows)} of {len(rows)}")
