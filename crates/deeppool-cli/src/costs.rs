@@ -26,7 +26,8 @@ use super::progress::with_spinner;
 #[derive(Args)]
 pub(crate) struct CostArgs {
     /// Device model: a100 (40 GB), a100-80gb, h100, h200, v100 (16 GB), v100-32gb, cpu-core, or the
-    /// FILE.json of one (see `deeppool fit`)
+    /// FILE.json of one (see `deeppool fit`). A GPU multiplies in TF32, a V100 in FP32; the name
+    /// may end in another number format: a100-bf16, a100-fp32, v100-fp16
     #[arg(long, conflicts_with = "profile")]
     pub(crate) device: Option<String>,
     /// File of layer times (see `deeppool profile`), instead of a device model

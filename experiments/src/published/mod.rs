@@ -21,7 +21,7 @@ mod summary;
 mod text;
 mod training;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use clap::Args;
@@ -46,6 +46,9 @@ use training::Training;
 pub(crate) const NAME: &str = "published";
 const TITLE: &str = "Numbers that others have published, beside ours";
 
+/// Default folder of published tables.
+const DATA: &str = "../shared/data/published";
+
 /// Options of the experiment `published`.
 #[derive(Args)]
 #[command(after_help = "\
@@ -64,8 +67,9 @@ pub(crate) struct PublishedOptions {
     run: RunOptions,
     /// Folder of published training throughputs: `deeplearningexamples.csv`, `lambda_pytorch.csv`
     /// and others
-    #[arg(long, value_name = "DIR", default_value = "../shared/data/published")]
-    data: PathBuf,
+    /// [default: ../shared/data/published, if it exists]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
     /// Fit the device models again, write them to this folder, and predict with them
     #[arg(long, value_name = "DIR")]
     fit: Option<PathBuf>,
@@ -84,23 +88,23 @@ impl Experiment for PublishedOptions {
 
     fn prepare(&self) -> anyhow::Result<Prepared> {
         let testbed = original::testbed()?;
-        let source = if self.data.is_dir() {
-            Ok(training::read(&self.data)?)
+        let data = self.data.as_deref().unwrap_or(Path::new(DATA));
+        let source = if data.is_dir() {
+            Ok(training::read(data)?)
+        } else if self.data.is_some() || self.fit.is_some() {
+            bail!("the folder {} of published tables does not exist: give it with --data DIR", data.display())
         } else {
             Err(format!(
-                "left out because the folder {} does not exist: published training throughputs; give it with \
-                 --data DIR",
-                self.data.display()
+                "left out because the folder {DATA} does not exist: published training throughputs; give it \
+                 with --data DIR"
             ))
         };
         let models = match (&source, &self.fit) {
             (Ok(source), Some(_)) => {
-                let folders =
-                    Folders { published: &self.data, a100_profiles: &self.profiles, h200: &self.h200 };
+                let folders = Folders { published: data, a100_profiles: &self.profiles, h200: &self.h200 };
                 fit::fit(&folders, &training::fitted(source)?)?
             }
-            (Err(missing), Some(_)) => bail!("nothing to fit to: {missing}"),
-            (_, None) => DeviceModel::fitted()?,
+            _ => DeviceModel::fitted()?,
         };
         let folder = self.fit.clone();
         Ok(prepared(move |journal| {
