@@ -78,7 +78,12 @@ pub(super) fn totals(training: &Training) -> Vec<ErrorRow> {
         ErrorRow::new("all", "slow suite".into(), one(Verdict::Slow)),
         ErrorRow::new("all", "dominated".into(), one(Verdict::Dominated)),
         ErrorRow::new("all", QuestionSet::SeveralHosts.name().into(), compared(QuestionSet::SeveralHosts)),
-        ErrorRow::new("all", QuestionSet::Passes.name().into(), compared(QuestionSet::Passes)),
+        ErrorRow::new(
+            "all",
+            QuestionSet::Passes.name().into(),
+            // The time of the host is fitted to this network.
+            compared(QuestionSet::Passes).filter(|row| row.network != "resnet-50"),
+        ),
         ErrorRow::new("all", QuestionSet::Single.name().into(), compared(QuestionSet::Single)),
     ];
     parts.into_iter().flatten().collect()

@@ -12,7 +12,7 @@ use super::dominated::is_dominated;
 use super::link::{Host, link_of};
 use super::machine::device_name;
 use super::network::Network;
-use super::prediction::{StepTime, optimizer_of, step_time};
+use super::prediction::{StepTime, dispatch_s, optimizer_of, step_time};
 use super::question::{PublishedStep, Question, QuestionSet, fastest};
 use super::slow::{SuiteUse, relative_throughputs, slow_suites, suite_use};
 use super::sources::{self, SourceRow, SourceRows};
@@ -243,6 +243,7 @@ fn predictions(
         let optimizer = optimizer_of(&key.question);
         let time = step_time(&graphs[&network], &device, optimizer, &link, (batch, gpus));
         let time = time.with_context(|| key.question.to_string())?;
+        let time = time.with_dispatch(dispatch_s(&key.question, &graphs[&network]));
         Ok((*key, Ok((time, (gpus > 1).then(|| link.name().to_owned())))))
     });
     predicted.collect()
