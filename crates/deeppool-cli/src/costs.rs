@@ -35,7 +35,7 @@ pub(crate) struct CostArgs {
     pub(crate) profile: Option<PathBuf>,
     /// File of layer times of the background job's network [default: --profile, or the device
     /// model]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "background")]
     pub(crate) background_profile: Option<PathBuf>,
     /// Link model. One host of eight GPUs: dgx1-v100, dgx-a100, dgx-h100, dgx-h200. Several hosts:
     /// dgx-a100-pod, dgx-h100-pod (eight adapters each), dgx1-v100-pod (four), dgx1-v100-ib100,

@@ -59,13 +59,14 @@ impl NetworkFamily {
     }
 }
 
-/// Relative errors, as absolute values, of predicted iterations that a model was not fitted to.
+/// Relative errors of predicted iterations that a model was not fitted to: the factor by which a
+/// time is too long or too short, minus 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeldOutErrors {
     /// Family of the networks.
     pub family: NetworkFamily,
-    /// Number of iterations.
+    /// Number of iterations, on any number of GPUs.
     pub iterations: usize,
     /// Minimum and maximum number of samples on a GPU.
     pub samples: [usize; 2],
@@ -94,10 +95,12 @@ impl ModelAccuracy {
     #[must_use]
     pub fn range(&self, network: &LayerGraph, samples: usize) -> Option<PredictionRange> {
         let family = NetworkFamily::of(network);
-        if let Some(of_family) = self.held_out.iter().find(|errors| errors.family == family) {
-            let [min, max] = of_family.samples;
-            let is_checked = (min..=max).contains(&samples);
-            return Some(PredictionRange { error: of_family.nine_tenths, is_checked });
+        let is_like = |errors: &&HeldOutErrors| {
+            let [min, max] = errors.samples;
+            errors.family == family && (min..=max).contains(&samples)
+        };
+        if let Some(checked) = self.held_out.iter().find(is_like) {
+            return Some(PredictionRange { error: checked.nine_tenths, is_checked: true });
         }
         let error = self.held_out.iter().map(|errors| errors.nine_tenths).reduce(f64::max);
         let error = error.or_else(|| {

@@ -65,6 +65,8 @@ impl ContendedTimes {
     #[must_use]
     pub fn interpolate(&self, alone: LayerTime, contended: LayerTime, computing: f64) -> LayerTime {
         let share = ((computing - 1.0) / (self.ranks - 1) as f64).clamp(0.0, 1.0);
+        // Of a number that is none, as of one rank.
+        let share = if share.is_nan() { 0.0 } else { share };
         let between = |alone: Duration, contended: Duration| {
             alone.mul_f64(1.0 - share).saturating_add(contended.mul_f64(share * (1.0 + self.jitter)))
         };

@@ -53,7 +53,7 @@ pub(super) fn rules(training: &Training) -> Vec<String> {
             dominated::RATIO
         ),
         format!(
-            "Fitted: {} questions of {} device models, named before fitting (ResNet-50 and BERT-base on one \
+            "Fitted: {} questions of {} device models (ResNet-50 and BERT-base on one \
              GPU, no DGX-2). All others are held out.",
             training.fitted.len(),
             devices.len()

@@ -292,11 +292,16 @@ impl LevelFile {
         }
         let time = |field: &'static str, us: f64| Ok(Duration::from_secs_f64(check_us(field, us)? / 1e6));
         let algorithms = match self.algorithms[..] {
-            [] => return Err(("algorithms", "expected \"ring\", \"tree\" or both, got none".into())),
             [first, ..] if self.algorithms.iter().all(|name| *name == first) => {
                 Algorithms::Only(first.into())
             }
-            _ => Algorithms::Both,
+            [_, ..] if self.algorithms.iter().all(|&name| Algorithm::from(name) != Algorithm::Switch) => {
+                Algorithms::Both
+            }
+            _ => {
+                let reason = "expected \"ring\", \"tree\", both of them, or \"switch\" alone";
+                return Err(("algorithms", reason.into()));
+            }
         };
         Ok(Level {
             ranks: self.ranks,

@@ -137,7 +137,10 @@ impl Level {
         // Trees move more bytes than a ring, or as many.
         let bytes = |variant: &Variant| if variant.algorithm == Algorithm::Switch { 1.0 } else { ring };
         let times = self.variants.iter().map(|variant| bytes(variant) / variant.achieved);
-        times.min_by(f64::total_cmp).unwrap_or(ring) / (self.bandwidth_among(members) * adapters as f64)
+        let without_variants =
+            if self.algorithms == Algorithms::Only(Algorithm::Switch) { 1.0 } else { ring };
+        times.min_by(f64::total_cmp).unwrap_or(without_variants)
+            / (self.bandwidth_among(members) * adapters as f64)
     }
 
     /// Returns the time in which a member sends `count` messages (at least one) of `bytes` bytes in

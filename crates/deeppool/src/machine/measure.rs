@@ -8,7 +8,7 @@ use layer_engine::{CpuEngine, Engine, Sgd};
 use layer_graph::{LayerGraph, LayerId};
 use layer_profile::{
     BatchTime, ContendedTimes, LayerProfile, LayerTime, MeasurementConditions, NetworkTime, Origin,
-    ProfileTable,
+    ProfileError, ProfileTable,
 };
 
 use super::observed::{ObservedTimes, Phase};
@@ -98,7 +98,15 @@ pub fn measure_machine(
     if options.ranks < 2 {
         return setting("the number of ranks", "at least 2", options.ranks.to_string());
     }
-    let samples = largest * options.ranks * (options.repeats + WARM_UP + 1) * 2;
+    if options.repeats == 0 {
+        return setting("the number of repeats", "at least 1", "0".into());
+    }
+    if !options.batches.is_sorted_by(|a, b| a < b) || options.batches[0] == 0 {
+        return Err(ProfileError::Batches(options.batches.clone()).into());
+    }
+    // Samples of a run, and some for the held-out part.
+    let iterations = WARM_UP + options.repeats.div_ceil(ROUNDS) + 1;
+    let samples = largest.saturating_mul(options.ranks).saturating_mul(iterations).saturating_mul(2);
     let dataset = Dataset::synthetic_for(network, samples, 0)?;
     let of_run = options.repeats.div_ceil(ROUNDS);
     // The last buckets are those of the measured layers; a further run redistributes.

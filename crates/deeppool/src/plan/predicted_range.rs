@@ -20,20 +20,22 @@ pub struct PredictedRange {
 }
 
 impl PredictedRange {
-    /// Returns the range of an iteration with at most `samples` samples on a GPU. `None` if the
-    /// accuracy of the model is not known.
+    /// Returns the range of an iteration in which the GPUs have from `samples[0]` to `samples[1]`
+    /// samples. `None` if the accuracy of the model is not known.
     #[must_use]
     pub fn new(
         accuracy: Option<&ModelAccuracy>,
         network: &LayerGraph,
-        samples: usize,
+        samples: [usize; 2],
         iteration_us: f64,
     ) -> Option<Self> {
-        let range = accuracy?.range(network, samples)?;
+        let accuracy = accuracy?;
+        let [fewest, most] = samples.map(|samples| accuracy.range(network, samples));
+        let (range, most) = (fewest?, most?);
         Some(Self {
             min_us: iteration_us / (1.0 + range.error),
             max_us: iteration_us * (1.0 + range.error),
-            checked: range.is_checked,
+            checked: range.is_checked && most.is_checked,
         })
     }
 }

@@ -55,8 +55,9 @@ pub(super) fn arranged_plan<'a>(
     });
     let names = || arrangement.order.iter().map(|&node| problem.nodes[node].name.clone()).collect();
     let profile = job.costs().profile();
-    let max_ranks = arrangement.ranks.iter().map(Vec::len).max().unwrap_or(1).max(1);
-    let samples = job.batch().div_ceil(job.lowering().micro_batches.max(1)).div_ceil(max_ranks);
+    let micro_batch = job.batch().div_ceil(job.lowering().micro_batches.max(1));
+    let ranks = || arrangement.ranks.iter().map(|ranks| ranks.len().max(1));
+    let samples = [ranks().max(), ranks().min()].map(|ranks| micro_batch.div_ceil(ranks.unwrap_or(1)));
     let memory = training.for_simulation()?.memory_peak();
     let plan = ExecutionPlan {
         schema: crate::plan::SCHEMA.into(),

@@ -44,7 +44,7 @@ struct Block {
 /// Builds a BERT network under the given name, over sequences of `positions` word pieces.
 ///
 /// # Errors
-/// [`GraphError::Shape`] if `positions` is 0.
+/// [`GraphError::Shape`] if `positions` is 0, or less than the number of predictions.
 pub(super) fn bert(
     name: &str,
     size: BertSize,
@@ -71,6 +71,10 @@ pub(super) fn bert(
             x = net.add("qa_outputs.permute", Permute { order: vec![1, 0] }, [x])?;
         }
         BertTask::MaskedTokens { predictions } => {
+            if predictions > positions {
+                let problem = format!("{predictions} predictions in {positions} positions");
+                return Err(GraphError::Shape { layer: "predictions.gather".into(), problem });
+            }
             let gathered = Shape::sequence(predictions, features);
             let bytes = 2 * 4 * gathered.elements() as u64;
             let pass = OpaquePass { flops: 0, bytes, kernels: 1 };

@@ -86,7 +86,8 @@ pub fn gpt2_of_blocks(blocks: usize) -> Result<LayerGraph, GraphError> {
 }
 
 /// Builds BERT over sequences of `positions` word pieces, for a task, with a name such as
-/// `bert-large-128`. The models `bert-base` and `bert-large` answer questions on 512 positions.
+/// `bert-large-128-mlm20`. The models `bert-base` and `bert-large` answer questions on 512
+/// positions.
 ///
 /// The masked positions of a pretraining are gathered by an opaque layer, so that a network with
 /// [`BertTask::MaskedTokens`] can be planned and simulated only.
@@ -96,18 +97,23 @@ pub fn gpt2_of_blocks(blocks: usize) -> Result<LayerGraph, GraphError> {
 ///
 /// let pretraining = BertTask::MaskedTokens { predictions: 20 };
 /// let bert = zoo::bert(BertSize::Base, 128, pretraining)?;
-/// assert_eq!(bert.name(), "bert-base-128");
+/// assert_eq!(bert.name(), "bert-base-128-mlm20");
 /// # Ok::<(), layer_graph::GraphError>(())
 /// ```
 ///
 /// # Errors
-/// [`GraphError::Shape`] if `positions` or the number of predictions is 0.
+/// [`GraphError::Shape`] if `positions` or the number of predictions is 0, or if there are more
+/// predictions than positions.
 pub fn bert(size: BertSize, positions: usize, task: BertTask) -> Result<LayerGraph, GraphError> {
     let size_name = match size {
         BertSize::Base => "base",
         BertSize::Large => "large",
     };
-    bert::bert(&format!("bert-{size_name}-{positions}"), size, positions, task)
+    let task_name = match task {
+        BertTask::QuestionAnswering => "qa".into(),
+        BertTask::MaskedTokens { predictions } => format!("mlm{predictions}"),
+    };
+    bert::bert(&format!("bert-{size_name}-{positions}-{task_name}"), size, positions, task)
 }
 
 /// Builds GNMT v2 as [`model`] does, but with its sentences of 50 tokens split into chunks of

@@ -164,7 +164,8 @@ fn fitted_default_costs(terms: &[Term], rows: &[&Observation]) -> Vec<f64> {
         median(shares.into_iter())
     };
     let start: Vec<f64> = (0..Unit::ALL.len()).map(alone).collect();
-    let fitted = problem.solve(&start, &[0.0; 5], &[1e-3 * FITTED_PRIOR_WEIGHT; 5]);
+    let fitted =
+        problem.solve(&start, &[0.0; Unit::ALL.len()], &[1e-3 * FITTED_PRIOR_WEIGHT; Unit::ALL.len()]);
     // A unit that is not visible in the observations must keep a positive cost.
     let cost = |unit: Unit| column(unit).map_or(0.0, |at| fitted[at].max(start[at] * 1e-2));
     terms.iter().map(|term| term.default_cost().1 * cost(term.default_cost().0)).collect()

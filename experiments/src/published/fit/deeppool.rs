@@ -137,3 +137,32 @@ fn microseconds(us: Option<f64>) -> anyhow::Result<Duration> {
     let us = us.context("a row without the time of a pass")?;
     Duration::try_from_secs_f64(us / 1e6).context("a time that is none")
 }
+
+#[cfg(test)]
+mod tests {
+    use layer_profile::DeviceModel;
+
+    use super::*;
+
+    #[test]
+    fn a100_model_is_within_8_percent_of_the_sums_of_published_layer_times() -> anyhow::Result<()> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/a100-profiles");
+        if !folder.is_dir() {
+            println!("SKIPPED: the published A100 profiles are not beside the workspace");
+            return Ok(());
+        }
+        let errors = DeviceModel::named("a100")?.errors(&observations("published", &folder)?);
+        let batches: Vec<_> = errors.iter().map(|network| network.whole.len()).collect();
+        assert_eq!(batches, [9, 8, 23], "batches of VGG-16, WRN-101-2 and Inception-V3");
+        for network in &errors {
+            println!("{}: {:.3}, layers {:.3}", network.network, network.max_error(), network.median());
+            assert!(
+                network.max_error() < 0.08 && network.median() < 0.07,
+                "{}: {:?}",
+                network.network,
+                network.whole
+            );
+        }
+        Ok(())
+    }
+}

@@ -158,7 +158,9 @@ pub(super) fn held_out_errors(errors: &[HeldOut]) -> Vec<HeldOutErrors> {
         by_family.entry(error.family).or_default().push(error);
     }
     let summary = |(family, errors): (NetworkFamily, Vec<&HeldOut>)| {
-        let mut magnitudes: Vec<f64> = errors.iter().map(|error| error.error.abs()).collect();
+        // A time that is too short by a factor is as wrong as one that is too long by it.
+        let factor = |error: &&HeldOut| (1.0 + error.error).max(1.0 / (1.0 + error.error)) - 1.0;
+        let mut magnitudes: Vec<f64> = errors.iter().map(factor).collect();
         magnitudes.sort_by(f64::total_cmp);
         let at = |part: f64| magnitudes[((magnitudes.len() - 1) as f64 * part).round() as usize];
         let samples = || errors.iter().map(|error| error.samples);
@@ -173,8 +175,8 @@ pub(super) fn held_out_errors(errors: &[HeldOut]) -> Vec<HeldOutErrors> {
     by_family.into_iter().map(summary).collect()
 }
 
-/// Writes the models to a folder, as `NAME.json`. Those of devices with held-out questions of one
-/// GPU carry the errors on them.
+/// Writes the models to a folder, as `NAME.json`. Those of devices with held-out questions carry
+/// the errors on them.
 ///
 /// # Errors
 /// If a file cannot be written.
@@ -183,8 +185,7 @@ pub(super) fn write(folder: &Path, models: Vec<DeviceModel>, training: &Training
         let gpu = Gpu::named(model.name())?;
         let of_model = |row: &&QuestionRow| {
             let measured_on = Gpu::named(&row.device);
-            row.question.gpus == 1
-                && measured_on.is_ok_and(|on| on.format == gpu.format && on.sheet.has_chip_of(&gpu.sheet))
+            measured_on.is_ok_and(|on| on.format == gpu.format && on.sheet.has_chip_of(&gpu.sheet))
                 && row.device.starts_with(chip(model.name()))
         };
         let errors = held_out(training).filter(of_model).filter_map(|row| {
