@@ -27,7 +27,7 @@ def test_network_file_round_trips(tmp_path: Path) -> None:
 
 
 def test_unknown_network_error_lists_known_names() -> None:
-    with pytest.raises(InputError, match="unknown model `vgg17`; known models: vgg11, vgg13"):
+    with pytest.raises(InputError, match="unknown model `vgg17`; known models: alexnet, vgg11, vgg13"):
         Network.zoo("vgg17")
     assert issubclass(InputError, DeepPoolError)
     assert issubclass(InputError, ValueError)

@@ -160,18 +160,26 @@ fn a_fit_recovers_the_parameters_of_exact_times() {
 const H200: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../benchmarks/2026-11-26-nvidia-h200/mux-bench.json");
 
+/// Workload of the measurement: that of an earlier link model.
+const H200_WORKLOAD: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../benchmarks/2026-11-26-nvidia-h200/workload.json");
+
 /// The virtual device is fitted to the H200's launches and to its foreground alone. Nothing is
 /// fitted to runs of both jobs.
 #[test]
 fn the_fitted_virtual_device_reproduces_the_policies_measured_on_an_h200() {
     let folder = TempDir::new().unwrap();
     let (fitted, modelled) = (folder.path().join("fitted.json"), folder.path().join("modelled.json"));
-    BENCH.succeed(&format!("fit {H200} --out {}", fitted.display()));
+    BENCH.succeed(&format!("fit {H200} --workload {H200_WORKLOAD} --out {}", fitted.display()));
     let parameters = std::fs::read_to_string(&fitted).unwrap();
     let file = ParametersFile::from_json(&parameters).unwrap();
     assert!((1.07..1.08).contains(&file.kernel_time), "{parameters}");
     assert!((900..1_000).contains(&file.parameters.jitter.as_nanos()), "{parameters}");
-    let run = format!("--parameters {} --iterations 1000 --out {}", fitted.display(), modelled.display());
+    let run = format!(
+        "--workload {H200_WORKLOAD} --parameters {} --iterations 1000 --out {}",
+        fitted.display(),
+        modelled.display()
+    );
     BENCH.succeed(&run);
     let (measured, modelled) = (MuxReport::load(H200).unwrap(), MuxReport::load(&modelled).unwrap());
     assert_eq!(modelled.kernel_time, Some(file.kernel_time));
