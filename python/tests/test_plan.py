@@ -72,7 +72,8 @@ def test_error_of_too_large_a_batch_names_one_that_fits() -> None:
         resnet(8192)
     batch = int(str(error.value).rpartition(" ")[2])
     assert batch < 8192
-    # The search estimates memory, and may miss a plan that just fits. It then names a smaller batch.
+    # The search estimates memory, and may miss a plan that just fits. It then names a smaller
+    # batch.
     try:
         plan = resnet(batch)
     except NoPlanError as missed:
