@@ -10,17 +10,17 @@ use layer_profile::DataSheet;
 
 /// Duration and occupation of a kernel of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct KernelCost {
+pub(crate) struct KernelCost {
     /// Duration on a device without other work.
-    pub duration: Duration,
+    pub(crate) duration: Duration,
     /// Fraction of the device's multiprocessors that its thread blocks occupy: above 0, at most 1.
-    pub share: f64,
+    pub(crate) share: f64,
     /// Fraction of the device's memory bandwidth that it uses on a device without other work, from
     /// 0 to 1.
-    pub memory: f64,
+    pub(crate) memory: f64,
     /// Number of waves of thread blocks, as in the CUDA guide: the number of blocks divided by the
     /// number that is resident on the device at a time, rounded up.
-    pub waves: NonZeroU32,
+    pub(crate) waves: NonZeroU32,
 }
 
 /// The kernels of a layer's steps for one number of samples. A step that takes no time has none.

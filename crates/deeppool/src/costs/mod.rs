@@ -19,8 +19,7 @@ use crate::Error;
 use crate::program::{Collective, CollectiveOp, ELEMENT_BYTES, Op, Program, Step};
 use kernels::Footprint;
 
-pub use kernels::KernelCost;
-pub(crate) use kernels::LayerKernels;
+pub(crate) use kernels::{KernelCost, LayerKernels};
 pub use links::default_link;
 #[cfg(feature = "train")]
 pub use measurement::measure_profile;
@@ -138,8 +137,8 @@ impl<'a> Costs<'a> {
         })
     }
 
-    /// Returns the kernels of a compute step. Their times add up to
-    /// [`compute_time`](Self::compute_time). A step that takes no time has none.
+    /// Returns the kernels of a compute step that takes `duration`, to which their times add up. A
+    /// step that takes no time has none.
     ///
     /// A forward step and an optimiser step are one kernel. A backward step is one or two: the
     /// gradients of the input and of the parameters, with half of the time each.
@@ -149,15 +148,7 @@ impl<'a> Costs<'a> {
     /// kernel moves each of its tensors once: its share of the memory bandwidth is the size of the
     /// tensors, divided by its duration and the bandwidth of the device. Without a [data
     /// sheet](DataSheet), as for a processor core, a kernel fills the device.
-    ///
-    /// # Errors
-    /// [`Error::Profile`] if the profile lacks the time.
-    pub fn kernels(&self, op: &Op) -> Result<Vec<KernelCost>, Error> {
-        Ok(self.kernels_within(op, self.compute_time(op)?))
-    }
-
-    /// Returns the kernels of a compute step that takes `duration`; see [`kernels`](Self::kernels).
-    pub(crate) fn kernels_within(&self, op: &Op, duration: Duration) -> Vec<KernelCost> {
+    pub(crate) fn kernels(&self, op: &Op, duration: Duration) -> Vec<KernelCost> {
         let footprints = match op {
             Op::Forward { layer, shard, .. } => {
                 Footprint::of_forward(self.network.layer(*layer), shard.samples)
@@ -231,8 +222,11 @@ impl<'a> Costs<'a> {
     /// As [`compute_time`](Self::compute_time).
     pub fn step_times(&self, program: &Program) -> Result<Vec<Vec<Duration>>, Error> {
         let ranks = self.ranks_by_layer(program);
+        // Each collective is a step of several ranks.
+        let transfers: Vec<Duration> =
+            program.collectives.iter().map(|collective| self.collective_time(collective)).collect();
         let of_step = |step: &Step| match step.op {
-            Op::Collective(id) => Ok(self.collective_time(&program.collectives[id.0])),
+            Op::Collective(id) => Ok(transfers[id.0]),
             Op::Forward { layer, .. } | Op::Backward { layer, .. } | Op::OptimizerStep { layer, .. } => {
                 self.compute_time_among(&step.op, ranks[layer.index()] as f64)
             }

@@ -17,8 +17,8 @@ use crate::program::{Lane, Program, RankProgram, Step};
 /// after the second one.
 const ROUNDS: usize = 6;
 
-/// Returns the times of ranks that share a machine, if the profile has [times of several
-/// ranks](layer_profile::ProfileTable::contended), and otherwise `times`:
+/// Returns the times of ranks that share a machine. The profile has [times of several
+/// ranks](layer_profile::ProfileTable::contended), and `times` are those of a simulation without:
 ///
 /// - A step takes the time of the number of ranks that are busy meanwhile; with a background
 ///   job, of all ranks.
@@ -29,15 +29,12 @@ const ROUNDS: usize = 6;
 ///
 /// # Errors
 /// As [`RankClass::of_ranks`], and [`Error::Mux`] for invalid device parameters.
-pub(super) fn contended(
+pub(super) fn times_of_shared_machine(
     mut times: ProgramTimes,
     program: &Program,
     costs: &Costs<'_>,
     options: &SimulateOptions,
 ) -> Result<ProgramTimes, Error> {
-    if costs.profile().contended().is_none() {
-        return Ok(times);
-    }
     let alone = SimulateOptions { iterations: 2, background: None, timeline: false, ..options.clone() };
     let alone = alone.unlimited_if_alone();
     for _ in 0..ROUNDS {

@@ -33,6 +33,7 @@ pub use workload::workload;
 use crate::Error;
 use crate::costs::Costs;
 use crate::program::Program;
+use contention::times_of_shared_machine;
 use simulated_ranks::SimulatedRanks;
 use steps::RankClass;
 use times::ProgramTimes;
@@ -232,8 +233,8 @@ pub fn simulate(
     let iterations = u64::from(options.iterations().max(2));
     check_virtual_time(upper_bound, iterations, None, classes.len()).map_err(implausible)?;
     if costs.profile().contended().is_some() {
-        classes =
-            RankClass::of_ranks(program, costs, &contention::contended(times, program, costs, options)?)?;
+        let times = times_of_shared_machine(times, program, costs, options)?;
+        classes = RankClass::of_ranks(program, costs, &times)?;
     }
     if let Some(background) = &options.background {
         let alone;

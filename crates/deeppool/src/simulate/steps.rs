@@ -180,7 +180,7 @@ fn work(
             communication: transfer.of(rank),
         }));
     }
-    let costs = costs.kernels_within(op, takes);
+    let costs = costs.kernels(op, takes);
     Ok(if costs.is_empty() { None } else { Some(StepWork::Compute(kernels(&costs)?)) })
 }
 
