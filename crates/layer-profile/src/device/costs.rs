@@ -22,6 +22,11 @@ impl Costs {
         Ok(Self(costs.collect::<Result<_, E>>()?))
     }
 
+    /// Creates the costs from the cost of each term in microseconds for one unit.
+    pub(super) fn new(mut cost_us: impl FnMut(Term) -> f64) -> Self {
+        Self(Term::all().into_iter().map(|term| (term, cost_us(term))).collect())
+    }
+
     /// Returns each term with its cost in microseconds for one unit.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Term, f64)> + '_ {
         self.0.iter().map(|(&term, &cost)| (term, cost))

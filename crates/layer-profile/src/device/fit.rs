@@ -145,9 +145,7 @@ fn fit_costs(gpu: Option<&Gpu>, rows: &[&Observation]) -> Costs {
     };
     let problem = Problem::new(rows, |term| Some((*columns.get(&term)?, 1.0)));
     let costs = problem.solve(&prior, &floor, &prior_weight);
-    let by_term = |term: Term| Ok::<_, std::convert::Infallible>(costs[columns[&term]]);
-    let Ok(costs) = Costs::try_new(by_term);
-    costs
+    Costs::new(|term| costs[columns[&term]])
 }
 
 /// Returns the default costs at peaks that are fitted to the observations.

@@ -22,7 +22,7 @@ use layer_graph::{Layer, LayerGraph, LayerId, LayerKind};
 use crate::table::check_batches;
 use crate::{
     BatchTime, HeldOutErrors, LayerProfile, LayerTime, ModelAccuracy, NetworkTime, Origin, ProfileError,
-    ProfileTable, structure,
+    ProfileTable,
 };
 use costs::Costs;
 use demand::Demand;
@@ -265,14 +265,7 @@ impl DeviceModel {
                 let LayerTime { forward, backward, .. } = self.layer_time(layer, batch);
                 BatchTime { batch, forward, backward, spread: None }
             });
-            LayerProfile {
-                name: layer.name().into(),
-                kind: layer.kind().label().into(),
-                structure: Some(structure::of(network, id)),
-                update: update(id, layer),
-                update_spread: None,
-                times: times.collect(),
-            }
+            LayerProfile::new(network, id, update(id, layer), times.collect())
         });
         let whole = batches.iter().map(|&batch| NetworkTime {
             batch,

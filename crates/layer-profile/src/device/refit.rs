@@ -1,5 +1,7 @@
 //! Fit of a device model that starts from another model.
 
+use std::collections::HashMap;
+
 use super::costs::Costs;
 use super::errors::errors;
 use super::fit::{Equation, Problem};
@@ -67,6 +69,8 @@ struct Factors<'a> {
     start_us: &'a [f64],
     /// Minimum costs.
     floor_us: &'a [f64],
+    /// Weights of the penalties on the logarithms.
+    penalties: &'a [f64],
     /// Logarithms of the groups' factors, followed by those of the terms.
     logarithms: Vec<f64>,
 }
@@ -84,29 +88,21 @@ impl Factors<'_> {
         (0..self.terms.len()).map(of).collect()
     }
 
-    /// Returns the weights of the penalties on the logarithms.
-    fn penalties(&self) -> Vec<f64> {
-        let groups = Group::ALL.map(Group::weight);
-        let all = groups.into_iter().chain(std::iter::repeat_n(TERM_WEIGHT, self.terms.len()));
-        all.map(|weight| (weight / TOLERANCE).powi(2)).collect()
-    }
-
     fn objective(&self, rows: &[Equation], logarithms: &[f64]) -> f64 {
         let costs = self.costs(logarithms);
         let of_row = |row: &Equation| {
             let square = NETWORK_WEIGHT * row.weight * (row.ratio(&costs).ln() / TOLERANCE).powi(2);
             2.0 * ((1.0 + square).sqrt() - 1.0)
         };
-        let penalties = self.penalties();
         rows.iter().map(of_row).sum::<f64>()
-            + penalties.iter().zip(logarithms).map(|(weight, x)| weight * x * x).sum::<f64>()
+            + self.penalties.iter().zip(logarithms).map(|(weight, x)| weight * x * x).sum::<f64>()
     }
 
     /// Returns the step of the Gauss-Newton method, with rows reweighted by the robust penalty.
     fn step(&self, rows: &[Equation]) -> Option<Vec<f64>> {
         let n = self.logarithms.len();
         let costs = self.costs(&self.logarithms);
-        let penalties = self.penalties();
+        let penalties = self.penalties;
         let mut matrix = vec![0.0; n * n];
         let mut linear: Vec<f64> =
             penalties.iter().zip(&self.logarithms).map(|(weight, x)| -weight * x).collect();
@@ -141,11 +137,16 @@ fn refined(start: &Costs, gpu: &Gpu, rows: &[&Observation]) -> Costs {
     let terms = Term::all();
     let start_us: Vec<f64> = start.iter().map(|(_, cost)| cost).collect();
     let floor_us: Vec<f64> = terms.iter().map(|term| term.physical_min_us(gpu)).collect();
-    let problem = Problem::new(rows, |term| Some((terms.iter().position(|&other| other == term)?, 1.0)));
+    let columns: HashMap<Term, usize> = terms.iter().copied().zip(0..).collect();
+    let problem = Problem::new(rows, |term| Some((*columns.get(&term)?, 1.0)));
+    let weights = Group::ALL.map(Group::weight).into_iter();
+    let weights = weights.chain(std::iter::repeat_n(TERM_WEIGHT, terms.len()));
+    let penalties: Vec<f64> = weights.map(|weight| (weight / TOLERANCE).powi(2)).collect();
     let mut factors = Factors {
         terms: &terms,
         start_us: &start_us,
         floor_us: &floor_us,
+        penalties: &penalties,
         logarithms: vec![0.0; Group::COUNT + terms.len()],
     };
     let mut objective = factors.objective(&problem.rows, &factors.logarithms);
@@ -169,12 +170,7 @@ fn refined(start: &Costs, gpu: &Gpu, rows: &[&Observation]) -> Costs {
         }
     }
     let costs = factors.costs(&factors.logarithms);
-    let by_term = |term: Term| {
-        let index = terms.iter().position(|&other| other == term);
-        Ok::<_, std::convert::Infallible>(index.map_or(0.0, |index| costs[index]))
-    };
-    let Ok(costs) = Costs::try_new(by_term);
-    costs
+    Costs::new(|term| costs[columns[&term]])
 }
 
 /// Solves a system with a symmetric positive definite matrix, in row-major order, by Cholesky's

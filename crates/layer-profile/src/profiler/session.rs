@@ -11,9 +11,7 @@ use super::progress::{self, Progress};
 use super::timing::Timing;
 use super::workload::{Phase, Workload};
 use super::{Profiler, sampling};
-use crate::{
-    BatchSpread, BatchTime, LayerProfile, LayerTime, NetworkSpread, NetworkTime, ProfileError, structure,
-};
+use crate::{BatchSpread, BatchTime, LayerProfile, LayerTime, NetworkSpread, NetworkTime, ProfileError};
 
 /// Run of a profiler over a network: takes finished measurements from the journal, makes the others
 /// and appends them. A measurement is that of a layer, or of the whole network, at one batch size.
@@ -107,26 +105,16 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, '_, E> {
         batch: usize,
         with_update: bool,
     ) -> Result<LayerProfile, EngineError> {
-        let layer = self.network.layer(id);
         let mut workload = self.builder(batch)?.layer(id)?;
         let forward = self.phase(&mut workload, Phase::Forward)?;
         let backward = self.phase(&mut workload, Phase::Backward)?;
         let has_update = with_update && !workload.is_empty(Phase::Update);
         let update = has_update.then(|| self.phase(&mut workload, Phase::Update)).transpose()?;
         let spread = BatchSpread { forward: forward.spread, backward: backward.spread };
-        Ok(LayerProfile {
-            name: layer.name().into(),
-            kind: layer.kind().label().into(),
-            structure: Some(structure::of(self.network, id)),
-            update: update.map(|update| update.median),
-            update_spread: update.map(|update| update.spread),
-            times: vec![BatchTime {
-                batch,
-                forward: forward.median,
-                backward: backward.median,
-                spread: Some(spread),
-            }],
-        })
+        let (forward, backward) = (forward.median, backward.median);
+        let times = vec![BatchTime { batch, forward, backward, spread: Some(spread) }];
+        let row = LayerProfile::new(self.network, id, update.map(|update| update.median), times);
+        Ok(LayerProfile { update_spread: update.map(|update| update.spread), ..row })
     }
 
     /// Measures one phase alone, launched repeatedly.

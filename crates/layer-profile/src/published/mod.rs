@@ -11,7 +11,7 @@ use layer_graph::{LayerGraph, LayerId};
 
 use crate::{
     BatchTime, DeviceModel, LayerProfile, LayerTime, ModelAccuracy, NetworkTime, Origin, ProfileError,
-    ProfileTable, structure,
+    ProfileTable,
 };
 use assign::PublishedTimes;
 use row::{PublishedRow, parse};
@@ -102,13 +102,9 @@ impl PublishedProfile {
         let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
         let modelled_share = blocks.iter().map(Block::modelled_share).fold(0.0, f64::max);
 
-        let profiles = layers.iter().enumerate().map(|(i, &id)| LayerProfile {
-            name: network.layer(id).name().into(),
-            kind: network.layer(id).kind().label().into(),
-            structure: Some(structure::of(network, id)),
-            update: update(network, id, model),
-            update_spread: None,
-            times: blocks.iter().map(|block| block.times[i]).collect(),
+        let profiles = layers.iter().enumerate().map(|(i, &id)| {
+            let times = blocks.iter().map(|block| block.times[i]).collect();
+            LayerProfile::new(network, id, update(network, id, model), times)
         });
         let whole =
             blocks.iter().map(|block| NetworkTime { batch: block.batch, time: block.whole, spread: None });
