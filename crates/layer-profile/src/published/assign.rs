@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use layer_graph::{Conv2d, Layer, LayerGraph, LayerId, LayerKind};
 
+use super::PublishedProfile;
 use super::proportional::divide;
 use super::row::PublishedRow;
 use crate::{DeviceModel, ProfileError, structure};
@@ -64,29 +65,14 @@ impl PublishedTimes {
 }
 
 fn is_relu(row: &PublishedRow) -> bool {
-    label(row) == Some("relu")
-}
-
-/// Returns the label of the [`LayerKind`] of a row, or `None` for a block of layers or an unknown
-/// kind.
-fn label(row: &PublishedRow) -> Option<&'static str> {
-    Some(match row.kind.as_str() {
-        "conv2d" => "conv2d",
-        "ReLU1d" | "ReLU2d" => "relu",
-        "maxPool2d" => "max_pool2d",
-        "avgPool2d" => "avg_pool2d",
-        "adAvgPool2d" => "adaptive_avg_pool2d",
-        "flatten" => "flatten",
-        "linear" => "linear",
-        "concat" => "concat",
-        _ => return None,
-    })
+    PublishedProfile::layer_label(&row.kind) == Some("relu")
 }
 
 /// Returns the layers of each row, in order. Kinds of layers without any row are skipped; every
 /// other layer must have one.
 fn groups(network: &LayerGraph, rows: &[PublishedRow]) -> Result<Vec<Vec<LayerId>>, ProfileError> {
-    let kinds: HashSet<&str> = rows.iter().filter_map(label).collect();
+    let kinds: HashSet<&str> =
+        rows.iter().filter_map(|row| PublishedProfile::layer_label(&row.kind)).collect();
     let layers: Vec<(LayerId, &Layer)> = network.layers().skip(1).collect();
     let next_layer = |from: usize| {
         let found = layers[from..].iter().position(|(_, layer)| kinds.contains(layer.kind().label()));
@@ -137,7 +123,7 @@ fn groups(network: &LayerGraph, rows: &[PublishedRow]) -> Result<Vec<Vec<LayerId
 fn fits(row: &PublishedRow, layer: &Layer) -> bool {
     let input =
         if *layer.kind() == LayerKind::Concat { layer.output_shape() } else { &layer.input_shapes()[0] };
-    if label(row) != Some(layer.kind().label()) || row.input != input.dims() {
+    if PublishedProfile::layer_label(&row.kind) != Some(layer.kind().label()) || row.input != input.dims() {
         return false;
     }
     let pairs = |expected: [(&str, [usize; 2]); 3]| {

@@ -70,6 +70,24 @@ pub struct ImportedProfile {
 }
 
 impl PublishedProfile {
+    /// Returns the [label](layer_graph::LayerKind::label) of the kind of layer with a name of the
+    /// original's, such as `max_pool2d` of `maxPool2d`. `None` for a block of layers and for other
+    /// names.
+    #[must_use]
+    pub fn layer_label(kind: &str) -> Option<&'static str> {
+        Some(match kind {
+            "conv2d" => "conv2d",
+            "ReLU1d" | "ReLU2d" => "relu",
+            "maxPool2d" => "max_pool2d",
+            "avgPool2d" => "avg_pool2d",
+            "adAvgPool2d" => "adaptive_avg_pool2d",
+            "flatten" => "flatten",
+            "linear" => "linear",
+            "concat" => "concat",
+            _ => return None,
+        })
+    }
+
     /// Parses the text of a file.
     ///
     /// # Errors

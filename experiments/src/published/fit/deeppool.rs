@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use layer_graph::{Layer, LayerGraph, zoo};
-use layer_profile::{Direction, Observations};
+use layer_profile::{Direction, Observations, PublishedProfile};
 use serde::Deserialize;
 
 /// Name of the network, file of its published times, and the profile in that file.
@@ -116,20 +116,10 @@ const BOTTLENECK: &str = "ResnetBottleneck";
 impl Record {
     /// Returns whether the row begins with a layer of this kind.
     fn is_of(&self, layer: &Layer) -> bool {
-        let label = match self.layer_kind.as_str() {
-            "conv2d" => "conv2d",
-            "ReLU1d" | "ReLU2d" => "relu",
-            "maxPool2d" => "max_pool2d",
-            "avgPool2d" => "avg_pool2d",
-            "adAvgPool2d" => "adaptive_avg_pool2d",
-            "flatten" => "flatten",
-            "linear" => "linear",
-            BOTTLENECK => {
-                return layer.name().strip_suffix("conv1").is_some_and(|block| block.ends_with('.'));
-            }
-            _ => return false,
-        };
-        layer.kind().label() == label
+        if self.layer_kind == BOTTLENECK {
+            return layer.name().strip_suffix("conv1").is_some_and(|block| block.ends_with('.'));
+        }
+        PublishedProfile::layer_label(&self.layer_kind) == Some(layer.kind().label())
     }
 }
 
