@@ -5,6 +5,7 @@
 //! such as a bar or a dot.
 
 use plotters::chart::{MeshStyle, SeriesLabelStyle};
+use plotters::coord::combinators::LogCoord;
 use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::coord::{CoordTranslate, Shift};
 use plotters::prelude::*;
@@ -146,6 +147,38 @@ pub(crate) fn titled_chart<'a, 'b>(area: &'a Area<'b>) -> ChartBuilder<'a, 'b, S
     chart.margin_top(28).margin_left(8).margin_right(22).margin_bottom(6);
     chart.set_label_area_size(LabelAreaPosition::Left, 48).set_label_area_size(LabelAreaPosition::Bottom, 44);
     chart
+}
+
+/// Chart on two logarithmic axes.
+pub(crate) type LogChart<'a, 'b> =
+    ChartContext<'a, SVGBackend<'b>, Cartesian2d<LogCoord<f64>, LogCoord<f64>>>;
+
+/// Draws two logarithmic axes with the same range, which holds all positive `values`, and a dashed
+/// line where both are equal. `names` are the names of the axes: x and y.
+///
+/// # Errors
+/// If drawing fails.
+pub(crate) fn comparison_chart<'a, 'b>(
+    area: &'a Area<'b>,
+    values: &[f64],
+    names: [&str; 2],
+) -> anyhow::Result<LogChart<'a, 'b>> {
+    let positive = || values.iter().copied().filter(|value| *value > 0.0);
+    let (min, max) = (positive().fold(f64::INFINITY, f64::min), positive().fold(0.0, f64::max));
+    let (min, max) = if max > 0.0 { (min * 0.8, max * 1.25) } else { (1.0, 10.0) };
+    let mut chart = ChartBuilder::on(area)
+        .margin(16)
+        .set_label_area_size(LabelAreaPosition::Left, 62)
+        .set_label_area_size(LabelAreaPosition::Bottom, 46)
+        .build_cartesian_2d((min..max).log_scale(), (min..max).log_scale())?;
+    axes(&mut chart.configure_mesh())
+        .x_desc(names[0])
+        .y_desc(names[1])
+        .x_label_formatter(&|value| format!("{value:.0}"))
+        .y_label_formatter(&|value| format!("{value:.0}"))
+        .draw()?;
+    chart.draw_series(DashedLineSeries::new([(min, min), (max, max)], 4, 4, INK.stroke_width(1)))?;
+    Ok(chart)
 }
 
 /// Configures axes and grid in the style of all charts.

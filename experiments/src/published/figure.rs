@@ -1,12 +1,14 @@
 //! Figure of predicted by published throughput, with a point for each question.
 
+use std::ops::Range;
+
 use plotters::prelude::*;
 
 use super::question::QuestionSet;
 use super::summary::GOOD;
 use super::training::{QuestionRow, Training, Verdict};
-use crate::canvas::{Figure, Marks, axes, series_names};
-use crate::style::{BLUE, GREY, INK, ORANGE, SKY, Style, hex};
+use crate::canvas::{Figure, Marks, comparison_chart, series_names};
+use crate::style::{BLUE, GREY, ORANGE, SKY, Style, hex};
 
 const SIZE: (u32, u32) = (640, 600);
 
@@ -42,23 +44,9 @@ pub(super) fn draw(training: &Training, provenance: Vec<String>, style: Style) -
             .flat_map(|&series| points(training, series))
             .flat_map(|(_, (x, y))| [x, y])
             .collect();
-        let (min, max) = (
-            values.iter().fold(f64::INFINITY, |a, &b| a.min(b)),
-            values.iter().fold(0.0, |a: f64, &b| a.max(b)),
-        );
-        let (min, max) = if max > 0.0 { (min * 0.8, max * 1.25) } else { (1.0, 10.0) };
-        let mut chart = ChartBuilder::on(body)
-            .margin(16)
-            .set_label_area_size(LabelAreaPosition::Left, 62)
-            .set_label_area_size(LabelAreaPosition::Bottom, 46)
-            .build_cartesian_2d((min..max).log_scale(), (min..max).log_scale())?;
-        axes(&mut chart.configure_mesh())
-            .x_desc("published (samples/s)")
-            .y_desc("predicted (samples/s)")
-            .x_label_formatter(&|rate| format!("{rate:.0}"))
-            .y_label_formatter(&|rate| format!("{rate:.0}"))
-            .draw()?;
-        chart.draw_series(DashedLineSeries::new([(min, min), (max, max)], 4, 4, INK.stroke_width(1)))?;
+        let names = ["published (samples/s)", "predicted (samples/s)"];
+        let mut chart = comparison_chart(body, &values, names)?;
+        let Range { start: min, end: max } = chart.x_range();
         for ratio in [1.0 - GOOD, 1.0 + GOOD] {
             let (from, to) = (min.max(min / ratio), max.min(max / ratio));
             chart.draw_series(LineSeries::new(

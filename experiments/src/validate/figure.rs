@@ -4,9 +4,9 @@ use plotters::prelude::*;
 
 use super::Validate;
 use super::row::{TrainingMode, ValidateRow};
-use crate::canvas::{Figure, Marks, axes, series_names};
+use crate::canvas::{Figure, Marks, comparison_chart, series_names};
 use crate::outcome::Outcome;
-use crate::style::{BLUE, INK, ORANGE, SKY, Style, VERMILION, hex};
+use crate::style::{BLUE, ORANGE, SKY, Style, VERMILION, hex};
 
 const SIZE: (u32, u32) = (640, 560);
 
@@ -31,22 +31,9 @@ pub(super) fn draw(found: &Validate, style: Style) -> anyhow::Result<Figure> {
     let figure = Figure::draw(title, provenance, SIZE, style, |body| {
         let ms = |us: f64| us / 1e3;
         let ends = |row: &ValidateRow| [row.measured_min_us, row.measured_max_us, row.predicted_iteration_us];
-        let times = || found.rows.iter().flat_map(ends).map(ms).filter(|ms| *ms > 0.0);
-        let (min, max) = (times().fold(f64::INFINITY, f64::min), times().fold(0.0, f64::max));
-        let (min, max) = if max > 0.0 { (min * 0.8, max * 1.25) } else { (1.0, 10.0) };
-        let mut chart = ChartBuilder::on(body)
-            .margin(16)
-            .set_label_area_size(LabelAreaPosition::Left, 62)
-            .set_label_area_size(LabelAreaPosition::Bottom, 46)
-            .build_cartesian_2d((min..max).log_scale(), (min..max).log_scale())?;
-        axes(&mut chart.configure_mesh())
-            .x_desc("measured (ms an iteration)")
-            .y_desc("simulated (ms an iteration)")
-            .x_label_formatter(&|ms| format!("{ms:.0}"))
-            .y_label_formatter(&|ms| format!("{ms:.0}"))
-            .draw()?;
-        let same = [(min, min), (max, max)];
-        chart.draw_series(DashedLineSeries::new(same, 4, 4, INK.stroke_width(1)))?;
+        let times: Vec<f64> = found.rows.iter().flat_map(ends).map(ms).collect();
+        let names = ["measured (ms an iteration)", "simulated (ms an iteration)"];
+        let mut chart = comparison_chart(body, &times, names)?;
         for mode in TrainingMode::ALL {
             let color = color(mode);
             let rows: Vec<&ValidateRow> = found.rows.iter().filter(|row| row.mode == mode).collect();
