@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use collectives::LinkModel;
-use deeppool::costs::default_link;
 
 use super::machine::Gpu;
 
@@ -51,7 +50,7 @@ pub(super) enum Fabric {
 }
 
 /// Returns the link model of `gpus` GPUs: inside a host if `fabric` is `None`, and between hosts
-/// otherwise. A host without a built-in model has the default of its GPU.
+/// otherwise.
 ///
 /// The links of a DGX-2 are assumed: the bandwidth of NVLink 2 times the fraction that 8 A100
 /// achieve, a startup time of 10 us and a latency of 1.5 us.
@@ -76,11 +75,7 @@ pub(super) fn link_of(
         (None, Host::NvSwitch, Gpu::H100) => "dgx-h100",
         (None, Host::NvSwitch, _) => "dgx-a100",
     };
-    let link = match (LinkModel::named(name), fabric) {
-        (Ok(link), _) => link,
-        (Err(_), Some(_)) => return Err(format!("no link model `{name}`")),
-        (Err(_), None) => default_link("v100", gpus).map_err(|error| error.to_string())?,
-    };
+    let link = LinkModel::named(name).map_err(|error| error.to_string())?;
     link.check_ranks(gpus).map_err(|error| error.to_string())?;
     Ok(link)
 }

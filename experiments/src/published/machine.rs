@@ -1,5 +1,7 @@
 //! Machines of published measurements: GPU, precision, and the names of their built-in models.
 
+use layer_profile::NumberFormat;
+
 /// GPU of a host with NVLink. Later ones are at least as fast as earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Gpu {
@@ -36,45 +38,33 @@ impl Gpu {
     }
 }
 
-/// Number format of the matrix products. Later ones are at most as precise and at least as fast as
-/// earlier ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Precision {
-    Fp32,
-    Tf32,
-    /// Mixed 16-bit formats: FP16 or BF16, with parameters of 32 bits.
-    Amp,
+/// Returns the name of a precision in tables.
+pub(super) fn precision_name(precision: NumberFormat) -> &'static str {
+    match precision {
+        NumberFormat::Fp32 => "FP32",
+        NumberFormat::Tf32 => "TF32",
+        NumberFormat::Half => "AMP",
+    }
 }
 
-impl Precision {
-    /// Returns the name in tables.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Fp32 => "FP32",
-            Self::Tf32 => "TF32",
-            Self::Amp => "AMP",
-        }
+/// Returns the precision with a name of the published tables. `None` if there is none.
+pub(super) fn precision_named(name: &str) -> Option<NumberFormat> {
+    match name {
+        "FP32" | "fp32" => Some(NumberFormat::Fp32),
+        "TF32" | "tf32" => Some(NumberFormat::Tf32),
+        "AMP" | "BF16" | "amp" | "bf16" | "fp16" | "fp16 no scaling" => Some(NumberFormat::Half),
+        _ => None,
     }
+}
 
-    /// Returns the precision of frameworks on an A100 whose tables say FP32: TF32 is their default.
-    pub(super) fn by_default(self) -> Self {
-        if self == Self::Fp32 { Self::Tf32 } else { self }
-    }
-
-    /// Returns the precision with a name of the published tables. `None` if it has another one.
-    pub(super) fn named(name: &str) -> Option<Self> {
-        match name {
-            "FP32" | "fp32" => Some(Self::Fp32),
-            "TF32" | "tf32" => Some(Self::Tf32),
-            "AMP" | "BF16" | "amp" | "bf16" | "fp16" | "fp16 no scaling" => Some(Self::Amp),
-            _ => None,
-        }
-    }
+/// Returns the precision of frameworks on an A100 whose tables say FP32: TF32 is their default.
+pub(super) fn precision_on_a100(stated: NumberFormat) -> NumberFormat {
+    if stated == NumberFormat::Fp32 { NumberFormat::Tf32 } else { stated }
 }
 
 /// Returns the name of the device model of a GPU with a precision. Mixed FP16 on an A100 or H100 is
 /// predicted by the model of BF16, which has the same data sheet.
-pub(super) fn device_name(gpu: Gpu, precision: Precision) -> String {
+pub(super) fn device_name(gpu: Gpu, precision: NumberFormat) -> String {
     let gpu = match gpu.kind() {
         Gpu::V100 | Gpu::V100OfDgx2 => "v100",
         Gpu::A100 => "a100",
@@ -82,12 +72,12 @@ pub(super) fn device_name(gpu: Gpu, precision: Precision) -> String {
         Gpu::H100 => "h100",
     };
     let suffix = match (gpu, precision) {
-        ("v100", Precision::Fp32) => "",
-        ("v100", Precision::Tf32) => "-tf32",
-        ("v100", Precision::Amp) => "-fp16",
-        (_, Precision::Fp32) => "-fp32",
-        (_, Precision::Tf32) => "",
-        (_, Precision::Amp) => "-bf16",
+        ("v100", NumberFormat::Fp32) => "",
+        ("v100", NumberFormat::Tf32) => "-tf32",
+        ("v100", NumberFormat::Half) => "-fp16",
+        (_, NumberFormat::Fp32) => "-fp32",
+        (_, NumberFormat::Tf32) => "",
+        (_, NumberFormat::Half) => "-bf16",
     };
     format!("{gpu}{suffix}")
 }

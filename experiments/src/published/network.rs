@@ -4,6 +4,7 @@ use std::fmt;
 
 use layer_graph::zoo::{self, BertSize, BertTask};
 use layer_graph::{GraphError, LayerGraph};
+use layer_profile::NetworkFamily;
 
 /// Number of masked positions of a sequence of 128 word pieces in BERT's pretraining.
 const PREDICTIONS_OF_128: usize = 20;
@@ -41,11 +42,11 @@ impl Network {
         }))
     }
 
-    /// Returns the kind of layers that take most of the time.
-    pub(super) fn family(self) -> Family {
+    /// Returns the family of the network.
+    pub(super) fn family(self) -> NetworkFamily {
         match self {
-            Self::Convolutional(_) => Family::Convolutional,
-            Self::Bert { .. } | Self::Gpt2 => Family::Transformer,
+            Self::Convolutional(_) => NetworkFamily::Convolutional,
+            Self::Bert { .. } | Self::Gpt2 => NetworkFamily::Transformer,
         }
     }
 
@@ -86,19 +87,11 @@ impl fmt::Display for Network {
     }
 }
 
-/// Kind of layers that take most of a network's time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Family {
-    Convolutional,
-    Transformer,
-}
-
-impl Family {
-    /// Returns the name of the family in tables.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Convolutional => "convolutional",
-            Self::Transformer => "transformer",
-        }
+/// Returns the name of a family in tables.
+pub(super) fn family_name(family: NetworkFamily) -> &'static str {
+    match family {
+        NetworkFamily::Convolutional => "convolutional",
+        NetworkFamily::Transformer => "transformer",
+        NetworkFamily::Other => "other",
     }
 }

@@ -11,9 +11,8 @@ use deeppool::costs::Costs;
 use deeppool::program::{LowerOptions, Placement, lower_for_simulation};
 use deeppool::simulate::{SimulateOptions, simulate, undisturbed};
 use layer_graph::LayerGraph;
-use layer_profile::{DeviceModel, LayerProfile, Optimizer, ProfileTable};
+use layer_profile::{DeviceModel, LayerProfile, NetworkFamily, Optimizer, ProfileTable};
 
-use super::network::Family;
 use super::question::{Question, QuestionSet};
 
 /// Number of simulated steps. The first one is warm-up, and the others are equal.
@@ -38,8 +37,8 @@ pub(super) fn dispatch_s(question: &Question, network: &LayerGraph) -> f64 {
 pub(super) fn optimizer_of(question: &Question) -> Optimizer {
     match (question.set, question.network.family()) {
         (QuestionSet::Passes, _) => Optimizer::Omitted,
-        (_, Family::Convolutional) => Optimizer::Momentum,
-        (_, Family::Transformer) => Optimizer::Adam,
+        (_, NetworkFamily::Transformer) => Optimizer::Adam,
+        _ => Optimizer::Momentum,
     }
 }
 

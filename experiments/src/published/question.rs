@@ -6,8 +6,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use layer_profile::NumberFormat;
+
 use super::link::{Fabric, Host};
-use super::machine::{Gpu, Precision};
+use super::machine::{Gpu, precision_name};
 use super::network::Network;
 
 /// Set of questions that are summarised together.
@@ -24,6 +26,11 @@ pub(super) enum QuestionSet {
 }
 
 impl QuestionSet {
+    /// Returns the set of whole training steps with these links between hosts.
+    pub(super) fn of_steps(fabric: Option<Fabric>) -> Self {
+        fabric.map_or(Self::OneHost, |_| Self::SeveralHosts)
+    }
+
     /// Returns the name of the set in tables and CSV files.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -41,7 +48,7 @@ pub(super) struct Question {
     pub(super) set: QuestionSet,
     pub(super) network: Network,
     pub(super) gpu: Gpu,
-    pub(super) precision: Precision,
+    pub(super) precision: NumberFormat,
     /// Samples of a micro-batch of one GPU.
     pub(super) batch: usize,
     /// Number of micro-batches of an optimizer step.
@@ -63,7 +70,7 @@ impl Question {
 impl fmt::Display for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { network, gpu, precision, batch, accumulation, gpus, .. } = self;
-        write!(f, "{network}, {}, {}, {gpus} x {batch}", gpu.name(), precision.name())?;
+        write!(f, "{network}, {}, {}, {gpus} x {batch}", gpu.name(), precision_name(*precision))?;
         if *accumulation > 1 { write!(f, " x {accumulation}") } else { Ok(()) }
     }
 }

@@ -2,15 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::machine::{Gpu, Precision};
-use super::network::{Family, Network};
+use layer_profile::{NetworkFamily, NumberFormat};
+
+use super::machine::Gpu;
+use super::network::Network;
 use super::question::{PublishedStep, QuestionSet};
 
 /// Relative throughput below which a suite is slow.
 pub(super) const LIMIT: f64 = 0.85;
 
 /// A suite on one kind of GPU, with one precision and one family of networks.
-pub(super) type SuiteUse = (String, Gpu, Precision, Family);
+pub(super) type SuiteUse = (String, Gpu, NumberFormat, NetworkFamily);
 
 /// Returns the suite, GPU, precision and family of a row. The V100 of a DGX-2 count as V100.
 pub(super) fn suite_use(step: &PublishedStep) -> SuiteUse {
@@ -24,7 +26,7 @@ pub(super) fn suite_use(step: &PublishedStep) -> SuiteUse {
 /// [`OneHost`](QuestionSet::OneHost) are ignored.
 pub(super) fn relative_throughputs(steps: &[PublishedStep]) -> BTreeMap<SuiteUse, f64> {
     // Best throughput a GPU by network, GPU and precision, and by suite.
-    let mut best: BTreeMap<(Network, Gpu, Precision), BTreeMap<&str, f64>> = BTreeMap::new();
+    let mut best: BTreeMap<(Network, Gpu, NumberFormat), BTreeMap<&str, f64>> = BTreeMap::new();
     for step in steps.iter().filter(|step| step.question.set == QuestionSet::OneHost) {
         let question = &step.question;
         let of_gpu = step.samples_per_s / question.gpus as f64;

@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use super::dominated::is_dominated;
 use super::link::{Host, link_of};
-use super::machine::device_name;
-use super::network::Network;
+use super::machine::{device_name, precision_name};
+use super::network::{Network, family_name};
 use super::prediction::{StepTime, dispatch_s, optimizer_of, step_time};
 use super::question::{PublishedStep, Question, QuestionSet, fastest};
 use super::slow::{SuiteUse, relative_throughputs, slow_suites, suite_use};
@@ -256,9 +256,9 @@ fn row(question: &Question, step: &PublishedStep, verdict: Verdict, predicted: &
     QuestionRow {
         set: question.set.name(),
         network: question.network.to_string(),
-        family: question.network.family().name(),
+        family: family_name(question.network.family()),
         gpu: question.gpu.name(),
-        precision: question.precision.name(),
+        precision: precision_name(question.precision),
         batch: question.batch,
         accumulation: question.accumulation,
         gpus: question.gpus,
@@ -283,8 +283,8 @@ fn suites(judged: &Judged<'_>) -> Vec<SuiteRow> {
         SuiteRow {
             suite: suite.clone(),
             gpu: gpu.name(),
-            precision: precision.name(),
-            family: family.name(),
+            precision: precision_name(*precision),
+            family: family_name(*family),
             relative: *relative,
             is_slow: judged.slow.contains(key),
         }

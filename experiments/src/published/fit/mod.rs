@@ -15,7 +15,6 @@ use layer_profile::{
     DataSheet, DeviceModel, Gpu, HeldOutErrors, Iteration, NetworkFamily, NumberFormat, Observations,
 };
 
-use super::network::Family;
 use super::split::FittedQuestion;
 use super::summary::held_out;
 use super::training::{QuestionRow, Training};
@@ -191,10 +190,7 @@ pub(super) fn write(folder: &Path, models: Vec<DeviceModel>, training: &Training
         let errors = held_out(training).filter(of_model).filter_map(|row| {
             // The errors of models are those of times.
             let error = 1.0 / (1.0 + row.error?) - 1.0;
-            let family = match row.question.network.family() {
-                Family::Convolutional => NetworkFamily::Convolutional,
-                Family::Transformer => NetworkFamily::Transformer,
-            };
+            let family = row.question.network.family();
             Some(HeldOut { family, samples: row.question.batch, error })
         });
         let errors: Vec<HeldOut> = errors.collect();

@@ -78,7 +78,7 @@ fn step(sheet: &Sheet, row: &SourceRow) -> anyhow::Result<Result<PublishedStep, 
         }
         None => Err("batch not stated"),
         Some(batch) => {
-            let set = fabric.map_or(QuestionSet::OneHost, |_| QuestionSet::SeveralHosts);
+            let set = QuestionSet::of_steps(fabric);
             let (accumulation, gpus) = (row.accumulation, row.gpus);
             let question = Question { set, network, gpu, precision, batch, accumulation, gpus, fabric };
             Ok(row.answering(question, Host::of(gpu), row.value))

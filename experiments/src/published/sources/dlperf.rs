@@ -55,7 +55,7 @@ fn row(sheet: &Sheet) -> anyhow::Result<SourceRow> {
     };
     let precision = super::precision(sheet)?;
     let fabric = (hosts > 1).then_some(Fabric::OneEdr);
-    let set = fabric.map_or(QuestionSet::OneHost, |_| QuestionSet::SeveralHosts);
+    let set = QuestionSet::of_steps(fabric);
     let question = Question { set, network, gpu: Gpu::V100, precision, batch, accumulation: 1, gpus, fabric };
     row.step = Ok(row.answering(question, Host::CubeMesh, value));
     Ok(row)

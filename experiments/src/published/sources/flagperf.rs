@@ -2,7 +2,7 @@
 
 use super::{NETWORK, SourceFile, SourceRow};
 use crate::published::link::{Fabric, Host};
-use crate::published::machine::Gpu;
+use crate::published::machine::{Gpu, precision_on_a100};
 use crate::published::network::Network;
 use crate::published::question::{PublishedStep, Question, QuestionSet};
 use crate::published::sheet::Sheet;
@@ -45,10 +45,10 @@ fn resnet50(sheet: &Sheet, row: &SourceRow) -> anyhow::Result<Result<PublishedSt
     let Some(batch) = row.batch else { return Ok(Err("batch not stated")) };
     let fabric = (row.hosts > 1).then_some(Fabric::Unknown);
     let question = Question {
-        set: fabric.map_or(QuestionSet::OneHost, |_| QuestionSet::SeveralHosts),
+        set: QuestionSet::of_steps(fabric),
         network: Network::Convolutional("resnet-50"),
         gpu: Gpu::A100,
-        precision: super::precision(sheet)?.by_default(),
+        precision: precision_on_a100(super::precision(sheet)?),
         batch,
         accumulation: 1,
         gpus: row.gpus,

@@ -2,7 +2,7 @@
 
 use super::{GPU, NETWORK, SourceFile, SourceRow};
 use crate::published::link::{Fabric, Host};
-use crate::published::machine::Gpu;
+use crate::published::machine::{Gpu, precision_on_a100};
 use crate::published::network::Network;
 use crate::published::question::{Question, QuestionSet};
 use crate::published::sheet::Sheet;
@@ -48,7 +48,7 @@ fn row(sheet: &Sheet) -> anyhow::Result<SourceRow> {
     let precision = super::precision(sheet)?;
     let (gpu, precision) = match row.gpu.split(' ').next() {
         Some("V100-SXM2-16GB") => (Gpu::V100, precision),
-        Some("A100-SXM4-40GB") => (Gpu::A100, precision.by_default()),
+        Some("A100-SXM4-40GB") => (Gpu::A100, precision_on_a100(precision)),
         _ => {
             row.step = Err(GPU);
             return Ok(row);

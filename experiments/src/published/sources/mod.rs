@@ -11,10 +11,11 @@ mod torchvision;
 
 use std::path::Path;
 
+use layer_profile::NumberFormat;
 use serde::Serialize;
 
 use super::link::Host;
-use super::machine::Precision;
+use super::machine::precision_named;
 use super::question::{PublishedStep, Question};
 use super::sheet::Sheet;
 
@@ -84,12 +85,12 @@ struct SourceFile {
 }
 
 /// Parses the column `precision` of the current line.
-fn precision(sheet: &Sheet) -> anyhow::Result<Precision> {
+fn precision(sheet: &Sheet) -> anyhow::Result<NumberFormat> {
     let text = sheet.text("precision")?;
     // Some tables add a remark.
     let name = text.split(" (").next().unwrap_or_default();
     let bad = || sheet.bad("precision", format!("`{text}`, expected FP32, TF32, AMP, BF16 or FP16"));
-    Precision::named(name).ok_or_else(bad)
+    precision_named(name).ok_or_else(bad)
 }
 
 /// Files whose rows are read, in the order in which rows are compared.

@@ -2,7 +2,7 @@
 
 use super::{GPU, NETWORK, SourceFile, SourceRow};
 use crate::published::link::Host;
-use crate::published::machine::Gpu;
+use crate::published::machine::{Gpu, precision_on_a100};
 use crate::published::network::Network;
 use crate::published::question::{Question, QuestionSet};
 use crate::published::sheet::Sheet;
@@ -41,7 +41,7 @@ fn row(sheet: &Sheet) -> anyhow::Result<SourceRow> {
         Some(_) if gpus > 1 => Err("several GPUs by torch.nn.DataParallel"),
         Some(network) => {
             // PyTorch 1.7 uses TF32 by default.
-            let precision = super::precision(sheet)?.by_default();
+            let precision = precision_on_a100(super::precision(sheet)?);
             let (set, gpu) = (QuestionSet::Passes, Gpu::A100);
             let question =
                 Question { set, network, gpu, precision, batch, accumulation: 1, gpus, fabric: None };
