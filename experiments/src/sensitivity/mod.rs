@@ -95,7 +95,7 @@ struct SensitivityRow {
     value: f64,
     /// Ratio without the variation.
     base: f64,
-    /// Whether exactly one of the two values is above 1.
+    /// Whether exactly one of the two values is above 1 by more than rounding.
     flips: bool,
 }
 

@@ -27,6 +27,11 @@ impl Costs {
         Self(Term::all().into_iter().map(|term| (term, cost_us(term))).collect())
     }
 
+    /// Returns the cost of a term in microseconds for one unit.
+    pub(super) fn cost_us(&self, term: Term) -> f64 {
+        self.0.get(&term).copied().unwrap_or_default()
+    }
+
     /// Returns each term with its cost in microseconds for one unit.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Term, f64)> + '_ {
         self.0.iter().map(|(&term, &cost)| (term, cost))
@@ -34,7 +39,7 @@ impl Costs {
 
     /// Returns the time of a demand in microseconds: the sum of its amounts times their costs.
     pub(super) fn time_us(&self, demand: &Demand) -> f64 {
-        demand.amounts().map(|(term, amount)| amount * self.0.get(&term).copied().unwrap_or_default()).sum()
+        demand.amounts().map(|(term, amount)| amount * self.cost_us(term)).sum()
     }
 
     /// Returns the time of a demand, as a duration.

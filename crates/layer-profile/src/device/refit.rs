@@ -135,7 +135,7 @@ impl Factors<'_> {
 
 fn refined(start: &Costs, gpu: &Gpu, rows: &[&Observation]) -> Costs {
     let terms = Term::all();
-    let start_us: Vec<f64> = start.iter().map(|(_, cost)| cost).collect();
+    let start_us: Vec<f64> = terms.iter().map(|&term| start.cost_us(term)).collect();
     let floor_us: Vec<f64> = terms.iter().map(|term| term.physical_min_us(gpu)).collect();
     let columns: HashMap<Term, usize> = terms.iter().copied().zip(0..).collect();
     let problem = Problem::new(rows, |term| Some((*columns.get(&term)?, 1.0)));

@@ -144,6 +144,36 @@ fn refit_recovers_a_scaled_device_from_iterations() {
     assert!(matches!(empty, Err(ProfileError::NoObservations)));
 }
 
+/// A model that predicts every observation keeps each of its costs.
+#[test]
+fn refit_to_own_predictions_changes_no_cost() {
+    let gpu = Gpu::named("a100").expect("built in");
+    let model = DeviceModel::named("a100").expect("built in");
+    let mut observations = Observations::new("own predictions");
+    for name in ["vgg11", "resnet-18", "vit-b-16"] {
+        let network = network(name);
+        let table = model.profile(&network, &[4, 64]).expect("a profile");
+        for samples in [4, 64] {
+            let time = table.network_time(samples).expect("a row").total();
+            let iteration =
+                Iteration { network: &network, samples, micro_batches: 1, optimizer: Optimizer::Momentum };
+            observations.add_iteration("iteration", &iteration, &gpu, time);
+        }
+    }
+    let (again, _) = model.refit("a100", &gpu, &observations).expect("a fit");
+    let costs = |model: &DeviceModel| {
+        let json: serde_json::Value =
+            serde_json::from_str(&model.to_json().expect("JSON")).expect("a document");
+        json["costs"].as_object().expect("costs").clone()
+    };
+    let (before, after) = (costs(&model), costs(&again));
+    assert_eq!(before.len(), after.len());
+    for (term, cost) in &before {
+        let [cost, found] = [cost, &after[term]].map(|cost| cost.as_f64().expect("a number"));
+        assert!((found - cost).abs() <= 1e-3 * cost, "{term}: {cost} became {found}");
+    }
+}
+
 #[test]
 fn fit_is_deterministic() {
     let fit = || DeviceModel::fit("d", None, &observations("a100", &["vgg11"])).expect("a fit").0;
