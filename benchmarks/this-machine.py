@@ -4,10 +4,10 @@
     cargo build --release -p deeppool-cli --features mpi
     benchmarks/this-machine.py OUT [--rounds 5] [--deeppool target/release/deeppool] [--prefix "chrt -f 1"]
 
-For each network: profiles the layers on 2 ranks, plans data parallelism and a burst plan, and
-simulates both, alone and beside a background job. The predictions are written to
-OUT/predictions.json before anything is trained. Then all plans are trained in turns, with ranks
-that are threads and ranks that are processes. OUT/runs.csv has every run, OUT/results.csv and
+For each network, with ranks that are threads and ranks that are processes: profiles the layers on
+2 ranks, plans data parallelism and a burst plan, and simulates both, alone and beside a background
+job. The predictions are written to OUT/predictions.json before anything is trained. Then all plans
+are trained in turns. OUT/runs.csv has every run, OUT/results.csv and
 OUT/results.txt the medians beside the predictions. A prediction holds if it is within 10% of the
 measured median plus half of the interquartile range of the runs; a background throughput if it is
 within 25%.
@@ -59,36 +59,38 @@ def deeppool(command, *arguments, launch=False):
     return done.stdout
 
 
-def costs(out, model, background=None):
-    options = ["--model", model, "--profile", out / f"{model}.json", "--link", out / f"{model}-link.json"]
+def costs(out, model, kind, background=None):
+    options = ["--model", model, "--profile", out / f"{model}-{kind}.json"]
+    options += ["--link", out / f"{model}-{kind}-link.json"]
     if background:
-        profile = out / f"{background.split(':')[0]}.json"
+        profile = out / f"{background.split(':')[0]}-{kind}.json"
         options += ["--background", background, "--background-profile", profile]
     return options
 
 
 def predict(command, out):
     predictions = {}
-    for model, _, shards, _, _, _ in JOBS:
-        profile, link = out / f"{model}.json", out / f"{model}-link.json"
+    of_kinds = [(kind, *job) for kind in KINDS for job in JOBS]
+    for kind, model, _, shards, _, _, _ in of_kinds:
+        profile, link = out / f"{model}-{kind}.json", out / f"{model}-{kind}-link.json"
         shown = deeppool(
             command, "profile", "--model", model, "--engine", "cpu", "--ranks", RANKS,
-            "--batches", shards, "-o", profile, "--link-output", link)
-        (out / f"{model}-profile.txt").write_text(shown)
-    for model, batch, _, limit, _, background in JOBS:
+            "--batches", shards, "-o", profile, "--link-output", link, launch=kind == "processes")
+        (out / f"{model}-{kind}-profile.txt").write_text(shown)
+    for kind, model, batch, _, limit, _, background in of_kinds:
         for mode in MODES:
-            plan = out / f"{model}-{mode[:2]}.json"
+            plan = out / f"{model}-{kind}-{mode[:2]}.json"
             if mode == "dp":
-                kind = ["--mode", "dp"]
+                search = ["--mode", "dp"]
             else:
-                kind = ["--amplification", limit]
+                search = ["--amplification", limit]
             if mode in ("dp", "bp"):
                 size = ["--gpus", RANKS, "--batch", batch]
-                deeppool(command, "plan", *costs(out, model), *size, *kind, "-o", plan)
+                deeppool(command, "plan", *costs(out, model, kind), *size, *search, "-o", plan)
             beside = background if mode.endswith("+col") else None
-            options = [*costs(out, model, beside), "--plan", plan, "--json"]
+            options = [*costs(out, model, kind, beside), "--plan", plan, "--json"]
             simulated = json.loads(deeppool(command, "simulate", *options))
-            predictions[f"{model} {mode}"] = {
+            predictions[f"{model} {kind} {mode}"] = {
                 "simulated_us": simulated["iteration_us"],
                 "planned_us": json.loads(plan.read_text())["iteration_us"],
                 "background_samples_per_s": simulated.get("background_samples_per_s", 0.0),
@@ -108,8 +110,8 @@ def measure(command, out, rounds):
                     for kind in KINDS:
                         beside = background if mode.endswith("+col") else None
                         shown = deeppool(
-                            command, "train", *costs(out, model, beside),
-                            "--plan", out / f"{model}-{mode[:2]}.json", "--data", "synthetic",
+                            command, "train", *costs(out, model, kind, beside),
+                            "--plan", out / f"{model}-{kind}-{mode[:2]}.json", "--data", "synthetic",
                             "--iterations", iterations, "--lr", "0.00001", "--json",
                             launch=kind == "processes")
                         trained = json.loads(shown)
@@ -132,7 +134,7 @@ def report(arguments, predictions, runs):
                 median = statistics.median(times)
                 several = times if len(times) > 1 else times * 2
                 quarters = statistics.quantiles(several, n=4, method="inclusive")
-                predicted = predictions[f"{model} {mode}"]
+                predicted = predictions[f"{model} {kind} {mode}"]
                 measured_rate = statistics.median(run["background_samples_per_s"] for run in of)
                 rate = predicted["background_samples_per_s"]
                 error = predicted["simulated_us"] - median

@@ -26,6 +26,7 @@ use super::signal::{is_stopped, stop_signal};
 #[derive(Args)]
 #[command(after_help = "Examples:
   deeppool launch --ranks 4 -- train --model digits-cnn --data digits --batch 32
+  deeppool launch --ranks 2 -- profile --model digits-cnn --ranks 2 -o profile.json --link-output link.json
   deeppool launch --ranks 4 --restarts 3 -- train --plan plan.json --model digits-cnn --data digits \
   --checkpoint run1
   deeppool launch --ranks 4 --restarts 3 --elastic -- train --model digits-cnn --data digits --batch 32 \
@@ -102,8 +103,11 @@ impl Launch {
         if !cfg!(feature = "mpi") {
             bail!(WITHOUT_MPI);
         }
-        if self.command.first().is_none_or(|command| command != "train") {
-            bail!("only `train` runs on several ranks: deeppool launch --ranks {} -- train ...", self.ranks);
+        if self.command.first().is_none_or(|command| command != "train" && command != "profile") {
+            bail!(
+                "only `train` and `profile` run on several ranks: deeppool launch --ranks {} -- train ...",
+                self.ranks
+            );
         }
         if self.restarts > 0 && !has_checkpoint_option(&self.command) {
             bail!("--restarts needs checkpoints to go on from: give the command --checkpoint DIR");

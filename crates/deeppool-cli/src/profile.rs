@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
@@ -9,7 +10,6 @@ use command_line::files::{self, LockedFile};
 use command_line::numbers::within;
 use deeppool::machine::{MachineProfile, MeasureOptions, measure_machine};
 use deeppool::program::{LowerOptions, Placement, lower_training};
-use deeppool::train::train;
 use layer_engine::{CpuEngine, Engine};
 use layer_graph::LayerGraph;
 use layer_profile::{ProfileError, ProfileRun, Profiler};
@@ -18,12 +18,12 @@ use serde_json::{Value, json};
 use super::counts::{BATCH, THREADS};
 use super::free_memory::check_free_memory;
 use super::inputs;
-use super::launched::check_alone;
+use super::launched::{Launched, Launcher, check_alone, launched};
 use super::measured::{print_measured, print_ranks};
 use super::network::NetworkArgs;
 use super::output::{check_outputs, print_json, print_message, table, time};
 use super::progress::progress_bar_of;
-use super::ranks::EmulatedArgs;
+use super::ranks::{EmulatedArgs, on_processors};
 
 /// Measure or model the times of the layers of a network
 ///
@@ -37,6 +37,8 @@ use super::ranks::EmulatedArgs;
   deeppool profile --model vgg16 --engine cuda --batches 1,8,32 -o vgg16-cuda.json
   deeppool profile --model resnet-18 --engine cpu --ranks 2 --batches 1,2,4 -o resnet-18.json \
   --link-output link.json
+  deeppool launch --ranks 2 -- profile --model resnet-18 --ranks 2 --batches 1,2,4 -o resnet-18.json \
+  --link-output link.json                  # the same with ranks that are processes
   deeppool profile --model vgg16 --device a100 --batches 1,2,4,8,16,32 -o vgg16-a100.json
   deeppool profile --onnx resnet50.onnx --device a100 --batches 1,2,4,8,16,32 -o resnet50-a100.json
   deeppool plan --model digits-cnn --profile profile.json --gpus 4 --batch 32      # a plan from a measured \
@@ -63,8 +65,9 @@ pub(crate) struct Profile {
     /// Batch sizes
     #[arg(long, value_delimiter = ',', value_parser = within(BATCH), default_value = "1,2,4,8,16,32")]
     batches: Vec<usize>,
-    /// Measure the layers in training iterations, on one rank alone and on N ranks at once, each of
-    /// which is a thread of the processor; and the links between the ranks
+    /// Measure the layers in training iterations, on one rank alone and on N ranks at once, and the
+    /// links between the ranks. Ranks are threads of the processor, or processes started by
+    /// `deeppool launch`
     #[arg(long, value_name = "N", value_parser = within(2..=*THREADS.end()))]
     #[arg(conflicts_with_all = ["device", "cuda"])]
     ranks: Option<usize>,
@@ -92,6 +95,9 @@ const REPEATS: RangeInclusive<usize> = 10..=10_000;
 /// Valid numbers of attempts.
 const ATTEMPTS: RangeInclusive<usize> = 1..=100;
 
+/// Maximum time for which processes wait for the one that computes alone.
+const TIMEOUT: Duration = Duration::from_secs(3600);
+
 #[derive(Clone, Copy, ValueEnum)]
 enum EngineName {
     /// Processor of this machine
@@ -116,16 +122,18 @@ impl Profile {
     /// If this build lacks the engine, memory does not suffice, a measurement fails, or writing
     /// fails.
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        check_alone("profile")?;
+        let launched = self.launched()?;
         let engine = match (self.engine, &self.device) {
             (None, None) if self.emulated.is_requested() => Some(EngineName::Cuda),
             (engine, _) => engine,
         };
         self.emulated.emulate(matches!(engine, Some(EngineName::Cuda)))?;
         let network = self.network.load()?;
-        check_outputs([&self.output].into_iter().chain(&self.link_output), self.json)?;
+        if launched.is_none_or(|launched| launched.rank == 0) {
+            check_outputs([&self.output].into_iter().chain(&self.link_output), self.json)?;
+        }
         if let Some(ranks) = self.ranks {
-            return self.measure_ranks(ranks, &network);
+            return self.measure_ranks(ranks, launched, &network);
         }
         match (engine, &self.device) {
             (Some(engine), _) => self.measure(engine, &network),
@@ -181,8 +189,31 @@ impl Profile {
         Ok(())
     }
 
-    /// Measures ranks that are threads, writes the profile and the link model, and prints them.
-    fn measure_ranks(&self, ranks: usize, network: &LayerGraph) -> anyhow::Result<()> {
+    /// Returns the place of this process among those of a launcher, which measure together with
+    /// `--ranks`.
+    fn launched(&self) -> anyhow::Result<Option<Launched>> {
+        let Some(ranks) = self.ranks else { return check_alone("profile").map(|()| None) };
+        let launched = launched()?;
+        match launched {
+            Some(Launched { launcher: Launcher::Torchrun, .. }) => {
+                bail!(
+                    "torchrun started this: start processes with `deeppool launch --ranks {ranks} -- profile`"
+                )
+            }
+            Some(Launched { ranks: processes, .. }) if processes != ranks => {
+                bail!("--ranks is {ranks}, and {processes} processes were started: give --ranks {processes}")
+            }
+            _ => Ok(launched),
+        }
+    }
+
+    /// Measures several ranks, writes the profile and the link model, and prints them.
+    fn measure_ranks(
+        &self,
+        ranks: usize,
+        launched: Option<Launched>,
+        network: &LayerGraph,
+    ) -> anyhow::Result<()> {
         if !matches!(self.engine, None | Some(EngineName::Cpu)) {
             bail!("--ranks measures ranks of the processor: give --engine cpu");
         }
@@ -193,12 +224,18 @@ impl Profile {
         let one = Placement::single(network)?;
         let whole = lower_training(network, &one, largest, &LowerOptions::default())?;
         check_free_memory(whole.of_rank(0)?.memory().total_bytes() * ranks as u64)?;
+        let is_first = launched.is_none_or(|launched| launched.rank == 0);
         let bar = progress_bar_of(0, "runs");
-        let measured = measure_machine(network, &options, &|config| train(config, &|_| {}), &|done, all| {
-            bar.set_length(all as u64);
-            bar.set_position(done as u64);
+        let measured = on_processors(launched, options.threads_per_rank, TIMEOUT, |train| {
+            measure_machine(network, &options, &|config| train(config, &|_| {}), &|done, all| {
+                bar.set_length(all as u64);
+                bar.set_position(done as u64);
+            })
         })?;
         bar.finish_and_clear();
+        if !is_first {
+            return Ok(());
+        }
         let MachineProfile { profile, link, collectives, .. } = &measured;
         files::write(&self.output, profile.to_json())?;
         if let Some(path) = &self.link_output {

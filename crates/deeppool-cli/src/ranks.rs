@@ -162,8 +162,9 @@ pub(crate) fn train_on(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> anyhow::Result<TrainReport> {
     match (engine, launched) {
-        (RankEngine::Cpu, None) => Ok(train(config, progress)?),
-        (RankEngine::Cpu, Some(_)) => train_by_mpi(config, timeout, progress),
+        (RankEngine::Cpu, _) => {
+            on_processors(launched, config.threads_per_rank, timeout, |train| train(config, progress))
+        }
         (RankEngine::Cuda, _) => train_by_cuda(launched.is_some(), config, timeout, progress),
     }
 }
@@ -217,34 +218,56 @@ fn evaluate_by_cuda(_: &TrainConfig<'_>, _: Duration) -> anyhow::Result<f64> {
     bail!(WITHOUT_CUDA)
 }
 
-#[cfg(feature = "mpi")]
-fn train_by_mpi(
-    config: &TrainConfig<'_>,
+/// A training run on all ranks, of which the progress is reported on rank 0.
+type TrainOnProcessors<'a> =
+    dyn Fn(&TrainConfig<'_>, &(dyn Fn(Progress) + Sync)) -> Result<TrainReport, deeppool::Error> + 'a;
+
+/// Calls `run` with a function that trains on processors, and may be called repeatedly: with ranks
+/// that are threads, if `launched` is `None`, or as the one rank that it describes.
+///
+/// # Errors
+/// That of `run`, and if this build lacks MPI.
+pub(crate) fn on_processors<T>(
+    launched: Option<Launched>,
+    threads_per_rank: usize,
     timeout: Duration,
-    progress: &(dyn Fn(Progress) + Sync),
-) -> anyhow::Result<TrainReport> {
+    run: impl FnOnce(&TrainOnProcessors<'_>) -> Result<T, deeppool::Error>,
+) -> anyhow::Result<T> {
+    match launched {
+        None => Ok(run(&train)?),
+        Some(_) => by_mpi(threads_per_rank, timeout, run),
+    }
+}
+
+#[cfg(feature = "mpi")]
+fn by_mpi<T>(
+    threads_per_rank: usize,
+    timeout: Duration,
+    run: impl FnOnce(&TrainOnProcessors<'_>) -> Result<T, deeppool::Error>,
+) -> anyhow::Result<T> {
     use collectives::{MpiCommunicator, MpiWorld};
     use deeppool::runtime::Cpu;
     use deeppool::train::train_rank;
     use layer_engine::CpuEngine;
 
-    let communicator = MpiWorld::new().with_timeout(timeout).communicator().map_err(deeppool::Error::from)?;
-    let engine = CpuEngine::with_threads(config.threads_per_rank).map_err(deeppool::Error::from)?;
-    let world = communicator.clone();
-    let report = train_rank::<Cpu<MpiCommunicator>>(config, &engine, communicator, &|at| progress(at));
-    if report.is_err() {
+    let world = MpiWorld::new().with_timeout(timeout).communicator().map_err(deeppool::Error::from)?;
+    let engine = CpuEngine::with_threads(threads_per_rank).map_err(deeppool::Error::from)?;
+    let result = run(&|config, progress| {
+        train_rank::<Cpu<MpiCommunicator>>(config, &engine, world.clone(), &|at| progress(at))
+    });
+    if result.is_err() {
         // Finalising MPI would deadlock, because the other ranks wait for this one. The end of this
         // process ends them.
         std::mem::forget(world);
     }
-    Ok(report?)
+    Ok(result?)
 }
 
 #[cfg(not(feature = "mpi"))]
-fn train_by_mpi(
-    _: &TrainConfig<'_>,
+fn by_mpi<T>(
+    _: usize,
     _: Duration,
-    _: &(dyn Fn(Progress) + Sync),
-) -> anyhow::Result<TrainReport> {
+    _: impl FnOnce(&TrainOnProcessors<'_>) -> Result<T, deeppool::Error>,
+) -> anyhow::Result<T> {
     bail!(super::launched::WITHOUT_MPI)
 }

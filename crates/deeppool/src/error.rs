@@ -60,12 +60,12 @@ pub enum Error {
         /// Label of a collective of the program.
         collective: String,
     },
-    /// There are more ranks than samples in a batch.
+    /// A layer has more ranks than there are samples in a batch.
     #[error(
         "{ranks} ranks are more than the {batch} samples of a batch: give at most as many ranks as samples"
     )]
     MoreRanksThanSamples {
-        /// Number of ranks that were requested.
+        /// Number of ranks of the layer.
         ranks: usize,
         /// Number of samples of the global batch.
         batch: usize,

@@ -22,7 +22,7 @@ const WARM_UP: usize = 2;
 /// Number of runs over which the measured iterations are divided, so that a drift of the machine's
 /// speed affects all of them alike.
 const ROUNDS: usize = 3;
-/// Bucket sizes with which all-reduces are measured, in bytes.
+/// Bucket sizes with which all-reduces are measured, in bytes. The last one is that of training.
 const BUCKETS: [u64; 3] = [1 << 16, 1 << 20, 25 << 20];
 
 /// Options of [`measure_machine`].
@@ -72,14 +72,16 @@ pub struct MachineProfile {
 }
 
 /// Measures the layers of a network and the links between the ranks of this machine, from training
-/// runs on synthetic data. `train` runs one: ranks are what it makes them, such as threads by
-/// [`train`](crate::train::train()). `progress` receives the number of completed runs and that of
-/// all runs.
+/// runs on synthetic data. `train` runs one on all ranks: ranks are what it makes them, such as
+/// threads by [`train`](crate::train::train()), or processes by
+/// [`train_rank`](crate::train::train_rank), all of which call this function and get the same
+/// result. `progress` receives the number of completed runs and that of all runs.
 ///
-/// For each number of samples, one rank trains alone and all ranks train with data parallelism, in
-/// turns. Layers are timed in their place in the iteration, so that caches are as in training; the
-/// time of a layer includes those of loading its samples and summing its gradients. Collectives are
-/// the all-reduces of buckets of several sizes, and redistributions between one rank and all.
+/// For each number of samples, one rank trains while the others wait, and all ranks train with data
+/// parallelism, in turns. Layers are timed in their place in the iteration, so that caches are as in
+/// training; the time of a layer includes those of loading its samples and summing its gradients.
+/// Collectives are the all-reduces of buckets of several sizes beside the backward pass, and
+/// redistributions between one rank and all.
 ///
 /// # Errors
 /// [`Error::Setting`] for fewer than two ranks or no batch sizes. [`Error::Data`] if there is no
@@ -109,8 +111,8 @@ pub fn measure_machine(
     let samples = largest.saturating_mul(options.ranks).saturating_mul(iterations).saturating_mul(2);
     let dataset = Dataset::synthetic_for(network, samples, 0)?;
     let of_run = options.repeats.div_ceil(ROUNDS);
-    // The last buckets are those of the measured layers; a further run redistributes.
-    let all = options.batches.len() * ROUNDS * 2 + BUCKETS.len();
+    // A run for each bucket size, and one that redistributes.
+    let all = options.batches.len() * ROUNDS * 2 + BUCKETS.len() + 1;
     let mut done = 0;
     let mut run = |training: &LoweredTraining<'_>| -> Result<TrainReport, Error> {
         let config = TrainConfig::new(&dataset, training)
@@ -124,36 +126,36 @@ pub fn measure_machine(
         progress(done, all);
         Ok(report)
     };
-    let training = |placement: Placement, batch: usize, bucket_bytes: u64| {
-        let optimizer = Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm: None };
-        let lowering = LowerOptions::default().with_optimizer(optimizer).with_overlap_all_reduce(false);
-        LoweredTraining::new(network, placement, batch, lowering.with_bucket_bytes(bucket_bytes))
-    };
     let layers = network.len() - 1;
-    let on_all = || Placement::first_ranks(network, options.ranks, &vec![options.ranks; layers]);
-    let default_bucket = BUCKETS[BUCKETS.len() - 1];
+    let training = |ranks: &[usize], batch: usize, lowering: LowerOptions| {
+        let optimizer = Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm: None };
+        let placement = Placement::first_ranks(network, options.ranks, ranks)?;
+        Ok::<_, Error>(LoweredTraining::new(network, placement, batch, lowering.with_optimizer(optimizer)))
+    };
+    // No collective runs between the layers.
+    let apart = || LowerOptions::default().with_overlap_all_reduce(false);
+    let (on_one, on_all) = (vec![1; layers], vec![options.ranks; layers]);
     let (mut alone, mut contended) = (Vec::new(), Vec::new());
-    let mut links = Links::default();
     for &batch in &options.batches {
-        let one = training(Placement::single(network)?, batch, default_bucket);
-        let several = training(on_all()?, batch * options.ranks, default_bucket);
+        let one = training(&on_one, batch, apart())?;
+        let several = training(&on_all, batch * options.ranks, apart())?;
         let (mut of_one, mut of_several) = (Samples::default(), Samples::default());
         for _ in 0..ROUNDS {
-            of_one.add(network, &one, &run(&one)?, &mut None)?;
-            let links = (batch == largest).then_some(&mut links);
-            of_several.add(network, &several, &run(&several)?, &mut { links })?;
+            of_one.add(network, &one, &run(&one)?)?;
+            of_several.add(network, &several, &run(&several)?)?;
         }
         alone.push((batch, of_one));
         contended.push((batch, of_several));
     }
-    for &bucket_bytes in &BUCKETS[..BUCKETS.len() - 1] {
-        let several = training(on_all()?, largest * options.ranks, bucket_bytes);
-        Samples::default().add(network, &several, &run(&several)?, &mut Some(&mut links))?;
+    let mut links = Links::default();
+    for bucket_bytes in BUCKETS {
+        let lowering = LowerOptions::default().with_bucket_bytes(bucket_bytes);
+        let reducing = training(&on_all, largest * options.ranks, lowering)?;
+        links.add(&reducing, &run(&reducing)?)?;
     }
     let in_turns: Vec<usize> = (0..layers).map(|layer| [1, options.ranks][layer % 2]).collect();
-    let moving = Placement::first_ranks(network, options.ranks, &in_turns)?;
-    let moving = training(moving, largest * options.ranks, default_bucket);
-    Samples::default().add(network, &moving, &run(&moving)?, &mut Some(&mut links))?;
+    let moving = training(&in_turns, largest * options.ranks, apart())?;
+    links.add(&moving, &run(&moving)?)?;
     let collectives = links.measurements(options.ranks);
     let link = link_model(&collectives, options.ranks)?;
     let device = CpuEngine::<f32>::with_threads(options.threads_per_rank)?.describe();
@@ -166,9 +168,7 @@ pub fn measure_machine(
     };
     let whole = alone.iter().map(|(batch, samples)| samples.whole(*batch)).collect();
     let (rows, contended_rows) = (rows(network, &alone), rows(network, &contended));
-    let jitters: Vec<f64> = contended.iter().map(|(_, samples)| samples.jitter()).collect();
-    let jitter = jitters.iter().sum::<f64>() / jitters.len() as f64;
-    let contended = ContendedTimes::new(options.ranks, jitter, contended_rows)?;
+    let contended = ContendedTimes::new(options.ranks, jitter(&contended), contended_rows)?;
     let profile = ProfileTable::new(network.name(), device.name, Origin::Measured, rows, whole)?
         .with_measurement(conditions)
         .with_contended(contended)?;
@@ -184,7 +184,7 @@ struct Samples {
 }
 
 impl Samples {
-    /// Adds the times of a run, and its collectives to `links`.
+    /// Adds the times of a run.
     ///
     /// # Errors
     /// That of lowering the program.
@@ -193,21 +193,13 @@ impl Samples {
         network: &LayerGraph,
         training: &LoweredTraining<'_>,
         report: &TrainReport,
-        links: &mut Option<&mut Links>,
     ) -> Result<(), Error> {
         let Some(timeline) = &report.timeline else { return Ok(()) };
-        let program = training.first_program()?;
-        let observed = ObservedTimes::new(program, timeline);
+        let observed = ObservedTimes::new(training.first_program()?, timeline);
         for (place, times) in observed.layers(network) {
             self.layers.entry(place).or_default().extend(times);
         }
         self.computing.extend(observed.longest_computing());
-        if let Some(links) = links {
-            for (collective, observed) in program.collectives.iter().zip(observed.collectives()) {
-                let times = observed.iter().map(|observed| observed.transfer);
-                links.0.entry(key(collective)).or_default().extend(times);
-            }
-        }
         Ok(())
     }
 
@@ -227,14 +219,18 @@ impl Samples {
         };
         NetworkTime { batch, time, spread: None }
     }
+}
 
-    /// Returns the median of the longest time that a rank computed in an iteration, relative to the
-    /// sum of the layers, minus 1. At least 0.
-    fn jitter(&self) -> f64 {
-        let layers: Duration = self.layers.values().map(|times| median(times.clone())).sum();
-        let longest = median(self.computing.clone());
-        if layers.is_zero() { 0.0 } else { (longest.as_secs_f64() / layers.as_secs_f64() - 1.0).max(0.0) }
+/// Returns the median of the longest time that a rank computed in an iteration, relative to the sum
+/// of the layers, minus 1; at least 0. Times are summed over the numbers of samples, so that short
+/// iterations, which vary most, count least.
+fn jitter(contended: &[(usize, Samples)]) -> f64 {
+    let (mut longest, mut layers) = (Duration::ZERO, Duration::ZERO);
+    for (_, samples) in contended {
+        longest += median(samples.computing.clone());
+        layers += samples.layers.values().map(|times| median(times.clone())).sum::<Duration>();
     }
+    if layers.is_zero() { 0.0 } else { (longest.as_secs_f64() / layers.as_secs_f64() - 1.0).max(0.0) }
 }
 
 /// Returns the rows of all layers but the input.
@@ -286,6 +282,21 @@ fn key(collective: &Collective) -> (CollectiveKind, u64) {
 struct Links(HashMap<(CollectiveKind, u64), Vec<Duration>>);
 
 impl Links {
+    /// Adds the collectives of a run.
+    ///
+    /// # Errors
+    /// That of lowering the program.
+    fn add(&mut self, training: &LoweredTraining<'_>, report: &TrainReport) -> Result<(), Error> {
+        let Some(timeline) = &report.timeline else { return Ok(()) };
+        let program = training.first_program()?;
+        let observed = ObservedTimes::new(program, timeline).collectives();
+        for (collective, observed) in program.collectives.iter().zip(observed) {
+            let times = observed.iter().map(|observed| observed.transfer);
+            self.0.entry(key(collective)).or_default().extend(times);
+        }
+        Ok(())
+    }
+
     /// Returns the median time of each kind and number of bytes, sorted by them.
     fn measurements(self, ranks: usize) -> Vec<Measurement> {
         let measurement = |((collective, bytes), times): ((CollectiveKind, u64), Vec<Duration>)| {

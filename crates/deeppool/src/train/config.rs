@@ -351,8 +351,10 @@ impl<'a> TrainConfig<'a> {
     /// setting that is out of range, or the error of the data set or the weights.
     pub(super) fn check(&self) -> Result<(), Error> {
         check_batch(self.batch())?;
-        if self.placement().world() > self.batch() {
-            return Err(Error::MoreRanksThanSamples { ranks: self.placement().world(), batch: self.batch() });
+        let of_layers = self.network().layers().map(|(id, _)| self.placement().ranks(id).len());
+        let ranks = of_layers.max().unwrap_or(0);
+        if ranks > self.batch() {
+            return Err(Error::MoreRanksThanSamples { ranks, batch: self.batch() });
         }
         let Sgd { momentum, weight_decay, clip_norm } = self.lowering().optimizer;
         let positive = |value: f64| value > 0.0 && value.is_finite();

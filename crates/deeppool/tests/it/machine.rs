@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use collectives::LinkModel;
+use collectives::{CollectiveKind, LinkModel, Measurement};
 use deeppool::costs::Costs;
 use deeppool::job::Job;
 use deeppool::machine::{IterationPart, MeasureOptions, ObservedTimes, Phase, difference, measure_machine};
@@ -212,7 +212,11 @@ fn ranks_of_this_machine_are_measured() {
     // On an undisturbed machine, 32 samples take more than ten times as long as one.
     let total = |samples| table.sum_of_layers(samples).unwrap().total();
     assert!(total(32) > total(1), "{:?} {:?}", total(32), total(1));
-    assert!(measured.collectives.iter().any(|of| of.bytes == network.parameter_count() as u64 * 4));
+    let all = network.parameter_count() as u64 * 4;
+    assert!(measured.collectives.iter().any(|of| of.bytes == all));
+    let is_part =
+        |of: &Measurement| of.collective == CollectiveKind::AllReduce && of.bytes > 8 && of.bytes < all;
+    assert!(measured.collectives.iter().any(is_part), "buckets of several sizes: {:?}", measured.collectives);
     assert!(measured.link.relative_error().is_some());
 }
 
