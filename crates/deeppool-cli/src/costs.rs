@@ -9,6 +9,7 @@ use collectives::LinkModel;
 use command_line::numbers::{amplification, within};
 use deeppool::costs::{Costs, default_link, shard_sizes};
 use deeppool::job::{Job, LoweredPlan};
+use deeppool::machine::Calibration;
 use deeppool::plan::{Capacity, ExecutionPlan, GpuCounts, MAX_GPUS, Mode, PlanRequest, ProfileOrigin};
 use deeppool::planning::plan_within_memory;
 use deeppool::program::LowerOptions;
@@ -16,6 +17,7 @@ use layer_engine::Sgd;
 use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, Origin, ProfileTable};
 
+use super::calibrate;
 use super::counts::BATCH;
 use super::inputs;
 use super::left_out::warn;
@@ -45,6 +47,10 @@ pub(crate) struct CostArgs {
     /// [default: the host or pod of the device if it is a processor or a built-in GPU]
     #[arg(long, value_name = "NAME|FILE")]
     pub(crate) link: Option<String>,
+    /// File of earlier runs on this machine (see `deeppool train --calibrate`), by which layer
+    /// times and links are scaled
+    #[arg(long, value_name = "FILE")]
+    pub(crate) calibration: Option<PathBuf>,
 }
 
 /// Layer times of a network, and a link model.
@@ -56,6 +62,17 @@ pub(crate) struct CostTables {
     /// Whether these times predict the plan. False if the plan was read from a file and defaults
     /// replace its layer or link times, so that a simulation would not match it; otherwise true.
     pub(crate) match_plan: bool,
+}
+
+impl CostTables {
+    /// Returns the tables scaled by the runs of a calibration.
+    ///
+    /// # Errors
+    /// If a time or a bandwidth is then out of range.
+    pub(crate) fn calibrated(&self, calibration: &Calibration) -> Result<Self, deeppool::Error> {
+        let (profile, link) = calibration.scaled(&self.profile, self.link.clone())?;
+        Ok(Self { profile, link, match_plan: self.match_plan })
+    }
 }
 
 impl CostArgs {
@@ -115,7 +132,13 @@ impl CostArgs {
             (None, None) => default_link(profile.device(), gpus).context("--link")?,
         };
         link.check_ranks(gpus).context("--link")?;
-        Ok(CostTables { profile, link, match_plan })
+        let tables = CostTables { profile, link, match_plan };
+        match &self.calibration {
+            Some(path) => {
+                tables.calibrated(&calibrate::read(path)?).with_context(|| path.display().to_string())
+            }
+            None => Ok(tables),
+        }
     }
 
     /// Returns the layer times of a background job's network on the device of the foreground's

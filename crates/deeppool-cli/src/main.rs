@@ -1,6 +1,7 @@
 //! The `deeppool` command.
 
 mod background;
+mod calibrate;
 mod checkpoints;
 mod compare;
 mod compare_figure;

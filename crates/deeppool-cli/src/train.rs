@@ -10,7 +10,7 @@ use clap::Args;
 use command_line::numbers::{positive, within};
 use deeppool::costs::Costs;
 use deeppool::data::{DataSource, Dataset};
-use deeppool::job::Job;
+use deeppool::job::{Job, LoweredPlan};
 use deeppool::machine::difference;
 use deeppool::plan::ExecutionPlan;
 use deeppool::program::LoweredTraining;
@@ -21,6 +21,7 @@ use layer_engine::Sgd;
 use serde_json::{Value, json};
 
 use super::background::{self, Background};
+use super::calibrate::{CalibratedRun, CalibrationReport};
 use super::checkpoints::CheckpointArgs;
 use super::costs::{
     BackgroundSpec, CostArgs, ModeArgs, PLANNED_OPTIONS, gpus_and_batch, job_and_plan, with_plan_path,
@@ -46,6 +47,10 @@ const DEFAULT_TIMEOUT_S: usize = 300;
 const TRACED: usize = 3;
 /// Number of iterations at the end of the run that `--explain-difference` compares.
 const COMPARED: usize = 10;
+/// Error message of `--calibrate` without a simulation.
+const NOT_PREDICTED: &str = "--calibrate needs a prediction: give the layer times of the network (--profile FILE, \
+                             see `deeppool profile --ranks`), and at most one background job with \
+                             --background-profile FILE";
 /// Default number of epochs.
 const EPOCHS: u64 = 5;
 
@@ -143,7 +148,7 @@ pub(crate) struct Train {
     /// repeated
     #[arg(long, value_name = "FILE", value_parser = command_line::files::argument())]
     metrics: Option<PathBuf>,
-    /// Write the steps of the last three iterations (ten with --explain-difference) as Chrome trace
+    /// Write the steps of the last three iterations (ten with --explain-difference or --calibrate) as Chrome trace
     /// events, which Perfetto opens
     #[arg(long, value_name = "FILE", value_parser = command_line::files::argument())]
     trace: Option<PathBuf>,
@@ -151,6 +156,10 @@ pub(crate) struct Train {
     /// largest difference first, from the last ten iterations
     #[arg(long, conflicts_with = "spb")]
     explain_difference: bool,
+    /// Predict the run from the earlier runs of this file, print how good the prediction was, and
+    /// add the run. The file is created if it does not exist
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["calibration", "spb"])]
+    calibrate: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -198,6 +207,10 @@ impl Train {
         let dataset = Dataset::open(&self.data, &network)?;
         dataset.check_batch(batch)?;
         let tables = self.costs.load(&network, batch, ranks, read.as_ref(), Some(engine.device_model()))?;
+        let (calibrated, tables) = match &self.calibrate {
+            Some(path) => CalibratedRun::new(path, tables).map(|(run, tables)| (Some(run), tables))?,
+            None => (None, tables),
+        };
         let jobs = self.background.iter().zip(self.weights()?);
         let background: Vec<Background> = jobs
             .map(|job| Background::new(job, &dataset, &self.costs, &tables, &policy))
@@ -211,17 +224,14 @@ impl Train {
         let options = SimulateOptions::default().with_background(beside).with_policy(policy);
         // The simulator supports one background job per GPU.
         let is_simulated = is_known && background.len() <= 1;
+        if calibrated.is_some() && !is_simulated {
+            bail!(NOT_PREDICTED);
+        }
         let simulated = is_simulated.then(|| simulate_plan(&job, &plan, &options)).transpose()?;
         let predictions = Predictions { planned_us: plan.iteration_us, simulated };
-        let training = plan.training();
-        let of_ranks = (0..plan.gpus).map(|rank| Ok(training.memory(rank)?.total_bytes()));
-        let of_ranks: Vec<u64> = of_ranks.collect::<Result<_, deeppool::Error>>()?;
-        check_free_memory(match launched {
-            None => of_ranks.iter().sum(),
-            Some(Launched { on_host, .. }) => of_ranks.into_iter().max().unwrap_or(0) * on_host as u64,
-        })?;
+        check_memory(&plan, launched)?;
+        let (training, emulated) = (plan.training(), engine.emulated_gpus());
         let initial = self.init.as_deref().map(inputs::weights).transpose()?;
-        let emulated = engine.emulated_gpus();
         let has_times = is_known && emulated.is_some();
         let times = has_times.then(|| emulated_times(&job, training, &background)).transpose()?;
         let config = TrainConfig::new(&dataset, training)
@@ -245,14 +255,17 @@ impl Train {
         if let (Some(path), Some(timeline)) = (&self.trace, &report.timeline) {
             save_json(path, &timeline.to_chrome_trace())?;
         }
-        let difference = match &report.timeline {
-            Some(timeline) if self.explain_difference && is_known => {
-                difference(training.first_program()?, job.costs(), &options, timeline)?
-            }
-            _ => Vec::new(),
-        };
+        let compared = report.timeline.as_ref().filter(|_| self.explain_difference && is_known);
+        let compare = |timeline| difference(training.first_program()?, job.costs(), &options, timeline);
+        let difference = compared.map_or(Ok(Vec::new()), compare)?;
+        let calibrated = calibrated.filter(|_| !report.is_stopped).zip(predictions.simulated.as_ref());
+        let add = |(run, of): (CalibratedRun, _)| run.finish(&job, &plan, (of, &options), &report);
+        let calibration = calibrated.map(add).transpose()?;
         if self.json {
             let mut json = self.report(&config, &plan, &predictions, &report)?;
+            if let Some(calibration) = &calibration {
+                json["calibration"] = calibration.to_json();
+            }
             if !background.is_empty() {
                 json["background"] = background::report(&background, &policy, &report);
             }
@@ -266,16 +279,12 @@ impl Train {
             print_json(&json);
         } else {
             show(&background, &policy, &predictions, &report);
+            calibration.iter().for_each(CalibrationReport::show);
             if self.explain_difference {
                 show_difference(&difference);
             }
             if emulated.is_some() {
-                let of = if times.is_some() { job.costs().profile().device() } else { "no device's" };
-                print_message!(
-                    "the GPUs are emulated on this processor: what is measured is virtual time, in which \
-                     steps take what the layer times \
-                     ({of}) and links say, and launching nothing"
-                );
+                show_emulated(times.as_ref().map(|_| job.costs().profile().device()));
             } else if engine == RankEngine::Cpu && launched.is_none() {
                 show_shared_cores(&report);
             }
@@ -285,7 +294,7 @@ impl Train {
 
     /// Checks, before the work, that the files and the folder of the run can be written to.
     fn check_written(&self) -> anyhow::Result<()> {
-        check_outputs(self.metrics.iter().chain(&self.trace), self.json)?;
+        check_outputs(self.metrics.iter().chain(&self.trace).chain(&self.calibrate), self.json)?;
         // The first rank writes for all.
         if is_first() {
             self.metrics.as_deref().map_or(Ok(()), Metrics::check)?;
@@ -316,7 +325,7 @@ impl Train {
 
     /// Returns the number of iterations at the end of the run whose steps are recorded.
     fn traced_iterations(&self) -> usize {
-        match (self.explain_difference, &self.trace) {
+        match (self.explain_difference || self.calibrate.is_some(), &self.trace) {
             (true, _) => COMPARED,
             (false, Some(_)) => TRACED,
             (false, None) => 0,
@@ -438,6 +447,19 @@ impl Train {
     }
 }
 
+/// Checks that this host has the memory of the ranks that it runs.
+///
+/// # Errors
+/// If it has not, or the program cannot be lowered.
+fn check_memory(plan: &LoweredPlan<'_>, launched: Option<Launched>) -> anyhow::Result<()> {
+    let of_ranks = (0..plan.gpus).map(|rank| Ok(plan.training().memory(rank)?.total_bytes()));
+    let of_ranks: Vec<u64> = of_ranks.collect::<Result<_, deeppool::Error>>()?;
+    check_free_memory(match launched {
+        None => of_ranks.iter().sum(),
+        Some(Launched { on_host, .. }) => of_ranks.into_iter().max().unwrap_or(0) * on_host as u64,
+    })
+}
+
 fn show(background: &[Background], policy: &Policy, predictions: &Predictions, report: &TrainReport) {
     if report.losses.is_empty() {
         return;
@@ -500,6 +522,14 @@ fn emulated_times(
         training: programs.map(|program| job.costs().step_times(program)).collect::<Result<_, _>>()?,
         background: of_background.collect::<anyhow::Result<_>>()?,
     })
+}
+
+fn show_emulated(times_of: Option<&str>) {
+    print_message!(
+        "the GPUs are emulated on this processor: what is measured is virtual time, in which steps take what \
+         the layer times ({}) and links say, and launching nothing",
+        times_of.unwrap_or("no device's")
+    );
 }
 
 fn show_shared_cores(report: &TrainReport) {

@@ -77,6 +77,11 @@ impl ContendedTimes {
         }
     }
 
+    /// Multiplies all times by `factor`.
+    pub(crate) fn scale(&mut self, factor: f64) {
+        self.layers.iter_mut().for_each(|layer| layer.scale(factor));
+    }
+
     /// Checks that the rows are of the same layers and batch sizes as `alone`.
     ///
     /// # Errors

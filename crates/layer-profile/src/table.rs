@@ -8,8 +8,8 @@ use layer_graph::{LayerGraph, LayerKind};
 
 use crate::interpolate::Position;
 use crate::{
-    ContendedTimes, LayerProfile, LayerTime, MeasurementConditions, ModelAccuracy, NetworkTime, Origin,
-    ProfileError,
+    BatchTime, ContendedTimes, LayerProfile, LayerTime, MeasurementConditions, ModelAccuracy, NetworkTime,
+    Origin, ProfileError,
 };
 
 /// Maximum ratio between the sum of the layers and the whole network, in either direction, of an
@@ -39,6 +39,9 @@ pub struct ProfileTable {
 
 /// Maximum time of a layer or network (11 days), so that sums of times do not overflow.
 pub(crate) const MAX_TIME: Duration = Duration::from_secs(1_000_000);
+
+/// Maximum factor by which times are scaled.
+const MAX_FACTOR: f64 = 1e9;
 
 impl ProfileTable {
     /// Creates a table from its rows. `model` is the name of the network, `device` that of the
@@ -151,6 +154,31 @@ impl ProfileTable {
         contended.check(&self.layers)?;
         self.contended = Some(Box::new(contended));
         Ok(self)
+    }
+
+    /// Returns the table with all times multiplied by `factor`. Spreads are unchanged.
+    ///
+    /// # Errors
+    /// [`ProfileError::Invalid`] if a time becomes larger than 1e12 us (11 days), or the factor is
+    /// not positive and finite.
+    pub fn scaled(&self, factor: f64) -> Result<Self, ProfileError> {
+        if !(factor > 0.0 && factor <= MAX_FACTOR) {
+            let problem = format!("expected a factor above 0 and at most {MAX_FACTOR}, found {factor}");
+            return Err(invalid("factor", problem));
+        }
+        let mut scaled = self.clone();
+        scaled.layers.iter_mut().for_each(|layer| layer.scale(factor));
+        for NetworkTime { time: LayerTime { forward, backward, update }, .. } in &mut scaled.network {
+            for time in [forward, backward, update] {
+                *time = time.mul_f64(factor);
+            }
+        }
+        if let Some(contended) = &mut scaled.contended {
+            contended.scale(factor);
+        }
+        let Self { model, device, origin, layers, network, .. } = &scaled;
+        Self::new(model, device, *origin, layers.clone(), network.clone())?;
+        Ok(scaled)
     }
 
     /// Checks that the table was not measured by an incompatible version of this crate. Tables
@@ -316,6 +344,14 @@ impl ProfileTable {
 }
 
 impl LayerProfile {
+    /// Multiplies all times by `factor`.
+    pub(crate) fn scale(&mut self, factor: f64) {
+        self.update = self.update.map(|time| time.mul_f64(factor));
+        for BatchTime { forward, backward, .. } in &mut self.times {
+            (*forward, *backward) = (forward.mul_f64(factor), backward.mul_f64(factor));
+        }
+    }
+
     /// Returns the times of the layer for the given number of samples, as [`ProfileTable::time`].
     ///
     /// # Errors

@@ -87,6 +87,26 @@ fn process_losses_match_thread_losses() {
 }
 
 #[test]
+fn processes_are_profiled() {
+    let Some(folder) = folder() else { return };
+    let path = folder.path();
+    let profile =
+        "profile --model digits-cnn --ranks 2 --batches 4,8 -o profile.json --link-output link.json";
+    let report = json(path, &format!("launch --ranks 2 -- {profile} --json"));
+    assert!(report["profile"]["contended"]["ranks"] == 2, "{report}");
+    assert_eq!(
+        json(
+            path,
+            "plan --model digits-cnn --profile profile.json --link link.json --gpus 2 --batch 8 --json"
+        )["gpus"],
+        2
+    );
+    let wrong = deeppool(path, &format!("launch --ranks 3 -- {profile}"));
+    assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
+    assert!(errors(&wrong)[0].contains("give --ranks 3"), "{wrong:?}");
+}
+
+#[test]
 fn ranks_with_other_options_are_named() {
     let Some(folder) = folder() else { return };
     let path = folder.path();

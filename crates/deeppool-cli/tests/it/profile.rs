@@ -128,6 +128,30 @@ fn ranks_are_profiled_planned_and_simulated() {
     let report: Value = serde_json::from_str(&succeed(path, &format!("{run} --json"))).unwrap();
     assert!(report["difference"].as_array().unwrap().len() > 10, "{report}");
 
+    let run = format!("train {alone} --data digits --iterations 5 --calibrate machine.json");
+    assert!(succeed(path, &run).contains("prediction from 0 earlier runs"));
+    let shown = succeed(path, &run);
+    for part in ["prediction from 1 earlier runs", "over 1 runs", "next prediction in machine.json: layers"] {
+        assert!(shown.contains(part), "`{part}` is not in\n{shown}");
+    }
+    let report: Value = serde_json::from_str(&succeed(path, &format!("{run} --json"))).unwrap();
+    let calibration = &report["calibration"];
+    assert_eq!(calibration["errors"]["runs"], 2, "{report}");
+    assert_eq!(calibration["run"]["predicted_us"], report["simulated_iteration_us"]);
+    let factor = calibration["next"]["layers"].as_f64().unwrap();
+    let simulate = |options: &str| -> f64 {
+        let shown = succeed(path, &format!("simulate {alone} --json {options}"));
+        serde_json::from_str::<Value>(&shown).unwrap()["iteration_us"].as_f64().unwrap()
+    };
+    let ratio = simulate("--calibration machine.json") / simulate("");
+    assert!(ratio.is_finite() && (ratio / factor - 1.0).abs() < 0.9, "{ratio} by {factor}");
+    let unknown = "train --model digits-cnn --plan dp.json --data digits --iterations 2 --calibrate new.json";
+    refused(path, unknown, "--profile FILE");
+    assert!(!path.join("new.json").exists());
+    std::fs::write(path.join("new.json"), "{}").unwrap();
+    refused(path, &run.replace("machine.json", "new.json"), "new.json");
+    refused(path, &format!("simulate {alone} --calibration missing.json"), "missing.json");
+
     let torch = "profile --model digits-cnn --engine torch --ranks 2 -o other.json";
     refused(path, torch, "give --engine cpu");
 }

@@ -34,6 +34,8 @@ pub struct ObservedCollective {
     /// Time from the arrival of the last rank to the end on the last rank, without the time in
     /// which a rank computed meanwhile.
     pub transfer: Duration,
+    /// Time from the arrival of the last rank to the end on the last rank.
+    pub elapsed: Duration,
     /// Time from the arrival of the first rank to that of the last one.
     pub wait: Duration,
 }
@@ -133,8 +135,9 @@ impl<'p> ObservedTimes<'p> {
             computes.map(within).sum::<Duration>()
         };
         let computed = own.iter().map(computed).max().unwrap_or_default();
-        let transfer = end.saturating_sub(last).saturating_sub(computed);
-        Some(ObservedCollective { transfer, wait: last.saturating_sub(first) })
+        let elapsed = end.saturating_sub(last);
+        let transfer = elapsed.saturating_sub(computed);
+        Some(ObservedCollective { transfer, elapsed, wait: last.saturating_sub(first) })
     }
 }
 

@@ -13,7 +13,7 @@ const TOLERANCE: f64 = 1e-6;
 
 /// Returns an [`Error::Document`]: `path` is the path of a JSON field, such as `layers[3].ranks`,
 /// and `problem` the description of the problem.
-pub(super) fn document(path: impl Into<String>, problem: impl Into<String>) -> Error {
+pub(crate) fn document(path: impl Into<String>, problem: impl Into<String>) -> Error {
     Error::Document { path: path.into(), problem: problem.into() }
 }
 

@@ -52,7 +52,11 @@ impl ExecutionPlan {
     }
 }
 
-fn parse<'t, T: Deserialize<'t>>(text: &'t str) -> Result<T, Error> {
+/// Reads a value from a JSON text.
+///
+/// # Errors
+/// [`Error::Document`] with the path of a field that is missing, unknown or of another type.
+pub(crate) fn parse<'t, T: Deserialize<'t>>(text: &'t str) -> Result<T, Error> {
     // A byte order mark, with which some editors begin a file, is no part of the JSON text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let reader = &mut serde_json::Deserializer::from_str(text);

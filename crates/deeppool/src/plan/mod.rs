@@ -10,7 +10,8 @@ mod predicted_range;
 mod request;
 mod worker;
 
-pub(crate) use file::SCHEMA;
+pub(crate) use check::document;
+pub(crate) use file::{SCHEMA, parse};
 
 pub use capacity::Capacity;
 pub use execution_plan::{

@@ -5,7 +5,10 @@ use std::time::Duration;
 use collectives::{CollectiveKind, LinkModel, Measurement};
 use deeppool::costs::Costs;
 use deeppool::job::Job;
-use deeppool::machine::{IterationPart, MeasureOptions, ObservedTimes, Phase, difference, measure_machine};
+use deeppool::machine::{
+    Calibration, CalibrationRun, CostRatios, IterationPart, MeasureOptions, ObservedTimes, Phase, difference,
+    measure_machine,
+};
 use deeppool::plan::{Mode, PlanRequest};
 use deeppool::planning::find_plan;
 use deeppool::program::{LowerOptions, Placement, Program, lower_training};
@@ -218,6 +221,72 @@ fn ranks_of_this_machine_are_measured() {
         |of: &Measurement| of.collective == CollectiveKind::AllReduce && of.bytes > 8 && of.bytes < all;
     assert!(measured.collectives.iter().any(is_part), "buckets of several sizes: {:?}", measured.collectives);
     assert!(measured.link.relative_error().is_some());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    /// A machine whose layers and links take other times than predicted, by two factors, is
+    /// predicted from one run, on which other runs have no effect.
+    #[test]
+    fn a_run_calibrates_the_next_ones(layers in 0.3..3.0_f64, transfers in 0.3..3.0_f64) {
+        let (network, counts) = (network(), dp(&network()));
+        // Startup times are not scaled.
+        let link = LinkModel::new("slow", Duration::ZERO, Duration::ZERO, 1e9).unwrap();
+        let table = alone(&network);
+        let truth = table.scaled(layers).unwrap();
+        let true_link = link.clone().with_bandwidth_scaled(1.0 / transfers).unwrap();
+        let program = program(&network, &counts);
+        let us = |simulated: &Simulation| simulated.iteration.as_secs_f64() * 1e6;
+        let measured = simulated(&network, &truth, &true_link, &counts);
+        let costs = Costs::new(&network, &table, &link);
+        let timeline = measured.timeline.as_ref().unwrap();
+        let ratios = CostRatios::measured(&program, &costs, timeline).unwrap().unwrap();
+        prop_assert!((ratios.layers / layers - 1.0).abs() < 1e-3, "{ratios:?}");
+        let mut calibration = Calibration::default();
+        prop_assert_eq!(calibration.scaled(&table, link.clone()).unwrap(), (table.scaled(1.0).unwrap(), link.clone()));
+        for run in 0..3 {
+            let (scaled, scaled_link) = calibration.scaled(&table, link.clone()).unwrap();
+            let predicted = us(&simulated(&network, &scaled, &scaled_link, &counts));
+            calibration.add(CalibrationRun {
+                model: network.name().into(),
+                batch: BATCH,
+                ranks: 2,
+                uncalibrated_us: us(&simulated(&network, &table, &link, &counts)),
+                predicted_us: predicted,
+                measured_us: us(&measured),
+                ratios,
+            }).unwrap();
+            prop_assert_eq!(calibration.errors().map(|errors| errors.runs), (run > 0).then_some(run));
+        }
+        let errors = calibration.errors().unwrap();
+        prop_assert!(errors.median < 1e-3, "{errors:?} {ratios:?}");
+        let again = Calibration::from_json(&calibration.to_json().unwrap()).unwrap();
+        prop_assert_eq!(again.factors(), calibration.factors());
+    }
+}
+
+#[test]
+fn damaged_calibrations_are_refused_with_the_path_of_the_field() {
+    let run = |ratio: &str| {
+        format!(
+            r#"{{"schema": "deeppool/calibration/v1", "runs": [{{"model": "m", "batch": 1, "ranks": 2,
+            "uncalibrated_us": 1, "predicted_us": 1, "measured_us": 1,
+            "ratios": {{"layers": {ratio}, "transfers": null}}}}]}}"#
+        )
+    };
+    assert!(Calibration::from_json(&run("1.5")).is_ok());
+    for (text, named) in [
+        (run("0"), "runs[0].ratios.layers"),
+        (run("1e9"), "runs[0].ratios.layers"),
+        (run("1").replace("\"measured_us\": 1", "\"measured_us\": -1"), "runs[0].measured_us"),
+        (run("1").replace("calibration/v1", "plan/v2"), "schema"),
+        (run("1").replace("\"model\"", "\"name\""), "name"),
+        ("[]".into(), "."),
+    ] {
+        let error = Calibration::from_json(&text).unwrap_err().to_string();
+        assert!(error.contains(named), "{error}");
+    }
 }
 
 #[test]
