@@ -104,6 +104,16 @@ impl<T: Element> Exchange<T> {
         PollProgress::Advanced
     }
 
+    /// Whether all units have finished.
+    pub(super) fn is_complete(&self) -> bool {
+        self.units.are_finished()
+    }
+
+    /// Returns the number of units of an equal share of each member: at least 1.
+    pub(super) fn units_per_member(&self) -> usize {
+        self.units.count().div_ceil(self.slots.len()).max(1)
+    }
+
     /// Returns the slot of the member that panicked in a unit, or `None`. After a panic the
     /// operation never completes.
     pub(super) fn panicked_member(&self) -> Option<usize> {

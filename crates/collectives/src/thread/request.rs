@@ -44,10 +44,17 @@ impl<T: Element> ThreadOperation<T> {
         sequence
     }
 
-    /// Returns whether the operation is complete, or its error. Does not wait, but may execute one
-    /// unit of the operation's work.
+    /// Returns whether the operation is complete, or its error. Does not wait, but executes up to
+    /// one member's share of the operation's work, so that a caller that has other work to do in
+    /// the meantime does not keep the other members waiting for the rest of it.
     pub(super) fn test(&mut self) -> Result<bool> {
-        Ok(self.poll(Instant::now())? == PollProgress::Complete)
+        for _ in 0..self.exchange.units_per_member() {
+            match self.poll(Instant::now())? {
+                PollProgress::Advanced => {}
+                progress => return Ok(progress == PollProgress::Complete),
+            }
+        }
+        Ok(self.exchange.is_complete())
     }
 
     /// Waits until the operation is complete and returns its buffers, or the operation's error.

@@ -25,6 +25,11 @@ impl Units {
         }
     }
 
+    /// Number of units.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
     /// Claims a unit for the calling thread and returns its number. `None` if all are claimed.
     pub(super) fn claim(&self) -> Option<usize> {
         // A load first keeps waiting threads from contending for the cache line.

@@ -120,3 +120,27 @@ fn a_busy_rank_does_not_delay_the_others() {
         assert_eq!(sums, vec![4.5; 9_000]);
     }
 }
+
+/// After each rank has tested a ready operation once, it is complete: a test does the share of its
+/// rank, and not only a part of it.
+#[test]
+fn a_test_does_the_share_of_its_rank() {
+    for (ranks, count) in [(2, 1), (2, 1 << 20), (3, (1 << 20) + 7), (4, 100_000)] {
+        let turn = std::sync::Barrier::new(ranks);
+        let tested = all_ok(ThreadWorld::new(ranks).run(|rank| {
+            let mut request = rank.start_all_reduce(vec![1_i64; count].into(), ReduceOp::Sum, &mut ())?;
+            let mut is_complete = false;
+            turn.wait();
+            for other in 0..ranks {
+                if other == rank.rank() {
+                    is_complete = request.test()?;
+                }
+                turn.wait();
+            }
+            let reduced = request.wait()?;
+            assert!(reduced.iter().all(|&sum| sum == ranks as i64));
+            Ok(is_complete)
+        }));
+        assert!(tested[ranks - 1], "{count} elements on {ranks} ranks: {tested:?}");
+    }
+}
