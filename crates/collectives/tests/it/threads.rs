@@ -138,7 +138,7 @@ fn a_test_does_the_share_of_its_rank() {
                 turn.wait();
             }
             let reduced = request.wait()?;
-            assert!(reduced.iter().all(|&sum| sum == ranks as i64));
+            assert!(reduced.iter().all(|&sum| Ok(sum) == i64::try_from(ranks)));
             Ok(is_complete)
         }));
         assert!(tested[ranks - 1], "{count} elements on {ranks} ranks: {tested:?}");
