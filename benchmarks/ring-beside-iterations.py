@@ -74,7 +74,8 @@ WORK = [
     ("resnet-50", "bf16", 64), ("gpt2", "bf16", 4), ("vgg16", "tf32", 16), ("resnet-50", "tf32", 16),
     ("resnet-50", "bf16", 4), ("vgg16", "bf16", 64), ("vit-b-16", "bf16", 16), ("wrn-101-2", "tf32", 16),
 ]
-# Channels and sent bytes a second. 24 channels and 363 GB/s are a ring of eight H100; 229 GB/s of eight A100.
+# Channels and sent bytes a second. 24 channels and 363 GB/s are a ring of eight H100, 229 GB/s one
+# of eight A100.
 RINGS = [(24, 363e9), (24, 229e9), (16, 363e9), (32, 363e9), (24, 1e6)]
 
 
@@ -97,7 +98,8 @@ class Ring:
         self.begin.record(self.stream)
         with self.stream:
             vectors = self.buffers[0].nbytes // 16
-            self.kernel((channels,), (640,), (*self.buffers, vectors, self.flag.ptr, nanoseconds, self.pieces))
+            arguments = (*self.buffers, vectors, self.flag.ptr, nanoseconds, self.pieces)
+            self.kernel((channels,), (640,), arguments)
         self.end.record(self.stream)
         time.sleep(0.003)
 
@@ -174,7 +176,8 @@ def main():
                            "ratios": sorted(round(b / a, 4) for a, b in zip(alone, times))}
                     print(json.dumps(row), file=out, flush=True)
                     print(name, precision, batch, channels, f"{rate:.3g} {row['rate_reached']:.3g}",
-                          f"{row['alone_us']:.0f} us, {row['beside_us'] / row['alone_us']:.3f} times", flush=True)
+                          f"{row['alone_us']:.0f} us, {row['beside_us'] / row['alone_us']:.3f} times",
+                          flush=True)
                 del graph, step
             except Exception as error:
                 print(name, precision, batch, repr(error)[:300], file=sys.stderr, flush=True)

@@ -30,7 +30,7 @@ pub(crate) struct CalibratedRun {
     tables: CostTables,
 }
 
-/// What a calibrated run adds to its report.
+/// The calibration with the run, for its report.
 pub(crate) struct CalibrationReport {
     path: PathBuf,
     calibration: Calibration,
@@ -104,7 +104,8 @@ impl CalibrationReport {
         );
         if let Some(errors) = self.calibration.errors() {
             print_message!(
-                "predictions from earlier runs       median error {:.1}% over {} runs; without calibration {:.1}%",
+                "predictions from earlier runs       median error {:.1}% over {} runs; without calibration \
+                 {:.1}%",
                 100.0 * errors.median,
                 errors.runs,
                 100.0 * errors.uncalibrated_median

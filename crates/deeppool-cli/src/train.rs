@@ -48,8 +48,8 @@ const TRACED: usize = 3;
 /// Number of iterations at the end of the run that `--explain-difference` compares.
 const COMPARED: usize = 10;
 /// Error message of `--calibrate` without a simulation.
-const NOT_PREDICTED: &str = "--calibrate needs a prediction: give the layer times of the network (--profile FILE, \
-                             see `deeppool profile --ranks`), and at most one background job with \
+const NOT_PREDICTED: &str = "--calibrate needs a prediction: give the layer times of the network (--profile \
+                             FILE, see `deeppool profile --ranks`), and at most one background job with \
                              --background-profile FILE";
 /// Default number of epochs.
 const EPOCHS: u64 = 5;
@@ -148,8 +148,8 @@ pub(crate) struct Train {
     /// repeated
     #[arg(long, value_name = "FILE", value_parser = command_line::files::argument())]
     metrics: Option<PathBuf>,
-    /// Write the steps of the last three iterations (ten with --explain-difference or --calibrate) as Chrome trace
-    /// events, which Perfetto opens
+    /// Write the steps of the last three iterations (ten with --explain-difference or --calibrate)
+    /// as Chrome trace events, which Perfetto opens
     #[arg(long, value_name = "FILE", value_parser = command_line::files::argument())]
     trace: Option<PathBuf>,
     /// Print where simulated and measured iterations differ: by layer and by collective, the

@@ -16,7 +16,7 @@ use crate::timeline::Timeline;
 /// Valid ratios of measured to predicted time.
 const RATIOS: std::ops::RangeInclusive<f64> = 1e-6..=1e6;
 
-/// What training runs on one machine measured, beside what was predicted for each of them before.
+/// Training runs on one machine, each with its prediction before and its measurement.
 ///
 /// Two factors are the medians over all runs of the measured by the predicted time: that of layers,
 /// and that of the transfers of collectives. They scale the layer times and the links of later
@@ -186,9 +186,9 @@ impl CalibrationRun {
 impl CostRatios {
     /// Returns the ratios of the times in a measured timeline of a program to those of `costs`: of
     /// the compute steps of the rank that computes longest, and of all transfers. Measured ones are
-    /// medians over the iterations. All ranks of a layer are assumed to compute at once. Where ranks
-    /// are cores of one machine, a transfer does not take the time in which a rank computes. `None`
-    /// if no step takes time.
+    /// medians over the iterations. All ranks of a layer are assumed to compute at once. Where
+    /// ranks are cores of one machine, a transfer does not take the time in which a rank computes.
+    /// `None` if no step takes time.
     ///
     /// # Errors
     /// [`Error::Profile`] if the profile lacks a time.

@@ -78,10 +78,10 @@ pub struct MachineProfile {
 /// result. `progress` receives the number of completed runs and that of all runs.
 ///
 /// For each number of samples, one rank trains while the others wait, and all ranks train with data
-/// parallelism, in turns. Layers are timed in their place in the iteration, so that caches are as in
-/// training; the time of a layer includes those of loading its samples and summing its gradients.
-/// Collectives are the all-reduces of buckets of several sizes beside the backward pass, and
-/// redistributions between one rank and all.
+/// parallelism, in turns. Layers are timed in their place in the iteration, so that caches are as
+/// in training; the time of a layer includes those of loading its samples and summing its
+/// gradients. Collectives are the all-reduces of buckets of several sizes beside the backward pass,
+/// and redistributions between one rank and all.
 ///
 /// # Errors
 /// [`Error::Setting`] for fewer than two ranks or no batch sizes. [`Error::Data`] if there is no
