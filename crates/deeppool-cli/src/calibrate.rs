@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use command_line::files::{self, read_text_as};
+use command_line::files;
 use deeppool::costs::Costs;
 use deeppool::job::{Job, LoweredPlan};
 use deeppool::machine::{Calibration, CalibrationRun, CostRatios};
@@ -12,15 +12,8 @@ use deeppool::train::TrainReport;
 use serde_json::{Value, json};
 
 use super::costs::CostTables;
+use super::inputs;
 use super::output::{micros, print_message};
-
-/// Reads the runs of a calibration.
-///
-/// # Errors
-/// If the file cannot be read or is not of this format.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Calibration> {
-    Ok(read_text_as(path, Calibration::from_json)?)
-}
 
 /// A run that is predicted from the earlier runs of a file, and then added to it.
 pub(crate) struct CalibratedRun {
@@ -43,7 +36,11 @@ impl CalibratedRun {
     /// # Errors
     /// If the file cannot be read or is not of this format.
     pub(crate) fn new(path: &Path, tables: CostTables) -> anyhow::Result<(Self, CostTables)> {
-        let earlier = if path.try_exists().unwrap_or(true) { read(path)? } else { Calibration::default() };
+        let earlier = if path.try_exists().unwrap_or(true) {
+            inputs::calibration(path)?
+        } else {
+            Calibration::default()
+        };
         let scaled = tables.calibrated(&earlier).with_context(|| path.display().to_string())?;
         Ok((Self { path: path.to_owned(), earlier, tables }, scaled))
     }

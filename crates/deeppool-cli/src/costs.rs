@@ -17,7 +17,6 @@ use layer_engine::Sgd;
 use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, Origin, ProfileTable};
 
-use super::calibrate;
 use super::counts::BATCH;
 use super::inputs;
 use super::left_out::warn;
@@ -135,7 +134,7 @@ impl CostArgs {
         let tables = CostTables { profile, link, match_plan };
         match &self.calibration {
             Some(path) => {
-                tables.calibrated(&calibrate::read(path)?).with_context(|| path.display().to_string())
+                tables.calibrated(&inputs::calibration(path)?).with_context(|| path.display().to_string())
             }
             None => Ok(tables),
         }

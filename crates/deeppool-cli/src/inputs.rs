@@ -10,6 +10,7 @@ use command_line::InputError;
 use command_line::files::{self, read_as, read_text_as};
 use command_line::names::{get_by_name, get_by_name_or_file};
 use deeppool::gpu_mux::Policy;
+use deeppool::machine::Calibration;
 use deeppool::plan::ExecutionPlan;
 use deeppool::simulate::policy_named;
 use deeppool::train::Weights;
@@ -96,6 +97,14 @@ pub(crate) fn policy(name: &str) -> Result<Policy, InputError> {
 /// If the file cannot be read or is not of this format.
 pub(crate) fn plan(path: &Path) -> Result<ExecutionPlan, InputError> {
     read_text_as(path, ExecutionPlan::from_json)
+}
+
+/// Reads earlier runs in the format `deeppool/calibration/v1`.
+///
+/// # Errors
+/// If the file cannot be read or is not of this format.
+pub(crate) fn calibration(path: &Path) -> Result<Calibration, InputError> {
+    read_text_as(path, Calibration::from_json)
 }
 
 /// Reads weights from a safetensors file.

@@ -4,6 +4,7 @@ use std::fmt::Display;
 
 use burst_planner::PlanProblem;
 use collectives::LinkModel;
+use deeppool::machine::Calibration;
 use deeppool::plan::ExecutionPlan;
 use gpu_mux::{ParametersFile, Workload};
 use layer_graph::LayerGraph;
@@ -233,6 +234,39 @@ pub(super) const DOCUMENTS: &[Reader] = &[
                 "dp": {"iteration_us": 9, "amplification": 1}"#;
             let text = document("deeppool/plan/v2", head, "layers", records);
             of(ExecutionPlan::from_json(&text), |plan| plan.layers.len())
+        },
+    },
+    Reader {
+        name: "deeppool/src/machine/calibration.rs:from_json",
+        valid: r#"{"model": "m", "batch": 1, "ranks": 2, "uncalibrated_us": 1, "predicted_us": 1,
+            "measured_us": 1, "ratios": {"layers": 1, "transfers": null}}"#,
+        unusable: &[
+            (
+                r#"{"model": "m", "batch": 1, "ranks": 2, "uncalibrated_us": 1, "predicted_us": 1,
+                    "measured_us": 0, "ratios": {"layers": 1, "transfers": 1}}"#,
+                "runs[#].measured_us",
+            ),
+            (
+                r#"{"model": "m", "batch": 1, "ranks": 2, "uncalibrated_us": 1, "predicted_us": 1,
+                    "measured_us": 1, "ratios": {"layers": 1, "transfers": -1}}"#,
+                "runs[#].ratios.transfers",
+            ),
+            (
+                r#"{"model": "m", "batch": 1, "ranks": 2, "uncalibrated_us": 1, "predicted_us": null,
+                    "measured_us": 1, "ratios": {"layers": 1, "transfers": 1}}"#,
+                "runs[#].predicted_us",
+            ),
+            (
+                r#"{"model": "m", "batch": 1, "ranks": 2, "uncalibrated_us": 1, "predicted_us": 1,
+                    "measured_us": 1, "ratios": {"layers": 1, "transfers": 1}, "seconds": 1}"#,
+                "runs[#].seconds",
+            ),
+        ],
+        max_records: 100,
+        read: |records| {
+            let text =
+                format!(r#"{{"schema": "deeppool/calibration/v1", "runs": [{}]}}"#, records.join(", "));
+            of(Calibration::from_json(&text), |calibration| calibration.runs().len())
         },
     },
     Reader {
