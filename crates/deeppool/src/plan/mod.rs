@@ -10,8 +10,11 @@ mod predicted_range;
 mod request;
 mod worker;
 
+#[cfg(feature = "train")]
 pub(crate) use check::document;
-pub(crate) use file::{SCHEMA, parse};
+pub(crate) use file::SCHEMA;
+#[cfg(feature = "train")]
+pub(crate) use file::parse;
 
 pub use capacity::Capacity;
 pub use execution_plan::{
