@@ -116,28 +116,12 @@ def graph_of(name, precision, batch):
     gc.collect()
     torch.cuda.empty_cache()
     step = iterations.iteration(name, precision, batch)
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(stream)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph, step
+    return iterations.captured(step), step
 
 
 def timed(graph, stream, launches):
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     with torch.cuda.stream(stream):
-        start.record()
-        for _ in range(launches):
-            graph.replay()
-        end.record()
-    end.synchronize()
-    return start.elapsed_time(end) * 1e3 / launches
+        return iterations.timed(graph, launches)
 
 
 def main():

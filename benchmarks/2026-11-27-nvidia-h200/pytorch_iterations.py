@@ -134,12 +134,8 @@ def kernels(graph):
     return [[name[:120], count, round(total, 1)] for name, (count, total) in longest_first]
 
 
-def measure(name, precision, batch):
-    set_precision(precision)
-    gc.collect()
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    step = iteration(name, precision, batch)
+def captured(step):
+    """Returns the CUDA graph of a step, after three runs of it."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -150,22 +146,34 @@ def measure(name, precision, batch):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
+    return graph
+
+
+def timed(graph, launches):
+    """Returns the microseconds of a launch on the current stream, of several in a row."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(launches):
+        graph.replay()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) * 1e3 / launches
+
+
+def measure(name, precision, batch):
+    set_precision(precision)
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    # The graph reads the parameters of the step, which is kept until the end.
+    step = iteration(name, precision, batch)
+    graph = captured(step)
     for _ in range(3):
         graph.replay()
     torch.cuda.synchronize()
-
-    def timed(launches):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        for _ in range(launches):
-            graph.replay()
-        end.record()
-        end.synchronize()
-        return start.elapsed_time(end) * 1e3 / launches
-
-    one = timed(1)
+    one = timed(graph, 1)
     launches = max(1, int(60_000 / one))
-    times = [timed(launches) for _ in range(9 if one < 100_000 else 4)]
+    times = [timed(graph, launches) for _ in range(9 if one < 100_000 else 4)]
     quartiles = statistics.quantiles(times, n=4)
     return {
         "network": name,

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::counts::{BATCH, THREADS};
 use super::free_memory::check_free_memory;
 use super::inputs;
-use super::launched::{Launched, Launcher, check_alone, launched};
+use super::launched::{Launched, Launcher, check_alone, is_first, launched};
 use super::measured::{print_measured, print_ranks};
 use super::network::NetworkArgs;
 use super::output::{check_outputs, print_json, print_message, table, time};
@@ -129,7 +129,7 @@ impl Profile {
         };
         self.emulated.emulate(matches!(engine, Some(EngineName::Cuda)))?;
         let network = self.network.load()?;
-        if launched.is_none_or(|launched| launched.rank == 0) {
+        if is_first() {
             check_outputs([&self.output].into_iter().chain(&self.link_output), self.json)?;
         }
         if let Some(ranks) = self.ranks {
@@ -224,7 +224,6 @@ impl Profile {
         let one = Placement::single(network)?;
         let whole = lower_training(network, &one, largest, &LowerOptions::default())?;
         check_free_memory(whole.of_rank(0)?.memory().total_bytes() * ranks as u64)?;
-        let is_first = launched.is_none_or(|launched| launched.rank == 0);
         let bar = progress_bar_of(0, "runs");
         let measured = on_processors(launched, options.threads_per_rank, TIMEOUT, |train| {
             measure_machine(network, &options, &|config| train(config, &|_| {}), &|done, all| {
@@ -233,7 +232,7 @@ impl Profile {
             })
         })?;
         bar.finish_and_clear();
-        if !is_first {
+        if !is_first() {
             return Ok(());
         }
         let MachineProfile { profile, link, collectives, .. } = &measured;

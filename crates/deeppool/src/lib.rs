@@ -7,6 +7,7 @@ pub mod compare;
 pub mod costs;
 #[cfg(feature = "train")]
 pub mod data;
+mod document;
 mod error;
 pub mod job;
 #[cfg(feature = "train")]

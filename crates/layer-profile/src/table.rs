@@ -166,19 +166,22 @@ impl ProfileTable {
             let problem = format!("expected a factor above 0 and at most {MAX_FACTOR}, found {factor}");
             return Err(invalid("factor", problem));
         }
-        let mut scaled = self.clone();
-        scaled.layers.iter_mut().for_each(|layer| layer.scale(factor));
-        for NetworkTime { time: LayerTime { forward, backward, update }, .. } in &mut scaled.network {
+        let Self { model, device, origin, accuracy, measurement, .. } = self;
+        let (mut layers, mut network) = (self.layers.clone(), self.network.clone());
+        for layer in &mut layers {
+            layer.scale(factor);
+        }
+        for NetworkTime { time: LayerTime { forward, backward, update }, .. } in &mut network {
             for time in [forward, backward, update] {
                 *time = time.mul_f64(factor);
             }
         }
-        if let Some(contended) = &mut scaled.contended {
+        let mut contended = self.contended.clone();
+        if let Some(contended) = &mut contended {
             contended.scale(factor);
         }
-        let Self { model, device, origin, layers, network, .. } = &scaled;
-        Self::new(model, device, *origin, layers.clone(), network.clone())?;
-        Ok(scaled)
+        let (accuracy, measurement) = (accuracy.clone(), measurement.clone());
+        Ok(Self { accuracy, measurement, contended, ..Self::new(model, device, *origin, layers, network)? })
     }
 
     /// Checks that the table was not measured by an incompatible version of this crate. Tables

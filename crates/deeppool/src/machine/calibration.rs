@@ -6,10 +6,10 @@ use collectives::LinkModel;
 use layer_profile::ProfileTable;
 use serde::{Deserialize, Serialize};
 
-use super::observed::{ObservedCollective, ObservedTimes};
+use super::observed::{ObservedCollective, ObservedTimes, median};
 use crate::Error;
 use crate::costs::Costs;
-use crate::plan::{document, parse};
+use crate::document::{document, parse};
 use crate::program::{Op, Program};
 use crate::timeline::Timeline;
 
@@ -125,8 +125,8 @@ impl Calibration {
     /// Returns the medians of the runs' ratios; 1 without runs.
     #[must_use]
     pub fn factors(&self) -> CostRatios {
-        let layers = median(self.runs.iter().map(|run| run.ratios.layers).collect());
-        let transfers = median(self.runs.iter().filter_map(|run| run.ratios.transfers).collect());
+        let layers = median_ratio(self.runs.iter().map(|run| run.ratios.layers).collect());
+        let transfers = median_ratio(self.runs.iter().filter_map(|run| run.ratios.transfers).collect());
         CostRatios { layers: layers.unwrap_or(1.0), transfers: Some(transfers.unwrap_or(1.0)) }
     }
 
@@ -150,7 +150,7 @@ impl Calibration {
     pub fn errors(&self) -> Option<CalibrationErrors> {
         let predicted = self.runs.get(1..)?;
         let sizes = |of: fn(&CalibrationRun) -> f64| {
-            median(predicted.iter().map(|run| (of(run) / run.measured_us - 1.0).abs()).collect())
+            median_ratio(predicted.iter().map(|run| (of(run) / run.measured_us - 1.0).abs()).collect())
         };
         Some(CalibrationErrors {
             runs: predicted.len(),
@@ -203,13 +203,13 @@ impl CostRatios {
             let computes = steps.filter(|(step, _)| !matches!(step.op, Op::Collective(_)));
             computes.map(|(_, time)| time).sum::<Duration>()
         });
-        let layers = ratio(median_of(observed.longest_computing()), of_ranks.max().unwrap_or_default());
+        let layers = ratio(median(observed.longest_computing()), of_ranks.max().unwrap_or_default());
         let transfers = observed.collectives().into_iter();
         let takes = match costs.profile().contended() {
             Some(_) => |of: &ObservedCollective| of.transfer,
             None => |of: &ObservedCollective| of.elapsed,
         };
-        let transfers = transfers.map(|times| median_of(times.iter().map(takes).collect()));
+        let transfers = transfers.map(|times| median(times.iter().map(takes).collect()));
         let expected = program.collectives.iter().map(|collective| costs.collective_time(collective)).sum();
         let transfers = ratio(transfers.sum(), expected);
         Ok(layers.map(|layers| Self { layers, transfers }))
@@ -221,13 +221,8 @@ fn ratio(measured: Duration, expected: Duration) -> Option<f64> {
     RATIOS.contains(&ratio).then_some(ratio)
 }
 
-fn median_of(mut times: Vec<Duration>) -> Duration {
-    times.sort_unstable();
-    times.get(times.len().saturating_sub(1) / 2).copied().unwrap_or_default()
-}
-
 /// Returns the median: the mean of the two middle values of an even number. `None` of none.
-fn median(mut values: Vec<f64>) -> Option<f64> {
+fn median_ratio(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let (low, high) = (values.len().checked_sub(1)? / 2, values.len() / 2);
     Some(f64::midpoint(values[low], values[high]))

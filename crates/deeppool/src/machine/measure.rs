@@ -11,7 +11,7 @@ use layer_profile::{
     ProfileError, ProfileTable,
 };
 
-use super::observed::{ObservedTimes, Phase};
+use super::observed::{ObservedTimes, Phase, median};
 use crate::Error;
 use crate::data::Dataset;
 use crate::program::{Collective, CollectiveOp, ELEMENT_BYTES, LowerOptions, LoweredTraining, Placement};
@@ -226,9 +226,9 @@ impl Samples {
 /// iterations, which vary most, count least.
 fn jitter(contended: &[(usize, Samples)]) -> f64 {
     let (mut longest, mut layers) = (Duration::ZERO, Duration::ZERO);
-    for (_, samples) in contended {
+    for (batch, samples) in contended {
         longest += median(samples.computing.clone());
-        layers += samples.layers.values().map(|times| median(times.clone())).sum::<Duration>();
+        layers += samples.whole(*batch).time.total();
     }
     if layers.is_zero() { 0.0 } else { (longest.as_secs_f64() / layers.as_secs_f64() - 1.0).max(0.0) }
 }
@@ -339,12 +339,6 @@ fn link_model(collectives: &[Measurement], ranks: usize) -> Result<LinkModel, Er
     };
     let error = collectives.iter().map(error).fold(0.0, f64::max);
     Ok(link.with_relative_error(error))
-}
-
-/// Returns the median, the middle value or the lower of the two; zero if there are no values.
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort_unstable();
-    times.get(times.len().saturating_sub(1) / 2).copied().unwrap_or_default()
 }
 
 #[cfg(test)]

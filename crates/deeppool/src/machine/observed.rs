@@ -141,6 +141,12 @@ impl<'p> ObservedTimes<'p> {
     }
 }
 
+/// Returns the median, the middle value or the lower of the two; zero if there are no values.
+pub(super) fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times.get(times.len().saturating_sub(1) / 2).copied().unwrap_or_default()
+}
+
 /// Returns the layer and the phase for which a compute step counts; `None` for a collective.
 fn place(network: &LayerGraph, rank: &RankProgram, step: &Step) -> Option<(LayerId, Phase)> {
     let written = || step.writes.first().map(|&BufferId(id)| rank.buffers[id].contents);

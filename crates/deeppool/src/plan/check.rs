@@ -5,17 +5,12 @@ use std::collections::HashSet;
 use super::{ExecutionPlan, PlanMode, PlannedLayer, PlannedWorker};
 use crate::Error;
 use crate::batch::MAX_BATCH;
+use crate::document::document;
 
 /// Maximum number of GPUs of a plan file.
 const MAX_GPUS: usize = 65_536;
 /// Relative tolerance of values that follow from each other.
 const TOLERANCE: f64 = 1e-6;
-
-/// Returns an [`Error::Document`]: `path` is the path of a JSON field, such as `layers[3].ranks`,
-/// and `problem` the description of the problem.
-pub(crate) fn document(path: impl Into<String>, problem: impl Into<String>) -> Error {
-    Error::Document { path: path.into(), problem: problem.into() }
-}
 
 /// Returns an error at the given path unless the condition holds.
 fn ensure(holds: bool, path: &str, problem: impl FnOnce() -> String) -> Result<(), Error> {

@@ -4,8 +4,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::ExecutionPlan;
-use super::check::document;
 use crate::Error;
+use crate::document::{document, parse};
 
 /// Name and version of the current format of plan files.
 pub(crate) const SCHEMA: &str = "deeppool/plan/v2";
@@ -50,18 +50,4 @@ impl ExecutionPlan {
         plan.check()?;
         Ok(plan)
     }
-}
-
-/// Reads a value from a JSON text.
-///
-/// # Errors
-/// [`Error::Document`] with the path of a field that is missing, unknown or of another type.
-pub(crate) fn parse<'t, T: Deserialize<'t>>(text: &'t str) -> Result<T, Error> {
-    // A byte order mark, with which some editors begin a file, is no part of the JSON text.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let reader = &mut serde_json::Deserializer::from_str(text);
-    let value = serde_path_to_error::deserialize(&mut *reader)
-        .map_err(|error| document(error.path().to_string(), error.inner().to_string()))?;
-    reader.end().map_err(|error| document(".", error.to_string()))?;
-    Ok(value)
 }

@@ -10,11 +10,7 @@ mod predicted_range;
 mod request;
 mod worker;
 
-#[cfg(feature = "train")]
-pub(crate) use check::document;
 pub(crate) use file::SCHEMA;
-#[cfg(feature = "train")]
-pub(crate) use file::parse;
 
 pub use capacity::Capacity;
 pub use execution_plan::{
