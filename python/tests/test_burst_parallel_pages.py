@@ -74,6 +74,18 @@ def test_command_of_page_runs(command, tmp_path):
             assert (tmp_path / "program.json").read_text().startswith('{"schema":"deeppool/program/v2"')
 
 
+def test_destroy_process_group_ends_the_threads_of_the_groups(tmp_path):
+    # A thread of gloo that releases a tensor while Python exits aborts the process.
+    (script,) = re.findall(r"<!-- after.py -->\n```python\n(.*?)```", PAGE, re.DOTALL)
+    watch = "import weakref; group = weakref.ref(dist.group.WORLD)"
+    (tmp_path / "after.py").write_text(
+        script.replace("dist.destroy_process_group()", f"{watch}\ndist.destroy_process_group()")
+        + "print(f'initialized {dist.is_initialized()}, group {group()}')\n"
+    )
+    output = run([*TORCHRUN, "--nproc-per-node", "2", "after.py"], tmp_path)
+    assert output.count("initialized False, group None") == 2
+
+
 def test_example_trains_with_a_background_job(tmp_path):
     pytest.importorskip("torchvision")
     example = ROOT / "python/examples/cifar_resnet.py"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -9,6 +10,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
+# Tracing imports it. Its default arguments keep the default process group alive if that exists by then.
+import torch.distributed.nn
 
 from deeppool.torch.program import Collective, RankProgram
 
@@ -63,19 +67,28 @@ class Communication:
     def __init__(self, program: RankProgram, polls: bool) -> None:
         self._rank = program.rank
         self._waiter: ThreadPoolExecutor | None = None
-        self._groups: dict[tuple[int, ...], dist.ProcessGroup | None] = {}
+        # Weak, so that destroy_process_group() destroys them: that joins gloo's threads, which abort the
+        # process if they release a tensor while Python exits.
+        self._groups: weakref.WeakValueDictionary[tuple[int, ...], dist.ProcessGroup] = (
+            weakref.WeakValueDictionary()
+        )
         self._connect(program, polls)
 
     def _connect(self, program: RankProgram, polls: bool) -> None:
-        self._groups[tuple(range(program.world))] = dist.group.WORLD
+        whole = tuple(range(program.world))
+        created = {whole}
+        self._groups[whole] = dist.group.WORLD
         # gloo reports a message as complete only after a wait, which a thread does.
         if polls and dist.get_backend() == "gloo":
             self._waiter = ThreadPoolExecutor(1, "deeppool-messages")
         # All ranks create all groups in the same order, as new_group() requires.
         for collective in program.collectives:
             ranks = tuple(sorted(collective.ranks))
-            if collective.op != "redistribute" and ranks not in self._groups:
-                self._groups[ranks] = dist.new_group(list(ranks))
+            if collective.op != "redistribute" and ranks not in created:
+                created.add(ranks)
+                group = dist.new_group(list(ranks))
+                if self._rank in ranks:
+                    self._groups[ranks] = group
 
     def start_all_reduce(self, collective: Collective, values: Sequence[Value]) -> Pending:
         """Starts an all-reduce (sum) of several values, as one message per data type."""
@@ -146,7 +159,9 @@ class Communication:
         dist.broadcast(tensor, src=source)
 
     def _all_reduce(self, tensor: torch.Tensor, ranks: Sequence[int]) -> dist.Work | None:
-        group = self._groups[tuple(sorted(ranks))]
+        group = self._groups.get(tuple(sorted(ranks)))
+        if group is None:
+            raise RuntimeError("the process groups of this model were destroyed: create the model after them")
         work: dist.Work | None = dist.all_reduce(tensor, group=group, async_op=True)
         return work
 
