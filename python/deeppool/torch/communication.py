@@ -77,7 +77,8 @@ class Communication:
     def _connect(self, program: RankProgram, polls: bool) -> None:
         whole = tuple(range(program.world))
         created = {whole}
-        self._groups[whole] = dist.group.WORLD
+        if dist.group.WORLD is not None:
+            self._groups[whole] = dist.group.WORLD
         # gloo reports a message as complete only after a wait, which a thread does.
         if polls and dist.get_backend() == "gloo":
             self._waiter = ThreadPoolExecutor(1, "deeppool-messages")
