@@ -11,7 +11,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-# Tracing imports it. Its default arguments keep the default process group alive if that exists by then.
+# Tracing imports it. Its default arguments keep the default process group alive if that exists by
+# then.
 import torch.distributed.nn
 
 from deeppool.torch.program import Collective, RankProgram
@@ -67,8 +68,8 @@ class Communication:
     def __init__(self, program: RankProgram, polls: bool) -> None:
         self._rank = program.rank
         self._waiter: ThreadPoolExecutor | None = None
-        # Weak, so that destroy_process_group() destroys them: that joins gloo's threads, which abort the
-        # process if they release a tensor while Python exits.
+        # Weak, so that destroy_process_group() destroys them: that joins gloo's threads, which
+        # abort the process if they release a tensor while Python exits.
         self._groups: weakref.WeakValueDictionary[tuple[int, ...], dist.ProcessGroup] = (
             weakref.WeakValueDictionary()
         )
