@@ -223,8 +223,11 @@ fn a_fit_refuses_a_foreground_that_the_workload_does_not_explain() {
 #[test]
 fn a_missing_gpu_is_reported_in_one_line() {
     let mut command = BENCH.command();
-    let output =
-        command.args(["--device", "cuda"]).env("GPU_MUX_CUDA", "/nowhere/libcuda.so").output().unwrap();
+    let output = command
+        .args(["--device", "cuda"])
+        .env("CUDA_DRIVER_LIBRARY", "/nowhere/libcuda.so")
+        .output()
+        .unwrap();
     let message = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{message}");
     assert!(message.contains("/nowhere/libcuda.so") && message.trim_end().lines().count() == 1, "{message}");

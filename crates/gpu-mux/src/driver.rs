@@ -221,7 +221,8 @@ impl<D: Device> Driver<D> {
 
     fn launch(&mut self, id: TaskletId) -> Result<(), DriverError<D::Error>> {
         // The multiplexer launches the tasklets of a job in the order in which they were offered.
-        let Some((tasklet, work)) = self.queue(id.job).pop_front() else { return Ok(()) };
+        let next = self.queue(id.job).pop_front().filter(|(tasklet, _)| tasklet.id == id);
+        let (tasklet, work) = next.ok_or(Error::NotOffered(id))?;
         match self.device.launch(&tasklet, work) {
             Err(error) if id.job.is_foreground() => Err(DriverError::Device(error)),
             Err(error) => {

@@ -26,6 +26,9 @@ pub enum Error {
     /// before.
     #[error("{0} has finished, but it is not in flight")]
     NotInFlight(TaskletId),
+    /// The multiplexer launched a tasklet that is not the next one that was offered with its work.
+    #[error("{0} is to be launched, but no work was offered for it")]
+    NotOffered(TaskletId),
     /// An event is older than the event before it.
     #[error("an event at {now:?} follows one at {last:?}: report events in order of time")]
     TimeWentBack {

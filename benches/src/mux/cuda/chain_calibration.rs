@@ -4,7 +4,7 @@
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use gpu_mux::cuda::{Event, Result, Stopwatch, Stream};
+use ::cuda::{Event, Result, Stopwatch, Stream};
 
 use super::kernels::{Compute, Kernels};
 use super::launch_calibration::LaunchCalibration;

@@ -112,7 +112,9 @@ impl Host<CudaDevice> for Jobs {
         let end = driver.device_mut().last_end()?.context("when a tasklet has ended is not known")?;
         let is_foreground = tasklet.job == JobId::FOREGROUND;
         let host = if is_foreground { &mut self.foreground } else { &mut self.background };
-        let Some(step) = host.as_mut().map(|host| host.finish(tasklet)) else { return Ok(()) };
+        let host =
+            host.as_mut().with_context(|| format!("{tasklet} has finished, and its job does not run"))?;
+        let step = host.finish(tasklet);
         let start = end.saturating_sub(took);
         if let Some(transfer) = step.transfer {
             let begin = end.saturating_sub(took.min(transfer));
@@ -137,7 +139,7 @@ impl Host<CudaDevice> for Jobs {
         self.ends.len() > self.iterations
     }
 
-    fn background_failed(&mut self, job: JobId, error: &gpu_mux::cuda::Error) -> Result<()> {
+    fn background_failed(&mut self, job: JobId, error: &::cuda::Error) -> Result<()> {
         bail!("{job}: {error}")
     }
 }

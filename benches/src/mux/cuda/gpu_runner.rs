@@ -3,8 +3,9 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use ::cuda::{Context, Stream, TimingRuns};
 use anyhow::Result;
-use gpu_mux::cuda::{Context, CudaDevice, DeviceOptions, Prepared, Stream, TimingRuns, Work};
+use gpu_mux::cuda::{CudaDevice, DeviceOptions, Prepared, Work};
 use gpu_mux::{Communication, JobId, Jobs, Kernel, Lane, Policy, StepWork, Workload};
 
 use super::execution::{Execution, execute};

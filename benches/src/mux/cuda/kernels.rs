@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use gpu_mux::cuda::{Argument, Context, DeviceBuffer, Function, LaunchShape, Module, Result, Stream};
+use ::cuda::{Argument, Buffer, Context, Kernel, LaunchShape, Module, Result, Stream};
 
 /// Names of the kernels in the module: compute, exchange and empty.
 pub(super) const NAMES: [&str; 3] = ["mux_compute", "mux_exchange", "mux_nothing"];
@@ -25,14 +25,13 @@ const EXCHANGE_THREADS: u32 = 512;
 const WARM_UP_ROUNDS: u32 = 20_000;
 
 /// The loaded kernels and their memory.
-///
-/// Graphs that launch them must not outlive this object.
 pub(super) struct Kernels {
-    compute: Function,
-    exchange: Function,
-    nothing: Function,
-    memory: DeviceBuffer,
-    clock: DeviceBuffer,
+    compute: Kernel,
+    exchange: Kernel,
+    nothing: Kernel,
+    memory: Buffer<u8>,
+    /// End of the last exchange, and number of its blocks that are done.
+    clock: Buffer<u64>,
     /// Number of streaming multiprocessors of the GPU.
     pub(super) multiprocessors: u32,
 }
@@ -70,13 +69,13 @@ impl Kernels {
         memory_bytes: usize,
     ) -> Result<Self> {
         let module = Module::load(context, ptx)?;
-        let [compute, exchange, nothing] = NAMES.map(|name| module.function(name));
+        let [compute, exchange, nothing] = NAMES.map(|name| module.kernel(name));
         Ok(Self {
             compute: compute?,
             exchange: exchange?,
             nothing: nothing?,
-            memory: DeviceBuffer::new(context, memory_bytes)?,
-            clock: DeviceBuffer::new(context, 16)?,
+            memory: Buffer::uninitialized(context, memory_bytes)?,
+            clock: Buffer::uninitialized(context, 2)?,
             multiprocessors,
         })
     }
@@ -86,16 +85,15 @@ impl Kernels {
     /// # Errors
     /// If the launch fails.
     pub(super) fn compute(&self, stream: &Stream, launch: Compute) -> Result<()> {
-        let shape = LaunchShape { blocks: launch.blocks, threads: COMPUTE_THREADS, shared_bytes: 0 };
+        let shape = LaunchShape::linear(launch.blocks, COMPUTE_THREADS);
         let arguments = [
-            Argument::U32(launch.rounds),
-            Argument::U32(launch.loads),
-            Argument::U64(self.memory.address()),
-            Argument::U64(self.mask()),
-            Argument::U64(self.memory.address()),
+            launch.rounds.into(),
+            launch.loads.into(),
+            (&self.memory).into(),
+            self.mask().into(),
+            (&self.memory).into(),
         ];
-        // SAFETY: the arguments are the kernel's; addresses are masked; graphs keep kernel and
-        // memory alive.
+        // SAFETY: the arguments are the kernel's; addresses are masked.
         unsafe { self.compute.launch(stream, shape, &arguments) }
     }
 
@@ -104,18 +102,16 @@ impl Kernels {
     /// # Errors
     /// If the launch fails.
     pub(super) fn exchange(&self, stream: &Stream, launch: Exchange) -> Result<()> {
-        let shape = LaunchShape { blocks: EXCHANGE_BLOCKS, threads: EXCHANGE_THREADS, shared_bytes: 0 };
-        let half = self.memory.size_bytes() as u64 / 2;
+        let shape = LaunchShape::linear(EXCHANGE_BLOCKS, EXCHANGE_THREADS);
         let arguments = [
-            Argument::U64(self.clock.address()),
-            Argument::U64(u64::try_from(launch.partners_after.as_nanos()).unwrap_or(u64::MAX)),
-            Argument::U32(launch.rounds),
-            Argument::U64(self.memory.address()),
-            Argument::U64(self.memory.address() + half),
-            Argument::U64(self.mask() >> 1),
+            (&self.clock).into(),
+            u64::try_from(launch.partners_after.as_nanos()).unwrap_or(u64::MAX).into(),
+            launch.rounds.into(),
+            (&self.memory).into(),
+            Argument::element(&self.memory, self.memory.len() / 2),
+            (self.mask() >> 1).into(),
         ];
-        // SAFETY: the arguments are the kernel's; addresses are masked; graphs keep kernel and
-        // memory alive.
+        // SAFETY: the arguments are the kernel's; addresses are masked.
         unsafe { self.exchange.launch(stream, shape, &arguments) }
     }
 
@@ -124,9 +120,8 @@ impl Kernels {
     /// # Errors
     /// If the launch fails.
     pub(super) fn nothing(&self, stream: &Stream) -> Result<()> {
-        let shape = LaunchShape { blocks: 1, threads: 32, shared_bytes: 0 };
-        // SAFETY: the kernel has no arguments and accesses no memory; graphs keep it alive.
-        unsafe { self.nothing.launch(stream, shape, &[]) }
+        // SAFETY: the kernel has no arguments and accesses no memory.
+        unsafe { self.nothing.launch(stream, LaunchShape::linear(1, 32), &[]) }
     }
 
     /// Computes on the whole GPU for at least `time`, and waits for it.
@@ -149,8 +144,8 @@ impl Kernels {
     /// # Errors
     /// If a CUDA call fails.
     pub(super) fn reset(&self, stream: &Stream) -> Result<()> {
-        self.clock.fill(stream, 0)?;
-        self.memory.fill(stream, 0)?;
+        self.clock.fill_bytes(stream, 0)?;
+        self.memory.fill_bytes(stream, 0)?;
         stream.synchronize()
     }
 

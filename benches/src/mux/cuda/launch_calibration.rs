@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use ::cuda::{Result, Stopwatch, Stream};
 use gpu_mux::Kernel;
-use gpu_mux::cuda::{Result, Stopwatch, Stream};
 
 use super::kernels::{COMPUTE_THREADS, Compute, Exchange, Kernels, VECTOR_BYTES};
 use crate::mux::KernelTimeErrors;

@@ -16,8 +16,8 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::cuda::{Capabilities, Context, Priority, Stream};
 use anyhow::{Context as _, Result};
-use gpu_mux::cuda::{Capabilities, Context, CudaLibrary, Priority, Stream};
 use gpu_mux::{Jobs, Policy, Workload};
 
 use crate::mux::row::{Alone, Collocated, row, times};
@@ -45,19 +45,18 @@ const WHOLE: Extent = Extent { memory_bytes: MEMORY_BYTES, load: Duration::from_
 /// # Errors
 /// If there is no GPU or no NVRTC, or if a CUDA call fails.
 pub(crate) fn measure(workload: &Workload, options: GpuOptions, task: &BenchTask<'_>) -> Result<MuxReport> {
-    measure_on(&CudaLibrary::open()?, compile::compile, &WHOLE, workload, options, task)
+    measure_on(Context::open(0)?, compile::compile, &WHOLE, workload, options, task)
 }
 
-/// Like [`measure`], with a given driver and kernels.
+/// Like [`measure`], on a given GPU and with given kernels.
 fn measure_on(
-    library: &CudaLibrary,
-    ptx: impl FnOnce(&Capabilities) -> Result<String>,
+    context: Context,
+    ptx: impl FnOnce(&Capabilities) -> ::cuda::Result<String>,
     extent: &Extent,
     workload: &Workload,
     options: GpuOptions,
     task: &BenchTask<'_>,
 ) -> Result<MuxReport> {
-    let context = Context::open(library, 0)?;
     let measured = measure_in(&context, ptx, extent, workload, options, task);
     let closed = context.close();
     let report = measured?;
@@ -67,7 +66,7 @@ fn measure_on(
 
 fn measure_in(
     context: &Context,
-    ptx: impl FnOnce(&Capabilities) -> Result<String>,
+    ptx: impl FnOnce(&Capabilities) -> ::cuda::Result<String>,
     extent: &Extent,
     workload: &Workload,
     options: GpuOptions,

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use ::cuda::{Context, Event, Priority, Stream};
 use anyhow::Result;
 use gpu_mux::Kernel;
-use gpu_mux::cuda::{Context, Event, Priority, Stream};
 
 use super::kernels::{Compute, Kernels};
 use super::launch_calibration::LaunchCalibration;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use ::cuda::Driver;
 use cuda_emulator::{Emulator, Setting};
-use gpu_mux::cuda::CudaLibrary;
 use gpu_mux::{Policy, Workload};
 
 use super::{Extent, kernels, measure_on};
@@ -41,12 +41,12 @@ fn measure_on_emulator(
     iterations: usize,
 ) -> anyhow::Result<MuxReport> {
     emulator.set(Setting::QueryNs, 5_000);
-    let library = CudaLibrary::open_first_of(&[Emulator::library()?])?;
+    let context = Driver::open_first_of(&[Emulator::library()?])?.context(0)?;
     let workload = Workload::from_json(WORKLOAD)?;
     let options = GpuOptions { gate: true, background_multiprocessors: Some(64) };
     let task = BenchTask { policies, iterations };
     let extent = Extent { memory_bytes: 1 << 16, load: ONE_ROUND };
-    measure_on(&library, |_| Ok(ptx()), &extent, &workload, options, &task)
+    measure_on(context, |_| Ok(ptx()), &extent, &workload, options, &task)
 }
 
 fn presets() -> Vec<(String, Policy)> {

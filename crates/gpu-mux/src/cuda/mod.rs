@@ -1,21 +1,22 @@
 //! Work on an NVIDIA GPU through the CUDA driver (feature `cuda`).
 //!
 //! A [`Driver`](crate::Driver) drives a [`CudaDevice`]. Work is captured from streams and
-//! [cut](CapturedGraph::cut) or [merged](MergedGraph), or enqueued kernel by kernel.
-//! [`Context::capabilities`] returns what the driver and the device support. A technique that they
-//! lack is an error that names it; it is never skipped silently.
+//! [cut](::cuda::CapturedGraph::cut) or [merged](::cuda::MergedGraph), or enqueued kernel by
+//! kernel. [`Context::capabilities`](::cuda::Context::capabilities) returns what the driver and the
+//! device support. A technique that they lack is an error that names it; it is never skipped
+//! silently.
 //!
 //! ```no_run
-//! use gpu_mux::cuda::{Context, CudaDevice, CudaLibrary, DeviceOptions};
-//! use gpu_mux::cuda::{LaunchShape, Module, TimingRuns};
+//! use cuda::{Context, LaunchShape, Module, TimingRuns};
+//! use gpu_mux::cuda::{CudaDevice, DeviceOptions};
 //! use gpu_mux::{Driver, JobId, Lane, Policy, Tasklet};
 //! use std::num::NonZeroUsize;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let context = Context::open(&CudaLibrary::open()?, 0)?;
+//! let context = Context::open(0)?;
 //! let module = Module::load(&context, &std::fs::read_to_string("kernels.ptx")?)?;
-//! let (layer, train) = (module.function("layer")?, module.function("train")?);
-//! let shape = LaunchShape { blocks: 132, threads: 256, shared_bytes: 0 };
+//! let (layer, train) = (module.kernel("layer")?, module.kernel("train")?);
+//! let shape = LaunchShape::linear(132, 256);
 //! // To be timed, both are executed: nothing reads what these kernels have written before.
 //! let runs = TimingRuns::without_side_effects(NonZeroUsize::MIN.saturating_add(4));
 //!
@@ -52,38 +53,11 @@
 //! # }
 //! ```
 //!
-//! Three layers: `sys` has the driver's functions, opened at run time; `result` converts return
-//! codes to errors that name the call; `safe` owns streams, events, graphs, modules and memory.
-//!
 //! In this module, *CUDA errors* in the documentation of a function means that it returns
-//! [`Error::Call`] if a call of the CUDA driver fails. This also holds for functions without a
-//! section on errors.
+//! [`Error::Call`](::cuda::Error::Call) if a call of the CUDA driver fails.
 
-mod cut;
 mod device;
-mod error;
 mod host_clock;
-mod intervals;
-mod library;
-mod merge;
-mod result;
-mod safe;
-mod stopwatch;
-mod sys;
 
-pub use cut::{CutGraph, GraphPiece, OversizedNode};
 pub use device::{CudaDevice, DeviceOptions, EnqueueFn, Prepared, PreparedBackground, Work};
-pub use error::{Error, Result};
 pub use host_clock::HostClock;
-pub use library::CudaLibrary;
-pub use merge::{MergeLimits, MergedGraph};
-pub use safe::buffer::DeviceBuffer;
-pub use safe::capabilities::Capabilities;
-pub use safe::context::Context;
-pub use safe::event::Event;
-pub use safe::gate::Gate;
-pub use safe::graph::{CapturedGraph, Executable};
-pub use safe::green::GreenContext;
-pub use safe::module::{Argument, Function, LaunchShape, Module};
-pub use safe::stream::{Priority, Stream};
-pub use stopwatch::{Stopwatch, TimingRuns};

@@ -9,10 +9,11 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gpu_mux::cuda::{
-    Argument, Context, CudaDevice, CudaLibrary, DeviceBuffer, DeviceOptions, Error, Function, LaunchShape,
-    MergeLimits, MergedGraph, Module, Priority, Result, Stream, TimingRuns, Work,
+use cuda::{
+    Buffer, Context, Error, Kernel, LaunchShape, MergeLimits, MergedGraph, Module, Priority, Result, Stream,
+    TimingRuns,
 };
+use gpu_mux::cuda::{CudaDevice, DeviceOptions, Work};
 use gpu_mux::{Driver, JobId, Lane, Policy, Tasklet};
 
 /// Each test starts by clearing its memory.
@@ -21,7 +22,7 @@ const RUNS: TimingRuns = TimingRuns::without_side_effects(NonZeroUsize::MIN.satu
 /// Runs a test on the first device.
 fn on_gpu(test: impl FnOnce(&Context) -> Result<()>) {
     let required = std::env::var_os("GPU_REQUIRED").is_some_and(|value| value == "1");
-    let context = match CudaLibrary::open().and_then(|library| Context::open(&library, 0)) {
+    let context = match Context::open(0) {
         Ok(context) => context,
         Err(error) if required => panic!("GPU_REQUIRED is set: {error}"),
         Err(error) => return println!("SKIPPED: no CUDA device: {error}"),
@@ -33,23 +34,21 @@ fn on_gpu(test: impl FnOnce(&Context) -> Result<()>) {
 
 /// A word on the device, and a kernel whose steps change it.
 struct Steps {
-    step: Function,
-    word: DeviceBuffer,
+    step: Kernel,
+    word: Buffer<u64>,
 }
 
 impl Steps {
     fn new(context: &Context) -> Result<Arc<Self>> {
-        let step = Module::load(context, include_str!("steps.ptx"))?.function("step")?;
-        Ok(Arc::new(Self { step, word: DeviceBuffer::new(context, 8)? }))
+        let step = Module::load(context, include_str!("steps.ptx"))?.kernel("step")?;
+        Ok(Arc::new(Self { step, word: Buffer::zeros(context, 1)? }))
     }
 
     fn step(&self, stream: &Stream, number: u64, time: Duration) -> Result<()> {
         let time = u64::try_from(time.as_nanos()).unwrap();
-        let arguments = [Argument::U64(self.word.address()), Argument::U64(number), Argument::U64(time)];
-        // SAFETY: these are its arguments; tests keep the steps as long as graphs.
-        unsafe {
-            self.step.launch(stream, LaunchShape { blocks: 1, threads: 1, shared_bytes: 0 }, &arguments)
-        }
+        let arguments = [(&self.word).into(), number.into(), time.into()];
+        // SAFETY: these are its arguments.
+        unsafe { self.step.launch(stream, LaunchShape::linear(1, 1), &arguments) }
     }
 
     /// Enqueues steps 1 to `count`.
@@ -59,10 +58,10 @@ impl Steps {
 
     /// Returns the word and resets it to 0.
     fn take(&self, stream: &Stream) -> Result<u64> {
-        let mut bytes = [0; 8];
-        self.word.download(stream, &mut bytes)?;
-        self.word.upload(stream, &[0; 8])?;
-        Ok(u64::from_le_bytes(bytes))
+        let mut word = [0];
+        self.word.download(stream, &mut word)?;
+        self.word.upload(stream, &[0])?;
+        Ok(word[0])
     }
 }
 

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use ::cuda::{Event, Result};
+
 use super::queue::DeviceQueue;
-use crate::cuda::{Event, Result};
 
 /// Time after which the reference event is replaced. CUDA returns milliseconds in single precision:
 /// below this time the rounding error is a few nanoseconds, less than the resolution of its timer.

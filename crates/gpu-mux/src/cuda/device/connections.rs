@@ -1,8 +1,7 @@
 //! Check of the number of hardware queues, the connections on which the host sends work to the
 //! device.
 
-use crate::cuda::safe::gate::TECHNIQUE as GATE;
-use crate::cuda::{Error, Result};
+use ::cuda::{Error, GATE, Result};
 
 /// Streams that a process may have besides those of a [`CudaDevice`](super::CudaDevice): one for
 /// copies and CUDA's default stream.

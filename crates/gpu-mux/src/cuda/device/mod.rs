@@ -11,10 +11,11 @@ mod work;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::cuda::{Context, Error, Gate, GreenContext, Priority, Result, Stream};
+
 pub use prepare::PreparedBackground;
 pub use work::{EnqueueFn, Prepared, Work};
 
-use super::{Context, Error, Gate, GreenContext, Priority, Result, Stream};
 use crate::cuda::host_clock::{HostClock, SystemClock};
 use crate::{Device, Finished};
 use crate::{JobId, Lane, Policy, Tasklet, TaskletId};
@@ -208,8 +209,14 @@ impl CudaDevice {
     }
 
     /// Makes later launches into a queue wait for a tasklet, unless it has finished.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the tasklet has not been launched: its number exceeds its job's last.
     fn make_wait(&mut self, place: usize, after: TaskletId) -> Result<()> {
-        let Some(other) = self.queues.iter().position(|queue| queue.end_of(after).is_some()) else {
+        let mut queues = self.queues.iter().enumerate();
+        let Some((other, index)) =
+            queues.find_map(|(other, queue)| queue.index_of(after).map(|index| (other, index)))
+        else {
             let launched = self.queues.iter().filter_map(|queue| queue.latest(after.job)).max();
             if launched.is_none_or(|latest| after.number > latest) {
                 return Err(Error::Invalid(format!(
@@ -221,8 +228,7 @@ impl CudaDevice {
         if place == COMPUTE {
             self.set_gate(true)?;
         }
-        let end = self.queues[other].end_of(after);
-        end.map_or(Ok(()), |end| self.queues[place].stream.wait_for(end))
+        self.queues[place].stream.wait_for(self.queues[other].end_at(index))
     }
 
     fn set_gate(&mut self, open: bool) -> Result<()> {

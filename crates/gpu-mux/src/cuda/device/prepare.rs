@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use ::cuda::{CapturedGraph, Error, OversizedNode, Priority, Result, Stopwatch, Stream, TimingRuns};
+
 use super::{CudaDevice, Prepared, Work};
-use crate::cuda::{CapturedGraph, Error, OversizedNode, Priority, Result, Stopwatch, Stream, TimingRuns};
 use crate::{JobId, Lane};
 
 /// One iteration of a background job's work, cut as the policy requires.

@@ -4,10 +4,11 @@
 
 use std::collections::VecDeque;
 
+use ::cuda::{Event, Result, Stream};
+
 use super::Work;
 use super::work::DeferredDrop;
 use crate::Finished;
-use crate::cuda::{Event, Result, Stream};
 use crate::{JobId, TaskletId};
 
 /// Stream with its tasklets in flight.
@@ -141,10 +142,14 @@ impl DeviceQueue {
         Some(std::mem::replace(&mut events.end, other))
     }
 
-    /// Returns the event at the end of a tasklet in flight. `None` if it is not in flight in this
+    /// Returns the index of a tasklet among those in flight. `None` if it is not in flight in this
     /// queue.
-    pub(super) fn end_of(&self, tasklet: TaskletId) -> Option<&Event> {
-        let found = self.in_flight.iter().rev().find(|in_flight| in_flight.tasklet == tasklet);
-        found.map(|in_flight| &in_flight.events.end)
+    pub(super) fn index_of(&self, tasklet: TaskletId) -> Option<usize> {
+        self.in_flight.iter().rposition(|in_flight| in_flight.tasklet == tasklet)
+    }
+
+    /// Returns the event at the end of the tasklet in flight with this index.
+    pub(super) fn end_at(&self, index: usize) -> &Event {
+        &self.in_flight[index].events.end
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cuda::{Executable, MergedGraph, Result, Stream};
+use ::cuda::{Executable, MergedGraph, Result, Stream};
 
 /// Function that enqueues work into the given stream.
 pub type EnqueueFn = dyn Fn(&Stream) -> Result<()> + Send + Sync;
@@ -13,11 +13,17 @@ pub type EnqueueFn = dyn Fn(&Stream) -> Result<()> + Send + Sync;
 /// Work of a tasklet: an executable graph, or a function that enqueues kernels. A clone is the same
 /// work, which can be launched again.
 #[derive(Clone)]
-pub struct Work {
-    graph: Option<Arc<Executable>>,
-    /// The function that is called if there is no graph. With a graph, it is the function that the
-    /// graph was captured from, which owns the kernels and the memory.
-    enqueue: Option<Arc<Box<EnqueueFn>>>,
+pub struct Work(Launched);
+
+/// Function that owns kernels and their memory. The box is the object whose drop is deferred.
+type Function = Arc<Box<EnqueueFn>>;
+
+#[derive(Clone)]
+enum Launched {
+    /// A graph, and the function that it was captured from, if it is known: it may own memory that
+    /// the graph does not keep, because kernels are given its address only.
+    Graph(Arc<Executable>, Option<Function>),
+    Function(Function),
 }
 
 /// Objects whose last reference was held by finished work. Dropping them frees memory and unloads
@@ -31,43 +37,49 @@ pub(super) enum DeferredDrop {
 }
 
 impl Work {
-    /// Creates work from an executable graph. Everything that the graph uses must outlive it.
+    /// Creates work from an executable graph.
     #[must_use]
     pub fn graph(executable: Arc<Executable>) -> Self {
-        Self { graph: Some(executable), enqueue: None }
+        Self(Launched::Graph(executable, None))
     }
 
     /// Creates work from a function that enqueues kernels into the given stream. It must not block.
     pub fn enqueue(enqueue: impl Fn(&Stream) -> Result<()> + Send + Sync + 'static) -> Self {
-        Self { graph: None, enqueue: Some(Arc::new(Box::new(enqueue))) }
+        Self(Launched::Function(Arc::new(Box::new(enqueue))))
     }
 
     /// Returns this work with `executable`, the graph that was captured from it, which is launched
     /// instead of calling the function.
     pub(super) fn captured(&self, executable: Arc<Executable>) -> Self {
-        Self { graph: Some(executable), enqueue: self.enqueue.clone() }
+        let function = match &self.0 {
+            Launched::Function(function) => Some(Arc::clone(function)),
+            Launched::Graph(_, function) => function.clone(),
+        };
+        Self(Launched::Graph(executable, function))
     }
 
     /// Whether the work is launched as a graph.
     #[must_use]
     pub fn is_graph(&self) -> bool {
-        self.graph.is_some()
+        matches!(self.0, Launched::Graph(..))
     }
 
     /// Drops this handle and returns the objects of which it was the last reference.
     pub(super) fn deferred_drops(self) -> impl Iterator<Item = DeferredDrop> {
-        let graph = self.graph.and_then(Arc::into_inner).map(DeferredDrop::Graph);
-        let enqueue = self.enqueue.and_then(Arc::into_inner).map(DeferredDrop::Enqueue);
-        graph.into_iter().chain(enqueue)
+        let (graph, function) = match self.0 {
+            Launched::Graph(graph, function) => (Some(graph), function),
+            Launched::Function(function) => (None, Some(function)),
+        };
+        let graph = graph.and_then(Arc::into_inner).map(DeferredDrop::Graph);
+        let function = function.and_then(Arc::into_inner).map(DeferredDrop::Enqueue);
+        graph.into_iter().chain(function)
     }
 
-    /// Enqueues the work into a stream without waiting for it: launches the graph or else calls the
-    /// function.
+    /// Enqueues the work into a stream without waiting for it.
     pub(super) fn launch(&self, stream: &Stream) -> Result<()> {
-        match (&self.graph, &self.enqueue) {
-            (Some(executable), _) => executable.launch(stream),
-            (None, Some(enqueue)) => enqueue(stream),
-            (None, None) => Ok(()),
+        match &self.0 {
+            Launched::Graph(graph, _) => graph.launch(stream),
+            Launched::Function(enqueue) => enqueue(stream),
         }
     }
 }

@@ -4,8 +4,9 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cuda::{Buffer, Context, Error, Kernel, Result, Stream, TimingRuns};
 use cuda_emulator::Emulator;
-use gpu_mux::cuda::{Context, CudaDevice, DeviceBuffer, DeviceOptions, Error, Result, TimingRuns, Work};
+use gpu_mux::cuda::{CudaDevice, DeviceOptions, Work};
 use gpu_mux::{Device, JobId, Policy, Tasklet};
 
 use super::kernels::{kernel, kernels, launch, launch_all};
@@ -87,7 +88,7 @@ fn preparing_work_opens_the_gate() {
         shut(&mut device, 0)?;
         let once = TimingRuns::without_side_effects(NonZeroUsize::MIN);
         let prepared = layers.clone();
-        let enqueue = move |stream: &gpu_mux::cuda::Stream| launch_all(&prepared, stream);
+        let enqueue = move |stream: &Stream| launch_all(&prepared, stream);
         device.prepare_background(JobId::BACKGROUND, once, enqueue.clone())?;
         shut(&mut device, 1)?;
         device.prepare_foreground(gpu_mux::Lane::Compute, once, enqueue)?;
@@ -96,8 +97,8 @@ fn preparing_work_opens_the_gate() {
 }
 
 /// Work of one kernel that holds the last reference to a memory allocation.
-fn owner(context: &Context, kernel: &gpu_mux::cuda::Function) -> Result<Work> {
-    let (kernel, memory) = (kernel.clone(), Arc::new(DeviceBuffer::new(context, 64)?));
+fn owner(context: &Context, kernel: &Kernel) -> Result<Work> {
+    let (kernel, memory) = (kernel.clone(), Arc::new(Buffer::<u64>::zeros(context, 8)?));
     Ok(Work::enqueue(move |stream| {
         assert_eq!(memory.size_bytes(), 64);
         launch(&kernel, stream)
@@ -149,7 +150,7 @@ fn memory_can_be_freed_after_a_failed_launch() {
     on_emulated_device(|_, context| {
         let mut device = device(context, GATE)?;
         let layer = kernel(context, "layer_10us")?;
-        let memory = DeviceBuffer::new(context, 64)?;
+        let memory = Buffer::<u64>::zeros(context, 8)?;
         device.launch(&Tasklet::new(JobId::FOREGROUND, 0), work(&layer))?;
         device.launch(&Tasklet::new(JobId::BACKGROUND, 0), work(&layer))?;
         let broken = Work::enqueue(|_| Err(Error::Invalid("broken".to_owned())));

@@ -6,28 +6,27 @@ mod device;
 mod failures;
 mod faults;
 mod gate;
-mod graphs;
 mod kernels;
 mod scenario;
 mod sharing;
 mod tasklets;
 mod virtual_device_agreement;
 
+use cuda::{Context, Driver, Result};
 use cuda_emulator::Emulator;
-use gpu_mux::cuda::{Context, CudaLibrary, Result};
 
 /// Runs a test on a new emulated device and checks for misuse and leaks.
 fn on_emulated_device(test: impl FnOnce(&Emulator, &Context) -> Result<()>) {
     let emulator = Emulator::new().unwrap();
-    let context = Context::open(&library(), 0).unwrap();
+    let context = open().unwrap();
     let tested = test(&emulator, &context);
     tested.and(context.close()).unwrap();
     assert_no_misuse_or_leaks(&emulator);
 }
 
-/// Opens the emulated driver.
-fn library() -> CudaLibrary {
-    CudaLibrary::open_first_of(&[Emulator::library().unwrap()]).unwrap()
+/// Opens the first emulated device.
+fn open() -> Result<Context> {
+    Driver::open_first_of(&[Emulator::library().unwrap()])?.context(0)
 }
 
 fn assert_no_misuse_or_leaks(emulator: &Emulator) {

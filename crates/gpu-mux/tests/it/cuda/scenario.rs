@@ -1,60 +1,27 @@
-//! A scenario that uses every function of the driver once.
+//! A scenario that uses every option of a device.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use gpu_mux::cuda::{
-    CapturedGraph, Context, CudaDevice, CudaLibrary, DeviceBuffer, DeviceOptions, Error, Event, MergeLimits,
-    MergedGraph, Prepared, Priority, Result, Stream, TimingRuns,
-};
+use cuda::{Buffer, Context, Error, Result, TimingRuns};
+use gpu_mux::cuda::{CudaDevice, DeviceOptions, Prepared};
 use gpu_mux::{Driver, DriverError, JobId, Lane, Policy, Tasklet};
 
 use super::kernels::{kernels, launch, launch_all};
 
 /// Opens a device, uses it and closes it.
-pub(crate) fn run_scenario(library: &CudaLibrary) -> Result<()> {
-    let context = Context::open(library, 0)?;
+pub(crate) fn run_scenario() -> Result<()> {
+    let context = super::open()?;
     let used = use_everything(&context);
     used.and(context.close())
 }
 
 fn use_everything(context: &Context) -> Result<()> {
-    context.device_name()?;
-    context.synchronize()?;
-    let stream = Stream::new(context, Priority::Background)?;
-    let buffer = DeviceBuffer::new(context, 8)?;
-    buffer.upload(&stream, &[1; 8])?;
-    buffer.fill(&stream, 7)?;
-    let mut back = [0; 8];
-    buffer.download(&stream, &mut back)?;
-    assert_eq!(back, [7, 0, 0, 0, 7, 0, 0, 0]);
-    drop(buffer);
-
-    // A forked graph, and one merged with it.
     let layers = kernels(context, &["a_10us", "b_20us", "c_30us"])?;
-    let side = Stream::new(context, Priority::Background)?;
-    let (fork, join) = (Event::untimed(&stream)?, Event::untimed(&side)?);
-    let graph = stream.capture(|stream| {
-        stream.record(&fork)?;
-        side.wait_for(&fork)?;
-        launch(&layers[0], stream)?;
-        launch(&layers[1], &side)?;
-        side.record(&join)?;
-        stream.wait_for(&join)?;
-        launch(&layers[2], stream)
-    })?;
-    let short = stream.capture(|stream| launch(&layers[0], stream))?;
-    let graphs = [(graph, us(60)), (short, us(10))];
-    let merged = MergedGraph::merge_consecutive(&graphs, MergeLimits::default())?;
-    merged[0].executable.launch(&stream)?;
-    CapturedGraph::chain([&graphs[0].0])?.set_priority(Priority::Foreground)?;
-    stream.synchronize()?;
-    assert!(stream.is_idle()?);
-
     let policy = Policy { background_piece: Some(us(35)), ..Policy::artifact() };
     let options = DeviceOptions { gate: true, background_multiprocessors: Some(16) };
     let mut device = CudaDevice::new(context, policy, options)?;
-    let weights = DeviceBuffer::new(context, 8)?;
+    let weights = Buffer::zeros(context, 2)?;
     let restored = [&weights];
     let once = TimingRuns::restoring(NonZeroUsize::MIN, &restored);
     let compute = {

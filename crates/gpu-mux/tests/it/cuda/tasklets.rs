@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use gpu_mux::cuda::{Context, CudaDevice, DeviceOptions, Function, Result, Work};
+use cuda::{Context, Kernel, Result};
+use gpu_mux::cuda::{CudaDevice, DeviceOptions, Work};
 use gpu_mux::{Device, Finished, JobId, Policy, TaskletId};
 
 use super::kernels::launch;
@@ -20,7 +21,7 @@ pub(crate) fn device(context: &Context, options: DeviceOptions) -> Result<CudaDe
 }
 
 /// Work of one kernel.
-pub(crate) fn work(kernel: &Function) -> Work {
+pub(crate) fn work(kernel: &Kernel) -> Work {
     let kernel = kernel.clone();
     Work::enqueue(move |stream| launch(&kernel, stream))
 }

@@ -10,8 +10,9 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cuda::TimingRuns;
 use cuda_emulator::{Setting, VirtualClock};
-use gpu_mux::cuda::{CudaDevice, DeviceOptions, HostClock, Prepared, TimingRuns};
+use gpu_mux::cuda::{CudaDevice, DeviceOptions, HostClock, Prepared};
 use gpu_mux::{
     Device, DeviceParameters, Driver, DriverError, Finished, Host, JobId, Kernel, Lane, Policy, RunOutcome,
     Tasklet, VirtualDevice, VirtualWork,
