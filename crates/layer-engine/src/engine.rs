@@ -32,7 +32,7 @@ pub trait Engine {
     /// Allocates a buffer of `elements` zeros.
     ///
     /// # Errors
-    /// [`EngineError::OutOfMemory`] or [`EngineError::Library`] if allocation fails.
+    /// [`EngineError::OutOfMemory`] if the device has no memory for it; an error of the device.
     fn allocate(&self, elements: usize) -> Result<Self::Buffer, EngineError>;
 
     /// Creates a queue without pending work.
@@ -71,8 +71,8 @@ pub trait Engine {
     /// # Errors
     /// [`EngineError::Unsupported`] or [`EngineError::Opaque`] if the engine has no such kernel;
     /// [`EngineError::Precision`] if it does not compute in this precision;
-    /// [`EngineError::Operand`] for a sum without terms; [`EngineError::OutOfMemory`] or
-    /// [`EngineError::Library`] if the device fails.
+    /// [`EngineError::Operand`] for a sum without terms; [`EngineError::OutOfMemory`] if the device
+    /// has no memory for the workspace; an error of the device.
     fn prepare(&self, spec: &KernelSpec<'_>, precision: Precision) -> Result<Self::Kernel, EngineError>;
 
     /// Launches a kernel. Allocates no memory, so that the launch can be captured into a graph.

@@ -107,6 +107,15 @@ pub enum EngineError {
         /// Description of the failure, with the message of the library.
         problem: String,
     },
+    /// CUDA failed.
+    #[cfg(feature = "cuda")]
+    #[error("the CUDA engine: {action}: {source}")]
+    Cuda {
+        /// The action that failed. For a wait, it has the names of the last kernels.
+        action: String,
+        /// The error of CUDA.
+        source: Box<cuda::Error>,
+    },
 }
 
 impl EngineError {

@@ -18,10 +18,10 @@ mod signature;
 #[cfg(feature = "torch")]
 mod torch;
 
+#[cfg(feature = "cuda")]
+pub use self::cuda::{CudaEngine, CudaKernel, CudaQueue};
 #[cfg(feature = "cpu")]
 pub use cpu::{CpuEngine, CpuKernel, Real, ThreadPool};
-#[cfg(feature = "cuda")]
-pub use cuda::{CudaBuffer, CudaEngine, CudaHostBuffer, CudaKernel, CudaQueue, DeviceSlice};
 pub use description::DeviceDescription;
 pub use engine::{Engine, Stopwatch};
 pub use error::EngineError;

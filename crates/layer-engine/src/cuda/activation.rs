@@ -1,6 +1,5 @@
 //! Activations, softmax and dropout. Each function adds the launches of a pass to a
-//! `KernelBuilder`, a kernel under preparation. It fails with `EngineError::Library` if a GPU
-//! function cannot be loaded or would need too many blocks.
+//! `KernelBuilder`, a kernel under preparation. It fails as the functions of `KernelBuilder` do.
 
 use layer_graph::LayerKind;
 

@@ -1,7 +1,5 @@
 //! Scaled dot-product attention. The function adds the launches of a pass to a `KernelBuilder`, a
-//! kernel under preparation. It fails with `EngineError::Library` if CUDA fails or a launch would
-//! need too many blocks, and with `EngineError::OutOfMemory` if the device has no memory for the
-//! workspace.
+//! kernel under preparation. It fails as the functions of `KernelBuilder` do.
 
 use layer_graph::{Layer, MultiHeadAttention};
 

@@ -1,7 +1,6 @@
 //! Convolutions, as products of tiles without a materialised im2col matrix. The function adds the
-//! launches of a pass to a `KernelBuilder`, a kernel under preparation. It fails with
-//! `EngineError::Library` if CUDA fails or a launch would need too many blocks, and with
-//! `EngineError::OutOfMemory` if the device has no memory for the workspace.
+//! launches of a pass to a `KernelBuilder`, a kernel under preparation. It fails as the functions
+//! of `KernelBuilder` do.
 
 use layer_graph::{Conv2d, Layer, Shape};
 

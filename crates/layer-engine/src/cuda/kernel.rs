@@ -3,19 +3,13 @@
 //! the order in which the caller of `Engine::enqueue` passes them. All elements are `f32`.
 #![allow(unsafe_code)]
 
-use std::ffi::c_void;
-use std::ptr::from_ref;
+use std::borrow::Borrow;
 use std::sync::Arc;
 
-use super::buffer::DeviceSlice;
-use super::device::Function;
-use super::driver_error;
-use super::memory::DeviceMemory;
-use super::queue::CudaQueue;
-use crate::{EngineError, LaunchContext};
+use cuda::{Buffer, LaunchShape, MAX_ARGUMENTS};
 
-/// Maximum number of arguments of a kernel.
-const MAX_ARGUMENTS: usize = 16;
+use super::{CudaQueue, NAME};
+use crate::EngineError;
 
 /// Number of 32-bit fields that [`Argument::Struct`] holds: those of the largest struct parameter,
 /// `Geometry` in `kernels/convolution.cu`.
@@ -28,8 +22,9 @@ pub(super) enum Argument {
     Read(usize, usize),
     /// Address in an operand that is written: index of the operand, and index of the element in it.
     Write(usize, usize),
-    /// A fixed device address, in the kernel's workspace; 0 is a null pointer.
-    Address(u64),
+    /// Address in the kernel's workspace: index of the buffer, and index of the word of 32 bits in
+    /// it.
+    Workspace(usize, usize),
     /// Address of the seed, iteration and learning rate in the queue's memory.
     Context,
     /// A 32-bit integer.
@@ -47,14 +42,15 @@ pub(super) enum Argument {
 
 impl Argument {
     /// Null pointer, for an operand that the pass does not have.
-    pub(super) const NONE: Self = Self::Address(0);
+    pub(super) const NONE: Self = Self::U64(0);
 
-    /// Returns the address `element` elements further in the same operand. Other arguments are
-    /// returned unchanged.
+    /// Returns the address `element` elements further in the same operand, or words in the same
+    /// workspace. Other arguments are returned unchanged.
     pub(super) fn offset(self, element: usize) -> Self {
         match self {
             Self::Read(operand, first) => Self::Read(operand, first + element),
             Self::Write(operand, first) => Self::Write(operand, first + element),
+            Self::Workspace(buffer, first) => Self::Workspace(buffer, first + element),
             other => other,
         }
     }
@@ -64,7 +60,9 @@ impl Argument {
 #[derive(Debug)]
 pub(super) struct GpuLaunch {
     /// Function that is launched, with blocks of `THREADS` threads.
-    pub(super) function: Function,
+    pub(super) function: cuda::Kernel,
+    /// Name of the function in its `.cu` file.
+    pub(super) name: &'static str,
     /// Number of blocks along x and y.
     pub(super) grid: [u32; 2],
     /// Arguments in the order of the function's parameters, at most 16.
@@ -77,7 +75,7 @@ pub(super) const THREADS: u32 = 256;
 /// A prepared kernel of a [`CudaEngine`](crate::CudaEngine) with its workspace: one or several
 /// launches with fixed parameters.
 ///
-/// A kernel can be sent to another thread. It must outlive every graph that captured it.
+/// A kernel can be sent to another thread.
 #[derive(Debug)]
 pub struct CudaKernel {
     /// Name in error messages: the layer and the pass, or the kind of a kernel that belongs to no
@@ -89,14 +87,13 @@ pub struct CudaKernel {
     pub(super) writes: Vec<usize>,
     /// Launches in the order in which they are enqueued.
     pub(super) launches: Vec<GpuLaunch>,
-    /// Workspace and tables in device memory. The arguments of the launches contain their
-    /// addresses.
-    pub(super) _memory: Vec<DeviceMemory>,
+    /// Workspace and tables in device memory.
+    pub(super) workspace: Vec<Buffer<u32>>,
 }
 
 impl CudaKernel {
-    /// Returns whether the kernel reads the [`LaunchContext`]. Other kernels do the same work in
-    /// every iteration.
+    /// Returns whether the kernel reads the [`LaunchContext`](crate::LaunchContext). Other kernels
+    /// do the same work in every iteration.
     #[must_use]
     pub fn reads_context(&self) -> bool {
         self.launches
@@ -111,74 +108,60 @@ impl CudaKernel {
         self.launches.len()
     }
 
-    /// Checks the operands and enqueues all launches of the kernel. `context` is used only if the
-    /// kernel reads it.
+    /// Checks the operands and enqueues all launches of the kernel, with the launch context of the
+    /// queue.
     ///
     /// # Errors
-    /// [`EngineError::Operand`] if the operands do not match in number or length,
-    /// [`EngineError::Library`] if a launch fails.
-    ///
-    /// # Safety
-    /// The operands are memory of the queue's device that stays valid until the kernel is complete,
-    /// or as long as the graph if the queue is being captured.
-    pub(super) unsafe fn launch(
+    /// See [`CudaQueue::launch`].
+    pub(super) fn launch<'a>(
         &self,
-        reads: &(impl ExactSizeIterator<Item = DeviceSlice> + Clone),
-        writes: &(impl ExactSizeIterator<Item = DeviceSlice> + Clone),
-        context: &LaunchContext,
+        reads: &(impl ExactSizeIterator<Item = &'a Buffer<f32>> + Clone),
+        writes: &(impl ExactSizeIterator<Item = &'a Buffer<f32>> + Clone),
         queue: &mut CudaQueue,
     ) -> Result<(), EngineError> {
         self.check("reads", &self.reads, reads.clone())?;
         self.check("writes", &self.writes, writes.clone())?;
-        if self.reads_context() {
-            queue.set_context(context)?;
+        if queue.context().is_none() && self.reads_context() {
+            let problem = format!("`{}` reads the launch context of the queue, which was not set", self.name);
+            return Err(EngineError::Library { engine: NAME, problem });
         }
-        let driver_error =
-            |function: &str, error| driver_error(&format!("`{}` ({function})", self.name), error);
-        queue.device().bind().map_err(|error| driver_error("select its device", error))?;
-        let address = |slice: Option<DeviceSlice>, element: usize| {
-            slice.map_or(0, |slice| slice.pointer + (element * size_of::<f32>()) as u64)
+        let element = |buffer: Option<&'a Buffer<f32>>, index| {
+            buffer.map_or_else(|| 0_u64.into(), |buffer| cuda::Argument::element(buffer, index))
         };
-        for GpuLaunch { function, grid, arguments } in &self.launches {
-            let mut addresses = [0_u64; MAX_ARGUMENTS];
-            let mut pointers = [std::ptr::null_mut::<c_void>(); MAX_ARGUMENTS];
-            let slots = addresses.iter_mut().zip(&mut pointers);
-            for (argument, (place, pointer)) in arguments.iter().zip(slots) {
-                match argument {
-                    Argument::Read(operand, element) => {
-                        *place = address(reads.clone().nth(*operand), *element);
+        for GpuLaunch { function, name, grid: [x, y], arguments } in &self.launches {
+            let mut values = [cuda::Argument::from(0_u64); MAX_ARGUMENTS];
+            for (value, argument) in values.iter_mut().zip(arguments) {
+                *value = match argument {
+                    Argument::Read(operand, index) => element(reads.clone().nth(*operand), *index),
+                    Argument::Write(operand, index) => element(writes.clone().nth(*operand), *index),
+                    Argument::Workspace(buffer, word) => {
+                        cuda::Argument::element(&self.workspace[*buffer], *word)
                     }
-                    Argument::Write(operand, element) => {
-                        *place = address(writes.clone().nth(*operand), *element);
-                    }
-                    Argument::Address(address) => *place = *address,
-                    Argument::Context => *place = queue.context_address(),
-                    _ => {}
-                }
-                *pointer = match argument {
-                    Argument::U32(value) => from_ref(value).cast_mut().cast(),
-                    Argument::U64(value) => from_ref(value).cast_mut().cast(),
-                    Argument::F32(value) => from_ref(value).cast_mut().cast(),
-                    Argument::F64(value) => from_ref(value).cast_mut().cast(),
-                    Argument::Struct(values) => values.as_ptr().cast_mut().cast(),
-                    _ => from_ref(place).cast_mut().cast(),
+                    Argument::Context => queue.context_memory().into(),
+                    Argument::U32(value) => (*value).into(),
+                    Argument::U64(value) => (*value).into(),
+                    Argument::F32(value) => (*value).into(),
+                    Argument::F64(value) => (*value).into(),
+                    Argument::Struct(fields) => cuda::Argument::words(fields),
                 };
             }
-            let used = &mut pointers[..arguments.len().min(MAX_ARGUMENTS)];
-            // SAFETY: the arguments were added for this function; the operands have the lengths
-            // that the kernel was prepared for, and the caller guarantees their validity.
-            unsafe { function.launch(*grid, THREADS, queue.stream(), used) }
-                .map_err(|error| driver_error(function.name, error))?;
+            let shape = LaunchShape { blocks: [*x, *y, 1], ..LaunchShape::linear(1, THREADS) };
+            let values = &values[..arguments.len()];
+            // SAFETY: the arguments were added for this function, and the operands have the lengths
+            // that the kernel was prepared for. Buffers are freed when all work is complete.
+            unsafe { function.launch(queue.stream(), shape, values) }.map_err(|source| {
+                EngineError::Cuda { action: format!("`{}` ({name})", self.name), source: source.into() }
+            })?;
         }
         queue.record_kernel(&self.name);
         Ok(())
     }
 
-    fn check(
+    fn check<'a>(
         &self,
         side: &str,
         expected: &[usize],
-        mut got: impl ExactSizeIterator<Item = DeviceSlice>,
+        mut got: impl ExactSizeIterator<Item = &'a Buffer<f32>>,
     ) -> Result<(), EngineError> {
         let mismatch = |operand: String, expected, got| {
             Err(EngineError::Operand { kernel: self.name.as_ref().into(), operand, expected, got })
@@ -187,10 +170,32 @@ impl CudaKernel {
             return mismatch(side.into(), expected.len(), got.len());
         }
         let unfit =
-            got.by_ref().zip(expected).enumerate().find(|(_, (got, expected))| got.elements != **expected);
+            got.by_ref().zip(expected).enumerate().find(|(_, (got, expected))| got.len() != **expected);
         match unfit {
-            Some((index, (got, &expected))) => mismatch(format!("{side}[{index}]"), expected, got.elements),
+            Some((index, (got, &expected))) => mismatch(format!("{side}[{index}]"), expected, got.len()),
             None => Ok(()),
         }
+    }
+}
+
+impl CudaQueue {
+    /// Enqueues a kernel with the launch context that was [set](Self::set_context) last. Allocates
+    /// nothing.
+    ///
+    /// The operands are those of [`Engine::enqueue`](crate::Engine::enqueue). For a correct result,
+    /// written memory overlaps no other operand, other streams do not access it during the work,
+    /// and the kernel does not run in two streams at once, because it has one workspace.
+    ///
+    /// # Errors
+    /// [`EngineError::Operand`] if the operands do not match the kernel in number or length;
+    /// [`EngineError::Library`] if the kernel reads the launch context and none was set;
+    /// [`EngineError::Cuda`] if a launch fails.
+    pub fn launch<R: Borrow<Buffer<f32>>, W: Borrow<Buffer<f32>>>(
+        &mut self,
+        kernel: &CudaKernel,
+        reads: &[R],
+        writes: &[W],
+    ) -> Result<(), EngineError> {
+        kernel.launch(&reads.iter().map(Borrow::borrow), &writes.iter().map(Borrow::borrow), self)
     }
 }

@@ -1,11 +1,13 @@
-//! Kernels under preparation. Functions of this module fail with `EngineError::Library` if CUDA
-//! fails, and with `EngineError::OutOfMemory` if the device has no memory left.
+//! Kernels under preparation. Functions of this module fail with `EngineError::Cuda` if CUDA fails,
+//! with `EngineError::OutOfMemory` if the device has no memory for a workspace, and with
+//! `EngineError::Library` if a launch would need too many blocks.
 
-use super::NAME;
+use cuda::{Buffer, MAX_ARGUMENTS};
+
 use super::device::Device;
 use super::kernel::{Argument, CudaKernel, GpuLaunch, THREADS};
-use super::memory::DeviceMemory;
 use super::module::Family;
+use super::{NAME, allocation_failed};
 use crate::{EngineError, Role, Signature};
 
 /// Maximum number of elements of an operand. Kernels index elements with 32 bits, and a grid
@@ -18,17 +20,17 @@ const MAX_ELEMENTS: usize = (1 << 31) - 1024;
 const SLICE_BLOCKS: usize = 128;
 
 /// A kernel under preparation: its operands, and the launches that were added so far.
-pub(super) struct KernelBuilder<'d> {
-    device: &'d Device,
+pub(super) struct KernelBuilder<'e> {
+    device: &'e Device,
     name: String,
     signature: Signature,
     reads: Vec<usize>,
     writes: Vec<usize>,
     launches: Vec<GpuLaunch>,
-    memory: Vec<DeviceMemory>,
+    workspace: Vec<Buffer<u32>>,
 }
 
-impl<'d> KernelBuilder<'d> {
+impl<'e> KernelBuilder<'e> {
     /// Creates a kernel without launches. `name` is the kernel's name in error messages. `reads`
     /// and `writes` have the number of elements of each operand; `signature` has their roles, or
     /// none if the kernel belongs to no layer.
@@ -36,7 +38,7 @@ impl<'d> KernelBuilder<'d> {
     /// # Errors
     /// [`EngineError::Library`] if an operand has more than [`MAX_ELEMENTS`] elements.
     pub(super) fn new(
-        device: &'d Device,
+        device: &'e Device,
         name: String,
         signature: Signature,
         reads: Vec<usize>,
@@ -47,7 +49,7 @@ impl<'d> KernelBuilder<'d> {
                 format!("`{name}` has an operand of {elements} elements; the maximum is {MAX_ELEMENTS}");
             return Err(EngineError::Library { engine: NAME, problem });
         }
-        Ok(Self { device, name, signature, reads, writes, launches: Vec::new(), memory: Vec::new() })
+        Ok(Self { device, name, signature, reads, writes, launches: Vec::new(), workspace: Vec::new() })
     }
 
     /// Returns the address of the operand with a role, or a null pointer if the pass has none.
@@ -61,22 +63,22 @@ impl<'d> KernelBuilder<'d> {
     }
 
     /// Allocates `bytes` bytes of zeroed workspace and returns the address. The memory lives as
-    /// long as the kernel.
+    /// long as the kernel and the graphs that captured it.
     pub(super) fn workspace(&mut self, bytes: usize) -> Result<Argument, EngineError> {
-        let memory = DeviceMemory::zeros(self.device, bytes.max(1))?;
+        let words = bytes.div_ceil(size_of::<u32>());
+        let memory = Buffer::zeros(&self.device.context, words).map_err(allocation_failed(words))?;
         Ok(self.keep(memory))
     }
 
     /// Copies a table of numbers, which the kernel reads, to device memory and returns its address.
     pub(super) fn table(&mut self, numbers: &[u32]) -> Result<Argument, EngineError> {
-        let memory = DeviceMemory::table(self.device, numbers)?;
-        Ok(self.keep(memory))
+        let memory = Buffer::from_slice(&self.device.context, numbers);
+        Ok(self.keep(memory.map_err(allocation_failed(numbers.len()))?))
     }
 
-    fn keep(&mut self, memory: DeviceMemory) -> Argument {
-        let address = memory.address();
-        self.memory.push(memory);
-        Argument::Address(address)
+    fn keep(&mut self, memory: Buffer<u32>) -> Argument {
+        self.workspace.push(memory);
+        Argument::Workspace(self.workspace.len() - 1, 0)
     }
 
     /// Adds a launch of the GPU function `name` of a family with `grid` blocks along x and y. Adds
@@ -84,7 +86,7 @@ impl<'d> KernelBuilder<'d> {
     ///
     /// # Errors
     /// [`EngineError::Library`] if there are 2^32 blocks or more along x, or 2^16 or more along y,
-    /// or if the GPU function cannot be loaded.
+    /// or more than 16 arguments, and [`EngineError::Cuda`] if the GPU function cannot be loaded.
     pub(super) fn launch(
         &mut self,
         (family, name): (Family, &'static str),
@@ -100,8 +102,13 @@ impl<'d> KernelBuilder<'d> {
         };
         let grid =
             [u32::try_from(grid[0]).map_err(too_many)?, u16::try_from(grid[1]).map_err(too_many)?.into()];
+        let arguments = arguments.into();
+        if arguments.len() > MAX_ARGUMENTS {
+            let problem = format!("`{}` ({name}) would have {} arguments", self.name, arguments.len());
+            return Err(EngineError::Library { engine: NAME, problem });
+        }
         let function = self.device.function(family, name)?;
-        self.launches.push(GpuLaunch { function, grid, arguments: arguments.into() });
+        self.launches.push(GpuLaunch { function, name, grid, arguments });
         Ok(())
     }
 
@@ -146,7 +153,7 @@ impl<'d> KernelBuilder<'d> {
             reads: self.reads,
             writes: self.writes,
             launches: self.launches,
-            _memory: self.memory,
+            workspace: self.workspace,
         }
     }
 }

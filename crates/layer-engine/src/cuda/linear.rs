@@ -1,7 +1,5 @@
 //! Linear layers, and the sums of sliced gradients. Each function adds launches to a
-//! `KernelBuilder`, a kernel under preparation. It fails with `EngineError::Library` if CUDA fails
-//! or a launch would need too many blocks, and with `EngineError::OutOfMemory` if the device has no
-//! memory for the workspace.
+//! `KernelBuilder`, a kernel under preparation. It fails as the functions of `KernelBuilder` do.
 //!
 //! A gradient of weights is a sum over samples. If its tiles are too few to occupy the device, the
 //! terms are divided into *slices*: each slice is summed by other blocks, and a last launch adds

@@ -1,7 +1,5 @@
 //! Softmax and cross entropy. The function adds the launches of a pass to a `KernelBuilder`, a
-//! kernel under preparation. It fails with `EngineError::Library` if CUDA fails or a launch would
-//! need too many blocks, and with `EngineError::OutOfMemory` if the device has no memory for the
-//! workspace.
+//! kernel under preparation. It fails as the functions of `KernelBuilder` do.
 
 use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;

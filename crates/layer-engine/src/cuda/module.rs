@@ -33,11 +33,11 @@ pub(super) enum Family {
 }
 
 impl Family {
-    /// Returns the PTX of the family, which ends with a NUL.
+    /// Returns the PTX of the family.
     pub(super) fn ptx(self) -> &'static str {
         macro_rules! ptx {
             ($name:literal) => {
-                concat!(include_str!(concat!("kernels/", $name, ".ptx")), "\0")
+                include_str!(concat!("kernels/", $name, ".ptx"))
             };
         }
         match self {

@@ -1,8 +1,6 @@
 //! Batch normalisation, layer normalisation and local response normalisation. Each function adds
-//! the launches of a pass to a `KernelBuilder`, a kernel under preparation. It fails with
-//! `EngineError::Library` if CUDA fails or a launch would need too many blocks, and with
-//! `EngineError::OutOfMemory` if the device has no memory for the workspace. `input` is the shape
-//! of one sample.
+//! the launches of a pass to a `KernelBuilder`, a kernel under preparation. It fails as the
+//! functions of `KernelBuilder` do. `input` is the shape of one sample.
 
 use layer_graph::{BatchNorm, LocalResponseNorm, Shape};
 

@@ -1,7 +1,5 @@
 //! Squared gradient norms and gradient descent. Each function adds its launches to a
-//! `KernelBuilder`, a kernel under preparation. It fails with `EngineError::Library` if CUDA fails
-//! or a launch would need too many blocks, and with `EngineError::OutOfMemory` if the device has no
-//! memory for the workspace.
+//! `KernelBuilder`, a kernel under preparation. It fails as the functions of `KernelBuilder` do.
 
 use super::kernel::{Argument, THREADS};
 use super::kernel_builder::{KernelBuilder, size};
@@ -22,11 +20,8 @@ pub(super) fn squared_norm(builder: &mut KernelBuilder<'_>, operands: &[usize]) 
     let sums = builder.workspace(count * size_of::<f64>())?;
     let mut first = 0;
     for (operand, &elements) in operands.iter().enumerate() {
-        let to = match sums {
-            Argument::Address(address) => Argument::Address(address + (first * size_of::<f64>()) as u64),
-            other => other,
-        };
-        let arguments = [size(elements), Argument::Read(operand, 0), to];
+        // A sum is a double-precision number, two words.
+        let arguments = [size(elements), Argument::Read(operand, 0), sums.offset(2 * first)];
         builder.launch((FAMILY, "sum_of_squares"), [blocks(elements), 1], arguments)?;
         first += blocks(elements);
     }

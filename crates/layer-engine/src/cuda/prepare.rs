@@ -15,7 +15,8 @@ use crate::{EngineError, KernelSpec, Pass, Role, Shard, Signature};
 /// # Errors
 /// [`EngineError::Unsupported`] or [`EngineError::Opaque`] if there is no such kernel;
 /// [`EngineError::Operand`] for a sum without terms; [`EngineError::OutOfMemory`] if the device has
-/// no memory for the workspace; [`EngineError::Library`] if an operand is too large or CUDA fails.
+/// no memory for the workspace; [`EngineError::Library`] if an operand is too large;
+/// [`EngineError::Cuda`] if CUDA fails.
 pub(super) fn kernel(device: &Device, spec: &KernelSpec<'_>) -> Result<CudaKernel, EngineError> {
     let plain = |name: &str, reads, writes| {
         let signature = Signature { reads: Vec::new(), writes: Vec::new() };

@@ -1,22 +1,17 @@
 //! Queues: CUDA streams with the launch context in device memory.
-#![allow(unsafe_code)]
 
-use std::ffi::c_void;
 use std::fmt::Write;
-use std::ptr::from_ref;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{CUstream, CUstreamCaptureStatus};
-use cudarc::driver::{DriverError, result};
+use cuda::{Buffer, Kernel, LaunchShape, Stream};
 
-use super::device::{Device, Function};
-use super::memory::DeviceMemory;
+use super::device::Device;
 use super::module::Family;
-use super::{DriverHandle, NAME, driver_error};
+use super::{NAME, allocation_failed, failed};
 use crate::{EngineError, LaunchContext};
 
-/// Size in bytes of the launch context: `Context` in `kernels/basics.cuh`.
-const CONTEXT_BYTES: usize = 24;
+/// Size of the launch context in words of 32 bits: `Context` in `kernels/basics.cuh`.
+const CONTEXT_WORDS: usize = 6;
 
 /// Number of recent kernels that the error of a wait names.
 const RECENT_KERNELS: usize = 4;
@@ -29,62 +24,42 @@ const RECENT_KERNELS: usize = 4;
 /// context of the queue that it was captured from, also if it is launched into another stream.
 #[derive(Debug)]
 pub struct CudaQueue {
-    device: Device,
-    stream: DriverHandle<CUstream>,
-    is_owned: bool,
-    memory: DeviceMemory,
-    set: Function,
+    // Dropped first: it waits for the kernels of the engine's modules.
+    memory: Buffer<u32>,
+    stream: Stream,
+    set: Kernel,
     /// Content of the memory once all enqueued work is complete.
     context: Option<LaunchContext>,
     /// The kernels that were enqueued last. One of them may have caused the error of a failed wait.
     recent: [Option<Arc<str>>; RECENT_KERNELS],
     next: usize,
+    /// Keeps the modules of the enqueued kernels loaded.
+    _device: Device,
 }
 
 impl CudaQueue {
-    /// Creates a stream and a queue that owns it. Work of streams with lower `priority` runs first.
-    ///
-    /// # Errors
-    /// If CUDA cannot create the stream or allocate the context.
-    pub(super) fn new(device: &Device, priority: i32) -> Result<Self, EngineError> {
-        let create = || -> Result<CUstream, DriverError> {
-            device.bind()?;
-            result::stream::create_with_priority(result::stream::StreamKind::NonBlocking, priority)
-        };
-        let (memory, set) = Self::allocate_context(device)?;
-        let stream = DriverHandle(create().map_err(|error| driver_error("create a stream", error))?);
-        Ok(Self::from_parts(device, stream, true, memory, set))
-    }
-
-    /// Creates a queue on a stream of another owner, which outlives it.
+    /// Creates a queue on a stream of the engine's device.
     ///
     /// # Errors
     /// If allocation of the context fails.
-    pub(super) fn borrowed(device: &Device, stream: CUstream) -> Result<Self, EngineError> {
-        let (memory, set) = Self::allocate_context(device)?;
-        Ok(Self::from_parts(device, DriverHandle(stream), false, memory, set))
+    pub(super) fn new(device: &Device, stream: &Stream) -> Result<Self, EngineError> {
+        let memory =
+            Buffer::zeros(&device.context, CONTEXT_WORDS).map_err(allocation_failed(CONTEXT_WORDS))?;
+        Ok(Self {
+            memory,
+            stream: stream.clone(),
+            set: device.function(Family::Optimizer, "set_context")?,
+            context: None,
+            recent: [const { None }; RECENT_KERNELS],
+            next: 0,
+            _device: device.clone(),
+        })
     }
 
-    fn allocate_context(device: &Device) -> Result<(DeviceMemory, Function), EngineError> {
-        Ok((DeviceMemory::zeros(device, CONTEXT_BYTES)?, device.function(Family::Optimizer, "set_context")?))
-    }
-
-    fn from_parts(
-        device: &Device,
-        stream: DriverHandle<CUstream>,
-        is_owned: bool,
-        memory: DeviceMemory,
-        set: Function,
-    ) -> Self {
-        let recent = [const { None }; RECENT_KERNELS];
-        Self { device: device.clone(), stream, is_owned, memory, set, context: None, recent, next: 0 }
-    }
-
-    /// Returns the stream as `CUstream` or `cudaStream_t` for other libraries. It is valid as long
-    /// as this queue.
+    /// Returns the stream.
     #[must_use]
-    pub fn as_raw(&self) -> *mut c_void {
-        self.stream.0.cast()
+    pub fn stream(&self) -> &Stream {
+        &self.stream
     }
 
     /// Sets the seed, iteration and learning rate for the work that follows in the queue, and for
@@ -97,25 +72,13 @@ impl CudaQueue {
         if self.context.as_ref() == Some(context) {
             return Ok(());
         }
-        let set = |error| driver_error("set the launch context", error);
-        self.device.bind().map_err(set)?;
-        // SAFETY: the stream lives as long as the queue.
-        let status = unsafe { result::stream::is_capturing(self.stream.0) }.map_err(set)?;
-        if status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
+        if self.stream.is_capturing().map_err(failed("set the launch context"))? {
             let problem =
                 "the launch context changed while the queue was captured: set it before the capture"
                     .to_owned();
             return Err(EngineError::Library { engine: NAME, problem });
         }
-        let (address, rate) = (self.memory.address(), context.learning_rate as f32);
-        let mut arguments = [
-            from_ref(&address).cast_mut().cast(),
-            from_ref(&context.seed).cast_mut().cast(),
-            from_ref(&context.iteration).cast_mut().cast(),
-            from_ref(&rate).cast_mut().cast(),
-        ];
-        // SAFETY: the arguments match the kernel; the memory lives as long as the queue.
-        unsafe { self.set.launch([1, 1], 1, self.stream.0, &mut arguments) }.map_err(set)?;
+        self.enqueue_context(context).map_err(failed("set the launch context"))?;
         self.context = Some(*context);
         Ok(())
     }
@@ -127,20 +90,17 @@ impl CudaQueue {
         self.context
     }
 
-    /// Returns the device address of the launch context, laid out as `Context` in
-    /// `kernels/basics.cuh`.
-    pub(super) fn context_address(&self) -> u64 {
-        self.memory.address()
+    fn enqueue_context(&self, context: &LaunchContext) -> cuda::Result<()> {
+        #![allow(unsafe_code)]
+        let (seed, iteration, rate) = (context.seed, context.iteration, context.learning_rate as f32);
+        let arguments = [(&self.memory).into(), seed.into(), iteration.into(), rate.into()];
+        // SAFETY: the arguments match the kernel, which writes a `Context` to the memory.
+        unsafe { self.set.launch(&self.stream, LaunchShape::linear(1, 1), &arguments) }
     }
 
-    /// Returns the device that the stream belongs to.
-    pub(super) fn device(&self) -> &Device {
-        &self.device
-    }
-
-    /// Returns the stream, which is valid as long as the queue.
-    pub(super) fn stream(&self) -> CUstream {
-        self.stream.0
+    /// Returns the memory of the launch context, laid out as `Context` in `kernels/basics.cuh`.
+    pub(super) fn context_memory(&self) -> &Buffer<u32> {
+        &self.memory
     }
 
     /// Records the name of a kernel that was enqueued, for the error of a later wait.
@@ -152,32 +112,20 @@ impl CudaQueue {
     /// Waits for all enqueued work.
     ///
     /// # Errors
-    /// [`EngineError::Library`] with the names of the last kernels if any of the work failed.
-    pub(super) fn synchronize(&mut self) -> Result<(), EngineError> {
-        // SAFETY: the stream lives as long as the queue.
-        let done = self.device.bind().and_then(|()| unsafe { result::stream::synchronize(self.stream.0) });
-        done.map_err(|error| self.queue_error("wait for the queue", error))
+    /// [`EngineError::Cuda`] with the names of the last kernels if any of the work failed.
+    pub(super) fn synchronize(&self) -> Result<(), EngineError> {
+        self.stream.synchronize().map_err(|error| self.error("wait for the queue", error))
     }
 
-    /// Converts the error of a call that waits for the queue. The message has `action`, the action
+    /// Converts the error of a call that waits for the queue. The result has `action`, the action
     /// that failed, and the names of the last kernels, any of which may have caused it.
-    pub(super) fn queue_error(&self, action: &str, error: DriverError) -> EngineError {
+    pub(super) fn error(&self, action: &str, source: cuda::Error) -> EngineError {
         let mut action = action.to_owned();
         let order = (0..RECENT_KERNELS).map(|back| (self.next + RECENT_KERNELS - 1 - back) % RECENT_KERNELS);
         for (index, kernel) in order.filter_map(|index| self.recent[index].as_deref()).enumerate() {
             let before = if index == 0 { ", whose last kernels are" } else { "," };
             let _ = write!(action, "{before} `{kernel}`");
         }
-        driver_error(&action, error)
-    }
-}
-
-impl Drop for CudaQueue {
-    fn drop(&mut self) {
-        if self.is_owned {
-            let _ = self.device.bind();
-            // SAFETY: the stream is destroyed once; the driver completes the enqueued work.
-            let _ = unsafe { result::stream::destroy(self.stream.0) };
-        }
+        EngineError::Cuda { action, source: source.into() }
     }
 }

@@ -1,7 +1,6 @@
 //! Sums, copies and permutations of elements. Each function adds launches to a `KernelBuilder`, a
-//! kernel under preparation. It fails with `EngineError::Library` if CUDA fails or a launch would
-//! need too many blocks, and with `EngineError::OutOfMemory` if the device has no memory for the
-//! workspace. A *sample* is one row of a batch; sizes are numbers of elements.
+//! kernel under preparation. It fails as the functions of `KernelBuilder` do. A *sample* is one row
+//! of a batch; sizes are numbers of elements.
 
 use layer_graph::Layer;
 

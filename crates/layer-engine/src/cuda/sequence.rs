@@ -1,6 +1,5 @@
 //! Embeddings, position embeddings and class tokens. Each function adds the launches of a pass to a
-//! `KernelBuilder`, a kernel under preparation. It fails with `EngineError::Library` if a GPU
-//! function cannot be loaded or would need too many blocks.
+//! `KernelBuilder`, a kernel under preparation. It fails as the functions of `KernelBuilder` do.
 
 use super::kernel::Argument;
 use super::kernel_builder::{KernelBuilder, size};

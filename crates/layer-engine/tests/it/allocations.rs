@@ -17,6 +17,11 @@ thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
+/// Returns the number of allocations of this thread so far.
+pub(crate) fn allocations() -> usize {
+    ALLOCATIONS.get()
+}
+
 struct CountingAllocator;
 
 // SAFETY: all calls are forwarded to the system allocator. Counting accesses only a thread-local
@@ -82,9 +87,9 @@ fn launching_a_layer_allocates_nothing() {
                 signature.writes.iter().map(|role| single.buffers.remove(role).unwrap()).collect();
             let reads: Vec<_> = signature.reads.iter().map(|role| &single.buffers[role]).collect();
             let mut writes: Vec<_> = written.iter_mut().collect();
-            let before = ALLOCATIONS.get();
+            let before = allocations();
             engine.enqueue(&mut kernel, &reads, &mut writes, &CONTEXT, &mut ()).unwrap();
-            assert_eq!(ALLOCATIONS.get() - before, 0, "{:?} {pass:?}", single.layer.kind());
+            assert_eq!(allocations() - before, 0, "{:?} {pass:?}", single.layer.kind());
             single.buffers.extend(signature.writes.into_iter().zip(written));
         }
     }
@@ -98,9 +103,9 @@ fn launching_the_optimiser_allocates_nothing() {
     let mut step = engine.prepare(&KernelSpec::Sgd { elements: 9, rule }, Precision::F32).unwrap();
     let gradient = vec![1.0; 9];
     let [mut parameters, mut velocity, mut squared] = [9, 9, 1].map(|count| vec![0.0; count]);
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     engine.enqueue(&mut norm, &[&gradient], &mut [&mut squared], &CONTEXT, &mut ()).unwrap();
     let state = &mut [&mut parameters, &mut velocity];
     engine.enqueue(&mut step, &[&gradient, &squared], state, &CONTEXT, &mut ()).unwrap();
-    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert_eq!(allocations() - before, 0);
 }

@@ -1,12 +1,14 @@
 //! CUDA engine, compared with the CPU engine. Runs on an emulated GPU, or with
 //! `CUDA_ENGINE_ON_GPU=1` on the machine's first GPU.
 
+mod errors;
 mod layers;
 mod networks;
 mod queues;
 mod sources;
 mod steps;
 
+use cuda::{Context, Driver};
 use cuda_emulator::{Emulator, Setting};
 use layer_engine::CudaEngine;
 
@@ -31,26 +33,25 @@ fn on_gpu() -> bool {
 /// Asserts that there are no faults, no misuse and no leaks afterwards.
 fn on_emulator(order: i64, test: impl FnOnce(&CudaEngine, &Emulator)) {
     let Some(emulator) = emulator(order) else { return };
-    test(&CudaEngine::new(0).unwrap(), &emulator);
+    test(&CudaEngine::on(&emulated_gpu().unwrap()), &emulator);
     assert!(emulator.faults().is_empty(), "{:?}", emulator.faults());
     assert!(emulator.misuse().is_empty(), "{:?}", emulator.misuse());
     assert!(emulator.leaks().is_empty(), "{:?}", emulator.leaks());
 }
 
-/// Returns `None` if the engine would open this machine's own driver, or the tests run on a GPU.
+/// Returns `None` if the tests run on a GPU.
 fn emulator(order: i64) -> Option<Emulator> {
-    #![allow(unsafe_code)]
     if on_gpu() {
         println!("SKIPPED: it needs an emulated GPU");
-        return None;
-    }
-    // SAFETY: loading a driver does not initialise it.
-    if unsafe { libloading::Library::new("libcuda.so") }.is_ok() {
-        println!("SKIPPED: cudarc would open this machine's own libcuda.so");
         return None;
     }
     let emulator = Emulator::new().unwrap();
     emulator.set(Setting::RaceCheck, 1);
     emulator.set(Setting::OrderSeed, order);
     Some(emulator)
+}
+
+/// Opens the first emulated GPU.
+fn emulated_gpu() -> cuda::Result<Context> {
+    Driver::open_first_of(&[Emulator::library().unwrap()])?.context(0)
 }
