@@ -165,16 +165,16 @@ sharing() {
 }
 
 use_nccl() {
-    [ -z "$emulated" ] && [ -z "${COLLECTIVES_NCCL:-}" ] || return 0
+    [ -z "$emulated" ] && [ -z "${NCCL_LIBRARY:-}" ] || return 0
     local folder
     folder=$(of_python nvidia.nccl) || {
         wheel nvidia-nccl-cu13 nvidia-nccl-cu13==2.28.9
         folder=$downloads/nvidia-nccl-cu13/nvidia/nccl
     }
-    export COLLECTIVES_NCCL=$folder/lib/libnccl.so.2
+    export NCCL_LIBRARY=$folder/lib/libnccl.so.2
 }
 
-# The laws that hold for every backend, redistribution, memory of cudarc, on one GPU.
+# The laws that hold for every backend, redistribution, memory of another owner, on one GPU.
 nccl() {
     local tests
     use_nccl
@@ -188,7 +188,7 @@ job() {
     use_nccl
     tests=$(program collectives-tests)
     for ((rank = 0; rank < $2; rank++)); do
-        RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=$2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 COLLECTIVES_JOB_TOKEN=secret \
+        RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=$2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 \
             timeout 120 "$tests" --ignored --nocapture --exact "nccl::$1" >"$folder/$1-$2-rank-$rank.log" 2>&1 &
         ranks+=($!)
     done
@@ -218,7 +218,7 @@ use_nvrtc() {
         wheel nvidia-cuda-nvrtc nvidia-cuda-nvrtc==13.0.88
         folder=$downloads/nvidia-cuda-nvrtc/nvidia/cu13
     }
-    export LD_LIBRARY_PATH=$folder/lib:${LD_LIBRARY_PATH:-}
+    export NVRTC_LIBRARY=$folder/lib/libnvrtc.so.13
 }
 
 # mux_bench NAME OPTION...: nothing else may run on the card. The foreground alone is measured before and after each policy.
@@ -309,7 +309,7 @@ train_processes() {
     deeppool=$(program deeppool)
     for ((rank = 0; rank < ranks; rank++)); do
         RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=$ranks LOCAL_WORLD_SIZE=$ranks MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 \
-            COLLECTIVES_JOB_TOKEN=secret timeout 300 "$deeppool" train --model digits-cnn --data digits --batch 32 \
+            timeout 300 "$deeppool" train --model digits-cnn --data digits --batch 32 \
             --iterations 30 --engine cuda --json >"$folder/train-process-$rank.json" &
         pids+=($!)
     done

@@ -93,7 +93,13 @@ impl fmt::Display for ReduceOp {
 
 mod sealed {
     /// Prevents implementations of `Element` outside of this crate.
+    #[cfg(not(feature = "nccl"))]
     pub trait Sealed {}
+
+    /// Prevents implementations of `Element` outside of this crate. All elements can be in device
+    /// memory.
+    #[cfg(feature = "nccl")]
+    pub trait Sealed: cuda::Element {}
 }
 
 macro_rules! element {

@@ -180,13 +180,14 @@ pub enum Error {
         arena_len: usize,
     },
 
-    /// Device memory cannot be allocated or copied.
-    #[error("the device cannot {action}: {message}")]
-    Device {
-        /// Action that failed, such as `allocate 8 bytes`.
-        action: String,
-        /// Message of the driver.
-        message: String,
+    /// CUDA failed outside of an operation of NCCL.
+    #[cfg(feature = "nccl")]
+    #[error("the device cannot {action}: {error}")]
+    Cuda {
+        /// Action that failed, such as `allocate memory`.
+        action: &'static str,
+        /// Error of CUDA.
+        error: cuda::Error,
     },
 
     /// An argument names a rank outside the group.
@@ -334,6 +335,25 @@ impl Error {
                 | Self::TooManyRanks { .. }
                 | Self::BadLinkDocument { .. }
         )
+    }
+}
+
+#[cfg(feature = "nccl")]
+impl Error {
+    /// Returns the conversion of errors of CUDA in `action`: [`Error::Unavailable`] for a missing
+    /// library or device, otherwise [`Error::Cuda`].
+    pub(crate) fn in_cuda(action: &'static str) -> impl FnOnce(cuda::Error) -> Self {
+        move |error| match error {
+            cuda::Error::Unavailable { library, reason } => Self::Unavailable { backend: library, reason },
+            cuda::Error::NoDevice { ordinal, devices } => Self::Unavailable {
+                backend: "CUDA",
+                reason: format!(
+                    "device {ordinal} was requested (LOCAL_RANK) and there are {devices} devices: start at \
+                     most {devices} ranks on this host"
+                ),
+            },
+            error => Self::Cuda { action, error },
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 //! - [`ThreadWorld`]: the backend whose ranks are threads of one process.
 #![cfg_attr(
     feature = "nccl",
-    doc = "- [`NcclWorld`]: the backend whose ranks are GPUs, with [`NcclBuffer`]s."
+    doc = "- [`NcclWorld`]: the backend whose ranks are GPUs, with [`cuda::Buffer`]s and [`cuda::Stream`]s."
 )]
 #![cfg_attr(feature = "mpi", doc = "- [`MpiWorld`]: the backend whose ranks are processes of Open MPI.")]
 //! - [`Partition`] and [`Redistribution`]: the samples of each rank, and the moves between two
@@ -57,8 +57,8 @@ pub use host_redistribution::PendingRedistribution;
 pub use link_model::{Algorithm, CollectiveKind, Fit, LinkModel, Measurement, Traffic};
 #[cfg(feature = "nccl")]
 pub use nccl::{
-    NcclBarrierRequest, NcclBuffer, NcclCommunicator, NcclExchangeRequest, NcclLibrary,
-    NcclRedistributionRequest, NcclRequest, NcclStream, NcclWorld,
+    NcclBarrierRequest, NcclCommunicator, NcclExchangeRequest, NcclRedistributionRequest, NcclRequest,
+    NcclWorld,
 };
 pub use partition::Partition;
 pub use redistribution::{Move, Redistribution};

@@ -5,14 +5,13 @@
 use std::ffi::c_int;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cudarc::nccl::sys;
+use cuda::Context;
+use cuda::nccl::{Code, IN_PROGRESS, Nccl, SUCCESS, ncclComm_t, ncclConfig_t, ncclUniqueId};
 
-use super::api::{Code, Functions, Handle, IN_PROGRESS, SUCCESS, UniqueId, describe};
-use super::cuda::Device;
 use super::polling::poll_until;
 use crate::WaitStrategy;
 
@@ -28,13 +27,19 @@ pub(super) enum CommFailure {
     Library(String),
 }
 
+impl From<cuda::Error> for CommFailure {
+    fn from(error: cuda::Error) -> Self {
+        Self::Library(error.to_string())
+    }
+}
+
 /// Settings shared by all communicators of a rank.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
-    /// Functions of the loaded library.
-    pub(super) api: Arc<Functions>,
-    /// Device of the rank.
-    pub(super) device: Device,
+    /// Opened library.
+    pub(super) nccl: Nccl,
+    /// Context of the rank's device.
+    pub(super) context: Context,
     /// Maximum time for which a call or operation waits for other ranks.
     pub(super) timeout: Duration,
     /// Behaviour of this rank while it waits.
@@ -58,7 +63,7 @@ pub(super) struct NcclComm {
 #[derive(Debug)]
 struct CommState {
     /// Null after an abort or destruction.
-    handle: Handle,
+    handle: ncclComm_t,
     /// Cause of the abort.
     failure: Option<CommFailure>,
 }
@@ -78,14 +83,14 @@ impl NcclComm {
         settings: &Settings,
         rank: usize,
         size: usize,
-        id: UniqueId,
+        id: ncclUniqueId,
     ) -> Result<Self, CommFailure> {
         let (rank, size) = (count(rank)?, count(size)?);
-        settings.device.bind().map_err(CommFailure::Library)?;
+        settings.context.bind()?;
         let mut config = non_blocking_config();
         let slot = HandleSlot::new();
         // SAFETY: `config` is complete, and `slot` outlives the call and its asynchronous part.
-        let code = unsafe { settings.api.init_rank(slot.pointer(), size, id, rank, &raw mut config) };
+        let code = unsafe { settings.nccl.init_rank(slot.pointer(), size, id, rank, &raw mut config) };
         let comm = Self::new(settings, slot.get());
         let mut state = comm.lock();
         if state.handle.is_null() {
@@ -104,7 +109,7 @@ impl NcclComm {
         Ok(comm)
     }
 
-    fn new(settings: &Settings, handle: Handle) -> Self {
+    fn new(settings: &Settings, handle: ncclComm_t) -> Self {
         let state = Mutex::new(CommState { handle, failure: None });
         Self { settings: settings.clone(), state, ending: AtomicBool::new(false) }
     }
@@ -120,7 +125,7 @@ impl NcclComm {
         // SAFETY: the handle is alive; without a configuration the new communicator has its
         // parent's; `slot` outlives the asynchronous part of the call.
         let code =
-            unsafe { self.settings.api.split(state.handle, color, key, slot.pointer(), ptr::null_mut()) };
+            unsafe { self.settings.nccl.split(state.handle, color, key, slot.pointer(), ptr::null_mut()) };
         let outcome = self.wait_until_complete(&mut state, code);
         let child = slot.get();
         let child = (!child.is_null()).then(|| Self::new(&self.settings, child));
@@ -151,15 +156,15 @@ impl NcclComm {
     ///
     /// # Errors
     /// As [`split`](Self::split).
-    pub(super) fn enqueue(&self, calls: impl FnOnce(&Functions, Handle) -> Code) -> Result<(), CommFailure> {
+    pub(super) fn enqueue(&self, calls: impl FnOnce(&Nccl, ncclComm_t) -> Code) -> Result<(), CommFailure> {
         let mut state = self.usable()?;
-        let api = &*self.settings.api;
+        let nccl = &self.settings.nccl;
         // SAFETY: every start has its end, on the same thread, whatever the calls return.
         let code = unsafe {
-            let started = api.group_start();
+            let started = nccl.group_start();
             if started == SUCCESS {
-                let called = calls(api, state.handle);
-                let ended = api.group_end();
+                let called = calls(nccl, state.handle);
+                let ended = nccl.group_end();
                 if is_error(called) { called } else { ended }
             } else {
                 started
@@ -181,7 +186,7 @@ impl NcclComm {
         if let Some(failure) = &state.failure {
             return Err(failure.clone());
         }
-        match self.progress(state.handle) {
+        match self.progress(&state) {
             code if is_error(code) => {
                 let message = self.message(code, state.handle);
                 Err(self.fail(&mut state, message))
@@ -211,7 +216,7 @@ impl NcclComm {
         if let Some(failure) = &state.failure {
             return Err(failure.clone());
         }
-        self.settings.device.bind().map_err(CommFailure::Library)?;
+        self.settings.context.bind()?;
         Ok(state)
     }
 
@@ -224,7 +229,7 @@ impl NcclComm {
         // Also after a success, because an asynchronous part may follow.
         let started = Instant::now();
         let limit = started.checked_add(self.settings.timeout);
-        let outcome = poll_until(self.settings.wait, limit, || match self.progress(state.handle) {
+        let outcome = poll_until(self.settings.wait, limit, || match self.progress(state) {
             SUCCESS => Ok(Some(())),
             IN_PROGRESS => Ok(None),
             code => Err(code),
@@ -244,16 +249,14 @@ impl NcclComm {
     }
 
     /// Returns the result code of the communicator's current call.
-    fn progress(&self, handle: Handle) -> Code {
-        let mut state = SUCCESS;
-        // SAFETY: the handle is alive, and `state` is written.
-        let code = unsafe { self.settings.api.async_error(handle, &raw mut state) };
-        if is_error(code) { code } else { state }
+    fn progress(&self, state: &CommState) -> Code {
+        // SAFETY: the handle is alive.
+        unsafe { self.settings.nccl.progress(state.handle) }
     }
 
-    fn message(&self, code: Code, handle: Handle) -> String {
+    fn message(&self, code: Code, handle: ncclComm_t) -> String {
         // SAFETY: the handle is null or alive.
-        unsafe { describe(&self.settings.api, code, handle) }
+        unsafe { self.settings.nccl.describe(code, handle) }
     }
 
     fn fail(&self, state: &mut CommState, message: String) -> CommFailure {
@@ -268,22 +271,22 @@ impl NcclComm {
         if !handle.is_null() {
             self.ending.store(true, Ordering::SeqCst);
             // If binding fails, the abort still frees the host's resources.
-            let _ = self.settings.device.bind();
+            let _ = self.settings.context.bind();
             // SAFETY: the handle was alive, and no other copy of it exists. An error
             // cannot be handled here.
-            let _ = unsafe { self.settings.api.abort(handle) };
+            let _ = unsafe { self.settings.nccl.abort(handle) };
         }
     }
 
     /// Completes the enqueued work, then destroys the communicator.
     fn finalize(&self, state: &mut CommState) -> Result<(), CommFailure> {
-        self.settings.device.bind().map_err(CommFailure::Library)?;
+        self.settings.context.bind()?;
         // SAFETY: the handle is alive.
-        let code = unsafe { self.settings.api.finalize(state.handle) };
+        let code = unsafe { self.settings.nccl.finalize(state.handle) };
         self.wait_until_complete(state, code)?;
         let handle = std::mem::replace(&mut state.handle, ptr::null_mut());
         // SAFETY: the handle is finalized, and no other copy of it exists.
-        let _ = unsafe { self.settings.api.destroy(handle) };
+        let _ = unsafe { self.settings.nccl.destroy(handle) };
         Ok(())
     }
 }
@@ -307,18 +310,18 @@ impl Drop for NcclComm {
 
 /// Memory to which NCCL writes a new handle, possibly from another thread after the call has
 /// returned. It is freed only when no such write can follow.
-struct HandleSlot(NonNull<Handle>);
+struct HandleSlot(NonNull<ncclComm_t>);
 
 impl HandleSlot {
     fn new() -> Self {
         Self(NonNull::from(Box::leak(Box::new(ptr::null_mut()))))
     }
 
-    fn pointer(&self) -> *mut Handle {
+    fn pointer(&self) -> *mut ncclComm_t {
         self.0.as_ptr()
     }
 
-    fn get(&self) -> Handle {
+    fn get(&self) -> ncclComm_t {
         // SAFETY: the memory is alive until `free`. The compiler does not know of the thread that
         // writes it.
         unsafe { self.0.as_ptr().read_volatile() }
@@ -330,7 +333,8 @@ impl HandleSlot {
     }
 }
 
-fn is_error(code: Code) -> bool {
+/// Whether a call with this result code has failed.
+pub(super) fn is_error(code: Code) -> bool {
     code != SUCCESS && code != IN_PROGRESS
 }
 
@@ -341,10 +345,10 @@ fn count(ranks: usize) -> Result<c_int, CommFailure> {
 
 /// Returns `NCCL_CONFIG_INITIALIZER` of NCCL 2.28 with `blocking` off. Unset fields have the
 /// smallest integer or null.
-fn non_blocking_config() -> sys::ncclConfig_t {
+fn non_blocking_config() -> ncclConfig_t {
     const UNSET: c_int = c_int::MIN;
-    sys::ncclConfig_t {
-        size: size_of::<sys::ncclConfig_t>(),
+    ncclConfig_t {
+        size: size_of::<ncclConfig_t>(),
         magic: 0xcafe_beef,
         version: 22_800,
         blocking: 0,

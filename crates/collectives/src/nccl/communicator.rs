@@ -1,12 +1,15 @@
-//! Implementation of the communicator traits for NCCL. An operation consists of *steps*: calls of
-//! NCCL that it executes as one group, and copies.
+//! Implementation of the communicator traits for NCCL.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use super::buffer::{NcclBuffer, NcclStream};
+use cuda::{Buffer, Context, Stream};
+
+use super::bootstrap::Members;
 use super::comm::NO_COLOR;
-use super::group::{NcclGroup, NcclWorldState, OperationId};
-use super::launch::{Launch, NcclStep, in_receive_buffer};
+use super::enqueued::NcclRank;
+use super::group::{NcclGroup, OperationId};
+use super::launch::{Calls, Launch, in_receive_buffer};
 use super::request::{
     NcclBarrierRequest, NcclBuffers, NcclExchangeRequest, NcclOperation, NcclRedistributionRequest,
     NcclRequest,
@@ -17,12 +20,25 @@ use crate::{
     Call, Communicator, Element, Error, Exchanged, Group, Operation, Redistribution, ReduceOp, Result,
 };
 
+/// Nothing to copy within the device.
+const NOTHING_KEPT: (Range<usize>, usize) = (0..0, 0);
+
 /// Handle of a group of GPUs, held by one rank.
 ///
 /// Starting an operation enqueues it in the given stream. Work that is enqueued there later sees
 /// its result without a wait on the host. Operations of one group are enqueued in the same order on
-/// all ranks. They may be enqueued between launches of captured graphs, but not while a stream is
-/// being captured.
+/// all ranks. They may be enqueued between launches of captured graphs and while other threads
+/// capture streams, but not in a stream that is being captured.
+///
+/// An operation takes its buffers and returns them, so that memory that the device still writes to
+/// is not freed. Buffers are ready in the stream of the operation: written in it, or in another
+/// stream that it has waited for. A borrowed stream lives until the requests of its operations have
+/// been waited for.
+///
+/// [`synchronize`](Self::synchronize) waits for a stream and detects a missing rank. The waits of
+/// the crate `cuda` do not, and neither do those in its copies to and from the host and in the drop
+/// of a buffer that was not allocated [in a stream](Buffer::in_stream): while an operation lacks a
+/// rank, they wait until another thread finds the failure by a request or by `synchronize`.
 ///
 /// Differences from the other backends:
 ///
@@ -53,84 +69,83 @@ use crate::{
 pub struct NcclCommunicator {
     group: Arc<NcclGroup>,
     /// Dropped after the group, which uses it until then.
-    world: Arc<NcclWorldState>,
+    world: Arc<NcclRank>,
 }
 
 impl NcclCommunicator {
     /// Creates a handle of a group for this rank of the world.
-    pub(super) fn new(world: Arc<NcclWorldState>, group: Arc<NcclGroup>) -> Self {
+    pub(super) fn new(world: Arc<NcclRank>, group: Arc<NcclGroup>) -> Self {
         Self { group, world }
     }
 
-    /// Creates a stream on this rank's device, separate from all others.
-    ///
-    /// # Errors
-    /// [`Error::Device`] if the driver cannot create one.
-    pub fn new_stream(&self) -> Result<NcclStream> {
-        let failed = |message| Error::Device { action: "create a stream".to_owned(), message };
-        self.world.settings.device.stream().map(NcclStream::new).map_err(failed)
+    /// Returns the context of this rank's device.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.world.settings.context
     }
 
-    /// Checks the lengths of the buffers and starts a collective.
-    fn checked<T: Element>(
-        &self,
-        operation: Operation,
-        queue: &NcclStream,
-        memory: NcclBuffers<T>,
-        steps: impl FnOnce(&NcclBuffers<T>) -> Vec<NcclStep>,
-    ) -> Result<NcclOperation<T>> {
+    /// Waits until all work that was enqueued in a stream so far is complete. An operation of this
+    /// rank that fails or times out ends the wait.
+    ///
+    /// # Errors
+    /// The error of an operation in the stream, unless its request has returned it;
+    /// [`Error::Cuda`] if other work failed.
+    pub fn synchronize(&self, stream: &Stream) -> Result<()> {
+        self.world.synchronize(stream)
+    }
+
+    /// Checks the lengths of the buffers of a collective.
+    fn check_lengths<T: Element>(&self, operation: &Operation, memory: &NcclBuffers<T>) -> Result<()> {
         let (send, receive) = (memory.send.len(), memory.receive.len());
         let wrong =
-            LengthMismatch::in_group(&operation, self.size(), send, receive).or_else(|| match &operation {
-                // Ranks' calls are not compared, but a rank's chunk for itself must have one
-                // length.
+            LengthMismatch::in_group(operation, self.size(), send, receive).or_else(|| match operation {
+                // Ranks' calls are not compared, but a rank's chunk for itself has one length.
                 Operation::AllToAllV { send_counts, receive_counts } => {
                     let (kept, actual) = (send_counts[self.rank()], receive_counts[self.rank()]);
                     LengthMismatch::of("receive counts", Some(kept), actual)
                 }
                 _ => None,
             });
-        if let Some(wrong) = wrong {
-            return Err(wrong.error(self.world.rank, &Call { operation, element: Some(T::TYPE) }));
-        }
-        self.collective(operation, queue, memory, steps)
+        let call = || Call { operation: operation.clone(), element: Some(T::TYPE) };
+        wrong.map_or(Ok(()), |wrong| Err(wrong.error(self.world.rank, &call())))
     }
 
-    /// Starts a collective whose lengths have been checked: enqueues its steps in `queue`. `steps`
-    /// is given `memory`, whose addresses are the only ones that the steps may access.
+    /// Starts a collective whose lengths have been checked: enqueues its copy and its calls in
+    /// `queue`. `kept` has the elements of the send buffer that are copied to the receive buffer,
+    /// and their index there.
     ///
     /// # Errors
     /// The error with which the group has failed or fails now.
     pub(super) fn collective<T: Element>(
         &self,
         operation: Operation,
-        queue: &NcclStream,
+        queue: &Stream,
+        kept: (Range<usize>, usize),
         memory: NcclBuffers<T>,
-        steps: impl FnOnce(&NcclBuffers<T>) -> Vec<NcclStep>,
+        calls: impl FnOnce(&mut Calls<'_>, &NcclBuffers<T>),
     ) -> Result<NcclOperation<T>> {
         let call = Call { operation, element: Some(T::TYPE) };
-        let steps = steps(&memory);
-        self.launch(call, None, queue).start(memory, &steps)
+        Launch { kept, ..self.launch(call, None, queue) }.start(memory, calls)
     }
 
     fn message<T: Element>(
         &self,
         peer: usize,
         operation: Operation,
-        queue: &NcclStream,
-        buffer: NcclBuffer<T>,
-        step: NcclStep,
+        queue: &Stream,
+        buffer: Buffer<T>,
+        calls: impl FnOnce(&mut Calls<'_>, &NcclBuffers<T>),
     ) -> Result<NcclRequest<T>> {
         check_rank(peer, self.size())?;
         let call = Call { operation, element: Some(T::TYPE) };
         if peer == self.rank() {
             return Err(Error::Unsupported { backend: "NCCL", call });
         }
-        self.launch(call, Some(peer), queue).start(in_receive_buffer(buffer), &[step]).map(NcclRequest)
+        self.launch(call, Some(peer), queue).start(in_receive_buffer(buffer), calls).map(NcclRequest)
     }
 
-    fn launch<'a>(&'a self, call: Call, peer: Option<usize>, queue: &'a NcclStream) -> Launch<'a> {
-        Launch { world: &self.world, group: &self.group, call, peer, queue }
+    fn launch<'a>(&'a self, call: Call, peer: Option<usize>, queue: &'a Stream) -> Launch<'a> {
+        Launch { world: &self.world, group: &self.group, call, peer, queue, kept: NOTHING_KEPT }
     }
 
     fn members(&self, ranks: &[usize]) -> Vec<usize> {
@@ -139,7 +154,7 @@ impl NcclCommunicator {
 }
 
 impl Group for NcclCommunicator {
-    type Queue = NcclStream;
+    type Queue = Stream;
     type BarrierRequest = NcclBarrierRequest;
 
     fn rank(&self) -> usize {
@@ -166,14 +181,14 @@ impl Group for NcclCommunicator {
             }
         };
         // NCCL may deadlock if it divides a communicator with pending operations.
-        group.pending.wait(self.world.settings.wait)?;
+        self.world.wait_for_pending(|operation| operation.is_of(&self.group))?;
         // NCCL reports neither the members of the new group nor the ranks that did not call the
         // split.
         let name = format!("{} split {sequence}", group.id);
         let choice = [color.to_be_bytes(), key.to_be_bytes()].concat();
         let timeout = self.world.settings.timeout;
-        let choices =
-            self.world.store.gather_all_or_none(&name, &group.members, group.rank, &choice, timeout);
+        let members = Members { key: &name, ranks: &group.members, place: group.rank };
+        let choices = self.world.store.gather_all_or_none(members, &choice, timeout);
         let choices = choices.map_err(|gather_error| group.fail_gather(&self.world, gather_error, &call))?;
         let Some(comm) = group.comm.split(color, key).map_err(|failure| {
             group.fail(&self.world, &failure, &call, &OperationId::Collective(sequence))
@@ -202,151 +217,146 @@ impl Group for NcclCommunicator {
         Ok(Self::new(Arc::clone(&self.world), group))
     }
 
-    fn start_barrier(&self, queue: &mut NcclStream) -> Result<NcclBarrierRequest> {
+    fn start_barrier(&self, queue: &mut Stream) -> Result<NcclBarrierRequest> {
         // NCCL has no barrier. No rank has the sum before all ranks have contributed their element.
-        let element = NcclBuffer::<u8>::uninitialised(1, queue)?;
+        let element =
+            Buffer::<u8>::in_stream(queue, 1).map_err(Error::in_cuda("allocate the element of a barrier"))?;
         let call = Call { operation: Operation::Barrier, element: None };
-        let step = NcclStep::AllReduce { buffer: element.address(0), count: 1, op: ReduceOp::Max };
-        self.launch(call, None, queue).start(in_receive_buffer(element), &[step]).map(NcclBarrierRequest)
+        self.launch(call, None, queue)
+            .start(in_receive_buffer(element), |calls, memory| {
+                calls.all_reduce(&memory.receive, ReduceOp::Max);
+            })
+            .map(NcclBarrierRequest)
     }
 }
 
 impl<T: Element> Communicator<T> for NcclCommunicator {
-    type Buffer = NcclBuffer<T>;
+    type Buffer = Buffer<T>;
     type Request = NcclRequest<T>;
     type ExchangeRequest = NcclExchangeRequest<T>;
     type RedistributionRequest = NcclRedistributionRequest<T>;
 
     fn start_all_reduce(
         &self,
-        buffer: NcclBuffer<T>,
+        buffer: Buffer<T>,
         op: ReduceOp,
-        queue: &mut NcclStream,
+        queue: &mut Stream,
     ) -> Result<NcclRequest<T>> {
-        let count = buffer.len();
-        let steps = |memory: &NcclBuffers<T>| {
-            vec![NcclStep::AllReduce { buffer: memory.receive.address(0), count, op }]
-        };
-        self.collective(Operation::AllReduce { count, op }, queue, in_receive_buffer(buffer), steps)
-            .map(NcclRequest)
+        let operation = Operation::AllReduce { count: buffer.len(), op };
+        self.collective(operation, queue, NOTHING_KEPT, in_receive_buffer(buffer), |calls, memory| {
+            calls.all_reduce(&memory.receive, op);
+        })
+        .map(NcclRequest)
     }
 
-    fn start_broadcast(
-        &self,
-        buffer: NcclBuffer<T>,
-        root: usize,
-        queue: &mut NcclStream,
-    ) -> Result<NcclRequest<T>> {
+    fn start_broadcast(&self, buffer: Buffer<T>, root: usize, queue: &mut Stream) -> Result<NcclRequest<T>> {
         check_rank(root, self.size())?;
-        let count = buffer.len();
-        let steps = |memory: &NcclBuffers<T>| {
-            vec![NcclStep::Broadcast { buffer: memory.receive.address(0), count, root }]
-        };
-        self.collective(Operation::Broadcast { count, root }, queue, in_receive_buffer(buffer), steps)
-            .map(NcclRequest)
+        let operation = Operation::Broadcast { count: buffer.len(), root };
+        self.collective(operation, queue, NOTHING_KEPT, in_receive_buffer(buffer), |calls, memory| {
+            calls.broadcast(&memory.receive, root);
+        })
+        .map(NcclRequest)
     }
 
     fn start_all_gather(
         &self,
-        send: NcclBuffer<T>,
-        receive: NcclBuffer<T>,
-        queue: &mut NcclStream,
+        send: Buffer<T>,
+        receive: Buffer<T>,
+        queue: &mut Stream,
     ) -> Result<NcclExchangeRequest<T>> {
-        let count = send.len();
-        let steps = |memory: &NcclBuffers<T>| {
-            vec![NcclStep::AllGather {
-                send: memory.send.address(0),
-                receive: memory.receive.address(0),
-                count,
-            }]
-        };
+        let operation = Operation::AllGather { count: send.len() };
         let memory = Exchanged { send, receive };
-        self.checked(Operation::AllGather { count }, queue, memory, steps).map(NcclExchangeRequest)
+        self.check_lengths(&operation, &memory)?;
+        self.collective(operation, queue, NOTHING_KEPT, memory, |calls, memory| {
+            calls.all_gather(memory);
+        })
+        .map(NcclExchangeRequest)
     }
 
     fn start_reduce_scatter(
         &self,
-        send: NcclBuffer<T>,
-        receive: NcclBuffer<T>,
+        send: Buffer<T>,
+        receive: Buffer<T>,
         op: ReduceOp,
-        queue: &mut NcclStream,
+        queue: &mut Stream,
     ) -> Result<NcclExchangeRequest<T>> {
-        let count = receive.len();
-        let steps = |memory: &NcclBuffers<T>| {
-            vec![NcclStep::ReduceScatter {
-                send: memory.send.address(0),
-                receive: memory.receive.address(0),
-                count,
-                op,
-            }]
-        };
+        let operation = Operation::ReduceScatter { count: receive.len(), op };
         let memory = Exchanged { send, receive };
-        self.checked(Operation::ReduceScatter { count, op }, queue, memory, steps).map(NcclExchangeRequest)
+        self.check_lengths(&operation, &memory)?;
+        self.collective(operation, queue, NOTHING_KEPT, memory, |calls, memory| {
+            calls.reduce_scatter(memory, op);
+        })
+        .map(NcclExchangeRequest)
     }
 
     fn start_all_to_all_v(
         &self,
-        send: NcclBuffer<T>,
+        send: Buffer<T>,
         send_counts: &[usize],
-        receive: NcclBuffer<T>,
+        receive: Buffer<T>,
         receive_counts: &[usize],
-        queue: &mut NcclStream,
+        queue: &mut Stream,
     ) -> Result<NcclExchangeRequest<T>> {
-        let rank = self.rank();
-        let steps = |memory: &NcclBuffers<T>| {
-            let (mut sent, mut received) = (0, 0);
-            let mut steps = Vec::new();
-            for (peer, (&send_count, &receive_count)) in send_counts.iter().zip(receive_counts).enumerate() {
-                let (from, to) = (memory.send.address(sent), memory.receive.address(received));
-                if peer == rank {
-                    steps.push(NcclStep::Copy { from, to, count: send_count });
-                } else {
-                    steps.push(NcclStep::Send { buffer: from, count: send_count, to: peer });
-                    steps.push(NcclStep::Receive { buffer: to, count: receive_count, from: peer });
-                }
-                sent += send_count;
-                received += receive_count;
-            }
-            steps
-        };
         let operation = Operation::AllToAllV {
             send_counts: send_counts.to_vec(),
             receive_counts: receive_counts.to_vec(),
         };
-        self.checked(operation, queue, Exchanged { send, receive }, steps).map(NcclExchangeRequest)
+        let memory = Exchanged { send, receive };
+        self.check_lengths(&operation, &memory)?;
+        let (rank, sent, received) = (self.rank(), ranges(send_counts), ranges(receive_counts));
+        let kept = (sent[rank].clone(), received[rank].start);
+        self.collective(operation, queue, kept, memory, |calls, memory| {
+            for peer in (0..sent.len()).filter(|&peer| peer != rank) {
+                calls.send(&memory.send, &sent[peer], peer);
+                calls.receive(&memory.receive, &received[peer], peer);
+            }
+        })
+        .map(NcclExchangeRequest)
     }
 
     fn start_send(
         &self,
-        buffer: NcclBuffer<T>,
+        buffer: Buffer<T>,
         to: usize,
         tag: u32,
-        queue: &mut NcclStream,
+        queue: &mut Stream,
     ) -> Result<NcclRequest<T>> {
         let count = buffer.len();
-        let step = NcclStep::Send { buffer: buffer.address(0), count, to };
-        self.message(to, Operation::Send { count, to, tag }, queue, buffer, step)
+        self.message(to, Operation::Send { count, to, tag }, queue, buffer, |calls, memory| {
+            calls.send(&memory.receive, &(0..count), to);
+        })
     }
 
     fn start_receive(
         &self,
-        buffer: NcclBuffer<T>,
+        buffer: Buffer<T>,
         from: usize,
         tag: u32,
-        queue: &mut NcclStream,
+        queue: &mut Stream,
     ) -> Result<NcclRequest<T>> {
         let count = buffer.len();
-        let step = NcclStep::Receive { buffer: buffer.address(0), count, from };
-        self.message(from, Operation::Receive { count, from, tag }, queue, buffer, step)
+        self.message(from, Operation::Receive { count, from, tag }, queue, buffer, |calls, memory| {
+            calls.receive(&memory.receive, &(0..count), from);
+        })
     }
 
     fn start_redistribution(
         &self,
         redistribution: &Redistribution,
-        input: &NcclBuffer<T>,
+        input: &Buffer<T>,
         sample_len: usize,
-        queue: &mut NcclStream,
+        queue: &mut Stream,
     ) -> Result<NcclRedistributionRequest<T>> {
         self.redistribute(redistribution, input, sample_len, queue)
     }
+}
+
+/// Returns the elements of each rank in a buffer with these counts.
+fn ranges(counts: &[usize]) -> Vec<Range<usize>> {
+    let mut end = 0;
+    let range = |count: &usize| {
+        end += count;
+        end - count..end
+    };
+    counts.iter().map(range).collect()
 }

@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::api::UniqueId;
-use super::bootstrap::{GatherError, Store};
+use cuda::nccl::ncclUniqueId;
+
+use super::bootstrap::{GatherError, Members, Store};
 use super::comm::{CommFailure, NcclComm, Settings};
-use super::library::NcclLibrary;
-use super::pending_operations::{AbandonedMemory, PendingOperations};
 use crate::{Call, Departure, Error, Result};
 
 /// Maximum time for which the ranks of a failed operation wait for each other to find the missing
@@ -22,14 +21,11 @@ const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) struct NcclWorldState {
     /// Number of this rank in the world.
     pub(super) rank: usize,
-    /// Loaded library of NCCL.
-    pub(super) library: NcclLibrary,
     /// Settings of all communicators of the rank.
     pub(super) settings: Settings,
     /// Groups created from a list of ranks, in the order of their first requests. Never removed,
     /// because the same list returns the same group.
     cached_groups: Mutex<Vec<CachedGroup>>,
-    abandoned: Mutex<AbandonedMemory>,
     /// Key-value store at rank 0, shared by all ranks. Last field, so that it disconnects from the
     /// other ranks after everything else is dropped.
     pub(super) store: Store,
@@ -52,8 +48,6 @@ pub(super) struct NcclGroup {
     pub(super) comm: NcclComm,
     /// Sequence number of the next collective.
     next_sequence: AtomicU64,
-    /// Operations started in the group that may be incomplete.
-    pub(super) pending: PendingOperations,
     health: Mutex<GroupHealth>,
     /// Notified when a diagnosis is complete.
     diagnosed: Condvar,
@@ -80,13 +74,8 @@ pub(super) enum OperationId {
 
 impl NcclWorldState {
     /// Creates the state of a rank without groups.
-    pub(super) fn new(rank: usize, library: NcclLibrary, settings: Settings, store: Store) -> Self {
-        Self { rank, library, settings, cached_groups: Mutex::default(), abandoned: Mutex::default(), store }
-    }
-
-    /// Locks the memory of dropped requests, to which the device may still write.
-    pub(super) fn abandoned(&self) -> MutexGuard<'_, AbandonedMemory> {
-        self.abandoned.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn new(rank: usize, settings: Settings, store: Store) -> Self {
+        Self { rank, settings, cached_groups: Mutex::default(), store }
     }
 
     /// Returns the group with this identifier, which `create` creates on the first call. After an
@@ -124,10 +113,18 @@ impl NcclWorldState {
         rank: usize,
         call: &Call,
     ) -> Result<NcclGroup> {
-        let offer = if rank == 0 { id_bytes(&self.library.unique_id()?) } else { Vec::new() };
+        let offer = if rank == 0 {
+            id_bytes(&self.settings.nccl.unique_id().map_err(Error::in_cuda("create an identifier"))?)
+        } else {
+            Vec::new()
+        };
         let offers = self
             .store
-            .gather_all_or_none(&id, &members, rank, &offer, self.settings.timeout)
+            .gather_all_or_none(
+                Members { key: &id, ranks: &members, place: rank },
+                &offer,
+                self.settings.timeout,
+            )
             .map_err(|gather_error| self.gather_error(gather_error, call))?;
         let unique_id = offers.first().and_then(|offer| id_from_bytes(offer)).ok_or_else(|| {
             self.library_error(
@@ -183,7 +180,8 @@ impl NcclWorldState {
             }
         };
         let wait = DIAGNOSIS_TIMEOUT.min(self.settings.timeout);
-        let gathered = self.store.gather(&diagnosis_key(id, *sequence), members, rank, &[], wait);
+        let key = diagnosis_key(id, *sequence);
+        let gathered = self.store.gather(Members { key: &key, ranks: members, place: rank }, &[], wait);
         match (gathered, failure) {
             (Err(GatherError::Departed(rank)), _) => {
                 Error::RankFailed { rank, how: Departure::Lost, call: call.clone() }
@@ -213,7 +211,6 @@ impl NcclGroup {
             rank,
             comm,
             next_sequence: AtomicU64::new(1),
-            pending: PendingOperations::default(),
             health: Mutex::new(GroupHealth::Healthy),
             diagnosed: Condvar::new(),
         }
@@ -228,7 +225,8 @@ impl NcclGroup {
     /// later diagnosis. Does not wait. Returns `false` if it was not sent, because another thread
     /// uses the connection.
     pub(super) fn announce(&self, world: &NcclWorldState, sequence: u64) -> bool {
-        world.store.put(&diagnosis_key(&self.id, sequence), &self.members, self.rank)
+        let key = diagnosis_key(&self.id, sequence);
+        world.store.announce(Members { key: &key, ranks: &self.members, place: self.rank })
     }
 
     /// Returns the error of the group if it has failed. Waits while another thread diagnoses a
@@ -324,12 +322,12 @@ fn diagnosis_key(id: &str, sequence: u64) -> String {
 }
 
 /// Encodes NCCL's identifier of a communicator as 128 bytes.
-pub(super) fn id_bytes(id: &UniqueId) -> Vec<u8> {
+pub(super) fn id_bytes(id: &ncclUniqueId) -> Vec<u8> {
     id.internal.iter().map(|&byte| u8::from_ne_bytes(byte.to_ne_bytes())).collect()
 }
 
 /// Decodes the bytes of [`id_bytes`]. `None` if they are not 128.
-pub(super) fn id_from_bytes(bytes: &[u8]) -> Option<UniqueId> {
+pub(super) fn id_from_bytes(bytes: &[u8]) -> Option<ncclUniqueId> {
     let bytes: [u8; 128] = bytes.try_into().ok()?;
-    Some(UniqueId { internal: bytes.map(|byte| std::ffi::c_char::from_ne_bytes([byte])) })
+    Some(ncclUniqueId { internal: bytes.map(|byte| std::ffi::c_char::from_ne_bytes([byte])) })
 }

@@ -1,157 +1,77 @@
-//! Enqueueing of operations in a stream. An operation consists of *steps*: calls of NCCL that it
-//! executes as one group, and copies.
+//! Enqueueing of operations in a stream. An operation consists of a copy within the device, and of
+//! calls of NCCL that are executed as one group.
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_void};
 use std::mem;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use cudarc::nccl::sys::{ncclDataType_t, ncclRedOp_t};
+use cuda::nccl::{Code, Nccl, SUCCESS, ncclComm_t, ncclDataType_t, ncclRedOp_t};
+use cuda::{Buffer, Stream};
 
-use super::api::{Code, Functions, Handle, RawStream, SUCCESS};
-use super::buffer::{NcclBuffer, NcclStream};
-use super::comm::CommFailure;
-use super::enqueued::EnqueuedOperation;
-use super::group::{NcclGroup, NcclWorldState, OperationId};
-use super::pending_operations::DeviceOperation;
+use super::comm::{CommFailure, is_error};
+use super::enqueued::{EnqueuedOperation, NcclRank};
+use super::group::{NcclGroup, OperationId};
 use super::request::{NcclBuffers, NcclOperation};
-use crate::{Call, Element, ElementType, Exchanged, ReduceOp, Result};
+use crate::{Call, Element, ElementType, Error, Exchanged, ReduceOp, Result};
 
-/// Step of an operation: a call of NCCL or a copy. Steps with zero elements are skipped, equally on
-/// all ranks concerned. Ranks are numbered in the group.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum NcclStep {
-    /// Element-wise reduction in place, with the result on every rank.
-    AllReduce {
-        /// Device address of the elements.
-        buffer: u64,
-        /// Number of elements.
-        count: usize,
-        /// Reduction.
-        op: ReduceOp,
-    },
-    /// Copy of one rank's buffer to every rank.
-    Broadcast {
-        /// Device address of the elements, read on the root and written on the others.
-        buffer: u64,
-        /// Number of elements.
-        count: usize,
-        /// Rank whose elements are copied.
-        root: usize,
-    },
-    /// Concatenation of every rank's buffer, on every rank.
-    AllGather {
-        /// Device address of this rank's elements.
-        send: u64,
-        /// Device address of the result, `count` elements from each rank.
-        receive: u64,
-        /// Number of elements of each rank.
-        count: usize,
-    },
-    /// Element-wise reduction with one chunk of the result on each rank.
-    ReduceScatter {
-        /// Device address of this rank's elements, `count` for each rank.
-        send: u64,
-        /// Device address of the chunk.
-        receive: u64,
-        /// Number of elements of the chunk.
-        count: usize,
-        /// Reduction.
-        op: ReduceOp,
-    },
-    /// Message to one rank.
-    Send {
-        /// Device address of the elements to send.
-        buffer: u64,
-        /// Number of elements.
-        count: usize,
-        /// Receiver.
-        to: usize,
-    },
-    /// Message from one rank.
-    Receive {
-        /// Device address to receive at.
-        buffer: u64,
-        /// Number of elements.
-        count: usize,
-        /// Sender.
-        from: usize,
-    },
-    /// Copy within the device, without NCCL.
-    Copy {
-        /// Device address of the source.
-        from: u64,
-        /// Device address of the destination.
-        to: u64,
-        /// Number of elements.
-        count: usize,
-    },
-}
-
-/// Operation to be started, without its buffers and steps.
+/// Operation to be started, without its buffers and calls.
 pub(super) struct Launch<'a> {
     /// State of this rank, shared by its groups.
-    pub(super) world: &'a Arc<NcclWorldState>,
+    pub(super) world: &'a Arc<NcclRank>,
     /// Group among whose ranks the operation runs.
     pub(super) group: &'a Arc<NcclGroup>,
     /// Call of this rank, for error messages.
     pub(super) call: Call,
     /// Number in the group of the other rank of a message. `None` for a collective.
     pub(super) peer: Option<usize>,
-    /// Stream in which the steps are enqueued.
-    pub(super) queue: &'a NcclStream,
+    /// Stream in which the operation is enqueued.
+    pub(super) queue: &'a Stream,
+    /// Elements of the send buffer that are copied to the receive buffer, and their index there.
+    pub(super) kept: (Range<usize>, usize),
 }
 
 impl Launch<'_> {
-    /// Enqueues `steps` as one operation and returns without waiting for it. The steps access
-    /// `memory` only. Exception: copies may read memory whose later use the caller enqueues after
-    /// them in the same stream.
+    /// Enqueues the operation and returns without waiting for it. `calls` is given the buffers, and
+    /// makes the calls of NCCL on them.
     ///
     /// # Errors
-    /// The error with which the group has failed. If the steps cannot be enqueued, the group fails.
+    /// The error with which the group has failed. If the work cannot be enqueued, the group fails.
     pub(super) fn start<T: Element>(
         self,
         memory: NcclBuffers<T>,
-        steps: &[NcclStep],
+        calls: impl FnOnce(&mut Calls<'_>, &NcclBuffers<T>),
     ) -> Result<NcclOperation<T>> {
-        let Launch { world, group, call, peer, queue } = self;
+        let Launch { world, group, call, peer, queue, kept } = self;
         group.check()?;
-        world.abandoned().sweep();
+        // A graph would neither keep the memory nor tell when the operation is complete.
+        if queue.is_capturing().map_err(Error::in_cuda("start an operation"))? {
+            return Err(Error::Unsupported { backend: "NCCL", call });
+        }
+        world.free_abandoned();
         let operation_id =
             peer.map_or_else(|| OperationId::Collective(group.take_sequence()), OperationId::Message);
-        let stream = &queue.raw;
         let started = Instant::now();
-        let copied = steps.iter().try_for_each(|step| match *step {
-            NcclStep::Copy { from, to, count } if count > 0 => {
-                // SAFETY: the caller passes addresses in the memory, and copies between different
-                // buffers.
-                unsafe { stream.copy(from, to, count * size_of::<T>()) }
-            }
-            _ => Ok(()),
-        });
-        let element = element_code(T::TYPE);
-        let enqueued = copied.map_err(CommFailure::Library).and_then(|()| {
-            group.comm.enqueue(|api, comm| {
-                let codes = steps.iter().map(|step| {
-                    // SAFETY: the caller passes addresses in the memory, which is valid until the
-                    // event is complete.
-                    unsafe { step.call(api, comm, element, stream.raw()) }
-                });
-                codes.fold(SUCCESS, |first, code| if first == SUCCESS { code } else { first })
+        let copied = memory.receive.enqueue_copy(queue, kept.1, &memory.send, kept.0);
+        let enqueued = copied.map_err(CommFailure::from).and_then(|()| {
+            group.comm.enqueue(|nccl, comm| {
+                let mut group_calls = Calls { nccl, comm, stream: queue, code: SUCCESS };
+                calls(&mut group_calls, &memory);
+                group_calls.code
             })
         });
         // After a failure the device may still execute a part of the operation.
-        let operation: Arc<dyn DeviceOperation> = match stream.event() {
-            Ok(event) => {
-                let (call, operation_id) = (call.clone(), operation_id.clone());
-                Arc::new(EnqueuedOperation::new((world, group), call, operation_id, started, event))
-            }
-            Err(message) => {
-                let failure = enqueued.err().unwrap_or(CommFailure::Library(message));
+        let members = (world, group);
+        let recorded = EnqueuedOperation::record(members, queue, call.clone(), operation_id.clone(), started);
+        let operation = match recorded {
+            Ok(operation) => operation,
+            Err(error) => {
+                let failure = enqueued.err().unwrap_or(error.into());
                 // The abort removes the operation from the stream.
                 let error = group.fail(world, &failure, &call, &operation_id);
-                if stream.synchronize().is_err() {
+                if world.synchronize(queue).is_err() {
                     // It is unknown when the device stops accessing the memory.
                     mem::forget(memory);
                 }
@@ -159,11 +79,10 @@ impl Launch<'_> {
             }
         };
         if let Err(failure) = enqueued {
-            world.abandoned().keep(operation, Box::new(memory));
+            world.abandoned().keep(operation, memory);
             return Err(group.fail(world, &failure, &call, &operation_id));
         }
-        group.pending.add(&operation);
-        queue.pending.add(&operation);
+        world.add_pending(&operation);
         Ok(NcclOperation {
             operation: Some(operation),
             memory,
@@ -173,50 +92,92 @@ impl Launch<'_> {
     }
 }
 
-impl NcclStep {
-    /// Calls the function of NCCL.
-    ///
-    /// # Safety
-    /// The addresses are memory of that number of elements on the communicator's device, which is
-    /// also the stream's.
-    unsafe fn call(self, api: &Functions, comm: Handle, element: c_uint, stream: RawStream) -> Code {
-        // SAFETY: as the caller promises.
-        unsafe {
-            match self {
-                Self::AllReduce { count: 0, .. }
-                | Self::Broadcast { count: 0, .. }
-                | Self::AllGather { count: 0, .. }
-                | Self::ReduceScatter { count: 0, .. }
-                | Self::Send { count: 0, .. }
-                | Self::Receive { count: 0, .. }
-                | Self::Copy { .. } => SUCCESS,
-                Self::AllReduce { buffer, count, op } => {
-                    api.all_reduce(from(buffer), to(buffer), count, element, op_code(op), comm, stream)
-                }
-                Self::Broadcast { buffer, count, root } => {
-                    api.broadcast(from(buffer), to(buffer), count, element, rank(root), comm, stream)
-                }
-                Self::AllGather { send, receive, count } => {
-                    api.all_gather(from(send), to(receive), count, element, comm, stream)
-                }
-                Self::ReduceScatter { send, receive, count, op } => {
-                    api.reduce_scatter(from(send), to(receive), count, element, op_code(op), comm, stream)
-                }
-                Self::Send { buffer, count, to } => {
-                    api.send(from(buffer), count, element, rank(to), comm, stream)
-                }
-                Self::Receive { buffer, count, from } => {
-                    api.receive(to(buffer), count, element, rank(from), comm, stream)
-                }
+/// Calls of NCCL that an operation makes as one group, on its own buffers: these outlive the work
+/// on the device. Calls with zero elements are skipped, equally on all ranks concerned, and so are
+/// those after a failed one. Ranks are numbered in the group.
+pub(super) struct Calls<'a> {
+    nccl: &'a Nccl,
+    comm: ncclComm_t,
+    stream: &'a Stream,
+    /// Result code of the last call.
+    code: Code,
+}
+
+impl Calls<'_> {
+    /// Reduces a buffer in place, with the result on every rank.
+    pub(super) fn all_reduce<T: Element>(&mut self, buffer: &Buffer<T>, op: ReduceOp) {
+        let (address, count) = (buffer.address(), buffer.len());
+        self.call(count, |nccl, comm, stream| {
+            // SAFETY: the buffer has these elements.
+            unsafe {
+                nccl.all_reduce(from(address), to(address), count, code::<T>(), op_code(op), comm, stream)
             }
+        });
+    }
+
+    /// Copies the buffer of the rank `root` to every rank.
+    pub(super) fn broadcast<T: Element>(&mut self, buffer: &Buffer<T>, root: usize) {
+        let (address, count) = (buffer.address(), buffer.len());
+        self.call(count, |nccl, comm, stream| {
+            // SAFETY: the buffer has these elements.
+            unsafe {
+                nccl.broadcast(from(address), to(address), count, code::<T>(), rank(root), comm, stream)
+            }
+        });
+    }
+
+    /// Concatenates the send buffers of all ranks, whose lengths are equal, on every rank.
+    pub(super) fn all_gather<T: Element>(&mut self, memory: &NcclBuffers<T>) {
+        let (send, receive, count) = (memory.send.address(), memory.receive.address(), memory.send.len());
+        self.call(count, |nccl, comm, stream| {
+            // SAFETY: the lengths were checked: the receive buffer has `count` elements for each
+            // rank.
+            unsafe { nccl.all_gather(from(send), to(receive), count, code::<T>(), comm, stream) }
+        });
+    }
+
+    /// Reduces the send buffers, with one chunk of the result in the receive buffer of each rank.
+    pub(super) fn reduce_scatter<T: Element>(&mut self, memory: &NcclBuffers<T>, op: ReduceOp) {
+        let (send, receive, count) = (memory.send.address(), memory.receive.address(), memory.receive.len());
+        self.call(count, |nccl, comm, stream| {
+            // SAFETY: the lengths were checked: the send buffer has `count` elements for each rank.
+            unsafe {
+                nccl.reduce_scatter(from(send), to(receive), count, code::<T>(), op_code(op), comm, stream)
+            }
+        });
+    }
+
+    /// Sends the elements `range` of a buffer to a rank.
+    pub(super) fn send<T: Element>(&mut self, buffer: &Buffer<T>, range: &Range<usize>, peer: usize) {
+        assert!(range.end <= buffer.len(), "elements {range:?} of a buffer of {}", buffer.len());
+        let (address, count) = (buffer.address_of(range.start), range.len());
+        self.call(count, |nccl, comm, stream| {
+            // SAFETY: the range is in the buffer.
+            unsafe { nccl.send(from(address), count, code::<T>(), rank(peer), comm, stream) }
+        });
+    }
+
+    /// Receives the elements `range` of a buffer from a rank.
+    pub(super) fn receive<T: Element>(&mut self, buffer: &Buffer<T>, range: &Range<usize>, peer: usize) {
+        assert!(range.end <= buffer.len(), "elements {range:?} of a buffer of {}", buffer.len());
+        let (address, count) = (buffer.address_of(range.start), range.len());
+        self.call(count, |nccl, comm, stream| {
+            // SAFETY: the range is in the buffer.
+            unsafe { nccl.receive(to(address), count, code::<T>(), rank(peer), comm, stream) }
+        });
+    }
+
+    fn call(&mut self, count: usize, call: impl FnOnce(&Nccl, ncclComm_t, &Stream) -> Code) {
+        if count > 0 && !is_error(self.code) {
+            self.code = call(self.nccl, self.comm, self.stream);
         }
     }
 }
 
 /// Returns the buffers of an operation on one buffer: an empty send buffer, and `buffer` as the
 /// receive buffer.
-pub(super) fn in_receive_buffer<T>(buffer: NcclBuffer<T>) -> NcclBuffers<T> {
-    Exchanged { send: NcclBuffer::default(), receive: buffer }
+pub(super) fn in_receive_buffer<T>(buffer: Buffer<T>) -> NcclBuffers<T> {
+    Exchanged { send: Buffer::default(), receive: buffer }
 }
 
 fn from(address: u64) -> *const c_void {
@@ -232,8 +193,8 @@ fn rank(rank: usize) -> c_int {
     c_int::try_from(rank).unwrap_or(c_int::MAX)
 }
 
-fn element_code(element: ElementType) -> c_uint {
-    (match element {
+fn code<T: Element>() -> ncclDataType_t {
+    match T::TYPE {
         ElementType::F32 => ncclDataType_t::ncclFloat32,
         ElementType::F64 => ncclDataType_t::ncclFloat64,
         ElementType::I32 => ncclDataType_t::ncclInt32,
@@ -241,13 +202,13 @@ fn element_code(element: ElementType) -> c_uint {
         ElementType::U8 => ncclDataType_t::ncclUint8,
         ElementType::F16 => ncclDataType_t::ncclFloat16,
         ElementType::Bf16 => ncclDataType_t::ncclBfloat16,
-    }) as c_uint
+    }
 }
 
-fn op_code(op: ReduceOp) -> c_uint {
-    (match op {
+fn op_code(op: ReduceOp) -> ncclRedOp_t {
+    match op {
         ReduceOp::Sum => ncclRedOp_t::ncclSum,
         ReduceOp::Max => ncclRedOp_t::ncclMax,
         ReduceOp::Min => ncclRedOp_t::ncclMin,
-    }) as c_uint
+    }
 }

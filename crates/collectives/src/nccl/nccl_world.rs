@@ -2,39 +2,45 @@
 
 use std::env;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use cuda::Context;
+use cuda::nccl::Nccl;
 
 use super::NcclCommunicator;
-use super::bootstrap::{Endpoint, Environment, GatherError, Store, Token};
+use super::bootstrap::{Endpoint, Environment, Store};
 use super::comm::Settings;
-use super::cuda;
+use super::enqueued::NcclRank;
 use super::group::NcclWorldState;
-use super::library::NcclLibrary;
 use crate::{Call, Error, Operation, Result, WaitStrategy};
 
 /// A world whose ranks are processes with one NVIDIA GPU each.
 ///
-/// Before NCCL is used, the ranks connect to rank 0 over TCP. Both ends prove that they know the
-/// job's token without sending it. A process with another token or world size, or with a rank that
-/// is already connected, is refused with the reason; the others continue. The connections stay
-/// open: groups are created and missing ranks are identified over them. Therefore rank 0 must live
-/// while any other rank creates groups.
+/// Before NCCL is used, the ranks connect to rank 0 over TCP. A process with another world size, or
+/// with a rank that is already connected, is refused with the reason; the others continue. The
+/// connections stay open: groups are created and missing ranks are identified over them. Therefore
+/// rank 0 must live while any other rank creates groups.
+///
+/// The network of the ranks must be trusted: neither these connections nor those of NCCL are
+/// authenticated or encrypted, as with `torch.distributed`. If rank 0's address is a loopback
+/// address (`localhost`, `127.0.0.1`, `::1`), only processes of its host can connect.
 ///
 /// ```no_run
-/// use collectives::{Communicator, NcclBuffer, NcclWorld, ReduceOp};
+/// use collectives::{Communicator, NcclWorld, ReduceOp};
+/// use cuda::{Buffer, Priority, Stream};
 ///
 /// let ranks = NcclWorld::from_env()?.connect()?;
-/// let mut stream = ranks.new_stream()?;
-/// let mut sums = NcclBuffer::upload(&[1.0_f32; 1024], &stream)?;
+/// let mut stream = Stream::new(ranks.context(), Priority::default())?;
+/// let mut sums = Buffer::from_slice(ranks.context(), &[1.0_f32; 1024])?;
 /// ranks.all_reduce(&mut sums, ReduceOp::Sum, &mut stream)?;
-/// # Ok::<(), collectives::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct NcclWorld {
     me: Environment,
     timeout: Duration,
     wait: WaitStrategy,
-    library: Option<NcclLibrary>,
+    library: Option<Nccl>,
 }
 
 impl NcclWorld {
@@ -42,9 +48,7 @@ impl NcclWorld {
     /// device), `MASTER_ADDR` (rank 0's host) and `MASTER_PORT`.
     ///
     /// Rank 0 listens at `COLLECTIVES_PORT`, by default `MASTER_PORT` + 1, because torchrun itself
-    /// may listen at `MASTER_PORT`. `COLLECTIVES_JOB_TOKEN` is the job's token: any text, the same
-    /// on every rank. Without a token the ranks connect only on this host (`localhost`,
-    /// `127.0.0.1`, `::1`), where any process can join.
+    /// may listen at `MASTER_PORT`.
     ///
     /// # Errors
     /// [`Error::Unavailable`], in one line, if a variable is missing or invalid.
@@ -53,10 +57,10 @@ impl NcclWorld {
     }
 
     /// Creates the world as rank `rank` of `size`, on the device with number `device` on this host.
-    /// Rank 0 listens at `localhost:29501`, without a token.
+    /// Rank 0 listens at `localhost:29501`.
     #[must_use]
     pub fn new(rank: usize, size: usize, device: usize) -> Self {
-        let endpoint = Endpoint { host: "localhost".to_owned(), port: 29501, token: Token::new("") };
+        let endpoint = Endpoint { host: "localhost".to_owned(), port: 29501 };
         Self::of(Environment { rank, size, device, endpoint })
     }
 
@@ -83,14 +87,6 @@ impl NcclWorld {
         self
     }
 
-    /// Sets the job's token: a secret text, the same on all ranks. Empty by default, which means no
-    /// token.
-    #[must_use]
-    pub fn with_token(mut self, token: impl Into<String>) -> Self {
-        self.me.endpoint.token = Token::new(token);
-        self
-    }
-
     /// Sets the time-out for which ranks wait for each other: at the start, and from the start of
     /// an operation to its end, including the work before it in its stream. Default: 30 seconds.
     #[must_use]
@@ -107,9 +103,9 @@ impl NcclWorld {
         self
     }
 
-    /// Sets the library to use instead of the one that [`NcclLibrary::open`] finds.
+    /// Sets the library to use instead of the one that [`Nccl::open`] finds.
     #[must_use]
-    pub fn with_library(mut self, library: NcclLibrary) -> Self {
+    pub fn with_library(mut self, library: Nccl) -> Self {
         self.library = Some(library);
         self
     }
@@ -123,44 +119,27 @@ impl NcclWorld {
     /// [`Error::Rendezvous`] if ranks do not connect within the time-out; [`Error::Library`] if
     /// NCCL does not start.
     pub fn connect(&self) -> Result<NcclCommunicator> {
-        let library = match &self.library {
-            Some(library) => library.clone(),
-            None => NcclLibrary::open()?,
-        };
-        let device = cuda::open(self.me.device)?;
-        self.connect_with(library, device)
+        let context = Context::open(self.me.device).map_err(Error::in_cuda("be opened"))?;
+        self.connect_on(&context)
     }
 
-    /// Connects to the other ranks like [`connect`](Self::connect), with the given library and
-    /// device.
-    pub(super) fn connect_with(
-        &self,
-        library: NcclLibrary,
-        device: cuda::Device,
-    ) -> Result<NcclCommunicator> {
+    /// Connects to the other ranks like [`connect`](Self::connect), with the device of the given
+    /// context.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_on(&self, context: &Context) -> Result<NcclCommunicator> {
         let Environment { rank, size, .. } = self.me;
         if rank >= size {
             return Err(Error::NoSuchRank { rank, size });
         }
-        let started = Instant::now();
-        let store = Store::join(&self.me.endpoint, rank, size, self.timeout)?;
-        let left = || self.timeout.saturating_sub(started.elapsed());
-        let everyone: Vec<usize> = (0..size).collect();
+        let nccl = self.library.clone().map_or_else(Nccl::open, Ok).map_err(Error::in_cuda("open NCCL"))?;
         // NCCL is initialized after all ranks have connected: its own error does not name a missing
         // rank.
-        let gathered = store.gather("start", &everyone, rank, &[], left());
-        if let Err(gather_error) = gathered {
-            let gather_error = match gather_error {
-                GatherError::TimedOut { missing, .. } => {
-                    GatherError::TimedOut { missing, waited: started.elapsed() }
-                }
-                other => other,
-            };
-            return Err(store.start_error(gather_error, started.elapsed()));
-        }
-        let settings =
-            Settings { api: Arc::clone(&library.api), device, timeout: self.timeout, wait: self.wait };
-        let world = Arc::new(NcclWorldState::new(rank, library, settings, store));
+        let store = Store::join(&self.me.endpoint, rank, size, self.timeout)?;
+        let settings = Settings { nccl, context: context.clone(), timeout: self.timeout, wait: self.wait };
+        let world = Arc::new(NcclRank::new(NcclWorldState::new(rank, settings, store)));
+        let everyone: Vec<usize> = (0..size).collect();
         let call = Call { operation: Operation::Group { ranks: everyone.clone() }, element: None };
         let group = world.create_group("world".to_owned(), everyone, rank, &call)?;
         Ok(NcclCommunicator::new(world, Arc::new(group)))

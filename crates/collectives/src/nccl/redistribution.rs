@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use super::buffer::{NcclBuffer, NcclStream};
+use cuda::{Buffer, Stream};
+
 use super::communicator::NcclCommunicator;
-use super::launch::NcclStep;
-use super::request::{NcclBuffers, NcclExchangeRequest, NcclRedistributionRequest};
+use super::request::{NcclBuffers, NcclExchangeRequest, NcclOperation, NcclRedistributionRequest};
 use crate::host_redistribution::{check_shard, elements};
 use crate::{Element, Error, Exchanged, Group, Operation, Redistribution, Result};
 
@@ -24,22 +24,6 @@ struct RankMoves {
 }
 
 impl RankMoves {
-    fn steps(&self, send: &impl Fn(usize) -> u64, receive: &impl Fn(usize) -> u64) -> Vec<NcclStep> {
-        let [from, to] = &self.kept;
-        let kept = NcclStep::Copy { from: send(from.start), to: receive(to.start), count: from.len() };
-        let sends = self.sent.iter().map(|(to, range)| NcclStep::Send {
-            buffer: send(range.start),
-            count: range.len(),
-            to: *to,
-        });
-        let receives = self.received.iter().map(|(from, range)| NcclStep::Receive {
-            buffer: receive(range.start),
-            count: range.len(),
-            from: *from,
-        });
-        std::iter::once(kept).chain(sends).chain(receives).collect()
-    }
-
     fn operation(&self, ranks: usize) -> Operation {
         let counts = |moves: &[(usize, Range<usize>)]| {
             let mut counts = vec![0; ranks];
@@ -62,25 +46,19 @@ impl NcclCommunicator {
     pub(super) fn redistribute<T: Element>(
         &self,
         redistribution: &Redistribution,
-        input: &NcclBuffer<T>,
+        input: &Buffer<T>,
         sample_len: usize,
-        queue: &mut NcclStream,
+        queue: &mut Stream,
     ) -> Result<NcclRedistributionRequest<T>> {
         let moves = self.moves(redistribution, input.len(), sample_len)?;
-        let output = NcclBuffer::uninitialised(moves.output_len, queue)?;
-        let copy = NcclBuffer::uninitialised(input.len(), queue)?;
-        let steps = |memory: &NcclBuffers<T>| {
-            let whole = NcclStep::Copy {
-                from: input.address(0),
-                to: memory.send.address(0),
-                count: memory.send.len(),
-            };
-            let moved =
-                moves.steps(&|index| memory.send.address(index), &|index| memory.receive.address(index));
-            std::iter::once(whole).chain(moved).collect()
-        };
-        let operation = moves.operation(self.size());
-        let pending = self.collective(operation, queue, Exchanged { send: copy, receive: output }, steps)?;
+        let allocate =
+            |len| Buffer::in_stream(queue, len).map_err(Error::in_cuda("allocate memory for samples"));
+        let memory = Exchanged { send: allocate(input.len())?, receive: allocate(moves.output_len)? };
+        memory
+            .send
+            .enqueue_copy(queue, 0, input, 0..input.len())
+            .map_err(Error::in_cuda("copy the samples"))?;
+        let pending = self.exchange(&moves, memory, queue)?;
         let (rank, wanted) = (moves.rank, moves.wanted);
         Ok(NcclRedistributionRequest { pending, stream: queue.clone(), rank, wanted, sample_len })
     }
@@ -95,19 +73,33 @@ impl NcclCommunicator {
     pub fn start_redistribution_in_place<T: Element>(
         &self,
         redistribution: &Redistribution,
-        input: NcclBuffer<T>,
-        output: NcclBuffer<T>,
+        input: Buffer<T>,
+        output: Buffer<T>,
         sample_len: usize,
-        queue: &mut NcclStream,
+        queue: &mut Stream,
     ) -> Result<NcclExchangeRequest<T>> {
         let moves = self.moves(redistribution, input.len(), sample_len)?;
         check_shard(moves.rank, &moves.wanted, sample_len, output.len())?;
-        let steps = |memory: &NcclBuffers<T>| {
-            moves.steps(&|index| memory.send.address(index), &|index| memory.receive.address(index))
-        };
+        self.exchange(&moves, Exchanged { send: input, receive: output }, queue).map(NcclExchangeRequest)
+    }
+
+    /// Starts the moves from the send buffer to the receive buffer.
+    fn exchange<T: Element>(
+        &self,
+        moves: &RankMoves,
+        memory: NcclBuffers<T>,
+        queue: &Stream,
+    ) -> Result<NcclOperation<T>> {
+        let [from, to] = &moves.kept;
         let operation = moves.operation(self.size());
-        let memory = Exchanged { send: input, receive: output };
-        self.collective(operation, queue, memory, steps).map(NcclExchangeRequest)
+        self.collective(operation, queue, (from.clone(), to.start), memory, |calls, memory| {
+            for (peer, range) in &moves.sent {
+                calls.send(&memory.send, range, *peer);
+            }
+            for (peer, range) in &moves.received {
+                calls.receive(&memory.receive, range, *peer);
+            }
+        })
     }
 
     /// Returns this rank's moves, for an input of `input_len` elements.

@@ -5,26 +5,27 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::group::{NcclGroup, NcclWorldState};
-use super::pending_operations::DeviceOperation;
+use cuda::{Buffer, Stream};
+
+use super::enqueued::{EnqueuedOperation, NcclRank};
+use super::group::NcclGroup;
 use super::polling::poll_until;
-use super::{NcclBuffer, NcclStream};
 use crate::host_redistribution::check_shard;
 use crate::request::impl_requests;
-use crate::{Element, Exchanged, RedistributionRequest, Request, Result};
+use crate::{Element, Error, Exchanged, RedistributionRequest, Request, Result};
 
 /// Pending operation, and the memory that it needs. If it is dropped before the operation is
 /// complete, the memory is kept until the device is done with it.
 #[derive(Debug)]
 pub(super) struct NcclOperation<T: Element> {
     /// Operation on the device. `None` after it was found complete.
-    pub(super) operation: Option<Arc<dyn DeviceOperation>>,
+    pub(super) operation: Option<Arc<EnqueuedOperation>>,
     /// Buffers of the operation, returned when it is complete.
     pub(super) memory: NcclBuffers<T>,
     /// Group of the operation. Dropped before its world, of which this may be the last handle.
     pub(super) _group: Arc<NcclGroup>,
     /// State of this rank.
-    pub(super) world: Arc<NcclWorldState>,
+    pub(super) world: Arc<NcclRank>,
 }
 
 impl<T: Element> NcclOperation<T> {
@@ -55,14 +56,14 @@ impl<T: Element> NcclOperation<T> {
 impl<T: Element> Drop for NcclOperation<T> {
     fn drop(&mut self) {
         if let Some(operation) = self.operation.take() {
-            self.world.abandoned().keep(operation, Box::new(mem::take(&mut self.memory)));
+            self.world.abandoned().keep(operation, mem::take(&mut self.memory));
         }
     }
 }
 
 /// Send and receive buffer of an operation. An operation on one buffer has it as the receive
 /// buffer.
-pub(super) type NcclBuffers<T> = Exchanged<NcclBuffer<T>>;
+pub(super) type NcclBuffers<T> = Exchanged<Buffer<T>>;
 
 /// Pending operation on one buffer, in a stream.
 #[derive(Debug)]
@@ -79,7 +80,7 @@ pub struct NcclExchangeRequest<T: Element>(pub(super) NcclOperation<T>);
 #[must_use = "a barrier has no effect until it is waited for"]
 pub struct NcclBarrierRequest(pub(super) NcclOperation<u8>);
 
-impl_requests!(NcclRequest, NcclExchangeRequest, NcclBarrierRequest, buffers: NcclBuffer);
+impl_requests!(NcclRequest, NcclExchangeRequest, NcclBarrierRequest, buffers: Buffer);
 
 /// Pending redistribution, in a stream.
 #[derive(Debug)]
@@ -88,7 +89,7 @@ pub struct NcclRedistributionRequest<T: Element> {
     /// All-to-all-v that moves the samples.
     pub(super) pending: NcclOperation<T>,
     /// Stream of the operation.
-    pub(super) stream: NcclStream,
+    pub(super) stream: Stream,
     /// This rank, as numbered in the partitions.
     pub(super) rank: usize,
     /// Samples of the rank's shard of the target partition, numbered in the whole batch.
@@ -98,7 +99,7 @@ pub struct NcclRedistributionRequest<T: Element> {
 }
 
 impl<T: Element> RedistributionRequest for NcclRedistributionRequest<T> {
-    type Buffer = NcclBuffer<T>;
+    type Buffer = Buffer<T>;
 
     fn test(&mut self) -> Result<bool> {
         self.pending.test()
@@ -107,10 +108,15 @@ impl<T: Element> RedistributionRequest for NcclRedistributionRequest<T> {
     /// Waits until the samples have arrived, copies them to the memory of `output`, and waits for
     /// the copy. Work in any stream sees the result afterwards.
     ///
-    /// The copy is enqueued in the stream of the redistribution: it is ordered after all work that
-    /// was enqueued there before this call, and waits for the operations among it.
-    fn wait_into(self, output: &mut NcclBuffer<T>) -> Result<()> {
+    /// The copy is enqueued in the stream of the redistribution, and this waits for all work that
+    /// was enqueued there before.
+    fn wait_into(self, output: &mut Buffer<T>) -> Result<()> {
         check_shard(self.rank, &self.wanted, self.sample_len, output.len())?;
-        output.copy_from(&self.pending.wait()?.receive, &self.stream)
+        let world = Arc::clone(&self.pending.world);
+        let received = self.pending.wait()?.receive;
+        output
+            .enqueue_copy(&self.stream, 0, &received, 0..received.len())
+            .map_err(Error::in_cuda("copy the samples"))?;
+        world.synchronize(&self.stream)
     }
 }

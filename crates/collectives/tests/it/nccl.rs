@@ -1,57 +1,21 @@
-//! Tests of the NCCL backend's public interface: without the library, and on a GPU if there is one.
+//! Tests of the NCCL backend's public interface on a GPU, if there is one.
 #![allow(clippy::cast_possible_wrap, reason = "ranks and samples are small numbers")]
 
 use std::net::TcpListener;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use collectives::{
-    Communicator, Element, Error, Group, NcclBuffer, NcclCommunicator, NcclLibrary, NcclStream, NcclWorld,
-    Partition, Redistribution, RedistributionRequest, ReduceOp, Request, Result,
+    Communicator, Element, Error, Group, NcclCommunicator, NcclWorld, Partition, Redistribution,
+    RedistributionRequest, ReduceOp, Request, Result,
 };
-use cudarc::driver::{CudaContext, CudaSlice};
+use cuda::{Buffer, Priority, Stream};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
 use crate::suite;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
-
-/// Returns the error for files none of which can be opened.
-fn open_error(candidates: &[PathBuf]) -> String {
-    let error = NcclLibrary::open_first_of(candidates).unwrap_err();
-    assert!(matches!(error, Error::Unavailable { backend: "NCCL", .. }), "{error:?}");
-    let message = error.to_string();
-    assert_eq!(message.lines().count(), 1, "{message}");
-    message
-}
-
-#[test]
-fn a_missing_library_is_one_line_with_the_searched_places_and_the_remedy() {
-    let places = ["/nowhere/libnccl.so.2", "libnccl-of-nobody.so.2"];
-    let message = open_error(&places.map(PathBuf::from));
-    for part in places.into_iter().chain(["nvidia-nccl-cu13", "LD_LIBRARY_PATH", "COLLECTIVES_NCCL"]) {
-        assert!(message.contains(part), "{part}: {message}");
-    }
-}
-
-#[test]
-fn a_file_that_is_no_library_is_named_with_the_loaders_error() {
-    let text = tempfile::Builder::new().suffix("libnccl.txt").tempfile().unwrap();
-    let message = open_error(&[PathBuf::from("/nowhere/libnccl.so.2"), text.path().to_owned()]);
-    assert!(message.contains("libnccl.txt cannot be used as NCCL: "), "{message}");
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn another_library_is_refused() {
-    let message = open_error(&[PathBuf::from("libc.so.6")]);
-    assert!(
-        message.contains("libc.so.6 cannot be used as NCCL: ") && message.contains("ncclGetVersion"),
-        "{message}"
-    );
-}
 
 /// Connects one rank on the first GPU. Returns `None`, after printing the reason, if there is none.
 fn one_rank() -> Option<NcclCommunicator> {
@@ -72,19 +36,34 @@ impl suite::Ranks for NcclCommunicator {
     const CHECKS: bool = false;
     const REDUCES_HALF: bool = true;
 
-    fn queue(&self) -> NcclStream {
-        self.new_stream().expect("a stream")
+    fn queue(&self) -> Stream {
+        Stream::new(self.context(), Priority::default()).expect("a stream")
     }
 }
 
 impl<T: Element> suite::Carries<T> for NcclCommunicator {
-    fn buffer(&self, values: &[T]) -> NcclBuffer<T> {
-        NcclBuffer::upload(values, &suite::Ranks::queue(self)).expect("memory")
+    fn buffer(&self, values: &[T]) -> Buffer<T> {
+        let stream = suite::Ranks::queue(self);
+        let buffer = Buffer::in_stream(&stream, values.len()).expect("memory");
+        buffer.upload(&stream, values).expect("a copy");
+        buffer
     }
 
-    fn values(&self, buffer: &NcclBuffer<T>) -> Vec<T> {
-        buffer.download(&suite::Ranks::queue(self)).expect("the device's answer")
+    fn values(&self, buffer: &Buffer<T>) -> Vec<T> {
+        buffer.to_vec(&suite::Ranks::queue(self)).expect("the device's answer")
     }
+}
+
+fn queue(ranks: &NcclCommunicator) -> Stream {
+    suite::Ranks::queue(ranks)
+}
+
+fn buffer<T: Element>(ranks: &NcclCommunicator, values: &[T]) -> Buffer<T> {
+    suite::Carries::buffer(ranks, values)
+}
+
+fn values<T: Element>(ranks: &NcclCommunicator, buffer: &Buffer<T>) -> Vec<T> {
+    suite::Carries::values(ranks, buffer)
 }
 
 type Law = fn(&NcclCommunicator, &suite::Case) -> Result<()>;
@@ -128,16 +107,16 @@ fn check_redistribution(ranks: &NcclCommunicator) -> Result<()> {
     let data = |samples: std::ops::Range<usize>| -> Vec<f32> {
         samples.flat_map(|sample| [sample as f32, sample as f32 + 0.5]).collect()
     };
-    let mut stream = ranks.new_stream()?;
-    let mut held = NcclBuffer::upload(&data(forward.source().shard(ranks.rank())), &stream)?;
+    let mut stream = queue(ranks);
+    let mut held = buffer(ranks, &data(forward.source().shard(ranks.rank())));
     for redistribution in [forward.clone(), forward.reversed()] {
         let expected = data(redistribution.target().shard(ranks.rank()));
-        let mut output = NcclBuffer::uninitialised(expected.len(), &stream)?;
-        let address = output.device_pointer();
+        let mut output = buffer(ranks, &vec![0.0; expected.len()]);
+        let address = output.address();
         ranks.start_redistribution(&redistribution, &held, 2, &mut stream)?.wait_into(&mut output)?;
-        assert_eq!(output.device_pointer(), address);
+        assert_eq!(output.address(), address);
         held = output;
-        assert_eq!(held.download(&stream)?, expected);
+        assert_eq!(values(ranks, &held), expected);
     }
     Ok(())
 }
@@ -153,18 +132,23 @@ fn an_identity_redistribution_is_a_copy_on_one_gpu() -> Result<()> {
 }
 
 #[test]
-fn cudarc_memory_can_be_reduced_and_returned() -> std::result::Result<(), Box<dyn std::error::Error>> {
+fn memory_and_streams_of_another_owner_are_used() -> Result<()> {
     let Some(ranks) = one_rank() else { return Ok(()) };
-    let stream = CudaContext::new(0)?.new_stream()?;
-    let buffer = NcclBuffer::from_slice(stream.clone_htod(&[1.5_f32, 2.5])?);
-    let mut queue = NcclStream::from_cuda(Arc::clone(&stream));
-    let mut request = ranks.start_all_reduce(buffer, ReduceOp::Sum, &mut queue)?;
-    // Work after the operation in the same stream needs no wait on the host.
-    let marker = NcclBuffer::upload(&[1_u8], &queue)?;
+    let stream = queue(&ranks);
+    let tensor = Arc::new(buffer(&ranks, &[1.5_f32, 2.5]));
+    // SAFETY: the stream and the memory, which nothing else accesses, outlive the operation.
+    #[allow(unsafe_code)]
+    let (mut queue, theirs) = unsafe {
+        let queue = Stream::borrow(ranks.context(), stream.as_raw());
+        (queue, Buffer::<f32>::from_raw(ranks.context(), tensor.address(), 2, Arc::clone(&tensor)))
+    };
+    let mut request = ranks.start_all_reduce(theirs, ReduceOp::Sum, &mut queue)?;
+    ranks.synchronize(&queue)?;
     assert!(request.test()?);
-    let slice = request.wait()?.into_owner::<CudaSlice<f32>>().expect("the owner is the slice");
-    assert_eq!(stream.clone_dtoh(&slice)?, [1.5, 2.5]);
-    drop(marker);
+    let reduced = request.wait()?;
+    assert_eq!((reduced.address(), Arc::strong_count(&tensor)), (tensor.address(), 2));
+    drop(reduced);
+    assert_eq!((values(&ranks, &tensor), Arc::strong_count(&tensor)), (vec![1.5, 2.5], 1));
     Ok(())
 }
 
@@ -190,11 +174,11 @@ fn job_of_several_gpus() -> Result<()> {
     let ranks = connect_from_env();
     check_laws(&ranks)?;
     check_redistribution(&ranks)?;
-    let mut stream = ranks.new_stream()?;
+    let mut stream = queue(&ranks);
     // Messages around a ring: one of two neighbors sends first.
     let (rank, size) = (ranks.rank(), ranks.size());
-    let mut mine = NcclBuffer::upload(&[rank as i64], &stream)?;
-    let mut last = NcclBuffer::<i64>::uninitialised(1, &stream)?;
+    let mut mine = buffer(&ranks, &[rank as i64]);
+    let mut last = buffer(&ranks, &[0_i64]);
     if size > 1 {
         if rank > 0 {
             ranks.receive(&mut last, rank - 1, 0, &mut stream)?;
@@ -203,7 +187,7 @@ fn job_of_several_gpus() -> Result<()> {
         if rank == 0 {
             ranks.receive(&mut last, size - 1, 0, &mut stream)?;
         }
-        assert_eq!(last.download(&stream)?, [((rank + size - 1) % size) as i64]);
+        assert_eq!(values(&ranks, &last), [((rank + size - 1) % size) as i64]);
     }
     Ok(())
 }
@@ -212,14 +196,14 @@ fn job_of_several_gpus() -> Result<()> {
 #[ignore = "one rank of a job of two or more ranks, the last of which ends early"]
 fn job_that_loses_a_rank() -> Result<()> {
     let ranks = connect_from_env();
-    let mut stream = ranks.new_stream()?;
+    let mut stream = queue(&ranks);
     ranks.barrier(&mut stream)?;
     if ranks.rank() == ranks.size() - 1 {
         std::process::exit(0);
     }
     let started = Instant::now();
-    let mut buffer = NcclBuffer::upload(&vec![1.0_f32; 1 << 20], &stream)?;
-    let error = ranks.all_reduce(&mut buffer, ReduceOp::Sum, &mut stream).unwrap_err();
+    let mut sums = buffer(&ranks, &vec![1.0_f32; 1 << 20]);
+    let error = ranks.all_reduce(&mut sums, ReduceOp::Sum, &mut stream).unwrap_err();
     println!("after {:?}: {error}", started.elapsed());
     assert!(started.elapsed() < TIMEOUT * 2);
     assert!(

@@ -1,28 +1,25 @@
-//! Rank 0's end of the connections: accepts the job's ranks (*peers*), and serves the store. The
-//! *store* keeps values by key; in a *gather*, each of the given ranks puts a value under the same
-//! key and gets the values of all.
+//! Rank 0's end of the connections: accepts the other ranks (*peers*), and serves the store.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::environment::{Endpoint, Token};
-use super::gathers::Gathers;
-use super::handshake::{self, Admission, HandshakeError};
-use super::wire::{self, Action, DeadlineStream, StoreReply, StoreRequest};
+use super::environment::Endpoint;
+use super::message::{self, MAGIC, malformed, read_number, slot};
 
-/// Maximum duration of a handshake.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum number of pending handshakes, in addition to those of the job's own ranks.
-const MAX_PENDING_HANDSHAKES: usize = 64;
+/// Maximum time for which rank 0 waits for an introduction.
+const INTRODUCTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of refusals in the error message.
 const MAX_REFUSALS: usize = 16;
 /// Time for which rank 0 keeps serving after a failure, so that the others learn which rank is
 /// missing and do not report rank 0.
 const LINGER: Duration = Duration::from_secs(2);
+/// Maximum number of keys. Most are those of announced operations that completed, which no rank
+/// gathers. The oldest key is removed first; if it is in use, its members put their values again.
+const MAX_KEYS: usize = 4096;
 
 /// Server of the store on rank 0. It listens until it is dropped. After a failure, the drop waits
 /// until the others have disconnected or [`LINGER`] has passed.
@@ -34,7 +31,6 @@ pub(super) struct Server {
 
 #[derive(Debug)]
 struct Shared {
-    token: Token,
     size: usize,
     state: Mutex<ServerState>,
     /// Notified when a peer has disconnected.
@@ -43,16 +39,25 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct ServerState {
-    /// Open connections by their numbers.
-    connections: HashMap<u64, TcpStream>,
-    accepted: u64,
-    present: BTreeSet<usize>,
+    /// Connections by ranks.
+    peers: BTreeMap<usize, TcpStream>,
     departed: BTreeSet<usize>,
+    /// Refused processes, each as `address: reason`.
     refused: Vec<String>,
-    gathers: Gathers,
+    gathers: HashMap<Vec<u8>, Gather>,
+    /// Keys of gathers, in their order. Keys that were removed may remain.
+    keys: VecDeque<Vec<u8>>,
     given_up: bool,
     failed: bool,
     closed: bool,
+}
+
+#[derive(Debug)]
+struct Gather {
+    /// Slots of the members.
+    slots: Vec<Vec<u8>>,
+    /// Members that have received all values.
+    served: BTreeSet<usize>,
 }
 
 impl Server {
@@ -74,37 +79,26 @@ impl Server {
             TcpListener::bind(&any_address[..])?
         };
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
-            token: endpoint.token.clone(),
-            size,
-            state: Mutex::default(),
-            peer_left: Condvar::new(),
-        });
+        let shared = Arc::new(Shared { size, state: Mutex::default(), peer_left: Condvar::new() });
         let server = Self { shared: Arc::clone(&shared), address };
-        thread::Builder::new()
-            .name("collectives-accept".to_owned())
-            .spawn(move || shared.accept(&listener))?;
+        let accept = move || shared.accept(&listener);
+        thread::Builder::new().name("collectives-accept".to_owned()).spawn(accept)?;
         Ok(server)
     }
 
-    /// Executes a request of rank 0 itself. Returns the store's reply without waiting for other
-    /// ranks: `StoreReply::Missing` if values are missing, so that the caller repeats the request
-    /// until all are there.
-    pub(super) fn request(&self, request: &StoreRequest) -> StoreReply {
+    /// Executes a request of rank 0 itself. Returns the slots of the members without waiting for
+    /// other ranks.
+    pub(super) fn request(&self, request: &[Vec<u8>]) -> io::Result<Vec<Vec<u8>>> {
         self.shared.lock().answer(request)
     }
 
-    /// Returns the peers that were refused so far, each as `address: reason`. At most 16 are kept.
-    pub(super) fn refused(&self) -> Vec<String> {
-        self.shared.lock().refused.clone()
-    }
-
-    /// Records that rank 0 has stopped waiting for all ranks to connect. From now on, the reply to
-    /// a request with missing values is `StoreReply::GivenUp` instead of `StoreReply::Missing`. As
-    /// after `record_failure`, the drop of the server waits for the others.
-    pub(super) fn give_up(&self) {
+    /// Records that rank 0 has stopped waiting for all ranks to connect, which the others are told
+    /// when they ask. Returns the refused processes, each as `address: reason`. As after
+    /// [`record_failure`](Self::record_failure), the drop waits for the others.
+    pub(super) fn give_up(&self) -> Vec<String> {
         let mut state = self.shared.lock();
         (state.given_up, state.failed) = (true, true);
+        state.refused.clone()
     }
 
     /// Records that an operation has failed. The drop of the server then waits until the other
@@ -116,17 +110,11 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
-        let limit = Instant::now() + LINGER;
-        while state.failed && !state.present.is_empty() {
-            let left = limit.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            state = self.shared.peer_left.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
+        let lingers = |state: &mut ServerState| state.failed && !state.peers.is_empty();
+        let waited = self.shared.peer_left.wait_timeout_while(self.shared.lock(), LINGER, lingers);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         state.closed = true;
-        for connection in state.connections.values() {
+        for connection in state.peers.values() {
             let _ = connection.shutdown(Shutdown::Both);
         }
         drop(state);
@@ -143,120 +131,145 @@ impl Shared {
     fn accept(self: &Arc<Self>, listener: &TcpListener) {
         loop {
             let accepted = listener.accept();
-            let mut state = self.lock();
-            if state.closed {
+            if self.lock().closed {
                 return;
             }
-            let Ok((stream, from)) = accepted else {
-                drop(state);
-                // Most likely no file descriptor is left.
-                thread::sleep(Duration::from_millis(10));
-                continue;
-            };
-            if state.connections.len() >= self.size + MAX_PENDING_HANDSHAKES {
-                continue;
-            }
-            // Used to shut the connection down.
-            let Ok(copy) = stream.try_clone() else { continue };
-            state.accepted += 1;
-            let number = state.accepted;
-            state.connections.insert(number, copy);
-            drop(state);
             let shared = Arc::clone(self);
-            let served = thread::Builder::new().name("collectives-serve".to_owned()).spawn(move || {
-                shared.serve(&stream, from);
-                shared.lock().connections.remove(&number);
+            let served = accepted.and_then(|(stream, from)| {
+                let serve = move || shared.serve(&stream, from);
+                thread::Builder::new().name("collectives-serve".to_owned()).spawn(serve)
             });
             if served.is_err() {
-                self.lock().connections.remove(&number);
+                // Most likely no file descriptor or thread is left. The peer tries again.
+                thread::sleep(Duration::from_millis(10));
             }
         }
     }
 
     /// Serves one peer until it disconnects, or until the start has failed.
     fn serve(&self, stream: &TcpStream, from: SocketAddr) {
-        let Some(rank) = self.admit(stream, from) else { return };
-        let _ = self.serve_requests(stream);
+        let admitted = self.admit(stream);
+        if let Ok(rank) = admitted {
+            let _ = self.serve_requests(stream);
+            let mut state = self.lock();
+            state.peers.remove(&rank);
+            state.departed.insert(rank);
+            self.peer_left.notify_all();
+        }
         let mut state = self.lock();
-        state.present.remove(&rank);
-        state.departed.insert(rank);
-        drop(state);
-        self.peer_left.notify_all();
+        if let Some(reason) = admitted.err().filter(|_| state.refused.len() < MAX_REFUSALS) {
+            state.refused.push(format!("{from}: {reason}"));
+        }
     }
 
-    fn serve_requests(&self, mut stream: &TcpStream) -> io::Result<()> {
+    fn serve_requests(&self, stream: &TcpStream) -> io::Result<()> {
         stream.set_read_timeout(None)?;
         loop {
-            let request = StoreRequest::decode(&wire::receive(&mut stream)?)?;
-            let reply = self.lock().answer(&request);
-            if request.action == Action::Put {
+            let request = message::receive(stream)?;
+            let reply = self.lock().answer(&request)?;
+            if request.get(2).is_some_and(|slot| slot.first() == Some(&slot::ANNOUNCED)) {
                 continue;
             }
-            wire::send(&mut stream, &reply.encode())?;
-            if matches!(reply, StoreReply::GivenUp(_)) {
+            message::send(stream, &reply)?;
+            if reply.iter().any(|slot| slot[0] == slot::GIVEN_UP) {
                 return Ok(());
             }
         }
     }
 
     /// Returns the rank of a peer that belongs to the job and is not connected yet.
-    fn admit(&self, stream: &TcpStream, from: SocketAddr) -> Option<usize> {
-        let mut admitted = None;
-        let check_peer = |rank: u32, size: u32| {
-            let (admission, mut state) = (self.check_peer(rank, size), self.lock());
-            if admission != Admission::Admitted {
-                return admission;
-            }
-            let rank = rank as usize;
-            // Rank 0 is this process.
-            if rank == 0 || !state.present.insert(rank) {
-                return Admission::Duplicate;
-            }
-            state.departed.remove(&rank);
-            admitted = Some(rank);
-            admission
+    ///
+    /// # Errors
+    /// The reason for which the peer is refused, which it is told if it has introduced itself.
+    fn admit(&self, stream: &TcpStream) -> Result<usize, String> {
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::InvalidData => "it uses another protocol".to_owned(),
+            _ => format!("it did not introduce itself: {error}"),
         };
-        let mut limited = DeadlineStream::new(stream, Instant::now() + HANDSHAKE_TIMEOUT);
-        let handshake = stream
-            .set_nodelay(true)
-            .map_err(HandshakeError::from)
-            .and_then(|()| handshake::receive(&mut limited, self.token.secret(), check_peer));
-        let reason = match handshake {
-            Ok((_, _, Admission::Admitted)) => return admitted,
+        let introduction = || {
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(INTRODUCTION_TIMEOUT))?;
+            stream.set_write_timeout(Some(INTRODUCTION_TIMEOUT))?;
+            match message::receive(stream)?.as_slice() {
+                [magic, rank, size] if magic == MAGIC => Ok((read_number(rank)?, read_number(size)?)),
+                _ => Err(malformed()),
+            }
+        };
+        let (rank, size) = introduction().map_err(failed)?;
+        if let Err(reason) = self.register(rank, size, stream) {
+            let _ = message::send(stream, &[MAGIC, reason.as_bytes()]);
             // The peer may not be the rank that it claims to be.
-            Ok((rank, size, admission)) => format!("rank {rank}: {}", admission.reason(rank, size)),
-            Err(HandshakeError::Connection(error)) => format!("it did not complete the handshake: {error}"),
-            Err(HandshakeError::UnknownProtocol | HandshakeError::WrongToken) => {
-                "it uses another protocol".to_owned()
-            }
-        };
-        let mut state = self.lock();
-        if let Some(rank) = admitted {
-            state.present.remove(&rank);
+            return Err(format!("rank {rank}: {reason}"));
         }
-        if state.refused.len() < MAX_REFUSALS {
-            state.refused.push(format!("{from}: {reason}"));
-        }
-        None
+        message::send(stream, &[MAGIC]).map_err(|error| {
+            self.lock().peers.remove(&rank);
+            failed(error)
+        })?;
+        Ok(rank)
     }
 
-    fn check_peer(&self, rank: u32, size: u32) -> Admission {
-        let expected = u32::try_from(self.size).unwrap_or(u32::MAX);
-        if size != expected {
-            Admission::WrongSize(expected)
+    fn register(&self, rank: usize, size: usize, stream: &TcpStream) -> Result<(), String> {
+        let (expected, mut state) = (self.size, self.lock());
+        if state.closed {
+            return Err("rank 0 has ended".to_owned());
+        } else if size != expected {
+            return Err(format!("its world has {size} ranks and rank 0's has {expected}"));
         } else if rank >= expected {
-            Admission::NoSuchRank(expected)
-        } else {
-            Admission::Admitted
+            return Err(format!("there is no rank {rank} in a world of {expected}"));
+        } else if rank == 0 || state.peers.contains_key(&rank) {
+            return Err(format!("rank {rank} is already connected"));
         }
+        // Used to shut the connection down.
+        let copy = stream.try_clone().map_err(|error| format!("rank 0 cannot serve it: {error}"))?;
+        state.peers.insert(rank, copy);
+        state.departed.remove(&rank);
+        Ok(())
     }
 }
 
 impl ServerState {
-    fn answer(&mut self, request: &StoreRequest) -> StoreReply {
-        match self.gathers.answer(request, &self.departed) {
-            StoreReply::Missing(missing) if self.given_up => StoreReply::GivenUp(missing),
-            reply => reply,
+    /// Executes a request of one rank and returns the slots of the members at once, without waiting
+    /// for values that are missing. An error if the request is malformed.
+    fn answer(&mut self, request: &[Vec<u8>]) -> io::Result<Vec<Vec<u8>>> {
+        let [key, place, slot, members @ ..] = request else { return Err(malformed()) };
+        let (place, action) = (read_number(place)?, *slot.first().ok_or_else(malformed)?);
+        let members = members.iter().map(|rank| read_number(rank)).collect::<io::Result<Vec<_>>>()?;
+        if !self.gathers.contains_key(key) {
+            self.keys.push_back(key.clone());
+            if self.keys.len() > MAX_KEYS {
+                self.keys.pop_front().map(|oldest| self.gathers.remove(&oldest));
+            }
+            let slots = vec![vec![slot::MISSING]; members.len()];
+            self.gathers.insert(key.clone(), Gather { slots, served: BTreeSet::new() });
         }
+        let gather = self.gathers.get_mut(key).filter(|gather| gather.slots.len() == members.len());
+        let gather = gather.filter(|_| place < members.len()).ok_or_else(malformed)?;
+        let has_all = |slots: &[Vec<u8>]| slots.iter().all(|slot| slot[0] == slot::PUT);
+        if action != slot::WITHDRAWN || !has_all(&gather.slots) {
+            gather.slots[place].clone_from(slot);
+            if action == slot::ANNOUNCED {
+                gather.slots[place][0] = slot::PUT;
+            }
+        }
+        let reply = gather.slots.clone();
+        if has_all(&reply) {
+            if action != slot::ANNOUNCED {
+                gather.served.insert(place);
+            }
+        } else if reply.iter().all(|slot| [slot::PUT, slot::WITHDRAWN].contains(&slot[0])) {
+            // Later ranks are refused at once.
+            gather.slots[place] = vec![slot::WITHDRAWN];
+        }
+        // The last member removes the key, so that it can be used again.
+        let is_withdrawn = gather.slots.iter().all(|slot| slot[0] == slot::WITHDRAWN);
+        if is_withdrawn || gather.served.len() == members.len() {
+            self.gathers.remove(key);
+        }
+        let state = |(slot, rank): (Vec<u8>, usize)| match slot[0] {
+            slot::MISSING if self.departed.contains(&rank) => vec![slot::DEPARTED],
+            slot::MISSING if self.given_up => vec![slot::GIVEN_UP],
+            _ => slot,
+        };
+        Ok(reply.into_iter().zip(members).map(state).collect())
     }
 }

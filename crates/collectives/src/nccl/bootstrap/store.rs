@@ -1,33 +1,41 @@
-//! A key-value store at rank 0, similar to PyTorch's `TCPStore`. In a *gather*, each of the given
-//! ranks puts a value under the same key, and gets the values of all.
+//! A rank's end of the connections: its handle of the store at rank 0.
 
-use std::io;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::io::{self, ErrorKind};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::{Mutex, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::environment::Endpoint;
-use super::handshake::{self, Admission, HandshakeError};
+use super::message::{self, MAGIC, number, slot};
 use super::server::Server;
-use super::wire::{self, Action, DeadlineStream, StoreReply, StoreRequest};
 use crate::nccl::polling::poll_until;
 use crate::{Error, Result, WaitStrategy};
 
-/// Maximum duration of one attempt to connect, including rank 0's answer.
+/// Maximum time for which one attempt waits for a connection, and then for rank 0's answer.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Interval between two attempts to connect.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum time until rank 0 answers a request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time beyond a rank's time-out in which an answer is still received.
 const GRACE_PERIOD: Duration = Duration::from_secs(1);
-/// Interval between two attempts to connect.
-const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Handle of the store on one rank. Rank 0 serves the store and must outlive the others.
 #[derive(Debug)]
 pub(in crate::nccl) struct Store {
-    address: String,
     connection: Connection,
+}
+
+/// Ranks of the world that gather values, and this rank among them.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::nccl) struct Members<'a> {
+    /// Name of the gather, the same on all members.
+    pub(in crate::nccl) key: &'a str,
+    /// Ranks of the world that take part.
+    pub(in crate::nccl) ranks: &'a [usize],
+    /// Index of this rank in `ranks`.
+    pub(in crate::nccl) place: usize,
 }
 
 /// This rank's connection to the store.
@@ -52,21 +60,23 @@ pub(in crate::nccl) enum GatherError {
     GivenUp(Vec<usize>),
 }
 
+type Gathered = std::result::Result<Vec<Vec<u8>>, GatherError>;
+
 impl Store {
-    /// Makes rank 0 listen at the endpoint and the others connect to it, with retries until
-    /// `timeout`.
+    /// Makes rank 0 listen at the endpoint and the others connect to it, and waits until all ranks
+    /// have.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if rank 0 cannot listen, [`Error::Rendezvous`] if it does not answer,
-    /// [`Error::Refused`] if it refuses this rank.
+    /// [`Error::Unavailable`] if rank 0 cannot listen, [`Error::Refused`] if it refuses this rank,
+    /// [`Error::Rendezvous`] if ranks do not connect within `timeout`. If rank 0 has timed out, the
+    /// others get the error at once.
     pub(in crate::nccl) fn join(
         endpoint: &Endpoint,
         rank: usize,
         size: usize,
         timeout: Duration,
     ) -> Result<Self> {
-        endpoint.check(size)?;
-        let address = endpoint.address();
+        let (address, started) = (endpoint.address(), Instant::now());
         let connection = if size == 1 {
             Connection::Local
         } else if rank == 0 {
@@ -79,25 +89,60 @@ impl Store {
         } else {
             Connection::Peer(Mutex::new(Some(connect(endpoint, rank, size, timeout)?)))
         };
-        Ok(Self { address, connection })
+        let store = Self { connection };
+        let (members, left) = ((0..size).collect::<Vec<_>>(), timeout.saturating_sub(started.elapsed()));
+        let everyone = Members { key: "start", ranks: &members, place: rank };
+        let missing = match store.gather(everyone, &[], left) {
+            Ok(_) => return Ok(store),
+            Err(GatherError::TimedOut { missing, .. } | GatherError::GivenUp(missing)) => missing,
+            Err(GatherError::Departed(rank)) => vec![rank],
+        };
+        let refused = match &store.connection {
+            Connection::Server(server) => server.give_up(),
+            Connection::Local | Connection::Peer(_) => Vec::new(),
+        };
+        Err(Error::Rendezvous { address, missing, waited: started.elapsed(), refused, cause: None })
     }
 
-    /// All-gathers values: puts `value` under `key` for all `members` (ranks of the world; this
-    /// rank is at index `place`), and returns the values of all of them, in their order. The value
-    /// remains in the store even after a time-out.
+    /// All-gathers values: puts `value`, and returns the values of all members, in their order. The
+    /// value remains in the store even after a time-out.
     ///
     /// # Errors
     /// `GatherError::TimedOut` if values are missing after `timeout` or rank 0 does not answer, and
     /// the other variants as they say.
-    pub(in crate::nccl) fn gather(
-        &self,
-        key: &str,
-        members: &[usize],
-        place: usize,
-        value: &[u8],
-        timeout: Duration,
-    ) -> std::result::Result<Vec<Vec<u8>>, GatherError> {
-        self.request_until(&request(Action::Gather, key, members, place, value), timeout)
+    pub(in crate::nccl) fn gather(&self, members: Members<'_>, value: &[u8], timeout: Duration) -> Gathered {
+        let started = Instant::now();
+        let limit = started.checked_add(timeout);
+        let request = members.request(&[&[slot::PUT], value].concat());
+        let mut last_missing = Vec::new();
+        // Always parks, because the answer comes from a socket.
+        let gathered = poll_until(WaitStrategy::Park, limit, || {
+            let slots = match self.try_request(&request, limit) {
+                Ok(Some(slots)) => slots,
+                Ok(None) => return Ok(None),
+                Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock) => {
+                    return Err(GatherError::TimedOut { missing: vec![0], waited: started.elapsed() });
+                }
+                Err(_) => return Err(GatherError::Departed(0)),
+            };
+            let ranks_with = |state: u8| -> Vec<usize> {
+                let slots = members.ranks.iter().zip(&slots);
+                slots.filter(|(_, slot)| slot[0] == state).map(|(&rank, _)| rank).collect()
+            };
+            if let Some(&rank) = ranks_with(slot::DEPARTED).first() {
+                return Err(GatherError::Departed(rank));
+            }
+            let (missing, withdrawn) = (ranks_with(slot::GIVEN_UP), ranks_with(slot::WITHDRAWN));
+            if !missing.is_empty() {
+                return Err(GatherError::TimedOut { missing, waited: started.elapsed() });
+            }
+            last_missing = ranks_with(slot::MISSING);
+            if last_missing.is_empty() && !withdrawn.is_empty() {
+                return Err(GatherError::GivenUp(withdrawn));
+            }
+            Ok(values(&slots))
+        })?;
+        gathered.ok_or_else(|| GatherError::TimedOut { missing: last_missing, waited: started.elapsed() })
     }
 
     /// Like [`gather`](Self::gather), but either all members that take part get all values, or
@@ -108,70 +153,28 @@ impl Store {
     /// As [`gather`](Self::gather).
     pub(in crate::nccl) fn gather_all_or_none(
         &self,
-        key: &str,
-        members: &[usize],
-        place: usize,
+        members: Members<'_>,
         value: &[u8],
         timeout: Duration,
-    ) -> std::result::Result<Vec<Vec<u8>>, GatherError> {
-        self.gather(key, members, place, value, timeout).or_else(|gather_error| {
+    ) -> Gathered {
+        self.gather(members, value, timeout).or_else(|gather_error| {
             if matches!(gather_error, GatherError::GivenUp(_)) {
                 return Err(gather_error);
             }
-            let withdrawal = request(Action::Withdraw, key, members, place, &[]);
+            let withdrawal = members.request(&[slot::WITHDRAWN]);
             let limit = Instant::now().checked_add(GRACE_PERIOD);
-            match poll_until(WaitStrategy::Park, limit, || self.try_request(&withdrawal, limit)) {
-                // The last member has just arrived, and the others have continued.
-                Ok(Some(StoreReply::All(values))) => Ok(values),
-                _ => Err(gather_error),
-            }
+            let reply = poll_until(WaitStrategy::Park, limit, || self.try_request(&withdrawal, limit));
+            // There are all values if the last member has just arrived, and the others have
+            // continued.
+            reply.ok().flatten().and_then(|slots| values(&slots)).ok_or(gather_error)
         })
     }
 
-    /// Puts an empty value under `key` without waiting for other members. Returns `false` if it was
-    /// not sent, because another thread uses the connection or it is broken.
-    pub(in crate::nccl) fn put(&self, key: &str, members: &[usize], place: usize) -> bool {
-        let request = request(Action::Put, key, members, place, &[]);
-        match &self.connection {
-            Connection::Local => true,
-            Connection::Server(server) => {
-                server.request(&request);
-                true
-            }
-            Connection::Peer(connection) => with_stream(connection, |stream| {
-                wire::send(&mut DeadlineStream::new(stream, Instant::now() + GRACE_PERIOD), &request.encode())
-            })
-            .is_ok_and(|sent| sent.is_some()),
-        }
-    }
-
-    fn request_until(
-        &self,
-        request: &StoreRequest,
-        timeout: Duration,
-    ) -> std::result::Result<Vec<Vec<u8>>, GatherError> {
-        let started = Instant::now();
-        let limit = started.checked_add(timeout);
-        let mut last_missing = Vec::new();
-        // Always parks, because the answer comes from a socket.
-        let gathered = poll_until(WaitStrategy::Park, limit, || match self.try_request(request, limit) {
-            Ok(Some(StoreReply::All(values))) => Ok(Some(values)),
-            Ok(Some(StoreReply::Missing(missing))) => {
-                last_missing = missing;
-                Ok(None)
-            }
-            Ok(None) => Ok(None),
-            Ok(Some(StoreReply::GivenUp(missing))) => {
-                Err(GatherError::TimedOut { missing, waited: started.elapsed() })
-            }
-            Ok(Some(StoreReply::Departed(rank))) => Err(GatherError::Departed(rank)),
-            Ok(Some(StoreReply::Withdrawn(ranks))) => Err(GatherError::GivenUp(ranks)),
-            Err(error) if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) => {
-                Err(GatherError::TimedOut { missing: vec![0], waited: started.elapsed() })
-            }
-            Err(_) => Err(GatherError::Departed(0)),
-        })?;
-        gathered.ok_or_else(|| GatherError::TimedOut { missing: last_missing, waited: started.elapsed() })
+    /// Puts an empty value without waiting for other members. Returns `false` if it was not sent,
+    /// because another thread uses the connection or it is broken.
+    pub(in crate::nccl) fn announce(&self, members: Members<'_>) -> bool {
+        let announcement = members.request(&[slot::ANNOUNCED]);
+        self.try_request(&announcement, Some(Instant::now())).is_ok_and(|reply| reply.is_some())
     }
 
     /// Records that an operation has failed. Rank 0 then keeps serving the store when it is
@@ -183,134 +186,100 @@ impl Store {
         }
     }
 
-    /// Converts a failure of the first gather, in which all ranks take part, into an error.
-    /// `waited` is the time since the start. On rank 0, the other ranks get the error too.
-    pub(in crate::nccl) fn start_error(&self, gather_error: GatherError, waited: Duration) -> Error {
-        let (missing, waited) = match gather_error {
-            GatherError::TimedOut { missing, waited } => (missing, waited),
-            GatherError::Departed(rank) => (vec![rank], waited),
-            GatherError::GivenUp(ranks) => (ranks, waited),
+    /// Sends a request and waits for the members' slots, until shortly after `limit`. An
+    /// announcement has no reply. Returns `None` while another thread uses the connection.
+    fn try_request(&self, request: &[Vec<u8>], limit: Option<Instant>) -> io::Result<Option<Vec<Vec<u8>>>> {
+        let connection = match &self.connection {
+            Connection::Local => return Ok(Some(vec![request[SLOT].clone()])),
+            Connection::Server(server) => return server.request(request).map(Some),
+            Connection::Peer(connection) => connection,
         };
-        let refused = match &self.connection {
-            Connection::Server(server) => {
-                server.give_up();
-                server.refused()
+        let mut connection = match connection.try_lock() {
+            Ok(connection) => connection,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(None),
+        };
+        let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()) + GRACE_PERIOD);
+        let timeout = left.unwrap_or(ANSWER_TIMEOUT).min(ANSWER_TIMEOUT);
+        let stream = connection.as_ref().ok_or(ErrorKind::NotConnected)?;
+        let exchange = || {
+            stream.set_write_timeout(Some(timeout))?;
+            message::send(stream, request)?;
+            if request[SLOT] == [slot::ANNOUNCED] {
+                return Ok(Some(Vec::new()));
             }
-            Connection::Local | Connection::Peer(_) => Vec::new(),
+            stream.set_read_timeout(Some(timeout))?;
+            let slots = message::receive(stream)?;
+            let is_valid =
+                slots.len() == request.len() - MEMBERS && slots.iter().all(|slot| !slot.is_empty());
+            if is_valid { Ok(Some(slots)) } else { Err(message::malformed()) }
         };
-        Error::Rendezvous { address: self.address.clone(), missing, waited, refused, cause: None }
-    }
-
-    /// Sends a request and waits for the answer, until shortly after `limit`. Returns `None` while
-    /// another thread uses the connection.
-    fn try_request(&self, request: &StoreRequest, limit: Option<Instant>) -> io::Result<Option<StoreReply>> {
-        match &self.connection {
-            Connection::Local => Ok(Some(StoreReply::All(vec![request.value.clone()]))),
-            Connection::Server(server) => Ok(Some(server.request(request))),
-            Connection::Peer(connection) => with_stream(connection, |stream| {
-                let now = Instant::now();
-                let timeout = limit
-                    .map_or(ANSWER_TIMEOUT, |limit| limit.saturating_duration_since(now) + GRACE_PERIOD)
-                    .min(ANSWER_TIMEOUT);
-                let mut stream = DeadlineStream::new(stream, now + timeout);
-                wire::send(&mut stream, &request.encode())?;
-                StoreReply::decode(&wire::receive(&mut stream)?)
-            }),
+        let reply = exchange();
+        if reply.is_err() {
+            // A late answer would be mistaken for that to the next request.
+            *connection = None;
         }
+        reply
     }
 }
 
-/// Uses the connection, unless another thread does. Closes it after an error, because a late answer
-/// would be mistaken for that to the next request.
-fn with_stream<T>(
-    connection: &Mutex<Option<TcpStream>>,
-    exchange: impl FnOnce(&TcpStream) -> io::Result<T>,
-) -> io::Result<Option<T>> {
-    let mut connection = match connection.try_lock() {
-        Ok(connection) => connection,
-        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        Err(TryLockError::WouldBlock) => return Ok(None),
-    };
-    let result = exchange(connection.as_ref().ok_or(io::ErrorKind::NotConnected)?);
-    if result.is_err() {
-        *connection = None;
+/// Index of the slot in a request.
+const SLOT: usize = 2;
+/// Index of the first member in a request.
+const MEMBERS: usize = 3;
+
+impl Members<'_> {
+    fn request(&self, slot: &[u8]) -> Vec<Vec<u8>> {
+        let fields = [self.key.as_bytes(), &number(self.place), slot].map(<[u8]>::to_vec);
+        fields.into_iter().chain(self.ranks.iter().map(|&rank| number(rank).to_vec())).collect()
     }
-    result.map(Some)
 }
 
-fn request(action: Action, key: &str, members: &[usize], place: usize, value: &[u8]) -> StoreRequest {
-    StoreRequest { action, key: key.to_owned(), place, members: members.to_vec(), value: value.to_vec() }
+/// Returns the values of all members, unless one is missing.
+fn values(slots: &[Vec<u8>]) -> Option<Vec<Vec<u8>>> {
+    slots.iter().map(|slot| slot.strip_prefix(&[slot::PUT]).map(<[u8]>::to_vec)).collect()
 }
 
-/// Connects to a rank 0 that proves that it knows the token.
+/// Connects to rank 0, and introduces this rank as rank `rank` of a world of `size` ranks.
 fn connect(endpoint: &Endpoint, rank: usize, size: usize, timeout: Duration) -> Result<TcpStream> {
     let address = endpoint.address();
-    let refused = |reason: String| Error::Refused { rank, address: address.clone(), reason };
-    let number = |ranks: usize| u32::try_from(ranks).map_err(|_| refused("too many ranks".to_owned()));
-    let (rank_number, size_number) = (number(rank)?, number(size)?);
     let started = Instant::now();
     loop {
-        let remaining = timeout.saturating_sub(started.elapsed()).max(RETRY_INTERVAL);
-        let attempt = Instant::now() + ATTEMPT_TIMEOUT.min(remaining);
-        let handshake = dial(endpoint, attempt).map_err(HandshakeError::from).and_then(|stream| {
-            let mut limited = DeadlineStream::new(&stream, attempt);
-            let admission =
-                handshake::authenticate(&mut limited, endpoint.token.secret(), rank_number, size_number)?;
-            Ok((stream, admission))
-        });
-        match handshake {
-            Ok((stream, Admission::Admitted)) => return Ok(stream),
-            Ok((_, admission)) => return Err(refused(admission.reason(rank_number, size_number))),
-            Err(HandshakeError::UnknownProtocol) => {
-                return Err(refused(
-                    "another service listens there; set COLLECTIVES_PORT to another port".to_owned(),
-                ));
+        let left = timeout.saturating_sub(started.elapsed()).max(RETRY_INTERVAL).min(ATTEMPT_TIMEOUT);
+        let attempt = || {
+            let addresses: Vec<_> = (endpoint.host.as_str(), endpoint.port).to_socket_addrs()?.collect();
+            // A silent address leaves time for the others.
+            let share = left / addresses.len().max(1) as u32;
+            let none = Err(ErrorKind::AddrNotAvailable.into());
+            let stream = addresses.iter().fold(none, |dialed: io::Result<_>, address| {
+                dialed.or_else(|_| TcpStream::connect_timeout(address, share))
+            })?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(left))?;
+            message::send(&stream, &[MAGIC, &number(rank), &number(size)])?;
+            let answer = message::receive(&stream)?;
+            match answer.split_first() {
+                Some((magic, reason)) if magic == MAGIC => Ok((stream, reason.first().cloned())),
+                _ => Err(message::malformed()),
             }
-            Err(HandshakeError::WrongToken) => {
-                return Err(refused(
-                    "the process that listens there does not know the job's token".to_owned(),
-                ));
+        };
+        let reason = match attempt() {
+            Ok((stream, None)) => return Ok(stream),
+            Ok((_, Some(reason))) => String::from_utf8_lossy(&reason).into_owned(),
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                "another service listens there; set COLLECTIVES_PORT to another port".to_owned()
             }
-            // Rank 0 may not have started yet, or may have too many pending connections.
-            Err(HandshakeError::Connection(_)) if started.elapsed() + RETRY_INTERVAL < timeout => {
+            // Rank 0 may not have started yet.
+            Err(_) if started.elapsed() + RETRY_INTERVAL < timeout => {
                 thread::sleep(RETRY_INTERVAL);
+                continue;
             }
-            Err(HandshakeError::Connection(error)) => {
-                return Err(Error::Rendezvous {
-                    address,
-                    missing: vec![0],
-                    waited: started.elapsed(),
-                    refused: Vec::new(),
-                    cause: Some(error.to_string()),
-                });
+            Err(error) => {
+                let (missing, refused) = (vec![0], Vec::new());
+                let (waited, cause) = (started.elapsed(), Some(error.to_string()));
+                return Err(Error::Rendezvous { address, missing, waited, refused, cause });
             }
-        }
+        };
+        return Err(Error::Refused { rank, address, reason });
     }
-}
-
-fn dial(endpoint: &Endpoint, limit: Instant) -> io::Result<TcpStream> {
-    let addresses: Vec<_> = (endpoint.host.as_str(), endpoint.port).to_socket_addrs()?.collect();
-    dial_any(&addresses, limit)
-}
-
-/// Connects to the first address that answers, before `limit`. The remaining time is divided
-/// equally, so that a silent address leaves time for the others. Returns the last error if none
-/// answers.
-pub(super) fn dial_any(addresses: &[SocketAddr], limit: Instant) -> io::Result<TcpStream> {
-    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for (tried, address) in addresses.iter().enumerate() {
-        let untried = u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
-        let share = limit.saturating_duration_since(Instant::now()) / untried;
-        if share.is_zero() {
-            break;
-        }
-        match TcpStream::connect_timeout(address, share) {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                return Ok(stream);
-            }
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }

@@ -3,14 +3,18 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
+use cuda::nccl::Nccl;
+use cuda::{Buffer, Context, Driver, Priority, Stream};
 use cuda_emulator::{Emulator, Setting};
 
+use super::super::NcclWorld;
 use super::super::comm::{CommFailure, NO_COLOR, NcclComm, Settings};
 use super::super::group::id_bytes;
-use super::super::{NcclBuffer, NcclCommunicator, NcclLibrary, NcclWorld, cuda};
-use super::{LONG, SHORT, assert_no_leaks, emulator, end_calls, library, live_communicators, misuse};
+use super::{
+    LONG, SHORT, assert_no_leaks, context, emulator, end_calls, live_communicators, nccl, stream, upload,
+};
 use crate::{
-    Communicator, Error, Group, Partition, Redistribution, RedistributionRequest, ReduceOp, Request, Result,
+    Communicator, Error, Group, Partition, Redistribution, RedistributionRequest, ReduceOp, Request,
     WaitStrategy,
 };
 
@@ -19,16 +23,11 @@ const REMOTE: &str = "remote process exited or there was a network error";
 
 /// Returns settings for a device of the emulator.
 fn settings(device: usize) -> Settings {
-    Settings {
-        api: library().api,
-        device: cuda::open(device).unwrap(),
-        timeout: SHORT,
-        wait: WaitStrategy::Park,
-    }
+    Settings { nccl: nccl(), context: context(device), timeout: SHORT, wait: WaitStrategy::Park }
 }
 
 fn init(size: usize) -> std::result::Result<NcclComm, CommFailure> {
-    let id = library().unique_id().unwrap();
+    let id = nccl().unique_id().unwrap();
     NcclComm::init(&settings(0), 0, size, id)
 }
 
@@ -69,10 +68,10 @@ fn an_error_aborts_once_and_is_returned_by_every_call() {
 #[test]
 fn an_asynchronous_error_fails_the_operation_and_names_the_rank() {
     let emulator = emulator();
-    let world = NcclWorld::new(0, 1, 0).with_timeout(SHORT);
-    let ranks = world.connect_with(library(), cuda::open(0).unwrap()).unwrap();
-    let mut stream = ranks.new_stream().unwrap();
-    let buffer = NcclBuffer::upload(&[1.0_f32; 3], &stream).unwrap();
+    let world = NcclWorld::new(0, 1, 0).with_timeout(SHORT).with_library(nccl());
+    let ranks = world.connect_on(&context(0)).unwrap();
+    let mut stream = stream(&ranks);
+    let buffer = upload(&[1.0_f32; 3], &ranks);
     let mut request = ranks.start_all_reduce(buffer, ReduceOp::Sum, &mut stream).unwrap();
     emulator.set(Setting::NcclAsyncError, 6);
     let error = request.test().unwrap_err();
@@ -113,7 +112,7 @@ fn a_split_returns_a_communicator_unless_the_color_is_none() {
 #[test]
 fn a_split_without_a_rank_aborts_the_communicator() {
     let emulator = emulator();
-    let id = library().unique_id().unwrap();
+    let id = nccl().unique_id().unwrap();
     thread::scope(|scope| {
         let other = scope.spawn(|| NcclComm::init(&settings(1), 1, 2, id).unwrap());
         let comm = NcclComm::init(&settings(0), 0, 2, id).unwrap();
@@ -129,41 +128,46 @@ fn a_split_without_a_rank_aborts_the_communicator() {
 /// Without a GPU, the library creates identifiers and fails only when a communicator is created.
 #[test]
 fn the_real_library_without_a_device_fails_with_one_line() {
-    let library = match NcclLibrary::open() {
+    let library = match Nccl::open() {
         Ok(library) => library,
         Err(error) => return println!("SKIPPED: {error}"),
     };
     assert!(library.version().unwrap() >= 21_800);
     let ids = [library.unique_id().unwrap(), library.unique_id().unwrap()];
     assert_ne!(id_bytes(&ids[0]), id_bytes(&ids[1]));
-    if cuda::open(0).is_ok() {
+    if Context::open(0).is_ok() {
         return println!("SKIPPED: there is a CUDA device, which tests/it/nccl.rs uses");
     }
-    let world = NcclWorld::new(0, 1, 0).with_timeout(LONG);
+    let world = NcclWorld::new(0, 1, 0).with_timeout(LONG).with_library(library);
     let _fake = emulator();
-    let error = world.connect_with(library, cuda::open(0).unwrap()).unwrap_err();
+    let error = world.connect_on(&context(0)).unwrap_err();
     println!("{error}");
     assert!(matches!(error, Error::Library { backend: "NCCL", rank: 0, .. }), "{error:?}");
     assert_eq!(error.to_string().lines().count(), 1, "{error}");
 }
 
 /// Calls a variety of operations on one rank.
-fn call_many_operations(ranks: &NcclCommunicator) -> Result<()> {
-    let mut stream = ranks.new_stream()?;
-    let mut one = NcclBuffer::upload(&[1.0_f32, 2.0], &stream)?;
+fn call_many_operations() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let library = [Emulator::library()?];
+    let (nccl, context) = (Nccl::open_first_of(&library)?, Driver::open_first_of(&library)?.context(0)?);
+    let world = NcclWorld::new(0, 1, 0).with_timeout(LONG).with_wait(WaitStrategy::Yield).with_library(nccl);
+    let ranks = world.connect_on(&context)?;
+    let mut stream = Stream::new(&context, Priority::default())?;
+    let new = |len| Buffer::<f32>::in_stream(&stream, len);
+    let (mut one, mut more, mut output) = (new(2)?, new(2)?, new(2)?);
+    one.upload(&stream, &[1.0, 2.0])?;
     ranks.all_reduce(&mut one, ReduceOp::Sum, &mut stream)?;
     ranks.barrier(&mut stream)?;
     let part = ranks.split(Some(1), 0)?;
     let same = ranks.group(&[0])?;
-    let mut more = NcclBuffer::uninitialised(2, &stream)?;
     same.all_gather(&mut one, &mut more, &mut stream)?;
     let identity = Redistribution::new(&Partition::even(2, &[0])?, &Partition::even(2, &[0])?)?;
-    let mut output = NcclBuffer::uninitialised(2, &stream)?;
     let request = same.start_redistribution(&identity, &more, 1, &mut stream)?;
     drop(part);
     request.wait_into(&mut output)?;
-    assert_eq!(output.download(&stream)?, [1.0, 2.0]);
-    drop(ranks.start_all_reduce(NcclBuffer::upload(&[1_i64], &stream)?, ReduceOp::Max, &mut stream)?);
+    assert_eq!(output.to_vec(&stream)?, [1.0, 2.0]);
+    drop(ranks.start_all_reduce(one, ReduceOp::Max, &mut stream)?);
+    ranks.synchronize(&stream)?;
     Ok(())
 }
 
@@ -173,24 +177,18 @@ fn any_failing_call_returns_an_error_and_leaks_nothing() {
     for call in 1.. {
         let emulator = emulator();
         emulator.fail_call(call, 999);
-        let world = NcclWorld::new(0, 1, 0).with_timeout(LONG).with_wait(WaitStrategy::Yield);
-        let outcome = cuda::open(0)
-            .and_then(|device| {
-                world.connect_with(NcclLibrary::open_first_of(&[Emulator::library().unwrap()])?, device)
-            })
-            .and_then(|ranks| call_many_operations(&ranks));
+        let outcome = call_many_operations();
         if let Err(error) = &outcome {
             failed += 1;
-            assert!(
-                error.to_string().contains("unknown error") || error.to_string().contains("internal error"),
-                "{error}"
-            );
-            assert!(
-                matches!(error, Error::Library { .. } | Error::Device { .. } | Error::Unavailable { .. }),
-                "{error:?}"
-            );
+            let message = error.to_string();
+            assert!(message.contains("unknown error") || message.contains("internal error"), "{message}");
+            if let Some(error) = error.downcast_ref() {
+                let is_expected =
+                    matches!(error, Error::Library { .. } | Error::Cuda { .. } | Error::Unavailable { .. });
+                assert!(is_expected, "{error:?}");
+            }
         }
-        assert_eq!(misuse(&emulator), [""; 0], "call {call}: {outcome:?}");
+        assert_eq!(emulator.misuse(), [""; 0], "call {call}: {outcome:?}");
         assert_eq!(live_communicators(&emulator), 0, "call {call}: {outcome:?}");
         // Memory is leaked only if the device no longer reports whether it still accesses it.
         if emulator.calls() < call {

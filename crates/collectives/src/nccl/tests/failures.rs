@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
-use super::{LONG, SHORT, blank, run, run_all, upload};
+use super::{LONG, SHORT, blank, download, run, run_all, stream, upload};
 use crate::{Communicator, Departure, ElementType, Error, Group, Operation, ReduceOp};
 
 /// Returns the errors of all ranks but the last for a call that the last one does not make.
@@ -23,8 +23,8 @@ fn errors_without_the_last_rank<C: Send>(
 #[test]
 fn a_collective_names_a_missing_rank() {
     let errors = errors_without_the_last_rank(|ranks| {
-        let mut stream = ranks.new_stream().unwrap();
-        let mut buffer = upload(&[1.0_f32; 4], &stream);
+        let mut stream = stream(ranks);
+        let mut buffer = upload(&[1.0_f32; 4], ranks);
         ranks.all_reduce(&mut buffer, ReduceOp::Sum, &mut stream)
     });
     assert_eq!(errors.len(), 2);
@@ -53,8 +53,8 @@ fn a_split_or_group_names_a_missing_rank() {
 fn a_receive_without_a_sender_names_the_sender() {
     let outcomes = run(&[0, 1], 2, SHORT, |ranks| {
         let ranks = ranks.unwrap();
-        let mut stream = ranks.new_stream().unwrap();
-        let mut buffer = blank::<i32>(3, &stream);
+        let mut stream = stream(&ranks);
+        let mut buffer = blank::<i32>(3, &ranks);
         if ranks.rank() == 0 { Ok(()) } else { ranks.receive(&mut buffer, 0, 9, &mut stream) }
     });
     let error = outcomes[1].as_ref().unwrap_err();
@@ -69,8 +69,8 @@ fn a_receive_without_a_sender_names_the_sender() {
 fn a_rank_whose_process_ends_is_named() {
     let outcomes = run(&[0, 1, 2], 3, Duration::from_secs(1), |ranks| {
         let ranks = ranks.unwrap();
-        let mut stream = ranks.new_stream().unwrap();
-        let mut buffer = upload(&[1_u8], &stream);
+        let mut stream = stream(&ranks);
+        let mut buffer = upload(&[1_u8], &ranks);
         if ranks.rank() == 1 { Ok(()) } else { ranks.broadcast(&mut buffer, 0, &mut stream) }
     });
     for outcome in [&outcomes[0], &outcomes[2]] {
@@ -85,32 +85,31 @@ fn a_failed_group_stays_failed_and_others_are_unaffected() {
     run(&[0, 1], 2, SHORT, |ranks| {
         let ranks = ranks.unwrap();
         let other = ranks.group(&[0, 1]).unwrap();
-        let mut stream = ranks.new_stream().unwrap();
+        let mut stream = stream(&ranks);
         if ranks.rank() == 0 {
-            let mut buffer = upload(&[1.0_f32], &stream);
+            let mut buffer = upload(&[1.0_f32], &ranks);
             let first = ranks.all_reduce(&mut buffer, ReduceOp::Sum, &mut stream).unwrap_err();
             let second = ranks.start_barrier(&mut stream).unwrap_err();
             assert_eq!(first, second);
             assert_eq!(ranks.split(None, 0).unwrap_err(), first);
         }
         failed.wait();
-        let mut buffer = upload(&[2.0_f32], &stream);
+        let mut buffer = upload(&[2.0_f32], &ranks);
         other.all_reduce(&mut buffer, ReduceOp::Sum, &mut stream).unwrap();
-        assert_eq!(buffer.download(&stream).unwrap(), [4.0]);
+        assert_eq!(download(&buffer, &ranks), [4.0]);
     });
 }
 
 #[test]
 fn wrong_arguments_fail_at_once() {
     run_all(1, |ranks| {
-        let mut stream = ranks.new_stream().unwrap();
-        let other = stream.clone();
+        let mut stream = stream(&ranks);
         let wrong = [
-            ranks.all_gather(&mut blank::<f64>(2, &other), &mut blank(3, &other), &mut stream).unwrap_err(),
+            ranks.all_gather(&mut blank::<f64>(2, &ranks), &mut blank(3, &ranks), &mut stream).unwrap_err(),
             ranks
                 .reduce_scatter(
-                    &mut blank::<f64>(3, &other),
-                    &mut blank(2, &other),
+                    &mut blank::<f64>(3, &ranks),
+                    &mut blank(2, &ranks),
                     ReduceOp::Min,
                     &mut stream,
                 )
@@ -119,16 +118,16 @@ fn wrong_arguments_fail_at_once() {
         for error in wrong {
             assert!(matches!(error, Error::WrongLength { rank: 0, .. }), "{error}");
         }
-        let mut buffer = upload(&[1_u8], &stream);
+        let mut buffer = upload(&[1_u8], &ranks);
         let root = ranks.broadcast(&mut buffer, 1, &mut stream).unwrap_err();
         assert_eq!(root, Error::NoSuchRank { rank: 1, size: 1 });
-        let own = ranks.send(&mut upload(&[1_u8], &other), 0, 0, &mut stream).unwrap_err();
+        let own = ranks.send(&mut upload(&[1_u8], &ranks), 0, 0, &mut stream).unwrap_err();
         assert!(matches!(own, Error::Unsupported { backend: "NCCL", .. }), "{own}");
         assert_eq!(ranks.group(&[0, 0]).unwrap_err(), Error::DuplicateRank { rank: 0 });
         let color = ranks.split(Some(u32::MAX), 0).unwrap_err().to_string();
         assert!(color.contains("a color is at most 2147483647"), "{color}");
         let counts = ranks
-            .all_to_all_v(&mut upload(&[1_u8], &other), &[2], &mut blank(1, &other), &[1], &mut stream)
+            .all_to_all_v(&mut upload(&[1_u8], &ranks), &[2], &mut blank(1, &ranks), &[1], &mut stream)
             .unwrap_err();
         assert!(matches!(counts, Error::WrongLength { buffer: "send buffer", .. }), "{counts}");
     });

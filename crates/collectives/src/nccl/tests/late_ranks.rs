@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cuda::Stream;
 use cuda_emulator::Setting;
 
-use super::{LONG, SHORT, blank, emulator, live_communicators, run, run_all, run_on, upload};
-use crate::nccl::{NcclBuffer, NcclCommunicator, NcclRequest, NcclStream};
+use super::{LONG, SHORT, download, emulator, live_communicators, run, run_all, run_on, stream, upload};
+use crate::nccl::{NcclCommunicator, NcclRequest};
 use crate::{Communicator, Error, Group, ReduceOp, Request, Result};
 
-fn start(ranks: &NcclCommunicator, stream: &mut NcclStream) -> NcclRequest<f32> {
-    ranks.start_all_reduce(upload(&[1.0_f32; 4], stream), ReduceOp::Sum, stream).unwrap()
+fn start(ranks: &NcclCommunicator, stream: &mut Stream) -> NcclRequest<f32> {
+    ranks.start_all_reduce(upload(&[1.0_f32; 4], ranks), ReduceOp::Sum, stream).unwrap()
 }
 
 fn missing(outcome: Result<()>) -> Vec<usize> {
@@ -32,7 +33,7 @@ fn aborted_operations_are_not_reported_as_complete() {
         let ranks = ranks.unwrap();
         connected.wait();
         let wait = || {
-            let mut stream = ranks.new_stream().unwrap();
+            let mut stream = stream(&ranks);
             let request = start(&ranks, &mut stream);
             started.wait();
             request.wait().map(drop)
@@ -62,9 +63,8 @@ fn a_test_does_not_wait_for_another_threads_diagnosis() {
         let ranks = ranks.unwrap();
         connected.wait();
         let tested = (ranks.rank() == 0).then(|| {
-            // Separate streams, because an upload waits for the operations before it.
-            let mut streams = [ranks.new_stream().unwrap(), ranks.new_stream().unwrap()];
-            let [first, mut second] = streams.each_mut().map(|stream| start(&ranks, stream));
+            let mut stream = stream(&ranks);
+            let [first, mut second] = [start(&ranks, &mut stream), start(&ranks, &mut stream)];
             emulator.set(Setting::NcclAsyncError, 6);
             thread::scope(|scope| {
                 scope.spawn(|| {
@@ -93,7 +93,7 @@ fn a_late_rank_is_not_reported_as_missing() {
             thread::sleep(timeout / 2);
         }
         let outcome = (ranks.rank() != 2).then(|| {
-            let mut stream = ranks.new_stream().unwrap();
+            let mut stream = stream(&ranks);
             start(&ranks, &mut stream).wait().map(drop)
         });
         over.wait();
@@ -106,24 +106,21 @@ fn a_late_rank_is_not_reported_as_missing() {
 
 #[test]
 fn waiting_for_a_stream_ends_if_an_operation_in_it_times_out() {
-    type Wait = fn(&NcclBuffer<f32>, &NcclStream) -> Result<()>;
-    let waits: [Wait; 3] = [
-        |_, stream| stream.synchronize(),
-        |buffer, stream| buffer.download(stream).map(drop),
-        |_, stream| NcclBuffer::upload(&[1_u8], stream).map(drop),
-    ];
-    for (wait, dropped) in waits.into_iter().flat_map(|wait| [(wait, false), (wait, true)]) {
+    for dropped in [false, true] {
         let over = Barrier::new(2);
         run(&[0, 1], 2, SHORT, |ranks| {
             let ranks = ranks.unwrap();
             if ranks.rank() == 0 {
-                let mut stream = ranks.new_stream().unwrap();
-                let buffer = blank::<f32>(4, &stream);
+                let mut other = stream(&ranks);
+                let mut stream = stream(&ranks);
                 let request = Some(start(&ranks, &mut stream)).filter(|_| !dropped);
-                assert_eq!(missing(wait(&buffer, &stream)), [1]);
+                // There is no operation in it.
+                ranks.synchronize(&other).unwrap();
+                assert_eq!(missing(ranks.synchronize(&stream)), [1]);
                 assert!(request.is_none_or(|request| request.wait().is_err()));
                 // The error was returned once, and the kernel has left the device.
-                stream.synchronize().unwrap();
+                ranks.synchronize(&stream).unwrap();
+                assert_eq!(missing(ranks.barrier(&mut other)), [1]);
             }
             over.wait();
         });
@@ -133,16 +130,17 @@ fn waiting_for_a_stream_ends_if_an_operation_in_it_times_out() {
 #[test]
 fn a_split_waits_for_pending_operations() {
     let sums = run_all(2, |ranks| {
-        let mut stream = ranks.new_stream().unwrap();
+        let mut other = stream(&ranks);
+        let mut stream = stream(&ranks);
         if ranks.rank() == 1 {
             thread::sleep(SHORT);
         }
         let kept = start(&ranks, &mut stream);
-        drop(start(&ranks, &mut ranks.new_stream().unwrap()));
+        drop(start(&ranks, &mut other));
         // The emulator reports a split with pending operations as misuse.
         let all = ranks.split(Some(0), 0).unwrap().unwrap();
         start(&all, &mut stream).wait().unwrap();
-        kept.wait().unwrap().download(&stream).unwrap()
+        download(&kept.wait().unwrap(), &ranks)
     });
     assert_eq!(sums, [[2.0; 4], [2.0; 4]]);
 }
@@ -153,7 +151,7 @@ fn a_split_fails_with_the_operation_it_waits_for() {
     run(&[0, 1], 2, SHORT, |ranks| {
         let ranks = ranks.unwrap();
         if ranks.rank() == 0 {
-            let mut stream = ranks.new_stream().unwrap();
+            let mut stream = stream(&ranks);
             let request = start(&ranks, &mut stream);
             let error = ranks.split(Some(0), 0).unwrap_err();
             assert_eq!(request.wait().unwrap_err(), error);
@@ -200,7 +198,7 @@ fn a_group_whose_creation_failed_can_be_created_later() {
         }
         reported.wait();
         let group = ranks.group(&[0, 1]).unwrap();
-        start(&group, &mut ranks.new_stream().unwrap()).wait().unwrap();
+        start(&group, &mut stream(&ranks)).wait().unwrap();
     });
 }
 
@@ -228,7 +226,7 @@ fn a_wrong_color_does_not_shift_later_splits() {
 fn a_request_outlives_its_communicator() {
     run(&[0, 1], 2, LONG, |ranks| {
         let ranks = ranks.unwrap();
-        let mut stream = ranks.new_stream().unwrap();
+        let mut stream = stream(&ranks);
         if ranks.rank() == 1 {
             thread::sleep(SHORT);
         }

@@ -5,34 +5,33 @@
 #[allow(dead_code, unused_macros, unused_imports, reason = "laws on host memory are for other backends")]
 mod suite;
 
-use std::mem;
+use std::sync::Arc;
 
-use cudarc::driver::{CudaContext, CudaSlice, DevicePtr};
+use cuda::{Buffer, Stream};
 use proptest::prelude::*;
 
-use super::{blank, run_all, upload};
-use crate::nccl::{NcclBuffer, NcclCommunicator, NcclStream};
+use super::{blank, download, run_all, stream, upload};
+use crate::nccl::NcclCommunicator;
 use crate::{
-    Communicator, Element, Exchanged, Group, Partition, Redistribution, RedistributionRequest, ReduceOp,
-    Request, Result,
+    Communicator, Element, Group, Partition, Redistribution, RedistributionRequest, ReduceOp, Request, Result,
 };
 
 impl suite::Ranks for NcclCommunicator {
     const CHECKS: bool = false;
     const REDUCES_HALF: bool = true;
 
-    fn queue(&self) -> NcclStream {
-        self.new_stream().unwrap()
+    fn queue(&self) -> Stream {
+        stream(self)
     }
 }
 
 impl<T: Element> suite::Carries<T> for NcclCommunicator {
-    fn buffer(&self, values: &[T]) -> NcclBuffer<T> {
-        upload(values, &self.new_stream().unwrap())
+    fn buffer(&self, values: &[T]) -> Buffer<T> {
+        upload(values, self)
     }
 
-    fn values(&self, buffer: &NcclBuffer<T>) -> Vec<T> {
-        buffer.download(&self.new_stream().unwrap()).unwrap()
+    fn values(&self, buffer: &Buffer<T>) -> Vec<T> {
+        download(buffer, self)
     }
 }
 
@@ -84,25 +83,25 @@ proptest! {
             shard.flat_map(|sample| (0..sample_len).map(move |i| (sample * 10 + i) as f32)).collect()
         };
         run_all(4, |ranks| {
-            let (rank, mut stream) = (ranks.rank(), ranks.new_stream().unwrap());
-            let mut held = upload(&data(forward.source().shard(rank)), &stream);
+            let (rank, mut stream) = (ranks.rank(), stream(&ranks));
+            let mut held = upload(&data(forward.source().shard(rank)), &ranks);
             for redistribution in [forward.clone(), forward.reversed()] {
                 let expected = data(redistribution.target().shard(rank));
-                let mut output = blank(expected.len(), &stream);
-                let address = output.device_pointer();
+                let mut output = blank(expected.len(), &ranks);
+                let address = output.address();
                 let request =
                     ranks.start_redistribution(&redistribution, &held, sample_len, &mut stream).unwrap();
                 request.wait_into(&mut output).unwrap();
-                let arrived = output.download(&stream).unwrap();
-                assert_eq!((&arrived, output.device_pointer()), (&expected, address));
+                let arrived = download(&output, &ranks);
+                assert_eq!((&arrived, output.address()), (&expected, address));
                 // The same without an allocation.
-                let after = blank(expected.len(), &stream);
-                let address = after.device_pointer();
+                let after = blank(expected.len(), &ranks);
+                let address = after.address();
                 let moved = ranks
                     .start_redistribution_in_place(&redistribution, held, after, sample_len, &mut stream)
                     .unwrap();
                 held = moved.wait().unwrap().receive;
-                assert_eq!((held.download(&stream).unwrap(), held.device_pointer()), (expected, address));
+                assert_eq!((download(&held, &ranks), held.address()), (expected, address));
             }
         });
     }
@@ -111,14 +110,14 @@ proptest! {
 #[test]
 fn the_same_list_returns_the_same_group() {
     run_all(2, |ranks| {
-        let mut stream = ranks.new_stream().unwrap();
+        let mut stream = stream(&ranks);
         // The calls match by their order, on whichever handle they are made.
         let (first, second) = (ranks.group(&[0, 1]).unwrap(), ranks.group(&[0, 1]).unwrap());
         let order = if ranks.rank() == 0 { [&first, &second] } else { [&second, &first] };
         for (i, group) in order.into_iter().enumerate() {
-            let mut buffer = upload(&[i as i64], &stream);
+            let mut buffer = upload(&[i as i64], &ranks);
             group.all_reduce(&mut buffer, ReduceOp::Sum, &mut stream).unwrap();
-            assert_eq!(buffer.download(&stream).unwrap(), [2 * i as i64]);
+            assert_eq!(download(&buffer, &ranks), [2 * i as i64]);
         }
     });
 }
@@ -128,19 +127,18 @@ fn the_same_list_returns_the_same_group() {
 #[test]
 fn messages_arrive_in_order() {
     run_all(3, |ranks| {
-        let (rank, size, mut stream) = (ranks.rank(), ranks.size(), ranks.new_stream().unwrap());
+        let (rank, size, mut stream) = (ranks.rank(), ranks.size(), stream(&ranks));
         let (next, last) = ((rank + 1) % size, (rank + size - 1) % size);
         let mut requests = Vec::new();
         for sends in [rank == 0, rank != 0] {
             for i in 0..5 {
                 if sends {
-                    let buffer =
-                        upload(&[rank * 10 + i].map(|value| value as i32), &ranks.new_stream().unwrap());
+                    let buffer = upload(&[rank * 10 + i].map(|value| value as i32), &ranks);
                     requests.push(ranks.start_send(buffer, next, 0, &mut stream).unwrap());
                 } else {
-                    let mut buffer = blank::<i32>(1, &stream);
+                    let mut buffer = blank::<i32>(1, &ranks);
                     ranks.receive(&mut buffer, last, 0, &mut stream).unwrap();
-                    assert_eq!(buffer.download(&stream).unwrap(), [(last * 10 + i) as i32]);
+                    assert_eq!(download(&buffer, &ranks), [(last * 10 + i) as i32]);
                 }
             }
         }
@@ -153,30 +151,29 @@ fn messages_arrive_in_order() {
 #[test]
 fn memory_of_a_dropped_request_is_kept_until_the_device_is_done() {
     run_all(2, |ranks| {
-        let mut stream = ranks.new_stream().unwrap();
-        drop(ranks.start_all_reduce(upload(&[1.0_f32; 8], &stream), ReduceOp::Sum, &mut stream).unwrap());
-        let buffer = upload(&[2.0_f32; 8], &stream);
+        let mut stream = stream(&ranks);
+        drop(ranks.start_all_reduce(upload(&[1.0_f32; 8], &ranks), ReduceOp::Sum, &mut stream).unwrap());
+        let buffer = upload(&[2.0_f32; 8], &ranks);
         let sum = ranks.start_all_reduce(buffer, ReduceOp::Sum, &mut stream).unwrap().wait().unwrap();
-        assert_eq!(sum.download(&stream).unwrap(), [4.0; 8]);
+        assert_eq!(download(&sum, &ranks), [4.0; 8]);
     });
 }
 
 #[test]
-fn a_buffer_returns_its_owner() {
+fn memory_and_streams_of_another_owner_are_used_and_released() {
     run_all(1, |ranks| {
-        let mut stream = ranks.new_stream().unwrap();
-        let tensor = CudaContext::new(0).unwrap().new_stream().unwrap().clone_htod(&[1.5_f64, 2.5]).unwrap();
-        let pointer = tensor.device_ptr(tensor.stream()).0;
-        // SAFETY: the tensor's memory does not move with it, and nothing else accesses it.
+        let theirs = stream(&ranks);
+        let tensor = Arc::new(upload(&[1.5_f64, 2.5], &ranks));
+        // SAFETY: the stream and the memory, which nothing else accesses, outlive the operation.
         #[allow(unsafe_code)]
-        let mut buffer = unsafe { NcclBuffer::<f64>::from_raw(pointer, 2, tensor) };
-        ranks.all_reduce(&mut buffer, ReduceOp::Sum, &mut stream).unwrap();
-        let buffer = buffer.into_owner::<String>().unwrap_err();
-        assert_eq!(buffer.device_pointer(), pointer);
-        let tensor = buffer.into_owner::<CudaSlice<f64>>().unwrap();
-        assert_eq!(tensor.stream().clone_dtoh(&tensor).unwrap(), [1.5, 2.5]);
-        let mut empty = NcclBuffer::<f64>::default();
-        let exchanged = Exchanged { send: mem::take(&mut empty), receive: NcclBuffer::default() };
-        assert!(exchanged.send.is_empty() && empty.into_owner::<()>().is_err());
+        let (mut queue, buffer) = unsafe {
+            let queue = Stream::borrow(ranks.context(), theirs.as_raw());
+            (queue, Buffer::<f64>::from_raw(ranks.context(), tensor.address(), 2, Arc::clone(&tensor)))
+        };
+        let reduced = ranks.start_all_reduce(buffer, ReduceOp::Sum, &mut queue).unwrap().wait().unwrap();
+        assert_eq!((reduced.address(), Arc::strong_count(&tensor)), (tensor.address(), 2));
+        assert_eq!(reduced.to_vec(&theirs).unwrap(), [1.5, 2.5]);
+        drop(reduced);
+        assert_eq!(Arc::strong_count(&tensor), 1);
     });
 }

@@ -10,9 +10,11 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
+use cuda::nccl::Nccl;
+use cuda::{Buffer, Context, Driver, Priority, Stream};
 use cuda_emulator::{Emulator, Setting};
 
-use super::{NcclBuffer, NcclCommunicator, NcclLibrary, NcclStream, NcclWorld, cuda};
+use super::{NcclCommunicator, NcclWorld};
 use crate::{Element, Result, WaitStrategy};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -45,10 +47,10 @@ fn run_on<R: Send>(
                 scope.spawn(move || {
                     let world = NcclWorld::new(number, size, 0)
                         .with_address("127.0.0.1", port)
-                        .with_token("secret")
+                        .with_library(nccl())
                         .with_wait(WaitStrategy::Yield)
                         .with_timeout(timeout);
-                    rank(cuda::open(number).and_then(|device| world.connect_with(library(), device)))
+                    rank(world.connect_on(&context(number)))
                 })
             })
             .collect();
@@ -72,24 +74,19 @@ fn emulator() -> Emulator {
 }
 
 /// Opens the emulated NCCL, which is in the same file as the emulated driver.
-fn library() -> NcclLibrary {
-    NcclLibrary::open_first_of(&[Emulator::library().unwrap()]).unwrap()
+fn nccl() -> Nccl {
+    Nccl::open_first_of(&[Emulator::library().unwrap()]).unwrap()
+}
+
+/// Opens an emulated device.
+fn context(device: usize) -> Context {
+    Driver::open_first_of(&[Emulator::library().unwrap()]).unwrap().context(device).unwrap()
 }
 
 /// Asserts that every communicator was ended once, everything was freed, and no call was a misuse.
 fn assert_no_leaks(emulator: &Emulator) {
-    assert_eq!(misuse(emulator), [""; 0]);
+    assert_eq!(emulator.misuse(), [""; 0]);
     assert_eq!(emulator.leaks(), [""; 0]);
-}
-
-/// Returns the reported misuses. cudarc waits for events that were never recorded, which CUDA
-/// allows.
-fn misuse(emulator: &Emulator) -> Vec<String> {
-    emulator
-        .misuse()
-        .into_iter()
-        .filter(|line| !line.contains("was never recorded: nothing is waited for"))
-        .collect()
 }
 
 /// Returns NCCL's calls that ended communicators, in their order.
@@ -106,10 +103,23 @@ fn live_communicators(emulator: &Emulator) -> usize {
     emulator.leaks().iter().filter(|line| line.contains("NCCL communicator")).count()
 }
 
-fn upload<T: Element>(elements: &[T], stream: &NcclStream) -> NcclBuffer<T> {
-    NcclBuffer::upload(elements, stream).unwrap()
+fn stream(ranks: &NcclCommunicator) -> Stream {
+    Stream::new(ranks.context(), Priority::default()).unwrap()
 }
 
-fn blank<T: Element>(len: usize, stream: &NcclStream) -> NcclBuffer<T> {
-    upload(&vec![T::default(); len], stream)
+/// Creates a buffer with these elements. Neither this nor its drop waits for the rank's operations.
+fn upload<T: Element>(elements: &[T], ranks: &NcclCommunicator) -> Buffer<T> {
+    let stream = stream(ranks);
+    let buffer = Buffer::in_stream(&stream, elements.len()).unwrap();
+    buffer.upload(&stream, elements).unwrap();
+    buffer
+}
+
+fn blank<T: Element>(len: usize, ranks: &NcclCommunicator) -> Buffer<T> {
+    upload(&vec![T::default(); len], ranks)
+}
+
+/// Returns the elements of a buffer, which no operation uses.
+fn download<T: Element>(buffer: &Buffer<T>, ranks: &NcclCommunicator) -> Vec<T> {
+    buffer.to_vec(&stream(ranks)).unwrap()
 }
