@@ -8,9 +8,11 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use command_line::numbers::within;
 use deeppool::train::{Progress, TrainConfig, TrainReport, evaluate, train};
-use emulated_gpus::NUMBER_VARIABLE;
 
 use super::launched::{Launched, Launcher};
+
+/// Environment variable with the number of emulated GPUs, which the crate `cuda` reads.
+const NUMBER_VARIABLE: &str = "DEEPPOOL_EMULATED_GPUS";
 
 /// Valid numbers of emulated GPUs.
 const EMULATED: RangeInclusive<usize> = 1..=8;

@@ -233,7 +233,14 @@ pub enum Error {
     /// A GPU or its driver failed.
     #[cfg(feature = "cuda")]
     #[error(transparent)]
-    Gpu(#[from] gpu_mux::cuda::Error),
+    Gpu(#[from] cuda::Error),
+    /// A GPU has finished a tasklet that was not launched. It is a fault of this program.
+    #[cfg(feature = "cuda")]
+    #[error("tasklet {tasklet} has finished and was not in flight")]
+    UnknownTasklet {
+        /// The tasklet.
+        tasklet: gpu_mux::TaskletId,
+    },
     /// The GPU of a rank failed.
     #[cfg(feature = "cuda")]
     #[error("rank {rank}{}: {error}", gpu_failure_context(.in_flight.as_deref(), *.is_lost))]
@@ -260,8 +267,8 @@ fn gpu_failure_context(in_flight: Option<&str>, is_lost: bool) -> String {
 }
 
 #[cfg(feature = "cuda")]
-impl From<gpu_mux::DriverError<gpu_mux::cuda::Error>> for Error {
-    fn from(error: gpu_mux::DriverError<gpu_mux::cuda::Error>) -> Self {
+impl From<gpu_mux::DriverError<cuda::Error>> for Error {
+    fn from(error: gpu_mux::DriverError<cuda::Error>) -> Self {
         match error {
             gpu_mux::DriverError::Refused(error) => error.into(),
             gpu_mux::DriverError::Device(error) => error.into(),
@@ -278,10 +285,20 @@ impl Error {
             Self::Gpu(_) | Self::Engine(_) if !self.is_input() => Self::RankGpu {
                 rank,
                 in_flight,
-                is_lost: matches!(&self, Self::Gpu(error) if error.is_sticky()),
+                is_lost: self.cuda_error().is_some_and(cuda::Error::is_sticky),
                 error: Box::new(self),
             },
             other => other,
+        }
+    }
+
+    /// Returns the error of CUDA that caused this error; `None` if there is none.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn cuda_error(&self) -> Option<&cuda::Error> {
+        match self {
+            Self::Gpu(error) | Self::Collectives(collectives::Error::Cuda { error, .. }) => Some(error),
+            Self::Engine(EngineError::Cuda { source, .. }) => Some(source),
+            _ => None,
         }
     }
 
@@ -328,7 +345,7 @@ impl Error {
             | Self::CheckpointNotWritten { .. }
             | Self::Stopped { .. } => false,
             #[cfg(feature = "cuda")]
-            Self::Gpu(_) | Self::RankGpu { .. } => false,
+            Self::Gpu(_) | Self::UnknownTasklet { .. } | Self::RankGpu { .. } => false,
             _ => true,
         }
     }

@@ -31,3 +31,13 @@ impl Arena for Arc<HostArena<f32>> {
         Ok(unsafe { self.view(offset, elements) }?)
     }
 }
+
+#[cfg(feature = "cuda")]
+impl Arena for cuda::Buffer<f32> {
+    type Buffer = Self;
+
+    unsafe fn part(&self, offset: usize, elements: usize) -> Result<Self, Error> {
+        // SAFETY: as the caller promises.
+        Ok(unsafe { self.alias(offset..offset.saturating_add(elements)) }?)
+    }
+}

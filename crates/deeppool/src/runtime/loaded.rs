@@ -22,6 +22,9 @@ use crate::program::{
 /// buffers and communicators. They are created once.
 pub struct LoadedProgram<B: Backend> {
     network: String,
+    /// Identity of this value.
+    #[cfg(feature = "cuda")]
+    pub(super) identity: super::identity::Identity,
     /// The programs of the rotation. All have the same buffers.
     pub(super) programs: Vec<LoadedIteration<B>>,
     /// The order in which iterations execute these programs.
@@ -133,6 +136,8 @@ impl<B: Backend> LoadedProgram<B> {
             first_not_finite: None,
             is_transferring: false,
             network: network.name().to_owned(),
+            #[cfg(feature = "cuda")]
+            identity: super::identity::Identity::new(),
         })
     }
 

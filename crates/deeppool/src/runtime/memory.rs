@@ -15,6 +15,9 @@ use crate::program::{BufferId, Contents, RankProgram, check_offsets};
 pub struct RankState<B: Backend> {
     /// The state buffers, by buffer id.
     pub(super) buffers: Vec<B::Buffer>,
+    /// Identity of this value.
+    #[cfg(feature = "cuda")]
+    pub(super) identity: super::identity::Identity,
 }
 
 impl<B: Backend> RankState<B> {
@@ -42,7 +45,11 @@ impl<B: Backend> RankState<B> {
             device.engine.upload(&values, &mut buffer, &mut device.queue)?;
             buffers.push(buffer);
         }
-        Ok(Self { buffers })
+        Ok(Self {
+            buffers,
+            #[cfg(feature = "cuda")]
+            identity: super::identity::Identity::new(),
+        })
     }
 
     /// Copies a state buffer of `elements` elements to the host.

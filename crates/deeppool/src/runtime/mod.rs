@@ -7,6 +7,8 @@ mod backend;
 mod driver;
 #[cfg(feature = "cuda")]
 mod gpu;
+#[cfg(feature = "cuda")]
+mod identity;
 mod iterations;
 mod kernels;
 mod loaded;
@@ -18,7 +20,7 @@ pub use arena::Arena;
 pub use backend::{Backend, CommunicationQueue, ComputeQueue, Cpu, CpuThreads, RankDevice};
 pub use driver::{BackgroundStatus, JobsMut, RankDriver, TrainingBackend};
 #[cfg(feature = "cuda")]
-pub use gpu::{Gpu, GpuArena, GpuDriver, GpuEngine};
+pub use gpu::{Gpu, GpuDriver, GpuEngine};
 pub use iterations::{BatchSource, Iterations, Observer, TimeSpan};
 pub(crate) use kernels::kernel_spec;
 pub use loaded::LoadedProgram;

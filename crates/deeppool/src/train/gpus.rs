@@ -1,6 +1,5 @@
 //! Ranks with one GPU each: threads of this process, or processes.
 
-use std::hash::{BuildHasher, RandomState};
 use std::net::TcpListener;
 use std::panic::resume_unwind;
 use std::thread;
@@ -70,7 +69,7 @@ pub fn train_rank_on_gpu(
 ) -> Result<TrainReport, Error> {
     let world = NcclWorld::from_env()?.with_wait(WaitStrategy::Park).with_timeout(timeout);
     let engine = GpuEngine::new(world.device())?;
-    let communicator = world.connect()?;
+    let communicator = world.connect_on(engine.context())?;
     let rank = communicator.rank();
     train_rank::<Gpu>(config, &engine, communicator, progress).map_err(|error| error.on_gpu_of(rank, None))
 }
@@ -84,14 +83,13 @@ fn on_gpus<T: Send>(
 ) -> Result<Vec<Result<T, Error>>, Error> {
     // Opened first: if a GPU is missing, no rank waits for it.
     let engines = GpuEngine::of_ranks(ranks)?;
-    let (port, token) = rendezvous()?;
+    let port = rendezvous()?;
     let on_gpu = |(rank, engine): (usize, GpuEngine)| {
         let world = NcclWorld::new(rank, ranks, rank)
             .with_address("127.0.0.1", port)
-            .with_token(token.as_str())
             .with_wait(WaitStrategy::Park)
             .with_timeout(timeout);
-        run(&engine, world.connect()?).map_err(|error| error.on_gpu_of(rank, None))
+        run(&engine, world.connect_on(engine.context())?).map_err(|error| error.on_gpu_of(rank, None))
     };
     let outcomes = thread::scope(|scope| {
         let threads: Vec<_> = engines
@@ -109,13 +107,10 @@ fn on_gpus<T: Send>(
     Ok(outcomes)
 }
 
-/// Returns a free port of this host, and a token that other processes do not know.
-fn rendezvous() -> Result<(u16, String), Error> {
+/// Returns a free port of this host.
+fn rendezvous() -> Result<u16, Error> {
     let failed =
         |error: std::io::Error| Error::Program(format!("the ranks have nowhere to meet: 127.0.0.1: {error}"));
-    let port =
-        TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).map_err(failed)?.port();
-    // The hasher's keys are random and differ between processes.
-    let random = RandomState::new().hash_one(port);
-    Ok((port, format!("{random:016x}")))
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(failed)?;
+    Ok(listener.local_addr().map_err(failed)?.port())
 }

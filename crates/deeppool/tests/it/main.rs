@@ -28,6 +28,8 @@ mod gpu_networks;
 #[cfg(feature = "cuda")]
 mod gpu_order;
 #[cfg(feature = "cuda")]
+mod gpu_ownership;
+#[cfg(feature = "cuda")]
 mod gpu_sharing;
 #[cfg(feature = "cuda")]
 mod shared_streams;

@@ -1,16 +1,17 @@
-//! The multiplexer's driver, the collectives' NCCL and cudarc share streams, events and memory by
-//! their raw handles, on emulated devices.
+//! Kernels and collectives share streams, events and memory with another library by their raw
+//! handles, on emulated devices.
 #![allow(unsafe_code)]
 
 use std::net::TcpListener;
 use std::slice;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use collectives::{Communicator, NcclBuffer, NcclLibrary, NcclStream, NcclWorld, ReduceOp, Request, Result};
+use collectives::{Communicator, NcclWorld, ReduceOp, Request, Result};
+use cuda::nccl::Nccl;
+use cuda::{Buffer, Driver, Event, LaunchShape, Module, Priority, Stream};
 use cuda_emulator::{Emulator, Setting};
-use cudarc::driver::{CudaContext, CudaSlice, DevicePtr};
-use gpu_mux::cuda::{Argument, Context, CudaLibrary, Event, LaunchShape, Module, Priority, Stream};
 
 /// Adds `amount` to 32 numbers.
 const PTX: &str = ".version 8.0
@@ -28,67 +29,53 @@ const PTX: &str = ".version 8.0
     ret;
 }";
 
-const SHAPE: LaunchShape = LaunchShape { blocks: 1, threads: 32, shared_bytes: 0 };
+const SHAPE: LaunchShape = LaunchShape::linear(1, 32);
 
 /// A rank with one queue for computing and one for communication, ordered by events, independent of
 /// the host's speed.
 fn rank(number: usize, size: usize, port: u16) -> Result<Vec<f32>> {
     let path = Emulator::library().unwrap();
-    let context =
-        Context::open(&CudaLibrary::open_first_of(slice::from_ref(&path)).unwrap(), number).unwrap();
-    let add = Module::load(&context, PTX).unwrap().function("add").unwrap();
+    let context = Driver::open_first_of(slice::from_ref(&path)).unwrap().context(number).unwrap();
+    let add = Module::load(&context, PTX).unwrap().kernel("add").unwrap();
     let compute = Stream::new(&context, Priority::Foreground).unwrap();
-    let cuda = CudaContext::new(number).unwrap();
-    let memory = cuda.new_stream().unwrap();
+    let of_other_library = Stream::new(&context, Priority::Background).unwrap();
 
     let world = NcclWorld::new(number, size, number)
         .with_address("127.0.0.1", port)
-        .with_token("secret")
         .with_timeout(Duration::from_secs(20))
-        .with_library(NcclLibrary::open_first_of(&[path])?);
-    let ranks = world.connect()?;
-    // Its own stream, used by the multiplexer, and the multiplexer's stream, used by the
-    // collectives.
-    let mut communication = ranks.new_stream()?;
-    // SAFETY: the streams live as long as these, and are the device's.
-    let (queue, mut both) = unsafe {
-        (Stream::borrow(&context, communication.as_raw()), NcclStream::borrow(number, compute.as_raw())?)
-    };
-    let slice = memory.clone_htod(&[number as f32; 32]).unwrap();
-    memory.synchronize().unwrap();
-    let address = slice.device_ptr(&memory).0;
+        .with_library(Nccl::open_first_of(&[path]).unwrap());
+    let ranks = world.connect_on(&context)?;
+    // SAFETY: the stream lives as long as this one, and is the device's.
+    let mut communication = unsafe { Stream::borrow(&context, of_other_library.as_raw()) };
+    let tensor = Arc::new(Buffer::from_slice(&context, &[number as f32; 32]).unwrap());
+    // SAFETY: the tensor owns the memory.
+    let buffer = unsafe { Buffer::<f32>::from_raw(&context, tensor.address(), 32, Arc::clone(&tensor)) };
     let launch = |amount: f32| {
-        // SAFETY: these are its arguments; kernel and memory are there until the end.
-        unsafe { add.launch(&compute, SHAPE, &[Argument::U64(address), Argument::F32(amount)]) }.unwrap();
+        // SAFETY: these are its arguments.
+        unsafe { add.launch(&compute, SHAPE, &[(&*tensor).into(), amount.into()]) }.unwrap();
     };
     let (computed, communicated) = (Event::untimed(&compute).unwrap(), Event::untimed(&compute).unwrap());
 
     launch(1.0);
     compute.record(&computed).unwrap();
-    queue.wait_for(&computed).unwrap();
-    let request = ranks.start_all_reduce(NcclBuffer::from_slice(slice), ReduceOp::Sum, &mut communication)?;
-    queue.record(&communicated).unwrap();
+    communication.wait_for(&computed).unwrap();
+    let request = ranks.start_all_reduce(buffer, ReduceOp::Sum, &mut communication)?;
+    communication.record(&communicated).unwrap();
     compute.wait_for(&communicated).unwrap();
     launch(0.5);
-    // On the multiplexer's stream after its kernel: only the stream orders them.
+    // On the stream of the kernel, after it: only the stream orders them.
     let summed = request.wait()?;
-    let request = ranks.start_all_reduce(summed, ReduceOp::Sum, &mut both)?;
+    let request = ranks.start_all_reduce(summed, ReduceOp::Sum, &mut compute.clone())?;
     launch(100.0);
-    let slice = request.wait()?.into_owner::<CudaSlice<f32>>().expect("what was put in");
+    let buffer = request.wait()?;
     compute.synchronize().unwrap();
     assert!(computed.is_complete().unwrap() && !computed.as_raw().is_null());
-    let values = memory.clone_dtoh(&slice).unwrap();
-    drop((slice, ranks, queue, both, communication));
-    Ok(values)
+    assert_eq!(buffer.address(), tensor.address());
+    Ok(buffer.to_vec(&compute).unwrap())
 }
 
 #[test]
-fn multiplexer_nccl_and_cudarc_share_streams_events_and_memory() {
-    // SAFETY: loading a driver does nothing yet.
-    if unsafe { libloading::Library::new("libcuda.so") }.is_ok() {
-        println!("SKIPPED: cudarc would open this machine's own libcuda.so");
-        return;
-    }
+fn kernels_and_collectives_share_streams_events_and_memory_of_others() {
     let emulator = Emulator::new().unwrap();
     emulator.set(Setting::Devices, 4);
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

@@ -1,4 +1,4 @@
-//! The CUDA and NCCL operations of a rank, on memory with fixed addresses. Every function that
+//! The CUDA and NCCL operations of a rank, with the memory that they use. Every function that
 //! enqueues an operation on a stream returns without waiting for it.
 //!
 //! *Emulated devices* are GPUs of the emulated CUDA driver, which have a virtual time: there the
@@ -11,11 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use collectives::{
-    Communicator, NcclBuffer, NcclCommunicator, NcclExchangeRequest, NcclRequest, NcclStream, Redistribution,
-    ReduceOp, Request,
+    Communicator, NcclCommunicator, NcclExchangeRequest, NcclRequest, Redistribution, ReduceOp, Request,
 };
-use gpu_mux::cuda::Stream;
-use layer_engine::{CudaEngine, CudaHostBuffer, CudaKernel, CudaQueue, DeviceSlice, LaunchContext};
+use cuda::{Buffer, HostBuffer, Stream};
+use layer_engine::{CudaKernel, CudaQueue, LaunchContext};
 
 use super::clock::LaunchTimes;
 use super::engine::GpuEngine;
@@ -24,38 +23,32 @@ use crate::Error;
 /// A CUDA stream on which kernels and copies are enqueued. Clones share the stream.
 #[derive(Debug, Clone)]
 pub(super) struct KernelQueue {
-    engine: CudaEngine,
     queue: Arc<Mutex<CudaQueue>>,
     times: LaunchTimes,
 }
 
 /// A prepared kernel with its operands.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct KernelCall {
     /// The prepared kernel: one or more launches of GPU functions.
     pub(super) kernel: Arc<CudaKernel>,
-    /// Device memory of each operand that is read, in the order that the kernel's specification
-    /// defines.
-    pub(super) reads: Vec<DeviceSlice>,
-    /// Device memory of each operand that is written, in the order that the kernel's specification
-    /// defines.
-    pub(super) writes: Vec<DeviceSlice>,
+    /// Operands that are read, in the order that the kernel's specification defines.
+    pub(super) reads: Vec<Buffer<f32>>,
+    /// Operands that are written, in the order that the kernel's specification defines.
+    pub(super) writes: Vec<Buffer<f32>>,
     /// Duration of the call on emulated devices, divided evenly among its launches. Real GPUs
     /// ignore it.
     pub(super) duration: Duration,
 }
 
 impl KernelQueue {
-    /// Creates a queue on a stream of the engine's device. The stream must outlive the queue and
-    /// its clones. `times` sets the durations of launches on emulated devices.
+    /// Creates a queue on a stream of the engine's device. `times` sets the durations of launches
+    /// on emulated devices.
     ///
     /// # Errors
     /// [`Error::Engine`] if CUDA fails.
     pub(super) fn on(stream: &Stream, engine: &GpuEngine, times: LaunchTimes) -> Result<Self, Error> {
-        // SAFETY: the stream is one of the device's primary context, and lives as long as the
-        // driver, whose work has the queue.
-        let queue = unsafe { engine.cuda().queue_on(stream.as_raw()) }?;
-        Ok(Self { engine: engine.cuda().clone(), queue: Arc::new(Mutex::new(queue)), times })
+        Ok(Self { queue: Arc::new(Mutex::new(engine.cuda().queue_on(stream)?)), times })
     }
 
     /// Enqueues an update of the launch context: the seed, iteration and learning rate that later
@@ -69,54 +62,47 @@ impl KernelQueue {
 
     /// Enqueues kernels, in order, with the launch context of the last [`begin`](Self::begin).
     ///
-    /// Hazard: the operands are raw addresses. The caller must keep their program loaded until the
-    /// kernels have finished, although the function is not `unsafe`.
-    ///
     /// # Errors
-    /// [`Error::Engine`] if CUDA fails.
-    pub(super) fn launch(&self, calls: &[KernelCall]) -> Result<(), Error> {
+    /// [`Error::Engine`] if a kernel needs the launch context and there was no `begin`, or if CUDA
+    /// fails.
+    pub(super) fn launch<'c>(&self, calls: impl IntoIterator<Item = &'c KernelCall>) -> Result<(), Error> {
         let mut queue = lock(&self.queue);
-        // Hazard: without `begin`, the optimiser runs with a learning rate of 0, and no error is
-        // returned.
-        let context = queue.context().unwrap_or(LaunchContext { seed: 0, iteration: 0, learning_rate: 0.0 });
         for KernelCall { kernel, reads, writes, duration } in calls {
             let launches = u32::try_from(kernel.launches()).unwrap_or(u32::MAX).max(1);
-            // SAFETY: the operands are buffers of a program that stays loaded as long as its works;
-            // the order of the queues prevents conflicting accesses.
-            let enqueue = || unsafe { self.engine.enqueue_raw(kernel, reads, writes, &context, &mut queue) };
-            self.times.each(*duration / launches, enqueue)?;
+            self.times.each(*duration / launches, || queue.launch(kernel, reads, writes))?;
         }
         Ok(())
     }
 
-    /// Enqueues a copy of the whole host buffer `from` to the start of the device memory `to`.
-    /// `from` must not be written until the copy has finished.
+    /// Enqueues a copy of the whole host buffer `from` to the start of `to`. `from` must not be
+    /// written until the copy has finished.
     ///
     /// # Errors
-    /// [`Error::Engine`] if `to` is shorter than the host buffer, or CUDA fails.
-    pub(super) fn upload(&self, from: &SharedHostBuffer, to: DeviceSlice) -> Result<(), Error> {
-        // SAFETY: the staging buffer is written again when this copy has finished, and both stay as
+    /// [`Error::Gpu`] if `to` is shorter than the host buffer, or CUDA fails.
+    pub(super) fn upload(&self, from: &StagingBuffer, to: &Buffer<f32>) -> Result<(), Error> {
+        // SAFETY: the staging buffer is written again when this copy has finished, and stays as
         // long as the work.
-        Ok(unsafe { self.engine.enqueue_upload(&lock(&from.0), to, &mut lock(&self.queue)) }?)
+        Ok(unsafe { to.enqueue_upload(lock(&self.queue).stream(), &lock(&from.0)) }?)
     }
 
-    /// Enqueues a copy from the start of the device memory `from` that fills the host buffer `to`.
-    /// `to` must not be read or written until the copy has finished.
+    /// Enqueues a copy from the start of `from` that fills the host buffer `to`. `to` must not be
+    /// read or written until the copy has finished.
     ///
     /// # Errors
-    /// [`Error::Engine`] if `from` is shorter than the host buffer, or CUDA fails.
-    pub(super) fn download(&self, from: DeviceSlice, to: &SharedHostBuffer) -> Result<(), Error> {
-        // SAFETY: the staging buffer is read when this copy has finished, and both stay as long as
-        // the work.
-        Ok(unsafe { self.engine.enqueue_download(from, &mut lock(&to.0), &mut lock(&self.queue)) }?)
+    /// [`Error::Gpu`] if `from` is shorter than the host buffer, or CUDA fails.
+    pub(super) fn download(&self, from: &Buffer<f32>, to: &StagingBuffer) -> Result<(), Error> {
+        // SAFETY: the staging buffer is read when this copy has finished, and stays as long as the
+        // work.
+        Ok(unsafe { from.enqueue_download(lock(&self.queue).stream(), &mut lock(&to.0)) }?)
     }
 
-    /// Allocates a host buffer of the given number of elements (`f32`).
+    /// Allocates a host buffer of the given number of elements.
     ///
     /// # Errors
-    /// [`Error::Engine`] if CUDA fails or lacks memory.
-    pub(super) fn host_buffer(&self, elements: usize) -> Result<SharedHostBuffer, Error> {
-        Ok(SharedHostBuffer(Arc::new(Mutex::new(self.engine.host_memory(elements)?))))
+    /// [`Error::Gpu`] if CUDA fails or lacks memory.
+    pub(super) fn staging_buffer(&self, elements: usize) -> Result<StagingBuffer, Error> {
+        let buffer = HostBuffer::zeros(lock(&self.queue).stream().context(), elements)?;
+        Ok(StagingBuffer(Arc::new(Mutex::new(buffer))))
     }
 }
 
@@ -124,9 +110,9 @@ impl KernelQueue {
 /// function that enqueues the copy has one, the code that fills or reads the memory has another. A
 /// lock prevents concurrent accesses, but it does not wait for enqueued copies.
 #[derive(Debug, Clone)]
-pub(super) struct SharedHostBuffer(Arc<Mutex<CudaHostBuffer>>);
+pub(super) struct StagingBuffer(Arc<Mutex<HostBuffer<f32>>>);
 
-impl SharedHostBuffer {
+impl StagingBuffer {
     /// Calls `work` with the elements of the buffer, and returns its result. The caller ensures
     /// that no enqueued copy still uses the memory.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut [f32]) -> T) -> T {
@@ -144,7 +130,7 @@ pub(super) struct CommunicationLane {
 
 #[derive(Debug)]
 struct NcclLane {
-    stream: NcclStream,
+    stream: Stream,
     pending: VecDeque<PendingCollective>,
 }
 
@@ -154,82 +140,88 @@ enum PendingCollective {
     Exchange(NcclExchangeRequest<f32>),
 }
 
-/// A collective with the device memory of this rank that it reads and writes.
-#[derive(Debug, Clone)]
-pub(super) enum CollectiveCall {
+/// A collective with the lane that it runs on and the memory of this rank that it reads and writes.
+#[derive(Debug)]
+pub(super) struct CollectiveCall {
+    /// The lane on which it is enqueued.
+    pub(super) lane: CommunicationLane,
+    /// The ranks that take part.
+    pub(super) group: NcclCommunicator,
+    /// The operation.
+    pub(super) operation: CollectiveOperation,
+    /// Kernel that packs the memory before the collective.
+    pub(super) pack: Option<KernelCall>,
+    /// Kernel that unpacks the memory after the collective.
+    pub(super) unpack: Option<KernelCall>,
+    /// Duration of the collective on emulated devices.
+    pub(super) duration: Duration,
+}
+
+/// The operation of a collective.
+#[derive(Debug)]
+pub(super) enum CollectiveOperation {
     /// Sums the memory over the ranks of the group, in place.
-    AllReduce(DeviceSlice),
+    AllReduce(Buffer<f32>),
     /// Copies the memory of the group's first rank to the others, in place.
-    Broadcast(DeviceSlice),
+    Broadcast(Buffer<f32>),
     /// Sends samples of `from` to other ranks, and receives samples from them in `to`.
     Redistribute {
         /// The samples that each rank sends to each other rank.
         redistribution: Arc<Redistribution>,
         /// The samples that the rank holds before; empty if it holds none.
-        from: DeviceSlice,
+        from: Buffer<f32>,
         /// The samples that the rank holds afterwards; empty if it holds none.
-        to: DeviceSlice,
+        to: Buffer<f32>,
         /// Number of elements of one sample.
         sample_elements: usize,
     },
 }
 
-impl CommunicationLane {
-    /// Creates a communication lane on a stream of the engine's device, on which packing kernels
-    /// run too. The stream must outlive the lane and its clones. `times` sets the durations of
-    /// operations on emulated devices.
+impl CollectiveCall {
+    /// Enqueues the collective, between its packing kernels.
     ///
     /// # Errors
     /// [`Error::Engine`] or [`Error::Collectives`] if CUDA or NCCL fails.
-    pub(super) fn on(stream: &Stream, engine: &GpuEngine, times: LaunchTimes) -> Result<Self, Error> {
-        let kernels = KernelQueue::on(stream, engine, times)?;
-        // SAFETY: as for the queue of kernels.
-        let stream = unsafe { NcclStream::borrow(engine.device(), stream.as_raw()) }?;
-        let nccl = Arc::new(Mutex::new(NcclLane { stream, pending: VecDeque::new() }));
-        Ok(Self { kernels, nccl })
-    }
-
-    /// Enqueues the kernels `pack`, then a collective of the group of ranks, then the kernels
-    /// `unpack`. Both lists of kernels may be empty. `duration` is that of the collective on
-    /// emulated devices.
-    ///
-    /// # Errors
-    /// [`Error::Engine`] or [`Error::Collectives`] if CUDA or NCCL fails.
-    pub(super) fn start(
-        &self,
-        group: &NcclCommunicator,
-        (call, duration): (&CollectiveCall, Duration),
-        pack: &[KernelCall],
-        unpack: &[KernelCall],
-    ) -> Result<(), Error> {
-        self.kernels.launch(pack)?;
-        let mut lane = lock(&self.nccl);
+    pub(super) fn start(&self) -> Result<(), Error> {
+        let CollectiveCall { lane: CommunicationLane { kernels, nccl }, group, .. } = self;
+        kernels.launch(&self.pack)?;
+        let mut lane = lock(nccl);
         let stream = &mut lane.stream;
-        let start = || -> Result<PendingCollective, Error> {
-            Ok(match call {
-                CollectiveCall::AllReduce(slice) => PendingCollective::InPlace(group.start_all_reduce(
-                    buffer(*slice),
-                    ReduceOp::Sum,
-                    stream,
-                )?),
-                CollectiveCall::Broadcast(slice) => {
-                    PendingCollective::InPlace(group.start_broadcast(buffer(*slice), 0, stream)?)
+        let pending = kernels.times.each(self.duration, || -> Result<_, Error> {
+            Ok(match &self.operation {
+                CollectiveOperation::AllReduce(buffer) => PendingCollective::InPlace(
+                    group.start_all_reduce(alias(buffer)?, ReduceOp::Sum, stream)?,
+                ),
+                CollectiveOperation::Broadcast(buffer) => {
+                    PendingCollective::InPlace(group.start_broadcast(alias(buffer)?, 0, stream)?)
                 }
-                CollectiveCall::Redistribute { redistribution, from, to, sample_elements } => {
+                CollectiveOperation::Redistribute { redistribution, from, to, sample_elements } => {
                     PendingCollective::Exchange(group.start_redistribution_in_place(
                         redistribution,
-                        buffer(*from),
-                        buffer(*to),
+                        alias(from)?,
+                        alias(to)?,
                         *sample_elements,
                         stream,
                     )?)
                 }
             })
-        };
-        let pending = self.kernels.times.each(duration, start)?;
+        })?;
         lane.pending.push_back(pending);
         drop(lane);
-        self.kernels.launch(unpack)
+        kernels.launch(&self.unpack)
+    }
+}
+
+impl CommunicationLane {
+    /// Creates a communication lane on a stream of the engine's device, on which packing kernels
+    /// run too. `times` sets the durations of operations on emulated devices.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] if CUDA fails.
+    pub(super) fn on(stream: &Stream, engine: &GpuEngine, times: LaunchTimes) -> Result<Self, Error> {
+        let kernels = KernelQueue::on(stream, engine, times)?;
+        let nccl = NcclLane { stream: stream.clone(), pending: VecDeque::new() };
+        Ok(Self { kernels, nccl: Arc::new(Mutex::new(nccl)) })
     }
 
     /// Removes the requests of completed collectives, oldest first, up to the first that is
@@ -271,11 +263,12 @@ impl CommunicationLane {
     }
 }
 
-/// Returns memory with a fixed address as a buffer of NCCL.
-fn buffer(slice: DeviceSlice) -> NcclBuffer<f32> {
-    // SAFETY: it is a buffer of a program that stays loaded as long as its works, and the order of
-    // the queues gives it to one at a time.
-    unsafe { NcclBuffer::from_raw(slice.pointer, slice.elements, ()) }
+/// Returns another buffer of the same memory, for a launch of the program that it belongs to. Its
+/// range is valid, so that there is no error.
+pub(super) fn alias(buffer: &Buffer<f32>) -> Result<Buffer<f32>, Error> {
+    // SAFETY: launches access a program's buffers in the order of its lanes and their dependencies,
+    // and one program at a time uses them.
+    Ok(unsafe { buffer.alias(0..buffer.len()) }?)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use emulated_gpus::{EmulatedClock, OpenError};
+use cuda::emulated::EmulatedClock;
 use gpu_mux::cuda::HostClock;
 
 /// Virtual time that passes when a thread yields, unless a kernel or collective ends before.
@@ -54,8 +54,8 @@ impl RankClock {
     /// `None` on real GPUs.
     ///
     /// # Errors
-    /// [`OpenError`] if the emulated driver cannot be opened.
-    pub(super) fn of_ranks(ranks: usize) -> Result<Option<Vec<Self>>, OpenError> {
+    /// [`cuda::Error::Unavailable`] if the emulated driver cannot be opened.
+    pub(super) fn of_ranks(ranks: usize) -> cuda::Result<Option<Vec<Self>>> {
         let Some(clock) = EmulatedClock::open()? else { return Ok(None) };
         let shared = Arc::new(SharedClock {
             clock,

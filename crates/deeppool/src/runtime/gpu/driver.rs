@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gpu_mux::cuda::{Context, CudaDevice, CudaLibrary, DeviceOptions, HostClock};
+use gpu_mux::cuda::{CudaDevice, DeviceOptions, HostClock};
 use gpu_mux::{Device, Driver, JobId, Lane, Policy, RunOutcome, Usage};
 
 use super::calls::{CommunicationLane, KernelQueue};
@@ -14,7 +14,6 @@ use super::job::Job;
 use super::launch_table::LaunchTable;
 use super::{Gpu, GpuEngine};
 use crate::Error;
-use crate::runtime::loaded::LoadedIteration;
 use crate::runtime::{BackgroundStatus, BatchSource, Iterations, JobsMut, Observer, RankDriver};
 
 /// Maximum time of waiting for the device before collectives are checked for missing ranks.
@@ -45,37 +44,28 @@ impl<S, O> GpuDriver<'_, S, O> {
         id: JobId,
         iterations: &Iterations<'_, Gpu, F, N>,
     ) -> Result<Vec<LaunchTable>, Error> {
-        iterations
-            .loaded
-            .programs
-            .iter()
-            .map(|iteration| self.launch_table_of(id, iterations, iteration))
-            .collect()
-    }
-
-    fn launch_table_of<F, N>(
-        &mut self,
-        id: JobId,
-        iterations: &Iterations<'_, Gpu, F, N>,
-        iteration: &LoadedIteration<Gpu>,
-    ) -> Result<LaunchTable, Error> {
         let (engine, device) = (&self.engine, self.driver.device_mut());
-        let has_times = iteration.step_times.is_some();
+        let programs = &iterations.loaded.programs;
+        let has_times = programs.iter().all(|iteration| iteration.step_times.is_some());
         let times = LaunchTimes(engine.clock().filter(|_| has_times).map(|clock| clock.emulated()));
         let queue = KernelQueue::on(device.stream(id, Lane::Compute)?, engine, times)?;
+        // One lane for all programs, so that a missing rank is found in each of them.
         let communication = if id.is_foreground() {
             Some(CommunicationLane::on(device.stream(id, Lane::Communication)?, engine, times)?)
         } else {
             None
         };
-        LaunchTable::new(iterations.loaded, iteration, iterations.state, queue, communication)
+        let table = |iteration| {
+            let (queue, communication) = (queue.clone(), communication.clone());
+            LaunchTable::new(iterations.loaded, iteration, iterations.state, queue, communication)
+        };
+        programs.iter().map(table).collect()
     }
 }
 
 impl<'a, S: BatchSource, O: Observer> RankDriver<'a, Gpu, S, O> for GpuDriver<'a, S, O> {
     fn new(engine: &GpuEngine, policy: Policy) -> Result<Self, Error> {
-        let context = Context::open(&CudaLibrary::open()?, engine.device())?;
-        let device = CudaDevice::new(&context, policy, DeviceOptions::default())?;
+        let device = CudaDevice::new(engine.context(), policy, DeviceOptions::default())?;
         let device = match engine.clock() {
             Some(clock) => device.with_host_clock(Arc::clone(clock) as Arc<dyn HostClock>),
             None => device,
@@ -139,6 +129,7 @@ impl<'a, S: BatchSource, O: Observer> RankDriver<'a, Gpu, S, O> for GpuDriver<'a
         if let Some(clock) = clock {
             clock.leave();
         }
+        self.engine.context().check()?;
         Ok(usage)
     }
 

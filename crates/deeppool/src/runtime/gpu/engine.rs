@@ -1,22 +1,20 @@
-//! The CUDA engine with buffers of NCCL, so that kernels and collectives use the same memory.
-#![allow(unsafe_code)]
+//! The CUDA engine of a rank, whose kernels several launches share.
 
 use std::sync::Arc;
 
-use collectives::{NcclBuffer, NcclStream};
+use cuda::{Buffer, Context};
 use layer_engine::{
-    CudaBuffer, CudaEngine, CudaKernel, CudaQueue, DeviceDescription, DeviceSlice, Engine, EngineError,
-    KernelSpec, LaunchContext, Precision,
+    CudaEngine, CudaKernel, CudaQueue, DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext,
+    Precision,
 };
 
 use super::clock::RankClock;
-use crate::Error;
 
-/// The [`CudaEngine`] with buffers of NCCL, so that kernels and collectives use the same memory.
+/// The [`CudaEngine`] of a rank. Launches share its kernels. On emulated GPUs it has a virtual
+/// time.
 #[derive(Debug, Clone)]
 pub struct GpuEngine {
     engine: CudaEngine,
-    device: usize,
     clock: Option<Arc<RankClock>>,
 }
 
@@ -28,7 +26,7 @@ impl GpuEngine {
     /// [`EngineError::Device`] if there is no CUDA driver or no such device.
     pub fn new(device: usize) -> Result<Self, EngineError> {
         let clock = clocks_of(1)?.pop();
-        Ok(Self { engine: CudaEngine::new(device)?, device, clock })
+        Ok(Self { engine: CudaEngine::new(device)?, clock })
     }
 
     /// Creates an engine on each of the CUDA devices `0..ranks`, for ranks that are threads of this
@@ -38,8 +36,20 @@ impl GpuEngine {
     /// As [`new`](Self::new).
     pub fn of_ranks(ranks: usize) -> Result<Vec<Self>, EngineError> {
         let mut clocks = clocks_of(ranks)?.into_iter();
-        let engine = |device| Ok(Self { engine: CudaEngine::new(device)?, device, clock: clocks.next() });
+        let engine = |device| Ok(Self { engine: CudaEngine::new(device)?, clock: clocks.next() });
         (0..ranks).map(engine).collect()
+    }
+
+    /// Wraps an engine of a given device.
+    #[cfg(test)]
+    pub(super) fn of_engine(engine: CudaEngine) -> Self {
+        Self { engine, clock: None }
+    }
+
+    /// Returns the CUDA context of the device.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        self.engine.context()
     }
 
     /// Returns the virtual time as this rank's thread uses it; `None` on real GPUs.
@@ -47,12 +57,7 @@ impl GpuEngine {
         self.clock.as_ref()
     }
 
-    /// Number of the CUDA device, from 0.
-    pub(super) fn device(&self) -> usize {
-        self.device
-    }
-
-    /// The wrapped engine, whose own buffers are not buffers of NCCL.
+    /// Returns the CUDA engine.
     pub(super) fn cuda(&self) -> &CudaEngine {
         &self.engine
     }
@@ -70,7 +75,7 @@ fn clocks_of(ranks: usize) -> Result<Vec<Arc<RankClock>>, EngineError> {
 
 impl Engine for GpuEngine {
     type Scalar = f32;
-    type Buffer = NcclBuffer<f32>;
+    type Buffer = Buffer<f32>;
     type Queue = CudaQueue;
     /// Shared with the launches that use it.
     type Kernel = Arc<CudaKernel>;
@@ -79,8 +84,8 @@ impl Engine for GpuEngine {
         self.engine.describe()
     }
 
-    fn allocate(&self, elements: usize) -> Result<NcclBuffer<f32>, EngineError> {
-        Ok(shared(self.engine.allocate(elements)?))
+    fn allocate(&self, elements: usize) -> Result<Buffer<f32>, EngineError> {
+        self.engine.allocate(elements)
     }
 
     fn queue(&self) -> Result<CudaQueue, EngineError> {
@@ -90,22 +95,19 @@ impl Engine for GpuEngine {
     fn upload(
         &self,
         host: &[f32],
-        buffer: &mut NcclBuffer<f32>,
+        buffer: &mut Buffer<f32>,
         queue: &mut CudaQueue,
     ) -> Result<(), EngineError> {
-        // SAFETY: the buffer is memory of the device, and borrowed by nobody else.
-        unsafe { self.engine.upload_raw(host, slice(buffer), queue) }
+        self.engine.upload(host, buffer, queue)
     }
 
     fn download(
         &self,
-        buffer: &NcclBuffer<f32>,
+        buffer: &Buffer<f32>,
         host: &mut [f32],
         queue: &mut CudaQueue,
     ) -> Result<(), EngineError> {
-        // SAFETY: the buffer is memory of the device; collectives that write to it own it until
-        // they are complete.
-        unsafe { self.engine.download_raw(slice(buffer), host, queue) }
+        self.engine.download(buffer, host, queue)
     }
 
     fn prepare(&self, spec: &KernelSpec<'_>, precision: Precision) -> Result<Arc<CudaKernel>, EngineError> {
@@ -115,43 +117,18 @@ impl Engine for GpuEngine {
     fn enqueue(
         &self,
         kernel: &mut Arc<CudaKernel>,
-        reads: &[&NcclBuffer<f32>],
-        writes: &mut [&mut NcclBuffer<f32>],
+        reads: &[&Buffer<f32>],
+        writes: &mut [&mut Buffer<f32>],
         context: &LaunchContext,
         queue: &mut CudaQueue,
     ) -> Result<(), EngineError> {
-        let reads: Vec<DeviceSlice> = reads.iter().map(|buffer| slice(buffer)).collect();
-        let writes: Vec<DeviceSlice> = writes.iter().map(|buffer| slice(buffer)).collect();
-        // SAFETY: buffers are memory of the device; those that are written are borrowed by nobody
-        // else. The engine's memory is freed when all work of the device is done, and NCCL's behind
-        // a collective that began after the kernels that use it.
-        unsafe { self.engine.enqueue_raw(kernel, &reads, &writes, context, queue) }
+        if kernel.reads_context() {
+            queue.set_context(context)?;
+        }
+        queue.launch(kernel, reads, writes)
     }
 
     fn synchronize(&self, queue: &mut CudaQueue) -> Result<(), EngineError> {
         self.engine.synchronize(queue)
     }
-}
-
-/// Makes the collectives that are enqueued from now on wait, on the device, for the kernels
-/// enqueued so far. The host does not wait.
-///
-/// # Errors
-/// [`Error::Collectives`] if CUDA fails.
-pub(super) fn order(compute: &CudaQueue, communication: &NcclStream) -> Result<(), Error> {
-    // SAFETY: both are streams of the rank's device, in its primary context.
-    Ok(unsafe { communication.wait_for(compute.as_raw()) }?)
-}
-
-/// Returns the address and the number of elements of a buffer.
-pub(super) fn slice(buffer: &NcclBuffer<f32>) -> DeviceSlice {
-    DeviceSlice { pointer: buffer.device_pointer(), elements: buffer.len() }
-}
-
-/// Converts memory of the engine to a buffer of NCCL, which owns it.
-fn shared(memory: CudaBuffer) -> NcclBuffer<f32> {
-    let (pointer, elements) = (memory.device_pointer(), memory.len());
-    // SAFETY: the memory is the device's, and stays as long as its owner; nothing but the buffer
-    // has its address.
-    unsafe { NcclBuffer::from_raw(pointer, elements, memory) }
 }

@@ -1,9 +1,6 @@
 //! The cause of a failed launch.
 
-use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
-
-use gpu_mux::cuda;
 
 use crate::Error;
 
@@ -14,12 +11,14 @@ pub(super) struct Failure(Arc<Mutex<Option<Error>>>);
 
 impl Failure {
     /// Stores the error of a launch, unless an earlier one is stored. Returns the result, with an
-    /// error converted to `cuda::Error::Invalid` with the same message.
-    pub(super) fn keep<T>(&self, result: Result<T, impl Into<Error> + Display>) -> cuda::Result<T> {
+    /// error converted to the one of CUDA that caused it, or to `cuda::Error::Invalid` with the
+    /// same message.
+    pub(super) fn keep<T>(&self, result: Result<T, Error>) -> cuda::Result<T> {
         result.map_err(|error| {
-            let message = error.to_string();
-            self.lock().get_or_insert(error.into());
-            cuda::Error::Invalid(message)
+            let cause = error.cuda_error().cloned();
+            let cause = cause.unwrap_or_else(|| cuda::Error::Invalid(error.to_string()));
+            self.lock().get_or_insert(error);
+            cause
         })
     }
 

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use gpu_mux::cuda::{self, CudaDevice, Work};
+use gpu_mux::cuda::{CudaDevice, Work};
 use gpu_mux::{Driver, Finished, Host, JobId, Lane, Policy, Tasklet, Usage};
 
 use super::Gpu;
@@ -96,7 +96,7 @@ impl<S: BatchSource, O: Observer> Host<CudaDevice> for BackgroundJobs<'_, '_, S,
         let ran = self.run.ran(driver, took)?;
         let mut jobs = self.jobs.iter_mut();
         let Some(background) = jobs.find(|background| background.job.id() == tasklet.job) else {
-            return Ok(());
+            return Err(Error::UnknownTasklet { tasklet });
         };
         let finished = background.job.finish(
             &mut background.iterations,
@@ -171,7 +171,7 @@ impl<F: BatchSource, N: Observer, S: BatchSource, O: Observer> Host<CudaDevice>
             return self.background.finish(finished, driver);
         }
         let run = &mut self.background.run;
-        run.count(true, self.foreground.lane(tasklet.number), took);
+        run.count(true, self.foreground.lane(tasklet.number)?, took);
         let ran = run.ran(driver, took)?;
         self.foreground.finish(
             &mut self.iterations,

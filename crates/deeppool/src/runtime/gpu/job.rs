@@ -6,16 +6,16 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use gpu_mux::cuda::{CudaDevice, Work};
-use gpu_mux::{Communication, JobId, Lane, Policy, Tasklet, TaskletId};
+use gpu_mux::{JobId, Lane, Policy, Tasklet, TaskletId};
 use layer_engine::LaunchContext;
 
 use super::Gpu;
-use super::graphs::{Launch, capture, uncaptured};
-use super::launch_table::{LaunchTable, MAX_RUNNING_ITERATIONS};
-use super::units::{Unit, UnitWork};
+use super::graphs::{capture, uncaptured};
+use super::launch_table::LaunchTable;
+use super::units::{LoadedSamples, MAX_RUNNING_ITERATIONS, Unit, UnitWork};
 use crate::Error;
-use crate::program::{CollectiveOp, IterationSchedule, Op, StepId};
-use crate::runtime::loaded::LoadedIteration;
+use crate::program::{IterationSchedule, StepId};
+use crate::runtime::identity::Identity;
 use crate::runtime::{BatchSource, Iterations, Observer, TimeSpan};
 
 /// Number of iterations in which each program is launched kernel by kernel, before it is captured.
@@ -28,6 +28,8 @@ const WARM_UP: u64 = 2;
 #[derive(Debug)]
 pub(super) struct Job {
     id: JobId,
+    /// The loaded program and the state that it was created for.
+    created_for: (Identity, Identity),
     /// Programs of the rotation.
     programs: Vec<JobProgram>,
     /// The order in which they are executed.
@@ -55,8 +57,9 @@ pub(super) struct Job {
 #[derive(Debug)]
 struct JobProgram {
     table: LaunchTable,
-    units: Vec<Unit>,
-    launches: Vec<Launch>,
+    /// The units that are launched: those of the table, without graphs and with one compute step
+    /// each, and later with graphs.
+    launches: Vec<Unit>,
     /// Durations of steps that were launched alone.
     took: HashMap<StepId, Duration>,
 }
@@ -77,12 +80,14 @@ impl Job {
         iterations: &Iterations<'_, Gpu, S, O>,
     ) -> Self {
         let schedule = iterations.loaded.schedule;
-        let programs = tables.into_iter().zip(&iterations.loaded.programs).map(|(table, loaded)| {
-            let units = table.units(loaded);
-            JobProgram { launches: uncaptured(&units), table, units, took: HashMap::new() }
+        let programs = tables.into_iter().map(|table| JobProgram {
+            launches: uncaptured(&table.units),
+            table,
+            took: HashMap::new(),
         });
         Self {
             id,
+            created_for: identities(iterations),
             programs: programs.collect(),
             schedule,
             warm_up: schedule.iterations_until_each(iterations.context.iteration, WARM_UP),
@@ -105,10 +110,10 @@ impl Job {
         &self.programs[self.program_of(iteration)]
     }
 
-    /// Returns whether the job was created for the program of these iterations. It compares
-    /// addresses of buffers only: see [`LaunchTable::belongs_to`].
+    /// Returns whether the job was created for the loaded program and the state of these
+    /// iterations.
     pub(super) fn belongs_to<S, O>(&self, iterations: &Iterations<'_, Gpu, S, O>) -> bool {
-        self.launch_table().belongs_to(iterations.loaded, iterations.state)
+        self.created_for == identities(iterations)
     }
 
     /// Continues with the first of these iterations. All previously offered iterations must have
@@ -128,13 +133,18 @@ impl Job {
         self.id
     }
 
-    /// Returns the lane of the tasklet with this number; compute if it is not launched or has
-    /// finished.
-    pub(super) fn lane(&self, number: u64) -> Lane {
-        let offered = self.in_flight.iter().find(|offered| offered.number == number);
-        offered.map_or(Lane::Compute, |offered| {
-            self.iteration(offered.iteration).launches[offered.launch].unit.lane()
-        })
+    /// Returns the lane of the tasklet in flight with this number.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTasklet`] if it is not in flight.
+    pub(super) fn lane(&self, number: u64) -> Result<Lane, Error> {
+        let Offered { iteration, launch, .. } = self.in_flight[self.place_in_flight(number)?];
+        Ok(self.iteration(iteration).launches[launch].lane())
+    }
+
+    fn place_in_flight(&self, number: u64) -> Result<usize, Error> {
+        let place = self.in_flight.iter().position(|offered| offered.number == number);
+        place.ok_or(Error::UnknownTasklet { tasklet: TaskletId { job: self.id, number } })
     }
 
     /// The launch table of the first program.
@@ -151,7 +161,7 @@ impl Job {
     /// none.
     pub(super) fn in_flight<S, O>(&self, iterations: &Iterations<'_, Gpu, S, O>) -> Option<String> {
         let Offered { iteration, launch, .. } = *self.in_flight.front()?;
-        let step = self.iteration(iteration).launches.get(launch)?.unit.steps().first();
+        let step = self.iteration(iteration).launches.get(launch)?.first_step();
         Some(step.map_or("the copies of samples".into(), |step| {
             iterations.loaded.iteration(iteration).program.steps[step.0].label.clone()
         }))
@@ -182,27 +192,25 @@ impl Job {
         let context = LaunchContext { iteration, ..iterations.context };
         let program = self.program_of(iteration);
         let JobProgram { table, launches, .. } = &self.programs[program];
-        let Launch { unit, graph, estimate } = &launches[place];
-        if let UnitWork::Load(step, _) = unit.work {
-            load(table, iterations, unit, step, iteration)?;
+        let unit = &launches[place];
+        if let UnitWork::Load(samples) = &unit.work {
+            load(samples, iterations, iteration)?;
         }
-        let work = graph.clone().unwrap_or_else(|| table.of_unit(unit, context));
+        let work = table.work_of(unit, context);
+        let estimate = if let UnitWork::Graph { estimate, .. } = unit.work { Some(estimate) } else { None };
         let before = if place == 0 { self.last_communication.take() } else { None };
         let after = before.or(unit.after.map(|other| self.offered[other]));
         // Its index among the launches of all programs.
         let before: usize = self.programs[..program].iter().map(|program| program.launches.len()).sum();
         let site = u32::try_from(before + place).ok().filter(|_| self.is_captured);
-        let tasklet = Tasklet::new(self.id, self.number).estimated(*estimate).after(after).at_site(site);
-        let tasklet = match unit.lane() {
-            Lane::Compute => tasklet,
-            Lane::Communication => {
-                tasklet.communicating(communication(iterations.loaded.iteration(iteration), unit))
-            }
-        };
-        if unit.lane() == Lane::Communication {
+        let tasklet = Tasklet::new(self.id, self.number).estimated(estimate).after(after).at_site(site);
+        let tasklet = if let UnitWork::Collective(_, _, communication) = unit.work {
             self.last_communication = Some(tasklet.id);
-        }
-        for &step in unit.steps() {
+            tasklet.communicating(communication)
+        } else {
+            tasklet
+        };
+        for step in unit.steps() {
             iterations.observer.started(step);
         }
         self.offered.push(tasklet.id);
@@ -221,11 +229,9 @@ impl Job {
     /// metrics: loss and number of correct samples. After the iterations that are timed, the
     /// kernels are captured.
     ///
-    /// Hazard: a number that is not in flight is ignored without an error, and its iteration then
-    /// never ends.
-    ///
     /// # Errors
-    /// The error of the observer or of the capture.
+    /// [`Error::UnknownTasklet`] for a number that is not in flight. The error of the observer or
+    /// of the capture.
     pub(super) fn finish<S: BatchSource, O: Observer>(
         &mut self,
         iterations: &mut Iterations<'_, Gpu, S, O>,
@@ -234,19 +240,18 @@ impl Job {
         device: &mut CudaDevice,
         policy: &Policy,
     ) -> Result<(), Error> {
-        let Some(place) = self.in_flight.iter().position(|offered| offered.number == number) else {
-            return Ok(());
-        };
-        let Some(Offered { iteration, launch, .. }) = self.in_flight.remove(place) else { return Ok(()) };
+        let place = self.place_in_flight(number)?;
+        let Offered { iteration, launch, .. } = self.in_flight[place];
+        self.in_flight.remove(place);
         let program = self.program_of(iteration);
         let JobProgram { launches, took: known, .. } = &mut self.programs[program];
-        let unit = &launches[launch].unit;
+        let unit = &launches[launch];
         let steps = unit.steps();
         if !steps.is_empty() {
-            iterations.observer.ended(steps, ran);
+            iterations.observer.ended(&steps, ran);
         }
-        if let (UnitWork::Compute(steps), false) = (&unit.work, self.is_captured) {
-            known.insert(steps[0], took);
+        if let UnitWork::Compute(_) = &unit.work {
+            known.extend(unit.first_step().map(|step| (step, took)));
         }
         if unit.lane() == Lane::Compute {
             iterations.computed += steps.len();
@@ -267,11 +272,12 @@ impl Job {
         at: Instant,
     ) -> Result<(), Error> {
         let iteration = iterations.context.iteration;
-        let JobProgram { table, launches, .. } = self.iteration(iteration);
-        let staged = launches.last().and_then(|last| table.staged_buffer(&last.unit, iteration));
-        let metrics = staged
-            .filter(|_| iterations.loaded.iteration(iteration).metrics.is_some())
-            .map(|(_, host)| host.with(|host| [host[0], host[1]]));
+        let metrics = match self.iteration(iteration).launches.last().map(|last| &last.work) {
+            Some(UnitWork::Metrics(staged)) => {
+                Some(staged.host_of(iteration).with(|host| [host[0], host[1]]))
+            }
+            _ => None,
+        };
         iterations.context.iteration += 1;
         iterations.computed = 0;
         self.finished = 0;
@@ -280,9 +286,9 @@ impl Job {
     }
 
     fn capture(&mut self, device: &mut CudaDevice, policy: &Policy) -> Result<(), Error> {
-        for JobProgram { table, units, launches, took } in &mut self.programs {
+        for JobProgram { table, launches, took } in &mut self.programs {
             let took = |step: StepId| took.get(&step).copied().unwrap_or_default();
-            *launches = capture(device, self.id, policy, table, units, took)?;
+            *launches = capture(device, self.id, policy, table, took)?;
         }
         self.is_captured = true;
         Ok(())
@@ -290,25 +296,15 @@ impl Job {
 }
 
 /// Copies the samples of an iteration to the staging buffer.
-///
-/// Hazard: for a step that loads no batch, or without a staging buffer, it does nothing and returns
-/// no error.
 fn load<S: BatchSource, O>(
-    table: &LaunchTable,
+    samples: &LoadedSamples,
     iterations: &mut Iterations<'_, Gpu, S, O>,
-    unit: &Unit,
-    step: StepId,
     iteration: u64,
 ) -> Result<(), Error> {
-    let Op::LoadBatch { part, shard } = iterations.loaded.iteration(iteration).program.steps[step.0].op
-    else {
-        return Ok(());
-    };
     iterations.staging.clear();
-    let samples = shard.first..shard.first + shard.samples;
-    iterations.source.load(iteration, part, samples, &mut iterations.staging)?;
-    let Some((_, host)) = table.staged_buffer(unit, iteration) else { return Ok(()) };
-    host.with(|host| {
+    let LoadedSamples { part, samples, staged, .. } = samples;
+    iterations.source.load(iteration, *part, samples.clone(), &mut iterations.staging)?;
+    staged.host_of(iteration).with(|host| {
         if host.len() != iterations.staging.len() {
             let got = iterations.staging.len();
             return Err(Error::Program(format!("{} numbers are needed, and {got} were loaded", host.len())));
@@ -318,18 +314,7 @@ fn load<S: BatchSource, O>(
     })
 }
 
-/// Returns whether this rank sends or receives in a collective, or reduces.
-fn communication(loaded: &LoadedIteration<Gpu>, unit: &Unit) -> Communication {
-    let UnitWork::Collective(step) = unit.work else { return Communication::Send };
-    let Op::Collective(id) = loaded.program.steps[step.0].op else { return Communication::Send };
-    let rank = loaded.program.rank;
-    let collective = &loaded.collectives[id.0];
-    let receives = match &collective.op {
-        CollectiveOp::AllReduce { .. } => return Communication::AllReduce,
-        CollectiveOp::Broadcast { .. } => collective.ranks.first() != Some(&rank),
-        CollectiveOp::Redistribute { redistribution, .. } => {
-            redistribution.moves().iter().any(|moved| moved.to_rank == rank)
-        }
-    };
-    if receives { Communication::Receive } else { Communication::Send }
+/// Returns the identities of the loaded program and the state of iterations.
+fn identities<S, O>(iterations: &Iterations<'_, Gpu, S, O>) -> (Identity, Identity) {
+    (iterations.loaded.identity, iterations.state.identity)
 }

@@ -1,54 +1,48 @@
-//! The launch units of a program as functions. A *launch unit* is a group of operations that are
-//! launched together as one tasklet. A *staging buffer* is host memory for copies to or from the
-//! device.
+//! The launch units of a program with their work. A *launch unit* is a group of operations that are
+//! launched together as one tasklet.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use collectives::NcclCommunicator;
+use cuda::Buffer;
+use gpu_mux::Communication;
 use gpu_mux::cuda::Work;
+use layer_engine::LaunchContext;
 
 use super::Gpu;
-use super::addresses::Addresses;
-use super::calls::{CollectiveCall, CommunicationLane, KernelCall, KernelQueue, SharedHostBuffer};
+use super::calls::{CollectiveCall, CollectiveOperation, CommunicationLane, KernelCall, KernelQueue, alias};
 use super::failure::Failure;
-use super::units::{Unit, UnitWork, units};
+use super::units::{ComputeStep, LoadedSamples, Staged, Unit, UnitWork};
 use crate::Error;
-use crate::program::{BufferId, CollectiveOp, Op, StepId};
+use crate::program::{BufferId, CollectiveId, CollectiveOp, Op, Step, StepId};
 use crate::runtime::loaded::LoadedIteration;
+use crate::runtime::packing::Packing;
 use crate::runtime::{LoadedProgram, RankState};
-use layer_engine::{DeviceSlice, LaunchContext};
 
-/// Maximum number of iterations of a job that are launched and not finished: the next one is
-/// launched while the current one runs.
-pub(super) const MAX_RUNNING_ITERATIONS: u64 = 2;
-
-/// Functions that enqueue the launch units of one program of a rank, with the addresses of their
-/// memory. The table is created once, when the program is loaded.
+/// The launch units of one program of a rank. Each unit owns its work: the table is created once,
+/// when the program is loaded, and a part that the program lacks is an error then.
 #[derive(Debug)]
 pub(super) struct LaunchTable {
     /// The stream of the compute lane.
     pub(super) queue: KernelQueue,
-    /// The stream of the communication lane; `None` for a program without collectives.
+    /// The stream of the communication lane; `None` for a background job.
     pub(super) communication: Option<CommunicationLane>,
     /// The first error of a launch since it was last removed.
     pub(super) failure: Failure,
-    addresses: Addresses,
-    state_buffers: usize,
-    kernels: HashMap<StepId, KernelCall>,
-    collectives: HashMap<StepId, Work>,
-    /// Staging buffers for copies to or from the device, which iterations use alternately.
-    staged: HashMap<BufferId, [SharedHostBuffer; MAX_RUNNING_ITERATIONS as usize]>,
-    metrics: Option<BufferId>,
+    /// Parameters, velocities and running statistics.
+    pub(super) state: Vec<Buffer<f32>>,
+    /// The launch units of the program, in launch order.
+    pub(super) units: Vec<Unit>,
 }
 
 impl LaunchTable {
     /// Creates the table of one program of a rotation, `iteration`, on streams of the device.
     /// `state` are its parameters, velocities and running statistics. `communication` is `None` for
-    /// a program without collectives.
+    /// a background job, whose program has no collectives.
     ///
     /// # Errors
-    /// [`Error::Engine`] if CUDA fails or lacks memory.
+    /// [`Error::Program`] if a step lacks its kernel, communicator, packing or lane.
+    /// [`Error::Gpu`] if CUDA fails or lacks memory.
     pub(super) fn new(
         loaded: &LoadedProgram<Gpu>,
         iteration: &LoadedIteration<Gpu>,
@@ -56,161 +50,209 @@ impl LaunchTable {
         queue: KernelQueue,
         communication: Option<CommunicationLane>,
     ) -> Result<Self, Error> {
-        let addresses = Addresses::new(loaded, state);
-        let failure = Failure::default();
-        let steps = || iteration.program.steps.iter().enumerate();
-        let call = |(index, step): (usize, &crate::program::Step)| {
-            let kernel = loaded.kernels[iteration.kernels[index]?].clone();
-            let (reads, writes) = (addresses.of_all(&step.reads), addresses.of_all(&step.writes));
-            Some((StepId(index), KernelCall { kernel, reads, writes, duration: iteration.step_time(index) }))
-        };
-        let kernels = steps().filter_map(call).collect();
-        let mut collectives = HashMap::new();
-        let mut staged = HashMap::new();
-        let mut stage = |buffer: BufferId| -> Result<(), Error> {
-            let elements = addresses.of(buffer).elements;
-            staged.insert(buffer, [queue.host_buffer(elements)?, queue.host_buffer(elements)?]);
-            Ok(())
-        };
-        for (index, step) in steps() {
-            match step.op {
-                Op::LoadBatch { .. } => stage(step.writes[0])?,
-                Op::Collective(_) => {
-                    // Hazard: without a lane or a group, the collective has no entry and is left
-                    // out.
-                    if let (Some(lane), Some(group)) = (&communication, &iteration.communicators[index]) {
-                        let work = collective(iteration, index, &addresses, group, lane, &failure);
-                        collectives.insert(StepId(index), work);
-                    }
-                }
-                _ => {}
-            }
-        }
-        if let Some(metrics) = iteration.metrics {
-            stage(metrics)?;
-        }
-        let (state_buffers, metrics) = (iteration.program.state_buffers, iteration.metrics);
-        Ok(Self {
-            queue,
-            communication,
-            failure,
-            addresses,
-            state_buffers,
-            kernels,
-            collectives,
-            staged,
-            metrics,
-        })
-    }
-
-    /// Returns whether the table was created for this program and state, by comparing the addresses
-    /// of all buffers.
-    ///
-    /// Hazard: another program of the same layout at recycled addresses compares equal, and the
-    /// graphs captured for this one would run in its place. An identity of the loaded program would
-    /// distinguish them.
-    pub(super) fn belongs_to(&self, loaded: &LoadedProgram<Gpu>, state: &RankState<Gpu>) -> bool {
-        self.addresses == Addresses::new(loaded, state)
-    }
-
-    /// Returns the launch units of the program, in launch order.
-    pub(super) fn units(&self, iteration: &LoadedIteration<Gpu>) -> Vec<Unit> {
-        units(&iteration.program, self.metrics, |step| self.kernels.contains_key(&step))
-    }
-
-    /// Returns the addresses of the state: parameters, velocities and running statistics.
-    pub(super) fn state(&self) -> &[DeviceSlice] {
-        self.addresses.state(self.state_buffers)
-    }
-
-    /// Returns the kernel calls of some steps, in the given order. Steps without a kernel are
-    /// omitted.
-    pub(super) fn calls(&self, steps: &[StepId]) -> Vec<KernelCall> {
-        steps.iter().filter_map(|step| self.kernels.get(step)).cloned().collect()
+        let parts = Parts { loaded, iteration, state, queue: &queue, communication: communication.as_ref() };
+        let units = parts.units()?;
+        let state = state.buffers.iter().map(alias).collect::<Result<_, _>>()?;
+        Ok(Self { failure: Failure::default(), state, units, queue, communication })
     }
 
     /// Returns the operations of a unit for the iteration of `context`. Nothing is enqueued until
     /// they are launched. An error of the launch is then stored in `failure`.
-    pub(super) fn of_unit(&self, unit: &Unit, context: LaunchContext) -> Work {
+    pub(super) fn work_of(&self, unit: &Unit, context: LaunchContext) -> Work {
         let (queue, failure) = (self.queue.clone(), self.failure.clone());
         match &unit.work {
             UnitWork::Begin => Work::enqueue(move |_| failure.keep(queue.begin(&context))),
-            UnitWork::Load(..) | UnitWork::Metrics(_) => self.copy(unit, context.iteration),
-            UnitWork::Compute(steps) => {
-                let calls = self.calls(steps);
-                Work::enqueue(move |_| failure.keep(queue.launch(&calls)))
+            UnitWork::Load(LoadedSamples { staged, .. }) => {
+                let (buffer, host) = (Arc::clone(&staged.buffer), staged.host_of(context.iteration).clone());
+                Work::enqueue(move |_| failure.keep(queue.upload(&host, &buffer)))
             }
-            UnitWork::Collective(step) => match self.collectives.get(step) {
-                Some(work) => work.clone(),
-                // Hazard: a collective without an entry is left out without an error, and ranks
-                // continue with values that were never reduced or moved.
-                None => Work::enqueue(|_| Ok(())),
-            },
+            UnitWork::Metrics(staged) => {
+                let (buffer, host) = (Arc::clone(&staged.buffer), staged.host_of(context.iteration).clone());
+                Work::enqueue(move |_| failure.keep(queue.download(&buffer, &host)))
+            }
+            UnitWork::Compute(steps) => {
+                let calls: Vec<_> = steps.iter().map(|step| Arc::clone(&step.call)).collect();
+                Work::enqueue(move |_| failure.keep(queue.launch(calls.iter().map(|call| &**call))))
+            }
+            UnitWork::Graph { work, .. } => work.clone(),
+            UnitWork::Collective(_, call, _) => {
+                let call = Arc::clone(call);
+                Work::enqueue(move |_| failure.keep(call.start()))
+            }
         }
-    }
-
-    fn copy(&self, unit: &Unit, iteration: u64) -> Work {
-        let (queue, failure) = (self.queue.clone(), self.failure.clone());
-        let is_download = matches!(unit.work, UnitWork::Metrics(_));
-        let staged = self.staged_buffer(unit, iteration);
-        // Hazard: a copy without a staging buffer is left out without an error.
-        let Some((buffer, host)) = staged else { return Work::enqueue(|_| Ok(())) };
-        let slice = self.addresses.of(buffer);
-        Work::enqueue(move |_| {
-            failure.keep(if is_download { queue.download(slice, &host) } else { queue.upload(&host, slice) })
-        })
-    }
-
-    /// Returns the device buffer that a unit copies to or from the host, with the staging buffer
-    /// that the given iteration uses; `None` for units that do not copy.
-    pub(super) fn staged_buffer(&self, unit: &Unit, iteration: u64) -> Option<(BufferId, SharedHostBuffer)> {
-        let (UnitWork::Load(_, buffer) | UnitWork::Metrics(buffer)) = unit.work else { return None };
-        let places = self.staged.get(&buffer)?;
-        Some((buffer, places[(iteration % MAX_RUNNING_ITERATIONS) as usize].clone()))
     }
 }
 
-/// Returns the work of a collective. Several buffers are packed into one on the communication lane.
-fn collective(
-    iteration: &LoadedIteration<Gpu>,
-    index: usize,
-    addresses: &Addresses,
-    group: &NcclCommunicator,
-    lane: &CommunicationLane,
-    failure: &Failure,
-) -> Work {
-    let step = &iteration.program.steps[index];
-    let nothing = DeviceSlice { pointer: 0, elements: 0 };
-    let first = |buffers: &[BufferId]| buffers.first().map_or(nothing, |&id| addresses.of(id));
-    let packing = iteration.packings[index].as_ref();
-    let whole = packing.map(|packing| addresses.of(packing.packed));
-    let own = whole.unwrap_or_else(|| first(&step.writes));
-    let parts = addresses.of_all(&step.writes);
-    let kernels = packing.zip(whole).map(|(packing, whole)| {
-        let duration = Duration::ZERO;
-        let pack =
-            KernelCall { kernel: packing.pack.clone(), reads: parts.clone(), writes: vec![whole], duration };
-        let unpack =
-            KernelCall { kernel: packing.unpack.clone(), reads: vec![whole], writes: parts, duration };
-        ([pack], [unpack])
-    });
-    // Hazard: a step that is no collective becomes empty work instead of an error.
-    let Op::Collective(id) = step.op else { return Work::enqueue(|_| Ok(())) };
-    let call = match &iteration.collectives[id.0].op {
-        CollectiveOp::AllReduce { .. } => CollectiveCall::AllReduce(own),
-        CollectiveOp::Broadcast { .. } => CollectiveCall::Broadcast(own),
-        CollectiveOp::Redistribute { redistribution, sample_elements } => CollectiveCall::Redistribute {
-            redistribution: redistribution.clone(),
-            from: first(&step.reads),
-            to: first(&step.writes),
-            sample_elements: *sample_elements,
-        },
-    };
-    let (group, lane, failure) = (group.clone(), lane.clone(), failure.clone());
-    let duration = iteration.step_time(index);
-    Work::enqueue(move |_| {
-        let (pack, unpack): (&[_], &[_]) =
-            kernels.as_ref().map_or((&[], &[]), |(pack, unpack)| (pack, unpack));
-        failure.keep(lane.start(&group, (&call, duration), pack, unpack))
-    })
+/// The loaded parts of a program from which the units are made.
+struct Parts<'l> {
+    loaded: &'l LoadedProgram<Gpu>,
+    iteration: &'l LoadedIteration<Gpu>,
+    state: &'l RankState<Gpu>,
+    queue: &'l KernelQueue,
+    communication: Option<&'l CommunicationLane>,
+}
+
+impl Parts<'_> {
+    /// Returns the launch units, in launch order.
+    ///
+    /// The first and the last unit are on the compute lane. Communication without a dependency in
+    /// its own iteration waits for the first unit, which has to wait for the communication of the
+    /// previous iteration: so iterations do not overlap on one rank.
+    fn units(&self) -> Result<Vec<Unit>, Error> {
+        let mut units = vec![Unit { work: UnitWork::Begin, after: None }];
+        // Unit of each launch.
+        let mut unit_of = Vec::new();
+        // The unit that can take further steps: no communication waits for a part of it.
+        let mut open: Option<usize> = None;
+        for launch in self.iteration.program.launches(|_| true) {
+            let after = launch.after.map(|other: usize| unit_of[other]);
+            let step = launch.step;
+            let unit = match self.step(step).op {
+                Op::Collective(id) => {
+                    open = open.filter(|open| after != Some(*open));
+                    let (call, communication) = self.collective(step, id)?;
+                    let work = UnitWork::Collective(step, Arc::new(call), communication);
+                    Unit { work, after: after.or(Some(0)) }
+                }
+                Op::LoadBatch { part, shard } => {
+                    open = None;
+                    let (samples, staged) =
+                        (shard.first..shard.first + shard.samples, self.staged(self.first_written(step)?)?);
+                    Unit { work: UnitWork::Load(LoadedSamples { step, part, samples, staged }), after }
+                }
+                _ => {
+                    let compute = self.compute(step)?;
+                    if let (Some(place), None) = (open, after) {
+                        if let UnitWork::Compute(steps) = &mut units[place].work {
+                            steps.push(compute);
+                        }
+                        unit_of.push(place);
+                        continue;
+                    }
+                    open = Some(units.len());
+                    Unit { work: UnitWork::Compute(vec![compute]), after }
+                }
+            };
+            unit_of.push(units.len());
+            units.push(unit);
+        }
+        if let Some(buffer) = self.iteration.metrics {
+            let writes = |step: &StepId| self.step(*step).writes.contains(&buffer);
+            let writer = units.iter().rposition(|unit| unit.steps().iter().any(writes));
+            let after = writer.filter(|&writer| units[writer].lane() == gpu_mux::Lane::Communication);
+            units.push(Unit { work: UnitWork::Metrics(self.staged(buffer)?), after });
+        }
+        Ok(units)
+    }
+
+    fn compute(&self, step: StepId) -> Result<ComputeStep, Error> {
+        let kernel = self.iteration.kernels[step.0].ok_or_else(|| self.missing(step, "kernel"))?;
+        let Step { reads, writes, .. } = self.step(step);
+        let call = KernelCall {
+            kernel: self.loaded.kernels[kernel].clone(),
+            reads: self.buffers(reads)?,
+            writes: self.buffers(writes)?,
+            duration: self.iteration.step_time(step.0),
+        };
+        Ok(ComputeStep { step, call: Arc::new(call) })
+    }
+
+    /// Returns a collective, and its effect on this rank: whether it sends, receives or reduces.
+    fn collective(&self, step: StepId, id: CollectiveId) -> Result<(CollectiveCall, Communication), Error> {
+        let lane = self.communication.ok_or_else(|| self.missing(step, "communication lane"))?;
+        let group = self.iteration.communicators[step.0]
+            .as_ref()
+            .ok_or_else(|| self.missing(step, "communicator"))?;
+        let Step { reads, writes, packed, .. } = self.step(step);
+        let packing = match (packed, &self.iteration.packings[step.0]) {
+            (Some(_), None) => return Err(self.missing(step, "packing of its buffers")),
+            (_, packing) => packing.as_ref(),
+        };
+        // A rank may hold no samples before or after a redistribution.
+        let at_most_one = |buffers: &[BufferId]| match buffers {
+            [] => Ok(Buffer::default()),
+            [id] => self.buffer(*id),
+            _ => Err(self.missing(step, "single buffer")),
+        };
+        let own = || match (packing, writes.as_slice()) {
+            (Some(packing), _) => self.buffer(packing.packed),
+            (None, [id]) => self.buffer(*id),
+            (None, _) => Err(self.missing(step, "single buffer")),
+        };
+        let collective = &self.iteration.collectives[id.0];
+        let rank = self.iteration.program.rank;
+        let received = |receives| if receives { Communication::Receive } else { Communication::Send };
+        let (operation, communication) = match &collective.op {
+            CollectiveOp::AllReduce { .. } => {
+                (CollectiveOperation::AllReduce(own()?), Communication::AllReduce)
+            }
+            CollectiveOp::Broadcast { .. } => {
+                (CollectiveOperation::Broadcast(own()?), received(collective.ranks.first() != Some(&rank)))
+            }
+            CollectiveOp::Redistribute { redistribution, sample_elements } => {
+                let operation = CollectiveOperation::Redistribute {
+                    redistribution: redistribution.clone(),
+                    from: at_most_one(reads)?,
+                    to: at_most_one(writes)?,
+                    sample_elements: *sample_elements,
+                };
+                (operation, received(redistribution.moves().iter().any(|moved| moved.to_rank == rank)))
+            }
+        };
+        let (pack, unpack) =
+            packing.map(|packing| self.packing_kernels(packing, writes)).transpose()?.unzip();
+        let duration = self.iteration.step_time(step.0);
+        let (lane, group) = (lane.clone(), group.clone());
+        Ok((CollectiveCall { lane, group, operation, pack, unpack, duration }, communication))
+    }
+
+    fn packing_kernels(
+        &self,
+        packing: &Packing<Gpu>,
+        parts: &[BufferId],
+    ) -> Result<(KernelCall, KernelCall), Error> {
+        let (whole, duration) = (|| self.buffers(&[packing.packed]), Duration::ZERO);
+        let pack = KernelCall {
+            kernel: packing.pack.clone(),
+            reads: self.buffers(parts)?,
+            writes: whole()?,
+            duration,
+        };
+        let unpack = KernelCall {
+            kernel: packing.unpack.clone(),
+            reads: whole()?,
+            writes: self.buffers(parts)?,
+            duration,
+        };
+        Ok((pack, unpack))
+    }
+
+    fn staged(&self, buffer: BufferId) -> Result<Staged, Error> {
+        let buffer = self.buffer(buffer)?;
+        let host = || self.queue.staging_buffer(buffer.len());
+        Ok(Staged { host: [host()?, host()?], buffer: Arc::new(buffer) })
+    }
+
+    fn first_written(&self, step: StepId) -> Result<BufferId, Error> {
+        self.step(step).writes.first().copied().ok_or_else(|| self.missing(step, "buffer for its samples"))
+    }
+
+    fn buffers(&self, ids: &[BufferId]) -> Result<Vec<Buffer<f32>>, Error> {
+        ids.iter().map(|&id| self.buffer(id)).collect()
+    }
+
+    fn buffer(&self, id: BufferId) -> Result<Buffer<f32>, Error> {
+        let (state, scratch) = (&self.state.buffers, &self.loaded.scratch);
+        let buffer = state.get(id.0).or_else(|| scratch.get(id.0.checked_sub(state.len())?));
+        let buffer = buffer.ok_or_else(|| Error::Program(format!("it has no buffer {}", id.0)))?;
+        alias(buffer)
+    }
+
+    fn step(&self, step: StepId) -> &Step {
+        &self.iteration.program.steps[step.0]
+    }
+
+    fn missing(&self, step: StepId, part: &str) -> Error {
+        Error::Program(format!("its step `{}` has no {part}", self.step(step).label))
+    }
 }

@@ -4,8 +4,6 @@
 //! *launch table* has the functions that enqueue them. *Emulated GPUs* are those of the emulated
 //! CUDA driver, whose time is virtual.
 
-mod addresses;
-mod arena;
 mod calls;
 mod clock;
 mod driver;
@@ -15,12 +13,14 @@ mod graphs;
 mod host;
 mod job;
 mod launch_table;
+#[cfg(test)]
+mod launch_table_tests;
 mod units;
 
-use collectives::{NcclBuffer, NcclCommunicator, NcclStream};
+use collectives::NcclCommunicator;
+use cuda::{Buffer, Priority, Stream};
 use layer_engine::{CudaQueue, Engine};
 
-pub use arena::GpuArena;
 pub use driver::GpuDriver;
 pub use engine::GpuEngine;
 
@@ -32,23 +32,24 @@ use crate::Error;
 pub struct Gpu;
 
 impl Backend for Gpu {
-    type Buffer = NcclBuffer<f32>;
+    type Buffer = Buffer<f32>;
     type Engine = GpuEngine;
     type Communicator = NcclCommunicator;
-    type Arena = GpuArena;
+    type Arena = Buffer<f32>;
 
     const IS_SYNCHRONOUS: bool = false;
 
-    fn allocate_arena(engine: &GpuEngine, elements: usize) -> Result<Self::Arena, Error> {
-        Ok(GpuArena::new(engine.allocate(elements)?))
+    fn allocate_arena(engine: &GpuEngine, elements: usize) -> Result<Buffer<f32>, Error> {
+        Ok(engine.allocate(elements)?)
     }
 
-    fn communication_queue(engine: &GpuEngine) -> Result<NcclStream, Error> {
-        Ok(NcclStream::on_device(engine.device())?)
+    fn communication_queue(engine: &GpuEngine) -> Result<Stream, Error> {
+        Ok(Stream::new(engine.context(), Priority::Background)?)
     }
 
-    fn communicate_after(compute: &mut CudaQueue, communication: &mut NcclStream) -> Result<(), Error> {
-        engine::order(compute, communication)
+    /// The wait is on the device.
+    fn communicate_after(compute: &mut CudaQueue, communication: &mut Stream) -> Result<(), Error> {
+        Ok(communication.wait_for_stream(compute.stream())?)
     }
 }
 

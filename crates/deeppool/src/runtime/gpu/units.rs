@@ -1,12 +1,24 @@
-//! Launch units: the groups of operations of a program that are launched together.
+//! Launch units: the groups of operations of a program that are launched together, each with its
+//! work.
 
-use gpu_mux::Lane;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::program::{BufferId, Op, RankProgram, StepId};
+use cuda::Buffer;
+use gpu_mux::cuda::Work;
+use gpu_mux::{Communication, Lane};
+
+use super::calls::{CollectiveCall, KernelCall, StagingBuffer};
+use crate::program::{BatchPart, StepId};
+
+/// Maximum number of iterations of a job that are launched and not finished: the next one is
+/// launched while the current one runs.
+pub(super) const MAX_RUNNING_ITERATIONS: u64 = 2;
 
 /// A launch unit: operations of a program that are launched together as one tasklet in every
 /// iteration. A unit is identified by its index in the launch order of the iteration.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) struct Unit {
     /// The operations that the unit launches.
     pub(super) work: UnitWork,
@@ -15,119 +27,116 @@ pub(super) struct Unit {
     pub(super) after: Option<usize>,
 }
 
-/// The operations of a launch unit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The operations of a launch unit. Clones share the work.
+#[derive(Debug, Clone)]
 pub(super) enum UnitWork {
     /// Sets the launch context of the iteration: seed, iteration and learning rate.
     Begin,
-    /// Copies the samples of a step to the device: the step, and the buffer that it writes.
-    Load(StepId, BufferId),
+    /// Copies samples to the device.
+    Load(LoadedSamples),
     /// Launches the kernels of these steps, in this order. Only the first may depend on a unit of
     /// the communication lane.
-    Compute(Vec<StepId>),
+    Compute(Vec<ComputeStep>),
+    /// Launches a graph of captured kernels.
+    Graph {
+        /// Steps that the graph computes, at least in part.
+        steps: Vec<StepId>,
+        /// The graph.
+        work: Work,
+        /// Expected duration of the graph.
+        estimate: Duration,
+    },
     /// Starts the collective of this step.
-    Collective(StepId),
-    /// Copies this buffer to the host at the end of the iteration. It has the loss and the number
-    /// of correctly classified samples.
-    Metrics(BufferId),
+    Collective(StepId, Arc<CollectiveCall>, Communication),
+    /// Copies the loss and the number of correctly classified samples to the host at the end of the
+    /// iteration.
+    Metrics(Staged),
+}
+
+/// A step of the compute lane with its kernel.
+#[derive(Debug, Clone)]
+pub(super) struct ComputeStep {
+    /// The step.
+    pub(super) step: StepId,
+    /// Its kernel with the operands.
+    pub(super) call: Arc<KernelCall>,
+}
+
+/// A device buffer with the host buffers from or to which it is copied.
+#[derive(Debug, Clone)]
+pub(super) struct Staged {
+    /// The buffer on the device.
+    pub(super) buffer: Arc<Buffer<f32>>,
+    /// The host buffers, which iterations use alternately.
+    pub(super) host: [StagingBuffer; MAX_RUNNING_ITERATIONS as usize],
+}
+
+impl Staged {
+    /// Returns the host buffer that the given iteration uses.
+    pub(super) fn host_of(&self, iteration: u64) -> &StagingBuffer {
+        &self.host[(iteration % MAX_RUNNING_ITERATIONS) as usize]
+    }
+}
+
+/// Samples that a step loads.
+#[derive(Debug, Clone)]
+pub(super) struct LoadedSamples {
+    /// The step.
+    pub(super) step: StepId,
+    /// Inputs or targets.
+    pub(super) part: BatchPart,
+    /// Samples of the global batch.
+    pub(super) samples: Range<usize>,
+    /// Their buffers.
+    pub(super) staged: Staged,
 }
 
 impl Unit {
     /// Returns the lane of the unit: communication for a collective, compute for everything else.
     pub(super) fn lane(&self) -> Lane {
         match self.work {
-            UnitWork::Collective(_) => Lane::Communication,
+            UnitWork::Collective(..) => Lane::Communication,
             _ => Lane::Compute,
         }
     }
 
-    /// Returns the steps of the program that the unit launches; empty for `Begin` and `Metrics`.
-    pub(super) fn steps(&self) -> &[StepId] {
+    /// Returns the steps of the program that the unit launches; none for `Begin` and `Metrics`.
+    pub(super) fn steps(&self) -> Vec<StepId> {
         match &self.work {
-            UnitWork::Compute(steps) => steps,
-            UnitWork::Load(step, _) | UnitWork::Collective(step) => std::slice::from_ref(step),
-            UnitWork::Begin | UnitWork::Metrics(_) => &[],
+            UnitWork::Compute(steps) => steps.iter().map(|step| step.step).collect(),
+            UnitWork::Graph { steps, .. } => steps.clone(),
+            UnitWork::Load(LoadedSamples { step, .. }) | UnitWork::Collective(step, ..) => vec![*step],
+            UnitWork::Begin | UnitWork::Metrics(_) => Vec::new(),
+        }
+    }
+
+    /// Returns the first of the steps; `None` if there are none.
+    pub(super) fn first_step(&self) -> Option<StepId> {
+        match &self.work {
+            UnitWork::Compute(steps) => steps.first().map(|step| step.step),
+            UnitWork::Graph { steps, .. } => steps.first().copied(),
+            UnitWork::Load(LoadedSamples { step, .. }) | UnitWork::Collective(step, ..) => Some(*step),
+            UnitWork::Begin | UnitWork::Metrics(_) => None,
         }
     }
 }
 
-/// Returns the launch units of a program, in launch order. `metrics` is the buffer with loss and
-/// number of correct samples; `None` if the rank has none. `has_kernel` returns whether a compute
-/// step has a kernel.
-///
-/// The first and the last unit are on the compute lane. Communication without a dependency in its
-/// own iteration waits for the first unit, which has to wait for the communication of the previous
-/// iteration: so iterations do not overlap on one rank.
-pub(super) fn units(
-    program: &RankProgram,
-    metrics: Option<BufferId>,
-    has_kernel: impl Fn(StepId) -> bool,
-) -> Vec<Unit> {
-    let step = |id: StepId| &program.steps[id.0];
-    let is_launched =
-        |id: StepId| matches!(step(id).op, Op::LoadBatch { .. } | Op::Collective(_)) || has_kernel(id);
-    let launches = program.launches(is_launched);
-    let mut units = vec![Unit { work: UnitWork::Begin, after: None }];
-    // Unit of each launch.
-    let mut unit_of = Vec::with_capacity(launches.len());
-    // The unit that can take further steps: no communication waits for a part of it.
-    let mut open: Option<usize> = None;
-    for launch in &launches {
-        let after = launch.after.map(|other| unit_of[other]);
-        let unit = match step(launch.step).op {
-            Op::Collective(_) => {
-                open = open.filter(|open| after != Some(*open));
-                Unit { work: UnitWork::Collective(launch.step), after: after.or(Some(0)) }
-            }
-            Op::LoadBatch { .. } => {
-                open = None;
-                let buffer = step(launch.step).writes[0];
-                Unit { work: UnitWork::Load(launch.step, buffer), after }
-            }
-            _ => {
-                if let (Some(place), None) = (open, after) {
-                    if let UnitWork::Compute(steps) = &mut units[place].work {
-                        steps.push(launch.step);
-                    }
-                    unit_of.push(place);
-                    continue;
-                }
-                open = Some(units.len());
-                Unit { work: UnitWork::Compute(vec![launch.step]), after }
-            }
-        };
-        unit_of.push(units.len());
-        units.push(unit);
-    }
-    if let Some(buffer) = metrics {
-        let is_writer = |unit: &Unit| unit.steps().iter().any(|id| step(*id).writes.contains(&buffer));
-        let writer = units.iter().rposition(is_writer);
-        let after = writer.filter(|&writer| units[writer].lane() == Lane::Communication);
-        units.push(Unit { work: UnitWork::Metrics(buffer), after });
-    }
-    units
-}
-
 /// Divides each `Compute` unit into units that are launched one after another. `parts` receives the
-/// steps of a unit and returns at least one part: its steps, with a value for its launch, such as a
-/// graph. Other units are returned unchanged, with `None`. A unit that waited for a divided one
-/// waits for its last part.
-pub(super) fn divide<W, E>(
+/// steps of a unit and returns the work of at least one unit. Other units are returned unchanged. A
+/// unit that waited for a divided one waits for its last part.
+pub(super) fn divide<E>(
     units: &[Unit],
-    mut parts: impl FnMut(&[StepId]) -> Result<Vec<(Vec<StepId>, W)>, E>,
-) -> Result<Vec<(Unit, Option<W>)>, E> {
-    let mut divided = Vec::with_capacity(units.len());
+    mut parts: impl FnMut(&[ComputeStep]) -> Result<Vec<UnitWork>, E>,
+) -> Result<Vec<Unit>, E> {
+    let mut divided: Vec<Unit> = Vec::with_capacity(units.len());
     // Last part of each unit.
     let mut ends_at = Vec::with_capacity(units.len());
     for unit in units {
         let mut after = unit.after.map(|other: usize| ends_at[other]);
         if let UnitWork::Compute(steps) = &unit.work {
-            for (steps, work) in parts(steps)? {
-                let unit = Unit { work: UnitWork::Compute(steps), after: after.take() };
-                divided.push((unit, Some(work)));
-            }
+            divided.extend(parts(steps)?.into_iter().map(|work| Unit { work, after: after.take() }));
         } else {
-            divided.push((Unit { work: unit.work.clone(), after }, None));
+            divided.push(Unit { work: unit.work.clone(), after });
         }
         ends_at.push(divided.len() - 1);
     }
