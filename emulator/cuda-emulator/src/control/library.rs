@@ -51,7 +51,7 @@ impl VirtualClock {
 pub enum Error {
     /// The library is not where Cargo puts it, or was not built.
     #[error(transparent)]
-    NotFound(#[from] emulated_gpus::NotFound),
+    NotFound(#[from] cuda::Error),
     /// A link cannot be created.
     #[error("{}: {source}", path.display())]
     Link {
@@ -71,13 +71,13 @@ pub enum Error {
 }
 
 impl Emulator {
-    /// Returns the path of the library, as found by [`emulated_gpus::find`] beside the running
+    /// Returns the path of the library, as found by [`cuda::emulated::find`] beside the running
     /// program.
     ///
     /// # Errors
     /// [`Error::NotFound`] if there is no library.
     pub fn library() -> Result<PathBuf, Error> {
-        Ok(emulated_gpus::find()?)
+        Ok(cuda::emulated::find()?)
     }
 
     /// Creates links to the library in `folder`, under the names of CUDA's driver and of NCCL. A
