@@ -156,6 +156,7 @@ more_cases() {
             BURST_PLANNER_CASES=30 BURST_PLANNER_OPERATIONS=10 run_tests burst-planner it placement:: &&
             run_tests deeppool-tests it plan_independent::digits partial::losses &&
             DEEPPOOL_CASES=200 run_tests deeppool it checkpoint::damaged &&
+            CUDA_CASES=1000 run_tests cuda it ownership:: &&
             run_tests deeppool it compare::max_total &&
             EXPERIMENTS_FULL=1 run_tests experiments it hybrid:: command::equal_commands
     )
@@ -197,7 +198,7 @@ each_feature() {
 burst-planner testing
 collectives json nccl
 command-line clap
-emulated-gpus open
+cuda half
 gpu-mux json cuda
 layer-engine cpu cuda
 layer-graph onnx
@@ -227,6 +228,7 @@ nvrtc() {
     "$folder/bin/python" -c 'import nvidia' 2>/dev/null ||
         { python3 -m venv "$folder" && "$folder/bin/pip" install --quiet nvidia-cuda-nvrtc==13.0.88; } || return
     export NVRTC_PYTHON=$folder/bin/python
+    NVRTC_LIBRARY=$(echo "$folder"/lib/python3*/site-packages/nvidia/cu13/lib/libnvrtc.so.13) && export NVRTC_LIBRARY
 }
 
 # Tests training on emulated GPUs.
@@ -234,8 +236,9 @@ cuda_engine() {
     (
         export DEEPPOOL_GPU_ITERATIONS=10
         run_tests layer-engine lib cuda:: &&
-            run_tests deeppool it gpus:: gpu_networks:: gpu_faults:: gpu_order:: gpu_sharing:: shared_streams:: virtual_time:: \
-                background_jobs:: --test-threads 2 &&
+            run_tests deeppool lib runtime::gpu:: &&
+            run_tests deeppool it gpus:: gpu_networks:: gpu_faults:: gpu_order:: gpu_ownership:: gpu_sharing:: \
+                shared_streams:: virtual_time:: background_jobs:: --test-threads 2 &&
             run_tests deeppool-cli it gpus:: background_jobs:: --test-threads 2
     )
 }
@@ -253,7 +256,8 @@ gpu_script() {
         cp "$(built collectives it)" "$programs/collectives-tests" &&
         cp "$(built layer-engine it)" "$programs/cuda-tests" &&
         CUDA_ENGINE_CASES=8 CUDA_EMULATOR_LIBRARY=$target/debug/deps/libcuda_emulator.so \
-            benchmarks/run-on-gpu.sh --emulated --programs "$programs" "$target/gpu-script"
+            benchmarks/run-on-gpu.sh --emulated --programs "$programs" "$target/gpu-script" &&
+        run_tests cuda it readme:: && run_tests benches it kernels::
 }
 
 # Compiles kernels of CUB, Numba and Triton for the tests of the emulator.

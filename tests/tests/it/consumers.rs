@@ -12,15 +12,16 @@ const CRATES: [(&str, &[&str]); 13] = [
     ("burst-planner", &[]),
     ("cluster-scheduler", &[]),
     // The emulator is for tests only, also in `gpu-mux`.
-    ("collectives", &["emulated-gpus", "cuda-emulator"]),
+    ("collectives", &["cuda", "cuda-emulator"]),
     ("command-line", &[]),
+    ("cuda", &["cuda-emulator"]),
     (
         "deeppool",
         &[
             "burst-planner",
             "collectives",
+            "cuda",
             "cuda-emulator",
-            "emulated-gpus",
             "gpu-mux",
             "layer-engine",
             "layer-graph",
@@ -35,7 +36,6 @@ const CRATES: [(&str, &[&str]); 13] = [
             "collectives",
             "command-line",
             "deeppool",
-            "emulated-gpus",
             "gpu-mux",
             "layer-engine",
             "layer-graph",
@@ -43,9 +43,8 @@ const CRATES: [(&str, &[&str]); 13] = [
             "time-to-accuracy",
         ],
     ),
-    ("emulated-gpus", &[]),
-    ("gpu-mux", &["emulated-gpus", "cuda-emulator"]),
-    ("layer-engine", &["cuda-emulator", "emulated-gpus", "layer-graph"]),
+    ("gpu-mux", &["cuda", "cuda-emulator"]),
+    ("layer-engine", &["cuda", "cuda-emulator", "layer-graph"]),
     ("layer-graph", &[]),
     ("layer-profile", &["layer-engine", "layer-graph"]),
     ("ptx-emulator", &[]),
@@ -95,8 +94,8 @@ fn deeppool_stands_alone() {
 
 #[test]
 #[ignore = "builds the crate and its dependencies in another target folder"]
-fn emulated_gpus_stands_alone() {
-    run_consumer("emulated-gpus");
+fn cuda_stands_alone() {
+    run_consumer("cuda");
 }
 
 #[test]
