@@ -11,6 +11,7 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 
 use crate::driver::cu;
+use crate::element::bytes_of;
 use crate::memory::{Memory, check_not_captured_elsewhere};
 use crate::{Context, Element, Error, HostBuffer, Result, Stream};
 
@@ -96,9 +97,7 @@ impl<T: Element> Buffer<T> {
         if len == 0 {
             return Ok(Self::default());
         }
-        let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| {
-            Error::Invalid(format!("{len} elements of {} bytes exceed any memory", size_of::<T>()))
-        })?;
+        let bytes = bytes_of::<T>(len)?;
         let memory = memory(bytes)?;
         let address = memory.address();
         Ok(Self { memory: Some(Arc::new(memory)), address, len, element: PhantomData })

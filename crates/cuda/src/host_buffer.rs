@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use cudarc::driver::sys;
 
 use crate::driver::{cu, written};
+use crate::element::bytes_of;
 use crate::{Context, Element, Error, Result};
 
 /// Elements in page-locked host memory, which the device copies from and to asynchronously.
@@ -32,9 +33,7 @@ impl<T: Element> HostBuffer<T> {
     pub fn zeros(context: &Context, len: usize) -> Result<Self> {
         let mut buffer = Self { context: context.clone(), start: None, len };
         if len > 0 {
-            let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| {
-                Error::Invalid(format!("{len} elements of {} bytes exceed any memory", size_of::<T>()))
-            })?;
+            let bytes = bytes_of::<T>(len)?;
             context.bind()?;
             // SAFETY: the address is written; the context is current.
             let start: *mut std::ffi::c_void =

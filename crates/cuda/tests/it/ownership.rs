@@ -249,7 +249,7 @@ impl<'a> World<'a> {
                 Ok(())
             }
             Action::Drop(kind, index) => {
-                // What is allocated in the order of a stream is freed in its order.
+                // Memory that was allocated in a stream is freed in the order of that stream.
                 self.pool.wait_for(&self.last).map(|()| self.drop_one(kind, index))
             }
         })
