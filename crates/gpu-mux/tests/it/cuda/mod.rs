@@ -1,11 +1,14 @@
-//! The CUDA driver of this crate, unmodified, on an emulated CUDA driver (`cuda-emulator`), which
-//! checks every call, runs kernels in virtual time and reports leaks.
+//! CUDA devices on an emulated CUDA driver (`cuda-emulator`), which checks every call, runs kernels
+//! in virtual time and reports leaks.
 
 mod capabilities;
 mod device;
 mod failures;
+// The fault injection and the kernels of the tests of `cuda`, for the scenario below.
+#[path = "../../../../cuda/tests/it/faults.rs"]
 mod faults;
 mod gate;
+#[path = "../../../../cuda/tests/it/kernels.rs"]
 mod kernels;
 mod scenario;
 mod sharing;
