@@ -310,7 +310,8 @@ python_packages() {
                 maturin==1.16.0 pytest==9.2.0 mypy==2.4.1; }
 }
 
-# Compares names of parameters and losses with PyTorch, for the same networks and batches.
+# Compares names of parameters and losses with PyTorch, for the same networks and batches, and checks
+# the recorded launches and bytes of PyTorch's iterations.
 pytorch() {
     local folder=${CARGO_TARGET_DIR:-target}/pytorch
     python_packages "$folder" || {
@@ -319,7 +320,8 @@ pytorch() {
     }
     local mpi=()
     ! command -v mpicc >/dev/null || mpi=(--mpi)
-    "$folder/bin/python" tests/pytorch/compare.py weights --bin "${CARGO_TARGET_DIR:-target}/debug/deeppool" &&
+    "$folder/bin/python" tests/pytorch/count.py --check tests/data/pytorch-counts.json &&
+        "$folder/bin/python" tests/pytorch/compare.py weights --bin "${CARGO_TARGET_DIR:-target}/debug/deeppool" &&
         "$folder/bin/python" tests/pytorch/compare.py losses --bin "${CARGO_TARGET_DIR:-target}/debug/deeppool" "${mpi[@]}" \
             --networks digits-cnn vgg11-cifar
 }
