@@ -32,8 +32,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 SCHEMA = "deeppool/pytorch-counts/v1"
-# Constructor and side of the image of each counted network. The names are those of `deeppool models`,
-# except `vgg11-cifar`, the network of compare.py.
+# Name, constructor and side of the image of each counted network. The names are those of
+# `deeppool models`, except `vgg11-cifar`, the network of compare.py.
 COUNTED = [
     ("resnet-18", torchvision.models.resnet18, 32),
     ("resnet-18", torchvision.models.resnet18, 224),
