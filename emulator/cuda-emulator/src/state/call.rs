@@ -1,13 +1,15 @@
 //! Checks, failure injection and logging common to all calls. An *injected* failure is one that a
 //! test has asked for.
 
-use super::{CallError, CallResult, Code, Driver, NcclCode, driver_lock::with_driver};
+use super::{
+    CallError, CallResult, Code, Driver, LibraryError, LibraryResult, NcclCode, driver_lock::with_driver,
+};
 use std::{
     fmt::Display,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-/// Exported function: its name in `cuda.h` or `nccl.h` and its requirements.
+/// Exported function: its name in the header of its library and its requirements.
 #[derive(Clone, Copy)]
 pub(crate) struct Call {
     name: &'static str,
@@ -61,6 +63,31 @@ impl Call {
         .0
     }
 
+    /// Runs a call of a vendor library like [`run`](Self::run). Returns a status of the library. An
+    /// injected `CUresult` is converted to it, and a panic becomes the status of [`Code::UNKNOWN`].
+    #[allow(dead_code, reason = "for the emulated libraries, which follow")]
+    pub(crate) fn run_library<S: From<Code> + Copy + Display>(
+        self,
+        work: impl FnOnce(&mut Driver) -> LibraryResult<(), S>,
+    ) -> S {
+        self.without_unwinding(S::from(Code::UNKNOWN), |driver| {
+            let injected = driver.report.count_call();
+            let mut status = S::from(Code::SUCCESS);
+            if injected.is_none() || self.destroys {
+                let outcome = self.check(driver).map_err(LibraryError::from).and_then(|()| work(driver));
+                if let Err(error) = outcome {
+                    status = error.status;
+                    if let Some(misuse) = error.misuse {
+                        driver.report.misuse(format!("{}: {misuse}: {status}", self.name));
+                    }
+                }
+            }
+            let status = injected.map_or(status, S::from);
+            driver.report.log(self.name, status, injected.is_some());
+            status
+        })
+    }
+
     fn without_unwinding<C>(self, fallback: C, call: impl FnOnce(&mut Driver) -> C) -> C {
         catch_unwind(AssertUnwindSafe(|| with_driver(call))).unwrap_or_else(|_| {
             let text = format!("{}: internal error of the emulated driver: it panicked", self.name);
@@ -96,6 +123,12 @@ impl Call {
         driver: &mut Driver,
         work: impl FnOnce(&mut Driver) -> CallResult<T>,
     ) -> CallResult<T> {
+        self.check(driver)?;
+        work(driver)
+    }
+
+    /// Checks that the function exists and that its requirements hold.
+    fn check(self, driver: &mut Driver) -> CallResult<()> {
         if driver.is_missing(self.name) {
             return Err(CallError::plain(Code::NOT_SUPPORTED));
         }
@@ -109,6 +142,6 @@ impl Call {
                 driver.check_device_not_lost(device)?;
             }
         }
-        work(driver)
+        Ok(())
     }
 }

@@ -34,6 +34,40 @@ impl CallError {
     }
 }
 
+/// Result of a call of a vendor library whose functions return an `S`.
+#[allow(dead_code, reason = "for the emulated libraries, which follow")]
+pub(crate) type LibraryResult<T, S> = Result<T, LibraryError<S>>;
+
+/// Error of a call of a vendor library.
+#[allow(dead_code, reason = "for the emulated libraries, which follow")]
+#[derive(Debug)]
+pub(crate) struct LibraryError<S> {
+    /// Status that the call returns.
+    pub(crate) status: S,
+    /// Description of the misuse, for the report. `None` if a correct program may get the error
+    /// too.
+    pub(crate) misuse: Option<String>,
+}
+
+#[allow(dead_code, reason = "for the emulated libraries, which follow")]
+impl<S> LibraryError<S> {
+    /// Creates an error that a correct program may get.
+    pub(crate) fn plain(status: S) -> Self {
+        Self { status, misuse: None }
+    }
+
+    /// Creates an error caused by a misuse, which `text` describes.
+    pub(crate) fn misuse(status: S, text: impl Into<String>) -> Self {
+        Self { status, misuse: Some(text.into()) }
+    }
+}
+
+impl<S: From<Code>> From<CallError> for LibraryError<S> {
+    fn from(CallError { code, misuse }: CallError) -> Self {
+        Self { status: code.into(), misuse }
+    }
+}
+
 /// Checks that an argument is 0, because its other values are not supported. `name` is the name of
 /// the argument in the error.
 pub(crate) fn only_zero(value: impl Into<u64>, name: &str) -> CallResult<()> {

@@ -20,6 +20,7 @@ mod graphs;
 mod green;
 mod handles;
 mod launch_time;
+mod library_work;
 mod memory;
 mod modules;
 mod nccl;
@@ -33,13 +34,16 @@ pub(crate) mod versions;
 mod work;
 
 pub(crate) use call::Call;
-pub(crate) use call_error::{CallError, CallResult, only_zero};
+#[allow(unused_imports, reason = "for the emulated libraries, which follow")]
+pub(crate) use call_error::{CallError, CallResult, LibraryError, LibraryResult, only_zero};
 pub(crate) use code::Code;
 pub(crate) use driver::{CopyOperand, Driver, RankParameters};
 pub(crate) use driver_lock::with_driver;
 pub(crate) use green::Resource;
 pub(crate) use handles::Handle;
 pub(crate) use launch_time::{launch_time, set_launch_time};
+#[allow(unused_imports, reason = "for the emulated libraries, which follow")]
+pub(crate) use library_work::LibraryWork;
 pub(crate) use modules::Arguments;
 pub(crate) use nccl::{NcclCode, Operation, OperationGroup, OperationKind};
 pub(crate) use nodes::{Dimensions, KernelNode, NodeWork, Pattern};

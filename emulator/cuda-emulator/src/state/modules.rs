@@ -9,8 +9,11 @@ use std::{collections::BTreeMap, ffi::CString, sync::Arc};
 pub(crate) struct Modules {
     /// Loaded modules, by handle.
     pub(super) alive: BTreeMap<Handle, Module>,
-    /// Functions that `cuModuleGetFunction` has returned and whose module is loaded, by handle.
+    /// Functions that `cuModuleGetFunction` has returned and whose module is loaded, and functions
+    /// of libraries, by handle.
     pub(super) functions: BTreeMap<Handle, Function>,
+    /// Functions of the kernels of libraries, by device and name.
+    pub(super) library_functions: BTreeMap<(i32, String), Handle>,
 }
 
 /// Loaded module.
@@ -39,11 +42,12 @@ pub(crate) struct Function {
     pub(super) name: CString,
     /// The same name as text, for reports and the timeline. Invalid UTF-8 is replaced.
     pub(super) display_name: Arc<str>,
-    /// Module that contains the function.
+    /// Module that contains the function, or 0 for a function of a library.
     pub(super) module: Handle,
     /// Device of the module.
     pub(super) device: i32,
-    /// Limits, memory and parameters of the kernel. `None` for a function of a binary image.
+    /// Limits, memory and parameters of the kernel. `None` for a function of a binary image or a
+    /// library.
     pub(super) attributes: Option<KernelAttributes>,
     /// Maximum dynamic shared memory of a block, in bytes. `cuFuncSetAttribute` changes it.
     pub(super) dynamic_limit: u64,

@@ -1,7 +1,7 @@
 //! Work common to streams and nodes of graphs. Addresses are those of a device or of page-locked
 //! host memory.
 
-use super::{Handle, modules::Arguments, nccl::OperationGroup};
+use super::{Handle, library_work::LibraryWork, modules::Arguments, nccl::OperationGroup};
 use crate::host::HostSpan;
 use std::sync::Arc;
 
@@ -61,6 +61,9 @@ pub(crate) struct KernelNode {
     pub(crate) dimensions: Dimensions,
     /// Copy of the arguments.
     pub(crate) arguments: Arc<Arguments>,
+    /// Work of a library's kernel, whose code and arguments are opaque. `None` for a kernel of a
+    /// module.
+    pub(crate) library_work: Option<Arc<LibraryWork>>,
     /// Priority of the kernel as a node of a graph, the lowest number first. It applies only if the
     /// graph was instantiated with node priorities.
     pub(crate) priority: i32,

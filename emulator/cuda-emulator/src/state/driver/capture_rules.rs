@@ -91,6 +91,20 @@ impl Driver {
         Err(CallError::misuse(Code::CAPTURE_UNSUPPORTED, text))
     }
 
+    /// Checks that no stream of the current context captures, before a library creates a handle,
+    /// which allocates memory. `what` names the operation in the error.
+    #[allow(dead_code, reason = "for the emulated libraries, which follow")]
+    pub(crate) fn refuse_library_handle_in_capture(&mut self, what: &str) -> CallResult<()> {
+        let context = self.current_context()?;
+        self.refuse_unsafe_call(what)?;
+        let is_here = |capture: &&Capture| {
+            self.streams.get(&capture.origin).is_some_and(|stream| stream.context == context)
+        };
+        let Some(capture) = self.captures.alive.values().find(is_here) else { return Ok(()) };
+        let text = format!("{what} during the capture of {}", self.handles.name(capture.origin));
+        Err(CallError::misuse(Code::CAPTURE_UNSUPPORTED, text))
+    }
+
     /// Checks that no capture that began in a blocking stream is in progress, during which the
     /// default stream may not be used.
     pub(super) fn refuse_legacy_stream_in_capture(&mut self) -> CallResult<()> {

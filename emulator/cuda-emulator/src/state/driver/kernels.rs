@@ -105,6 +105,9 @@ impl Driver {
         let executed = self.execute(device, kernel);
         let task = self.begin_task(stream, node, |_| format!("kernel {}", kernel.name));
         self.note_kernel_accesses(task.as_ref(), device);
+        if let Some(work) = &kernel.library_work {
+            self.note_library_accesses(task.as_ref(), work);
+        }
         match executed {
             Err((code, text)) => self.fail_device(device, code, &text),
             Ok(()) => match node {
@@ -124,6 +127,9 @@ impl Driver {
         }
         let options = self.settings.launch_options();
         self.device_memory(device);
+        if let Some(work) = &kernel.library_work {
+            return self.execute_library_work(device, work);
+        }
         let ptx = match self.modules.kernel_code(kernel.function) {
             KernelCode::Ptx(ptx) => ptx,
             KernelCode::Binary => return Ok(()),

@@ -14,6 +14,7 @@ mod graphs;
 mod green;
 mod kernels;
 mod leaks;
+mod library_work;
 mod memory;
 mod modules;
 mod nccl;

@@ -184,6 +184,10 @@ impl Driver {
         arguments: Arguments,
     ) -> CallResult<KernelNode> {
         let function = self.function(handle)?;
+        if function.module == 0 {
+            let text = format!("kernel {} of a library, whose arguments are opaque", function.display_name);
+            return Err(CallError::misuse(Code::NOT_SUPPORTED, text));
+        }
         if let KernelCode::Ptx(ptx) = self.modules.kernel_code(handle) {
             ptx.check(&function.display_name, dimensions.into())
                 .map_err(|error| CallError::value(error.to_string()))?;
@@ -202,6 +206,7 @@ impl Driver {
             duration_ns: launch_time().unwrap_or_else(|| self.settings.kernel_time(&function.display_name)),
             dimensions,
             arguments: Arc::new(arguments),
+            library_work: None,
             priority: 0,
             context: None,
         })
