@@ -172,6 +172,18 @@ impl Context {
         self.0.raw.0 == other.0.raw.0
     }
 
+    /// Checks that `what`, which belongs to the context `other`, can be used in this one.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is the context of another device.
+    pub(crate) fn check_same(&self, other: &Self, what: &str) -> Result<()> {
+        if self.is_same(other) {
+            return Ok(());
+        }
+        let (device, stream) = (other.ordinal(), self.ordinal());
+        Err(Error::Invalid(format!("{what} of device {device} was used in a stream of device {stream}")))
+    }
+
     /// Stores the error of `result`, if there is one, for [`check`](Self::check). The first error
     /// is kept.
     pub fn store_error(&self, result: Result<()>) {

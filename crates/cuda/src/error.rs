@@ -70,6 +70,18 @@ pub enum Error {
         /// CUDA's description of the result.
         text: String,
     },
+    /// A call of cuBLASLt or cuDNN failed.
+    #[error("{library}: {call}: {text} ({code})")]
+    Library {
+        /// Name of the library.
+        library: &'static str,
+        /// Name of the library's function.
+        call: &'static str,
+        /// Status of the call: a `cublasStatus_t` or a `cudnnStatus_t`.
+        code: u32,
+        /// The library's name or description of the status, with its last message if it has one.
+        text: String,
+    },
     /// NVRTC cannot compile a source. The text has its messages.
     #[error("NVRTC: {0}")]
     Compilation(String),

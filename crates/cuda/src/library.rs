@@ -21,6 +21,8 @@ pub(crate) enum Kind {
     Nccl,
     /// NVRTC, the compiler of CUDA C++.
     Nvrtc,
+    /// cuBLASLt, NVIDIA's products of matrices.
+    CublasLt,
 }
 
 impl Kind {
@@ -30,6 +32,7 @@ impl Kind {
             Self::Driver => "CUDA's driver",
             Self::Nccl => "NCCL",
             Self::Nvrtc => "NVRTC",
+            Self::CublasLt => "cuBLASLt",
         }
     }
 
@@ -39,6 +42,7 @@ impl Kind {
             Self::Driver => "CUDA_DRIVER_LIBRARY",
             Self::Nccl => "NCCL_LIBRARY",
             Self::Nvrtc => "NVRTC_LIBRARY",
+            Self::CublasLt => "CUBLASLT_LIBRARY",
         }
     }
 
@@ -47,6 +51,7 @@ impl Kind {
             Self::Driver => "install the NVIDIA driver",
             Self::Nccl => "install it (for example by the Python package nvidia-nccl-cu13)",
             Self::Nvrtc => "install it (for example by the Python package nvidia-cuda-nvrtc)",
+            Self::CublasLt => "install it (for example by the Python package nvidia-cublas)",
         }
     }
 
@@ -58,6 +63,9 @@ impl Kind {
             Self::Nccl => (&["libnccl.so.2", "libnccl.so"], &["nccl/lib"]),
             Self::Nvrtc => {
                 (&["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"], &["cu13/lib", "cuda_nvrtc/lib"])
+            }
+            Self::CublasLt => {
+                (&["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"], &["cu13/lib", "cublas/lib"])
             }
         };
         let mut folders = vec![PathBuf::new()];
@@ -84,7 +92,7 @@ impl Kind {
             return self.open_first_of(&[PathBuf::from(path)]);
         }
         let emulated = match self {
-            Self::Driver | Self::Nccl => emulated::library()?,
+            Self::Driver | Self::Nccl | Self::CublasLt => emulated::library()?,
             // It compiles without a GPU, and is not emulated.
             Self::Nvrtc => None,
         };

@@ -91,14 +91,7 @@ impl Memory {
     /// # Errors
     /// [`Error::Invalid`] if the memory and the stream belong to different devices.
     pub(crate) fn check_device(&self, stream: &Stream) -> Result<()> {
-        if self.context.is_same(stream.context()) {
-            return Ok(());
-        }
-        Err(Error::Invalid(format!(
-            "a buffer of device {} was used in a stream of device {}",
-            self.context.ordinal(),
-            stream.context().ordinal()
-        )))
+        stream.context().check_same(&self.context, "a buffer")
     }
 }
 
@@ -185,6 +178,18 @@ pub(crate) fn keep_while_captured<T: Any + Send + Sync>(object: &Arc<T>) -> bool
         }
         !captures.is_empty()
     })
+}
+
+/// Checks that this thread is not capturing a stream: the creation of `what` allocates memory,
+/// which a capture does not permit.
+///
+/// # Errors
+/// [`Error::Invalid`] if it is.
+pub(crate) fn check_no_capture(what: &str) -> Result<()> {
+    if CAPTURES.with_borrow(Vec::is_empty) {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("{what} cannot be created while a stream is being captured")))
 }
 
 /// Checks that another thread does not capture a stream: this thread's work would be captured, and

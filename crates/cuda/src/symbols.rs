@@ -15,6 +15,8 @@
 use std::ffi::{CStr, c_char};
 use std::mem;
 
+use cudarc::cublaslt::sys::cublasStatus_t;
+use cudarc::cudnn::sys::cudnnStatus_t;
 use cudarc::driver::sys::CUresult;
 use cudarc::nccl::sys::ncclResult_t;
 use cudarc::nvrtc::sys::nvrtcResult;
@@ -30,6 +32,8 @@ pub(crate) trait ResultCode {}
 impl ResultCode for CUresult {}
 impl ResultCode for ncclResult_t {}
 impl ResultCode for nvrtcResult {}
+impl ResultCode for cublasStatus_t {}
+impl ResultCode for cudnnStatus_t {}
 
 /// Declares a function that types a looked-up symbol by the function of cudarc with these
 /// arguments.
@@ -57,7 +61,9 @@ typed!(typed4: A B C D);
 typed!(typed5: A B C D E);
 typed!(typed6: A B C D E F);
 typed!(typed7: A B C D E F G);
+typed!(typed10: A B C D E F G H I J);
 typed!(typed11: A B C D E F G H I J K);
+typed!(typed16: A B C D E F G H I J K L M N O P);
 
 /// Declares a table of functions. The functions of the second list may be missing.
 macro_rules! functions {
@@ -121,8 +127,16 @@ macro_rules! call {
         $crate::symbols::typed7 $like
     };
     (@typed $like:tt $a:expr, $b:expr, $c:expr, $d:expr, $e:expr, $f:expr, $g:expr, $h:expr, $i:expr,
+     $j:expr) => {
+        $crate::symbols::typed10 $like
+    };
+    (@typed $like:tt $a:expr, $b:expr, $c:expr, $d:expr, $e:expr, $f:expr, $g:expr, $h:expr, $i:expr,
      $j:expr, $k:expr) => {
         $crate::symbols::typed11 $like
+    };
+    (@typed $like:tt $a:expr, $b:expr, $c:expr, $d:expr, $e:expr, $f:expr, $g:expr, $h:expr, $i:expr,
+     $j:expr, $k:expr, $l:expr, $m:expr, $n:expr, $o:expr, $p:expr) => {
+        $crate::symbols::typed16 $like
     };
 }
 pub(crate) use call;

@@ -8,6 +8,7 @@ mod graphs;
 mod kernels;
 mod misuse;
 mod ownership;
+mod products;
 mod readme;
 mod scenario;
 
