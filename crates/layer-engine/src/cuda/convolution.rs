@@ -5,9 +5,9 @@
 use layer_graph::{Conv2d, Layer, Shape};
 
 use super::kernel::Argument;
-use super::kernel_builder::{KernelBuilder, size, slices, tiles};
-use super::linear::{slice_target, sum_slices};
+use super::kernel_builder::{KernelBuilder, size, tiles};
 use super::module::Family;
+use super::slices::Slices;
 use crate::{EngineError, Pass, Role};
 
 const FAMILY: Family = Family::Convolution;
@@ -51,28 +51,29 @@ pub(super) fn add_launches(
     let weights = builder.operand(Role::Parameters);
     let (x, dy) = (builder.operand(Role::Input(0)), builder.operand(Role::OutputGradient));
     if !matches!(pass, Pass::Backward | Pass::BackwardParameters) {
-        let arguments =
-            [size(samples), geometry, x, weights, after_weights(weights), builder.operand(Role::Output)];
-        builder.launch(
-            (FAMILY, "convolution_forward"),
-            [tiles(filters, samples * windows), groups],
-            arguments,
-        )?;
+        let (tiles, bias) = (tiles(filters, samples * windows), after_weights(weights));
+        let y = (builder.operand(Role::Output), samples * out_channels * windows);
+        let y = Slices::new(builder, y, weights_of_filter, tiles * groups)?;
+        let arguments = [size(samples), geometry, size(y.terms), x, weights, y.bias(bias), y.parts];
+        builder.launch((FAMILY, "convolution_forward"), [tiles, y.count * groups], arguments)?;
+        y.sum(builder, bias, [windows, out_channels])?;
         return Ok(Some(()));
     }
     if pass == Pass::Backward {
-        let arguments = [size(samples), geometry, dy, weights, builder.operand(Role::InputGradient(0))];
-        let grid = [tiles(channels, samples * height * width), groups];
-        builder.launch((FAMILY, "convolution_input_gradient"), grid, arguments)?;
+        let (pixels, terms) = (height * width, filters * conv.kernel[0] * conv.kernel[1]);
+        let tiles = tiles(channels, samples * pixels);
+        let dx = (builder.operand(Role::InputGradient(0)), samples * in_channels * pixels);
+        let dx = Slices::new(builder, dx, terms, tiles * groups)?;
+        let arguments = [size(samples), geometry, size(dx.terms), dy, weights, dx.parts];
+        builder.launch((FAMILY, "convolution_input_gradient"), [tiles, dx.count * groups], arguments)?;
+        dx.sum(builder, Argument::NONE, [pixels, in_channels])?;
     }
     let gradient = builder.operand(Role::ParameterGradient);
     let tiles = tiles(filters, weights_of_filter);
-    let (count, slice) = slices(samples * windows, tiles * groups);
-    let to = slice_target(builder, count, weight_elements, gradient)?;
-    let arguments = [size(samples), geometry, size(slice), x, dy, to];
-    builder.launch((FAMILY, "convolution_weight_gradient"), [tiles, count * groups], arguments)?;
-    // This kernel belongs to the family of matrix products and is used for all gradients.
-    sum_slices(builder, count, weight_elements, to, gradient)?;
+    let dw = Slices::new(builder, (gradient, weight_elements), samples * windows, tiles * groups)?;
+    let arguments = [size(samples), geometry, size(dw.terms), x, dy, dw.parts];
+    builder.launch((FAMILY, "convolution_weight_gradient"), [tiles, dw.count * groups], arguments)?;
+    dw.sum(builder, Argument::NONE, [1, weight_elements])?;
     if conv.bias {
         let arguments = [size(samples), size(out_channels), size(windows), dy, after_weights(gradient)];
         builder.launch((FAMILY, "convolution_bias_gradient"), [out_channels, 1], arguments)?;

@@ -14,11 +14,6 @@ use crate::{EngineError, Role, Signature};
 /// extends up to one block beyond the last element.
 const MAX_ELEMENTS: usize = (1 << 31) - 1024;
 
-/// Number of blocks up to which the sum of a weight gradient with few tiles is divided into slices.
-/// It is a constant, so that the slices, and with them the rounding, depend only on shapes and not
-/// on the device.
-const SLICE_BLOCKS: usize = 128;
-
 /// A kernel under preparation: its operands, and the launches that were added so far.
 pub(super) struct KernelBuilder<'e> {
     device: &'e Device,
@@ -167,15 +162,4 @@ pub(super) fn size(elements: usize) -> Argument {
 /// Returns the number of 64 x 64 tiles that cover a matrix. One block computes a tile.
 pub(super) fn tiles(rows: usize, columns: usize) -> usize {
     rows.div_ceil(64) * columns.div_ceil(64)
-}
-
-/// Divides a sum of `terms` terms into slices. Returns the number of slices and the number of terms
-/// of a slice; the last slice may have fewer. `tiles` is the number of tiles of the result. One
-/// block sums one slice of one tile. If there are few tiles, there are enough slices for about
-/// `SLICE_BLOCKS` blocks, but at most one slice per 256 terms.
-pub(super) fn slices(terms: usize, tiles: usize) -> (usize, usize) {
-    let wanted = (SLICE_BLOCKS / tiles.max(1)).clamp(1, terms.div_ceil(256).max(1));
-    // A multiple of 16, so that vectors of four and slabs of 16 terms are whole.
-    let slice = terms.div_ceil(wanted).next_multiple_of(16).max(16);
-    (terms.div_ceil(slice).max(1), slice)
 }

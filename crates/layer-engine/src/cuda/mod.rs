@@ -23,6 +23,7 @@ mod prepare;
 mod queue;
 mod rearrange;
 mod sequence;
+mod slices;
 
 use crate::EngineError;
 pub use engine::CudaEngine;

@@ -1,4 +1,6 @@
-// Convolutions as matrix products without a materialised im2col matrix (implicit GEMM).
+// Convolutions as matrix products without a materialised im2col matrix (implicit GEMM). The terms
+// of a product are divided into slices of `slice` terms, whose sums are written one after another.
+// `blockIdx.y` is slice * groups + group.
 #include "tile.cuh"
 
 struct Geometry {
@@ -219,15 +221,17 @@ __device__ __forceinline__ void store_image(const float (&sums)[4][4], float* to
 }
 
 // A block computes a tile of (filters of a group) x (windows of all samples). `bias` is null if
-// there are no biases.
-KERNEL convolution_forward(u32 samples, const Geometry g, const float* __restrict__ x,
+// there are no biases or several slices.
+KERNEL convolution_forward(u32 samples, const Geometry g, u32 slice, const float* __restrict__ x,
                            const float* __restrict__ weight, const float* __restrict__ bias,
                            float* __restrict__ y) {
     __shared__ Slabs slabs;
-    const u32 columns = samples * g.windows(), terms = g.channels * g.taps(), group = blockIdx.y;
+    const u32 columns = samples * g.windows(), terms = g.channels * g.taps();
+    const u32 group = blockIdx.y % g.groups, part = blockIdx.y / g.groups;
     const u32 row = blockIdx.x / tiles(columns) * TILE, column = blockIdx.x % tiles(columns) * TILE;
+    const u32 from = part * slice, to = min(from + slice, terms);
     float sums[4][4] = {};
-    multiply(slabs, 0, terms, Rows(weight + group * g.filters * terms, row, g.filters, terms),
+    multiply(slabs, from, to, Rows(weight + group * g.filters * terms, row, g.filters, terms),
              Windows(g, x + group * g.channels * g.image(), column, columns), sums);
     if (bias) {
 #pragma unroll
@@ -238,25 +242,26 @@ KERNEL convolution_forward(u32 samples, const Geometry g, const float* __restric
             for (int j = 0; j < 4; j++) sums[i][j] += term;
         }
     }
-    store_image(sums, y + group * g.filters * g.windows(), row, g.filters, column, columns, g.windows(),
-                g.groups * g.filters);
+    y += (u64)part * samples * g.groups * g.filters * g.windows() + group * g.filters * g.windows();
+    store_image(sums, y, row, g.filters, column, columns, g.windows(), g.groups * g.filters);
 }
 
 // A block computes a tile of (channels of a group) x (pixels of all samples).
-KERNEL convolution_input_gradient(u32 samples, const Geometry g, const float* __restrict__ dy,
+KERNEL convolution_input_gradient(u32 samples, const Geometry g, u32 slice, const float* __restrict__ dy,
                                   const float* __restrict__ weight, float* __restrict__ dx) {
     __shared__ Slabs slabs;
-    const u32 columns = samples * g.image(), terms = g.filters * g.taps(), group = blockIdx.y;
+    const u32 columns = samples * g.image(), terms = g.filters * g.taps();
+    const u32 group = blockIdx.y % g.groups, part = blockIdx.y / g.groups;
     const u32 row = blockIdx.x / tiles(columns) * TILE, column = blockIdx.x % tiles(columns) * TILE;
+    const u32 from = part * slice, to = min(from + slice, terms);
     float sums[4][4] = {};
-    multiply(slabs, 0, terms, Channels(g, weight + group * terms * g.channels, row),
+    multiply(slabs, from, to, Channels(g, weight + group * terms * g.channels, row),
              Pixels(g, dy + group * g.filters * g.windows(), column, columns), sums);
-    store_image(sums, dx + group * g.channels * g.image(), row, g.channels, column, columns, g.image(),
-                g.groups * g.channels);
+    dx += (u64)part * samples * g.groups * g.channels * g.image() + group * g.channels * g.image();
+    store_image(sums, dx, row, g.channels, column, columns, g.image(), g.groups * g.channels);
 }
 
-// A block computes a tile of (filters of a group) x (weights of a filter). The windows are divided
-// into slices, whose sums are written one after another. `blockIdx.y` is slice * groups + group.
+// A block computes a tile of (filters of a group) x (weights of a filter).
 KERNEL convolution_weight_gradient(u32 samples, const Geometry g, u32 slice, const float* __restrict__ x,
                                    const float* __restrict__ dy, float* __restrict__ dw) {
     __shared__ Slabs slabs;
@@ -266,7 +271,6 @@ KERNEL convolution_weight_gradient(u32 samples, const Geometry g, u32 slice, con
     float sums[4][4] = {};
     multiply(slabs, from, to, Filters(g, dy + group * g.filters * g.windows(), row),
              Taps(g, x + group * g.channels * g.image(), column, weights), sums);
-    // Slices are outermost, then groups.
     store_tile(sums, dw + (u64)blockIdx.y * g.filters * weights, row, g.filters, column, weights, weights);
 }
 

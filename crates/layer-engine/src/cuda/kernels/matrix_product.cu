@@ -1,15 +1,18 @@
-// Linear layers: products over all samples, or over all positions of all samples.
+// Linear layers: products over all samples, or over all positions of all samples. The terms of a
+// product are divided into slices of `slice` terms, one for each value of `blockIdx.y`, whose sums
+// are written one after another.
 #include "tile.cuh"
 
 // y[sample][output] = sum over inputs of x[sample][input] * weight[output][input] + bias[output].
-// `bias` is null if there are no biases.
-KERNEL linear_forward(u32 samples, u32 outputs, u32 inputs, const float* __restrict__ x,
+// `bias` is null if there are no biases or several slices.
+KERNEL linear_forward(u32 samples, u32 outputs, u32 inputs, u32 slice, const float* __restrict__ x,
                       const float* __restrict__ weight, const float* __restrict__ bias,
                       float* __restrict__ y) {
     __shared__ Slabs slabs;
     const u32 row = blockIdx.x / tiles(outputs) * TILE, column = blockIdx.x % tiles(outputs) * TILE;
+    const u32 from = blockIdx.y * slice, to = min(from + slice, inputs);
     float sums[4][4] = {};
-    multiply(slabs, 0, inputs, Rows(x, row, samples, inputs), Rows(weight, column, outputs, inputs), sums);
+    multiply(slabs, from, to, Rows(x, row, samples, inputs), Rows(weight, column, outputs, inputs), sums);
     if (bias) {
         const float4 four =
             load(bias + column + TILE_COLUMN, (int)outputs - (int)(column + TILE_COLUMN), false);
@@ -19,22 +22,23 @@ KERNEL linear_forward(u32 samples, u32 outputs, u32 inputs, const float* __restr
 #pragma unroll
             for (int j = 0; j < 4; j++) sums[i][j] += terms[j];
     }
-    store_tile(sums, y, row, samples, column, outputs, outputs);
+    store_tile(sums, y + (u64)blockIdx.y * samples * outputs, row, samples, column, outputs, outputs);
 }
 
 // dx[sample][input] = sum over outputs of dy[sample][output] * weight[output][input].
-KERNEL linear_input_gradient(u32 samples, u32 outputs, u32 inputs, const float* __restrict__ dy,
-                             const float* __restrict__ weight, float* __restrict__ dx) {
+KERNEL linear_input_gradient(u32 samples, u32 outputs, u32 inputs, u32 slice,
+                             const float* __restrict__ dy, const float* __restrict__ weight,
+                             float* __restrict__ dx) {
     __shared__ Slabs slabs;
     const u32 row = blockIdx.x / tiles(inputs) * TILE, column = blockIdx.x % tiles(inputs) * TILE;
+    const u32 from = blockIdx.y * slice, to = min(from + slice, outputs);
     float sums[4][4] = {};
-    multiply(slabs, 0, outputs, Rows(dy, row, samples, outputs), Columns(weight, column, inputs, inputs),
+    multiply(slabs, from, to, Rows(dy, row, samples, outputs), Columns(weight, column, inputs, inputs),
              sums);
-    store_tile(sums, dx, row, samples, column, inputs, inputs);
+    store_tile(sums, dx + (u64)blockIdx.y * samples * inputs, row, samples, column, inputs, inputs);
 }
 
-// dw[output][input] = sum over samples of dy[sample][output] * x[sample][input]. The samples are
-// divided into slices, whose sums are written one after another.
+// dw[output][input] = sum over samples of dy[sample][output] * x[sample][input].
 KERNEL linear_weight_gradient(u32 samples, u32 outputs, u32 inputs, u32 slice, const float* __restrict__ x,
                               const float* __restrict__ dy, float* __restrict__ dw) {
     __shared__ Slabs slabs;
@@ -65,12 +69,15 @@ KERNEL linear_bias_gradient(u32 samples, u32 outputs, const float* __restrict__ 
     }
 }
 
-// Adds the slices of a gradient in order.
-KERNEL sum_slices(u32 elements, u32 slices, const float* __restrict__ parts, float* __restrict__ to) {
+// Adds the slices of a product in order, and the bias of the element's channel unless `bias` is
+// null.
+KERNEL sum_slices(u32 elements, u32 slices, u32 positions, u32 channels, const float* __restrict__ parts,
+                  const float* __restrict__ bias, float* __restrict__ to) {
     const u32 i = ELEMENT;
     if (i < elements) {
         float sum = 0;
-        ROLLED for (u32 slice = 0; slice < slices; slice++) sum += parts[(u64)slice * elements + i];
-        to[i] = sum;
+#pragma unroll 4
+        for (u32 slice = 0; slice < slices; slice++) sum += parts[(u64)slice * elements + i];
+        to[i] = bias ? sum + bias[i / positions % channels] : sum;
     }
 }
