@@ -310,8 +310,9 @@ python_packages() {
                 maturin==1.16.0 pytest==9.2.0 mypy==2.4.1; }
 }
 
-# Compares names of parameters and losses with PyTorch, for the same networks and batches, and checks
-# the recorded launches and bytes of PyTorch's iterations.
+# Compares names of parameters and losses with PyTorch, for the same networks and batches, runs the
+# comparison with its fastest settings on the CPU, and checks the recorded launches and bytes of its
+# iterations.
 pytorch() {
     local folder=${CARGO_TARGET_DIR:-target}/pytorch
     python_packages "$folder" || {
@@ -323,7 +324,9 @@ pytorch() {
     "$folder/bin/python" tests/pytorch/count.py --check tests/data/pytorch-counts.json &&
         "$folder/bin/python" tests/pytorch/compare.py weights --bin "${CARGO_TARGET_DIR:-target}/debug/deeppool" &&
         "$folder/bin/python" tests/pytorch/compare.py losses --bin "${CARGO_TARGET_DIR:-target}/debug/deeppool" "${mpi[@]}" \
-            --networks digits-cnn vgg11-cifar
+            --networks digits-cnn vgg11-cifar &&
+        "$folder/bin/python" tests/pytorch/compare.py fastest --device cpu --bin "${CARGO_TARGET_DIR:-target}/debug/deeppool" \
+            --networks digits-cnn --rounds 1 --iterations 30 --timed-iterations 2
 }
 
 # Builds the Python package as a wheel, installs and tests it, and checks its types.

@@ -281,7 +281,8 @@ train() {
     done
 }
 
-# The same networks on one GPU in PyTorch, whose iterations are launches of one CUDA graph: losses, then the ratio of times.
+# The same networks on one GPU in PyTorch, in its fastest settings and with a CUDA graph an iteration, in each precision:
+# times in alternation, their ratio, losses.
 train_beside_pytorch() {
     on_a_card "PyTorch's kernels are no PTX"
     local deeppool python=python3
@@ -292,7 +293,8 @@ train_beside_pytorch() {
         python=$downloads/pytorch/bin/python
         "$python" -m pip install --quiet torch==2.11.0 torchvision==0.26.0 safetensors==0.8.0 onnx==1.23.2 numpy
     fi
-    limited "$python" tests/pytorch/compare.py gpu --bin "$deeppool" --rounds 3
+    limited "$python" tests/pytorch/compare.py fastest --bin "$deeppool" --rounds 5 --seconds 500 \
+        --out "$folder/train-beside-pytorch.json"
 }
 
 # Peak memory of PyTorch on the card beside what its memory tracker says, and two predictions.

@@ -4,10 +4,11 @@
     tests/pytorch/compare.py weights [--bin target/debug/deeppool]          # names of parameters
     tests/pytorch/compare.py losses  [--bin target/debug/deeppool] [--mpi]  # of the first 50 iterations
     tests/pytorch/compare.py speed   --bin target/release/deeppool --mpi    # against one process and DDP
-    tests/pytorch/compare.py gpu     --bin target/release/deeppool          # against CUDA graphs
+    tests/pytorch/compare.py fastest --bin target/release/deeppool          # against fastest.py on a GPU
 
 Both train the same networks on the same batches. With `--mpi`, deeppool also trains on two processes under
-mpirun; the binary needs the feature mpi. Needs Python 3.11 and
+mpirun; the binary needs the feature mpi. `fastest --device cpu` runs the same comparison on the CPU. Needs
+Python 3.11 and
 
     pip install torch==2.11.0 torchvision==0.26.0 safetensors onnx
 """
@@ -15,20 +16,25 @@ mpirun; the binary needs the feature mpi. Needs Python 3.11 and
 import argparse
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import torchvision
-from networks import NETWORKS
+from fastest import require_cuda
+from networks import NETWORKS, ON_CPU, ON_GPU
 from safetensors.torch import load_file, save_file
 
 HERE = Path(__file__).resolve().parent
 ITERATIONS = 50
 # Maximum relative difference of losses.
 TOLERANCE = 1e-3
+# Maximum difference from PyTorch's losses in single precision, relative to the largest of them.
+LOSS_TOLERANCE = {"f32": 1e-3, "tf32": 1e-2, "bf16": 2e-2}
 # Relative change of the initial weights, about the rounding of single precision.
 PERTURBATION = 1e-7
 MPIRUN = ["mpirun", "-n", 2]
@@ -58,14 +64,23 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("comparison", choices=["weights", "losses", "speed", "gpu"])
+    comparisons = {"weights": weights, "losses": losses, "speed": speed, "fastest": fastest}
+    parser.add_argument("comparison", choices=comparisons)
     parser.add_argument("--bin", type=Path, default=HERE.parent.parent / "target/debug/deeppool")
     parser.add_argument("--mpi", action="store_true", help="also train on two processes")
-    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
-    parser.add_argument("--rounds", type=int, default=9, help="runs of each contender (speed, gpu)")
+    parser.add_argument("--networks", nargs="+", choices=NETWORKS)
+    parser.add_argument("--rounds", type=int, default=9, help="runs of each contender (speed, fastest)")
+    of_fastest = parser.add_argument_group("fastest")
+    of_fastest.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    of_fastest.add_argument("--iterations", type=int, default=30)
+    of_fastest.add_argument("--timed-iterations", type=int, default=12, help="iterations of each setting")
+    of_fastest.add_argument("--seconds", type=float, default=3600, help="begin no round that ends later")
+    of_fastest.add_argument("--out", type=Path, help="write times, settings and losses to this JSON file")
     options = parser.parse_args()
     options.bin = options.bin.resolve()
-    {"weights": weights, "losses": losses, "speed": speed, "gpu": gpu}[options.comparison](options)
+    on_gpu = options.comparison == "fastest" and options.device == "cuda"
+    options.networks = options.networks or (ON_GPU if on_gpu else ON_CPU)
+    comparisons[options.comparison](options)
 
 
 def weights(options):
@@ -109,7 +124,7 @@ def losses(options):
 
 
 def difference(some, others):
-    assert len(some) == len(others) == ITERATIONS
+    assert len(some) == len(others)
     return max(abs(a - b) for a, b in zip(some, others))
 
 
@@ -158,37 +173,106 @@ def speed(options):
                         )
 
 
-def gpu(options):
-    """Compares losses and iteration times of the CUDA engine with PyTorch's on one GPU, in alternation."""
-    worst = 0
-    for name in options.networks:
-        if name == "digits-cnn":
-            # PyTorch's dropout is drawn on the CPU here, which a CUDA graph cannot capture.
-            continue
+def fastest(options):
+    """Compares iteration times and losses with PyTorch's fastest settings, in alternation, in each precision.
+
+    The networks share the time of `--seconds`: a network has fewer rounds where they take longer.
+    """
+    if options.device == "cuda":
+        require_cuda()
+        for name in set(options.networks) - set(ON_GPU):
+            sys.exit(f"{name}: its iterations cannot be captured; networks on a GPU: {', '.join(ON_GPU)}")
+    engine = ["--engine", "cuda", "--gpus", 1] if options.device == "cuda" else ["--ranks", 1]
+    precisions = own_precisions(options)
+    end = time.monotonic() + options.seconds
+    reports, failed = {}, []
+    for index, name in enumerate(options.networks):
+        share = (end - time.monotonic()) / (len(options.networks) - index)
         with tempfile.TemporaryDirectory() as folder:
-            ours, theirs = commands(name, options, Path(folder), ITERATIONS)
-            ours = [*ours, "--engine", "cuda", "--gpus", 1, "--sync-batch-norm"]
-            theirs = [sys.executable, *theirs, "--cuda-graph"]
-            ratios = []
-            for round_ in range(options.rounds):
-                if round_ % 2:
-                    by_torch, own = of_torch(theirs), of_deeppool(ours)
-                else:
-                    own, by_torch = of_deeppool(ours), of_torch(theirs)
-                worst = max(worst, difference(by_torch["losses"], own["losses"]))
-                ratios.append(own["median_us"] / by_torch["median_us"])
-                print(
-                    f"{name}, round {round_ + 1} of {options.rounds}: deeppool {own['median_us']:.0f} us, "
-                    f"PyTorch with a CUDA graph {by_torch['median_us']:.0f} us per iteration",
-                    flush=True,
-                )
-            print(
-                f"{name}: deeppool / PyTorch: median of {len(ratios)} ratios {statistics.median(ratios):.3f} "
-                f"({min(ratios):.3f} to {max(ratios):.3f}); losses within {worst:.1e}",
-                flush=True,
-            )
-    if not worst <= TOLERANCE:
-        sys.exit(f"losses differ by {worst:.1e}, more than {TOLERANCE}")
+            runs = fastest_rounds(name, options, Path(folder), engine, precisions, time.monotonic() + share)
+        facts = {field: runs[0][0][field] for field in ("device", "torch", "cuda", "cudnn", "batch")}
+        reports[name] = facts | {"modes": summary(name, *runs, failed)}
+    if options.out:
+        document = {"command": shlex.join(["tests/pytorch/compare.py", *sys.argv[1:]]), "networks": reports}
+        options.out.write_text(json.dumps(document, indent=1) + "\n")
+    if failed:
+        sys.exit("\n".join(failed))
+
+
+def fastest_rounds(name, options, folder, engine, precisions, end):
+    """Returns PyTorch's reports and deeppool's by precision, one of each round until the given time."""
+    ours, theirs = commands(name, options, folder, options.iterations)
+    ours = [*ours, *engine, "--sync-batch-norm"]
+    ours = {precision: [*ours, *extra] for precision, extra in precisions.items()}
+    theirs = [sys.executable, HERE / "fastest.py", *theirs[1:], "--device", options.device]
+    settings = folder / "settings.json"
+    # This run, which chooses the settings, is the one of the first round.
+    settings.write_text(run([*theirs, "--timed-iterations", options.timed_iterations]))
+    chosen = json.loads(settings.read_text())
+    print(f"{name} on {chosen['device']}, PyTorch {chosen['torch']}, cuDNN {chosen['cudnn']}")
+    for mode, of_mode in chosen["modes"].items():
+        shown = ", ".join(f"{field} {value}" for field, value in of_mode["fastest"].items())
+        print(f"    fastest in {mode}: {shown}", flush=True)
+    by_torch, by_us = [chosen], {precision: [] for precision in ours}
+    took = 0
+    for round_ in range(options.rounds):
+        began = time.monotonic()
+        if round_ > 0 and began + took > end:
+            print(f"    no time for more than {round_} of {options.rounds} rounds")
+            break
+        contenders = [None, *ours]
+        for contender in reversed(contenders) if round_ % 2 else contenders:
+            if contender:
+                by_us[contender].append(of_deeppool(ours[contender]))
+            elif round_ > 0:
+                by_torch.append(json.loads(run([*theirs, "--settings", settings])))
+        took = max(took, time.monotonic() - began)
+    return by_torch, by_us
+
+
+def summary(name, by_torch, by_us, failed):
+    """Prints times, ratios and losses of a network, and returns them as an object of the JSON document."""
+    rows = {}
+    reference = by_torch[0]["modes"]["f32"]["losses"]
+    largest = max(reference)
+    for mode in by_torch[0]["modes"]:
+        precision = mode.removesuffix("-deterministic")
+        theirs = [without_warm_up(report["modes"][mode]["iteration_us"]) for report in by_torch]
+        losses = {"PyTorch": [report["modes"][mode]["losses"] for report in by_torch]}
+        row = {"fastest": by_torch[0]["modes"][mode]["fastest"], "pytorch_us": theirs}
+        row["timed"] = by_torch[0]["modes"][mode]["timed"]
+        shown = f"    {mode:<18} PyTorch {spread(theirs)} us"
+        if precision in by_us:
+            ours = [report["median_us"] for report in by_us[precision]]
+            losses["deeppool"] = [report["losses"] for report in by_us[precision]]
+            ratios = [own / other for own, other in zip(ours, theirs)]
+            row |= {"deeppool_us": ours, "ratios": ratios}
+            shown += f", deeppool {spread(ours)} us, ratio {spread(ratios, 3)}"
+        row["losses_within"] = {
+            trainer: max(difference(reference, each) for each in rounds) / largest
+            for trainer, rounds in losses.items()
+        }
+        print(shown)
+        for trainer, within in row["losses_within"].items():
+            print(f"        losses of {trainer} within {within:.1e} of PyTorch's in f32")
+            if not within <= LOSS_TOLERANCE[precision]:
+                failed.append(f"{name}, {mode}: losses of {trainer} differ by {within:.1e}")
+        rows[mode] = row
+    return rows
+
+
+def own_precisions(options):
+    """Returns deeppool's options for each precision that it has. Without the option it has f32."""
+    found = {}
+    for precision in LOSS_TOLERANCE:
+        option = ["--precision", precision]
+        if not subprocess.run([options.bin, "train", *option, "--help"], capture_output=True).returncode:
+            found[precision] = option
+    return found or {"f32": []}
+
+
+def spread(values, digits=0):
+    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 def commands(name, options, folder, iterations):
@@ -236,8 +320,12 @@ def of_deeppool(command):
 
 def of_torch(command):
     report = json.loads(run(command))
-    # The first iterations allocate memory.
-    return {"losses": report["losses"], "median_us": statistics.median(report["iteration_us"][2:])}
+    return {"losses": report["losses"], "median_us": without_warm_up(report["iteration_us"])}
+
+
+def without_warm_up(times):
+    """Returns the median of the times but the first ones: those iterations allocate memory."""
+    return statistics.median(times[2:])
 
 
 def run(command):
