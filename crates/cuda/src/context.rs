@@ -86,6 +86,12 @@ impl Context {
         self.0.raw.0.cast()
     }
 
+    /// Returns whether the device is an emulated GPU, whose times say nothing about kernels.
+    #[must_use]
+    pub fn is_emulated(&self) -> bool {
+        self.driver().emulator().is_some()
+    }
+
     /// Blocks until all work in this context is complete.
     pub fn synchronize(&self) -> Result<()> {
         self.bind()?;

@@ -4,14 +4,14 @@
 use std::ffi::{c_char, c_int};
 use std::fmt;
 use std::mem::MaybeUninit;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUresult, CUstream_flags};
 
 use crate::library::Kind;
-use crate::symbols::{Code, Symbol, functions, one_line};
-use crate::{Error, Result};
+use crate::symbols::{Code, Symbol, find, functions, one_line};
+use crate::{Error, Result, emulated};
 
 functions! {
     /// Functions of CUDA's driver. Those of newer drivers are optional.
@@ -78,7 +78,11 @@ pub(crate) const NON_BLOCKING: u32 = CUstream_flags::CU_STREAM_NON_BLOCKING as u
 
 /// Opened and initialized CUDA driver. It is never closed. A clone is another handle of it.
 #[derive(Clone)]
-pub struct Driver(Arc<DriverFunctions>);
+pub struct Driver {
+    functions: Arc<DriverFunctions>,
+    /// The library's file if it is that of emulated GPUs.
+    emulator: Option<Arc<Path>>,
+}
 
 impl Driver {
     /// Opens the driver: the file that the variable `CUDA_DRIVER_LIBRARY` names, or else that of
@@ -100,10 +104,11 @@ impl Driver {
         Kind::Driver.open_first_of(candidates).and_then(|(library, path)| Self::load(library, &path))
     }
 
-    fn load(library: &libloading::Library, path: &std::path::Path) -> Result<Self> {
+    fn load(library: &libloading::Library, path: &Path) -> Result<Self> {
         let functions =
             DriverFunctions::load(library).map_err(|missing| Kind::Driver.incomplete(path, &missing))?;
-        let driver = Self(Arc::new(functions));
+        let is_emulated = find(library, emulated::OWN_FUNCTION).is_some();
+        let driver = Self { functions: Arc::new(functions), emulator: is_emulated.then(|| path.into()) };
         // SAFETY: zero is the only valid value of the flags.
         unsafe { cu!(&driver, cuInit(0)) }.map_err(|error| Error::Unavailable {
             library: Kind::Driver.name(),
@@ -128,7 +133,12 @@ impl Driver {
 
     /// Returns the functions.
     pub(crate) fn functions(&self) -> &DriverFunctions {
-        &self.0
+        &self.functions
+    }
+
+    /// Returns the file of the library of emulated GPUs if this is it.
+    pub(crate) fn emulator(&self) -> Option<&Path> {
+        self.emulator.as_deref()
     }
 
     /// Converts the code of a call to a result. `None` is a function that the driver lacks.
@@ -137,8 +147,8 @@ impl Driver {
             Some(SUCCESS) => Ok(()),
             Some(code) => {
                 let or = |text: String, other: &str| if text.is_empty() { other.to_owned() } else { text };
-                let name = or(self.describe(code, self.0.cuGetErrorName), "an unknown result");
-                let text = or(self.describe(code, self.0.cuGetErrorString), "no description");
+                let name = or(self.describe(code, self.functions.cuGetErrorName), "an unknown result");
+                let text = or(self.describe(code, self.functions.cuGetErrorString), "no description");
                 Err(Error::Call { call, code, name, text })
             }
             None => Err(Error::Unsupported { technique: call, reason: format!("this driver has no {call}") }),
@@ -164,7 +174,7 @@ impl Driver {
             *mut sys::CUgraphNode,
             *mut usize,
         ) -> Code;
-        let code = self.0.cuGraphGetEdges.map(|function| {
+        let code = self.functions.cuGraphGetEdges.map(|function| {
             // SAFETY: the function has this type; as the caller promises.
             unsafe { std::mem::transmute::<Symbol, GetEdges>(function)(graph, from, to, count) }
         });

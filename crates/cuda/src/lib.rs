@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod address;
 mod buffer;
 mod capabilities;
 mod capture;
@@ -28,6 +29,7 @@ mod stopwatch;
 mod stream;
 mod symbols;
 
+pub use address::Address;
 pub use buffer::Buffer;
 pub use capabilities::Capabilities;
 pub use context::Context;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use libloading::Library;
 
 use crate::symbols::words;
-use crate::{Error, Result, emulated};
+use crate::{Context, Error, Result, emulated};
 
 /// Part of the dynamic loader's message for a missing file.
 const NOT_FOUND: &str = "No such file";
@@ -92,13 +92,28 @@ impl Kind {
             return self.open_first_of(&[PathBuf::from(path)]);
         }
         let emulated = match self {
-            Self::Driver | Self::Nccl | Self::CublasLt => emulated::library()?,
-            // It compiles without a GPU, and is not emulated.
-            Self::Nvrtc => None,
+            Self::Driver | Self::Nccl => emulated::library()?,
+            // NVRTC compiles without a GPU, and is not emulated; the others are opened for a
+            // device.
+            Self::Nvrtc | Self::CublasLt => None,
         };
         match emulated {
             Some(path) => self.open_first_of(&[path]),
             None => self.open_first_of(&self.candidates()),
+        }
+    }
+
+    /// Opens the library for work on a device: the file that the library's variable names, or else
+    /// the library of emulated GPUs if the device is one, or else the first of the default files
+    /// that exists.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub(crate) fn open_for(self, context: &Context) -> Result<(&'static Library, PathBuf)> {
+        match (env::var_os(self.variable()), context.driver().emulator()) {
+            (Some(path), _) => self.open_first_of(&[PathBuf::from(path)]),
+            (None, Some(path)) => self.open_first_of(&[path.to_owned()]),
+            (None, None) => self.open_first_of(&self.candidates()),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Precision of products and convolutions, and checks that both share.
 
-use crate::{Error, Result};
+use crate::{Address, Buffer, Error, Result, Stream};
 
 /// Alignment of operands and workspaces, in bytes.
 pub(crate) const ALIGNMENT: u64 = 16;
@@ -49,18 +49,20 @@ pub(crate) fn check_address(name: &str, address: u64) -> Result<()> {
     Err(Error::Invalid(format!("{name} at {address:#x} is not aligned to {ALIGNMENT} bytes")))
 }
 
-/// Checks a workspace, an address and a size in bytes, for work that needs `needed` bytes. Returns
-/// the address, which is zero if no workspace is needed.
+/// Prepares the use of a workspace by work that is enqueued into `stream` next and needs `needed`
+/// bytes. Returns the address, which is zero if no workspace is needed.
 ///
 /// # Errors
-/// [`Error::Invalid`] if it is too small or not aligned.
-pub(crate) fn check_workspace(workspace: (u64, usize), needed: usize) -> Result<u64> {
-    let (address, bytes) = workspace;
+/// [`Error::Invalid`] if it is too small, not aligned or of another device.
+pub(crate) fn use_workspace(workspace: &Buffer<u8>, needed: usize, stream: &Stream) -> Result<u64> {
     if needed == 0 {
         return Ok(0);
     }
+    let bytes = workspace.len();
     if bytes < needed {
         return Err(Error::Invalid(format!("the workspace has {bytes} bytes and {needed} are needed")));
     }
-    check_address("the workspace", address).map(|()| address)
+    let address = Address::from(workspace);
+    check_address("the workspace", address.value())?;
+    address.use_in(stream).map(|()| address.value())
 }

@@ -50,8 +50,8 @@ macro_rules! descriptor {
 }
 descriptor!(create_operation(compute: cublasComputeType_t, scale: cudaDataType) -> cublasLtMatmulDesc_t,
     cublasLtMatmulDescCreate, cublasLtMatmulDescDestroy);
-descriptor!(create_layout(element: cudaDataType, rows: u64, columns: u64, stride: i64) -> cublasLtMatrixLayout_t,
-    cublasLtMatrixLayoutCreate, cublasLtMatrixLayoutDestroy);
+descriptor!(create_layout(element: cudaDataType, rows: u64, columns: u64, stride: i64)
+    -> cublasLtMatrixLayout_t, cublasLtMatrixLayoutCreate, cublasLtMatrixLayoutDestroy);
 descriptor!(preference() -> cublasLtMatmulPreference_t,
     cublasLtMatmulPreferenceCreate, cublasLtMatmulPreferenceDestroy);
 

@@ -69,14 +69,14 @@ pub struct CublasLt {
 }
 
 impl CublasLt {
-    /// Opens cuBLASLt: the file that the variable `CUBLASLT_LIBRARY` names, or else that of
-    /// emulated GPUs if `DEEPPOOL_EMULATED_GPUS` requests them, or else `libcublasLt.so` on the
+    /// Opens cuBLASLt for products on a device: the file that the variable `CUBLASLT_LIBRARY`
+    /// names, or else that of emulated GPUs if the device is one, or else `libcublasLt.so` on the
     /// loader's search path, of the active Python environment or in CUDA's folder.
     ///
     /// # Errors
     /// [`Error::Unavailable`], which names what was looked for, where, and the remedy.
-    pub fn open() -> Result<Self> {
-        Kind::CublasLt.open().and_then(|(library, path)| Self::load(library, &path))
+    pub fn open_for(context: &Context) -> Result<Self> {
+        Kind::CublasLt.open_for(context).and_then(|(library, path)| Self::load(library, &path))
     }
 
     /// Opens the first of these files that exists. A name without a folder is searched on the

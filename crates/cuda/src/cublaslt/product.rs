@@ -16,9 +16,9 @@ use super::descriptor::Descriptor;
 use super::{CublasLt, CublasLtFunctions, Handle, lt};
 use crate::driver::written;
 use crate::memory::{check_not_captured_elsewhere, keep_while_captured};
-use crate::numerics::{ALIGNMENT, check_address, check_workspace, positive};
+use crate::numerics::{ALIGNMENT, check_address, positive, use_workspace};
 use crate::symbols::{Code, call};
-use crate::{Context, Error, Numerics, Result, Stream};
+use crate::{Address, Buffer, Context, Error, Numerics, Result, Stream};
 
 /// Shape of the product D = op(A) op(B) of row-major, adjacent matrices, where D is `rows` x
 /// `columns`.
@@ -256,36 +256,27 @@ impl Product {
         name
     }
 
-    /// Enqueues the product. Does not wait. `a`, `b` and `d` are the device addresses of the
-    /// matrices, `bias` that of the vector if the shape has one. `workspace` is an address and a
-    /// size of at least [`workspace_bytes`](Self::workspace_bytes) bytes; its content is
-    /// overwritten. All addresses are multiples of 16. A captured graph keeps the product's
-    /// descriptors, and not the memory.
+    /// Enqueues the product, with the matrices A, B and D, and the bias vector if the shape has
+    /// one. Does not wait. `workspace` has at least [`workspace_bytes`](Self::workspace_bytes)
+    /// bytes; its content is overwritten. All addresses are multiples of 16. A captured graph keeps
+    /// the product and the buffers.
     ///
     /// # Errors
     /// [`Error::Invalid`] for an address that is not aligned, a missing or unexpected bias, a
     /// workspace that is too small, and a stream of another device; [`Error::Library`].
     ///
     /// # Safety
-    /// The addresses are memory of the device with the elements of the shape. It stays allocated
-    /// until the work is complete or, in a capture, as long as the graph is launched. D and the
-    /// workspace overlap neither each other nor another operand.
+    /// From their addresses on, the operands have the elements of the shape. D and the workspace
+    /// overlap neither each other nor another operand.
     pub unsafe fn enqueue(
         &self,
         stream: &Stream,
-        a: u64,
-        b: u64,
-        bias: Option<u64>,
-        d: u64,
-        workspace: (u64, usize),
+        [a, b, d]: [Address<'_>; 3],
+        bias: Option<Address<'_>>,
+        workspace: &Buffer<u8>,
     ) -> Result<()> {
         let problem = &self.problem;
         let handle = &problem.a.handle;
-        for (name, address) in
-            [("A", a), ("B", b), ("D", d)].into_iter().chain(bias.map(|bias| ("the bias", bias)))
-        {
-            check_address(name, address)?;
-        }
         if bias.is_some() != problem.shape.bias {
             return Err(Error::Invalid(format!(
                 "the product has {} bias, and {} was given",
@@ -293,25 +284,32 @@ impl Product {
                 if bias.is_some() { "one" } else { "none" }
             )));
         }
-        let workspace = check_workspace(workspace, self.workspace_bytes)?;
         stream.context().check_same(&handle.context, "a product")?;
         check_not_captured_elsewhere(stream)?;
+        let matrices = [("A", a), ("B", b), ("D", d)].into_iter();
+        for (name, address) in matrices.chain(bias.map(|bias| ("the bias", bias))) {
+            check_address(name, address.value())?;
+            address.use_in(stream)?;
+        }
+        let workspace = use_workspace(workspace, self.workspace_bytes, stream)?;
         stream.context().bind()?;
         let operation = problem.operation.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(bias) = bias {
-            operation.set(cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias)?;
+            let attribute = cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
+            operation.set(attribute, &bias.value())?;
         }
         keep_while_captured(problem);
         let (one, zero) = (1.0_f32, 0.0_f32);
         let (one, zero): (*const c_void, *const c_void) = ((&raw const one).cast(), (&raw const zero).cast());
         let (functions, raw, operation) = (&*handle.functions, handle.raw.0, operation.raw);
         let (a_layout, b_layout, layout) = (problem.b.raw, problem.a.raw, problem.d.raw);
-        let (a, b) = (b as *const c_void, a as *const c_void);
+        let [a, b, d] = [b, a, d].map(Address::value);
+        let (a, b) = (a as *const c_void, b as *const c_void);
         let (c, d, workspace) = (d as *const c_void, d as *mut c_void, workspace as *mut c_void);
         let (algorithm, bytes, queue) =
             (&raw const self.algorithm, self.workspace_bytes, stream.raw().cast());
-        // SAFETY: the handle, the descriptors and the stream are alive, and the algorithm is one for
-        // these descriptors. The addresses are as the caller promises.
+        // SAFETY: the handle, the descriptors and the stream are alive, and the algorithm is one
+        // for these descriptors. The operands are as the caller promises.
         unsafe {
             lt!(
                 functions,

@@ -20,6 +20,9 @@ pub const NUMBER_VARIABLE: &str = "DEEPPOOL_EMULATED_GPUS";
 /// Name of the environment variable with the path of the library of emulated GPUs.
 pub const LIBRARY_VARIABLE: &str = "CUDA_EMULATOR_LIBRARY";
 
+/// Name of a function that only the library of emulated GPUs has.
+pub(crate) const OWN_FUNCTION: &str = "cuda_emulator_now";
+
 /// Package of the library.
 const PACKAGE: &str = "cuda-emulator";
 /// File name of the library, without prefix and extension.

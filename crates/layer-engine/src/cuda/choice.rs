@@ -1,0 +1,128 @@
+//! The choice among *candidates*: the sequences of launches that compute the same part of a kernel,
+//! by the vendor's libraries or by the functions of this crate.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Rule by which a [`CudaEngine`](crate::CudaEngine) chooses how it computes convolutions and
+/// matrix products.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum KernelChoice {
+    /// The fastest candidate on the device: those of the libraries that are there, and the kernels
+    /// of this crate. Each shape is timed once.
+    #[default]
+    Fastest,
+    /// The first candidate of the vendor's library, without timing; the kernels of this crate where
+    /// the library has none.
+    Vendor,
+    /// The kernels of this crate.
+    Own,
+}
+
+/// One candidate as it was chosen from, for the record of a measurement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CandidateTime {
+    /// Name, such as `cuDNN engine 1` or `own`.
+    pub name: String,
+    /// Time on the device, or `None` if the candidate was not timed or failed.
+    pub time: Option<Duration>,
+}
+
+/// A part of a kernel with the candidate that computes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KernelPart {
+    /// What is computed, such as `weight gradient`.
+    pub part: &'static str,
+    /// Name of the chosen candidate.
+    pub chosen: String,
+    /// Reason of the choice, such as `fastest of 4`.
+    pub reason: String,
+    /// All candidates.
+    pub candidates: Vec<CandidateTime>,
+}
+
+/// Choices that were made before, by key, in memory and optionally in a file. A key names the
+/// device, the versions of the libraries, the shape and the number format.
+#[derive(Debug, Default)]
+pub(super) struct Choices {
+    file: Option<PathBuf>,
+    known: Mutex<BTreeMap<String, String>>,
+}
+
+impl Choices {
+    /// Reads the choices of a file, if it exists. Lines that are no choices are ignored: a file of
+    /// another version only costs the time to choose again.
+    pub(super) fn in_file(file: &Path) -> Self {
+        let known = Mutex::new(read(file));
+        Self { file: Some(file.to_owned()), known }
+    }
+
+    /// Returns the name of the candidate that was chosen for a key.
+    pub(super) fn get(&self, key: &str) -> Option<String> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    /// Records a choice. The file also keeps what other processes have written to it since. A file
+    /// that cannot be written is left as it is: the choice is made again by the next process.
+    pub(super) fn record(&self, key: String, name: String) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(key, name);
+        let Some(file) = &self.file else { return };
+        let mut all = read(file);
+        all.extend(known.iter().map(|(key, name)| (key.clone(), name.clone())));
+        let lines: String = all.iter().map(|(key, name)| format!("{key}\t{name}\n")).collect();
+        let part = file.with_extension(format!("{}.part", std::process::id()));
+        let written = file.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&part, lines));
+        if written.and_then(|()| fs::rename(&part, file)).is_err() {
+            let _ = fs::remove_file(&part);
+        }
+        *known = all;
+    }
+}
+
+/// Returns the choices of a file; none if it cannot be read.
+fn read(file: &Path) -> BTreeMap<String, String> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let lines = text.lines().filter_map(|line| line.split_once('\t'));
+    lines.map(|(key, name)| (key.to_owned(), name.to_owned())).collect()
+}
+
+/// Returns the index of the fastest candidate. Times that differ by less than 2% count as equal: of
+/// these the first is returned, so that repeated choices agree.
+pub(super) fn fastest(times: &[Option<Duration>]) -> Option<usize> {
+    let least = times.iter().flatten().min()?;
+    times.iter().position(|time| time.is_some_and(|time| time.as_secs_f64() <= 1.02 * least.as_secs_f64()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_nearly_equal_times_is_fastest() {
+        let us = |us| Some(Duration::from_micros(us));
+        assert_eq!(fastest(&[us(200), None, us(101), us(100)]), Some(2));
+        assert_eq!(fastest(&[None, us(110), us(100)]), Some(2));
+        assert_eq!(fastest(&[None, None]), None);
+    }
+
+    #[test]
+    fn files_keep_the_choices_of_all_processes() {
+        let file = std::env::temp_dir().join(format!("choices-{}/kernels.tsv", std::process::id()));
+        let [first, second] = [Choices::in_file(&file), Choices::in_file(&file)];
+        first.record("a".into(), "own".into());
+        second.record("b".into(), "cuDNN engine 1".into());
+        fs::write(&file, fs::read_to_string(&file).unwrap() + "no choice\n").unwrap();
+        let third = Choices::in_file(&file);
+        assert_eq!(third.get("a").as_deref(), Some("own"));
+        assert_eq!(third.get("b").as_deref(), Some("cuDNN engine 1"));
+        assert_eq!(third.get("no choice"), None);
+        fs::remove_dir_all(file.parent().unwrap()).unwrap();
+    }
+}

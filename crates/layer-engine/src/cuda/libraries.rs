@@ -1,0 +1,62 @@
+//! The vendor's libraries of products and convolutions, opened at first use.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, OnceLock};
+
+use cuda::{Context, CublasLt, Cudnn, CudnnHandle, Stream};
+
+use super::{CudaQueue, failed};
+use crate::EngineError;
+
+/// The vendor's libraries of a device.
+pub(super) struct Libraries {
+    context: Context,
+    products: OnceLock<Result<CublasLt, String>>,
+    convolutions: OnceLock<Result<Convolutions, String>>,
+}
+
+/// cuDNN, with a handle on which plans are made. Plans are executed on the handle of their queue.
+pub(super) struct Convolutions {
+    pub(super) library: Cudnn,
+    pub(super) handle: Mutex<CudnnHandle>,
+}
+
+impl Libraries {
+    /// Creates a record of the libraries of a device. None is opened.
+    pub(super) fn new(context: &Context) -> Self {
+        Self { context: context.clone(), products: OnceLock::new(), convolutions: OnceLock::new() }
+    }
+
+    /// Returns cuBLASLt, or why it cannot be used.
+    pub(super) fn products(&self) -> Result<&CublasLt, &str> {
+        let open = || CublasLt::of(&self.context).map_err(|error| error.to_string());
+        self.products.get_or_init(open).as_ref().map_err(String::as_str)
+    }
+
+    /// Returns cuDNN, or why it cannot be used.
+    pub(super) fn convolutions(&self) -> Result<&Convolutions, &str> {
+        let open = || {
+            let library = Cudnn::of(&self.context)?;
+            let stream = Stream::new(&self.context, cuda::Priority::Background)?;
+            let handle = Mutex::new(CudnnHandle::new(&library, &stream)?);
+            Ok(Convolutions { library, handle })
+        };
+        let open = || open().map_err(|error: cuda::Error| error.to_string());
+        self.convolutions.get_or_init(open).as_ref().map_err(String::as_str)
+    }
+
+    /// Returns the version of each library, or why it cannot be used, by its name.
+    pub(super) fn versions(&self) -> BTreeMap<String, String> {
+        let products = self.products().map(|library| library.version().to_string());
+        let convolutions = self.convolutions().map(|found| found.library.version().to_string());
+        let text = |version: Result<String, &str>| version.unwrap_or_else(|reason| format!("not used: {reason}"));
+        BTreeMap::from([("cuBLASLt".into(), text(products)), ("cuDNN".into(), text(convolutions))])
+    }
+}
+
+impl fmt::Debug for Libraries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Libraries").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,73 @@
+//! Times of candidates on the device.
+
+use std::time::Duration;
+
+use cuda::{Buffer, Priority, Stopwatch, Stream};
+
+use super::device::Device;
+use super::kernel::CudaKernel;
+use super::{CudaQueue, allocation_failed, failed};
+use crate::EngineError;
+
+/// Number of launches in a graph that is timed, so that the host is faster than the device.
+const LAUNCHES: usize = 5;
+
+/// Number of times that a graph is timed. The least time counts.
+const RUNS: usize = 3;
+
+/// Operands of a kernel for the time of its preparation. Those that are read hold numbers between
+/// -1 and 1: zeros would need less power, and so less time, than training.
+pub(super) struct Operands {
+    reads: Vec<Buffer<f32>>,
+    writes: Vec<Buffer<f32>>,
+}
+
+impl Operands {
+    /// Allocates operands of these numbers of elements.
+    ///
+    /// # Errors
+    /// [`EngineError::OutOfMemory`], [`EngineError::Cuda`].
+    pub(super) fn new(device: &Device, reads: &[usize], writes: &[usize]) -> Result<Self, EngineError> {
+        let read = |&elements: &usize| {
+            let mut state = 1_u32;
+            let mut next = || {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+            };
+            let numbers: Vec<f32> = (0..elements).map(|_| next()).collect();
+            Buffer::from_slice(&device.context, &numbers).map_err(allocation_failed(elements))
+        };
+        let written =
+            |&elements: &usize| Buffer::zeros(&device.context, elements).map_err(allocation_failed(elements));
+        Ok(Self {
+            reads: reads.iter().map(read).collect::<Result<_, _>>()?,
+            writes: writes.iter().map(written).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Returns the time of one launch of a kernel on the device.
+    ///
+    /// # Errors
+    /// The error of a launch; [`EngineError::Cuda`].
+    pub(super) fn time(&self, device: &Device, kernel: &CudaKernel) -> Result<Duration, EngineError> {
+        let stream = Stream::new(&device.context, Priority::Foreground).map_err(failed("create a stream"))?;
+        let mut queue = CudaQueue::new(device, &stream)?;
+        queue.launch(kernel, &self.reads, &self.writes)?;
+        queue.synchronize()?;
+        let mut launched = Ok(());
+        let captured = stream.capture::<cuda::Error>(|_| {
+            launched = (0..LAUNCHES).try_for_each(|_| queue.launch(kernel, &self.reads, &self.writes));
+            Ok(())
+        });
+        launched?;
+        let graph = captured.and_then(|graph| graph.instantiate()).map_err(failed("capture a candidate"))?;
+        let watch = Stopwatch::new(&stream).map_err(failed("create an event"))?;
+        let mut least = Duration::MAX;
+        // The first launch of a graph also uploads it to the device.
+        for run in 0..=RUNS {
+            let time = watch.time(|stream| graph.launch(stream)).map_err(failed("time a candidate"))?;
+            least = if run == 0 { least } else { least.min(time) };
+        }
+        Ok(least / LAUNCHES as u32)
+    }
+}
