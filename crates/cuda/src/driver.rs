@@ -213,6 +213,7 @@ pub(crate) unsafe trait Written {}
 unsafe impl Written for c_int {}
 unsafe impl Written for u32 {}
 unsafe impl Written for u64 {}
+unsafe impl Written for i64 {}
 unsafe impl Written for usize {}
 unsafe impl Written for f32 {}
 unsafe impl Written for sys::CUdevResource {}

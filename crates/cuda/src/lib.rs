@@ -6,6 +6,7 @@ mod capabilities;
 mod capture;
 mod context;
 mod cublaslt;
+mod cudnn;
 mod cut;
 mod driver;
 mod element;
@@ -34,6 +35,10 @@ pub use buffer::Buffer;
 pub use capabilities::Capabilities;
 pub use context::Context;
 pub use cublaslt::{CublasLt, Product, ProductShape};
+pub use cudnn::{
+    Convolution, ConvolutionShape, Cudnn, CudnnHandle, Determinism, DeviceProperties, Direction, Layout,
+    Target,
+};
 pub use cut::{CutGraph, GraphPiece, OversizedNode};
 pub use driver::Driver;
 pub use element::Element;
@@ -65,4 +70,7 @@ const _: () = {
     is_shared_by_threads::<GreenContext>();
     is_shared_by_threads::<CublasLt>();
     is_shared_by_threads::<Product>();
+    is_shared_by_threads::<Cudnn>();
+    is_shared_by_threads::<Convolution>();
+    moves_between_threads::<CudnnHandle>();
 };

@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     Nvrtc,
     /// cuBLASLt, NVIDIA's products of matrices.
     CublasLt,
+    /// cuDNN, NVIDIA's convolutions.
+    Cudnn,
 }
 
 impl Kind {
@@ -33,6 +35,7 @@ impl Kind {
             Self::Nccl => "NCCL",
             Self::Nvrtc => "NVRTC",
             Self::CublasLt => "cuBLASLt",
+            Self::Cudnn => "cuDNN",
         }
     }
 
@@ -43,6 +46,7 @@ impl Kind {
             Self::Nccl => "NCCL_LIBRARY",
             Self::Nvrtc => "NVRTC_LIBRARY",
             Self::CublasLt => "CUBLASLT_LIBRARY",
+            Self::Cudnn => "CUDNN_LIBRARY",
         }
     }
 
@@ -52,14 +56,14 @@ impl Kind {
             Self::Nccl => "install it (for example by the Python package nvidia-nccl-cu13)",
             Self::Nvrtc => "install it (for example by the Python package nvidia-cuda-nvrtc)",
             Self::CublasLt => "install it (for example by the Python package nvidia-cublas)",
+            Self::Cudnn => "install it (for example by the Python package nvidia-cudnn-cu13)",
         }
     }
 
-    /// Returns the files that are tried, in order: names on the loader's search path, and then in
-    /// the folders of the active Python environment and of CUDA.
-    fn candidates(self) -> Vec<PathBuf> {
-        let (names, packages): (&[&str], &[&str]) = match self {
-            Self::Driver => return vec!["libcuda.so.1".into(), "libcuda.so".into()],
+    /// Returns the names of the library's file, and its folders in Python packages.
+    fn files(self) -> (&'static [&'static str], &'static [&'static str]) {
+        match self {
+            Self::Driver => (&["libcuda.so.1", "libcuda.so"], &[]),
             Self::Nccl => (&["libnccl.so.2", "libnccl.so"], &["nccl/lib"]),
             Self::Nvrtc => {
                 (&["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"], &["cu13/lib", "cuda_nvrtc/lib"])
@@ -67,8 +71,29 @@ impl Kind {
             Self::CublasLt => {
                 (&["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"], &["cu13/lib", "cublas/lib"])
             }
+            Self::Cudnn => (&["libcudnn.so.9"], &["cudnn/lib"]),
+        }
+    }
+
+    /// Returns the files that are tried, in order: names on the loader's search path, and then in
+    /// the folders of the active Python environment and of CUDA.
+    fn candidates(self) -> Vec<PathBuf> {
+        let (names, _) = self.files();
+        let folders = match self {
+            // It belongs to the system.
+            Self::Driver => Vec::new(),
+            _ => self.folders(),
         };
-        let mut folders = vec![PathBuf::new()];
+        let named = names.iter().map(PathBuf::from);
+        named
+            .chain(folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name))))
+            .collect()
+    }
+
+    /// Returns the folders of the active Python environment and of CUDA.
+    fn folders(self) -> Vec<PathBuf> {
+        let (_, packages) = self.files();
+        let mut folders = Vec::new();
         for root in ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(env::var_os) {
             let root = PathBuf::from(root).join("lib");
             let entries = root.read_dir().into_iter().flatten().flatten();
@@ -79,7 +104,41 @@ impl Kind {
         }
         let cuda = env::var_os("CUDA_HOME").map_or_else(|| PathBuf::from("/usr/local/cuda"), PathBuf::from);
         folders.push(cuda.join("lib64"));
-        folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name))).collect()
+        folders
+    }
+
+    /// Makes the library for a major version of CUDA available to `user`, the file of a library
+    /// that opens it by its name: `libnvrtc.so.13`, say. It is the file that the variable names, or
+    /// else one beside the user's in a Python package, or else a default one.
+    ///
+    /// # Errors
+    /// The reason why it cannot be opened by that name, in one line.
+    pub(crate) fn open_beside(self, user: &Path, cuda: usize) -> std::result::Result<(), String> {
+        let (names, packages) = self.files();
+        let stem = names[0].split(".so").next().unwrap_or_default();
+        let name = format!("{stem}.so.{cuda}");
+        // SAFETY: a library with this name is trusted to have its initializers. It is never closed.
+        let open = |path: &Path| unsafe { Library::new(path) }.map(std::mem::forget).is_ok();
+        let by_name = || open(Path::new(&name));
+        let own = user.parent().filter(|folder| folder.components().next().is_some());
+        let beside = own.into_iter().flat_map(|folder| {
+            let packages = packages.iter().map(move |package| folder.join("../..").join(package));
+            [folder.to_path_buf()].into_iter().chain(packages)
+        });
+        let defaults = beside.chain(self.folders()).map(|folder| folder.join(&name));
+        let files: Vec<_> =
+            env::var_os(self.variable()).map(PathBuf::from).into_iter().chain(defaults).collect();
+        // The loader finds an open library by its name.
+        if by_name() || files.iter().any(|file| open(file) && by_name()) {
+            return Ok(());
+        }
+        let places: Vec<_> = files.iter().map(|path| path.display().to_string()).collect();
+        Err(format!(
+            "{name} was not found on the loader's search path or as {}; {}, or set {} to its file",
+            places.join(", "),
+            self.remedy(),
+            self.variable()
+        ))
     }
 
     /// Opens the file that the library's variable names, or else the library of emulated GPUs if it
@@ -95,7 +154,7 @@ impl Kind {
             Self::Driver | Self::Nccl => emulated::library()?,
             // NVRTC compiles without a GPU, and is not emulated; the others are opened for a
             // device.
-            Self::Nvrtc | Self::CublasLt => None,
+            Self::Nvrtc | Self::CublasLt | Self::Cudnn => None,
         };
         match emulated {
             Some(path) => self.open_first_of(&[path]),
