@@ -231,6 +231,24 @@ nvrtc() {
     NVRTC_LIBRARY=$(echo "$folder"/lib/python3*/site-packages/nvidia/cu13/lib/libnvrtc.so.13) && export NVRTC_LIBRARY
 }
 
+# Tests the bindings of cuDNN and cuBLASLt on the libraries themselves, which PyTorch's packages bring. They
+# need no GPU for it.
+gpu_libraries() {
+    local folder nvidia
+    folder=$(realpath -m "${CARGO_TARGET_DIR:-target}/pytorch")
+    python_packages "$folder" || true
+    nvidia=$(echo "$folder"/lib/python3*/site-packages/nvidia)
+    [ -f "$nvidia/cudnn/lib/libcudnn.so.9" ] || {
+        echo "SKIPPED: cuDNN and cuBLASLt themselves: PyTorch's packages are out of reach"
+        return 0
+    }
+    (
+        export CUDNN_LIBRARY=$nvidia/cudnn/lib/libcudnn.so.9
+        export CUBLASLT_LIBRARY=$nvidia/cu13/lib/libcublasLt.so.13 NVRTC_LIBRARY=$nvidia/cu13/lib/libnvrtc.so.13
+        run_tests cuda vendor && run_tests cuda it products::the_real
+    )
+}
+
 # Tests training on emulated GPUs.
 cuda_engine() {
     (

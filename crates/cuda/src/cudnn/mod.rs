@@ -92,9 +92,10 @@ pub struct Cudnn(Arc<CudnnFunctions>);
 
 impl Cudnn {
     /// Opens cuDNN 9 for convolutions on a device: the file that the variable `CUDNN_LIBRARY`
-    /// names, or else that of emulated GPUs if the device is one, or else `libcudnn.so.9` on the loader's
-    /// search path, of the active Python environment or in CUDA's folder. It opens cuBLASLt and
-    /// NVRTC of the same major version of CUDA as well, without which cuDNN ends the process.
+    /// names, or else that of emulated GPUs if the device is one, or else `libcudnn.so.9` on the
+    /// loader's search path, of the active Python environment or in CUDA's folder. It opens
+    /// cuBLASLt and NVRTC of the same major version of CUDA as well, without which cuDNN ends the
+    /// process.
     ///
     /// # Errors
     /// [`Error::Unavailable`], which names what was looked for, where, and the remedy.
