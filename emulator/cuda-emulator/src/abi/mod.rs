@@ -1,7 +1,7 @@
-//! The exported functions, under their names in `cuda.h` and `nccl.h`.
+//! The exported functions, under their names in `cuda.h`, `nccl.h` and the headers of libraries.
 //!
-//! A function has the parameters and effects of the CUDA or NCCL function of the same name, and
-//! returns a `CUresult` or `ncclResult_t`. Results are written to pointer arguments. The
+//! A function has the parameters and effects of the function of the same name, and returns the code
+//! of its library, such as a `CUresult`. Results are written to pointer arguments. The
 //! documentation of the [`Driver`](crate::state) method that it calls states how they differ.
 //!
 //! Handles are pointer-sized integers that are never dereferenced. Pointers to the caller's memory
@@ -12,6 +12,7 @@ mod capture;
 mod context;
 mod control;
 mod copies;
+mod cudnn;
 mod device;
 mod errors;
 mod events;

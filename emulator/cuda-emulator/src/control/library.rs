@@ -80,8 +80,8 @@ impl Emulator {
         Ok(cuda::emulated::find()?)
     }
 
-    /// Creates links to the library in `folder`, under the names of CUDA's driver and of NCCL. A
-    /// program with the folder in `LD_LIBRARY_PATH` uses the library as both.
+    /// Creates links to the library in `folder`, under the names of CUDA's driver, NCCL
+    /// and cuDNN. A program with the folder in `LD_LIBRARY_PATH` uses the library as all of them.
     ///
     /// # Errors
     /// [`Error::NotFound`] if there is no library, [`Error::Link`] if a link cannot be created, for
@@ -89,7 +89,9 @@ impl Emulator {
     #[cfg(unix)]
     pub fn install(folder: &Path) -> Result<(), Error> {
         let library = Self::library()?;
-        for name in ["libcuda.so.1", "libcuda.so", "libnccl.so.2", "libnccl.so"] {
+        for name in
+            ["libcuda.so.1", "libcuda.so", "libnccl.so.2", "libnccl.so", "libcudnn.so.9", "libcudnn.so"]
+        {
             let path = folder.join(name);
             std::os::unix::fs::symlink(&library, &path).map_err(|source| Error::Link { path, source })?;
         }
@@ -122,7 +124,7 @@ impl Emulator {
         unsafe { self.function::<unsafe extern "C" fn()>("cuda_emulator_reset")() }
     }
 
-    /// Returns the number of calls of CUDA and NCCL functions since the last reset. Functions that
+    /// Returns the number of calls of the emulated functions since the last reset. Functions that
     /// only name errors are not counted.
     #[must_use]
     pub fn calls(&self) -> u64 {

@@ -31,6 +31,10 @@ pub(crate) enum HandleKind {
     ResourceDescription,
     /// Rank of an NCCL communicator (`ncclComm_t`).
     CommunicatorRank,
+    /// Handle of cuDNN (`cudnnHandle_t`).
+    CudnnHandle,
+    /// Descriptor of cuDNN (`cudnnBackendDescriptor_t`).
+    CudnnDescriptor,
 }
 
 impl fmt::Display for HandleKind {
@@ -47,6 +51,8 @@ impl fmt::Display for HandleKind {
             HandleKind::GreenContext => "green context",
             HandleKind::ResourceDescription => "resource description",
             HandleKind::CommunicatorRank => "NCCL handle",
+            HandleKind::CudnnHandle => "cuDNN handle",
+            HandleKind::CudnnDescriptor => "cuDNN descriptor",
         })
     }
 }

@@ -12,6 +12,7 @@ mod call_error;
 mod capture;
 mod code;
 mod contexts;
+mod cudnn;
 mod driver;
 mod driver_lock;
 mod events;
@@ -37,6 +38,7 @@ pub(crate) use call::Call;
 #[allow(unused_imports, reason = "for the emulated libraries, which follow")]
 pub(crate) use call_error::{CallError, CallResult, LibraryError, LibraryResult, only_zero};
 pub(crate) use code::Code;
+pub(crate) use cudnn::{CudnnResult, CudnnStatus, Values};
 pub(crate) use driver::{CopyOperand, Driver, RankParameters};
 pub(crate) use driver_lock::with_driver;
 pub(crate) use green::Resource;

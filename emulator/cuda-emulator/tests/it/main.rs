@@ -1,6 +1,7 @@
 //! Tests of the emulated driver through its public interfaces. They run one after the other.
 
 mod cudarc;
+mod cudnn;
 mod execution;
 mod nccl;
 mod ordering;

@@ -25,6 +25,7 @@ impl Driver {
         );
         leaks.extend(self.memory.leaks());
         leaks.extend(self.nccl.leaks());
+        leaks.extend(self.cudnn_leaks());
         leaks.extend(self.contexts.retained().map(|(device, times)| {
             format!("primary context of device {device}: retained {times} times more than released")
         }));

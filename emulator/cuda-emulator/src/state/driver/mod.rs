@@ -6,6 +6,7 @@ mod capture;
 mod capture_rules;
 mod context;
 mod copies;
+mod cudnn;
 mod device;
 mod events;
 mod exec_steps;
@@ -30,6 +31,7 @@ use super::{
     CallError, Code, Handle,
     capture::Captures,
     contexts::Contexts,
+    cudnn::Cudnn,
     events::Event,
     exec_steps::Exec,
     graphs::{Graph, Node},
@@ -86,6 +88,8 @@ pub(crate) struct Driver {
     pub(super) simulation: Simulation,
     /// NCCL communicators and their operations.
     pub(super) nccl: Nccl,
+    /// Handles and descriptors of cuDNN.
+    pub(super) cudnn: Cudnn,
     /// State of the order check, which is unused unless a setting turns the check on.
     pub(super) order: OrderCheck,
 }
