@@ -60,12 +60,16 @@ pub(super) fn add_launches(
         return Ok(Some(()));
     }
     if pass == Pass::Backward {
-        let (pixels, terms) = (height * width, filters * conv.kernel[0] * conv.kernel[1]);
-        let tiles = tiles(channels, samples * pixels);
+        // A phase has the pixels of one remainder by the stride along each axis.
+        let per_phase =
+            |sides: [usize; 2]| sides[0].div_ceil(conv.stride[0]) * sides[1].div_ceil(conv.stride[1]);
+        let phases = groups * conv.stride[0] * conv.stride[1];
+        let tiles = tiles(channels, samples * per_phase([height, width]));
+        let pixels = height * width;
         let dx = (builder.operand(Role::InputGradient(0)), samples * in_channels * pixels);
-        let dx = Slices::new(builder, dx, terms, tiles * groups)?;
-        let arguments = [size(samples), geometry, size(dx.terms), dy, weights, dx.parts];
-        builder.launch((FAMILY, "convolution_input_gradient"), [tiles, dx.count * groups], arguments)?;
+        let dx = Slices::new(builder, dx, filters * per_phase(conv.kernel), tiles * phases)?;
+        let arguments = [size(samples), geometry, size(dx.count), dy, weights, dx.parts];
+        builder.launch((FAMILY, "convolution_input_gradient"), [tiles, dx.count * phases], arguments)?;
         dx.sum(builder, Argument::NONE, [pixels, in_channels])?;
     }
     let gradient = builder.operand(Role::ParameterGradient);
@@ -75,8 +79,12 @@ pub(super) fn add_launches(
     builder.launch((FAMILY, "convolution_weight_gradient"), [tiles, dw.count * groups], arguments)?;
     dw.sum(builder, Argument::NONE, [1, weight_elements])?;
     if conv.bias {
-        let arguments = [size(samples), size(out_channels), size(windows), dy, after_weights(gradient)];
-        builder.launch((FAMILY, "convolution_bias_gradient"), [out_channels, 1], arguments)?;
+        let db = (after_weights(gradient), out_channels);
+        let db = Slices::new(builder, db, samples * windows, out_channels)?;
+        let sizes = [samples, out_channels, windows, db.terms].map(size);
+        let arguments = [&sizes[..], &[dy, db.parts]].concat();
+        builder.launch((FAMILY, "convolution_bias_gradient"), [out_channels, db.count], arguments)?;
+        db.sum(builder, Argument::NONE, [1, out_channels])?;
     }
     Ok(Some(()))
 }

@@ -96,6 +96,7 @@ fn cases(family: Family) -> Vec<MutationCase> {
         Family::BatchNorm => vec![
             (BatchNorm::default().into(), Shape::image(3, 9, 11), 3),
             (BatchNorm::default().into(), Shape::features(260), 5),
+            (BatchNorm::default().into(), Shape::image(3, 23, 24), 3),
         ],
         Family::Convolution => vec![
             (Conv2d::new(5, 3).padding(1).into(), image.clone(), 2),

@@ -7,7 +7,11 @@ use layer_graph::{BatchNorm, LocalResponseNorm, Shape};
 use super::kernel::Argument;
 use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;
+use super::slices::divide;
 use crate::{EngineError, Pass, Role};
+
+/// Approximate minimum number of terms of a slice of a channel's sums, four for each thread.
+const MIN_SLICE: usize = 1024;
 
 /// Adds the launches of a pass of a batch normalisation over `samples` samples. Returns `None` if
 /// there is no such pass.
@@ -22,15 +26,15 @@ pub(super) fn batch_norm(
     let Some((&channels, positions)) = input.dims().split_first() else { return Ok(None) };
     let positions: usize = positions.iter().product();
     let elements = samples * channels * positions;
-    let sizes = [size(samples), size(channels), size(positions)];
+    let sizes = [samples, channels, positions];
     let [x, y] = [builder.operand(Role::Input(0)), builder.operand(Role::Output)];
     let [parameters, saved] = [builder.operand(Role::Parameters), builder.operand(Role::Saved)];
     let statistics = builder.operand(Role::Statistics);
     let dy = builder.operand(Role::OutputGradient);
     match pass {
         Pass::ForwardMoments => {
-            let arguments = [&sizes[..], &[x, builder.operand(Role::Moments)]].concat();
-            builder.launch((FAMILY, "batch_norm_moments"), [channels, 1], arguments)?;
+            let to = [builder.operand(Role::Moments), Argument::NONE];
+            channel_sums(builder, "batch_norm_moments", sizes, &[x], to)?;
         }
         Pass::Forward | Pass::Recompute | Pass::Infer => {
             let lines = builder.workspace(2 * channels * size_of::<f32>())?;
@@ -48,10 +52,8 @@ pub(super) fn batch_norm(
             builder.for_each((FAMILY, "batch_norm_apply"), elements, arguments)?;
         }
         Pass::BackwardMoments => {
-            let (moments, gradient) =
-                (builder.operand(Role::GradientMoments), builder.operand(Role::ParameterGradient));
-            let arguments = [&sizes[..], &[x, saved, dy, moments, gradient]].concat();
-            builder.launch((FAMILY, "batch_norm_gradient_moments"), [channels, 1], arguments)?;
+            let to = [builder.operand(Role::GradientMoments), builder.operand(Role::ParameterGradient)];
+            channel_sums(builder, "batch_norm_gradient_moments", sizes, &[x, saved, dy], to)?;
         }
         Pass::Backward => {
             let lines = builder.workspace(3 * channels * size_of::<f32>())?;
@@ -65,6 +67,33 @@ pub(super) fn batch_norm(
         _ => return Ok(None),
     }
     Ok(Some(()))
+}
+
+/// Adds the launches of two sums per channel over samples and positions, whose numbers are `sizes`
+/// with the number of channels between them. If there are few channels, the terms are divided into
+/// slices, which a second launch adds in a fixed order. `to` has the addresses of the moments, and
+/// of the parameters' gradient or no address.
+fn channel_sums(
+    builder: &mut KernelBuilder<'_>,
+    kernel: &'static str,
+    sizes: [usize; 3],
+    inputs: &[Argument],
+    to: [Argument; 2],
+) -> Result<(), EngineError> {
+    const FAMILY: Family = Family::BatchNorm;
+    let [samples, channels, positions] = sizes;
+    let (slices, terms) = divide(samples * positions, channels, MIN_SLICE);
+    let parts = match slices {
+        1 => Argument::NONE,
+        _ => builder.workspace(slices * channels * 2 * size_of::<f64>())?,
+    };
+    let arguments = [&sizes.map(size)[..], &[size(terms)], inputs, &[parts], &to].concat();
+    builder.launch((FAMILY, kernel), [channels, slices], arguments)?;
+    if slices == 1 {
+        return Ok(());
+    }
+    let arguments = [&[samples * positions, channels, slices].map(size)[..], &[parts], &to].concat();
+    builder.for_each((FAMILY, "batch_norm_sum_slices"), channels, arguments)
 }
 
 /// Adds the launches of a pass of a layer normalisation over the innermost dimension of `samples`

@@ -14,7 +14,7 @@ use crate::EngineError;
 /// and not on the device.
 const SLICE_BLOCKS: usize = 264;
 
-/// Number of terms of a slice if there are enough terms for as many slices as wanted.
+/// Approximate minimum number of terms of a slice of a matrix product.
 const MIN_TERMS: usize = 256;
 
 /// A matrix product, and the slices of which it is the sum.
@@ -39,7 +39,7 @@ impl Slices {
         terms: usize,
         tiles: usize,
     ) -> Result<Self, EngineError> {
-        let (count, terms) = divide(terms, tiles);
+        let (count, terms) = divide(terms, tiles, MIN_TERMS);
         let parts =
             if count == 1 { product } else { builder.workspace(count * elements * size_of::<f32>())? };
         Ok(Self { count, terms, parts, product, elements })
@@ -72,9 +72,9 @@ impl Slices {
 
 /// Divides a sum of `terms` terms into slices. Returns the number of slices and the number of terms
 /// of a slice; the last slice may have fewer. There are as many slices as fit into `SLICE_BLOCKS`
-/// blocks, but at most one for `MIN_TERMS` terms, rounded up.
-fn divide(terms: usize, tiles: usize) -> (usize, usize) {
-    let wanted = (SLICE_BLOCKS / tiles.max(1)).clamp(1, terms.div_ceil(MIN_TERMS).max(1));
+/// blocks if a slice takes `blocks` blocks, but at most one for `min_terms` terms, rounded up.
+pub(super) fn divide(terms: usize, blocks: usize, min_terms: usize) -> (usize, usize) {
+    let wanted = (SLICE_BLOCKS / blocks.max(1)).clamp(1, terms.div_ceil(min_terms).max(1));
     // A multiple of 16, so that vectors of four and slabs of 16 terms are whole.
     let slice = terms.div_ceil(wanted).next_multiple_of(16).max(16);
     (terms.div_ceil(slice).max(1), slice)

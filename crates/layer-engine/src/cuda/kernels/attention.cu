@@ -22,22 +22,23 @@ struct Part {
     }
 };
 
-// A factor in shared memory. The first index is the row, the second the term.
+// A factor in shared memory. The first index is the row, the second the term. All terms of a tile
+// can be read.
 struct SharedRows {
     const float (&data)[TILE][PITCH];
-    __device__ __forceinline__ void fill(Slab& slab, u32 start, u32 end) const {
-        const u32 term = start + SLAB_TERMS;
-        const float* row = data[SLAB_ROW];
-        put_terms(slab, make_float4(row[term], row[term + 1], row[term + 2], row[term + 3]));
+    __device__ __forceinline__ float4 load(u32 start, u32 end) const {
+        return start < end ? *(const float4*)&data[SLAB_ROW][start + SLAB_TERMS] : make_float4(0, 0, 0, 0);
     }
+    __device__ __forceinline__ void put(Slab& slab, float4 four) const { put_terms(slab, four); }
 };
 
 // A factor in shared memory. The first index is the term, the second the row.
 struct SharedColumns {
     const float (&data)[TILE][PITCH];
-    __device__ __forceinline__ void fill(Slab& slab, u32 start, u32 end) const {
-        put_rows(slab, *(const float4*)&data[start + SLAB_TERM][SLAB_ROWS]);
+    __device__ __forceinline__ float4 load(u32 start, u32 end) const {
+        return start < end ? *(const float4*)&data[start + SLAB_TERM][SLAB_ROWS] : make_float4(0, 0, 0, 0);
     }
+    __device__ __forceinline__ void put(Slab& slab, float4 four) const { put_rows(slab, four); }
 };
 
 __device__ __forceinline__ void put_tile(const float (&values)[4][4], float (&shared)[TILE][PITCH]) {

@@ -2,25 +2,84 @@
 // double precision, because the variance is the mean of squares minus the square of the mean.
 #include "basics.cuh"
 
+// Index of one of a channel's elements, which are walked in steps of a block.
+struct Walk {
+    u32 channels, positions, channel, sample, position;
+
+    __device__ __forceinline__ Walk(u32 channels, u32 positions, u32 channel, u32 first)
+        : channels(channels), positions(positions), channel(channel), sample(first / positions),
+          position(first % positions) {}
+
+    __device__ __forceinline__ u32 index() const {
+        return (sample * channels + channel) * positions + position;
+    }
+
+    __device__ __forceinline__ void advance() {
+        sample += THREADS / positions;
+        position += THREADS % positions;
+        if (position >= positions) position -= positions, sample++;
+    }
+};
+
+// Two sums of a channel.
+struct Sums {
+    double first, second;
+};
+
+// Writes the sums of a channel to the moments, and to the gradient of weight and bias unless it is
+// null.
+__device__ __forceinline__ void put_moments(u32 channel, u32 channels, u32 count, const Sums& sums,
+                                            float* moments, float* gradient) {
+    moments[channel] = (float)sums.first;
+    moments[channels + channel] = (float)sums.second;
+    if (channel == 0) moments[2 * channels] = (float)count;
+    if (gradient) {
+        gradient[channel] = (float)sums.second;
+        gradient[channels + channel] = (float)sums.first;
+    }
+}
+
+// Writes the sums of a block: to the moments if there is one slice, else to `parts`.
+__device__ __forceinline__ void put_sums(u32 channels, u32 count, const Sums& sums, Sums* parts,
+                                         float* moments, float* gradient) {
+    if (threadIdx.x != 0) return;
+    if (gridDim.y == 1)
+        put_moments(blockIdx.x, channels, count, sums, moments, gradient);
+    else
+        parts[blockIdx.x * gridDim.y + blockIdx.y] = sums;
+}
+
 // Moments of a channel over all samples and positions: sum, sum of squares, count. One block per
-// channel.
-KERNEL batch_norm_moments(u32 samples, u32 channels, u32 positions, const float* __restrict__ x,
-                          float* __restrict__ moments) {
+// channel and slice of `slice` terms.
+KERNEL batch_norm_moments(u32 samples, u32 channels, u32 positions, u32 slice, const float* __restrict__ x,
+                          Sums* __restrict__ parts, float* __restrict__ moments,
+                          float* __restrict__ gradient) {
     __shared__ double scratch[2][WARPS];
-    const u32 channel = blockIdx.x, count = samples * positions;
+    const u32 count = samples * positions, from = blockIdx.y * slice, to = min(from + slice, count);
+    Walk at(channels, positions, blockIdx.x, from + threadIdx.x);
     double sum = 0, squares = 0;
-    ROLLED for (u32 i = threadIdx.x; i < count; i += THREADS) {
-        const double value = x[(i / positions * channels + channel) * positions + i % positions];
+    ROLLED for (u32 i = from + threadIdx.x; i < to; i += THREADS, at.advance()) {
+        const double value = x[at.index()];
         sum += value;
         squares += value * value;
     }
     sum = block_sum(sum, scratch[0]);
     squares = block_sum(squares, scratch[1]);
-    if (threadIdx.x == 0) {
-        moments[channel] = (float)sum;
-        moments[channels + channel] = (float)squares;
-        if (channel == 0) moments[2 * channels] = (float)count;
+    put_sums(channels, count, Sums{sum, squares}, parts, moments, gradient);
+}
+
+// Adds the sums of a channel's slices in order. One thread per channel.
+KERNEL batch_norm_sum_slices(u32 count, u32 channels, u32 slices, const Sums* __restrict__ parts,
+                             float* __restrict__ moments, float* __restrict__ gradient) {
+    const u32 channel = ELEMENT;
+    if (channel >= channels) return;
+    Sums sums{0, 0};
+    ROLLED for (u32 slice = 0; slice < slices; slice++) {
+        const Sums& part = parts[channel * slices + slice];
+        sums.first += part.first;
+        sums.second += part.second;
     }
+    put_moments(channel, channels, count, sums, moments, gradient);
 }
 
 // Writes slope and offset of the normalisation of a channel.
@@ -76,29 +135,25 @@ KERNEL batch_norm_apply(u32 elements, u32 channels, u32 positions, const float* 
 }
 
 // Sums of the gradient and of gradient * normalised x. They are the gradients of bias and weight
-// too.
-KERNEL batch_norm_gradient_moments(u32 samples, u32 channels, u32 positions, const float* __restrict__ x,
-                                   const float* __restrict__ saved, const float* __restrict__ dy,
+// too. One block per channel and slice of `slice` terms.
+KERNEL batch_norm_gradient_moments(u32 samples, u32 channels, u32 positions, u32 slice,
+                                   const float* __restrict__ x, const float* __restrict__ saved,
+                                   const float* __restrict__ dy, Sums* __restrict__ parts,
                                    float* __restrict__ moments, float* __restrict__ gradient) {
     __shared__ double scratch[2][WARPS];
-    const u32 channel = blockIdx.x, count = samples * positions;
+    const u32 channel = blockIdx.x;
+    const u32 count = samples * positions, from = blockIdx.y * slice, to = min(from + slice, count);
     const double mean = saved[channel];
+    Walk at(channels, positions, channel, from + threadIdx.x);
     double sum = 0, centred = 0;
-    ROLLED for (u32 i = threadIdx.x; i < count; i += THREADS) {
-        const u32 place = (i / positions * channels + channel) * positions + i % positions;
-        const double slope = dy[place];
+    ROLLED for (u32 i = from + threadIdx.x; i < to; i += THREADS, at.advance()) {
+        const double slope = dy[at.index()];
         sum += slope;
-        centred += slope * (x[place] - mean);
+        centred += slope * (x[at.index()] - mean);
     }
     sum = block_sum(sum, scratch[0]);
     centred = block_sum(centred, scratch[1]) * saved[channels + channel];
-    if (threadIdx.x == 0) {
-        moments[channel] = (float)sum;
-        moments[channels + channel] = (float)centred;
-        if (channel == 0) moments[2 * channels] = (float)count;
-        gradient[channel] = (float)centred;
-        gradient[channels + channel] = (float)sum;
-    }
+    put_sums(channels, count, Sums{sum, centred}, parts, moments, gradient);
 }
 
 // dx = scale * (dy - mean(dy) - normalised x * mean(dy * normalised x)) as a linear function of dy

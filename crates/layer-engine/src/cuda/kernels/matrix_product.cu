@@ -15,7 +15,7 @@ KERNEL linear_forward(u32 samples, u32 outputs, u32 inputs, u32 slice, const flo
     multiply(slabs, from, to, Rows(x, row, samples, inputs), Rows(weight, column, outputs, inputs), sums);
     if (bias) {
         const float4 four =
-            load(bias + column + TILE_COLUMN, (int)outputs - (int)(column + TILE_COLUMN), false);
+            load_four(bias + column + TILE_COLUMN, (int)outputs - (int)(column + TILE_COLUMN), false);
         const float terms[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
         for (int i = 0; i < 4; i++)

@@ -1,5 +1,10 @@
 // Matrix products in tiles of 64 x 64, by blocks of 256 threads that hold 4 x 4 sums each. Both
-// factors are loaded into shared memory, 16 terms at a time, by the `fill` method of their type.
+// factors are copied to shared memory, 16 terms at a time: the methods `load` of their types load
+// four elements per thread into registers, and the methods `put` store them in a slab. The elements
+// of the next 16 terms are loaded before the products of the current ones are computed.
+//
+// A block calls `load` once for every 16 terms in order, and a last time past the end, where it
+// returns zeros.
 #pragma once
 #include "basics.cuh"
 
@@ -10,8 +15,9 @@
 
 typedef float Slab[TERMS][PITCH];
 
+// Slabs of the current and of the next terms.
 struct __align__(16) Slabs {
-    Slab left, right;
+    Slab left[2], right[2];
 };
 
 // First row and first column of the thread within a tile.
@@ -23,7 +29,7 @@ __device__ __forceinline__ u32 tiles(u32 count) { return (count + TILE - 1) / TI
 __device__ __forceinline__ bool is_aligned(const float* address) { return ((u64)address & 15) == 0; }
 
 // Loads four elements, of which `count` are valid; the others are zero.
-__device__ __forceinline__ float4 load(const float* from, int count, bool vectors) {
+__device__ __forceinline__ float4 load_four(const float* from, int count, bool vectors) {
     float4 four = make_float4(0, 0, 0, 0);
     if (vectors && count >= 4) {
         four = *(const float4*)from;
@@ -52,6 +58,9 @@ __device__ __forceinline__ void store(float* to, float4 four, int count, bool ve
 #define SLAB_TERMS (threadIdx.x % 4 * 4)
 #define SLAB_TERM (threadIdx.x / 16)
 #define SLAB_ROWS (threadIdx.x % 16 * 4)
+// The same for four terms of one row, if the lanes of a warp have different rows.
+#define LANE_ROW (threadIdx.x % TILE)
+#define LANE_TERMS (threadIdx.x / TILE * 4)
 
 __device__ __forceinline__ void put_terms(Slab& slab, float4 four) {
     slab[SLAB_TERMS][SLAB_ROW] = four.x;
@@ -64,6 +73,13 @@ __device__ __forceinline__ void put_rows(Slab& slab, float4 four) {
     *(float4*)&slab[SLAB_TERM][SLAB_ROWS] = four;
 }
 
+__device__ __forceinline__ void put_lane_terms(Slab& slab, float4 four) {
+    slab[LANE_TERMS][LANE_ROW] = four.x;
+    slab[LANE_TERMS + 1][LANE_ROW] = four.y;
+    slab[LANE_TERMS + 2][LANE_ROW] = four.z;
+    slab[LANE_TERMS + 3][LANE_ROW] = four.w;
+}
+
 // A factor whose terms are contiguous: term `t` of row `r` is `data[r * stride + t]`.
 struct Rows {
     const float* data;
@@ -74,11 +90,13 @@ struct Rows {
         : data(data), first(first), count(count), stride(stride),
           vectors(stride % 4 == 0 && is_aligned(data)) {}
 
-    __device__ __forceinline__ void fill(Slab& slab, u32 start, u32 end) const {
+    __device__ __forceinline__ float4 load(u32 start, u32 end) const {
         const u32 row = first + SLAB_ROW, term = start + SLAB_TERMS;
         const int there = row < count ? (int)end - (int)term : 0;
-        put_terms(slab, load(data + row * stride + term, there, vectors));
+        return load_four(data + row * stride + term, there, vectors);
     }
+
+    __device__ __forceinline__ void put(Slab& slab, float4 four) const { put_terms(slab, four); }
 };
 
 // A factor whose rows are contiguous: term `t` of row `r` is `data[t * stride + r]`.
@@ -91,32 +109,42 @@ struct Columns {
         : data(data), first(first), count(count), stride(stride),
           vectors(stride % 4 == 0 && is_aligned(data)) {}
 
-    __device__ __forceinline__ void fill(Slab& slab, u32 start, u32 end) const {
+    __device__ __forceinline__ float4 load(u32 start, u32 end) const {
         const u32 row = first + SLAB_ROWS, term = start + SLAB_TERM;
         const int there = term < end ? (int)count - (int)row : 0;
-        put_rows(slab, load(data + term * stride + row, there, vectors));
+        return load_four(data + term * stride + row, there, vectors);
     }
+
+    __device__ __forceinline__ void put(Slab& slab, float4 four) const { put_rows(slab, four); }
 };
 
 // Adds the products of the terms `from` to `to`, exclusive. All threads of the block must call it.
 // Afterwards the slabs and the memory that the factors read can be reused.
 template <class Left, class Right>
-__device__ __forceinline__ void multiply(Slabs& slabs, u32 from, u32 to, const Left& left, const Right& right,
+__device__ __forceinline__ void multiply(Slabs& slabs, u32 from, u32 to, Left left, Right right,
                                          float (&sums)[4][4]) {
+    float4 next_left = left.load(from, to), next_right = right.load(from, to);
+    u32 now = 0;
+    left.put(slabs.left[now], next_left);
+    right.put(slabs.right[now], next_right);
+    __syncthreads();
     ROLLED for (u32 start = from; start < to; start += TERMS) {
-        left.fill(slabs.left, start, to);
-        right.fill(slabs.right, start, to);
-        __syncthreads();
+        next_left = left.load(start + TERMS, to);
+        next_right = right.load(start + TERMS, to);
 #pragma unroll
         for (int term = 0; term < TERMS; term++) {
-            const float4 x = *(const float4*)&slabs.left[term][TILE_ROW];
-            const float4 y = *(const float4*)&slabs.right[term][TILE_COLUMN];
+            const float4 x = *(const float4*)&slabs.left[now][term][TILE_ROW];
+            const float4 y = *(const float4*)&slabs.right[now][term][TILE_COLUMN];
             const float rows[4] = {x.x, x.y, x.z, x.w}, columns[4] = {y.x, y.y, y.z, y.w};
 #pragma unroll
             for (int i = 0; i < 4; i++)
 #pragma unroll
                 for (int j = 0; j < 4; j++) sums[i][j] = fmaf(rows[i], columns[j], sums[i][j]);
         }
+        // The other slabs were read before the last barrier.
+        now ^= 1;
+        left.put(slabs.left[now], next_left);
+        right.put(slabs.right[now], next_right);
         __syncthreads();
     }
 }

@@ -95,13 +95,17 @@ fn layers_match_cpu_engine_in_every_order() {
     }
 }
 
-/// Covers several tiles, products in slices, and whole vectors of four.
+/// Covers several tiles, products and moments in slices, whole vectors of four, strided
+/// convolutions with phases of different sizes, and phases without taps.
 #[test]
 fn layers_of_several_tiles_match_cpu_engine() {
     let layers = [
         layer(Conv2d::new(70, 3).padding(1), &[Shape::image(9, 12, 12)]),
         layer(Conv2d::new(8, 1), &[Shape::image(80, 6, 6)]),
         layer(Conv2d::new(64, 3).padding(1).stride(2).groups(2), &[Shape::image(120, 5, 5)]),
+        layer(Conv2d::new(9, 5).padding(3).stride(3), &[Shape::image(7, 11, 10)]),
+        layer(Conv2d::new(70, 1).stride(2), &[Shape::image(5, 9, 8)]),
+        layer(BatchNorm::default(), &[Shape::image(3, 35, 33)]),
         layer(Linear::new(270), &[Shape::features(270)]),
         layer(Linear::new(72), &[Shape::sequence(150, 68)]),
         layer(MultiHeadAttention { heads: 2, causal: true }, &[Shape::sequence(70, 3 * 2 * 68)]),
