@@ -12,6 +12,7 @@ mod capture;
 mod context;
 mod control;
 mod copies;
+mod cublaslt;
 mod cudnn;
 mod device;
 mod errors;

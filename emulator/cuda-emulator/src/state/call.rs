@@ -65,7 +65,6 @@ impl Call {
 
     /// Runs a call of a vendor library like [`run`](Self::run). Returns a status of the library. An
     /// injected `CUresult` is converted to it, and a panic becomes the status of [`Code::UNKNOWN`].
-    #[allow(dead_code, reason = "for the emulated libraries, which follow")]
     pub(crate) fn run_library<S: From<Code> + Copy + Display>(
         self,
         work: impl FnOnce(&mut Driver) -> LibraryResult<(), S>,

@@ -35,11 +35,9 @@ impl CallError {
 }
 
 /// Result of a call of a vendor library whose functions return an `S`.
-#[allow(dead_code, reason = "for the emulated libraries, which follow")]
 pub(crate) type LibraryResult<T, S> = Result<T, LibraryError<S>>;
 
 /// Error of a call of a vendor library.
-#[allow(dead_code, reason = "for the emulated libraries, which follow")]
 #[derive(Debug)]
 pub(crate) struct LibraryError<S> {
     /// Status that the call returns.
@@ -49,7 +47,6 @@ pub(crate) struct LibraryError<S> {
     pub(crate) misuse: Option<String>,
 }
 
-#[allow(dead_code, reason = "for the emulated libraries, which follow")]
 impl<S> LibraryError<S> {
     /// Creates an error that a correct program may get.
     pub(crate) fn plain(status: S) -> Self {

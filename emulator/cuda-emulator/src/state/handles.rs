@@ -31,6 +31,14 @@ pub(crate) enum HandleKind {
     ResourceDescription,
     /// Rank of an NCCL communicator (`ncclComm_t`).
     CommunicatorRank,
+    /// Handle of cuBLASLt (`cublasLtHandle_t`).
+    CublasLt,
+    /// Description of a product (`cublasLtMatmulDesc_t`).
+    ProductDescription,
+    /// Layout of a matrix (`cublasLtMatrixLayout_t`).
+    MatrixLayout,
+    /// Preference of the heuristic of products (`cublasLtMatmulPreference_t`).
+    ProductPreference,
     /// Handle of cuDNN (`cudnnHandle_t`).
     CudnnHandle,
     /// Descriptor of cuDNN (`cudnnBackendDescriptor_t`).
@@ -51,6 +59,10 @@ impl fmt::Display for HandleKind {
             HandleKind::GreenContext => "green context",
             HandleKind::ResourceDescription => "resource description",
             HandleKind::CommunicatorRank => "NCCL handle",
+            HandleKind::CublasLt => "cuBLASLt handle",
+            HandleKind::ProductDescription => "cuBLASLt product description",
+            HandleKind::MatrixLayout => "cuBLASLt matrix layout",
+            HandleKind::ProductPreference => "cuBLASLt preference",
             HandleKind::CudnnHandle => "cuDNN handle",
             HandleKind::CudnnDescriptor => "cuDNN descriptor",
         })

@@ -12,6 +12,7 @@ mod call_error;
 mod capture;
 mod code;
 mod contexts;
+mod cublaslt;
 mod cudnn;
 mod driver;
 mod driver_lock;
@@ -35,16 +36,15 @@ pub(crate) mod versions;
 mod work;
 
 pub(crate) use call::Call;
-#[allow(unused_imports, reason = "for the emulated libraries, which follow")]
 pub(crate) use call_error::{CallError, CallResult, LibraryError, LibraryResult, only_zero};
 pub(crate) use code::Code;
+pub(crate) use cublaslt::{AlgorithmBytes, Attributes, CublasResult, CublasStatus, DescriptorKind, Operands};
 pub(crate) use cudnn::{CudnnResult, CudnnStatus, Values};
 pub(crate) use driver::{CopyOperand, Driver, RankParameters};
 pub(crate) use driver_lock::with_driver;
 pub(crate) use green::Resource;
 pub(crate) use handles::Handle;
 pub(crate) use launch_time::{launch_time, set_launch_time};
-#[allow(unused_imports, reason = "for the emulated libraries, which follow")]
 pub(crate) use library_work::LibraryWork;
 pub(crate) use modules::Arguments;
 pub(crate) use nccl::{NcclCode, Operation, OperationGroup, OperationKind};

@@ -1,5 +1,6 @@
 //! Tests of the emulated driver through its public interfaces. They run one after the other.
 
+mod cublaslt;
 mod cudarc;
 mod cudnn;
 mod execution;

@@ -93,7 +93,6 @@ impl Driver {
 
     /// Checks that no stream of the current context captures, before a library creates a handle,
     /// which allocates memory. `what` names the operation in the error.
-    #[allow(dead_code, reason = "for the emulated libraries, which follow")]
     pub(crate) fn refuse_library_handle_in_capture(&mut self, what: &str) -> CallResult<()> {
         let context = self.current_context()?;
         self.refuse_unsafe_call(what)?;

@@ -14,6 +14,7 @@ impl Driver {
         self.execs.keys().for_each(&mut name);
         self.modules.handles().for_each(|handle| name(&handle));
         self.green.handles().for_each(|handle| name(&handle));
+        self.cublaslt.objects().for_each(|handle| name(&handle));
         self.contexts.created().for_each(|handle| name(&handle));
         for (handle, stream) in &self.streams {
             if stream.destroyed {

@@ -21,7 +21,6 @@ impl Driver {
     /// Enqueues the kernel of a library in a stream, or adds it as a kernel node to the graph that
     /// the stream captures. It is an error if a range is not inside one allocation of the stream's
     /// device, or if the workspace overlaps another range.
-    #[allow(dead_code, reason = "for the emulated libraries, which follow")]
     pub(crate) fn submit_library_work(&mut self, stream: Handle, work: LibraryWork) -> CallResult<()> {
         let stream = self.stream(stream)?;
         let device = self.device_of_stream(stream);

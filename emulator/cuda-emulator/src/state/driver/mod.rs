@@ -1,11 +1,12 @@
 //! The state of the emulated CUDA driver, and the calls as its methods. A method that implements a
-//! function of `cuda.h` or `nccl.h` names it. The errors of all methods are those that the calls
-//! return.
+//! function of `cuda.h`, `nccl.h` or `cublasLt.h` names it. The errors of all methods are those
+//! that the calls return.
 
 mod capture;
 mod capture_rules;
 mod context;
 mod copies;
+mod cublaslt;
 mod cudnn;
 mod device;
 mod events;
@@ -31,6 +32,7 @@ use super::{
     CallError, Code, Handle,
     capture::Captures,
     contexts::Contexts,
+    cublaslt::CublasLt,
     cudnn::Cudnn,
     events::Event,
     exec_steps::Exec,
@@ -88,6 +90,8 @@ pub(crate) struct Driver {
     pub(super) simulation: Simulation,
     /// NCCL communicators and their operations.
     pub(super) nccl: Nccl,
+    /// Handles and descriptors of cuBLASLt.
+    pub(super) cublaslt: CublasLt,
     /// Handles and descriptors of cuDNN.
     pub(super) cudnn: Cudnn,
     /// State of the order check, which is unused unless a setting turns the check on.

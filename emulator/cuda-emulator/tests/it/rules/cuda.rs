@@ -83,6 +83,9 @@ functions! {
         node: *mut usize, graph: usize, before: *const usize, count: usize,
         parameters: *const cudarc::driver::sys::CUDA_KERNEL_NODE_PARAMS
     );
+    cuGraphKernelNodeGetParams_v2(
+        node: usize, parameters: *mut cudarc::driver::sys::CUDA_KERNEL_NODE_PARAMS
+    );
     cuGraphExecDestroy(exec: usize);
     cuGraphUpload(exec: usize, stream: usize);
     cuGraphLaunch(exec: usize, stream: usize);
