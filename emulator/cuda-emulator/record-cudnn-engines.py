@@ -54,7 +54,8 @@ H100 = {
 # Kinds of `cudnnBackendDescriptorType_t`.
 CONVOLUTION, ENGINE, CONFIG, HEURISTIC, PLAN, GRAPH, TENSOR, DEVICE = 1, 2, 3, 4, 5, 15, 17, 38
 # Types of `cudnnBackendAttributeType_t`, and their types in C.
-DATA_TYPE, INT64, FLOAT, CONV_MODE, HEUR_MODE, NUMERIC, DESCRIPTOR, BEHAVIOR, INT32, CHAR = 1, 3, 4, 7, 8, 11, 15, 19, 23, 24
+DATA_TYPE, INT64, FLOAT, CONV_MODE, HEUR_MODE = 1, 3, 4, 7, 8
+NUMERIC, DESCRIPTOR, BEHAVIOR, INT32, CHAR = 11, 15, 19, 23, 24
 CTYPES = {INT64: ctypes.c_int64, FLOAT: ctypes.c_float, DESCRIPTOR: ctypes.c_void_p}
 MODES = {"A": 3, "B": 1, "INSTANT": 0, "FALLBACK": 2}
 PASSES = {
@@ -266,7 +267,8 @@ def table(path):
     ranks, workspaces = collections.defaultdict(list), collections.defaultdict(list)
     notes, limited = {}, set()
     for line in open(path):
-        kind, shape, which, precision, mode, rank, engine, numeric, _, workspace, status, few = line.rstrip("\n").split("\t")
+        kind, shape, which, precision, mode, rank, engine, *columns = line.rstrip("\n").split("\t")
+        numeric, _, workspace, status, few = columns
         assert status == "0", line
         element, layout = precision.split("-")
         key = which, element, int(engine)
@@ -289,7 +291,8 @@ def table(path):
 
         def error(factors):
             errors = [
-                abs(bytes_ - sum(a * b for a, b in zip(factors, parts))) / sum(parts) for bytes_, parts in cases
+                abs(workspace - sum(a * b for a, b in zip(factors, parts))) / sum(parts)
+                for workspace, parts in cases
             ]
             return statistics.median(errors), sum(factors)
 
@@ -313,8 +316,8 @@ def table(path):
     print("    },")
     print("};")
     print()
-    print("/// Engines by pass and precision, in the mean order of heuristic mode A. The columns are those of")
-    print("/// [`engine`].")
+    print("/// Engines by pass and precision, in the mean order of heuristic mode A. The columns are")
+    print("/// those of [`engine`].")
     print("#[rustfmt::skip]")
     print("pub(super) const ENGINES: &[Engine] = &[")
     order = lambda key: (*key[:2], statistics.mean(ranks[key]) if ranks[key] else 1000)
@@ -324,7 +327,8 @@ def table(path):
         if not heuristic and not fallback:
             continue
         columns = [which.capitalize(), {"f32": "F32", "bf16": "Half"}[element], index]
-        columns += [f"0b{heuristic:011_b}", f"0b{fallback:011_b}", f"&{notes[key]}", str(key in limited).lower()]
+        columns += [f"0b{heuristic:011_b}", f"0b{fallback:011_b}", f"&{notes[key]}"]
+        columns += [str(key in limited).lower()]
         columns += [list(multiples(key, layout)) for layout in ("nchw", "nhwc")]
         print(f"    engine({', '.join(map(str, columns))}),")
     print("];")

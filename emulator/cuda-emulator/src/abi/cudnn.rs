@@ -169,8 +169,8 @@ unsafe extern "C" fn cudnnBackendSetAttribute(
 }
 
 /// Writes the values of an attribute of a descriptor to an array with room for `room` values, and
-/// their number to `count`. Descriptors in the array are filled. For a null array, the number of all
-/// values is written.
+/// their number to `count`. Descriptors in the array are filled. For a null array, the number of
+/// all values is written.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudnnBackendGetAttribute(
     descriptor: Handle,

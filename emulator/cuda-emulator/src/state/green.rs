@@ -84,10 +84,15 @@ impl GreenContexts {
         self.alive.keys().copied()
     }
 
+    /// Returns whether this is the context of a green context.
+    pub(super) fn is_context(&self, context: Handle) -> bool {
+        self.alive.values().any(|own| *own == context)
+    }
+
     /// Returns whether this is the context of a green context for which `cuCtxFromGreenCtx` was not
     /// called. CUDA refuses to change kernels captured in its streams (observed on an H200 with
     /// driver 580).
     pub(super) fn is_unconverted(&self, context: Handle) -> bool {
-        self.alive.values().any(|&own| own == context) && !self.converted.contains(&context)
+        self.is_context(context) && !self.converted.contains(&context)
     }
 }

@@ -8,8 +8,8 @@ use super::{
     },
 };
 
-/// Engines by pass and precision, in the mean order of heuristic mode A. The columns are those of
-/// [`engine`].
+/// Engines by pass and precision, in the mean order of heuristic mode A. The columns are
+/// those of [`engine`].
 #[rustfmt::skip]
 pub(super) const ENGINES: &[Engine] = &[
     engine(Data, Half, 0, 0b1_1111_0111, 0b1_1111_1111, &[9], false, [0, 0, 0], [0, 0, 0]),

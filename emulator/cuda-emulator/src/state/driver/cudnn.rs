@@ -63,12 +63,14 @@ impl Driver {
         self.cudnn.handles.get_mut(&handle).ok_or_else(missing)
     }
 
-    /// Implements `cudnnSetStream`. The stream must be of the context of the handle.
+    /// Implements `cudnnSetStream`. The stream must be of the context of the handle, or of a green
+    /// context of its device.
     pub(crate) fn set_cudnn_stream(&mut self, handle: Handle, stream: Handle) -> CudnnResult<()> {
-        let context = self.cudnn_handle(handle)?.context;
+        let &mut CudnnHandle { context, device, .. } = self.cudnn_handle(handle)?;
         if stream != 0 {
             let of_stream = self.context_of_stream(stream)?;
-            if of_stream != context {
+            let is_green = self.green.is_context(of_stream) && self.device_of_context(of_stream) == device;
+            if of_stream != context && !is_green {
                 let text = format!(
                     "{} of {} for {} of {}",
                     self.handles.name(stream),

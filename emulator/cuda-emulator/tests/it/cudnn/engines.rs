@@ -18,7 +18,18 @@ const fn shape(
     padding: [i64; 2],
     groups: i64,
 ) -> Shape {
-    Shape { batch, channels, image: [image; 2], filters, window, stride, padding, dilation: 1, groups }
+    Shape {
+        batch,
+        channels,
+        image: [image; 2],
+        filters,
+        window,
+        stride,
+        padding,
+        dilation: 1,
+        groups,
+        flipped: false,
+    }
 }
 
 /// Convolutions of the networks that are trained: of each kind the largest and a small one.

@@ -17,6 +17,7 @@ const SHAPE: Shape = Shape {
     padding: [1, 1],
     dilation: 1,
     groups: 1,
+    flipped: false,
 };
 
 /// A plan with memory for its tensors and workspace.
@@ -157,6 +158,20 @@ fn captures_are_checked() {
     assert_eq!(cuda.emulator.misuse().len(), reports, "the second execution is not reported");
     let graph = cuda.make(|place| cuda.cuStreamEndCapture(gpu.stream, place));
     assert_eq!(cuda.nodes(graph).len(), 2);
+}
+
+#[test]
+fn streams_of_green_contexts_are_accepted() {
+    let gpu = Gpu::start();
+    let cuda = &gpu.cuda;
+    let mut resource = cuda.make(|place| cuda.cuDeviceGetDevResource(0, place, 1));
+    let description = cuda.make(|place| cuda.cuDevResourceGenerateDesc(place, &raw mut resource, 1));
+    let green = cuda.make(|place| cuda.cuGreenCtxCreate(place, description, 0, 1));
+    let stream = cuda.make(|place| cuda.cuGreenCtxStreamCreate(place, green, 1, 0));
+    cuda.ok(gpu.cudnn.cudnnSetStream(gpu.handle, stream));
+    cuda.ok(cuda.cuStreamDestroy_v2(stream));
+    cuda.ok(cuda.cuGreenCtxDestroy(green));
+    gpu.end();
 }
 
 #[test]

@@ -51,7 +51,7 @@ macro_rules! functions {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {
         impl Cudnn {
             $(pub(crate) fn $name(&self, $($argument: $type),*) -> u32 {
-                // SAFETY: the signature is that of cudnn_graph.h, and the tests pass valid pointers.
+                // SAFETY: the signature is that of the header, and the tests pass valid pointers.
                 unsafe {
                     let function = self.0.get::<unsafe extern "C" fn($($type),*) -> u32>(stringify!($name));
                     function.unwrap()($($argument),*)
@@ -205,6 +205,8 @@ pub(crate) struct Shape {
     pub(crate) padding: [i64; 2],
     pub(crate) dilation: i64,
     pub(crate) groups: i64,
+    /// Whether the filter is flipped.
+    pub(crate) flipped: bool,
 }
 
 impl Shape {
@@ -248,7 +250,7 @@ impl Cudnn {
             CONVOLUTION,
             &[
                 (100, Value::Int32(DATA_TYPE, &[F32])),
-                (101, Value::Int32(MODE, &[1])),
+                (101, Value::Int32(MODE, &[i32::from(!shape.flipped)])),
                 (106, Value::Int64(&[2])),
                 (105, Value::Int64(&shape.padding)),
                 (104, Value::Int64(&shape.padding)),

@@ -80,13 +80,25 @@ impl Gpu {
     }
 }
 
+/// Contents of the gaps between elements.
+const GAP: u8 = 0xa5;
+
+/// Layout of all tensors.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Layout {
+    ChannelsSecond,
+    ChannelsLast,
+    /// Channels second, with a gap after each element.
+    Gaps,
+}
+
 /// A convolution with its tensors.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     pub(super) shape: Shape,
     pub(super) pass: usize,
     pub(super) data_type: i32,
-    pub(super) channels_last: bool,
+    pub(super) layout: Layout,
     pub(super) factors: [f32; 2],
     pub(super) seed: u32,
 }
@@ -97,7 +109,11 @@ impl Case {
     }
 
     pub(super) fn strides(&self) -> [[i64; 4]; 3] {
-        self.shape.dimensions().map(|dimensions| strides(dimensions, self.channels_last))
+        let scale = if matches!(self.layout, Layout::Gaps) { 2 } else { 1 };
+        let channels_last = matches!(self.layout, Layout::ChannelsLast);
+        self.shape
+            .dimensions()
+            .map(|dimensions| strides(dimensions, channels_last).map(|stride| stride * scale))
     }
 
     /// Returns the values of input, filter and output in the order of their dimensions, rounded to
@@ -128,7 +144,8 @@ impl Case {
 
     pub(super) fn bytes(&self, tensor: usize) -> Vec<u8> {
         let values = &self.values()[tensor];
-        let mut bytes = vec![0; values.len() * self.bytes_each()];
+        let last = self.offsets(tensor).into_iter().max().unwrap();
+        let mut bytes = vec![GAP; (last + 1) * self.bytes_each()];
         for (offset, value) in self.offsets(tensor).into_iter().zip(values) {
             let place = offset * self.bytes_each();
             let all = value.to_le_bytes();
@@ -169,6 +186,8 @@ impl Case {
                     continue;
                 }
                 let input = (((sample * c + filter / group * depth + channel) * h + y) * w + x) as usize;
+                let (row, column) =
+                    if self.shape.flipped { (r - 1 - row, s - 1 - column) } else { (row, column) };
                 let weight = (((filter * depth + channel) * r + row) * s + column) as usize;
                 let output = (((sample * k + filter) * p + line) * q + place) as usize;
                 match result {
@@ -222,16 +241,18 @@ prop_compose! {
     fn cases()(
         batch in 1_i64..3, groups in 1_i64..3, channels in 1_i64..4, filters in 1_i64..4,
         image in [3_i64..8, 3_i64..8], window in [1_i64..4, 1_i64..4], padding in [0_i64..3, 0_i64..3],
-        stride in 1_i64..3, dilation in 1_i64..3, pass in 0_usize..3, channels_last: bool,
+        stride in 1_i64..3, dilation in 1_i64..3, flipped: bool, pass in 0_usize..3,
+        layout in prop_oneof![Just(Layout::ChannelsSecond), Just(Layout::ChannelsLast), Just(Layout::Gaps)],
         factors in prop_oneof![Just([1.0, 0.0]), Just([1.0, 1.0]), Just([0.5, 2.0])], seed: u32,
     ) -> Case {
         // The window fits into the image.
-        let window = [0, 1].map(|axis| window[axis].min((image[axis] + 2 * padding[axis] - 1) / dilation + 1));
+        let room = |axis: usize| (image[axis] + 2 * padding[axis] - 1) / dilation + 1;
+        let window = [0, 1].map(|axis| window[axis].min(room(axis)));
         let shape = Shape {
             batch, channels: channels * groups, image, filters: filters * groups, window, stride, padding,
-            dilation, groups,
+            dilation, groups, flipped,
         };
-        Case { shape, pass, data_type: F32, channels_last, factors, seed }
+        Case { shape, pass, data_type: F32, layout, factors, seed }
     }
 }
 
@@ -245,6 +266,10 @@ proptest! {
         gpu.end();
         prop_assert!(case.error(&results[0]) < 1e-6, "{}", case.error(&results[0]));
         prop_assert_eq!(&results[0], &results[1], "deterministic");
+        if let Layout::Gaps = case.layout {
+            let mut elements = results[0].chunks(4);
+            prop_assert!(elements.by_ref().skip(1).step_by(2).all(|gap| gap == [GAP; 4]), "a gap is written");
+        }
     }
 
     #[test]
@@ -267,10 +292,11 @@ const SHAPE: Shape = Shape {
     padding: [1, 1],
     dilation: 1,
     groups: 1,
+    flipped: false,
 };
 
 fn case(pass: usize) -> Case {
-    Case { shape: SHAPE, pass, data_type: F32, channels_last: false, factors: [1.0, 0.0], seed: 7 }
+    Case { shape: SHAPE, pass, data_type: F32, layout: Layout::ChannelsSecond, factors: [1.0, 0.0], seed: 7 }
 }
 
 #[test]

@@ -17,6 +17,7 @@ const SHAPE: Shape = Shape {
     padding: [1, 1],
     dilation: 1,
     groups: 1,
+    flipped: false,
 };
 
 /// Statuses in words: `0` for success, and otherwise the category, such as `2000`.
