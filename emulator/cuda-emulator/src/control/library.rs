@@ -80,7 +80,7 @@ impl Emulator {
         Ok(cuda::emulated::find()?)
     }
 
-    /// Creates links to the library in `folder`, under the names of CUDA's driver, NCCL
+    /// Creates links to the library in `folder`, under the names of CUDA's driver, NCCL, cuBLASLt
     /// and cuDNN. A program with the folder in `LD_LIBRARY_PATH` uses the library as all of them.
     ///
     /// # Errors
@@ -89,11 +89,11 @@ impl Emulator {
     #[cfg(unix)]
     pub fn install(folder: &Path) -> Result<(), Error> {
         let library = Self::library()?;
-        for name in
-            ["libcuda.so.1", "libcuda.so", "libnccl.so.2", "libnccl.so", "libcudnn.so.9", "libcudnn.so"]
-        {
-            let path = folder.join(name);
-            std::os::unix::fs::symlink(&library, &path).map_err(|source| Error::Link { path, source })?;
+        for (name, version) in [("cuda", 1), ("nccl", 2), ("cublasLt", 13), ("cudnn", 9)] {
+            for file in [format!("lib{name}.so.{version}"), format!("lib{name}.so")] {
+                let path = folder.join(file);
+                std::os::unix::fs::symlink(&library, &path).map_err(|source| Error::Link { path, source })?;
+            }
         }
         Ok(())
     }

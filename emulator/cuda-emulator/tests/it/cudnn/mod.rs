@@ -62,6 +62,7 @@ macro_rules! functions {
 }
 
 functions! {
+    cudnnGetVersion();
     cudnnCreate(handle: *mut usize);
     cudnnDestroy(handle: usize);
     cudnnSetStream(handle: usize, stream: usize);

@@ -8,6 +8,9 @@ use std::{
     process::Command,
 };
 
+/// Version from which engines and statuses are recorded, in the encoding of `cudnnGetVersion`.
+const RECORDED: u32 = 91_900;
+
 /// Variable with the path of `libcudnn.so.9`. The libraries of CUDA are beside it, as the wheels
 /// are unpacked.
 const LIBRARY: &str = "CUDNN_LIBRARY";
@@ -33,14 +36,16 @@ fn open(path: &Path) -> Cudnn {
 
 /// Runs `work`, which returns lines, with the real library in another process: that of the calling
 /// test, whose full name is given. Returns the lines there and `None` elsewhere, or if there is no
-/// such library.
+/// such library, or one of another version.
 pub(super) fn lines(test: &str, work: impl FnOnce(&Cudnn) -> Vec<String>) -> Option<Vec<String>> {
     let Some(path) = env::var_os(LIBRARY) else {
         println!("SKIPPED: the real cuDNN: its package is out of reach");
         return None;
     };
     if env::var_os(CHILD).is_some() {
-        for line in work(&open(Path::new(&path))) {
+        let cudnn = open(Path::new(&path));
+        println!("\n{MARK}{}", cudnn.cudnnGetVersion());
+        for line in work(&cudnn) {
             println!("\n{MARK}{line}");
         }
         return None;
@@ -52,5 +57,11 @@ pub(super) fn lines(test: &str, work: impl FnOnce(&Cudnn) -> Vec<String>) -> Opt
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
-    Some(text.lines().filter_map(|line| line.strip_prefix(MARK)).map(str::to_owned).collect())
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(MARK));
+    let version = lines.next().expect("the version");
+    if version != RECORDED.to_string() {
+        println!("SKIPPED: the real cuDNN: it has the version {version} and not {RECORDED}");
+        return None;
+    }
+    Some(lines.map(str::to_owned).collect())
 }
