@@ -269,7 +269,7 @@ gpu_script() {
     target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
     programs=$target/gpu-programs
     rm -rf "$programs" && mkdir -p "$programs" &&
-        cp "$target/debug/deeppool" "$programs" &&
+        cp "$target/debug/deeppool" "$target/debug/op-bench" "$programs" &&
         cp "$(built gpu-mux cuda_gpu)" "$programs/gpu-mux-tests" &&
         cp "$(built collectives it)" "$programs/collectives-tests" &&
         cp "$(built layer-engine it)" "$programs/cuda-tests" &&
@@ -329,8 +329,8 @@ python_packages() {
 }
 
 # Compares names of parameters and losses with PyTorch, for the same networks and batches, runs the
-# comparison with its fastest settings on the CPU, and checks the recorded launches and bytes of its
-# iterations.
+# comparison with its fastest settings and by layers on the CPU, and checks the recorded launches and
+# bytes of its iterations.
 pytorch() {
     local folder=${CARGO_TARGET_DIR:-target}/pytorch
     python_packages "$folder" || {
@@ -344,7 +344,9 @@ pytorch() {
         "$folder/bin/python" tests/pytorch/compare.py losses --bin "${CARGO_TARGET_DIR:-target}/debug/deeppool" "${mpi[@]}" \
             --networks digits-cnn vgg11-cifar &&
         "$folder/bin/python" tests/pytorch/compare.py fastest --device cpu --bin "${CARGO_TARGET_DIR:-target}/debug/deeppool" \
-            --networks digits-cnn --rounds 1 --iterations 30 --timed-iterations 2
+            --networks digits-cnn --rounds 1 --iterations 30 --timed-iterations 2 &&
+        DEEPPOOL_EMULATED_GPUS=1 "$folder/bin/python" tests/pytorch/op-bench.py digits-cnn --batch 2 --device cpu \
+            --bin "${CARGO_TARGET_DIR:-target}/debug/op-bench"
 }
 
 # Builds the Python package as a wheel, installs and tests it, and checks its types.

@@ -31,6 +31,7 @@ declare -A recipes=(
     [deeppool]="build -p deeppool-cli --bin deeppool --features cuda"
     [deeppool-torch]="build -p deeppool-cli --bin deeppool --features torch"
     [mux-bench]="build -p benches --bin mux-bench --features cuda"
+    [op-bench]="build -p benches --bin op-bench --features cuda"
     [gpu-mux-tests]="test --no-run -p gpu-mux --test cuda_gpu"
     [collectives-tests]="test --no-run -p collectives --features nccl --test it"
     [cuda-tests]="test --no-run -p layer-engine --features cuda --test it"
@@ -281,20 +282,43 @@ train() {
     done
 }
 
-# The same networks on one GPU in PyTorch, in its fastest settings and with a CUDA graph an iteration, in each precision:
-# times in alternation, their ratio, losses.
-train_beside_pytorch() {
-    on_a_card "PyTorch's kernels are no PTX"
-    local deeppool python=python3
-    use_nccl
-    deeppool=$(program deeppool)
+# A Python with PyTorch, as the variable `python`.
+use_pytorch() {
+    python=python3
     if ! python3 -c 'import torch, torchvision, safetensors, onnx' 2>/dev/null; then
         [ -d "$downloads/pytorch" ] || python3 -m venv "$downloads/pytorch"
         python=$downloads/pytorch/bin/python
         "$python" -m pip install --quiet torch==2.11.0 torchvision==0.26.0 safetensors==0.8.0 onnx==1.23.2 numpy
     fi
+}
+
+# The same networks on one GPU in PyTorch, in its fastest settings and with a CUDA graph an iteration, in each precision:
+# times in alternation, their ratio, losses.
+train_beside_pytorch() {
+    on_a_card "PyTorch's kernels are no PTX"
+    local deeppool python
+    use_nccl
+    deeppool=$(program deeppool)
+    use_pytorch
     limited "$python" tests/pytorch/compare.py fastest --bin "$deeppool" --rounds 5 --seconds 500 \
         --out "$folder/train-beside-pytorch.json"
+}
+
+# Every kernel of an iteration alone, beside the layers of the same network in PyTorch; on emulated GPUs without PyTorch.
+op_bench() {
+    local bench python network batch
+    bench=$(program op-bench)
+    if [ -n "$emulated" ]; then
+        limited "$bench" --model digits-cnn --batch 2 --out "$folder/op-bench-digits-cnn.json"
+        return
+    fi
+    use_pytorch
+    # As in tests/pytorch/networks.py.
+    for network in vgg11-cifar:32 resnet-18:8 resnet-50:16 vit-b-16:16; do
+        batch=${network#*:} network=${network%:*}
+        timeout --foreground --kill-after 10 140 "$python" tests/pytorch/op-bench.py "$network" --batch "$batch" --bin "$bench" \
+            --out "$folder/op-bench-$network.json"
+    done
 }
 
 # Peak memory of PyTorch on the card beside what its memory tracker says, and two predictions.
@@ -370,6 +394,7 @@ step kernels kernels
 step train train
 step train-processes train_processes
 step train-beside-pytorch train_beside_pytorch
+step op-bench op_bench
 step pytorch-memory pytorch_memory
 step mux-bench mux_bench mux-bench --iterations 200
 step mux-bench-gate mux_bench_option mux-bench-gate --gate

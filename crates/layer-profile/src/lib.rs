@@ -25,7 +25,7 @@ pub use device::{
 pub use error::ProfileError;
 pub use measurement::MeasurementConditions;
 #[cfg(feature = "measure")]
-pub use profiler::{ProfileRun, Profiler};
+pub use profiler::{KernelTime, ProfileRun, Profiler};
 pub use published::{ImportedProfile, PublishedProfile};
 pub use table::ProfileTable;
 pub use time::{BatchSpread, BatchTime, LayerProfile, LayerTime, NetworkSpread, NetworkTime, Origin, Spread};

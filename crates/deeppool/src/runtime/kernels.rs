@@ -63,8 +63,10 @@ impl<'p, B: Backend> Kernels<'p, B> {
     }
 }
 
-/// Returns the specification of a step's kernel; `None` for loading samples and collectives.
-pub(crate) fn kernel_spec<'a>(
+/// Returns the specification of a step's kernel; `None` for loading samples and collectives. The
+/// operands of the kernel are the `reads` and `writes` of the step.
+#[must_use]
+pub fn kernel_spec<'a>(
     network: &'a LayerGraph,
     program: &RankProgram,
     step: &Step,

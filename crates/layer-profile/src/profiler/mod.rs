@@ -4,6 +4,7 @@ mod builder;
 mod header;
 mod initial_data;
 mod journal;
+mod kernel_time;
 mod progress;
 mod sampling;
 mod session;
@@ -19,6 +20,7 @@ use crate::table::check_batches;
 use crate::{MeasurementConditions, Origin, ProfileError, ProfileTable};
 use header::JournalHeader;
 use journal::Journal;
+pub use kernel_time::KernelTime;
 use progress::Progress;
 use session::Session;
 

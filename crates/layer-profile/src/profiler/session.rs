@@ -9,7 +9,7 @@ use super::builder::WorkloadBuilder;
 use super::journal::Journal;
 use super::progress::{self, Progress};
 use super::timing::Timing;
-use super::workload::{Phase, Workload};
+use super::workload::Phase;
 use super::{Profiler, sampling};
 use crate::{BatchSpread, BatchTime, LayerProfile, LayerTime, NetworkSpread, NetworkTime, ProfileError};
 
@@ -106,28 +106,16 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, '_, E> {
         with_update: bool,
     ) -> Result<LayerProfile, EngineError> {
         let mut workload = self.builder(batch)?.layer(id)?;
-        let forward = self.phase(&mut workload, Phase::Forward)?;
-        let backward = self.phase(&mut workload, Phase::Backward)?;
+        let forward = workload.measure(Phase::Forward, self.profiler.repeats)?;
+        let backward = workload.measure(Phase::Backward, self.profiler.repeats)?;
         let has_update = with_update && !workload.is_empty(Phase::Update);
-        let update = has_update.then(|| self.phase(&mut workload, Phase::Update)).transpose()?;
+        let update =
+            has_update.then(|| workload.measure(Phase::Update, self.profiler.repeats)).transpose()?;
         let spread = BatchSpread { forward: forward.spread, backward: backward.spread };
         let (forward, backward) = (forward.median, backward.median);
         let times = vec![BatchTime { batch, forward, backward, spread: Some(spread) }];
         let row = LayerProfile::new(self.network, id, update.map(|update| update.median), times);
         Ok(LayerProfile { update_spread: update.map(|update| update.spread), ..row })
-    }
-
-    /// Measures one phase alone, launched repeatedly.
-    fn phase(&self, workload: &mut Workload<'_, E>, phase: Phase) -> Result<Timing, EngineError> {
-        if workload.is_empty(phase) {
-            return Ok(Timing::EMPTY);
-        }
-        workload.time(phase, |stopwatch| {
-            let rounds = sampling::rounds(&mut *stopwatch)?;
-            let stable = sampling::warm_up(|| stopwatch(rounds))?;
-            let samples = (0..self.profiler.repeats).map(|_| Ok(stopwatch(rounds)? / rounds));
-            Ok(Timing::of(&samples.collect::<Result<Vec<_>, EngineError>>()?, stable))
-        })
     }
 
     /// Measures the three phases, run in sequence as in training.

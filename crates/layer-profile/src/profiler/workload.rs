@@ -2,6 +2,9 @@
 
 use layer_engine::{Engine, EngineError, LaunchContext, Stopwatch};
 
+use super::sampling;
+use super::timing::Timing;
+
 /// Timed part of a training iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -46,6 +49,22 @@ impl<E: Engine> Workload<'_, E> {
     /// Returns whether a phase has no kernels.
     pub(super) fn is_empty(&self, phase: Phase) -> bool {
         self.phases[phase as usize].is_empty()
+    }
+
+    /// Measures a phase alone, launched repeatedly.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub(super) fn measure(&mut self, phase: Phase, repeats: usize) -> Result<Timing, EngineError> {
+        if self.is_empty(phase) {
+            return Ok(Timing::EMPTY);
+        }
+        self.time(phase, |stopwatch| {
+            let rounds = sampling::rounds(&mut *stopwatch)?;
+            let stable = sampling::warm_up(|| stopwatch(rounds))?;
+            let samples = (0..repeats).map(|_| Ok(stopwatch(rounds)? / rounds));
+            Ok(Timing::of(&samples.collect::<Result<Vec<_>, EngineError>>()?, stable))
+        })
     }
 
     /// Calls `measure` with a stopwatch, which runs the kernels of a phase the given number of

@@ -1,0 +1,60 @@
+//! Tests of the `op-bench` command on an emulated GPU.
+
+use std::process::Command;
+
+use cuda_emulator::Emulator;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::command::{Bench, text};
+
+const BENCH: Bench = Bench(env!("CARGO_BIN_EXE_op-bench"));
+
+fn on_emulator(arguments: &str) -> Command {
+    let mut command = BENCH.command();
+    command.args(arguments.split_whitespace());
+    command.env("DEEPPOOL_EMULATED_GPUS", "1").env("CUDA_EMULATOR_KERNEL_NS", "20000");
+    command.env("CUDA_EMULATOR_LIBRARY", Emulator::library().unwrap());
+    command
+}
+
+#[test]
+fn every_kernel_of_an_iteration_is_timed() {
+    let folder = TempDir::new().unwrap();
+    let out = folder.path().join("found.json");
+    let run = format!("--model digits-cnn --batch 2 --repeats 1 --out {}", out.display());
+    let output = on_emulator(&run).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let table = text(&output.stdout);
+    assert!(table.contains("digits-cnn, 2 samples, f32") && table.contains("virtual times"), "{table}");
+
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(out).unwrap()).unwrap();
+    assert_eq!(report["schema"], "deeppool/op-bench/v1");
+    assert_eq!((&report["times"], &report["batch"]), (&"virtual".into(), &2.into()));
+    let rows = report["rows"].as_array().unwrap();
+    for row in rows {
+        // Each launch takes as long as the emulator is told.
+        let launches = row["launches"].as_f64().unwrap();
+        assert_eq!(row["time_us"], Value::from(20.0 * launches), "{row}");
+        assert!(launches >= 1.0 && row["candidate"] == "own kernels", "{row}");
+    }
+    let steps: Vec<&Value> = rows.iter().flat_map(|row| row["steps"].as_array().unwrap()).collect();
+    for network_layer in ["conv1", "conv2_3x3", "concat", "pool1", "dropout", "fc2", "loss"] {
+        for phase in ["forward", "backward"] {
+            let is_step = |step: &&Value| step["layer"] == network_layer && step["phase"] == phase;
+            assert!(steps.iter().any(is_step), "{phase} {network_layer}");
+        }
+    }
+    assert!(steps.iter().any(|step| step["phase"] == "update"));
+    // A convolution of 2 samples from 1x8x8 to 16x8x8 with 3x3 filters.
+    assert_eq!(rows[0]["bytes"], 4 * (2 * 64 + 16 * 9 + 16 + 2 * 1024));
+}
+
+#[test]
+fn bad_input_is_one_line_with_the_cause() {
+    BENCH.refused("--batch 2", "--model");
+    BENCH.refused("--model resnet-99", "unknown model `resnet-99`");
+    BENCH.refused("--model digits-cnn --batch 0", "--batch");
+    BENCH.refused("--onnx /nowhere/net.onnx", "/nowhere/net.onnx: ");
+    BENCH.refused("--model digits-cnn --onnx /nowhere/net.onnx", "--onnx");
+}
