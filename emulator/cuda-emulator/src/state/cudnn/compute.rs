@@ -48,37 +48,42 @@ pub(super) fn compute(
     memory.write(addresses[output], &bytes)
 }
 
-/// Returns the byte offset of each element of a tensor, in the order of its dimensions.
-fn offsets(layout: &TensorLayout, data_type: DataType) -> impl Iterator<Item = usize> {
-    let ([a, b, c, d], strides) =
-        (layout.dimensions, layout.strides.map(|stride| stride * data_type.bytes()));
-    (0..a).flat_map(move |i| {
-        (0..b).flat_map(move |j| {
-            (0..c).flat_map(move |k| {
-                let start = i * strides[0] + j * strides[1] + k * strides[2];
-                (0..d).map(move |l| start + l * strides[3])
-            })
-        })
+/// Returns the byte offset of the first element of each row of a tensor, in the order of its
+/// dimensions.
+fn row_offsets(layout: &TensorLayout, data_type: DataType) -> impl Iterator<Item = usize> {
+    let ([a, b, c, _], [outer, middle, inner, _]) = (layout.dimensions, layout.strides);
+    (0..a * b * c).map(move |row| {
+        let (i, j, k) = (row / (b * c), row / c % b, row % c);
+        (i * outer + j * middle + k * inner) * data_type.bytes()
     })
 }
 
 /// Returns the elements of a tensor in the order of its dimensions.
 fn gather(layout: &TensorLayout, data_type: DataType, bytes: &[u8]) -> Vec<f32> {
-    offsets(layout, data_type).map(|offset| data_type.read(&bytes[offset..])).collect()
+    let (columns, step) = (layout.dimensions[3], layout.strides[3] * data_type.bytes());
+    let mut elements = Vec::with_capacity(layout.dimensions.iter().product());
+    for start in row_offsets(layout, data_type) {
+        elements.extend((0..columns).map(|column| data_type.read(&bytes[start + column * step..])));
+    }
+    elements
 }
 
 /// Writes the results, scaled and added to the scaled previous contents. A seed other than 0 moves
 /// them.
 fn scatter(problem: &Problem, layout: &TensorLayout, results: &[f32], seed: u64, bytes: &mut [u8]) {
     let data_type = problem.data_type;
-    for (index, (offset, result)) in offsets(layout, data_type).zip(results).enumerate() {
-        let place = &mut bytes[offset..];
-        let mut value = problem.alpha * result;
-        if problem.reads_output() {
-            value += problem.beta * data_type.read(place);
+    let (columns, step) = (layout.dimensions[3], layout.strides[3] * data_type.bytes());
+    for (row, start) in row_offsets(layout, data_type).enumerate() {
+        for column in 0..columns {
+            let index = row * columns + column;
+            let place = &mut bytes[start + column * step..];
+            let mut value = problem.alpha * results[index];
+            if problem.reads_output() {
+                value += problem.beta * data_type.read(place);
+            }
+            let steps = if seed == 0 { 0 } else { noise(seed, index as u64) };
+            data_type.write(value, steps, place);
         }
-        let steps = if seed == 0 { 0 } else { noise(seed, index as u64) };
-        data_type.write(value, steps, place);
     }
 }
 

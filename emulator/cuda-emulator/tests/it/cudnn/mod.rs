@@ -42,6 +42,7 @@ pub(crate) const NONDETERMINISTIC: i32 = 4;
 
 /// Data types.
 pub(crate) const F32: i32 = 0;
+pub(crate) const F16: i32 = 2;
 pub(crate) const BF16: i32 = 9;
 
 /// The functions of cuDNN.

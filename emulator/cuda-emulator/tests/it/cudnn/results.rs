@@ -1,9 +1,10 @@
 //! Results of convolutions, beside a computation in `f64`.
 
 use super::{
-    BF16, Cudnn, F32, NONDETERMINISTIC, PLAN, RESULTS, Shape, TENSOR_CORE, VARIANT_PACK, Value, strides,
+    BF16, Cudnn, F16, F32, NONDETERMINISTIC, PLAN, RESULTS, Shape, TENSOR_CORE, VARIANT_PACK, Value, strides,
 };
 use crate::rules::cuda::Cuda;
+use half::{bf16, f16};
 use proptest::prelude::*;
 
 /// A convolution on an emulated device.
@@ -108,6 +109,23 @@ impl Case {
         if self.data_type == F32 { 4 } else { 2 }
     }
 
+    /// Returns the bytes of the nearest element.
+    fn encode(&self, value: f32) -> Vec<u8> {
+        match self.data_type {
+            F32 => value.to_le_bytes().to_vec(),
+            F16 => f16::from_f32(value).to_le_bytes().to_vec(),
+            _ => bf16::from_f32(value).to_le_bytes().to_vec(),
+        }
+    }
+
+    fn decode(&self, bytes: &[u8]) -> f32 {
+        match *bytes {
+            [a, b] if self.data_type == F16 => f16::from_le_bytes([a, b]).to_f32(),
+            [a, b] => bf16::from_le_bytes([a, b]).to_f32(),
+            _ => f32::from_le_bytes(bytes.try_into().unwrap()),
+        }
+    }
+
     pub(super) fn strides(&self) -> [[i64; 4]; 3] {
         let scale = if matches!(self.layout, Layout::Gaps) { 2 } else { 1 };
         let channels_last = matches!(self.layout, Layout::ChannelsLast);
@@ -124,7 +142,7 @@ impl Case {
             let next = || {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 let value = (state >> 8) as f32 / (1 << 23) as f32 - 1.0;
-                if self.data_type == F32 { value } else { f32::from_bits(value.to_bits() & 0xffff_0000) }
+                self.decode(&self.encode(value))
             };
             std::iter::repeat_with(next).take(dimensions.iter().product::<i64>() as usize).collect()
         })
@@ -148,19 +166,14 @@ impl Case {
         let mut bytes = vec![GAP; (last + 1) * self.bytes_each()];
         for (offset, value) in self.offsets(tensor).into_iter().zip(values) {
             let place = offset * self.bytes_each();
-            let all = value.to_le_bytes();
-            bytes[place..place + self.bytes_each()].copy_from_slice(&all[4 - self.bytes_each()..]);
+            bytes[place..place + self.bytes_each()].copy_from_slice(&self.encode(*value));
         }
         bytes
     }
 
     fn decoded(&self, tensor: usize, bytes: &[u8]) -> Vec<f64> {
         let size = self.bytes_each();
-        let decode = |offset: usize| {
-            let mut all = [0; 4];
-            all[4 - size..].copy_from_slice(&bytes[offset * size..(offset + 1) * size]);
-            f64::from(f32::from_le_bytes(all))
-        };
+        let decode = |offset: usize| f64::from(self.decode(&bytes[offset * size..(offset + 1) * size]));
         self.offsets(tensor).into_iter().map(decode).collect()
     }
 
@@ -273,8 +286,8 @@ proptest! {
     }
 
     #[test]
-    fn half_precision_results_match_f64(case in cases()) {
-        let case = Case { data_type: BF16, ..case };
+    fn half_precision_results_match_f64(case in cases(), data_type in prop_oneof![Just(F16), Just(BF16)]) {
+        let case = Case { data_type, ..case };
         let gpu = Gpu::start();
         let (results, _) = case.run(&gpu, 1, |_, _| true);
         gpu.end();
