@@ -9,8 +9,8 @@ use half::bf16;
 use ptx_emulator::{Memory as DeviceMemory, MemoryError};
 use std::ops::Range;
 
-/// Number of columns of D that are accumulated at a time, which fit the cache.
-const COLUMNS: usize = 512;
+/// Number of columns of D that are accumulated at a time, in registers.
+const WIDTH: usize = 16;
 
 /// Computes a product on the memory of a device. `workspace` is the address of the workspace, which
 /// is not used if the algorithm has one split.
@@ -96,21 +96,28 @@ fn partial_product(
     slab: usize,
 ) -> Vec<f32> {
     let mut sums = vec![0.0; m * n];
-    let mut of_slab = vec![0.0_f32; COLUMNS];
-    for first in (0..n).step_by(COLUMNS) {
-        let columns = first..(first + COLUMNS).min(n);
-        let of_slab = &mut of_slab[..columns.len()];
+    // Rows of op(B) in the columns that are accumulated at a time.
+    let mut panel = vec![[0.0_f32; WIDTH]; part.len()];
+    for first in (0..n).step_by(WIDTH) {
+        let width = WIDTH.min(n - first);
+        for (values, inner) in panel.iter_mut().zip(part.clone()) {
+            values[..width].copy_from_slice(&b[inner * n + first..][..width]);
+        }
         for row in 0..m {
-            let sums = &mut sums[row * n..][columns.clone()];
-            for start in part.clone().step_by(slab) {
-                of_slab.fill(0.0);
-                for inner in start..(start + slab).min(part.end) {
-                    let factor = a[row * k + inner];
-                    let b = &b[inner * n..][columns.clone()];
-                    of_slab.iter_mut().zip(b).for_each(|(sum, value)| *sum += factor * value);
+            let mut total = [0.0_f32; WIDTH];
+            let factors = &a[row * k..][part.clone()];
+            for (factors, values) in factors.chunks(slab).zip(panel.chunks(slab)) {
+                let mut of_slab = [0.0_f32; WIDTH];
+                for (factor, values) in factors.iter().zip(values) {
+                    for (sum, value) in of_slab.iter_mut().zip(values) {
+                        *sum += factor * value;
+                    }
                 }
-                sums.iter_mut().zip(&*of_slab).for_each(|(sum, value)| *sum += value);
+                for (sum, value) in total.iter_mut().zip(of_slab) {
+                    *sum += value;
+                }
             }
+            sums[row * n + first..][..width].copy_from_slice(&total[..width]);
         }
     }
     sums
