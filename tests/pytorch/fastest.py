@@ -113,7 +113,11 @@ class Training:
 
     def run(self, data, iterations):
         """Returns the losses and the microseconds of the first iterations."""
-        inputs, labels = data
+        inputs, labels = (tensor[: iterations * self.batch] for tensor in data)
+        # Samples have the layout already in host memory, as from a data loader.
+        inputs = inputs.to(memory_format=self.layout)
+        if self.device == "cuda":
+            inputs, labels = inputs.pin_memory(), labels.pin_memory()
         firsts = range(0, iterations * self.batch, self.batch)
         rows = [self.iterate(inputs[i : i + self.batch], labels[i : i + self.batch]) for i in firsts]
         return [list(column) for column in zip(*rows)]
@@ -217,8 +221,6 @@ def main():
     model = network.make()
     model.load_state_dict(load_file(options.initial))
     data = read_data(options.data)
-    if options.device == "cuda":
-        data = [tensor.pin_memory() for tensor in data]
     if options.time:
         print(json.dumps(time_settings(options, model, network, data)))
         return
