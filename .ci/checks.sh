@@ -245,7 +245,8 @@ gpu_libraries() {
     (
         export CUDNN_LIBRARY=$nvidia/cudnn/lib/libcudnn.so.9
         export CUBLASLT_LIBRARY=$nvidia/cu13/lib/libcublasLt.so.13 NVRTC_LIBRARY=$nvidia/cu13/lib/libnvrtc.so.13
-        run_tests cuda vendor && run_tests cuda it products::the_real && run_tests cuda-emulator it real_library
+        run_tests cuda vendor && run_tests layer-engine vendor && run_tests cuda it products::the_real &&
+            run_tests cuda-emulator it real_library
     )
 }
 

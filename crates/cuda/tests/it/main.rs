@@ -2,6 +2,7 @@
 //! kernels in virtual time and reports leaks.
 
 mod capabilities;
+mod convolutions;
 mod faults;
 mod gate;
 mod graphs;

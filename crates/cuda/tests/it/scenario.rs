@@ -1,4 +1,4 @@
-//! A scenario that uses every function of the driver.
+//! A scenario that uses every function of the driver, cuBLASLt and cuDNN.
 #![allow(unsafe_code)]
 
 use std::num::NonZeroUsize;
@@ -11,12 +11,41 @@ use cuda::{
 use cuda_emulator::Emulator;
 
 use super::kernels::{kernels, launch, launch_all};
-use super::{assert_no_misuse_or_leaks, driver};
+use super::{assert_no_misuse_or_leaks, convolutions, driver, products};
+
+/// Functions of cuBLASLt and cuDNN that return a status and are called.
+const LIBRARY_CALLS: [&str; 22] = [
+    "cublasLtCreate",
+    "cublasLtDestroy",
+    "cublasLtMatmul",
+    "cublasLtMatmulAlgoGetHeuristic",
+    "cublasLtMatmulDescCreate",
+    "cublasLtMatmulDescDestroy",
+    "cublasLtMatmulDescSetAttribute",
+    "cublasLtMatmulPreferenceCreate",
+    "cublasLtMatmulPreferenceDestroy",
+    "cublasLtMatmulPreferenceSetAttribute",
+    "cublasLtMatrixLayoutCreate",
+    "cublasLtMatrixLayoutDestroy",
+    "cublasLtMatrixLayoutSetAttribute",
+    "cudnnBackendCreateDescriptor",
+    "cudnnBackendDestroyDescriptor",
+    "cudnnBackendExecute",
+    "cudnnBackendFinalize",
+    "cudnnBackendGetAttribute",
+    "cudnnBackendSetAttribute",
+    "cudnnCreate",
+    "cudnnDestroy",
+    "cudnnSetStream",
+];
 
 /// Opens a device, uses it and closes it.
 pub(crate) fn run_scenario() -> Result<()> {
     let context = driver()?.context(0)?;
-    let used = use_memory(&context).and_then(|()| use_graphs(&context)).and_then(|()| use_parts(&context));
+    let used = use_memory(&context)
+        .and_then(|()| use_graphs(&context))
+        .and_then(|()| use_parts(&context))
+        .and_then(|()| use_libraries(&context));
     used.and(context.close())
 }
 
@@ -89,6 +118,22 @@ fn use_parts(context: &Context) -> Result<()> {
     part.synchronize()
 }
 
+fn use_libraries(context: &Context) -> Result<()> {
+    let mut handle = convolutions::handle(context)?;
+    let stream = handle.stream().clone();
+    let prepared = convolutions::Prepared::new(context, &handle)?;
+    prepared.enqueue(&mut handle)?;
+    let (product, operands) = products::product(context)?;
+    let graph = stream.capture(|stream| {
+        prepared.enqueue(&mut handle)?;
+        products::enqueue(&product, stream, &operands)
+    })?;
+    graph.instantiate()?.launch(&stream)?;
+    let computed = vec![prepared.inner(&stream)?, operands.first(&stream)?];
+    assert_eq!(computed, [36.0, 80.0]);
+    Ok(())
+}
+
 fn us(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
@@ -98,4 +143,8 @@ fn scenario_uses_cuda_correctly() {
     let emulator = Emulator::new().unwrap();
     run_scenario().unwrap();
     assert_no_misuse_or_leaks(&emulator);
+    let log = emulator.log();
+    for name in LIBRARY_CALLS {
+        assert!(log.iter().any(|call| call.contains(name)), "{name}: {log:#?}");
+    }
 }
