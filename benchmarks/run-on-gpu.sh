@@ -314,9 +314,9 @@ op_bench() {
     fi
     use_pytorch
     # As in tests/pytorch/networks.py.
-    for network in vgg11-cifar:32 resnet-18:8 resnet-50:16 vit-b-16:16; do
+    for network in vgg11-cifar:32 resnet-18-cifar:128 resnet-18:8 resnet-50:16 vit-b-16:16; do
         batch=${network#*:} network=${network%:*}
-        timeout --foreground --kill-after 10 140 "$python" tests/pytorch/op-bench.py "$network" --batch "$batch" --bin "$bench" \
+        timeout --foreground --kill-after 10 110 "$python" tests/pytorch/op-bench.py "$network" --batch "$batch" --bin "$bench" \
             --out "$folder/op-bench-$network.json"
     done
 }

@@ -58,6 +58,11 @@ class Vgg11Cifar(nn.Module):
         return self.classifier(self.features(x).flatten(1))
 
 
+def resnet18_cifar():
+    """ResNet-18 with 10 classes, for images of 3x32x32."""
+    return torchvision.models.resnet18(num_classes=10)
+
+
 @dataclass
 class Network:
     """A network with its training settings."""
@@ -114,6 +119,7 @@ class Network:
 NETWORKS = {
     "digits-cnn": Network(DigitsCnn, (1, 8, 8), batch=28, lr=0.03, model="digits-cnn"),
     "vgg11-cifar": Network(Vgg11Cifar, (3, 32, 32), batch=32, lr=0.0002),
+    "resnet-18-cifar": Network(resnet18_cifar, (3, 32, 32), batch=128, lr=0.001),
     "resnet-18": Network(torchvision.models.resnet18, (3, 224, 224), batch=8, lr=0.0001, model="resnet-18"),
     "resnet-50": Network(torchvision.models.resnet50, (3, 224, 224), batch=16, lr=0.0001, model="resnet-50"),
     "vit-b-16": Network(torchvision.models.vit_b_16, (3, 224, 224), batch=16, lr=0.0001, model="vit-b-16"),
@@ -121,7 +127,7 @@ NETWORKS = {
 # Networks that train fast enough on the CPU.
 ON_CPU = ["digits-cnn", "vgg11-cifar", "resnet-18"]
 # Networks whose iterations on a GPU are compared. The dropout of `digits-cnn` is drawn on the CPU.
-ON_GPU = ["vgg11-cifar", "resnet-18", "resnet-50", "vit-b-16"]
+ON_GPU = ["vgg11-cifar", "resnet-18-cifar", "resnet-18", "resnet-50", "vit-b-16"]
 
 
 def read_data(path):

@@ -13,6 +13,7 @@ layer; the optimizer is left out. It fails if deeppool has no kernels of a layer
 
 import argparse
 import json
+import re
 import statistics
 import sys
 import tempfile
@@ -158,6 +159,15 @@ def layers(options):
     return rows
 
 
+def joined_name(layer, rows):
+    """Returns the name among the rows of a layer of deeppool, or its own name if they lack it."""
+    repeated = re.fullmatch(r"(.+)_(\d+)", layer)
+    # Calls of one module in an ONNX file are called `relu`, `relu_1`, and so on.
+    of_call = f"{repeated[1]}{int(repeated[2]) + 1}" if repeated else f"{layer}1"
+    parents = (layer.rsplit(".", count)[0] for count in range(1, layer.count(".") + 1))
+    return next((name for name in (layer, of_call, *parents) if name in rows), layer)
+
+
 def joined(rows, ours):
     """Returns rows of layers with the times of both: `None` where one of them has no such layer."""
     by_layer, without = {}, {}
@@ -170,10 +180,7 @@ def joined(rows, ours):
                 key = f"({row['operation']})"
                 without.setdefault(key, Counter())[phase] += row["time_us"]
                 continue
-            while layer not in rows and "." in layer:
-                layer = layer.rpartition(".")[0]
-            name = layer if layer in rows else step["layer"]
-            by_layer.setdefault(name, Counter())[phase] += row["time_us"]
+            by_layer.setdefault(joined_name(layer, rows), Counter())[phase] += row["time_us"]
     names = list(rows) + [name for name in by_layer if name not in rows]
     table = [
         {
