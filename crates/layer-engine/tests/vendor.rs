@@ -1,10 +1,13 @@
 //! Plans of cuDNN itself for the networks of the zoo, which need no GPU: the library that the
-//! variable `CUDNN_LIBRARY` names. Nothing is emulated here: cuDNN would find an emulated driver.
+//! variable `CUDNN_LIBRARY` names, and the emulated one.
 #![cfg(feature = "cuda")]
 
 use std::collections::BTreeSet;
 
-use cuda::{ConvolutionShape, Cudnn, Determinism, DeviceProperties, Direction, Layout, Numerics, Target};
+use cuda::{
+    Convolution, ConvolutionShape, Cudnn, Determinism, DeviceProperties, Direction, Layout, Numerics, Target,
+};
+use cuda_emulator::Emulator;
 use layer_graph::{LayerKind, zoo};
 
 /// Number of samples of each shape.
@@ -27,18 +30,12 @@ fn convolutions() -> BTreeSet<[usize; 11]> {
     found
 }
 
-#[test]
-fn all_convolutions_of_the_zoo_have_deterministic_plans_in_each_precision() {
-    let convolutions = convolutions();
-    assert!(convolutions.len() > 100, "{}", convolutions.len());
-    let Some(path) = std::env::var_os("CUDNN_LIBRARY") else {
-        println!("SKIPPED: cuDNN itself: CUDNN_LIBRARY is not set");
-        return;
-    };
-    let cudnn = Cudnn::open_first_of(&[path.into()]).unwrap();
+/// Returns the engines of deterministic plans for an H100, for each convolution, direction and
+/// precision.
+fn engines(cudnn: &Cudnn, convolutions: &BTreeSet<[usize; 11]>) -> Vec<(String, BTreeSet<i64>)> {
     let h100 = DeviceProperties::h100();
-    let mut searches = 0;
-    for &[in_channels, out_channels, groups, height, width, kh, kw, sh, sw, ph, pw] in &convolutions {
+    let mut found = Vec::new();
+    for &[in_channels, out_channels, groups, height, width, kh, kw, sh, sw, ph, pw] in convolutions {
         for direction in [Direction::Forward, Direction::InputGradient, Direction::WeightGradient] {
             for (numerics, layout) in [
                 (Numerics::F32, Layout::Nchw),
@@ -58,13 +55,35 @@ fn all_convolutions_of_the_zoo_have_deterministic_plans_in_each_precision() {
                     layout,
                     direction,
                 };
-                let target = Target::Properties(&h100);
-                let plans =
-                    cudnn.convolutions(target, &shape, numerics, Determinism::Deterministic, usize::MAX);
-                assert!(!plans.unwrap().is_empty(), "{shape:?} {numerics:?}");
-                searches += 1;
+                let (target, determinism) = (Target::Properties(&h100), Determinism::Deterministic);
+                let plans = cudnn.convolutions(target, &shape, numerics, determinism, usize::MAX).unwrap();
+                let engines = plans.iter().map(Convolution::engine).collect();
+                found.push((format!("{shape:?} {numerics:?}"), engines));
             }
         }
     }
-    println!("{} convolutions, {searches} searches", convolutions.len());
+    found
+}
+
+/// The emulated library has one of cuDNN's engines for each convolution.
+#[test]
+fn all_convolutions_of_the_zoo_have_deterministic_plans_in_each_precision() {
+    let convolutions = convolutions();
+    assert!(convolutions.len() > 100, "{}", convolutions.len());
+    let real = std::env::var_os("CUDNN_LIBRARY").map(|path| {
+        let cudnn = Cudnn::open_first_of(&[path.into()]).unwrap();
+        engines(&cudnn, &convolutions)
+    });
+    // Opened afterwards: cuDNN would find the emulated driver.
+    let emulated = Cudnn::open_first_of(&[Emulator::library().unwrap()]).unwrap();
+    let emulated = engines(&emulated, &convolutions);
+    if real.is_none() {
+        println!("SKIPPED: cuDNN itself: CUDNN_LIBRARY is not set");
+    }
+    for (real, (case, emulated)) in real.iter().flatten().zip(&emulated) {
+        let both = real.1.intersection(emulated).count();
+        assert!(both > 0, "{case}: {:?} by cuDNN, {emulated:?} emulated", real.1);
+    }
+    assert!(emulated.iter().all(|(_, engines)| !engines.is_empty()));
+    println!("{} convolutions, {} searches", convolutions.len(), emulated.len());
 }
