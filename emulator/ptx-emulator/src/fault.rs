@@ -46,6 +46,8 @@ pub enum MemorySpace {
     Shared,
     /// Local memory of a thread.
     Local,
+    /// Parameters of the kernel.
+    Parameter,
 }
 
 impl fmt::Display for MemorySpace {
@@ -54,6 +56,7 @@ impl fmt::Display for MemorySpace {
             Self::Global => "global",
             Self::Shared => "shared",
             Self::Local => "local",
+            Self::Parameter => "parameter",
         })
     }
 }
@@ -73,7 +76,8 @@ pub enum FaultKind {
         /// Relation of the address to the allocations.
         state: AddressState,
     },
-    /// An access is outside the shared or local memory (`CUDA_ERROR_ILLEGAL_ADDRESS`).
+    /// An access is outside the shared or local memory or the parameters
+    /// (`CUDA_ERROR_ILLEGAL_ADDRESS`).
     OutOfBounds {
         /// Memory space.
         space: MemorySpace,

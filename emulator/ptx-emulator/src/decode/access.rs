@@ -28,8 +28,8 @@ pub(crate) struct Access {
     pub(crate) address: u16,
     /// Whether the address register has 64 bits.
     pub(crate) wide_address: bool,
-    /// Offset in bytes that is added to the address register. For parameters, which have no address
-    /// register: offset in parameter memory.
+    /// Offset in bytes that is added to the address register. For a parameter that is given by its
+    /// name, without an address register: offset in parameter memory.
     pub(crate) offset: i64,
     /// Whether other threads may access the same memory concurrently (`.volatile`, `.relaxed` and
     /// the like, and all atomic operations).
@@ -288,7 +288,8 @@ impl<'a> Decoder<'_, 'a> {
             return Err(self.operands.error("a parameter's name is expected"));
         };
         let Some(Symbol::Parameter(start)) = self.operands.names.symbol(name) else {
-            return Err(self.operands.error(format!("`{name}` is no parameter")));
+            // A register with the address of an element of a parameter.
+            return self.emit_access(Op::LoadParameterAt, address, access);
         };
         let end = self.decoded.parameters.last().map_or(0, |(offset, bytes)| offset + bytes) as i64;
         access.offset = (start as i64).saturating_add(*offset);

@@ -138,15 +138,12 @@ impl<'a> Operands<'_, 'a> {
         }
     }
 
-    /// Returns the address of a variable in its state space. An undeclared name and the name of a
-    /// parameter are errors.
+    /// Returns the address of a variable or parameter in its state space. An undeclared name is an
+    /// error.
     pub(crate) fn symbol(&self, name: &str) -> Result<u64, LoadError> {
         match self.names.symbol(name) {
-            Some(Symbol::Address(address)) => Ok(address),
+            Some(Symbol::Address(address) | Symbol::Parameter(address)) => Ok(address),
             Some(Symbol::DynamicShared) => Ok(self.dynamic_shared),
-            Some(Symbol::Parameter(_)) => {
-                Err(LoadError::unsupported(self.line, format!("the address of the parameter {name}")))
-            }
             None => {
                 self.globals.get(name).copied().ok_or_else(|| self.error(format!("`{name}` is not declared")))
             }

@@ -257,6 +257,40 @@ pub(crate) fn load(
     Ok(())
 }
 
+/// Loads one, two or four elements of a kernel parameter in each lane of `mask`, from the address
+/// in a register, with all checks. `at` is the index of the instruction. A fault ends the
+/// instruction; lanes before it have been loaded.
+pub(crate) fn load_parameter_at(
+    warp: &mut Warp,
+    context: &BlockContext<'_>,
+    i: &Instruction,
+    mask: u32,
+    at: usize,
+) -> Result<(), WarpFault> {
+    let index = i.extra as usize;
+    let access = &context.accesses[index];
+    let parameters = context.environment.parameters;
+    let size = access.bytes as usize;
+    for lane in lanes(mask) {
+        let one = LaneAccess { access, index, lane, at, write: false, atomic: false };
+        let (space, offset, bytes) = (MemorySpace::Parameter, one.address(warp), one.bytes());
+        if offset % u64::from(bytes) != 0 {
+            return Err(one.fault(FaultKind::Misaligned { space, address: offset, bytes }));
+        }
+        let end = offset.checked_add(bytes.into());
+        let Some(elements) = end.and_then(|end| parameters.get(offset as usize..end as usize)) else {
+            let size = parameters.len() as u64;
+            return Err(one.fault(FaultKind::OutOfBounds { space, write: false, offset, bytes, size }));
+        };
+        for (element, loaded) in elements.chunks_exact(size).enumerate() {
+            let mut number = [0; 8];
+            number[..size].copy_from_slice(loaded);
+            set_lane(warp, access, element, lane, u64::from_le_bytes(number));
+        }
+    }
+    Ok(())
+}
+
 /// Stores one, two or four elements in each lane of `mask`, with all checks. `at` is the index of
 /// the instruction. A fault ends the instruction; lanes before it have been stored.
 #[inline(never)]

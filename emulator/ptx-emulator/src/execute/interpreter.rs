@@ -159,6 +159,7 @@ fn execute_uncommon<S: Simd>(
     let fault = |kind| WarpFault { kind, at, lane: lowest_lane(mask) };
     match i.op {
         Op::LoadParameter => access::load_parameter(warp, context, i, mask),
+        Op::LoadParameterAt => access::load_parameter_at(warp, context, i, mask, at)?,
         Op::Load | Op::LoadShared | Op::LoadGlobal => access::load(warp, context, i, mask, at)?,
         Op::Store | Op::StoreShared | Op::StoreGlobal => access::store(warp, context, i, mask, at)?,
         Op::Atomic => atomic::atomic(warp, context, i, mask, at)?,

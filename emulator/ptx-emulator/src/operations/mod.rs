@@ -90,8 +90,10 @@ pub(crate) enum Op {
     BarrierReduce,
     /// Barrier of lanes of a warp (`bar.warp.sync`).
     WarpBarrier,
-    /// Load of a kernel parameter (`ld.param`).
+    /// Load of a kernel parameter (`ld.param`) that is given by its name.
     LoadParameter,
+    /// Load of a part of a kernel parameter (`ld.param`) whose address is in a register.
+    LoadParameterAt,
     /// `ld.shared` of 32-bit elements into 32-bit registers, which has a fast path.
     LoadShared,
     /// `ld.global` of 32-bit elements into 32-bit registers, which has a fast path.

@@ -91,6 +91,16 @@ fn invalid_addresses_are_faults() {
     assert_eq!(found.thread, [31, 0, 0]);
     let found = fault("sub.s64 %rd5, %rd5, %rd4; ld.shared.u32 %r2, [%rd5+-4];", 32, &Options::default());
     assert_eq!(found.thread, [0, 0, 0]);
+    // Parameters are 8 bytes long, and are given by an address in a register.
+    let parameter = |offset: &str| {
+        let body = format!("mov.b64 %rd6, out; add.s64 %rd6, %rd6, {offset}; ld.param.u32 %r2, [%rd6+4];");
+        fault(&body, 32, &Options::default())
+    };
+    let found = parameter("%rd2");
+    assert_eq!(found.thread, [1, 0, 0]);
+    assert!(matches!(found.kind, FaultKind::OutOfBounds { space: MemorySpace::Parameter, .. }), "{found}");
+    let found = parameter("2");
+    assert!(matches!(found.kind, FaultKind::Misaligned { space: MemorySpace::Parameter, .. }), "{found}");
     let found = fault("ld.global.u32 %r2, [%rd1+2];", 32, &Options::default());
     assert!(
         matches!(found.kind, FaultKind::Misaligned { space: MemorySpace::Global, bytes: 4, .. }),

@@ -100,15 +100,22 @@ fn loads_extend_elements_to_their_registers() {
             let stores: String = (0..count)
                 .map(|i| format!("st.global.{stored} [%rd10+{}], {register}{i};\n", 8 * i))
                 .collect();
-            let load =
-                format!("ld{space}{counted}.{kind} {}, {};\n", registers(register, count), address(space, 0));
-            let found = run(&kernel(space, &(load.clone() + &stores)));
-            for (i, found) in found.chunks(8).take(count).enumerate() {
-                let element = &pattern[i * bytes..(i + 1) * bytes];
-                let negative = kind.starts_with('s') && element[bytes - 1] > 127;
-                let mut expected = element.to_vec();
-                expected.resize(width, if negative { 255 } else { 0 });
-                assert_eq!(&found[..width], expected, "{load}");
+            let mut places = vec![address(space, 0)];
+            // The address of a parameter can also be in a register.
+            places.extend((space == ".param").then(|| "[%rd13]".to_owned()));
+            for place in places {
+                let load = format!(
+                    "mov.b64 %rd13, given;\nld{space}{counted}.{kind} {}, {place};\n",
+                    registers(register, count)
+                );
+                let found = run(&kernel(space, &(load.clone() + &stores)));
+                for (i, found) in found.chunks(8).take(count).enumerate() {
+                    let element = &pattern[i * bytes..(i + 1) * bytes];
+                    let negative = kind.starts_with('s') && element[bytes - 1] > 127;
+                    let mut expected = element.to_vec();
+                    expected.resize(width, if negative { 255 } else { 0 });
+                    assert_eq!(&found[..width], expected, "{load}");
+                }
             }
         }
     }
