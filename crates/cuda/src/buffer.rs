@@ -264,6 +264,15 @@ impl<T: Element> Buffer<T> {
         })
     }
 
+    /// Prepares the use of the buffer by a kernel that is enqueued into `stream` next and is given
+    /// its address within a structure. Graphs that this thread is capturing keep the memory.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the buffer belongs to another device than the stream.
+    pub fn use_in(&self, stream: &Stream) -> Result<()> {
+        self.memory.as_ref().map_or(Ok(()), |memory| memory.use_in(stream))
+    }
+
     /// Returns the memory, if there are elements.
     pub(crate) fn memory(&self) -> Option<&Arc<Memory>> {
         self.memory.as_ref()

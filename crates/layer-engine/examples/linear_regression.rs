@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let prepare = |spec: KernelSpec<'_>| engine.prepare(&spec, Precision::F64);
     let mut forward = prepare(KernelSpec::Layer { layer, pass: Pass::Forward, shard })?;
     let mut backward = prepare(KernelSpec::Layer { layer, pass: Pass::Backward, shard })?;
-    let mut step = prepare(KernelSpec::Sgd { elements: layer.parameter_count(), rule })?;
+    let mut step = prepare(KernelSpec::Sgd { elements: vec![layer.parameter_count()], rule })?;
 
     let x: Vec<f64> = POINTS.iter().flat_map(|(point, _)| *point).collect();
     let mut parameters: Vec<f64> = initial_parameters(layer, 0);

@@ -161,10 +161,11 @@ pub enum KernelSpec<'a> {
         /// Number of elements of each operand of `reads`.
         elements: Vec<usize>,
     },
-    /// Update of the parameters and the velocity by stochastic gradient descent: see [`Sgd`].
+    /// Update of the parameters and the velocities of one or more layers by stochastic gradient
+    /// descent: see [`Sgd`].
     Sgd {
-        /// Number of parameters.
-        elements: usize,
+        /// Number of parameters of each layer.
+        elements: Vec<usize>,
         /// Hyperparameters of the optimiser.
         rule: Sgd,
     },
@@ -174,10 +175,10 @@ pub enum KernelSpec<'a> {
 /// `velocity = momentum * velocity + (gradient + weight_decay * parameter)`, then `parameter -=
 /// learning_rate * velocity`.
 ///
-/// The kernel reads the gradient and updates the parameters and the velocity in place: `writes` are
-/// the parameters, then the velocity. With `clip_norm` it also reads the squared norm of all
-/// gradients together (`reads[1]`, one element) and scales the gradient by `min(1, clip_norm /
-/// norm)`.
+/// The kernel updates one or more layers. `reads` are their gradients. `writes`, which are updated
+/// in place, are the parameters and then the velocity of the first layer, those of the second
+/// layer, and so on. With `clip_norm` it also reads the squared norm of all gradients together (the
+/// last of `reads`, one element) and scales the gradients by `min(1, clip_norm / norm)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sgd {
     /// Factor of the previous velocity; 0 for gradient descent without momentum.
@@ -187,6 +188,15 @@ pub struct Sgd {
     /// Maximum Euclidean norm of the gradients of all layers together, or `None` if gradients are
     /// not clipped.
     pub clip_norm: Option<f64>,
+}
+
+impl Sgd {
+    /// Returns the number of elements of each operand of the kernel, those that are read first.
+    /// `elements` is the number of parameters of each layer.
+    pub(crate) fn operands(&self, elements: &[usize]) -> [Vec<usize>; 2] {
+        let reads = elements.iter().copied().chain(self.clip_norm.map(|_| 1));
+        [reads.collect(), elements.iter().flat_map(|&elements| [elements; 2]).collect()]
+    }
 }
 
 /// Values that change between launches of a prepared kernel.

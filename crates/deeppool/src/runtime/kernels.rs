@@ -83,7 +83,7 @@ pub fn kernel_spec<'a>(
         }
         Op::SquaredNorm => KernelSpec::SquaredNorm { elements: step.reads.iter().map(elements).collect() },
         Op::OptimizerStep { rule, .. } => {
-            KernelSpec::Sgd { elements: elements(&step.writes[0]), rule: *rule }
+            KernelSpec::Sgd { elements: vec![elements(&step.writes[0])], rule: *rule }
         }
         Op::LoadBatch { .. } | Op::Collective(_) => return None,
     })

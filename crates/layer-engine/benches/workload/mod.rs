@@ -71,7 +71,8 @@ impl<'e, E: Engine<Scalar = f32>> Workload<'e, E> {
         for &id in ids.iter().filter(|&&id| graph.layer(id).parameter_count() > 0) {
             let elements = graph.layer(id).parameter_count();
             let rule = Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: None };
-            let kernel = engine.prepare(&KernelSpec::Sgd { elements, rule }, Precision::F32)?;
+            let kernel =
+                engine.prepare(&KernelSpec::Sgd { elements: vec![elements], rule }, Precision::F32)?;
             let [gradient, parameters] =
                 [Role::ParameterGradient, Role::Parameters].map(|role| (number(id), BufferKind::Role(role)));
             let velocity = (number(id), BufferKind::Velocity);

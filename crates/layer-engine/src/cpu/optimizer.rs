@@ -34,7 +34,8 @@ impl<T: Real> Operation<T> for SquaredNorm {
     }
 }
 
-/// Update of the parameters and the velocity by stochastic gradient descent, as defined by `Sgd`.
+/// Update of the parameters and the velocities of layers by stochastic gradient descent, as defined
+/// by `Sgd`.
 #[derive(Debug)]
 pub(super) struct SgdStep {
     /// Hyperparameters of the optimiser.
@@ -66,15 +67,18 @@ impl SgdStep {
 
 impl<T: Real> Operation<T> for SgdStep {
     fn run(&mut self, operands: Operands<'_, '_, T>, context: &LaunchContext) -> Result<(), EngineError> {
-        let learning_rate = context.learning_rate;
-        if let Some(clip_norm) = self.rule.clip_norm {
-            let ([gradient, squared_norm], [parameters, velocity]) = operands.into_arrays()?;
+        let Operands { reads, writes, .. } = operands;
+        let mut scale = 1.0;
+        if let (Some(clip_norm), Some(squared_norm)) = (self.rule.clip_norm, reads.last()) {
             let norm = squared_norm.iter().fold(0.0, |_, squared| squared.widen()).sqrt();
-            let scale = if norm > clip_norm { clip_norm / norm } else { 1.0 };
-            self.step(gradient, parameters, velocity, scale, learning_rate);
-        } else {
-            let ([gradient], [parameters, velocity]) = operands.into_arrays()?;
-            self.step(gradient, parameters, velocity, 1.0, learning_rate);
+            if norm > clip_norm {
+                scale = clip_norm / norm;
+            }
+        }
+        for (gradient, updated) in reads.iter().zip(writes.chunks_exact_mut(2)) {
+            if let [parameters, velocity] = updated {
+                self.step(gradient, parameters, velocity, scale, context.learning_rate);
+            }
         }
         Ok(())
     }

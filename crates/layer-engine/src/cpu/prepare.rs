@@ -72,10 +72,10 @@ pub(super) fn kernel<T: Real>(spec: &KernelSpec<'_>, workers: &Workers) -> Resul
         KernelSpec::SquaredNorm { elements } => {
             Ok(CpuKernel::new("SquaredNorm".into(), elements.clone(), vec![1], Box::new(SquaredNorm)))
         }
-        &KernelSpec::Sgd { elements, rule } => {
-            let reads = std::iter::once(elements).chain(rule.clip_norm.map(|_| 1)).collect();
-            let operation = Box::new(SgdStep { rule, workers: workers.clone() });
-            Ok(CpuKernel::new("Sgd".into(), reads, vec![elements; 2], operation))
+        KernelSpec::Sgd { elements, rule } => {
+            let [reads, writes] = rule.operands(elements);
+            let operation = Box::new(SgdStep { rule: *rule, workers: workers.clone() });
+            Ok(CpuKernel::new("Sgd".into(), reads, writes, operation))
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use cuda::{Buffer, LaunchShape, MAX_ARGUMENTS};
 
+use super::tensors::TensorTable;
 use super::{CudaQueue, NAME};
 use crate::EngineError;
 
@@ -27,6 +28,8 @@ pub(super) enum Argument {
     Workspace(usize, usize),
     /// Address of the seed, iteration and learning rate in the queue's memory.
     Context,
+    /// The launch's table of tensors.
+    Tensors,
     /// A 32-bit integer.
     U32(u32),
     /// A 64-bit integer.
@@ -67,6 +70,8 @@ pub(super) struct GpuLaunch {
     pub(super) grid: [u32; 2],
     /// Arguments in the order of the function's parameters, at most 16.
     pub(super) arguments: Vec<Argument>,
+    /// Table for [`Argument::Tensors`], if the function has one.
+    pub(super) tensors: Option<TensorTable>,
 }
 
 /// Number of threads of every block, as in `kernels/basics.cuh`.
@@ -108,6 +113,25 @@ impl CudaKernel {
         self.launches.len()
     }
 
+    /// Returns an upper bound of the bytes that the launches read and write: of each launch, its
+    /// operands and workspaces from the given address on, and twice those that an optimiser step
+    /// updates.
+    #[must_use]
+    pub fn traffic_bytes(&self) -> u64 {
+        let words = |launch: &GpuLaunch| -> usize {
+            let of_argument = |argument: &Argument| match *argument {
+                Argument::Read(operand, first) => self.reads[operand].saturating_sub(first),
+                Argument::Write(operand, first) => self.writes[operand].saturating_sub(first),
+                Argument::Workspace(buffer, first) => self.workspace[buffer].len().saturating_sub(first),
+                _ => 0,
+            };
+            let of_tensors = launch.tensors.as_ref().map_or(0, TensorTable::traffic_elements);
+            of_tensors + launch.arguments.iter().map(of_argument).sum::<usize>()
+        };
+        // Elements and words have four bytes.
+        self.launches.iter().map(|launch| 4 * words(launch) as u64).sum()
+    }
+
     /// Checks the operands and enqueues all launches of the kernel, with the launch context of the
     /// queue.
     ///
@@ -128,7 +152,15 @@ impl CudaKernel {
         let element = |buffer: Option<&'a Buffer<f32>>, index| {
             buffer.map_or_else(|| 0_u64.into(), |buffer| cuda::Argument::element(buffer, index))
         };
-        for GpuLaunch { function, name, grid: [x, y], arguments } in &self.launches {
+        for GpuLaunch { function, name, grid: [x, y], arguments, tensors } in &self.launches {
+            let failed = |source: cuda::Error| EngineError::Cuda {
+                action: format!("`{}` ({name})", self.name),
+                source: source.into(),
+            };
+            let mut table = [0; TensorTable::WORDS];
+            if let Some(tensors) = tensors {
+                tensors.write(reads.clone(), writes.clone(), queue.stream(), &mut table).map_err(failed)?;
+            }
             let mut values = [cuda::Argument::from(0_u64); MAX_ARGUMENTS];
             for (value, argument) in values.iter_mut().zip(arguments) {
                 *value = match argument {
@@ -138,6 +170,7 @@ impl CudaKernel {
                         cuda::Argument::element(&self.workspace[*buffer], *word)
                     }
                     Argument::Context => queue.context_memory().into(),
+                    Argument::Tensors => cuda::Argument::words(&table),
                     Argument::U32(value) => (*value).into(),
                     Argument::U64(value) => (*value).into(),
                     Argument::F32(value) => (*value).into(),
@@ -149,9 +182,7 @@ impl CudaKernel {
             let values = &values[..arguments.len()];
             // SAFETY: the arguments were added for this function, and the operands have the lengths
             // that the kernel was prepared for. Buffers are freed when all work is complete.
-            unsafe { function.launch(queue.stream(), shape, values) }.map_err(|source| {
-                EngineError::Cuda { action: format!("`{}` ({name})", self.name), source: source.into() }
-            })?;
+            unsafe { function.launch(queue.stream(), shape, values) }.map_err(failed)?;
         }
         queue.record_kernel(&self.name);
         Ok(())

@@ -7,6 +7,7 @@ use cuda::{Buffer, MAX_ARGUMENTS};
 use super::device::Device;
 use super::kernel::{Argument, CudaKernel, GpuLaunch, THREADS};
 use super::module::Family;
+use super::tensors::TensorTable;
 use super::{NAME, allocation_failed};
 use crate::{EngineError, Role, Signature};
 
@@ -103,7 +104,26 @@ impl<'e> KernelBuilder<'e> {
             return Err(EngineError::Library { engine: NAME, problem });
         }
         let function = self.device.function(family, name)?;
-        self.launches.push(GpuLaunch { function, name, grid, arguments });
+        self.launches.push(GpuLaunch { function, name, grid, arguments, tensors: None });
+        Ok(())
+    }
+
+    /// Adds a launch over tensors, with the blocks that their table assigns to them. `kernel` is
+    /// the family and name of the GPU function, whose first parameter is the table; `arguments` are
+    /// the others. Fails as `launch` does.
+    pub(super) fn launch_over(
+        &mut self,
+        kernel: (Family, &'static str),
+        tensors: TensorTable,
+        arguments: &[Argument],
+    ) -> Result<(), EngineError> {
+        let before = self.launches.len();
+        let arguments = [&[Argument::Tensors], arguments].concat();
+        self.launch(kernel, [tensors.blocks(), 1], arguments)?;
+        // There is none if there are no blocks.
+        if let Some(launch) = self.launches.get_mut(before) {
+            launch.tensors = Some(tensors);
+        }
         Ok(())
     }
 

@@ -24,6 +24,7 @@ mod queue;
 mod rearrange;
 mod sequence;
 mod slices;
+mod tensors;
 
 use crate::EngineError;
 pub use engine::CudaEngine;

@@ -169,7 +169,11 @@ fn cases(family: Family) -> Vec<MutationCase> {
     }
     if family == Family::Optimizer {
         let rule = Sgd { momentum: 0.5, weight_decay: 0.1, clip_norm: Some(0.1) };
-        all.push(MutationCase::Kernel(KernelSpec::Sgd { elements: 300, rule }, vec![300, 1], vec![300; 2]));
+        // Tensors for two launches. They end in each of the four parts of a block.
+        let elements = [vec![1300, 600, 900], vec![3; 130]].concat();
+        let reads = [&elements[..], &[1]].concat();
+        let writes = elements.iter().flat_map(|&elements| [elements; 2]).collect();
+        all.push(MutationCase::Kernel(KernelSpec::Sgd { elements, rule }, reads, writes));
         // More blocks than the second kernel has threads, and a partial last block.
         let long = 16 * 256 * 3 + 300;
         all.push(MutationCase::Kernel(KernelSpec::SquaredNorm { elements: vec![long] }, vec![long], vec![1]));

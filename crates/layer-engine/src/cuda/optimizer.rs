@@ -4,6 +4,7 @@
 use super::kernel::{Argument, THREADS};
 use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;
+use super::tensors::TensorTable;
 use crate::{EngineError, Sgd};
 
 const FAMILY: Family = Family::Optimizer;
@@ -19,33 +20,34 @@ pub(super) fn squared_norm(builder: &mut KernelBuilder<'_>, operands: &[usize]) 
     let count: usize = operands.iter().map(|&elements| blocks(elements)).sum();
     let sums = builder.workspace(count * size_of::<f64>())?;
     let mut first = 0;
-    for (operand, &elements) in operands.iter().enumerate() {
+    for table in TensorTable::of_gradients(operands, false, blocks) {
         // A sum is a double-precision number, two words.
-        let arguments = [size(elements), Argument::Read(operand, 0), sums.offset(2 * first)];
-        builder.launch((FAMILY, "sum_of_squares"), [blocks(elements), 1], arguments)?;
-        first += blocks(elements);
+        let to = sums.offset(2 * first);
+        first += table.blocks();
+        builder.launch_over((FAMILY, "sum_of_squares"), table, &[to])?;
     }
     builder.launch((FAMILY, "total_of_squares"), [1, 1], [size(count), sums, Argument::Write(0, 0)])
 }
 
-/// Adds the launch of one update of stochastic gradient descent over `elements` parameters.
+/// Adds the launches of one update of stochastic gradient descent of layers. `elements` has the
+/// number of parameters of each. One launch updates up to 120 layers.
 pub(super) fn sgd_step(
     builder: &mut KernelBuilder<'_>,
-    elements: usize,
+    elements: &[usize],
     rule: &Sgd,
 ) -> Result<(), EngineError> {
     let single = |number: f64| Argument::F32(number as f32);
-    let norm = if rule.clip_norm.is_some() { Argument::Read(1, 0) } else { Argument::NONE };
+    let norm = if rule.clip_norm.is_some() { Argument::Read(elements.len(), 0) } else { Argument::NONE };
     let arguments = [
-        size(elements),
         single(rule.momentum),
         single(rule.weight_decay),
         single(rule.clip_norm.unwrap_or_default()),
         Argument::Context,
-        Argument::Read(0, 0),
         norm,
-        Argument::Write(0, 0),
-        Argument::Write(1, 0),
     ];
-    builder.for_each((FAMILY, "sgd_step"), elements, arguments)
+    // Each thread updates up to four elements.
+    let blocks = |elements: usize| elements.div_ceil(4 * THREADS as usize);
+    TensorTable::of_gradients(elements, true, blocks)
+        .into_iter()
+        .try_for_each(|table| builder.launch_over((FAMILY, "sgd_step"), table, &arguments))
 }

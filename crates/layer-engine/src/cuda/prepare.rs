@@ -83,9 +83,9 @@ pub(super) fn kernel(device: &Device, spec: &KernelSpec<'_>) -> Result<CudaKerne
             builder
         }
         KernelSpec::Sgd { elements, rule } => {
-            let reads = std::iter::once(*elements).chain(rule.clip_norm.map(|_| 1)).collect();
-            let mut builder = plain("Sgd", reads, vec![*elements; 2])?;
-            optimizer::sgd_step(&mut builder, *elements, rule)?;
+            let [reads, writes] = rule.operands(elements);
+            let mut builder = plain("Sgd", reads, writes)?;
+            optimizer::sgd_step(&mut builder, elements, rule)?;
             builder
         }
     };

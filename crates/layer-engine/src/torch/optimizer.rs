@@ -24,23 +24,29 @@ pub(super) fn squared_norm(kind: Kind) -> LaunchFunction {
     })
 }
 
-/// Returns the computation that updates the parameters and the velocity in place by stochastic
-/// gradient descent, as `Sgd` defines it.
+/// Returns the computation that updates the parameters and the velocities of layers in place by
+/// stochastic gradient descent, as `Sgd` defines it.
 pub(super) fn sgd_step(rule: Sgd) -> LaunchFunction {
     Box::new(move |launch| {
-        let unfit = || library_error("a step has a gradient, parameters and their velocity");
-        let [parameters, velocity] = launch.writes else { return Err(unfit()) };
-        let (mut parameters, mut velocity) = (parameters.flat()?, velocity.flat()?);
-        let mut gradient = launch.reads.first().ok_or_else(unfit)?.flat()?;
-        if let (Some(clip), Some(squared)) = (rule.clip_norm, launch.reads.get(1)) {
-            let scale = squared.flat()?.f_sqrt()?.f_reciprocal()?.f_mul_scalar(clip)?.f_clamp_max(1.0)?;
-            gradient = gradient.f_mul(&scale)?;
+        let scale = match (rule.clip_norm, launch.reads.last()) {
+            (Some(clip), Some(squared)) => {
+                Some(squared.flat()?.f_sqrt()?.f_reciprocal()?.f_mul_scalar(clip)?.f_clamp_max(1.0)?)
+            }
+            _ => None,
+        };
+        for (gradient, updated) in launch.reads.iter().zip(launch.writes.chunks_exact(2)) {
+            let [parameters, velocity] = updated else { continue };
+            let (mut parameters, mut velocity) = (parameters.flat()?, velocity.flat()?);
+            let mut gradient = gradient.flat()?;
+            if let Some(scale) = &scale {
+                gradient = gradient.f_mul(scale)?;
+            }
+            let _ = velocity.f_mul_scalar_(rule.momentum)?.f_add_(&gradient)?;
+            if rule.weight_decay != 0.0 {
+                let _ = velocity.f_add_(&parameters.f_mul_scalar(rule.weight_decay)?)?;
+            }
+            let _ = parameters.f_sub_(&velocity.f_mul_scalar(launch.context.learning_rate)?)?;
         }
-        let _ = velocity.f_mul_scalar_(rule.momentum)?.f_add_(&gradient)?;
-        if rule.weight_decay != 0.0 {
-            let _ = velocity.f_add_(&parameters.f_mul_scalar(rule.weight_decay)?)?;
-        }
-        let _ = parameters.f_sub_(&velocity.f_mul_scalar(launch.context.learning_rate)?)?;
         Ok(())
     })
 }

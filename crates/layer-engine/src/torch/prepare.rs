@@ -72,9 +72,9 @@ pub(super) fn kernel(spec: &KernelSpec<'_>, dtypes: DTypes) -> Result<TorchKerne
             let operation = optimizer::squared_norm(dtypes.kind);
             Ok(TorchKernel::new("SquaredNorm".into(), elements.clone(), vec![1], operation))
         }
-        &KernelSpec::Sgd { elements, rule } => {
-            let reads = std::iter::once(elements).chain(rule.clip_norm.map(|_| 1)).collect();
-            Ok(TorchKernel::new("Sgd".into(), reads, vec![elements; 2], optimizer::sgd_step(rule)))
+        KernelSpec::Sgd { elements, rule } => {
+            let [reads, writes] = rule.operands(elements);
+            Ok(TorchKernel::new("Sgd".into(), reads, writes, optimizer::sgd_step(*rule)))
         }
     }
 }

@@ -100,7 +100,7 @@ fn launching_the_optimiser_allocates_nothing() {
     let engine = CpuEngine::<f32>::new();
     let rule = Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: Some(1.0) };
     let mut norm = engine.prepare(&KernelSpec::SquaredNorm { elements: vec![9] }, Precision::F32).unwrap();
-    let mut step = engine.prepare(&KernelSpec::Sgd { elements: 9, rule }, Precision::F32).unwrap();
+    let mut step = engine.prepare(&KernelSpec::Sgd { elements: vec![9], rule }, Precision::F32).unwrap();
     let gradient = vec![1.0; 9];
     let [mut parameters, mut velocity, mut squared] = [9, 9, 1].map(|count| vec![0.0; count]);
     let before = allocations();

@@ -21,7 +21,8 @@ proptest! {
         let engine = CpuEngine::<f64>::new();
         let rule = Sgd { momentum, weight_decay, clip_norm };
         let context = LaunchContext { learning_rate, ..CONTEXT };
-        let mut step = engine.prepare(&KernelSpec::Sgd { elements, rule }, Precision::F64).unwrap();
+        let spec = KernelSpec::Sgd { elements: vec![elements], rule };
+        let mut step = engine.prepare(&spec, Precision::F64).unwrap();
         let norm_spec = KernelSpec::SquaredNorm { elements: vec![elements] };
         let mut norm = engine.prepare(&norm_spec, Precision::F64).unwrap();
 

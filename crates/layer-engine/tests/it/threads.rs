@@ -82,7 +82,7 @@ fn optimiser_results_do_not_depend_on_thread_count() {
     let step = |threads| {
         let engine = CpuEngine::<f32>::with_threads(threads).unwrap();
         let rule = Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm: None };
-        let spec = KernelSpec::Sgd { elements, rule };
+        let spec = KernelSpec::Sgd { elements: vec![elements], rule };
         let mut kernel = engine.prepare(&spec, Precision::F32).unwrap();
         let mut state = [numbers("parameters", elements), numbers("velocity", elements)];
         let gradient = numbers("gradient", elements);

@@ -147,7 +147,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> WorkloadBuilder<'a, E> {
         if elements == 0 {
             return Ok(());
         }
-        let spec = KernelSpec::Sgd { elements, rule: RULE };
+        let spec = KernelSpec::Sgd { elements: vec![elements], rule: RULE };
         let shared = self.joined && self.network.parameter_users(id).len() > 1;
         let gradient = if shared {
             BufferKey::SharedGradient(id)

@@ -57,7 +57,7 @@ impl<S, O> GpuDriver<'_, S, O> {
         };
         let table = |iteration| {
             let (queue, communication) = (queue.clone(), communication.clone());
-            LaunchTable::new(iterations.loaded, iteration, iterations.state, queue, communication)
+            LaunchTable::new(engine, iterations.loaded, iteration, iterations.state, (queue, communication))
         };
         programs.iter().map(table).collect()
     }

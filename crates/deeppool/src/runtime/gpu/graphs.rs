@@ -52,11 +52,11 @@ pub(super) fn capture(
     });
     let state: Vec<&Buffer<f32>> = table.state.iter().filter(|buffer| !buffer.is_empty()).collect();
     divide(&table.units, |steps| -> Result<_, Error> {
-        let graphs = steps.iter().map(|step| Ok((capture(step)?, took(step.step))));
+        let graphs = steps.iter().map(|step| Ok((capture(step)?, took(step.first))));
         let graphs = graphs.collect::<Result<Vec<_>, Error>>()?;
         let mut parts = Vec::new();
         for merged in MergedGraph::merge_consecutive(&graphs, limits)? {
-            let own: Vec<StepId> = steps[merged.graphs.clone()].iter().map(|step| step.step).collect();
+            let own: Vec<StepId> = steps[merged.graphs.clone()].iter().flat_map(ComputeStep::steps).collect();
             match (budget, &graphs[merged.graphs.clone()]) {
                 (Some(budget), [(graph, took)]) if *took > budget && graph.node_count()? > 1 => {
                     let cut = graph.cut(stream, budget, TimingRuns::restoring(TIMING_RUNS, &state))?;

@@ -7,14 +7,14 @@ use std::time::Duration;
 use cuda::Buffer;
 use gpu_mux::Communication;
 use gpu_mux::cuda::Work;
-use layer_engine::LaunchContext;
+use layer_engine::{Engine, KernelSpec, LaunchContext, Precision};
 
-use super::Gpu;
 use super::calls::{CollectiveCall, CollectiveOperation, CommunicationLane, KernelCall, KernelQueue, alias};
 use super::failure::Failure;
 use super::units::{ComputeStep, LoadedSamples, Staged, Unit, UnitWork};
+use super::{Gpu, GpuEngine};
 use crate::Error;
-use crate::program::{BufferId, CollectiveId, CollectiveOp, Op, Step, StepId};
+use crate::program::{BufferId, CollectiveId, CollectiveOp, Launch, Op, Step, StepId};
 use crate::runtime::loaded::LoadedIteration;
 use crate::runtime::packing::Packing;
 use crate::runtime::{LoadedProgram, RankState};
@@ -40,17 +40,22 @@ impl LaunchTable {
     /// `state` are its parameters, velocities and running statistics. `communication` is `None` for
     /// a background job, whose program has no collectives.
     ///
+    /// Consecutive optimiser steps become one kernel, except in a background job, where each is a
+    /// kernel of its own so that the foreground waits for one at most.
+    ///
     /// # Errors
     /// [`Error::Program`] if a step lacks its kernel, communicator, packing or lane.
-    /// [`Error::Gpu`] if CUDA fails or lacks memory.
+    /// [`Error::Engine`] or [`Error::Gpu`] if CUDA fails or lacks memory.
     pub(super) fn new(
+        engine: &GpuEngine,
         loaded: &LoadedProgram<Gpu>,
         iteration: &LoadedIteration<Gpu>,
         state: &RankState<Gpu>,
-        queue: KernelQueue,
-        communication: Option<CommunicationLane>,
+        (queue, communication): (KernelQueue, Option<CommunicationLane>),
     ) -> Result<Self, Error> {
-        let parts = Parts { loaded, iteration, state, queue: &queue, communication: communication.as_ref() };
+        let communication_lane = communication.as_ref();
+        let parts =
+            Parts { engine, loaded, iteration, state, queue: &queue, communication: communication_lane };
         let units = parts.units()?;
         let state = state.buffers.iter().map(alias).collect::<Result<_, _>>()?;
         Ok(Self { failure: Failure::default(), state, units, queue, communication })
@@ -85,6 +90,7 @@ impl LaunchTable {
 
 /// The loaded parts of a program from which the units are made.
 struct Parts<'l> {
+    engine: &'l GpuEngine,
     loaded: &'l LoadedProgram<Gpu>,
     iteration: &'l LoadedIteration<Gpu>,
     state: &'l RankState<Gpu>,
@@ -104,9 +110,13 @@ impl Parts<'_> {
         let mut unit_of = Vec::new();
         // The unit that can take further steps: no communication waits for a part of it.
         let mut open: Option<usize> = None;
-        for launch in self.iteration.program.launches(|_| true) {
+        let launches = self.iteration.program.launches(|_| true);
+        let mut next = 0;
+        while let Some(launch) = launches.get(next) {
             let after = launch.after.map(|other: usize| unit_of[other]);
             let step = launch.step;
+            let merged = 1 + self.updates_after(step, &launches[next + 1..]);
+            next += merged;
             let unit = match self.step(step).op {
                 Op::Collective(id) => {
                     open = open.filter(|open| after != Some(*open));
@@ -121,19 +131,19 @@ impl Parts<'_> {
                     Unit { work: UnitWork::Load(LoadedSamples { step, part, samples, staged }), after }
                 }
                 _ => {
-                    let compute = self.compute(step)?;
+                    let compute = self.compute(step, merged)?;
                     if let (Some(place), None) = (open, after) {
                         if let UnitWork::Compute(steps) = &mut units[place].work {
                             steps.push(compute);
                         }
-                        unit_of.push(place);
+                        unit_of.extend(vec![place; merged]);
                         continue;
                     }
                     open = Some(units.len());
                     Unit { work: UnitWork::Compute(vec![compute]), after }
                 }
             };
-            unit_of.push(units.len());
+            unit_of.extend(vec![units.len(); merged]);
             units.push(unit);
         }
         if let Some(buffer) = self.iteration.metrics {
@@ -145,16 +155,41 @@ impl Parts<'_> {
         Ok(units)
     }
 
-    fn compute(&self, step: StepId) -> Result<ComputeStep, Error> {
-        let kernel = self.iteration.kernels[step.0].ok_or_else(|| self.missing(step, "kernel"))?;
-        let Step { reads, writes, .. } = self.step(step);
-        let call = KernelCall {
-            kernel: self.loaded.kernels[kernel].clone(),
-            reads: self.buffers(reads)?,
-            writes: self.buffers(writes)?,
-            duration: self.iteration.step_time(step.0),
+    /// Returns the number of launches after `step` that are optimiser steps like it and wait for
+    /// nothing else. Zero if `step` is none, or in a background job.
+    fn updates_after(&self, step: StepId, launches: &[Launch]) -> usize {
+        let rule_of = |step| match &self.step(step).op {
+            // With the buffer of the squared norm of all gradients, if they are clipped.
+            Op::OptimizerStep { rule, .. } => Some((rule, self.step(step).reads.get(1))),
+            _ => None,
         };
-        Ok(ComputeStep { step, call: Arc::new(call) })
+        let Some(rule) = rule_of(step).filter(|_| self.communication.is_some()) else { return 0 };
+        let is_like = |launch: &&Launch| launch.after.is_none() && rule_of(launch.step) == Some(rule);
+        launches.iter().take_while(is_like).count()
+    }
+
+    /// Returns `count` consecutive optimiser steps, or one step of any kind, as one kernel.
+    fn compute(&self, first: StepId, count: usize) -> Result<ComputeStep, Error> {
+        let ids = || (first.0..first.0 + count).map(StepId);
+        let mut kernels = Vec::new();
+        for step in ids() {
+            kernels.push(self.iteration.kernels[step.0].ok_or_else(|| self.missing(step, "kernel"))?);
+        }
+        let (kernel, reads) = match &self.step(first).op {
+            Op::OptimizerStep { rule, .. } if count > 1 => {
+                let gradients = ids().filter_map(|step| self.step(step).reads.first());
+                let norm = self.step(first).reads.get(1);
+                let reads = self.buffers(gradients.chain(norm))?;
+                let elements = reads[..count].iter().map(Buffer::len).collect();
+                let spec = KernelSpec::Sgd { elements, rule: *rule };
+                (self.engine.prepare(&spec, Precision::F32)?, reads)
+            }
+            _ => (self.loaded.kernels[kernels[0]].clone(), self.buffers(&self.step(first).reads)?),
+        };
+        let writes = self.buffers(ids().flat_map(|step| &self.step(step).writes))?;
+        let duration = ids().map(|step| self.iteration.step_time(step.0)).sum();
+        let call = KernelCall { kernel, reads, writes, duration };
+        Ok(ComputeStep { first, count, call: Arc::new(call) })
     }
 
     /// Returns a collective, and its effect on this rank: whether it sends, receives or reduces.
@@ -237,8 +272,8 @@ impl Parts<'_> {
         self.step(step).writes.first().copied().ok_or_else(|| self.missing(step, "buffer for its samples"))
     }
 
-    fn buffers(&self, ids: &[BufferId]) -> Result<Vec<Buffer<f32>>, Error> {
-        ids.iter().map(|&id| self.buffer(id)).collect()
+    fn buffers<'b>(&self, ids: impl IntoIterator<Item = &'b BufferId>) -> Result<Vec<Buffer<f32>>, Error> {
+        ids.into_iter().map(|&id| self.buffer(id)).collect()
     }
 
     fn buffer(&self, id: BufferId) -> Result<Buffer<f32>, Error> {

@@ -84,7 +84,8 @@ fn error(
     let stream = Stream::new(engine.context(), Priority::Background).unwrap();
     let queue = KernelQueue::on(&stream, engine, LaunchTimes::default()).unwrap();
     let lane = CommunicationLane::on(&stream, engine, LaunchTimes::default()).unwrap();
-    let made = LaunchTable::new(loaded, &loaded.programs[0], state, queue, Some(lane).filter(|_| has_lane));
+    let lane = Some(lane).filter(|_| has_lane);
+    let made = LaunchTable::new(engine, loaded, &loaded.programs[0], state, (queue, lane));
     made.err().map(|error| error.to_string())
 }
 
@@ -152,13 +153,14 @@ fn kernels_that_need_a_context_fail_without_one() {
         let stream = Stream::new(engine.context(), Priority::Background).unwrap();
         let queue = KernelQueue::on(&stream, engine, LaunchTimes::default()).unwrap();
         let lane = CommunicationLane::on(&stream, engine, LaunchTimes::default()).unwrap();
-        let table = LaunchTable::new(&loaded, &loaded.programs[0], &state, queue, Some(lane)).unwrap();
+        let table =
+            LaunchTable::new(engine, &loaded, &loaded.programs[0], &state, (queue, Some(lane))).unwrap();
         let optimizer = table.units.iter().find_map(|unit| {
             let UnitWork::Compute(steps) = &unit.work else { return None };
             steps.iter().find(|step| step.call.kernel.reads_context())
         });
         let optimizer = optimizer.expect("the optimizer reads the learning rate");
-        let label = &loaded.program().steps[optimizer.step.0].label;
+        let label = &loaded.program().steps[optimizer.first.0].label;
         let error = table.queue.launch([&*optimizer.call]).unwrap_err().to_string();
         assert!(error.contains("context") && error.lines().count() == 1, "{label}: {error}");
         table.queue.begin(&LaunchContext { seed: 0, iteration: 0, learning_rate: 0.1 }).unwrap();

@@ -12,6 +12,8 @@ mod failure;
 mod graphs;
 mod host;
 mod job;
+#[cfg(test)]
+mod launch_counts;
 mod launch_table;
 #[cfg(test)]
 mod launch_table_tests;

@@ -53,13 +53,22 @@ pub(super) enum UnitWork {
     Metrics(Staged),
 }
 
-/// A step of the compute lane with its kernel.
+/// Consecutive steps of the compute lane that one kernel computes.
 #[derive(Debug, Clone)]
 pub(super) struct ComputeStep {
-    /// The step.
-    pub(super) step: StepId,
-    /// Its kernel with the operands.
+    /// The first of the steps, by which their duration is known.
+    pub(super) first: StepId,
+    /// The number of steps.
+    pub(super) count: usize,
+    /// Their kernel with the operands.
     pub(super) call: Arc<KernelCall>,
+}
+
+impl ComputeStep {
+    /// Returns the steps.
+    pub(super) fn steps(&self) -> impl Iterator<Item = StepId> + use<> {
+        (self.first.0..self.first.0 + self.count).map(StepId)
+    }
 }
 
 /// A device buffer with the host buffers from or to which it is copied.
@@ -103,7 +112,7 @@ impl Unit {
     /// Returns the steps of the program that the unit launches; none for `Begin` and `Metrics`.
     pub(super) fn steps(&self) -> Vec<StepId> {
         match &self.work {
-            UnitWork::Compute(steps) => steps.iter().map(|step| step.step).collect(),
+            UnitWork::Compute(steps) => steps.iter().flat_map(ComputeStep::steps).collect(),
             UnitWork::Graph { steps, .. } => steps.clone(),
             UnitWork::Load(LoadedSamples { step, .. }) | UnitWork::Collective(step, ..) => vec![*step],
             UnitWork::Begin | UnitWork::Metrics(_) => Vec::new(),
@@ -113,7 +122,7 @@ impl Unit {
     /// Returns the first of the steps; `None` if there are none.
     pub(super) fn first_step(&self) -> Option<StepId> {
         match &self.work {
-            UnitWork::Compute(steps) => steps.first().map(|step| step.step),
+            UnitWork::Compute(steps) => steps.first().map(|step| step.first),
             UnitWork::Graph { steps, .. } => steps.first().copied(),
             UnitWork::Load(LoadedSamples { step, .. }) | UnitWork::Collective(step, ..) => Some(*step),
             UnitWork::Begin | UnitWork::Metrics(_) => None,

@@ -41,7 +41,8 @@ fn replayed_graph_matches_enqueueing_in_later_iterations() {
         let spec = KernelSpec::Layer { layer: net.layer(id), pass: Pass::Forward, shard: Shard::whole(3) };
         let rule = Sgd { momentum: 0.5, weight_decay: 0.0, clip_norm: None };
         let mut drop = engine.prepare(&spec, Precision::F32).unwrap();
-        let mut step = engine.prepare(&KernelSpec::Sgd { elements: 120, rule }, Precision::F32).unwrap();
+        let mut step =
+            engine.prepare(&KernelSpec::Sgd { elements: vec![120], rule }, Precision::F32).unwrap();
         assert!(drop.reads_context() && step.reads_context());
         let mut queue = engine.queue().unwrap();
         let mut x = engine.allocate(120).unwrap();
@@ -140,7 +141,7 @@ fn graph_outlives_everything_that_it_was_captured_from() {
 fn launch_without_a_context_names_the_kernel() {
     on_device(0, |engine| {
         let rule = Sgd { momentum: 0.5, weight_decay: 0.0, clip_norm: None };
-        let step = engine.prepare(&KernelSpec::Sgd { elements: 3, rule }, Precision::F32).unwrap();
+        let step = engine.prepare(&KernelSpec::Sgd { elements: vec![3], rule }, Precision::F32).unwrap();
         let sum = engine.prepare(&KernelSpec::Sum { terms: 1, elements: 3 }, Precision::F32).unwrap();
         let mut queue = engine.queue().unwrap();
         let [gradient, parameters, velocity] = [(); 3].map(|()| engine.allocate(3).unwrap());
@@ -158,7 +159,7 @@ fn launch_without_a_context_names_the_kernel() {
 fn launching_on_a_device_allocates_nothing() {
     on_device(0, |engine| {
         let rule = Sgd { momentum: 0.5, weight_decay: 0.0, clip_norm: None };
-        let mut step = engine.prepare(&KernelSpec::Sgd { elements: 3, rule }, Precision::F32).unwrap();
+        let mut step = engine.prepare(&KernelSpec::Sgd { elements: vec![3], rule }, Precision::F32).unwrap();
         let norm = engine.prepare(&KernelSpec::SquaredNorm { elements: vec![3] }, Precision::F32).unwrap();
         let mut queue = engine.queue().unwrap();
         let [gradient, mut parameters, mut velocity] = [(); 3].map(|()| engine.allocate(3).unwrap());

@@ -34,6 +34,8 @@ fn sums_norms_and_steps_match_cpu_engine() {
     let clipped = Sgd { clip_norm: Some(0.1), ..rule };
     let parts = vec![3, 0, 700, 1];
     let whole = parts.iter().sum();
+    let layers = [vec![2100, 0], vec![7; 130], vec![0]].concat();
+    let updated: Vec<usize> = layers.iter().flat_map(|&elements| [elements; 2]).collect();
     let specs = [
         (KernelSpec::Sum { terms: 1, elements: 9 }, vec![9], vec![9]),
         (KernelSpec::Sum { terms: 8, elements: 300 }, vec![300; 8], vec![300]),
@@ -50,8 +52,13 @@ fn sums_norms_and_steps_match_cpu_engine() {
         (KernelSpec::SquaredNorm { elements: parts.clone() }, parts, vec![1]),
         (KernelSpec::SquaredNorm { elements: vec![] }, vec![], vec![1]),
         (KernelSpec::SquaredNorm { elements: vec![9000] }, vec![9000], vec![1]),
-        (KernelSpec::Sgd { elements: 500, rule }, vec![500], vec![500; 2]),
-        (KernelSpec::Sgd { elements: 500, rule: clipped }, vec![500, 1], vec![500; 2]),
+        (KernelSpec::Sgd { elements: vec![500], rule }, vec![500], vec![500; 2]),
+        (KernelSpec::Sgd { elements: vec![500], rule: clipped }, vec![500, 1], vec![500; 2]),
+        (KernelSpec::Sgd { elements: vec![], rule }, vec![], vec![]),
+        // More layers than one launch updates.
+        (KernelSpec::Sgd { elements: layers.clone(), rule }, layers.clone(), updated.clone()),
+        (KernelSpec::Sgd { elements: layers.clone(), rule: clipped }, [&layers[..], &[1]].concat(), updated),
+        (KernelSpec::SquaredNorm { elements: layers.clone() }, layers, vec![1]),
     ];
     for order in ORDERS {
         on_device(order, |engine| {
@@ -68,4 +75,44 @@ fn sums_norms_and_steps_match_cpu_engine() {
             }
         });
     }
+}
+
+/// Layers that are updated together get the same bits as layers that are updated one by one.
+#[test]
+fn joint_updates_equal_separate_updates() {
+    let rule = Sgd { momentum: 0.9, weight_decay: 0.01, clip_norm: Some(0.1) };
+    let layers = [1500, 3, 1024];
+    on_device(ORDERS[0], |engine| {
+        let mut queue = engine.queue().unwrap();
+        let of_layer = |salt: u64, operand: u64, elements: usize| numbers(10 * operand + salt, elements);
+        let norm = upload(engine, &[0.7], &mut queue);
+        let [mut together, mut apart] = [0, 1].map(|_| {
+            let operands = (0..)
+                .zip(layers)
+                .flat_map(|(salt, elements)| [1, 2].map(|operand| of_layer(salt, operand, elements)));
+            operands.map(|values| upload(engine, &values, &mut queue)).collect::<Vec<_>>()
+        });
+        let gradients: Vec<_> =
+            (0..).zip(layers).map(|(salt, elements)| of_layer(salt, 0, elements)).collect();
+        let gradients: Vec<_> = gradients.iter().map(|values| upload(engine, values, &mut queue)).collect();
+        let prepare = |elements| engine.prepare(&KernelSpec::Sgd { elements, rule }, Precision::F32).unwrap();
+
+        let reads: Vec<_> = gradients.iter().chain([&norm]).collect();
+        let mut writes: Vec<_> = together.iter_mut().collect();
+        let mut step = prepare(layers.to_vec());
+        assert_eq!(step.launches(), 1);
+        engine.enqueue(&mut step, &reads, &mut writes, &CONTEXT, &mut queue).unwrap();
+        for (layer, writes) in apart.chunks_mut(2).enumerate() {
+            let mut writes: Vec<_> = writes.iter_mut().collect();
+            let mut step = prepare(vec![layers[layer]]);
+            engine
+                .enqueue(&mut step, &[&gradients[layer], &norm], &mut writes, &CONTEXT, &mut queue)
+                .unwrap();
+        }
+        for (operand, (together, apart)) in together.iter().zip(&apart).enumerate() {
+            let [together, apart] =
+                [together, apart].map(|buffer| download(engine, buffer, layers[operand / 2], &mut queue));
+            assert_eq!(together, apart, "operand {operand}");
+        }
+    });
 }

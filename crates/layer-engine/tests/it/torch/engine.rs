@@ -106,7 +106,7 @@ fn sgd_step_matches_hand_computation() {
     let mut norm = engine.prepare(&KernelSpec::SquaredNorm { elements: vec![2] }, Precision::F32).unwrap();
     engine.enqueue(&mut norm, &[&gradient], &mut [&mut squared], &CONTEXT, &mut queue).unwrap();
     let rule = Sgd { momentum: 0.5, weight_decay: 0.125, clip_norm: Some(1.0) };
-    let mut step = engine.prepare(&KernelSpec::Sgd { elements: 2, rule }, Precision::F32).unwrap();
+    let mut step = engine.prepare(&KernelSpec::Sgd { elements: vec![2], rule }, Precision::F32).unwrap();
     let mut writes = [&mut parameters, &mut velocity];
     engine.enqueue(&mut step, &[&gradient, &squared], &mut writes, &CONTEXT, &mut queue).unwrap();
     let mut got = [0.0; 2];

@@ -84,7 +84,7 @@ impl Engine for VirtualEngine {
                 (name * 101 + 7000 * shard.samples) * share
             }
             KernelSpec::Sum { terms, elements } => 300 * terms + elements,
-            KernelSpec::Sgd { elements, .. } => 1000 + elements,
+            KernelSpec::Sgd { elements, .. } => 1000 + elements.iter().sum::<usize>(),
             KernelSpec::Add { .. }
             | KernelSpec::Scale { .. }
             | KernelSpec::Pack { .. }
