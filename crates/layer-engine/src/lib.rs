@@ -19,7 +19,7 @@ mod signature;
 mod torch;
 
 #[cfg(feature = "cuda")]
-pub use self::cuda::{CudaEngine, CudaKernel, CudaQueue};
+pub use self::cuda::{CudaEngine, CudaKernel, CudaQueue, ElementwiseChain, Rectifier};
 #[cfg(feature = "cpu")]
 pub use cpu::{CpuEngine, CpuKernel, Real, ThreadPool};
 pub use description::DeviceDescription;

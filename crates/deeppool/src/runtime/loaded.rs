@@ -21,7 +21,8 @@ use crate::program::{
 /// The program of a rank, or its programs of a rotation, with all resources for execution: kernels,
 /// buffers and communicators. They are created once.
 pub struct LoadedProgram<B: Backend> {
-    network: String,
+    /// The network of the program.
+    pub(super) network: LayerGraph,
     /// Identity of this value.
     #[cfg(feature = "cuda")]
     pub(super) identity: super::identity::Identity,
@@ -135,7 +136,7 @@ impl<B: Backend> LoadedProgram<B> {
             scratch,
             first_not_finite: None,
             is_transferring: false,
-            network: network.name().to_owned(),
+            network: network.clone(),
             #[cfg(feature = "cuda")]
             identity: super::identity::Identity::new(),
         })
@@ -190,7 +191,7 @@ impl<B: Backend> LoadedProgram<B> {
     /// Name of the network of the program.
     #[must_use]
     pub fn network(&self) -> &str {
-        &self.network
+        self.network.name()
     }
 
     /// Returns the first program of the rotation.

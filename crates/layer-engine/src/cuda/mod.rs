@@ -6,6 +6,7 @@
 
 mod activation;
 mod attention;
+mod chain;
 mod convolution;
 mod device;
 mod engine;
@@ -27,6 +28,7 @@ mod slices;
 mod tensors;
 
 use crate::EngineError;
+pub use chain::{ElementwiseChain, Rectifier};
 pub use engine::CudaEngine;
 pub use kernel::CudaKernel;
 pub use queue::CudaQueue;

@@ -4,6 +4,7 @@
 
 use layer_graph::Layer;
 
+use super::chain::{ElementwiseChain, Rectifier};
 use super::kernel::Argument;
 use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;
@@ -13,6 +14,36 @@ const FAMILY: Family = Family::Elementwise;
 
 /// Number of terms that one launch adds.
 const TERMS_PER_LAUNCH: usize = 4;
+
+/// Adds a launch of `sum_terms`. `terms` and `targets` have at most four operands each.
+fn sum_terms(
+    builder: &mut KernelBuilder<'_>,
+    elements: usize,
+    terms: impl IntoIterator<Item = Argument>,
+    (rectifies, gate): (bool, Argument),
+    targets: impl IntoIterator<Item = Argument>,
+) -> Result<(), EngineError> {
+    let none = || std::iter::repeat(Argument::NONE);
+    let arguments: Vec<_> = [size(elements), Argument::U32(rectifies.into())]
+        .into_iter()
+        .chain(terms.into_iter().chain(none()).take(TERMS_PER_LAUNCH))
+        .chain([gate])
+        .chain(targets.into_iter().chain(none()).take(TERMS_PER_LAUNCH))
+        .collect();
+    builder.for_each((FAMILY, "sum_terms"), elements, arguments)
+}
+
+/// Adds the launch of a chain of elementwise operations.
+pub(super) fn chain(builder: &mut KernelBuilder<'_>, chain: &ElementwiseChain) -> Result<(), EngineError> {
+    let terms = (0..chain.terms).map(|term| Argument::Read(term, 0));
+    let gate = match chain.rectifier {
+        Some(Rectifier::Backward) => Argument::Read(chain.terms, 0),
+        _ => Argument::NONE,
+    };
+    let targets = (0..chain.copies).map(|copy| Argument::Write(copy, 0));
+    let rectifies = chain.rectifier == Some(Rectifier::Forward);
+    sum_terms(builder, chain.elements, terms, (rectifies, gate), targets)
+}
 
 /// Adds the launches that sum the `terms` operands that are read, of `elements` elements each, in
 /// order.
@@ -24,9 +55,7 @@ pub(super) fn sum(builder: &mut KernelBuilder<'_>, terms: usize, elements: usize
         let before = (next > 0).then_some(to);
         let end = (next + TERMS_PER_LAUNCH - usize::from(before.is_some())).min(terms);
         let given = before.into_iter().chain((next..end).map(|term| Argument::Read(term, 0)));
-        let padded = given.chain(std::iter::repeat(Argument::NONE)).take(TERMS_PER_LAUNCH);
-        let arguments: Vec<_> = std::iter::once(size(elements)).chain(padded).chain([to]).collect();
-        builder.for_each((FAMILY, "sum_terms"), elements, arguments)?;
+        sum_terms(builder, elements, given, (false, Argument::NONE), [to])?;
         next = end;
     }
     Ok(())
@@ -36,8 +65,7 @@ pub(super) fn sum(builder: &mut KernelBuilder<'_>, terms: usize, elements: usize
 /// written.
 pub(super) fn add_in_place(builder: &mut KernelBuilder<'_>, elements: usize) -> Result<(), EngineError> {
     let (sum, term) = (Argument::Write(0, 0), Argument::Read(0, 0));
-    let arguments = [size(elements), sum, term, Argument::NONE, Argument::NONE, sum];
-    builder.for_each((FAMILY, "sum_terms"), elements, arguments)
+    sum_terms(builder, elements, [sum, term], (false, Argument::NONE), [sum])
 }
 
 /// Adds the launches that scale consecutive ranges of samples in place. `sample_elements` is the

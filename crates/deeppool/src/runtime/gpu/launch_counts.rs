@@ -107,6 +107,12 @@ fn iterations_are_counted_beside_those_of_pytorch() {
         let limit = of_pytorch("resnet-18", side, |operator| operator["phase"] == "update", 0);
         assert!(launches <= limit.0 && bytes <= limit.1, "{launches} launches, {bytes} bytes: {limit:?}");
     }
+    // A block of ResNet ends with a sum and a rectifier. The backward pass sums the gradients of
+    // both branches of the next block, rectifies them and copies them. Each chain is one launch.
+    let chained = counts(&resized("resnet-18", 32), 1, None);
+    let own = |kind: &str| chained.get(kind).map_or(0, |count| count.0);
+    let relu = own("forward relu") + own("backward relu") + own("backward add");
+    assert_eq!((own("forward add"), own("sum of gradients"), relu), (8, 8, 9 + 10));
     let clipped = counts(&resized("resnet-18", 32), 1, Some(1.0));
     // The second launch adds the sums of the blocks.
     assert_eq!((clipped["update"].0, clipped["squared norm"].0), (1, 2));

@@ -10,6 +10,7 @@ use gpu_mux::cuda::Work;
 use layer_engine::{Engine, KernelSpec, LaunchContext, Precision};
 
 use super::calls::{CollectiveCall, CollectiveOperation, CommunicationLane, KernelCall, KernelQueue, alias};
+use super::chains::Chain;
 use super::failure::Failure;
 use super::units::{ComputeStep, LoadedSamples, Staged, Unit, UnitWork};
 use super::{Gpu, GpuEngine};
@@ -40,8 +41,9 @@ impl LaunchTable {
     /// `state` are its parameters, velocities and running statistics. `communication` is `None` for
     /// a background job, whose program has no collectives.
     ///
-    /// Consecutive optimiser steps become one kernel, except in a background job, where each is a
-    /// kernel of its own so that the foreground waits for one at most.
+    /// [Chains](Chain) of elementwise steps become one kernel, and so do consecutive optimiser
+    /// steps of a foreground. Those of a background job are separate kernels, so that the
+    /// foreground waits for one at most.
     ///
     /// # Errors
     /// [`Error::Program`] if a step lacks its kernel, communicator, packing or lane.
@@ -88,6 +90,30 @@ impl LaunchTable {
     }
 }
 
+/// Consecutive steps that one kernel computes.
+enum Group {
+    /// A chain of elementwise steps.
+    Chain(Chain),
+    /// The given number of optimiser steps from this one on, or one step of any kind.
+    Steps(StepId, usize),
+}
+
+impl Group {
+    fn first(&self) -> StepId {
+        match self {
+            Self::Chain(chain) => chain.first,
+            Self::Steps(first, _) => *first,
+        }
+    }
+
+    fn count(&self) -> usize {
+        match self {
+            Self::Chain(chain) => chain.count,
+            Self::Steps(_, count) => *count,
+        }
+    }
+}
+
 /// The loaded parts of a program from which the units are made.
 struct Parts<'l> {
     engine: &'l GpuEngine,
@@ -115,7 +141,8 @@ impl Parts<'_> {
         while let Some(launch) = launches.get(next) {
             let after = launch.after.map(|other: usize| unit_of[other]);
             let step = launch.step;
-            let merged = 1 + self.updates_after(step, &launches[next + 1..]);
+            let group = self.group(&launches[next..], step);
+            let merged = group.count();
             next += merged;
             let unit = match self.step(step).op {
                 Op::Collective(id) => {
@@ -131,7 +158,7 @@ impl Parts<'_> {
                     Unit { work: UnitWork::Load(LoadedSamples { step, part, samples, staged }), after }
                 }
                 _ => {
-                    let compute = self.compute(step, merged)?;
+                    let compute = self.compute(&group)?;
                     if let (Some(place), None) = (open, after) {
                         if let UnitWork::Compute(steps) = &mut units[place].work {
                             steps.push(compute);
@@ -155,6 +182,12 @@ impl Parts<'_> {
         Ok(units)
     }
 
+    /// Returns the steps, from `step` on, that one kernel computes. `launches` begins with `step`.
+    fn group(&self, launches: &[Launch], step: StepId) -> Group {
+        let chain = Chain::at_start_of(&self.loaded.network, &self.iteration.program, launches);
+        chain.map_or_else(|| Group::Steps(step, 1 + self.updates_after(step, &launches[1..])), Group::Chain)
+    }
+
     /// Returns the number of launches after `step` that are optimiser steps like it and wait for
     /// nothing else. Zero if `step` is none, or in a background job.
     fn updates_after(&self, step: StepId, launches: &[Launch]) -> usize {
@@ -168,15 +201,19 @@ impl Parts<'_> {
         launches.iter().take_while(is_like).count()
     }
 
-    /// Returns `count` consecutive optimiser steps, or one step of any kind, as one kernel.
-    fn compute(&self, first: StepId, count: usize) -> Result<ComputeStep, Error> {
+    /// Returns the steps of a group with their kernel.
+    fn compute(&self, group: &Group) -> Result<ComputeStep, Error> {
+        let (first, count) = (group.first(), group.count());
         let ids = || (first.0..first.0 + count).map(StepId);
         let mut kernels = Vec::new();
         for step in ids() {
             kernels.push(self.iteration.kernels[step.0].ok_or_else(|| self.missing(step, "kernel"))?);
         }
-        let (kernel, reads) = match &self.step(first).op {
-            Op::OptimizerStep { rule, .. } if count > 1 => {
+        let (kernel, reads) = match (group, &self.step(first).op) {
+            (Group::Chain(chain), _) => {
+                (Arc::new(self.engine.cuda().prepare_chain(&chain.operations)?), self.buffers(&chain.reads)?)
+            }
+            (Group::Steps(..), Op::OptimizerStep { rule, .. }) if count > 1 => {
                 let gradients = ids().filter_map(|step| self.step(step).reads.first());
                 let norm = self.step(first).reads.get(1);
                 let reads = self.buffers(gradients.chain(norm))?;
@@ -186,7 +223,10 @@ impl Parts<'_> {
             }
             _ => (self.loaded.kernels[kernels[0]].clone(), self.buffers(&self.step(first).reads)?),
         };
-        let writes = self.buffers(ids().flat_map(|step| &self.step(step).writes))?;
+        let writes = match group {
+            Group::Chain(chain) => self.buffers(&chain.writes)?,
+            Group::Steps(..) => self.buffers(ids().flat_map(|step| &self.step(step).writes))?,
+        };
         let duration = ids().map(|step| self.iteration.step_time(step.0)).sum();
         let call = KernelCall { kernel, reads, writes, duration };
         Ok(ComputeStep { first, count, call: Arc::new(call) })

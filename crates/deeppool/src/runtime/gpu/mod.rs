@@ -5,6 +5,7 @@
 //! CUDA driver, whose time is virtual.
 
 mod calls;
+mod chains;
 mod clock;
 mod driver;
 mod engine;

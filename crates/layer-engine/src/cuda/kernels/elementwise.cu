@@ -6,15 +6,24 @@ KERNEL fill_zeros(u32 elements, float* to) {
     if (i < elements) to[i] = 0;
 }
 
-// Adds up to four terms in order. Absent terms are null. `to` may be one of the terms.
-KERNEL sum_terms(u32 elements, const float* a, const float* b, const float* c, const float* d, float* to) {
+// Adds up to four terms in order. Then, with `rectifies`, replaces negative values by 0; with
+// `gate`, values by 0 where it is not positive. Writes the result to up to four operands. Absent
+// operands are null. An operand that is written may be one that is read.
+KERNEL sum_terms(u32 elements, u32 rectifies, const float* a, const float* b, const float* c, const float* d,
+                 const float* gate, float* to, float* to_b, float* to_c, float* to_d) {
     const u32 i = ELEMENT;
     if (i >= elements) return;
-    float sum = a[i];
-    if (b) sum += b[i];
-    if (c) sum += c[i];
-    if (d) sum += d[i];
-    to[i] = sum;
+    float value = a[i];
+    if (b) value += b[i];
+    if (c) value += c[i];
+    if (d) value += d[i];
+    // NaN stays NaN.
+    if (rectifies) value = value < 0 ? 0 : value;
+    if (gate) value = gate[i] > 0 ? value : 0;
+    to[i] = value;
+    if (to_b) to_b[i] = value;
+    if (to_c) to_c[i] = value;
+    if (to_d) to_d[i] = value;
 }
 
 // Multiplies in place.
