@@ -11,7 +11,7 @@ use std::ops::Range;
 /// Maximum number of rows, columns and batches, and maximum leading dimension.
 const MAX_DIMENSION: u64 = i32::MAX as u64;
 /// Maximum extent of all batches of a matrix, in bytes. Addresses are below it.
-const MAX_BYTES: u64 = 1 << 47;
+pub(super) const MAX_BYTES: u64 = 1 << 47;
 
 /// Type of the elements of a matrix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -160,6 +160,11 @@ impl Matrix {
     pub(crate) fn extent(&self) -> usize {
         let (inner, outer) = self.inner_outer();
         (outer - 1) * self.leading_dimension + inner
+    }
+
+    /// Returns the number of bytes from the first to the last of all batches, both included.
+    pub(crate) fn bytes(&self) -> u64 {
+        ((self.batches - 1) * self.batch_stride + self.extent()) as u64 * self.element.bytes()
     }
 
     /// Returns the offset in elements of an element from the first element of its matrix.

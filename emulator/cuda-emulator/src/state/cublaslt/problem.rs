@@ -6,9 +6,9 @@ use super::{
         BIAS_BATCH_STRIDE, BIAS_POINTER, BIAS_TYPE, COMPUTE_TYPE, EPILOGUE, FILL_MODE, MULTIPROCESSORS,
         POINTER_MODE, SCALE_TYPE, TRANSPOSE_A, TRANSPOSE_B, TRANSPOSE_C,
     },
-    matrix::{Element, Order},
+    matrix::{Element, MAX_BYTES, Order},
 };
-use crate::state::LibraryError;
+use crate::state::{CallResult, LibraryError};
 use std::ops::Range;
 
 /// `cudaDataType_t` of f32.
@@ -176,6 +176,10 @@ impl Problem {
         if bias_type != NO_TYPE && Element::from_code(bias_type) != Some(d.element) {
             return unsupported(format!("a bias of cudaDataType_t {bias_type}, other than that of D"));
         }
+        let bias_stride = description.get(BIAS_BATCH_STRIDE, 0);
+        if bias_stride.checked_mul(d.batches as u64).is_none_or(|end| end > MAX_BYTES / 4) {
+            return invalid(format!("batch stride {bias_stride} of the bias"));
+        }
         Ok(Self {
             a,
             b,
@@ -187,7 +191,7 @@ impl Problem {
             numerics,
             epilogue,
             bias: description.get(BIAS_POINTER, 0),
-            bias_stride: description.get(BIAS_BATCH_STRIDE, 0) as usize,
+            bias_stride: bias_stride as usize,
             multiprocessors: description.get(MULTIPROCESSORS, 0) as usize,
         })
     }
@@ -228,19 +232,28 @@ impl Problem {
     }
 
     /// Checks the addresses of a product. Null pointers, addresses that are not aligned to their
-    /// elements, and outputs that overlap inputs are refused with `INVALID_VALUE`; C and D may be
-    /// the same matrix.
-    pub(crate) fn check(&self, operands: &Operands) -> CublasResult<()> {
-        let c = (operands.beta != 0.0).then_some(("C", operands.c, self.c.element));
-        let bias = self.bias_length().map(|_| ("the bias", self.bias, self.d.element));
-        let [a, b, d] = [
-            ("A", operands.a, self.a.element),
-            ("B", operands.b, self.b.element),
-            ("D", operands.d, self.d.element),
-        ];
-        for (name, address, element) in [Some(a), Some(b), c, Some(d), bias].into_iter().flatten() {
+    /// elements, operands that exceed their allocations, and outputs that overlap inputs are
+    /// refused with `INVALID_VALUE`; C and D may be the same matrix. `is_inside` checks that a
+    /// number of bytes at an address is inside one allocation.
+    pub(crate) fn check(
+        &self,
+        operands: &Operands,
+        is_inside: impl Fn(u64, usize) -> CallResult<()>,
+    ) -> CublasResult<()> {
+        let operand = |name, address, matrix: &Matrix| Some((name, address, matrix.element, matrix.bytes()));
+        let c = operand("C", operands.c, &self.c).filter(|_| operands.beta != 0.0);
+        let bias = self.bias_length().map(|length| {
+            let elements = (self.d.batches - 1) * self.bias_stride + length;
+            ("the bias", self.bias, self.d.element, elements as u64 * self.d.element.bytes())
+        });
+        let [a, b, d] = [("A", operands.a, &self.a), ("B", operands.b, &self.b), ("D", operands.d, &self.d)]
+            .map(|(name, address, matrix)| operand(name, address, matrix));
+        for (name, address, element, bytes) in [a, b, c, d, bias].into_iter().flatten() {
             if address == 0 || address % element.bytes() != 0 {
                 return invalid(format!("{name} at {address:#x}"));
+            }
+            if let Err(error) = is_inside(address, bytes as usize) {
+                return invalid(format!("{name}: {}", error.misuse.unwrap_or_default()));
             }
         }
         let is_in_place = operands.c == operands.d;

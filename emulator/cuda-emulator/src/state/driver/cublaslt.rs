@@ -142,7 +142,7 @@ impl Driver {
     ) -> CublasResult<()> {
         let device = self.cublaslt_device(handle)?;
         let problem = self.cublaslt_problem(description, layouts)?;
-        problem.check(&operands)?;
+        problem.check(&operands, |address, bytes| self.check_memory(address, bytes))?;
         let algorithm = if let Some(bytes) = algorithm {
             Algorithm::from_bytes(&bytes, &problem)?
         } else {

@@ -1,8 +1,8 @@
 //! Statuses and reports of cuBLASLt, and failing calls.
 
 use super::{
-    BATCH_COUNT, BIAS_POINTER, COMPUTE_32F, COMPUTE_FAST_TF32, EPILOGUE, Element, Lt, MAX_WORKSPACE,
-    Matrices, ORDER, Product, Shape, TRANSA,
+    BATCH_COUNT, BIAS_BATCH_STRIDE, BIAS_POINTER, COMPUTE_32F, COMPUTE_FAST_TF32, EPILOGUE, Element, Lt,
+    MAX_WORKSPACE, Matrices, ORDER, Product, Shape, TRANSA,
 };
 use cuda_emulator::Setting;
 use std::ptr;
@@ -266,14 +266,16 @@ fn wrong_addresses_are_refused() {
     product.workspace = (address, bytes);
 
     let [a, d] = [product.a.address, product.d.address];
-    product.a.address = a + 4;
+    product.a.address = address + 4;
     try_with(&product, vector, "which the algorithm needs aligned to 16 bytes");
     product.a.address = a + 2;
     try_with(&product, vector, "A at");
     product.a.address = 0;
     try_with(&product, vector, "A at 0x0");
     product.a.address = a + 16;
-    try_with(&product, vector, "an input of kernel cublaslt_f32_");
+    try_with(&product, vector, "A: 8192 bytes at");
+    product.a.address = u64::MAX - 15;
+    try_with(&product, vector, "A: 0xfffffffffffffff0 is in no allocation");
     product.a.address = a;
     product.d.address = a;
     try_with(&product, vector, "D overlaps A");
@@ -283,13 +285,15 @@ fn wrong_addresses_are_refused() {
     lt.cuda.ok(product.enqueue(&lt, Some(&vector.algorithm), 0));
     product.beta = 1.0;
     try_with(&product, vector, "C at 0x0");
-    product.c.address = d + 512;
+    (product.d.address, product.c.address) = (address, address + 512);
     try_with(&product, vector, "D overlaps C");
-    (product.beta, product.c.address) = (0.0, c);
+    (product.beta, product.c.address, product.d.address) = (0.0, c, d);
     lt.cuda.ok(lt.describe(product.description, EPILOGUE, &4_u32.to_le_bytes()));
     try_with(&product, vector, "the bias at 0x0");
     lt.cuda.ok(lt.describe(product.description, BIAS_POINTER, &(d + 1).to_le_bytes()));
     try_with(&product, vector, "the bias at");
+    lt.cuda.ok(lt.describe(product.description, BIAS_BATCH_STRIDE, &u64::MAX.to_le_bytes()));
+    try_with(&product, vector, "batch stride 18446744073709551615 of the bias");
 }
 
 #[test]

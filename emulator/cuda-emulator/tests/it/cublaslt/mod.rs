@@ -19,6 +19,7 @@ const TRANSA: u32 = 3;
 const TRANSB: u32 = 4;
 const EPILOGUE: u32 = 7;
 const BIAS_POINTER: u32 = 8;
+const BIAS_BATCH_STRIDE: u32 = 10;
 const ORDER: u32 = 1;
 const BATCH_COUNT: u32 = 5;
 const BATCH_STRIDE: u32 = 6;

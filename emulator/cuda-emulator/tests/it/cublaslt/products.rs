@@ -1,8 +1,8 @@
 //! Products against an oracle in f64.
 
 use super::{
-    BIAS_POINTER, COMPUTE_32F, COMPUTE_FAST_BF16, COMPUTE_FAST_TF32, EPILOGUE, Element, Lt, Matrices,
-    Product, Shape, TRANSA, TRANSB, noise,
+    BIAS_BATCH_STRIDE, BIAS_POINTER, COMPUTE_32F, COMPUTE_FAST_BF16, COMPUTE_FAST_TF32, EPILOGUE, Element,
+    Lt, Matrices, Product, Shape, TRANSA, TRANSB, noise,
 };
 use proptest::prelude::*;
 
@@ -41,6 +41,8 @@ struct Case {
     gaps: [usize; 4],
     factors: (f32, f32),
     epilogue: Epilogue,
+    /// Elements between the biases of consecutive batches, or `None` for one bias of all.
+    bias_gap: Option<usize>,
     seed: u64,
 }
 
@@ -51,21 +53,25 @@ fn cases() -> impl Strategy<Value = Case> {
         [0..3_usize, 0..3, 0..3, 0..3],
         proptest::sample::select(&[(1.0, 0.0), (0.5, 1.0), (-1.0, 0.25)]),
         0..EPILOGUES.len(),
+        proptest::option::of(0..3_usize),
         any::<u64>(),
     );
     // Half of the cases have sizes for vector loads.
     (shape, rest, proptest::sample::select(&[1, 8])).prop_map(
-        |((sizes, batches, transposes, by_rows), (types, gaps, factors, epilogue, seed), unit)| Case {
-            sizes: sizes.map(|size| size.next_multiple_of(unit)),
-            batches,
-            types,
-            transposes,
-            by_rows,
-            gaps: gaps.map(|gap| gap * unit),
-            factors,
-            // Epilogues need D in column order.
-            epilogue: EPILOGUES[if by_rows[3] { 0 } else { epilogue }],
-            seed,
+        |((sizes, batches, transposes, by_rows), (types, gaps, factors, epilogue, bias_gap, seed), unit)| {
+            Case {
+                sizes: sizes.map(|size| size.next_multiple_of(unit)),
+                batches,
+                types,
+                transposes,
+                by_rows,
+                gaps: gaps.map(|gap| gap * unit),
+                factors,
+                // Epilogues need D in column order.
+                epilogue: EPILOGUES[if by_rows[3] { 0 } else { epilogue }],
+                bias_gap,
+                seed,
+            }
         },
     )
 }
@@ -100,10 +106,12 @@ fn check(case: &Case) {
     }
     let (code, has_bias, activation) = case.epilogue;
     lt.cuda.ok(lt.describe(product.description, EPILOGUE, &code.to_le_bytes()));
-    let bias = outputs.encode(&noise(m, case.seed ^ 4));
+    let bias_stride = case.bias_gap.map_or(0, |gap| m + gap);
+    let bias = outputs.encode(&noise(m + bias_stride * (batches - 1), case.seed ^ 4));
     let bias_address = lt.upload(&bias);
     if has_bias {
         lt.cuda.ok(lt.describe(product.description, BIAS_POINTER, &bias_address.to_le_bytes()));
+        lt.cuda.ok(lt.describe(product.description, BIAS_BATCH_STRIDE, &bias_stride.to_le_bytes()));
     }
     let bias = outputs.decode(&bias);
 
@@ -116,7 +124,7 @@ fn check(case: &Case) {
         let sum: f64 =
             (0..k).map(|l| a.at(transposes[0], batch, row, l) * b.at(transposes[1], batch, l, column)).sum();
         let sum = f64::from(*alpha) * sum + f64::from(*beta) * c.at(false, batch, row, column);
-        let sum = sum + if has_bias { f64::from(bias[row]) } else { 0.0 };
+        let sum = sum + if has_bias { f64::from(bias[batch * bias_stride + row]) } else { 0.0 };
         expected[d.index(batch, row, column)] = activation(sum);
     }
     // Rounding of the result to the type of D, and of the sums to f32.
@@ -156,6 +164,7 @@ fn large_shapes_match_the_oracle() {
             gaps: [0; 4],
             factors: (1.0, 0.0),
             epilogue: EPILOGUES[2],
+            bias_gap: None,
             seed: 7,
         });
     }
