@@ -1,6 +1,7 @@
 //! cuBLASLt on an emulated device. Functions are called by name.
 #![allow(unsafe_code, non_snake_case)]
 
+mod calls;
 mod execution;
 mod misuse;
 mod products;
@@ -14,6 +15,9 @@ use std::{ffi::CStr, ffi::c_char, ptr};
 pub(crate) const COMPUTE_32F: u32 = 68;
 pub(crate) const COMPUTE_FAST_BF16: u32 = 75;
 pub(crate) const COMPUTE_FAST_TF32: u32 = 77;
+
+/// `CUBLAS_STATUS_INVALID_VALUE`.
+const INVALID_VALUE: u32 = 7;
 
 const TRANSA: u32 = 3;
 const TRANSB: u32 = 4;
@@ -146,6 +150,15 @@ impl Lt {
         self.cuda.ok(self.cuda.cuMemcpyDtoHAsync_v2(read.as_mut_ptr(), address, bytes, 0));
         read
     }
+}
+
+/// Checks that a call returned a status and reported `why`.
+#[track_caller]
+fn refuses(lt: &Lt, status: u32, expected: u32, why: &str) {
+    let misuse = lt.cuda.emulator.misuse();
+    let last = misuse.last().map_or("", String::as_str);
+    assert!(last.contains(why), "{last:?} instead of {why:?}");
+    assert_eq!(status, expected, "{last}");
 }
 
 /// Element type of a matrix.
