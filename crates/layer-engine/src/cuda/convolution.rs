@@ -5,9 +5,9 @@
 use layer_graph::{Conv2d, Layer, Shape};
 
 use super::kernel::Argument;
-use super::kernel_builder::{KernelBuilder, size, tiles};
+use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;
-use super::slices::Slices;
+use super::slices::{Products, Slices};
 use crate::{EngineError, Pass, Role};
 
 const FAMILY: Family = Family::Convolution;
@@ -50,12 +50,21 @@ pub(super) fn add_launches(
         |operand: Argument| if conv.bias { operand.offset(weight_elements) } else { Argument::NONE };
     let weights = builder.operand(Role::Parameters);
     let (x, dy) = (builder.operand(Role::Input(0)), builder.operand(Role::OutputGradient));
+    let (pixels, y_elements) = (height * width, samples * out_channels * windows);
+    let x_elements = samples * in_channels * pixels;
     if !matches!(pass, Pass::Backward | Pass::BackwardParameters) {
-        let (tiles, bias) = (tiles(filters, samples * windows), after_weights(weights));
-        let y = (builder.operand(Role::Output), samples * out_channels * windows);
-        let y = Slices::new(builder, y, weights_of_filter, tiles * groups)?;
+        let bias = after_weights(weights);
+        let y = Products {
+            to: builder.operand(Role::Output),
+            elements: y_elements,
+            factors: x_elements + weight_elements,
+            sides: [filters, samples * windows],
+            count: groups,
+            terms: weights_of_filter,
+        };
+        let y = Slices::new(builder, &y)?;
         let arguments = [size(samples), geometry, size(y.terms), x, weights, y.bias(bias), y.parts];
-        builder.launch((FAMILY, "convolution_forward"), [tiles, y.count * groups], arguments)?;
+        y.launch(builder, (FAMILY, ["convolution_forward", "convolution_forward_small"]), arguments)?;
         y.sum(builder, bias, [windows, out_channels])?;
         return Ok(Some(()));
     }
@@ -63,27 +72,39 @@ pub(super) fn add_launches(
         // A phase has the pixels of one remainder by the stride along each axis.
         let per_phase =
             |sides: [usize; 2]| sides[0].div_ceil(conv.stride[0]) * sides[1].div_ceil(conv.stride[1]);
-        let phases = groups * conv.stride[0] * conv.stride[1];
-        let tiles = tiles(channels, samples * per_phase([height, width]));
-        let pixels = height * width;
-        let dx = (builder.operand(Role::InputGradient(0)), samples * in_channels * pixels);
-        let dx = Slices::new(builder, dx, filters * per_phase(conv.kernel), tiles * phases)?;
+        let dx = Products {
+            to: builder.operand(Role::InputGradient(0)),
+            elements: x_elements,
+            factors: y_elements + weight_elements,
+            sides: [channels, samples * per_phase([height, width])],
+            count: groups * conv.stride[0] * conv.stride[1],
+            terms: filters * per_phase(conv.kernel),
+        };
+        let dx = Slices::new(builder, &dx)?;
         let arguments = [size(samples), geometry, size(dx.count), dy, weights, dx.parts];
-        builder.launch((FAMILY, "convolution_input_gradient"), [tiles, dx.count * phases], arguments)?;
+        let kernels = ["convolution_input_gradient", "convolution_input_gradient_small"];
+        dx.launch(builder, (FAMILY, kernels), arguments)?;
         dx.sum(builder, Argument::NONE, [pixels, in_channels])?;
     }
     let gradient = builder.operand(Role::ParameterGradient);
-    let tiles = tiles(filters, weights_of_filter);
-    let dw = Slices::new(builder, (gradient, weight_elements), samples * windows, tiles * groups)?;
+    let dw = Products {
+        to: gradient,
+        elements: weight_elements,
+        factors: x_elements + y_elements,
+        sides: [filters, weights_of_filter],
+        count: groups,
+        terms: samples * windows,
+    };
+    let dw = Slices::new(builder, &dw)?;
     let arguments = [size(samples), geometry, size(dw.terms), x, dy, dw.parts];
-    builder.launch((FAMILY, "convolution_weight_gradient"), [tiles, dw.count * groups], arguments)?;
+    let kernels = ["convolution_weight_gradient", "convolution_weight_gradient_small"];
+    dw.launch(builder, (FAMILY, kernels), arguments)?;
     dw.sum(builder, Argument::NONE, [1, weight_elements])?;
     if conv.bias {
-        let db = (after_weights(gradient), out_channels);
-        let db = Slices::new(builder, db, samples * windows, out_channels)?;
+        let db = Slices::of_blocks(builder, (after_weights(gradient), out_channels), samples * windows)?;
         let sizes = [samples, out_channels, windows, db.terms].map(size);
         let arguments = [&sizes[..], &[dy, db.parts]].concat();
-        builder.launch((FAMILY, "convolution_bias_gradient"), [out_channels, db.count], arguments)?;
+        db.launch(builder, (FAMILY, ["convolution_bias_gradient"; 2]), arguments)?;
         db.sum(builder, Argument::NONE, [1, out_channels])?;
     }
     Ok(Some(()))

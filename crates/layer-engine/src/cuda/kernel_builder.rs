@@ -179,7 +179,7 @@ pub(super) fn size(elements: usize) -> Argument {
     Argument::U32(elements as u32)
 }
 
-/// Returns the number of 64 x 64 tiles that cover a matrix. One block computes a tile.
+/// Returns the number of 64 x 64 tiles that cover a matrix.
 pub(super) fn tiles(rows: usize, columns: usize) -> usize {
     rows.div_ceil(64) * columns.div_ceil(64)
 }

@@ -12,6 +12,8 @@ mod device;
 mod engine;
 mod kernel;
 mod kernel_builder;
+#[cfg(test)]
+mod launch_sizes;
 mod linear;
 mod loss;
 mod module;

@@ -75,10 +75,9 @@ enum MutationCase {
 }
 
 /// Returns test cases that launch every kernel of a family, with shapes that are no multiple of the
-/// tile.
+/// tile. Products with more than 8448 rows or columns have large tiles.
 fn cases(family: Family) -> Vec<MutationCase> {
     let image = Shape::image(6, 9, 8);
-    let sequence = Shape::sequence(7, 12);
     let kinds: Vec<(LayerKind, Shape, usize)> = match family {
         Family::Activation => vec![
             (LayerKind::Relu, Shape::features(300), 1),
@@ -104,6 +103,8 @@ fn cases(family: Family) -> Vec<MutationCase> {
             (Conv2d::rectangular(6, [2, 3]).padding_hw([0, 1]).stride(2).groups(3).into(), image, 2),
             (Conv2d::new(9, 1).into(), Shape::image(68, 6, 6), 2),
             (Conv2d::new(2, 2).without_bias().into(), Shape::image(3, 17, 19), 2),
+            (Conv2d::new(20, 1).into(), Shape::image(20, 28, 151), 2),
+            (Conv2d::new(8, 3).padding(1).into(), Shape::image(939, 3, 6), 1),
         ],
         Family::Dropout => (17..25)
             .map(|elements| (Dropout { probability: 0.3 }.into(), Shape::features(elements), 90))
@@ -115,7 +116,7 @@ fn cases(family: Family) -> Vec<MutationCase> {
         ],
         Family::LayerNorm => vec![
             (LayerNorm::default().into(), Shape::sequence(9, 35), 1),
-            (LayerNorm::default().into(), sequence, 3),
+            (LayerNorm::default().into(), Shape::sequence(7, 12), 3),
             (LayerNorm::default().into(), Shape::features(31), 7),
         ],
         Family::ResponseNorm => {
@@ -129,6 +130,8 @@ fn cases(family: Family) -> Vec<MutationCase> {
             (Linear::new(72).into(), Shape::sequence(35, 68), 2),
             (Linear::new(67).into(), Shape::features(35), 66),
             (Linear::new(3).without_bias().into(), Shape::features(5), 530),
+            (Linear::new(20).into(), Shape::sequence(4228, 20), 2),
+            (Linear::new(8).into(), Shape::features(8451), 18),
         ],
         Family::Optimizer => Vec::new(),
         Family::Pooling => vec![

@@ -82,7 +82,8 @@ fn channel_sums(
 ) -> Result<(), EngineError> {
     const FAMILY: Family = Family::BatchNorm;
     let [samples, channels, positions] = sizes;
-    let (slices, terms) = divide(samples * positions, channels, MIN_SLICE);
+    let count = samples * positions;
+    let (slices, terms) = divide(count, channels, count.div_ceil(MIN_SLICE));
     let parts = match slices {
         1 => Argument::NONE,
         _ => builder.workspace(slices * channels * 2 * size_of::<f64>())?,
@@ -92,7 +93,7 @@ fn channel_sums(
     if slices == 1 {
         return Ok(());
     }
-    let arguments = [&[samples * positions, channels, slices].map(size)[..], &[parts], &to].concat();
+    let arguments = [&[count, channels, slices].map(size)[..], &[parts], &to].concat();
     builder.for_each((FAMILY, "batch_norm_sum_slices"), channels, arguments)
 }
 

@@ -111,6 +111,12 @@ pub struct KernelRun {
     pub priority: i32,
     /// Whether the kernel is a node of a graph.
     pub in_graph: bool,
+    /// Number of bytes of device memory that the kernel read, each byte counted once. It is counted
+    /// only with [`Setting::OrderCheck`], otherwise it is 0.
+    pub bytes_read: u64,
+    /// Number of bytes of device memory that the kernel wrote or changed by atomic operations,
+    /// counted as `bytes_read`.
+    pub bytes_written: u64,
     /// Name of the stream, such as `stream-2`. Streams are numbered from 1 in the order of their
     /// creation.
     pub stream: String,
@@ -121,7 +127,7 @@ pub struct KernelRun {
 impl KernelRun {
     /// Parses one line of the driver's timeline. Returns `None` if it is malformed.
     pub(super) fn parse(line: &str) -> Option<Self> {
-        let mut parts = line.splitn(8, ' ');
+        let mut parts = line.splitn(10, ' ');
         let mut time = || Some(Duration::from_nanos(parts.next()?.parse().ok()?));
         let (started, ended, enqueued) = (time()?, time()?, time()?);
         Some(Self {
@@ -131,6 +137,8 @@ impl KernelRun {
             device: parts.next()?.parse().ok()?,
             priority: parts.next()?.parse().ok()?,
             in_graph: parts.next()? == "1",
+            bytes_read: parts.next()?.parse().ok()?,
+            bytes_written: parts.next()?.parse().ok()?,
             stream: parts.next()?.to_owned(),
             name: parts.next()?.to_owned(),
         })

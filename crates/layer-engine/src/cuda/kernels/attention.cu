@@ -24,21 +24,21 @@ struct Part {
 
 // A factor in shared memory. The first index is the row, the second the term. All terms of a tile
 // can be read.
-struct SharedRows {
+struct SharedRows : FourTerms<TILE> {
     const float (&data)[TILE][PITCH];
+    __device__ __forceinline__ SharedRows(const float (&data)[TILE][PITCH]) : data(data) {}
     __device__ __forceinline__ float4 load(u32 start, u32 end) const {
-        return start < end ? *(const float4*)&data[SLAB_ROW][start + SLAB_TERMS] : make_float4(0, 0, 0, 0);
+        return start < end ? *(const float4*)&data[row()][start + term()] : make_float4(0, 0, 0, 0);
     }
-    __device__ __forceinline__ void put(Slab& slab, float4 four) const { put_terms(slab, four); }
 };
 
 // A factor in shared memory. The first index is the term, the second the row.
-struct SharedColumns {
+struct SharedColumns : FourRows<TILE> {
     const float (&data)[TILE][PITCH];
+    __device__ __forceinline__ SharedColumns(const float (&data)[TILE][PITCH]) : data(data) {}
     __device__ __forceinline__ float4 load(u32 start, u32 end) const {
-        return start < end ? *(const float4*)&data[start + SLAB_TERM][SLAB_ROWS] : make_float4(0, 0, 0, 0);
+        return start < end ? *(const float4*)&data[start + term()][row()] : make_float4(0, 0, 0, 0);
     }
-    __device__ __forceinline__ void put(Slab& slab, float4 four) const { put_rows(slab, four); }
 };
 
 __device__ __forceinline__ void put_tile(const float (&values)[4][4], float (&shared)[TILE][PITCH]) {
@@ -70,7 +70,7 @@ __device__ __forceinline__ bool is_seen(u32 query, u32 key, u32 positions, u32 c
 // Saves the logarithm of the sum of exponentials of each query. In evaluation `saved` is null.
 KERNEL attention_forward(u32 positions, u32 heads, u32 width, u32 causal, float scale,
                          const float* __restrict__ x, float* __restrict__ y, float* __restrict__ saved) {
-    __shared__ Slabs slabs;
+    __shared__ Slabs<> slabs;
     __shared__ __align__(16) float weights[TILE][PITCH];
     const Part part(positions, heads, width);
     const u32 stride = 3 * part.features;
@@ -158,7 +158,7 @@ KERNEL attention_query_gradient(u32 positions, u32 heads, u32 width, u32 causal,
                                 const float* __restrict__ x, const float* __restrict__ saved,
                                 const float* __restrict__ means, const float* __restrict__ dy,
                                 float* __restrict__ dx) {
-    __shared__ Slabs slabs;
+    __shared__ Slabs<> slabs;
     __shared__ __align__(16) float shared[TILE][PITCH];
     const Part part(positions, heads, width);
     const u32 stride = 3 * part.features;
@@ -184,7 +184,7 @@ KERNEL attention_key_value_gradient(u32 positions, u32 heads, u32 width, u32 cau
                                     const float* __restrict__ x, const float* __restrict__ saved,
                                     const float* __restrict__ means, const float* __restrict__ dy,
                                     float* __restrict__ dx) {
-    __shared__ Slabs slabs;
+    __shared__ Slabs<> slabs;
     __shared__ __align__(16) float shared[TILE][PITCH];
     const Part part(positions, heads, width);
     const u32 stride = 3 * part.features;

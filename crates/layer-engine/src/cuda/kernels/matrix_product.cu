@@ -5,48 +5,90 @@
 
 // y[sample][output] = sum over inputs of x[sample][input] * weight[output][input] + bias[output].
 // `bias` is null if there are no biases or several slices.
-KERNEL linear_forward(u32 samples, u32 outputs, u32 inputs, u32 slice, const float* __restrict__ x,
-                      const float* __restrict__ weight, const float* __restrict__ bias,
-                      float* __restrict__ y) {
-    __shared__ Slabs slabs;
-    const u32 row = blockIdx.x / tiles(outputs) * TILE, column = blockIdx.x % tiles(outputs) * TILE;
+template <u32 SIDE>
+__device__ __forceinline__ void forward(u32 samples, u32 outputs, u32 inputs, u32 slice, const float* x,
+                                        const float* weight, const float* bias, float* y) {
+    __shared__ Slabs<SIDE> slabs;
+    const u32 row = blockIdx.x / tiles<SIDE>(outputs) * SIDE;
+    const u32 column = blockIdx.x % tiles<SIDE>(outputs) * SIDE;
     const u32 from = blockIdx.y * slice, to = min(from + slice, inputs);
-    float sums[4][4] = {};
-    multiply(slabs, from, to, Rows(x, row, samples, inputs), Rows(weight, column, outputs, inputs), sums);
+    Sums<SIDE> sums = product(slabs, from, to, Rows<SIDE>(x, row, samples, inputs),
+                              Rows<SIDE>(weight, column, outputs, inputs));
     if (bias) {
-        const float4 four =
-            load_four(bias + column + TILE_COLUMN, (int)outputs - (int)(column + TILE_COLUMN), false);
+        const u32 first = column + tile_column<SIDE>();
+        const float4 four = load_four(bias + first, (int)outputs - (int)first, false);
         const float terms[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < STORED_ROWS<SIDE>; i++)
 #pragma unroll
-            for (int j = 0; j < 4; j++) sums[i][j] += terms[j];
+            for (int j = 0; j < 4; j++) sums.at[i][j] += terms[j];
     }
-    store_tile(sums, y + (u64)blockIdx.y * samples * outputs, row, samples, column, outputs, outputs);
+    y += (u64)blockIdx.y * samples * outputs;
+    store_tile<SIDE>(sums.at, y, row, samples, column, outputs, outputs);
 }
 
 // dx[sample][input] = sum over outputs of dy[sample][output] * weight[output][input].
-KERNEL linear_input_gradient(u32 samples, u32 outputs, u32 inputs, u32 slice,
-                             const float* __restrict__ dy, const float* __restrict__ weight,
-                             float* __restrict__ dx) {
-    __shared__ Slabs slabs;
-    const u32 row = blockIdx.x / tiles(inputs) * TILE, column = blockIdx.x % tiles(inputs) * TILE;
+template <u32 SIDE>
+__device__ __forceinline__ void input_gradient(u32 samples, u32 outputs, u32 inputs, u32 slice,
+                                               const float* dy, const float* weight, float* dx) {
+    __shared__ Slabs<SIDE> slabs;
+    const u32 row = blockIdx.x / tiles<SIDE>(inputs) * SIDE;
+    const u32 column = blockIdx.x % tiles<SIDE>(inputs) * SIDE;
     const u32 from = blockIdx.y * slice, to = min(from + slice, outputs);
-    float sums[4][4] = {};
-    multiply(slabs, from, to, Rows(dy, row, samples, outputs), Columns(weight, column, inputs, inputs),
-             sums);
-    store_tile(sums, dx + (u64)blockIdx.y * samples * inputs, row, samples, column, inputs, inputs);
+    const Sums<SIDE> sums = product(slabs, from, to, Rows<SIDE>(dy, row, samples, outputs),
+                                    Columns<SIDE>(weight, column, inputs, inputs));
+    dx += (u64)blockIdx.y * samples * inputs;
+    store_tile<SIDE>(sums.at, dx, row, samples, column, inputs, inputs);
 }
 
 // dw[output][input] = sum over samples of dy[sample][output] * x[sample][input].
-KERNEL linear_weight_gradient(u32 samples, u32 outputs, u32 inputs, u32 slice, const float* __restrict__ x,
-                              const float* __restrict__ dy, float* __restrict__ dw) {
-    __shared__ Slabs slabs;
-    const u32 row = blockIdx.x / tiles(inputs) * TILE, column = blockIdx.x % tiles(inputs) * TILE;
+template <u32 SIDE>
+__device__ __forceinline__ void weight_gradient(u32 samples, u32 outputs, u32 inputs, u32 slice,
+                                                const float* x, const float* dy, float* dw) {
+    __shared__ Slabs<SIDE> slabs;
+    const u32 row = blockIdx.x / tiles<SIDE>(inputs) * SIDE;
+    const u32 column = blockIdx.x % tiles<SIDE>(inputs) * SIDE;
     const u32 from = blockIdx.y * slice, to = min(from + slice, samples);
-    float sums[4][4] = {};
-    multiply(slabs, from, to, Columns(dy, row, outputs, outputs), Columns(x, column, inputs, inputs), sums);
-    store_tile(sums, dw + (u64)blockIdx.y * outputs * inputs, row, outputs, column, inputs, inputs);
+    const Sums<SIDE> sums = product(slabs, from, to, Columns<SIDE>(dy, row, outputs, outputs),
+                                    Columns<SIDE>(x, column, inputs, inputs));
+    dw += (u64)blockIdx.y * outputs * inputs;
+    store_tile<SIDE>(sums.at, dw, row, outputs, column, inputs, inputs);
+}
+
+KERNEL linear_forward(u32 samples, u32 outputs, u32 inputs, u32 slice, const float* __restrict__ x,
+                      const float* __restrict__ weight, const float* __restrict__ bias,
+                      float* __restrict__ y) {
+    forward<64>(samples, outputs, inputs, slice, x, weight, bias, y);
+}
+
+KERNEL linear_input_gradient(u32 samples, u32 outputs, u32 inputs, u32 slice,
+                             const float* __restrict__ dy, const float* __restrict__ weight,
+                             float* __restrict__ dx) {
+    input_gradient<64>(samples, outputs, inputs, slice, dy, weight, dx);
+}
+
+KERNEL linear_weight_gradient(u32 samples, u32 outputs, u32 inputs, u32 slice,
+                              const float* __restrict__ x, const float* __restrict__ dy,
+                              float* __restrict__ dw) {
+    weight_gradient<64>(samples, outputs, inputs, slice, x, dy, dw);
+}
+
+KERNEL linear_forward_small(u32 samples, u32 outputs, u32 inputs, u32 slice, const float* __restrict__ x,
+                            const float* __restrict__ weight, const float* __restrict__ bias,
+                            float* __restrict__ y) {
+    forward<32>(samples, outputs, inputs, slice, x, weight, bias, y);
+}
+
+KERNEL linear_input_gradient_small(u32 samples, u32 outputs, u32 inputs, u32 slice,
+                                   const float* __restrict__ dy, const float* __restrict__ weight,
+                                   float* __restrict__ dx) {
+    input_gradient<32>(samples, outputs, inputs, slice, dy, weight, dx);
+}
+
+KERNEL linear_weight_gradient_small(u32 samples, u32 outputs, u32 inputs, u32 slice,
+                                    const float* __restrict__ x, const float* __restrict__ dy,
+                                    float* __restrict__ dw) {
+    weight_gradient<32>(samples, outputs, inputs, slice, x, dy, dw);
 }
 
 // db[output] = sum over samples of dy[sample][output]. A block has 32 outputs; its warps process

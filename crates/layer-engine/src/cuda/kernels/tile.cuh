@@ -1,30 +1,47 @@
-// Matrix products in tiles of 64 x 64, by blocks of 256 threads that hold 4 x 4 sums each. Both
-// factors are copied to shared memory, 16 terms at a time: the methods `load` of their types load
-// four elements per thread into registers, and the methods `put` store them in a slab. The elements
-// of the next 16 terms are loaded before the products of the current ones are computed.
+// Matrix products in tiles of 64 x 64, or of 32 x 32 for products with few tiles, by blocks of 256
+// threads that hold 4 x 4 sums each. Both factors are copied to shared memory in *slabs* of 1024
+// elements: the methods `load` of their types load four elements per thread into registers, and the
+// methods `put` store them in a slab. The elements of the next slab are loaded before the products
+// of the current one are computed.
 //
-// A block calls `load` once for every 16 terms in order, and a last time past the end, where it
-// returns zeros.
+// A small tile has four groups of 64 threads. Each of them sums a quarter of the terms of a slab.
 #pragma once
 #include "basics.cuh"
 
+// Side of a tile, unless it is a template parameter.
 #define TILE 64
-#define TERMS 16
-// Groups of four rows are aligned to 16 bytes and begin in different banks.
 #define PITCH (TILE + 4)
 
-typedef float Slab[TERMS][PITCH];
+// Terms of a slab.
+template <u32 SIDE> constexpr u32 TERMS = 1024 / SIDE;
+// Threads that hold the sums of a tile.
+template <u32 SIDE> constexpr u32 GROUP = SIDE * SIDE / 16;
+// Rows of a tile that a thread stores.
+template <u32 SIDE> constexpr u32 STORED_ROWS = 4 * GROUP<SIDE> / THREADS;
 
-// Slabs of the current and of the next terms.
-struct __align__(16) Slabs {
-    Slab left[2], right[2];
+// Groups of four rows are aligned to 16 bytes and begin in different banks.
+template <u32 SIDE> using Slab = float[TERMS<SIDE>][SIDE + 4];
+
+// The current and the next slabs.
+template <u32 SIDE = TILE> struct __align__(16) Slabs {
+    Slab<SIDE> left[2], right[2];
 };
 
 // First row and first column of the thread within a tile.
-#define TILE_ROW (threadIdx.x / 16 * 4)
-#define TILE_COLUMN (threadIdx.x % 16 * 4)
+template <u32 SIDE> __device__ __forceinline__ u32 tile_row() {
+    return threadIdx.x % GROUP<SIDE> / (SIDE / 4) * 4;
+}
+template <u32 SIDE> __device__ __forceinline__ u32 tile_column() { return threadIdx.x % (SIDE / 4) * 4; }
+#define TILE_ROW (tile_row<TILE>())
+#define TILE_COLUMN (tile_column<TILE>())
+// First row that the thread stores.
+template <u32 SIDE> __device__ __forceinline__ u32 stored_row() {
+    return tile_row<SIDE>() + threadIdx.x / GROUP<SIDE>;
+}
 
-__device__ __forceinline__ u32 tiles(u32 count) { return (count + TILE - 1) / TILE; }
+template <u32 SIDE = TILE> __device__ __forceinline__ u32 tiles(u32 count) {
+    return (count + SIDE - 1) / SIDE;
+}
 
 __device__ __forceinline__ bool is_aligned(const float* address) { return ((u64)address & 15) == 0; }
 
@@ -53,35 +70,41 @@ __device__ __forceinline__ void store(float* to, float4 four, int count, bool ve
     }
 }
 
-// Position at which a thread stores four terms of one row, and four rows of one term.
-#define SLAB_ROW (threadIdx.x / 4)
-#define SLAB_TERMS (threadIdx.x % 4 * 4)
-#define SLAB_TERM (threadIdx.x / 16)
-#define SLAB_ROWS (threadIdx.x % 16 * 4)
-// The same for four terms of one row, if the lanes of a warp have different rows.
-#define LANE_ROW (threadIdx.x % TILE)
-#define LANE_TERMS (threadIdx.x / TILE * 4)
+// Assignments of a slab's elements to threads. A thread has four terms of a row, or four rows of a
+// term.
+template <u32 SIDE> struct FourTerms {
+    static __device__ __forceinline__ u32 row() { return threadIdx.x / (TERMS<SIDE> / 4); }
+    static __device__ __forceinline__ u32 term() { return threadIdx.x % (TERMS<SIDE> / 4) * 4; }
+    static __device__ __forceinline__ void put(Slab<SIDE>& slab, float4 four) {
+        slab[term()][row()] = four.x;
+        slab[term() + 1][row()] = four.y;
+        slab[term() + 2][row()] = four.z;
+        slab[term() + 3][row()] = four.w;
+    }
+};
 
-__device__ __forceinline__ void put_terms(Slab& slab, float4 four) {
-    slab[SLAB_TERMS][SLAB_ROW] = four.x;
-    slab[SLAB_TERMS + 1][SLAB_ROW] = four.y;
-    slab[SLAB_TERMS + 2][SLAB_ROW] = four.z;
-    slab[SLAB_TERMS + 3][SLAB_ROW] = four.w;
-}
+template <u32 SIDE> struct FourRows {
+    static __device__ __forceinline__ u32 row() { return threadIdx.x % (SIDE / 4) * 4; }
+    static __device__ __forceinline__ u32 term() { return threadIdx.x / (SIDE / 4); }
+    static __device__ __forceinline__ void put(Slab<SIDE>& slab, float4 four) {
+        *(float4*)&slab[term()][row()] = four;
+    }
+};
 
-__device__ __forceinline__ void put_rows(Slab& slab, float4 four) {
-    *(float4*)&slab[SLAB_TERM][SLAB_ROWS] = four;
-}
-
-__device__ __forceinline__ void put_lane_terms(Slab& slab, float4 four) {
-    slab[LANE_TERMS][LANE_ROW] = four.x;
-    slab[LANE_TERMS + 1][LANE_ROW] = four.y;
-    slab[LANE_TERMS + 2][LANE_ROW] = four.z;
-    slab[LANE_TERMS + 3][LANE_ROW] = four.w;
-}
+// Four terms of a row. The lanes of a warp have different rows and the same terms.
+template <u32 SIDE> struct RowPerLane {
+    static __device__ __forceinline__ u32 row() { return threadIdx.x % SIDE; }
+    static __device__ __forceinline__ u32 term() { return threadIdx.x / SIDE * 4; }
+    static __device__ __forceinline__ void put(Slab<SIDE>& slab, float4 four) {
+        slab[term()][row()] = four.x;
+        slab[term() + 1][row()] = four.y;
+        slab[term() + 2][row()] = four.z;
+        slab[term() + 3][row()] = four.w;
+    }
+};
 
 // A factor whose terms are contiguous: term `t` of row `r` is `data[r * stride + t]`.
-struct Rows {
+template <u32 SIDE = TILE> struct Rows : FourTerms<SIDE> {
     const float* data;
     u32 first, count, stride;
     bool vectors;
@@ -91,16 +114,14 @@ struct Rows {
           vectors(stride % 4 == 0 && is_aligned(data)) {}
 
     __device__ __forceinline__ float4 load(u32 start, u32 end) const {
-        const u32 row = first + SLAB_ROW, term = start + SLAB_TERMS;
+        const u32 row = first + this->row(), term = start + this->term();
         const int there = row < count ? (int)end - (int)term : 0;
         return load_four(data + row * stride + term, there, vectors);
     }
-
-    __device__ __forceinline__ void put(Slab& slab, float4 four) const { put_terms(slab, four); }
 };
 
 // A factor whose rows are contiguous: term `t` of row `r` is `data[t * stride + r]`.
-struct Columns {
+template <u32 SIDE = TILE> struct Columns : FourRows<SIDE> {
     const float* data;
     u32 first, count, stride;
     bool vectors;
@@ -110,31 +131,33 @@ struct Columns {
           vectors(stride % 4 == 0 && is_aligned(data)) {}
 
     __device__ __forceinline__ float4 load(u32 start, u32 end) const {
-        const u32 row = first + SLAB_ROWS, term = start + SLAB_TERM;
+        const u32 row = first + this->row(), term = start + this->term();
         const int there = term < end ? (int)count - (int)row : 0;
         return load_four(data + term * stride + row, there, vectors);
     }
-
-    __device__ __forceinline__ void put(Slab& slab, float4 four) const { put_rows(slab, four); }
 };
 
-// Adds the products of the terms `from` to `to`, exclusive. All threads of the block must call it.
-// Afterwards the slabs and the memory that the factors read can be reused.
-template <class Left, class Right>
-__device__ __forceinline__ void multiply(Slabs& slabs, u32 from, u32 to, Left left, Right right,
+// Adds the products of the terms `from` to `to`, exclusive: of all of them in a large tile, of the
+// group's terms in a small one. All threads of the block must call it. Afterwards the slabs and the
+// memory that the factors read can be reused. `load` is called once for every slab in order, and a
+// last time past the end, where it returns zeros.
+template <u32 SIDE = TILE, class Left, class Right>
+__device__ __forceinline__ void multiply(Slabs<SIDE>& slabs, u32 from, u32 to, Left left, Right right,
                                          float (&sums)[4][4]) {
+    constexpr u32 GROUP_TERMS = TERMS<SIDE> * GROUP<SIDE> / THREADS;
+    const u32 first = threadIdx.x / GROUP<SIDE> * GROUP_TERMS;
     float4 next_left = left.load(from, to), next_right = right.load(from, to);
     u32 now = 0;
     left.put(slabs.left[now], next_left);
     right.put(slabs.right[now], next_right);
     __syncthreads();
-    ROLLED for (u32 start = from; start < to; start += TERMS) {
-        next_left = left.load(start + TERMS, to);
-        next_right = right.load(start + TERMS, to);
+    ROLLED for (u32 start = from; start < to; start += TERMS<SIDE>) {
+        next_left = left.load(start + TERMS<SIDE>, to);
+        next_right = right.load(start + TERMS<SIDE>, to);
 #pragma unroll
-        for (int term = 0; term < TERMS; term++) {
-            const float4 x = *(const float4*)&slabs.left[now][term][TILE_ROW];
-            const float4 y = *(const float4*)&slabs.right[now][term][TILE_COLUMN];
+        for (int term = 0; term < GROUP_TERMS; term++) {
+            const float4 x = *(const float4*)&slabs.left[now][first + term][tile_row<SIDE>()];
+            const float4 y = *(const float4*)&slabs.right[now][first + term][tile_column<SIDE>()];
             const float rows[4] = {x.x, x.y, x.z, x.w}, columns[4] = {y.x, y.y, y.z, y.w};
 #pragma unroll
             for (int i = 0; i < 4; i++)
@@ -149,14 +172,50 @@ __device__ __forceinline__ void multiply(Slabs& slabs, u32 from, u32 to, Left le
     }
 }
 
+// Sums of the rows of a tile that a thread stores.
+template <u32 SIDE> struct Sums {
+    float at[STORED_ROWS<SIDE>][4];
+};
+
+// Returns the products' sums over the terms `from` to `to`, exclusive. The groups of a small tile
+// are added in order. The block must not use the slabs afterwards.
+template <u32 SIDE, class Left, class Right>
+__device__ __forceinline__ Sums<SIDE> product(Slabs<SIDE>& slabs, u32 from, u32 to, Left left, Right right) {
+    float sums[4][4] = {};
+    multiply<SIDE>(slabs, from, to, left, right, sums);
+    Sums<SIDE> result = {};
+    if (SIDE == TILE) {
+#pragma unroll
+        for (int i = 0; i < STORED_ROWS<SIDE>; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) result.at[i][j] = sums[i][j];
+    } else {
+        // By group, row and thread of the group.
+        float4(*parts)[4][GROUP<SIDE>] = (float4(*)[4][GROUP<SIDE>])&slabs;
+        const u32 group = threadIdx.x / GROUP<SIDE>, thread = threadIdx.x % GROUP<SIDE>;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            parts[group][i][thread] = make_float4(sums[i][0], sums[i][1], sums[i][2], sums[i][3]);
+        __syncthreads();
+#pragma unroll
+        for (int other = 0; other < THREADS / GROUP<SIDE>; other++) {
+            const float4 part = parts[other][group][thread];
+            result.at[0][0] += part.x, result.at[0][1] += part.y;
+            result.at[0][2] += part.z, result.at[0][3] += part.w;
+        }
+    }
+    return result;
+}
+
 // Writes a thread's sums to rows of `to`, whose elements are contiguous.
-__device__ __forceinline__ void store_tile(const float (&sums)[4][4], float* to, u32 row0, u32 rows,
+template <u32 SIDE = TILE, u32 ROWS>
+__device__ __forceinline__ void store_tile(const float (&sums)[ROWS][4], float* to, u32 row0, u32 rows,
                                            u32 column0, u32 columns, u32 stride) {
     const bool vectors = stride % 4 == 0 && is_aligned(to);
-    const u32 column = column0 + TILE_COLUMN;
+    const u32 column = column0 + tile_column<SIDE>();
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const u32 row = row0 + TILE_ROW + i;
+    for (int i = 0; i < ROWS; i++) {
+        const u32 row = row0 + stored_row<SIDE>() + i;
         if (row < rows) {
             const float4 four = make_float4(sums[i][0], sums[i][1], sums[i][2], sums[i][3]);
             store(to + row * stride + column, four, (int)columns - (int)column, vectors);

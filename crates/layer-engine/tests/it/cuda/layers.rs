@@ -118,6 +118,20 @@ fn layers_of_several_tiles_match_cpu_engine() {
     }
 }
 
+/// Covers products with enough rows or columns for large tiles.
+#[test]
+fn layers_of_large_tiles_match_cpu_engine() {
+    let layers = [
+        layer(Conv2d::new(20, 1), &[Shape::image(20, 28, 151)]),
+        layer(Conv2d::new(8, 3).padding(1), &[Shape::image(939, 3, 3)]),
+        layer(Linear::new(20), &[Shape::sequence(4228, 20)]),
+        layer(Linear::new(8), &[Shape::features(8451)]),
+    ];
+    for (layer, order) in layers.iter().zip(ORDERS.iter().cycle()) {
+        compare(*order, layer, 2);
+    }
+}
+
 #[test]
 fn batch_norm_accepts_reduced_moments() {
     let layer = layer(BatchNorm::default(), &[Shape::image(3, 4, 5)]);

@@ -7,6 +7,7 @@ mod networks;
 mod queues;
 mod sources;
 mod steps;
+mod traffic;
 
 use cuda::{Context, Driver};
 use cuda_emulator::{Emulator, Setting};

@@ -98,13 +98,13 @@ impl Driver {
         self.simulation.idle_queries = 0;
         let stream_name = self.handles.name(stream).replace(' ', "-");
         let in_graph = u8::from(node.is_some());
-        self.simulation.finished.push(format!(
-            "{started} {ends} {enqueued} {device} {priority} {in_graph} {stream_name} {}\n",
-            kernel.name
-        ));
         let executed = self.execute(device, kernel);
         let task = self.begin_task(stream, node, |_| format!("kernel {}", kernel.name));
-        self.note_kernel_accesses(task.as_ref(), device);
+        let [read, written] = self.note_kernel_accesses(task.as_ref(), device);
+        self.simulation.finished.push(format!(
+            "{started} {ends} {enqueued} {device} {priority} {in_graph} {read} {written} {stream_name} {}\n",
+            kernel.name
+        ));
         if let Some(work) = &kernel.library_work {
             self.note_library_accesses(task.as_ref(), work);
         }

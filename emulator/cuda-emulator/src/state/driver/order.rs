@@ -133,14 +133,21 @@ impl Driver {
     }
 
     /// Records the memory accesses of the kernel that was executed last on a device. They are
-    /// discarded if `task` is `None`.
-    pub(in crate::state) fn note_kernel_accesses(&mut self, task: Option<&Arc<Task>>, device: i32) {
-        if !self.checks_order() {
-            return;
+    /// discarded if `task` is `None`. Returns the number of bytes that it read and wrote, each byte
+    /// counted once, or zeros if order is not checked.
+    pub(in crate::state) fn note_kernel_accesses(
+        &mut self,
+        task: Option<&Arc<Task>>,
+        device: i32,
+    ) -> [u64; 2] {
+        let mut bytes = [0; 2];
+        if self.checks_order() {
+            for used in self.device_memory(device).take_accesses() {
+                bytes[usize::from(used.kind != AccessKind::Read)] += used.bytes;
+                self.note_access(task, used.kind, used.address, used.bytes);
+            }
         }
-        for used in self.device_memory(device).take_accesses() {
-            self.note_access(task, used.kind, used.address, used.bytes);
-        }
+        bytes
     }
 
     /// Orders a stream, or the steps that depend on `node`, after the tasks that wrote the value at

@@ -44,7 +44,8 @@ impl Driver {
     }
 
     /// Returns one line for each kernel that ended: start, end and time of enqueueing in ns,
-    /// device, priority, 1 for a node of a graph or else 0, stream and name.
+    /// device, priority, 1 for a node of a graph or else 0, bytes read, bytes written, stream and
+    /// name.
     pub(crate) fn timeline(&self) -> String {
         self.simulation.finished.concat()
     }
