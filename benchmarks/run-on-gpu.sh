@@ -175,6 +175,14 @@ use_nccl() {
     export NCCL_LIBRARY=$folder/lib/libnccl.so.2
 }
 
+# cuBLASLt and cuDNN, of the machine's Python. Where it has none, our own kernels compute, and reports say so.
+use_libraries() {
+    [ -z "$emulated" ] || return 0
+    local folder
+    ! folder=$(of_python nvidia.cu13) || export CUBLASLT_LIBRARY=${CUBLASLT_LIBRARY:-$folder/lib/libcublasLt.so.13}
+    ! folder=$(of_python nvidia.cudnn) || export CUDNN_LIBRARY=${CUDNN_LIBRARY:-$folder/lib/libcudnn.so.9}
+}
+
 # The laws that hold for every backend, redistribution, memory of another owner, on one GPU.
 nccl() {
     local tests
@@ -247,9 +255,10 @@ mux_fit() {
     "$bench" --device virtual --parameters "$folder/device.json"
 }
 
-# Every kernel of our own beside the processor's, layer by layer, and whole networks.
+# Every kernel, ours and those of cuDNN and cuBLASLt, beside the processor's, layer by layer, and whole networks.
 kernels() {
     local tests
+    use_libraries
     tests=$(program cuda-tests)
     [ -n "$emulated" ] || export CUDA_ENGINE_ON_GPU=1
     limited "$tests" cuda:: --nocapture
@@ -272,6 +281,7 @@ END
 train() {
     local ranks engine deeppool
     use_nccl
+    use_libraries
     deeppool=$(program deeppool)
     for ranks in 1 "$((gpus < 8 ? gpus : 8))"; do
         for engine in cpu cuda; do
@@ -298,6 +308,7 @@ train_beside_pytorch() {
     on_a_card "PyTorch's kernels are no PTX"
     local deeppool python
     use_nccl
+    use_libraries
     deeppool=$(program deeppool)
     use_pytorch
     limited "$python" tests/pytorch/compare.py fastest --bin "$deeppool" --rounds 5 --seconds 500 \
@@ -307,6 +318,7 @@ train_beside_pytorch() {
 # Every kernel of an iteration alone, beside the layers of the same network in PyTorch; on emulated GPUs without PyTorch.
 op_bench() {
     local bench python network batch
+    use_libraries
     bench=$(program op-bench)
     if [ -n "$emulated" ]; then
         limited "$bench" --model digits-cnn --batch 2 --out "$folder/op-bench-digits-cnn.json"
@@ -332,6 +344,7 @@ train_processes() {
     on_a_card "emulated GPUs are one process's"
     local deeppool ranks=$((gpus < 8 ? gpus : 8)) rank pids=() status=0
     use_nccl
+    use_libraries
     deeppool=$(program deeppool)
     for ((rank = 0; rank < ranks; rank++)); do
         RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=$ranks LOCAL_WORLD_SIZE=$ranks MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 \

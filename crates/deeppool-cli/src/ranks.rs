@@ -8,6 +8,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use command_line::numbers::within;
 use deeppool::train::{Progress, TrainConfig, TrainReport, evaluate, train};
+use layer_engine::Precision;
 
 use super::launched::{Launched, Launcher};
 
@@ -129,6 +130,31 @@ impl RankEngine {
     pub(crate) fn emulated_gpus(self) -> Option<String> {
         let number = std::env::var(NUMBER_VARIABLE).ok()?;
         (self == Self::Cuda && !number.is_empty() && number != "0").then_some(number)
+    }
+}
+
+/// Precision of the products of layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LayerPrecision {
+    /// Single precision
+    F32,
+    /// Factors rounded to TF32 where cuDNN or cuBLASLt compute, sums in single precision
+    Tf32,
+}
+
+impl LayerPrecision {
+    /// Returns the precision for ranks on an engine.
+    ///
+    /// # Errors
+    /// If the engine does not compute in this precision.
+    pub(crate) fn of(self, engine: RankEngine) -> anyhow::Result<Precision> {
+        match (self, engine) {
+            (Self::F32, _) => Ok(Precision::F32),
+            (Self::Tf32, RankEngine::Cuda) => Ok(Precision::Tf32),
+            (Self::Tf32, RankEngine::Cpu) => {
+                bail!("--precision tf32 is for GPUs: give --engine cuda, or leave it out")
+            }
+        }
     }
 }
 

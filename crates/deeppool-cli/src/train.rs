@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use clap::Args;
 use command_line::numbers::{positive, within};
 use deeppool::costs::Costs;
@@ -35,7 +35,7 @@ use super::left_out::{warn, warn_of_options, warn_of_samples};
 use super::network::NetworkArgs;
 use super::output::{byte_size, check_outputs, micros, print_json, print_message, rate, save_json, time};
 use super::plan_table::plan_text;
-use super::ranks::{EngineArgs, RankEngine, train_on};
+use super::ranks::{EngineArgs, LayerPrecision, RankEngine, train_on};
 use super::run_progress::{Metrics, RunProgress};
 use super::signal::stop_signal;
 
@@ -121,6 +121,9 @@ pub(crate) struct Train {
     /// Initial parameters: a safetensors file (see `deeppool export`), instead of random ones
     #[arg(long, value_name = "FILE")]
     init: Option<PathBuf>,
+    /// Precision of convolutions and linear layers on GPUs
+    #[arg(long, value_enum, default_value_t = LayerPrecision::F32)]
+    precision: LayerPrecision,
     /// Learning rate
     #[arg(long, default_value_t = 0.03)]
     lr: f64,
@@ -193,16 +196,14 @@ impl Train {
         // Ranks of a single process may be threads.
         let launched =
             launched()?.filter(|launched| launched.ranks > 1 || self.ranks.is_none_or(|ranks| ranks == 1));
-        let launched = engine.check(launched)?;
+        let (launched, precision) = (engine.check(launched)?, self.precision.of(engine)?);
         self.check_written()?;
         let policy = inputs::policy(self.policy.as_deref().unwrap_or("default"))?;
         let network = self.network.load()?;
         let read = self.plan.as_deref().map(inputs::plan).transpose()?;
         let size @ (ranks, batch) =
             gpus_and_batch(self.ranks(launched, read.as_ref())?, self.batch, read.as_ref())?;
-        if ranks > batch {
-            return Err(deeppool::Error::MoreRanksThanSamples { ranks, batch }.into());
-        }
+        ensure!(ranks <= batch, deeppool::Error::MoreRanksThanSamples { ranks, batch });
         self.mode.check(size)?;
         let dataset = Dataset::open(&self.data, &network)?;
         dataset.check_batch(batch)?;
@@ -245,6 +246,7 @@ impl Train {
             .with_background(background.iter().map(|job| job.job(&dataset)))
             .with_policy(policy)
             .with_emulated_times(times.as_ref())
+            .with_precision(precision)
             .with_checkpoint(self.checkpoints.config())
             .with_stop(stop_signal()?);
         let report = self.train(launched, &config, &job, &plan)?;

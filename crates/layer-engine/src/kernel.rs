@@ -29,18 +29,22 @@ pub enum Precision {
     F32,
     /// Double precision.
     F64,
+    /// Factors of matrix products and convolutions rounded to TF32 (10 bits of mantissa), summed in
+    /// single precision, where a library does so; all else in single precision, as buffers are.
+    Tf32,
     /// Factors of products in 16 bits (`bfloat16`), summed in single precision. Buffers hold single
     /// precision.
     Bf16,
 }
 
 impl Precision {
-    /// Returns the short name: `f32`, `f64` or `bf16`.
+    /// Returns the short name: `f32`, `f64`, `tf32` or `bf16`.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
             Self::F32 => "f32",
             Self::F64 => "f64",
+            Self::Tf32 => "tf32",
             Self::Bf16 => "bf16",
         }
     }

@@ -19,7 +19,9 @@ mod signature;
 mod torch;
 
 #[cfg(feature = "cuda")]
-pub use self::cuda::{CudaEngine, CudaKernel, CudaQueue, ElementwiseChain, Rectifier};
+pub use self::cuda::{
+    CandidateTime, CudaEngine, CudaKernel, CudaQueue, ElementwiseChain, KernelChoice, KernelPart, Rectifier,
+};
 #[cfg(feature = "cpu")]
 pub use cpu::{CpuEngine, CpuKernel, Real, ThreadPool};
 pub use description::DeviceDescription;

@@ -56,6 +56,20 @@ fn gpu_losses_match_cpu_losses() {
     }
 }
 
+/// In TF32 the losses differ from those of processors, by no more than the rounding of factors.
+#[test]
+fn losses_in_tf32_are_near_those_in_single_precision() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let run = format!("{TRAIN} --iterations {} --device a100", number("DEEPPOOL_GPU_ITERATIONS", 50));
+    let single = losses(&json(path, &format!("{run} --ranks 2")));
+    let tf32 = format!("{run} --engine cuda --gpus 2 --emulate-gpus 2 --precision tf32");
+    let distance = distance(&single, &losses(&json(path, &tf32)));
+    println!("losses in TF32 are {distance:.1e} from those in single precision");
+    assert!((1e-7..1e-2).contains(&distance), "{distance:.1e}");
+    refused(path, &format!("{run} --ranks 2 --precision tf32"), "give --engine cuda");
+}
+
 /// Compares the accuracy after two epochs. CI checks one of four ways to train.
 #[test]
 fn gpu_accuracy_matches_cpu_accuracy() {

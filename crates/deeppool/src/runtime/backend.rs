@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use collectives::{Communicator, Group, HostArena, HostBuffer, ThreadCommunicator};
-use layer_engine::{CpuEngine, Engine};
+use layer_engine::{CpuEngine, Engine, Precision};
 
 use super::Arena;
 use crate::Error;
@@ -67,6 +67,8 @@ pub struct RankDevice<B: Backend> {
     pub queue: ComputeQueue<B>,
     /// Queue of collectives.
     pub communication: CommunicationQueue<B>,
+    /// Precision of layers.
+    precision: Precision,
     allocated_bytes: u64,
 }
 
@@ -77,7 +79,19 @@ impl<B: Backend> RankDevice<B> {
     /// If the device fails.
     pub fn new(engine: B::Engine) -> Result<Self, Error> {
         let (queue, communication) = (engine.queue()?, B::communication_queue(&engine)?);
-        Ok(Self { engine, queue, communication, allocated_bytes: 0 })
+        Ok(Self { engine, queue, communication, precision: Precision::F32, allocated_bytes: 0 })
+    }
+
+    /// Returns the device with a precision of the layers of programs that are loaded on it; the
+    /// default is single precision.
+    #[must_use]
+    pub fn with_precision(self, precision: Precision) -> Self {
+        Self { precision, ..self }
+    }
+
+    /// Returns the precision of layers.
+    pub(super) fn precision(&self) -> Precision {
+        self.precision
     }
 
     /// Returns the queue for a collective that is started next. The collective waits for the

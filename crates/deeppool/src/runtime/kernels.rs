@@ -50,7 +50,11 @@ impl<'p, B: Backend> Kernels<'p, B> {
                 return Ok(Some(index));
             }
             let index = self.prepared.len();
-            self.prepared.push(device.engine.prepare(&spec, Precision::F32)?);
+            let precision = match spec {
+                KernelSpec::Layer { .. } => device.precision(),
+                _ => Precision::F32,
+            };
+            self.prepared.push(device.engine.prepare(&spec, precision)?);
             known.push((step, index));
             Ok(Some(index))
         };

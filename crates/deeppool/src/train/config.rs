@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use gpu_mux::Policy;
-use layer_engine::Sgd;
+use layer_engine::{Precision, Sgd};
 use layer_graph::LayerGraph;
 
 use super::Weights;
@@ -53,6 +53,9 @@ pub struct TrainConfig<'a> {
     /// set to. The emulator is a library in place of CUDA that computes on the processor in virtual
     /// time. Other devices ignore this field.
     pub emulated_times: Option<&'a EmulatedTimes>,
+    /// Precision of layers, also of background jobs: `F32`, or what the engine of the ranks has
+    /// beside it.
+    pub precision: Precision,
     /// Flag that another thread sets to end the run within about half a second, after a checkpoint
     /// if they are configured; `None` if the run always goes to its end.
     pub stop: Option<&'a AtomicBool>,
@@ -215,6 +218,7 @@ impl<'a> TrainConfig<'a> {
             checkpoint: None,
             policy: Policy::default(),
             emulated_times: None,
+            precision: Precision::F32,
             stop: None,
         }
     }
@@ -283,6 +287,12 @@ impl<'a> TrainConfig<'a> {
     #[must_use]
     pub fn with_emulated_times(self, times: Option<&'a EmulatedTimes>) -> Self {
         Self { emulated_times: times, ..self }
+    }
+
+    /// Sets the precision of layers.
+    #[must_use]
+    pub fn with_precision(self, precision: Precision) -> Self {
+        Self { precision, ..self }
     }
 
     /// Sets the flag that ends the run early.

@@ -43,7 +43,7 @@ impl BatchSource for SamplesUntil {
 
 /// Objects of a rank in an arbitrary order.
 enum Owned<'a> {
-    Device(#[expect(dead_code, reason = "it is there to be dropped")] RankDevice<Gpu>),
+    Device(#[expect(dead_code, reason = "it is there to be dropped")] Box<RankDevice<Gpu>>),
     Loaded(#[expect(dead_code, reason = "it is there to be dropped")] Box<LoadedProgram<Gpu>>),
     State(#[expect(dead_code, reason = "it is there to be dropped")] RankState<Gpu>),
     Driver(#[expect(dead_code, reason = "it is there to be dropped")] Box<GpuDriver<'a, SamplesUntil, ()>>),
@@ -66,7 +66,7 @@ fn run_and_drop(net: &LayerGraph, program: &Program, policy: Policy, until: u64,
     assert!(error.contains("the samples are used up"), "{error}");
 
     let mut owned = [
-        Some(Owned::Device(device)),
+        Some(Owned::Device(Box::new(device))),
         Some(Owned::Loaded(Box::new(loaded))),
         Some(Owned::State(state)),
         Some(Owned::Driver(Box::new(driver))),

@@ -37,7 +37,7 @@ pub struct CandidateTime {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelPart {
-    /// What is computed, such as `weight gradient`.
+    /// Content of the part, such as `weight gradient`.
     pub part: &'static str,
     /// Name of the chosen candidate.
     pub chosen: String,
@@ -76,9 +76,10 @@ impl Choices {
         let Some(file) = &self.file else { return };
         let mut all = read(file);
         all.extend(known.iter().map(|(key, name)| (key.clone(), name.clone())));
-        let lines: String = all.iter().map(|(key, name)| format!("{key}\t{name}\n")).collect();
+        let lines: Vec<String> = all.iter().map(|(key, name)| format!("{key}\t{name}\n")).collect();
         let part = file.with_extension(format!("{}.part", std::process::id()));
-        let written = file.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&part, lines));
+        let written =
+            file.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&part, lines.concat()));
         if written.and_then(|()| fs::rename(&part, file)).is_err() {
             let _ = fs::remove_file(&part);
         }

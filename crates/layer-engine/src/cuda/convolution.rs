@@ -2,12 +2,14 @@
 //! launches of a pass to a `KernelBuilder`, a kernel under preparation. It fails as the functions
 //! of `KernelBuilder` do.
 
+use cuda::{ConvolutionShape, Direction, Layout};
 use layer_graph::{Conv2d, Layer, Shape};
 
 use super::kernel::Argument;
 use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;
 use super::slices::{Products, Slices};
+use super::vendor;
 use crate::{EngineError, Pass, Role};
 
 const FAMILY: Family = Family::Convolution;
@@ -25,87 +27,172 @@ pub(super) fn add_launches(
     let (Some((in_channels, height, width)), Some((out_channels, out_height, out_width))) = images else {
         return Ok(None);
     };
-    let groups = conv.groups;
-    let (channels, filters) = (in_channels / groups, out_channels / groups);
-    let shape = [
-        groups,
+    let (channels, filters) = (in_channels / conv.groups, out_channels / conv.groups);
+    let shape = ConvolutionShape {
+        samples,
+        in_channels,
+        out_channels,
+        groups: conv.groups,
+        input: [height, width],
+        kernel: conv.kernel,
+        stride: conv.stride,
+        padding: conv.padding,
+        dilation: [1, 1],
+        layout: Layout::Nchw,
+        direction: Direction::Forward,
+    };
+    let [kernel, stride, padding] = [conv.kernel, conv.stride, conv.padding];
+    let geometry = [
+        conv.groups,
         channels,
         filters,
         height,
         width,
         out_height,
         out_width,
-        conv.kernel[0],
-        conv.kernel[1],
-        conv.stride[0],
-        conv.stride[1],
-        conv.padding[0],
-        conv.padding[1],
+        kernel[0],
+        kernel[1],
+        stride[0],
+        stride[1],
+        padding[0],
+        padding[1],
     ];
-    let geometry = Argument::Struct(shape.map(|number| number as u32));
     let windows = out_height * out_width;
-    let weights_of_filter = channels * conv.kernel[0] * conv.kernel[1];
-    let weight_elements = out_channels * weights_of_filter;
-    let after_weights =
-        |operand: Argument| if conv.bias { operand.offset(weight_elements) } else { Argument::NONE };
-    let weights = builder.operand(Role::Parameters);
-    let (x, dy) = (builder.operand(Role::Input(0)), builder.operand(Role::OutputGradient));
-    let (pixels, y_elements) = (height * width, samples * out_channels * windows);
-    let x_elements = samples * in_channels * pixels;
-    if !matches!(pass, Pass::Backward | Pass::BackwardParameters) {
-        let bias = after_weights(weights);
-        let y = Products {
-            to: builder.operand(Role::Output),
-            elements: y_elements,
-            factors: x_elements + weight_elements,
-            sides: [filters, samples * windows],
-            count: groups,
-            terms: weights_of_filter,
-        };
-        let y = Slices::new(builder, &y)?;
-        let arguments = [size(samples), geometry, size(y.terms), x, weights, y.bias(bias), y.parts];
-        y.launch(builder, (FAMILY, ["convolution_forward", "convolution_forward_small"]), arguments)?;
-        y.sum(builder, bias, [windows, out_channels])?;
-        return Ok(Some(()));
-    }
-    if pass == Pass::Backward {
-        // A phase has the pixels of one remainder by the stride along each axis.
-        let per_phase =
-            |sides: [usize; 2]| sides[0].div_ceil(conv.stride[0]) * sides[1].div_ceil(conv.stride[1]);
-        let dx = Products {
-            to: builder.operand(Role::InputGradient(0)),
-            elements: x_elements,
-            factors: y_elements + weight_elements,
-            sides: [channels, samples * per_phase([height, width])],
-            count: groups * conv.stride[0] * conv.stride[1],
-            terms: filters * per_phase(conv.kernel),
-        };
-        let dx = Slices::new(builder, &dx)?;
-        let arguments = [size(samples), geometry, size(dx.count), dy, weights, dx.parts];
-        let kernels = ["convolution_input_gradient", "convolution_input_gradient_small"];
-        dx.launch(builder, (FAMILY, kernels), arguments)?;
-        dx.sum(builder, Argument::NONE, [pixels, in_channels])?;
-    }
-    let gradient = builder.operand(Role::ParameterGradient);
-    let dw = Products {
-        to: gradient,
-        elements: weight_elements,
-        factors: x_elements + y_elements,
-        sides: [filters, weights_of_filter],
-        count: groups,
-        terms: samples * windows,
+    let weights_of_filter = channels * kernel[0] * kernel[1];
+    let convolution = Convolution {
+        shape,
+        channels,
+        filters,
+        windows,
+        weights_of_filter,
+        x_elements: samples * in_channels * height * width,
+        weight_elements: out_channels * weights_of_filter,
+        y_elements: samples * out_channels * windows,
+        has_bias: conv.bias,
+        arguments: [size(samples), Argument::Struct(geometry.map(|number| number as u32))],
     };
-    let dw = Slices::new(builder, &dw)?;
-    let arguments = [size(samples), geometry, size(dw.terms), x, dy, dw.parts];
-    let kernels = ["convolution_weight_gradient", "convolution_weight_gradient_small"];
-    dw.launch(builder, (FAMILY, kernels), arguments)?;
-    dw.sum(builder, Argument::NONE, [1, weight_elements])?;
-    if conv.bias {
-        let db = Slices::of_blocks(builder, (after_weights(gradient), out_channels), samples * windows)?;
-        let sizes = [samples, out_channels, windows, db.terms].map(size);
-        let arguments = [&sizes[..], &[dy, db.parts]].concat();
-        db.launch(builder, (FAMILY, ["convolution_bias_gradient"; 2]), arguments)?;
-        db.sum(builder, Argument::NONE, [1, out_channels])?;
+    match pass {
+        Pass::Backward => {
+            convolution.add_input_gradient(builder)?;
+            convolution.add_parameter_gradient(builder)?;
+        }
+        Pass::BackwardParameters => convolution.add_parameter_gradient(builder)?,
+        _ => convolution.add_forward(builder)?,
     }
     Ok(Some(()))
+}
+
+/// Sizes of a convolution, in elements of all samples where not said otherwise.
+struct Convolution {
+    shape: ConvolutionShape,
+    /// Input channels of a group.
+    channels: usize,
+    /// Output channels of a group.
+    filters: usize,
+    /// Pixels of an output channel of a sample.
+    windows: usize,
+    weights_of_filter: usize,
+    x_elements: usize,
+    weight_elements: usize,
+    y_elements: usize,
+    has_bias: bool,
+    /// The first arguments of the GPU functions: the number of samples, and the geometry.
+    arguments: [Argument; 2],
+}
+
+impl Convolution {
+    /// Returns the address of the biases, which follow the weights; none if there are none.
+    fn biases(&self, weights: Argument) -> Argument {
+        if self.has_bias { weights.offset(self.weight_elements) } else { Argument::NONE }
+    }
+
+    fn add_forward(&self, builder: &mut KernelBuilder<'_>) -> Result<(), EngineError> {
+        let [x, weights, y] =
+            [Role::Input(0), Role::Parameters, Role::Output].map(|role| builder.operand(role));
+        let biases = self.biases(weights);
+        let channels = self.shape.out_channels;
+        let vendor = |builder: &KernelBuilder<'_>| {
+            let mut candidates = vendor::convolutions(builder, &self.shape, [x, weights, y])?;
+            if self.has_bias {
+                let arguments = [size(self.y_elements), size(self.windows), size(channels), biases, y];
+                for candidate in &mut candidates {
+                    let kernel = (Family::Elementwise, "add_bias");
+                    candidate.launches.push(builder.launch_for_each(kernel, self.y_elements, arguments)?);
+                }
+            }
+            Ok(candidates)
+        };
+        builder.choose("convolution", &(&self.shape, self.has_bias), vendor, |builder| {
+            let y = Products {
+                to: y,
+                elements: self.y_elements,
+                factors: self.x_elements + self.weight_elements,
+                sides: [self.filters, self.shape.samples * self.windows],
+                count: self.shape.groups,
+                terms: self.weights_of_filter,
+            };
+            let y = Slices::new(builder, &y)?;
+            let arguments =
+                [&self.arguments[..], &[size(y.terms), x, weights, y.bias(biases), y.parts]].concat();
+            y.launch(builder, (FAMILY, ["convolution_forward", "convolution_forward_small"]), arguments)?;
+            y.sum(builder, biases, [self.windows, channels])
+        })
+    }
+
+    fn add_input_gradient(&self, builder: &mut KernelBuilder<'_>) -> Result<(), EngineError> {
+        let [dx, weights, dy] = [Role::InputGradient(0), Role::Parameters, Role::OutputGradient]
+            .map(|role| builder.operand(role));
+        let shape = ConvolutionShape { direction: Direction::InputGradient, ..self.shape };
+        let vendor = |builder: &KernelBuilder<'_>| vendor::convolutions(builder, &shape, [dx, weights, dy]);
+        builder.choose("input gradient", &shape, vendor, |builder| {
+            // A phase has the pixels of one remainder by the stride along each axis.
+            let [down, across] = shape.stride;
+            let per_phase = |sides: [usize; 2]| sides[0].div_ceil(down) * sides[1].div_ceil(across);
+            let dx = Products {
+                to: dx,
+                elements: self.x_elements,
+                factors: self.y_elements + self.weight_elements,
+                sides: [self.channels, shape.samples * per_phase(shape.input)],
+                count: shape.groups * down * across,
+                terms: self.filters * per_phase(shape.kernel),
+            };
+            let dx = Slices::new(builder, &dx)?;
+            let arguments = [&self.arguments[..], &[size(dx.count), dy, weights, dx.parts]].concat();
+            let kernels = ["convolution_input_gradient", "convolution_input_gradient_small"];
+            dx.launch(builder, (FAMILY, kernels), arguments)?;
+            dx.sum(builder, Argument::NONE, [shape.input[0] * shape.input[1], shape.in_channels])
+        })
+    }
+
+    fn add_parameter_gradient(&self, builder: &mut KernelBuilder<'_>) -> Result<(), EngineError> {
+        let [x, gradient, dy] =
+            [Role::Input(0), Role::ParameterGradient, Role::OutputGradient].map(|role| builder.operand(role));
+        let shape = ConvolutionShape { direction: Direction::WeightGradient, ..self.shape };
+        let terms = shape.samples * self.windows;
+        let vendor = |builder: &KernelBuilder<'_>| vendor::convolutions(builder, &shape, [x, gradient, dy]);
+        builder.choose("weight gradient", &shape, vendor, |builder| {
+            let dw = Products {
+                to: gradient,
+                elements: self.weight_elements,
+                factors: self.x_elements + self.y_elements,
+                sides: [self.filters, self.weights_of_filter],
+                count: shape.groups,
+                terms,
+            };
+            let dw = Slices::new(builder, &dw)?;
+            let arguments = [&self.arguments[..], &[size(dw.terms), x, dy, dw.parts]].concat();
+            let kernels = ["convolution_weight_gradient", "convolution_weight_gradient_small"];
+            dw.launch(builder, (FAMILY, kernels), arguments)?;
+            dw.sum(builder, Argument::NONE, [1, self.weight_elements])
+        })?;
+        if self.has_bias {
+            let channels = shape.out_channels;
+            let db = Slices::of_blocks(builder, (self.biases(gradient), channels), terms)?;
+            let sizes = [shape.samples, channels, self.windows, db.terms].map(size);
+            let arguments = [&sizes[..], &[dy, db.parts]].concat();
+            db.launch(builder, (FAMILY, ["convolution_bias_gradient"; 2]), arguments)?;
+            db.sum(builder, Argument::NONE, [1, channels])?;
+        }
+        Ok(())
+    }
 }

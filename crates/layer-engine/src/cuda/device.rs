@@ -1,26 +1,56 @@
 //! A GPU with the modules that were loaded on it.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cuda::{Context, Kernel, Module};
+use cuda::{Context, Kernel, Module, Numerics};
 
+use super::choice::{Choices, KernelChoice};
+use super::libraries::Libraries;
 use super::module::Family;
 use crate::EngineError;
 
-/// A GPU with the PTX modules loaded on it. A clone shares them.
+/// A GPU with the PTX modules loaded on it, the vendor's libraries, and how to choose among both. A
+/// clone shares them.
 #[derive(Debug, Clone)]
 pub(super) struct Device {
     /// Context of the GPU.
     pub(super) context: Context,
     /// The modules that were loaded so far.
     pub(super) modules: Arc<Mutex<BTreeMap<Family, Module>>>,
+    /// The libraries.
+    pub(super) libraries: Arc<Libraries>,
+    /// The rule.
+    pub(super) choice: KernelChoice,
+    /// The candidates that were chosen before.
+    pub(super) choices: Arc<Choices>,
 }
 
 impl Device {
     /// Creates a device without modules.
     pub(super) fn new(context: &Context) -> Self {
-        Self { context: context.clone(), modules: Arc::default() }
+        Self {
+            context: context.clone(),
+            modules: Arc::default(),
+            libraries: Arc::new(Libraries::new(context)),
+            choice: KernelChoice::default(),
+            choices: Arc::default(),
+        }
+    }
+
+    /// Returns the key of the choice for a part of a kernel: all that decides which candidate is
+    /// fastest.
+    pub(super) fn key(&self, numerics: Numerics, part: &str, shape: &dyn Debug) -> String {
+        let device = self.context.device_name().unwrap_or_default();
+        let driver = self.context.capabilities().map_or(0, |known| known.driver_version);
+        let mut own = DefaultHasher::new();
+        [Family::Convolution, Family::MatrixProduct].map(Family::ptx).hash(&mut own);
+        let (own, libraries) = (own.finish(), self.libraries.versions());
+        let key =
+            format!("{device}, driver {driver}, own {own:x}, {libraries:?}, {numerics:?}, {part}, {shape:?}");
+        key.replace(['\t', '\n'], " ")
     }
 
     /// Returns the GPU function `name` of a family. Loads the family's module on first use.

@@ -1,20 +1,26 @@
 //! The CUDA engine.
 
-use cuda::{Buffer, Context, Priority, Stream};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
 
+use cuda::{Buffer, Context, Numerics, Priority, Stream};
+
+use super::choice::{Choices, KernelChoice};
 use super::device::Device;
 use super::{CudaKernel, CudaQueue, NAME, allocation_failed, failed, prepare};
 use crate::{DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision, Stopwatch};
 
-/// Engine that runs layers on an NVIDIA GPU (compute capability 8.0 or newer) in single precision,
-/// with the kernels of this crate.
+/// Engine that runs layers on an NVIDIA GPU (compute capability 8.0 or newer) in single precision:
+/// convolutions by cuDNN and linear layers by cuBLASLt where they are there and faster than the
+/// kernels of this crate (see [`KernelChoice`]), all else by those.
 ///
 /// The CUDA driver is opened at run time; no CUDA toolkit is needed. If the environment variable
 /// `DEEPPOOL_EMULATED_GPUS` is set, the crate `cuda-emulator` takes the place of the CUDA driver.
 ///
 /// Results equal those of [`CpuEngine`](crate::CpuEngine) up to rounding, with the same dropout
-/// masks. They are bitwise reproducible: the order of sums depends only on shapes. Differences from
-/// `CpuEngine`:
+/// masks. They are bitwise reproducible while the same candidates are chosen; with
+/// [`KernelChoice::Own`] the order of sums depends only on shapes. Differences from `CpuEngine`:
 /// - Labels and tokens are not checked, because a check would have to wait for the device. An
 ///   invalid label gives a loss of NaN and otherwise counts as the nearest class. An invalid token
 ///   is replaced by the nearest one.
@@ -51,7 +57,25 @@ impl CudaEngine {
     /// Creates an engine on an open device.
     #[must_use]
     pub fn on(context: &Context) -> Self {
-        Self { device: Device::new(context) }
+        let engine = Self { device: Device::new(context) };
+        if context.is_emulated() { engine.with_choice(KernelChoice::Vendor) } else { engine }
+    }
+
+    /// Returns the engine with a rule by which it chooses how to compute convolutions and products.
+    /// The default is [`KernelChoice::Fastest`], or [`KernelChoice::Vendor`] on emulated GPUs,
+    /// whose times say nothing about kernels.
+    #[must_use]
+    pub fn with_choice(mut self, choice: KernelChoice) -> Self {
+        self.device.choice = choice;
+        self
+    }
+
+    /// Returns the engine with its choices kept in a file, from which it and other processes take
+    /// them later. A file that does not exist is created with the first choice.
+    #[must_use]
+    pub fn with_choices_in(mut self, file: &Path) -> Self {
+        self.device.choices = Arc::new(Choices::in_file(file));
+        self
     }
 
     /// Returns the context of the device.
@@ -90,9 +114,14 @@ impl Engine for CudaEngine {
         let version =
             capabilities.map(|known| ("CUDA of the driver".to_owned(), known.driver_version.to_string()));
         let clock_khz = capabilities.map(|known| known.clock_khz).filter(|&clock| clock > 0);
+        let mut libraries = match self.device.choice {
+            KernelChoice::Own => BTreeMap::new(),
+            KernelChoice::Fastest | KernelChoice::Vendor => self.device.libraries.versions(),
+        };
+        libraries.extend(version);
         DeviceDescription {
             name: name.unwrap_or_else(|_| format!("CUDA device {}", self.context().ordinal())),
-            libraries: version.into_iter().collect(),
+            libraries,
             clock_mhz: clock_khz.map(|clock| clock / 1000),
         }
     }
@@ -126,10 +155,14 @@ impl Engine for CudaEngine {
     }
 
     fn prepare(&self, spec: &KernelSpec<'_>, precision: Precision) -> Result<CudaKernel, EngineError> {
-        if precision != Precision::F32 {
-            return Err(EngineError::Precision { engine: NAME, precision });
-        }
-        prepare::kernel(&self.device, spec)
+        let numerics = match precision {
+            Precision::F32 => Numerics::F32,
+            Precision::Tf32 => Numerics::Tf32,
+            Precision::F64 | Precision::Bf16 => {
+                return Err(EngineError::Precision { engine: NAME, precision });
+            }
+        };
+        prepare::kernel(&self.device, spec, numerics)
     }
 
     fn enqueue(

@@ -6,8 +6,9 @@
 use std::borrow::Borrow;
 use std::sync::Arc;
 
-use cuda::{Buffer, LaunchShape, MAX_ARGUMENTS};
+use cuda::{Address, Buffer, LaunchShape, MAX_ARGUMENTS};
 
+use super::choice::KernelPart;
 use super::tensors::TensorTable;
 use super::{CudaQueue, NAME};
 use crate::EngineError;
@@ -74,6 +75,46 @@ pub(super) struct GpuLaunch {
     pub(super) tensors: Option<TensorTable>,
 }
 
+/// One call of a vendor's library, which enqueues the work that computes a part of a kernel. The
+/// library's workspace is that of the queue.
+#[derive(Debug)]
+pub(super) struct LibraryLaunch {
+    /// The call: an algorithm of the library for fixed shapes.
+    pub(super) call: LibraryCall,
+    /// Name of the algorithm, such as `cuDNN engine 1`.
+    pub(super) name: Arc<str>,
+    /// Operands in the order of the call's parameters; [`Argument::NONE`] for those that it lacks.
+    pub(super) operands: [Argument; 4],
+}
+
+/// Algorithm of a vendor's library.
+#[derive(Debug)]
+pub(super) enum LibraryCall {
+    /// Matrix product of cuBLASLt: both factors, the result, and the bias if there is one.
+    Product(cuda::Product),
+    /// Convolution of cuDNN: operands input, weights and output, or their gradients.
+    Convolution(cuda::Convolution),
+}
+
+impl LibraryCall {
+    /// Returns the size of the workspace that the call needs, in bytes.
+    pub(super) fn workspace_bytes(&self) -> usize {
+        match self {
+            Self::Product(product) => product.workspace_bytes(),
+            Self::Convolution(convolution) => convolution.workspace_bytes(),
+        }
+    }
+}
+
+/// One launch of a kernel.
+#[derive(Debug)]
+pub(super) enum Launch {
+    /// Of a function of this crate.
+    Function(GpuLaunch),
+    /// By a vendor's library.
+    Library(Box<LibraryLaunch>),
+}
+
 /// Number of threads of every block, as in `kernels/basics.cuh`.
 pub(super) const THREADS: u32 = 256;
 
@@ -91,9 +132,11 @@ pub struct CudaKernel {
     /// Number of elements of each operand that is written.
     pub(super) writes: Vec<usize>,
     /// Launches in the order in which they are enqueued.
-    pub(super) launches: Vec<GpuLaunch>,
+    pub(super) launches: Vec<Launch>,
     /// Workspace and tables in device memory.
     pub(super) workspace: Vec<Buffer<u32>>,
+    /// The parts for which there was a choice of candidates.
+    pub(super) parts: Vec<KernelPart>,
 }
 
 impl CudaKernel {
@@ -101,13 +144,17 @@ impl CudaKernel {
     /// do the same work in every iteration.
     #[must_use]
     pub fn reads_context(&self) -> bool {
-        self.launches
-            .iter()
-            .flat_map(|step| &step.arguments)
-            .any(|argument| matches!(argument, Argument::Context))
+        let reads = |launch: &Launch| match launch {
+            Launch::Function(function) => {
+                function.arguments.iter().any(|argument| matches!(argument, Argument::Context))
+            }
+            Launch::Library(_) => false,
+        };
+        self.launches.iter().any(reads)
     }
 
-    /// Returns the number of launches of GPU functions that the kernel consists of.
+    /// Returns the number of launches of GPU functions and calls of libraries that the kernel
+    /// consists of.
     #[must_use]
     pub fn launches(&self) -> usize {
         self.launches.len()
@@ -115,21 +162,43 @@ impl CudaKernel {
 
     /// Returns an upper bound of the bytes that the launches read and write: of each launch, its
     /// operands and workspaces from the given address on, and twice those that an optimiser step
-    /// updates.
+    /// updates. What libraries write to their own workspace does not count.
     #[must_use]
     pub fn traffic_bytes(&self) -> u64 {
-        let words = |launch: &GpuLaunch| -> usize {
-            let of_argument = |argument: &Argument| match *argument {
-                Argument::Read(operand, first) => self.reads[operand].saturating_sub(first),
-                Argument::Write(operand, first) => self.writes[operand].saturating_sub(first),
-                Argument::Workspace(buffer, first) => self.workspace[buffer].len().saturating_sub(first),
-                _ => 0,
-            };
-            let of_tensors = launch.tensors.as_ref().map_or(0, TensorTable::traffic_elements);
-            of_tensors + launch.arguments.iter().map(of_argument).sum::<usize>()
+        let of_argument = |argument: &Argument| match *argument {
+            Argument::Read(operand, first) => self.reads[operand].saturating_sub(first),
+            Argument::Write(operand, first) => self.writes[operand].saturating_sub(first),
+            Argument::Workspace(buffer, first) => self.workspace[buffer].len().saturating_sub(first),
+            _ => 0,
+        };
+        let words = |launch: &Launch| -> usize {
+            match launch {
+                Launch::Function(function) => {
+                    let of_tensors = function.tensors.as_ref().map_or(0, TensorTable::traffic_elements);
+                    of_tensors + function.arguments.iter().map(of_argument).sum::<usize>()
+                }
+                Launch::Library(library) => library.operands.iter().map(of_argument).sum(),
+            }
         };
         // Elements and words have four bytes.
         self.launches.iter().map(|launch| 4 * words(launch) as u64).sum()
+    }
+
+    /// Returns the parts that a vendor's library or functions of this crate may compute, and which
+    /// do.
+    #[must_use]
+    pub fn parts(&self) -> &[KernelPart] {
+        &self.parts
+    }
+
+    /// Returns the size of the workspace of libraries that a queue has for this kernel, in bytes.
+    #[must_use]
+    pub fn library_workspace_bytes(&self) -> usize {
+        let of = |launch: &Launch| match launch {
+            Launch::Function(_) => 0,
+            Launch::Library(library) => library.call.workspace_bytes(),
+        };
+        self.launches.iter().map(of).max().unwrap_or(0)
     }
 
     /// Checks the operands and enqueues all launches of the kernel, with the launch context of the
@@ -149,43 +218,109 @@ impl CudaKernel {
             let problem = format!("`{}` reads the launch context of the queue, which was not set", self.name);
             return Err(EngineError::Library { engine: NAME, problem });
         }
-        let element = |buffer: Option<&'a Buffer<f32>>, index| {
-            buffer.map_or_else(|| 0_u64.into(), |buffer| cuda::Argument::element(buffer, index))
-        };
-        for GpuLaunch { function, name, grid: [x, y], arguments, tensors } in &self.launches {
-            let failed = |source: cuda::Error| EngineError::Cuda {
+        let convolves = self.launches.iter().any(|launch| {
+            matches!(launch, Launch::Library(library) if matches!(library.call, LibraryCall::Convolution(_)))
+        });
+        queue.prepare_libraries(self.library_workspace_bytes(), convolves)?;
+        for launch in &self.launches {
+            let (name, launched): (&str, _) = match launch {
+                Launch::Function(function) => {
+                    (function.name, self.launch_function(function, reads, writes, queue))
+                }
+                Launch::Library(library) => (&library.name, self.call_library(library, reads, writes, queue)),
+            };
+            launched.map_err(|source| EngineError::Cuda {
                 action: format!("`{}` ({name})", self.name),
                 source: source.into(),
-            };
-            let mut table = [0; TensorTable::WORDS];
-            if let Some(tensors) = tensors {
-                tensors.write(reads.clone(), writes.clone(), queue.stream(), &mut table).map_err(failed)?;
-            }
-            let mut values = [cuda::Argument::from(0_u64); MAX_ARGUMENTS];
-            for (value, argument) in values.iter_mut().zip(arguments) {
-                *value = match argument {
-                    Argument::Read(operand, index) => element(reads.clone().nth(*operand), *index),
-                    Argument::Write(operand, index) => element(writes.clone().nth(*operand), *index),
-                    Argument::Workspace(buffer, word) => {
-                        cuda::Argument::element(&self.workspace[*buffer], *word)
-                    }
-                    Argument::Context => queue.context_memory().into(),
-                    Argument::Tensors => cuda::Argument::words(&table),
-                    Argument::U32(value) => (*value).into(),
-                    Argument::U64(value) => (*value).into(),
-                    Argument::F32(value) => (*value).into(),
-                    Argument::F64(value) => (*value).into(),
-                    Argument::Struct(fields) => cuda::Argument::words(fields),
-                };
-            }
-            let shape = LaunchShape { blocks: [*x, *y, 1], ..LaunchShape::linear(1, THREADS) };
-            let values = &values[..arguments.len()];
-            // SAFETY: the arguments were added for this function, and the operands have the lengths
-            // that the kernel was prepared for. Buffers are freed when all work is complete.
-            unsafe { function.launch(queue.stream(), shape, values) }.map_err(failed)?;
+            })?;
         }
         queue.record_kernel(&self.name);
         Ok(())
+    }
+
+    fn launch_function<'a>(
+        &self,
+        launch: &GpuLaunch,
+        reads: &(impl ExactSizeIterator<Item = &'a Buffer<f32>> + Clone),
+        writes: &(impl ExactSizeIterator<Item = &'a Buffer<f32>> + Clone),
+        queue: &CudaQueue,
+    ) -> cuda::Result<()> {
+        let GpuLaunch { function, grid: [x, y], arguments, tensors, .. } = launch;
+        let mut table = [0; TensorTable::WORDS];
+        if let Some(tensors) = tensors {
+            tensors.write(reads.clone(), writes.clone(), queue.stream(), &mut table)?;
+        }
+        let mut values = [cuda::Argument::from(0_u64); MAX_ARGUMENTS];
+        for (value, argument) in values.iter_mut().zip(arguments) {
+            *value = match argument {
+                Argument::Tensors => cuda::Argument::words(&table),
+                argument => self.value(argument, reads, writes, queue),
+            };
+        }
+        let shape = LaunchShape { blocks: [*x, *y, 1], ..LaunchShape::linear(1, THREADS) };
+        let values = &values[..arguments.len()];
+        // SAFETY: the arguments were added for this function, and the operands have the lengths
+        // that the kernel was prepared for. Buffers are freed when all work is complete.
+        unsafe { function.launch(queue.stream(), shape, values) }
+    }
+
+    fn call_library<'a>(
+        &self,
+        launch: &LibraryLaunch,
+        reads: &(impl ExactSizeIterator<Item = &'a Buffer<f32>> + Clone),
+        writes: &(impl ExactSizeIterator<Item = &'a Buffer<f32>> + Clone),
+        queue: &mut CudaQueue,
+    ) -> cuda::Result<()> {
+        let stream = queue.stream().clone();
+        let address = |operand: &Argument| match *operand {
+            Argument::Read(operand, index) => Some(Address::element(reads.clone().nth(operand)?, index)),
+            Argument::Write(operand, index) => Some(Address::element(writes.clone().nth(operand)?, index)),
+            Argument::Workspace(buffer, word) => Some(Address::element(&self.workspace[buffer], word)),
+            _ => None,
+        };
+        let [a, b, c, bias] = launch.operands.each_ref().map(address);
+        let (workspace, cudnn) = queue.libraries();
+        let missing = || cuda::Error::Invalid("the call lacks an operand or a handle".to_owned());
+        // SAFETY: the operands were added for this call and have the lengths that the kernel was
+        // prepared for; the workspace is only used in this queue. Buffers are freed when all work
+        // is complete.
+        unsafe {
+            match (&launch.call, [a, b, c], cudnn) {
+                (LibraryCall::Product(product), [Some(a), Some(b), Some(d)], _) => {
+                    product.enqueue(&stream, [a, b, d], bias, workspace)
+                }
+                (LibraryCall::Convolution(convolution), [Some(x), Some(w), Some(y)], Some(handle)) => {
+                    convolution.enqueue(handle, [x, w, y], workspace)
+                }
+                _ => Err(missing()),
+            }
+        }
+    }
+
+    /// Returns the value of an argument for a launch.
+    fn value<'v, 'a: 'v>(
+        &'v self,
+        argument: &'v Argument,
+        reads: &(impl ExactSizeIterator<Item = &'a Buffer<f32>> + Clone),
+        writes: &(impl ExactSizeIterator<Item = &'a Buffer<f32>> + Clone),
+        queue: &'v CudaQueue,
+    ) -> cuda::Argument<'v> {
+        let element = |buffer: Option<&'a Buffer<f32>>, index| {
+            buffer.map_or_else(|| 0_u64.into(), |buffer| cuda::Argument::element(buffer, index))
+        };
+        match argument {
+            Argument::Read(operand, index) => element(reads.clone().nth(*operand), *index),
+            Argument::Write(operand, index) => element(writes.clone().nth(*operand), *index),
+            Argument::Workspace(buffer, word) => cuda::Argument::element(&self.workspace[*buffer], *word),
+            Argument::Context => queue.context_memory().into(),
+            // It is written at the launch.
+            Argument::Tensors => 0_u64.into(),
+            Argument::U32(value) => (*value).into(),
+            Argument::U64(value) => (*value).into(),
+            Argument::F32(value) => (*value).into(),
+            Argument::F64(value) => (*value).into(),
+            Argument::Struct(fields) => cuda::Argument::words(fields),
+        }
     }
 
     fn check<'a>(

@@ -2,12 +2,17 @@
 //! with `EngineError::OutOfMemory` if the device has no memory for a workspace, and with
 //! `EngineError::Library` if a launch would need too many blocks.
 
-use cuda::{Buffer, MAX_ARGUMENTS};
+use std::fmt;
+use std::time::Duration;
 
+use cuda::{Buffer, MAX_ARGUMENTS, Numerics};
+
+use super::choice::{CandidateTime, KernelChoice, KernelPart, fastest};
 use super::device::Device;
-use super::kernel::{Argument, CudaKernel, GpuLaunch, THREADS};
+use super::kernel::{Argument, CudaKernel, GpuLaunch, Launch, THREADS};
 use super::module::Family;
 use super::tensors::TensorTable;
+use super::timing::Operands;
 use super::{NAME, allocation_failed};
 use crate::{EngineError, Role, Signature};
 
@@ -15,15 +20,30 @@ use crate::{EngineError, Role, Signature};
 /// extends up to one block beyond the last element.
 const MAX_ELEMENTS: usize = (1 << 31) - 1024;
 
+/// Name of the candidate that consists of functions of this crate.
+const OWN: &str = "own";
+
+/// Launches that compute a part of a kernel, one of several possibilities.
+pub(super) struct Candidate {
+    /// Name, which identifies it among the candidates of the part.
+    pub(super) name: String,
+    /// Launches in order.
+    pub(super) launches: Vec<Launch>,
+}
+
 /// A kernel under preparation: its operands, and the launches that were added so far.
 pub(super) struct KernelBuilder<'e> {
     device: &'e Device,
     name: String,
     signature: Signature,
+    numerics: Numerics,
     reads: Vec<usize>,
     writes: Vec<usize>,
-    launches: Vec<GpuLaunch>,
+    launches: Vec<Launch>,
     workspace: Vec<Buffer<u32>>,
+    parts: Vec<KernelPart>,
+    /// Operands on which candidates are timed, once there was a choice.
+    operands: Option<Operands>,
 }
 
 impl<'e> KernelBuilder<'e> {
@@ -45,7 +65,34 @@ impl<'e> KernelBuilder<'e> {
                 format!("`{name}` has an operand of {elements} elements; the maximum is {MAX_ELEMENTS}");
             return Err(EngineError::Library { engine: NAME, problem });
         }
-        Ok(Self { device, name, signature, reads, writes, launches: Vec::new(), workspace: Vec::new() })
+        Ok(Self {
+            device,
+            name,
+            signature,
+            numerics: Numerics::F32,
+            reads,
+            writes,
+            launches: Vec::new(),
+            workspace: Vec::new(),
+            parts: Vec::new(),
+            operands: None,
+        })
+    }
+
+    /// Sets the number format of the libraries' products and convolutions, single precision by
+    /// default.
+    pub(super) fn with_numerics(self, numerics: Numerics) -> Self {
+        Self { numerics, ..self }
+    }
+
+    /// Returns the number format of the libraries' products and convolutions.
+    pub(super) fn numerics(&self) -> Numerics {
+        self.numerics
+    }
+
+    /// Returns the device.
+    pub(super) fn device(&self) -> &'e Device {
+        self.device
     }
 
     /// Returns the address of the operand with a role, or a null pointer if the pass has none.
@@ -85,27 +132,35 @@ impl<'e> KernelBuilder<'e> {
     /// or more than 16 arguments, and [`EngineError::Cuda`] if the GPU function cannot be loaded.
     pub(super) fn launch(
         &mut self,
-        (family, name): (Family, &'static str),
+        function: (Family, &'static str),
         grid: [usize; 2],
         arguments: impl Into<Vec<Argument>>,
     ) -> Result<(), EngineError> {
-        if grid.contains(&0) {
-            return Ok(());
+        if !grid.contains(&0) {
+            self.launches.push(self.launch_of(function, grid, arguments.into())?);
         }
+        Ok(())
+    }
+
+    /// Returns a launch as [`launch`](Self::launch) adds it. Fails as it does.
+    fn launch_of(
+        &self,
+        (family, name): (Family, &'static str),
+        grid: [usize; 2],
+        arguments: Vec<Argument>,
+    ) -> Result<Launch, EngineError> {
         let too_many = |_| EngineError::Library {
             engine: NAME,
             problem: format!("`{}` ({name}) would need {grid:?} blocks", self.name),
         };
         let grid =
             [u32::try_from(grid[0]).map_err(too_many)?, u16::try_from(grid[1]).map_err(too_many)?.into()];
-        let arguments = arguments.into();
         if arguments.len() > MAX_ARGUMENTS {
             let problem = format!("`{}` ({name}) would have {} arguments", self.name, arguments.len());
             return Err(EngineError::Library { engine: NAME, problem });
         }
         let function = self.device.function(family, name)?;
-        self.launches.push(GpuLaunch { function, name, grid, arguments, tensors: None });
-        Ok(())
+        Ok(Launch::Function(GpuLaunch { function, name, grid, arguments, tensors: None }))
     }
 
     /// Adds a launch over tensors, with the blocks that their table assigns to them. `kernel` is
@@ -121,10 +176,110 @@ impl<'e> KernelBuilder<'e> {
         let arguments = [&[Argument::Tensors], arguments].concat();
         self.launch(kernel, [tensors.blocks(), 1], arguments)?;
         // There is none if there are no blocks.
-        if let Some(launch) = self.launches.get_mut(before) {
+        if let Some(Launch::Function(launch)) = self.launches.get_mut(before) {
             launch.tensors = Some(tensors);
         }
         Ok(())
+    }
+
+    /// Returns a launch with one thread for each of `elements` elements, for a candidate. Fails as
+    /// `launch` does.
+    pub(super) fn launch_for_each(
+        &self,
+        kernel: (Family, &'static str),
+        elements: usize,
+        arguments: impl Into<Vec<Argument>>,
+    ) -> Result<Launch, EngineError> {
+        self.launch_of(kernel, [elements.div_ceil(THREADS as usize), 1], arguments.into())
+    }
+
+    /// Adds the launches of one of several candidates for a part of the kernel. `vendor` returns
+    /// those of a library; `own` adds the launches of functions of this crate. `shape` tells the
+    /// parts of all kernels apart, together with `part`. The engine's [`KernelChoice`] decides
+    /// which.
+    ///
+    /// # Errors
+    /// The errors of both functions; [`EngineError::OutOfMemory`] or [`EngineError::Cuda`] if the
+    /// candidates cannot be timed.
+    pub(super) fn choose(
+        &mut self,
+        part: &'static str,
+        shape: &dyn fmt::Debug,
+        vendor: impl FnOnce(&Self) -> Result<Vec<Candidate>, EngineError>,
+        own: impl FnOnce(&mut Self) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        let choice = self.device.choice;
+        let mut candidates = if choice == KernelChoice::Own { Vec::new() } else { vendor(self)? };
+        let (launches, workspace) = (self.launches.len(), self.workspace.len());
+        if choice != KernelChoice::Vendor || candidates.is_empty() {
+            own(self)?;
+            candidates.push(Candidate { name: OWN.into(), launches: self.launches.split_off(launches) });
+        }
+        let mut times = vec![None; candidates.len()];
+        let (chosen, reason) = if candidates.len() == 1 {
+            (0, "the only candidate".to_owned())
+        } else if choice == KernelChoice::Vendor {
+            (0, format!("the library's first of {}", candidates.len()))
+        } else {
+            self.fastest(&self.device.key(self.numerics, part, shape), &mut candidates, &mut times)?
+        };
+        let named = candidates.iter().zip(&times);
+        let part = KernelPart {
+            part,
+            chosen: candidates[chosen].name.clone(),
+            reason,
+            candidates: named
+                .map(|(candidate, &time)| CandidateTime { name: candidate.name.clone(), time })
+                .collect(),
+        };
+        if part.chosen != OWN {
+            // Workspace of own launches that are not used.
+            self.workspace.truncate(workspace);
+        }
+        self.parts.push(part);
+        self.launches.append(&mut candidates.swap_remove(chosen).launches);
+        Ok(())
+    }
+
+    /// Returns the index of the candidate that is fastest on the device or was so before, and the
+    /// reason in words. Sets the times of those that were timed now. A candidate of a library that
+    /// fails is left out.
+    fn fastest(
+        &mut self,
+        key: &str,
+        candidates: &mut [Candidate],
+        times: &mut [Option<Duration>],
+    ) -> Result<(usize, String), EngineError> {
+        let before = self.device.choices.get(key);
+        let known = candidates.iter().position(|candidate| Some(&candidate.name) == before.as_ref());
+        if let Some(known) = known {
+            return Ok((known, format!("the fastest of {} at an earlier time", candidates.len())));
+        }
+        let operands = match self.operands.take() {
+            Some(operands) => operands,
+            None => Operands::new(self.device, &self.reads, &self.writes)?,
+        };
+        for (candidate, time) in candidates.iter_mut().zip(times.iter_mut()) {
+            let kernel = CudaKernel {
+                name: self.name.as_str().into(),
+                reads: self.reads.clone(),
+                writes: self.writes.clone(),
+                launches: std::mem::take(&mut candidate.launches),
+                workspace: std::mem::take(&mut self.workspace),
+                parts: Vec::new(),
+            };
+            let timed = operands.time(self.device, &kernel);
+            CudaKernel { launches: candidate.launches, workspace: self.workspace, .. } = kernel;
+            match timed {
+                Ok(timed) => *time = Some(timed),
+                Err(error) if candidate.name == OWN => return Err(error),
+                Err(_) => {}
+            }
+        }
+        self.operands = Some(operands);
+        let chosen = fastest(times).unwrap_or_default();
+        self.device.choices.record(key.to_owned(), candidates[chosen].name.clone());
+        Ok((chosen, format!("the fastest of {}", candidates.len())))
     }
 
     /// Adds a launch with one thread for each of `elements` elements. `kernel` is the family and
@@ -169,6 +324,7 @@ impl<'e> KernelBuilder<'e> {
             writes: self.writes,
             launches: self.launches,
             workspace: self.workspace,
+            parts: self.parts,
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Numbers of blocks of whole networks' launches, with the batches that `tests/pytorch` compares
 //! with PyTorch.
 
-use cuda::Driver;
+use cuda::{Driver, Numerics};
 use cuda_emulator::Emulator;
 use layer_graph::{BatchNorm, Conv2d, Layer, LayerGraph, LayerKind, Linear, Pool2d, Shape, zoo};
 
-use super::CudaEngine;
-use super::kernel::CudaKernel;
+use super::kernel::{CudaKernel, Launch};
 use super::prepare;
 use super::slices::MULTIPROCESSORS;
+use super::{CudaEngine, KernelChoice};
 use crate::{KernelSpec, Pass, Shard};
 
 /// VGG-11 with batch normalisation for images of 3 x 32 x 32.
@@ -33,7 +33,11 @@ fn vgg() -> LayerGraph {
 fn main_launches(kernel: &CudaKernel) -> impl Iterator<Item = (&'static str, usize)> {
     let names =
         ["_forward", "_weight_gradient", "_moments", "convolution_input_gradient", "linear_input_gradient"];
-    let launches = kernel.launches.iter().filter(move |launch| {
+    let functions = kernel.launches.iter().filter_map(|launch| match launch {
+        Launch::Function(function) => Some(function),
+        Launch::Library(_) => None,
+    });
+    let launches = functions.filter(move |launch| {
         names.iter().any(|name| launch.name.trim_end_matches("_small").ends_with(name))
     });
     launches.map(|launch| (launch.name, launch.grid.iter().map(|&side| side as usize).product()))
@@ -61,7 +65,7 @@ fn is_little_work(layer: &Layer, samples: usize) -> bool {
 fn products_and_moments_occupy_all_multiprocessors() {
     let _emulator = Emulator::new().unwrap();
     let driver = Driver::open_first_of(&[Emulator::library().unwrap()]).unwrap();
-    let engine = CudaEngine::on(&driver.context(0).unwrap());
+    let engine = CudaEngine::on(&driver.context(0).unwrap()).with_choice(KernelChoice::Own);
     let (mut count, mut exempt) = (0, 0);
     for (graph, samples) in [(vgg(), 32), (vgg(), 128), (zoo::model("resnet-18").unwrap(), 8)] {
         for (_, layer) in graph.layers().skip(1) {
@@ -71,7 +75,7 @@ fn products_and_moments_occupy_all_multiprocessors() {
             }
             for pass in [Pass::forward(layer), Pass::backward(layer, true)].concat() {
                 let spec = KernelSpec::Layer { layer, pass, shard: Shard::whole(samples) };
-                let kernel = prepare::kernel(&engine.device, &spec).unwrap();
+                let kernel = prepare::kernel(&engine.device, &spec, Numerics::F32).unwrap();
                 for (launch, blocks) in main_launches(&kernel) {
                     let text = format!("{}, {}: {blocks} blocks of {launch}", graph.name(), layer.name());
                     println!("{text}");

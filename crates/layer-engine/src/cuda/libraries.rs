@@ -6,9 +6,6 @@ use std::sync::{Mutex, OnceLock};
 
 use cuda::{Context, CublasLt, Cudnn, CudnnHandle, Stream};
 
-use super::{CudaQueue, failed};
-use crate::EngineError;
-
 /// The vendor's libraries of a device.
 pub(super) struct Libraries {
     context: Context,
@@ -30,14 +27,14 @@ impl Libraries {
 
     /// Returns cuBLASLt, or why it cannot be used.
     pub(super) fn products(&self) -> Result<&CublasLt, &str> {
-        let open = || CublasLt::of(&self.context).map_err(|error| error.to_string());
+        let open = || CublasLt::open_for(&self.context).map_err(|error| error.to_string());
         self.products.get_or_init(open).as_ref().map_err(String::as_str)
     }
 
     /// Returns cuDNN, or why it cannot be used.
     pub(super) fn convolutions(&self) -> Result<&Convolutions, &str> {
         let open = || {
-            let library = Cudnn::of(&self.context)?;
+            let library = Cudnn::open_for(&self.context)?;
             let stream = Stream::new(&self.context, cuda::Priority::Background)?;
             let handle = Mutex::new(CudnnHandle::new(&library, &stream)?);
             Ok(Convolutions { library, handle })
@@ -50,7 +47,8 @@ impl Libraries {
     pub(super) fn versions(&self) -> BTreeMap<String, String> {
         let products = self.products().map(|library| library.version().to_string());
         let convolutions = self.convolutions().map(|found| found.library.version().to_string());
-        let text = |version: Result<String, &str>| version.unwrap_or_else(|reason| format!("not used: {reason}"));
+        let text =
+            |version: Result<String, &str>| version.unwrap_or_else(|reason| format!("not used: {reason}"));
         BTreeMap::from([("cuBLASLt".into(), text(products)), ("cuDNN".into(), text(convolutions))])
     }
 }

@@ -1,10 +1,13 @@
 //! Linear layers. The function adds launches to a `KernelBuilder`, a kernel under preparation. It
 //! fails as the functions of `KernelBuilder` do.
 
+use cuda::ProductShape;
+
 use super::kernel::Argument;
 use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;
 use super::slices::{Products, Slices};
+use super::vendor;
 use crate::{EngineError, Pass, Role};
 
 const FAMILY: Family = Family::MatrixProduct;
@@ -26,26 +29,59 @@ pub(super) fn add_launches(
         let (elements, factors) = (rows * columns, (rows + columns) * terms);
         Products { to, elements, factors, sides: [rows, columns], count: 1, terms }
     };
+    let shape = |[rows, columns, depth]: [usize; 3], a_transposed, b_transposed| ProductShape {
+        rows,
+        columns,
+        depth,
+        a_transposed,
+        b_transposed,
+        batch: 1,
+        bias: false,
+    };
     if !matches!(pass, Pass::Backward | Pass::BackwardParameters) {
-        let biases = after_weights(weights);
-        let y = product(builder.operand(Role::Output), [samples, outputs, inputs]);
-        let y = Slices::new(builder, &y)?;
-        let arguments = [&sizes[..], &[size(y.terms), x, weights, y.bias(biases), y.parts]].concat();
-        y.launch(builder, (FAMILY, ["linear_forward", "linear_forward_small"]), arguments)?;
-        return y.sum(builder, biases, [1, outputs]);
+        let (sides, biases, y) =
+            ([samples, outputs, inputs], after_weights(weights), builder.operand(Role::Output));
+        // A library needs the biases at a multiple of 16 bytes.
+        let is_aligned = !bias || outputs * inputs % 4 == 0;
+        let shape = ProductShape { bias, ..shape(sides, false, true) };
+        let vendor = |builder: &KernelBuilder<'_>| {
+            if !is_aligned {
+                return Ok(Vec::new());
+            }
+            vendor::products(builder, &shape, [x, weights, y, biases])
+        };
+        return builder.choose("product", &shape, vendor, |builder| {
+            let y = Slices::new(builder, &product(y, sides))?;
+            let arguments = [&sizes[..], &[size(y.terms), x, weights, y.bias(biases), y.parts]].concat();
+            y.launch(builder, (FAMILY, ["linear_forward", "linear_forward_small"]), arguments)?;
+            y.sum(builder, biases, [1, outputs])
+        });
     }
     if pass == Pass::Backward {
-        let dx = product(builder.operand(Role::InputGradient(0)), [samples, inputs, outputs]);
-        let dx = Slices::new(builder, &dx)?;
-        let arguments = [&sizes[..], &[size(dx.terms), dy, weights, dx.parts]].concat();
-        dx.launch(builder, (FAMILY, ["linear_input_gradient", "linear_input_gradient_small"]), arguments)?;
-        dx.sum(builder, Argument::NONE, [1, inputs])?;
+        let (sides, dx) = ([samples, inputs, outputs], builder.operand(Role::InputGradient(0)));
+        let shape = shape(sides, false, false);
+        let vendor = |builder: &KernelBuilder<'_>| {
+            vendor::products(builder, &shape, [dy, weights, dx, Argument::NONE])
+        };
+        builder.choose("input gradient", &shape, vendor, |builder| {
+            let dx = Slices::new(builder, &product(dx, sides))?;
+            let arguments = [&sizes[..], &[size(dx.terms), dy, weights, dx.parts]].concat();
+            let kernels = ["linear_input_gradient", "linear_input_gradient_small"];
+            dx.launch(builder, (FAMILY, kernels), arguments)?;
+            dx.sum(builder, Argument::NONE, [1, inputs])
+        })?;
     }
-    let gradient = builder.operand(Role::ParameterGradient);
-    let dw = Slices::new(builder, &product(gradient, [outputs, inputs, samples]))?;
-    let arguments = [&sizes[..], &[size(dw.terms), x, dy, dw.parts]].concat();
-    dw.launch(builder, (FAMILY, ["linear_weight_gradient", "linear_weight_gradient_small"]), arguments)?;
-    dw.sum(builder, Argument::NONE, [1, inputs])?;
+    let (sides, gradient) = ([outputs, inputs, samples], builder.operand(Role::ParameterGradient));
+    let shape = shape(sides, true, false);
+    let vendor =
+        |builder: &KernelBuilder<'_>| vendor::products(builder, &shape, [dy, x, gradient, Argument::NONE]);
+    builder.choose("weight gradient", &shape, vendor, |builder| {
+        let dw = Slices::new(builder, &product(gradient, sides))?;
+        let arguments = [&sizes[..], &[size(dw.terms), x, dy, dw.parts]].concat();
+        let kernels = ["linear_weight_gradient", "linear_weight_gradient_small"];
+        dw.launch(builder, (FAMILY, kernels), arguments)?;
+        dw.sum(builder, Argument::NONE, [1, inputs])
+    })?;
     if bias {
         let arguments = [sizes[0], sizes[1], dy, after_weights(gradient)];
         builder.launch((FAMILY, "linear_bias_gradient"), [outputs.div_ceil(32), 1], arguments)?;

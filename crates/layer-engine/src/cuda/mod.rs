@@ -7,6 +7,7 @@
 mod activation;
 mod attention;
 mod chain;
+mod choice;
 mod convolution;
 mod device;
 mod engine;
@@ -14,6 +15,7 @@ mod kernel;
 mod kernel_builder;
 #[cfg(test)]
 mod launch_sizes;
+mod libraries;
 mod linear;
 mod loss;
 mod module;
@@ -28,9 +30,12 @@ mod rearrange;
 mod sequence;
 mod slices;
 mod tensors;
+mod timing;
+mod vendor;
 
 use crate::EngineError;
 pub use chain::{ElementwiseChain, Rectifier};
+pub use choice::{CandidateTime, KernelChoice, KernelPart};
 pub use engine::CudaEngine;
 pub use kernel::CudaKernel;
 pub use queue::CudaQueue;

@@ -20,8 +20,8 @@ use layer_graph::{
     Linear, LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Select, Shape,
 };
 
-use super::CudaEngine;
 use super::module::Family;
+use super::{CudaEngine, KernelChoice};
 use crate::{CpuEngine, Engine, KernelSpec, Pass, Precision, Real, Role, Sgd, Shard, Signature};
 use any_engine::{CONTEXT, LayerRun, distance, download, numbers, upload};
 
@@ -113,6 +113,8 @@ fn cases(family: Family) -> Vec<MutationCase> {
             (LayerKind::Flatten, Shape::image(3, 9, 11), 1),
             (Permute { order: vec![1, 0] }.into(), Shape::sequence(17, 16), 1),
             (Select { index: 1 }.into(), Shape::sequence(3, 99), 1),
+            // The biases of a library's convolution.
+            (Conv2d::new(3, 1).into(), Shape::image(2, 9, 11), 1),
         ],
         Family::LayerNorm => vec![
             (LayerNorm::default().into(), Shape::sequence(9, 35), 1),
@@ -154,10 +156,14 @@ fn cases(family: Family) -> Vec<MutationCase> {
         let id = graph.add("layer", kind, [input]).unwrap();
         graph.layer(id).clone()
     };
-    let mut all: Vec<_> = kinds
-        .into_iter()
-        .map(|(kind, shape, samples)| MutationCase::Layer(layer(kind, shape), samples))
-        .collect();
+    let layers =
+        kinds.into_iter().map(|(kind, shape, samples)| MutationCase::Layer(layer(kind, shape), samples));
+    layers.chain(kernel_cases(family)).collect()
+}
+
+/// Returns test cases of kernels that belong to no layer.
+fn kernel_cases(family: Family) -> Vec<MutationCase> {
+    let mut all = Vec::new();
     if family == Family::Elementwise {
         all.push(MutationCase::Kernel(KernelSpec::Sum { terms: 4, elements: 300 }, vec![300; 4], vec![300]));
         all.push(MutationCase::Kernel(KernelSpec::Add { elements: 300 }, vec![300], vec![300]));
@@ -263,7 +269,8 @@ fn is_detected(family: Family, ptx: &str, expected: &[(MutationCase, Results)]) 
         emulator.set(Setting::OrderSeed, order);
         emulator.set(Setting::WatchdogInstructions, 3_000_000);
         let driver = Driver::open_first_of(&[Emulator::library().unwrap()]).unwrap();
-        let engine = CudaEngine::on(&driver.context(0).unwrap());
+        let choice = if family == Family::Elementwise { KernelChoice::Vendor } else { KernelChoice::Own };
+        let engine = CudaEngine::on(&driver.context(0).unwrap()).with_choice(choice);
         let Ok(module) = Module::load(engine.context(), ptx) else { return true };
         engine.device.modules.lock().unwrap().insert(family, module);
         let is_healthy = || {

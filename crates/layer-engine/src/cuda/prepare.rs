@@ -1,5 +1,6 @@
 //! Preparation of kernels: finds the launches of a kernel from its description.
 
+use cuda::Numerics;
 use layer_graph::{Layer, LayerKind, Shape};
 
 use super::device::Device;
@@ -10,14 +11,19 @@ use super::{
 };
 use crate::{EngineError, KernelSpec, Pass, Role, Shard, Signature};
 
-/// Prepares the kernel of a description, with its workspace.
+/// Prepares the kernel of a description, with its workspace. `numerics` is the number format of
+/// libraries' products and convolutions.
 ///
 /// # Errors
 /// [`EngineError::Unsupported`] or [`EngineError::Opaque`] if there is no such kernel;
 /// [`EngineError::Operand`] for a sum without terms; [`EngineError::OutOfMemory`] if the device has
 /// no memory for the workspace; [`EngineError::Library`] if an operand is too large;
 /// [`EngineError::Cuda`] if CUDA fails.
-pub(super) fn kernel(device: &Device, spec: &KernelSpec<'_>) -> Result<CudaKernel, EngineError> {
+pub(super) fn kernel(
+    device: &Device,
+    spec: &KernelSpec<'_>,
+    numerics: Numerics,
+) -> Result<CudaKernel, EngineError> {
     let plain = |name: &str, reads, writes| {
         let signature = Signature { reads: Vec::new(), writes: Vec::new() };
         KernelBuilder::new(device, name.into(), signature, reads, writes)
@@ -30,7 +36,8 @@ pub(super) fn kernel(device: &Device, spec: &KernelSpec<'_>) -> Result<CudaKerne
                 |roles: &[Role]| roles.iter().map(|role| role.elements(layer, shard.samples)).collect();
             let (reads, writes) = (lengths(&signature.reads), lengths(&signature.writes));
             let name = format!("{} {pass:?}", layer.name());
-            let mut builder = KernelBuilder::new(device, name, signature, reads, writes)?;
+            let mut builder =
+                KernelBuilder::new(device, name, signature, reads, writes)?.with_numerics(numerics);
             // The moments of a batch normalisation may include samples of other ranks: a shard
             // without samples needs its result too.
             let needs_no_samples = matches!(layer.kind(), LayerKind::BatchNorm(_))

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use cuda::{Buffer, Kernel, LaunchShape, Stream};
+use cuda::{Buffer, CudnnHandle, Kernel, LaunchShape, Stream};
 
 use super::device::Device;
 use super::module::Family;
@@ -33,8 +33,12 @@ pub struct CudaQueue {
     /// The kernels that were enqueued last. One of them may have caused the error of a failed wait.
     recent: [Option<Arc<str>>; RECENT_KERNELS],
     next: usize,
+    /// Workspace of the vendor's libraries, as large as any kernel so far needed.
+    workspace: Buffer<u8>,
+    /// Handle of cuDNN, once a kernel needed it.
+    cudnn: Option<CudnnHandle>,
     /// Keeps the modules of the enqueued kernels loaded.
-    _device: Device,
+    device: Device,
 }
 
 impl CudaQueue {
@@ -52,8 +56,43 @@ impl CudaQueue {
             context: None,
             recent: [const { None }; RECENT_KERNELS],
             next: 0,
-            _device: device.clone(),
+            workspace: Buffer::default(),
+            cudnn: None,
+            device: device.clone(),
         })
+    }
+
+    /// Prepares the queue for kernels whose libraries need a workspace of this size, in bytes, and
+    /// cuDNN or not. The first kernels of a queue do this by themselves unless they are captured.
+    ///
+    /// # Errors
+    /// [`EngineError::Library`] if the queue is being captured and was not prepared;
+    /// [`EngineError::OutOfMemory`]; [`EngineError::Cuda`].
+    pub(super) fn prepare_libraries(&mut self, bytes: usize, convolves: bool) -> Result<(), EngineError> {
+        if bytes <= self.workspace.size_bytes() && (self.cudnn.is_some() || !convolves) {
+            return Ok(());
+        }
+        if self.stream.is_capturing().map_err(failed("prepare a library"))? {
+            let problem = "a kernel of a library was captured before it was run once in its queue".to_owned();
+            return Err(EngineError::Library { engine: NAME, problem });
+        }
+        if bytes > self.workspace.size_bytes() {
+            let allocated = Buffer::uninitialized(&self.device.context, bytes);
+            self.workspace = allocated.map_err(allocation_failed(bytes / size_of::<f32>()))?;
+        }
+        if convolves && self.cudnn.is_none() {
+            let found = self.device.libraries.convolutions();
+            let library =
+                found.map_err(|reason| EngineError::Library { engine: NAME, problem: reason.to_owned() })?;
+            let handle = CudnnHandle::new(&library.library, &self.stream);
+            self.cudnn = Some(handle.map_err(failed("create a handle of cuDNN"))?);
+        }
+        Ok(())
+    }
+
+    /// Returns the workspace of libraries and the handle of cuDNN.
+    pub(super) fn libraries(&mut self) -> (&Buffer<u8>, Option<&mut CudnnHandle>) {
+        (&self.workspace, self.cudnn.as_mut())
     }
 
     /// Returns the stream.

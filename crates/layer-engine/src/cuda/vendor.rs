@@ -3,11 +3,11 @@
 
 use std::sync::PoisonError;
 
-use cuda::{ConvolutionShape, ProductShape};
+use cuda::{ConvolutionShape, Determinism, ProductShape, Target};
 
+use super::failed;
 use super::kernel::{Argument, Launch, LibraryCall, LibraryLaunch};
 use super::kernel_builder::{Candidate, KernelBuilder};
-use super::failed;
 use crate::EngineError;
 
 /// Maximum size of the workspace of a library, in bytes: PyTorch's limit for cuBLASLt on its GPUs.
@@ -16,8 +16,8 @@ const WORKSPACE_BYTES: usize = 32 << 20;
 /// Maximum number of algorithms of a library that are candidates of a part.
 const MAX_ALGORITHMS: usize = 6;
 
-/// Returns candidates for a product of matrices. `operands` are its factors, its bias and its
-/// result.
+/// Returns candidates for a product of matrices. `operands` are its factors, its result and its
+/// bias.
 ///
 /// # Errors
 /// [`EngineError::Cuda`] if the library fails.
@@ -32,10 +32,13 @@ pub(super) fn products(
     let found = library
         .products(&device.context, shape, numerics, WORKSPACE_BYTES, MAX_ALGORITHMS)
         .map_err(failed("search algorithms of a product"))?;
-    Ok(found.into_iter().map(|product| {
-        let name = product.name();
-        candidate(name, LibraryCall::Product(product), operands)
-    }).collect())
+    Ok(found
+        .into_iter()
+        .map(|product| {
+            let name = product.name();
+            candidate(name, LibraryCall::Product(product), operands)
+        })
+        .collect())
 }
 
 /// Returns candidates for a convolution. `operands` are the input, the weights and the output, or
@@ -51,18 +54,21 @@ pub(super) fn convolutions(
     let device = builder.device();
     let Ok(library) = device.libraries.convolutions() else { return Ok(Vec::new()) };
     let handle = library.handle.lock().unwrap_or_else(PoisonError::into_inner);
+    let target = Target::Device(&handle);
     let found = library
         .library
-        .convolutions(&handle, shape, builder.numerics(), WORKSPACE_BYTES)
+        .convolutions(target, shape, builder.numerics(), Determinism::Deterministic, WORKSPACE_BYTES)
         .map_err(failed("search algorithms of a convolution"))?;
     let found = found.into_iter().take(MAX_ALGORITHMS);
-    Ok(found.map(|convolution| {
-        let name = convolution.name();
-        candidate(name, LibraryCall::Convolution(convolution), [x, weights, y, Argument::NONE])
-    }).collect())
+    Ok(found
+        .map(|convolution| {
+            let name = convolution.name();
+            candidate(name, LibraryCall::Convolution(convolution), [x, weights, y, Argument::NONE])
+        })
+        .collect())
 }
 
 fn candidate(name: String, call: LibraryCall, operands: [Argument; 4]) -> Candidate {
     let launch = LibraryLaunch { call, name: name.as_str().into(), operands };
-    Candidate { name, launches: vec![Launch::Library(launch)] }
+    Candidate { name, launches: vec![Launch::Library(Box::new(launch))] }
 }

@@ -1,5 +1,6 @@
 //! The CUDA engine of a rank, whose kernels several launches share.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use cuda::{Buffer, Context};
@@ -26,7 +27,7 @@ impl GpuEngine {
     /// [`EngineError::Device`] if there is no CUDA driver or no such device.
     pub fn new(device: usize) -> Result<Self, EngineError> {
         let clock = clocks_of(1)?.pop();
-        Ok(Self { engine: CudaEngine::new(device)?, clock })
+        Ok(Self { engine: engine_of(device)?, clock })
     }
 
     /// Creates an engine on each of the CUDA devices `0..ranks`, for ranks that are threads of this
@@ -36,7 +37,7 @@ impl GpuEngine {
     /// As [`new`](Self::new).
     pub fn of_ranks(ranks: usize) -> Result<Vec<Self>, EngineError> {
         let mut clocks = clocks_of(ranks)?.into_iter();
-        let engine = |device| Ok(Self { engine: CudaEngine::new(device)?, clock: clocks.next() });
+        let engine = |device| Ok(Self { engine: engine_of(device)?, clock: clocks.next() });
         (0..ranks).map(engine).collect()
     }
 
@@ -61,6 +62,18 @@ impl GpuEngine {
     pub(super) fn cuda(&self) -> &CudaEngine {
         &self.engine
     }
+}
+
+/// Returns the engine of a device. Choices of kernels are kept in `deeppool/kernels.tsv` in the
+/// user's folder of caches: `XDG_CACHE_HOME`, or `.cache` at home.
+fn engine_of(device: usize) -> Result<CudaEngine, EngineError> {
+    let engine = CudaEngine::new(device)?;
+    let folder = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let caches = folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")));
+    Ok(match caches {
+        Some(caches) => engine.with_choices_in(&caches.join("deeppool/kernels.tsv")),
+        None => engine,
+    })
 }
 
 /// Returns the virtual time of emulated devices for each rank of this process; empty for real

@@ -32,6 +32,13 @@ KERNEL scale(u32 elements, float factor, float* at) {
     if (i < elements) at[i] *= factor;
 }
 
+// Adds the bias of each channel, of which each has `positions` contiguous elements.
+KERNEL add_bias(u32 elements, u32 positions, u32 channels, const float* __restrict__ bias,
+                float* __restrict__ at) {
+    const u32 i = ELEMENT;
+    if (i < elements) at[i] += bias[i / positions % channels];
+}
+
 // Copies rows of `elements` elements, which are `from_stride` and `to_stride` apart.
 KERNEL copy_rows(u32 rows, u32 elements, u32 from_stride, u32 to_stride, const float* __restrict__ from,
                  float* __restrict__ to) {

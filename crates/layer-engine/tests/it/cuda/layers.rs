@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use layer_engine::{CpuEngine, CudaEngine, Pass, Precision, Role, Shard, Signature};
+use layer_engine::{CpuEngine, CudaEngine, KernelChoice, Pass, Precision, Role, Shard, Signature};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, Linear,
     LocalResponseNorm, MultiHeadAttention, PositionEmbedding, Shape,
@@ -17,18 +17,43 @@ use crate::single_layer::layer;
 /// Sizes of shards: empty, one sample, and several.
 const SAMPLES: [usize; 3] = [0, 1, 5];
 
-/// Maximum relative difference from the CPU engine's results, by norm.
-const BOUND: f64 = 1e-5;
+/// A way in which the engine computes a layer.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    choice: KernelChoice,
+    precision: Precision,
+}
+
+impl Way {
+    /// Returns the ways for a layer: only convolutions and linear layers have several.
+    fn of(layer: &Layer) -> &'static [Self] {
+        let all = &[
+            Self { choice: KernelChoice::Own, precision: Precision::F32 },
+            Self { choice: KernelChoice::Vendor, precision: Precision::F32 },
+            Self { choice: KernelChoice::Vendor, precision: Precision::Tf32 },
+        ];
+        match layer.kind() {
+            LayerKind::Conv2d(_) | LayerKind::Linear(_) => all,
+            _ => &all[..1],
+        }
+    }
+
+    /// Returns the maximum relative difference from the CPU engine's results, by norm.
+    fn bound(self) -> f64 {
+        if self.precision == Precision::Tf32 { 2e-3 } else { 1e-5 }
+    }
+}
 
 /// Returns all results of a layer's passes after comparing them with the CPU engine's: a training
 /// step and its recomputation, with and without the input gradient, and evaluation.
-fn results(engine: &CudaEngine, layer: &Layer, samples: usize) -> BTreeMap<(bool, Role), Vec<f64>> {
+fn results(engine: &CudaEngine, way: Way, layer: &Layer, samples: usize) -> BTreeMap<(bool, Role), Vec<f64>> {
+    let engine = &engine.clone().with_choice(way.choice);
     let shard = Shard { first: 5, samples };
     let cpu = CpuEngine::<f32>::new();
     let mut all = BTreeMap::new();
     for input_gradient in [true, false] {
         let mut expected = LayerRun::new(&cpu, Precision::F32, layer, shard);
-        let mut got = LayerRun::new(engine, Precision::F32, layer, shard);
+        let mut got = LayerRun::new(engine, way.precision, layer, shard);
         expected.step(input_gradient);
         got.step(input_gradient);
         for recomputes in [false, true] {
@@ -36,14 +61,15 @@ fn results(engine: &CudaEngine, layer: &Layer, samples: usize) -> BTreeMap<(bool
                 got.recompute_step(input_gradient);
             }
             for role in expected.results() {
-                check(layer, shard, role, &got.values(role), &expected.values(role));
+                check(layer, shard, way, role, [&got.values(role), &expected.values(role)]);
             }
         }
         all.extend(got.results().into_iter().map(|role| ((input_gradient, role), got.values(role))));
         if Signature::of(layer, Pass::Infer).is_some() {
             expected.run(Pass::Infer).unwrap();
             got.run(Pass::Infer).unwrap();
-            check(layer, shard, Role::Output, &got.values(Role::Output), &expected.values(Role::Output));
+            let outputs = [&got.values(Role::Output), &expected.values(Role::Output)];
+            check(layer, shard, way, Role::Output, outputs.map(Vec::as_slice));
         }
     }
     all
@@ -51,18 +77,23 @@ fn results(engine: &CudaEngine, layer: &Layer, samples: usize) -> BTreeMap<(bool
 
 /// Gradients that are exactly zero consist of rounding errors only, so a small absolute difference
 /// passes too.
-fn check(layer: &Layer, shard: Shard, role: Role, got: &[f64], expected: &[f64]) {
+fn check(layer: &Layer, shard: Shard, way: Way, role: Role, [got, expected]: [&[f64]; 2]) {
     let largest = got.iter().zip(expected).map(|(got, expected)| (got - expected).abs()).fold(0.0, f64::max);
     let distance = distance(got, expected);
     assert!(
-        distance <= BOUND || largest <= 1e-6,
-        "{layer:?} of {shard:?}: {role:?} is {distance:.1e} from the CPU engine's, at most {largest:.1e}"
+        distance <= way.bound() || largest <= 1e-6,
+        "{layer:?} of {shard:?}, {way:?}: {role:?} is {distance:.1e} from the CPU engine's, at most \
+         {largest:.1e}"
     );
 }
 
 /// Compares a layer in one order of warps and blocks. Other layers and tests use the other orders.
 fn compare(order: i64, layer: &Layer, samples: usize) {
-    on_device(order, |engine| drop(results(engine, layer, samples)));
+    on_device(order, |engine| {
+        for &way in Way::of(layer) {
+            results(engine, way, layer, samples);
+        }
+    });
 }
 
 #[test]
@@ -85,10 +116,14 @@ fn layers_match_cpu_engine_in_every_order() {
         let mut before = None;
         for order in ORDERS {
             on_device(order, |engine| {
-                let all: Vec<_> = layers().iter().map(|layer| results(engine, layer, samples)).collect();
+                let layers = layers();
+                let ways =
+                    layers.iter().flat_map(|layer| Way::of(layer).iter().map(move |&way| (layer, way)));
+                let all: Vec<_> =
+                    ways.clone().map(|(layer, way)| results(engine, way, layer, samples)).collect();
                 let first = before.get_or_insert_with(|| all.clone());
-                for (layer, (first, now)) in layers().iter().zip(first.iter().zip(&all)) {
-                    assert_eq!(first, now, "{layer:?} in the order {order}");
+                for ((layer, way), (first, now)) in ways.zip(first.iter().zip(&all)) {
+                    assert_eq!(first, now, "{layer:?}, {way:?}, in the order {order}");
                 }
             });
         }
@@ -158,7 +193,7 @@ fn batch_norm_accepts_reduced_moments() {
                 got.run(after).unwrap();
             }
             for role in expected.results() {
-                check(&layer, shard, role, &got.values(role), &expected.values(role));
+                check(&layer, shard, Way::of(&layer)[0], role, [&got.values(role), &expected.values(role)]);
             }
         }
     });

@@ -1,6 +1,6 @@
 //! Gradients of all parameters of whole networks, compared with the CPU engine.
 
-use layer_engine::{CpuEngine, Engine, KernelSpec, Pass, Precision, Shard};
+use layer_engine::{CpuEngine, Engine, KernelChoice, KernelSpec, Pass, Precision, Shard};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, LayerGraph, LayerId, LayerKind, LayerNorm,
     Linear, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Reshape, Select, Shape, zoo,
@@ -99,6 +99,14 @@ fn language_model() -> LayerGraph {
     net
 }
 
+/// Ways to compute products, with the maximum relative difference of gradients from the CPU
+/// engine's.
+const WAYS: [(KernelChoice, Precision, f64); 3] = [
+    (KernelChoice::Own, Precision::F32, 2e-5),
+    (KernelChoice::Vendor, Precision::F32, 2e-5),
+    (KernelChoice::Vendor, Precision::Tf32, 1e-2),
+];
+
 #[test]
 fn network_gradients_match_cpu_engine() {
     let digits = zoo::model("digits-cnn").unwrap();
@@ -106,13 +114,21 @@ fn network_gradients_match_cpu_engine() {
     for (graph, order) in networks.iter().zip(ORDERS.into_iter().cycle()) {
         let expected = gradients(&CpuEngine::<f32>::new(), Precision::F32, graph, 100);
         on_device(order, |engine| {
-            let got = gradients(engine, Precision::F32, graph, 100);
-            let pairs =
-                || got.iter().zip(&expected).flat_map(|((_, got), (_, expected))| got.iter().zip(expected));
-            let difference: f64 = pairs().map(|(got, expected)| (got - expected).powi(2)).sum();
-            let norm: f64 = pairs().map(|(_, expected)| expected.powi(2)).sum();
-            let distance = (difference / norm).sqrt();
-            assert!(norm > 0.0 && distance <= 2e-5, "{}: {distance:.1e} from the CPU engine's", graph.name());
+            for (choice, precision, bound) in WAYS {
+                let engine = &engine.clone().with_choice(choice);
+                let got = gradients(engine, precision, graph, 100);
+                let pairs = || {
+                    got.iter().zip(&expected).flat_map(|((_, got), (_, expected))| got.iter().zip(expected))
+                };
+                let difference: f64 = pairs().map(|(got, expected)| (got - expected).powi(2)).sum();
+                let norm: f64 = pairs().map(|(_, expected)| expected.powi(2)).sum();
+                let distance = (difference / norm).sqrt();
+                let name = graph.name();
+                assert!(
+                    norm > 0.0 && distance <= bound,
+                    "{name}, {choice:?}: {distance:.1e} from the CPU engine's"
+                );
+            }
         });
     }
 }

@@ -1,7 +1,7 @@
 //! Memory traffic of matrix products: bytes that the GPU functions read and write.
 
 use cuda_emulator::{KernelRun, Setting};
-use layer_engine::{CudaEngine, Pass, Precision, Role, Shard};
+use layer_engine::{CudaEngine, KernelChoice, Pass, Precision, Role, Shard};
 use layer_graph::{Conv2d, Layer, Linear, Shape};
 
 use super::{emulated_gpu, emulator};
@@ -29,7 +29,7 @@ fn products_move_at_most_one_and_a_half_times_their_operands() {
         let Some(emulator) = emulator(0) else { return };
         emulator.set(Setting::RaceCheck, 0);
         emulator.set(Setting::OrderCheck, 1);
-        let engine = CudaEngine::on(&emulated_gpu().unwrap());
+        let engine = CudaEngine::on(&emulated_gpu().unwrap()).with_choice(KernelChoice::Own);
         let mut run = LayerRun::new(&engine, Precision::F32, &layer, Shard::whole(samples));
         let input = samples * layer.input_shapes()[0].elements();
         let operands = 4 * (input + samples * layer.output_shape().elements() + layer.parameter_count());

@@ -1,0 +1,108 @@
+//! The choice between functions of the engine and algorithms of the vendor's libraries.
+
+use layer_engine::{CudaEngine, Engine, KernelChoice, KernelPart, KernelSpec, Pass, Precision, Shard};
+use layer_graph::{Conv2d, Layer, Linear, Shape};
+
+use super::on_emulator;
+use crate::single_layer::layer;
+
+fn parts(engine: &CudaEngine, layer: &Layer, pass: Pass) -> Vec<KernelPart> {
+    let spec = KernelSpec::Layer { layer, pass, shard: Shard::whole(2) };
+    engine.prepare(&spec, Precision::F32).unwrap().parts().to_vec()
+}
+
+fn convolution() -> Layer {
+    layer(Conv2d::new(6, 3).padding(1), &[Shape::image(4, 5, 5)])
+}
+
+fn linear() -> Layer {
+    layer(Linear::new(8), &[Shape::features(12)])
+}
+
+#[test]
+fn each_product_is_computed_by_what_the_rule_says() {
+    on_emulator(0, |engine, _| {
+        for (layer, library) in [(convolution(), "cuDNN engine "), (linear(), "cuBLASLt ")] {
+            for (pass, names) in [
+                (Pass::Forward, &["convolution", "product"][..]),
+                (Pass::Backward, &["input gradient", "weight gradient"]),
+            ] {
+                let own = parts(&engine.clone().with_choice(KernelChoice::Own), &layer, pass);
+                let vendor = parts(&engine.clone().with_choice(KernelChoice::Vendor), &layer, pass);
+                for (own, vendor) in own.iter().zip(&vendor) {
+                    assert!(names.contains(&own.part), "{own:?}");
+                    assert_eq!((own.part, own.chosen.as_str()), (vendor.part, "own"));
+                    assert!(vendor.chosen.starts_with(library), "{vendor:?}");
+                }
+                assert_eq!(own.len(), vendor.len());
+            }
+        }
+        // Emulated GPUs have libraries, and no times worth a choice.
+        let default = parts(engine, &linear(), Pass::Forward);
+        assert!(default[0].chosen.starts_with("cuBLASLt "), "{default:?}");
+    });
+}
+
+#[test]
+fn choices_by_time_are_kept_in_a_file() {
+    let folder = std::env::temp_dir().join(format!("kernel-choices-{}", std::process::id()));
+    let file = folder.join("kernels.tsv");
+    on_emulator(0, |engine, _| {
+        let chosen = |engine: &CudaEngine| {
+            let fastest = engine.clone().with_choice(KernelChoice::Fastest).with_choices_in(&file);
+            [convolution(), linear()].map(|layer| parts(&fastest, &layer, Pass::Backward)).concat()
+        };
+        let first = chosen(engine);
+        for part in &first {
+            let least = part.candidates.iter().filter_map(|candidate| candidate.time).min().unwrap();
+            let times = part.candidates.iter().map(|candidate| (candidate.name.as_str(), candidate.time));
+            let (_, time) = times.clone().find(|(name, _)| *name == part.chosen).unwrap();
+            assert!(time.unwrap().as_secs_f64() <= 1.02 * least.as_secs_f64(), "{part:?}");
+            assert!(times.clone().any(|(name, time)| name == "own" && time.is_some()), "{part:?}");
+            assert!(part.candidates.len() > 1 && part.reason.starts_with("the fastest of "), "{part:?}");
+        }
+        let again = chosen(engine);
+        assert_eq!(first.len(), again.len());
+        for (first, again) in first.iter().zip(&again) {
+            assert_eq!(first.chosen, again.chosen);
+            assert!(again.reason.ends_with("at an earlier time"), "{again:?}");
+            assert!(again.candidates.iter().all(|candidate| candidate.time.is_none()), "{again:?}");
+        }
+        // A file that names a candidate which is gone.
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(text.lines().count(), first.len());
+        let gone: Vec<_> =
+            text.lines().map(|line| format!("{}\tgone\n", line.split_once('\t').unwrap().0)).collect();
+        std::fs::write(&file, gone.concat()).unwrap();
+        assert_eq!(chosen(engine)[0].chosen, first[0].chosen);
+    });
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+/// A kernel of a library is not captured before it has run: its first run loads what it needs.
+#[test]
+fn a_first_run_in_a_capture_is_an_error() {
+    on_emulator(0, |engine, _| {
+        let spec = KernelSpec::Layer { layer: &convolution(), pass: Pass::Forward, shard: Shard::whole(2) };
+        let kernel = engine.prepare(&spec, Precision::F32).unwrap();
+        let operands = [200, 6 * 4 * 9 + 6, 300].map(|elements| engine.allocate(elements).unwrap());
+        let mut queue = engine.queue().unwrap();
+        let stream = queue.stream().clone();
+        let mut enqueued = Ok(());
+        let captured = stream.capture::<cuda::Error>(|_| {
+            enqueued = queue.launch(&kernel, &operands[..2], &operands[2..]);
+            Ok(())
+        });
+        let message = enqueued.unwrap_err().to_string();
+        assert!(message.contains("before it was run once"), "{message}");
+        drop(captured);
+        queue.launch(&kernel, &operands[..2], &operands[2..]).unwrap();
+        stream
+            .capture::<cuda::Error>(|_| {
+                queue.launch(&kernel, &operands[..2], &operands[2..]).unwrap();
+                Ok(())
+            })
+            .unwrap();
+        engine.synchronize(&mut queue).unwrap();
+    });
+}
