@@ -5,15 +5,16 @@ use std::collections::HashMap;
 use anyhow::Context;
 use deeppool::program::{BufferId, LowerOptions, Op, Placement, RankProgram, Step, lower_training};
 use deeppool::runtime::kernel_spec;
-use layer_engine::{CudaEngine, Engine, KernelSpec, Precision};
+use layer_engine::{CudaEngine, Engine, KernelChoice, KernelPart, KernelSpec, Precision};
 use layer_graph::LayerGraph;
 use layer_profile::Profiler;
 
-use super::report::{OpReport, OpRow, OpStep};
+use super::report::{OpCandidate, OpPart, OpReport, OpRow, OpStep};
 use crate::progress;
 use crate::report_file::micros;
 
-/// Times every kernel of one training iteration of a network on one GPU. `batch` is the number of
+/// Times every kernel of one training iteration of a network on one GPU, and every candidate of its
+/// parts. `batch` is the number of
 /// samples, `repeats` the number of repeats of each measurement.
 ///
 /// # Errors
@@ -27,6 +28,7 @@ pub fn measure(
     let placement = Placement::single(network)?;
     let lowered = lower_training(network, &placement, batch, &LowerOptions::default())?;
     let program = lowered.of_rank(0)?;
+    let engine = &engine.clone().with_choice(KernelChoice::Fastest);
     let profiler = Profiler::new(engine).repeats(repeats);
     let device = engine.describe();
     let emulated = cuda::emulated::library()?.is_some();
@@ -44,13 +46,15 @@ pub fn measure(
         let prepared = || engine.prepare(&spec, Precision::F32);
         let kernel = prepared().with_context(|| step.label.clone())?;
         let launches = kernel.launches();
+        let (candidate, parts) = described_parts(kernel.parts());
         let timed = profiler.time_kernel(kernel, &spec, &reads, &writes);
         let timed = timed.with_context(|| step.label.clone())?;
         let operands: usize = reads.iter().chain(&writes).sum();
         report.rows.push(OpRow {
             steps: steps.iter().map(|step| described(network, step)).collect(),
             operation: operation(&spec),
-            candidate: OWN.into(),
+            candidate,
+            parts,
             launches,
             bytes: 4 * operands as u64,
             time_us: micros(timed.time),
@@ -63,8 +67,22 @@ pub fn measure(
     Ok(report)
 }
 
-/// Name of the kernels of `layer-engine` as a candidate for a step.
-const OWN: &str = "own kernels";
+/// Returns the chosen candidates of a kernel's parts as one text, and all candidates.
+fn described_parts(parts: &[KernelPart]) -> (String, Vec<OpPart>) {
+    let chosen: Vec<&str> = parts.iter().map(|part| part.chosen.as_str()).collect();
+    let all = parts.iter().map(|part| OpPart {
+        part: part.part.into(),
+        candidates: part
+            .candidates
+            .iter()
+            .map(|candidate| OpCandidate {
+                name: candidate.name.clone(),
+                time_us: candidate.time.map(micros),
+            })
+            .collect(),
+    });
+    (if chosen.is_empty() { "own".into() } else { chosen.join("; ") }, all.collect())
+}
 
 /// Returns the steps with a kernel, grouped by equal kernels, in the order of their first steps.
 fn groups<'p>(network: &LayerGraph, program: &'p RankProgram) -> Vec<Vec<&'p Step>> {

@@ -16,7 +16,7 @@ use layer_graph::{LayerGraph, onnx, zoo};
 use crate::command::{self, bad_input, check_results};
 use crate::report_file::to_json;
 pub use measure::measure;
-pub use report::{OpReport, OpRow};
+pub use report::{OpCandidate, OpPart, OpReport, OpRow};
 
 #[derive(Parser)]
 #[command(version, name = "op-bench", max_term_width = 110, after_help = EXAMPLES)]
@@ -46,7 +46,8 @@ struct Cli {
 }
 
 const EXAMPLES: &str = "\
-Every kernel is timed alone, as replays of a CUDA graph. Kernels of equal shape are timed once. Times of
+Every kernel is timed alone, as replays of a CUDA graph, and so is every candidate for its products: the
+algorithms of cuDNN and cuBLASLt, and own kernels. Kernels of equal shape are timed once. Times of
 emulated GPUs are virtual.
 
 Examples:

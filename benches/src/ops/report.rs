@@ -41,8 +41,10 @@ pub struct OpRow {
     pub steps: Vec<OpStep>,
     /// Kind of layer, shapes without the batch, and pass.
     pub operation: String,
-    /// Implementation that was timed.
+    /// Implementation that was timed: the chosen candidate of each part of the kernel, or `own`.
     pub candidate: String,
+    /// The parts of the kernel that a library may compute, with the times of all candidates.
+    pub parts: Vec<OpPart>,
     /// Number of launches of GPU functions.
     pub launches: usize,
     /// Bytes of the operands. An operand that is updated in place counts once.
@@ -53,6 +55,24 @@ pub struct OpRow {
     pub deviation_us: f64,
     /// Whether the times became stable during the warm-up.
     pub is_stable: bool,
+}
+
+/// Part of a kernel, such as the weight gradient of a convolution.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct OpPart {
+    /// Name of what is computed, such as `weight gradient`.
+    pub part: String,
+    /// Candidates in the order in which libraries propose them, the kernels of `layer-engine` last.
+    pub candidates: Vec<OpCandidate>,
+}
+
+/// Implementation of a part of a kernel.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct OpCandidate {
+    /// Name, such as `cuDNN engine 1`, or `own`.
+    pub name: String,
+    /// Time, or `None` if it could not be run or is the only candidate.
+    pub time_us: Option<f64>,
 }
 
 /// Step of a training iteration.

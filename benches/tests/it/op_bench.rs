@@ -32,12 +32,31 @@ fn every_kernel_of_an_iteration_is_timed() {
     assert_eq!(report["schema"], "deeppool/op-bench/v1");
     assert_eq!((&report["times"], &report["batch"]), (&"virtual".into(), &2.into()));
     let rows = report["rows"].as_array().unwrap();
+    let mut compared = 0;
     for row in rows {
         // Each launch takes as long as the emulator is told.
         let launches = row["launches"].as_f64().unwrap();
         assert_eq!(row["time_us"], Value::from(20.0 * launches), "{row}");
-        assert!(launches >= 1.0 && row["candidate"] == "own kernels", "{row}");
+        assert!(launches >= 1.0, "{row}");
+        let operation = row["operation"].as_str().unwrap();
+        let library = match operation.split(' ').next().unwrap() {
+            "conv2d" => "cuDNN",
+            "linear" => "cuBLASLt",
+            _ => {
+                assert!(row["candidate"] == "own" && row["parts"].as_array().unwrap().is_empty(), "{row}");
+                continue;
+            }
+        };
+        for part in row["parts"].as_array().unwrap() {
+            let candidates = part["candidates"].as_array().unwrap();
+            let names: Vec<_> =
+                candidates.iter().map(|candidate| candidate["name"].as_str().unwrap()).collect();
+            assert!(names[0].starts_with(library) && names.last() == Some(&"own"), "{part}");
+            assert!(candidates.iter().all(|candidate| candidate["time_us"].as_f64() > Some(0.0)), "{part}");
+        }
+        compared += row["parts"].as_array().unwrap().len();
     }
+    assert!(compared >= 10, "{compared} parts with several candidates");
     let steps: Vec<&Value> = rows.iter().flat_map(|row| row["steps"].as_array().unwrap()).collect();
     for network_layer in ["conv1", "conv2_3x3", "concat", "pool1", "dropout", "fc2", "loss"] {
         for phase in ["forward", "backward"] {
