@@ -194,6 +194,8 @@ pub struct Sgd {
     pub clip_norm: Option<f64>,
 }
 
+// All engines need it, and their features enable `cpu`.
+#[cfg(feature = "cpu")]
 impl Sgd {
     /// Returns the number of elements of each operand of the kernel, those that are read first.
     /// `elements` is the number of parameters of each layer.
