@@ -257,7 +257,14 @@ impl<'e> KernelBuilder<'e> {
         }
         let operands = match self.operands.take() {
             Some(operands) => operands,
-            None => Operands::new(self.device, &self.reads, &self.writes)?,
+            None => match Operands::new(self.device, &self.reads, &self.writes) {
+                // The kernel itself may still fit, because the caller has its operands already.
+                Err(EngineError::OutOfMemory { .. }) => {
+                    let count = candidates.len();
+                    return Ok((0, format!("the library's first of {count}: no memory to time them")));
+                }
+                operands => operands?,
+            },
         };
         for (candidate, time) in candidates.iter_mut().zip(times.iter_mut()) {
             let kernel = CudaKernel {

@@ -1,5 +1,6 @@
 //! The choice between functions of the engine and algorithms of the vendor's libraries.
 
+use cuda_emulator::Setting;
 use layer_engine::{CudaEngine, Engine, KernelChoice, KernelPart, KernelSpec, Pass, Precision, Shard};
 use layer_graph::{Conv2d, Layer, Linear, Shape};
 
@@ -77,6 +78,23 @@ fn choices_by_time_are_kept_in_a_file() {
         assert_eq!(chosen(engine)[0].chosen, first[0].chosen);
     });
     let _ = std::fs::remove_dir_all(folder);
+}
+
+/// The operands of a kernel that fills the memory are there; there is no room for others.
+#[test]
+fn without_memory_for_timing_the_first_candidate_is_chosen() {
+    on_emulator(0, |engine, emulator| {
+        let layer = layer(Linear::new(8), &[Shape::features(4096)]);
+        emulator.set(Setting::MemoryBytes, 64 << 10);
+        let fastest = engine.clone().with_choice(KernelChoice::Fastest);
+        let chosen = parts(&fastest, &layer, Pass::Forward);
+        assert!(
+            chosen[0].chosen.starts_with("cuBLASLt ") && chosen[0].reason.contains("no memory"),
+            "{chosen:?}"
+        );
+        emulator.set(Setting::MemoryBytes, 1 << 30);
+        assert!(parts(&fastest, &layer, Pass::Forward)[0].reason.starts_with("the fastest"), "{chosen:?}");
+    });
 }
 
 /// A kernel of a library is not captured before it has run: its first run loads what it needs.
