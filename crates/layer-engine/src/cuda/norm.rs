@@ -13,6 +13,9 @@ use crate::{EngineError, Pass, Role};
 /// Approximate minimum number of terms of a slice of a channel's sums, four for each thread.
 const MIN_SLICE: usize = 1024;
 
+/// Maximum number of blocks of a launch along y.
+const MAX_BLOCKS: usize = (1 << 16) - 1;
+
 /// Adds the launches of a pass of a batch normalisation over `samples` samples. Returns `None` if
 /// there is no such pass.
 pub(super) fn batch_norm(
@@ -22,12 +25,10 @@ pub(super) fn batch_norm(
     samples: usize,
     pass: Pass,
 ) -> Result<Option<()>, EngineError> {
-    const FAMILY: Family = Family::BatchNorm;
     let Some((&channels, positions)) = input.dims().split_first() else { return Ok(None) };
     let positions: usize = positions.iter().product();
-    let elements = samples * channels * positions;
     let sizes = [samples, channels, positions];
-    let [x, y] = [builder.operand(Role::Input(0)), builder.operand(Role::Output)];
+    let x = builder.operand(Role::Input(0));
     let [parameters, saved] = [builder.operand(Role::Parameters), builder.operand(Role::Saved)];
     let statistics = builder.operand(Role::Statistics);
     let dy = builder.operand(Role::OutputGradient);
@@ -36,37 +37,45 @@ pub(super) fn batch_norm(
             let to = [builder.operand(Role::Moments), Argument::NONE];
             channel_sums(builder, "batch_norm_moments", sizes, &[x], to)?;
         }
-        Pass::Forward | Pass::Recompute | Pass::Infer => {
-            let lines = builder.workspace(2 * channels * size_of::<f32>())?;
-            let epsilon = Argument::F64(rule.epsilon);
-            if pass == Pass::Infer {
-                let arguments = [size(channels), epsilon, parameters, statistics, lines];
-                builder.for_each((FAMILY, "batch_norm_running"), channels, arguments)?;
-            } else {
-                let (momentum, moments) = (Argument::F64(rule.momentum), builder.operand(Role::Moments));
-                let arguments =
-                    [size(channels), epsilon, momentum, parameters, moments, saved, lines, statistics];
-                builder.for_each((FAMILY, "batch_norm_statistics"), channels, arguments)?;
-            }
-            let arguments = [size(elements), size(channels), size(positions), lines, x, y];
-            builder.for_each((FAMILY, "batch_norm_apply"), elements, arguments)?;
+        Pass::Forward | Pass::Recompute => {
+            let rates = [rule.epsilon, rule.momentum].map(Argument::F64);
+            let moments = builder.operand(Role::Moments);
+            let operands = [x, parameters, moments, saved, statistics, builder.operand(Role::Output)];
+            channels_apart(builder, "batch_norm_forward", sizes, &[&rates[..], &operands].concat())?;
+        }
+        Pass::Infer => {
+            let arguments =
+                [Argument::F64(rule.epsilon), x, parameters, statistics, builder.operand(Role::Output)];
+            channels_apart(builder, "batch_norm_infer", sizes, &arguments)?;
         }
         Pass::BackwardMoments => {
             let to = [builder.operand(Role::GradientMoments), builder.operand(Role::ParameterGradient)];
             channel_sums(builder, "batch_norm_gradient_moments", sizes, &[x, saved, dy], to)?;
         }
         Pass::Backward => {
-            let lines = builder.workspace(3 * channels * size_of::<f32>())?;
             let moments = builder.operand(Role::GradientMoments);
-            let arguments = [size(channels), parameters, saved, moments, lines];
-            builder.for_each((FAMILY, "batch_norm_gradient_lines"), channels, arguments)?;
-            let dx = builder.operand(Role::InputGradient(0));
-            let arguments = [size(elements), size(channels), size(positions), lines, x, dy, dx];
-            builder.for_each((FAMILY, "batch_norm_input_gradient"), elements, arguments)?;
+            let arguments = [x, parameters, saved, moments, dy, builder.operand(Role::InputGradient(0))];
+            channels_apart(builder, "batch_norm_input_gradient", sizes, &arguments)?;
         }
         _ => return Ok(None),
     }
     Ok(Some(()))
+}
+
+/// Adds a launch that computes each channel by blocks of its own, at least one. `sizes` are the
+/// numbers of samples, channels and positions; `arguments` are those after the sizes and the number
+/// of elements of a block.
+fn channels_apart(
+    builder: &mut KernelBuilder<'_>,
+    kernel: &'static str,
+    sizes: [usize; 3],
+    arguments: &[Argument],
+) -> Result<(), EngineError> {
+    let [samples, channels, positions] = sizes;
+    let count = samples * positions;
+    let slice = MIN_SLICE.max(count.div_ceil(MAX_BLOCKS));
+    let arguments = [&sizes.map(size)[..], &[size(slice)], arguments].concat();
+    builder.launch((Family::BatchNorm, kernel), [channels, count.div_ceil(slice).max(1)], arguments)
 }
 
 /// Adds the launches of two sums per channel over samples and positions, whose numbers are `sizes`

@@ -82,56 +82,75 @@ KERNEL batch_norm_sum_slices(u32 count, u32 channels, u32 slices, const Sums* __
     put_moments(channel, channels, count, sums, moments, gradient);
 }
 
-// Writes slope and offset of the normalisation of a channel.
-__device__ __forceinline__ void put_line(u32 channel, u32 channels, const float* parameters, double mean,
-                                         double inverse_deviation, float* lines) {
+// A channel's output as a linear function of its input.
+struct Line {
+    float slope, offset;
+};
+
+// Returns the normalisation of a channel.
+__device__ __forceinline__ Line line_of(u32 channel, u32 channels, const float* parameters, double mean,
+                                        double inverse_deviation) {
     const double slope = parameters[channel] * inverse_deviation;
-    lines[channel] = (float)slope;
-    lines[channels + channel] = (float)(parameters[channels + channel] - slope * mean);
+    return Line{(float)slope, (float)(parameters[channels + channel] - slope * mean)};
 }
 
-// One thread per channel: computes mean and inverse standard deviation from the moments and saves
-// them, writes slope and offset, and updates the running statistics unless they are null.
-KERNEL batch_norm_statistics(u32 channels, double epsilon, double momentum,
-                             const float* __restrict__ parameters, const float* __restrict__ moments,
-                             float* __restrict__ saved, float* __restrict__ lines,
-                             float* __restrict__ statistics) {
-    const u32 channel = ELEMENT;
-    if (channel >= channels) return;
-    const double count = moments[2 * channels];
-    double mean = 0, variance = 0;
-    if (count > 0) {
-        mean = moments[channel] / count;
-        // Rounding can make the variance of a constant channel slightly negative.
-        variance = fmax(moments[channels + channel] / count - mean * mean, 0.0);
+// Applies a line to the part of a channel that belongs to the block.
+__device__ __forceinline__ void apply(u32 samples, u32 channels, u32 positions, u32 slice, const Line& line,
+                                      const float* x, float* y) {
+    const u32 count = samples * positions, from = blockIdx.y * slice, to = min(from + slice, count);
+    Walk at(channels, positions, blockIdx.x, from + threadIdx.x);
+    ROLLED for (u32 i = from + threadIdx.x; i < to; i += THREADS, at.advance())
+        y[at.index()] = line.slope * x[at.index()] + line.offset;
+}
+
+// Normalises by the moments. The first block of a channel saves mean and inverse standard
+// deviation, and updates the running statistics unless they are null. One block per channel and
+// slice of `slice` elements.
+KERNEL batch_norm_forward(u32 samples, u32 channels, u32 positions, u32 slice, double epsilon,
+                          double momentum, const float* __restrict__ x,
+                          const float* __restrict__ parameters, const float* __restrict__ moments,
+                          float* __restrict__ saved, float* __restrict__ statistics,
+                          float* __restrict__ y) {
+    __shared__ Line line;
+    const u32 channel = blockIdx.x;
+    if (threadIdx.x == 0) {
+        const double count = moments[2 * channels];
+        double mean = 0, variance = 0;
+        if (count > 0) {
+            mean = moments[channel] / count;
+            // Rounding can make the variance of a constant channel slightly negative.
+            variance = fmax(moments[channels + channel] / count - mean * mean, 0.0);
+        }
+        const double inverse_deviation = 1.0 / sqrt(variance + epsilon);
+        line = line_of(channel, channels, parameters, mean, inverse_deviation);
+        if (blockIdx.y == 0) {
+            saved[channel] = (float)mean;
+            saved[channels + channel] = (float)inverse_deviation;
+            if (statistics && count > 0) {
+                const double former_mean = statistics[channel];
+                const double former_variance = statistics[channels + channel];
+                const double unbiased = variance * count / fmax(count - 1, 1.0);
+                statistics[channel] = (float)(former_mean + momentum * (mean - former_mean));
+                statistics[channels + channel] =
+                    (float)(former_variance + momentum * (unbiased - former_variance));
+            }
+        }
     }
-    const double inverse_deviation = 1.0 / sqrt(variance + epsilon);
-    saved[channel] = (float)mean;
-    saved[channels + channel] = (float)inverse_deviation;
-    put_line(channel, channels, parameters, mean, inverse_deviation, lines);
-    if (statistics && count > 0) {
-        const double former_mean = statistics[channel], former_variance = statistics[channels + channel];
-        const double unbiased = variance * count / fmax(count - 1, 1.0);
-        statistics[channel] = (float)(former_mean + momentum * (mean - former_mean));
-        statistics[channels + channel] = (float)(former_variance + momentum * (unbiased - former_variance));
-    }
+    __syncthreads();
+    apply(samples, channels, positions, slice, line, x, y);
 }
 
-// Writes slope and offset from the running statistics.
-KERNEL batch_norm_running(u32 channels, double epsilon, const float* __restrict__ parameters,
-                          const float* __restrict__ statistics, float* __restrict__ lines) {
-    const u32 channel = ELEMENT;
-    if (channel >= channels) return;
-    put_line(channel, channels, parameters, statistics[channel],
-             1.0 / sqrt(statistics[channels + channel] + epsilon), lines);
-}
-
-KERNEL batch_norm_apply(u32 elements, u32 channels, u32 positions, const float* __restrict__ lines,
-                        const float* __restrict__ x, float* __restrict__ y) {
-    const u32 i = ELEMENT;
-    if (i >= elements) return;
-    const u32 channel = i / positions % channels;
-    y[i] = lines[channel] * x[i] + lines[channels + channel];
+// Normalises by the running statistics. One block per channel and slice of `slice` elements.
+KERNEL batch_norm_infer(u32 samples, u32 channels, u32 positions, u32 slice, double epsilon,
+                        const float* __restrict__ x, const float* __restrict__ parameters,
+                        const float* __restrict__ statistics, float* __restrict__ y) {
+    __shared__ Line line;
+    const u32 channel = blockIdx.x;
+    if (threadIdx.x == 0)
+        line = line_of(channel, channels, parameters, statistics[channel],
+                       1.0 / sqrt(statistics[channels + channel] + epsilon));
+    __syncthreads();
+    apply(samples, channels, positions, slice, line, x, y);
 }
 
 // Sums of the gradient and of gradient * normalised x. They are the gradients of bias and weight
@@ -157,26 +176,26 @@ KERNEL batch_norm_gradient_moments(u32 samples, u32 channels, u32 positions, u32
 }
 
 // dx = scale * (dy - mean(dy) - normalised x * mean(dy * normalised x)) as a linear function of dy
-// and x with coefficients scale, slope and offset.
-KERNEL batch_norm_gradient_lines(u32 channels, const float* __restrict__ parameters,
+// and x with coefficients scale, slope and offset. One block per channel and slice of `slice`
+// elements.
+KERNEL batch_norm_input_gradient(u32 samples, u32 channels, u32 positions, u32 slice,
+                                 const float* __restrict__ x, const float* __restrict__ parameters,
                                  const float* __restrict__ saved, const float* __restrict__ moments,
-                                 float* __restrict__ lines) {
-    const u32 channel = ELEMENT;
-    if (channel >= channels) return;
-    const double count = fmax((double)moments[2 * channels], 1.0);
-    const double mean = saved[channel], inverse_deviation = saved[channels + channel];
-    const double scale = parameters[channel] * inverse_deviation;
-    const double slope = -scale * (moments[channels + channel] / count) * inverse_deviation;
-    lines[channel] = (float)scale;
-    lines[channels + channel] = (float)slope;
-    lines[2 * channels + channel] = (float)(-scale * (moments[channel] / count) - slope * mean);
-}
-
-KERNEL batch_norm_input_gradient(u32 elements, u32 channels, u32 positions, const float* __restrict__ lines,
-                                 const float* __restrict__ x, const float* __restrict__ dy,
-                                 float* __restrict__ dx) {
-    const u32 i = ELEMENT;
-    if (i >= elements) return;
-    const u32 channel = i / positions % channels;
-    dx[i] = lines[channel] * dy[i] + lines[channels + channel] * x[i] + lines[2 * channels + channel];
+                                 const float* __restrict__ dy, float* __restrict__ dx) {
+    __shared__ float scale_of_dy;
+    __shared__ Line line;
+    const u32 channel = blockIdx.x;
+    if (threadIdx.x == 0) {
+        const double count = fmax((double)moments[2 * channels], 1.0);
+        const double mean = saved[channel], inverse_deviation = saved[channels + channel];
+        const double scale = parameters[channel] * inverse_deviation;
+        const double slope = -scale * (moments[channels + channel] / count) * inverse_deviation;
+        scale_of_dy = (float)scale;
+        line = Line{(float)slope, (float)(-scale * (moments[channel] / count) - slope * mean)};
+    }
+    __syncthreads();
+    const u32 elements = samples * positions, from = blockIdx.y * slice, to = min(from + slice, elements);
+    Walk at(channels, positions, channel, from + threadIdx.x);
+    ROLLED for (u32 i = from + threadIdx.x; i < to; i += THREADS, at.advance())
+        dx[at.index()] = scale_of_dy * dy[at.index()] + line.slope * x[at.index()] + line.offset;
 }
