@@ -201,6 +201,15 @@ impl CudaKernel {
         self.launches.iter().map(of).max().unwrap_or(0)
     }
 
+    /// Returns whether cuDNN computes a part of the kernel.
+    pub(super) fn convolves(&self) -> bool {
+        let is_convolution = |launch: &Launch| match launch {
+            Launch::Function(_) => false,
+            Launch::Library(library) => matches!(library.call, LibraryCall::Convolution(_)),
+        };
+        self.launches.iter().any(is_convolution)
+    }
+
     /// Checks the operands and enqueues all launches of the kernel, with the launch context of the
     /// queue.
     ///
@@ -218,10 +227,7 @@ impl CudaKernel {
             let problem = format!("`{}` reads the launch context of the queue, which was not set", self.name);
             return Err(EngineError::Library { engine: NAME, problem });
         }
-        let convolves = self.launches.iter().any(|launch| {
-            matches!(launch, Launch::Library(library) if matches!(library.call, LibraryCall::Convolution(_)))
-        });
-        queue.prepare_libraries(self.library_workspace_bytes(), convolves)?;
+        queue.prepare_for([self])?;
         for launch in &self.launches {
             let (name, launched): (&str, _) = match launch {
                 Launch::Function(function) => {

@@ -51,6 +51,14 @@ impl KernelQueue {
         Ok(Self { queue: Arc::new(Mutex::new(engine.cuda().queue_on(stream)?)), times })
     }
 
+    /// Allocates what these kernels need of the queue, so that no launch waits for it.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] if CUDA fails or lacks memory.
+    pub(super) fn prepare_for(&self, kernels: &[Arc<CudaKernel>]) -> Result<(), Error> {
+        Ok(lock(&self.queue).prepare_for(kernels.iter().map(|kernel| &**kernel))?)
+    }
+
     /// Enqueues an update of the launch context: the seed, iteration and learning rate that later
     /// kernels and graphs on this queue use.
     ///

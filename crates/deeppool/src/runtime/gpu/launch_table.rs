@@ -55,6 +55,7 @@ impl LaunchTable {
         state: &RankState<Gpu>,
         (queue, communication): (KernelQueue, Option<CommunicationLane>),
     ) -> Result<Self, Error> {
+        queue.prepare_for(&loaded.kernels)?;
         let communication_lane = communication.as_ref();
         let parts =
             Parts { engine, loaded, iteration, state, queue: &queue, communication: communication_lane };
