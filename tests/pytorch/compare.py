@@ -35,6 +35,8 @@ ITERATIONS = 50
 TOLERANCE = 1e-3
 # Maximum difference from PyTorch's losses in single precision, relative to the largest of them.
 LOSS_TOLERANCE = {"f32": 1e-3, "tf32": 1e-2, "bf16": 2e-2}
+# Precisions of deeppool's engines by device.
+OWN_PRECISIONS = {"cpu": ["f32"], "cuda": ["f32", "tf32"]}
 # Relative change of the initial weights, about the rounding of single precision.
 PERTURBATION = 1e-7
 MPIRUN = ["mpirun", "-n", 2]
@@ -183,7 +185,7 @@ def fastest(options):
         for name in set(options.networks) - set(ON_GPU):
             sys.exit(f"{name}: its iterations cannot be captured; networks on a GPU: {', '.join(ON_GPU)}")
     engine = ["--engine", "cuda", "--gpus", 1] if options.device == "cuda" else ["--ranks", 1]
-    precisions = own_precisions(options)
+    precisions = {precision: ["--precision", precision] for precision in OWN_PRECISIONS[options.device]}
     end = time.monotonic() + options.seconds
     reports, failed = {}, []
     for index, name in enumerate(options.networks):
@@ -259,16 +261,6 @@ def summary(name, by_torch, by_us, failed):
                 failed.append(f"{name}, {mode}: losses of {trainer} differ by {within:.1e}")
         rows[mode] = row
     return rows
-
-
-def own_precisions(options):
-    """Returns deeppool's options for each precision that it has. Without the option it has f32."""
-    found = {}
-    for precision in LOSS_TOLERANCE:
-        option = ["--precision", precision]
-        if not subprocess.run([options.bin, "train", *option, "--help"], capture_output=True).returncode:
-            found[precision] = option
-    return found or {"f32": []}
 
 
 def spread(values, digits=0):
