@@ -1,7 +1,7 @@
 """Records which engines cuDNN proposes for convolutions, without a GPU.
 
     python record-cudnn-engines.py FOLDER > engines.tsv
-    python record-cudnn-engines.py --table engines.tsv > src/state/cudnn/engine_table.rs
+    python record-cudnn-engines.py --table engines.tsv > src/state/cudnn/engines/table.rs
 
 FOLDER holds the unpacked wheels nvidia-cudnn-cu13 9.19.0.56, nvidia-cublas 13.1 and
 nvidia-cuda-nvrtc 13.0 (their folders `cudnn` and `cu13`). A descriptor of device properties stands
@@ -308,12 +308,10 @@ def table(path):
 
     print("//! Engines of cuDNN 9.19 for convolutions, as recorded by `record-cudnn-engines.py`.")
     print()
+    print("use super::super::convolution::Pass::{Data, Filter, Forward};")
     print("use super::{")
-    print("    convolution::Pass::{Data, Filter, Forward},")
-    print("    engines::{")
-    print("        Element::{F32, Half},")
-    print("        Engine, engine,")
-    print("    },")
+    print("    Element::{F32, Half},")
+    print("    Engine, engine,")
     print("};")
     print()
     print("/// Engines by pass and precision, in the mean order of heuristic mode A. The columns are")

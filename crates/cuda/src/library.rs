@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use libloading::Library;
 
 use crate::symbols::words;
-use crate::{Context, Error, Result, emulated};
+use crate::{Error, Result, emulated};
 
 /// Part of the dynamic loader's message for a missing file.
 const NOT_FOUND: &str = "No such file";
@@ -163,13 +163,13 @@ impl Kind {
     }
 
     /// Opens the library for work on a device: the file that the library's variable names, or else
-    /// the library of emulated GPUs if the device is one, or else the first of the default files
-    /// that exists.
+    /// `emulator`, the library of emulated GPUs if the device is one, or else the first of the
+    /// default files that exists.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
-    pub(crate) fn open_for(self, context: &Context) -> Result<(&'static Library, PathBuf)> {
-        match (env::var_os(self.variable()), context.driver().emulator()) {
+    pub(crate) fn open_for(self, emulator: Option<&Path>) -> Result<(&'static Library, PathBuf)> {
+        match (env::var_os(self.variable()), emulator) {
             (Some(path), _) => self.open_first_of(&[PathBuf::from(path)]),
             (None, Some(path)) => self.open_first_of(&[path.to_owned()]),
             (None, None) => self.open_first_of(&self.candidates()),

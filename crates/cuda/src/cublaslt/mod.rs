@@ -76,7 +76,9 @@ impl CublasLt {
     /// # Errors
     /// [`Error::Unavailable`], which names what was looked for, where, and the remedy.
     pub fn open_for(context: &Context) -> Result<Self> {
-        Kind::CublasLt.open_for(context).and_then(|(library, path)| Self::load(library, &path))
+        Kind::CublasLt
+            .open_for(context.driver().emulator())
+            .and_then(|(library, path)| Self::load(library, &path))
     }
 
     /// Opens the first of these files that exists. A name without a folder is searched on the

@@ -100,7 +100,9 @@ impl Cudnn {
     /// # Errors
     /// [`Error::Unavailable`], which names what was looked for, where, and the remedy.
     pub fn open_for(context: &Context) -> Result<Self> {
-        Kind::Cudnn.open_for(context).and_then(|(library, path)| Self::load(library, &path))
+        Kind::Cudnn
+            .open_for(context.driver().emulator())
+            .and_then(|(library, path)| Self::load(library, &path))
     }
 
     /// Opens the first of these files that exists, with cuBLASLt and NVRTC. A name without a folder

@@ -1,9 +1,5 @@
 //! Chains of elementwise operations that one launch computes.
 
-use super::kernel_builder::KernelBuilder;
-use super::{CudaEngine, CudaKernel, NAME, rearrange};
-use crate::{EngineError, Signature};
-
 /// Direction of a rectifier (`ReLU`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rectifier {
@@ -34,31 +30,4 @@ pub struct ElementwiseChain {
 impl ElementwiseChain {
     /// Maximum number of terms, and of copies.
     pub const MAX_OPERANDS: usize = 4;
-}
-
-impl CudaEngine {
-    /// Prepares the kernel of a chain of elementwise operations, which is one launch.
-    ///
-    /// # Errors
-    /// [`EngineError::Library`] if the number of terms or copies is out of range or an operand is
-    /// too large; [`EngineError::Cuda`] if CUDA fails.
-    pub fn prepare_chain(&self, chain: &ElementwiseChain) -> Result<CudaKernel, EngineError> {
-        let counts = 1..=ElementwiseChain::MAX_OPERANDS;
-        if !counts.contains(&chain.terms) || !counts.contains(&chain.copies) {
-            let problem = format!(
-                "a chain has 1 to {} terms and copies, not {} and {}",
-                ElementwiseChain::MAX_OPERANDS,
-                chain.terms,
-                chain.copies
-            );
-            return Err(EngineError::Library { engine: NAME, problem });
-        }
-        let reads = chain.terms + usize::from(chain.rectifier == Some(Rectifier::Backward));
-        let signature = Signature { reads: Vec::new(), writes: Vec::new() };
-        let operands = |count| vec![chain.elements; count];
-        let (reads, writes) = (operands(reads), operands(chain.copies));
-        let mut builder = KernelBuilder::new(&self.device, "Chain".into(), signature, reads, writes)?;
-        rearrange::chain(&mut builder, chain)?;
-        Ok(builder.finish())
-    }
 }

@@ -6,10 +6,14 @@ use std::sync::Arc;
 
 use cuda::{Buffer, Context, Numerics, Priority, Stream};
 
+use super::chain::{ElementwiseChain, Rectifier};
 use super::choice::{Choices, KernelChoice};
 use super::device::Device;
-use super::{CudaKernel, CudaQueue, NAME, allocation_failed, failed, prepare};
-use crate::{DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision, Stopwatch};
+use super::kernel_builder::KernelBuilder;
+use super::{CudaKernel, CudaQueue, NAME, allocation_failed, failed, prepare, rearrange};
+use crate::{
+    DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision, Signature, Stopwatch,
+};
 
 /// Engine that runs layers on an NVIDIA GPU (compute capability 8.0 or newer) in single precision:
 /// convolutions by cuDNN and linear layers by cuBLASLt where they are there and faster than the
@@ -99,6 +103,31 @@ impl CudaEngine {
     /// [`EngineError::Cuda`] if CUDA cannot allocate the launch context.
     pub fn queue_on(&self, stream: &Stream) -> Result<CudaQueue, EngineError> {
         CudaQueue::new(&self.device, stream)
+    }
+
+    /// Prepares the kernel of a chain of elementwise operations, which is one launch.
+    ///
+    /// # Errors
+    /// [`EngineError::Library`] if the number of terms or copies is out of range or an operand is
+    /// too large; [`EngineError::Cuda`] if CUDA fails.
+    pub fn prepare_chain(&self, chain: &ElementwiseChain) -> Result<CudaKernel, EngineError> {
+        let counts = 1..=ElementwiseChain::MAX_OPERANDS;
+        if !counts.contains(&chain.terms) || !counts.contains(&chain.copies) {
+            let problem = format!(
+                "a chain has 1 to {} terms and copies, not {} and {}",
+                ElementwiseChain::MAX_OPERANDS,
+                chain.terms,
+                chain.copies
+            );
+            return Err(EngineError::Library { engine: NAME, problem });
+        }
+        let reads = chain.terms + usize::from(chain.rectifier == Some(Rectifier::Backward));
+        let signature = Signature { reads: Vec::new(), writes: Vec::new() };
+        let operands = |count| vec![chain.elements; count];
+        let (reads, writes) = (operands(reads), operands(chain.copies));
+        let mut builder = KernelBuilder::new(&self.device, "Chain".into(), signature, reads, writes)?;
+        rearrange::chain(&mut builder, chain)?;
+        Ok(builder.finish())
     }
 }
 

@@ -351,6 +351,24 @@ impl CudaKernel {
 }
 
 impl CudaQueue {
+    /// Allocates what these kernels need of a queue: the workspace of libraries, and a handle of
+    /// cuDNN. Otherwise the first launch of a kernel does, which may wait for the queue.
+    ///
+    /// # Errors
+    /// [`EngineError::Library`] if the queue is being captured; [`EngineError::OutOfMemory`];
+    /// [`EngineError::Cuda`].
+    pub fn prepare_for<'k>(
+        &mut self,
+        kernels: impl IntoIterator<Item = &'k CudaKernel>,
+    ) -> Result<(), EngineError> {
+        let (mut bytes, mut convolves) = (0, false);
+        for kernel in kernels {
+            bytes = bytes.max(kernel.library_workspace_bytes());
+            convolves |= kernel.convolves();
+        }
+        self.prepare_libraries(bytes, convolves)
+    }
+
     /// Enqueues a kernel with the launch context that was [set](Self::set_context) last. Allocates
     /// nothing.
     ///

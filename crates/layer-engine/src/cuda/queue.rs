@@ -7,7 +7,7 @@ use cuda::{Buffer, CudnnHandle, Kernel, LaunchShape, Stream};
 
 use super::device::Device;
 use super::module::Family;
-use super::{CudaKernel, NAME, allocation_failed, failed};
+use super::{NAME, allocation_failed, failed};
 use crate::{EngineError, LaunchContext};
 
 /// Size of the launch context in words of 32 bits: `Context` in `kernels/basics.cuh`.
@@ -60,24 +60,6 @@ impl CudaQueue {
             cudnn: None,
             device: device.clone(),
         })
-    }
-
-    /// Allocates what these kernels need of a queue: the workspace of libraries, and a handle of
-    /// cuDNN. Otherwise the first launch of a kernel does, which may wait for the queue.
-    ///
-    /// # Errors
-    /// [`EngineError::Library`] if the queue is being captured; [`EngineError::OutOfMemory`];
-    /// [`EngineError::Cuda`].
-    pub fn prepare_for<'k>(
-        &mut self,
-        kernels: impl IntoIterator<Item = &'k CudaKernel>,
-    ) -> Result<(), EngineError> {
-        let (mut bytes, mut convolves) = (0, false);
-        for kernel in kernels {
-            bytes = bytes.max(kernel.library_workspace_bytes());
-            convolves |= kernel.convolves();
-        }
-        self.prepare_libraries(bytes, convolves)
     }
 
     /// Prepares the queue for kernels whose libraries need a workspace of this size, in bytes, and

@@ -29,6 +29,24 @@ pub(crate) enum Kind {
     Device,
 }
 
+impl Finalized {
+    /// Returns the kind of the descriptor.
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Finalized::Tensor(_) => Kind::Tensor,
+            Finalized::Convolution(_) => Kind::Convolution,
+            Finalized::Operation(operation) => Kind::Operation(operation.pass),
+            Finalized::Graph(_) => Kind::Graph,
+            Finalized::Heuristic(_) => Kind::Heuristic,
+            Finalized::Engine(_) => Kind::Engine,
+            Finalized::Configuration(_) => Kind::Configuration,
+            Finalized::Plan(_) => Kind::Plan,
+            Finalized::VariantPack(_) => Kind::VariantPack,
+            Finalized::Device(_) => Kind::Device,
+        }
+    }
+}
+
 impl Kind {
     /// Largest number of a kind in cuDNN 9.19.
     const LAST: u32 = 43;

@@ -1,10 +1,12 @@
 //! Engines: which convolutions they support, what they need and how exact they are.
 
+mod table;
+
 use super::{
     convolution::{Operation, Pass, Problem},
-    engine_table::ENGINES,
     rounding::DataType,
 };
+use table::ENGINES;
 
 /// Precision of the operands of an engine.
 #[derive(Clone, Copy, PartialEq)]

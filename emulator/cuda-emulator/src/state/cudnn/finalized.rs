@@ -1,7 +1,6 @@
 //! Contents of finalised descriptors.
 
 use super::{
-    attributes::Kind,
     compute::compute,
     convolution::{Operation, Parameters, Problem, Tensor},
     engines::Engine,
@@ -32,24 +31,6 @@ pub(crate) enum Finalized {
     VariantPack(Arc<VariantPack>),
     /// Properties of a device.
     Device(DeviceProperties),
-}
-
-impl Finalized {
-    /// Returns the kind of the descriptor.
-    pub(crate) fn kind(&self) -> Kind {
-        match self {
-            Finalized::Tensor(_) => Kind::Tensor,
-            Finalized::Convolution(_) => Kind::Convolution,
-            Finalized::Operation(operation) => Kind::Operation(operation.pass),
-            Finalized::Graph(_) => Kind::Graph,
-            Finalized::Heuristic(_) => Kind::Heuristic,
-            Finalized::Engine(_) => Kind::Engine,
-            Finalized::Configuration(_) => Kind::Configuration,
-            Finalized::Plan(_) => Kind::Plan,
-            Finalized::VariantPack(_) => Kind::VariantPack,
-            Finalized::Device(_) => Kind::Device,
-        }
-    }
 }
 
 /// Properties of a device that are used.

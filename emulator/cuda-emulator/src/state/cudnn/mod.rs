@@ -8,7 +8,6 @@ mod attributes;
 mod compute;
 mod convolution;
 mod descriptor;
-mod engine_table;
 mod engines;
 mod finalized;
 mod rounding;

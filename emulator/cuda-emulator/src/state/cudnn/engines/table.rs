@@ -1,11 +1,9 @@
 //! Engines of cuDNN 9.19 for convolutions, as recorded by `record-cudnn-engines.py`.
 
+use super::super::convolution::Pass::{Data, Filter, Forward};
 use super::{
-    convolution::Pass::{Data, Filter, Forward},
-    engines::{
-        Element::{F32, Half},
-        Engine, engine,
-    },
+    Element::{F32, Half},
+    Engine, engine,
 };
 
 /// Engines by pass and precision, in the mean order of heuristic mode A. The columns are
