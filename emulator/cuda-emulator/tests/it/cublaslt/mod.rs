@@ -46,25 +46,8 @@ pub(crate) struct Lt {
     library: Library,
 }
 
-macro_rules! functions {
-    ($($name:ident($($argument:ident: $type:ty),*);)*) => {
-        // cublasLtMatmul has 16 arguments.
-        #[allow(clippy::too_many_arguments)]
-        impl Lt {
-            $(pub(crate) fn $name(&self, $($argument: $type),*) -> u32 {
-                // SAFETY: the signature is that of cublasLt.h, and the tests pass pointers that are
-                // valid or null.
-                unsafe {
-                    let function =
-                        self.library.get::<unsafe extern "C" fn($($type),*) -> u32>(stringify!($name));
-                    function.unwrap()($($argument),*)
-                }
-            })*
-        }
-    };
-}
-
 functions! {
+    Lt.library:
     cublasLtCreate(handle: *mut usize);
     cublasLtDestroy(handle: usize);
     cublasLtMatmulDescCreate(description: *mut usize, compute: u32, scale: u32);

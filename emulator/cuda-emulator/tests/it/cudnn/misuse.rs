@@ -1,23 +1,10 @@
 //! Misuse of cuDNN, injected errors and leaks.
 
-use super::{CONVOLUTION, Cudnn, F32, PLAN, Shape, VARIANT_PACK, Value, results::Gpu, strides};
+use super::{CONVOLUTION, Cudnn, F32, PLAN, SHAPE, VARIANT_PACK, Value, results::Gpu, strides};
 use cuda_emulator::Setting;
 use std::{
     ptr, thread,
     time::{Duration, Instant},
-};
-
-const SHAPE: Shape = Shape {
-    batch: 2,
-    channels: 8,
-    image: [6, 6],
-    filters: 8,
-    window: [3, 3],
-    stride: 1,
-    padding: [1, 1],
-    dilation: 1,
-    groups: 1,
-    flipped: false,
 };
 
 /// A plan with memory for its tensors and workspace.

@@ -48,21 +48,8 @@ pub(crate) const BF16: i32 = 9;
 /// The functions of cuDNN.
 pub(crate) struct Cudnn(Library);
 
-macro_rules! functions {
-    ($($name:ident($($argument:ident: $type:ty),*);)*) => {
-        impl Cudnn {
-            $(pub(crate) fn $name(&self, $($argument: $type),*) -> u32 {
-                // SAFETY: the signature is that of the header, and the tests pass valid pointers.
-                unsafe {
-                    let function = self.0.get::<unsafe extern "C" fn($($type),*) -> u32>(stringify!($name));
-                    function.unwrap()($($argument),*)
-                }
-            })*
-        }
-    };
-}
-
 functions! {
+    Cudnn.0:
     cudnnGetVersion();
     cudnnCreate(handle: *mut usize);
     cudnnDestroy(handle: usize);
@@ -210,6 +197,20 @@ pub(crate) struct Shape {
     /// Whether the filter is flipped.
     pub(crate) flipped: bool,
 }
+
+/// Convolution by windows of 3 x 3 that keeps the size of the image.
+pub(crate) const SHAPE: Shape = Shape {
+    batch: 2,
+    channels: 8,
+    image: [6, 6],
+    filters: 8,
+    window: [3, 3],
+    stride: 1,
+    padding: [1, 1],
+    dilation: 1,
+    groups: 1,
+    flipped: false,
+};
 
 impl Shape {
     /// Returns the dimensions of input, filter and output.

@@ -295,18 +295,7 @@ proptest! {
     }
 }
 
-const SHAPE: Shape = Shape {
-    batch: 4,
-    channels: 16,
-    image: [12, 12],
-    filters: 16,
-    window: [3, 3],
-    stride: 1,
-    padding: [1, 1],
-    dilation: 1,
-    groups: 1,
-    flipped: false,
-};
+const SHAPE: Shape = Shape { batch: 4, channels: 16, image: [12, 12], filters: 16, ..super::SHAPE };
 
 fn case(pass: usize) -> Case {
     Case { shape: SHAPE, pass, data_type: F32, layout: Layout::ChannelsSecond, factors: [1.0, 0.0], seed: 7 }

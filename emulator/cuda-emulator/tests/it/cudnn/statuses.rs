@@ -7,18 +7,7 @@ use super::{
 use cuda_emulator::Emulator;
 use std::ptr;
 
-const SHAPE: Shape = Shape {
-    batch: 2,
-    channels: 4,
-    image: [8, 8],
-    filters: 6,
-    window: [3, 3],
-    stride: 1,
-    padding: [1, 1],
-    dilation: 1,
-    groups: 1,
-    flipped: false,
-};
+const SHAPE: Shape = Shape { channels: 4, image: [8, 8], filters: 6, ..super::SHAPE };
 
 /// Statuses in words: `0` for success, and otherwise the category, such as `2000`.
 fn text(statuses: &[u32]) -> String {

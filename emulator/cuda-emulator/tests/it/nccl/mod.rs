@@ -22,23 +22,8 @@ const SUM: u32 = 0;
 /// The functions of NCCL.
 pub(crate) struct Nccl(Library);
 
-macro_rules! functions {
-    ($($name:ident($($argument:ident: $type:ty),*);)*) => {
-        // ncclReduce has eight arguments.
-        #[allow(clippy::too_many_arguments)]
-        impl Nccl {
-            $(pub(crate) fn $name(&self, $($argument: $type),*) -> u32 {
-                // SAFETY: the signature is that of nccl.h, and the tests pass valid pointers.
-                unsafe {
-                    let function = self.0.get::<unsafe extern "C" fn($($type),*) -> u32>(stringify!($name));
-                    function.unwrap()($($argument),*)
-                }
-            })*
-        }
-    };
-}
-
 functions! {
+    Nccl.0:
     ncclGetUniqueId(id: *mut ncclUniqueId);
     ncclCommInitRank(comm: *mut usize, ranks: i32, id: ncclUniqueId, rank: i32);
     ncclCommInitAll(comms: *mut usize, count: i32, devices: *const i32);

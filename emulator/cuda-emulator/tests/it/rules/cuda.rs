@@ -15,25 +15,8 @@ pub(crate) struct Cuda {
     library: Library,
 }
 
-macro_rules! functions {
-    ($($name:ident($($argument:ident: $type:ty),*);)*) => {
-        // cuLaunchKernel has eleven arguments.
-        #[allow(clippy::too_many_arguments)]
-        impl Cuda {
-            $(pub(crate) fn $name(&self, $($argument: $type),*) -> u32 {
-                // SAFETY: the signature is that of cuda.h, and the tests pass pointers that are
-                // valid or null.
-                unsafe {
-                    let function =
-                        self.library.get::<unsafe extern "C" fn($($type),*) -> u32>(stringify!($name));
-                    function.unwrap()($($argument),*)
-                }
-            })*
-        }
-    };
-}
-
 functions! {
+    Cuda.library:
     cuInit(flags: u32);
     cuDriverGetVersion(version: *mut i32);
     cuDeviceGetCount(count: *mut i32);
