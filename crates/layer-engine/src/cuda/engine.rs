@@ -10,7 +10,7 @@ use super::chain::{ElementwiseChain, Rectifier};
 use super::choice::{Choices, KernelChoice};
 use super::device::Device;
 use super::kernel_builder::KernelBuilder;
-use super::{CudaKernel, CudaQueue, NAME, allocation_failed, failed, prepare, rearrange};
+use super::{CudaKernel, CudaQueue, NAME, allocation_failed, failed, prepare, rearrange, timing};
 use crate::{
     DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision, Signature, Stopwatch,
 };
@@ -221,24 +221,7 @@ impl Engine for CudaEngine {
         body: &mut dyn FnMut(&mut CudaQueue) -> Result<(), EngineError>,
         measure: &mut dyn FnMut(&mut Stopwatch<'_>) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
-        body(queue)?;
-        queue.synchronize()?;
-        let stream = queue.stream().clone();
-        let mut enqueued = Ok(());
-        let captured = stream.capture::<cuda::Error>(|_| {
-            enqueued = body(queue);
-            Ok(())
-        });
-        enqueued?;
-        let graph = captured.and_then(|graph| graph.instantiate()).map_err(failed("capture a graph"))?;
-        let stopwatch = cuda::Stopwatch::new(&stream).map_err(failed("create an event"))?;
-        let replay = |rounds| {
-            let time = stopwatch.time(|stream| (0..rounds).try_for_each(|_| graph.launch(stream)));
-            time.map_err(|error| queue.error("replay a graph", error))
-        };
-        // The first launch of a graph also uploads it to the device.
-        replay(1)?;
-        measure(&mut |rounds| replay(rounds))
+        timing::replays(queue, body, measure)
     }
 }
 

@@ -191,23 +191,17 @@ impl CudaKernel {
         &self.parts
     }
 
-    /// Returns the size of the workspace of libraries that a queue has for this kernel, in bytes.
-    #[must_use]
-    pub fn library_workspace_bytes(&self) -> usize {
-        let of = |launch: &Launch| match launch {
-            Launch::Function(_) => 0,
-            Launch::Library(library) => library.call.workspace_bytes(),
-        };
-        self.launches.iter().map(of).max().unwrap_or(0)
-    }
-
-    /// Returns whether cuDNN computes a part of the kernel.
-    pub(super) fn convolves(&self) -> bool {
-        let is_convolution = |launch: &Launch| match launch {
-            Launch::Function(_) => false,
-            Launch::Library(library) => matches!(library.call, LibraryCall::Convolution(_)),
-        };
-        self.launches.iter().any(is_convolution)
+    /// Returns what the kernel needs of its queue: the size of the libraries' workspace in bytes,
+    /// and whether there is a handle of cuDNN.
+    fn library_needs(&self) -> (usize, bool) {
+        let libraries = self.launches.iter().filter_map(|launch| match launch {
+            Launch::Function(_) => None,
+            Launch::Library(library) => Some(&library.call),
+        });
+        libraries.fold((0, false), |(bytes, convolves), call| {
+            let is_convolution = matches!(call, LibraryCall::Convolution(_));
+            (bytes.max(call.workspace_bytes()), convolves || is_convolution)
+        })
     }
 
     /// Checks the operands and enqueues all launches of the kernel, with the launch context of the
@@ -252,14 +246,20 @@ impl CudaKernel {
         queue: &CudaQueue,
     ) -> cuda::Result<()> {
         let GpuLaunch { function, grid: [x, y], arguments, tensors, .. } = launch;
-        let mut table = [0; TensorTable::WORDS];
-        if let Some(tensors) = tensors {
-            tensors.write(reads.clone(), writes.clone(), queue.stream(), &mut table)?;
-        }
+        // Only optimiser steps have a table. It takes some kilobytes, so others do not fill one.
+        let mut table;
+        let words: &[u32] = match tensors {
+            Some(tensors) => {
+                table = [0; TensorTable::WORDS];
+                tensors.write(reads.clone(), writes.clone(), queue.stream(), &mut table)?;
+                &table
+            }
+            None => &[],
+        };
         let mut values = [cuda::Argument::from(0_u64); MAX_ARGUMENTS];
         for (value, argument) in values.iter_mut().zip(arguments) {
             *value = match argument {
-                Argument::Tensors => cuda::Argument::words(&table),
+                Argument::Tensors => cuda::Argument::words(words),
                 argument => self.value(argument, reads, writes, queue),
             };
         }
@@ -363,8 +363,8 @@ impl CudaQueue {
     ) -> Result<(), EngineError> {
         let (mut bytes, mut convolves) = (0, false);
         for kernel in kernels {
-            bytes = bytes.max(kernel.library_workspace_bytes());
-            convolves |= kernel.convolves();
+            let needs = kernel.library_needs();
+            (bytes, convolves) = (bytes.max(needs.0), convolves || needs.1);
         }
         self.prepare_libraries(bytes, convolves)
     }

@@ -52,22 +52,46 @@ impl Operands {
     pub(super) fn time(&self, device: &Device, kernel: &CudaKernel) -> Result<Duration, EngineError> {
         let stream = Stream::new(&device.context, Priority::Foreground).map_err(failed("create a stream"))?;
         let mut queue = CudaQueue::new(device, &stream)?;
-        queue.launch(kernel, &self.reads, &self.writes)?;
-        queue.synchronize()?;
-        let mut launched = Ok(());
-        let captured = stream.capture::<cuda::Error>(|_| {
-            launched = (0..LAUNCHES).try_for_each(|_| queue.launch(kernel, &self.reads, &self.writes));
-            Ok(())
-        });
-        launched?;
-        let graph = captured.and_then(|graph| graph.instantiate()).map_err(failed("capture a candidate"))?;
-        let watch = Stopwatch::new(&stream).map_err(failed("create an event"))?;
+        let mut launches = |queue: &mut CudaQueue| {
+            (0..LAUNCHES).try_for_each(|_| queue.launch(kernel, &self.reads, &self.writes))
+        };
         let mut least = Duration::MAX;
-        // The first launch of a graph also uploads it to the device.
-        for run in 0..=RUNS {
-            let time = watch.time(|stream| graph.launch(stream)).map_err(failed("time a candidate"))?;
-            least = if run == 0 { least } else { least.min(time) };
-        }
+        replays(&mut queue, &mut launches, &mut |replay| {
+            for _ in 0..RUNS {
+                least = least.min(replay(1)?);
+            }
+            Ok(())
+        })?;
         Ok(least / LAUNCHES as u32)
     }
+}
+
+/// Times runs of `body` as [`Engine::time`](crate::Engine::time) of this engine does: by device
+/// events around replays of a graph.
+///
+/// # Errors
+/// Errors of both functions; [`EngineError::Cuda`].
+pub(super) fn replays(
+    queue: &mut CudaQueue,
+    body: &mut dyn FnMut(&mut CudaQueue) -> Result<(), EngineError>,
+    measure: &mut dyn FnMut(&mut crate::Stopwatch<'_>) -> Result<(), EngineError>,
+) -> Result<(), EngineError> {
+    body(queue)?;
+    queue.synchronize()?;
+    let stream = queue.stream().clone();
+    let mut enqueued = Ok(());
+    let captured = stream.capture::<cuda::Error>(|_| {
+        enqueued = body(queue);
+        Ok(())
+    });
+    enqueued?;
+    let graph = captured.and_then(|graph| graph.instantiate()).map_err(failed("capture a graph"))?;
+    let stopwatch = Stopwatch::new(&stream).map_err(failed("create an event"))?;
+    let replay = |rounds| {
+        let time = stopwatch.time(|stream| (0..rounds).try_for_each(|_| graph.launch(stream)));
+        time.map_err(|error| queue.error("replay a graph", error))
+    };
+    // The first launch of a graph also uploads it to the device.
+    replay(1)?;
+    measure(&mut |rounds| replay(rounds))
 }
