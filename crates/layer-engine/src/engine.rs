@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{DeviceDescription, EngineError, KernelSpec, LaunchContext, Precision};
+use layer_graph::Layer;
+
+use crate::{DeviceDescription, EngineError, KernelSpec, LaunchContext, Precision, Role, Storage};
 
 /// Function that does the timed work a given number of times. It returns the time from an empty
 /// queue before the first run to an empty queue after the last one: see [`Engine::time`].
@@ -74,6 +76,12 @@ pub trait Engine {
     /// [`EngineError::Operand`] for a sum without terms; [`EngineError::OutOfMemory`] if the device
     /// has no memory for the workspace; an error of the device.
     fn prepare(&self, spec: &KernelSpec<'_>, precision: Precision) -> Result<Self::Kernel, EngineError>;
+
+    /// Returns the number format of the buffer of a role in the kernels that the engine prepares in
+    /// a precision. The default is that of [`Role::storage`].
+    fn storage(&self, role: Role, layer: &Layer, precision: Precision) -> Storage {
+        role.storage(layer, precision)
+    }
 
     /// Launches a kernel. Allocates no memory, so that the launch can be captured into a graph.
     ///

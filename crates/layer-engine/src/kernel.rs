@@ -32,8 +32,9 @@ pub enum Precision {
     /// Factors of matrix products and convolutions rounded to TF32 (10 bits of mantissa), summed in
     /// single precision, where a library does so; all else in single precision, as buffers are.
     Tf32,
-    /// Factors of products in 16 bits (`bfloat16`), summed in single precision. Buffers hold single
-    /// precision.
+    /// Operands in 16 bits (`bfloat16`) where [`Role::storage`](crate::Role::storage) says so,
+    /// computed in single precision and rounded when they are stored. An engine may round the
+    /// factors of products only, and hold single precision in all buffers.
     Bf16,
 }
 

@@ -15,6 +15,7 @@ mod init;
 mod kernel;
 pub mod random;
 mod signature;
+mod storage;
 #[cfg(feature = "torch")]
 mod torch;
 
@@ -30,5 +31,6 @@ pub use error::EngineError;
 pub use init::{initial_parameters, initial_statistics};
 pub use kernel::{KernelSpec, LaunchContext, Pass, Precision, Sgd, Shard};
 pub use signature::{Role, Signature};
+pub use storage::Storage;
 #[cfg(feature = "torch")]
 pub use torch::{TorchBuffer, TorchDevice, TorchEngine, TorchKernel, TorchQueue};

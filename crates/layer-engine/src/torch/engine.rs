@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use layer_graph::Layer;
 use tch::{Device, Kind};
 
 use super::buffer::TorchBuffer;
@@ -16,7 +17,10 @@ use super::queue::TorchQueue;
 use super::{Failure, NAME, prepare};
 use crate::cpu::processor;
 use crate::engine::time_on_host;
-use crate::{DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision, Real, Stopwatch};
+use crate::{
+    DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision, Real, Role, Stopwatch,
+    Storage,
+};
 
 /// Version of libtorch that the crate is built for.
 const LIBTORCH: &str = "2.11.0";
@@ -197,6 +201,11 @@ impl<T: Real> Engine for TorchEngine<T> {
         };
         let dtypes = DTypes { kind: Self::kind(), compute, device: self.tch_device() };
         to_engine_error(self.while_idle(|| prepare::kernel(spec, dtypes)))
+    }
+
+    /// Buffers hold the scalar of the engine in every precision.
+    fn storage(&self, _: Role, _: &Layer, _: Precision) -> Storage {
+        Storage::Scalar
     }
 
     fn enqueue(
