@@ -1,16 +1,16 @@
 // Elementwise activations, and softmax with one warp per row.
 #include "basics.cuh"
 
-KERNEL relu_forward(u32 elements, const float* __restrict__ x, float* __restrict__ y) {
+KERNEL relu_forward(u32 elements, const real* __restrict__ x, real* __restrict__ y) {
     const u32 i = ELEMENT;
     // NaN stays NaN.
-    if (i < elements) y[i] = x[i] < 0 ? 0 : x[i];
+    if (i < elements) y[i] = x[i] < 0 ? 0 : (float)x[i];
 }
 
-KERNEL relu_backward(u32 elements, const float* __restrict__ y, const float* __restrict__ dy,
-                     float* __restrict__ dx) {
+KERNEL relu_backward(u32 elements, const real* __restrict__ y, const real* __restrict__ dy,
+                     real* __restrict__ dx) {
     const u32 i = ELEMENT;
-    if (i < elements) dx[i] = y[i] > 0 ? dy[i] : 0;
+    if (i < elements) dx[i] = y[i] > 0 ? (float)dy[i] : 0;
 }
 
 // A unit is x times its gate. A gate is evaluated together with its derivative.
@@ -35,33 +35,33 @@ __device__ __forceinline__ Gate tangent(float x) {
     return gate;
 }
 
-KERNEL gelu_forward(u32 elements, const float* __restrict__ x, float* __restrict__ y) {
+KERNEL gelu_forward(u32 elements, const real* __restrict__ x, real* __restrict__ y) {
     const u32 i = ELEMENT;
     if (i < elements) y[i] = x[i] * normal(x[i]).value;
 }
 
-KERNEL gelu_backward(u32 elements, const float* __restrict__ x, const float* __restrict__ dy,
-                     float* __restrict__ dx) {
+KERNEL gelu_backward(u32 elements, const real* __restrict__ x, const real* __restrict__ dy,
+                     real* __restrict__ dx) {
     const u32 i = ELEMENT;
     if (i >= elements) return;
     const Gate gate = normal(x[i]);
     dx[i] = dy[i] * (gate.value + x[i] * gate.slope);
 }
 
-KERNEL gelu_tanh_forward(u32 elements, const float* __restrict__ x, float* __restrict__ y) {
+KERNEL gelu_tanh_forward(u32 elements, const real* __restrict__ x, real* __restrict__ y) {
     const u32 i = ELEMENT;
     if (i < elements) y[i] = x[i] * tangent(x[i]).value;
 }
 
-KERNEL gelu_tanh_backward(u32 elements, const float* __restrict__ x, const float* __restrict__ dy,
-                          float* __restrict__ dx) {
+KERNEL gelu_tanh_backward(u32 elements, const real* __restrict__ x, const real* __restrict__ dy,
+                          real* __restrict__ dx) {
     const u32 i = ELEMENT;
     if (i >= elements) return;
     const Gate gate = tangent(x[i]);
     dx[i] = dy[i] * (gate.value + x[i] * gate.slope);
 }
 
-KERNEL softmax_forward(u32 rows, u32 classes, const float* __restrict__ x, float* __restrict__ y) {
+KERNEL softmax_forward(u32 rows, u32 classes, const real* __restrict__ x, real* __restrict__ y) {
     const u32 row = ROW;
     if (row >= rows) return;
     x += row * classes;
@@ -70,18 +70,13 @@ KERNEL softmax_forward(u32 rows, u32 classes, const float* __restrict__ x, float
     ROLLED for (u32 i = LANE; i < classes; i += 32) best = fmaxf(best, x[i]);
     best = warp_largest(best);
     double sum = 0;
-    ROLLED for (u32 i = LANE; i < classes; i += 32) {
-        const float share = expf(x[i] - best);
-        y[i] = share;
-        sum += share;
-    }
+    ROLLED for (u32 i = LANE; i < classes; i += 32) sum += expf(x[i] - best);
     const float factor = (float)(1.0 / warp_sum(sum));
-    // Each lane reads the elements that it wrote.
-    ROLLED for (u32 i = LANE; i < classes; i += 32) y[i] *= factor;
+    ROLLED for (u32 i = LANE; i < classes; i += 32) y[i] = expf(x[i] - best) * factor;
 }
 
-KERNEL softmax_backward(u32 rows, u32 classes, const float* __restrict__ y, const float* __restrict__ dy,
-                        float* __restrict__ dx) {
+KERNEL softmax_backward(u32 rows, u32 classes, const real* __restrict__ y, const real* __restrict__ dy,
+                        real* __restrict__ dx) {
     const u32 row = ROW;
     if (row >= rows) return;
     y += row * classes;

@@ -69,12 +69,12 @@ __device__ __forceinline__ bool is_seen(u32 query, u32 key, u32 positions, u32 c
 
 // Saves the logarithm of the sum of exponentials of each query. In evaluation `saved` is null.
 KERNEL attention_forward(u32 positions, u32 heads, u32 width, u32 causal, float scale,
-                         const float* __restrict__ x, float* __restrict__ y, float* __restrict__ saved) {
+                         const real* __restrict__ x, real* __restrict__ y, float* __restrict__ saved) {
     __shared__ Slabs<> slabs;
     __shared__ __align__(16) float weights[TILE][PITCH];
     const Part part(positions, heads, width);
     const u32 stride = 3 * part.features;
-    const float *queries = x + part.head, *keys = queries + part.features, *values = keys + part.features;
+    const real *queries = x + part.head, *keys = queries + part.features, *values = keys + part.features;
     float result[4][4] = {}, best[4], total[4] = {};
 #pragma unroll
     for (int i = 0; i < 4; i++) best[i] = -INFINITY_F;
@@ -124,8 +124,8 @@ KERNEL attention_forward(u32 positions, u32 heads, u32 width, u32 causal, float 
 
 // For each query, the mean of its weights' gradients, weighted by the weights: the scalar product
 // of its output and its output gradient.
-KERNEL attention_means(u32 rows, u32 positions, u32 heads, u32 width, const float* __restrict__ y,
-                       const float* __restrict__ dy, float* __restrict__ means) {
+KERNEL attention_means(u32 rows, u32 positions, u32 heads, u32 width, const real* __restrict__ y,
+                       const real* __restrict__ dy, float* __restrict__ means) {
     const u32 row = ROW;
     if (row >= rows) return;
     const u32 number = row / positions, position = number / heads * positions + row % positions;
@@ -155,14 +155,14 @@ __device__ __forceinline__ void weigh(float (&weights)[4][4], float (&slopes)[4]
 }
 
 KERNEL attention_query_gradient(u32 positions, u32 heads, u32 width, u32 causal, float scale,
-                                const float* __restrict__ x, const float* __restrict__ saved,
-                                const float* __restrict__ means, const float* __restrict__ dy,
-                                float* __restrict__ dx) {
+                                const real* __restrict__ x, const float* __restrict__ saved,
+                                const float* __restrict__ means, const real* __restrict__ dy,
+                                real* __restrict__ dx) {
     __shared__ Slabs<> slabs;
     __shared__ __align__(16) float shared[TILE][PITCH];
     const Part part(positions, heads, width);
     const u32 stride = 3 * part.features;
-    const float *queries = x + part.head, *keys = queries + part.features, *values = keys + part.features;
+    const real *queries = x + part.head, *keys = queries + part.features, *values = keys + part.features;
     float result[4][4] = {};
     const u32 end = causal ? min(part.row + TILE, positions) : positions;
     ROLLED for (u32 first = 0; first < end; first += TILE) {
@@ -181,15 +181,15 @@ KERNEL attention_query_gradient(u32 positions, u32 heads, u32 width, u32 causal,
 }
 
 KERNEL attention_key_value_gradient(u32 positions, u32 heads, u32 width, u32 causal, float scale,
-                                    const float* __restrict__ x, const float* __restrict__ saved,
-                                    const float* __restrict__ means, const float* __restrict__ dy,
-                                    float* __restrict__ dx) {
+                                    const real* __restrict__ x, const float* __restrict__ saved,
+                                    const float* __restrict__ means, const real* __restrict__ dy,
+                                    real* __restrict__ dx) {
     __shared__ Slabs<> slabs;
     __shared__ __align__(16) float shared[TILE][PITCH];
     const Part part(positions, heads, width);
     const u32 stride = 3 * part.features;
-    const float *queries = x + part.head, *keys = queries + part.features, *values = keys + part.features;
-    const float* gradients = dy + part.output;
+    const real *queries = x + part.head, *keys = queries + part.features, *values = keys + part.features;
+    const real* gradients = dy + part.output;
     float key_gradient[4][4] = {}, value_gradient[4][4] = {};
     // Earlier queries do not attend to the keys of this tile.
     ROLLED for (u32 first = causal ? part.row : 0; first < positions; first += TILE) {
@@ -209,7 +209,7 @@ KERNEL attention_key_value_gradient(u32 positions, u32 heads, u32 width, u32 cau
         multiply(slabs, 0, count, SharedColumns{shared},
                  Columns(queries + first * stride, part.feature, width, stride), key_gradient);
     }
-    float* to = dx + part.head + part.features;
+    real* to = dx + part.head + part.features;
     store_tile(key_gradient, to, part.row, positions, part.feature, width, stride);
     store_tile(value_gradient, to + part.features, part.row, positions, part.feature, width, stride);
 }

@@ -16,6 +16,23 @@ typedef unsigned long long u64;
 // A loop that is not unrolled, to limit code size.
 #define ROLLED _Pragma("unroll 1")
 
+// Element of an operand that has 16 bits in the variant `BF16`: of outputs of layers, their
+// gradients, and parameters. It is computed with in single precision and rounded to the nearest
+// number when it is stored.
+#ifdef BF16
+struct real {
+    unsigned short bits;
+
+    real() = default;
+    __device__ __forceinline__ real(float value) {
+        asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    }
+    __device__ __forceinline__ operator float() const { return __uint_as_float((u32)bits << 16); }
+};
+#else
+typedef float real;
+#endif
+
 #define INFINITY_F __int_as_float(0x7f800000)
 #define NAN_F __int_as_float(0x7fc00000)
 

@@ -51,7 +51,7 @@ __device__ __forceinline__ void put_sums(u32 channels, u32 count, const Sums& su
 
 // Moments of a channel over all samples and positions: sum, sum of squares, count. One block per
 // channel and slice of `slice` terms.
-KERNEL batch_norm_moments(u32 samples, u32 channels, u32 positions, u32 slice, const float* __restrict__ x,
+KERNEL batch_norm_moments(u32 samples, u32 channels, u32 positions, u32 slice, const real* __restrict__ x,
                           Sums* __restrict__ parts, float* __restrict__ moments,
                           float* __restrict__ gradient) {
     __shared__ double scratch[2][WARPS];
@@ -88,7 +88,7 @@ struct Line {
 };
 
 // Returns the normalisation of a channel.
-__device__ __forceinline__ Line line_of(u32 channel, u32 channels, const float* parameters, double mean,
+__device__ __forceinline__ Line line_of(u32 channel, u32 channels, const real* parameters, double mean,
                                         double inverse_deviation) {
     const double slope = parameters[channel] * inverse_deviation;
     return Line{(float)slope, (float)(parameters[channels + channel] - slope * mean)};
@@ -96,7 +96,7 @@ __device__ __forceinline__ Line line_of(u32 channel, u32 channels, const float* 
 
 // Applies a line to the part of a channel that belongs to the block.
 __device__ __forceinline__ void apply(u32 samples, u32 channels, u32 positions, u32 slice, const Line& line,
-                                      const float* x, float* y) {
+                                      const real* x, real* y) {
     const u32 count = samples * positions, from = blockIdx.y * slice, to = min(from + slice, count);
     Walk at(channels, positions, blockIdx.x, from + threadIdx.x);
     ROLLED for (u32 i = from + threadIdx.x; i < to; i += THREADS, at.advance())
@@ -107,10 +107,10 @@ __device__ __forceinline__ void apply(u32 samples, u32 channels, u32 positions, 
 // deviation, and updates the running statistics unless they are null. One block per channel and
 // slice of `slice` elements.
 KERNEL batch_norm_forward(u32 samples, u32 channels, u32 positions, u32 slice, double epsilon,
-                          double momentum, const float* __restrict__ x,
-                          const float* __restrict__ parameters, const float* __restrict__ moments,
+                          double momentum, const real* __restrict__ x,
+                          const real* __restrict__ parameters, const float* __restrict__ moments,
                           float* __restrict__ saved, float* __restrict__ statistics,
-                          float* __restrict__ y) {
+                          real* __restrict__ y) {
     __shared__ Line line;
     const u32 channel = blockIdx.x;
     if (threadIdx.x == 0) {
@@ -142,8 +142,8 @@ KERNEL batch_norm_forward(u32 samples, u32 channels, u32 positions, u32 slice, d
 
 // Normalises by the running statistics. One block per channel and slice of `slice` elements.
 KERNEL batch_norm_infer(u32 samples, u32 channels, u32 positions, u32 slice, double epsilon,
-                        const float* __restrict__ x, const float* __restrict__ parameters,
-                        const float* __restrict__ statistics, float* __restrict__ y) {
+                        const real* __restrict__ x, const real* __restrict__ parameters,
+                        const float* __restrict__ statistics, real* __restrict__ y) {
     __shared__ Line line;
     const u32 channel = blockIdx.x;
     if (threadIdx.x == 0)
@@ -156,8 +156,8 @@ KERNEL batch_norm_infer(u32 samples, u32 channels, u32 positions, u32 slice, dou
 // Sums of the gradient and of gradient * normalised x. They are the gradients of bias and weight
 // too. One block per channel and slice of `slice` terms.
 KERNEL batch_norm_gradient_moments(u32 samples, u32 channels, u32 positions, u32 slice,
-                                   const float* __restrict__ x, const float* __restrict__ saved,
-                                   const float* __restrict__ dy, Sums* __restrict__ parts,
+                                   const real* __restrict__ x, const float* __restrict__ saved,
+                                   const real* __restrict__ dy, Sums* __restrict__ parts,
                                    float* __restrict__ moments, float* __restrict__ gradient) {
     __shared__ double scratch[2][WARPS];
     const u32 channel = blockIdx.x;
@@ -179,9 +179,9 @@ KERNEL batch_norm_gradient_moments(u32 samples, u32 channels, u32 positions, u32
 // and x with coefficients scale, slope and offset. One block per channel and slice of `slice`
 // elements.
 KERNEL batch_norm_input_gradient(u32 samples, u32 channels, u32 positions, u32 slice,
-                                 const float* __restrict__ x, const float* __restrict__ parameters,
+                                 const real* __restrict__ x, const real* __restrict__ parameters,
                                  const float* __restrict__ saved, const float* __restrict__ moments,
-                                 const float* __restrict__ dy, float* __restrict__ dx) {
+                                 const real* __restrict__ dy, real* __restrict__ dx) {
     __shared__ float scale_of_dy;
     __shared__ Line line;
     const u32 channel = blockIdx.x;

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Compiles the kernels to the PTX beside them with NVRTC 13.0.88. Needs no GPU and no driver.
 
+Each family has two variants: FAMILY.ptx for operands in single precision, and FAMILY-bf16.ptx for those in
+16 bits.
+
     pip install nvidia-cuda-nvrtc==13.0.88
     compile.py [--check] [FAMILY ...]      # all families by default
 
@@ -10,12 +13,15 @@ libraries, instead of the package's.
 """
 
 import ctypes
+import itertools
 import os
 import pathlib
 import sys
 
 VERSION = (13, 0)
 OPTIONS = ["--gpu-architecture=compute_80", "-std=c++17"]
+# Suffix of the PTX of a variant, and its options.
+VARIANTS = {"": [], "-bf16": ["--define-macro=BF16"]}
 HERE = pathlib.Path(__file__).resolve().parent
 
 
@@ -50,7 +56,7 @@ def open_nvrtc():
     return nvrtc
 
 
-def compile_ptx(nvrtc, source):
+def compile_ptx(nvrtc, source, variant):
     """Returns the PTX of a file. Exits with the compiler's log on an error."""
     headers = sorted(HERE.glob("*.cuh"))
     texts = (ctypes.c_char_p * len(headers))(*[header.read_bytes() for header in headers])
@@ -58,8 +64,8 @@ def compile_ptx(nvrtc, source):
     program = ctypes.c_void_p()
     code, name = source.read_bytes(), source.name.encode()
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), code, name, len(headers), texts, names)
-    options = (ctypes.c_char_p * len(OPTIONS))(*[option.encode() for option in OPTIONS])
-    result = nvrtc.nvrtcCompileProgram(program, len(OPTIONS), options)
+    options = [option.encode() for option in OPTIONS + VARIANTS[variant]]
+    result = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
 
     def text(size_of, get):
         size = ctypes.c_size_t()
@@ -80,12 +86,12 @@ def main():
     sources = [HERE / f"{family}.cu" for family in families] or sorted(HERE.glob("*.cu"))
     nvrtc = open_nvrtc()
     different = []
-    for source in sources:
-        ptx, target = compile_ptx(nvrtc, source), source.with_suffix(".ptx")
+    for source, variant in itertools.product(sources, VARIANTS):
+        ptx, target = compile_ptx(nvrtc, source, variant), HERE / f"{source.stem}{variant}.ptx"
         if not check:
             target.write_text(ptx)
         elif not target.exists() or target.read_text() != ptx:
-            different.append(source.stem)
+            different.append(target.stem)
     if different:
         sys.exit(f"compile.py: the PTX differs from its source's: {', '.join(different)}")
 

@@ -4,8 +4,8 @@
 
 // Writes a tile whose rows are channels, with a distance of `stride` elements. `at` has the offsets
 // of the thread's columns in a channel, of which `there` exist.
-template <u32 SIDE>
-__device__ __forceinline__ void store_image(const Sums<SIDE>& sums, float* to, u32 row0, u32 rows,
+template <u32 SIDE, class T>
+__device__ __forceinline__ void store_image(const Sums<SIDE>& sums, T* to, u32 row0, u32 rows,
                                             const u32 (&at)[4], int there, u32 stride, bool vectors) {
 #pragma unroll
     for (int i = 0; i < STORED_ROWS<SIDE>; i++) {
@@ -13,7 +13,7 @@ __device__ __forceinline__ void store_image(const Sums<SIDE>& sums, float* to, u
         if (row < rows) {
             if (vectors && there > 0) {
                 const float(&four)[4] = sums.at[i];
-                *(float4*)(to + row * stride + at[0]) = make_float4(four[0], four[1], four[2], four[3]);
+                store_vector(to + row * stride + at[0], make_float4(four[0], four[1], four[2], four[3]));
             } else {
 #pragma unroll
                 for (int j = 0; j < 4; j++)
@@ -23,11 +23,27 @@ __device__ __forceinline__ void store_image(const Sums<SIDE>& sums, float* to, u
     }
 }
 
+// The same from element `offset` of images on. Whole products are operands; slices of products are
+// in single precision. Columns are `contiguous` if four of them are neighbors.
+template <u32 SIDE>
+__device__ __forceinline__ void store_images(const Sums<SIDE>& sums, void* to, bool is_whole, u64 offset,
+                                             u32 row0, u32 rows, const u32 (&at)[4], int there, u32 stride,
+                                             bool contiguous) {
+    const bool vectors = contiguous & (stride % 4 == 0);
+    if (sizeof(real) == sizeof(float) || !is_whole) {
+        float* slice = (float*)to + offset;
+        store_image(sums, slice, row0, rows, at, there, stride, vectors & is_aligned(slice));
+    } else {
+        real* image = (real*)to + offset;
+        store_image(sums, image, row0, rows, at, there, stride, vectors & is_aligned(image));
+    }
+}
+
 // A block computes a tile of (filters of a group) x (windows of all samples). `bias` is null if
 // there are no biases or several slices.
 template <u32 SIDE>
-__device__ __forceinline__ void forward(u32 samples, const Geometry& g, u32 slice, const float* x,
-                                        const float* weight, const float* bias, float* y) {
+__device__ __forceinline__ void forward(u32 samples, const Geometry& g, u32 slice, const real* x,
+                                        const real* weight, const real* bias, void* y) {
     __shared__ Slabs<SIDE> slabs;
     const u32 columns = samples * g.windows(), terms = g.channels * g.taps();
     const u32 group = blockIdx.y % g.groups, part = blockIdx.y / g.groups;
@@ -41,7 +57,7 @@ __device__ __forceinline__ void forward(u32 samples, const Geometry& g, u32 slic
 #pragma unroll
         for (int i = 0; i < STORED_ROWS<SIDE>; i++) {
             const u32 filter = row + stored_row<SIDE>() + i;
-            const float term = filter < g.filters ? bias[group * g.filters + filter] : 0;
+            const float term = filter < g.filters ? (float)bias[group * g.filters + filter] : 0;
 #pragma unroll
             for (int j = 0; j < 4; j++) sums.at[i][j] += term;
         }
@@ -52,17 +68,17 @@ __device__ __forceinline__ void forward(u32 samples, const Geometry& g, u32 slic
         const u32 window = column + tile_column<SIDE>() + j;
         at[j] = window / g.windows() * g.groups * g.filters * g.windows() + window % g.windows();
     }
-    y += ((u64)part * samples * g.groups + group) * g.filters * g.windows();
-    store_image(sums, y, row, g.filters, at, (int)columns - (int)(column + tile_column<SIDE>()), g.windows(),
-                g.windows() % 4 == 0 && is_aligned(y));
+    const u64 offset = ((u64)part * samples * g.groups + group) * g.filters * g.windows();
+    const int there = (int)columns - (int)(column + tile_column<SIDE>());
+    store_images(sums, y, gridDim.y == g.groups, offset, row, g.filters, at, there, g.windows(), true);
 }
 
 // A block computes a tile of (channels of a group) x (pixels of a phase of all samples). The terms
 // of each phase are divided into `slices` slices. `blockIdx.y` is (slice * phases + phase) * groups
 // + group.
 template <u32 SIDE>
-__device__ __forceinline__ void input_gradient(u32 samples, const Geometry& g, u32 slices, const float* dy,
-                                               const float* weight, float* dx) {
+__device__ __forceinline__ void input_gradient(u32 samples, const Geometry& g, u32 slices, const real* dy,
+                                               const real* weight, void* dx) {
     __shared__ Slabs<SIDE> slabs;
     u32 index = blockIdx.y;
     const u32 group = index % g.groups;
@@ -96,16 +112,16 @@ __device__ __forceinline__ void input_gradient(u32 samples, const Geometry& g, u
         const u32 x = columns.first + place % columns.count * g.stride_width;
         at[j] = pixel / pixels * g.groups * g.channels * g.image() + y * g.width + x;
     }
-    dx += ((u64)part * samples * g.groups + group) * g.channels * g.image();
     const bool contiguous = g.stride_height * g.stride_width == 1;
-    store_image(sums, dx, row, g.channels, at, (int)count - (int)(column + tile_column<SIDE>()), g.image(),
-                contiguous & (g.image() % 4 == 0) & is_aligned(dx));
+    const u64 offset = ((u64)part * samples * g.groups + group) * g.channels * g.image();
+    const int there = (int)count - (int)(column + tile_column<SIDE>());
+    store_images(sums, dx, slices == 1, offset, row, g.channels, at, there, g.image(), contiguous);
 }
 
 // A block computes a tile of (filters of a group) x (weights of a filter).
 template <u32 SIDE>
-__device__ __forceinline__ void weight_gradient(u32 samples, const Geometry& g, u32 slice, const float* x,
-                                                const float* dy, float* dw) {
+__device__ __forceinline__ void weight_gradient(u32 samples, const Geometry& g, u32 slice, const real* x,
+                                                const real* dy, float* dw) {
     __shared__ Slabs<SIDE> slabs;
     const u32 weights = g.channels * g.taps(), group = blockIdx.y % g.groups;
     const u32 row = blockIdx.x / tiles<SIDE>(weights) * SIDE;
@@ -118,38 +134,38 @@ __device__ __forceinline__ void weight_gradient(u32 samples, const Geometry& g, 
     store_tile<SIDE>(sums.at, dw, row, g.filters, column, weights, weights);
 }
 
-KERNEL convolution_forward(u32 samples, const Geometry g, u32 slice, const float* __restrict__ x,
-                           const float* __restrict__ weight, const float* __restrict__ bias,
-                           float* __restrict__ y) {
+KERNEL convolution_forward(u32 samples, const Geometry g, u32 slice, const real* __restrict__ x,
+                           const real* __restrict__ weight, const real* __restrict__ bias,
+                           void* __restrict__ y) {
     forward<64>(samples, g, slice, x, weight, bias, y);
 }
 
 KERNEL convolution_input_gradient(u32 samples, const Geometry g, u32 slices,
-                                  const float* __restrict__ dy, const float* __restrict__ weight,
-                                  float* __restrict__ dx) {
+                                  const real* __restrict__ dy, const real* __restrict__ weight,
+                                  void* __restrict__ dx) {
     input_gradient<64>(samples, g, slices, dy, weight, dx);
 }
 
 KERNEL convolution_weight_gradient(u32 samples, const Geometry g, u32 slice,
-                                   const float* __restrict__ x, const float* __restrict__ dy,
+                                   const real* __restrict__ x, const real* __restrict__ dy,
                                    float* __restrict__ dw) {
     weight_gradient<64>(samples, g, slice, x, dy, dw);
 }
 
-KERNEL convolution_forward_small(u32 samples, const Geometry g, u32 slice, const float* __restrict__ x,
-                                 const float* __restrict__ weight, const float* __restrict__ bias,
-                                 float* __restrict__ y) {
+KERNEL convolution_forward_small(u32 samples, const Geometry g, u32 slice, const real* __restrict__ x,
+                                 const real* __restrict__ weight, const real* __restrict__ bias,
+                                 void* __restrict__ y) {
     forward<32>(samples, g, slice, x, weight, bias, y);
 }
 
 KERNEL convolution_input_gradient_small(u32 samples, const Geometry g, u32 slices,
-                                        const float* __restrict__ dy, const float* __restrict__ weight,
-                                        float* __restrict__ dx) {
+                                        const real* __restrict__ dy, const real* __restrict__ weight,
+                                        void* __restrict__ dx) {
     input_gradient<32>(samples, g, slices, dy, weight, dx);
 }
 
 KERNEL convolution_weight_gradient_small(u32 samples, const Geometry g, u32 slice,
-                                         const float* __restrict__ x, const float* __restrict__ dy,
+                                         const real* __restrict__ x, const real* __restrict__ dy,
                                          float* __restrict__ dw) {
     weight_gradient<32>(samples, g, slice, x, dy, dw);
 }
@@ -157,7 +173,7 @@ KERNEL convolution_weight_gradient_small(u32 samples, const Geometry g, u32 slic
 // Sum of each channel over all samples and positions. One block per channel and slice of `slice`
 // terms.
 KERNEL convolution_bias_gradient(u32 samples, u32 channels, u32 positions, u32 slice,
-                                 const float* __restrict__ dy, float* __restrict__ db) {
+                                 const real* __restrict__ dy, float* __restrict__ db) {
     __shared__ double scratch[WARPS];
     const u32 channel = blockIdx.x, from = blockIdx.y * slice;
     const u32 to = min(from + slice, samples * positions);

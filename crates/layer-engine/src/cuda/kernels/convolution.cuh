@@ -59,12 +59,12 @@ __device__ __forceinline__ float4 load_terms(Cursor& cursor, const Cursor& jump,
 // elements of a group's channels that the windows read.
 template <u32 SIDE> struct Windows : RowPerLane<SIDE> {
     const Geometry& g;
-    const float* image;
+    const real* image;
     // First row and first column of the window.
     u32 top, left;
     Cursor tap, jump;
 
-    __device__ __forceinline__ Windows(const Geometry& g, const float* image, u32 first, u32 count, u32 from)
+    __device__ __forceinline__ Windows(const Geometry& g, const real* image, u32 first, u32 count, u32 from)
         : g(g), image(image), tap(g.kernel_height, g.kernel_width, from + this->term()),
           jump(g.kernel_height, g.kernel_width, TERMS<SIDE> - 4) {
         const u32 window = first + this->row(), place = window % g.windows();
@@ -77,7 +77,7 @@ template <u32 SIDE> struct Windows : RowPerLane<SIDE> {
     __device__ __forceinline__ float4 load(u32 start, u32 end) {
         return load_terms(tap, jump, start + this->term(), end, [&](const Cursor& at) {
             const u32 y = top + at.row, x = left + at.column;
-            return y < g.height && x < g.width ? image[(at.plane * g.height + y) * g.width + x] : 0;
+            return y < g.height && x < g.width ? (float)image[(at.plane * g.height + y) * g.width + x] : 0;
         });
     }
 };
@@ -85,12 +85,12 @@ template <u32 SIDE> struct Windows : RowPerLane<SIDE> {
 // The same with rows and terms exchanged: a row for each weight, a term for each window.
 template <u32 SIDE> struct Taps : FourTerms<SIDE> {
     const Geometry& g;
-    const float* image;
+    const real* image;
     // Position in the kernel.
     u32 down, right;
     Cursor window, jump;
 
-    __device__ __forceinline__ Taps(const Geometry& g, const float* image, u32 first, u32 count, u32 from)
+    __device__ __forceinline__ Taps(const Geometry& g, const real* image, u32 first, u32 count, u32 from)
         : g(g), window(g.out_height, g.out_width, from + this->term()),
           jump(g.out_height, g.out_width, TERMS<SIDE> - 4) {
         const u32 weight = first + this->row();
@@ -104,20 +104,20 @@ template <u32 SIDE> struct Taps : FourTerms<SIDE> {
         return load_terms(window, jump, start + this->term(), end, [&](const Cursor& at) {
             const u32 y = at.row * g.stride_height + down, x = at.column * g.stride_width + right;
             const u32 sample = at.plane * g.groups * g.channels * g.image();
-            return y < g.height && x < g.width ? image[sample + y * g.width + x] : 0;
+            return y < g.height && x < g.width ? (float)image[sample + y * g.width + x] : 0;
         });
     }
 };
 
 // Factor with a row for each filter and a term for each window of each sample: the output gradient.
 template <u32 SIDE> struct Filters : FourTerms<SIDE> {
-    const float* gradient;
+    const real* gradient;
     // Distance between samples.
     u32 sample;
     bool is_there, vectors;
     Cursor window, jump;
 
-    __device__ __forceinline__ Filters(const Geometry& g, const float* gradient, u32 first, u32 from)
+    __device__ __forceinline__ Filters(const Geometry& g, const real* gradient, u32 first, u32 from)
         : gradient(gradient + (first + this->row()) * g.windows()),
           sample(g.groups * g.filters * g.windows()),
           is_there(first + this->row() < g.filters), vectors(g.windows() % 4 == 0 && is_aligned(gradient)),
@@ -128,10 +128,10 @@ template <u32 SIDE> struct Filters : FourTerms<SIDE> {
         const u32 term = start + this->term();
         if (!vectors)
             return load_terms(window, jump, term, end, [&](const Cursor& at) {
-                return is_there ? gradient[at.plane * sample + at.column] : 0;
+                return is_there ? (float)gradient[at.plane * sample + at.column] : 0;
             });
         // Slices begin and end at multiples of four windows.
-        const float* from = gradient + window.plane * sample + window.column;
+        const real* from = gradient + window.plane * sample + window.column;
         window.advance(jump);
         return load_four(from, is_there && term < end ? 4 : 0, true);
     }
@@ -156,12 +156,12 @@ struct Residue {
 // filter: the output gradient of the window whose tap reads the pixel.
 template <u32 SIDE> struct Pixels : RowPerLane<SIDE> {
     const Geometry& g;
-    const float* gradient;
+    const real* gradient;
     // Window whose first tap reads the pixel.
     u32 bottom, right;
     Cursor tap, jump;
 
-    __device__ __forceinline__ Pixels(const Geometry& g, const float* gradient, const Residue& rows,
+    __device__ __forceinline__ Pixels(const Geometry& g, const real* gradient, const Residue& rows,
                                       const Residue& columns, u32 first, u32 count, u32 from)
         : g(g), gradient(gradient), tap(rows.taps, columns.taps, from + this->term()),
           jump(rows.taps, columns.taps, TERMS<SIDE> - 4) {
@@ -176,7 +176,7 @@ template <u32 SIDE> struct Pixels : RowPerLane<SIDE> {
         return load_terms(tap, jump, start + this->term(), end, [&](const Cursor& at) {
             const u32 y = bottom - at.row, x = right - at.column;
             const bool there = y < g.out_height && x < g.out_width;
-            return there ? gradient[(at.plane * g.out_height + y) * g.out_width + x] : 0;
+            return there ? (float)gradient[(at.plane * g.out_height + y) * g.out_width + x] : 0;
         });
     }
 };
@@ -185,11 +185,11 @@ template <u32 SIDE> struct Pixels : RowPerLane<SIDE> {
 // weights.
 template <u32 SIDE> struct Channels : FourTerms<SIDE> {
     const Geometry& g;
-    const float* weight;
+    const real* weight;
     bool is_there;
     Cursor tap, jump;
 
-    __device__ __forceinline__ Channels(const Geometry& g, const float* weight, const Residue& rows,
+    __device__ __forceinline__ Channels(const Geometry& g, const real* weight, const Residue& rows,
                                         const Residue& columns, u32 first, u32 from)
         : g(g), is_there(first + this->row() < g.channels), tap(rows.taps, columns.taps, from + this->term()),
           jump(rows.taps, columns.taps, TERMS<SIDE> - 4) {
@@ -199,7 +199,7 @@ template <u32 SIDE> struct Channels : FourTerms<SIDE> {
     __device__ __forceinline__ float4 load(u32 start, u32 end) {
         return load_terms(tap, jump, start + this->term(), end, [&](const Cursor& at) {
             const u32 place = at.row * g.stride_height * g.kernel_width + at.column * g.stride_width;
-            return is_there ? weight[at.plane * g.channels * g.taps() + place] : 0;
+            return is_there ? (float)weight[at.plane * g.channels * g.taps() + place] : 0;
         });
     }
 };

@@ -13,8 +13,8 @@ __device__ __forceinline__ void quarter_round(u32& a, u32& b, u32& c, u32& d) {
 // of the key. Elements whose number is below `probability` are dropped, the others scaled. The
 // backward pass does the same with the gradient.
 KERNEL dropout(u32 samples, u32 elements, u64 first_sample, u64 purpose, u64 name, double probability,
-               float scale, const Context* __restrict__ context, const float* __restrict__ x,
-               float* __restrict__ y) {
+               float scale, const Context* __restrict__ context, const real* __restrict__ x,
+               real* __restrict__ y) {
     const u32 blocks = (elements + 7) / 8, i = ELEMENT;
     if (i >= samples * blocks) return;
     const u32 block = i % blocks;

@@ -1,7 +1,7 @@
 // Sums, copies and permutations of elements.
 #include "basics.cuh"
 
-KERNEL fill_zeros(u32 elements, float* to) {
+KERNEL fill_zeros(u32 elements, real* to) {
     const u32 i = ELEMENT;
     if (i < elements) to[i] = 0;
 }
@@ -9,8 +9,8 @@ KERNEL fill_zeros(u32 elements, float* to) {
 // Adds up to four terms in order. Then, with `rectifies`, replaces negative values by 0; with
 // `gate`, values by 0 where it is not positive. Writes the result to up to four operands. Absent
 // operands are null. An operand that is written may be one that is read.
-KERNEL sum_terms(u32 elements, u32 rectifies, const float* a, const float* b, const float* c, const float* d,
-                 const float* gate, float* to, float* to_b, float* to_c, float* to_d) {
+KERNEL sum_terms(u32 elements, u32 rectifies, const real* a, const real* b, const real* c, const real* d,
+                 const real* gate, real* to, real* to_b, real* to_c, real* to_d) {
     const u32 i = ELEMENT;
     if (i >= elements) return;
     float value = a[i];
@@ -27,29 +27,29 @@ KERNEL sum_terms(u32 elements, u32 rectifies, const float* a, const float* b, co
 }
 
 // Multiplies in place.
-KERNEL scale(u32 elements, float factor, float* at) {
+KERNEL scale(u32 elements, float factor, real* at) {
     const u32 i = ELEMENT;
-    if (i < elements) at[i] *= factor;
+    if (i < elements) at[i] = at[i] * factor;
 }
 
 // Adds the bias of each channel, of which each has `positions` contiguous elements.
-KERNEL add_bias(u32 elements, u32 positions, u32 channels, const float* __restrict__ bias,
-                float* __restrict__ at) {
+KERNEL add_bias(u32 elements, u32 positions, u32 channels, const real* __restrict__ bias,
+                real* __restrict__ at) {
     const u32 i = ELEMENT;
-    if (i < elements) at[i] += bias[i / positions % channels];
+    if (i < elements) at[i] = at[i] + bias[i / positions % channels];
 }
 
 // Copies rows of `elements` elements, which are `from_stride` and `to_stride` apart.
-KERNEL copy_rows(u32 rows, u32 elements, u32 from_stride, u32 to_stride, const float* __restrict__ from,
-                 float* __restrict__ to) {
+KERNEL copy_rows(u32 rows, u32 elements, u32 from_stride, u32 to_stride, const real* __restrict__ from,
+                 real* __restrict__ to) {
     const u32 i = ELEMENT;
     if (i < rows * elements)
         to[i / elements * to_stride + i % elements] = from[i / elements * from_stride + i % elements];
 }
 
 // Permutes the elements of each row: element `i` is element `sources[i]` of the input.
-KERNEL reorder_rows(u32 rows, u32 elements, const u32* __restrict__ sources, const float* __restrict__ from,
-                    float* __restrict__ to) {
+KERNEL reorder_rows(u32 rows, u32 elements, const u32* __restrict__ sources, const real* __restrict__ from,
+                    real* __restrict__ to) {
     const u32 i = ELEMENT;
     if (i < rows * elements) to[i] = from[i / elements * elements + sources[i % elements]];
 }

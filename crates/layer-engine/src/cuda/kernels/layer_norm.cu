@@ -2,8 +2,8 @@
 #include "basics.cuh"
 
 // Saves mean and inverse standard deviation of each row. In evaluation `saved` is null.
-KERNEL layer_norm_forward(u32 rows, u32 features, double epsilon, const float* __restrict__ x,
-                          const float* __restrict__ parameters, float* __restrict__ y,
+KERNEL layer_norm_forward(u32 rows, u32 features, double epsilon, const real* __restrict__ x,
+                          const real* __restrict__ parameters, real* __restrict__ y,
                           float* __restrict__ saved) {
     const u32 row = ROW;
     if (row >= rows) return;
@@ -23,9 +23,9 @@ KERNEL layer_norm_forward(u32 rows, u32 features, double epsilon, const float* _
 }
 
 // With g = weight * dy: dx = scale * (g - mean(g) - normalised x * mean(g * normalised x)).
-KERNEL layer_norm_input_gradient(u32 rows, u32 features, const float* __restrict__ x,
-                                 const float* __restrict__ parameters, const float* __restrict__ saved,
-                                 const float* __restrict__ dy, float* __restrict__ dx) {
+KERNEL layer_norm_input_gradient(u32 rows, u32 features, const real* __restrict__ x,
+                                 const real* __restrict__ parameters, const float* __restrict__ saved,
+                                 const real* __restrict__ dy, real* __restrict__ dx) {
     const u32 row = ROW;
     if (row >= rows) return;
     x += row * features;
@@ -45,8 +45,8 @@ KERNEL layer_norm_input_gradient(u32 rows, u32 features, const float* __restrict
 }
 
 // Sums over the rows. A block has 32 features; its warps process rows in turn.
-KERNEL layer_norm_parameter_gradient(u32 rows, u32 features, const float* __restrict__ x,
-                                     const float* __restrict__ saved, const float* __restrict__ dy,
+KERNEL layer_norm_parameter_gradient(u32 rows, u32 features, const real* __restrict__ x,
+                                     const float* __restrict__ saved, const real* __restrict__ dy,
                                      float* __restrict__ gradient) {
     __shared__ double weights[WARPS][32], biases[WARPS][32];
     const u32 feature = blockIdx.x * 32 + LANE, warp = threadIdx.x / 32;

@@ -4,11 +4,11 @@
 
 // Returns s at an element: sum over the channels up to `before` before and `after` after its
 // channel.
-__device__ __forceinline__ float scale(const float* x, u32 i, u32 channels, u32 positions, u32 before,
+__device__ __forceinline__ float scale(const real* x, u32 i, u32 channels, u32 positions, u32 before,
                                        u32 after, float factor, float k) {
     const u32 channel = i / positions % channels;
     const u32 from = channel - min(channel, before), to = min(channel + after + 1, channels);
-    const float* column = x + (i - channel * positions);
+    const real* column = x + (i - channel * positions);
     float sum = k;
     ROLLED for (u32 near = from; near < to; near++) {
         const float value = column[near * positions];
@@ -19,14 +19,14 @@ __device__ __forceinline__ float scale(const float* x, u32 i, u32 channels, u32 
 
 // `factor` is alpha / size.
 KERNEL response_norm_forward(u32 elements, u32 channels, u32 positions, u32 before, u32 after, float factor,
-                             float beta, float k, const float* __restrict__ x, float* __restrict__ y) {
+                             float beta, float k, const real* __restrict__ x, real* __restrict__ y) {
     const u32 i = ELEMENT;
     if (i < elements) y[i] = x[i] * powf(scale(x, i, channels, positions, before, after, factor, k), -beta);
 }
 
 // Computes dy / s^beta and the ratio dy * x / s^(beta + 1) of each element.
 KERNEL response_norm_ratios(u32 elements, u32 channels, u32 positions, u32 before, u32 after, float factor,
-                            float beta, float k, const float* __restrict__ x, const float* __restrict__ dy,
+                            float beta, float k, const real* __restrict__ x, const real* __restrict__ dy,
                             float* __restrict__ shares, float* __restrict__ ratios) {
     const u32 i = ELEMENT;
     if (i >= elements) return;
@@ -39,9 +39,9 @@ KERNEL response_norm_ratios(u32 elements, u32 channels, u32 positions, u32 befor
 // x normalises the channels that have it as a neighbour: the reach is reversed. `factor` is 2 alpha
 // beta / size.
 KERNEL response_norm_input_gradient(u32 elements, u32 channels, u32 positions, u32 before, u32 after,
-                                    float factor, const float* __restrict__ x,
+                                    float factor, const real* __restrict__ x,
                                     const float* __restrict__ shares, const float* __restrict__ ratios,
-                                    float* __restrict__ dx) {
+                                    real* __restrict__ dx) {
     const u32 i = ELEMENT;
     if (i >= elements) return;
     const u32 channel = i / positions % channels;

@@ -9,7 +9,7 @@ __device__ __forceinline__ u32 class_of(float label, u32 classes) {
 // One warp per position: writes the probabilities (unless `saved` is null), the loss, and whether
 // the first of the largest scores is the label's. The loss of an invalid label is NaN. `saved` may
 // be `scores`.
-KERNEL cross_entropy_positions(u32 rows, u32 classes, const float* scores, const float* __restrict__ labels,
+KERNEL cross_entropy_positions(u32 rows, u32 classes, const real* scores, const float* __restrict__ labels,
                                float* saved, double* __restrict__ losses, double* __restrict__ right) {
     const u32 row = ROW;
     if (row >= rows) return;
@@ -81,10 +81,33 @@ KERNEL cross_entropy_metrics(u32 samples, u32 positions, const double* __restric
 
 // `dx` may be `saved`.
 KERNEL cross_entropy_backward(u32 rows, u32 classes, u32 positions, const float* saved,
-                              const float* __restrict__ labels, const float* __restrict__ dy, float* dx) {
+                              const float* __restrict__ labels, const float* __restrict__ dy, real* dx) {
     const u32 i = ELEMENT, row = i / classes;
     if (i >= rows * classes) return;
     const float scale = dy[row / positions] * (1.0f / positions);
     const float gradient = scale * saved[i];
     dx[i] = i % classes == class_of(labels[row], classes) ? gradient - scale : gradient;
 }
+
+#ifdef BF16
+// Replaces scores by their gradient. Computes the probabilities again, because 16 bits are too few
+// to save those near 1. One warp per position.
+KERNEL cross_entropy_backward_in_place(u32 rows, u32 classes, u32 positions, real* __restrict__ scores,
+                                       const float* __restrict__ labels, const float* __restrict__ dy) {
+    const u32 row = ROW;
+    if (row >= rows) return;
+    scores += row * classes;
+    float best = -INFINITY_F;
+    ROLLED for (u32 i = LANE; i < classes; i += 32) best = fmaxf(best, scores[i]);
+    best = warp_largest(best);
+    double sum = 0;
+    ROLLED for (u32 i = LANE; i < classes; i += 32) sum += expf(scores[i] - best);
+    const float factor = (float)(1.0 / warp_sum(sum));
+    const float scale = dy[row / positions] * (1.0f / positions);
+    const u32 label = class_of(labels[row], classes);
+    ROLLED for (u32 i = LANE; i < classes; i += 32) {
+        const float gradient = scale * (expf(scores[i] - best) * factor);
+        scores[i] = i == label ? gradient - scale : gradient;
+    }
+}
+#endif

@@ -6,8 +6,8 @@
 // y[sample][output] = sum over inputs of x[sample][input] * weight[output][input] + bias[output].
 // `bias` is null if there are no biases or several slices.
 template <u32 SIDE>
-__device__ __forceinline__ void forward(u32 samples, u32 outputs, u32 inputs, u32 slice, const float* x,
-                                        const float* weight, const float* bias, float* y) {
+__device__ __forceinline__ void forward(u32 samples, u32 outputs, u32 inputs, u32 slice, const real* x,
+                                        const real* weight, const real* bias, void* y) {
     __shared__ Slabs<SIDE> slabs;
     const u32 row = blockIdx.x / tiles<SIDE>(outputs) * SIDE;
     const u32 column = blockIdx.x % tiles<SIDE>(outputs) * SIDE;
@@ -23,28 +23,28 @@ __device__ __forceinline__ void forward(u32 samples, u32 outputs, u32 inputs, u3
 #pragma unroll
             for (int j = 0; j < 4; j++) sums.at[i][j] += terms[j];
     }
-    y += (u64)blockIdx.y * samples * outputs;
-    store_tile<SIDE>(sums.at, y, row, samples, column, outputs, outputs);
+    const u64 offset = (u64)blockIdx.y * samples * outputs;
+    store_product<SIDE>(sums.at, y, gridDim.y == 1, offset, row, samples, column, outputs);
 }
 
 // dx[sample][input] = sum over outputs of dy[sample][output] * weight[output][input].
 template <u32 SIDE>
 __device__ __forceinline__ void input_gradient(u32 samples, u32 outputs, u32 inputs, u32 slice,
-                                               const float* dy, const float* weight, float* dx) {
+                                               const real* dy, const real* weight, void* dx) {
     __shared__ Slabs<SIDE> slabs;
     const u32 row = blockIdx.x / tiles<SIDE>(inputs) * SIDE;
     const u32 column = blockIdx.x % tiles<SIDE>(inputs) * SIDE;
     const u32 from = blockIdx.y * slice, to = min(from + slice, outputs);
     const Sums<SIDE> sums = product(slabs, from, to, Rows<SIDE>(dy, row, samples, outputs),
                                     Columns<SIDE>(weight, column, inputs, inputs));
-    dx += (u64)blockIdx.y * samples * inputs;
-    store_tile<SIDE>(sums.at, dx, row, samples, column, inputs, inputs);
+    const u64 offset = (u64)blockIdx.y * samples * inputs;
+    store_product<SIDE>(sums.at, dx, gridDim.y == 1, offset, row, samples, column, inputs);
 }
 
 // dw[output][input] = sum over samples of dy[sample][output] * x[sample][input].
 template <u32 SIDE>
 __device__ __forceinline__ void weight_gradient(u32 samples, u32 outputs, u32 inputs, u32 slice,
-                                                const float* x, const float* dy, float* dw) {
+                                                const real* x, const real* dy, float* dw) {
     __shared__ Slabs<SIDE> slabs;
     const u32 row = blockIdx.x / tiles<SIDE>(inputs) * SIDE;
     const u32 column = blockIdx.x % tiles<SIDE>(inputs) * SIDE;
@@ -55,45 +55,45 @@ __device__ __forceinline__ void weight_gradient(u32 samples, u32 outputs, u32 in
     store_tile<SIDE>(sums.at, dw, row, outputs, column, inputs, inputs);
 }
 
-KERNEL linear_forward(u32 samples, u32 outputs, u32 inputs, u32 slice, const float* __restrict__ x,
-                      const float* __restrict__ weight, const float* __restrict__ bias,
-                      float* __restrict__ y) {
+KERNEL linear_forward(u32 samples, u32 outputs, u32 inputs, u32 slice, const real* __restrict__ x,
+                      const real* __restrict__ weight, const real* __restrict__ bias,
+                      void* __restrict__ y) {
     forward<64>(samples, outputs, inputs, slice, x, weight, bias, y);
 }
 
 KERNEL linear_input_gradient(u32 samples, u32 outputs, u32 inputs, u32 slice,
-                             const float* __restrict__ dy, const float* __restrict__ weight,
-                             float* __restrict__ dx) {
+                             const real* __restrict__ dy, const real* __restrict__ weight,
+                             void* __restrict__ dx) {
     input_gradient<64>(samples, outputs, inputs, slice, dy, weight, dx);
 }
 
 KERNEL linear_weight_gradient(u32 samples, u32 outputs, u32 inputs, u32 slice,
-                              const float* __restrict__ x, const float* __restrict__ dy,
+                              const real* __restrict__ x, const real* __restrict__ dy,
                               float* __restrict__ dw) {
     weight_gradient<64>(samples, outputs, inputs, slice, x, dy, dw);
 }
 
-KERNEL linear_forward_small(u32 samples, u32 outputs, u32 inputs, u32 slice, const float* __restrict__ x,
-                            const float* __restrict__ weight, const float* __restrict__ bias,
-                            float* __restrict__ y) {
+KERNEL linear_forward_small(u32 samples, u32 outputs, u32 inputs, u32 slice, const real* __restrict__ x,
+                            const real* __restrict__ weight, const real* __restrict__ bias,
+                            void* __restrict__ y) {
     forward<32>(samples, outputs, inputs, slice, x, weight, bias, y);
 }
 
 KERNEL linear_input_gradient_small(u32 samples, u32 outputs, u32 inputs, u32 slice,
-                                   const float* __restrict__ dy, const float* __restrict__ weight,
-                                   float* __restrict__ dx) {
+                                   const real* __restrict__ dy, const real* __restrict__ weight,
+                                   void* __restrict__ dx) {
     input_gradient<32>(samples, outputs, inputs, slice, dy, weight, dx);
 }
 
 KERNEL linear_weight_gradient_small(u32 samples, u32 outputs, u32 inputs, u32 slice,
-                                    const float* __restrict__ x, const float* __restrict__ dy,
+                                    const real* __restrict__ x, const real* __restrict__ dy,
                                     float* __restrict__ dw) {
     weight_gradient<32>(samples, outputs, inputs, slice, x, dy, dw);
 }
 
 // db[output] = sum over samples of dy[sample][output]. A block has 32 outputs; its warps process
 // samples in turn.
-KERNEL linear_bias_gradient(u32 samples, u32 outputs, const float* __restrict__ dy, float* __restrict__ db) {
+KERNEL linear_bias_gradient(u32 samples, u32 outputs, const real* __restrict__ dy, float* __restrict__ db) {
     __shared__ double sums[WARPS][32];
     const u32 output = blockIdx.x * 32 + LANE, warp = threadIdx.x / 32;
     double sum = 0;
@@ -114,7 +114,7 @@ KERNEL linear_bias_gradient(u32 samples, u32 outputs, const float* __restrict__ 
 // Adds the slices of a product in order, and the bias of the element's channel unless `bias` is
 // null.
 KERNEL sum_slices(u32 elements, u32 slices, u32 positions, u32 channels, const float* __restrict__ parts,
-                  const float* __restrict__ bias, float* __restrict__ to) {
+                  const real* __restrict__ bias, real* __restrict__ to) {
     const u32 i = ELEMENT;
     if (i < elements) {
         float sum = 0;

@@ -3,7 +3,11 @@
 
 // Maximum number of tensors of a launch. Their table is an argument, and all arguments of a launch
 // have at most 4 KB.
+#ifdef BF16
+#define TENSORS 96
+#else
 #define TENSORS 120
+#endif
 
 // Tensors of a launch. Each is computed by consecutive blocks. `first_block` is the number of all
 // blocks from the place after the last tensor on. Absent addresses are null.
@@ -11,7 +15,11 @@ struct Tensors {
     u32 first_block[128];
     u32 elements[TENSORS];
     const float* gradients[TENSORS];
-    float* parameters[TENSORS];
+    real* parameters[TENSORS];
+#ifdef BF16
+    // Parameters in single precision, of which `parameters` are roundings.
+    float* masters[TENSORS];
+#endif
     float* velocities[TENSORS];
 };
 
@@ -62,7 +70,12 @@ KERNEL sgd_step(const Tensors tensors, float momentum, float weight_decay, float
     const u32 first = (blockIdx.x - tensors.first_block[tensor]) * UPDATED + threadIdx.x;
     const u32 elements = tensors.elements[tensor];
     const float* __restrict__ gradient = tensors.gradients[tensor];
-    float* __restrict__ parameters = tensors.parameters[tensor];
+    real* __restrict__ parameters = tensors.parameters[tensor];
+#ifdef BF16
+    float* __restrict__ masters = tensors.masters[tensor];
+#else
+    float* __restrict__ masters = parameters;
+#endif
     float* __restrict__ velocity = tensors.velocities[tensor];
     float scale = 1;
     if (squared_norm) {
@@ -74,8 +87,11 @@ KERNEL sgd_step(const Tensors tensors, float momentum, float weight_decay, float
     for (u32 part = 0; part < UPDATED; part += THREADS) {
         const u32 i = first + part;
         if (i >= elements) return;
-        const float speed = momentum * velocity[i] + (scale * gradient[i] + weight_decay * parameters[i]);
+        const float speed = momentum * velocity[i] + (scale * gradient[i] + weight_decay * masters[i]);
         velocity[i] = speed;
-        parameters[i] -= learning_rate * speed;
+        masters[i] -= learning_rate * speed;
+#ifdef BF16
+        parameters[i] = masters[i];
+#endif
     }
 }

@@ -35,12 +35,12 @@ struct Axis {
 
 // Writes the maximum of each window and its index in the window, the first of equal ones. In
 // evaluation `places` is null.
-KERNEL max_pool_forward(u32 images, const Axis rows, const Axis columns, const float* __restrict__ x,
-                        float* __restrict__ y, float* __restrict__ places) {
+KERNEL max_pool_forward(u32 images, const Axis rows, const Axis columns, const real* __restrict__ x,
+                        real* __restrict__ y, float* __restrict__ places) {
     const u32 i = ELEMENT, windows = rows.windows * columns.windows;
     if (i >= images * windows) return;
     const u32 row = i % windows / columns.windows, column = i % columns.windows;
-    const float* image = x + i / windows * rows.size * columns.size;
+    const real* image = x + i / windows * rows.size * columns.size;
     const u32 top = rows.begin(row), bottom = rows.end(row), left = columns.begin(column),
               right = columns.end(column);
     // Corner of the window including padding, in wrapping arithmetic.
@@ -63,7 +63,7 @@ KERNEL max_pool_forward(u32 images, const Axis rows, const Axis columns, const f
 
 // Gradient of each element: the sum over the windows whose maximum it is.
 KERNEL max_pool_backward(u32 images, const Axis rows, const Axis columns, const float* __restrict__ places,
-                         const float* __restrict__ dy, float* __restrict__ dx) {
+                         const real* __restrict__ dy, real* __restrict__ dx) {
     const u32 i = ELEMENT, elements = rows.size * columns.size;
     if (i >= images * elements) return;
     const u32 h = i % elements / columns.size, w = i % columns.size;
@@ -82,11 +82,11 @@ KERNEL max_pool_backward(u32 images, const Axis rows, const Axis columns, const 
 
 // Mean of each window. `with_padding` is whether padding counts as zeros.
 KERNEL avg_pool_forward(u32 images, const Axis rows, const Axis columns, u32 with_padding,
-                        const float* __restrict__ x, float* __restrict__ y) {
+                        const real* __restrict__ x, real* __restrict__ y) {
     const u32 i = ELEMENT, windows = rows.windows * columns.windows;
     if (i >= images * windows) return;
     const u32 row = i % windows / columns.windows, column = i % columns.windows;
-    const float* image = x + i / windows * rows.size * columns.size;
+    const real* image = x + i / windows * rows.size * columns.size;
     float sum = 0;
     ROLLED for (u32 h = rows.begin(row); h < rows.end(row); h++) {
         ROLLED for (u32 w = columns.begin(column); w < columns.end(column); w++)
@@ -96,7 +96,7 @@ KERNEL avg_pool_forward(u32 images, const Axis rows, const Axis columns, u32 wit
 }
 
 KERNEL avg_pool_backward(u32 images, const Axis rows, const Axis columns, u32 with_padding,
-                         const float* __restrict__ dy, float* __restrict__ dx) {
+                         const real* __restrict__ dy, real* __restrict__ dx) {
     const u32 i = ELEMENT, elements = rows.size * columns.size;
     if (i >= images * elements) return;
     const u32 h = i % elements / columns.size, w = i % columns.size;

@@ -8,7 +8,7 @@ __device__ __forceinline__ u32 token_of(float number, u32 vocabulary) {
 
 // Embedding lookup: the vector of each token.
 KERNEL embedding_forward(u32 tokens, u32 vocabulary, u32 features, const float* __restrict__ x,
-                         const float* __restrict__ vectors, float* __restrict__ y) {
+                         const real* __restrict__ vectors, real* __restrict__ y) {
     const u32 i = ELEMENT;
     if (i < tokens * features)
         y[i] = vectors[token_of(x[i / features], vocabulary) * features + i % features];
@@ -16,7 +16,7 @@ KERNEL embedding_forward(u32 tokens, u32 vocabulary, u32 features, const float* 
 
 // Sum of the output gradients at the positions of a token, in order. One block per token.
 KERNEL embedding_gradient(u32 tokens, u32 vocabulary, u32 features, const float* __restrict__ x,
-                          const float* __restrict__ dy, float* __restrict__ gradient) {
+                          const real* __restrict__ dy, float* __restrict__ gradient) {
     __shared__ u32 found[WARPS];
     const u32 token = blockIdx.x;
     gradient += token * features;
@@ -29,7 +29,7 @@ KERNEL embedding_gradient(u32 tokens, u32 vocabulary, u32 features, const float*
         __syncthreads();
         ROLLED for (u32 warp = 0; warp < WARPS; warp++) {
             ROLLED for (u32 left = found[warp]; left != 0; left &= left - 1) {
-                const float* from = dy + (start + warp * 32 + 31 - __clz(left & (0 - left))) * features;
+                const real* from = dy + (start + warp * 32 + 31 - __clz(left & (0 - left))) * features;
                 ROLLED for (u32 feature = threadIdx.x; feature < features; feature += THREADS)
                     gradient[feature] += from[feature];
             }
@@ -39,14 +39,14 @@ KERNEL embedding_gradient(u32 tokens, u32 vocabulary, u32 features, const float*
 }
 
 // Adds the same elements to each row.
-KERNEL add_to_rows(u32 rows, u32 elements, const float* __restrict__ x, const float* __restrict__ learned,
-                   float* __restrict__ y) {
+KERNEL add_to_rows(u32 rows, u32 elements, const real* __restrict__ x, const real* __restrict__ learned,
+                   real* __restrict__ y) {
     const u32 i = ELEMENT;
     if (i < rows * elements) y[i] = x[i] + learned[i % elements];
 }
 
 // Sum over rows of `stride` elements. Elements beyond `stride` are zero.
-KERNEL sum_of_rows(u32 rows, u32 stride, u32 elements, const float* __restrict__ from,
+KERNEL sum_of_rows(u32 rows, u32 stride, u32 elements, const real* __restrict__ from,
                    float* __restrict__ to) {
     const u32 i = ELEMENT;
     if (i >= elements) return;

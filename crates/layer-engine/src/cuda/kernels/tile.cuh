@@ -43,13 +43,31 @@ template <u32 SIDE = TILE> __device__ __forceinline__ u32 tiles(u32 count) {
     return (count + SIDE - 1) / SIDE;
 }
 
-__device__ __forceinline__ bool is_aligned(const float* address) { return ((u64)address & 15) == 0; }
+// Whether the address is a multiple of four elements.
+template <class T> __device__ __forceinline__ bool is_aligned(const T* address) {
+    return ((u64)address & (4 * sizeof(T) - 1)) == 0;
+}
+
+// Four elements at an address that is a multiple of them.
+__device__ __forceinline__ float4 load_vector(const float* from) { return *(const float4*)from; }
+__device__ __forceinline__ void store_vector(float* to, float4 four) { *(float4*)to = four; }
+#ifdef BF16
+__device__ __forceinline__ float4 load_vector(const real* from) {
+    const uint2 pairs = *(const uint2*)from;
+    return make_float4(__uint_as_float(pairs.x << 16), __uint_as_float(pairs.x & 0xffff0000),
+                       __uint_as_float(pairs.y << 16), __uint_as_float(pairs.y & 0xffff0000));
+}
+__device__ __forceinline__ void store_vector(real* to, float4 four) {
+    const real x = four.x, y = four.y, z = four.z, w = four.w;
+    *(uint2*)to = make_uint2((u32)y.bits << 16 | x.bits, (u32)w.bits << 16 | z.bits);
+}
+#endif
 
 // Loads four elements, of which `count` are valid; the others are zero.
-__device__ __forceinline__ float4 load_four(const float* from, int count, bool vectors) {
+template <class T> __device__ __forceinline__ float4 load_four(const T* from, int count, bool vectors) {
     float4 four = make_float4(0, 0, 0, 0);
     if (vectors && count >= 4) {
-        four = *(const float4*)from;
+        four = load_vector(from);
     } else {
         if (count > 0) four.x = from[0];
         if (count > 1) four.y = from[1];
@@ -59,9 +77,9 @@ __device__ __forceinline__ float4 load_four(const float* from, int count, bool v
     return four;
 }
 
-__device__ __forceinline__ void store(float* to, float4 four, int count, bool vectors) {
+template <class T> __device__ __forceinline__ void store(T* to, float4 four, int count, bool vectors) {
     if (vectors && count >= 4) {
-        *(float4*)to = four;
+        store_vector(to, four);
     } else {
         if (count > 0) to[0] = four.x;
         if (count > 1) to[1] = four.y;
@@ -105,11 +123,11 @@ template <u32 SIDE> struct RowPerLane {
 
 // A factor whose terms are contiguous: term `t` of row `r` is `data[r * stride + t]`.
 template <u32 SIDE = TILE> struct Rows : FourTerms<SIDE> {
-    const float* data;
+    const real* data;
     u32 first, count, stride;
     bool vectors;
 
-    __device__ __forceinline__ Rows(const float* data, u32 first, u32 count, u32 stride)
+    __device__ __forceinline__ Rows(const real* data, u32 first, u32 count, u32 stride)
         : data(data), first(first), count(count), stride(stride),
           vectors(stride % 4 == 0 && is_aligned(data)) {}
 
@@ -122,11 +140,11 @@ template <u32 SIDE = TILE> struct Rows : FourTerms<SIDE> {
 
 // A factor whose rows are contiguous: term `t` of row `r` is `data[t * stride + r]`.
 template <u32 SIDE = TILE> struct Columns : FourRows<SIDE> {
-    const float* data;
+    const real* data;
     u32 first, count, stride;
     bool vectors;
 
-    __device__ __forceinline__ Columns(const float* data, u32 first, u32 count, u32 stride)
+    __device__ __forceinline__ Columns(const real* data, u32 first, u32 count, u32 stride)
         : data(data), first(first), count(count), stride(stride),
           vectors(stride % 4 == 0 && is_aligned(data)) {}
 
@@ -208,8 +226,8 @@ __device__ __forceinline__ Sums<SIDE> product(Slabs<SIDE>& slabs, u32 from, u32 
 }
 
 // Writes a thread's sums to rows of `to`, whose elements are contiguous.
-template <u32 SIDE = TILE, u32 ROWS>
-__device__ __forceinline__ void store_tile(const float (&sums)[ROWS][4], float* to, u32 row0, u32 rows,
+template <u32 SIDE = TILE, u32 ROWS, class T>
+__device__ __forceinline__ void store_tile(const float (&sums)[ROWS][4], T* to, u32 row0, u32 rows,
                                            u32 column0, u32 columns, u32 stride) {
     const bool vectors = stride % 4 == 0 && is_aligned(to);
     const u32 column = column0 + tile_column<SIDE>();
@@ -221,4 +239,15 @@ __device__ __forceinline__ void store_tile(const float (&sums)[ROWS][4], float* 
             store(to + row * stride + column, four, (int)columns - (int)column, vectors);
         }
     }
+}
+
+// The same from element `offset` of products on. Whole products are operands; slices of products
+// are in single precision.
+template <u32 SIDE, u32 ROWS>
+__device__ __forceinline__ void store_product(const float (&sums)[ROWS][4], void* to, bool is_whole,
+                                              u64 offset, u32 row0, u32 rows, u32 column0, u32 columns) {
+    if (sizeof(real) == sizeof(float) || !is_whole)
+        store_tile<SIDE>(sums, (float*)to + offset, row0, rows, column0, columns, columns);
+    else
+        store_tile<SIDE>(sums, (real*)to + offset, row0, rows, column0, columns, columns);
 }
