@@ -3,6 +3,9 @@
 
 use layer_graph::{Layer, LayerKind};
 
+#[cfg(feature = "cpu")]
+use crate::Storage;
+
 /// The samples of a layer on one rank: a contiguous part of the global batch, possibly empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shard {
@@ -129,7 +132,7 @@ pub enum KernelSpec<'a> {
         shard: Shard,
     },
     /// `writes[0] = reads[0] + reads[1] + ...`, added in this order. Adds the gradients of a layer
-    /// output that several layers read.
+    /// output that several layers read, in 16 bits in [`Precision::Bf16`].
     Sum {
         /// Number of terms, at least one.
         terms: usize,
@@ -143,7 +146,8 @@ pub enum KernelSpec<'a> {
         elements: usize,
     },
     /// Scales consecutive ranges of samples of `writes[0]` in place, each by its own factor. A
-    /// factor of zero gives zero even if the element is NaN or infinite.
+    /// factor of zero gives zero even if the element is NaN or infinite. In [`Precision::Bf16`] the
+    /// operand has 16 bits.
     Scale {
         /// Number of elements of one sample.
         sample_elements: usize,
@@ -182,8 +186,11 @@ pub enum KernelSpec<'a> {
 ///
 /// The kernel updates one or more layers. `reads` are their gradients. `writes`, which are updated
 /// in place, are the parameters and then the velocity of the first layer, those of the second
-/// layer, and so on. With `clip_norm` it also reads the squared norm of all gradients together (the
-/// last of `reads`, one element) and scales the gradients by `min(1, clip_norm / norm)`.
+/// layer, and so on. In [`Precision::Bf16`] they are the parameters in 16 bits, the master
+/// parameters in single precision, and the velocity of each layer: the master parameters are
+/// updated and rounded to the parameters. With `clip_norm` it also reads the squared norm of all
+/// gradients together (the last of `reads`, one element) and scales the gradients by `min(1,
+/// clip_norm / norm)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sgd {
     /// Factor of the previous velocity; 0 for gradient descent without momentum.
@@ -198,11 +205,15 @@ pub struct Sgd {
 // All engines need it, and their features enable `cpu`.
 #[cfg(feature = "cpu")]
 impl Sgd {
-    /// Returns the number of elements of each operand of the kernel, those that are read first.
+    /// Returns the number of scalars of each operand of the kernel, those that are read first.
     /// `elements` is the number of parameters of each layer.
-    pub(crate) fn operands(&self, elements: &[usize]) -> [Vec<usize>; 2] {
+    pub(crate) fn operands(&self, elements: &[usize], precision: Precision) -> [Vec<usize>; 2] {
         let reads = elements.iter().copied().chain(self.clip_norm.map(|_| 1));
-        [reads.collect(), elements.iter().flat_map(|&elements| [elements; 2]).collect()]
+        let writes = elements.iter().flat_map(|&elements| match precision {
+            Precision::Bf16 => vec![Storage::Bf16.scalars(elements), elements, elements],
+            _ => vec![elements; 2],
+        });
+        [reads.collect(), writes.collect()]
     }
 }
 

@@ -19,8 +19,8 @@ use crate::{Precision, Role};
 pub enum Storage {
     /// One element in each scalar of the engine.
     Scalar,
-    /// Two elements of 16 bits (`bfloat16`) in each scalar of 32 bits: element `2 i` in the low half
-    /// of scalar `i`, element `2 i + 1` in the high half. The high half of the last scalar is zero
+    /// Two elements of 16 bits (`bfloat16`) in each scalar of 32 bits: element `2 i` in the low
+    /// half of scalar `i`, element `2 i + 1` in the high half. The high half of the last scalar is zero
     /// if the number of elements is odd.
     Bf16,
 }
@@ -52,7 +52,7 @@ impl Storage {
         }
     }
 
-    /// Returns the first `elements` elements of `scalars`, or all that there are if these are fewer.
+    /// Returns the first `elements` elements of `scalars`, or all if `scalars` has fewer.
     #[must_use]
     pub fn unpack(self, scalars: &[f32], elements: usize) -> Cow<'_, [f32]> {
         match self {

@@ -28,14 +28,24 @@ pub(super) struct CrossEntropy {
 pub(super) enum LossPass {
     /// Computes the losses and the metrics, and saves the probabilities.
     Forward,
-    /// Computes the losses and the metrics, and replaces the scores by the probabilities.
-    ForwardInPlace,
+    /// Computes the losses and the metrics, and replaces the scores.
+    ForwardInPlace(InPlace),
     /// Computes the losses and the metrics only.
     Infer,
     /// Computes the gradient of the scores.
     Backward,
-    /// Replaces the probabilities by the gradient of the scores.
-    BackwardInPlace,
+    /// Replaces what the forward pass left by the gradient of the scores.
+    BackwardInPlace(InPlace),
+}
+
+/// Values that replace the scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum InPlace {
+    /// Probabilities of the classes.
+    Probabilities,
+    /// Probabilities of the classes, minus one for the label. They are the gradient but for a
+    /// factor: if they are rounded, its relative error does not grow as the loss becomes small.
+    Errors,
 }
 
 /// Loss and correctness of the prediction at one position.
@@ -56,7 +66,7 @@ impl CrossEntropy {
         pass: LossPass,
         workers: &Workers,
     ) -> Self {
-        let is_backward = matches!(pass, LossPass::Backward | LossPass::BackwardInPlace);
+        let is_backward = matches!(pass, LossPass::Backward | LossPass::BackwardInPlace(_));
         let results = vec![PositionResult::default(); if is_backward { 0 } else { samples * positions }];
         Self { layer: layer.into(), classes, positions, pass, workers: workers.clone(), results }
     }
@@ -77,10 +87,11 @@ impl CrossEntropy {
         rows_grain(self.classes) / self.classes
     }
 
-    /// Computes the results of all positions, and the probabilities in `shares`, which holds the
-    /// scores if `scores` is `None`.
+    /// Computes the results of all positions, and the probabilities (or the values of the pass in
+    /// place) in `shares`, which holds the scores if `scores` is `None`.
     fn forward<T: Real>(&mut self, scores: Option<&[T]>, labels: &[T], shares: &mut [T]) {
         let (classes, grain) = (self.classes, self.grain());
+        let errors = self.pass == LossPass::ForwardInPlace(InPlace::Errors);
         let results = (&mut self.results[..], grain);
         self.workers.chunk_pairs((shares, grain * classes), results, |index, shares, results| {
             let start = index * grain;
@@ -94,8 +105,11 @@ impl CrossEntropy {
                 }
                 let total = sum(shares, T::widen);
                 let factor = T::narrow(1.0 / total);
-                for share in shares {
+                for share in &mut *shares {
                     *share *= factor;
+                }
+                if errors {
+                    shares[label.widen() as usize] -= T::one();
                 }
                 *result = prediction.result(total);
             }
@@ -130,8 +144,8 @@ impl CrossEntropy {
         metrics.iter_mut().zip(totals).for_each(|(metric, total)| *metric = T::narrow(total));
     }
 
-    /// Computes the gradient of the scores in `gradients`, which holds the probabilities if `saved`
-    /// is `None`.
+    /// Computes the gradient of the scores in `gradients`, which holds the values of the pass in
+    /// place if `saved` is `None`.
     fn backward<T: Real>(
         &self,
         saved: Option<&[T]>,
@@ -140,6 +154,7 @@ impl CrossEntropy {
     ) {
         let (classes, grain) = (self.classes, self.grain());
         let share = T::narrow(1.0 / self.positions as f64);
+        let errors = self.pass == LossPass::BackwardInPlace(InPlace::Errors);
         self.workers.chunks(gradients, grain * classes, |index, gradients| {
             let start = index * grain;
             copy_part(saved, start * classes, gradients);
@@ -148,7 +163,9 @@ impl CrossEntropy {
                 for gradient in &mut *gradients {
                     *gradient = scale * *gradient;
                 }
-                gradients[labels[number].widen() as usize] -= scale;
+                if !errors {
+                    gradients[labels[number].widen() as usize] -= scale;
+                }
             }
         });
     }
@@ -191,7 +208,7 @@ impl<T: Real> Operation<T> for CrossEntropy {
                 self.forward(Some(scores), labels, saved);
                 self.summarise(losses, metrics);
             }
-            LossPass::ForwardInPlace => {
+            LossPass::ForwardInPlace(_) => {
                 let ([labels], [scores, losses, metrics]) = operands.into_arrays()?;
                 self.check(labels)?;
                 self.forward(None, labels, scores);
@@ -208,7 +225,7 @@ impl<T: Real> Operation<T> for CrossEntropy {
                 self.check(labels)?;
                 self.backward(Some(saved), [labels, output_gradient], input_gradient);
             }
-            LossPass::BackwardInPlace => {
+            LossPass::BackwardInPlace(_) => {
                 let (reads, [shares]) = operands.into_arrays()?;
                 self.check(reads[0])?;
                 self.backward(None, reads, shares);

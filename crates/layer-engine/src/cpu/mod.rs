@@ -22,6 +22,7 @@ mod loss;
 mod max_pool;
 mod operation;
 mod optimizer;
+mod packed;
 mod prepare;
 pub(crate) mod processor;
 mod product;
@@ -49,6 +50,10 @@ const NAME: &str = "the CPU engine";
 
 /// Engine that runs layers on the CPU in the precision of its scalar: `CpuEngine<f32>` for
 /// training, `CpuEngine<f64>` for checking.
+///
+/// `CpuEngine<f32>` also computes in [`Precision::Bf16`]: a kernel unpacks its operands of 16 bits
+/// to single precision, computes as in single precision, and rounds its results. It has a workspace
+/// for the values of these operands.
 ///
 /// Its buffers are of type `B`: `Vec`s, or another owner of a slice that can be converted from and
 /// to a `Vec`. Its queue runs work immediately, so `synchronize` does not wait. Buffers must have
@@ -146,10 +151,7 @@ where
     }
 
     fn prepare(&self, spec: &KernelSpec<'_>, precision: Precision) -> Result<Self::Kernel, EngineError> {
-        if precision != T::PRECISION {
-            return Err(EngineError::Precision { engine: NAME, precision });
-        }
-        T::prepare(spec, &self.workers)
+        T::prepare(spec, precision, &self.workers)
     }
 
     fn enqueue(

@@ -49,18 +49,20 @@ impl<'a, T> Operands<'a, '_, T> {
 ///
 /// A kernel can be sent to another thread and dropped there.
 pub struct CpuKernel<T: 'static> {
-    name: String,
-    reads: Vec<usize>,
-    writes: Vec<usize>,
-    operation: Box<dyn Operation<T>>,
+    pub(super) name: String,
+    /// Number of scalars of each operand that is read.
+    pub(super) reads: Vec<usize>,
+    /// Number of scalars of each operand that is written.
+    pub(super) writes: Vec<usize>,
+    pub(super) operation: Box<dyn Operation<T>>,
     /// Memory for the operands of a launch, as slices. Empty between launches.
     read_slices: Vec<&'static [T]>,
     write_slices: Vec<&'static mut [T]>,
 }
 
 impl<T: 'static> CpuKernel<T> {
-    /// Creates a kernel. `reads` and `writes` have the number of elements of each operand; `name`
-    /// is for error messages.
+    /// Creates a kernel. `reads` and `writes` have the number of scalars of each operand; `name` is
+    /// for error messages.
     pub(super) fn new(
         name: String,
         reads: Vec<usize>,

@@ -45,7 +45,19 @@ pub(super) struct SgdStep {
 }
 
 impl SgdStep {
-    fn step<T: Real>(
+    /// Returns the factor of all gradients. `reads` are the operands that the kernel reads.
+    pub(super) fn scale<T: Real>(&self, reads: &[&[T]]) -> f64 {
+        if let (Some(clip_norm), Some(squared_norm)) = (self.rule.clip_norm, reads.last()) {
+            let norm = squared_norm.iter().fold(0.0, |_, squared| squared.widen()).sqrt();
+            if norm > clip_norm {
+                return clip_norm / norm;
+            }
+        }
+        1.0
+    }
+
+    /// Updates the parameters and the velocity of a layer. `scale` is the factor of the gradient.
+    pub(super) fn step<T: Real>(
         &self,
         gradient: &[T],
         parameters: &mut [T],
@@ -68,13 +80,7 @@ impl SgdStep {
 impl<T: Real> Operation<T> for SgdStep {
     fn run(&mut self, operands: Operands<'_, '_, T>, context: &LaunchContext) -> Result<(), EngineError> {
         let Operands { reads, writes, .. } = operands;
-        let mut scale = 1.0;
-        if let (Some(clip_norm), Some(squared_norm)) = (self.rule.clip_norm, reads.last()) {
-            let norm = squared_norm.iter().fold(0.0, |_, squared| squared.widen()).sqrt();
-            if norm > clip_norm {
-                scale = clip_norm / norm;
-            }
-        }
+        let scale = self.scale(reads);
         for (gradient, updated) in reads.iter().zip(writes.chunks_exact_mut(2)) {
             if let [parameters, velocity] = updated {
                 self.step(gradient, parameters, velocity, scale, context.learning_rate);

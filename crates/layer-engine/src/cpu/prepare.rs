@@ -14,7 +14,7 @@ use super::gelu::{GeluBackward, GeluForward, NormalGate, TanhGate};
 use super::layer_norm::{LayerNormPass, LayerNormalisation};
 use super::linear::{LinearLayer, LinearPass};
 use super::local_response_norm::ResponseNormalisation;
-use super::loss::{CrossEntropy, LossPass};
+use super::loss::{CrossEntropy, InPlace, LossPass};
 use super::max_pool::{MaxPool, MaxPoolPass};
 use super::operation::{CpuKernel, Operation, mismatch};
 use super::optimizer::{SgdStep, SquaredNorm};
@@ -23,20 +23,25 @@ use super::sequence::{AddPositions, LearnedPass, PrependToken};
 use super::softmax::{SoftmaxBackward, SoftmaxForward};
 use super::workers::Workers;
 use super::{NAME, Real};
-use crate::{EngineError, KernelSpec, Pass, Role, Shard, Signature};
+use crate::{EngineError, KernelSpec, Pass, Precision, Role, Shard, Signature};
 
-/// Prepares the kernel of a description, with its workspace. Its work is distributed over
-/// `workers`.
+/// Prepares the kernel of a description, with its workspace, on operands with one element in each
+/// scalar. Its work is distributed over `workers`. `precision` is that in which the results of the
+/// kernel are stored.
 ///
 /// # Errors
 /// [`EngineError::Unsupported`] or [`EngineError::Opaque`] if there is no such kernel;
 /// [`EngineError::Operand`] for a sum without terms.
-pub(super) fn kernel<T: Real>(spec: &KernelSpec<'_>, workers: &Workers) -> Result<CpuKernel<T>, EngineError> {
+pub(super) fn kernel<T: Real>(
+    spec: &KernelSpec<'_>,
+    precision: Precision,
+    workers: &Workers,
+) -> Result<CpuKernel<T>, EngineError> {
     match spec {
         KernelSpec::Layer { layer, pass, shard } => {
             let unsupported = || EngineError::unsupported(NAME, layer, *pass);
             let signature = Signature::of(layer, *pass).ok_or_else(unsupported)?;
-            let operation = operation(layer, *pass, *shard, workers).ok_or_else(unsupported)?;
+            let operation = operation(layer, *pass, *shard, precision, workers).ok_or_else(unsupported)?;
             let lengths =
                 |roles: &[Role]| roles.iter().map(|role| role.elements(layer, shard.samples)).collect();
             let name = format!("{} {pass:?}", layer.name());
@@ -73,7 +78,7 @@ pub(super) fn kernel<T: Real>(spec: &KernelSpec<'_>, workers: &Workers) -> Resul
             Ok(CpuKernel::new("SquaredNorm".into(), elements.clone(), vec![1], Box::new(SquaredNorm)))
         }
         KernelSpec::Sgd { elements, rule } => {
-            let [reads, writes] = rule.operands(elements);
+            let [reads, writes] = rule.operands(elements, T::PRECISION);
             let operation = Box::new(SgdStep { rule: *rule, workers: workers.clone() });
             Ok(CpuKernel::new("Sgd".into(), reads, writes, operation))
         }
@@ -85,6 +90,7 @@ fn operation<T: Real>(
     layer: &Layer,
     pass: Pass,
     shard: Shard,
+    precision: Precision,
     workers: &Workers,
 ) -> Option<Box<dyn Operation<T>>> {
     let samples = shard.samples;
@@ -154,11 +160,13 @@ fn operation<T: Real>(
             workers: workers_of(),
         }),
         LayerKind::SoftmaxCrossEntropy => {
+            let in_place =
+                if precision == Precision::Bf16 { InPlace::Errors } else { InPlace::Probabilities };
             let pass = match pass {
-                Pass::ForwardInPlace => LossPass::ForwardInPlace,
+                Pass::ForwardInPlace => LossPass::ForwardInPlace(in_place),
                 Pass::Infer => LossPass::Infer,
                 Pass::Backward => LossPass::Backward,
-                Pass::BackwardInPlace => LossPass::BackwardInPlace,
+                Pass::BackwardInPlace => LossPass::BackwardInPlace(in_place),
                 _ => LossPass::Forward,
             };
             let classes = layer.input_shapes().first()?.innermost();

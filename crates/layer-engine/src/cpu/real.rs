@@ -46,5 +46,9 @@ pub trait Real:
     /// See [`Engine::prepare`](crate::Engine::prepare).
     #[doc(hidden)]
     #[allow(private_interfaces, reason = "the trait is sealed")]
-    fn prepare(spec: &KernelSpec<'_>, workers: &Workers) -> Result<CpuKernel<Self>, EngineError>;
+    fn prepare(
+        spec: &KernelSpec<'_>,
+        precision: Precision,
+        workers: &Workers,
+    ) -> Result<CpuKernel<Self>, EngineError>;
 }

@@ -3,10 +3,10 @@
 //! They are apart from the trait because they refer to all kernels, which are generic over it.
 
 use super::operation::CpuKernel;
-use super::prepare;
 use super::real::{Real, sealed::Sealed};
 use super::simd::{Kernels, tables};
 use super::workers::Workers;
+use super::{NAME, packed, prepare};
 use crate::{EngineError, KernelSpec, Precision};
 
 impl Sealed for f32 {}
@@ -31,8 +31,16 @@ impl Real for f32 {
     }
 
     #[allow(private_interfaces, reason = "the trait is sealed")]
-    fn prepare(spec: &KernelSpec<'_>, workers: &Workers) -> Result<CpuKernel<Self>, EngineError> {
-        prepare::kernel(spec, workers)
+    fn prepare(
+        spec: &KernelSpec<'_>,
+        precision: Precision,
+        workers: &Workers,
+    ) -> Result<CpuKernel<Self>, EngineError> {
+        match precision {
+            Precision::F32 => prepare::kernel(spec, precision, workers),
+            Precision::Bf16 => packed::kernel(spec, workers),
+            _ => Err(EngineError::Precision { engine: NAME, precision }),
+        }
     }
 }
 
@@ -55,7 +63,14 @@ impl Real for f64 {
     }
 
     #[allow(private_interfaces, reason = "the trait is sealed")]
-    fn prepare(spec: &KernelSpec<'_>, workers: &Workers) -> Result<CpuKernel<Self>, EngineError> {
-        prepare::kernel(spec, workers)
+    fn prepare(
+        spec: &KernelSpec<'_>,
+        precision: Precision,
+        workers: &Workers,
+    ) -> Result<CpuKernel<Self>, EngineError> {
+        match precision {
+            Precision::F64 => prepare::kernel(spec, precision, workers),
+            _ => Err(EngineError::Precision { engine: NAME, precision }),
+        }
     }
 }

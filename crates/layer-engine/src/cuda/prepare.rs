@@ -9,7 +9,7 @@ use super::kernel_builder::KernelBuilder;
 use super::{
     NAME, activation, attention, convolution, linear, loss, norm, optimizer, pooling, rearrange, sequence,
 };
-use crate::{EngineError, KernelSpec, Pass, Role, Shard, Signature};
+use crate::{EngineError, KernelSpec, Pass, Precision, Role, Shard, Signature};
 
 /// Prepares the kernel of a description, with its workspace. `numerics` is the number format of
 /// libraries' products and convolutions.
@@ -90,7 +90,7 @@ pub(super) fn kernel(
             builder
         }
         KernelSpec::Sgd { elements, rule } => {
-            let [reads, writes] = rule.operands(elements);
+            let [reads, writes] = rule.operands(elements, Precision::F32);
             let mut builder = plain("Sgd", reads, writes)?;
             optimizer::sgd_step(&mut builder, elements, rule)?;
             builder

@@ -15,7 +15,7 @@ use super::launch::{LaunchFunction, LayerOperands, sizes};
 use super::loss::{CrossEntropyKernel, IndexConversion};
 use super::pool::PoolWindows;
 use super::{attention, dropout, layer_norm, linear, optimizer, pool, rearrange, response_norm, sequence};
-use crate::{EngineError, KernelSpec, Pass, Role, Shard, Signature};
+use crate::{EngineError, KernelSpec, Pass, Precision, Role, Shard, Signature};
 
 /// Prepares the kernel of a description. `dtypes` are the data types of its tensors, and their
 /// device.
@@ -73,7 +73,7 @@ pub(super) fn kernel(spec: &KernelSpec<'_>, dtypes: DTypes) -> Result<TorchKerne
             Ok(TorchKernel::new("SquaredNorm".into(), elements.clone(), vec![1], operation))
         }
         KernelSpec::Sgd { elements, rule } => {
-            let [reads, writes] = rule.operands(elements);
+            let [reads, writes] = rule.operands(elements, Precision::F32);
             Ok(TorchKernel::new("Sgd".into(), reads, writes, optimizer::sgd_step(*rule)))
         }
     }

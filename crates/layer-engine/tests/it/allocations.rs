@@ -5,7 +5,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use layer_engine::{CpuEngine, Engine, KernelSpec, Pass, Precision, Sgd, Shard, Signature};
+use layer_engine::{CpuEngine, Engine, KernelSpec, Pass, Precision, Role, Sgd, Shard, Signature};
 use layer_graph::{
     BatchNorm, Conv2d, Dropout, Embedding, LayerKind, LayerNorm, Linear, LocalResponseNorm, Permute, Pool2d,
     PositionEmbedding, Select, Shape,
@@ -81,16 +81,24 @@ fn launching_a_layer_allocates_nothing() {
         .concat();
         for pass in passes.into_iter().filter(|&pass| Signature::of(&single.layer, pass).is_some()) {
             let spec = KernelSpec::Layer { layer: &single.layer, pass, shard: single.shard };
-            let mut kernel = engine.prepare(&spec, Precision::F32).unwrap();
             let signature = Signature::of(&single.layer, pass).unwrap();
-            let mut written: Vec<_> =
-                signature.writes.iter().map(|role| single.buffers.remove(role).unwrap()).collect();
-            let reads: Vec<_> = signature.reads.iter().map(|role| &single.buffers[role]).collect();
-            let mut writes: Vec<_> = written.iter_mut().collect();
-            let before = allocations();
-            engine.enqueue(&mut kernel, &reads, &mut writes, &CONTEXT, &mut ()).unwrap();
-            assert_eq!(allocations() - before, 0, "{:?} {pass:?}", single.layer.kind());
-            single.buffers.extend(signature.writes.into_iter().zip(written));
+            for precision in [Precision::F32, Precision::Bf16] {
+                let mut kernel = engine.prepare(&spec, precision).unwrap();
+                let buffer = |role: &Role| {
+                    let storage = role.storage(&single.layer, precision);
+                    storage.pack(&single.buffers[role]).into_owned()
+                };
+                let reads: Vec<_> = signature.reads.iter().map(buffer).collect();
+                let mut written: Vec<_> = signature.writes.iter().map(buffer).collect();
+                let reads: Vec<_> = reads.iter().collect();
+                let mut writes: Vec<_> = written.iter_mut().collect();
+                let before = allocations();
+                engine.enqueue(&mut kernel, &reads, &mut writes, &CONTEXT, &mut ()).unwrap();
+                assert_eq!(allocations() - before, 0, "{:?} {pass:?} {precision:?}", single.layer.kind());
+                if precision == Precision::F32 {
+                    single.buffers.extend(signature.writes.iter().copied().zip(written));
+                }
+            }
         }
     }
 }
@@ -100,12 +108,17 @@ fn launching_the_optimiser_allocates_nothing() {
     let engine = CpuEngine::<f32>::new();
     let rule = Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: Some(1.0) };
     let mut norm = engine.prepare(&KernelSpec::SquaredNorm { elements: vec![9] }, Precision::F32).unwrap();
-    let mut step = engine.prepare(&KernelSpec::Sgd { elements: vec![9], rule }, Precision::F32).unwrap();
+    let spec = KernelSpec::Sgd { elements: vec![9], rule };
+    let mut step = engine.prepare(&spec, Precision::F32).unwrap();
+    let mut step_in_16_bits = engine.prepare(&spec, Precision::Bf16).unwrap();
     let gradient = vec![1.0; 9];
+    let mut packed = vec![0.0; 5];
     let [mut parameters, mut velocity, mut squared] = [9, 9, 1].map(|count| vec![0.0; count]);
     let before = allocations();
     engine.enqueue(&mut norm, &[&gradient], &mut [&mut squared], &CONTEXT, &mut ()).unwrap();
     let state = &mut [&mut parameters, &mut velocity];
     engine.enqueue(&mut step, &[&gradient, &squared], state, &CONTEXT, &mut ()).unwrap();
+    let state = &mut [&mut packed, &mut parameters, &mut velocity];
+    engine.enqueue(&mut step_in_16_bits, &[&gradient, &squared], state, &CONTEXT, &mut ()).unwrap();
     assert_eq!(allocations() - before, 0);
 }

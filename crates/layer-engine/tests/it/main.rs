@@ -3,12 +3,13 @@
 mod allocations;
 #[cfg_attr(not(any(feature = "cuda", feature = "torch")), allow(dead_code))]
 mod any_engine;
+mod bf16;
 mod buffers;
 mod errors;
 mod forward;
 mod gradients;
 mod in_place;
-#[cfg(any(feature = "cuda", feature = "torch"))]
+#[cfg_attr(not(any(feature = "cuda", feature = "torch")), allow(dead_code))]
 mod layer_cases;
 mod network;
 mod optimizer;

@@ -5,7 +5,7 @@ pub(crate) mod network;
 use std::collections::BTreeMap;
 
 use layer_engine::{
-    Engine, EngineError, KernelSpec, LaunchContext, Pass, Precision, Real, Role, Shard, Signature,
+    Engine, EngineError, KernelSpec, LaunchContext, Pass, Precision, Real, Role, Shard, Signature, Storage,
 };
 use layer_graph::{Layer, LayerGraph, LayerKind, Shape};
 
@@ -42,6 +42,24 @@ pub(crate) fn initial_values(layer: &Layer, role: Role, count: usize) -> Vec<f64
         // Results must overwrite this value. Running statistics start with it.
         _ => vec![0.5; count],
     }
+}
+
+/// Returns the scalars that hold values of a number format.
+pub(crate) fn pack(values: Vec<f64>, storage: Storage) -> Vec<f64> {
+    if storage == Storage::Scalar {
+        return values;
+    }
+    let values: Vec<f32> = values.into_iter().map(|value| value as f32).collect();
+    storage.pack(&values).iter().map(|&scalar| f64::from(scalar)).collect()
+}
+
+/// Returns the values that scalars hold. `count` is their number.
+pub(crate) fn unpack(scalars: Vec<f64>, storage: Storage, count: usize) -> Vec<f64> {
+    if storage == Storage::Scalar {
+        return scalars;
+    }
+    let scalars: Vec<f32> = scalars.into_iter().map(|scalar| scalar as f32).collect();
+    storage.unpack(&scalars, count).iter().map(|&value| f64::from(value)).collect()
 }
 
 pub(crate) fn upload<E: Engine<Scalar: Real>>(engine: &E, values: &[f64], queue: &mut E::Queue) -> E::Buffer {
@@ -82,7 +100,8 @@ impl<'e, E: Engine<Scalar: Real>> LayerRun<'e, E> {
         for signature in passes.iter().filter_map(|&pass| Signature::of(layer, pass)) {
             for role in signature.reads.into_iter().chain(signature.writes) {
                 let values = initial_values(layer, role, role.elements(layer, shard.samples));
-                buffers.entry(role).or_insert_with(|| upload(engine, &values, &mut queue));
+                let scalars = pack(values, engine.storage(role, layer, precision));
+                buffers.entry(role).or_insert_with(|| upload(engine, &scalars, &mut queue));
             }
         }
         Self { engine, precision, layer: layer.clone(), shard, queue, buffers }
@@ -113,11 +132,11 @@ impl<'e, E: Engine<Scalar: Real>> LayerRun<'e, E> {
     pub(crate) fn recompute_step(&mut self, input_gradient: bool) {
         let recompute = Signature::of(&self.layer, Pass::Recompute).unwrap();
         for role in recompute.writes {
-            let elements = role.elements(&self.layer, self.shard.samples);
+            let scalars = self.storage(role).scalars(role.elements(&self.layer, self.shard.samples));
             let buffer = self.buffers.get_mut(&role).unwrap();
             // The old memory is freed first: the largest buffers have several hundred megabytes.
             *buffer = E::Buffer::default();
-            *buffer = self.engine.allocate(elements).unwrap();
+            *buffer = self.engine.allocate(scalars).unwrap();
         }
         self.run(Pass::Recompute).unwrap();
         for &pass in Pass::backward(&self.layer, input_gradient) {
@@ -126,14 +145,22 @@ impl<'e, E: Engine<Scalar: Real>> LayerRun<'e, E> {
     }
 
     pub(crate) fn set(&mut self, role: Role, values: &[f64]) {
-        let host: Vec<E::Scalar> = values.iter().map(|&value| E::Scalar::narrow(value)).collect();
+        let scalars = pack(values.to_vec(), self.storage(role));
+        let host: Vec<E::Scalar> = scalars.into_iter().map(E::Scalar::narrow).collect();
         let buffer = self.buffers.get_mut(&role).unwrap();
         self.engine.upload(&host, buffer, &mut self.queue).unwrap();
     }
 
     pub(crate) fn values(&mut self, role: Role) -> Vec<f64> {
         let count = role.elements(&self.layer, self.shard.samples);
-        download(self.engine, &self.buffers[&role], count, &mut self.queue)
+        let storage = self.storage(role);
+        let scalars = download(self.engine, &self.buffers[&role], storage.scalars(count), &mut self.queue);
+        unpack(scalars, storage, count)
+    }
+
+    /// Returns the number format of the buffer of a role.
+    fn storage(&self, role: Role) -> Storage {
+        self.engine.storage(role, &self.layer, self.precision)
     }
 
     /// Returns the roles of the results that must agree between engines.

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 
-use layer_engine::{Engine, KernelSpec, Pass, Precision, Real, Role, Shard, Signature, initial_parameters};
+use layer_engine::{
+    Engine, KernelSpec, Pass, Precision, Real, Role, Shard, Signature, Storage, initial_parameters,
+};
 use layer_graph::{LayerGraph, LayerId, LayerKind};
 
-use super::{CONTEXT, classes, download, numbers, upload};
+use super::{CONTEXT, classes, download, numbers, pack, upload};
 
 const SAMPLES: usize = 2;
 
@@ -64,8 +66,17 @@ fn input(graph: &LayerGraph, seed: u64) -> Vec<f64> {
 
 impl<E: Engine<Scalar: Real>> NetworkRun<'_, E> {
     fn put(&mut self, id: LayerId, role: Role, values: &[f64]) {
-        let buffer = upload(self.engine, values, &mut self.queue);
+        let scalars = pack(values.to_vec(), self.storage(id, role));
+        let buffer = upload(self.engine, &scalars, &mut self.queue);
         self.buffers.insert((id, role), buffer);
+    }
+
+    /// Returns the number format of the buffer of a role. That of the network's input is the one
+    /// of the layer that reads it.
+    fn storage(&self, id: LayerId, role: Role) -> Storage {
+        let reader = self.graph.consumers(id).first().copied().filter(|_| id == self.graph.input());
+        let (id, role) = reader.map_or((id, role), |(reader, slot)| (reader, Role::Input(slot)));
+        self.engine.storage(role, self.graph.layer(id), self.precision)
     }
 
     /// Uploads the parameters and labels of a layer.
@@ -103,8 +114,8 @@ impl<E: Engine<Scalar: Real>> NetworkRun<'_, E> {
         let mut written: Vec<E::Buffer> = Vec::new();
         for &role in &signature.writes {
             let buffer = self.buffers.remove(&(id, role));
-            let length = role.elements(layer, SAMPLES);
-            written.push(buffer.unwrap_or_else(|| self.engine.allocate(length).unwrap()));
+            let scalars = self.storage(id, role).scalars(role.elements(layer, SAMPLES));
+            written.push(buffer.unwrap_or_else(|| self.engine.allocate(scalars).unwrap()));
         }
         let places: Vec<_> = signature.reads.iter().map(|&role| self.place(id, role)).collect();
         let reads: Vec<&E::Buffer> = places.iter().map(|place| &self.buffers[place]).collect();
@@ -123,7 +134,8 @@ impl<E: Engine<Scalar: Real>> NetworkRun<'_, E> {
         } else if consumers.len() > 1 {
             let spec = KernelSpec::Sum { terms: consumers.len(), elements };
             let mut kernel = self.engine.prepare(&spec, self.precision).unwrap();
-            let mut sum = self.engine.allocate(elements).unwrap();
+            let mut sum =
+                self.engine.allocate(self.storage(id, Role::OutputGradient).scalars(elements)).unwrap();
             let places = consumers.iter().map(|&(consumer, slot)| (consumer, Role::InputGradient(slot)));
             let terms: Vec<&E::Buffer> = places.map(|place| &self.buffers[&place]).collect();
             self.engine.enqueue(&mut kernel, &terms, &mut [&mut sum], &CONTEXT, &mut self.queue).unwrap();
