@@ -127,6 +127,14 @@ pub enum ProfileError {
         /// Names that exist.
         known: Vec<&'static str>,
     },
+    /// A GPU does not multiply in a number format, or its name asks for another one.
+    #[error("`{device}` does not multiply in {format}: give another device or precision")]
+    NumberFormat {
+        /// Name of the GPU.
+        device: String,
+        /// Name of the number format.
+        format: &'static str,
+    },
     /// A device model with fixed constants (`cpu-core`) cannot be written to a file.
     #[error("the constants of `{name}` are fixed: only models that were fitted can be written")]
     FixedDevice {

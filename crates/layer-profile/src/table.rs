@@ -8,8 +8,8 @@ use layer_graph::{LayerGraph, LayerKind};
 
 use crate::interpolate::Position;
 use crate::{
-    BatchTime, ContendedTimes, LayerProfile, LayerTime, MeasurementConditions, ModelAccuracy, NetworkTime,
-    Origin, ProfileError,
+    BatchTime, ContendedTimes, Gpu, LayerProfile, LayerTime, MeasurementConditions, ModelAccuracy,
+    NetworkTime, NumberFormat, Origin, ProfileError,
 };
 
 /// Maximum ratio between the sum of the layers and the whole network, in either direction, of an
@@ -129,6 +129,16 @@ impl ProfileTable {
     #[must_use]
     pub fn measurement(&self) -> Option<&MeasurementConditions> {
         self.measurement.as_ref()
+    }
+
+    /// Returns the number format of the matrix products: that of the measurement, or else that of
+    /// the [`Gpu`] whose device model predicted the times. `None` if neither is known.
+    #[must_use]
+    pub fn number_format(&self) -> Option<NumberFormat> {
+        match &self.measurement {
+            Some(measurement) => NumberFormat::of_precision(&measurement.precision),
+            None => Gpu::named(&self.device).ok().map(|gpu| gpu.format),
+        }
     }
 
     /// Returns the table with the conditions of its measurement.

@@ -26,13 +26,35 @@ impl Gpu {
         sheet.peak_flops_per_s(format).map(|_| Self { sheet, format }).ok_or_else(unknown)
     }
 
+    /// Returns the name of the built-in device model of a GPU in a number format: `a100` in
+    /// [`Half`](NumberFormat::Half) is `a100-bf16`, and `v100` is `v100-fp16`. The name may end in
+    /// a format, which must then be this one.
+    ///
+    /// # Errors
+    /// [`ProfileError::UnknownDevice`] if the GPU is unknown; [`ProfileError::NumberFormat`] if it
+    /// does not multiply in the format, or its name ends in another one.
+    pub fn name_in(name: &str, format: NumberFormat) -> Result<String, ProfileError> {
+        DataSheet::named(name)?;
+        let (gpu, own) = NumberFormat::split(name);
+        let suffixes = [""].iter().chain(Self::suffixes(gpu));
+        let mut names = suffixes.map(|suffix| format!("{gpu}{suffix}"));
+        names
+            .find(|name| Self::named(name).is_ok_and(|gpu| gpu.format == format))
+            .filter(|_| own.is_none_or(|own| own == format))
+            .ok_or_else(|| ProfileError::NumberFormat { device: name.into(), format: format.label() })
+    }
+
+    /// Returns the ends of names of a GPU's formats that are not its default.
+    fn suffixes(gpu: &str) -> &'static [&'static str] {
+        if gpu.starts_with("v100") { &["-fp16"] } else { &["-fp32", "-bf16"] }
+    }
+
     /// Returns the names of all GPUs with a data sheet, each in its default format and in the
     /// others that it supports.
     #[must_use]
     pub fn names() -> Vec<String> {
         let formats = |name: &str| {
-            let others: &[&str] = if name.starts_with("v100") { &["-fp16"] } else { &["-fp32", "-bf16"] };
-            let others = others.iter().map(move |suffix| format!("{name}{suffix}"));
+            let others = Self::suffixes(name).iter().map(move |suffix| format!("{name}{suffix}"));
             [name.to_owned()].into_iter().chain(others).collect::<Vec<_>>()
         };
         DataSheet::names().into_iter().flat_map(formats).collect()

@@ -30,6 +30,27 @@ impl NumberFormat {
         found.map_or((name, None), |(gpu, format)| (gpu, Some(format)))
     }
 
+    /// Returns the short name: `f32`, `tf32` or `bf16`.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Fp32 => "f32",
+            Self::Tf32 => "tf32",
+            Self::Half => "bf16",
+        }
+    }
+
+    /// Returns the format of a measurement's [precision](crate::MeasurementConditions::precision);
+    /// `None` for others, such as `f64`.
+    pub(crate) fn of_precision(precision: &str) -> Option<Self> {
+        match precision {
+            "f32" => Some(Self::Fp32),
+            "tf32" => Some(Self::Tf32),
+            "bf16" | "f16" => Some(Self::Half),
+            _ => None,
+        }
+    }
+
     /// Returns the number of bytes of an activation as a part of the four of single precision.
     pub(super) fn activation_part(self) -> f64 {
         if self == Self::Half { 0.5 } else { 1.0 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use layer_engine::{Engine, EngineError, KernelSpec, Pass, Precision, Role, Sgd, Shard, Signature};
+use layer_engine::{Engine, EngineError, KernelSpec, Pass, Precision, Role, Sgd, Shard, Signature, Storage};
 use layer_graph::{LayerGraph, LayerId};
 
 use super::initial_data;
@@ -19,6 +19,8 @@ enum BufferKey {
     Operand(LayerId, Role),
     /// Gradient of shared parameters.
     SharedGradient(LayerId),
+    /// Parameters in single precision, of which layers read a copy in 16 bits.
+    Master(LayerId),
     /// State of the optimiser.
     Velocity(LayerId),
 }
@@ -113,7 +115,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> WorkloadBuilder<'a, E> {
             Signature::of(layer, pass).unwrap_or(Signature { reads: Vec::new(), writes: Vec::new() });
         let operands =
             |roles: Vec<Role>| roles.into_iter().map(|role| BufferKey::Operand(id, role)).collect();
-        self.launch(phase, &spec, operands(reads), operands(writes))
+        self.launch(phase, (&spec, self.precision), operands(reads), operands(writes))
     }
 
     /// Sums the gradients of an output that several layers read.
@@ -126,7 +128,8 @@ impl<'a, E: Engine<Scalar: From<f32>>> WorkloadBuilder<'a, E> {
         let spec = KernelSpec::Sum { terms: consumers.len(), elements };
         let of = |(consumer, slot)| BufferKey::Operand(consumer, Role::InputGradient(slot));
         let terms = consumers.into_iter().map(of).collect();
-        self.launch(Phase::Backward, &spec, terms, vec![BufferKey::Operand(id, Role::OutputGradient)])
+        let sum = vec![BufferKey::Operand(id, Role::OutputGradient)];
+        self.launch(Phase::Backward, (&spec, self.precision), terms, sum)
     }
 
     /// Sums the gradients of shared parameters.
@@ -138,7 +141,8 @@ impl<'a, E: Engine<Scalar: From<f32>>> WorkloadBuilder<'a, E> {
         let elements = self.network.layer(id).parameter_count();
         let spec = KernelSpec::Sum { terms: users.len(), elements };
         let terms = users.into_iter().map(|user| BufferKey::Operand(user, Role::ParameterGradient)).collect();
-        self.launch(Phase::Backward, &spec, terms, vec![BufferKey::SharedGradient(id)])
+        let sum = vec![BufferKey::SharedGradient(id)];
+        self.launch(Phase::Backward, (&spec, Precision::F32), terms, sum)
     }
 
     /// Adds the optimiser step of a layer that owns parameters.
@@ -155,18 +159,22 @@ impl<'a, E: Engine<Scalar: From<f32>>> WorkloadBuilder<'a, E> {
             BufferKey::Operand(id, Role::ParameterGradient)
         };
         let reads = vec![gradient];
-        let writes = vec![BufferKey::Operand(id, Role::Parameters), BufferKey::Velocity(id)];
-        self.launch(Phase::Update, &spec, reads, writes)
+        let mut writes = vec![BufferKey::Operand(id, Role::Parameters)];
+        if self.storage(id, Role::Parameters) != Storage::Scalar {
+            writes.push(BufferKey::Master(id));
+        }
+        writes.push(BufferKey::Velocity(id));
+        self.launch(Phase::Update, (&spec, self.precision), reads, writes)
     }
 
     fn launch(
         &mut self,
         phase: Phase,
-        spec: &KernelSpec<'_>,
+        (spec, precision): (&KernelSpec<'_>, Precision),
         reads: Vec<BufferKey>,
         writes: Vec<BufferKey>,
     ) -> Result<(), EngineError> {
-        let kernel = self.workload.engine.prepare(spec, self.precision)?;
+        let kernel = self.workload.engine.prepare(spec, precision)?;
         let mut buffers = |keys: Vec<BufferKey>| keys.into_iter().map(|key| self.buffer(key)).collect();
         let (reads, writes): (Result<_, _>, Result<_, _>) = (buffers(reads), buffers(writes));
         self.workload.phases[phase as usize].push(Launch { kernel, reads: reads?, writes: writes? });
@@ -181,7 +189,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> WorkloadBuilder<'a, E> {
         }
         let buffer = match key {
             BufferKey::Operand(id, role) => self.filled(id, role)?,
-            BufferKey::SharedGradient(id) | BufferKey::Velocity(id) => {
+            BufferKey::SharedGradient(id) | BufferKey::Master(id) | BufferKey::Velocity(id) => {
                 self.workload.engine.allocate(self.network.layer(id).parameter_count())?
             }
         };
@@ -210,14 +218,21 @@ impl<'a, E: Engine<Scalar: From<f32>>> WorkloadBuilder<'a, E> {
         }
     }
 
+    /// Returns the number format of the buffer of a role.
+    fn storage(&self, id: LayerId, role: Role) -> Storage {
+        self.workload.engine.storage(role, self.network.layer(id), self.precision)
+    }
+
     fn filled(&mut self, id: LayerId, role: Role) -> Result<E::Buffer, EngineError> {
         // The input of the network is filled with data suitable for the layer that reads it.
         let reader = self.network.consumers(id).first().copied().filter(|_| id == self.network.input());
         let (id, role) = reader.map_or((id, role), |(reader, slot)| (reader, Role::Input(slot)));
         let layer = self.network.layer(id);
-        let mut buffer = self.workload.engine.allocate(role.elements(layer, self.batch))?;
+        let storage = self.storage(id, role);
+        let scalars = storage.scalars(role.elements(layer, self.batch));
+        let mut buffer = self.workload.engine.allocate(scalars)?;
         if let Some(contents) = initial_data::initial_data(layer, role, self.batch) {
-            contents.write_to(&mut self.host);
+            contents.write_to(storage, &mut self.host);
             self.workload.engine.upload(&self.host, &mut buffer, &mut self.workload.queue)?;
         }
         Ok(buffer)

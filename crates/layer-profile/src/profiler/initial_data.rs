@@ -1,7 +1,7 @@
 //! Initial contents of the buffers whose kernels the profiler times.
 
 use layer_engine::random::{Purpose, RandomStream};
-use layer_engine::{Role, initial_parameters, initial_statistics};
+use layer_engine::{Role, Storage, initial_parameters, initial_statistics};
 use layer_graph::{Layer, LayerKind};
 
 /// Number of random values before they repeat. Large enough that no kernel is affected.
@@ -14,13 +14,20 @@ pub(super) struct InitialData {
 }
 
 impl InitialData {
-    /// Writes all elements to a vector, replacing its contents.
-    pub(super) fn write_to<T: Copy + From<f32>>(&self, to: &mut Vec<T>) {
-        let period: Vec<T> = self.period.iter().map(|&value| (value as f32).into()).collect();
+    /// Writes the scalars that hold all elements to a vector, replacing its contents.
+    pub(super) fn write_to<T: Copy + From<f32>>(&self, storage: Storage, to: &mut Vec<T>) {
+        let mut period: Vec<f32> = self.period.iter().map(|&value| value as f32).collect();
+        if period.len() < self.elements {
+            // Pairs of elements begin anew with each period.
+            period.extend_from_within(..);
+        }
+        period.truncate(self.elements);
+        let period: Vec<T> = storage.pack(&period).iter().map(|&scalar| scalar.into()).collect();
+        let scalars = storage.scalars(self.elements);
         to.clear();
-        to.reserve(self.elements);
-        while to.len() < self.elements {
-            to.extend_from_slice(&period[..period.len().min(self.elements - to.len())]);
+        to.reserve(scalars);
+        while to.len() < scalars {
+            to.extend_from_slice(&period[..period.len().min(scalars - to.len())]);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use layer_engine::{Engine, EngineError, KernelSpec, Signature};
+use layer_engine::{Engine, EngineError, KernelSpec, Signature, Storage};
 
 use super::Profiler;
 use super::initial_data::{InitialData, initial_data};
@@ -22,8 +22,8 @@ pub struct KernelTime {
 impl<E: Engine<Scalar: From<f32>>> Profiler<'_, E> {
     /// Measures a prepared kernel alone, on synthetic data in buffers of its own.
     ///
-    /// `spec` is what the kernel was prepared for. `reads` and `writes` are the numbers of elements
-    /// of its operands. The batch sizes of the profiler are not used.
+    /// `spec` is what the kernel was prepared for, in the profiler's precision. `reads` and `writes`
+    /// are the numbers of scalars of its operands. The batch sizes of the profiler are not used.
     ///
     /// # Errors
     /// [`EngineError::Operand`] if the operands do not match the kernel in number or length;
@@ -38,13 +38,13 @@ impl<E: Engine<Scalar: From<f32>>> Profiler<'_, E> {
         let (engine, queue) = (self.engine, self.engine.queue()?);
         let mut workload = Workload { engine, queue, buffers: Vec::new(), phases: Default::default() };
         let mut host = Vec::new();
-        let [of_reads, of_writes] = contents(spec);
+        let [of_reads, of_writes] = self.contents(spec);
         let operands = reads.iter().zip(of_reads.into_iter().chain(std::iter::repeat_with(|| None)));
         let written = writes.iter().zip(of_writes.into_iter().chain(std::iter::repeat_with(|| None)));
         for (&elements, contents) in operands.chain(written) {
             let mut buffer = engine.allocate(elements)?;
-            if let Some(contents) = contents {
-                contents.write_to(&mut host);
+            if let Some((contents, storage)) = contents {
+                contents.write_to(storage, &mut host);
                 engine.upload(&host, &mut buffer, &mut workload.queue)?;
             }
             workload.buffers.push(buffer);
@@ -55,16 +55,21 @@ impl<E: Engine<Scalar: From<f32>>> Profiler<'_, E> {
         let timing = workload.measure(Phase::Forward, self.repeats)?;
         Ok(KernelTime { time: timing.median, spread: timing.spread })
     }
-}
 
-/// Returns the initial contents of the operands that a kernel reads, and of those that it writes.
-/// Empty for a kernel that belongs to no layer: its operands are zeros.
-fn contents(spec: &KernelSpec<'_>) -> [Vec<Option<InitialData>>; 2] {
-    let KernelSpec::Layer { layer, pass, shard } = spec else { return Default::default() };
-    let Some(Signature { reads, writes }) = Signature::of(layer, *pass) else { return Default::default() };
-    [reads, writes].map(|roles| {
-        roles.into_iter().map(|role| initial_data(layer, role, shard.samples)).collect::<Vec<_>>()
-    })
+    /// Returns the initial contents and the number formats of the operands that a kernel reads, and
+    /// of those that it writes. Empty for a kernel that belongs to no layer: its operands are
+    /// zeros.
+    fn contents(&self, spec: &KernelSpec<'_>) -> [Vec<Option<(InitialData, Storage)>>; 2] {
+        let KernelSpec::Layer { layer, pass, shard } = spec else { return Default::default() };
+        let Some(Signature { reads, writes }) = Signature::of(layer, *pass) else {
+            return Default::default();
+        };
+        let of_role = |role| {
+            let storage = self.engine.storage(role, layer, self.precision);
+            Some((initial_data(layer, role, shard.samples)?, storage))
+        };
+        [reads, writes].map(|roles| roles.into_iter().map(of_role).collect::<Vec<_>>())
+    }
 }
 
 #[cfg(test)]

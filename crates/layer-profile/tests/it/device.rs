@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use layer_graph::{LayerGraph, LayerTensor, Opaque, OpaquePass, Shape, zoo};
-use layer_profile::{DeviceModel, Gpu, LayerTime, NetworkFamily, Origin, ProfileError, ProfileTable};
+use layer_profile::{
+    DeviceModel, Gpu, LayerTime, NetworkFamily, NumberFormat, Origin, ProfileError, ProfileTable,
+};
 use proptest::prelude::*;
 
 fn device(name: &str) -> DeviceModel {
@@ -104,6 +106,29 @@ fn lower_precision_is_faster() {
         }
     }
     assert!(Gpu::named("v100-tf32").is_err() && Gpu::named("a100-tf32").is_ok());
+}
+
+/// The model of a GPU in each number format has a name, by which its tables know the format.
+#[test]
+fn number_formats_have_models() {
+    use NumberFormat::{Fp32, Half, Tf32};
+    let net = network("digits-cnn");
+    for (gpu, format, expected) in [
+        ("a100", Tf32, "a100"),
+        ("a100", Half, "a100-bf16"),
+        ("h100-bf16", Half, "h100-bf16"),
+        ("a100-80gb", Fp32, "a100-80gb-fp32"),
+        ("v100", Fp32, "v100"),
+        ("v100-32gb", Half, "v100-32gb-fp16"),
+    ] {
+        assert_eq!(Gpu::name_in(gpu, format).unwrap(), expected);
+        assert_eq!(device(expected).profile(&net, &[1]).unwrap().number_format(), Some(format));
+    }
+    for (gpu, format) in [("v100", Tf32), ("a100-bf16", Fp32)] {
+        assert!(matches!(Gpu::name_in(gpu, format), Err(ProfileError::NumberFormat { .. })));
+    }
+    assert!(matches!(Gpu::name_in("a101", Half), Err(ProfileError::UnknownDevice { .. })));
+    assert_eq!(device("cpu-core").profile(&net, &[1]).unwrap().number_format(), None);
 }
 
 /// Batches outside the checked ones, and families of networks that were not checked, are marked.

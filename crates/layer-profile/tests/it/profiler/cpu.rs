@@ -6,7 +6,12 @@ use layer_engine::{CpuEngine, Engine, Precision};
 use layer_graph::{
     BatchNorm, Conv2d, Embedding, LayerGraph, LayerKind, LayerNorm, Linear, MultiHeadAttention, Shape, zoo,
 };
-use layer_profile::{Origin, ProfileError, ProfileTable, Profiler};
+use layer_profile::{NumberFormat, Origin, ProfileError, ProfileTable, Profiler};
+
+/// Returns the networks whose layers are measured.
+fn networks() -> [LayerGraph; 3] {
+    [awkward(), language_model(), zoo::model("digits-cnn").expect("in the zoo")]
+}
 
 /// Returns a network with a fork, an output that one layer reads twice, a join with the network's
 /// input, and a batch normalisation at the input.
@@ -47,12 +52,15 @@ fn language_model() -> LayerGraph {
 #[test]
 fn every_layer_is_measured() {
     let engine = CpuEngine::<f32>::new();
-    for network in [awkward(), language_model(), zoo::model("digits-cnn").expect("in the zoo")] {
-        let profiler = Profiler::new(&engine).batches([1, 3]).repeats(3).progress(true);
+    let in_precision = |precision| networks().map(|network| (network, precision));
+    for (network, precision) in [Precision::F32, Precision::Bf16].into_iter().flat_map(in_precision) {
+        let profiler = Profiler::new(&engine).precision(precision).batches([1, 3]).repeats(3).progress(true);
         let table =
             profiler.profile(&network).expect("measured").for_model(&network).expect("of this network");
         assert_eq!(table.origin(), Origin::Measured);
         assert_eq!(table.device(), engine.describe().name);
+        let format = if precision == Precision::Bf16 { NumberFormat::Half } else { NumberFormat::Fp32 };
+        assert_eq!(table.number_format(), Some(format));
         assert_eq!(table.layers().len(), network.len() - 1);
         for layer in table.layers() {
             let id = network.find(&layer.name).expect("a layer");
