@@ -131,11 +131,21 @@ fn float_bits(to: NumberType, value: f64, conversion: Conversion) -> u64 {
         if conversion.saturate { saturate(value) } else { value }
     };
     match to {
-        NumberType::F16 => half::f16::from_f64(saturated(value, conversion)).to_bits().into(),
-        NumberType::Bf16 => half::bf16::from_f64(saturated(value, conversion)).to_bits().into(),
+        NumberType::F16 => half::f16::from_f32(to_odd(saturated(value, conversion))).to_bits().into(),
+        NumberType::Bf16 => half::bf16::from_f32(to_odd(saturated(value, conversion))).to_bits().into(),
         NumberType::F32 => single(value).to_bits().into(),
         _ => saturated(value, conversion).to_bits(),
     }
+}
+
+/// Returns the value as a single-precision number, or the next one towards zero with a last bit of
+/// 1. Rounding it to fewer bits then gives the same result as rounding the value once.
+fn to_odd(value: f64) -> f32 {
+    let near = value as f32;
+    if f64::from(near) == value || value.is_nan() {
+        return near;
+    }
+    f32::from_bits(narrow(value, Rounding::Zero).to_bits() | 1)
 }
 
 fn saturated(value: f64, conversion: Conversion) -> f64 {

@@ -122,8 +122,8 @@ fn expected(conversion: &Conversion, value: u64) -> u64 {
     let value = if *to_whole { round(value, *towards) } else { value };
     let limited = if *saturates { if value > 0.0 { value.min(1.0) } else { 0.0 } } else { value };
     match to.as_str() {
-        "f16" => f16::from_f64(limited).to_bits().into(),
-        "bf16" => bf16::from_f64(limited).to_bits().into(),
+        "f16" => half_of(limited, f16::from_f64(limited).to_bits(), |bits| f16::from_bits(bits).to_f64()),
+        "bf16" => half_of(limited, bf16::from_f64(limited).to_bits(), |bits| bf16::from_bits(bits).to_f64()),
         "f64" => limited.to_bits(),
         _ => {
             let single = rounded(value as f32, &[value], if *to_whole { Towards::Nearest } else { *towards });
@@ -145,9 +145,22 @@ fn of_whole(conversion: &Conversion, value: i128) -> u64 {
     let single = limit(rounded(value as f32, &terms, towards).into());
     match conversion.to.as_str() {
         "f32" => (single as f32).to_bits().into(),
-        "f16" => f16::from_f64(single).to_bits().into(),
-        _ => bf16::from_f64(single).to_bits().into(),
+        "f16" => half_of(single, f16::from_f64(single).to_bits(), |bits| f16::from_bits(bits).to_f64()),
+        _ => half_of(single, bf16::from_f64(single).to_bits(), |bits| bf16::from_bits(bits).to_f64()),
     }
+}
+
+/// Returns the nearest 16-bit number, given one that is nearly so: `half` ignores the last bits of
+/// a double, which decide when it is just above the mean of two numbers.
+fn half_of(value: f64, near: u16, widen: impl Fn(u16) -> f64) -> u64 {
+    let (sign, size) = (near & 0x8000, near & 0x7fff);
+    if !widen(near).is_finite() {
+        return near.into();
+    }
+    let candidates = [size.saturating_sub(1), size, size + 1].map(|size| sign | size);
+    let order = |bits: &u16| ((widen(*bits) - value).abs(), *bits & 1);
+    let nearest = candidates.into_iter().min_by(|a, b| order(a).partial_cmp(&order(b)).unwrap());
+    nearest.unwrap().into()
 }
 
 /// Rounds by the 53 highest bits and the remainder.
@@ -191,7 +204,7 @@ const WHOLE: [u64; 22] = [
     u64::MAX,
 ];
 
-const NUMBERS: [f64; 40] = [
+const NUMBERS: [f64; 42] = [
     0.0,
     -0.0,
     0.5,
@@ -230,6 +243,9 @@ const NUMBERS: [f64; 40] = [
     -9.3e18,
     1.9e19,
     3.5e38,
+    // Just above the means of 1 and the next number of 16 bits.
+    1.0 + 1.0 / 256.0 + 1.0 / 8_388_608.0,
+    1.0 + 1.0 / 2048.0 + 1.0 / 8_388_608.0,
     f64::INFINITY,
     f64::NEG_INFINITY,
 ];
