@@ -23,6 +23,15 @@ impl<'a> Address<'a> {
         Self { value: buffer.address_of(index), memory: buffer.memory() }
     }
 
+    /// Returns the address `offset` bytes after the start of a buffer, which may be the end.
+    ///
+    /// # Panics
+    /// If the offset is larger than the size.
+    #[must_use]
+    pub fn byte<T: Element>(buffer: &'a Buffer<T>, offset: usize) -> Self {
+        Self { value: buffer.address_of_byte(offset), memory: buffer.memory() }
+    }
+
     /// Returns the number, 0 for a buffer without memory.
     #[must_use]
     pub fn value(self) -> u64 {

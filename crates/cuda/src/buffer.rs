@@ -135,6 +135,16 @@ impl<T: Element> Buffer<T> {
         self.address + (index * size_of::<T>()) as u64
     }
 
+    /// Returns the device address `offset` bytes after the start, which may be the end.
+    ///
+    /// # Panics
+    /// If the offset is larger than the size.
+    pub(crate) fn address_of_byte(&self, offset: usize) -> u64 {
+        let bytes = self.size_bytes();
+        assert!(offset <= bytes, "byte {offset} of a buffer of {bytes} bytes");
+        self.address + offset as u64
+    }
+
     /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {

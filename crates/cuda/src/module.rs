@@ -119,6 +119,15 @@ impl<'a> Argument<'a> {
         Self { value: Value::U64(buffer.address_of(index)), memory: buffer.memory() }
     }
 
+    /// Returns the address `offset` bytes after the start of a buffer as an argument.
+    ///
+    /// # Panics
+    /// If the offset is larger than the size.
+    #[must_use]
+    pub fn byte<T: Element>(buffer: &'a Buffer<T>, offset: usize) -> Self {
+        Self { value: Value::U64(buffer.address_of_byte(offset)), memory: buffer.memory() }
+    }
+
     /// Returns a structure of 32-bit fields as an argument.
     #[must_use]
     pub fn words(fields: &'a [u32]) -> Self {

@@ -23,6 +23,7 @@ use crate::{Address, Buffer, Context, Error, Numerics, Result, Stream};
 /// Shape of the product D = op(A) op(B) of row-major, adjacent matrices, where D is `rows` x
 /// `columns`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(clippy::struct_excessive_bools, reason = "independent properties of a product")]
 pub struct ProductShape {
     /// Number of rows of D and op(A).
     pub rows: usize,
@@ -38,6 +39,8 @@ pub struct ProductShape {
     pub batch: usize,
     /// Whether a vector of `columns` elements is added to each row of D.
     pub bias: bool,
+    /// Whether D and the bias are f32 if A and B are bf16.
+    pub single: bool,
 }
 
 impl ProductShape {
@@ -48,8 +51,9 @@ impl ProductShape {
         for (name, size) in [("rows", rows), ("columns", columns), ("depth", depth), ("batch", batch)] {
             positive::<i32>(&format!("a product with {name}"), size)?;
         }
+        let element_bytes = if self.single { 4 } else { numerics.element_bytes() };
         for sides in [[rows, depth], [depth, columns], [rows, columns]] {
-            let factors = [sides[0], sides[1], batch, numerics.element_bytes()];
+            let factors = [sides[0], sides[1], batch, element_bytes];
             let bytes = factors.iter().try_fold(1, |product: usize, factor| product.checked_mul(*factor));
             if bytes.is_none_or(|bytes| i64::try_from(bytes).is_err()) {
                 return Err(Error::Invalid(format!(
@@ -138,13 +142,15 @@ impl Problem {
         }
         let sides = |transposed, rows, columns| if transposed { [columns, rows] } else { [rows, columns] };
         let ProductShape { rows, columns, depth, batch, .. } = *shape;
-        let layout = |[rows, columns]: [usize; 2]| Descriptor::layout(handle, element, rows, columns, batch);
+        let layout =
+            |element, [rows, columns]: [usize; 2]| Descriptor::layout(handle, element, rows, columns, batch);
+        let result = if shape.single { cudaDataType::CUDA_R_32F } else { element };
         Ok(Self {
             shape: *shape,
             operation: Mutex::new(operation),
-            a: layout(sides(shape.a_transposed, rows, depth))?,
-            b: layout(sides(shape.b_transposed, depth, columns))?,
-            d: layout([rows, columns])?,
+            a: layout(element, sides(shape.a_transposed, rows, depth))?,
+            b: layout(element, sides(shape.b_transposed, depth, columns))?,
+            d: layout(result, [rows, columns])?,
         })
     }
 
@@ -340,6 +346,7 @@ mod tests {
         b_transposed: true,
         batch: 1,
         bias: false,
+        single: false,
     };
 
     #[test]

@@ -19,6 +19,7 @@ const SHAPE: ProductShape = ProductShape {
     b_transposed: false,
     batch: 1,
     bias: false,
+    single: false,
 };
 
 /// Opens the emulated library.
@@ -84,9 +85,17 @@ impl Number for u16 {
     }
 }
 
+/// Returns pseudorandom numbers, and a buffer with their elements of a type.
+fn operand<T: Number>(context: &Context, len: usize, seed: u32) -> Result<(Vec<f32>, Buffer<T>)> {
+    let numbers = numbers(len, seed);
+    let elements: Vec<T> = numbers.iter().map(|number| T::of(*number)).collect();
+    Ok((numbers, Buffer::from_slice(context, &elements)?))
+}
+
 /// Computes a product by each algorithm, at once and in a graph, and compares it with the sums in
-/// f64. The tolerance is relative to the sum of the terms' magnitudes, at most the depth.
-fn check<T: Number>(
+/// f64. Factors have elements of type `T`, and the result of type `D`. The tolerance is relative to
+/// the sum of the terms' magnitudes, at most the depth.
+fn check<T: Number, D: Number>(
     context: &Context,
     shape: &ProductShape,
     numerics: Numerics,
@@ -94,21 +103,16 @@ fn check<T: Number>(
 ) -> Result<()> {
     let stream = Stream::new(context, Priority::Foreground)?;
     let ProductShape { rows, columns, depth, batch, .. } = *shape;
-    let operand = |len, seed| -> Result<(Vec<f32>, Buffer<T>)> {
-        let numbers = numbers(len, seed);
-        let elements: Vec<T> = numbers.iter().map(|number| T::of(*number)).collect();
-        Ok((numbers, Buffer::from_slice(context, &elements)?))
-    };
-    let (a_numbers, a) = operand(batch * rows * depth, 1)?;
-    let (b_numbers, b) = operand(batch * depth * columns, 2)?;
-    let (bias_numbers, bias) = operand(columns, 3)?;
+    let (a_numbers, a) = operand::<T>(context, batch * rows * depth, 1)?;
+    let (b_numbers, b) = operand::<T>(context, batch * depth * columns, 2)?;
+    let (bias_numbers, bias) = operand::<D>(context, columns, 3)?;
     let expected = expected(shape, &a_numbers, &b_numbers, shape.bias.then_some(&bias_numbers));
     let workspace = Buffer::uninitialized(context, WORKSPACE)?;
     let products = library(context)?.products(context, shape, numerics, WORKSPACE, 8)?;
     assert!(!products.is_empty(), "{shape:?} {numerics:?}");
     for product in products {
         assert!(product.workspace_bytes() <= WORKSPACE && product.name().starts_with("cuBLASLt "));
-        let d = Buffer::<T>::zeros(context, batch * rows * columns)?;
+        let d = Buffer::<D>::zeros(context, batch * rows * columns)?;
         let bias = shape.bias.then(|| Address::from(&bias));
         // SAFETY: the buffers have the elements of the shape, and do not overlap.
         let enqueue = |stream: &Stream| unsafe {
@@ -124,7 +128,7 @@ fn check<T: Number>(
         d.fill_bytes(&stream, 0xff)?;
         graph.launch(&stream)?;
         let replayed = d.to_vec(&stream)?;
-        let bits = |elements: Vec<T>| elements.into_iter().map(|number| number.value().to_bits());
+        let bits = |elements: Vec<D>| elements.into_iter().map(|number| number.value().to_bits());
         assert!(bits(replayed).eq(bits(result)), "{product:?}");
     }
     Ok(())
@@ -136,12 +140,19 @@ fn products_match_sums_in_f64_at_once_and_in_graphs() {
         for (a_transposed, b_transposed) in [(false, false), (false, true), (true, false), (true, true)] {
             for (batch, bias) in [(1, false), (1, true), (3, false)] {
                 let shape = ProductShape { a_transposed, b_transposed, batch, bias, ..SHAPE };
-                check::<f32>(context, &shape, Numerics::F32, 1e-6)?;
-                check::<f32>(context, &shape, Numerics::Tf32, 1e-3)?;
-                check::<u16>(context, &shape, Numerics::Bf16, 8e-3)?;
+                check::<f32, f32>(context, &shape, Numerics::F32, 1e-6)?;
+                check::<f32, f32>(context, &shape, Numerics::Tf32, 1e-3)?;
+                check::<u16, u16>(context, &shape, Numerics::Bf16, 8e-3)?;
+                let shape = ProductShape { single: true, ..shape };
+                check::<u16, f32>(context, &shape, Numerics::Bf16, 8e-3)?;
             }
         }
-        check::<f32>(context, &ProductShape { rows: 1, columns: 4, depth: 4, ..SHAPE }, Numerics::F32, 1e-6)
+        check::<f32, f32>(
+            context,
+            &ProductShape { rows: 1, columns: 4, depth: 4, ..SHAPE },
+            Numerics::F32,
+            1e-6,
+        )
     });
 }
 
