@@ -1,5 +1,7 @@
 //! Chains of elementwise operations that one launch computes.
 
+use crate::Storage;
+
 /// Direction of a rectifier (`ReLU`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rectifier {
@@ -10,7 +12,8 @@ pub enum Rectifier {
 }
 
 /// Chain of elementwise operations: a sum, then a rectifier, then copies of the result. The values
-/// between them are not stored. The result has the same bits as the separate kernels'.
+/// between them are not stored. In single precision, the result has the same bits as the separate
+/// kernels'. In 16 bits, it is rounded once.
 ///
 /// `reads` are the terms of the sum, which are added in order, and with [`Rectifier::Backward`] the
 /// output of its forward pass. `writes` are the copies. All operands have the same number of
@@ -19,6 +22,8 @@ pub enum Rectifier {
 pub struct ElementwiseChain {
     /// Number of elements of each operand.
     pub elements: usize,
+    /// Number format of the operands.
+    pub storage: Storage,
     /// Number of terms, from 1 to [`MAX_OPERANDS`](Self::MAX_OPERANDS).
     pub terms: usize,
     /// The rectifier that the sum passes through; `None` if there is none.

@@ -6,11 +6,12 @@ use cuda::{ConvolutionShape, Direction, Layout};
 use layer_graph::{Conv2d, Layer, Shape};
 
 use super::kernel::Argument;
-use super::kernel_builder::{KernelBuilder, size};
+use super::kernel_builder::{Candidate, KernelBuilder, size};
 use super::module::Family;
+use super::operand::element_bytes;
 use super::slices::{Products, Slices};
 use super::vendor;
-use crate::{EngineError, Pass, Role};
+use crate::{EngineError, Pass, Role, Storage};
 
 const FAMILY: Family = Family::Convolution;
 
@@ -111,13 +112,15 @@ impl Convolution {
             [Role::Input(0), Role::Parameters, Role::Output].map(|role| builder.operand(role));
         let biases = self.biases(weights);
         let channels = self.shape.out_channels;
-        let vendor = |builder: &KernelBuilder<'_>| {
+        let vendor = |builder: &mut KernelBuilder<'_>| {
             let mut candidates = vendor::convolutions(builder, &self.shape, [x, weights, y])?;
             if self.has_bias {
                 let arguments = [size(self.y_elements), size(self.windows), size(channels), biases, y];
                 for candidate in &mut candidates {
                     let kernel = (Family::Elementwise, "add_bias");
-                    candidate.launches.push(builder.launch_for_each(kernel, self.y_elements, arguments)?);
+                    let variant = builder.storage(y);
+                    let launch = builder.launch_for_each(variant, kernel, self.y_elements, arguments)?;
+                    candidate.launches.push(launch);
                 }
             }
             Ok(candidates)
@@ -143,7 +146,8 @@ impl Convolution {
         let [dx, weights, dy] = [Role::InputGradient(0), Role::Parameters, Role::OutputGradient]
             .map(|role| builder.operand(role));
         let shape = ConvolutionShape { direction: Direction::InputGradient, ..self.shape };
-        let vendor = |builder: &KernelBuilder<'_>| vendor::convolutions(builder, &shape, [dx, weights, dy]);
+        let vendor =
+            |builder: &mut KernelBuilder<'_>| vendor::convolutions(builder, &shape, [dx, weights, dy]);
         builder.choose("input gradient", &shape, vendor, |builder| {
             // A phase has the pixels of one remainder by the stride along each axis.
             let [down, across] = shape.stride;
@@ -164,12 +168,36 @@ impl Convolution {
         })
     }
 
+    /// Returns the library's candidates for the gradient of the weights. cuDNN stores all tensors
+    /// of a convolution in one number format: from operands in 16 bits, the gradient is stored in
+    /// 16 bits in workspace and then converted.
+    fn weight_gradients(
+        &self,
+        builder: &mut KernelBuilder<'_>,
+        shape: &ConvolutionShape,
+        [x, gradient, dy]: [Argument; 3],
+    ) -> Result<Vec<Candidate>, EngineError> {
+        if builder.storage(x) == Storage::Scalar {
+            return vendor::convolutions(builder, shape, [x, gradient, dy]);
+        }
+        let elements = self.weight_elements;
+        let rounded = builder.workspace(elements * element_bytes(Storage::Bf16))?;
+        let mut candidates = vendor::convolutions(builder, shape, [x, rounded, dy])?;
+        for candidate in &mut candidates {
+            let (kernel, arguments) = ((Family::Elementwise, "widen"), [size(elements), rounded, gradient]);
+            let launch = builder.launch_for_each(Storage::Bf16, kernel, elements, arguments)?;
+            candidate.launches.push(launch);
+        }
+        Ok(candidates)
+    }
+
     fn add_parameter_gradient(&self, builder: &mut KernelBuilder<'_>) -> Result<(), EngineError> {
         let [x, gradient, dy] =
             [Role::Input(0), Role::ParameterGradient, Role::OutputGradient].map(|role| builder.operand(role));
         let shape = ConvolutionShape { direction: Direction::WeightGradient, ..self.shape };
         let terms = shape.samples * self.windows;
-        let vendor = |builder: &KernelBuilder<'_>| vendor::convolutions(builder, &shape, [x, gradient, dy]);
+        let vendor =
+            |builder: &mut KernelBuilder<'_>| self.weight_gradients(builder, &shape, [x, gradient, dy]);
         builder.choose("weight gradient", &shape, vendor, |builder| {
             let dw = Products {
                 to: gradient,

@@ -10,7 +10,7 @@ use cuda::{Context, Kernel, Module, Numerics};
 use super::choice::{Choices, KernelChoice};
 use super::libraries::Libraries;
 use super::module::Family;
-use crate::EngineError;
+use crate::{EngineError, Storage};
 
 /// A GPU with the PTX modules loaded on it, the vendor's libraries, and how to choose among both. A
 /// clone shares them.
@@ -19,7 +19,7 @@ pub(super) struct Device {
     /// Context of the GPU.
     pub(super) context: Context,
     /// The modules that were loaded so far.
-    pub(super) modules: Arc<Mutex<BTreeMap<Family, Module>>>,
+    pub(super) modules: Arc<Mutex<BTreeMap<(Family, Storage), Module>>>,
     /// The libraries.
     pub(super) libraries: Arc<Libraries>,
     /// The rule.
@@ -46,25 +46,32 @@ impl Device {
         let device = self.context.device_name().unwrap_or_default();
         let driver = self.context.capabilities().map_or(0, |known| known.driver_version);
         let mut own = DefaultHasher::new();
-        [Family::Convolution, Family::MatrixProduct].map(Family::ptx).hash(&mut own);
+        let storage = if numerics == Numerics::Bf16 { Storage::Bf16 } else { Storage::Scalar };
+        [Family::Convolution, Family::MatrixProduct].map(|family| family.ptx(storage)).hash(&mut own);
         let (own, libraries) = (own.finish(), self.libraries.versions());
         let key =
             format!("{device}, driver {driver}, own {own:x}, {libraries:?}, {numerics:?}, {part}, {shape:?}");
         key.replace(['\t', '\n'], " ")
     }
 
-    /// Returns the GPU function `name` of a family. Loads the family's module on first use.
+    /// Returns the GPU function `name` of a family for operands of a number format. Loads the
+    /// module on first use.
     ///
     /// # Errors
     /// [`EngineError::Cuda`] if the CUDA driver cannot load the module or it has no such function.
-    pub(super) fn function(&self, family: Family, name: &str) -> Result<Kernel, EngineError> {
+    pub(super) fn function(
+        &self,
+        family: Family,
+        storage: Storage,
+        name: &str,
+    ) -> Result<Kernel, EngineError> {
         let find = || {
             let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(module) = modules.get(&family) {
+            if let Some(module) = modules.get(&(family, storage)) {
                 return module.kernel(name);
             }
-            let module = Module::load(&self.context, family.ptx())?;
-            modules.entry(family).or_insert(module).kernel(name)
+            let module = Module::load(&self.context, family.ptx(storage))?;
+            modules.entry((family, storage)).or_insert(module).kernel(name)
         };
         find().map_err(|source| EngineError::Cuda {
             action: format!("load kernel {name}"),

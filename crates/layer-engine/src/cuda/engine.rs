@@ -4,18 +4,20 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use cuda::{Buffer, Context, Numerics, Priority, Stream};
+use cuda::{Buffer, Context, Priority, Stream};
 
 use super::chain::{ElementwiseChain, Rectifier};
 use super::choice::{Choices, KernelChoice};
 use super::device::Device;
 use super::kernel_builder::KernelBuilder;
+use super::operand::Operand;
 use super::{CudaKernel, CudaQueue, NAME, allocation_failed, failed, prepare, rearrange, timing};
 use crate::{
     DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision, Signature, Stopwatch,
 };
 
-/// Engine that runs layers on an NVIDIA GPU (compute capability 8.0 or newer) in single precision:
+/// Engine that runs layers on an NVIDIA GPU (compute capability 8.0 or newer), with operands in
+/// single precision or in 16 bits ([`Precision::Bf16`]):
 /// convolutions by cuDNN and linear layers by cuBLASLt where they are there and faster than the
 /// kernels of this crate (see [`KernelChoice`]), all else by those.
 ///
@@ -123,7 +125,8 @@ impl CudaEngine {
         }
         let reads = chain.terms + usize::from(chain.rectifier == Some(Rectifier::Backward));
         let signature = Signature { reads: Vec::new(), writes: Vec::new() };
-        let operands = |count| vec![chain.elements; count];
+        let operand = Operand { elements: chain.elements, storage: chain.storage };
+        let operands = |count| vec![operand; count];
         let (reads, writes) = (operands(reads), operands(chain.copies));
         let mut builder = KernelBuilder::new(&self.device, "Chain".into(), signature, reads, writes)?;
         rearrange::chain(&mut builder, chain)?;
@@ -184,14 +187,7 @@ impl Engine for CudaEngine {
     }
 
     fn prepare(&self, spec: &KernelSpec<'_>, precision: Precision) -> Result<CudaKernel, EngineError> {
-        let numerics = match precision {
-            Precision::F32 => Numerics::F32,
-            Precision::Tf32 => Numerics::Tf32,
-            Precision::F64 | Precision::Bf16 => {
-                return Err(EngineError::Precision { engine: NAME, precision });
-            }
-        };
-        prepare::kernel(&self.device, spec, numerics)
+        prepare::kernel(&self.device, spec, precision)
     }
 
     fn enqueue(

@@ -1,6 +1,6 @@
 //! Prepared kernels: launches of GPU functions over *operands*, the buffers that are read or
 //! written. Operands that are read and operands that are written are counted separately from 0, in
-//! the order in which the caller of `Engine::enqueue` passes them. All elements are `f32`.
+//! the order in which the caller of `Engine::enqueue` passes them.
 #![allow(unsafe_code)]
 
 use std::borrow::Borrow;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use cuda::{Address, Buffer, LaunchShape, MAX_ARGUMENTS};
 
 use super::choice::KernelPart;
+use super::operand::Operand;
 use super::tensors::TensorTable;
 use super::{CudaQueue, NAME};
 use crate::EngineError;
@@ -127,10 +128,10 @@ pub struct CudaKernel {
     /// Name in error messages: the layer and the pass, or the kind of a kernel that belongs to no
     /// layer.
     pub(super) name: Arc<str>,
-    /// Number of elements of each operand that is read.
-    pub(super) reads: Vec<usize>,
-    /// Number of elements of each operand that is written.
-    pub(super) writes: Vec<usize>,
+    /// Operands that are read.
+    pub(super) reads: Vec<Operand>,
+    /// Operands that are written.
+    pub(super) writes: Vec<Operand>,
     /// Launches in the order in which they are enqueued.
     pub(super) launches: Vec<Launch>,
     /// Workspace and tables in device memory.
@@ -165,23 +166,23 @@ impl CudaKernel {
     /// updates. What libraries write to their own workspace does not count.
     #[must_use]
     pub fn traffic_bytes(&self) -> u64 {
+        let from = |operand: &Operand, first| operand.offset(operand.elements.saturating_sub(first));
         let of_argument = |argument: &Argument| match *argument {
-            Argument::Read(operand, first) => self.reads[operand].saturating_sub(first),
-            Argument::Write(operand, first) => self.writes[operand].saturating_sub(first),
-            Argument::Workspace(buffer, first) => self.workspace[buffer].len().saturating_sub(first),
+            Argument::Read(operand, first) => from(&self.reads[operand], first),
+            Argument::Write(operand, first) => from(&self.writes[operand], first),
+            Argument::Workspace(buffer, first) => 4 * self.workspace[buffer].len().saturating_sub(first),
             _ => 0,
         };
-        let words = |launch: &Launch| -> usize {
+        let bytes = |launch: &Launch| -> usize {
             match launch {
                 Launch::Function(function) => {
-                    let of_tensors = function.tensors.as_ref().map_or(0, TensorTable::traffic_elements);
+                    let of_tensors = function.tensors.as_ref().map_or(0, TensorTable::traffic_bytes);
                     of_tensors + function.arguments.iter().map(of_argument).sum::<usize>()
                 }
                 Launch::Library(library) => library.operands.iter().map(of_argument).sum(),
             }
         };
-        // Elements and words have four bytes.
-        self.launches.iter().map(|launch| 4 * words(launch) as u64).sum()
+        self.launches.iter().map(|launch| bytes(launch) as u64).sum()
     }
 
     /// Returns the parts that a vendor's library or functions of this crate may compute, and which
@@ -279,8 +280,12 @@ impl CudaKernel {
     ) -> cuda::Result<()> {
         let stream = queue.stream().clone();
         let address = |operand: &Argument| match *operand {
-            Argument::Read(operand, index) => Some(Address::element(reads.clone().nth(operand)?, index)),
-            Argument::Write(operand, index) => Some(Address::element(writes.clone().nth(operand)?, index)),
+            Argument::Read(operand, index) => {
+                Some(Address::byte(reads.clone().nth(operand)?, self.reads[operand].offset(index)))
+            }
+            Argument::Write(operand, index) => {
+                Some(Address::byte(writes.clone().nth(operand)?, self.writes[operand].offset(index)))
+            }
             Argument::Workspace(buffer, word) => Some(Address::element(&self.workspace[buffer], word)),
             _ => None,
         };
@@ -311,12 +316,17 @@ impl CudaKernel {
         writes: &(impl ExactSizeIterator<Item = &'a Buffer<f32>> + Clone),
         queue: &'v CudaQueue,
     ) -> cuda::Argument<'v> {
-        let element = |buffer: Option<&'a Buffer<f32>>, index| {
-            buffer.map_or_else(|| 0_u64.into(), |buffer| cuda::Argument::element(buffer, index))
+        let element = |buffer: Option<&'a Buffer<f32>>, operand: &Operand, index| {
+            let address = |buffer| cuda::Argument::byte(buffer, operand.offset(index));
+            buffer.map_or_else(|| 0_u64.into(), address)
         };
         match argument {
-            Argument::Read(operand, index) => element(reads.clone().nth(*operand), *index),
-            Argument::Write(operand, index) => element(writes.clone().nth(*operand), *index),
+            Argument::Read(operand, index) => {
+                element(reads.clone().nth(*operand), &self.reads[*operand], *index)
+            }
+            Argument::Write(operand, index) => {
+                element(writes.clone().nth(*operand), &self.writes[*operand], *index)
+            }
             Argument::Workspace(buffer, word) => cuda::Argument::element(&self.workspace[*buffer], *word),
             Argument::Context => queue.context_memory().into(),
             // It is written at the launch.
@@ -332,7 +342,7 @@ impl CudaKernel {
     fn check<'a>(
         &self,
         side: &str,
-        expected: &[usize],
+        expected: &[Operand],
         mut got: impl ExactSizeIterator<Item = &'a Buffer<f32>>,
     ) -> Result<(), EngineError> {
         let mismatch = |operand: String, expected, got| {
@@ -341,10 +351,12 @@ impl CudaKernel {
         if got.len() != expected.len() {
             return mismatch(side.into(), expected.len(), got.len());
         }
-        let unfit =
-            got.by_ref().zip(expected).enumerate().find(|(_, (got, expected))| got.len() != **expected);
+        let mut operands = got.by_ref().zip(expected).enumerate();
+        let unfit = operands.find(|(_, (got, expected))| got.len() != expected.scalars());
         match unfit {
-            Some((index, (got, &expected))) => mismatch(format!("{side}[{index}]"), expected, got.len()),
+            Some((index, (got, expected))) => {
+                mismatch(format!("{side}[{index}]"), expected.scalars(), got.len())
+            }
             None => Ok(()),
         }
     }

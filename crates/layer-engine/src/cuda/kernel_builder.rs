@@ -11,10 +11,11 @@ use super::choice::{CandidateTime, KernelChoice, KernelPart, fastest};
 use super::device::Device;
 use super::kernel::{Argument, CudaKernel, GpuLaunch, Launch, THREADS};
 use super::module::Family;
+use super::operand::Operand;
 use super::tensors::TensorTable;
 use super::timing::Operands;
 use super::{NAME, allocation_failed};
-use crate::{EngineError, Role, Signature};
+use crate::{EngineError, Role, Signature, Storage};
 
 /// Maximum number of elements of an operand. Kernels index elements with 32 bits, and a grid
 /// extends up to one block beyond the last element.
@@ -37,8 +38,8 @@ pub(super) struct KernelBuilder<'e> {
     name: String,
     signature: Signature,
     numerics: Numerics,
-    reads: Vec<usize>,
-    writes: Vec<usize>,
+    reads: Vec<Operand>,
+    writes: Vec<Operand>,
     launches: Vec<Launch>,
     workspace: Vec<Buffer<u32>>,
     parts: Vec<KernelPart>,
@@ -48,8 +49,8 @@ pub(super) struct KernelBuilder<'e> {
 
 impl<'e> KernelBuilder<'e> {
     /// Creates a kernel without launches. `name` is the kernel's name in error messages. `reads`
-    /// and `writes` have the number of elements of each operand; `signature` has their roles, or
-    /// none if the kernel belongs to no layer.
+    /// and `writes` are its operands; `signature` has their roles, or none if the kernel belongs to
+    /// no layer.
     ///
     /// # Errors
     /// [`EngineError::Library`] if an operand has more than [`MAX_ELEMENTS`] elements.
@@ -57,10 +58,11 @@ impl<'e> KernelBuilder<'e> {
         device: &'e Device,
         name: String,
         signature: Signature,
-        reads: Vec<usize>,
-        writes: Vec<usize>,
+        reads: Vec<Operand>,
+        writes: Vec<Operand>,
     ) -> Result<Self, EngineError> {
-        if let Some(&elements) = reads.iter().chain(&writes).find(|elements| **elements > MAX_ELEMENTS) {
+        let mut sizes = reads.iter().chain(&writes).map(|operand| operand.elements);
+        if let Some(elements) = sizes.find(|elements| *elements > MAX_ELEMENTS) {
             let problem =
                 format!("`{name}` has an operand of {elements} elements; the maximum is {MAX_ELEMENTS}");
             return Err(EngineError::Library { engine: NAME, problem });
@@ -105,6 +107,23 @@ impl<'e> KernelBuilder<'e> {
         }
     }
 
+    /// Returns the number format of the elements at an address: single precision, unless it is that
+    /// of an operand in 16 bits.
+    pub(super) fn storage(&self, argument: Argument) -> Storage {
+        match argument {
+            Argument::Read(operand, _) => self.reads[operand].storage,
+            Argument::Write(operand, _) => self.writes[operand].storage,
+            _ => Storage::Scalar,
+        }
+    }
+
+    /// Returns the variant of a GPU function for arguments: that for operands in 16 bits if there
+    /// is one among them.
+    fn variant(&self, arguments: &[Argument]) -> Storage {
+        let storages = arguments.iter().map(|argument| self.storage(*argument));
+        storages.max().unwrap_or(Storage::Scalar)
+    }
+
     /// Allocates `bytes` bytes of zeroed workspace and returns the address. The memory lives as
     /// long as the kernel and the graphs that captured it.
     pub(super) fn workspace(&mut self, bytes: usize) -> Result<Argument, EngineError> {
@@ -137,14 +156,17 @@ impl<'e> KernelBuilder<'e> {
         arguments: impl Into<Vec<Argument>>,
     ) -> Result<(), EngineError> {
         if !grid.contains(&0) {
-            self.launches.push(self.launch_of(function, grid, arguments.into())?);
+            let arguments = arguments.into();
+            self.launches.push(self.launch_of(self.variant(&arguments), function, grid, arguments)?);
         }
         Ok(())
     }
 
-    /// Returns a launch as [`launch`](Self::launch) adds it. Fails as it does.
+    /// Returns a launch as [`launch`](Self::launch) adds it, of the variant of a function. Fails as
+    /// it does.
     fn launch_of(
         &self,
+        variant: Storage,
         (family, name): (Family, &'static str),
         grid: [usize; 2],
         arguments: Vec<Argument>,
@@ -159,7 +181,7 @@ impl<'e> KernelBuilder<'e> {
             let problem = format!("`{}` ({name}) would have {} arguments", self.name, arguments.len());
             return Err(EngineError::Library { engine: NAME, problem });
         }
-        let function = self.device.function(family, name)?;
+        let function = self.device.function(family, variant, name)?;
         Ok(Launch::Function(GpuLaunch { function, name, grid, arguments, tensors: None }))
     }
 
@@ -172,25 +194,28 @@ impl<'e> KernelBuilder<'e> {
         tensors: TensorTable,
         arguments: &[Argument],
     ) -> Result<(), EngineError> {
-        let before = self.launches.len();
+        if tensors.blocks() == 0 {
+            return Ok(());
+        }
         let arguments = [&[Argument::Tensors], arguments].concat();
-        self.launch(kernel, [tensors.blocks(), 1], arguments)?;
-        // There is none if there are no blocks.
-        if let Some(Launch::Function(launch)) = self.launches.get_mut(before) {
+        let mut launch = self.launch_of(tensors.storage(), kernel, [tensors.blocks(), 1], arguments)?;
+        if let Launch::Function(launch) = &mut launch {
             launch.tensors = Some(tensors);
         }
+        self.launches.push(launch);
         Ok(())
     }
 
-    /// Returns a launch with one thread for each of `elements` elements, for a candidate. Fails as
-    /// `launch` does.
+    /// Returns a launch of the variant of a function with one thread for each of `elements`
+    /// elements, for a candidate. Fails as `launch` does.
     pub(super) fn launch_for_each(
         &self,
+        variant: Storage,
         kernel: (Family, &'static str),
         elements: usize,
         arguments: impl Into<Vec<Argument>>,
     ) -> Result<Launch, EngineError> {
-        self.launch_of(kernel, [elements.div_ceil(THREADS as usize), 1], arguments.into())
+        self.launch_of(variant, kernel, [elements.div_ceil(THREADS as usize), 1], arguments.into())
     }
 
     /// Adds the launches of one of several candidates for a part of the kernel. `vendor` returns
@@ -205,10 +230,11 @@ impl<'e> KernelBuilder<'e> {
         &mut self,
         part: &'static str,
         shape: &dyn fmt::Debug,
-        vendor: impl FnOnce(&Self) -> Result<Vec<Candidate>, EngineError>,
+        vendor: impl FnOnce(&mut Self) -> Result<Vec<Candidate>, EngineError>,
         own: impl FnOnce(&mut Self) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
         let choice = self.device.choice;
+        let first = self.workspace.len();
         let mut candidates = if choice == KernelChoice::Own { Vec::new() } else { vendor(self)? };
         let (launches, workspace) = (self.launches.len(), self.workspace.len());
         if choice != KernelChoice::Vendor || candidates.is_empty() {
@@ -232,8 +258,10 @@ impl<'e> KernelBuilder<'e> {
                 .map(|(candidate, &time)| CandidateTime { name: candidate.name.clone(), time })
                 .collect(),
         };
-        if part.chosen != OWN {
-            // Workspace of own launches that are not used.
+        // Workspace of launches that are not used.
+        if part.chosen == OWN {
+            self.workspace[first..workspace].fill_with(Buffer::default);
+        } else {
             self.workspace.truncate(workspace);
         }
         self.parts.push(part);
@@ -314,8 +342,9 @@ impl<'e> KernelBuilder<'e> {
     /// Adds launches that write zeros to all operands that are written, except those of role
     /// `except`.
     pub(super) fn write_zeros(&mut self, except: Role) -> Result<(), EngineError> {
-        for (operand, elements) in self.writes.clone().into_iter().enumerate() {
+        for operand in 0..self.writes.len() {
             if self.signature.writes.get(operand) != Some(&except) {
+                let elements = self.writes[operand].elements;
                 let arguments = [size(elements), Argument::Write(operand, 0)];
                 self.for_each((Family::Elementwise, "fill_zeros"), elements, arguments)?;
             }

@@ -1,7 +1,7 @@
 //! Numbers of blocks of whole networks' launches, with the batches that `tests/pytorch` compares
 //! with PyTorch.
 
-use cuda::{Driver, Numerics};
+use cuda::Driver;
 use cuda_emulator::Emulator;
 use layer_graph::{BatchNorm, Conv2d, Layer, LayerGraph, LayerKind, Linear, Pool2d, Shape, zoo};
 
@@ -9,7 +9,7 @@ use super::kernel::{CudaKernel, Launch};
 use super::prepare;
 use super::slices::MULTIPROCESSORS;
 use super::{CudaEngine, KernelChoice};
-use crate::{KernelSpec, Pass, Shard};
+use crate::{KernelSpec, Pass, Precision, Shard};
 
 /// VGG-11 with batch normalisation for images of 3 x 32 x 32.
 fn vgg() -> LayerGraph {
@@ -75,7 +75,7 @@ fn products_and_moments_occupy_all_multiprocessors() {
             }
             for pass in [Pass::forward(layer), Pass::backward(layer, true)].concat() {
                 let spec = KernelSpec::Layer { layer, pass, shard: Shard::whole(samples) };
-                let kernel = prepare::kernel(&engine.device, &spec, Numerics::F32).unwrap();
+                let kernel = prepare::kernel(&engine.device, &spec, Precision::F32).unwrap();
                 for (launch, blocks) in main_launches(&kernel) {
                     let text = format!("{}, {}: {blocks} blocks of {launch}", graph.name(), layer.name());
                     println!("{text}");

@@ -37,14 +37,16 @@ pub(super) fn add_launches(
         b_transposed,
         batch: 1,
         bias: false,
+        single: false,
     };
+    let element_bytes = builder.numerics().element_bytes();
     if !matches!(pass, Pass::Backward | Pass::BackwardParameters) {
         let (sides, biases, y) =
             ([samples, outputs, inputs], after_weights(weights), builder.operand(Role::Output));
         // A library needs the biases at a multiple of 16 bytes.
-        let is_aligned = !bias || outputs * inputs % 4 == 0;
+        let is_aligned = !bias || outputs * inputs * element_bytes % 16 == 0;
         let shape = ProductShape { bias, ..shape(sides, false, true) };
-        let vendor = |builder: &KernelBuilder<'_>| {
+        let vendor = |builder: &mut KernelBuilder<'_>| {
             if !is_aligned {
                 return Ok(Vec::new());
             }
@@ -60,7 +62,7 @@ pub(super) fn add_launches(
     if pass == Pass::Backward {
         let (sides, dx) = ([samples, inputs, outputs], builder.operand(Role::InputGradient(0)));
         let shape = shape(sides, false, false);
-        let vendor = |builder: &KernelBuilder<'_>| {
+        let vendor = |builder: &mut KernelBuilder<'_>| {
             vendor::products(builder, &shape, [dy, weights, dx, Argument::NONE])
         };
         builder.choose("input gradient", &shape, vendor, |builder| {
@@ -72,9 +74,11 @@ pub(super) fn add_launches(
         })?;
     }
     let (sides, gradient) = ([outputs, inputs, samples], builder.operand(Role::ParameterGradient));
-    let shape = shape(sides, true, false);
-    let vendor =
-        |builder: &KernelBuilder<'_>| vendor::products(builder, &shape, [dy, x, gradient, Argument::NONE]);
+    // Gradients of parameters have single precision.
+    let shape = ProductShape { single: true, ..shape(sides, true, false) };
+    let vendor = |builder: &mut KernelBuilder<'_>| {
+        vendor::products(builder, &shape, [dy, x, gradient, Argument::NONE])
+    };
     builder.choose("weight gradient", &shape, vendor, |builder| {
         let dw = Slices::new(builder, &product(gradient, sides))?;
         let arguments = [&sizes[..], &[size(dw.terms), x, dy, dw.parts]].concat();

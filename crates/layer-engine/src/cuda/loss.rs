@@ -1,9 +1,10 @@
 //! Softmax and cross entropy. The function adds the launches of a pass to a `KernelBuilder`, a
 //! kernel under preparation. It fails as the functions of `KernelBuilder` do.
 
+use super::kernel::Argument;
 use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;
-use crate::{EngineError, Pass, Role};
+use crate::{EngineError, Pass, Role, Storage};
 
 const FAMILY: Family = Family::Loss;
 
@@ -21,6 +22,14 @@ pub(super) fn add_launches(
         _ => [Role::Saved, Role::InputGradient(0)],
     };
     let saved = builder.operand(saved);
+    let in_place = matches!(pass, Pass::ForwardInPlace | Pass::BackwardInPlace);
+    // In 16 bits the scores remain, and the backward pass computes the probabilities again.
+    let keeps_scores = in_place && builder.storage(saved) == Storage::Bf16;
+    if keeps_scores && pass == Pass::BackwardInPlace {
+        let dy = builder.operand(Role::OutputGradient);
+        let arguments = [size(rows), size(classes), size(positions), saved, labels, dy];
+        return builder.for_each_row((FAMILY, "cross_entropy_backward_in_place"), rows, arguments);
+    }
     if matches!(pass, Pass::Backward | Pass::BackwardInPlace) {
         let (dy, dx) = (builder.operand(Role::OutputGradient), builder.operand(gradient));
         let arguments = [size(rows), size(classes), size(positions), saved, labels, dy, dx];
@@ -29,6 +38,7 @@ pub(super) fn add_launches(
     let bytes = rows * size_of::<f64>();
     let [losses, right] = [builder.workspace(bytes)?, builder.workspace(bytes)?];
     let scores = builder.operand(Role::Input(0));
+    let saved = if keeps_scores { Argument::NONE } else { saved };
     let arguments = [size(rows), size(classes), scores, labels, saved, losses, right];
     builder.for_each_row((FAMILY, "cross_entropy_positions"), rows, arguments)?;
     let sizes = [size(samples), size(positions), losses, right];

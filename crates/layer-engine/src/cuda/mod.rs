@@ -22,6 +22,7 @@ mod module;
 #[cfg(test)]
 mod mutations;
 mod norm;
+mod operand;
 mod optimizer;
 mod pooling;
 mod prepare;

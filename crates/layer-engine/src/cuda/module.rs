@@ -1,7 +1,9 @@
-//! PTX of the GPU functions, by family.
+//! PTX of the GPU functions, by family and number format.
+
+use crate::Storage;
 
 /// A family of GPU functions: a file of CUDA C++ in `kernels` and its PTX, which the CUDA driver
-/// compiles for the device.
+/// compiles for the device. The PTX has a variant for operands in 16 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Family {
     /// Rectifier, Gaussian error linear units and softmax.
@@ -33,11 +35,15 @@ pub(super) enum Family {
 }
 
 impl Family {
-    /// Returns the PTX of the family.
-    pub(super) fn ptx(self) -> &'static str {
+    /// Returns the PTX of the family for outputs, their gradients and parameters of a number
+    /// format.
+    pub(super) fn ptx(self, storage: Storage) -> &'static str {
         macro_rules! ptx {
             ($name:literal) => {
-                include_str!(concat!("kernels/", $name, ".ptx"))
+                match storage {
+                    Storage::Scalar => include_str!(concat!("kernels/", $name, ".ptx")),
+                    Storage::Bf16 => include_str!(concat!("kernels/", $name, "-bf16.ptx")),
+                }
             };
         }
         match self {

@@ -22,7 +22,7 @@ use layer_graph::{
 
 use super::module::Family;
 use super::{CudaEngine, KernelChoice};
-use crate::{CpuEngine, Engine, KernelSpec, Pass, Precision, Real, Role, Sgd, Shard, Signature};
+use crate::{CpuEngine, Engine, KernelSpec, Pass, Precision, Real, Role, Sgd, Shard, Signature, Storage};
 use any_engine::{CONTEXT, LayerRun, distance, download, numbers, upload};
 
 /// Replacements that move a comparison by one.
@@ -37,7 +37,7 @@ struct Mutation {
 }
 
 fn mutations(family: Family, with_bounds: bool) -> Vec<Mutation> {
-    let lines: Vec<_> = family.ptx().lines().collect();
+    let lines: Vec<_> = family.ptx(Storage::Scalar).lines().collect();
     let (mut all, mut kernel, mut barriers) = (Vec::new(), String::new(), 0);
     for (at, line) in lines.iter().enumerate() {
         if let Some(name) = line.strip_prefix(".visible .entry ") {
@@ -272,7 +272,7 @@ fn is_detected(family: Family, ptx: &str, expected: &[(MutationCase, Results)]) 
         let choice = if family == Family::Elementwise { KernelChoice::Vendor } else { KernelChoice::Own };
         let engine = CudaEngine::on(&driver.context(0).unwrap()).with_choice(choice);
         let Ok(module) = Module::load(engine.context(), ptx) else { return true };
-        engine.device.modules.lock().unwrap().insert(family, module);
+        engine.device.modules.lock().unwrap().insert((family, Storage::Scalar), module);
         let is_healthy = || {
             emulator.advance(Duration::from_secs(1));
             emulator.faults().is_empty()
@@ -315,7 +315,10 @@ fn every_mutation_is_detected_or_listed() {
                 (case, results)
             })
             .collect();
-        assert!(!is_detected(family, family.ptx(), &expected), "{family:?} is wrong without a change");
+        assert!(
+            !is_detected(family, family.ptx(Storage::Scalar), &expected),
+            "{family:?} is wrong without a change"
+        );
         let in_tiles = matches!(family, Family::Attention | Family::Convolution | Family::MatrixProduct);
         for Mutation { place, ptx } in mutations(family, with_tiles || !in_tiles) {
             count += 1;

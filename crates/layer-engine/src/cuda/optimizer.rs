@@ -5,7 +5,7 @@ use super::kernel::{Argument, THREADS};
 use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;
 use super::tensors::TensorTable;
-use crate::{EngineError, Sgd};
+use crate::{EngineError, Sgd, Storage};
 
 const FAMILY: Family = Family::Optimizer;
 
@@ -20,7 +20,7 @@ pub(super) fn squared_norm(builder: &mut KernelBuilder<'_>, operands: &[usize]) 
     let count: usize = operands.iter().map(|&elements| blocks(elements)).sum();
     let sums = builder.workspace(count * size_of::<f64>())?;
     let mut first = 0;
-    for table in TensorTable::of_gradients(operands, false, blocks) {
+    for table in TensorTable::of_gradients(operands, None, blocks) {
         // A sum is a double-precision number, two words.
         let to = sums.offset(2 * first);
         first += table.blocks();
@@ -30,11 +30,13 @@ pub(super) fn squared_norm(builder: &mut KernelBuilder<'_>, operands: &[usize]) 
 }
 
 /// Adds the launches of one update of stochastic gradient descent of layers. `elements` has the
-/// number of parameters of each. One launch updates up to 120 layers.
+/// number of parameters of each, and `storage` is their number format. One launch updates up to 120
+/// layers, or 96 in 16 bits.
 pub(super) fn sgd_step(
     builder: &mut KernelBuilder<'_>,
     elements: &[usize],
     rule: &Sgd,
+    storage: Storage,
 ) -> Result<(), EngineError> {
     let single = |number: f64| Argument::F32(number as f32);
     let norm = if rule.clip_norm.is_some() { Argument::Read(elements.len(), 0) } else { Argument::NONE };
@@ -47,7 +49,7 @@ pub(super) fn sgd_step(
     ];
     // Each thread updates up to four elements.
     let blocks = |elements: usize| elements.div_ceil(4 * THREADS as usize);
-    TensorTable::of_gradients(elements, true, blocks)
+    TensorTable::of_gradients(elements, Some(storage), blocks)
         .into_iter()
         .try_for_each(|table| builder.launch_over((FAMILY, "sgd_step"), table, &arguments))
 }

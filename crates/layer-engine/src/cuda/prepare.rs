@@ -6,35 +6,48 @@ use layer_graph::{Layer, LayerKind, Shape};
 use super::device::Device;
 use super::kernel::CudaKernel;
 use super::kernel_builder::KernelBuilder;
+use super::operand::Operand;
 use super::{
     NAME, activation, attention, convolution, linear, loss, norm, optimizer, pooling, rearrange, sequence,
 };
-use crate::{EngineError, KernelSpec, Pass, Precision, Role, Shard, Signature};
+use crate::{EngineError, KernelSpec, Pass, Precision, Role, Shard, Signature, Storage};
 
-/// Prepares the kernel of a description, with its workspace. `numerics` is the number format of
-/// libraries' products and convolutions.
+/// Prepares the kernel of a description in a precision, with its workspace.
 ///
 /// # Errors
-/// [`EngineError::Unsupported`] or [`EngineError::Opaque`] if there is no such kernel;
-/// [`EngineError::Operand`] for a sum without terms; [`EngineError::OutOfMemory`] if the device has
-/// no memory for the workspace; [`EngineError::Library`] if an operand is too large;
-/// [`EngineError::Cuda`] if CUDA fails.
+/// [`EngineError::Precision`] for double precision; [`EngineError::Unsupported`] or
+/// [`EngineError::Opaque`] if there is no such kernel; [`EngineError::Operand`] for a sum without
+/// terms; [`EngineError::OutOfMemory`] if the device has no memory for the workspace;
+/// [`EngineError::Library`] if an operand is too large; [`EngineError::Cuda`] if CUDA fails.
 pub(super) fn kernel(
     device: &Device,
     spec: &KernelSpec<'_>,
-    numerics: Numerics,
+    precision: Precision,
 ) -> Result<CudaKernel, EngineError> {
-    let plain = |name: &str, reads, writes| {
+    let (numerics, storage) = match precision {
+        Precision::F32 => (Numerics::F32, Storage::Scalar),
+        Precision::Tf32 => (Numerics::Tf32, Storage::Scalar),
+        Precision::Bf16 => (Numerics::Bf16, Storage::Bf16),
+        Precision::F64 => return Err(EngineError::Precision { engine: NAME, precision }),
+    };
+    let plain = |name: &str, reads: Vec<Operand>, writes: Vec<Operand>| {
         let signature = Signature { reads: Vec::new(), writes: Vec::new() };
         KernelBuilder::new(device, name.into(), signature, reads, writes)
     };
+    // Gradients of layer outputs have 16 bits in `Bf16`; those of parameters never have.
+    let stored = |elements| Operand { elements, storage };
+    let all_single =
+        |elements: &[usize]| elements.iter().map(|&elements| Operand::single(elements)).collect();
     let builder = match spec {
         KernelSpec::Layer { layer, pass, shard } => {
             let unsupported = || EngineError::unsupported(NAME, layer, *pass);
             let signature = Signature::of(layer, *pass).ok_or_else(unsupported)?;
-            let lengths =
-                |roles: &[Role]| roles.iter().map(|role| role.elements(layer, shard.samples)).collect();
-            let (reads, writes) = (lengths(&signature.reads), lengths(&signature.writes));
+            let operand = |role: &Role| Operand {
+                elements: role.elements(layer, shard.samples),
+                storage: role.storage(layer, precision),
+            };
+            let operands = |roles: &[Role]| roles.iter().map(operand).collect();
+            let (reads, writes) = (operands(&signature.reads), operands(&signature.writes));
             let name = format!("{} {pass:?}", layer.name());
             let mut builder =
                 KernelBuilder::new(device, name, signature, reads, writes)?.with_numerics(numerics);
@@ -58,41 +71,46 @@ pub(super) fn kernel(
                 let (kernel, operand) = ("Sum".into(), "reads".into());
                 return Err(EngineError::Operand { kernel, operand, expected: 1, got: 0 });
             }
-            let mut builder = plain("Sum", vec![elements; terms], vec![elements])?;
+            let mut builder = plain("Sum", vec![stored(elements); terms], vec![stored(elements)])?;
             rearrange::sum(&mut builder, terms, elements)?;
             builder
         }
         &KernelSpec::Add { elements } => {
-            let mut builder = plain("Add", vec![elements], vec![elements])?;
+            let mut builder = plain("Add", all_single(&[elements]), all_single(&[elements]))?;
             rearrange::add_in_place(&mut builder, elements)?;
             builder
         }
         KernelSpec::Scale { sample_elements, factors } => {
             let samples: usize = factors.iter().map(|(samples, _)| samples).sum();
-            let mut builder = plain("Scale", Vec::new(), vec![samples * sample_elements])?;
+            let mut builder = plain("Scale", Vec::new(), vec![stored(samples * sample_elements)])?;
             rearrange::scale(&mut builder, *sample_elements, factors)?;
             builder
         }
         // A pack is a concatenation of tensors with one sample.
         KernelSpec::Pack { elements } => {
-            let mut builder = plain("Pack", elements.clone(), vec![elements.iter().sum()])?;
+            let mut builder = plain("Pack", all_single(elements), all_single(&[elements.iter().sum()]))?;
             rearrange::concatenate(&mut builder, 1, elements)?;
             builder
         }
         KernelSpec::Unpack { elements } => {
-            let mut builder = plain("Unpack", vec![elements.iter().sum()], elements.clone())?;
+            let mut builder = plain("Unpack", all_single(&[elements.iter().sum()]), all_single(elements))?;
             rearrange::split(&mut builder, 1, elements)?;
             builder
         }
         KernelSpec::SquaredNorm { elements } => {
-            let mut builder = plain("SquaredNorm", elements.clone(), vec![1])?;
+            let mut builder = plain("SquaredNorm", all_single(elements), all_single(&[1]))?;
             optimizer::squared_norm(&mut builder, elements)?;
             builder
         }
         KernelSpec::Sgd { elements, rule } => {
-            let [reads, writes] = rule.operands(elements, Precision::F32);
-            let mut builder = plain("Sgd", reads, writes)?;
-            optimizer::sgd_step(&mut builder, elements, rule)?;
+            let [reads, _] = rule.operands(elements, precision);
+            let written = |&elements: &usize| {
+                let masters = (storage == Storage::Bf16).then_some(Operand::single(elements));
+                [stored(elements)].into_iter().chain(masters).chain([Operand::single(elements)])
+            };
+            let writes = elements.iter().flat_map(written).collect();
+            let mut builder = plain("Sgd", all_single(&reads), writes)?;
+            optimizer::sgd_step(&mut builder, elements, rule, storage)?;
             builder
         }
     };

@@ -8,7 +8,7 @@ use cuda::{Buffer, CudnnHandle, Kernel, LaunchShape, Stream};
 use super::device::Device;
 use super::module::Family;
 use super::{NAME, allocation_failed, failed};
-use crate::{EngineError, LaunchContext};
+use crate::{EngineError, LaunchContext, Storage};
 
 /// Size of the launch context in words of 32 bits: `Context` in `kernels/basics.cuh`.
 const CONTEXT_WORDS: usize = 6;
@@ -52,7 +52,7 @@ impl CudaQueue {
         Ok(Self {
             memory,
             stream: stream.clone(),
-            set: device.function(Family::Optimizer, "set_context")?,
+            set: device.function(Family::Optimizer, Storage::Scalar, "set_context")?,
             context: None,
             recent: [const { None }; RECENT_KERNELS],
             next: 0,

@@ -4,11 +4,19 @@ use std::ops::Range;
 
 use cuda::{Buffer, Stream};
 
-/// Maximum number of tensors of a launch: `TENSORS` in `kernels/optimizer.cu`.
-const MAX_TENSORS: usize = 120;
+use super::operand::element_bytes;
+use crate::Storage;
 
 /// Number of elements of `first_block`, the first field of the table.
 const PLACES: usize = 128;
+
+/// Returns the maximum number of tensors of a launch: `TENSORS` in `kernels/optimizer.cu`.
+const fn max_tensors(storage: Storage) -> usize {
+    match storage {
+        Storage::Scalar => 120,
+        Storage::Bf16 => 96,
+    }
+}
 
 /// Tensors of one launch, with the blocks that work on them: `Tensors` in `kernels/optimizer.cu`.
 /// The addresses are those of the operands of the launch.
@@ -16,9 +24,11 @@ const PLACES: usize = 128;
 pub(super) struct TensorTable {
     /// Indices of the gradients among the operands that are read.
     gradients: Range<usize>,
-    /// Whether parameters and velocities are written. Those of gradient `i` are the operands `2 i`
-    /// and `2 i + 1` that are written.
-    updates: bool,
+    /// Number of operands that are written for each gradient, one after another: none, or the
+    /// parameters, the parameters in single precision if they have 16 bits, and the velocity.
+    updated: usize,
+    /// Number format of the parameters.
+    storage: Storage,
     /// First block of each tensor, and number of elements of each: the first fields of the table.
     head: Vec<u32>,
     /// Number of blocks of all tensors.
@@ -26,20 +36,28 @@ pub(super) struct TensorTable {
 }
 
 impl TensorTable {
-    /// Size of a table in words of 32 bits.
-    pub(super) const WORDS: usize = PLACES + MAX_TENSORS + 3 * 2 * MAX_TENSORS;
+    /// Maximum size of a table in words of 32 bits: with four addresses of each tensor.
+    pub(super) const WORDS: usize = PLACES + 9 * max_tensors(Storage::Bf16);
 
     /// Divides gradients, the first operands that are read, into tables of one launch each.
     /// `elements` is the number of elements of each gradient, and `blocks` returns the number of
-    /// blocks for a number of elements.
+    /// blocks for a number of elements. `updates` is the number format of the parameters that are
+    /// updated; `None` if there are none.
     pub(super) fn of_gradients(
         elements: &[usize],
-        updates: bool,
+        updates: Option<Storage>,
         blocks: impl Fn(usize) -> usize,
     ) -> Vec<Self> {
+        let storage = updates.unwrap_or(Storage::Scalar);
+        let updated = match updates {
+            None => 0,
+            Some(Storage::Scalar) => 2,
+            Some(Storage::Bf16) => 3,
+        };
+        let max_tensors = max_tensors(storage);
         let table = |(index, elements): (usize, &[usize])| {
-            let first = index * MAX_TENSORS;
-            let mut head = vec![0; PLACES + MAX_TENSORS];
+            let first = index * max_tensors;
+            let mut head = vec![0; PLACES + max_tensors];
             let mut total = 0;
             for (place, &elements) in elements.iter().enumerate() {
                 head[place] = total as u32;
@@ -47,9 +65,9 @@ impl TensorTable {
                 total += blocks(elements);
             }
             head[elements.len()..PLACES].fill(total as u32);
-            Self { gradients: first..first + elements.len(), updates, head, blocks: total }
+            Self { gradients: first..first + elements.len(), updated, storage, head, blocks: total }
         };
-        elements.chunks(MAX_TENSORS).enumerate().map(table).collect()
+        elements.chunks(max_tensors).enumerate().map(table).collect()
     }
 
     /// Returns the number of blocks of all tensors.
@@ -57,10 +75,22 @@ impl TensorTable {
         self.blocks
     }
 
-    /// Returns the number of elements that a launch reads and writes.
-    pub(super) fn traffic_elements(&self) -> usize {
+    /// Returns the number format of the parameters.
+    pub(super) fn storage(&self) -> Storage {
+        self.storage
+    }
+
+    /// Returns the number of bytes that a launch reads and writes.
+    pub(super) fn traffic_bytes(&self) -> usize {
         let elements: usize = self.head[PLACES..].iter().map(|&elements| elements as usize).sum();
-        if self.updates { 5 * elements } else { elements }
+        let single = element_bytes(Storage::Scalar);
+        elements
+            * match (self.updated, self.storage) {
+                (0, _) => single,
+                // The gradient, and twice the parameters and the velocity.
+                (_, Storage::Scalar) => 5 * single,
+                (_, Storage::Bf16) => 5 * single + element_bytes(Storage::Bf16),
+            }
     }
 
     /// Writes the table for a launch into `stream` with these operands. Graphs that are being
@@ -75,11 +105,11 @@ impl TensorTable {
         stream: &Stream,
         words: &mut [u32; Self::WORDS],
     ) -> cuda::Result<()> {
-        let (head, addresses) = words.split_at_mut(self.head.len());
+        let (updated, (head, addresses)) = (self.updated, words.split_at_mut(self.head.len()));
         head.copy_from_slice(&self.head);
         let mut put = |array: usize, place: usize, buffer: &Buffer<f32>| {
             buffer.use_in(stream)?;
-            let (address, word) = (buffer.address(), 2 * (array * MAX_TENSORS + place));
+            let (address, word) = (buffer.address(), 2 * (array * max_tensors(self.storage) + place));
             // Addresses are little-endian.
             (addresses[word], addresses[word + 1]) = (address as u32, (address >> 32) as u32);
             Ok(())
@@ -88,9 +118,8 @@ impl TensorTable {
         for (place, gradient) in reads.skip(start).take(end - start).enumerate() {
             put(0, place, gradient)?;
         }
-        let updated = if self.updates { 2 * (end - start) } else { 0 };
-        for (place, buffer) in writes.skip(2 * start).take(updated).enumerate() {
-            put(1 + place % 2, place / 2, buffer)?;
+        for (place, buffer) in writes.skip(updated * start).take(updated * (end - start)).enumerate() {
+            put(1 + place % updated, place / updated, buffer)?;
         }
         Ok(())
     }

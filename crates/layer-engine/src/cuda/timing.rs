@@ -6,6 +6,7 @@ use cuda::{Buffer, Priority, Stopwatch, Stream};
 
 use super::device::Device;
 use super::kernel::CudaKernel;
+use super::operand::Operand;
 use super::{CudaQueue, allocation_failed, failed};
 use crate::EngineError;
 
@@ -23,22 +24,26 @@ pub(super) struct Operands {
 }
 
 impl Operands {
-    /// Allocates operands of these numbers of elements.
+    /// Allocates these operands.
     ///
     /// # Errors
     /// [`EngineError::OutOfMemory`], [`EngineError::Cuda`].
-    pub(super) fn new(device: &Device, reads: &[usize], writes: &[usize]) -> Result<Self, EngineError> {
-        let read = |&elements: &usize| {
+    pub(super) fn new(device: &Device, reads: &[Operand], writes: &[Operand]) -> Result<Self, EngineError> {
+        let read = |&operand: &Operand| {
+            let Operand { elements, storage } = operand;
             let mut state = 1_u32;
             let mut next = || {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 (state >> 8) as f32 / (1 << 23) as f32 - 1.0
             };
             let numbers: Vec<f32> = (0..elements).map(|_| next()).collect();
-            Buffer::from_slice(&device.context, &numbers).map_err(allocation_failed(elements))
+            let scalars = storage.pack(&numbers);
+            Buffer::from_slice(&device.context, &scalars).map_err(allocation_failed(scalars.len()))
         };
-        let written =
-            |&elements: &usize| Buffer::zeros(&device.context, elements).map_err(allocation_failed(elements));
+        let written = |operand: &Operand| {
+            let scalars = operand.scalars();
+            Buffer::zeros(&device.context, scalars).map_err(allocation_failed(scalars))
+        };
         Ok(Self {
             reads: reads.iter().map(read).collect::<Result<_, _>>()?,
             writes: writes.iter().map(written).collect::<Result<_, _>>()?,

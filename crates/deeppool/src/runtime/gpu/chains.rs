@@ -1,7 +1,7 @@
 //! Chains of elementwise steps that one kernel computes: a sum, a rectifier (`ReLU`), and copies. A
 //! value that only the next step of the chain reads is not stored.
 
-use layer_engine::{ElementwiseChain, Pass, Rectifier, Role, Signature};
+use layer_engine::{ElementwiseChain, Pass, Rectifier, Role, Signature, Storage};
 use layer_graph::{LayerGraph, LayerKind};
 
 use crate::program::{BufferId, BufferSpec, Launch, Op, RankProgram, Step, StepId};
@@ -84,7 +84,13 @@ impl Chain {
             _ => return None,
         };
         let elements = program.buffers[step.writes.first()?.0].elements;
-        let operations = ElementwiseChain { elements, terms, rectifier, copies: step.writes.len() };
+        let operations = ElementwiseChain {
+            elements,
+            storage: Storage::Scalar,
+            terms,
+            rectifier,
+            copies: step.writes.len(),
+        };
         let is_possible = terms <= ElementwiseChain::MAX_OPERANDS && elements > 0;
         let chain = Self { first, count: 1, operations, reads, writes: step.writes.clone() };
         is_possible.then_some(chain)

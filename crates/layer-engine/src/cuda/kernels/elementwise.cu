@@ -39,6 +39,14 @@ KERNEL add_bias(u32 elements, u32 positions, u32 channels, const real* __restric
     if (i < elements) at[i] = at[i] + bias[i / positions % channels];
 }
 
+#ifdef BF16
+// Converts to single precision.
+KERNEL widen(u32 elements, const real* __restrict__ from, float* __restrict__ to) {
+    const u32 i = ELEMENT;
+    if (i < elements) to[i] = from[i];
+}
+#endif
+
 // Copies rows of `elements` elements, which are `from_stride` and `to_stride` apart.
 KERNEL copy_rows(u32 rows, u32 elements, u32 from_stride, u32 to_stride, const real* __restrict__ from,
                  real* __restrict__ to) {

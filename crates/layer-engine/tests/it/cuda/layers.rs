@@ -25,22 +25,28 @@ struct Way {
 }
 
 impl Way {
-    /// Returns the ways for a layer: only convolutions and linear layers have several.
+    /// Returns the ways for a layer: only convolutions and linear layers have those of libraries.
     fn of(layer: &Layer) -> &'static [Self] {
         let all = &[
             Self { choice: KernelChoice::Own, precision: Precision::F32 },
+            Self { choice: KernelChoice::Own, precision: Precision::Bf16 },
             Self { choice: KernelChoice::Vendor, precision: Precision::F32 },
             Self { choice: KernelChoice::Vendor, precision: Precision::Tf32 },
+            Self { choice: KernelChoice::Vendor, precision: Precision::Bf16 },
         ];
         match layer.kind() {
             LayerKind::Conv2d(_) | LayerKind::Linear(_) => all,
-            _ => &all[..1],
+            _ => &all[..2],
         }
     }
 
     /// Returns the maximum relative difference from the CPU engine's results, by norm.
     fn bound(self) -> f64 {
-        if self.precision == Precision::Tf32 { 2e-3 } else { 1e-5 }
+        match self.precision {
+            Precision::Tf32 => 2e-3,
+            Precision::Bf16 => 1e-2,
+            _ => 1e-5,
+        }
     }
 }
 
@@ -54,6 +60,7 @@ fn results(engine: &CudaEngine, way: Way, layer: &Layer, samples: usize) -> BTre
     for input_gradient in [true, false] {
         let mut expected = LayerRun::new(&cpu, Precision::F32, layer, shard);
         let mut got = LayerRun::new(engine, way.precision, layer, shard);
+        copy_inputs(layer, &mut got, &mut expected);
         expected.step(input_gradient);
         got.step(input_gradient);
         for recomputes in [false, true] {
@@ -73,6 +80,17 @@ fn results(engine: &CudaEngine, way: Way, layer: &Layer, samples: usize) -> BTre
         }
     }
     all
+}
+
+/// Copies what a layer reads, so that both runs have the same numbers where those of one have fewer
+/// bits.
+fn copy_inputs(layer: &Layer, from: &mut LayerRun<'_, CudaEngine>, to: &mut LayerRun<'_, CpuEngine<f32>>) {
+    let passes = [Pass::Forward, Pass::Backward].into_iter();
+    for role in passes.filter_map(|pass| Signature::of(layer, pass)).flat_map(|signature| signature.reads) {
+        if matches!(role, Role::Input(_) | Role::Parameters | Role::OutputGradient) {
+            to.set(role, &from.values(role));
+        }
+    }
 }
 
 /// Gradients that are exactly zero consist of rounding errors only, so a small absolute difference
@@ -102,7 +120,9 @@ fn loss_in_place_matches_its_ordinary_passes_bitwise() {
         on_device(order, |engine| {
             for layer in losses() {
                 for samples in SAMPLES {
-                    check_loss_in_place(engine, Precision::F32, &layer, Shard { first: 5, samples });
+                    for precision in [Precision::F32, Precision::Bf16] {
+                        check_loss_in_place(engine, precision, &layer, Shard { first: 5, samples });
+                    }
                 }
             }
         });

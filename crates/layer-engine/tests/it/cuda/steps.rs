@@ -2,7 +2,7 @@
 
 use layer_engine::{
     CpuEngine, ElementwiseChain, Engine, EngineError, KernelSpec, LaunchContext, Precision, Real, Rectifier,
-    Sgd,
+    Sgd, Storage,
 };
 
 use super::{ORDERS, on_device};
@@ -140,7 +140,8 @@ fn chains_match_scalar_code() {
                         if passes { f64::from(sum) } else { 0.0 }
                     };
                     let expected: Vec<f64> = (0..elements).map(of).collect();
-                    let chain = ElementwiseChain { elements, terms, rectifier, copies };
+                    let chain =
+                        ElementwiseChain { elements, storage: Storage::Scalar, terms, rectifier, copies };
                     let mut kernel = engine.prepare_chain(&chain).unwrap();
                     assert_eq!(kernel.launches(), 1);
                     let reads = terms + usize::from(rectifier == Some(Rectifier::Backward));
@@ -158,7 +159,8 @@ fn chains_match_scalar_code() {
             }
         }
         for (terms, copies) in [(0, 1), (5, 1), (1, 0), (1, 5)] {
-            let chain = ElementwiseChain { elements, terms, rectifier: None, copies };
+            let chain =
+                ElementwiseChain { elements, storage: Storage::Scalar, terms, rectifier: None, copies };
             assert!(matches!(engine.prepare_chain(&chain), Err(EngineError::Library { .. })), "{chain:?}");
         }
     });
