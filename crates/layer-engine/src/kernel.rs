@@ -3,9 +3,6 @@
 
 use layer_graph::{Layer, LayerKind};
 
-#[cfg(feature = "cpu")]
-use crate::Storage;
-
 /// The samples of a layer on one rank: a contiguous part of the global batch, possibly empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shard {
@@ -200,21 +197,6 @@ pub struct Sgd {
     /// Maximum Euclidean norm of the gradients of all layers together, or `None` if gradients are
     /// not clipped.
     pub clip_norm: Option<f64>,
-}
-
-// All engines need it, and their features enable `cpu`.
-#[cfg(feature = "cpu")]
-impl Sgd {
-    /// Returns the number of scalars of each operand of the kernel, those that are read first.
-    /// `elements` is the number of parameters of each layer.
-    pub(crate) fn operands(&self, elements: &[usize], precision: Precision) -> [Vec<usize>; 2] {
-        let reads = elements.iter().copied().chain(self.clip_norm.map(|_| 1));
-        let writes = elements.iter().flat_map(|&elements| match precision {
-            Precision::Bf16 => vec![Storage::Bf16.scalars(elements), elements, elements],
-            _ => vec![elements; 2],
-        });
-        [reads.collect(), writes.collect()]
-    }
 }
 
 /// Values that change between launches of a prepared kernel.

@@ -12,6 +12,8 @@ use std::borrow::Cow;
 use half::bf16;
 use layer_graph::{Layer, LayerKind};
 
+#[cfg(feature = "cpu")]
+use crate::Sgd;
 use crate::{Precision, Role};
 
 /// Number format of the elements of a buffer.
@@ -20,8 +22,8 @@ pub enum Storage {
     /// One element in each scalar of the engine.
     Scalar,
     /// Two elements of 16 bits (`bfloat16`) in each scalar of 32 bits: element `2 i` in the low
-    /// half of scalar `i`, element `2 i + 1` in the high half. The high half of the last scalar is zero
-    /// if the number of elements is odd.
+    /// half of scalar `i`, element `2 i + 1` in the high half. The high half of the last scalar is
+    /// zero if the number of elements is odd.
     Bf16,
 }
 
@@ -114,6 +116,21 @@ impl Role {
             | Self::Metrics
             | Self::ParameterGradient => Storage::Scalar,
         }
+    }
+}
+
+// All engines need it, and their features enable `cpu`.
+#[cfg(feature = "cpu")]
+impl Sgd {
+    /// Returns the number of scalars of each operand of the kernel, those that are read first.
+    /// `elements` is the number of parameters of each layer.
+    pub(crate) fn operands(&self, elements: &[usize], precision: Precision) -> [Vec<usize>; 2] {
+        let reads = elements.iter().copied().chain(self.clip_norm.map(|_| 1));
+        let writes = elements.iter().flat_map(|&elements| match precision {
+            Precision::Bf16 => vec![Storage::Bf16.scalars(elements), elements, elements],
+            _ => vec![elements; 2],
+        });
+        [reads.collect(), writes.collect()]
     }
 }
 
