@@ -221,17 +221,17 @@ impl Product {
     }
 
     /// Returns the name of the algorithm, which identifies it among those of a shape on one version
-    /// of the library: its number and, where they are known, the number of its tile and stages, and
-    /// the number of parts that the depth is split into.
+    /// of the library: its number, and its attributes that are not zero, such as the number of its
+    /// tile and stages, and the number of parts that the depth is split into.
     #[must_use]
     pub fn name(&self) -> String {
         use cublasLtMatmulAlgoConfigAttributes_t as Attribute;
-        let value = |attribute| {
+        let value = |attribute, size| {
             let mut value = 0_u32;
             let functions: &CublasLtFunctions = &self.problem.a.handle.functions;
-            let (algorithm, to, size) =
-                (&raw const self.algorithm, (&raw mut value).cast(), size_of::<u32>());
-            // SAFETY: the algorithm was returned by the library, and the value has four bytes.
+            let (algorithm, to) = (&raw const self.algorithm, (&raw mut value).cast());
+            // SAFETY: the algorithm was returned by the library, and the value has four bytes, of
+            // which the library writes the first `size`.
             let code = unsafe {
                 let written = std::ptr::null_mut();
                 call!(
@@ -241,21 +241,22 @@ impl Product {
             };
             (code == Some(0)).then_some(value)
         };
-        let Some(number) = value(Attribute::CUBLASLT_ALGO_CONFIG_ID) else {
+        let Some(number) = value(Attribute::CUBLASLT_ALGO_CONFIG_ID, 4) else {
             return format!("cuBLASLt proposal {}", self.rank);
         };
         let mut name = format!("cuBLASLt algorithm {number}");
-        for (label, attribute) in [
-            ("tile", Attribute::CUBLASLT_ALGO_CONFIG_TILE_ID),
-            ("stages", Attribute::CUBLASLT_ALGO_CONFIG_STAGES_ID),
-            ("split", Attribute::CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
-            ("reduction", Attribute::CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME),
-            ("swizzle", Attribute::CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING),
-            ("option", Attribute::CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION),
-            ("inner shape", Attribute::CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID),
-            ("cluster", Attribute::CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID),
+        // The library checks the sizes.
+        for (label, attribute, size) in [
+            ("tile", Attribute::CUBLASLT_ALGO_CONFIG_TILE_ID, 4),
+            ("stages", Attribute::CUBLASLT_ALGO_CONFIG_STAGES_ID, 4),
+            ("split", Attribute::CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 4),
+            ("reduction", Attribute::CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, 4),
+            ("swizzle", Attribute::CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, 4),
+            ("option", Attribute::CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, 4),
+            ("inner shape", Attribute::CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 2),
+            ("cluster", Attribute::CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2),
         ] {
-            if let Some(value) = value(attribute) {
+            if let Some(value @ 1..) = value(attribute, size) {
                 let _ = write!(name, ", {label} {value}");
             }
         }

@@ -3,7 +3,8 @@
 
 use super::pointers::{OutPointer, read_array, read_value};
 use crate::state::{
-    AlgorithmBytes, Attributes, Call, CublasResult, CublasStatus, DescriptorKind, Driver, Handle, Operands,
+    Algorithm, AlgorithmBytes, Attributes, Call, CublasResult, CublasStatus, DescriptorKind, Driver, Handle,
+    LibraryError, Operands,
 };
 use std::ffi::c_char;
 
@@ -199,6 +200,40 @@ unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
             unsafe { OutPointer::new(results.wrapping_add(index), "heuristicResultsArray")? }.set(result);
         }
         found.set(i32::try_from(algorithms.len()).unwrap_or(count));
+        Ok(())
+    })
+}
+
+/// Writes an attribute of an algorithm to `value`, which has `bytes` bytes, and its size to
+/// `written`. With 0 bytes only the size is written.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cublasLtMatmulAlgoConfigGetAttribute(
+    algorithm: *const AlgorithmBytes,
+    attribute: u32,
+    value: *mut u8,
+    bytes: usize,
+    written: *mut usize,
+) -> u32 {
+    run(Call::always("cublasLtMatmulAlgoConfigGetAttribute"), |_| {
+        // SAFETY: the caller's promise.
+        let (algorithm, written) =
+            unsafe { (read_value(algorithm, "algo")?, OutPointer::new(written, "sizeWritten")) };
+        let (size, number) = Algorithm::attribute(&algorithm, attribute)?;
+        if bytes == 0 {
+            written?.set(size);
+            return Ok(());
+        }
+        if bytes != size {
+            let text = format!("{bytes} bytes for the attribute {attribute}, which has {size}");
+            return Err(LibraryError::misuse(CublasStatus::INVALID_VALUE, text));
+        }
+        for (index, &byte) in number.to_le_bytes()[..size].iter().enumerate() {
+            // SAFETY: the caller's promise: there is room for `bytes` bytes.
+            unsafe { OutPointer::new(value.wrapping_add(index), "buf")? }.set(byte);
+        }
+        if let Ok(written) = written {
+            written.set(size);
+        }
         Ok(())
     })
 }

@@ -38,7 +38,9 @@ mod work;
 pub(crate) use call::Call;
 pub(crate) use call_error::{CallError, CallResult, LibraryError, LibraryResult, only_zero};
 pub(crate) use code::Code;
-pub(crate) use cublaslt::{AlgorithmBytes, Attributes, CublasResult, CublasStatus, DescriptorKind, Operands};
+pub(crate) use cublaslt::{
+    Algorithm, AlgorithmBytes, Attributes, CublasResult, CublasStatus, DescriptorKind, Operands,
+};
 pub(crate) use cudnn::{CudnnResult, CudnnStatus, Values};
 pub(crate) use driver::{CopyOperand, Driver, RankParameters};
 pub(crate) use driver_lock::with_driver;

@@ -9,6 +9,11 @@ use crate::state::LibraryError;
 
 /// First word of a `cublasLtMatmulAlgo_t` of this library.
 const MAGIC: u64 = u64::from_le_bytes(*b"cublasLt");
+/// Attributes of algorithms, `CUBLASLT_ALGO_CONFIG_...`.
+const ALGORITHM_ID: u32 = 0;
+const ALGORITHM_TILE: u32 = 1;
+const ALGORITHM_SPLITS: u32 = 2;
+const ALGORITHM_REDUCTION: u32 = 3;
 /// Alignment of the workspace, in bytes.
 const WORKSPACE_ALIGNMENT: u64 = 256;
 /// Alignment in bytes that algorithms with vector loads require of addresses, leading dimensions
@@ -57,6 +62,31 @@ const SHAPES: [Shape; 8] = [
     shape((32, 32), 8, 3, false),
     shape((16, 16), 8, 6, false),
 ];
+
+impl Shape {
+    /// Returns the `cublasLtMatmulTile_t`.
+    fn tile_number(self) -> u32 {
+        match self.tile {
+            (16, 16) => 5,
+            (32, 32) => 11,
+            (64, 32) => 13,
+            (64, 64) => 15,
+            (128, 128) => 20,
+            _ => 0,
+        }
+    }
+}
+
+/// Returns the index of an algorithm in [`SHAPES`], and its shape. Bytes that the heuristic did not
+/// return are refused with `INVALID_VALUE`.
+fn shape_of(bytes: &AlgorithmBytes) -> CublasResult<(usize, Shape)> {
+    let [magic, index, _, rest @ ..] = *bytes;
+    let index = index as usize;
+    let shape = SHAPES.get(index).filter(|_| magic == MAGIC && rest == [0; 5]);
+    let text = "the algorithm was not returned by the heuristic";
+    let refused = || LibraryError::misuse(CublasStatus::INVALID_VALUE, text);
+    shape.map(|&shape| (index, shape)).ok_or_else(refused)
+}
 
 /// Limits of the algorithms that a caller accepts.
 #[derive(Clone, Copy, Debug)]
@@ -156,18 +186,33 @@ impl Algorithm {
         [MAGIC, self.index as u64, self.numerics.index(), 0, 0, 0, 0, 0]
     }
 
+    /// Returns the size in bytes and the value of an attribute
+    /// (`cublasLtMatmulAlgoConfigAttributes_t`) of an algorithm in its opaque form. Bytes that the
+    /// heuristic did not return are refused with `INVALID_VALUE`, as are other attributes.
+    pub(crate) fn attribute(bytes: &AlgorithmBytes, attribute: u32) -> CublasResult<(usize, u32)> {
+        let (index, shape) = shape_of(bytes)?;
+        Ok(match attribute {
+            ALGORITHM_ID => (4, index as u32),
+            ALGORITHM_TILE => (4, shape.tile_number()),
+            ALGORITHM_SPLITS => (4, shape.splits as u32),
+            ALGORITHM_REDUCTION => (4, if shape.splits > 1 { REDUCTION_IN_COMPUTE_TYPE as u32 } else { 0 }),
+            // Swizzling, custom option, stages; inner shape, cluster shape, and one without a name.
+            4..=6 => (4, 0),
+            7 | 8 | 10 => (2, 0),
+            _ => {
+                let text = format!("an algorithm has no attribute {attribute}");
+                return Err(LibraryError::misuse(CublasStatus::INVALID_VALUE, text));
+            }
+        })
+    }
+
     /// Returns the algorithm with an opaque form, for a problem. Bytes that the heuristic did not
     /// return are refused with `INVALID_VALUE`, and an algorithm that cannot compute the problem
     /// with `NOT_SUPPORTED`.
     pub(crate) fn from_bytes(bytes: &AlgorithmBytes, problem: &Problem) -> CublasResult<Self> {
-        let [magic, index, numerics, rest @ ..] = *bytes;
-        let shape = SHAPES.get(index as usize).filter(|_| magic == MAGIC && rest == [0; 5]);
-        let Some(&shape) = shape else {
-            let text = "the algorithm was not returned by the heuristic";
-            return Err(LibraryError::misuse(CublasStatus::INVALID_VALUE, text));
-        };
-        let algorithm = Self { index: index as usize, shape, numerics: problem.numerics };
-        if numerics != problem.numerics.index() || !algorithm.is_applicable(problem) {
+        let (index, shape) = shape_of(bytes)?;
+        let algorithm = Self { index, shape, numerics: problem.numerics };
+        if bytes[2] != problem.numerics.index() || !algorithm.is_applicable(problem) {
             let text = format!("the algorithm was returned for another problem than {}", problem.describe());
             return Err(LibraryError::misuse(CublasStatus::NOT_SUPPORTED, text));
         }

@@ -1,7 +1,9 @@
 //! Calls of cuBLASLt without misuse of their order: attributes, texts, and failing calls.
+#![allow(unsafe_code)]
 
 use super::{COMPUTE_32F, Found, INVALID_VALUE, Lt, MAX_WORKSPACE, ORDER, Product, TRANSA, refuses};
-use std::ptr;
+use libloading::Library;
+use std::{collections::BTreeSet, ptr};
 
 /// `CUBLAS_STATUS_ALLOC_FAILED`.
 const ALLOC_FAILED: u32 = 3;
@@ -95,6 +97,75 @@ fn attributes_have_the_sizes_of_cublaslt_13_1() {
     let null = lt.cublasLtMatmulDescSetAttribute(product.description, TRANSA, ptr::null(), 4);
     refuses(&lt, null, INVALID_VALUE, "buf is null");
     lt.cuda.ok(lt.cublasLtMatmulPreferenceDestroy(preference));
+}
+
+/// Sizes of the attributes of algorithms of cuBLASLt 13.1, by attribute; 0 for those that it lacks.
+const ALGORITHM_SIZES: [usize; 12] = [4, 4, 4, 4, 4, 4, 4, 2, 2, 0, 2, 0];
+
+/// Reads an attribute of an algorithm: the status, and the value in the low-order bytes.
+type Read<'a> = &'a dyn Fn(u32, usize) -> (u32, u64);
+
+fn check_sizes(read: Read<'_>) {
+    for (attribute, &size) in (0..).zip(&ALGORITHM_SIZES) {
+        for bytes in [1, 2, 4, 8] {
+            let expected = if bytes == size { 0 } else { INVALID_VALUE };
+            assert_eq!(read(attribute, bytes).0, expected, "attribute {attribute}, {bytes} bytes");
+        }
+    }
+}
+
+#[test]
+fn attributes_identify_algorithms() {
+    let lt = Lt::start();
+    let product = Product::plain(&lt, COMPUTE_32F, [256, 256, 256]);
+    let (status, found) = product.heuristic(&lt, 1 << 24);
+    assert!(status == 0 && found.len() > 4, "{found:?}");
+    let read = |algorithm: &[u64; 8], attribute, bytes| {
+        let mut value = 0_u64;
+        let to = (&raw mut value).cast();
+        let status =
+            lt.cublasLtMatmulAlgoConfigGetAttribute(algorithm, attribute, to, bytes, ptr::null_mut());
+        (status, value)
+    };
+    let mut seen = BTreeSet::new();
+    for found in &found {
+        let algorithm = &found.algorithm;
+        let [id, tile, splits] = [0, 1, 2].map(|attribute| read(algorithm, attribute, 4).1);
+        assert!(seen.insert(id) && tile > 0);
+        assert_eq!(splits > 1, found.workspace > 0);
+    }
+    let algorithm = &found[0].algorithm;
+    check_sizes(&|attribute, bytes| read(algorithm, attribute, bytes));
+    let mut size = 0;
+    let get = |algorithm, attribute, size| {
+        lt.cublasLtMatmulAlgoConfigGetAttribute(algorithm, attribute, ptr::null_mut(), 0, size)
+    };
+    lt.cuda.ok(get(algorithm, 7, &raw mut size));
+    assert_eq!(size, 2);
+    refuses(&lt, get(algorithm, 0, ptr::null_mut()), INVALID_VALUE, "sizeWritten is null");
+    refuses(&lt, get(ptr::null(), 0, &raw mut size), INVALID_VALUE, "algo is null");
+    refuses(&lt, get(&[0; 8], 0, &raw mut size), INVALID_VALUE, "was not returned by the heuristic");
+}
+
+/// The sizes are those of the real library, which needs no device for that.
+#[test]
+fn attributes_of_algorithms_have_the_sizes_of_the_real_library() {
+    type Get = unsafe extern "C" fn(*const [u64; 8], u32, *mut u64, usize, *mut usize) -> u32;
+    let Some(file) = std::env::var_os("CUBLASLT_LIBRARY") else {
+        println!("SKIPPED: cuBLASLt itself: CUBLASLT_LIBRARY is not set");
+        return;
+    };
+    // SAFETY: the library is cuBLASLt, whose function has this type. It writes at most 8 bytes.
+    unsafe {
+        let library = Library::new(file).unwrap();
+        let get = library.get::<Get>("cublasLtMatmulAlgoConfigGetAttribute").unwrap();
+        check_sizes(&|attribute, bytes| {
+            let mut value = 0;
+            (get(&[0; 8], attribute, &raw mut value, bytes, ptr::null_mut()), value)
+        });
+        // Its finalisers would run at the end of each test.
+        std::mem::forget(library);
+    }
 }
 
 /// Calls all functions that return a status, and destroys what was created. Returns the first

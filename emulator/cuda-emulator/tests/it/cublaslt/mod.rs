@@ -63,6 +63,9 @@ functions! {
         handle: usize, description: usize, a: usize, b: usize, c: usize, d: usize, preference: usize,
         count: i32, results: *mut Found, found: *mut i32
     );
+    cublasLtMatmulAlgoConfigGetAttribute(
+        algorithm: *const [u64; 8], attribute: u32, value: *mut u8, bytes: usize, written: *mut usize
+    );
     cublasLtMatmul(
         handle: usize, description: usize, alpha: *const f32, a: u64, a_layout: usize, b: u64,
         b_layout: usize, beta: *const f32, c: u64, c_layout: usize, d: u64, d_layout: usize,
