@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use layer_graph::Layer;
 
-use crate::{DeviceDescription, EngineError, KernelSpec, LaunchContext, Precision, Role, Storage};
+use crate::{
+    DeviceDescription, EngineError, KernelPart, KernelSpec, LaunchContext, Precision, Role, Storage,
+};
 
 /// Function that does the timed work a given number of times. It returns the time from an empty
 /// queue before the first run to an empty queue after the last one: see [`Engine::time`].
@@ -106,6 +108,13 @@ pub trait Engine {
     /// # Errors
     /// If any of the work failed.
     fn synchronize(&self, queue: &mut Self::Queue) -> Result<(), EngineError>;
+
+    /// Returns the parts of a kernel for which the engine chose among candidates, with the choices.
+    /// Empty by default.
+    fn parts<'k>(&self, kernel: &'k Self::Kernel) -> &'k [KernelPart] {
+        let _ = kernel;
+        &[]
+    }
 
     /// Times runs of `body`. `measure` receives a [`Stopwatch`] that runs `body` a given number of
     /// times; it may call the stopwatch any number of times.

@@ -4,6 +4,7 @@
 #[cfg(all(test, feature = "cuda"))]
 extern crate self as layer_engine;
 
+mod candidates;
 #[cfg(feature = "cpu")]
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -20,9 +21,8 @@ mod storage;
 mod torch;
 
 #[cfg(feature = "cuda")]
-pub use self::cuda::{
-    CandidateTime, CudaEngine, CudaKernel, CudaQueue, ElementwiseChain, KernelChoice, KernelPart, Rectifier,
-};
+pub use self::cuda::{CudaEngine, CudaKernel, CudaQueue, ElementwiseChain, Rectifier};
+pub use candidates::{CandidateTime, KernelChoice, KernelPart};
 #[cfg(feature = "cpu")]
 pub use cpu::{CpuEngine, CpuKernel, Real, ThreadPool};
 pub use description::DeviceDescription;

@@ -30,8 +30,8 @@ fn convolutions() -> BTreeSet<[usize; 11]> {
     found
 }
 
-/// Returns the engines of deterministic plans for an H100, for each convolution, direction and
-/// precision.
+/// Returns the engines of deterministic plans for an H100, for each convolution, direction,
+/// precision and layout that the engine uses or may use.
 fn engines(cudnn: &Cudnn, convolutions: &BTreeSet<[usize; 11]>) -> Vec<(String, BTreeSet<i64>)> {
     let h100 = DeviceProperties::h100();
     let mut found = Vec::new();
@@ -39,7 +39,9 @@ fn engines(cudnn: &Cudnn, convolutions: &BTreeSet<[usize; 11]>) -> Vec<(String, 
         for direction in [Direction::Forward, Direction::InputGradient, Direction::WeightGradient] {
             for (numerics, layout) in [
                 (Numerics::F32, Layout::Nchw),
+                (Numerics::Tf32, Layout::Nchw),
                 (Numerics::Tf32, Layout::Nhwc),
+                (Numerics::Bf16, Layout::Nchw),
                 (Numerics::Bf16, Layout::Nhwc),
             ] {
                 let shape = ConvolutionShape {

@@ -5,12 +5,12 @@ use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cuda::{Context, Kernel, Module, Numerics};
+use cuda::{Context, Determinism, Kernel, Module, Numerics};
 
-use super::choice::{Choices, KernelChoice};
+use super::choice::Choices;
 use super::libraries::Libraries;
 use super::module::Family;
-use crate::{EngineError, Storage};
+use crate::{EngineError, KernelChoice, Storage};
 
 /// A GPU with the PTX modules loaded on it, the vendor's libraries, and how to choose among both. A
 /// clone shares them.
@@ -24,6 +24,8 @@ pub(super) struct Device {
     pub(super) libraries: Arc<Libraries>,
     /// The rule.
     pub(super) choice: KernelChoice,
+    /// Whether libraries may use algorithms whose results differ from run to run.
+    pub(super) determinism: Determinism,
     /// The candidates that were chosen before.
     pub(super) choices: Arc<Choices>,
 }
@@ -36,6 +38,7 @@ impl Device {
             modules: Arc::default(),
             libraries: Arc::new(Libraries::new(context)),
             choice: KernelChoice::default(),
+            determinism: Determinism::Deterministic,
             choices: Arc::default(),
         }
     }
@@ -49,8 +52,14 @@ impl Device {
         let storage = if numerics == Numerics::Bf16 { Storage::Bf16 } else { Storage::Scalar };
         [Family::Convolution, Family::MatrixProduct].map(|family| family.ptx(storage)).hash(&mut own);
         let (own, libraries) = (own.finish(), self.libraries.versions());
-        let key =
-            format!("{device}, driver {driver}, own {own:x}, {libraries:?}, {numerics:?}, {part}, {shape:?}");
+        let determinism = match self.determinism {
+            Determinism::Deterministic => "",
+            Determinism::Any => ", nondeterministic",
+        };
+        let key = format!(
+            "{device}, driver {driver}, own {own:x}, {libraries:?}, {numerics:?}{determinism}, {part}, \
+             {shape:?}"
+        );
         key.replace(['\t', '\n'], " ")
     }
 

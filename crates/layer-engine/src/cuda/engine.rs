@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use cuda::{Buffer, Context, Priority, Stream};
+use cuda::{Buffer, Context, Determinism, Priority, Stream};
 
 use super::chain::{ElementwiseChain, Rectifier};
-use super::choice::{Choices, KernelChoice};
+use super::choice::Choices;
 use super::device::Device;
 use super::kernel_builder::KernelBuilder;
 use super::operand::Operand;
 use super::{CudaKernel, CudaQueue, NAME, allocation_failed, failed, prepare, rearrange, timing};
 use crate::{
-    DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext, Precision, Signature, Stopwatch,
+    DeviceDescription, Engine, EngineError, KernelChoice, KernelPart, KernelSpec, LaunchContext, Precision,
+    Signature, Stopwatch,
 };
 
 /// Engine that runs layers on an NVIDIA GPU (compute capability 8.0 or newer), with operands in
@@ -25,8 +26,9 @@ use crate::{
 /// `DEEPPOOL_EMULATED_GPUS` is set, the crate `cuda-emulator` takes the place of the CUDA driver.
 ///
 /// Results equal those of [`CpuEngine`](crate::CpuEngine) up to rounding, with the same dropout
-/// masks. They are bitwise reproducible while the same candidates are chosen; with
-/// [`KernelChoice::Own`] the order of sums depends only on shapes. Differences from `CpuEngine`:
+/// masks. They are bitwise reproducible while the same candidates are chosen, unless
+/// [nondeterministic ones](Self::with_nondeterministic) are permitted; with [`KernelChoice::Own`]
+/// the order of sums depends only on shapes. Differences from `CpuEngine`:
 /// - Labels and tokens are not checked, because a check would have to wait for the device. An
 ///   invalid label gives a loss of NaN and otherwise counts as the nearest class. An invalid token
 ///   is replaced by the nearest one.
@@ -73,6 +75,14 @@ impl CudaEngine {
     #[must_use]
     pub fn with_choice(mut self, choice: KernelChoice) -> Self {
         self.device.choice = choice;
+        self
+    }
+
+    /// Returns the engine with or without algorithms of libraries whose results differ from run to
+    /// run by rounding. By default it has none.
+    #[must_use]
+    pub fn with_nondeterministic(mut self, is_permitted: bool) -> Self {
+        self.device.determinism = if is_permitted { Determinism::Any } else { Determinism::Deterministic };
         self
     }
 
@@ -206,6 +216,10 @@ impl Engine for CudaEngine {
 
     fn synchronize(&self, queue: &mut CudaQueue) -> Result<(), EngineError> {
         queue.synchronize()
+    }
+
+    fn parts<'k>(&self, kernel: &'k CudaKernel) -> &'k [KernelPart] {
+        kernel.parts()
     }
 
     /// Runs `body` once without capturing it, which loads its kernels and sets the queue's context;

@@ -8,11 +8,10 @@ use std::sync::Arc;
 
 use cuda::{Address, Buffer, LaunchShape, MAX_ARGUMENTS};
 
-use super::choice::KernelPart;
 use super::operand::Operand;
 use super::tensors::TensorTable;
 use super::{CudaQueue, NAME};
-use crate::EngineError;
+use crate::{EngineError, KernelPart};
 
 /// Number of 32-bit fields that [`Argument::Struct`] holds: those of the largest struct parameter,
 /// `Geometry` in `kernels/convolution.cu`.

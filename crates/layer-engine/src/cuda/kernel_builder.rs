@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cuda::{Buffer, MAX_ARGUMENTS, Numerics};
 
-use super::choice::{CandidateTime, KernelChoice, KernelPart, fastest};
+use super::choice::fastest;
 use super::device::Device;
 use super::kernel::{Argument, CudaKernel, GpuLaunch, Launch, THREADS};
 use super::module::Family;
@@ -15,7 +15,7 @@ use super::operand::Operand;
 use super::tensors::TensorTable;
 use super::timing::Operands;
 use super::{NAME, allocation_failed};
-use crate::{EngineError, Role, Signature, Storage};
+use crate::{CandidateTime, EngineError, KernelChoice, KernelPart, Role, Signature, Storage};
 
 /// Maximum number of elements of an operand. Kernels index elements with 32 bits, and a grid
 /// extends up to one block beyond the last element.

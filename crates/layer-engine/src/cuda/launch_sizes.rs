@@ -5,11 +5,11 @@ use cuda::Driver;
 use cuda_emulator::Emulator;
 use layer_graph::{BatchNorm, Conv2d, Layer, LayerGraph, LayerKind, Linear, Pool2d, Shape, zoo};
 
+use super::CudaEngine;
 use super::kernel::{CudaKernel, Launch};
 use super::prepare;
 use super::slices::MULTIPROCESSORS;
-use super::{CudaEngine, KernelChoice};
-use crate::{KernelSpec, Pass, Precision, Shard};
+use crate::{KernelChoice, KernelSpec, Pass, Precision, Shard};
 
 /// VGG-11 with batch normalisation for images of 3 x 32 x 32.
 fn vgg() -> LayerGraph {

@@ -36,7 +36,6 @@ mod vendor;
 
 use crate::EngineError;
 pub use chain::{ElementwiseChain, Rectifier};
-pub use choice::{CandidateTime, KernelChoice, KernelPart};
 pub use engine::CudaEngine;
 pub use kernel::CudaKernel;
 pub use queue::CudaQueue;

@@ -20,9 +20,11 @@ use layer_graph::{
     Linear, LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Select, Shape,
 };
 
+use super::CudaEngine;
 use super::module::Family;
-use super::{CudaEngine, KernelChoice};
-use crate::{CpuEngine, Engine, KernelSpec, Pass, Precision, Real, Role, Sgd, Shard, Signature, Storage};
+use crate::{
+    CpuEngine, Engine, KernelChoice, KernelSpec, Pass, Precision, Real, Role, Sgd, Shard, Signature, Storage,
+};
 use any_engine::{CONTEXT, LayerRun, distance, download, numbers, upload};
 
 /// Replacements that move a comparison by one.

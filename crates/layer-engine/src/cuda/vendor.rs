@@ -3,7 +3,7 @@
 
 use std::sync::PoisonError;
 
-use cuda::{ConvolutionShape, Determinism, ProductShape, Target};
+use cuda::{ConvolutionShape, ProductShape, Target};
 
 use super::failed;
 use super::kernel::{Argument, Launch, LibraryCall, LibraryLaunch};
@@ -57,7 +57,7 @@ pub(super) fn convolutions(
     let target = Target::Device(&handle);
     let found = library
         .library
-        .convolutions(target, shape, builder.numerics(), Determinism::Deterministic, WORKSPACE_BYTES)
+        .convolutions(target, shape, builder.numerics(), device.determinism, WORKSPACE_BYTES)
         .map_err(failed("search algorithms of a convolution"))?;
     let found = found.into_iter().take(MAX_ALGORITHMS);
     Ok(found

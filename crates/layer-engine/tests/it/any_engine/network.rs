@@ -1,6 +1,7 @@
 //! Gradients of all parameters of a whole network, on any engine.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use layer_engine::{
     Engine, KernelSpec, Pass, Precision, Real, Role, Shard, Signature, Storage, initial_parameters,
@@ -11,13 +12,22 @@ use super::{CONTEXT, classes, download, numbers, pack, upload};
 
 const SAMPLES: usize = 2;
 
-struct NetworkRun<'n, E: Engine> {
+/// One training step of a network: prepared kernels in order, and their operands.
+pub(crate) struct NetworkRun<'n, E: Engine> {
     engine: &'n E,
     precision: Precision,
     graph: &'n LayerGraph,
-    queue: E::Queue,
+    pub(crate) queue: E::Queue,
     /// Buffers by the layer that owns them. A layer's input is its producer's output.
     buffers: HashMap<(LayerId, Role), E::Buffer>,
+    pub(crate) calls: Vec<Call<E::Kernel>>,
+}
+
+/// A prepared kernel and the places of its operands.
+pub(crate) struct Call<K> {
+    kernel: K,
+    reads: Vec<(LayerId, Role)>,
+    writes: Vec<(LayerId, Role)>,
 }
 
 /// Returns the gradients of the mean loss with respect to the parameters of each layer, for a batch
@@ -28,31 +38,9 @@ pub(crate) fn gradients<E: Engine<Scalar: Real>>(
     graph: &LayerGraph,
     seed: u64,
 ) -> Vec<(String, Vec<f64>)> {
-    let queue = engine.queue().unwrap();
-    let mut run = NetworkRun { engine, precision, graph, queue, buffers: HashMap::new() };
-    let ids: Vec<LayerId> = graph.layers().map(|(id, _)| id).collect();
-    run.put(graph.input(), Role::Output, &input(graph, seed));
-    for &id in &ids[1..] {
-        run.load(id);
-        for &pass in Pass::forward(graph.layer(id)) {
-            run.launch(id, pass);
-        }
-    }
-    for &id in ids[1..].iter().rev() {
-        run.gather_gradient(id);
-        let wants_input = graph.producers(id) != [graph.input()];
-        for &pass in Pass::backward(graph.layer(id), wants_input) {
-            run.launch(id, pass);
-        }
-    }
-    let trained = ids.iter().filter(|&&id| graph.layer(id).parameter_count() > 0);
-    trained
-        .map(|&id| {
-            let layer = graph.layer(id);
-            let buffer = &run.buffers[&(id, Role::ParameterGradient)];
-            (layer.name().to_owned(), download(engine, buffer, layer.parameter_count(), &mut run.queue))
-        })
-        .collect()
+    let mut run = NetworkRun::new(engine, precision, graph, seed);
+    run.enqueue(0..run.calls.len());
+    run.gradients()
 }
 
 fn input(graph: &LayerGraph, seed: u64) -> Vec<f64> {
@@ -64,7 +52,64 @@ fn input(graph: &LayerGraph, seed: u64) -> Vec<f64> {
     }
 }
 
-impl<E: Engine<Scalar: Real>> NetworkRun<'_, E> {
+impl<'n, E: Engine<Scalar: Real>> NetworkRun<'n, E> {
+    /// Prepares a step over two pseudorandom samples. `seed` is the seed of the samples.
+    pub(crate) fn new(engine: &'n E, precision: Precision, graph: &'n LayerGraph, seed: u64) -> Self {
+        let (queue, buffers) = (engine.queue().unwrap(), HashMap::new());
+        let mut run = Self { engine, precision, graph, queue, buffers, calls: Vec::new() };
+        let ids: Vec<LayerId> = graph.layers().map(|(id, _)| id).collect();
+        run.put(graph.input(), Role::Output, &input(graph, seed));
+        for &id in &ids[1..] {
+            run.load(id);
+            for &pass in Pass::forward(graph.layer(id)) {
+                run.add_pass(id, pass);
+            }
+        }
+        for &id in ids[1..].iter().rev() {
+            run.add_output_gradient(id);
+            let wants_input = graph.producers(id) != [graph.input()];
+            for &pass in Pass::backward(graph.layer(id), wants_input) {
+                run.add_pass(id, pass);
+            }
+        }
+        run
+    }
+
+    /// Enqueues some of the kernels.
+    pub(crate) fn enqueue(&mut self, calls: Range<usize>) {
+        for call in &mut self.calls[calls] {
+            let mut written: Vec<E::Buffer> =
+                call.writes.iter().map(|place| self.buffers.remove(place).unwrap()).collect();
+            let reads: Vec<&E::Buffer> = call.reads.iter().map(|place| &self.buffers[place]).collect();
+            let mut writes: Vec<&mut E::Buffer> = written.iter_mut().collect();
+            self.engine.enqueue(&mut call.kernel, &reads, &mut writes, &CONTEXT, &mut self.queue).unwrap();
+            self.buffers.extend(call.writes.iter().copied().zip(written));
+        }
+    }
+
+    /// Returns the gradients with respect to the parameters of each layer.
+    pub(crate) fn gradients(&mut self) -> Vec<(String, Vec<f64>)> {
+        let Self { engine, graph, buffers, queue, .. } = self;
+        let trained = graph.layers().filter(|(_, layer)| layer.parameter_count() > 0);
+        trained
+            .map(|(id, layer)| {
+                let buffer = &buffers[&(id, Role::ParameterGradient)];
+                (layer.name().to_owned(), download(*engine, buffer, layer.parameter_count(), queue))
+            })
+            .collect()
+    }
+
+    /// Overwrites the gradients, so that later ones cannot be those of an earlier run.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn spoil_gradients(&mut self) {
+        let graph = self.graph;
+        for (id, layer) in graph.layers().filter(|(_, layer)| layer.parameter_count() > 0) {
+            let values: Vec<E::Scalar> = vec![E::Scalar::narrow(1e30); layer.parameter_count()];
+            let buffer = self.buffers.get_mut(&(id, Role::ParameterGradient)).unwrap();
+            self.engine.upload(&values, buffer, &mut self.queue).unwrap();
+        }
+    }
+
     fn put(&mut self, id: LayerId, role: Role, values: &[f64]) {
         let scalars = pack(values.to_vec(), self.storage(id, role));
         let buffer = upload(self.engine, &scalars, &mut self.queue);
@@ -106,40 +151,35 @@ impl<E: Engine<Scalar: Real>> NetworkRun<'_, E> {
         }
     }
 
-    fn launch(&mut self, id: LayerId, pass: Pass) {
-        let layer = self.graph.layer(id);
-        let signature = Signature::of(layer, pass).unwrap();
-        let spec = KernelSpec::Layer { layer, pass, shard: Shard::whole(SAMPLES) };
-        let mut kernel = self.engine.prepare(&spec, self.precision).unwrap();
-        let mut written: Vec<E::Buffer> = Vec::new();
-        for &role in &signature.writes {
-            let buffer = self.buffers.remove(&(id, role));
-            let scalars = self.storage(id, role).scalars(role.elements(layer, SAMPLES));
-            written.push(buffer.unwrap_or_else(|| self.engine.allocate(scalars).unwrap()));
+    /// Adds a kernel, and allocates the operands that it writes and that do not exist yet.
+    fn add(&mut self, spec: &KernelSpec<'_>, reads: Vec<(LayerId, Role)>, writes: Vec<(LayerId, Role)>) {
+        let kernel = self.engine.prepare(spec, self.precision).unwrap();
+        for &(id, role) in &writes {
+            let elements = role.elements(self.graph.layer(id), SAMPLES);
+            let (engine, scalars) = (self.engine, self.storage(id, role).scalars(elements));
+            self.buffers.entry((id, role)).or_insert_with(|| engine.allocate(scalars).unwrap());
         }
-        let places: Vec<_> = signature.reads.iter().map(|&role| self.place(id, role)).collect();
-        let reads: Vec<&E::Buffer> = places.iter().map(|place| &self.buffers[place]).collect();
-        let mut writes: Vec<&mut E::Buffer> = written.iter_mut().collect();
-        self.engine.enqueue(&mut kernel, &reads, &mut writes, &CONTEXT, &mut self.queue).unwrap();
-        let places = signature.writes.iter().map(|&role| (id, role));
-        self.buffers.extend(places.zip(written));
+        self.calls.push(Call { kernel, reads, writes });
     }
 
-    /// Computes a layer's output gradient, unless its only consumer wrote it.
-    fn gather_gradient(&mut self, id: LayerId) {
+    fn add_pass(&mut self, id: LayerId, pass: Pass) {
+        let layer = self.graph.layer(id);
+        let signature = Signature::of(layer, pass).unwrap();
+        let reads = signature.reads.iter().map(|&role| self.place(id, role)).collect();
+        let writes = signature.writes.iter().map(|&role| (id, role)).collect();
+        self.add(&KernelSpec::Layer { layer, pass, shard: Shard::whole(SAMPLES) }, reads, writes);
+    }
+
+    /// Adds the kernel of a layer's output gradient, unless its only consumer writes it.
+    fn add_output_gradient(&mut self, id: LayerId) {
         let consumers = self.graph.consumers(id);
         let elements = SAMPLES * self.graph.layer(id).output_shape().elements();
         if consumers.is_empty() {
             self.put(id, Role::OutputGradient, &vec![1.0 / SAMPLES as f64; elements]);
         } else if consumers.len() > 1 {
+            let terms = consumers.iter().map(|&(consumer, slot)| (consumer, Role::InputGradient(slot)));
             let spec = KernelSpec::Sum { terms: consumers.len(), elements };
-            let mut kernel = self.engine.prepare(&spec, self.precision).unwrap();
-            let mut sum =
-                self.engine.allocate(self.storage(id, Role::OutputGradient).scalars(elements)).unwrap();
-            let places = consumers.iter().map(|&(consumer, slot)| (consumer, Role::InputGradient(slot)));
-            let terms: Vec<&E::Buffer> = places.map(|place| &self.buffers[&place]).collect();
-            self.engine.enqueue(&mut kernel, &terms, &mut [&mut sum], &CONTEXT, &mut self.queue).unwrap();
-            self.buffers.insert((id, Role::OutputGradient), sum);
+            self.add(&spec, terms.collect(), vec![(id, Role::OutputGradient)]);
         }
     }
 }

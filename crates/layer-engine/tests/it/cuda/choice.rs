@@ -1,10 +1,11 @@
 //! The choice between functions of the engine and algorithms of the vendor's libraries.
 
 use cuda_emulator::Setting;
-use layer_engine::{CudaEngine, Engine, KernelChoice, KernelPart, KernelSpec, Pass, Precision, Shard};
+use layer_engine::{CudaEngine, Engine, KernelChoice, KernelPart, KernelSpec, Pass, Precision, Role, Shard};
 use layer_graph::{Conv2d, Layer, Linear, Shape};
 
 use super::on_emulator;
+use crate::any_engine::{LayerRun, distance};
 use crate::single_layer::layer;
 
 fn parts(engine: &CudaEngine, layer: &Layer, pass: Pass) -> Vec<KernelPart> {
@@ -94,6 +95,37 @@ fn without_memory_for_timing_the_first_candidate_is_chosen() {
         );
         emulator.set(Setting::MemoryBytes, 1 << 30);
         assert!(parts(&fastest, &layer, Pass::Forward)[0].reason.starts_with("the fastest"), "{chosen:?}");
+    });
+}
+
+/// Without permission, no candidate is nondeterministic, and repetitions have the same bits. With
+/// it, the library's first candidate for this input gradient is, and they differ by rounding.
+#[test]
+fn nondeterministic_candidates_need_permission() {
+    on_emulator(0, |engine, _| {
+        let layer = convolution();
+        let run = |is_permitted| {
+            let engine = engine.clone().with_choice(KernelChoice::Vendor).with_nondeterministic(is_permitted);
+            let chosen = parts(&engine, &layer, Pass::Backward);
+            let mut run = LayerRun::new(&engine, Precision::F32, &layer, Shard::whole(2));
+            let gradients = [(); 2].map(|()| {
+                run.step(true);
+                run.values(Role::InputGradient(0))
+            });
+            (chosen, gradients)
+        };
+        let (chosen, [first, again]) = run(false);
+        assert_eq!(first, again, "{chosen:?}");
+        let (permitted, [first, again]) = run(true);
+        let gradient =
+            |parts: &[KernelPart]| parts.iter().find(|part| part.part == "input gradient").cloned();
+        let (chosen, permitted) = (gradient(&chosen).unwrap(), gradient(&permitted).unwrap());
+        assert!(
+            !chosen.candidates.iter().any(|candidate| candidate.name == permitted.chosen),
+            "{permitted:?}"
+        );
+        assert_ne!(first, again, "{permitted:?}");
+        assert!(distance(&first, &again) < 1e-6);
     });
 }
 

@@ -3,6 +3,7 @@
 
 mod choice;
 mod errors;
+mod graphs;
 mod half_steps;
 mod layers;
 mod networks;

@@ -25,7 +25,7 @@ fn convolution(net: &mut LayerGraph, conv: Conv2d, from: LayerId) -> LayerId {
     then(net, BatchNorm::default(), y)
 }
 
-fn residual() -> LayerGraph {
+pub(crate) fn residual() -> LayerGraph {
     let mut net = LayerGraph::new("residual", Shape::image(3, 8, 8)).unwrap();
     let input = net.input();
     let x = convolution(&mut net, Conv2d::new(6, 3).padding(1), input);
@@ -42,7 +42,7 @@ fn residual() -> LayerGraph {
     net
 }
 
-fn inception() -> LayerGraph {
+pub(crate) fn inception() -> LayerGraph {
     let mut net = LayerGraph::new("inception", Shape::image(4, 7, 7)).unwrap();
     let x = net.input();
     let a = convolution(&mut net, Conv2d::new(3, 1), x);
@@ -72,7 +72,7 @@ fn block(net: &mut LayerGraph, x: LayerId, causal: bool, index: usize) -> LayerI
     net.add(format!("block{index}"), LayerKind::Add, [x, y]).unwrap()
 }
 
-fn vision_transformer() -> LayerGraph {
+pub(crate) fn vision_transformer() -> LayerGraph {
     let mut net = LayerGraph::new("vision", Shape::image(3, 8, 8)).unwrap();
     let patches = Conv2d { stride: [4, 4], ..Conv2d::new(8, 4) };
     let input = net.input();
@@ -101,7 +101,7 @@ fn language_model() -> LayerGraph {
 
 /// Ways to compute products, with the maximum relative difference of gradients from the CPU
 /// engine's.
-const WAYS: [(KernelChoice, Precision, f64); 3] = [
+pub(crate) const WAYS: [(KernelChoice, Precision, f64); 3] = [
     (KernelChoice::Own, Precision::F32, 2e-5),
     (KernelChoice::Vendor, Precision::F32, 2e-5),
     (KernelChoice::Vendor, Precision::Tf32, 1e-2),
