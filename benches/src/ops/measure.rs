@@ -72,6 +72,8 @@ fn described_parts(parts: &[KernelPart]) -> (String, Vec<OpPart>) {
     let chosen: Vec<&str> = parts.iter().map(|part| part.chosen.as_str()).collect();
     let all = parts.iter().map(|part| OpPart {
         part: part.part.into(),
+        chosen: part.chosen.clone(),
+        reason: part.reason.clone(),
         candidates: part
             .candidates
             .iter()

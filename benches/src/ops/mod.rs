@@ -37,6 +37,9 @@ struct Cli {
     /// Number of repeats of each measurement
     #[arg(long, default_value = "10", value_parser = within(1..=10_000))]
     repeats: usize,
+    /// Also time kernels of cuDNN whose results differ from run to run
+    #[arg(long)]
+    nondeterministic: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -67,7 +70,7 @@ impl Cli {
     fn run(&self) -> anyhow::Result<()> {
         let network = self.network()?;
         let printer = check_results(&self.out, self.json)?;
-        let engine = CudaEngine::new(self.gpu)?;
+        let engine = CudaEngine::new(self.gpu)?.with_nondeterministic(self.nondeterministic);
         let report = measure(&engine, &network, self.batch, self.repeats)?;
         let shown = if self.json { to_json(&report) } else { report.table() };
         printer.line(format_args!("{shown}"))?;

@@ -62,6 +62,10 @@ pub struct OpRow {
 pub struct OpPart {
     /// Name of what is computed, such as `weight gradient`.
     pub part: String,
+    /// Name of the candidate that was chosen.
+    pub chosen: String,
+    /// Reason of the choice, such as `the fastest of 4`.
+    pub reason: String,
     /// Candidates in the order in which libraries propose them, the kernels of `layer-engine` last.
     pub candidates: Vec<OpCandidate>,
 }

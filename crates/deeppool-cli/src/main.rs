@@ -20,6 +20,7 @@ mod graph;
 mod import_profile;
 mod inputs;
 mod job_script;
+mod kernels;
 mod launch;
 mod launched;
 mod left_out;

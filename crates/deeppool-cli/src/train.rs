@@ -30,6 +30,7 @@ use super::counts::{BATCH, THREADS};
 use super::difference::{difference_json, show_difference};
 use super::free_memory::check_free_memory;
 use super::inputs;
+use super::kernels::{KernelArgs, kernels_json, kernels_text};
 use super::launched::{Launched, is_first, launched};
 use super::left_out::{warn, warn_of_options, warn_of_samples};
 use super::network::NetworkArgs;
@@ -124,6 +125,8 @@ pub(crate) struct Train {
     /// Precision of convolutions and linear layers on GPUs
     #[arg(long, value_enum, default_value_t = LayerPrecision::F32)]
     precision: LayerPrecision,
+    #[command(flatten)]
+    kernels: KernelArgs,
     /// Learning rate
     #[arg(long, default_value_t = 0.03)]
     lr: f64,
@@ -197,7 +200,7 @@ impl Train {
         let launched =
             launched()?.filter(|launched| launched.ranks > 1 || self.ranks.is_none_or(|ranks| ranks == 1));
         let (launched, precision) = (engine.check(launched)?, self.precision.of(engine)?);
-        self.check_written()?;
+        self.check_options(engine)?;
         let policy = inputs::policy(self.policy.as_deref().unwrap_or("default"))?;
         let network = self.network.load()?;
         let read = self.plan.as_deref().map(inputs::plan).transpose()?;
@@ -235,7 +238,8 @@ impl Train {
         let initial = self.init.as_deref().map(inputs::weights).transpose()?;
         let has_times = is_known && emulated.is_some();
         let times = has_times.then(|| emulated_times(&job, training, &background)).transpose()?;
-        let config = TrainConfig::new(&dataset, training)
+        let config = self.kernels.configure(TrainConfig::new(&dataset, training));
+        let config = config
             .with_initial(initial.as_ref())
             .with_length(self.length())
             .with_learning_rate(self.lr)
@@ -294,8 +298,10 @@ impl Train {
         self.check_end(&config, &report)
     }
 
-    /// Checks, before the work, that the files and the folder of the run can be written to.
-    fn check_written(&self) -> anyhow::Result<()> {
+    /// Checks, before the work, that the options for kernels fit the engine, and that the files and
+    /// the folder of the run can be written to.
+    fn check_options(&self, engine: RankEngine) -> anyhow::Result<()> {
+        self.kernels.check(engine)?;
         check_outputs(self.metrics.iter().chain(&self.trace).chain(&self.calibrate), self.json)?;
         // The first rank writes for all.
         if is_first() {
@@ -440,6 +446,7 @@ impl Train {
                 "p99": times.p99().as_secs_f64() * 1e6,
             },
             "memory": report.max_memory().map(memory_json),
+            "kernels": kernels_json(&report.kernels),
             "planned_iteration_us": predictions.planned_us,
             "simulated_iteration_us": predictions.simulated_us(),
             "simulated_background_samples_per_s":
@@ -506,6 +513,9 @@ fn show(background: &[Background], policy: &Policy, predictions: &Predictions, r
             byte_size(held.evaluation_bytes),
             byte_size(held.background_bytes),
         );
+    }
+    if let Some(kernels) = kernels_text(&report.kernels) {
+        print_message!("products of rank 0                  {kernels}");
     }
 }
 

@@ -70,6 +70,41 @@ fn losses_in_tf32_are_near_those_in_single_precision() {
     refused(path, &format!("{run} --ranks 2 --precision tf32"), "give --engine cuda");
 }
 
+/// The report names the candidate that computes each part of a kernel, and the reason.
+#[test]
+fn kernels_are_chosen_and_reported() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let run = format!("{TRAIN} --iterations 1 --device a100 --emulate-gpus 1");
+    let chosen = |report: &Value| -> Vec<String> {
+        let text = |part: &Value, field: &str| part[field].as_str().unwrap().to_owned();
+        let parts = report["kernels"].as_array().unwrap().iter();
+        parts
+            .map(|part| {
+                let fields = ["step", "part", "chosen", "reason"].map(|field| text(part, field));
+                assert!(fields.iter().all(|field| !field.is_empty()));
+                assert!(
+                    part["candidates"].as_array().unwrap().iter().any(|one| one["name"] == part["chosen"])
+                );
+                fields[2].clone()
+            })
+            .collect()
+    };
+    let of_rule = |options: &str| chosen(&json(path, &format!("{run} {options}")));
+    let (vendor, own) = (of_rule(""), of_rule("--kernels own"));
+    assert!(vendor.len() > 4 && vendor.len() == own.len(), "{vendor:?} {own:?}");
+    assert!(own.iter().all(|name| name == "own"), "{own:?}");
+    assert!(vendor.iter().all(|name| name.starts_with("cuDNN engine ") || name.starts_with("cuBLASLt ")));
+    assert_ne!(vendor, of_rule("--nondeterministic"));
+    let printed = succeed(path, &run.replace(" --json", ""));
+    let line = printed.lines().find(|line| line.starts_with("products of rank 0 ")).unwrap();
+    assert!(line.contains(" by cuDNN") && line.contains(" by cuBLASLt"), "{line}");
+    assert_eq!(json(path, &format!("{TRAIN} --iterations 1 --ranks 1"))["kernels"], Value::Array(vec![]));
+    for option in ["--kernels own", "--nondeterministic"] {
+        refused(path, &format!("{TRAIN} --ranks 1 {option}"), "is for GPUs: give --engine cuda");
+    }
+}
+
 /// Compares the accuracy after two epochs. CI checks one of four ways to train.
 #[test]
 fn gpu_accuracy_matches_cpu_accuracy() {

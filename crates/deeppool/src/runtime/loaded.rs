@@ -2,6 +2,7 @@
 //! of partial backpropagation repeat, each with its own program; without it, one. *State* is the
 //! buffers that outlive an iteration: parameters, velocities and running statistics.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use collectives::Group;
@@ -198,6 +199,18 @@ impl<B: Backend> LoadedProgram<B> {
     #[must_use]
     pub fn program(&self) -> &RankProgram {
         &self.programs[0].program
+    }
+
+    /// Returns the kernels of all programs of the rotation, in the order of their steps, each with
+    /// the name of the first step that launches it.
+    pub(crate) fn kernels(&self) -> impl Iterator<Item = (&str, &Kernel<B>)> {
+        let steps = self.programs.iter().flat_map(|loaded| loaded.program.steps.iter().zip(&loaded.kernels));
+        let mut known = HashSet::new();
+        let first = steps.filter_map(move |(step, &kernel)| {
+            let kernel = kernel.filter(|&kernel| known.insert(kernel))?;
+            Some((step, kernel))
+        });
+        first.map(|(step, kernel)| (step.label.as_str(), &self.kernels[kernel]))
     }
 
     /// Returns the number of iterations until the programs repeat.

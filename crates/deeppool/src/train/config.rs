@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use gpu_mux::Policy;
-use layer_engine::{Precision, Sgd};
+use layer_engine::{KernelChoice, Precision, Sgd};
 use layer_graph::LayerGraph;
 
 use super::Weights;
@@ -56,6 +56,12 @@ pub struct TrainConfig<'a> {
     /// Precision of layers, also of background jobs: `F32`, or what the engine of the ranks has
     /// beside it.
     pub precision: Precision,
+    /// Rule by which ranks on GPUs choose how to compute convolutions and products; `None` for the
+    /// engine's default. Other ranks ignore it.
+    pub kernels: Option<KernelChoice>,
+    /// Whether ranks on GPUs may use algorithms of libraries whose results differ from run to run
+    /// by rounding. Other ranks ignore it.
+    pub nondeterministic: bool,
     /// Flag that another thread sets to end the run within about half a second, after a checkpoint
     /// if they are configured; `None` if the run always goes to its end.
     pub stop: Option<&'a AtomicBool>,
@@ -219,6 +225,8 @@ impl<'a> TrainConfig<'a> {
             policy: Policy::default(),
             emulated_times: None,
             precision: Precision::F32,
+            kernels: None,
+            nondeterministic: false,
             stop: None,
         }
     }
@@ -293,6 +301,18 @@ impl<'a> TrainConfig<'a> {
     #[must_use]
     pub fn with_precision(self, precision: Precision) -> Self {
         Self { precision, ..self }
+    }
+
+    /// Sets the rule by which ranks on GPUs choose among kernels; `None` for the engine's default.
+    #[must_use]
+    pub fn with_kernels(self, kernels: Option<KernelChoice>) -> Self {
+        Self { kernels, ..self }
+    }
+
+    /// Sets whether ranks on GPUs may use algorithms whose results differ from run to run.
+    #[must_use]
+    pub fn with_nondeterministic(self, nondeterministic: bool) -> Self {
+        Self { nondeterministic, ..self }
     }
 
     /// Sets the flag that ends the run early.

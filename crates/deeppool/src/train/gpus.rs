@@ -34,7 +34,7 @@ pub fn train_on_gpus(
     let programs = Programs::new(config)?;
     let writer = CheckpointWriter::acquire(config)?;
     let found = checkpoint::find(config)?;
-    first_result_or_error(on_gpus(config.placement().world(), timeout, |engine, communicator| {
+    first_result_or_error(on_gpus(config, timeout, |engine, communicator| {
         let writer = writer.as_ref().filter(|_| communicator.rank() == 0);
         run_rank::<Gpu>(config, &programs, (&found, writer), engine, communicator, &|at| progress(at))
     })?)
@@ -49,7 +49,7 @@ pub fn train_on_gpus(
 pub fn evaluate_on_gpus(config: &TrainConfig<'_>, timeout: Duration) -> Result<f64, Error> {
     config.check()?;
     let programs = Programs::new(config)?;
-    first_result_or_error(on_gpus(config.placement().world(), timeout, |engine, communicator| {
+    first_result_or_error(on_gpus(config, timeout, |engine, communicator| {
         evaluate_initial(config, Rank::<Gpu>::new(config, &programs, engine.clone(), communicator)?)
     })?)
 }
@@ -68,21 +68,32 @@ pub fn train_rank_on_gpu(
     progress: &dyn Fn(Progress),
 ) -> Result<TrainReport, Error> {
     let world = NcclWorld::from_env()?.with_wait(WaitStrategy::Park).with_timeout(timeout);
-    let engine = GpuEngine::new(world.device())?;
+    let engine = configured(GpuEngine::new(world.device())?, config);
     let communicator = world.connect_on(engine.context())?;
     let rank = communicator.rank();
     train_rank::<Gpu>(config, &engine, communicator, progress).map_err(|error| error.on_gpu_of(rank, None))
 }
 
-/// Runs a function on one thread per rank, with the first GPUs, connected by NCCL. Returns the
-/// results by rank.
+/// Returns an engine that chooses among kernels as configured.
+fn configured(engine: GpuEngine, config: &TrainConfig<'_>) -> GpuEngine {
+    let engine = engine.with_nondeterministic(config.nondeterministic);
+    match config.kernels {
+        Some(choice) => engine.with_choice(choice),
+        None => engine,
+    }
+}
+
+/// Runs a function on one thread per rank of the placement, with the first GPUs, connected by NCCL.
+/// Returns the results by rank.
 fn on_gpus<T: Send>(
-    ranks: usize,
+    config: &TrainConfig<'_>,
     timeout: Duration,
     run: impl Fn(&GpuEngine, NcclCommunicator) -> Result<T, Error> + Sync,
 ) -> Result<Vec<Result<T, Error>>, Error> {
     // Opened first: if a GPU is missing, no rank waits for it.
-    let engines = GpuEngine::of_ranks(ranks)?;
+    let ranks = config.placement().world();
+    let engines = GpuEngine::of_ranks(ranks)?.into_iter().map(|engine| configured(engine, config));
+    let engines: Vec<_> = engines.collect();
     let port = rendezvous()?;
     let on_gpu = |(rank, engine): (usize, GpuEngine)| {
         let world = NcclWorld::new(rank, ranks, rank)

@@ -37,7 +37,9 @@ pub use config::{BackgroundConfig, CheckpointConfig, CheckpointEvery, EmulatedTi
 pub use gpus::{evaluate_on_gpus, train_on_gpus, train_rank_on_gpu};
 pub use gradients::{Gradients, gradients};
 pub use micro_batches::MicroBatches;
-pub use report::{BackgroundReport, EpochReport, HeldMemory, IterationTimes, Progress, TrainReport};
+pub use report::{
+    BackgroundReport, ChosenKernel, EpochReport, HeldMemory, IterationTimes, Progress, TrainReport,
+};
 pub use session::train_rank;
 pub use threads::{evaluate, train};
 pub use weights::Weights;

@@ -12,7 +12,7 @@ use super::background::{BackgroundIterations, BackgroundRecord};
 use super::programs::{Programs, context};
 use super::step_times::StepTimes;
 use super::trace::RankTrace;
-use super::{EmulatedTimes, Epochs, HeldMemory, InOrder, TrainConfig, exchange};
+use super::{ChosenKernel, EmulatedTimes, Epochs, HeldMemory, InOrder, TrainConfig, exchange};
 use crate::Error;
 use crate::program::{Program, StepId};
 use crate::runtime::{
@@ -117,6 +117,14 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
             background_bytes: 0,
             allocated_bytes: self.device.allocated_bytes(),
         }
+    }
+
+    /// Returns the kernels of training for which the engine chose among candidates.
+    pub(super) fn kernels(&self) -> Vec<ChosenKernel> {
+        let steps = self.training.kernels();
+        let parts = steps.map(|(step, kernel)| (step, self.device.engine.parts(kernel)));
+        let chosen = parts.filter(|(_, parts)| !parts.is_empty());
+        chosen.map(|(step, parts)| ChosenKernel { step: step.into(), parts: parts.to_vec() }).collect()
     }
 
     /// Returns the measurements at the end of the run, and resets them. An incomplete rotation

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use gpu_mux::Usage;
+use layer_engine::KernelPart;
 use serde::{Deserialize, Serialize};
 
 use crate::program::RankMemory;
@@ -35,6 +36,9 @@ pub struct TrainReport {
     pub timeline: Option<Timeline>,
     /// Memory of each rank, by rank.
     pub memory: Vec<HeldMemory>,
+    /// Kernels for which this rank, or, if all ranks are threads, rank 0, chose among candidates,
+    /// in the order of its training steps. Empty on processors.
+    pub kernels: Vec<ChosenKernel>,
 }
 
 impl TrainReport {
@@ -43,6 +47,16 @@ impl TrainReport {
     pub fn max_memory(&self) -> Option<&HeldMemory> {
         self.memory.iter().max_by_key(|held| held.allocated_bytes)
     }
+}
+
+/// Kernel of a training step whose engine chose among candidates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChosenKernel {
+    /// Name of the step, such as `forward conv1`.
+    pub step: String,
+    /// Parts of the kernel, each with the chosen candidate and the reason.
+    pub parts: Vec<KernelPart>,
 }
 
 /// Results of a background job, of which each rank trained its own copy.

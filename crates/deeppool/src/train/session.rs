@@ -124,7 +124,7 @@ pub(super) fn run_rank<B: TrainingBackend>(
         memory.background_bytes += bytes;
         memory.allocated_bytes += allocated;
     }
-    let mut report = TrainReport::default();
+    let mut report = TrainReport { kernels: rank.kernels(), ..TrainReport::default() };
     if let Some(weights) = config.initial {
         weights.write_to(config.network(), rank.state())?;
     }

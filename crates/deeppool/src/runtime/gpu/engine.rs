@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use cuda::{Buffer, Context};
 use layer_engine::{
-    CudaEngine, CudaKernel, CudaQueue, DeviceDescription, Engine, EngineError, KernelSpec, LaunchContext,
-    Precision,
+    CudaEngine, CudaKernel, CudaQueue, DeviceDescription, Engine, EngineError, KernelChoice, KernelPart,
+    KernelSpec, LaunchContext, Precision,
 };
 
 use super::clock::RankClock;
@@ -45,6 +45,20 @@ impl GpuEngine {
     #[cfg(test)]
     pub(super) fn of_engine(engine: CudaEngine) -> Self {
         Self { engine, clock: None }
+    }
+
+    /// Returns the engine with a rule by which it chooses how to compute convolutions and products:
+    /// see [`CudaEngine::with_choice`].
+    #[must_use]
+    pub fn with_choice(self, choice: KernelChoice) -> Self {
+        Self { engine: self.engine.with_choice(choice), ..self }
+    }
+
+    /// Returns the engine with or without algorithms of libraries whose results differ from run to
+    /// run: see [`CudaEngine::with_nondeterministic`].
+    #[must_use]
+    pub fn with_nondeterministic(self, is_permitted: bool) -> Self {
+        Self { engine: self.engine.with_nondeterministic(is_permitted), ..self }
     }
 
     /// Returns the CUDA context of the device.
@@ -143,5 +157,9 @@ impl Engine for GpuEngine {
 
     fn synchronize(&self, queue: &mut CudaQueue) -> Result<(), EngineError> {
         self.engine.synchronize(queue)
+    }
+
+    fn parts<'k>(&self, kernel: &'k Arc<CudaKernel>) -> &'k [KernelPart] {
+        kernel.parts()
     }
 }
