@@ -14,7 +14,7 @@ use crate::memory::{Memory, check_not_captured_elsewhere, keep_while_captured};
 use crate::{Buffer, Context, Element, Error, Result, Stream};
 
 /// Maximum number of arguments of a kernel.
-pub const MAX_ARGUMENTS: usize = 16;
+pub const MAX_ARGUMENTS: usize = 20;
 
 /// Loaded module of device code. A clone is another handle of it.
 #[derive(Debug, Clone)]
@@ -168,7 +168,7 @@ impl Kernel {
     /// graph that is being captured keeps the kernel's module and the buffers.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for more than 16 arguments; CUDA errors.
+    /// [`Error::Invalid`] for more than [`MAX_ARGUMENTS`] arguments; CUDA errors.
     ///
     /// # Safety
     /// The arguments must match the kernel's parameters, and the kernel must only access memory of

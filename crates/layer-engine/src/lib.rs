@@ -21,7 +21,7 @@ mod storage;
 mod torch;
 
 #[cfg(feature = "cuda")]
-pub use self::cuda::{CudaEngine, CudaKernel, CudaQueue, ElementwiseChain, Rectifier};
+pub use self::cuda::{ChainNorm, CudaEngine, CudaKernel, CudaQueue, ElementwiseChain, Rectifier};
 pub use candidates::{CandidateTime, KernelChoice, KernelPart};
 #[cfg(feature = "cpu")]
 pub use cpu::{CpuEngine, CpuKernel, Real, ThreadPool};

@@ -6,15 +6,13 @@ use std::sync::Arc;
 
 use cuda::{Buffer, Context, Determinism, Priority, Stream};
 
-use super::chain::{ElementwiseChain, Rectifier};
+use super::chain::ElementwiseChain;
 use super::choice::Choices;
 use super::device::Device;
-use super::kernel_builder::KernelBuilder;
-use super::operand::Operand;
-use super::{CudaKernel, CudaQueue, NAME, allocation_failed, failed, prepare, rearrange, timing};
+use super::{CudaKernel, CudaQueue, allocation_failed, failed, prepare, timing};
 use crate::{
     DeviceDescription, Engine, EngineError, KernelChoice, KernelPart, KernelSpec, LaunchContext, Precision,
-    Signature, Stopwatch,
+    Stopwatch,
 };
 
 /// Engine that runs layers on an NVIDIA GPU (compute capability 8.0 or newer), with operands in
@@ -120,27 +118,11 @@ impl CudaEngine {
     /// Prepares the kernel of a chain of elementwise operations, which is one launch.
     ///
     /// # Errors
-    /// [`EngineError::Library`] if the number of terms or copies is out of range or an operand is
-    /// too large; [`EngineError::Cuda`] if CUDA fails.
-    pub fn prepare_chain(&self, chain: &ElementwiseChain) -> Result<CudaKernel, EngineError> {
-        let counts = 1..=ElementwiseChain::MAX_OPERANDS;
-        if !counts.contains(&chain.terms) || !counts.contains(&chain.copies) {
-            let problem = format!(
-                "a chain has 1 to {} terms and copies, not {} and {}",
-                ElementwiseChain::MAX_OPERANDS,
-                chain.terms,
-                chain.copies
-            );
-            return Err(EngineError::Library { engine: NAME, problem });
-        }
-        let reads = chain.terms + usize::from(chain.rectifier == Some(Rectifier::Backward));
-        let signature = Signature { reads: Vec::new(), writes: Vec::new() };
-        let operand = Operand { elements: chain.elements, storage: chain.storage };
-        let operands = |count| vec![operand; count];
-        let (reads, writes) = (operands(reads), operands(chain.copies));
-        let mut builder = KernelBuilder::new(&self.device, "Chain".into(), signature, reads, writes)?;
-        rearrange::chain(&mut builder, chain)?;
-        Ok(builder.finish())
+    /// [`EngineError::Library`] if the number of terms, copies or elements is out of range or an
+    /// operand is too large; [`EngineError::Unsupported`] for another pass or layer than those that
+    /// a chain may have; [`EngineError::OutOfMemory`]; [`EngineError::Cuda`] if CUDA fails.
+    pub fn prepare_chain(&self, chain: &ElementwiseChain<'_>) -> Result<CudaKernel, EngineError> {
+        prepare::chain(&self.device, chain)
     }
 }
 

@@ -69,7 +69,7 @@ pub(super) struct GpuLaunch {
     pub(super) name: &'static str,
     /// Number of blocks along x and y.
     pub(super) grid: [u32; 2],
-    /// Arguments in the order of the function's parameters, at most 16.
+    /// Arguments in the order of the function's parameters, at most [`MAX_ARGUMENTS`].
     pub(super) arguments: Vec<Argument>,
     /// Table for [`Argument::Tensors`], if the function has one.
     pub(super) tensors: Option<TensorTable>,

@@ -148,7 +148,8 @@ impl<'e> KernelBuilder<'e> {
     ///
     /// # Errors
     /// [`EngineError::Library`] if there are 2^32 blocks or more along x, or 2^16 or more along y,
-    /// or more than 16 arguments, and [`EngineError::Cuda`] if the GPU function cannot be loaded.
+    /// or more than [`MAX_ARGUMENTS`] arguments, and [`EngineError::Cuda`] if the GPU function
+    /// cannot be loaded.
     pub(super) fn launch(
         &mut self,
         function: (Family, &'static str),

@@ -35,7 +35,7 @@ mod timing;
 mod vendor;
 
 use crate::EngineError;
-pub use chain::{ElementwiseChain, Rectifier};
+pub use chain::{ChainNorm, ElementwiseChain, Rectifier};
 pub use engine::CudaEngine;
 pub use kernel::CudaKernel;
 pub use queue::CudaQueue;

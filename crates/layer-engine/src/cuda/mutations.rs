@@ -20,8 +20,8 @@ use layer_graph::{
     Linear, LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Select, Shape,
 };
 
-use super::CudaEngine;
 use super::module::Family;
+use super::{ChainNorm, CudaEngine, ElementwiseChain, Rectifier};
 use crate::{
     CpuEngine, Engine, KernelChoice, KernelSpec, Pass, Precision, Real, Role, Sgd, Shard, Signature, Storage,
 };
@@ -74,6 +74,9 @@ enum MutationCase {
     Layer(Layer, usize),
     /// A kernel that belongs to no layer, with the lengths of its operands.
     Kernel(KernelSpec<'static>, Vec<usize>, Vec<usize>),
+    /// A pass of a layer in a chain with a number of terms, a rectifier or none, and a number of
+    /// copies.
+    Chain(Layer, Pass, usize, Option<Rectifier>, usize),
 }
 
 /// Returns test cases that launch every kernel of a family, with shapes that are no multiple of the
@@ -152,20 +155,37 @@ fn cases(family: Family) -> Vec<MutationCase> {
             (LayerKind::ClassToken, Shape::sequence(3, 290), 3),
         ],
     };
-    let layer = |kind, shape| {
-        let mut graph = LayerGraph::new("test", shape).unwrap();
-        let input = graph.input();
-        let id = graph.add("layer", kind, [input]).unwrap();
-        graph.layer(id).clone()
-    };
     let layers =
         kinds.into_iter().map(|(kind, shape, samples)| MutationCase::Layer(layer(kind, shape), samples));
     layers.chain(kernel_cases(family)).collect()
 }
 
-/// Returns test cases of kernels that belong to no layer.
+/// Returns a layer of this kind and input.
+fn layer(kind: LayerKind, shape: Shape) -> Layer {
+    let mut graph = LayerGraph::new("test", shape).unwrap();
+    let input = graph.input();
+    let id = graph.add("layer", kind, [input]).unwrap();
+    graph.layer(id).clone()
+}
+
+/// Returns test cases of kernels that are no pass of a layer.
 fn kernel_cases(family: Family) -> Vec<MutationCase> {
     let mut all = Vec::new();
+    if family == Family::BatchNorm {
+        use Pass::{BackwardMoments, Forward};
+        let [forward, backward] = [Some(Rectifier::Forward), Some(Rectifier::Backward)];
+        for (pass, terms, rectifier, copies) in [
+            (Forward, 0, forward, 1),
+            (Forward, 1, None, 1),
+            (Forward, 1, forward, 1),
+            (BackwardMoments, 1, backward, 1),
+            (BackwardMoments, 2, None, 2),
+            (BackwardMoments, 4, backward, 4),
+        ] {
+            let norm = layer(BatchNorm::default().into(), Shape::image(2, 23, 24));
+            all.push(MutationCase::Chain(norm, pass, terms, rectifier, copies));
+        }
+    }
     if family == Family::Elementwise {
         all.push(MutationCase::Kernel(KernelSpec::Sum { terms: 4, elements: 300 }, vec![300; 4], vec![300]));
         all.push(MutationCase::Kernel(KernelSpec::Add { elements: 300 }, vec![300], vec![300]));
@@ -205,7 +225,45 @@ fn run<E: Engine<Scalar: Real>>(
     match case {
         MutationCase::Layer(layer, samples) => run_layer(engine, layer, *samples, is_healthy),
         MutationCase::Kernel(spec, reads, writes) => run_kernel(engine, spec, reads, writes, is_healthy),
+        MutationCase::Chain(..) => None,
     }
+}
+
+/// Runs a case on a GPU. Returns `None` as soon as a step fails.
+fn run_on_gpu(engine: &CudaEngine, case: &MutationCase, is_healthy: impl Fn() -> bool) -> Option<Results> {
+    let &MutationCase::Chain(ref layer, pass, terms, rectifier, copies) = case else {
+        return run(engine, case, is_healthy);
+    };
+    let norm = ChainNorm { layer, pass, samples: 3 };
+    let (signature, elements) = (norm.signature()?, Role::Output.elements(layer, 3));
+    let storage = Storage::Scalar;
+    let chain = ElementwiseChain { elements, storage, terms, rectifier, copies, norm: Some(norm) };
+    let mut kernel = engine.prepare_chain(&chain).ok()?;
+    let (mut queue, gates) = (engine.queue().unwrap(), usize::from(rectifier == Some(Rectifier::Backward)));
+    let mut operands = |roles: &[Role], count| -> Vec<_> {
+        let lengths = roles.iter().map(|role| role.elements(layer, 3));
+        let lengths = lengths.chain(std::iter::repeat_n(elements, count));
+        (1..).zip(lengths).map(|(salt, length)| upload(engine, &numbers(salt, length), &mut queue)).collect()
+    };
+    let reads = operands(&signature.reads, terms + gates);
+    let mut written = operands(&signature.writes, copies);
+    let (reads, mut targets): (Vec<_>, Vec<_>) = (reads.iter().collect(), written.iter_mut().collect());
+    engine.enqueue(&mut kernel, &reads, &mut targets, &CONTEXT, &mut queue).ok()?;
+    is_healthy()
+        .then(|| written.iter().map(|buffer| download(engine, buffer, buffer.len(), &mut queue)).collect())
+}
+
+/// Returns the results of a case: of the processor's engine, or of an engine without a mutation.
+fn expected(case: &MutationCase) -> Results {
+    let results = match case {
+        MutationCase::Chain(..) => {
+            let _emulator = Emulator::new().unwrap();
+            let driver = Driver::open_first_of(&[Emulator::library().unwrap()]).unwrap();
+            run_on_gpu(&CudaEngine::on(&driver.context(0).unwrap()), case, || true)
+        }
+        _ => run(&CpuEngine::<f32>::new(), case, || true),
+    };
+    results.unwrap()
 }
 
 fn run_kernel<E: Engine<Scalar: Real>>(
@@ -279,7 +337,7 @@ fn is_detected(family: Family, ptx: &str, expected: &[(MutationCase, Results)]) 
             emulator.advance(Duration::from_secs(1));
             emulator.faults().is_empty()
         };
-        let Some(got) = run(&engine, case, is_healthy) else { return true };
+        let Some(got) = run_on_gpu(&engine, case, is_healthy) else { return true };
         got.iter().zip(expected).any(|(got, expected)| {
             let largest = got.iter().zip(expected).map(|(got, expected)| (got - expected).abs());
             // NaN fails both comparisons.
@@ -307,13 +365,12 @@ const FAMILIES: [Family; 13] = [
 #[test]
 fn every_mutation_is_detected_or_listed() {
     let with_tiles = std::env::var("CUDA_ENGINE_MUTATIONS").is_ok_and(|wanted| wanted == "1");
-    let cpu = CpuEngine::<f32>::new();
     let (mut count, mut undetected) = (0, BTreeSet::new());
     for family in FAMILIES {
         let expected: Vec<_> = cases(family)
             .into_iter()
             .map(|case| {
-                let results = run(&cpu, &case, || true).unwrap();
+                let results = expected(&case);
                 (case, results)
             })
             .collect();

@@ -4,6 +4,7 @@
 
 use layer_graph::{BatchNorm, LocalResponseNorm, Shape};
 
+use super::chain::ElementwiseOperands;
 use super::kernel::Argument;
 use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;
@@ -16,14 +17,17 @@ const MIN_SLICE: usize = 1024;
 /// Maximum number of blocks of a launch along y.
 const MAX_BLOCKS: usize = (1 << 16) - 1;
 
-/// Adds the launches of a pass of a batch normalisation over `samples` samples. Returns `None` if
+/// Adds the launch of a pass of a batch normalisation over `samples` samples. `chain` are the
+/// elementwise operations that [`Pass::Forward`] and [`Pass::Recompute`] apply to the output, which
+/// is a term besides those of the chain, and [`Pass::BackwardMoments`] before it reads the output
+/// gradient. Without a chain the pass reads and writes its own operands only. Returns `None` if
 /// there is no such pass.
 pub(super) fn batch_norm(
     builder: &mut KernelBuilder<'_>,
     input: &Shape,
     rule: &BatchNorm,
-    samples: usize,
-    pass: Pass,
+    (samples, pass): (usize, Pass),
+    chain: Option<ElementwiseOperands>,
 ) -> Result<Option<()>, EngineError> {
     let Some((&channels, positions)) = input.dims().split_first() else { return Ok(None) };
     let positions: usize = positions.iter().product();
@@ -32,16 +36,24 @@ pub(super) fn batch_norm(
     let [parameters, saved] = [builder.operand(Role::Parameters), builder.operand(Role::Saved)];
     let statistics = builder.operand(Role::Statistics);
     let dy = builder.operand(Role::OutputGradient);
+    let chain = chain.unwrap_or_else(|| ElementwiseOperands {
+        terms: vec![dy],
+        rectifies: false,
+        gate: Argument::NONE,
+        targets: vec![builder.operand(Role::Output)],
+    });
     match pass {
         Pass::ForwardMoments => {
             let to = [builder.operand(Role::Moments), Argument::NONE];
             channel_sums(builder, "batch_norm_moments", sizes, &[x], to)?;
         }
         Pass::Forward | Pass::Recompute => {
-            let rates = [rule.epsilon, rule.momentum].map(Argument::F64);
-            let moments = builder.operand(Role::Moments);
-            let operands = [x, parameters, moments, saved, statistics, builder.operand(Role::Output)];
-            channels_apart(builder, "batch_norm_forward", sizes, &[&rates[..], &operands].concat())?;
+            let [epsilon, momentum] = [rule.epsilon, rule.momentum].map(Argument::F64);
+            let numbers = [epsilon, momentum, Argument::U32(chain.rectifies.into())];
+            let operand = |operands: &[Argument]| operands.first().copied().unwrap_or(Argument::NONE);
+            let [added, y] = [&chain.terms, &chain.targets].map(|operands| operand(operands));
+            let operands = [x, parameters, builder.operand(Role::Moments), saved, statistics, added, y];
+            channels_apart(builder, "batch_norm_forward", sizes, &[&numbers[..], &operands].concat())?;
         }
         Pass::Infer => {
             let arguments =
@@ -50,7 +62,8 @@ pub(super) fn batch_norm(
         }
         Pass::BackwardMoments => {
             let to = [builder.operand(Role::GradientMoments), builder.operand(Role::ParameterGradient)];
-            channel_sums(builder, "batch_norm_gradient_moments", sizes, &[x, saved, dy], to)?;
+            let inputs: Vec<_> = [x, saved].into_iter().chain(chain.arguments()).collect();
+            channel_sums(builder, "batch_norm_gradient_moments", sizes, &inputs, to)?;
         }
         Pass::Backward => {
             let moments = builder.operand(Role::GradientMoments);
@@ -78,10 +91,10 @@ fn channels_apart(
     builder.launch((Family::BatchNorm, kernel), [channels, count.div_ceil(slice).max(1)], arguments)
 }
 
-/// Adds the launches of two sums per channel over samples and positions, whose numbers are `sizes`
+/// Adds the launch of two sums per channel over samples and positions, whose numbers are `sizes`
 /// with the number of channels between them. If there are few channels, the terms are divided into
-/// slices, which a second launch adds in a fixed order. `to` has the addresses of the moments, and
-/// of the parameters' gradient or no address.
+/// slices, which the last block of a channel adds in a fixed order. `to` has the addresses of the
+/// moments, and of the parameters' gradient or no address.
 fn channel_sums(
     builder: &mut KernelBuilder<'_>,
     kernel: &'static str,
@@ -89,21 +102,19 @@ fn channel_sums(
     inputs: &[Argument],
     to: [Argument; 2],
 ) -> Result<(), EngineError> {
-    const FAMILY: Family = Family::BatchNorm;
     let [samples, channels, positions] = sizes;
     let count = samples * positions;
     let (slices, terms) = divide(count, channels, count.div_ceil(MIN_SLICE));
-    let parts = match slices {
-        1 => Argument::NONE,
-        _ => builder.workspace(slices * channels * 2 * size_of::<f64>())?,
+    let shared = match slices {
+        1 => [Argument::NONE; 2],
+        // The sums of the slices, and a counter for each channel.
+        _ => [
+            builder.workspace(slices * channels * 2 * size_of::<f64>())?,
+            builder.workspace(channels * size_of::<u32>())?,
+        ],
     };
-    let arguments = [&sizes.map(size)[..], &[size(terms)], inputs, &[parts], &to].concat();
-    builder.launch((FAMILY, kernel), [channels, slices], arguments)?;
-    if slices == 1 {
-        return Ok(());
-    }
-    let arguments = [&[count, channels, slices].map(size)[..], &[parts], &to].concat();
-    builder.for_each((FAMILY, "batch_norm_sum_slices"), channels, arguments)
+    let arguments = [&sizes.map(size)[..], &[size(terms)], inputs, &shared, &to].concat();
+    builder.launch((Family::BatchNorm, kernel), [channels, slices], arguments)
 }
 
 /// Adds the launches of a pass of a layer normalisation over the innermost dimension of `samples`

@@ -3,6 +3,7 @@
 use cuda::Numerics;
 use layer_graph::{Layer, LayerKind, Shape};
 
+use super::chain::{ChainNorm, ElementwiseChain, ElementwiseOperands, Rectifier};
 use super::device::Device;
 use super::kernel::CudaKernel;
 use super::kernel_builder::KernelBuilder;
@@ -117,6 +118,43 @@ pub(super) fn kernel(
     Ok(builder.finish())
 }
 
+/// Prepares the kernel of a chain of elementwise operations, which is one launch.
+///
+/// # Errors
+/// [`EngineError::Library`] or [`EngineError::Unsupported`] if there is no such kernel;
+/// [`EngineError::OutOfMemory`] if the device has no memory for the workspace;
+/// [`EngineError::Cuda`] if CUDA fails.
+pub(super) fn chain(device: &Device, chain: &ElementwiseChain<'_>) -> Result<CudaKernel, EngineError> {
+    let signature = chain.signature()?;
+    let operands = ElementwiseOperands::of_chain(chain, &signature);
+    let terms = chain.terms + usize::from(chain.rectifier == Some(Rectifier::Backward));
+    let precision = match chain.storage {
+        Storage::Scalar => Precision::F32,
+        Storage::Bf16 => Precision::Bf16,
+    };
+    let own = Operand { elements: chain.elements, storage: chain.storage };
+    let all = |roles: &[Role], count: usize| -> Vec<Operand> {
+        let of_norm = chain.norm.iter().flat_map(|norm| {
+            roles.iter().map(|role| Operand {
+                elements: role.elements(norm.layer, norm.samples),
+                storage: role.storage(norm.layer, precision),
+            })
+        });
+        of_norm.chain(std::iter::repeat_n(own, count)).collect()
+    };
+    let (reads, writes) = (all(&signature.reads, terms), all(&signature.writes, chain.copies));
+    let name = chain.norm.map_or_else(|| "Chain".into(), |norm| format!("{} chain", norm.layer.name()));
+    let mut builder = KernelBuilder::new(device, name, signature, reads, writes)?;
+    match chain.norm.map(|norm| (norm, norm.layer.kind(), norm.layer.input_shapes())) {
+        Some((ChainNorm { layer, pass, samples }, LayerKind::BatchNorm(rule), [input])) => {
+            norm::batch_norm(&mut builder, input, rule, (samples, pass), Some(operands))?
+                .ok_or_else(|| EngineError::unsupported(NAME, layer, pass))?;
+        }
+        _ => rearrange::elementwise(&mut builder, chain.elements, &operands)?,
+    }
+    Ok(builder.finish())
+}
+
 /// Adds the launches of a layer's pass. Returns `None` if there is no such pass.
 fn layer(
     builder: &mut KernelBuilder<'_>,
@@ -136,7 +174,7 @@ fn layer(
             let rows = samples * input.elements() / input.innermost();
             linear::add_launches(builder, [rows, linear.out_features, input.innermost()], linear.bias, pass)?;
         }
-        LayerKind::BatchNorm(rule) => return norm::batch_norm(builder, input, rule, samples, pass),
+        LayerKind::BatchNorm(rule) => return norm::batch_norm(builder, input, rule, (samples, pass), None),
         LayerKind::LayerNorm(rule) => norm::layer_norm(builder, input, rule.epsilon, samples, pass)?,
         LayerKind::LocalResponseNorm(rule) => {
             return norm::response_norm(builder, input, rule, samples, backward);

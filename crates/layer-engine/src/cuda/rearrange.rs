@@ -4,7 +4,7 @@
 
 use layer_graph::Layer;
 
-use super::chain::{ElementwiseChain, Rectifier};
+use super::chain::{ElementwiseChain, ElementwiseOperands};
 use super::kernel::Argument;
 use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;
@@ -12,37 +12,27 @@ use crate::{EngineError, Role};
 
 const FAMILY: Family = Family::Elementwise;
 
-/// Number of terms that one launch adds.
-const TERMS_PER_LAUNCH: usize = 4;
+/// Adds the launch of elementwise operations on `elements` elements.
+pub(super) fn elementwise(
+    builder: &mut KernelBuilder<'_>,
+    elements: usize,
+    operands: &ElementwiseOperands,
+) -> Result<(), EngineError> {
+    let sizes = [size(elements), Argument::U32(operands.rectifies.into())];
+    let arguments: Vec<_> = sizes.into_iter().chain(operands.arguments()).collect();
+    builder.for_each((FAMILY, "sum_terms"), elements, arguments)
+}
 
-/// Adds a launch of `sum_terms`. `terms` and `targets` have at most four operands each.
+/// Adds the launch that sums up to four terms.
 fn sum_terms(
     builder: &mut KernelBuilder<'_>,
     elements: usize,
     terms: impl IntoIterator<Item = Argument>,
-    (rectifies, gate): (bool, Argument),
-    targets: impl IntoIterator<Item = Argument>,
+    to: Argument,
 ) -> Result<(), EngineError> {
-    let none = || std::iter::repeat(Argument::NONE);
-    let arguments: Vec<_> = [size(elements), Argument::U32(rectifies.into())]
-        .into_iter()
-        .chain(terms.into_iter().chain(none()).take(TERMS_PER_LAUNCH))
-        .chain([gate])
-        .chain(targets.into_iter().chain(none()).take(TERMS_PER_LAUNCH))
-        .collect();
-    builder.for_each((FAMILY, "sum_terms"), elements, arguments)
-}
-
-/// Adds the launch of a chain of elementwise operations.
-pub(super) fn chain(builder: &mut KernelBuilder<'_>, chain: &ElementwiseChain) -> Result<(), EngineError> {
-    let terms = (0..chain.terms).map(|term| Argument::Read(term, 0));
-    let gate = match chain.rectifier {
-        Some(Rectifier::Backward) => Argument::Read(chain.terms, 0),
-        _ => Argument::NONE,
-    };
-    let targets = (0..chain.copies).map(|copy| Argument::Write(copy, 0));
-    let rectifies = chain.rectifier == Some(Rectifier::Forward);
-    sum_terms(builder, chain.elements, terms, (rectifies, gate), targets)
+    let (terms, targets) = (terms.into_iter().collect(), vec![to]);
+    let operands = ElementwiseOperands { terms, rectifies: false, gate: Argument::NONE, targets };
+    elementwise(builder, elements, &operands)
 }
 
 /// Adds the launches that sum the `terms` operands that are read, of `elements` elements each, in
@@ -53,9 +43,9 @@ pub(super) fn sum(builder: &mut KernelBuilder<'_>, terms: usize, elements: usize
     while next < terms {
         // The partial sum is the first term of the next launch.
         let before = (next > 0).then_some(to);
-        let end = (next + TERMS_PER_LAUNCH - usize::from(before.is_some())).min(terms);
+        let end = (next + ElementwiseChain::MAX_OPERANDS - usize::from(before.is_some())).min(terms);
         let given = before.into_iter().chain((next..end).map(|term| Argument::Read(term, 0)));
-        sum_terms(builder, elements, given, (false, Argument::NONE), [to])?;
+        sum_terms(builder, elements, given, to)?;
         next = end;
     }
     Ok(())
@@ -65,7 +55,7 @@ pub(super) fn sum(builder: &mut KernelBuilder<'_>, terms: usize, elements: usize
 /// written.
 pub(super) fn add_in_place(builder: &mut KernelBuilder<'_>, elements: usize) -> Result<(), EngineError> {
     let (sum, term) = (Argument::Write(0, 0), Argument::Read(0, 0));
-    sum_terms(builder, elements, [sum, term], (false, Argument::NONE), [sum])
+    sum_terms(builder, elements, [sum, term], sum)
 }
 
 /// Adds the launches that scale consecutive ranges of samples in place. `sample_elements` is the

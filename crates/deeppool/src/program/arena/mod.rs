@@ -9,6 +9,8 @@ mod pack;
 #[cfg(test)]
 mod tests;
 
+use layer_engine::Role;
+
 use super::{BufferId, BufferSpec, Contents, RankProgram, StepId};
 #[cfg(feature = "train")]
 pub(crate) use check::check_offsets;
@@ -26,10 +28,16 @@ fn aligned(elements: usize) -> usize {
 }
 
 impl BufferSpec {
-    /// Returns whether the buffer keeps its values from one iteration to the next without being
-    /// state, or is read after the last step: constants, and the metrics of the loss.
+    /// Returns whether the buffer shares its part of the arena with no other. Constants keep their
+    /// values from one iteration to the next, and the metrics of the loss are read after the last
+    /// step. The moments of batch normalisations take little memory. If another buffer had it, a
+    /// kernel could not compute their step together with the steps beside it.
     pub(super) fn is_permanent(&self) -> bool {
-        matches!(self.contents, Contents::Constant(_) | Contents::Operand(_, layer_engine::Role::Metrics))
+        use Role::{GradientMoments, Metrics, Moments};
+        matches!(
+            self.contents,
+            Contents::Constant(_) | Contents::Operand(_, Metrics | Moments | GradientMoments)
+        )
     }
 }
 

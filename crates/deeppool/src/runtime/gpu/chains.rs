@@ -1,28 +1,32 @@
-//! Chains of elementwise steps that one kernel computes: a sum, a rectifier (`ReLU`), and copies. A
-//! value that only the next step of the chain reads is not stored.
+//! Chains of elementwise steps that one kernel computes: a sum, a rectifier (`ReLU`), and copies,
+//! after a batch normalisation or before the moments of its backward pass. A value that only the
+//! next step of the chain reads is not stored.
 
-use layer_engine::{ElementwiseChain, Pass, Rectifier, Role, Signature, Storage};
+use layer_engine::{ChainNorm, ElementwiseChain, Pass, Rectifier, Role, Signature, Storage};
 use layer_graph::{LayerGraph, LayerKind};
 
 use crate::program::{BufferId, BufferSpec, Launch, Op, RankProgram, Step, StepId};
 
 /// Consecutive steps that one kernel computes.
-#[derive(Debug)]
-pub(super) struct Chain {
+#[derive(Debug, Clone)]
+pub(super) struct Chain<'n> {
     /// The first step.
     pub(super) first: StepId,
     /// Number of steps, at least two.
     pub(super) count: usize,
     /// Operations of the kernel.
-    pub(super) operations: ElementwiseChain,
-    /// Buffers that the kernel reads.
-    pub(super) reads: Vec<BufferId>,
-    /// Buffers that the kernel writes.
-    pub(super) writes: Vec<BufferId>,
+    pub(super) operations: ElementwiseChain<'n>,
+    /// Buffers that the normalisation reads and those that it writes, besides those of elementwise
+    /// operations.
+    norm: [Vec<BufferId>; 2],
+    /// Buffers that elementwise operations read: the terms, and the output of a rectifier.
+    terms: Vec<BufferId>,
+    /// Buffers to which the result is written.
+    copies: Vec<BufferId>,
 }
 
-/// Elementwise operation of a step.
-enum Operation {
+/// Operation of a step.
+enum Operation<'n> {
     /// Sum of the buffers that are read.
     Sum,
     /// Rectifier of the buffer `value`. In a backward pass, `gate` is the output of the forward
@@ -30,15 +34,19 @@ enum Operation {
     Rectifier { value: BufferId, gate: Option<BufferId> },
     /// Copies of the buffer.
     Copies(BufferId),
+    /// Pass of a batch normalisation that may be in a chain. `value` is the buffer that it shares
+    /// with the other operations, and the others are `norm`.
+    Norm { pass: ChainNorm<'n>, value: BufferId, norm: [Vec<BufferId>; 2] },
 }
 
-impl Operation {
+impl<'n> Operation<'n> {
     /// Returns the operation of a step; `None` if it is no such operation.
-    fn of_step(network: &LayerGraph, step: &Step) -> Option<Self> {
-        let (layer, pass) = match &step.op {
+    fn of_step(network: &'n LayerGraph, step: &Step) -> Option<Self> {
+        let (layer, pass, samples) = match step.op {
             Op::SumGradients => return Some(Self::Sum),
-            Op::Forward { layer, pass: pass @ (Pass::Forward | Pass::Recompute), .. }
-            | Op::Backward { layer, pass: pass @ Pass::Backward, .. } => (network.layer(*layer), *pass),
+            Op::Forward { layer, pass, shard } | Op::Backward { layer, pass, shard } => {
+                (network.layer(layer), pass, shard.samples)
+            }
             _ => return None,
         };
         let operand = |role| {
@@ -47,21 +55,36 @@ impl Operation {
         };
         Some(match (layer.kind(), pass) {
             (LayerKind::Add, Pass::Backward) => Self::Copies(operand(Role::OutputGradient)?),
-            (LayerKind::Add, _) => Self::Sum,
+            (LayerKind::Add, Pass::Forward | Pass::Recompute) => Self::Sum,
             (LayerKind::Relu, Pass::Backward) => {
                 Self::Rectifier { value: operand(Role::OutputGradient)?, gate: Some(operand(Role::Output)?) }
             }
-            (LayerKind::Relu, _) => Self::Rectifier { value: operand(Role::Input(0))?, gate: None },
+            (LayerKind::Relu, Pass::Forward | Pass::Recompute) => {
+                Self::Rectifier { value: operand(Role::Input(0))?, gate: None }
+            }
+            (LayerKind::BatchNorm(_), _) => Self::norm(step, ChainNorm { layer, pass, samples })?,
             _ => return None,
         })
     }
+
+    /// Returns the operation of a step that is a pass of a batch normalisation; `None` if that pass
+    /// is in no chain.
+    fn norm(step: &Step, pass: ChainNorm<'n>) -> Option<Self> {
+        let (all, kept) = (Signature::of(pass.layer, pass.pass)?, pass.signature()?);
+        let place = |roles: &[Role], kept: &[Role]| roles.iter().position(|role| !kept.contains(role));
+        let (read, written) = (place(&all.reads, &kept.reads), place(&all.writes, &kept.writes));
+        let shared = |buffers: &[BufferId], place: Option<usize>| buffers.get(place?).copied();
+        let value = shared(&step.reads, read).or(shared(&step.writes, written))?;
+        let without = |buffers: &[BufferId]| buffers.iter().copied().filter(|&id| id != value).collect();
+        Some(Self::Norm { pass, value, norm: [without(&step.reads), without(&step.writes)] })
+    }
 }
 
-impl Chain {
+impl<'n> Chain<'n> {
     /// Returns the longest chain that begins with the first of these launches of a program; `None`
     /// if it has no two steps. Only its first step waits for another lane.
     pub(super) fn at_start_of(
-        network: &LayerGraph,
+        network: &'n LayerGraph,
         program: &RankProgram,
         launches: &[Launch],
     ) -> Option<Self> {
@@ -74,60 +97,120 @@ impl Chain {
         (chain.count > 1).then_some(chain)
     }
 
-    fn of_step(network: &LayerGraph, program: &RankProgram, first: StepId) -> Option<Self> {
+    /// Returns the buffers that the kernel reads.
+    pub(super) fn reads(&self) -> impl Iterator<Item = &BufferId> {
+        self.norm[0].iter().chain(&self.terms)
+    }
+
+    /// Returns the buffers that the kernel writes.
+    pub(super) fn writes(&self) -> impl Iterator<Item = &BufferId> {
+        self.norm[1].iter().chain(&self.copies)
+    }
+
+    fn of_step(network: &'n LayerGraph, program: &RankProgram, first: StepId) -> Option<Self> {
         let step = &program.steps[first.0];
-        let (reads, terms, rectifier) = match Operation::of_step(network, step)? {
-            Operation::Sum => (step.reads.clone(), step.reads.len(), None),
+        let elements = |id: BufferId| program.buffers[id.0].elements;
+        let mut operations = ElementwiseChain {
+            elements: 0,
+            storage: Storage::Scalar,
+            terms: 0,
+            rectifier: None,
+            copies: 0,
+            norm: None,
+        };
+        let (mut norm, mut copies) = ([Vec::new(), Vec::new()], step.writes.clone());
+        let terms = match Operation::of_step(network, step)? {
+            Operation::Sum => step.reads.clone(),
+            Operation::Copies(value) => vec![value],
             Operation::Rectifier { value, gate: Some(gate) } => {
-                (vec![value, gate], 1, Some(Rectifier::Backward))
+                operations.rectifier = Some(Rectifier::Backward);
+                vec![value, gate]
+            }
+            Operation::Norm { pass, value, norm: others } if pass.pass != Pass::BackwardMoments => {
+                (operations.norm, norm, copies) = (Some(pass), others, vec![value]);
+                Vec::new()
             }
             _ => return None,
         };
-        let elements = program.buffers[step.writes.first()?.0].elements;
-        let operations = ElementwiseChain {
-            elements,
-            storage: Storage::Scalar,
-            terms,
-            rectifier,
-            copies: step.writes.len(),
-        };
-        let is_possible = terms <= ElementwiseChain::MAX_OPERANDS && elements > 0;
-        let chain = Self { first, count: 1, operations, reads, writes: step.writes.clone() };
-        is_possible.then_some(chain)
+        operations.terms = terms.len() - usize::from(operations.rectifier.is_some());
+        operations.elements = elements(*copies.first()?);
+        operations.copies = copies.len();
+        let is_possible = operations.terms <= ElementwiseChain::MAX_OPERANDS && operations.elements > 0;
+        is_possible.then_some(Self { first, count: 1, operations, norm, terms, copies })
     }
 
     /// Returns the chain with one more step; `None` if the step does not continue it.
-    fn followed_by(&self, network: &LayerGraph, program: &RankProgram, id: StepId) -> Option<Self> {
+    fn followed_by(&self, network: &'n LayerGraph, program: &RankProgram, id: StepId) -> Option<Self> {
         let step = &program.steps[id.0];
-        let [value] = self.writes[..] else { return None };
-        let (mut operations, mut reads) = (self.operations, self.reads.clone());
-        match Operation::of_step(network, step)? {
-            Operation::Rectifier { value: read, gate } if read == value && operations.rectifier.is_none() => {
-                operations.rectifier = Some(gate.map_or(Rectifier::Forward, |_| Rectifier::Backward));
-                reads.extend(gate);
+        let operation = Operation::of_step(network, step)?;
+        let mut longer = self.clone();
+        longer.count += 1;
+        if let Operation::Norm { pass, value, norm } = operation {
+            let is_possible = pass.pass == Pass::BackwardMoments
+                && self.operations.norm.is_none()
+                && self.operations.rectifier != Some(Rectifier::Forward)
+                && self.copies.contains(&value);
+            (longer.operations.norm, longer.norm) = (Some(pass), norm);
+            return (is_possible && longer.has_no_conflict(program)).then_some(longer);
+        }
+        let [value] = self.copies[..] else { return None };
+        let begins_with_norm = match self.operations.norm {
+            Some(norm) if norm.pass == Pass::BackwardMoments => return None,
+            norm => norm.is_some(),
+        };
+        match operation {
+            Operation::Rectifier { value: read, gate }
+                if read == value
+                    && self.operations.rectifier.is_none()
+                    && !(begins_with_norm && gate.is_some()) =>
+            {
+                longer.operations.rectifier = Some(gate.map_or(Rectifier::Forward, |_| Rectifier::Backward));
+                longer.terms.extend(gate);
             }
-            Operation::Copies(read) if read == value => operations.copies = step.writes.len(),
+            Operation::Copies(read) if read == value && !begins_with_norm => {}
+            // A sum of two terms has the same bits in either order.
+            Operation::Sum if begins_with_norm && self.operations.terms == 0 => {
+                let other = match step.reads[..] {
+                    [a, b] if a == value && b != value => b,
+                    [a, b] if b == value && a != value => a,
+                    _ => return None,
+                };
+                longer.terms.push(other);
+                longer.operations.terms = 1;
+            }
             _ => return None,
         }
-        let buffer = |id: &BufferId| &program.buffers[id.0];
-        let is_same_length = step.writes.iter().all(|id| buffer(id).elements == operations.elements);
-        let conflicts =
-            |read| step.writes.iter().any(|written| overlap_shifted(buffer(read), buffer(written)));
+        longer.copies.clone_from(&step.writes);
+        longer.operations.copies = step.writes.len();
+        let is_same_length =
+            step.writes.iter().all(|id| program.buffers[id.0].elements == self.operations.elements);
         let is_possible = is_same_length
-            && (1..=ElementwiseChain::MAX_OPERANDS).contains(&operations.copies)
+            && (1..=ElementwiseChain::MAX_OPERANDS).contains(&longer.operations.copies)
             && !is_read_after(program, value, id)
-            && !reads.iter().any(conflicts);
-        let writes = step.writes.clone();
-        is_possible.then_some(Self { first: self.first, count: self.count + 1, operations, reads, writes })
+            && longer.has_no_conflict(program);
+        is_possible.then_some(longer)
+    }
+
+    /// Returns whether the order of the kernel's reads and writes does not matter: a buffer that is
+    /// written overlaps another operand only if both have the same elements at the same place.
+    fn has_no_conflict(&self, program: &RankProgram) -> bool {
+        let overlap = |a: &BufferId, b: &BufferId| overlap(&program.buffers[a.0], &program.buffers[b.0]);
+        let is_same = |a: &BufferId, b: &BufferId| program.buffers[a.0].offset == program.buffers[b.0].offset;
+        // The input of the normalisation is read by elements, parameters and sums are not.
+        let (input, others) = self.norm[0].split_at(self.norm[0].len().min(1));
+        let by_elements = || self.terms.iter().chain(input);
+        let [_, written] = &self.norm;
+        self.copies.iter().all(|copy| {
+            !by_elements().any(|read| overlap(read, copy) && !is_same(read, copy))
+                && !others.iter().chain(written).any(|other| overlap(other, copy))
+        }) && written.iter().all(|written| !self.reads().any(|read| overlap(read, written)))
     }
 }
 
-/// Returns whether two buffers overlap in the arena without being at the same place.
-fn overlap_shifted(a: &BufferSpec, b: &BufferSpec) -> bool {
+/// Returns whether two buffers overlap in the arena.
+fn overlap(a: &BufferSpec, b: &BufferSpec) -> bool {
     match (a.offset, b.offset) {
-        (Some(first), Some(other)) => {
-            first != other && first < other + b.elements && other < first + a.elements
-        }
+        (Some(first), Some(other)) => first < other + b.elements && other < first + a.elements,
         _ => false,
     }
 }

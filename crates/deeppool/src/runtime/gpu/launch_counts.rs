@@ -90,8 +90,8 @@ fn total(counts: &BTreeMap<String, Counts>) -> Counts {
     counts.values().fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1))
 }
 
-/// An iteration has at most 1.3 times the launches of PyTorch's and moves at most 1.1 times its
-/// bytes. The update of all parameters is one launch that moves at most as many as PyTorch's.
+/// An iteration has at most as many launches as PyTorch's and moves at most as many bytes. The
+/// update of all parameters is one launch that moves at most as many as PyTorch's.
 #[test]
 fn iterations_are_counted_beside_those_of_pytorch() {
     let emulator = Emulator::new().unwrap();
@@ -103,18 +103,19 @@ fn iterations_are_counted_beside_those_of_pytorch() {
         }
         let (own, theirs) = (total(&counts), of_pytorch("resnet-18", side, |_| true, batch as u64));
         println!("resnet-18 on {side}x{side}, batch {batch}: {own:?}, PyTorch {theirs:?}");
-        assert!(own.0 as f64 <= 1.3 * theirs.0 as f64, "{own:?}, PyTorch {theirs:?}");
-        assert!(own.1 as f64 <= 1.1 * theirs.1 as f64, "{own:?}, PyTorch {theirs:?}");
+        assert!(own.0 <= theirs.0 && own.1 <= theirs.1, "{own:?}, PyTorch {theirs:?}");
         let (launches, bytes) = counts["update"];
         let limit = of_pytorch("resnet-18", side, |operator| operator["phase"] == "update", 0);
         assert!(launches <= limit.0 && bytes <= limit.1, "{launches} launches, {bytes} bytes: {limit:?}");
+        // Sums and rectifiers are computed with the normalisation before them. In the backward pass
+        // they are computed with the moments of the normalisation that reads their result; those of
+        // three blocks have a second normalisation, whose moments are a launch.
+        let own = |kind: &str| counts.get(kind).map_or(0, |count| count.0);
+        let forward = own("forward batch_norm") + own("forward add") + own("forward relu");
+        assert_eq!(forward, 2 * 20);
+        assert_eq!((own("sum of gradients"), own("backward relu")), (8, 10));
+        assert_eq!(own("backward batch_norm"), 20 + 3);
     }
-    // A block of ResNet ends with a sum and a rectifier. The backward pass sums the gradients of
-    // both branches of the next block, rectifies them and copies them. Each chain is one launch.
-    let chained = counts(&resized("resnet-18", 32), 1, None);
-    let own = |kind: &str| chained.get(kind).map_or(0, |count| count.0);
-    let relu = own("forward relu") + own("backward relu") + own("backward add");
-    assert_eq!((own("forward add"), own("sum of gradients"), relu), (8, 8, 9 + 10));
     let clipped = counts(&resized("resnet-18", 32), 1, Some(1.0));
     // The second launch adds the sums of the blocks.
     assert_eq!((clipped["update"].0, clipped["squared norm"].0), (1, 2));

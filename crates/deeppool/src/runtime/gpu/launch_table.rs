@@ -92,14 +92,14 @@ impl LaunchTable {
 }
 
 /// Consecutive steps that one kernel computes.
-enum Group {
+enum Group<'n> {
     /// A chain of elementwise steps.
-    Chain(Chain),
+    Chain(Chain<'n>),
     /// The given number of optimiser steps from this one on, or one step of any kind.
     Steps(StepId, usize),
 }
 
-impl Group {
+impl Group<'_> {
     fn first(&self) -> StepId {
         match self {
             Self::Chain(chain) => chain.first,
@@ -184,7 +184,7 @@ impl Parts<'_> {
     }
 
     /// Returns the steps, from `step` on, that one kernel computes. `launches` begins with `step`.
-    fn group(&self, launches: &[Launch], step: StepId) -> Group {
+    fn group(&self, launches: &[Launch], step: StepId) -> Group<'_> {
         let chain = Chain::at_start_of(&self.loaded.network, &self.iteration.program, launches);
         chain.map_or_else(|| Group::Steps(step, 1 + self.updates_after(step, &launches[1..])), Group::Chain)
     }
@@ -203,7 +203,7 @@ impl Parts<'_> {
     }
 
     /// Returns the steps of a group with their kernel.
-    fn compute(&self, group: &Group) -> Result<ComputeStep, Error> {
+    fn compute(&self, group: &Group<'_>) -> Result<ComputeStep, Error> {
         let (first, count) = (group.first(), group.count());
         let ids = || (first.0..first.0 + count).map(StepId);
         let mut kernels = Vec::new();
@@ -212,7 +212,7 @@ impl Parts<'_> {
         }
         let (kernel, reads) = match (group, &self.step(first).op) {
             (Group::Chain(chain), _) => {
-                (Arc::new(self.engine.cuda().prepare_chain(&chain.operations)?), self.buffers(&chain.reads)?)
+                (Arc::new(self.engine.cuda().prepare_chain(&chain.operations)?), self.buffers(chain.reads())?)
             }
             (Group::Steps(..), Op::OptimizerStep { rule, .. }) if count > 1 => {
                 let gradients = ids().filter_map(|step| self.step(step).reads.first());
@@ -225,7 +225,7 @@ impl Parts<'_> {
             _ => (self.loaded.kernels[kernels[0]].clone(), self.buffers(&self.step(first).reads)?),
         };
         let writes = match group {
-            Group::Chain(chain) => self.buffers(&chain.writes)?,
+            Group::Chain(chain) => self.buffers(chain.writes())?,
             Group::Steps(..) => self.buffers(ids().flat_map(|step| &self.step(step).writes))?,
         };
         let duration = ids().map(|step| self.iteration.step_time(step.0)).sum();

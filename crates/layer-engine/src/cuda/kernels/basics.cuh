@@ -71,3 +71,13 @@ __device__ __forceinline__ double block_sum(double value, double (&scratch)[WARP
     for (int warp = 0; warp < WARPS; warp++) sum += scratch[warp];
     return sum;
 }
+
+// Returns whether this thread is the last of `count` threads, each of another block, to call the
+// function with a counter. What the others wrote before is then visible to it. The counter is 0
+// before the first call and after the last one.
+__device__ __forceinline__ bool is_last(u32* counter, u32 count) {
+    __threadfence();
+    const bool last = atomicInc(counter, count - 1) == count - 1;
+    __threadfence();
+    return last;
+}

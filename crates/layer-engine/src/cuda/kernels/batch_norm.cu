@@ -1,6 +1,6 @@
 // Batch normalisation in passes, between which the moments can be reduced over ranks. Sums are in
 // double precision, because the variance is the mean of squares minus the square of the mean.
-#include "basics.cuh"
+#include "chain.cuh"
 
 // Index of one of a channel's elements, which are walked in steps of a block.
 struct Walk {
@@ -39,20 +39,30 @@ __device__ __forceinline__ void put_moments(u32 channel, u32 channels, u32 count
     }
 }
 
-// Writes the sums of a block: to the moments if there is one slice, else to `parts`.
+// Writes the sums of a block: to the moments if there is one slice. Otherwise to `parts`, of which
+// the last block of a channel adds those of its slices in order.
 __device__ __forceinline__ void put_sums(u32 channels, u32 count, const Sums& sums, Sums* parts,
-                                         float* moments, float* gradient) {
+                                         u32* counters, float* moments, float* gradient) {
     if (threadIdx.x != 0) return;
-    if (gridDim.y == 1)
-        put_moments(blockIdx.x, channels, count, sums, moments, gradient);
-    else
-        parts[blockIdx.x * gridDim.y + blockIdx.y] = sums;
+    const u32 channel = blockIdx.x, slices = gridDim.y;
+    Sums all = sums;
+    if (slices > 1) {
+        parts += channel * slices;
+        parts[blockIdx.y] = sums;
+        if (!is_last(counters + channel, slices)) return;
+        all = Sums{0, 0};
+        ROLLED for (u32 slice = 0; slice < slices; slice++) {
+            all.first += parts[slice].first;
+            all.second += parts[slice].second;
+        }
+    }
+    put_moments(channel, channels, count, all, moments, gradient);
 }
 
 // Moments of a channel over all samples and positions: sum, sum of squares, count. One block per
 // channel and slice of `slice` terms.
 KERNEL batch_norm_moments(u32 samples, u32 channels, u32 positions, u32 slice, const real* __restrict__ x,
-                          Sums* __restrict__ parts, float* __restrict__ moments,
+                          Sums* parts, u32* counters, float* __restrict__ moments,
                           float* __restrict__ gradient) {
     __shared__ double scratch[2][WARPS];
     const u32 count = samples * positions, from = blockIdx.y * slice, to = min(from + slice, count);
@@ -65,21 +75,7 @@ KERNEL batch_norm_moments(u32 samples, u32 channels, u32 positions, u32 slice, c
     }
     sum = block_sum(sum, scratch[0]);
     squares = block_sum(squares, scratch[1]);
-    put_sums(channels, count, Sums{sum, squares}, parts, moments, gradient);
-}
-
-// Adds the sums of a channel's slices in order. One thread per channel.
-KERNEL batch_norm_sum_slices(u32 count, u32 channels, u32 slices, const Sums* __restrict__ parts,
-                             float* __restrict__ moments, float* __restrict__ gradient) {
-    const u32 channel = ELEMENT;
-    if (channel >= channels) return;
-    Sums sums{0, 0};
-    ROLLED for (u32 slice = 0; slice < slices; slice++) {
-        const Sums& part = parts[channel * slices + slice];
-        sums.first += part.first;
-        sums.second += part.second;
-    }
-    put_moments(channel, channels, count, sums, moments, gradient);
+    put_sums(channels, count, Sums{sum, squares}, parts, counters, moments, gradient);
 }
 
 // A channel's output as a linear function of its input.
@@ -94,23 +90,31 @@ __device__ __forceinline__ Line line_of(u32 channel, u32 channels, const real* p
     return Line{(float)slope, (float)(parameters[channels + channel] - slope * mean)};
 }
 
-// Applies a line to the part of a channel that belongs to the block.
+// Applies a line to the part of a channel that belongs to the block, adds the other term unless it
+// is null, and replaces negative values by 0 if it `rectifies`. An operand that is written may be
+// one that is read.
 __device__ __forceinline__ void apply(u32 samples, u32 channels, u32 positions, u32 slice, const Line& line,
-                                      const real* x, real* y) {
+                                      u32 rectifies, const real* x, const real* added, real* y) {
     const u32 count = samples * positions, from = blockIdx.y * slice, to = min(from + slice, count);
     Walk at(channels, positions, blockIdx.x, from + threadIdx.x);
-    ROLLED for (u32 i = from + threadIdx.x; i < to; i += THREADS, at.advance())
-        y[at.index()] = line.slope * x[at.index()] + line.offset;
+    ROLLED for (u32 i = from + threadIdx.x; i < to; i += THREADS, at.advance()) {
+        const u32 element = at.index();
+        // It is rounded as if it was stored.
+        const real normalised = line.slope * x[element] + line.offset;
+        float value = normalised;
+        if (added) value += added[element];
+        y[element] = rectifies ? rectified(value) : value;
+    }
 }
 
 // Normalises by the moments. The first block of a channel saves mean and inverse standard
-// deviation, and updates the running statistics unless they are null. One block per channel and
-// slice of `slice` elements.
+// deviation, and updates the running statistics unless they are null. Then adds another term and
+// rectifies, as `apply` does. One block per channel and slice of `slice` elements.
 KERNEL batch_norm_forward(u32 samples, u32 channels, u32 positions, u32 slice, double epsilon,
-                          double momentum, const real* __restrict__ x,
+                          double momentum, u32 rectifies, const real* x,
                           const real* __restrict__ parameters, const float* __restrict__ moments,
-                          float* __restrict__ saved, float* __restrict__ statistics,
-                          real* __restrict__ y) {
+                          float* __restrict__ saved, float* __restrict__ statistics, const real* added,
+                          real* y) {
     __shared__ Line line;
     const u32 channel = blockIdx.x;
     if (threadIdx.x == 0) {
@@ -137,7 +141,7 @@ KERNEL batch_norm_forward(u32 samples, u32 channels, u32 positions, u32 slice, d
         }
     }
     __syncthreads();
-    apply(samples, channels, positions, slice, line, x, y);
+    apply(samples, channels, positions, slice, line, rectifies, x, added, y);
 }
 
 // Normalises by the running statistics. One block per channel and slice of `slice` elements.
@@ -150,15 +154,19 @@ KERNEL batch_norm_infer(u32 samples, u32 channels, u32 positions, u32 slice, dou
         line = line_of(channel, channels, parameters, statistics[channel],
                        1.0 / sqrt(statistics[channels + channel] + epsilon));
     __syncthreads();
-    apply(samples, channels, positions, slice, line, x, y);
+    apply(samples, channels, positions, slice, line, 0, x, nullptr, y);
 }
 
 // Sums of the gradient and of gradient * normalised x. They are the gradients of bias and weight
-// too. One block per channel and slice of `slice` terms.
+// too. The gradient is the result of a chain of elementwise operations, of which copies are
+// written, and an operand that is written may be one that is read. One block per channel and slice
+// of `slice` terms.
 KERNEL batch_norm_gradient_moments(u32 samples, u32 channels, u32 positions, u32 slice,
                                    const real* __restrict__ x, const float* __restrict__ saved,
-                                   const real* __restrict__ dy, Sums* __restrict__ parts,
-                                   float* __restrict__ moments, float* __restrict__ gradient) {
+                                   const real* a, const real* b, const real* c, const real* d,
+                                   const real* gate, real* to_a, real* to_b, real* to_c, real* to_d,
+                                   Sums* parts, u32* counters, float* __restrict__ moments,
+                                   float* __restrict__ gradient) {
     __shared__ double scratch[2][WARPS];
     const u32 channel = blockIdx.x;
     const u32 count = samples * positions, from = blockIdx.y * slice, to = min(from + slice, count);
@@ -166,13 +174,17 @@ KERNEL batch_norm_gradient_moments(u32 samples, u32 channels, u32 positions, u32
     Walk at(channels, positions, channel, from + threadIdx.x);
     double sum = 0, centred = 0;
     ROLLED for (u32 i = from + threadIdx.x; i < to; i += THREADS, at.advance()) {
-        const double slope = dy[at.index()];
+        const u32 element = at.index();
+        // It is rounded as if it was stored and read.
+        const real value = gated_sum(element, a, b, c, d, gate);
+        put_copies(element, value, to_a, to_b, to_c, to_d);
+        const double slope = value;
         sum += slope;
-        centred += slope * (x[at.index()] - mean);
+        centred += slope * (x[element] - mean);
     }
     sum = block_sum(sum, scratch[0]);
     centred = block_sum(centred, scratch[1]) * saved[channels + channel];
-    put_sums(channels, count, Sums{sum, centred}, parts, moments, gradient);
+    put_sums(channels, count, Sums{sum, centred}, parts, counters, moments, gradient);
 }
 
 // dx = scale * (dy - mean(dy) - normalised x * mean(dy * normalised x)) as a linear function of dy

@@ -1,5 +1,5 @@
 // Sums, copies and permutations of elements.
-#include "basics.cuh"
+#include "chain.cuh"
 
 KERNEL fill_zeros(u32 elements, real* to) {
     const u32 i = ELEMENT;
@@ -13,17 +13,8 @@ KERNEL sum_terms(u32 elements, u32 rectifies, const real* a, const real* b, cons
                  const real* gate, real* to, real* to_b, real* to_c, real* to_d) {
     const u32 i = ELEMENT;
     if (i >= elements) return;
-    float value = a[i];
-    if (b) value += b[i];
-    if (c) value += c[i];
-    if (d) value += d[i];
-    // NaN stays NaN.
-    if (rectifies) value = value < 0 ? 0 : value;
-    if (gate) value = gate[i] > 0 ? value : 0;
-    to[i] = value;
-    if (to_b) to_b[i] = value;
-    if (to_c) to_c[i] = value;
-    if (to_d) to_d[i] = value;
+    const float sum = gated_sum(i, a, b, c, d, gate);
+    put_copies(i, rectifies ? rectified(sum) : sum, to, to_b, to_c, to_d);
 }
 
 // Multiplies in place.

@@ -62,7 +62,8 @@ fn chains_sums_and_scalings_round_once() {
             let expected: Vec<f32> = (0..ELEMENTS).map(value).collect();
             let expected = Storage::Bf16.pack(&expected);
             let storage = Storage::Bf16;
-            let chain = ElementwiseChain { elements: ELEMENTS, storage, terms, rectifier, copies };
+            let chain =
+                ElementwiseChain { elements: ELEMENTS, storage, terms, rectifier, copies, norm: None };
             let mut kernel = engine.prepare_chain(&chain).unwrap();
             let reads = terms + usize::from(rectifier == Some(Rectifier::Backward));
             let got = run(engine, &mut kernel, &scalars[..reads], &vec![zeros.clone(); copies], &mut queue);

@@ -1,6 +1,7 @@
 //! CUDA engine, compared with the CPU engine. Runs on an emulated GPU, or with
 //! `CUDA_ENGINE_ON_GPU=1` on the machine's first GPU.
 
+mod chains;
 mod choice;
 mod errors;
 mod graphs;

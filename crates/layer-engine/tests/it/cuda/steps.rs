@@ -1,9 +1,6 @@
 //! Sums, packing, norms and gradient descent, compared with the CPU engine.
 
-use layer_engine::{
-    CpuEngine, ElementwiseChain, Engine, EngineError, KernelSpec, LaunchContext, Precision, Real, Rectifier,
-    Sgd, Storage,
-};
+use layer_engine::{CpuEngine, Engine, KernelSpec, LaunchContext, Precision, Real, Sgd};
 
 use super::{ORDERS, on_device};
 use crate::any_engine::{distance, download, numbers, upload};
@@ -116,52 +113,6 @@ fn joint_updates_equal_separate_updates() {
             let [together, apart] =
                 [together, apart].map(|buffer| download(engine, buffer, layers[operand / 2], &mut queue));
             assert_eq!(together, apart, "operand {operand}");
-        }
-    });
-}
-
-#[test]
-fn chains_match_scalar_code() {
-    let elements = 700;
-    on_device(ORDERS[0], |engine| {
-        let mut queue = engine.queue().unwrap();
-        for terms in 1..=4 {
-            for rectifier in [None, Some(Rectifier::Forward), Some(Rectifier::Backward)] {
-                for copies in [1, 4] {
-                    let given: Vec<Vec<f64>> = (0..5).map(|salt| numbers(salt, elements)).collect();
-                    let of = |i: usize| {
-                        let sum =
-                            given[1..terms].iter().fold(given[0][i] as f32, |sum, term| sum + term[i] as f32);
-                        let passes = match rectifier {
-                            None => true,
-                            Some(Rectifier::Forward) => sum >= 0.0,
-                            Some(Rectifier::Backward) => given[terms][i] > 0.0,
-                        };
-                        if passes { f64::from(sum) } else { 0.0 }
-                    };
-                    let expected: Vec<f64> = (0..elements).map(of).collect();
-                    let chain =
-                        ElementwiseChain { elements, storage: Storage::Scalar, terms, rectifier, copies };
-                    let mut kernel = engine.prepare_chain(&chain).unwrap();
-                    assert_eq!(kernel.launches(), 1);
-                    let reads = terms + usize::from(rectifier == Some(Rectifier::Backward));
-                    let reads: Vec<_> =
-                        given[..reads].iter().map(|values| upload(engine, values, &mut queue)).collect();
-                    let reads: Vec<_> = reads.iter().collect();
-                    let mut writes: Vec<_> =
-                        (0..copies).map(|_| engine.allocate(elements).unwrap()).collect();
-                    let mut targets: Vec<_> = writes.iter_mut().collect();
-                    engine.enqueue(&mut kernel, &reads, &mut targets, &CONTEXT, &mut queue).unwrap();
-                    for written in &writes {
-                        assert_eq!(download(engine, written, elements, &mut queue), expected, "{chain:?}");
-                    }
-                }
-            }
-        }
-        for (terms, copies) in [(0, 1), (5, 1), (1, 0), (1, 5)] {
-            let chain =
-                ElementwiseChain { elements, storage: Storage::Scalar, terms, rectifier: None, copies };
-            assert!(matches!(engine.prepare_chain(&chain), Err(EngineError::Library { .. })), "{chain:?}");
         }
     });
 }
