@@ -162,7 +162,8 @@ impl CudaKernel {
 
     /// Returns an upper bound of the bytes that the launches read and write: of each launch, its
     /// operands and workspaces from the given address on, and twice those that an optimiser step
-    /// updates. What libraries write to their own workspace does not count.
+    /// updates. What libraries write to their own workspace does not count, and sums that blocks of
+    /// the same launch pass on (a few kilobytes) count once.
     #[must_use]
     pub fn traffic_bytes(&self) -> u64 {
         let from = |operand: &Operand, first| operand.offset(operand.elements.saturating_sub(first));
