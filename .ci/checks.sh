@@ -258,7 +258,9 @@ cuda_engine() {
             run_tests deeppool lib runtime::gpu:: &&
             run_tests deeppool it gpus:: gpu_networks:: gpu_faults:: gpu_order:: gpu_ownership:: gpu_sharing:: \
                 shared_streams:: virtual_time:: background_jobs:: --test-threads 2 &&
-            run_tests deeppool-cli it gpus:: background_jobs:: --test-threads 2
+            run_tests deeppool-cli it gpus:: background_jobs:: --test-threads 2 &&
+            run_tests deeppool it gpu_losses::losses_of_a_residual &&
+            DEEPPOOL_GPU_FULL_LOSSES=1 run_tests deeppool it gpu_losses:: --skip losses_of_a_residual
     )
 }
 

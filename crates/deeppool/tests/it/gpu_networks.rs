@@ -15,14 +15,14 @@ const RANKS: usize = 2;
 const BATCH: usize = 8;
 const MAX_DIFFERENCE: f64 = 1e-4;
 
-/// Places consecutive layers on both ranks, on one, and on the other; the loss is on one.
-fn alternating_placement(net: &LayerGraph) -> Placement {
+/// Places consecutive layers on all ranks, on the last, and on all others; the loss is on the last.
+pub(crate) fn alternating_placement(net: &LayerGraph, world: usize) -> Placement {
     let turn = |(place, (_, layer)): (usize, (_, &layer_graph::Layer))| match (place / 3 % 3, layer.kind()) {
-        (_, LayerKind::SoftmaxCrossEntropy) | (1, _) => vec![1],
-        (2, _) => vec![0],
-        _ => vec![0, 1],
+        (_, LayerKind::SoftmaxCrossEntropy) | (1, _) => vec![world - 1],
+        (2, _) => (0..world - 1).collect(),
+        _ => (0..world).collect(),
     };
-    Placement::new(net, RANKS, net.layers().skip(1).enumerate().map(turn).collect()).unwrap()
+    Placement::new(net, world, net.layers().skip(1).enumerate().map(turn).collect()).unwrap()
 }
 
 /// Returns the maximum relative differences of the losses of three iterations: between GPUs and
@@ -32,7 +32,8 @@ fn loss_differences(net: &LayerGraph, policy: Policy) -> (f64, f64) {
     let data = Dataset::synthetic_for(net, 64, 0).unwrap();
     let lowering = LowerOptions::default().with_sync_batch_norm(true);
     let lowered = |placement| LoweredTraining::new(net, placement, BATCH, lowering.clone());
-    let (both, alone) = (lowered(alternating_placement(net)), lowered(Placement::single(net).unwrap()));
+    let (both, alone) =
+        (lowered(alternating_placement(net, RANKS)), lowered(Placement::single(net).unwrap()));
     let config = |training| {
         TrainConfig::new(&data, training)
             .with_length(Length::Iterations(3))

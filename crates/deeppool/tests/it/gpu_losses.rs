@@ -1,0 +1,136 @@
+//! Losses on 1 to 4 emulated GPUs, compared with those of processors with the same placement: by own
+//! kernels and by the emulated libraries, in each precision.
+
+use std::time::Duration;
+
+use cuda_emulator::Setting;
+use deeppool::data::Dataset;
+use deeppool::program::{LowerOptions, LoweredTraining, Placement};
+use deeppool::train::{Length, TrainConfig, train, train_on_gpus};
+use layer_engine::{KernelChoice, Precision};
+use layer_graph::{
+    Dropout, Embedding, LayerGraph, LayerId, LayerKind, LayerNorm, Linear, MultiHeadAttention,
+    PositionEmbedding, Shape, zoo,
+};
+
+use crate::emulated::on_emulated_gpus;
+use crate::gpu_networks::alternating_placement;
+use crate::shrunk::shrunk;
+
+/// Maximum number of GPUs.
+const GPUS: usize = 4;
+
+/// Seeds of the order of warps and blocks.
+const ORDERS: [i64; 3] = [0, 7, 11];
+
+/// Ways to compute products, with the maximum relative difference of losses from processors.
+const WAYS: [(KernelChoice, Precision, f64); 3] = [
+    (KernelChoice::Own, Precision::F32, 1e-5),
+    (KernelChoice::Vendor, Precision::F32, 1e-5),
+    (KernelChoice::Vendor, Precision::Tf32, 1e-2),
+];
+
+/// Whether to train on every number of GPUs, and all iterations.
+fn is_full() -> bool {
+    std::env::var_os("DEEPPOOL_GPU_FULL_LOSSES").is_some_and(|value| value == "1")
+}
+
+/// Trains on 1 to 4 GPUs, data parallel and with layers on some of the GPUs: in each way on one
+/// GPU, and in each way in both manners on several. Without [`is_full`], on one and on three GPUs,
+/// and four iterations, of which the last ones are graphs.
+fn check_losses(
+    name: &str,
+    net: &LayerGraph,
+    data: &Dataset,
+    (batch, iterations, learning_rate): (usize, u64, f64),
+) {
+    on_emulated_gpus(name, GPUS, |emulator| {
+        let iterations = if is_full() { iterations } else { 4 };
+        let mut placements = vec![Placement::single(net).unwrap()];
+        for gpus in if is_full() { 2..=GPUS } else { 3..=3 } {
+            placements
+                .push(Placement::first_ranks(net, gpus, &vec![gpus; net.layers().count() - 1]).unwrap());
+            placements.push(alternating_placement(net, gpus));
+        }
+        for (index, placement) in placements.into_iter().enumerate() {
+            let gpus = placement.world();
+            let lowering = LowerOptions::default().with_sync_batch_norm(true);
+            let training = LoweredTraining::new(net, placement, batch, lowering);
+            let config = TrainConfig::new(data, &training)
+                .with_length(Length::Iterations(iterations))
+                .with_learning_rate(learning_rate);
+            let processors = train(&config, &|_| {}).unwrap().losses;
+            let ways = if index == 0 { &WAYS[..] } else { &WAYS[index % WAYS.len()..][..1] };
+            for &(kernels, precision, limit) in ways {
+                emulator.set(Setting::OrderSeed, ORDERS[index % ORDERS.len()]);
+                let config = config.clone().with_kernels(Some(kernels)).with_precision(precision);
+                let report = train_on_gpus(&config, Duration::from_secs(60), &|_| {}).unwrap();
+                assert_eq!([processors.len(), report.losses.len()], [iterations as usize; 2]);
+                let pairs = processors.iter().zip(&report.losses);
+                let difference = pairs.map(|(a, b)| (a - b).abs() / a.abs()).fold(0.0, f64::max);
+                let case =
+                    format!("{}, placement {index}, {gpus} GPUs, {kernels:?}, {precision:?}", net.name());
+                println!("{case}: {difference:.1e}");
+                assert!(difference <= limit, "{case}: {difference:.1e}");
+                assert!(precision == Precision::F32 || difference > 1e-7, "{case}: {difference:.1e}");
+                let mut parts = report.kernels.iter().flat_map(|kernel| &kernel.parts);
+                let is_own = kernels == KernelChoice::Own;
+                assert!(!report.kernels.is_empty() && parts.all(|part| (part.chosen == "own") == is_own));
+            }
+        }
+        assert!(emulator.misuse().is_empty(), "{:?}", emulator.misuse());
+        assert!(emulator.leaks().is_empty(), "{:?}", emulator.leaks());
+    });
+}
+
+#[test]
+fn losses_of_a_digits_cnn_match_those_of_processors() {
+    let name = "gpu_losses::losses_of_a_digits_cnn_match_those_of_processors";
+    check_losses(name, &zoo::model("digits-cnn").unwrap(), &Dataset::digits().unwrap(), (8, 50, 0.03));
+}
+
+#[test]
+fn losses_of_a_residual_network_match_those_of_processors() {
+    let net = shrunk("resnet-18", 16, 4);
+    let data = Dataset::synthetic_for(&net, 64, 0).unwrap();
+    // Steps are so small that norms of few values do not amplify rounding.
+    let name = "gpu_losses::losses_of_a_residual_network_match_those_of_processors";
+    check_losses(name, &net, &data, (16, 10, 1e-4));
+}
+
+#[test]
+fn losses_of_a_transformer_match_those_of_processors() {
+    let net = transformer();
+    let data = Dataset::synthetic_for(&net, 64, 0).unwrap();
+    let name = "gpu_losses::losses_of_a_transformer_match_those_of_processors";
+    check_losses(name, &net, &data, (8, 10, 0.03));
+}
+
+/// A language model of two blocks, with every kind of layer of GPT-2.
+fn transformer() -> LayerGraph {
+    let mut net = LayerGraph::new("transformer", Shape::features(6)).unwrap();
+    let input = net.input();
+    let mut then = |kind: LayerKind, from: &[LayerId]| {
+        let name = format!("layer{}", net.layers().count());
+        net.add(name, kind, from).unwrap()
+    };
+    let tokens = then(Embedding { vocabulary: 11, features: 16 }.into(), &[input]);
+    let placed = then(PositionEmbedding { positions: 8 }.into(), &[tokens]);
+    let mut x = then(Dropout { probability: 0.1 }.into(), &[placed]);
+    for _ in 0..2 {
+        let y = then(LayerNorm::default().into(), &[x]);
+        let y = then(Linear::new(48).into(), &[y]);
+        let y = then(MultiHeadAttention { heads: 2, causal: true }.into(), &[y]);
+        let y = then(Linear::new(16).into(), &[y]);
+        x = then(LayerKind::Add, &[x, y]);
+        let y = then(LayerNorm::default().into(), &[x]);
+        let y = then(Linear::new(64).into(), &[y]);
+        let y = then(LayerKind::GeluTanh, &[y]);
+        let y = then(Linear::new(16).into(), &[y]);
+        x = then(LayerKind::Add, &[x, y]);
+    }
+    let x = then(LayerNorm::default().into(), &[x]);
+    let head = then(Linear::new(11).into(), &[x]);
+    then(LayerKind::SoftmaxCrossEntropy, &[head]);
+    net
+}
