@@ -4,6 +4,7 @@ mod accuracy;
 mod contended;
 mod device;
 mod error;
+mod gpu;
 mod interpolate;
 mod json;
 mod measurement;
@@ -18,11 +19,9 @@ mod unique_fields;
 
 pub use accuracy::{ErrorSummary, HeldOutErrors, ModelAccuracy, NetworkFamily, PredictionRange};
 pub use contended::ContendedTimes;
-pub use device::{
-    DataSheet, DeviceModel, Direction, FitReport, Gpu, Iteration, NetworkErrors, NumberFormat, Observations,
-    Optimizer,
-};
+pub use device::{DeviceModel, Direction, FitReport, Iteration, NetworkErrors, Observations, Optimizer};
 pub use error::ProfileError;
+pub use gpu::{DataSheet, Gpu, NumberFormat};
 pub use measurement::MeasurementConditions;
 #[cfg(feature = "measure")]
 pub use profiler::{KernelTime, ProfileRun, Profiler};

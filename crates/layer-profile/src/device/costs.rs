@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::demand::Demand;
+use super::duration;
 use super::term::Term;
-use super::{Gpu, duration};
+use crate::Gpu;
 
 /// Costs of a device: time in microseconds for one unit of each term. Holds every term, with a
 /// non-negative cost.

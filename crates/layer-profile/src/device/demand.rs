@@ -3,8 +3,9 @@
 
 use layer_graph::{Conv2d, Layer, LayerKind};
 
+use super::Direction;
 use super::term::{Part, Product, Term, WindowPart};
-use super::{Direction, Gpu};
+use crate::Gpu;
 
 /// Demand of one or more layer passes on a device: amounts of terms, in the units of the terms.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -8,8 +8,8 @@ use super::costs::Costs;
 use super::errors::{RESOLUTION_US, errors, median};
 use super::observations::Observation;
 use super::term::{Term, Unit};
-use super::{DataSheet, DeviceModel, Formula, Gpu, NetworkErrors, Observations, nonnegative};
-use crate::{ErrorSummary, ModelAccuracy, ProfileError};
+use super::{DeviceModel, Formula, NetworkErrors, Observations, nonnegative};
+use crate::{DataSheet, ErrorSummary, Gpu, ModelAccuracy, ProfileError};
 
 /// Errors of a fitted model on its observations and in cross-validation.
 #[derive(Debug, Clone, PartialEq)]

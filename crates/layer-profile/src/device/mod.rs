@@ -1,15 +1,12 @@
 //! Device models: prediction of layer times, and the fit of such models to measurements.
 
 mod costs;
-mod data_sheet;
 mod demand;
 mod direction;
 mod errors;
 mod fit;
-mod gpu;
 mod json;
 mod nonnegative;
-mod number_format;
 mod observations;
 mod refit;
 mod roofline;
@@ -21,19 +18,16 @@ use layer_graph::{Layer, LayerGraph, LayerId, LayerKind};
 
 use crate::table::check_batches;
 use crate::{
-    BatchTime, HeldOutErrors, LayerProfile, LayerTime, ModelAccuracy, NetworkTime, Origin, ProfileError,
-    ProfileTable,
+    BatchTime, DataSheet, Gpu, HeldOutErrors, LayerProfile, LayerTime, ModelAccuracy, NetworkTime,
+    NumberFormat, Origin, ProfileError, ProfileTable,
 };
 use costs::Costs;
 use demand::Demand;
 use roofline::{CPU_CORE, Roofline};
 
-pub use data_sheet::DataSheet;
 pub use direction::Direction;
 pub use errors::NetworkErrors;
 pub use fit::FitReport;
-pub use gpu::Gpu;
-pub use number_format::NumberFormat;
 pub use observations::{Iteration, Observations, Optimizer};
 
 /// Name of the built-in model of a CPU core.

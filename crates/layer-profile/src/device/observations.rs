@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use layer_graph::{Layer, LayerGraph, LayerKind};
 
+use super::Direction;
 use super::demand::Demand;
-use super::{Direction, Gpu};
-use crate::{MeasurementConditions, Origin, ProfileError, ProfileTable};
+use crate::{Gpu, MeasurementConditions, Origin, ProfileError, ProfileTable};
 
 /// Measured times of work on one device, to fit a [`DeviceModel`](crate::DeviceModel) or to
 /// evaluate one.

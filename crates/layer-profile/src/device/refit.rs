@@ -7,8 +7,8 @@ use super::errors::errors;
 use super::fit::{Equation, Problem};
 use super::observations::Observation;
 use super::term::{Group, Term};
-use super::{DeviceModel, FitReport, Formula, Gpu, Observations};
-use crate::{ModelAccuracy, ProfileError};
+use super::{DeviceModel, FitReport, Formula, Observations};
+use crate::{Gpu, ModelAccuracy, ProfileError};
 
 /// Number of Gauss-Newton iterations. The objective settles within 30.
 const ITERATIONS: usize = 60;

@@ -1,7 +1,8 @@
 //! Terms of a device model. The predicted time of work is the sum over the terms of its amount (the
 //! demand) times the time for one unit (the cost). *Moved* bytes are read or written.
 
-use super::{Direction, Gpu};
+use super::Direction;
+use crate::Gpu;
 
 /// Term of the cost model: a resource that work uses, in a given unit. Forward and backward passes
 /// have separate terms.

@@ -22,8 +22,9 @@ pub struct KernelTime {
 impl<E: Engine<Scalar: From<f32>>> Profiler<'_, E> {
     /// Measures a prepared kernel alone, on synthetic data in buffers of its own.
     ///
-    /// `spec` is what the kernel was prepared for, in the profiler's precision. `reads` and `writes`
-    /// are the numbers of scalars of its operands. The batch sizes of the profiler are not used.
+    /// `spec` is what the kernel was prepared for, in the precision of the profiler. `reads` and
+    /// `writes` are the numbers of scalars of its operands. The batch sizes of the profiler are not
+    /// used.
     ///
     /// # Errors
     /// [`EngineError::Operand`] if the operands do not match the kernel in number or length;

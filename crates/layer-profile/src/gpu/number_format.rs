@@ -25,7 +25,7 @@ const SUFFIXES: [(&str, NumberFormat); 4] = [
 impl NumberFormat {
     /// Splits the name of a device model into the name of the GPU and the format at its end, if
     /// any.
-    pub(super) fn split(name: &str) -> (&str, Option<Self>) {
+    pub(crate) fn split(name: &str) -> (&str, Option<Self>) {
         let found = SUFFIXES.iter().find_map(|&(suffix, format)| Some((name.strip_suffix(suffix)?, format)));
         found.map_or((name, None), |(gpu, format)| (gpu, Some(format)))
     }
@@ -52,7 +52,7 @@ impl NumberFormat {
     }
 
     /// Returns the number of bytes of an activation as a part of the four of single precision.
-    pub(super) fn activation_part(self) -> f64 {
+    pub(crate) fn activation_part(self) -> f64 {
         if self == Self::Half { 0.5 } else { 1.0 }
     }
 }

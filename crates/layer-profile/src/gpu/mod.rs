@@ -1,7 +1,12 @@
 //! GPUs that device models are made for: a data sheet and a number format.
 
-use super::{DataSheet, NumberFormat};
+mod data_sheet;
+mod number_format;
+
 use crate::ProfileError;
+
+pub use data_sheet::DataSheet;
+pub use number_format::NumberFormat;
 
 /// GPU that multiplies matrices in one number format.
 #[derive(Debug, Clone, Copy, PartialEq)]
