@@ -13,7 +13,8 @@ use cuda_emulator::Emulator;
 use super::kernels::{kernels, launch, launch_all};
 use super::{assert_no_misuse_or_leaks, convolutions, driver, products};
 
-/// Functions of cuBLASLt and cuDNN that return a status and are called.
+/// Functions of cuBLASLt and cuDNN that return a status and are called. `cudnnGetStream` is not: a
+/// handle of this crate keeps its stream.
 const LIBRARY_CALLS: [&str; 22] = [
     "cublasLtCreate",
     "cublasLtDestroy",
