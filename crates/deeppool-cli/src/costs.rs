@@ -13,7 +13,7 @@ use deeppool::machine::Calibration;
 use deeppool::plan::{Capacity, ExecutionPlan, GpuCounts, MAX_GPUS, Mode, PlanRequest, ProfileOrigin};
 use deeppool::planning::plan_within_memory;
 use deeppool::program::LowerOptions;
-use layer_engine::Sgd;
+use layer_engine::{Precision, Sgd};
 use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, Origin, ProfileTable};
 
@@ -326,7 +326,8 @@ impl ModeArgs {
 }
 
 /// Returns the job with the plan `read` from a file, or, if that is `None`, with a new plan within
-/// the memory limit of each GPU. A limit of `None` means unlimited memory.
+/// the memory limit of each GPU. A limit of `None` means unlimited memory. The optimiser and the
+/// precision are what a plan does not fix.
 ///
 /// # Errors
 /// If the plan that was read does not fit the network, or no plan is found.
@@ -336,15 +337,15 @@ pub(crate) fn job_and_plan<'a>(
     (gpus, batch): (usize, usize),
     mode: &ModeArgs,
     memory_limit_bytes: Option<u64>,
-    optimizer: Sgd,
+    (optimizer, precision): (Sgd, Precision),
 ) -> Result<(Job<'a>, LoweredPlan<'a>), deeppool::Error> {
     if let Some(plan) = read {
-        let job = Job::of_plan(costs, &plan, optimizer)?;
+        let job = Job::of_plan(costs, &plan, optimizer)?.with_precision(precision);
         let lowered = job.lower(plan)?;
         return Ok((job, lowered));
     }
     let request = mode.request(gpus).with_memory_limit(memory_limit_bytes);
-    let job = mode.job(costs, batch, optimizer)?;
+    let job = mode.job(costs, batch, optimizer)?.with_precision(precision);
     with_spinner("searching for a plan", || plan_within_memory(&job, &request))
 }
 

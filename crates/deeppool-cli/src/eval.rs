@@ -16,7 +16,7 @@ use super::counts::BATCH;
 use super::inputs;
 use super::network::NetworkArgs;
 use super::output::{print_json, print_message};
-use super::ranks::{EngineArgs, evaluate_on};
+use super::ranks::{EngineArgs, LayerPrecision, evaluate_on};
 
 /// Compute the accuracy of a trained network on the held-out samples
 #[derive(Args)]
@@ -42,6 +42,9 @@ pub(crate) struct Eval {
     best: bool,
     #[command(flatten)]
     on: EngineArgs,
+    /// Precision of layers
+    #[arg(long, value_enum, default_value_t = LayerPrecision::F32)]
+    precision: LayerPrecision,
     /// Number of samples per batch
     #[arg(long, value_parser = within(BATCH), default_value = "32")]
     batch: usize,
@@ -69,7 +72,8 @@ impl Eval {
             (None, None) => bail!("give --weights FILE or --checkpoint DIR"),
         };
         let placement = Placement::single(&network)?;
-        let training = LoweredTraining::new(&network, placement, self.batch, LowerOptions::default());
+        let options = LowerOptions::default().with_precision(self.precision.of(self.on.engine())?);
+        let training = LoweredTraining::new(&network, placement, self.batch, options);
         let config = TrainConfig::new(&dataset, &training).with_initial(Some(&weights));
         let accuracy = evaluate_on(self.on.engine(), &config, TIMEOUT)?;
         let samples = dataset.test().len();

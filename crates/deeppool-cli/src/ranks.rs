@@ -133,13 +133,15 @@ impl RankEngine {
     }
 }
 
-/// Precision of the products of layers.
+/// Precision of layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LayerPrecision {
     /// Single precision
     F32,
     /// Factors rounded to TF32 where cuDNN or cuBLASLt compute, sums in single precision
     Tf32,
+    /// Outputs, their gradients and parameters in 16 bits, with master parameters in f32
+    Bf16,
 }
 
 impl LayerPrecision {
@@ -151,6 +153,7 @@ impl LayerPrecision {
         match (self, engine) {
             (Self::F32, _) => Ok(Precision::F32),
             (Self::Tf32, RankEngine::Cuda) => Ok(Precision::Tf32),
+            (Self::Bf16, _) => Ok(Precision::Bf16),
             (Self::Tf32, RankEngine::Cpu) => {
                 bail!("--precision tf32 is for GPUs: give --engine cuda, or leave it out")
             }

@@ -117,14 +117,15 @@ impl Simulate {
         self.mode.check(size)?;
         let tables = self.costs.load(&network, batch, gpus, read.as_ref(), None)?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
-        let optimizer = LowerOptions::default().optimizer;
+        let LowerOptions { optimizer, precision, .. } = LowerOptions::default();
+        let numerics = (optimizer, precision);
         let background = self.background(&tables.profile, &tables.link)?;
         let limit_bytes = self.mode.capacity(tables.profile.device()).limit_bytes()?;
         let room_bytes = background
             .as_ref()
             .map_or(Ok(limit_bytes), |background| background.memory_beside(limit_bytes))?;
         let make =
-            |limit_bytes| job_and_plan(read.clone(), costs.clone(), size, &self.mode, limit_bytes, optimizer);
+            |limit_bytes| job_and_plan(read.clone(), costs.clone(), size, &self.mode, limit_bytes, numerics);
         let made = match make(room_bytes) {
             // The foreground may fit without a background job.
             Err(error) if room_bytes < limit_bytes && error.is_lack_of_memory() => make(limit_bytes),

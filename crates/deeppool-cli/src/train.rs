@@ -122,7 +122,7 @@ pub(crate) struct Train {
     /// Initial parameters: a safetensors file (see `deeppool export`), instead of random ones
     #[arg(long, value_name = "FILE")]
     init: Option<PathBuf>,
-    /// Precision of convolutions and linear layers on GPUs
+    /// Precision of layers. Plans take the times of `--profile` or `--device` in every precision
     #[arg(long, value_enum, default_value_t = LayerPrecision::F32)]
     precision: LayerPrecision,
     #[command(flatten)]
@@ -221,7 +221,8 @@ impl Train {
             .collect::<anyhow::Result<_>>()?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
         let limit_bytes = self.mode.capacity(costs.profile().device()).limit_bytes()?;
-        let made = job_and_plan(read, costs, size, &self.mode, limit_bytes, self.optimizer());
+        let numerics = (self.optimizer(), precision);
+        let made = job_and_plan(read, costs, size, &self.mode, limit_bytes, numerics);
         let (job, plan) = with_plan_path(self.plan.as_deref(), made)?;
         let beside = background.first().and_then(Background::costs).cloned();
         let is_known = tables.match_plan && (background.is_empty() || beside.is_some());
@@ -250,7 +251,6 @@ impl Train {
             .with_background(background.iter().map(|job| job.job(&dataset)))
             .with_policy(policy)
             .with_emulated_times(times.as_ref())
-            .with_precision(precision)
             .with_checkpoint(self.checkpoints.config())
             .with_stop(stop_signal()?);
         let report = self.train(launched, &config, &job, &plan)?;

@@ -101,6 +101,26 @@ pub enum Error {
         /// The given value, as text.
         got: String,
     },
+    /// Samples that move between ranks have an odd number of elements of 16 bits.
+    #[error(
+        "--precision bf16 needs an even number of elements a sample in tensors that move between ranks; \
+         layer {layer} has {elements}"
+    )]
+    OddSample {
+        /// Name of the layer whose output or gradient moves.
+        layer: String,
+        /// Number of elements of a sample.
+        elements: usize,
+    },
+    /// A layer that is no embedding reads or computes tokens, which 16 bits cannot represent.
+    #[error(
+        "--precision bf16 needs tokens that come from the network's input and are read by embeddings only; \
+         layer {layer} is another"
+    )]
+    Tokens {
+        /// Name of the layer.
+        layer: String,
+    },
     /// The training data are invalid.
     #[cfg(feature = "train")]
     #[error(transparent)]

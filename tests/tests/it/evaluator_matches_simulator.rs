@@ -9,7 +9,7 @@ use deeppool::job::{Job, JobCosts, PlannerNodes, plan_problem};
 use deeppool::program::{LowerOptions, Placement, lower_for_simulation};
 use deeppool::simulate::{SimulateOptions, simulate};
 use deeppool_tests::{in_stretches, reordered, scattered, some_checkpoints};
-use layer_engine::Sgd;
+use layer_engine::{Precision, Sgd};
 use layer_graph::{Conv2d, LayerGraph, LayerId, LayerKind, Linear, Shape, zoo};
 use layer_profile::DeviceModel;
 use proptest::prelude::*;
@@ -157,6 +157,7 @@ proptest! {
         micro_batches in 1usize..5,
         recomputes: bool,
         is_in_stretches: bool,
+        halves: bool,
     ) {
         let network = random_network(seed);
         let place = if is_in_stretches { in_stretches } else { scattered };
@@ -164,7 +165,8 @@ proptest! {
         let checkpoints = if recomputes { some_checkpoints(&network, 2, seed) } else { Vec::new() };
         let lowering = lowering(overlap, bucket_bytes, sync_batch_norm, clip)
             .with_micro_batches(micro_batches)
-            .with_checkpoints(checkpoints);
+            .with_checkpoints(checkpoints)
+            .with_precision(if halves { Precision::Bf16 } else { Precision::F32 });
         check(&network, &placement, batch * micro_batches, &lowering, &links()[link]);
     }
 }

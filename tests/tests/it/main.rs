@@ -1,5 +1,6 @@
 //! Tests across crates.
 
+mod bf16;
 mod consumers;
 mod evaluator_matches_simulator;
 mod hybrid;

@@ -208,8 +208,8 @@ impl<'a> Costs<'a> {
                 &collective.ranks,
                 bytes(*elements),
             ),
-            CollectiveOp::Redistribute { redistribution, sample_elements } => {
-                self.link.redistribution(redistribution, bytes(*sample_elements))
+            CollectiveOp::Redistribute { redistribution, sample_elements, storage } => {
+                self.link.redistribution(redistribution, bytes(storage.scalars(*sample_elements)))
             }
         }
     }

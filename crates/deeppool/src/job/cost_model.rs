@@ -5,6 +5,8 @@ use std::cell::RefCell;
 
 use burst_planner::{CostBounds, CostModel, NodeId, NodeMemory, ShardSize, StepTimes};
 use collectives::Traffic;
+use layer_engine::Role;
+use layer_graph::LayerId;
 use layer_profile::ContendedTimes;
 use rustc_hash::FxHashMap;
 
@@ -12,6 +14,7 @@ use super::layer_memory::LayerBytes;
 use super::transfer_bounds::Load;
 use super::{Job, PlannerNodes};
 use crate::costs::{Costs, micros};
+use crate::program::ELEMENT_BYTES;
 
 /// Cache of the traffic of redistributions.
 #[derive(Default)]
@@ -87,8 +90,15 @@ impl<'a> JobCosts<'a> {
         let network = job.costs.network();
         let nodes = PlannerNodes::new(network);
         let needs_gradient = network.needs_gradient();
-        let sample_bytes = nodes.layers().iter().map(|&id| network.layer(id).output_bytes()).collect();
-        let bytes = nodes.layers().iter().map(|&id| LayerBytes::of(network, id, &needs_gradient)).collect();
+        let precision = job.lowering().precision;
+        let sample_bytes = |&id: &LayerId| {
+            let layer = network.layer(id);
+            let scalars = Role::Output.storage(layer, precision).scalars(layer.output_shape().elements());
+            scalars as u64 * ELEMENT_BYTES
+        };
+        let sample_bytes = nodes.layers().iter().map(sample_bytes).collect();
+        let bytes = |&id: &LayerId| LayerBytes::of(network, id, &needs_gradient, precision);
+        let bytes = nodes.layers().iter().map(bytes).collect();
         Self {
             costs: &job.costs,
             batch: job.batch / job.lowering.micro_batches.max(1),

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use burst_planner::NodeMemory;
-use layer_engine::{Pass, Role, Signature};
+use layer_engine::{Pass, Precision, Role, Signature, Storage};
 use layer_graph::{Layer, LayerGraph, LayerId};
 
 use crate::program::{ARENA_ALIGNMENT, ELEMENT_BYTES, backward_passes, forward_passes};
@@ -17,8 +17,12 @@ struct PartBytes {
 }
 
 impl PartBytes {
-    fn of(layer: &Layer, role: Role) -> Self {
-        let bytes = |samples| role.elements(layer, samples) as u64 * ELEMENT_BYTES;
+    fn of(layer: &Layer, role: Role, precision: Precision) -> Self {
+        let element_bytes = match role.storage(layer, precision) {
+            Storage::Scalar => ELEMENT_BYTES,
+            Storage::Bf16 => ELEMENT_BYTES / 2,
+        };
+        let bytes = |samples| role.elements(layer, samples) as u64 * element_bytes;
         Self { fixed: bytes(0), per_sample: bytes(1) - bytes(0) }
     }
 
@@ -51,13 +55,20 @@ pub(super) struct LayerBytes {
 
 impl LayerBytes {
     /// Returns the sizes for layer `id`. `needs_gradient` is whether each layer needs a gradient,
-    /// by layer index. Only layers that need one have buffers of the backward pass.
-    pub(super) fn of(network: &LayerGraph, id: LayerId, needs_gradient: &[bool]) -> Self {
+    /// by layer index. Only layers that need one have buffers of the backward pass. `precision` is
+    /// that of the layers.
+    pub(super) fn of(
+        network: &LayerGraph,
+        id: LayerId,
+        needs_gradient: &[bool],
+        precision: Precision,
+    ) -> Self {
         let layer = network.layer(id);
         let producers = network.producers(id);
-        let mut bytes = Self { output: PartBytes::of(layer, Role::Output), ..Self::default() };
-        if producers.contains(&network.input()) {
-            bytes.loaded = PartBytes::of(network.layer(network.input()), Role::Output);
+        let of = |role| PartBytes::of(layer, role, precision);
+        let mut bytes = Self { output: of(Role::Output), ..Self::default() };
+        if let Some(slot) = producers.iter().position(|&producer| producer == network.input()) {
+            bytes.loaded = of(Role::Input(slot));
         }
         let wants_gradient = |producer: &LayerId| needs_gradient[producer.index()];
         let backward = if needs_gradient[id.index()] {
@@ -79,7 +90,7 @@ impl LayerBytes {
                 },
                 _ => continue,
             };
-            part.add(PartBytes::of(layer, role));
+            part.add(of(role));
         }
         if needs_gradient[id.index()] && network.consumers(id).is_empty() {
             // The gradient of the mean loss with respect to each sample's loss.

@@ -15,7 +15,7 @@ pub use nodes::PlannerNodes;
 pub(crate) use problem::{check_times, data_parallel_bytes, single_gpu_memory_bytes};
 pub use problem::{plan_problem, single_gpu_us};
 
-use layer_engine::Sgd;
+use layer_engine::{Precision, Sgd};
 
 use crate::Error;
 use crate::costs::Costs;
@@ -110,6 +110,13 @@ impl<'a> Job<'a> {
         }
         self.costs.link().check_ranks(plan.gpus)?;
         plan.placement(self.costs.network())
+    }
+
+    /// Returns this job with layers in another precision. The times of its costs stay the same. A
+    /// plan does not fix the precision.
+    #[must_use]
+    pub fn with_precision(&self, precision: Precision) -> Self {
+        self.with_lowering(self.lowering.clone().with_precision(precision))
     }
 
     /// Returns this job with the given lowering options.

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use burst_planner::{Evaluator, GradientOptions, Node, PlanProblem, SynchronizedBytes};
-use layer_engine::{Pass, Role};
+use layer_engine::{Pass, Role, Storage};
 use layer_graph::LayerId;
 
 use super::{Job, JobCosts, PlannerNodes};
@@ -138,8 +138,13 @@ fn node(
     let gradient_bytes = network.own_parameter_count(id) as u64 * ELEMENT_BYTES;
     let mut node = Node::new(layer.name(), counts.iter().copied());
     node.gradient_bytes = gradient_bytes;
-    // Parameters and velocities.
-    node.state_bytes = 2 * gradient_bytes;
+    // Parameters and velocities, and master parameters if parameters have 16 bits.
+    let storage = Role::Parameters.storage(layer, job.lowering.precision);
+    let rounded_bytes = storage.scalars(network.own_parameter_count(id)) as u64 * ELEMENT_BYTES;
+    node.state_bytes = match storage {
+        Storage::Scalar => 2 * gradient_bytes,
+        Storage::Bf16 => 2 * gradient_bytes + rounded_bytes,
+    };
     node.parameters_of = (owner != id).then(|| nodes.node(owner));
     node.synchronized = (job.lowering.sync_batch_norm && forward).then_some(synchronized);
     node.backward_reads = backward_reads(network, id, needs_gradient);

@@ -263,7 +263,7 @@ fn key(collective: &Collective) -> (CollectiveKind, u64) {
     match &collective.op {
         CollectiveOp::AllReduce { .. } => (CollectiveKind::AllReduce, collective.bytes()),
         CollectiveOp::Broadcast { .. } => (CollectiveKind::Broadcast, collective.bytes()),
-        CollectiveOp::Redistribute { redistribution, sample_elements } => {
+        CollectiveOp::Redistribute { redistribution, sample_elements, storage } => {
             let of_rank = |rank: usize, is_of: fn(&collectives::Move) -> usize| {
                 let moves = redistribution.moves().iter().filter(move |moved| is_of(moved) == rank);
                 moves.map(|moved| moved.samples.len()).sum::<usize>()
@@ -272,7 +272,7 @@ fn key(collective: &Collective) -> (CollectiveKind, u64) {
                 of_rank(rank, |moved| moved.from_rank).max(of_rank(rank, |moved| moved.to_rank))
             });
             let samples = busiest.max().unwrap_or(0);
-            (CollectiveKind::Send, (samples * sample_elements) as u64 * ELEMENT_BYTES)
+            (CollectiveKind::Send, (samples * storage.scalars(*sample_elements)) as u64 * ELEMENT_BYTES)
         }
     }
 }

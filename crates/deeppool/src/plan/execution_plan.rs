@@ -1,7 +1,7 @@
 //! The plan of a job, as it is written to a plan file. Times are in microseconds and memory is in
 //! bytes. All of them are predictions.
 
-use layer_engine::Sgd;
+use layer_engine::{Precision, Sgd};
 use layer_graph::{LayerGraph, LayerId};
 use layer_profile::{MeasurementConditions, ModelAccuracy, Origin};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -216,6 +216,8 @@ impl PlannedLowering {
             micro_batches,
             checkpoints,
             partial,
+            // Plans do not fix the precision.
+            precision: Precision::F32,
         }
     }
 }

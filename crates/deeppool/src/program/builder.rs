@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use layer_engine::Role;
+use layer_engine::{Precision, Role, Storage};
 use layer_graph::{Layer, LayerGraph, LayerId};
 
 use super::arena::{IterationSteps, Packings};
@@ -41,6 +41,7 @@ impl Bucket {
 /// Builder of the programs of all ranks, one per class, for one or more iterations.
 pub(super) struct ProgramBuilder {
     batch: usize,
+    precision: Precision,
     ranks: Vec<RankBuilder>,
     collectives: Vec<Collective>,
     /// Completed iterations with separate programs: the steps by rank, and the collectives.
@@ -60,18 +61,19 @@ pub(super) enum RotationForm {
 }
 
 impl ProgramBuilder {
-    /// Creates empty programs, one per class of ranks, for batches of `batch` samples. A class is
-    /// the list of its ranks. Its program has the number of its first rank.
-    pub(super) fn new(batch: usize, classes: Vec<Vec<usize>>) -> Self {
-        let ranks = classes.into_iter().map(RankBuilder::new).collect();
-        Self { batch, ranks, collectives: Vec::new(), ended: Vec::new(), iterations: 1 }
+    /// Creates empty programs, one per class of ranks, for batches of `batch` samples with layers
+    /// of a precision. A class is the list of its ranks. Its program has the number of its first
+    /// rank.
+    pub(super) fn new(batch: usize, precision: Precision, classes: Vec<Vec<usize>>) -> Self {
+        let ranks = classes.into_iter().map(|class| RankBuilder::new(class, precision)).collect();
+        Self { batch, precision, ranks, collectives: Vec::new(), ended: Vec::new(), iterations: 1 }
     }
 
-    /// Adds the state buffers of each rank: the parameters, velocities and statistics of its
-    /// layers, in topological order. All programs of a network and placement begin with the same
-    /// buffers. Shared parameters are one buffer of their owner, on the ranks of all layers that
-    /// use them. `holders` returns the places that hold a layer's parameters, and `runners` the
-    /// places that run the layer.
+    /// Adds the state buffers of each rank: the parameters, master parameters, velocities and
+    /// statistics of its layers, in topological order. All programs of a network and placement
+    /// begin with the same buffers. Shared parameters are one buffer of their owner, on the ranks
+    /// of all layers that use them. `holders` returns the places that hold a layer's parameters,
+    /// and `runners` the places that run the layer.
     pub(super) fn add_state(
         &mut self,
         network: &LayerGraph,
@@ -86,8 +88,13 @@ impl ProgramBuilder {
                 for &user in &users {
                     rank.set_operand(user, Role::Parameters, parameters);
                 }
-                let velocity = rank.buffer(layer.parameter_count(), Contents::Velocity(id));
-                rank.velocities.insert(id, velocity);
+                let mut own = |contents| rank.buffer(layer.parameter_count(), Storage::Scalar, contents);
+                let mut buffers = vec![parameters];
+                if Role::Parameters.storage(layer, self.precision) == Storage::Bf16 {
+                    buffers.push(own(Contents::Master(id)));
+                }
+                buffers.push(own(Contents::Velocity(id)));
+                rank.optimized.insert(id, buffers);
             }
             if !layer.statistics().is_empty() {
                 for place in runners(id) {
@@ -173,7 +180,7 @@ impl ProgramBuilder {
 
     /// Returns the programs of the iterations, in order. All have the same buffers.
     pub(super) fn finish(self) -> Vec<Program> {
-        let batch = self.batch;
+        let (batch, precision) = (self.batch, self.precision);
         let ended = &self.ended;
         let mut packings = Packings::default();
         let finish = |(place, rank): (usize, RankBuilder)| {
@@ -190,11 +197,12 @@ impl ProgramBuilder {
                 steps,
                 later_iterations: Vec::new(),
             });
-            Program { batch, iterations: 1, ranks: ranks.collect(), collectives }
+            Program { batch, precision, iterations: 1, ranks: ranks.collect(), collectives }
         };
         let mut programs: Vec<Program> = self.ended.into_iter().map(of_steps).collect();
         programs.push(Program {
             batch,
+            precision,
             iterations: self.iterations,
             ranks: last,
             collectives: self.collectives,
@@ -215,10 +223,12 @@ pub(super) struct Operands {
 /// Builder of the program of one place.
 pub(super) struct RankBuilder {
     program: RankProgram,
+    precision: Precision,
     /// The pending uses of each buffer: the steps that must finish before it is read or written.
     uses: Vec<PendingUses>,
     operands: HashMap<(LayerId, Role), BufferId>,
-    velocities: HashMap<LayerId, BufferId>,
+    /// The buffers that an optimiser step of each layer updates: see [`Op::OptimizerStep`].
+    optimized: HashMap<LayerId, Vec<BufferId>>,
     /// Sums over the previous micro-batches, by operand.
     totals: HashMap<(LayerId, Role), BufferId>,
     /// Free buffers of previous micro-batches.
@@ -235,7 +245,7 @@ struct PendingUses {
 }
 
 impl RankBuilder {
-    fn new(class: Vec<usize>) -> Self {
+    fn new(class: Vec<usize>, precision: Precision) -> Self {
         let rank = class.first().copied().unwrap_or_default();
         let (buffers, steps) = (Vec::new(), Vec::new());
         Self {
@@ -248,9 +258,10 @@ impl RankBuilder {
                 steps,
                 later_iterations: Vec::new(),
             },
+            precision,
             uses: Vec::new(),
             operands: HashMap::new(),
-            velocities: HashMap::new(),
+            optimized: HashMap::new(),
             totals: HashMap::new(),
             free: Vec::new(),
             collectives_wait_for: None,
@@ -301,8 +312,8 @@ impl RankBuilder {
 
     /// Allocates a buffer. If a previous micro-batch left a free buffer of the same size and
     /// contents, that one is returned.
-    pub(super) fn buffer(&mut self, elements: usize, contents: Contents) -> BufferId {
-        let spec = BufferSpec { elements, contents, offset: None };
+    pub(super) fn buffer(&mut self, elements: usize, storage: Storage, contents: Contents) -> BufferId {
+        let spec = BufferSpec { elements, storage, contents, offset: None };
         if let Some(place) = self.free.iter().position(|id| self.program.buffers[id.0] == spec) {
             return self.free.remove(place);
         }
@@ -349,7 +360,8 @@ impl RankBuilder {
         if let Some(&buffer) = self.operands.get(&(id, role)) {
             return buffer;
         }
-        let buffer = self.buffer(role.elements(layer, samples), Contents::Operand(id, role));
+        let storage = role.storage(layer, self.precision);
+        let buffer = self.buffer(role.elements(layer, samples), storage, Contents::Operand(id, role));
         self.operands.insert((id, role), buffer);
         buffer
     }
@@ -365,17 +377,17 @@ impl RankBuilder {
         self.operands.insert((id, role), buffer);
     }
 
-    /// Returns the buffer of the optimiser's velocity for a layer's parameters; `None` if this rank
-    /// does not hold them.
-    pub(super) fn velocity(&self, id: LayerId) -> Option<BufferId> {
-        self.velocities.get(&id).copied()
+    /// Returns the buffers that the optimiser step of a layer updates; `None` if this rank does not
+    /// hold its parameters.
+    pub(super) fn optimized(&self, id: LayerId) -> Option<&[BufferId]> {
+        self.optimized.get(&id).map(Vec::as_slice)
     }
 
     /// Adds a collective. Several buffers are packed into one.
     fn collective(&mut self, id: CollectiveId, label: String, reads: Vec<BufferId>, writes: Vec<BufferId>) {
         let packed = (writes.len() > 1).then(|| {
             let elements = writes.iter().map(|id| self.program.buffers[id.0].elements).sum();
-            self.buffer(elements, Contents::Packed)
+            self.buffer(elements, Storage::Scalar, Contents::Packed)
         });
         self.step(Op::Collective(id), label, reads, writes);
         if let Some(step) = self.program.steps.last_mut() {

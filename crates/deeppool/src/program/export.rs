@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use collectives::Partition;
 use gpu_mux::Lane;
-use layer_engine::{Pass, Role, Sgd, Shard, Signature};
+use layer_engine::{Pass, Precision, Role, Sgd, Shard, Signature, Storage};
 use layer_graph::{LayerGraph, LayerId};
 use serde::Serialize;
 
@@ -22,6 +22,9 @@ struct ProgramDocument<'a> {
     model: &'a str,
     batch: usize,
     world: usize,
+    /// Absent for single precision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    precision: Option<&'static str>,
     layers: Vec<LayerDocument<'a>>,
     collectives: Vec<CollectiveDocument<'a>>,
     ranks: Vec<RankDocument<'a>>,
@@ -59,6 +62,8 @@ enum CollectiveOpDocument {
     },
     Redistribute {
         sample_elements: usize,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        storage: Option<&'static str>,
         source: Vec<HeldDocument>,
         target: Vec<HeldDocument>,
         moves: Vec<MoveDocument>,
@@ -91,9 +96,12 @@ struct RankDocument<'a> {
 #[derive(Serialize)]
 struct BufferDocument<'a> {
     elements: usize,
+    /// Number format of the elements; absent for single precision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    storage: Option<&'static str>,
     #[serde(flatten)]
     contents: ContentsDocument<'a>,
-    /// Position in the arena, in elements; absent for state.
+    /// Position in the arena, in scalars; absent for state.
     #[serde(skip_serializing_if = "Option::is_none")]
     offset: Option<usize>,
 }
@@ -103,6 +111,7 @@ struct BufferDocument<'a> {
 enum ContentsDocument<'a> {
     Operand { layer: &'a str, role: String },
     Velocity { layer: &'a str },
+    Master { layer: &'a str },
     Constant { value: f64 },
     Moved { layer: &'a str },
     SquaredNorm,
@@ -181,9 +190,12 @@ impl Program {
     ///   multiplies what it writes in place: each entry of `factors` is a number of samples and
     ///   their factor; a factor of 0 gives 0 for any previous value. An `accumulate_gradient`
     ///   writes the sum of what it reads, which may include what it writes. Each buffer but the
-    ///   first `state_buffers` has an `offset` in an arena of `arena_elements` elements; buffers
-    ///   with overlapping places never hold values at the same time. A collective that writes
-    ///   several buffers packs them into the buffer `packed`.
+    ///   first `state_buffers` has an `offset` in an arena of `arena_elements` elements of single
+    ///   precision; buffers with overlapping places never hold values at the same time. A buffer
+    ///   with the `storage` `bf16` has two elements in the place of one: the first in the lower two
+    ///   bytes, in little-endian order. An `optimizer_step` updates the parameters, the `master`
+    ///   parameters in single precision if there are any, and the velocity. A collective that
+    ///   writes several buffers packs them into the buffer `packed`.
     ///
     /// Samples are half-open ranges `[first, end]`: of the global batch in steps, of the
     /// (micro-)batch in redistributions.
@@ -219,6 +231,7 @@ impl Program {
             model: network.name(),
             batch: self.batch,
             world: self.world(),
+            precision: (self.precision != Precision::F32).then(|| self.precision.label()),
             layers: self.layers(network, &names)?,
             collectives: self.collectives.iter().map(collective).collect(),
             ranks: ranks.into_iter().map(|program| names.rank(program)).collect::<Result<_, _>>()?,
@@ -294,12 +307,14 @@ impl<'a> Names<'a> {
                 ContentsDocument::Operand { layer: self.of(id)?, role: role_label(role) }
             }
             Contents::Velocity(id) => ContentsDocument::Velocity { layer: self.of(id)? },
+            Contents::Master(id) => ContentsDocument::Master { layer: self.of(id)? },
             Contents::Constant(value) => ContentsDocument::Constant { value },
             Contents::Moved(id) => ContentsDocument::Moved { layer: self.of(id)? },
             Contents::SquaredNorm => ContentsDocument::SquaredNorm,
             Contents::Packed => ContentsDocument::Packed,
         };
-        Ok(BufferDocument { elements: spec.elements, contents, offset: spec.offset })
+        let storage = storage_label(spec.storage);
+        Ok(BufferDocument { elements: spec.elements, storage, contents, offset: spec.offset })
     }
 
     fn pass(&self, id: LayerId, pass: Pass, shard: Shard) -> Result<PassDocument<'a>, Error> {
@@ -360,9 +375,10 @@ fn collective(collective: &Collective) -> CollectiveDocument<'_> {
     let op = match &collective.op {
         CollectiveOp::AllReduce { elements } => CollectiveOpDocument::AllReduce { elements: *elements },
         CollectiveOp::Broadcast { elements } => CollectiveOpDocument::Broadcast { elements: *elements },
-        CollectiveOp::Redistribute { redistribution, sample_elements } => {
+        CollectiveOp::Redistribute { redistribution, sample_elements, storage } => {
             CollectiveOpDocument::Redistribute {
                 sample_elements: *sample_elements,
+                storage: storage_label(*storage),
                 source: held(redistribution.source()),
                 target: held(redistribution.target()),
                 moves: redistribution
@@ -387,6 +403,13 @@ fn held(partition: &Partition) -> Vec<HeldDocument> {
 
 fn samples(shard: Shard) -> [usize; 2] {
     [shard.first, shard.first + shard.samples]
+}
+
+fn storage_label(storage: Storage) -> Option<&'static str> {
+    match storage {
+        Storage::Scalar => None,
+        Storage::Bf16 => Some("bf16"),
+    }
 }
 
 fn pass_label(pass: Pass) -> &'static str {

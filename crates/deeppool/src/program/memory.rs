@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{BufferId, BufferSpec, Contents, ELEMENT_BYTES, Program, RankProgram};
 use crate::Error;
 
-/// Memory of a rank during training by kind, in bytes, with values of single precision: what is in
+/// Memory of a rank during training by kind, in bytes: what is in
 /// use at the fullest step, and the rest of what is allocated.
 ///
 /// State has separate memory. All other buffers are in one arena, where buffers that are not in use
@@ -24,7 +24,7 @@ pub struct RankMemory {
     pub parameters_bytes: u64,
     /// Gradients of parameters.
     pub gradients_bytes: u64,
-    /// Velocities (momentum) of the optimiser.
+    /// Velocities (momentum) and master parameters of the optimiser.
     pub optimizer_bytes: u64,
     /// Loaded samples and labels, outputs of layers, and other values that forward steps save for
     /// the backward pass.
@@ -98,7 +98,7 @@ fn kind(contents: Contents) -> Kind {
             Role::OutputGradient | Role::InputGradient(_) => Kind::ActivationGradients,
             Role::Moments | Role::GradientMoments | Role::Metrics => Kind::Workspace,
         },
-        Contents::Velocity(_) => Kind::Optimizer,
+        Contents::Velocity(_) | Contents::Master(_) => Kind::Optimizer,
         Contents::Constant(_) => Kind::ActivationGradients,
         Contents::Moved(_) | Contents::Packed => Kind::Communication,
         Contents::SquaredNorm => Kind::Workspace,
@@ -135,14 +135,15 @@ impl RankProgram {
         let (step, alive) = self.fullest_step();
         let mut by_layer: BTreeMap<(Option<LayerId>, Kind), u64> = BTreeMap::new();
         for id in (0..self.state().len()).map(BufferId).chain(alive) {
-            let BufferSpec { elements, contents, .. } = self.buffers[id.0];
+            let contents = self.buffers[id.0].contents;
             let layer = match contents {
-                Contents::Operand(layer, _) | Contents::Velocity(layer) | Contents::Moved(layer) => {
-                    Some(layer)
-                }
+                Contents::Operand(layer, _)
+                | Contents::Velocity(layer)
+                | Contents::Master(layer)
+                | Contents::Moved(layer) => Some(layer),
                 Contents::Constant(_) | Contents::SquaredNorm | Contents::Packed => None,
             };
-            *by_layer.entry((layer, kind(contents))).or_default() += bytes(elements);
+            *by_layer.entry((layer, kind(contents))).or_default() += self.buffers[id.0].bytes();
         }
         let names = RankMemory::default().by_kind().map(|(name, _)| name);
         let mut layers: Vec<LayerMemory> = by_layer
@@ -183,12 +184,12 @@ impl RankProgram {
     pub fn memory(&self) -> RankMemory {
         let mut memory = RankMemory::default();
         for buffer in self.state() {
-            *memory.of(buffer.contents) += bytes(buffer.elements);
+            *memory.of(buffer.contents) += buffer.bytes();
         }
         let mut used = 0;
         for id in self.fullest_step().1 {
-            *memory.of(self.buffers[id.0].contents) += bytes(self.buffers[id.0].elements);
-            used += bytes(self.buffers[id.0].elements);
+            *memory.of(self.buffers[id.0].contents) += self.buffers[id.0].bytes();
+            used += self.buffers[id.0].bytes();
         }
         memory.unused_bytes = bytes(self.arena_elements).saturating_sub(used);
         memory
@@ -214,7 +215,7 @@ impl RankProgram {
     /// Returns the total of the [allocated memory](Self::memory), in bytes.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
-        self.state().iter().map(|buffer| bytes(buffer.elements)).sum::<u64>() + self.scratch_bytes()
+        self.state().iter().map(BufferSpec::bytes).sum::<u64>() + self.scratch_bytes()
     }
 
     /// Returns the part of the [allocated memory](Self::memory) that is not state, in bytes.
@@ -226,8 +227,15 @@ impl RankProgram {
     }
 }
 
-fn bytes(elements: usize) -> u64 {
-    elements as u64 * ELEMENT_BYTES
+impl BufferSpec {
+    /// Returns the size of the buffer in bytes.
+    fn bytes(&self) -> u64 {
+        bytes(self.scalars())
+    }
+}
+
+fn bytes(scalars: usize) -> u64 {
+    scalars as u64 * ELEMENT_BYTES
 }
 
 impl Program {

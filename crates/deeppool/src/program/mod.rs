@@ -5,7 +5,11 @@
 //! that outlive an iteration: parameters, velocities (momentum of the optimiser) and running
 //! statistics. A *pass* is one kernel of a layer's forward or backward step, and a buffer that it
 //! reads or writes is an *operand*. A *rotation* is the iterations after which the roles of partial
-//! backpropagation repeat; without it, one iteration. All values have single precision.
+//! backpropagation repeat; without it, one iteration.
+//!
+//! Buffers consist of *scalars* of 4 bytes: elements in single precision, or, with
+//! [`Precision::Bf16`], two elements of 16 bits each where
+//! [`Role::storage`](layer_engine::Role::storage) says so.
 
 mod arena;
 mod builder;
@@ -23,7 +27,7 @@ mod recompute;
 use std::sync::Arc;
 
 use collectives::Redistribution;
-use layer_engine::{Pass, Role, Sgd, Shard};
+use layer_engine::{Pass, Precision, Role, Sgd, Shard, Storage};
 use layer_graph::LayerId;
 
 use crate::Error;
@@ -49,6 +53,8 @@ pub(crate) use recompute::{backward_reads, checkpoints, is_read_once};
 pub struct Program {
     /// Number of samples of the global batch.
     pub batch: usize,
+    /// Precision of the layers, and number format of the buffers that their kernels need.
+    pub precision: Precision,
     /// Number of iterations in the program: 1 for execution, all of the rotation for simulation.
     pub iterations: usize,
     /// The programs of the ranks: one per rank for execution, one per class of ranks with the same
@@ -100,7 +106,7 @@ pub struct RankProgram {
     pub buffers: Vec<BufferSpec>,
     /// Number of state buffers.
     pub state_buffers: usize,
-    /// Number of elements of the arena, which holds all buffers but the state.
+    /// Number of scalars of the arena, which holds all buffers but the state.
     pub arena_elements: usize,
     /// The steps. Each lane runs its steps in this order; a [`StepId`] is an index into this list.
     pub steps: Vec<Step>,
@@ -199,7 +205,8 @@ pub enum Op {
     /// the squared gradient norm.
     SquaredNorm,
     /// Updates the parameters of a layer. Reads the gradient and, with clipping, the squared norm
-    /// of all gradients; updates parameters and velocity in place.
+    /// of all gradients; updates parameters, master parameters (if there are any) and velocity in
+    /// place.
     OptimizerStep {
         /// The layer that owns the parameters.
         layer: LayerId,
@@ -220,14 +227,24 @@ pub enum BatchPart {
 /// Size and contents of a buffer of a rank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BufferSpec {
-    /// Number of elements, of single precision.
+    /// Number of elements.
     pub elements: usize,
+    /// Number format of the elements.
+    pub storage: Storage,
     /// The values that the buffer holds.
     pub contents: Contents,
-    /// Position in the [arena](RankProgram::arena_elements), in elements; `None` for state, which
+    /// Position in the [arena](RankProgram::arena_elements), in scalars; `None` for state, which
     /// has separate memory. Buffers share parts of the arena if no two of them are in use at the
     /// same time.
     pub offset: Option<usize>,
+}
+
+impl BufferSpec {
+    /// Returns the size of the buffer in scalars.
+    #[must_use]
+    pub fn scalars(&self) -> usize {
+        self.storage.scalars(self.elements)
+    }
 }
 
 /// The values that a buffer holds. A [`Role`] is the use of a buffer by the passes of a layer, such
@@ -240,6 +257,9 @@ pub enum Contents {
     Operand(LayerId, Role),
     /// The optimiser's velocity for a layer's parameters. It is state.
     Velocity(LayerId),
+    /// The parameters of a layer in single precision, of which the operand [`Role::Parameters`] is
+    /// rounded to 16 bits. It is state.
+    Master(LayerId),
     /// The given value in every element, set once: the gradient of the mean loss with respect to
     /// the loss of a sample.
     Constant(f64),
@@ -269,22 +289,22 @@ impl Collective {
     /// all-reduce or a broadcast, and all samples that move between ranks for a redistribution.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let elements = match &self.op {
+        let scalars = match &self.op {
             CollectiveOp::AllReduce { elements } | CollectiveOp::Broadcast { elements } => *elements,
-            CollectiveOp::Redistribute { redistribution, sample_elements } => {
+            CollectiveOp::Redistribute { redistribution, sample_elements, storage } => {
                 redistribution.moves().iter().map(|moved| moved.samples.len()).sum::<usize>()
-                    * sample_elements
+                    * storage.scalars(*sample_elements)
             }
         };
-        elements as u64 * ELEMENT_BYTES
+        scalars as u64 * ELEMENT_BYTES
     }
 }
 
 /// The operation of a collective.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CollectiveOp {
-    /// Sums each buffer of the step's `writes` over the ranks, in place. Several buffers are packed
-    /// into one.
+    /// Sums each buffer of the step's `writes` over the ranks, in place, in single
+    /// precision. Several buffers are packed into one.
     AllReduce {
         /// Number of elements of all buffers of one rank.
         elements: usize,
@@ -300,10 +320,12 @@ pub enum CollectiveOp {
         /// The samples that each rank holds before and after, and their movements. Samples are
         /// numbered within the micro-batch.
         redistribution: Arc<Redistribution>,
-        /// Number of elements of one sample.
+        /// Number of elements of one sample. Samples consist of whole scalars.
         sample_elements: usize,
+        /// Number format of the elements.
+        storage: Storage,
     },
 }
 
-/// Size of an element of a buffer in bytes: programs have single precision.
+/// Size of a scalar of a buffer in bytes: that of an element of single precision.
 pub const ELEMENT_BYTES: u64 = 4;

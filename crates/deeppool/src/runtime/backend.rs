@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use collectives::{Communicator, Group, HostArena, HostBuffer, ThreadCommunicator};
-use layer_engine::{CpuEngine, Engine, Precision};
+use layer_engine::{CpuEngine, Engine};
 
 use super::Arena;
 use crate::Error;
@@ -17,8 +17,8 @@ use crate::program::ELEMENT_BYTES;
 pub trait Backend: Sized {
     /// Memory on the rank's device that kernels use and collectives transfer.
     type Buffer: Default;
-    /// Engine that runs layers in single precision. A rank has one each for its foreground and its
-    /// background jobs.
+    /// Engine that runs layers, with scalars of 4 bytes. A rank has one each for its foreground and
+    /// its background jobs.
     type Engine: Engine<Scalar = f32, Buffer = Self::Buffer> + Clone;
     /// Communicator between the ranks.
     type Communicator: Communicator<f32, Buffer = Self::Buffer>;
@@ -28,11 +28,11 @@ pub trait Backend: Sized {
     /// Whether kernels are complete when they are enqueued.
     const IS_SYNCHRONOUS: bool;
 
-    /// Allocates an arena of `elements` zeros.
+    /// Allocates an arena of `scalars` zeros.
     ///
     /// # Errors
     /// If the device is out of memory.
-    fn allocate_arena(engine: &Self::Engine, elements: usize) -> Result<Self::Arena, Error>;
+    fn allocate_arena(engine: &Self::Engine, scalars: usize) -> Result<Self::Arena, Error>;
 
     /// Returns a queue for collectives on the engine's device. It runs concurrently with the queue
     /// of kernels.
@@ -67,8 +67,6 @@ pub struct RankDevice<B: Backend> {
     pub queue: ComputeQueue<B>,
     /// Queue of collectives.
     pub communication: CommunicationQueue<B>,
-    /// Precision of layers.
-    precision: Precision,
     allocated_bytes: u64,
 }
 
@@ -79,19 +77,7 @@ impl<B: Backend> RankDevice<B> {
     /// If the device fails.
     pub fn new(engine: B::Engine) -> Result<Self, Error> {
         let (queue, communication) = (engine.queue()?, B::communication_queue(&engine)?);
-        Ok(Self { engine, queue, communication, precision: Precision::F32, allocated_bytes: 0 })
-    }
-
-    /// Returns the device with a precision of the layers of programs that are loaded on it; the
-    /// default is single precision.
-    #[must_use]
-    pub fn with_precision(self, precision: Precision) -> Self {
-        Self { precision, ..self }
-    }
-
-    /// Returns the precision of layers.
-    pub(super) fn precision(&self) -> Precision {
-        self.precision
+        Ok(Self { engine, queue, communication, allocated_bytes: 0 })
     }
 
     /// Returns the queue for a collective that is started next. The collective waits for the
@@ -104,25 +90,25 @@ impl<B: Backend> RankDevice<B> {
         Ok(&mut self.communication)
     }
 
-    /// Allocates a buffer of `elements` zeros, which is counted in
+    /// Allocates a buffer of `scalars` zeros, which is counted in
     /// [`allocated_bytes`](Self::allocated_bytes).
     ///
     /// # Errors
     /// [`Error::Engine`] if the engine runs out of memory.
-    pub(super) fn allocate(&mut self, elements: usize) -> Result<B::Buffer, Error> {
-        let buffer = self.engine.allocate(elements)?;
-        self.allocated_bytes += elements as u64 * ELEMENT_BYTES;
+    pub(super) fn allocate(&mut self, scalars: usize) -> Result<B::Buffer, Error> {
+        let buffer = self.engine.allocate(scalars)?;
+        self.allocated_bytes += scalars as u64 * ELEMENT_BYTES;
         Ok(buffer)
     }
 
-    /// Allocates an arena of `elements` zeros, which is counted in
+    /// Allocates an arena of `scalars` zeros, which is counted in
     /// [`allocated_bytes`](Self::allocated_bytes).
     ///
     /// # Errors
     /// If the device is out of memory.
-    pub(super) fn allocate_arena(&mut self, elements: usize) -> Result<B::Arena, Error> {
-        let arena = B::allocate_arena(&self.engine, elements)?;
-        self.allocated_bytes += elements as u64 * ELEMENT_BYTES;
+    pub(super) fn allocate_arena(&mut self, scalars: usize) -> Result<B::Arena, Error> {
+        let arena = B::allocate_arena(&self.engine, scalars)?;
+        self.allocated_bytes += scalars as u64 * ELEMENT_BYTES;
         Ok(arena)
     }
 
@@ -149,8 +135,8 @@ impl<C: Communicator<f32, Buffer = HostBuffer<f32>, Queue = ()>> Backend for Cpu
 
     const IS_SYNCHRONOUS: bool = true;
 
-    fn allocate_arena(_: &Self::Engine, elements: usize) -> Result<Self::Arena, Error> {
-        Ok(HostArena::new(elements)?)
+    fn allocate_arena(_: &Self::Engine, scalars: usize) -> Result<Self::Arena, Error> {
+        Ok(HostArena::new(scalars)?)
     }
 
     fn communication_queue(_: &Self::Engine) -> Result<(), Error> {

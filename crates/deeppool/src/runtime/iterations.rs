@@ -260,8 +260,9 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
             self.staging.clear();
             let samples = shard.first..shard.first + shard.samples;
             self.source.load(self.context.iteration, part, samples, &mut self.staging)?;
+            let scalars = current.program.buffers[step.writes[0].0].storage.pack(&self.staging);
             return Ok(self.device.engine.upload(
-                &self.staging,
+                &scalars,
                 memory.get_mut(step.writes[0]),
                 &mut self.device.queue,
             )?);
@@ -295,9 +296,10 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         let (Op::Forward { .. }, Some(&metrics)) = (&step.op, metrics) else { return Ok(()) };
         let RankDevice { engine, queue, .. } = &mut *self.device;
         let mut is_finite = |id: BufferId, elements: usize| -> Result<bool, Error> {
-            let mut values = vec![0.0; elements];
-            engine.download(memory.get(id), &mut values, queue)?;
-            Ok(values.iter().all(|value| value.is_finite()))
+            let storage = program.buffers[id.0].storage;
+            let mut scalars = vec![0.0; storage.scalars(elements)];
+            engine.download(memory.get(id), &mut scalars, queue)?;
+            Ok(storage.unpack(&scalars, elements).iter().all(|value| value.is_finite()))
         };
         if is_finite(metrics, 1)? {
             return Ok(());

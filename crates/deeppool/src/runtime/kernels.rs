@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use layer_engine::{Engine, KernelSpec, Precision};
+use layer_engine::{Engine, KernelSpec, Precision, Storage};
 use layer_graph::LayerGraph;
 
 use super::{Backend, RankDevice};
@@ -28,9 +28,9 @@ impl<'p, B: Backend> Kernels<'p, B> {
         Self { prepared: Vec::new(), known: HashMap::new() }
     }
 
-    /// Prepares the kernels of one program that are not in the collection yet. Returns the index of
-    /// each step's kernel, by step; `None` for steps without one. All programs must have the same
-    /// buffers.
+    /// Prepares the kernels of one program that are not in the collection yet. `precision` is that
+    /// of the program. Returns the index of each step's kernel, by step; `None` for steps without
+    /// one. All programs must have the same buffers and precision.
     ///
     /// # Errors
     /// [`Error::Engine`] if the engine lacks a kernel or memory.
@@ -39,6 +39,7 @@ impl<'p, B: Backend> Kernels<'p, B> {
         device: &RankDevice<B>,
         network: &LayerGraph,
         program: &'p RankProgram,
+        precision: Precision,
     ) -> Result<Vec<Option<usize>>, Error> {
         let mut of_step = |step: &'p Step| {
             let Some(spec) = kernel_spec(network, program, step) else { return Ok(None) };
@@ -51,8 +52,8 @@ impl<'p, B: Backend> Kernels<'p, B> {
             }
             let index = self.prepared.len();
             let precision = match spec {
-                KernelSpec::Layer { .. } => device.precision(),
-                _ => Precision::F32,
+                KernelSpec::Layer { .. } => precision,
+                _ => precision_without_layer(program, step),
             };
             self.prepared.push(device.engine.prepare(&spec, precision)?);
             known.push((step, index));
@@ -64,6 +65,15 @@ impl<'p, B: Backend> Kernels<'p, B> {
     /// Returns all kernels, in the order of their indices.
     pub(super) fn into_prepared(self) -> Vec<Kernel<B>> {
         self.prepared
+    }
+}
+
+/// Returns the precision of the kernel of a step that is no pass of a layer: that of the buffer
+/// that it writes. An optimiser step writes the parameters first.
+pub(super) fn precision_without_layer(program: &RankProgram, step: &Step) -> Precision {
+    match step.writes.first().map(|id| program.buffers[id.0].storage) {
+        Some(Storage::Bf16) => Precision::Bf16,
+        _ => Precision::F32,
     }
 }
 

@@ -124,7 +124,7 @@ impl<B: Backend> LoadedProgram<B> {
         let mut kernels = Kernels::new();
         let mut steps_before = 0;
         let loaded = programs.iter().zip(&of_rank).map(|(program, own)| {
-            let of_steps = kernels.of_iteration(device, network, own)?;
+            let of_steps = kernels.of_iteration(device, network, own, program.precision)?;
             let loaded = LoadedIteration::new(device, communicator, (program, own), of_steps)?;
             let before = steps_before;
             steps_before += own.steps.len();

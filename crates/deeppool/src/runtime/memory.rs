@@ -1,8 +1,8 @@
 //! The buffers of a rank on its device. *State* is the buffers that outlive an iteration:
-//! parameters, velocities and running statistics.
+//! parameters, master parameters, velocities and running statistics.
 #![allow(unsafe_code)]
 
-use layer_engine::{Engine, Role, initial_parameters, initial_statistics};
+use layer_engine::{Engine, Role, Storage, initial_parameters, initial_statistics};
 use layer_graph::LayerGraph;
 
 use super::{Arena, Backend, RankDevice};
@@ -15,6 +15,8 @@ use crate::program::{BufferId, Contents, RankProgram, check_offsets};
 pub struct RankState<B: Backend> {
     /// The state buffers, by buffer id.
     pub(super) buffers: Vec<B::Buffer>,
+    /// Number format of each buffer, by buffer id.
+    storages: Vec<Storage>,
     /// Identity of this value.
     #[cfg(feature = "cuda")]
     pub(super) identity: super::identity::Identity,
@@ -34,19 +36,22 @@ impl<B: Backend> RankState<B> {
     ) -> Result<Self, Error> {
         let mut buffers = Vec::with_capacity(program.state_buffers);
         for spec in &program.buffers[..program.state_buffers] {
-            let mut buffer = device.allocate(spec.elements)?;
+            let mut buffer = device.allocate(spec.scalars())?;
             let values = match spec.contents {
-                Contents::Operand(id, Role::Parameters) => initial_parameters(network.layer(id), seed),
+                Contents::Operand(id, Role::Parameters) | Contents::Master(id) => {
+                    initial_parameters(network.layer(id), seed)
+                }
                 Contents::Operand(id, Role::Statistics) => initial_statistics(network.layer(id)),
                 // Velocities start at zero.
                 _ => Vec::new(),
             };
             let values: Vec<f32> = values.into_iter().map(|value| value as f32).collect();
-            device.engine.upload(&values, &mut buffer, &mut device.queue)?;
+            device.engine.upload(&spec.storage.pack(&values), &mut buffer, &mut device.queue)?;
             buffers.push(buffer);
         }
         Ok(Self {
             buffers,
+            storages: program.buffers[..program.state_buffers].iter().map(|spec| spec.storage).collect(),
             #[cfg(feature = "cuda")]
             identity: super::identity::Identity::new(),
         })
@@ -62,12 +67,16 @@ impl<B: Backend> RankState<B> {
         buffer: BufferId,
         elements: usize,
     ) -> Result<Vec<f32>, Error> {
-        let mut host = vec![0.0; elements];
+        let storage = self.storages[buffer.0];
+        let mut host = vec![0.0; storage.scalars(elements)];
         device.engine.download(&self.buffers[buffer.0], &mut host, &mut device.queue)?;
-        Ok(host)
+        Ok(match storage {
+            Storage::Scalar => host,
+            Storage::Bf16 => storage.unpack(&host, elements).into_owned(),
+        })
     }
 
-    /// Copies values from the host to the start of a state buffer.
+    /// Copies values from the host to the start of a state buffer, rounded to its number format.
     ///
     /// # Errors
     /// [`Error::Engine`] if the engine fails.
@@ -77,7 +86,8 @@ impl<B: Backend> RankState<B> {
         buffer: BufferId,
         values: &[f32],
     ) -> Result<(), Error> {
-        Ok(device.engine.upload(values, &mut self.buffers[buffer.0], &mut device.queue)?)
+        let scalars = self.storages[buffer.0].pack(values);
+        Ok(device.engine.upload(&scalars, &mut self.buffers[buffer.0], &mut device.queue)?)
     }
 }
 
@@ -101,7 +111,7 @@ pub(super) fn scratch_buffers<B: Backend>(
             // finished before the first step that uses the other starts. Steps run in the order of
             // their lanes, after the steps that they depend on. A program with a collective that
             // was started and not completed does not run again.
-            unsafe { arena.part(spec.offset.unwrap_or_default(), spec.elements) }
+            unsafe { arena.part(spec.offset.unwrap_or_default(), spec.scalars()) }
         })
         .collect()
 }

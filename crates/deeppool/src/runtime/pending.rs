@@ -87,14 +87,14 @@ impl<B: Backend> PendingCollective<B> {
                 let buffer = at.take()?;
                 Ok(Self::InPlace(group.start_broadcast(buffer, 0, at.device.communication_queue()?)?))
             }
-            CollectiveOp::Redistribute { redistribution, sample_elements } => {
+            CollectiveOp::Redistribute { redistribution, sample_elements, storage } => {
                 let nothing = B::Buffer::default();
                 let input = at.step.reads.first().map_or(&nothing, |&id| at.memory.get(id));
                 let queue = at.device.communication_queue()?;
                 Ok(Self::Moving(group.start_redistribution(
                     redistribution,
                     input,
-                    *sample_elements,
+                    storage.scalars(*sample_elements),
                     queue,
                 )?))
             }

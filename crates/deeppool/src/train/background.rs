@@ -42,7 +42,7 @@ impl<'a, B: Backend> BackgroundParts<'a, B> {
     ) -> Result<Vec<Self>, Error> {
         let jobs = config.background.iter().zip(&programs.background).enumerate();
         jobs.map(|(index, (job, program))| {
-            let mut device = RankDevice::new(engine.clone())?.with_precision(config.precision);
+            let mut device = RankDevice::new(engine.clone())?;
             let times = config
                 .emulated_times
                 .and_then(|times| times.background.get(index).cloned())

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use gpu_mux::Policy;
-use layer_engine::{KernelChoice, Precision, Sgd};
+use layer_engine::{KernelChoice, Sgd};
 use layer_graph::LayerGraph;
 
 use super::Weights;
@@ -53,9 +53,6 @@ pub struct TrainConfig<'a> {
     /// set to. The emulator is a library in place of CUDA that computes on the processor in virtual
     /// time. Other devices ignore this field.
     pub emulated_times: Option<&'a EmulatedTimes>,
-    /// Precision of layers, also of background jobs: `F32`, or what the engine of the ranks has
-    /// beside it.
-    pub precision: Precision,
     /// Rule by which ranks on GPUs choose how to compute convolutions and products; `None` for the
     /// engine's default. Other ranks ignore it.
     pub kernels: Option<KernelChoice>,
@@ -224,7 +221,6 @@ impl<'a> TrainConfig<'a> {
             checkpoint: None,
             policy: Policy::default(),
             emulated_times: None,
-            precision: Precision::F32,
             kernels: None,
             nondeterministic: false,
             stop: None,
@@ -295,12 +291,6 @@ impl<'a> TrainConfig<'a> {
     #[must_use]
     pub fn with_emulated_times(self, times: Option<&'a EmulatedTimes>) -> Self {
         Self { emulated_times: times, ..self }
-    }
-
-    /// Sets the precision of layers.
-    #[must_use]
-    pub fn with_precision(self, precision: Precision) -> Self {
-        Self { precision, ..self }
     }
 
     /// Sets the rule by which ranks on GPUs choose among kernels; `None` for the engine's default.

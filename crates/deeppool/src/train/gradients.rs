@@ -116,7 +116,7 @@ fn initial(
         Contents::Operand(id, Role::Statistics) => initial_statistics(network.layer(id)),
         Contents::Constant(value) => vec![value; spec.elements],
         // There is no optimiser.
-        Contents::Velocity(_) => Vec::new(),
+        Contents::Velocity(_) | Contents::Master(_) => Vec::new(),
         _ => vec![0.0; spec.elements],
     })
 }

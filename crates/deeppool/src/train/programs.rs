@@ -28,7 +28,8 @@ impl<'a> Programs<'a> {
     /// # Errors
     /// If a network does not end in exactly one loss, or the lowering options do not fit.
     pub(super) fn new(config: &TrainConfig<'a>) -> Result<Self, Error> {
-        let evaluation = |samples| lower_evaluation(config.network(), config.placement(), samples);
+        let precision = config.lowering().precision;
+        let evaluation = |samples| lower_evaluation(config.network(), config.placement(), samples, precision);
         let background = config.background.iter().map(|job| {
             let options =
                 LowerOptions { micro_batches: job.micro_batches, partial: None, ..config.lowering().clone() };

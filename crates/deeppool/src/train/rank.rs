@@ -80,7 +80,7 @@ impl<'a, B: TrainingBackend> Rank<'a, B> {
         communicator: B::Communicator,
     ) -> Result<Self, Error> {
         let rank = communicator.rank();
-        let mut device = RankDevice::<B>::new(engine)?.with_precision(config.precision);
+        let mut device = RankDevice::<B>::new(engine)?;
         let mut load = |programs: &[Program]| {
             LoadedProgram::rotation(&mut device, Some(&communicator), config.network(), programs, rank)
         };

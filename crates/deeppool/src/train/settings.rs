@@ -14,7 +14,8 @@ const HASH: &str = "sha256:";
 
 /// Returns the settings of a run on which its results depend, and its plan.
 pub(super) fn of_run(config: &TrainConfig<'_>) -> Settings {
-    let LowerOptions { optimizer, sync_batch_norm, micro_batches, partial, .. } = config.lowering();
+    let LowerOptions { optimizer, sync_batch_norm, micro_batches, partial, precision, .. } =
+        config.lowering();
     let yes_or_no = |value: bool| if value { "yes" } else { "no" }.to_owned();
     let job = |job: &super::BackgroundConfig<'_>| {
         let data = job.dataset.hash();
@@ -29,7 +30,11 @@ pub(super) fn of_run(config: &TrainConfig<'_>) -> Settings {
     // The plan also has the options that do not change what is learned.
     let plan = (
         config.placement(),
-        LowerOptions { optimizer: LowerOptions::default().optimizer, ..config.lowering().clone() },
+        LowerOptions {
+            optimizer: LowerOptions::default().optimizer,
+            precision: LowerOptions::default().precision,
+            ..config.lowering().clone()
+        },
     );
     [
         ("version of deeppool", env!("CARGO_PKG_VERSION").into()),
@@ -46,6 +51,7 @@ pub(super) fn of_run(config: &TrainConfig<'_>) -> Settings {
         ("plan", hash_of(&plan)),
         ("synchronised batch normalisation", yes_or_no(*sync_batch_norm)),
         ("micro-batches", micro_batches.to_string()),
+        ("precision", precision.label().into()),
         ("partial backpropagation", partial.as_ref().map_or_else(|| "none".into(), hash_of)),
         ("background", background),
         ("background jobs", hash_of(&jobs)),

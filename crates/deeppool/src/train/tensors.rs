@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use layer_engine::Role;
+use layer_engine::{Role, Storage};
 use layer_graph::{LayerGraph, LayerId, LayerTensor};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -28,6 +28,8 @@ pub(super) type Tensors = BTreeMap<String, Tensor>;
 /// A state buffer: its layer, the suffix of its tensors' names, and its tensors in order.
 struct StateBuffer {
     id: BufferId,
+    /// Whether the buffer is rounded from another one, which has tensors of the same names.
+    is_rounded: bool,
     layer: LayerId,
     suffix: &'static str,
     parts: Vec<LayerTensor>,
@@ -47,16 +49,20 @@ fn state_buffers<'a>(
     buffers.map(|(index, spec)| {
         let (layer, suffix, parts) = match spec.contents {
             Contents::Operand(layer, Role::Statistics) => (layer, "", network.layer(layer).statistics()),
-            Contents::Operand(layer, _) => (layer, "", network.layer(layer).parameters()),
+            Contents::Operand(layer, _) | Contents::Master(layer) => {
+                (layer, "", network.layer(layer).parameters())
+            }
             Contents::Velocity(layer) => (layer, VELOCITY, network.layer(layer).parameters()),
             // Programs have no other state.
             _ => (network.input(), "", Vec::new()),
         };
-        StateBuffer { id: BufferId(index), layer, suffix, parts }
+        let is_rounded = spec.storage != Storage::Scalar;
+        StateBuffer { id: BufferId(index), is_rounded, layer, suffix, parts }
     })
 }
 
-/// Copies the tensors of the layers for which `is_wanted` is true from a rank's state.
+/// Copies the tensors of the layers for which `is_wanted` is true from a rank's state. Parameters
+/// are the master parameters if there are any.
 ///
 /// # Errors
 /// If the device fails.
@@ -67,7 +73,8 @@ pub(super) fn read<B: Backend>(
     is_wanted: impl Fn(LayerId) -> bool,
 ) -> Result<Tensors, Error> {
     let mut tensors = Tensors::new();
-    for buffer in state_buffers(network, program).filter(|buffer| is_wanted(buffer.layer)) {
+    let is_read = |buffer: &StateBuffer| is_wanted(buffer.layer) && !buffer.is_rounded;
+    for buffer in state_buffers(network, program).filter(is_read) {
         let elements = buffer.parts.iter().map(LayerTensor::elements).sum();
         let values = state.read(device, buffer.id, elements)?;
         let mut rest = values.as_slice();
@@ -110,7 +117,8 @@ pub(super) fn first_mismatch(
     })
 }
 
-/// Copies `tensors` of the right shapes to a rank's state. State without a tensor is unchanged, and
+/// Copies `tensors` of the right shapes to a rank's state, parameters also to their master
+/// parameters. State without a tensor is unchanged, and
 /// tensors of other layers are ignored.
 ///
 /// # Errors

@@ -7,6 +7,7 @@ use deeppool::Error;
 use deeppool::data::Dataset;
 use deeppool::program::{LowerOptions, LoweredTraining, Placement};
 use deeppool::train::{CheckpointConfig, CheckpointEvery, Length, Progress, TrainConfig, TrainReport, train};
+use layer_engine::Precision;
 use layer_graph::{LayerGraph, zoo};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -23,6 +24,15 @@ fn run(
     seed: u64,
     checkpoint: Option<(&Path, bool)>,
 ) -> Result<TrainReport, Error> {
+    run_in(Precision::F32, network, (gpus, epochs, seed), checkpoint)
+}
+
+fn run_in(
+    precision: Precision,
+    network: &LayerGraph,
+    (gpus, epochs, seed): (usize, u64, u64),
+    checkpoint: Option<(&Path, bool)>,
+) -> Result<TrainReport, Error> {
     let dataset = Dataset::digits()?;
     // Every other layer on one rank, so that several ranks write to each checkpoint.
     let ranks = (1..network.len()).map(|i| if i % 2 == 0 { vec![gpus - 1] } else { (0..gpus).collect() });
@@ -30,7 +40,8 @@ fn run(
     let checkpoint = checkpoint.map(|(folder, resume)| {
         CheckpointConfig::new(folder).with_every(CheckpointEvery::Iterations(7)).with_resume(resume)
     });
-    let training = LoweredTraining::new(network, placement, BATCH, LowerOptions::default());
+    let lowering = LowerOptions::default().with_precision(precision);
+    let training = LoweredTraining::new(network, placement, BATCH, lowering);
     let config = TrainConfig::new(&dataset, &training)
         .with_length(Length::Epochs(epochs))
         .with_seed(seed)
@@ -67,6 +78,30 @@ fn resumed_run_is_bit_identical_and_other_ranks_agree_to_rounding() {
     let moved = run(&network, 3, 3, 0, Some((elsewhere.path(), true))).unwrap();
     for (a, b) in moved.losses.iter().zip(&second.losses) {
         assert!((a - b).abs() <= 1e-4 * b, "{a} and {b}");
+    }
+}
+
+/// Checkpoints have the master parameters, by the same names in every precision.
+#[test]
+fn checkpoints_resume_in_any_precision() {
+    let network = zoo::model("digits-cnn").unwrap();
+    let (f32, bf16) = (Precision::F32, Precision::Bf16);
+    let whole = run_in(bf16, &network, (2, 3, 0), None).unwrap();
+    let done = 2 * ITERATIONS_PER_EPOCH;
+    for before in [bf16, f32] {
+        for after in [bf16, f32] {
+            let folder = TempDir::new().unwrap();
+            let checkpoint = Some((folder.path(), true));
+            let first = run_in(before, &network, (2, 2, 0), checkpoint).unwrap();
+            let second = run_in(after, &network, (2, 3, 0), checkpoint).unwrap();
+            assert_eq!((first.losses.len(), second.first_iteration), (done, done as u64));
+            if (before, after) == (bf16, bf16) {
+                assert_eq!([&first.losses[..], &second.losses].concat(), whole.losses);
+            }
+            for (a, b) in second.losses.iter().zip(&whole.losses[done..]) {
+                assert!((a - b).abs() <= 2e-2 * whole.losses[0], "{before:?}, {after:?}: {a} and {b}");
+            }
+        }
     }
 }
 

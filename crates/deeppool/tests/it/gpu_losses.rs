@@ -1,5 +1,5 @@
-//! Losses on 1 to 4 emulated GPUs, compared with those of processors with the same placement: by own
-//! kernels and by the emulated libraries, in each precision.
+//! Losses on 1 to 4 emulated GPUs, compared with those of processors with the same placement: by
+//! own kernels and by the emulated libraries, in each precision.
 
 use std::time::Duration;
 
@@ -35,6 +35,17 @@ fn is_full() -> bool {
     std::env::var_os("DEEPPOOL_GPU_FULL_LOSSES").is_some_and(|value| value == "1")
 }
 
+fn config_of<'a>(
+    data: &'a Dataset,
+    training: &'a LoweredTraining<'a>,
+    iterations: u64,
+    learning_rate: f64,
+) -> TrainConfig<'a> {
+    TrainConfig::new(data, training)
+        .with_length(Length::Iterations(iterations))
+        .with_learning_rate(learning_rate)
+}
+
 /// Trains on 1 to 4 GPUs, data parallel and with layers on some of the GPUs: in each way on one
 /// GPU, and in each way in both manners on several. Without [`is_full`], on one and on three GPUs,
 /// and four iterations, of which the last ones are graphs.
@@ -54,16 +65,19 @@ fn check_losses(
         }
         for (index, placement) in placements.into_iter().enumerate() {
             let gpus = placement.world();
-            let lowering = LowerOptions::default().with_sync_batch_norm(true);
-            let training = LoweredTraining::new(net, placement, batch, lowering);
-            let config = TrainConfig::new(data, &training)
-                .with_length(Length::Iterations(iterations))
-                .with_learning_rate(learning_rate);
+            let lowered = |precision| {
+                let lowering = LowerOptions::default().with_sync_batch_norm(true).with_precision(precision);
+                LoweredTraining::new(net, placement.clone(), batch, lowering)
+            };
+            let single = lowered(Precision::F32);
+            let config = config_of(data, &single, iterations, learning_rate);
             let processors = train(&config, &|_| {}).unwrap().losses;
             let ways = if index == 0 { &WAYS[..] } else { &WAYS[index % WAYS.len()..][..1] };
             for &(kernels, precision, limit) in ways {
                 emulator.set(Setting::OrderSeed, ORDERS[index % ORDERS.len()]);
-                let config = config.clone().with_kernels(Some(kernels)).with_precision(precision);
+                let training = lowered(precision);
+                let config = config_of(data, &training, iterations, learning_rate);
+                let config = config.with_kernels(Some(kernels));
                 let report = train_on_gpus(&config, Duration::from_secs(60), &|_| {}).unwrap();
                 assert_eq!([processors.len(), report.losses.len()], [iterations as usize; 2]);
                 let pairs = processors.iter().zip(&report.losses);

@@ -181,7 +181,7 @@ proptest! {
         micro_batches in 1usize..4,
         bucket_bytes in prop::sample::select(vec![1, 500, 25 << 20]),
         overlap_all_reduce: bool,
-        clip: bool,
+        (clip, halves) in any::<(bool, bool)>(),
         checkpoints in prop::collection::vec(any::<bool>(), 16),
     ) {
         let mut below = generator(seed);
@@ -195,7 +195,8 @@ proptest! {
                 .with_overlap_all_reduce(overlap_all_reduce)
                 .with_bucket_bytes(bucket_bytes)
                 .with_micro_batches(micro_batches)
-                .with_checkpoints(checkpoints);
+                .with_checkpoints(checkpoints)
+                .with_precision(if halves { Precision::Bf16 } else { Precision::F32 });
         let program = lower_training(&network, &placement, batch, &options).unwrap();
         let world = ThreadWorld::new(ranks).with_timeout(Duration::from_secs(60));
         let allocated = world.run(|communicator| {

@@ -5,6 +5,7 @@ use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::job::{Job, JobCosts, PlannerNodes, plan_problem};
 use deeppool::program::{LowerOptions, Placement, lower_for_simulation, possible_checkpoints};
+use layer_engine::Precision;
 use layer_graph::{LayerGraph, zoo};
 use layer_profile::DeviceModel;
 
@@ -55,7 +56,8 @@ fn model_of_random_placements_is_near_the_program() {
             .with_overlap_all_reduce(below(4) > 0)
             .with_bucket_bytes([1, 100_000, 25 << 20][below(3)])
             .with_micro_batches(micro_batches)
-            .with_checkpoints(checkpoints);
+            .with_checkpoints(checkpoints)
+            .with_precision([Precision::F32, Precision::Bf16][below(2)]);
         let found = ratios(&network, &placement, micro_batches * (4 + below(9)), &options);
         all.extend(found);
     }

@@ -7,7 +7,7 @@ use deeppool::program::{
     BatchPart, BufferId, BufferSpec, Collective, CollectiveId, CollectiveOp, Contents, Lane, LowerOptions,
     Op, Placement, Program, RankProgram, Step, StepId, lower_for_simulation, lower_training,
 };
-use layer_engine::{Pass, Role, Sgd, Shard, Signature};
+use layer_engine::{Pass, Precision, Role, Sgd, Shard, Signature, Storage};
 use layer_graph::{LayerGraph, LayerId, zoo};
 use serde_json::Value;
 
@@ -45,6 +45,14 @@ fn roles(value: &Value) -> Vec<Role> {
     list(value).iter().map(|label| role(label.as_str().unwrap())).collect()
 }
 
+fn storage(value: &Value) -> Storage {
+    match value.get("storage").and_then(Value::as_str) {
+        None => Storage::Scalar,
+        Some("bf16") => Storage::Bf16,
+        Some(other) => panic!("{other}"),
+    }
+}
+
 fn list(value: &Value) -> &[Value] {
     value.as_array().unwrap()
 }
@@ -69,6 +77,11 @@ impl DocumentReader<'_> {
         Program {
             iterations: 1,
             batch: number(&document["batch"]),
+            precision: match document.get("precision").and_then(Value::as_str) {
+                None => Precision::F32,
+                Some("bf16") => Precision::Bf16,
+                Some(other) => panic!("{other}"),
+            },
             ranks: list(&document["ranks"]).iter().map(|rank| self.rank(rank)).collect(),
             collectives: list(&document["collectives"]).iter().map(collective).collect(),
         }
@@ -93,6 +106,7 @@ impl DocumentReader<'_> {
                 let role = role(document["role"].as_str().unwrap());
                 Contents::Operand(self.layer(document), role)
             }
+            "master" => Contents::Master(self.layer(document)),
             "velocity" => Contents::Velocity(self.layer(document)),
             "constant" => Contents::Constant(document["value"].as_f64().unwrap()),
             "moved" => Contents::Moved(self.layer(document)),
@@ -101,7 +115,7 @@ impl DocumentReader<'_> {
             other => panic!("{other}"),
         };
         let offset = document.get("offset").map(number);
-        BufferSpec { elements: number(&document["elements"]), contents, offset }
+        BufferSpec { elements: number(&document["elements"]), storage: storage(document), contents, offset }
     }
 
     fn step(&self, document: &Value) -> Step {
@@ -178,6 +192,7 @@ fn collective(document: &Value) -> Collective {
             CollectiveOp::Redistribute {
                 redistribution: Arc::new(redistribution),
                 sample_elements: number(&document["sample_elements"]),
+                storage: storage(document),
             }
         }
         other => panic!("{other}"),
@@ -208,6 +223,7 @@ fn exported_documents_rebuild_the_program() {
         ("digits-cnn", 8, LowerOptions::default().with_checkpoints(vec!["conv3".into()])),
         ("resnet-18", 4, LowerOptions::default().with_sync_batch_norm(true)),
         ("gpt2", 4, LowerOptions::default().with_overlap_all_reduce(false)),
+        ("digits-cnn", 8, LowerOptions::default().with_precision(Precision::Bf16)),
     ] {
         let network = zoo::model(model).unwrap();
         let program = lower_training(&network, &scattered(&network), batch, &options).unwrap();

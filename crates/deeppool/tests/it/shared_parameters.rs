@@ -8,7 +8,7 @@ use deeppool::program::{
     CollectiveOp, Contents, LowerOptions, Op, Placement, Program, RankProgram, lower_evaluation,
     lower_training,
 };
-use layer_engine::{Role, Sgd};
+use layer_engine::{Precision, Role, Sgd};
 use layer_graph::{Embedding, LayerGraph, LayerKind, Linear, Shape};
 use layer_profile::DeviceModel;
 
@@ -44,7 +44,9 @@ fn count(program: &RankProgram, of: impl Fn(&Op) -> bool) -> usize {
 fn shared_parameters_are_held_once_on_each_rank() {
     let network = network();
     let tokens = network.find("tokens").unwrap();
-    for program in [training(&network), lower_evaluation(&network, &placement(&network), 6).unwrap()] {
+    for program in
+        [training(&network), lower_evaluation(&network, &placement(&network), 6, Precision::F32).unwrap()]
+    {
         for (rank, held) in [(0, 1), (1, 1), (2, 1), (3, 0)] {
             let buffers = &program.ranks[rank].buffers;
             let of_tokens = buffers[..program.ranks[rank].state_buffers]

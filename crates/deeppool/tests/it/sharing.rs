@@ -14,7 +14,7 @@ use deeppool::program::{
 };
 use deeppool::runtime::{BatchSource, Iterations, LoadedProgram, Observer, RankDevice, RankState, TimeSpan};
 use gpu_mux::{CpuDriver, JobState, Policy, PolledJob};
-use layer_engine::{LaunchContext, Pass, Role, Sgd};
+use layer_engine::{LaunchContext, Pass, Precision, Role, Sgd};
 use layer_graph::{LayerGraph, LayerKind};
 use proptest::prelude::*;
 
@@ -116,7 +116,7 @@ impl Observer for Poison {
             if uses > 0 && value.left.is_empty() {
                 let spec = &program.buffers[value.buffer];
                 // SAFETY: all steps that use the buffer have ended, and no step runs now.
-                unsafe { arena.view(spec.offset.unwrap(), spec.elements) }.unwrap().fill(f32::NAN);
+                unsafe { arena.view(spec.offset.unwrap(), spec.scalars()) }.unwrap().fill(f32::NAN);
             }
         }
     }
@@ -135,7 +135,7 @@ fn without_sharing(mut programs: Vec<Program>) -> Vec<Program> {
         let mut end = 0;
         for buffer in &mut rank.buffers[rank.state_buffers..] {
             buffer.offset = Some(end);
-            end += buffer.elements.next_multiple_of(ARENA_ALIGNMENT);
+            end += buffer.scalars().next_multiple_of(ARENA_ALIGNMENT);
         }
         rank.arena_elements = end;
     }
@@ -218,7 +218,7 @@ proptest! {
         batch in 4usize..10,
         micro_batches in 1usize..4,
         bucket_bytes in prop::sample::select(vec![1, 500, 25 << 20]),
-        (overlap_all_reduce, sync_batch_norm, clip) in any::<(bool, bool, bool)>(),
+        (overlap_all_reduce, sync_batch_norm, clip, halves) in any::<(bool, bool, bool, bool)>(),
         partial in prop::option::weighted(0.3, Just(2usize)),
         checkpoints in prop::collection::vec(any::<bool>(), 16),
     ) {
@@ -237,7 +237,8 @@ proptest! {
             .with_bucket_bytes(bucket_bytes)
             .with_micro_batches(micro_batches)
             .with_checkpoints(checkpoints)
-            .with_partial(partial);
+            .with_partial(partial)
+            .with_precision(if halves { Precision::Bf16 } else { Precision::F32 });
         let Ok(programs) = lower_rotation(&network, &placement, batch, &options) else {
             return Err(TestCaseError::reject("options that exclude each other"));
         };

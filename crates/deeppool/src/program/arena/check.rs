@@ -29,7 +29,7 @@ pub(crate) fn check_offsets(programs: &[&RankProgram]) -> Result<(), Error> {
     }
     let mut places: Vec<(usize, usize, usize)> = Vec::new();
     for (id, buffer) in first.buffers.iter().enumerate().skip(first.state_buffers) {
-        let end = buffer.offset.and_then(|offset| offset.checked_add(buffer.elements));
+        let end = buffer.offset.and_then(|offset| offset.checked_add(buffer.scalars()));
         match (buffer.offset, end) {
             (Some(offset), Some(end)) if end <= first.arena_elements && offset % ARENA_ALIGNMENT == 0 => {
                 places.push((offset, end, id));

@@ -18,13 +18,13 @@ pub(super) use lifetimes::IterationSteps;
 use lifetimes::{Lifetime, lifetimes, lifetimes_of};
 use pack::{Item, Packing, pack};
 
-/// Offsets of buffers are multiples of this number of elements: 256 bytes, as those that
+/// Offsets of buffers are multiples of this number of scalars: 256 bytes, as those that
 /// `cudaMalloc` returns.
 pub const ARENA_ALIGNMENT: usize = 64;
 
-/// Returns the part of the arena that a buffer takes, in elements.
-fn aligned(elements: usize) -> usize {
-    elements.next_multiple_of(ARENA_ALIGNMENT)
+/// Returns the part of the arena that a buffer takes, in scalars.
+fn aligned(scalars: usize) -> usize {
+    scalars.next_multiple_of(ARENA_ALIGNMENT)
 }
 
 impl BufferSpec {
@@ -86,7 +86,7 @@ fn items_of<'l>(buffers: &[BufferSpec], lifetimes: &'l [Lifetime]) -> (Vec<usize
     let is_used = |&id: &usize| buffers[id].elements > 0 && !lifetimes[id].values.is_empty();
     let mut used: Vec<usize> = (0..buffers.len()).filter(is_used).collect();
     used.sort_by_key(|&id| lifetimes[id].first_step());
-    let item = |&id: &usize| Item { size: aligned(buffers[id].elements), lifetime: &lifetimes[id] };
+    let item = |&id: &usize| Item { size: aligned(buffers[id].scalars()), lifetime: &lifetimes[id] };
     let items = used.iter().map(item).collect();
     (used, items)
 }
@@ -129,7 +129,7 @@ impl RankProgram {
     pub fn fullest_step(&self) -> (StepId, Vec<BufferId>) {
         let lifetimes = lifetimes_of(&[self]);
         let items = self.buffers.iter().zip(&lifetimes);
-        let items = items.map(|(buffer, lifetime)| Item { size: buffer.elements, lifetime });
+        let items = items.map(|(buffer, lifetime)| Item { size: buffer.scalars(), lifetime });
         let (step, _) = fullest(&items.collect::<Vec<_>>());
         (StepId(step as usize), alive_at(&lifetimes, step))
     }

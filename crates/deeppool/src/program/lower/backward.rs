@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use collectives::Bucketing;
-use layer_engine::{Pass, Role, Sgd, Shard, Signature};
+use layer_engine::{Pass, Role, Sgd, Shard, Signature, Storage};
 use layer_graph::LayerId;
 
 use super::{DistributedValue, LowerOptions, Lowering};
@@ -166,7 +166,7 @@ impl Lowering<'_> {
             let scale = Contents::Constant(1.0 / self.batch as f64);
             for (place, shard) in own.shards(self.micro_batch.start) {
                 let program = self.program.rank(place);
-                let constant = program.buffer(shard.samples, scale);
+                let constant = program.buffer(shard.samples, Storage::Scalar, scale);
                 program.set_operand(id, Role::OutputGradient, constant);
             }
             return Ok(());
@@ -202,6 +202,7 @@ impl Lowering<'_> {
             return parts.remove(0);
         }
         let layer = self.network.layer(id);
+        let storage = Role::OutputGradient.storage(layer, self.precision);
         let label = format!("sum gradients of {}", layer.name());
         let layout = Rc::clone(&parts[0].layout);
         let shards: HashMap<usize, Shard> = layout.shards(self.micro_batch.start).collect();
@@ -211,7 +212,7 @@ impl Lowering<'_> {
             .map(|(position, place)| {
                 let program = self.program.rank(place);
                 let elements = Role::Output.elements(layer, shards[&place].samples);
-                let sum = program.buffer(elements, Contents::Operand(id, Role::OutputGradient));
+                let sum = program.buffer(elements, storage, Contents::Operand(id, Role::OutputGradient));
                 let terms = parts.iter().map(|part| part.buffers[position].1).collect();
                 program.step(Op::SumGradients, label.clone(), terms, vec![sum]);
                 (place, sum)
@@ -244,7 +245,8 @@ impl Lowering<'_> {
             let gradient = if let [gradient] = terms[..] {
                 gradient
             } else {
-                let sum = program.buffer(layer.parameter_count(), Contents::Operand(id, role));
+                let sum =
+                    program.buffer(layer.parameter_count(), Storage::Scalar, Contents::Operand(id, role));
                 let label = format!("sum parameter gradients of {}", layer.name());
                 program.step(Op::SumGradients, label, terms, vec![sum]);
                 sum
@@ -270,10 +272,9 @@ impl Lowering<'_> {
             let label = format!("update {}", layer.name());
             for &place in &self.holders[id.index()].places {
                 let program = self.program.rank(place);
-                let Some(velocity) = program.velocity(id) else { continue };
+                let Some(writes) = program.optimized(id).map(<[_]>::to_vec) else { continue };
                 let mut reads = vec![program.operand(id, layer, Role::ParameterGradient, 0)];
                 reads.extend(norms.as_ref().and_then(|norms| norms.get(&place)));
-                let writes = vec![program.operand(id, layer, Role::Parameters, 0), velocity];
                 let op = Op::OptimizerStep { layer: id, rule };
                 program.step(op, label.clone(), reads, writes);
             }
@@ -298,7 +299,7 @@ impl Lowering<'_> {
             let gradients: Vec<BufferId> = own
                 .map(|&id| program.operand(id, self.network.layer(id), Role::ParameterGradient, 0))
                 .collect();
-            let norm = program.buffer(1, Contents::SquaredNorm);
+            let norm = program.buffer(1, Storage::Scalar, Contents::SquaredNorm);
             program.step(Op::SquaredNorm, "squared gradient norm".into(), gradients, vec![norm]);
             buffers.push(norm);
             by_place.insert(*place, norm);

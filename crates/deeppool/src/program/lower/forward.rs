@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use layer_engine::{Pass, Role};
+use layer_engine::{Pass, Role, Storage};
 use layer_graph::{Layer, LayerId};
 
 use super::layout::Layout;
@@ -110,15 +110,25 @@ impl Lowering<'_> {
     }
 
     fn load_features(&mut self, layout: &Rc<Layout>, input: &Layer) -> DistributedValue {
+        let storage = self.storage_of_features();
         let buffers = layout.shards(self.micro_batch.start).map(|(place, shard)| {
             let elements = Role::Output.elements(input, shard.samples);
             let program = self.program.rank(place);
-            let buffer = program.buffer(elements, Contents::Operand(self.network.input(), Role::Output));
+            let contents = Contents::Operand(self.network.input(), Role::Output);
+            let buffer = program.buffer(elements, storage, contents);
             let load = Op::LoadBatch { part: BatchPart::Features, shard };
             program.step(load, "load samples".into(), Vec::new(), vec![buffer]);
             (place, buffer)
         });
         DistributedValue { buffers: buffers.collect(), layout: Rc::clone(layout) }
+    }
+
+    /// Returns the number format of the network's input: that of the layers that read it.
+    fn storage_of_features(&self) -> Storage {
+        let input = self.network.input();
+        let reader = self.network.consumers(input).into_iter().next();
+        let (id, role) = reader.map_or((input, Role::Output), |(reader, slot)| (reader, Role::Input(slot)));
+        role.storage(self.network.layer(id), self.precision)
     }
 
     fn record_output(&mut self, id: LayerId) {

@@ -9,14 +9,14 @@ mod layout;
 mod options;
 mod partial;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use collectives::Redistribution;
-use layer_engine::{Pass, Role, Shard, Signature};
-use layer_graph::{LayerGraph, LayerId};
+use layer_engine::{Pass, Precision, Role, Shard, Signature, Storage};
+use layer_graph::{LayerGraph, LayerId, LayerKind};
 
 use super::builder::{Bucket, Operands, ProgramBuilder, RotationForm};
 use super::recompute::Recomputation;
@@ -38,7 +38,9 @@ use partial::Partial;
 /// # Errors
 /// [`Error::NotOneLoss`] if the network does not end in exactly one loss. [`Error::EmptyBatch`] for
 /// an empty batch. [`Error::Setting`] if the batch has fewer samples than micro-batches or parts,
-/// or a layer cannot be a checkpoint.
+/// or a layer cannot be a checkpoint. In `bf16`, [`Error::Tokens`] if tokens are read by another
+/// layer than an embedding, and [`Error::OddSample`] if samples of an odd number of elements move
+/// between ranks.
 pub fn lower_training(
     network: &LayerGraph,
     placement: &Placement,
@@ -103,7 +105,7 @@ fn training(
     options.check(network, batch)?;
     let count = options.micro_batches;
     let checkpoints = checkpoints(network, &options.checkpoints)?;
-    let mut lowering = Lowering::new(network, placement, batch, classes, &checkpoints)?;
+    let mut lowering = Lowering::new(network, placement, (batch, options.precision), classes, &checkpoints)?;
     let iterations = options.partial.as_ref().map_or(1, PartialBackpropagation::parts);
     for iteration in 0..iterations {
         if iteration > 0 {
@@ -125,12 +127,18 @@ fn training(
 
 /// Lowers the evaluation of a batch of `batch` samples to a program: the forward pass without
 /// dropout and with running statistics. It has the same state buffers as training, and ends with
-/// the loss and the number of correctly classified samples, summed over the batch.
+/// the loss and the number of correctly classified samples, summed over the batch. `precision` is
+/// that of the layers.
 ///
 /// # Errors
 /// As [`lower_training`].
-pub fn lower_evaluation(network: &LayerGraph, placement: &Placement, batch: usize) -> Result<Program, Error> {
-    let mut lowering = Lowering::new(network, placement, batch, every_rank(placement), &[])?;
+pub fn lower_evaluation(
+    network: &LayerGraph,
+    placement: &Placement,
+    batch: usize,
+    precision: Precision,
+) -> Result<Program, Error> {
+    let mut lowering = Lowering::new(network, placement, (batch, precision), every_rank(placement), &[])?;
     lowering.begin(0..batch)?;
     lowering.share_statistics();
     for &id in placement.order() {
@@ -167,6 +175,7 @@ struct Lowering<'a> {
     network: &'a LayerGraph,
     placement: &'a Placement,
     batch: usize,
+    precision: Precision,
     loss: LayerId,
     recomputation: Recomputation,
     /// Position of each layer in the order in which layers run, by layer id.
@@ -192,11 +201,14 @@ impl<'a> Lowering<'a> {
     fn new(
         network: &'a LayerGraph,
         placement: &'a Placement,
-        batch: usize,
+        (batch, precision): (usize, Precision),
         classes: Vec<Vec<usize>>,
         checkpoints: &[LayerId],
     ) -> Result<Self, Error> {
         check_batch(batch)?;
+        if precision == Precision::Bf16 {
+            check_tokens(network)?;
+        }
         let mut place_in_order = vec![0; network.len()];
         for (at, id) in placement.order().iter().enumerate() {
             place_in_order[id.index()] = at;
@@ -208,7 +220,7 @@ impl<'a> Lowering<'a> {
             Holders { places: lowered.places(&ranks), ranks }
         });
         let holders: Vec<Holders> = holders.collect();
-        let mut program = ProgramBuilder::new(batch, classes);
+        let mut program = ProgramBuilder::new(batch, precision, classes);
         program.add_state(
             network,
             |id| holders[id.index()].places.clone(),
@@ -218,6 +230,7 @@ impl<'a> Lowering<'a> {
             network,
             placement,
             batch,
+            precision,
             loss: loss_layer(network)?,
             recomputation: Recomputation::new(network, placement, checkpoints),
             place_in_order,
@@ -277,24 +290,33 @@ impl<'a> Lowering<'a> {
     ) -> Result<DistributedValue, Error> {
         let redistribution = self.layouts.redistribution(&source.layout, to)?;
         let layer = self.network.layer(id);
+        let storage = Role::Output.storage(layer, self.precision);
         let buffers = to.shards(self.micro_batch.start).map(|(place, shard)| {
             let elements = Role::Output.elements(layer, shard.samples);
-            (place, self.program.rank(place).buffer(elements, Contents::Moved(id)))
+            (place, self.program.rank(place).buffer(elements, storage, Contents::Moved(id)))
         });
         let target = DistributedValue { buffers: buffers.collect(), layout: Rc::clone(to) };
-        self.move_samples(id, redistribution, (&source.buffers, &target.buffers), what);
+        self.move_samples(id, redistribution, (&source.buffers, &target.buffers), what)?;
         Ok(target)
     }
 
     /// Adds a redistribution between buffers, which are given with the places of their ranks.
+    ///
+    /// # Errors
+    /// [`Error::OddSample`] if a sample does not consist of whole scalars.
     fn move_samples(
         &mut self,
         id: LayerId,
         redistribution: Arc<Redistribution>,
         (from, to): (&[PlacedBuffer], &[PlacedBuffer]),
         what: &str,
-    ) {
+    ) -> Result<(), Error> {
         let layer = self.network.layer(id);
+        let (storage, sample_elements) =
+            (Role::Output.storage(layer, self.precision), layer.output_shape().elements());
+        if storage == Storage::Bf16 && sample_elements % 2 > 0 {
+            return Err(Error::OddSample { layer: layer.name().into(), elements: sample_elements });
+        }
         let mut operands: BTreeMap<usize, Operands> = BTreeMap::new();
         for &(place, buffer) in from {
             operands.entry(place).or_default().reads.push(buffer);
@@ -304,9 +326,9 @@ impl<'a> Lowering<'a> {
         }
         let ranks = redistribution.ranks().to_vec();
         let label = format!("redistribute {what} of {}", layer.name());
-        let sample_elements = layer.output_shape().elements();
-        let op = CollectiveOp::Redistribute { redistribution, sample_elements };
+        let op = CollectiveOp::Redistribute { redistribution, sample_elements, storage };
         self.program.collective(op, &ranks, label, operands);
+        Ok(())
     }
 
     /// Adds a pass of a layer on all its ranks.
@@ -367,6 +389,25 @@ impl<'a> Lowering<'a> {
     fn reduce_metrics(&mut self) {
         self.reduce_operand(self.loss, Role::Metrics, "metrics");
     }
+}
+
+/// Checks that tokens, which 16 bits cannot represent, are read by embeddings only.
+fn check_tokens(network: &LayerGraph) -> Result<(), Error> {
+    let is_embedding = |id: LayerId| matches!(network.layer(id).kind(), LayerKind::Embedding(_));
+    let embeddings = network.layers().map(|(id, _)| id).filter(|&id| is_embedding(id));
+    let sources: BTreeSet<LayerId> = embeddings.flat_map(|id| network.producers(id)).collect();
+    for source in sources {
+        let readers = network.consumers(source).into_iter().map(|(reader, _)| reader);
+        let other = if source == network.input() {
+            readers.into_iter().find(|&id| !is_embedding(id))
+        } else {
+            Some(source)
+        };
+        if let Some(other) = other {
+            return Err(Error::Tokens { layer: network.layer(other).name().into() });
+        }
+    }
+    Ok(())
 }
 
 fn verb(pass: Pass) -> &'static str {

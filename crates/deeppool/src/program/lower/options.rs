@@ -1,6 +1,6 @@
 //! Options of lowering.
 
-use layer_engine::Sgd;
+use layer_engine::{Precision, Sgd};
 use layer_graph::LayerGraph;
 
 use super::super::PartialBackpropagation;
@@ -42,12 +42,16 @@ pub struct LowerOptions {
     pub checkpoints: Vec<String>,
     /// Partial backpropagation; `None` if all samples are backpropagated through the whole network.
     pub partial: Option<PartialBackpropagation>,
+    /// Precision of the layers. In `bf16`, outputs of layers and their gradients take half the
+    /// memory and half the bytes of a redistribution, and each layer has master parameters. In
+    /// `tf32`, programs are those of `f32`.
+    pub precision: Precision,
 }
 
 impl Default for LowerOptions {
     /// Returns SGD with momentum 0.9, overlap, buckets of 25 MiB (as PyTorch's
-    /// `DistributedDataParallel`), and batch normalisation by shard, without micro-batches,
-    /// recomputation and partial backpropagation.
+    /// `DistributedDataParallel`), batch normalisation by shard, and single precision, without
+    /// micro-batches, recomputation and partial backpropagation.
     fn default() -> Self {
         Self {
             optimizer: Sgd { momentum: 0.9, weight_decay: 0.0, clip_norm: None },
@@ -57,6 +61,7 @@ impl Default for LowerOptions {
             micro_batches: 1,
             checkpoints: Vec::new(),
             partial: None,
+            precision: Precision::F32,
         }
     }
 }
@@ -102,6 +107,12 @@ impl LowerOptions {
     #[must_use]
     pub fn with_partial(self, partial: Option<PartialBackpropagation>) -> Self {
         Self { partial, ..self }
+    }
+
+    /// Sets the precision of the layers.
+    #[must_use]
+    pub fn with_precision(self, precision: Precision) -> Self {
+        Self { precision, ..self }
     }
 }
 

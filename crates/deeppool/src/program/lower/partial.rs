@@ -140,6 +140,7 @@ impl Lowering<'_> {
         let whole = self.layouts.redistribution(&source.layout, to)?;
         let redistribution = whole.restricted_to(&samples);
         let layer = self.network.layer(id);
+        let storage = Role::Output.storage(layer, self.precision);
         let mut sides: [Vec<PlacedBuffer>; 2] = [source.buffers.clone(), Vec::new()];
         let mut target = DistributedValue { layout: Rc::clone(to), buffers: Vec::new() };
         for (side, layout) in [&source.layout, to].into_iter().enumerate() {
@@ -152,10 +153,10 @@ impl Lowering<'_> {
                     // A rank of both layouts with nothing to send, or to receive, takes part with
                     // an unused shard.
                     0 if takes_part && !contributes => {
-                        sides[0].push((place, program.buffer(elements, Contents::Moved(id))));
+                        sides[0].push((place, program.buffer(elements, storage, Contents::Moved(id))));
                     }
                     1 if takes_part => {
-                        let buffer = program.buffer(elements, Contents::Moved(id));
+                        let buffer = program.buffer(elements, storage, Contents::Moved(id));
                         sides[1].push((place, buffer));
                         target.buffers.extend(contributes.then_some((place, buffer)));
                     }
@@ -165,7 +166,7 @@ impl Lowering<'_> {
         }
         if !redistribution.ranks().is_empty() {
             let [from, to] = &sides;
-            self.move_samples(id, Arc::new(redistribution), (from, to), "gradient");
+            self.move_samples(id, Arc::new(redistribution), (from, to), "gradient")?;
         }
         Ok(target)
     }

@@ -180,8 +180,8 @@ pub(super) enum CollectiveOperation {
         from: Buffer<f32>,
         /// The samples that the rank holds afterwards; empty if it holds none.
         to: Buffer<f32>,
-        /// Number of elements of one sample.
-        sample_elements: usize,
+        /// Number of scalars of one sample.
+        sample_scalars: usize,
     },
 }
 
@@ -203,12 +203,12 @@ impl CollectiveCall {
                 CollectiveOperation::Broadcast(buffer) => {
                     PendingCollective::InPlace(group.start_broadcast(alias(buffer)?, 0, stream)?)
                 }
-                CollectiveOperation::Redistribute { redistribution, from, to, sample_elements } => {
+                CollectiveOperation::Redistribute { redistribution, from, to, sample_scalars } => {
                     PendingCollective::Exchange(group.start_redistribution_in_place(
                         redistribution,
                         alias(from)?,
                         alias(to)?,
-                        *sample_elements,
+                        *sample_scalars,
                         stream,
                     )?)
                 }

@@ -109,7 +109,6 @@ impl<'n> Chain<'n> {
 
     fn of_step(network: &'n LayerGraph, program: &RankProgram, first: StepId) -> Option<Self> {
         let step = &program.steps[first.0];
-        let elements = |id: BufferId| program.buffers[id.0].elements;
         let mut operations = ElementwiseChain {
             elements: 0,
             storage: Storage::Scalar,
@@ -133,7 +132,8 @@ impl<'n> Chain<'n> {
             _ => return None,
         };
         operations.terms = terms.len() - usize::from(operations.rectifier.is_some());
-        operations.elements = elements(*copies.first()?);
+        BufferSpec { elements: operations.elements, storage: operations.storage, .. } =
+            program.buffers[copies.first()?.0];
         operations.copies = copies.len();
         let is_possible = operations.terms <= ElementwiseChain::MAX_OPERANDS && operations.elements > 0;
         is_possible.then_some(Self { first, count: 1, operations, norm, terms, copies })
@@ -210,7 +210,7 @@ impl<'n> Chain<'n> {
 /// Returns whether two buffers overlap in the arena.
 fn overlap(a: &BufferSpec, b: &BufferSpec) -> bool {
     match (a.offset, b.offset) {
-        (Some(first), Some(other)) => first < other + b.elements && other < first + a.elements,
+        (Some(first), Some(other)) => first < other + b.scalars() && other < first + a.scalars(),
         _ => false,
     }
 }

@@ -302,14 +302,15 @@ fn load<S: BatchSource, O>(
     iteration: u64,
 ) -> Result<(), Error> {
     iterations.staging.clear();
-    let LoadedSamples { part, samples, staged, .. } = samples;
+    let LoadedSamples { part, samples, storage, staged, .. } = samples;
     iterations.source.load(iteration, *part, samples.clone(), &mut iterations.staging)?;
+    let scalars = storage.pack(&iterations.staging);
     staged.host_of(iteration).with(|host| {
-        if host.len() != iterations.staging.len() {
-            let got = iterations.staging.len();
+        if host.len() != scalars.len() {
+            let got = scalars.len();
             return Err(Error::Program(format!("{} numbers are needed, and {got} were loaded", host.len())));
         }
-        host.copy_from_slice(&iterations.staging);
+        host.copy_from_slice(&scalars);
         Ok(())
     })
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use cuda::Buffer;
 use gpu_mux::Communication;
 use gpu_mux::cuda::Work;
-use layer_engine::{Engine, KernelSpec, LaunchContext, Precision};
+use layer_engine::{Engine, KernelSpec, LaunchContext};
 
 use super::calls::{CollectiveCall, CollectiveOperation, CommunicationLane, KernelCall, KernelQueue, alias};
 use super::chains::Chain;
@@ -16,6 +16,7 @@ use super::units::{ComputeStep, LoadedSamples, Staged, Unit, UnitWork};
 use super::{Gpu, GpuEngine};
 use crate::Error;
 use crate::program::{BufferId, CollectiveId, CollectiveOp, Launch, Op, Step, StepId};
+use crate::runtime::kernels::precision_without_layer;
 use crate::runtime::loaded::LoadedIteration;
 use crate::runtime::packing::Packing;
 use crate::runtime::{LoadedProgram, RankState};
@@ -154,9 +155,12 @@ impl Parts<'_> {
                 }
                 Op::LoadBatch { part, shard } => {
                     open = None;
-                    let (samples, staged) =
-                        (shard.first..shard.first + shard.samples, self.staged(self.first_written(step)?)?);
-                    Unit { work: UnitWork::Load(LoadedSamples { step, part, samples, staged }), after }
+                    let written = self.first_written(step)?;
+                    let samples = shard.first..shard.first + shard.samples;
+                    let storage = self.iteration.program.buffers[written.0].storage;
+                    let staged = self.staged(written)?;
+                    let loaded = LoadedSamples { step, part, samples, storage, staged };
+                    Unit { work: UnitWork::Load(loaded), after }
                 }
                 _ => {
                     let compute = self.compute(&group)?;
@@ -220,7 +224,11 @@ impl Parts<'_> {
                 let reads = self.buffers(gradients.chain(norm))?;
                 let elements = reads[..count].iter().map(Buffer::len).collect();
                 let spec = KernelSpec::Sgd { elements, rule: *rule };
-                (self.engine.prepare(&spec, Precision::F32)?, reads)
+                (
+                    self.engine
+                        .prepare(&spec, precision_without_layer(&self.iteration.program, self.step(first)))?,
+                    reads,
+                )
             }
             _ => (self.loaded.kernels[kernels[0]].clone(), self.buffers(&self.step(first).reads)?),
         };
@@ -265,12 +273,12 @@ impl Parts<'_> {
             CollectiveOp::Broadcast { .. } => {
                 (CollectiveOperation::Broadcast(own()?), received(collective.ranks.first() != Some(&rank)))
             }
-            CollectiveOp::Redistribute { redistribution, sample_elements } => {
+            CollectiveOp::Redistribute { redistribution, sample_elements, storage } => {
                 let operation = CollectiveOperation::Redistribute {
                     redistribution: redistribution.clone(),
                     from: at_most_one(reads)?,
                     to: at_most_one(writes)?,
-                    sample_elements: *sample_elements,
+                    sample_scalars: storage.scalars(*sample_elements),
                 };
                 (operation, received(redistribution.moves().iter().any(|moved| moved.to_rank == rank)))
             }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use cuda::Buffer;
 use gpu_mux::cuda::Work;
 use gpu_mux::{Communication, Lane};
+use layer_engine::Storage;
 
 use super::calls::{CollectiveCall, KernelCall, StagingBuffer};
 use crate::program::{BatchPart, StepId};
@@ -96,6 +97,8 @@ pub(super) struct LoadedSamples {
     pub(super) part: BatchPart,
     /// Samples of the global batch.
     pub(super) samples: Range<usize>,
+    /// Number format of their buffers.
+    pub(super) storage: Storage,
     /// Their buffers.
     pub(super) staged: Staged,
 }
