@@ -15,13 +15,14 @@ use deeppool::planning::plan_within_memory;
 use deeppool::program::LowerOptions;
 use layer_engine::{Precision, Sgd};
 use layer_graph::LayerGraph;
-use layer_profile::{DeviceModel, Origin, ProfileTable};
+use layer_profile::{DataSheet, DeviceModel, Gpu, Origin, ProfileTable};
 
 use super::counts::BATCH;
 use super::inputs;
 use super::left_out::warn;
 use super::network::import;
 use super::progress::with_spinner;
+use super::ranks::{LayerPrecision, RankEngine};
 
 /// Options for layer times and links.
 #[derive(Args)]
@@ -31,6 +32,11 @@ pub(crate) struct CostArgs {
     /// may end in another number format: a100-bf16, a100-fp32, v100-fp16
     #[arg(long, conflicts_with = "profile")]
     pub(crate) device: Option<String>,
+    /// Number format of products: f32, tf32, or bf16, which also stores activations and their
+    /// gradients in 16 bits. It selects the device model of a GPU in this format [default: the
+    /// format of the plan, the profile or the device model]
+    #[arg(long, value_enum)]
+    pub(crate) precision: Option<LayerPrecision>,
     /// File of layer times (see `deeppool profile`), instead of a device model
     #[arg(long, value_name = "FILE")]
     pub(crate) profile: Option<PathBuf>,
@@ -96,12 +102,12 @@ impl CostArgs {
             default
         };
         let profile = if let Some(path) = &self.profile {
-            inputs::profile(path)?.validated_for(network).with_context(|| path.display().to_string())?
+            self.profile(path, network)?
         } else {
             let device = match (&self.device, from_plan, default_device) {
                 (Some(device), _, _) => device,
                 (None, Some(ProfileOrigin { device, origin: Origin::Modelled, .. }), _)
-                    if DeviceModel::names().contains(&device.as_str()) =>
+                    if DeviceModel::named(device).is_ok() =>
                 {
                     device
                 }
@@ -116,7 +122,9 @@ impl CostArgs {
                 (None, None, Some(device)) => device,
                 (None, None, None) => bail!("give --device NAME or --profile FILE"),
             };
-            inputs::device(device)?.profile(network, &shard_sizes(batch, gpus))?
+            let is_default = self.device.is_none() && from_plan.is_none();
+            let device = device_in_precision(device, self.precision, is_default)?;
+            inputs::device(&device)?.profile(network, &shard_sizes(batch, gpus))?
         };
         let link = match (&self.link, plan.map(|plan| &plan.link)) {
             (Some(link), _) => inputs::link(link)?,
@@ -140,6 +148,37 @@ impl CostArgs {
         }
     }
 
+    /// Returns the precision of the option.
+    pub(crate) fn precision(&self) -> Option<Precision> {
+        self.precision.map(LayerPrecision::precision)
+    }
+
+    /// Returns the precision of the option for ranks on an engine.
+    ///
+    /// # Errors
+    /// If the engine does not compute in this precision.
+    pub(crate) fn precision_on(&self, engine: RankEngine) -> anyhow::Result<Option<Precision>> {
+        self.precision.map(|precision| precision.of(engine)).transpose()
+    }
+
+    /// Reads a profile of a network.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is not of the network, or if its precision is not that of the
+    /// option.
+    pub(crate) fn profile(&self, path: &Path, network: &LayerGraph) -> anyhow::Result<ProfileTable> {
+        let profile = inputs::profile(path)?;
+        match (self.precision.map(LayerPrecision::format), profile.number_format()) {
+            (Some(asked), Some(measured)) if asked != measured => bail!(
+                "{}: the times are of {}, not {}: leave --precision out, or profile with --precision {2}",
+                path.display(),
+                measured.label(),
+                asked.label()
+            ),
+            _ => profile.validated_for(network).with_context(|| path.display().to_string()),
+        }
+    }
+
     /// Returns the layer times of a background job's network on the device of the foreground's
     /// times.
     ///
@@ -152,11 +191,11 @@ impl CostArgs {
         foreground: &ProfileTable,
     ) -> anyhow::Result<ProfileTable> {
         if let Some(path) = &self.background_profile {
-            return inputs::profile(path)?.validated_for(network).with_context(|| path.display().to_string());
+            return self.profile(path, network);
         }
         if foreground.origin() == Origin::Modelled && self.profile.is_none() {
             let device = self.device.as_deref().unwrap_or(foreground.device());
-            let model = inputs::device(device)?;
+            let model = inputs::device(&device_in_precision(device, self.precision, self.device.is_none())?)?;
             return Ok(model.profile(network, &shard_sizes(job.batch, job.batch))?);
         }
         if network.name() != foreground.model() {
@@ -169,6 +208,30 @@ impl CostArgs {
         }
         Ok(foreground.clone())
     }
+}
+
+/// Returns the name of a device model in a precision, if one is given. A model that is no GPU has
+/// times of single precision only; if it `is_default`, they stand in for others.
+///
+/// # Errors
+/// If the device has no model in this precision.
+pub(crate) fn device_in_precision(
+    device: &str,
+    precision: Option<LayerPrecision>,
+    is_default: bool,
+) -> anyhow::Result<String> {
+    let Some(precision) = precision else { return Ok(device.to_owned()) };
+    if DataSheet::named(device).is_ok() {
+        return Gpu::name_in(device, precision.format()).context("--precision");
+    }
+    if precision == LayerPrecision::F32 || is_default {
+        return Ok(device.to_owned());
+    }
+    bail!(
+        "--precision {} needs the device model of a GPU, such as a100, not `{device}`: leave it out, or give \
+         another --device",
+        precision.format().label()
+    )
 }
 
 /// Options for the use of GPUs.
@@ -302,8 +365,8 @@ impl ModeArgs {
             .with_worker_gpus(self.worker_gpus)
     }
 
-    /// Returns the job for a new plan with a global batch of `batch` samples and the lowering
-    /// options of the command line.
+    /// Returns the job for a new plan with a global batch of `batch` samples, the optimiser and the
+    /// precision (`None` for that of the costs), and the lowering options of the command line.
     ///
     /// # Errors
     /// If the parts of partial backpropagation do not fit the network or the batch.
@@ -311,13 +374,13 @@ impl ModeArgs {
         &self,
         costs: Costs<'a>,
         batch: usize,
-        optimizer: Sgd,
+        (optimizer, precision): (Sgd, Option<Precision>),
     ) -> Result<Job<'a>, deeppool::Error> {
         let lowering = LowerOptions::default()
             .with_optimizer(optimizer)
             .with_overlap_all_reduce(!self.no_overlap)
             .with_sync_batch_norm(self.sync_batch_norm);
-        let job = Job::new(costs, batch, lowering);
+        let job = in_precision(Job::new(costs, batch, lowering), precision);
         match self.spb {
             None | Some(1) => Ok(job),
             Some(parts) => job.with_partial(parts, self.spb_depth == DepthName::Time),
@@ -325,9 +388,17 @@ impl ModeArgs {
     }
 }
 
+/// Returns the job with layers in a precision, if one is given.
+fn in_precision(job: Job<'_>, precision: Option<Precision>) -> Job<'_> {
+    match precision {
+        Some(precision) => job.with_precision(precision),
+        None => job,
+    }
+}
+
 /// Returns the job with the plan `read` from a file, or, if that is `None`, with a new plan within
-/// the memory limit of each GPU. A limit of `None` means unlimited memory. The optimiser and the
-/// precision are what a plan does not fix.
+/// the memory limit of each GPU. A limit of `None` means unlimited memory. Without a precision it
+/// is that of the plan or the costs.
 ///
 /// # Errors
 /// If the plan that was read does not fit the network, or no plan is found.
@@ -337,15 +408,15 @@ pub(crate) fn job_and_plan<'a>(
     (gpus, batch): (usize, usize),
     mode: &ModeArgs,
     memory_limit_bytes: Option<u64>,
-    (optimizer, precision): (Sgd, Precision),
+    numerics @ (optimizer, precision): (Sgd, Option<Precision>),
 ) -> Result<(Job<'a>, LoweredPlan<'a>), deeppool::Error> {
     if let Some(plan) = read {
-        let job = Job::of_plan(costs, &plan, optimizer)?.with_precision(precision);
+        let job = in_precision(Job::of_plan(costs, &plan, optimizer)?, precision);
         let lowered = job.lower(plan)?;
         return Ok((job, lowered));
     }
     let request = mode.request(gpus).with_memory_limit(memory_limit_bytes);
-    let job = mode.job(costs, batch, optimizer)?.with_precision(precision);
+    let job = mode.job(costs, batch, numerics)?;
     with_spinner("searching for a plan", || plan_within_memory(&job, &request))
 }
 

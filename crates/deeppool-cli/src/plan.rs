@@ -54,6 +54,7 @@ use super::to_accuracy::{AccuracyArgs, PlanOptions};
   deeppool plan --model inception-v3 --device a100 --gpus 8 --batch 256 --worker-gpus 2 --gpu-counts 1
   deeppool plan --model resnet-50 --device a100 --gpus 256 --to-accuracy resnet-50
   deeppool plan --model digits-cnn --device cpu-core --gpus 8 --to-accuracy curve.json --within 0.5
+  deeppool plan --model vgg16 --device a100 --precision bf16 --gpus 8 --batch 32
   deeppool plan --problem problem.json --amplification 1.5 --pareto
   deeppool plan --problem problem.json --amplification 2.0 --limit-rule per-layer
   generate-problem | deeppool plan --problem - --json")]
@@ -81,9 +82,9 @@ pub(crate) struct Plan {
     limit_rule: Option<LimitRuleName>,
     /// Problem in the format deeppool/plan-problem/v2, instead of a network; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "model", "onnx", "graph", "device", "profile", "link", "gpus", "batch", "gpu_counts", "worker_gpus",
-        "no_overlap", "sync_batch_norm", "memory", "spb", "spb_depth", "compare", "objective", "background",
-        "explain", "explain_memory", "dot", "trace"])]
+        "model", "onnx", "graph", "device", "profile", "precision", "link", "gpus", "batch", "gpu_counts",
+        "worker_gpus", "no_overlap", "sync_batch_norm", "memory", "spb", "spb_depth", "compare", "objective",
+        "background", "explain", "explain_memory", "dot", "trace"])]
     problem: Option<PathBuf>,
     /// Also print the Pareto frontier of iteration time and amplification
     #[arg(long, conflicts_with = "spb")]
@@ -255,7 +256,7 @@ impl Plan {
         let costs = Costs::new(&network, &tables.profile, &tables.link);
         let capacity = self.mode.capacity(tables.profile.device());
         request.memory_limit_bytes = capacity.limit_bytes()?;
-        let job = self.mode.job(costs, batch, LowerOptions::default().optimizer)?;
+        let job = self.mode.job(costs, batch, (LowerOptions::default().optimizer, self.costs.precision()))?;
         if self.sharing.compare {
             let background = self.background(&network, &tables)?;
             return super::compare::run(&job, &request, &background, self.sharing.svg.as_deref(), self.json);

@@ -10,11 +10,12 @@ use command_line::files::{self, LockedFile};
 use command_line::numbers::within;
 use deeppool::machine::{MachineProfile, MeasureOptions, measure_machine};
 use deeppool::program::{LowerOptions, Placement, lower_training};
-use layer_engine::{CpuEngine, Engine};
+use layer_engine::{CpuEngine, Engine, Precision};
 use layer_graph::LayerGraph;
 use layer_profile::{ProfileError, ProfileRun, Profiler};
 use serde_json::{Value, json};
 
+use super::costs::device_in_precision;
 use super::counts::{BATCH, THREADS};
 use super::free_memory::check_free_memory;
 use super::inputs;
@@ -23,7 +24,7 @@ use super::measured::{print_measured, print_ranks};
 use super::network::NetworkArgs;
 use super::output::{check_outputs, print_json, print_message, table, time};
 use super::progress::progress_bar_of;
-use super::ranks::{EmulatedArgs, on_processors};
+use super::ranks::{EmulatedArgs, LayerPrecision, on_processors};
 
 /// Measure or model the times of the layers of a network
 ///
@@ -34,7 +35,7 @@ use super::ranks::{EmulatedArgs, on_processors};
   deeppool profile --model digits-cnn --engine cpu --batches 1,2,4,8,16,32 -o profile.json
   deeppool profile --model vgg16 --engine cpu --threads 4 --repeats 20 --batches 1,8 -o vgg16.json
   deeppool profile --model vgg16 --engine torch --cuda 0 --batches 1,8,32 -o vgg16-gpu.json
-  deeppool profile --model vgg16 --engine cuda --batches 1,8,32 -o vgg16-cuda.json
+  deeppool profile --model vgg16 --engine cuda --precision bf16 --batches 1,8,32 -o vgg16-bf16.json
   deeppool profile --model resnet-18 --engine cpu --ranks 2 --batches 1,2,4 -o resnet-18.json \
   --link-output link.json
   deeppool launch --ranks 2 -- profile --model resnet-18 --ranks 2 --batches 1,2,4 -o resnet-18.json \
@@ -62,6 +63,11 @@ pub(crate) struct Profile {
     /// v100-32gb, cpu-core; or the FILE.json of one (see `deeppool fit`)
     #[arg(long)]
     device: Option<String>,
+    /// Number format of products [default: f32, or the format of the device model]. bf16 also
+    /// stores activations and their gradients in 16 bits (with --engine torch, the factors of
+    /// products only)
+    #[arg(long, value_enum, conflicts_with = "ranks")]
+    precision: Option<LayerPrecision>,
     /// Batch sizes
     #[arg(long, value_delimiter = ',', value_parser = within(BATCH), default_value = "1,2,4,8,16,32")]
     batches: Vec<usize>,
@@ -259,7 +265,8 @@ impl Profile {
         network: &LayerGraph,
     ) -> anyhow::Result<ProfileRun> {
         let profiler = Profiler::new(engine).batches(self.batches.clone());
-        let profiler = profiler.repeats(self.repeats).progress(true);
+        let precision = self.precision.map_or(Precision::F32, LayerPrecision::precision);
+        let profiler = profiler.repeats(self.repeats).precision(precision).progress(true);
         profiler.check(network)?;
         let path = journal_path(&self.output);
         let in_journal = || path.display().to_string();
@@ -314,7 +321,8 @@ impl Profile {
     }
 
     fn model(&self, device: &str, network: &LayerGraph) -> anyhow::Result<()> {
-        let profile = inputs::device(device)?.profile(network, &self.batches)?;
+        let device = device_in_precision(device, self.precision, false)?;
+        let profile = inputs::device(&device)?.profile(network, &self.batches)?;
         files::write(&self.output, profile.to_json())?;
         if self.json {
             let document: Value = serde_json::from_str(&profile.to_json())?;

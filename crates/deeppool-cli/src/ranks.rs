@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use command_line::numbers::within;
 use deeppool::train::{Progress, TrainConfig, TrainReport, evaluate, train};
 use layer_engine::Precision;
+use layer_profile::NumberFormat;
 
 use super::launched::{Launched, Launcher};
 
@@ -145,19 +146,33 @@ pub(crate) enum LayerPrecision {
 }
 
 impl LayerPrecision {
+    /// Returns the precision of kernels.
+    pub(crate) fn precision(self) -> Precision {
+        match self {
+            Self::F32 => Precision::F32,
+            Self::Tf32 => Precision::Tf32,
+            Self::Bf16 => Precision::Bf16,
+        }
+    }
+
+    /// Returns the number format of the products of a device model.
+    pub(crate) fn format(self) -> NumberFormat {
+        match self {
+            Self::F32 => NumberFormat::Fp32,
+            Self::Tf32 => NumberFormat::Tf32,
+            Self::Bf16 => NumberFormat::Half,
+        }
+    }
+
     /// Returns the precision for ranks on an engine.
     ///
     /// # Errors
     /// If the engine does not compute in this precision.
     pub(crate) fn of(self, engine: RankEngine) -> anyhow::Result<Precision> {
-        match (self, engine) {
-            (Self::F32, _) => Ok(Precision::F32),
-            (Self::Tf32, RankEngine::Cuda) => Ok(Precision::Tf32),
-            (Self::Bf16, _) => Ok(Precision::Bf16),
-            (Self::Tf32, RankEngine::Cpu) => {
-                bail!("--precision tf32 is for GPUs: give --engine cuda, or leave it out")
-            }
+        if (self, engine) == (Self::Tf32, RankEngine::Cpu) {
+            bail!("--precision tf32 is for GPUs: give --engine cuda, or leave it out")
         }
+        Ok(self.precision())
     }
 }
 

@@ -117,8 +117,7 @@ impl Simulate {
         self.mode.check(size)?;
         let tables = self.costs.load(&network, batch, gpus, read.as_ref(), None)?;
         let costs = Costs::new(&network, &tables.profile, &tables.link);
-        let LowerOptions { optimizer, precision, .. } = LowerOptions::default();
-        let numerics = (optimizer, precision);
+        let numerics = (LowerOptions::default().optimizer, self.costs.precision());
         let background = self.background(&tables.profile, &tables.link)?;
         let limit_bytes = self.mode.capacity(tables.profile.device()).limit_bytes()?;
         let room_bytes = background

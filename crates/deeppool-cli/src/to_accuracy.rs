@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::Args;
 use command_line::files::read_text_as;
 use command_line::numbers::within;
@@ -17,7 +17,7 @@ use layer_graph::LayerGraph;
 use layer_profile::{DeviceModel, ProfileTable};
 use serde_json::{Value, json};
 
-use super::costs::{CostArgs, ModeArgs, ModeName};
+use super::costs::{CostArgs, ModeArgs, ModeName, device_in_precision};
 use super::counts::BATCH;
 use super::inputs;
 use super::left_out::warn;
@@ -120,12 +120,12 @@ impl AccuracyArgs {
                 network.name()
             ));
         }
-        let profile = costs.profile.as_deref().map(|path| {
-            let profile = inputs::profile(path)?.validated_for(network);
-            profile.with_context(|| path.display().to_string())
+        let profile = costs.profile.as_deref().map(|path| costs.profile(path, network)).transpose()?;
+        let device = costs.device.as_deref().map(|device| {
+            let device = device_in_precision(device, costs.precision, false)?;
+            anyhow::Ok(inputs::device(&device)?)
         });
-        let profile = profile.transpose()?;
-        let device = costs.device.as_deref().map(inputs::device).transpose()?;
+        let device = device.transpose()?;
         let times = match (&profile, &device) {
             (Some(profile), _) => LayerTimes::Profile(profile),
             (None, Some(device)) => LayerTimes::Device(device),

@@ -36,7 +36,7 @@ use super::left_out::{warn, warn_of_options, warn_of_samples};
 use super::network::NetworkArgs;
 use super::output::{byte_size, check_outputs, micros, print_json, print_message, rate, save_json, time};
 use super::plan_table::plan_text;
-use super::ranks::{EngineArgs, LayerPrecision, RankEngine, train_on};
+use super::ranks::{EngineArgs, RankEngine, train_on};
 use super::run_progress::{Metrics, RunProgress};
 use super::signal::stop_signal;
 
@@ -122,9 +122,6 @@ pub(crate) struct Train {
     /// Initial parameters: a safetensors file (see `deeppool export`), instead of random ones
     #[arg(long, value_name = "FILE")]
     init: Option<PathBuf>,
-    /// Precision of layers. Plans take the times of `--profile` or `--device` in every precision
-    #[arg(long, value_enum, default_value_t = LayerPrecision::F32)]
-    precision: LayerPrecision,
     #[command(flatten)]
     kernels: KernelArgs,
     /// Learning rate
@@ -199,7 +196,7 @@ impl Train {
         // Ranks of a single process may be threads.
         let launched =
             launched()?.filter(|launched| launched.ranks > 1 || self.ranks.is_none_or(|ranks| ranks == 1));
-        let (launched, precision) = (engine.check(launched)?, self.precision.of(engine)?);
+        let (launched, precision) = (engine.check(launched)?, self.costs.precision_on(engine)?);
         self.check_options(engine)?;
         let policy = inputs::policy(self.policy.as_deref().unwrap_or("default"))?;
         let network = self.network.load()?;

@@ -15,6 +15,7 @@ mod opaque;
 mod pages;
 mod partial;
 mod perfetto;
+mod precision;
 mod problem;
 mod profile;
 mod prove;

@@ -99,6 +99,11 @@ impl Footprint {
         Self { multiprocessors: blocks as f64 / RESIDENT_BLOCKS as f64, bytes: bytes as f64 }
     }
 
+    /// Returns the footprint with elements of two bytes instead of four.
+    pub(super) fn in_16_bits(self) -> Self {
+        Self { bytes: self.bytes / 2.0, ..self }
+    }
+
     /// Returns the kernels with these footprints. Each has an equal part of `duration`, which is
     /// that of the step. Without a data sheet each fills the device. Empty if `duration` is zero.
     pub(super) fn kernels(

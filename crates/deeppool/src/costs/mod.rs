@@ -11,9 +11,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use collectives::LinkModel;
-use layer_engine::Pass;
+use layer_engine::{Pass, Precision};
 use layer_graph::{LayerGraph, LayerId};
-use layer_profile::{DataSheet, LayerProfile, LayerTime, ProfileTable};
+use layer_profile::{DataSheet, LayerProfile, LayerTime, NumberFormat, ProfileTable};
 
 use crate::Error;
 use crate::program::{Collective, CollectiveOp, ELEMENT_BYTES, Op, Program, Step};
@@ -150,9 +150,7 @@ impl<'a> Costs<'a> {
     /// sheet](DataSheet), as for a processor core, a kernel fills the device.
     pub(crate) fn kernels(&self, op: &Op, duration: Duration) -> Vec<KernelCost> {
         let footprints = match op {
-            Op::Forward { layer, shard, .. } => {
-                Footprint::of_forward(self.network.layer(*layer), shard.samples)
-            }
+            Op::Forward { layer, shard, .. } => self.forward_footprints(*layer, shard.samples),
             Op::Backward { layer, shard, .. } => self.backward_footprints(*layer, shard.samples),
             Op::OptimizerStep { layer, .. } => Footprint::of_update(self.network.own_parameter_count(*layer)),
             Op::LoadBatch { .. }
@@ -173,7 +171,7 @@ impl<'a> Costs<'a> {
     pub(crate) fn layer_kernels(&self, layer: LayerId, samples: usize) -> Result<LayerKernels, Error> {
         let LayerTime { forward, backward, update } = self.layer_time_among(layer, samples, f64::INFINITY)?;
         let sheet = self.sheet.as_ref();
-        let of_forward = Footprint::of_forward(self.network.layer(layer), samples);
+        let of_forward = self.forward_footprints(layer, samples);
         let of_update = Footprint::of_update(self.network.own_parameter_count(layer));
         Ok(LayerKernels {
             forward: Footprint::kernels(&of_forward, forward, sheet),
@@ -182,8 +180,32 @@ impl<'a> Costs<'a> {
         })
     }
 
+    fn forward_footprints(&self, layer: LayerId, samples: usize) -> Vec<Footprint> {
+        self.in_precision(Footprint::of_forward(self.network.layer(layer), samples))
+    }
+
     fn backward_footprints(&self, layer: LayerId, samples: usize) -> Vec<Footprint> {
-        Footprint::of_backward(self.network.layer(layer), samples, self.has_input_gradient(layer))
+        let input_gradient = self.has_input_gradient(layer);
+        self.in_precision(Footprint::of_backward(self.network.layer(layer), samples, input_gradient))
+    }
+
+    /// Returns the footprints in the precision of the times: 16 bits are half the bytes.
+    fn in_precision(&self, footprints: Vec<Footprint>) -> Vec<Footprint> {
+        match self.precision() {
+            Precision::Bf16 => footprints.into_iter().map(Footprint::in_16_bits).collect(),
+            _ => footprints,
+        }
+    }
+
+    /// Returns the precision of programs that take these times: [`Bf16`](Precision::Bf16) if the
+    /// matrix products of the profile have 16 bits, and otherwise [`F32`](Precision::F32), whose
+    /// programs are also those of TF32.
+    #[must_use]
+    pub fn precision(&self) -> Precision {
+        match self.profile.number_format() {
+            Some(NumberFormat::Half) => Precision::Bf16,
+            Some(NumberFormat::Fp32 | NumberFormat::Tf32) | None => Precision::F32,
+        }
     }
 
     fn is_normalisation(&self, layer: LayerId) -> bool {

@@ -35,9 +35,14 @@ pub struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// Creates a job. `batch` is the number of samples of the global batch.
+    /// Creates a job. `batch` is the number of samples of the global batch. If the costs are those
+    /// of `bf16`, so are its programs, whatever the options say.
     #[must_use]
     pub fn new(costs: Costs<'a>, batch: usize, lowering: LowerOptions) -> Self {
+        let lowering = match costs.precision() {
+            precision @ Precision::Bf16 => lowering.with_precision(precision),
+            _ => lowering,
+        };
         Self { costs, batch, lowering }
     }
 
@@ -48,7 +53,7 @@ impl<'a> Job<'a> {
     /// As [`ExecutionPlan::placement`], if the plan is for another network.
     pub fn of_plan(costs: Costs<'a>, plan: &ExecutionPlan, optimizer: Sgd) -> Result<Self, Error> {
         plan.placement(costs.network())?;
-        Ok(Self::new(costs, plan.batch, plan.lowering.options(optimizer)))
+        Ok(Self { costs, batch: plan.batch, lowering: plan.lowering.options(optimizer) })
     }
 
     /// The costs of the layers and links.
@@ -105,6 +110,15 @@ impl<'a> Job<'a> {
                 plan.batch, self.batch
             )));
         }
+        let is_bf16 = self.lowering.precision == Precision::Bf16;
+        if plan.lowering.bf16 != is_bf16 {
+            let name = |is_bf16| if is_bf16 { "bf16" } else { "f32 or tf32" };
+            return Err(Error::Plan(format!(
+                "it is for layers in {}, not {}: give that precision, or make another plan",
+                name(plan.lowering.bf16),
+                name(is_bf16)
+            )));
+        }
         if plan.lowering != PlannedLowering::from(&self.lowering) {
             return Err(Error::Plan("it has other lowering options than the job: make another plan".into()));
         }
@@ -112,8 +126,7 @@ impl<'a> Job<'a> {
         plan.placement(self.costs.network())
     }
 
-    /// Returns this job with layers in another precision. The times of its costs stay the same. A
-    /// plan does not fix the precision.
+    /// Returns this job with layers in another precision. The times of its costs stay the same.
     #[must_use]
     pub fn with_precision(&self, precision: Precision) -> Self {
         self.with_lowering(self.lowering.clone().with_precision(precision))

@@ -152,6 +152,15 @@ pub struct PlannedLowering {
     /// Partial backpropagation; `None` if all samples are backpropagated through the whole network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partial: Option<PartialBackpropagation>,
+    /// Whether outputs of layers, their gradients and the parameters that layers read have 16 bits:
+    /// see [`Precision::Bf16`].
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub bf16: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// Predictions for data parallelism of the same job on `min(gpus, micro-batch samples)` GPUs.
@@ -216,8 +225,7 @@ impl PlannedLowering {
             micro_batches,
             checkpoints,
             partial,
-            // Plans do not fix the precision.
-            precision: Precision::F32,
+            precision: if self.bf16 { Precision::Bf16 } else { Precision::F32 },
         }
     }
 }
@@ -226,7 +234,8 @@ impl From<&LowerOptions> for PlannedLowering {
     fn from(options: &LowerOptions) -> Self {
         let &LowerOptions { overlap_all_reduce, bucket_bytes, sync_batch_norm, micro_batches, .. } = options;
         let (checkpoints, partial) = (options.checkpoints.clone(), options.partial.clone());
-        Self { overlap_all_reduce, bucket_bytes, micro_batches, sync_batch_norm, checkpoints, partial }
+        let bf16 = options.precision == Precision::Bf16;
+        Self { overlap_all_reduce, bucket_bytes, micro_batches, sync_batch_norm, checkpoints, partial, bf16 }
     }
 }
 
