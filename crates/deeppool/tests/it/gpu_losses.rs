@@ -24,10 +24,12 @@ const GPUS: usize = 4;
 const ORDERS: [i64; 3] = [0, 7, 11];
 
 /// Ways to compute products, with the maximum relative difference of losses from processors.
-const WAYS: [(KernelChoice, Precision, f64); 3] = [
+const WAYS: [(KernelChoice, Precision, f64); 5] = [
     (KernelChoice::Own, Precision::F32, 1e-5),
     (KernelChoice::Vendor, Precision::F32, 1e-5),
     (KernelChoice::Vendor, Precision::Tf32, 1e-2),
+    (KernelChoice::Own, Precision::Bf16, 2e-2),
+    (KernelChoice::Vendor, Precision::Bf16, 2e-2),
 ];
 
 /// Whether to train on every number of GPUs, and all iterations.
@@ -47,8 +49,8 @@ fn config_of<'a>(
 }
 
 /// Trains on 1 to 4 GPUs, data parallel and with layers on some of the GPUs: in each way on one
-/// GPU, and in each way in both manners on several. Without [`is_full`], on one and on three GPUs,
-/// and four iterations, of which the last ones are graphs.
+/// GPU, and in two ways with each placement on several. Without [`is_full`], on one and on three
+/// GPUs, and four iterations, of which the last ones are graphs.
 fn check_losses(
     name: &str,
     net: &LayerGraph,
@@ -69,11 +71,15 @@ fn check_losses(
                 let lowering = LowerOptions::default().with_sync_batch_norm(true).with_precision(precision);
                 LoweredTraining::new(net, placement.clone(), batch, lowering)
             };
-            let single = lowered(Precision::F32);
-            let config = config_of(data, &single, iterations, learning_rate);
-            let processors = train(&config, &|_| {}).unwrap().losses;
-            let ways = if index == 0 { &WAYS[..] } else { &WAYS[index % WAYS.len()..][..1] };
-            for &(kernels, precision, limit) in ways {
+            let on_processors = |precision| {
+                let training = lowered(precision);
+                let config = config_of(data, &training, iterations, learning_rate);
+                train(&config, &|_| {}).unwrap().losses
+            };
+            let [single, half] = [Precision::F32, Precision::Bf16].map(on_processors);
+            let ways = if index == 0 { vec![0, 1, 2, 3, 4] } else { vec![index % 5, (index + 2) % 5] };
+            for (kernels, precision, limit) in ways.into_iter().map(|way| WAYS[way]) {
+                let processors = if precision == Precision::Bf16 { &half } else { &single };
                 emulator.set(Setting::OrderSeed, ORDERS[index % ORDERS.len()]);
                 let training = lowered(precision);
                 let config = config_of(data, &training, iterations, learning_rate);
