@@ -5,10 +5,8 @@
 //! once, to the nearest number, when it is stored. Gradients of parameters, statistics, sums over
 //! samples, saved values, labels, tokens and losses remain in single precision.
 
-#[cfg(feature = "cpu")]
 use std::borrow::Cow;
 
-#[cfg(feature = "cpu")]
 use half::bf16;
 use layer_graph::{Layer, LayerKind};
 
@@ -38,7 +36,6 @@ impl Storage {
     }
 }
 
-#[cfg(feature = "cpu")]
 impl Storage {
     /// Returns the scalars that hold `values`. Rounds to the nearest number of the format; of two
     /// equally near ones, to the one with an even mantissa.
@@ -69,7 +66,6 @@ impl Storage {
 }
 
 /// Rounds `values` to 16 bits and stores them as pairs, as [`Storage::Bf16`] defines.
-#[cfg(feature = "cpu")]
 pub(crate) fn pack_pairs(values: &[f32], scalars: &mut [f32]) {
     let half = |value: &f32| u32::from(bf16::from_f32(*value).to_bits());
     for (scalar, pair) in scalars.iter_mut().zip(values.chunks(2)) {
@@ -78,7 +74,6 @@ pub(crate) fn pack_pairs(values: &[f32], scalars: &mut [f32]) {
 }
 
 /// Fills `values` with the elements of pairs, as [`Storage::Bf16`] defines.
-#[cfg(feature = "cpu")]
 pub(crate) fn unpack_pairs(scalars: &[f32], values: &mut [f32]) {
     for (scalar, pair) in scalars.iter().zip(values.chunks_mut(2)) {
         let bits = scalar.to_bits();
@@ -134,7 +129,7 @@ impl Sgd {
     }
 }
 
-#[cfg(all(test, feature = "cpu"))]
+#[cfg(test)]
 mod tests {
     use half::bf16;
     use layer_graph::zoo;
