@@ -36,7 +36,7 @@ TOLERANCE = 1e-3
 # Maximum difference from PyTorch's losses in single precision, relative to the largest of them.
 LOSS_TOLERANCE = {"f32": 1e-3, "tf32": 1e-2, "bf16": 2e-2}
 # Precisions of deeppool's engines by device.
-OWN_PRECISIONS = {"cpu": ["f32"], "cuda": ["f32", "tf32"]}
+OWN_PRECISIONS = {"cpu": ["f32", "bf16"], "cuda": ["f32", "tf32", "bf16"]}
 # Relative change of the initial weights, about the rounding of single precision.
 PERTURBATION = 1e-7
 MPIRUN = ["mpirun", "-n", 2]
