@@ -31,7 +31,8 @@ impl Report {
         assert_eq!(report["schema"], "deeppool/report/v1");
         assert_eq!(report["experiment"], experiment);
         assert_eq!(report["simulated"], true);
-        assert_eq!(report["device"], "a100");
+        let device = options.iter().skip_while(|option| **option != "--device").nth(1);
+        assert_eq!(report["device"], *device.unwrap_or(&"a100"));
         assert_eq!(report["origin"], "modelled");
         assert_eq!(report["link"], "dgx-a100");
         Self { rows: report["rows"].as_array().unwrap().clone() }
@@ -158,6 +159,27 @@ fn readme_table_equals_the_throughput_report() {
         // The report has the model's name, the page its title.
         row[0].clone_from(&expected[0]);
     }
+    assert_eq!(quoted, expected);
+}
+
+/// The page on planning says how the comparison depends on the number format.
+#[test]
+fn table_of_number_formats_equals_the_throughput_reports() {
+    let formats = [("FP32", "a100-fp32"), ("TF32", "a100"), ("BF16", "a100-bf16")];
+    let mut expected = Vec::new();
+    for (format, device) in formats {
+        for rows in Report::of("throughput", &["--device", device]).by_model() {
+            let [dp, bp, shared] = ["dp", "bp", "bp+col"].map(|mode| find(rows, mode, true));
+            let as_dp = rows.iter().find(|row| row["mode"] == "bp" && row["limit_is_dp"] == true).unwrap();
+            let total =
+                |row| number(row, "foreground_samples_per_s") + number(row, "background_samples_per_s");
+            let times = [dp, bp, as_dp].map(|row| format!("{:.2}", number(row, "iteration_us") / 1e3));
+            let ratios = [shared, &rows[7]].map(|row| format!("{:.2}", total(row) / total(dp)));
+            let name = [format.to_owned(), dp["model"].as_str().unwrap().to_owned()];
+            expected.push([name.as_slice(), &times, &ratios].concat());
+        }
+    }
+    let quoted = quoted_table(include_str!("../../../docs/planning.md"), "number formats");
     assert_eq!(quoted, expected);
 }
 
