@@ -52,8 +52,8 @@ const NAME: &str = "the CPU engine";
 /// training, `CpuEngine<f64>` for checking.
 ///
 /// `CpuEngine<f32>` also computes in [`Precision::Bf16`]: a kernel unpacks its operands of 16 bits
-/// to single precision, computes as in single precision, and rounds its results. It has a workspace
-/// for the values of these operands.
+/// to single precision, computes as in single precision, and rounds its results. All kernels of an
+/// engine and its clones share one workspace for these values, as large as the largest needs.
 ///
 /// Its buffers are of type `B`: `Vec`s, or another owner of a slice that can be converted from and
 /// to a `Vec`. Its queue runs work immediately, so `synchronize` does not wait. Buffers must have

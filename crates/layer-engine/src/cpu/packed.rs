@@ -41,56 +41,67 @@ pub(super) fn kernel(spec: &KernelSpec<'_>, workers: &Workers) -> Result<CpuKern
     let scalars = |storages: &[Storage], elements: &[usize]| -> Vec<usize> {
         storages.iter().zip(elements).map(|(storage, &elements)| storage.scalars(elements)).collect()
     };
-    let workspaces = |storages: &[Storage], elements: &[usize]| -> Vec<Unpacked> {
-        let workspace = |(storage, &elements): (&Storage, &usize)| match storage {
-            Storage::Scalar => None,
-            Storage::Bf16 => Some(vec![0.0; elements]),
-        };
-        storages.iter().zip(elements).map(workspace).collect()
+    let unpacked = |storages: &[Storage], elements: &[usize]| -> Vec<Option<usize>> {
+        let own = |(storage, &elements): (&Storage, &usize)| (*storage == Storage::Bf16).then_some(elements);
+        storages.iter().zip(elements).map(own).collect()
     };
-    let operation = Box::new(Packed {
-        reads: workspaces(&reads, &kernel.reads),
-        writes: workspaces(&writes, &kernel.writes),
+    let packed = Packed {
+        reads: unpacked(&reads, &kernel.reads),
+        writes: unpacked(&writes, &kernel.writes),
         operation: kernel.operation,
         read_slices: Vec::with_capacity(reads.len()),
         write_slices: Vec::with_capacity(writes.len()),
-    });
+        workers: workers.clone(),
+    };
+    // Launches allocate nothing.
+    drop(workers.workspace(packed.workspace_elements()));
+    let operation = Box::new(packed);
     let (reads, writes) = (scalars(&reads, &kernel.reads), scalars(&writes, &kernel.writes));
     Ok(CpuKernel::new(kernel.name, reads, writes, operation))
 }
 
-/// Values of an operand of 16 bits in single precision; `None` for other operands.
-type Unpacked = Option<Vec<f32>>;
-
 /// An operation of single precision on operands of which some have 16 bits.
 struct Packed {
     operation: Box<dyn Operation<f32>>,
-    /// Workspace of each operand that is read.
-    reads: Vec<Unpacked>,
-    /// Workspace of each operand that is written.
-    writes: Vec<Unpacked>,
+    /// Number of elements of each operand of 16 bits that is read; `None` for other operands.
+    reads: Vec<Option<usize>>,
+    /// Number of elements of each operand of 16 bits that is written; `None` for other operands.
+    writes: Vec<Option<usize>>,
     /// Memory for the operands of a launch, as slices. Empty between launches.
     read_slices: Vec<&'static [f32]>,
     write_slices: Vec<&'static mut [f32]>,
+    /// The threads with the workspace for the values of operands of 16 bits: those that are read,
+    /// then those that are written.
+    workers: Workers,
+}
+
+impl Packed {
+    /// Returns the number of elements of all operands of 16 bits.
+    fn workspace_elements(&self) -> usize {
+        self.reads.iter().chain(&self.writes).flatten().sum()
+    }
 }
 
 impl Operation<f32> for Packed {
     fn run(&mut self, operands: Operands<'_, '_, f32>, context: &LaunchContext) -> Result<(), EngineError> {
         let Operands { kernel, reads, writes } = operands;
-        let values = self.reads.iter_mut().chain(&mut self.writes);
-        // Operands that are written may be updated in place.
-        for (values, scalars) in values.zip(reads.iter().copied().chain(writes.iter().map(|own| &**own))) {
-            if let Some(values) = values {
-                unpack_pairs(scalars, values);
-            }
-        }
+        let mut workspace = self.workers.workspace(self.workspace_elements());
+        let mut free = &mut workspace[..];
+        let mut unpack = |scalars: &[f32], elements| {
+            let (values, rest) = mem::take(&mut free).split_at_mut(elements);
+            free = rest;
+            unpack_pairs(scalars, values);
+            values
+        };
         let mut read_slices: Vec<&[f32]> = mem::take(&mut self.read_slices);
         let mut write_slices: Vec<&mut [f32]> = mem::take(&mut self.write_slices);
-        let unpacked = self.reads.iter().zip(reads);
-        read_slices.extend(unpacked.map(|(values, own)| values.as_deref().unwrap_or(own)));
-        let unpacked = self.writes.iter_mut().zip(&mut *writes);
-        write_slices.extend(unpacked.map(|(values, own)| match values {
-            Some(values) => &mut values[..],
+        read_slices.extend(self.reads.iter().zip(reads).map(|(elements, own)| match elements {
+            Some(elements) => &*unpack(own, *elements),
+            None => own,
+        }));
+        // Operands that are written may be updated in place.
+        write_slices.extend(self.writes.iter().zip(&mut *writes).map(|(elements, own)| match elements {
+            Some(elements) => unpack(own, *elements),
             None => &mut **own,
         }));
         let operands = Operands { kernel, reads: &read_slices, writes: &mut write_slices };
@@ -98,9 +109,12 @@ impl Operation<f32> for Packed {
         // A collection in place: the memory is kept, for slices of another lifetime.
         self.read_slices = read_slices.into_iter().map_while(|_| None).collect();
         self.write_slices = write_slices.into_iter().map_while(|_| None).collect();
-        for (values, scalars) in self.writes.iter().zip(writes) {
-            if let Some(values) = values {
+        let mut used = &workspace[self.reads.iter().flatten().sum()..];
+        for (elements, scalars) in self.writes.iter().zip(writes) {
+            if let Some(elements) = elements {
+                let (values, rest) = used.split_at(*elements);
                 pack_pairs(values, scalars);
+                used = rest;
             }
         }
         result

@@ -1,7 +1,7 @@
 //! Threads of the CPU engine. A *worker* is such a thread, not a group of GPUs.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefMutIterator, ParallelIterator};
 use rayon::slice::ParallelSliceMut;
@@ -56,12 +56,14 @@ impl ThreadPool {
 pub(super) struct Workers {
     pool: Option<Arc<rayon::ThreadPool>>,
     threads: usize,
+    /// Workspace that the kernels of an engine and of its clones share, since they run one by one.
+    workspace: Arc<Mutex<Vec<f32>>>,
 }
 
 impl Workers {
     /// Returns workers that consist of the calling thread.
     pub(super) fn single() -> Self {
-        Self { pool: None, threads: 1 }
+        Self { pool: None, threads: 1, workspace: Arc::default() }
     }
 
     /// Creates a pool of `threads` threads; with one thread, the calling thread is used.
@@ -82,7 +84,18 @@ impl Workers {
         if threads <= 1 {
             return Self::single();
         }
-        Self { pool: Some(Arc::clone(&pool.0)), threads: threads.min(pool.threads()) }
+        let (pool, threads) = (Some(Arc::clone(&pool.0)), threads.min(pool.threads()));
+        Self { pool, threads, workspace: Arc::default() }
+    }
+
+    /// Returns the workspace of the engine's kernels, of which nothing is kept between launches,
+    /// with at least `elements` elements. It waits for a kernel that another thread runs.
+    pub(super) fn workspace(&self, elements: usize) -> MutexGuard<'_, Vec<f32>> {
+        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        if workspace.len() < elements {
+            workspace.resize(elements, 0.0);
+        }
+        workspace
     }
 
     /// Returns the number of threads, at least one.
