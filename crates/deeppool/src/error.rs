@@ -103,8 +103,8 @@ pub enum Error {
     },
     /// Samples that move between ranks have an odd number of elements of 16 bits.
     #[error(
-        "--precision bf16 needs an even number of elements a sample in tensors that move between ranks; \
-         layer {layer} has {elements}"
+        "in bf16 a sample that moves between ranks needs an even number of elements, and layer `{layer}` has \
+         {elements}: plan data parallelism (--mode dp), or give --precision f32 or tf32"
     )]
     OddSample {
         /// Name of the layer whose output or gradient moves.
@@ -114,8 +114,8 @@ pub enum Error {
     },
     /// A layer that is no embedding reads or computes tokens, which 16 bits cannot represent.
     #[error(
-        "--precision bf16 needs tokens that come from the network's input and are read by embeddings only; \
-         layer {layer} is another"
+        "in bf16 only embeddings can read tokens, and from the network's input, but layer `{layer}` reads or \
+         computes them: give --precision f32 or tf32"
     )]
     Tokens {
         /// Name of the layer.

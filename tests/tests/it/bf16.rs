@@ -149,8 +149,8 @@ fn odd_samples_that_move_are_an_error() {
     let error = lower([0, 1, 1], Precision::Bf16).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "--precision bf16 needs an even number of elements a sample in tensors that move between ranks; \
-         layer odd has 7"
+        "in bf16 a sample that moves between ranks needs an even number of elements, and layer `odd` has 7: \
+         plan data parallelism (--mode dp), or give --precision f32 or tf32"
     );
 }
 

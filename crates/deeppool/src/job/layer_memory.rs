@@ -78,9 +78,8 @@ impl LayerBytes {
         };
         for role in operands(layer, forward_passes(network, id).iter().chain(backward)) {
             let part = match role {
-                Role::Statistics | Role::Metrics => &mut bytes.held,
+                Role::Statistics | Role::Metrics | Role::Moments | Role::GradientMoments => &mut bytes.held,
                 Role::Saved | Role::Labels => &mut bytes.saved,
-                Role::Moments | Role::GradientMoments => &mut bytes.step,
                 // The planner counts the gradient of each input that needs one once.
                 Role::InputGradient(slot) => match producers.get(slot) {
                     Some(producer) if wants_gradient(producer) && !producers[..slot].contains(producer) => {

@@ -72,7 +72,8 @@ pub fn lower_rotation(
 /// samples, with the same parts in the same collectives.
 ///
 /// Its simulation gives the same results as that of all ranks, in a time that depends on the number
-/// of classes instead of the number of ranks. It cannot be executed.
+/// of classes instead of the number of ranks. It cannot be executed. In `bf16`, samples may have an
+/// odd number of elements, and tokens any readers.
 ///
 /// With [partial backpropagation](LowerOptions::partial), ranks are not grouped into classes. The
 /// result is a single program with the steps of all ranks, for all iterations of [`lower_rotation`]
@@ -106,6 +107,8 @@ fn training(
     let count = options.micro_batches;
     let checkpoints = checkpoints(network, &options.checkpoints)?;
     let mut lowering = Lowering::new(network, placement, (batch, options.precision), classes, &checkpoints)?;
+    lowering.is_simulated = rotation == RotationForm::Single;
+    lowering.check_tokens()?;
     let iterations = options.partial.as_ref().map_or(1, PartialBackpropagation::parts);
     for iteration in 0..iterations {
         if iteration > 0 {
@@ -139,6 +142,7 @@ pub fn lower_evaluation(
     precision: Precision,
 ) -> Result<Program, Error> {
     let mut lowering = Lowering::new(network, placement, (batch, precision), every_rank(placement), &[])?;
+    lowering.check_tokens()?;
     lowering.begin(0..batch)?;
     lowering.share_statistics();
     for &id in placement.order() {
@@ -176,6 +180,9 @@ struct Lowering<'a> {
     placement: &'a Placement,
     batch: usize,
     precision: Precision,
+    /// Whether the program is only simulated. It may then have what no kernel computes and no
+    /// collective moves.
+    is_simulated: bool,
     loss: LayerId,
     recomputation: Recomputation,
     /// Position of each layer in the order in which layers run, by layer id.
@@ -206,9 +213,6 @@ impl<'a> Lowering<'a> {
         checkpoints: &[LayerId],
     ) -> Result<Self, Error> {
         check_batch(batch)?;
-        if precision == Precision::Bf16 {
-            check_tokens(network)?;
-        }
         let mut place_in_order = vec![0; network.len()];
         for (at, id) in placement.order().iter().enumerate() {
             place_in_order[id.index()] = at;
@@ -231,6 +235,7 @@ impl<'a> Lowering<'a> {
             placement,
             batch,
             precision,
+            is_simulated: false,
             loss: loss_layer(network)?,
             recomputation: Recomputation::new(network, placement, checkpoints),
             place_in_order,
@@ -244,6 +249,29 @@ impl<'a> Lowering<'a> {
             partial: None,
             program,
         })
+    }
+
+    /// Checks that tokens, which 16 bits cannot represent, are read by embeddings only.
+    fn check_tokens(&self) -> Result<(), Error> {
+        let network = self.network;
+        if self.precision != Precision::Bf16 || self.is_simulated {
+            return Ok(());
+        }
+        let is_embedding = |id: LayerId| matches!(network.layer(id).kind(), LayerKind::Embedding(_));
+        let embeddings = network.layers().map(|(id, _)| id).filter(|&id| is_embedding(id));
+        let sources: BTreeSet<LayerId> = embeddings.flat_map(|id| network.producers(id)).collect();
+        for source in sources {
+            let readers = network.consumers(source).into_iter().map(|(reader, _)| reader);
+            let other = if source == network.input() {
+                readers.into_iter().find(|&id| !is_embedding(id))
+            } else {
+                Some(source)
+            };
+            if let Some(other) = other {
+                return Err(Error::Tokens { layer: network.layer(other).name().into() });
+            }
+        }
+        Ok(())
     }
 
     /// Begins a micro-batch, in the memory of the previous one.
@@ -314,7 +342,7 @@ impl<'a> Lowering<'a> {
         let layer = self.network.layer(id);
         let (storage, sample_elements) =
             (Role::Output.storage(layer, self.precision), layer.output_shape().elements());
-        if storage == Storage::Bf16 && sample_elements % 2 > 0 {
+        if !self.is_simulated && storage == Storage::Bf16 && sample_elements % 2 > 0 {
             return Err(Error::OddSample { layer: layer.name().into(), elements: sample_elements });
         }
         let mut operands: BTreeMap<usize, Operands> = BTreeMap::new();
@@ -389,25 +417,6 @@ impl<'a> Lowering<'a> {
     fn reduce_metrics(&mut self) {
         self.reduce_operand(self.loss, Role::Metrics, "metrics");
     }
-}
-
-/// Checks that tokens, which 16 bits cannot represent, are read by embeddings only.
-fn check_tokens(network: &LayerGraph) -> Result<(), Error> {
-    let is_embedding = |id: LayerId| matches!(network.layer(id).kind(), LayerKind::Embedding(_));
-    let embeddings = network.layers().map(|(id, _)| id).filter(|&id| is_embedding(id));
-    let sources: BTreeSet<LayerId> = embeddings.flat_map(|id| network.producers(id)).collect();
-    for source in sources {
-        let readers = network.consumers(source).into_iter().map(|(reader, _)| reader);
-        let other = if source == network.input() {
-            readers.into_iter().find(|&id| !is_embedding(id))
-        } else {
-            Some(source)
-        };
-        if let Some(other) = other {
-            return Err(Error::Tokens { layer: network.layer(other).name().into() });
-        }
-    }
-    Ok(())
 }
 
 fn verb(pass: Pass) -> &'static str {
