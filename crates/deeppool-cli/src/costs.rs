@@ -15,7 +15,7 @@ use deeppool::planning::plan_within_memory;
 use deeppool::program::LowerOptions;
 use layer_engine::{Precision, Sgd};
 use layer_graph::LayerGraph;
-use layer_profile::{DataSheet, DeviceModel, Gpu, Origin, ProfileTable};
+use layer_profile::{DataSheet, DeviceModel, Gpu, NumberFormat, Origin, ProfileTable};
 
 use super::counts::BATCH;
 use super::inputs;
@@ -34,7 +34,8 @@ pub(crate) struct CostArgs {
     pub(crate) device: Option<String>,
     /// Number format of products: f32, tf32, or bf16, which also stores activations and their
     /// gradients in 16 bits. It selects the device model of a GPU in this format [default: the
-    /// format of the plan, the profile or the device model]
+    /// times of the plan, the profile or the device model, and programs of bf16 if these are of
+    /// bf16, else of f32]
     #[arg(long, value_enum)]
     pub(crate) precision: Option<LayerPrecision>,
     /// File of layer times (see `deeppool profile`), instead of a device model
@@ -95,6 +96,7 @@ impl CostArgs {
         plan: Option<&ExecutionPlan>,
         default_device: Option<&'static str>,
     ) -> anyhow::Result<CostTables> {
+        self.check_plan(plan)?;
         let from_plan = plan.map(|plan| &plan.profile);
         let mut match_plan = true;
         let mut stand_in = |default: &'static str| {
@@ -122,10 +124,10 @@ impl CostArgs {
                 (None, None, Some(device)) => device,
                 (None, None, None) => bail!("give --device NAME or --profile FILE"),
             };
-            let is_default = self.device.is_none() && from_plan.is_none();
-            let device = device_in_precision(device, self.precision, is_default)?;
+            let device = device_in_precision(device, self.precision, self.device.is_none())?;
             inputs::device(&device)?.profile(network, &shard_sizes(batch, gpus))?
         };
+        check_times(plan, &profile)?;
         let link = match (&self.link, plan.map(|plan| &plan.link)) {
             (Some(link), _) => inputs::link(link)?,
             (None, Some(link)) => match (LinkModel::named(link), default_device) {
@@ -159,6 +161,22 @@ impl CostArgs {
     /// If the engine does not compute in this precision.
     pub(crate) fn precision_on(&self, engine: RankEngine) -> anyhow::Result<Option<Precision>> {
         self.precision.map(|precision| precision.of(engine)).transpose()
+    }
+
+    /// Checks that a plan is for layers in the precision of the option.
+    ///
+    /// # Errors
+    /// If it is for another one.
+    fn check_plan(&self, plan: Option<&ExecutionPlan>) -> anyhow::Result<()> {
+        let (Some(precision), Some(plan)) = (self.precision, plan) else { return Ok(()) };
+        if plan.lowering.bf16 == (precision == LayerPrecision::Bf16) {
+            return Ok(());
+        }
+        bail!(
+            "the plan is for layers in {}, not {}: leave --precision out, or make another plan",
+            layers_in(plan.lowering.bf16),
+            precision.format().label()
+        )
     }
 
     /// Reads a profile of a network.
@@ -210,6 +228,29 @@ impl CostArgs {
     }
 }
 
+/// Returns the precision of the layers of a plan.
+fn layers_in(bf16: bool) -> &'static str {
+    if bf16 { "bf16" } else { "f32 or tf32" }
+}
+
+/// Checks that layer times are of the precision of a plan, if their number format is known.
+///
+/// # Errors
+/// If they are of another one.
+fn check_times(plan: Option<&ExecutionPlan>, profile: &ProfileTable) -> anyhow::Result<()> {
+    let (Some(plan), Some(format)) = (plan, profile.number_format()) else { return Ok(()) };
+    if plan.lowering.bf16 == (format == NumberFormat::Half) {
+        return Ok(());
+    }
+    bail!(
+        "the plan is for layers in {}, and the layer times ({}) are of {}: give others with --device or \
+         --profile, or make another plan",
+        layers_in(plan.lowering.bf16),
+        profile.device(),
+        format.label()
+    )
+}
+
 /// Returns the name of a device model in a precision, if one is given. A model that is no GPU has
 /// times of single precision only; if it `is_default`, they stand in for others.
 ///
@@ -224,12 +265,16 @@ pub(crate) fn device_in_precision(
     if DataSheet::named(device).is_ok() {
         return Gpu::name_in(device, precision.format()).context("--precision");
     }
-    if precision == LayerPrecision::F32 || is_default {
+    // A fitted model has the format that its name ends in.
+    let format = Gpu::named(inputs::device(device)?.name()).ok().map(|gpu| gpu.format);
+    if format == Some(precision.format())
+        || format.is_none() && (is_default || precision == LayerPrecision::F32)
+    {
         return Ok(device.to_owned());
     }
     bail!(
-        "--precision {} needs the device model of a GPU, such as a100, not `{device}`: leave it out, or give \
-         another --device",
+        "--precision {} needs layer times in this format, such as those of the GPU a100, and `{device}` has \
+         others: leave it out, or give another --device",
         precision.format().label()
     )
 }

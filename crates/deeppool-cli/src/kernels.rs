@@ -37,7 +37,8 @@ impl KernelArgs {
     /// Checks that the options fit the engine.
     ///
     /// # Errors
-    /// If an option is given and the engine does not run on GPUs.
+    /// If an option is given and the engine does not run on GPUs, or if one has no effect beside
+    /// the other.
     pub(crate) fn check(&self, engine: RankEngine) -> anyhow::Result<()> {
         let option = match (self.kernels, self.nondeterministic) {
             (Some(_), _) => "--kernels",
@@ -46,6 +47,9 @@ impl KernelArgs {
         };
         if engine == RankEngine::Cpu {
             bail!("{option} is for GPUs: give --engine cuda, or leave it out");
+        }
+        if self.nondeterministic && self.kernels == Some(KernelRule::Own) {
+            bail!("--nondeterministic has no effect beside --kernels own: leave one of them out");
         }
         Ok(())
     }

@@ -151,6 +151,9 @@ impl Profile {
     }
 
     fn measure(&self, engine: EngineName, network: &LayerGraph) -> anyhow::Result<()> {
+        if self.precision == Some(LayerPrecision::Tf32) && !matches!(engine, EngineName::Cuda) {
+            bail!("--precision tf32 is for GPUs: give --engine cuda, or leave it out");
+        }
         let threads = self.threads.unwrap_or(1);
         let is_cuda = matches!(engine, EngineName::Cuda);
         if self.cuda.is_none() && !is_cuda {

@@ -433,6 +433,7 @@ impl Train {
             "schema": "deeppool/report/v1", "experiment": "train", "simulated": false,
             "model": config.network().name(), "data": config.dataset.name(),
             "ranks": config.placement().world(), "batch": config.batch(), "seed": self.seed,
+            "precision": config.lowering().precision.label(),
             "first_iteration": report.first_iteration,
             "losses": report.losses, "epochs": epochs, "stopped": report.is_stopped,
             "foreground_samples_per_s": report.foreground_samples_per_s,

@@ -128,7 +128,9 @@ pub enum ProfileError {
         known: Vec<&'static str>,
     },
     /// A GPU does not multiply in a number format, or its name asks for another one.
-    #[error("`{device}` does not multiply in {format}: give another device or precision")]
+    #[error(
+        "the device model `{device}` does not multiply in {format}: give another one, or another precision"
+    )]
     NumberFormat {
         /// Name of the GPU.
         device: String,

@@ -28,11 +28,17 @@ fn plans_follow_the_precision() {
     // A simulation of the plan has its precision, and its time.
     let simulated = json(path, "simulate --model resnet-18 --plan bf16.json --json");
     assert!((simulated["iteration_us"].as_f64().unwrap() / time(&half) - 1.0).abs() < 0.02, "{simulated}");
-    refused(path, "simulate --model resnet-18 --plan bf16.json --precision f32", "does not multiply in f32");
+    refused(
+        path,
+        "simulate --model resnet-18 --plan bf16.json --precision f32",
+        "is for layers in bf16, not f32",
+    );
+    let other = "the plan is for layers in bf16, and the layer times (a100) are of tf32";
+    refused(path, "simulate --model resnet-18 --plan bf16.json --device a100", other);
     let of_v100 = "plan --model resnet-18 --gpus 4 --batch 64 --device v100 --precision tf32";
     refused(path, of_v100, "`v100` does not multiply in tf32");
     let of_core = "plan --model digits-cnn --gpus 2 --batch 8 --device cpu-core --precision bf16";
-    refused(path, of_core, "--precision bf16 needs the device model of a GPU");
+    refused(path, of_core, "--precision bf16 needs layer times in this format");
 }
 
 /// A profile has the precision of its measurement, and so have the plans that are made from it.
@@ -52,6 +58,8 @@ fn profiles_and_training_follow_the_precision() {
     let planned = json(path, &format!("{plan} --profile half.json --json -o plan.json"));
     assert_eq!(planned["lowering"]["bf16"], true);
     refused(path, &format!("{plan} --profile half.json --precision f32"), "the times are of bf16, not f32");
+    let of_processor = "profile --model digits-cnn --engine cpu --precision tf32 -o tf32.json";
+    refused(path, of_processor, "--precision tf32 is for GPUs");
     let of_model = "profile --model digits-cnn --batches 1,2 --device a100 --precision bf16 -o model.json";
     assert!(succeed(path, of_model).contains("a100-bf16"));
 
@@ -59,9 +67,12 @@ fn profiles_and_training_follow_the_precision() {
     let of_plan = losses(&json(path, &format!("{run} --plan plan.json --profile half.json")));
     let asked = losses(&json(path, &format!("{run} --ranks 2 --batch 16 --mode dp --precision bf16")));
     assert_eq!(of_plan, asked);
+    // The precision of the plan may be given, too, and other times may stand in for its profile.
+    let given = losses(&json(path, &format!("{run} --plan plan.json --precision bf16")));
+    assert_eq!(given, asked);
     let single = losses(&json(path, &format!("{run} --ranks 2 --batch 16 --mode dp")));
     assert_ne!(of_plan, single);
     assert!(of_plan.iter().zip(&single).all(|(half, single)| (half - single).abs() < 0.05 * single));
     let other = format!("{run} --plan plan.json --precision f32 --device cpu-core");
-    refused(path, &other, "it is for layers in bf16, not f32 or tf32");
+    refused(path, &other, "the plan is for layers in bf16, not f32");
 }
