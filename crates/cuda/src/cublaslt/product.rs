@@ -9,7 +9,7 @@ use cudarc::cublaslt::sys::{
     self, cublasComputeType_t, cublasLtEpilogue_t, cublasLtMatmulAlgo_t,
     cublasLtMatmulAlgoConfigAttributes_t, cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t,
     cublasLtMatmulHeuristicResult_t, cublasLtMatmulPreferenceAttributes_t, cublasLtMatrixLayout_t,
-    cublasStatus_t, cudaDataType,
+    cublasLtReductionScheme_t, cublasStatus_t, cudaDataType,
 };
 
 use super::descriptor::Descriptor;
@@ -91,8 +91,8 @@ struct Problem {
 impl CublasLt {
     /// Returns the algorithms that cuBLASLt proposes for a product on the device, at most
     /// `at_most`, the expectedly fastest first. Each needs a workspace of at most `workspace_limit`
-    /// bytes. The list is empty if the library has none. The results of all are deterministic. Do
-    /// not call this while a stream is being captured.
+    /// bytes, and adds partial sums in single precision. The list is empty if the library has none.
+    /// The results of all are deterministic. Do not call this while a stream is being captured.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a size that is zero or too large; [`Error::Library`].
@@ -170,6 +170,10 @@ impl Problem {
         let preference = Descriptor::preference(handle)?;
         let limit = workspace_limit as u64;
         preference.set(Attribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit)?;
+        // Partial sums are not rounded to the number format of D.
+        let reductions = cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_NONE as u32
+            | cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
+        preference.set(Attribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions)?;
         for operand in [
             Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
             Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
