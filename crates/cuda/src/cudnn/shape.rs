@@ -79,6 +79,20 @@ impl ConvolutionShape {
         Ok(output)
     }
 
+    /// Returns the size of input, weights and output together, in bytes.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the convolution is impossible or its operands exceed any memory.
+    pub fn operand_bytes(&self, numerics: Numerics) -> Result<usize> {
+        // Each has fewer than 2^63 bytes.
+        let elements = self.dimensions(numerics)?.map(|tensor| tensor.iter().product::<i64>().unsigned_abs());
+        let sum = elements.into_iter().try_fold(0, u64::checked_add);
+        let bytes = sum.and_then(|sum| sum.checked_mul(numerics.element_bytes() as u64));
+        bytes
+            .and_then(|bytes| usize::try_from(bytes).ok())
+            .ok_or_else(|| Error::Invalid("the operands of a convolution exceed any memory".to_owned()))
+    }
+
     /// Returns the dimensions of input, weights and output: samples (output channels), channels,
     /// rows and columns.
     ///
@@ -155,6 +169,8 @@ mod tests {
     fn dimensions_are_those_of_the_definition() {
         let tensors = [[2, 4, 9, 8], [6, 2, 3, 2], [2, 6, 5, 6]];
         assert_eq!(SHAPE.dimensions(Numerics::F32), Ok(tensors));
+        assert_eq!(SHAPE.operand_bytes(Numerics::F32), Ok(4 * (576 + 72 + 360)));
+        assert_eq!(SHAPE.operand_bytes(Numerics::Bf16), Ok(2 * (576 + 72 + 360)));
         assert_eq!(Layout::Nhwc.strides(tensors[0]), [288, 1, 32, 4]);
         assert_eq!(Layout::Nchw.strides(tensors[0]), [288, 72, 8, 1]);
     }

@@ -12,6 +12,15 @@ use super::libraries::Libraries;
 use super::module::Family;
 use crate::{EngineError, KernelChoice, Storage};
 
+/// Maximum size of the workspace of a product, in bytes: PyTorch's limit for cuBLASLt on its GPUs.
+/// That of a convolution is larger by [`OPERAND_COPIES`].
+pub(super) const WORKSPACE_BYTES: usize = 32 << 20;
+
+/// Number of copies of a convolution's operands that fit into its workspace besides
+/// [`WORKSPACE_BYTES`]. Most of cuDNN's engines for tensor cores transpose the operands, whose
+/// channels are not adjacent here, into the workspace, and some do so twice.
+pub(super) const OPERAND_COPIES: usize = 2;
+
 /// A GPU with the PTX modules loaded on it, the vendor's libraries, and how to choose among both. A
 /// clone shares them.
 #[derive(Debug, Clone)]
@@ -57,8 +66,8 @@ impl Device {
             Determinism::Any => ", nondeterministic",
         };
         let key = format!(
-            "{device}, driver {driver}, own {own:x}, {libraries:?}, {numerics:?}{determinism}, {part}, \
-             {shape:?}"
+            "{device}, driver {driver}, own {own:x}, {libraries:?}, workspace {WORKSPACE_BYTES} + \
+             {OPERAND_COPIES}, {numerics:?}{determinism}, {part}, {shape:?}"
         );
         key.replace(['\t', '\n'], " ")
     }

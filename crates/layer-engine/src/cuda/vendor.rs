@@ -5,13 +5,11 @@ use std::sync::PoisonError;
 
 use cuda::{ConvolutionShape, ProductShape, Target};
 
+use super::device::{OPERAND_COPIES, WORKSPACE_BYTES};
 use super::failed;
 use super::kernel::{Argument, Launch, LibraryCall, LibraryLaunch};
 use super::kernel_builder::{Candidate, KernelBuilder};
 use crate::EngineError;
-
-/// Maximum size of the workspace of a library, in bytes: PyTorch's limit for cuBLASLt on its GPUs.
-const WORKSPACE_BYTES: usize = 32 << 20;
 
 /// Maximum number of algorithms of a library that are candidates of a part.
 const MAX_ALGORITHMS: usize = 6;
@@ -55,10 +53,12 @@ pub(super) fn convolutions(
     let Ok(library) = device.libraries.convolutions() else { return Ok(Vec::new()) };
     let handle = library.handle.lock().unwrap_or_else(PoisonError::into_inner);
     let target = Target::Device(&handle);
-    let found = library
-        .library
-        .convolutions(target, shape, builder.numerics(), device.determinism, WORKSPACE_BYTES)
-        .map_err(failed("search algorithms of a convolution"))?;
+    let numerics = builder.numerics();
+    let search = || {
+        let limit = WORKSPACE_BYTES + OPERAND_COPIES * shape.operand_bytes(numerics)?;
+        library.library.convolutions(target, shape, numerics, device.determinism, limit)
+    };
+    let found = search().map_err(failed("search algorithms of a convolution"))?;
     let found = found.into_iter().take(MAX_ALGORITHMS);
     Ok(found
         .map(|convolution| {

@@ -81,6 +81,31 @@ fn choices_by_time_are_kept_in_a_file() {
     let _ = std::fs::remove_dir_all(folder);
 }
 
+/// Engines of cuDNN 9.19 for 16 bits that use no tensor cores, of all directions.
+const WITHOUT_TENSOR_CORES: [&str; 5] = ["0", "1", "20", "25", "28"];
+
+/// In this layout, tensor cores need a workspace for transposes: here 0.1 to 1.7 GB.
+#[test]
+fn convolutions_of_ordinary_batches_have_tensor_core_candidates() {
+    let resnet = layer(Conv2d::new(64, 3).padding(1).without_bias(), &[Shape::image(64, 56, 56)]);
+    let vgg = layer(Conv2d::new(64, 3).padding(1), &[Shape::image(64, 224, 224)]);
+    on_emulator(0, |engine, _| {
+        let engine = engine.clone().with_choice(KernelChoice::Vendor);
+        for (layer, samples) in [(&resnet, 64), (&vgg, 32)] {
+            for pass in [Pass::Forward, Pass::Backward] {
+                let spec = KernelSpec::Layer { layer, pass, shard: Shard::whole(samples) };
+                for part in engine.prepare(&spec, Precision::Bf16).unwrap().parts() {
+                    let names = part.candidates.iter().filter_map(|candidate| {
+                        candidate.name.strip_prefix("cuDNN engine ")?.split(',').next()
+                    });
+                    let tensor_cores = names.filter(|name| !WITHOUT_TENSOR_CORES.contains(name)).count();
+                    assert!(tensor_cores > 1, "{layer:?} of {samples}: {part:?}");
+                }
+            }
+        }
+    });
+}
+
 /// The operands of a kernel that fills the memory are there; there is no room for others.
 #[test]
 fn without_memory_for_timing_the_first_candidate_is_chosen() {
