@@ -25,7 +25,7 @@ use super::{ChainNorm, CudaEngine, ElementwiseChain, Rectifier};
 use crate::{
     CpuEngine, Engine, KernelChoice, KernelSpec, Pass, Precision, Real, Role, Sgd, Shard, Signature, Storage,
 };
-use any_engine::{CONTEXT, LayerRun, distance, download, numbers, upload};
+use any_engine::{CONTEXT, LayerRun, distance, download, largest_difference, numbers, upload};
 
 /// Replacements that move a comparison by one.
 const MOVED_COMPARISONS: [(&str, &str); 4] =
@@ -339,9 +339,8 @@ fn is_detected(family: Family, ptx: &str, expected: &[(MutationCase, Results)]) 
         };
         let Some(got) = run_on_gpu(&engine, case, is_healthy) else { return true };
         got.iter().zip(expected).any(|(got, expected)| {
-            let largest = got.iter().zip(expected).map(|(got, expected)| (got - expected).abs());
             // NaN fails both comparisons.
-            !(distance(got, expected) <= 1e-5 || largest.fold(0.0, f64::max) <= 1e-6)
+            !(distance(got, expected) <= 1e-5 || largest_difference(got, expected) <= 1e-6)
         })
     })
 }

@@ -219,3 +219,10 @@ pub(crate) fn distance(got: &[f64], expected: &[f64]) -> f64 {
     let norm: f64 = expected.iter().map(|expected| expected.powi(2)).sum();
     if difference == 0.0 { 0.0 } else { (difference / norm).sqrt() }
 }
+
+/// Returns the maximum absolute difference, infinite if one is not a number.
+#[cfg(feature = "cuda")]
+pub(crate) fn largest_difference(got: &[f64], expected: &[f64]) -> f64 {
+    let differences = got.iter().zip(expected).map(|(got, expected)| (got - expected).abs());
+    differences.fold(0.0, |largest, next| if next.is_nan() { f64::INFINITY } else { largest.max(next) })
+}

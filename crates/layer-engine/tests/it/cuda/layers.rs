@@ -10,7 +10,7 @@ use layer_graph::{
 use proptest::prelude::*;
 
 use super::{ORDERS, case_factor, on_device};
-use crate::any_engine::{LayerRun, check_loss_in_place, distance, losses};
+use crate::any_engine::{LayerRun, check_loss_in_place, distance, largest_difference, losses};
 use crate::layer_cases::{layers, pool, window};
 use crate::single_layer::layer;
 
@@ -96,8 +96,7 @@ fn copy_inputs(layer: &Layer, from: &mut LayerRun<'_, CudaEngine>, to: &mut Laye
 /// Gradients that are exactly zero consist of rounding errors only, so a small absolute difference
 /// passes too.
 fn check(layer: &Layer, shard: Shard, way: Way, role: Role, [got, expected]: [&[f64]; 2]) {
-    let largest = got.iter().zip(expected).map(|(got, expected)| (got - expected).abs()).fold(0.0, f64::max);
-    let distance = distance(got, expected);
+    let (distance, largest) = (distance(got, expected), largest_difference(got, expected));
     assert!(
         distance <= way.bound() || largest <= 1e-6,
         "{layer:?} of {shard:?}, {way:?}: {role:?} is {distance:.1e} from the CPU engine's, at most \
