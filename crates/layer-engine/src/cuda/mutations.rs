@@ -187,7 +187,10 @@ fn kernel_cases(family: Family) -> Vec<MutationCase> {
         }
     }
     if family == Family::Elementwise {
-        all.push(MutationCase::Kernel(KernelSpec::Sum { terms: 4, elements: 300 }, vec![300; 4], vec![300]));
+        for terms in [4, 7] {
+            let spec = KernelSpec::Sum { terms, elements: 300 };
+            all.push(MutationCase::Kernel(spec, vec![300; terms], vec![300]));
+        }
         all.push(MutationCase::Kernel(KernelSpec::Add { elements: 300 }, vec![300], vec![300]));
         // The second range would show if the zero fill of the first were too long or the factor
         // applied too far.

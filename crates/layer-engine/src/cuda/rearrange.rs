@@ -8,7 +8,7 @@ use super::chain::{ElementwiseChain, ElementwiseOperands};
 use super::kernel::Argument;
 use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;
-use crate::{EngineError, Role};
+use crate::{EngineError, Role, Storage};
 
 const FAMILY: Family = Family::Elementwise;
 
@@ -36,17 +36,26 @@ fn sum_terms(
 }
 
 /// Adds the launches that sum the `terms` operands that are read, of `elements` elements each, in
-/// order.
+/// order. Sums are rounded to the number format of the result once.
 pub(super) fn sum(builder: &mut KernelBuilder<'_>, terms: usize, elements: usize) -> Result<(), EngineError> {
+    const MAX: usize = ElementwiseChain::MAX_OPERANDS;
     let to = Argument::Write(0, 0);
-    let mut next = 0;
-    while next < terms {
-        // The partial sum is the first term of the next launch.
-        let before = (next > 0).then_some(to);
-        let end = (next + ElementwiseChain::MAX_OPERANDS - usize::from(before.is_some())).min(terms);
-        let given = before.into_iter().chain((next..end).map(|term| Argument::Read(term, 0)));
-        sum_terms(builder, elements, given, to)?;
-        next = end;
+    let read = |term| Argument::Read(term, 0);
+    if terms <= MAX {
+        return sum_terms(builder, elements, (0..terms).map(read), to);
+    }
+    // Partial sums, in single precision.
+    let partial = match builder.storage(to) {
+        Storage::Scalar => to,
+        Storage::Bf16 => builder.workspace(elements * size_of::<f32>())?,
+    };
+    for first in (0..terms).step_by(MAX) {
+        let before = if first == 0 { Argument::NONE } else { partial };
+        let to = if first + MAX >= terms { to } else { Argument::NONE };
+        let added = (first..first + MAX).map(|term| if term < terms { read(term) } else { Argument::NONE });
+        let arguments: Vec<_> =
+            [size(elements), before].into_iter().chain(added).chain([partial, to]).collect();
+        builder.for_each((FAMILY, "add_terms"), elements, arguments)?;
     }
     Ok(())
 }

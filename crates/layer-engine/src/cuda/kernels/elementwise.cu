@@ -17,6 +17,22 @@ KERNEL sum_terms(u32 elements, u32 rectifies, const real* a, const real* b, cons
     put_copies(i, rectifies ? rectified(sum) : sum, to, to_b, to_c, to_d);
 }
 
+// Adds up to four terms in order to the sums `before`, unless they are null. Writes the sums to
+// `to`, or to `after` if `to` is null. Absent terms are null. The operands that are written may be
+// ones that are read.
+KERNEL add_terms(u32 elements, const float* before, const real* a, const real* b, const real* c,
+                 const real* d, float* after, real* to) {
+    const u32 i = ELEMENT;
+    if (i >= elements) return;
+    float sum = a[i];
+    if (before) sum = before[i] + sum;
+    if (b) sum += b[i];
+    if (c) sum += c[i];
+    if (d) sum += d[i];
+    if (to) to[i] = sum;
+    else after[i] = sum;
+}
+
 // Multiplies in place.
 KERNEL scale(u32 elements, float factor, real* at) {
     const u32 i = ELEMENT;

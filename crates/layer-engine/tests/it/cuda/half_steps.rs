@@ -45,7 +45,7 @@ fn run(
 fn chains_sums_and_scalings_round_once() {
     on_device(ORDERS[1], |engine| {
         let mut queue = engine.queue().unwrap();
-        let (numbers, scalars): (Vec<_>, Vec<_>) = (0..5).map(|salt| halves(salt, ELEMENTS)).unzip();
+        let (numbers, scalars): (Vec<_>, Vec<_>) = (0..9).map(|salt| halves(salt, ELEMENTS)).unzip();
         let zeros = vec![0.0; scalars[0].len()];
         for (terms, rectifier, copies) in
             [(1, None, 4), (3, Some(Rectifier::Forward), 1), (4, Some(Rectifier::Backward), 2)]
@@ -68,12 +68,15 @@ fn chains_sums_and_scalings_round_once() {
             let reads = terms + usize::from(rectifier == Some(Rectifier::Backward));
             let got = run(engine, &mut kernel, &scalars[..reads], &vec![zeros.clone(); copies], &mut queue);
             assert!(got.iter().all(|got| got[..] == expected[..]), "{chain:?}");
-            if rectifier.is_none() {
-                let spec = KernelSpec::Sum { terms, elements: ELEMENTS };
-                let mut sum = engine.prepare(&spec, Precision::Bf16).unwrap();
-                let got = run(engine, &mut sum, &scalars[..terms], std::slice::from_ref(&zeros), &mut queue);
-                assert_eq!(got[0], expected[..]);
-            }
+        }
+        for terms in [1, 4, 5, 9] {
+            let sum = |i: usize| numbers[1..terms].iter().fold(numbers[0][i], |sum, term| sum + term[i]);
+            let expected: Vec<f32> = (0..ELEMENTS).map(sum).collect();
+            let expected = Storage::Bf16.pack(&expected);
+            let spec = KernelSpec::Sum { terms, elements: ELEMENTS };
+            let mut sum = engine.prepare(&spec, Precision::Bf16).unwrap();
+            let got = run(engine, &mut sum, &scalars[..terms], std::slice::from_ref(&zeros), &mut queue);
+            assert_eq!(got[0], expected[..], "{terms} terms");
         }
         // Ranges begin at odd elements.
         let factors = vec![(1, 0.3), (2, 0.0), (ELEMENTS - 3, -0.7)];
