@@ -8,7 +8,7 @@ use cuda::{CapturedGraph, MergeLimits, MergedGraph, TimingRuns};
 use layer_engine::CudaEngine;
 use layer_graph::zoo;
 
-use super::networks::{WAYS, inception, residual, vision_transformer};
+use super::networks::{WAYS, inception, large_norm, residual, vision_transformer};
 use super::{ORDERS, on_emulator};
 use crate::any_engine::CONTEXT;
 use crate::any_engine::network::NetworkRun;
@@ -30,7 +30,8 @@ fn capture(run: &mut NetworkRun<'_, CudaEngine>, calls: std::ops::Range<usize>) 
 /// the libraries.
 #[test]
 fn gradients_in_captured_cut_and_merged_graphs_have_the_same_bits() {
-    let networks = [zoo::model("digits-cnn").unwrap(), residual(), inception(), vision_transformer()];
+    let digits = zoo::model("digits-cnn").unwrap();
+    let networks = [digits, residual(), large_norm(), inception(), vision_transformer()];
     // Each way has every order of warps and blocks.
     for (index, graph) in networks.iter().enumerate() {
         for (way, (choice, precision, _)) in WAYS.into_iter().enumerate() {
@@ -51,7 +52,9 @@ fn gradients_in_captured_cut_and_merged_graphs_have_the_same_bits() {
                 let stream = run.queue.stream().clone();
                 let whole = capture(&mut run, 0..calls);
                 let executable = whole.instantiate().unwrap();
-                check(&mut run, "captured", &|| executable.launch(&stream).unwrap());
+                for how in ["captured", "replayed"] {
+                    check(&mut run, how, &|| executable.launch(&stream).unwrap());
+                }
 
                 let runs = TimingRuns::without_side_effects(NonZeroUsize::MIN);
                 let cut = whole.cut(&stream, 5 * KERNEL, runs).unwrap();

@@ -42,6 +42,18 @@ pub(crate) fn residual() -> LayerGraph {
     net
 }
 
+/// Has a batch normalisation whose sums over a channel are computed in several slices.
+pub(crate) fn large_norm() -> LayerGraph {
+    let mut net = LayerGraph::new("large norm", Shape::image(2, 23, 24)).unwrap();
+    let input = net.input();
+    let y = convolution(&mut net, Conv2d::new(3, 1), input);
+    let y = then(&mut net, LayerKind::Relu, y);
+    let y = then(&mut net, AdaptiveAvgPool2d { output: [2, 2] }, y);
+    let y = then(&mut net, LayerKind::Flatten, y);
+    end(&mut net, y);
+    net
+}
+
 pub(crate) fn inception() -> LayerGraph {
     let mut net = LayerGraph::new("inception", Shape::image(4, 7, 7)).unwrap();
     let x = net.input();
@@ -100,25 +112,29 @@ fn language_model() -> LayerGraph {
 }
 
 /// Ways to compute products, with the maximum relative difference of gradients from the CPU
-/// engine's.
-pub(crate) const WAYS: [(KernelChoice, Precision, f64); 3] = [
+/// engine's, which stores 16 bits where they do.
+pub(crate) const WAYS: [(KernelChoice, Precision, f64); 5] = [
     (KernelChoice::Own, Precision::F32, 2e-5),
     (KernelChoice::Vendor, Precision::F32, 2e-5),
     (KernelChoice::Vendor, Precision::Tf32, 1e-2),
+    (KernelChoice::Own, Precision::Bf16, 5e-3),
+    (KernelChoice::Vendor, Precision::Bf16, 5e-3),
 ];
 
 #[test]
 fn network_gradients_match_cpu_engine() {
     let digits = zoo::model("digits-cnn").unwrap();
-    let networks = [digits, residual(), inception(), vision_transformer(), language_model()];
+    let networks = [digits, residual(), large_norm(), inception(), vision_transformer(), language_model()];
     for (graph, order) in networks.iter().zip(ORDERS.into_iter().cycle()) {
-        let expected = gradients(&CpuEngine::<f32>::new(), Precision::F32, graph, 100);
+        let [single, half] = [Precision::F32, Precision::Bf16]
+            .map(|precision| gradients(&CpuEngine::<f32>::new(), precision, graph, 100));
         on_device(order, |engine| {
             for (choice, precision, bound) in WAYS {
                 let engine = &engine.clone().with_choice(choice);
                 let got = gradients(engine, precision, graph, 100);
+                let expected = if precision == Precision::Bf16 { &half } else { &single };
                 let pairs = || {
-                    got.iter().zip(&expected).flat_map(|((_, got), (_, expected))| got.iter().zip(expected))
+                    got.iter().zip(expected).flat_map(|((_, got), (_, expected))| got.iter().zip(expected))
                 };
                 let difference: f64 = pairs().map(|(got, expected)| (got - expected).powi(2)).sum();
                 let norm: f64 = pairs().map(|(_, expected)| expected.powi(2)).sum();
@@ -126,7 +142,7 @@ fn network_gradients_match_cpu_engine() {
                 let name = graph.name();
                 assert!(
                     norm > 0.0 && distance <= bound,
-                    "{name}, {choice:?}: {distance:.1e} from the CPU engine's"
+                    "{name}, {choice:?}, {precision:?}: {distance:.1e} from the CPU engine's"
                 );
             }
         });
