@@ -43,16 +43,17 @@ pub enum EngineError {
         op: String,
     },
     /// The number of operands, or the length of one, does not match the kernel.
-    #[error("{kernel}: operand {operand} has {got} elements, expected {expected}")]
+    #[error("{kernel}: operand {operand} has length {got}, expected {expected}")]
     Operand {
         /// Name of the kernel: its layer and pass.
         kernel: String,
         /// The operand, such as `reads[1]`; `reads` or `writes` if their number is wrong; `buffer`
         /// for a copy between host and device.
         operand: String,
-        /// Expected number of elements, or of operands if `operand` is `reads` or `writes`.
+        /// Expected number of scalars of the engine, each of which may hold two elements, or of
+        /// operands if `operand` is `reads` or `writes`.
         expected: usize,
-        /// Given number of elements, or of operands.
+        /// Given number of scalars, or of operands.
         got: usize,
     },
     /// A label is not an integer in `0..classes`.

@@ -2,8 +2,10 @@
 //!
 //! With [`Precision::Bf16`], an engine computes in single precision and stores the outputs of
 //! layers, their gradients, and the parameters that layers read in 16 bits. Each result is rounded
-//! once, to the nearest number, when it is stored. Gradients of parameters, statistics, sums over
-//! samples, saved values, labels, tokens and losses remain in single precision.
+//! once, to the nearest number, when it is stored; the output of a convolution by cuDNN is rounded
+//! before and after its bias is added. Gradients of parameters, statistics, sums over samples,
+//! saved values, labels, tokens and losses remain in single precision, but cuDNN's gradients of
+//! weights are rounded to 16 bits.
 
 use std::borrow::Cow;
 
@@ -20,8 +22,9 @@ pub enum Storage {
     /// One element in each scalar of the engine.
     Scalar,
     /// Two elements of 16 bits (`bfloat16`) in each scalar of 32 bits: element `2 i` in the low
-    /// half of scalar `i`, element `2 i + 1` in the high half. The high half of the last scalar is
-    /// zero if the number of elements is odd.
+    /// half of scalar `i`, element `2 i + 1` in the high half. If the number of elements is odd,
+    /// the high half of the last scalar is no element: [`pack`](Self::pack) writes zero there, and
+    /// it is unspecified in what a GPU wrote.
     Bf16,
 }
 

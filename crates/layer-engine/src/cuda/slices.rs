@@ -3,9 +3,10 @@
 //!
 //! A block computes a tile of a product. Each element is a sum; if the tiles are too few to occupy
 //! the device, the terms are divided into *slices* (split-K): each slice is summed by other blocks,
-//! and a last launch adds the slices in a fixed order. Slices are written to workspace and read
-//! again, which is limited to half of the operands' traffic. If the slices do not suffice, tiles
-//! are smaller, and their blocks divide the terms among their warps.
+//! and a last launch adds the slices in a fixed order. Slices are written to workspace in single
+//! precision and read again, which is limited to half of the operands' traffic, or all of it if the
+//! operands have 16 bits. If the slices do not suffice, tiles are smaller, and their blocks divide
+//! the terms among their warps.
 //!
 //! Tiles and slices depend only on shapes and not on the device, and so does the rounding.
 

@@ -20,10 +20,10 @@ fn operands_of_wrong_number_or_length_are_rejected() {
     };
     launch(&[&x, &w], &mut [&mut y]).unwrap();
     let error = |text: &str| Err(format!("layer Forward: operand {text}"));
-    assert_eq!(launch(&[&x], &mut [&mut y]), error("reads has 1 elements, expected 2"));
-    assert_eq!(launch(&[&x, &short], &mut [&mut y]), error("reads[1] has 7 elements, expected 8"));
-    assert_eq!(launch(&[&x, &w], &mut []), error("writes has 0 elements, expected 1"));
-    assert_eq!(launch(&[&x, &w], &mut [&mut vec![]]), error("writes[0] has 0 elements, expected 8"));
+    assert_eq!(launch(&[&x], &mut [&mut y]), error("reads has length 1, expected 2"));
+    assert_eq!(launch(&[&x, &short], &mut [&mut y]), error("reads[1] has length 7, expected 8"));
+    assert_eq!(launch(&[&x, &w], &mut []), error("writes has length 0, expected 1"));
+    assert_eq!(launch(&[&x, &w], &mut [&mut vec![]]), error("writes[0] has length 0, expected 8"));
 }
 
 #[test]

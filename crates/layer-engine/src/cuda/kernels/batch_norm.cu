@@ -159,8 +159,8 @@ KERNEL batch_norm_infer(u32 samples, u32 channels, u32 positions, u32 slice, dou
 
 // Sums of the gradient and of gradient * normalised x. They are the gradients of bias and weight
 // too. The gradient is the result of a chain of elementwise operations, of which copies are
-// written, and an operand that is written may be one that is read. One block per channel and slice
-// of `slice` terms.
+// written. A copy may be a term or the gate, but not x. One block per channel and slice of `slice`
+// terms.
 KERNEL batch_norm_gradient_moments(u32 samples, u32 channels, u32 positions, u32 slice,
                                    const real* __restrict__ x, const float* __restrict__ saved,
                                    const real* a, const real* b, const real* c, const real* d,

@@ -258,7 +258,7 @@ fn transfers_round_trip_and_operand_lengths_are_checked() {
         let (a, mut c) = (engine.allocate(3).unwrap(), engine.allocate(3).unwrap());
         let error =
             engine.enqueue(&mut sum, &[&a, &buffer], &mut [&mut c], &CONTEXT, &mut queue).unwrap_err();
-        assert_eq!(error.to_string(), "Sum: operand reads[1] has 4 elements, expected 3");
+        assert_eq!(error.to_string(), "Sum: operand reads[1] has length 4, expected 3");
         assert_eq!(engine.describe().name == "Emulated CUDA device", !on_gpu());
     });
 }

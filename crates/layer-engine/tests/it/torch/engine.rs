@@ -61,7 +61,7 @@ fn operands_of_wrong_length_are_rejected() {
     let mut kernel = engine.prepare(&spec, Precision::F32).unwrap();
     let [a, b, mut c] = [3, 4, 3].map(|length| engine.allocate(length).unwrap());
     let error = engine.enqueue(&mut kernel, &[&a, &b], &mut [&mut c], &CONTEXT, &mut queue).unwrap_err();
-    assert_eq!(error.to_string(), "Sum: operand reads[1] has 4 elements, expected 3");
+    assert_eq!(error.to_string(), "Sum: operand reads[1] has length 4, expected 3");
 }
 
 #[test]
