@@ -86,6 +86,7 @@ fn check_losses(
                 let config = config.with_kernels(Some(kernels));
                 let report = train_on_gpus(&config, Duration::from_secs(60), &|_| {}).unwrap();
                 assert_eq!([processors.len(), report.losses.len()], [iterations as usize; 2]);
+                assert!(report.losses.iter().all(|loss| loss.is_finite()), "{:?}", report.losses);
                 let pairs = processors.iter().zip(&report.losses);
                 let difference = pairs.map(|(a, b)| (a - b).abs() / a.abs()).fold(0.0, f64::max);
                 let case =

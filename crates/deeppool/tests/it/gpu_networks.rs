@@ -46,6 +46,7 @@ fn loss_differences(net: &LayerGraph, policy: Policy) -> (f64, f64) {
     let gpus = train_on_gpus(&config(&both), Duration::from_secs(60), &|_| {}).unwrap().losses;
     assert_eq!((processors.len(), gpus.len()), (3, 3));
     let difference = |a: &[f64], b: &[f64]| {
+        assert!(a.iter().chain(b).all(|loss| loss.is_finite()), "{a:?} {b:?}");
         a.iter().zip(b).map(|(a, b)| (a - b).abs() / a.abs().max(b.abs())).fold(0.0, f64::max)
     };
     (difference(&processors, &gpus), difference(&processors, &one))

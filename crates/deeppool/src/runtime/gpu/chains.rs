@@ -136,7 +136,8 @@ impl<'n> Chain<'n> {
             program.buffers[copies.first()?.0];
         operations.copies = copies.len();
         let is_possible = operations.terms <= ElementwiseChain::MAX_OPERANDS && operations.elements > 0;
-        is_possible.then_some(Self { first, count: 1, operations, norm, terms, copies })
+        let chain = Self { first, count: 1, operations, norm, terms, copies };
+        (is_possible && chain.is_uniform(program)).then_some(chain)
     }
 
     /// Returns the chain with one more step; `None` if the step does not continue it.
@@ -182,13 +183,21 @@ impl<'n> Chain<'n> {
         }
         longer.copies.clone_from(&step.writes);
         longer.operations.copies = step.writes.len();
-        let is_same_length =
-            step.writes.iter().all(|id| program.buffers[id.0].elements == self.operations.elements);
-        let is_possible = is_same_length
-            && (1..=ElementwiseChain::MAX_OPERANDS).contains(&longer.operations.copies)
+        let is_possible = (1..=ElementwiseChain::MAX_OPERANDS).contains(&longer.operations.copies)
+            && longer.is_uniform(program)
             && !is_read_after(program, value, id)
             && longer.has_no_conflict(program);
         is_possible.then_some(longer)
+    }
+
+    /// Returns whether the terms, the output of a rectifier and the copies have the number of
+    /// elements and the number format of the chain.
+    fn is_uniform(&self, program: &RankProgram) -> bool {
+        let ElementwiseChain { elements, storage, .. } = self.operations;
+        self.terms.iter().chain(&self.copies).all(|id| {
+            let buffer = &program.buffers[id.0];
+            (buffer.elements, buffer.storage) == (elements, storage)
+        })
     }
 
     /// Returns whether the order of the kernel's reads and writes does not matter: a buffer that is
@@ -196,8 +205,10 @@ impl<'n> Chain<'n> {
     fn has_no_conflict(&self, program: &RankProgram) -> bool {
         let overlap = |a: &BufferId, b: &BufferId| overlap(&program.buffers[a.0], &program.buffers[b.0]);
         let is_same = |a: &BufferId, b: &BufferId| program.buffers[a.0].offset == program.buffers[b.0].offset;
-        // The input of the normalisation is read by elements, parameters and sums are not.
-        let (input, others) = self.norm[0].split_at(self.norm[0].len().min(1));
+        // The input of the normalisation is read by elements unless the moments of its gradient are
+        // computed, parameters and sums are not.
+        let is_forward = self.operations.norm.is_some_and(|norm| norm.pass != Pass::BackwardMoments);
+        let (input, others) = self.norm[0].split_at(usize::from(is_forward && !self.norm[0].is_empty()));
         let by_elements = || self.terms.iter().chain(input);
         let [_, written] = &self.norm;
         self.copies.iter().all(|copy| {
