@@ -84,7 +84,7 @@ fn check_losses(
                 let training = lowered(precision);
                 let config = config_of(data, &training, iterations, learning_rate);
                 let config = config.with_kernels(Some(kernels));
-                let report = train_on_gpus(&config, Duration::from_secs(60), &|_| {}).unwrap();
+                let report = train_on_gpus(&config, Duration::from_secs(600), &|_| {}).unwrap();
                 assert_eq!([processors.len(), report.losses.len()], [iterations as usize; 2]);
                 assert!(report.losses.iter().all(|loss| loss.is_finite()), "{:?}", report.losses);
                 let pairs = processors.iter().zip(&report.losses);
