@@ -94,11 +94,12 @@ fn copy_inputs(layer: &Layer, from: &mut LayerRun<'_, CudaEngine>, to: &mut Laye
 }
 
 /// Gradients that are exactly zero consist of rounding errors only, so a small absolute difference
-/// passes too.
+/// passes too. So does a larger one of few values, whose terms may cancel: terms are at most about
+/// 1, and their rounding is not relative to the sum.
 fn check(layer: &Layer, shard: Shard, way: Way, role: Role, [got, expected]: [&[f64]; 2]) {
     let (distance, largest) = (distance(got, expected), largest_difference(got, expected));
     assert!(
-        distance <= way.bound() || largest <= 1e-6,
+        distance <= way.bound() || largest <= if got.len() < 16 { way.bound() / 2.0 } else { 1e-6 },
         "{layer:?} of {shard:?}, {way:?}: {role:?} is {distance:.1e} from the CPU engine's, at most \
          {largest:.1e}"
     );
