@@ -15,7 +15,7 @@ const MIN_PARALLEL_ELEMENTS: usize = 1 << 17;
 
 /// Returns the workers for memory-bound work on this number of elements.
 fn memory_bound_workers(workers: &Workers, elements: usize) -> Workers {
-    if elements < MIN_PARALLEL_ELEMENTS { Workers::single() } else { workers.clone() }
+    if elements < MIN_PARALLEL_ELEMENTS { workers.calling_thread() } else { workers.clone() }
 }
 
 /// Forward pass of the rectifier: `max(x, 0)`. NaN stays NaN.

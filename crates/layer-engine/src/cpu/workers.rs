@@ -88,6 +88,12 @@ impl Workers {
         Self { pool, threads, workspace: Arc::default() }
     }
 
+    /// Returns the calling thread instead of these workers, with the same workspace. Allocates
+    /// nothing.
+    pub(super) fn calling_thread(&self) -> Self {
+        Self { pool: None, threads: 1, workspace: Arc::clone(&self.workspace) }
+    }
+
     /// Returns the workspace of the engine's kernels, of which nothing is kept between launches,
     /// with at least `elements` elements. It waits for a kernel that another thread runs.
     pub(super) fn workspace(&self, elements: usize) -> MutexGuard<'_, Vec<f32>> {
