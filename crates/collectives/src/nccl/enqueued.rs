@@ -70,6 +70,23 @@ impl NcclRank {
         stream.synchronize().map_err(Error::in_cuda("finish its work"))
     }
 
+    /// Waits for all work in a stream, also after operations in it have failed, of which each ends
+    /// a wait of [`synchronize`](Self::synchronize) once.
+    ///
+    /// # Errors
+    /// The last error, if the stream still has work or cannot be waited for.
+    pub(super) fn drain(&self, stream: &Stream) -> Result<()> {
+        let pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let mut drained = self.synchronize(stream);
+        for _ in 0..pending {
+            if drained.is_ok() {
+                break;
+            }
+            drained = self.synchronize(stream);
+        }
+        drained
+    }
+
     /// Locks the memory of dropped requests, to which the device may still write.
     pub(super) fn abandoned(&self) -> MutexGuard<'_, AbandonedMemory> {
         self.abandoned.lock().unwrap_or_else(PoisonError::into_inner)

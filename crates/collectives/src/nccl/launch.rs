@@ -71,7 +71,7 @@ impl Launch<'_> {
                 let failure = enqueued.err().unwrap_or(error.into());
                 // The abort removes the operation from the stream.
                 let error = group.fail(world, &failure, &call, &operation_id);
-                if world.synchronize(queue).is_err() {
+                if world.drain(queue).is_err() {
                     // It is unknown when the device stops accessing the memory.
                     mem::forget(memory);
                 }
