@@ -174,7 +174,7 @@ impl CostArgs {
         }
         bail!(
             "the plan is for layers in {}, not {}: leave --precision out, or make another plan",
-            layers_in(plan.lowering.bf16),
+            plan.lowering.precisions(),
             precision.format().label()
         )
     }
@@ -228,11 +228,6 @@ impl CostArgs {
     }
 }
 
-/// Returns the precision of the layers of a plan.
-fn layers_in(bf16: bool) -> &'static str {
-    if bf16 { "bf16" } else { "f32 or tf32" }
-}
-
 /// Checks that layer times are of the precision of a plan, if their number format is known.
 ///
 /// # Errors
@@ -245,7 +240,7 @@ fn check_times(plan: Option<&ExecutionPlan>, profile: &ProfileTable) -> anyhow::
     bail!(
         "the plan is for layers in {}, and the layer times ({}) are of {}: give others with --device or \
          --profile, or make another plan",
-        layers_in(plan.lowering.bf16),
+        plan.lowering.precisions(),
         profile.device(),
         format.label()
     )

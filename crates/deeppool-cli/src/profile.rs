@@ -24,7 +24,7 @@ use super::measured::{print_measured, print_ranks};
 use super::network::NetworkArgs;
 use super::output::{check_outputs, print_json, print_message, table, time};
 use super::progress::progress_bar_of;
-use super::ranks::{EmulatedArgs, LayerPrecision, on_processors};
+use super::ranks::{EmulatedArgs, LayerPrecision, RankEngine, on_processors};
 
 /// Measure or model the times of the layers of a network
 ///
@@ -151,11 +151,11 @@ impl Profile {
     }
 
     fn measure(&self, engine: EngineName, network: &LayerGraph) -> anyhow::Result<()> {
-        if self.precision == Some(LayerPrecision::Tf32) && !matches!(engine, EngineName::Cuda) {
-            bail!("--precision tf32 is for GPUs: give --engine cuda, or leave it out");
-        }
         let threads = self.threads.unwrap_or(1);
         let is_cuda = matches!(engine, EngineName::Cuda);
+        // libtorch computes in the precisions of processors, also on GPUs.
+        let like = if is_cuda { RankEngine::Cuda } else { RankEngine::Cpu };
+        self.precision.map(|precision| precision.of(like)).transpose()?;
         if self.cuda.is_none() && !is_cuda {
             let max_batch = self.batches.iter().copied().max().unwrap_or(1);
             let one = Placement::single(network)?;

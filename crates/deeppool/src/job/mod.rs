@@ -110,16 +110,15 @@ impl<'a> Job<'a> {
                 plan.batch, self.batch
             )));
         }
-        let is_bf16 = self.lowering.precision == Precision::Bf16;
-        if plan.lowering.bf16 != is_bf16 {
-            let name = |is_bf16| if is_bf16 { "bf16" } else { "f32 or tf32" };
+        let lowering = PlannedLowering::from(&self.lowering);
+        if plan.lowering.bf16 != lowering.bf16 {
             return Err(Error::Plan(format!(
                 "it is for layers in {}, not {}: give that precision, or make another plan",
-                name(plan.lowering.bf16),
-                name(is_bf16)
+                plan.lowering.precisions(),
+                lowering.precisions()
             )));
         }
-        if plan.lowering != PlannedLowering::from(&self.lowering) {
+        if plan.lowering != lowering {
             return Err(Error::Plan("it has other lowering options than the job: make another plan".into()));
         }
         self.costs.link().check_ranks(plan.gpus)?;

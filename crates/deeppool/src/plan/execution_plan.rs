@@ -212,6 +212,12 @@ impl PlanMode {
 }
 
 impl PlannedLowering {
+    /// Returns the precisions of layers that the plan is for: `bf16`, or `f32 or tf32`.
+    #[must_use]
+    pub fn precisions(&self) -> &'static str {
+        if self.bf16 { "bf16" } else { "f32 or tf32" }
+    }
+
     /// Returns all lowering options: those of the plan and the given optimiser.
     #[must_use]
     pub fn options(&self, optimizer: Sgd) -> LowerOptions {
