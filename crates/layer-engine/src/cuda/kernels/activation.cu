@@ -66,12 +66,8 @@ KERNEL softmax_forward(u32 rows, u32 classes, const real* __restrict__ x, real* 
     if (row >= rows) return;
     x += row * classes;
     y += row * classes;
-    float best = -INFINITY_F;
-    ROLLED for (u32 i = LANE; i < classes; i += 32) best = fmaxf(best, x[i]);
-    best = warp_largest(best);
-    double sum = 0;
-    ROLLED for (u32 i = LANE; i < classes; i += 32) sum += expf(x[i] - best);
-    const float factor = (float)(1.0 / warp_sum(sum));
+    const float best = largest_of_row(classes, x);
+    const float factor = softmax_factor(classes, x, best);
     ROLLED for (u32 i = LANE; i < classes; i += 32) y[i] = expf(x[i] - best) * factor;
 }
 

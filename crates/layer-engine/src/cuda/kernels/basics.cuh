@@ -81,3 +81,18 @@ __device__ __forceinline__ bool is_last(u32* counter, u32 count) {
     __threadfence();
     return last;
 }
+
+// Returns the largest of a row's elements. One warp computes it.
+__device__ __forceinline__ float largest_of_row(u32 elements, const real* x) {
+    float largest = -INFINITY_F;
+    ROLLED for (u32 i = LANE; i < elements; i += 32) largest = fmaxf(largest, x[i]);
+    return warp_largest(largest);
+}
+
+// Returns the factor by which the exponential of an element's distance from the largest is its
+// softmax. One warp computes it.
+__device__ __forceinline__ float softmax_factor(u32 elements, const real* x, float largest) {
+    double sum = 0;
+    ROLLED for (u32 i = LANE; i < elements; i += 32) sum += expf(x[i] - largest);
+    return (float)(1.0 / warp_sum(sum));
+}

@@ -14,9 +14,7 @@ KERNEL cross_entropy_positions(u32 rows, u32 classes, const real* scores, const 
     const u32 row = ROW;
     if (row >= rows) return;
     scores += row * classes;
-    float best = -INFINITY_F;
-    ROLLED for (u32 i = LANE; i < classes; i += 32) best = fmaxf(best, scores[i]);
-    best = warp_largest(best);
+    const float best = largest_of_row(classes, scores);
     double sum = 0;
     u32 winner = classes;
     ROLLED for (u32 i = LANE; i < classes; i += 32) {
@@ -97,12 +95,8 @@ KERNEL cross_entropy_backward_in_place(u32 rows, u32 classes, u32 positions, rea
     const u32 row = ROW;
     if (row >= rows) return;
     scores += row * classes;
-    float best = -INFINITY_F;
-    ROLLED for (u32 i = LANE; i < classes; i += 32) best = fmaxf(best, scores[i]);
-    best = warp_largest(best);
-    double sum = 0;
-    ROLLED for (u32 i = LANE; i < classes; i += 32) sum += expf(scores[i] - best);
-    const float factor = (float)(1.0 / warp_sum(sum));
+    const float best = largest_of_row(classes, scores);
+    const float factor = softmax_factor(classes, scores, best);
     const float scale = dy[row / positions] * (1.0f / positions);
     const u32 label = class_of(labels[row], classes);
     ROLLED for (u32 i = LANE; i < classes; i += 32) {
