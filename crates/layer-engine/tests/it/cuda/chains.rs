@@ -79,6 +79,21 @@ fn operands(layer: &Layer, precision: Precision, roles: &[Role]) -> Vec<Vec<f32>
     (1..).zip(roles).map(values).collect()
 }
 
+/// Returns the result of a chain: of the first `terms` operands the sum, by elements, rectified.
+/// The next operand is the output of the rectifier's forward pass.
+pub(super) fn chained(operands: &[Vec<f32>], terms: usize, rectifier: Option<Rectifier>) -> Vec<f32> {
+    let value = |i: usize| {
+        let sum = operands[1..terms].iter().fold(operands[0][i], |sum, term| sum + term[i]);
+        let passes = match rectifier {
+            None => true,
+            Some(Rectifier::Forward) => sum >= 0.0,
+            Some(Rectifier::Backward) => operands[terms][i] > 0.0,
+        };
+        if passes { sum } else { 0.0 }
+    };
+    (0..operands[0].len()).map(value).collect()
+}
+
 #[test]
 fn chains_match_scalar_code() {
     let elements = 700;
@@ -89,16 +104,7 @@ fn chains_match_scalar_code() {
                 for copies in [1, 4] {
                     let storage = Storage::Scalar;
                     let given: Vec<_> = (0..5).map(|salt| scalars(storage, salt, elements)).collect();
-                    let of = |i: usize| {
-                        let sum = given[1..terms].iter().fold(given[0][i], |sum, term| sum + term[i]);
-                        let passes = match rectifier {
-                            None => true,
-                            Some(Rectifier::Forward) => sum >= 0.0,
-                            Some(Rectifier::Backward) => given[terms][i] > 0.0,
-                        };
-                        if passes { sum } else { 0.0 }
-                    };
-                    let expected: Vec<f32> = (0..elements).map(of).collect();
+                    let expected = chained(&given, terms, rectifier);
                     let chain = ElementwiseChain { elements, storage, terms, rectifier, copies, norm: None };
                     let mut kernel = engine.prepare_chain(&chain).unwrap();
                     let reads = terms + usize::from(rectifier == Some(Rectifier::Backward));

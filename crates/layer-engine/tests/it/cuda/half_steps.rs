@@ -6,6 +6,7 @@ use layer_engine::{
     Rectifier, Sgd, Storage,
 };
 
+use super::chains::chained;
 use super::{ORDERS, on_device};
 use crate::any_engine::numbers;
 
@@ -50,16 +51,7 @@ fn chains_sums_and_scalings_round_once() {
         for (terms, rectifier, copies) in
             [(1, None, 4), (3, Some(Rectifier::Forward), 1), (4, Some(Rectifier::Backward), 2)]
         {
-            let value = |i: usize| {
-                let sum: f32 = numbers[1..terms].iter().fold(numbers[0][i], |sum, term| sum + term[i]);
-                let passes = match rectifier {
-                    None => true,
-                    Some(Rectifier::Forward) => sum >= 0.0,
-                    Some(Rectifier::Backward) => numbers[terms][i] > 0.0,
-                };
-                if passes { sum } else { 0.0 }
-            };
-            let expected: Vec<f32> = (0..ELEMENTS).map(value).collect();
+            let expected = chained(&numbers, terms, rectifier);
             let expected = Storage::Bf16.pack(&expected);
             let storage = Storage::Bf16;
             let chain =
