@@ -21,6 +21,10 @@ pub(super) const WORKSPACE_BYTES: usize = 32 << 20;
 /// channels are not adjacent here, into the workspace, and some do so twice.
 pub(super) const OPERAND_COPIES: usize = 2;
 
+/// Maximum number of algorithms of a library that are candidates of a part. As many engines as
+/// possible are among them.
+pub(super) const MAX_ALGORITHMS: usize = 6;
+
 /// A GPU with the PTX modules loaded on it, the vendor's libraries, and how to choose among both. A
 /// clone shares them.
 #[derive(Debug, Clone)]
@@ -66,8 +70,8 @@ impl Device {
             Determinism::Any => ", nondeterministic",
         };
         let key = format!(
-            "{device}, driver {driver}, own {own:x}, {libraries:?}, workspace {WORKSPACE_BYTES} + \
-             {OPERAND_COPIES}, {numerics:?}{determinism}, {part}, {shape:?}"
+            "{device}, driver {driver}, own {own:x}, {libraries:?}, {MAX_ALGORITHMS} engines, workspace \
+             {WORKSPACE_BYTES} + {OPERAND_COPIES}, {numerics:?}{determinism}, {part}, {shape:?}"
         );
         key.replace(['\t', '\n'], " ")
     }

@@ -115,6 +115,16 @@ pub(super) enum Launch {
     Library(Box<LibraryLaunch>),
 }
 
+impl Launch {
+    /// Returns the size of the workspace that the launch needs of its queue, in bytes.
+    pub(super) fn workspace_bytes(&self) -> usize {
+        match self {
+            Self::Function(_) => 0,
+            Self::Library(library) => library.call.workspace_bytes(),
+        }
+    }
+}
+
 /// Number of threads of every block, as in `kernels/basics.cuh`.
 pub(super) const THREADS: u32 = 256;
 

@@ -14,7 +14,7 @@ use super::module::Family;
 use super::operand::Operand;
 use super::tensors::TensorTable;
 use super::timing::Operands;
-use super::{NAME, allocation_failed};
+use super::{NAME, allocation_failed, failed};
 use crate::{CandidateTime, EngineError, KernelChoice, KernelPart, Role, Signature, Storage};
 
 /// Maximum number of elements of an operand. Kernels index elements with 32 bits, and a grid
@@ -222,7 +222,7 @@ impl<'e> KernelBuilder<'e> {
     /// Adds the launches of one of several candidates for a part of the kernel. `vendor` returns
     /// those of a library; `own` adds the launches of functions of this crate. `shape` tells the
     /// parts of all kernels apart, together with `part`. The engine's [`KernelChoice`] decides
-    /// which.
+    /// which. A candidate of a library whose workspace does not fit into the memory is left out.
     ///
     /// # Errors
     /// The errors of both functions; [`EngineError::OutOfMemory`] or [`EngineError::Cuda`] if the
@@ -237,6 +237,7 @@ impl<'e> KernelBuilder<'e> {
         let choice = self.device.choice;
         let first = self.workspace.len();
         let mut candidates = if choice == KernelChoice::Own { Vec::new() } else { vendor(self)? };
+        let left_out = self.leave_out_too_large(&mut candidates)?;
         let (launches, workspace) = (self.launches.len(), self.workspace.len());
         if choice != KernelChoice::Vendor || candidates.is_empty() {
             own(self)?;
@@ -249,6 +250,10 @@ impl<'e> KernelBuilder<'e> {
             (0, format!("the library's first of {}", candidates.len()))
         } else {
             self.fastest(&self.device.key(self.numerics, part, shape), &mut candidates, &mut times)?
+        };
+        let reason = match left_out {
+            0 => reason,
+            count => format!("{reason}; the workspaces of {count} others exceed the free memory"),
         };
         let named = candidates.iter().zip(&times);
         let part = KernelPart {
@@ -268,6 +273,25 @@ impl<'e> KernelBuilder<'e> {
         self.parts.push(part);
         self.launches.append(&mut candidates.swap_remove(chosen).launches);
         Ok(())
+    }
+
+    /// Removes the candidates whose library needs a larger workspace than can be allocated now, and
+    /// returns their number. The workspace belongs to the queue, which allocates it later.
+    fn leave_out_too_large(&self, candidates: &mut Vec<Candidate>) -> Result<usize, EngineError> {
+        let needed =
+            |candidate: &Candidate| candidate.launches.iter().map(Launch::workspace_bytes).max().unwrap_or(0);
+        let fits = |bytes| match Buffer::<u8>::uninitialized(&self.device.context, bytes) {
+            Err(error) if error.is_out_of_memory() => Ok(false),
+            allocated => allocated.map(|_| true).map_err(failed("allocate memory")),
+        };
+        let count = candidates.len();
+        while let Some(bytes) = candidates.iter().map(needed).max() {
+            if bytes == 0 || fits(bytes)? {
+                break;
+            }
+            candidates.retain(|candidate| needed(candidate) < bytes);
+        }
+        Ok(count - candidates.len())
     }
 
     /// Returns the index of the candidate that is fastest on the device or was so before, and the

@@ -1,18 +1,16 @@
 //! Candidates of the vendor's libraries for parts of kernels. A function returns no candidates if
 //! its library cannot be used or has no algorithm for the shape.
 
+use std::collections::BTreeSet;
 use std::sync::PoisonError;
 
-use cuda::{ConvolutionShape, ProductShape, Target};
+use cuda::{Convolution, ConvolutionShape, ProductShape, Target};
 
-use super::device::{OPERAND_COPIES, WORKSPACE_BYTES};
+use super::device::{MAX_ALGORITHMS, OPERAND_COPIES, WORKSPACE_BYTES};
 use super::failed;
 use super::kernel::{Argument, Launch, LibraryCall, LibraryLaunch};
 use super::kernel_builder::{Candidate, KernelBuilder};
 use crate::EngineError;
-
-/// Maximum number of algorithms of a library that are candidates of a part.
-const MAX_ALGORITHMS: usize = 6;
 
 /// Returns candidates for a product of matrices. `operands` are its factors, its result and its
 /// bias.
@@ -59,8 +57,8 @@ pub(super) fn convolutions(
         library.library.convolutions(target, shape, numerics, device.determinism, limit)
     };
     let found = search().map_err(failed("search algorithms of a convolution"))?;
-    let found = found.into_iter().take(MAX_ALGORITHMS);
-    Ok(found
+    Ok(of_different_engines(found, Convolution::engine)
+        .into_iter()
         .map(|convolution| {
             let name = convolution.name();
             candidate(name, LibraryCall::Convolution(convolution), [x, weights, y, Argument::NONE])
@@ -68,7 +66,30 @@ pub(super) fn convolutions(
         .collect())
 }
 
+/// Returns at most [`MAX_ALGORITHMS`] of the plans: the first of each engine, and then further
+/// configurations of these engines. Both keep their order.
+fn of_different_engines<P>(plans: Vec<P>, engine: impl Fn(&P) -> i64) -> Vec<P> {
+    let mut engines = BTreeSet::new();
+    let (mut chosen, others): (Vec<P>, Vec<P>) =
+        plans.into_iter().partition(|plan| engines.insert(engine(plan)));
+    chosen.extend(others);
+    chosen.truncate(MAX_ALGORITHMS);
+    chosen
+}
+
 fn candidate(name: String, call: LibraryCall, operands: [Argument; 4]) -> Candidate {
     let launch = LibraryLaunch { call, name: name.as_str().into(), operands };
     Candidate { name, launches: vec![Launch::Library(Box::new(launch))] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_engine_has_a_configuration_before_one_has_two() {
+        let plans = vec![(62, 1), (62, 2), (62, 3), (7, 1), (62, 4), (7, 2), (0, 1), (62, 5)];
+        let chosen = of_different_engines(plans, |plan| plan.0);
+        assert_eq!(chosen, [(62, 1), (7, 1), (0, 1), (62, 2), (62, 3), (62, 4)]);
+    }
 }

@@ -123,6 +123,27 @@ fn without_memory_for_timing_the_first_candidate_is_chosen() {
     });
 }
 
+/// The first candidate of the input gradient in 16 bits transposes its operands into a workspace.
+#[test]
+fn without_memory_for_a_workspace_another_candidate_is_chosen() {
+    on_emulator(0, |engine, emulator| {
+        let engine = engine.clone().with_choice(KernelChoice::Vendor);
+        let layer = layer(Conv2d::new(64, 3).padding(1).without_bias(), &[Shape::image(64, 32, 32)]);
+        let input_gradient = || {
+            let spec = KernelSpec::Layer { layer: &layer, pass: Pass::Backward, shard: Shard::whole(16) };
+            engine.prepare(&spec, Precision::Bf16).unwrap().parts()[0].clone()
+        };
+        emulator.set(Setting::MemoryBytes, 1 << 30);
+        let all = input_gradient();
+        assert!(all.reason.starts_with("the library's first of "), "{all:?}");
+        emulator.set(Setting::MemoryBytes, 1 << 20);
+        let fitting = input_gradient();
+        assert!(fitting.candidates.len() < all.candidates.len(), "{fitting:?}");
+        assert!(fitting.reason.contains("exceed the free memory"), "{fitting:?}");
+        assert!(fitting.candidates.iter().any(|candidate| candidate.name == fitting.chosen), "{fitting:?}");
+    });
+}
+
 /// Without permission, no candidate is nondeterministic, and repetitions have the same bits. With
 /// it, the library's first candidate for this input gradient is, and they differ by rounding.
 #[test]
