@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use layer_graph::Layer;
 
 use crate::{
-    DeviceDescription, EngineError, KernelPart, KernelSpec, LaunchContext, Precision, Role, Storage,
+    DeviceDescription, EngineError, ImageLayout, KernelPart, KernelSpec, LaunchContext, Precision, Role,
+    Storage,
 };
 
 /// Function that does the timed work a given number of times. It returns the time from an empty
@@ -32,6 +33,12 @@ pub trait Engine {
 
     /// Describes the device and the libraries, for the record of a measurement.
     fn describe(&self) -> DeviceDescription;
+
+    /// Returns the order of the elements of images and filters in all buffers: that of
+    /// [`Role`] with channels first by default.
+    fn image_layout(&self) -> ImageLayout {
+        ImageLayout::ChannelsFirst
+    }
 
     /// Allocates a buffer of `elements` zeros.
     ///
@@ -75,6 +82,7 @@ pub trait Engine {
     /// # Errors
     /// [`EngineError::Unsupported`] or [`EngineError::Opaque`] if the engine has no such kernel;
     /// [`EngineError::Precision`] if it does not compute in this precision;
+    /// [`EngineError::ChannelsLast`] if it has no such kernel in its [`ImageLayout`];
     /// [`EngineError::Operand`] for a sum without terms; [`EngineError::OutOfMemory`] if the device
     /// has no memory for the workspace; an error of the device.
     fn prepare(&self, spec: &KernelSpec<'_>, precision: Precision) -> Result<Self::Kernel, EngineError>;

@@ -29,6 +29,19 @@ pub enum EngineError {
         /// The requested pass.
         pass: Pass,
     },
+    /// The engine has no kernel for the layer with channels last. It may have one with channels
+    /// first.
+    #[error("{engine} cannot compute layer `{layer}` ({kind}) with channels last: {problem}")]
+    ChannelsLast {
+        /// Name of the engine.
+        engine: &'static str,
+        /// Name of the layer.
+        layer: String,
+        /// Kind of the layer, as in `LayerKind::label`.
+        kind: &'static str,
+        /// The reason, for the error message.
+        problem: &'static str,
+    },
     /// The layer is opaque: only its cost is known.
     #[error(
         "{engine} cannot run layer `{layer}`: only the cost of its operation `{op}` is known. Train the \
@@ -120,6 +133,12 @@ pub enum EngineError {
 }
 
 impl EngineError {
+    /// Returns the error for a layer that an engine has no kernel for with channels last.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn channels_last(engine: &'static str, layer: &Layer, problem: &'static str) -> Self {
+        Self::ChannelsLast { engine, layer: layer.name().into(), kind: layer.kind().label(), problem }
+    }
+
     /// Returns the error for a pass of a layer that an engine has no kernel for: `Opaque` for an
     /// opaque layer, else `Unsupported`.
     #[cfg(feature = "cpu")]

@@ -1,7 +1,7 @@
 //! Activations, softmax and dropout. Each function adds the launches of a pass to a
 //! `KernelBuilder`, a kernel under preparation. It fails as the functions of `KernelBuilder` do.
 
-use layer_graph::LayerKind;
+use layer_graph::{Layer, LayerKind};
 
 use super::kernel::Argument;
 use super::kernel_builder::{KernelBuilder, size};
@@ -57,17 +57,16 @@ pub(super) fn softmax(
     )
 }
 
-/// Adds the launch of a training pass of a dropout, in either direction. `layer` is the name of the
-/// layer, part of the key of its random numbers; an element becomes zero with `probability`;
-/// `elements` is the number of elements of a sample.
+/// Adds the launch of a training pass of a dropout, in either direction. An element becomes zero
+/// with `probability`. The name of the layer is part of the key of its random numbers.
 pub(super) fn dropout(
     builder: &mut KernelBuilder<'_>,
-    layer: &str,
+    layer: &Layer,
     probability: f64,
     shard: Shard,
-    elements: usize,
     backward: bool,
 ) -> Result<(), EngineError> {
+    let elements = layer.output_shape().elements();
     let [from, to] = if backward {
         [Role::OutputGradient, Role::InputGradient(0)]
     } else {
@@ -76,9 +75,10 @@ pub(super) fn dropout(
     let arguments = [
         size(shard.samples),
         size(elements),
+        size(builder.device().image_layout.adjacent_channels(layer.output_shape())),
         Argument::U64(shard.first as u64),
         Argument::U64(Purpose::Dropout as u64),
-        Argument::U64(RandomStream::name_key(layer)),
+        Argument::U64(RandomStream::name_key(layer.name())),
         Argument::F64(probability),
         Argument::F32((1.0 / (1.0 - probability)) as f32),
         Argument::Context,

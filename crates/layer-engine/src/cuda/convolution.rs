@@ -10,8 +10,8 @@ use super::kernel_builder::{Candidate, KernelBuilder, size};
 use super::module::Family;
 use super::operand::element_bytes;
 use super::slices::{Products, Slices};
-use super::vendor;
-use crate::{EngineError, Pass, Role, Storage};
+use super::{NAME, vendor};
+use crate::{EngineError, ImageLayout, Pass, Role, Storage};
 
 const FAMILY: Family = Family::Convolution;
 
@@ -39,7 +39,10 @@ pub(super) fn add_launches(
         stride: conv.stride,
         padding: conv.padding,
         dilation: [1, 1],
-        layout: Layout::Nchw,
+        layout: match builder.device().image_layout {
+            ImageLayout::ChannelsFirst => Layout::Nchw,
+            ImageLayout::ChannelsLast => Layout::Nhwc,
+        },
         direction: Direction::Forward,
     };
     let [kernel, stride, padding] = [conv.kernel, conv.stride, conv.padding];
@@ -61,6 +64,7 @@ pub(super) fn add_launches(
     let windows = out_height * out_width;
     let weights_of_filter = channels * kernel[0] * kernel[1];
     let convolution = Convolution {
+        layer,
         shape,
         channels,
         filters,
@@ -84,7 +88,8 @@ pub(super) fn add_launches(
 }
 
 /// Sizes of a convolution, in elements of all samples where not said otherwise.
-struct Convolution {
+struct Convolution<'l> {
+    layer: &'l Layer,
     shape: ConvolutionShape,
     /// Input channels of a group.
     channels: usize,
@@ -101,7 +106,26 @@ struct Convolution {
     arguments: [Argument; 2],
 }
 
-impl Convolution {
+impl Convolution<'_> {
+    /// Checks that the functions of this crate can compute the convolution.
+    ///
+    /// # Errors
+    /// [`EngineError::ChannelsLast`] if channels are last.
+    fn check_own(&self) -> Result<(), EngineError> {
+        match self.shape.layout {
+            Layout::Nchw => Ok(()),
+            Layout::Nhwc => Err(EngineError::channels_last(NAME, self.layer, "cuDNN has no algorithm")),
+        }
+    }
+
+    /// Returns the number of adjacent elements of a channel of the output.
+    fn adjacent(&self) -> usize {
+        match self.shape.layout {
+            Layout::Nchw => self.windows,
+            Layout::Nhwc => 1,
+        }
+    }
+
     /// Returns the address of the biases, which follow the weights; none if there are none.
     fn biases(&self, weights: Argument) -> Argument {
         if self.has_bias { weights.offset(self.weight_elements) } else { Argument::NONE }
@@ -115,7 +139,7 @@ impl Convolution {
         let vendor = |builder: &mut KernelBuilder<'_>| {
             let mut candidates = vendor::convolutions(builder, &self.shape, [x, weights, y])?;
             if self.has_bias {
-                let arguments = [size(self.y_elements), size(self.windows), size(channels), biases, y];
+                let arguments = [size(self.y_elements), size(self.adjacent()), size(channels), biases, y];
                 for candidate in &mut candidates {
                     let kernel = (Family::Elementwise, "add_bias");
                     let variant = builder.storage(y);
@@ -126,6 +150,7 @@ impl Convolution {
             Ok(candidates)
         };
         builder.choose("convolution", &(&self.shape, self.has_bias), vendor, |builder| {
+            self.check_own()?;
             let y = Products {
                 to: y,
                 elements: self.y_elements,
@@ -149,6 +174,7 @@ impl Convolution {
         let vendor =
             |builder: &mut KernelBuilder<'_>| vendor::convolutions(builder, &shape, [dx, weights, dy]);
         builder.choose("input gradient", &shape, vendor, |builder| {
+            self.check_own()?;
             // A phase has the pixels of one remainder by the stride along each axis.
             let [down, across] = shape.stride;
             let per_phase = |sides: [usize; 2]| sides[0].div_ceil(down) * sides[1].div_ceil(across);
@@ -199,6 +225,7 @@ impl Convolution {
         let vendor =
             |builder: &mut KernelBuilder<'_>| self.weight_gradients(builder, &shape, [x, gradient, dy]);
         builder.choose("weight gradient", &shape, vendor, |builder| {
+            self.check_own()?;
             let dw = Products {
                 to: gradient,
                 elements: self.weight_elements,
@@ -216,7 +243,8 @@ impl Convolution {
         if self.has_bias {
             let channels = shape.out_channels;
             let db = Slices::of_blocks(builder, (self.biases(gradient), channels), terms)?;
-            let sizes = [shape.samples, channels, self.windows, db.terms].map(size);
+            let positions = self.adjacent();
+            let sizes = [terms / positions, channels, positions, db.terms].map(size);
             let arguments = [&sizes[..], &[dy, db.parts]].concat();
             db.launch(builder, (FAMILY, ["convolution_bias_gradient"; 2]), arguments)?;
             db.sum(builder, Argument::NONE, [1, channels])?;

@@ -10,15 +10,15 @@ use cuda::{Context, Determinism, Kernel, Module, Numerics};
 use super::choice::Choices;
 use super::libraries::Libraries;
 use super::module::Family;
-use crate::{EngineError, KernelChoice, Storage};
+use crate::{EngineError, ImageLayout, KernelChoice, Storage};
 
 /// Maximum size of the workspace of a product, in bytes: PyTorch's limit for cuBLASLt on its GPUs.
 /// That of a convolution is larger by [`OPERAND_COPIES`].
 pub(super) const WORKSPACE_BYTES: usize = 32 << 20;
 
 /// Number of copies of a convolution's operands that fit into its workspace besides
-/// [`WORKSPACE_BYTES`]. Most of cuDNN's engines for tensor cores transpose the operands, whose
-/// channels are not adjacent here, into the workspace, and some do so twice.
+/// [`WORKSPACE_BYTES`]. Most of cuDNN's engines for tensor cores transpose operands with channels
+/// first into the workspace, and some do so twice.
 pub(super) const OPERAND_COPIES: usize = 2;
 
 /// Maximum number of algorithms of a library that are candidates of a part. As many engines as
@@ -39,6 +39,8 @@ pub(super) struct Device {
     pub(super) choice: KernelChoice,
     /// Whether libraries may use algorithms whose results differ from run to run.
     pub(super) determinism: Determinism,
+    /// Order of the elements of images and filters.
+    pub(super) image_layout: ImageLayout,
     /// The candidates that were chosen before.
     pub(super) choices: Arc<Choices>,
 }
@@ -52,6 +54,7 @@ impl Device {
             libraries: Arc::new(Libraries::new(context)),
             choice: KernelChoice::default(),
             determinism: Determinism::Deterministic,
+            image_layout: ImageLayout::default(),
             choices: Arc::default(),
         }
     }

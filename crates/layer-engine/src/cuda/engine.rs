@@ -11,8 +11,8 @@ use super::choice::Choices;
 use super::device::Device;
 use super::{CudaKernel, CudaQueue, allocation_failed, failed, prepare, timing};
 use crate::{
-    DeviceDescription, Engine, EngineError, KernelChoice, KernelPart, KernelSpec, LaunchContext, Precision,
-    Stopwatch,
+    DeviceDescription, Engine, EngineError, ImageLayout, KernelChoice, KernelPart, KernelSpec, LaunchContext,
+    Precision, Stopwatch,
 };
 
 /// Engine that runs layers on an NVIDIA GPU (compute capability 8.0 or newer), with operands in
@@ -84,6 +84,21 @@ impl CudaEngine {
         self
     }
 
+    /// Returns the engine with an order of the elements of images and filters in all buffers, by
+    /// default [`ImageLayout::ChannelsFirst`]. cuDNN's algorithms for tensor cores are faster with
+    /// channels last, its others with channels first.
+    ///
+    /// With channels last, convolutions need cuDNN. The layers that read or write images are
+    /// convolutions, batch and local response normalisations, poolings, dropout, elementwise
+    /// activations and sums, concatenations, flattenings, reshapes and permutations. `prepare` of
+    /// another one is an [`EngineError::ChannelsLast`]. Dropout masks, and the order of the
+    /// elements of a flattened image, are those of channels first.
+    #[must_use]
+    pub fn with_image_layout(mut self, layout: ImageLayout) -> Self {
+        self.device.image_layout = layout;
+        self
+    }
+
     /// Returns the engine with its choices kept in a file, from which it and other processes take
     /// them later. A file that does not exist is created with the first choice.
     #[must_use]
@@ -148,6 +163,10 @@ impl Engine for CudaEngine {
             libraries,
             clock_mhz: clock_khz.map(|clock| clock / 1000),
         }
+    }
+
+    fn image_layout(&self) -> ImageLayout {
+        self.device.image_layout
     }
 
     fn allocate(&self, elements: usize) -> Result<Buffer<f32>, EngineError> {

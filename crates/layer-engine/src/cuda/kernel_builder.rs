@@ -220,7 +220,8 @@ impl<'e> KernelBuilder<'e> {
     }
 
     /// Adds the launches of one of several candidates for a part of the kernel. `vendor` returns
-    /// those of a library; `own` adds the launches of functions of this crate. `shape` tells the
+    /// those of a library; `own` adds the launches of functions of this crate, or fails with
+    /// [`EngineError::ChannelsLast`] if there are none. `shape` tells the
     /// parts of all kernels apart, together with `part`. The engine's [`KernelChoice`] decides
     /// which. A candidate of a library whose workspace does not fit into the memory is left out.
     ///
@@ -240,8 +241,14 @@ impl<'e> KernelBuilder<'e> {
         let left_out = self.leave_out_too_large(&mut candidates)?;
         let (launches, workspace) = (self.launches.len(), self.workspace.len());
         if choice != KernelChoice::Vendor || candidates.is_empty() {
-            own(self)?;
-            candidates.push(Candidate { name: OWN.into(), launches: self.launches.split_off(launches) });
+            match own(self) {
+                Ok(()) => {
+                    let launches = self.launches.split_off(launches);
+                    candidates.push(Candidate { name: OWN.into(), launches });
+                }
+                Err(EngineError::ChannelsLast { .. }) if !candidates.is_empty() => {}
+                Err(error) => return Err(error),
+            }
         }
         let mut times = vec![None; candidates.len()];
         let (chosen, reason) = if candidates.len() == 1 {

@@ -9,7 +9,7 @@ use super::kernel::Argument;
 use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;
 use super::slices::divide;
-use crate::{EngineError, Pass, Role};
+use crate::{EngineError, ImageLayout, Pass, Role};
 
 /// Approximate minimum number of terms of a slice of a channel's sums, four for each thread.
 const MIN_SLICE: usize = 1024;
@@ -31,7 +31,11 @@ pub(super) fn batch_norm(
 ) -> Result<Option<()>, EngineError> {
     let Some((&channels, positions)) = input.dims().split_first() else { return Ok(None) };
     let positions: usize = positions.iter().product();
-    let sizes = [samples, channels, positions];
+    let sizes = match builder.device().image_layout.adjacent_channels(input) {
+        1 => [samples, channels, positions],
+        // Each pixel is a sample.
+        _ => [samples * positions, channels, 1],
+    };
     let x = builder.operand(Role::Input(0));
     let [parameters, saved] = [builder.operand(Role::Parameters), builder.operand(Role::Saved)];
     let statistics = builder.operand(Role::Statistics);
@@ -161,7 +165,12 @@ pub(super) fn response_norm(
     let single = |number: f64| Argument::F32(number as f32);
     // Number of channels before and after a channel that normalise it.
     let reach = [size(rule.size / 2), size((rule.size - 1) / 2)];
-    let sizes = [size(elements), size(channels), size(height * width), reach[0], reach[1]];
+    // Distance of neighbouring channels.
+    let stride = match builder.device().image_layout {
+        ImageLayout::ChannelsFirst => height * width,
+        ImageLayout::ChannelsLast => 1,
+    };
+    let sizes = [size(elements), size(channels), size(stride), reach[0], reach[1]];
     let rule_arguments = [single(shares), single(rule.beta), single(rule.k)];
     let x = builder.operand(Role::Input(0));
     if !backward {

@@ -11,7 +11,7 @@ use super::operand::Operand;
 use super::{
     NAME, activation, attention, convolution, linear, loss, norm, optimizer, pooling, rearrange, sequence,
 };
-use crate::{EngineError, KernelSpec, Pass, Precision, Role, Shard, Signature, Storage};
+use crate::{EngineError, ImageLayout, KernelSpec, Pass, Precision, Role, Shard, Signature, Storage};
 
 /// Prepares the kernel of a description in a precision, with its workspace.
 ///
@@ -59,6 +59,7 @@ pub(super) fn kernel(
             if matches!(layer.kind(), LayerKind::Opaque(_)) {
                 return Err(unsupported());
             }
+            check_layout(device.image_layout, layer)?;
             if shard.samples == 0 && !needs_no_samples {
                 // Running statistics do not change.
                 builder.write_zeros(Role::Statistics)?;
@@ -116,6 +117,27 @@ pub(super) fn kernel(
         }
     };
     Ok(builder.finish())
+}
+
+/// Checks that there are kernels for a layer in an order of the elements of images.
+///
+/// # Errors
+/// [`EngineError::ChannelsLast`] if there are none.
+fn check_layout(layout: ImageLayout, layer: &Layer) -> Result<(), EngineError> {
+    use LayerKind as K;
+    let mut shapes = layer.input_shapes().iter().chain([layer.output_shape()]);
+    let has_images = shapes.any(|shape| shape.as_image().is_some());
+    let kind = layer.kind();
+    if layout == ImageLayout::ChannelsFirst
+        || !has_images
+        || matches!(kind, K::Conv2d(_) | K::BatchNorm(_) | K::LocalResponseNorm(_) | K::Dropout(_))
+        || matches!(kind, K::Relu | K::Gelu | K::GeluTanh | K::Add | K::Concat)
+        || matches!(kind, K::MaxPool2d(_) | K::AvgPool2d(_) | K::AdaptiveAvgPool2d(_))
+        || matches!(kind, K::Flatten | K::Reshape(_) | K::Permute(_))
+    {
+        return Ok(());
+    }
+    Err(EngineError::channels_last(NAME, layer, "there is no kernel for images of this kind of layer"))
 }
 
 /// Prepares the kernel of a chain of elementwise operations, which is one launch.
@@ -185,25 +207,20 @@ fn layer(
         LayerKind::Softmax => activation::softmax(builder, input.innermost(), elements, backward)?,
         LayerKind::Dropout(_) if pass == Pass::Infer => rearrange::copies(builder, 1, elements)?,
         LayerKind::Dropout(rule) => {
-            activation::dropout(
-                builder,
-                layer.name(),
-                rule.probability,
-                shard,
-                layer.output_shape().elements(),
-                backward,
-            )?;
+            activation::dropout(builder, layer, rule.probability, shard, backward)?;
         }
         LayerKind::MaxPool2d(pool) => return pooling::max_pool(builder, layer, pool, samples, pass),
         LayerKind::AvgPool2d(pool) => {
             return pooling::avg_pool(builder, layer, Some(pool), samples, backward);
         }
         LayerKind::AdaptiveAvgPool2d(_) => return pooling::avg_pool(builder, layer, None, samples, backward),
-        LayerKind::Flatten | LayerKind::Reshape(_) => rearrange::copies(builder, 1, elements)?,
+        LayerKind::Flatten | LayerKind::Reshape(_) => {
+            let order: Vec<u32> = (0..input.elements() as u32).collect();
+            rearrange::reorder(builder, layer, &order, samples, backward)?;
+        }
         LayerKind::Add if backward => rearrange::copies(builder, parts.len(), elements)?,
         LayerKind::Add => rearrange::sum(builder, parts.len(), elements)?,
-        LayerKind::Concat if backward => rearrange::split(builder, samples, &parts)?,
-        LayerKind::Concat => rearrange::concatenate(builder, samples, &parts)?,
+        LayerKind::Concat => rearrange::concat_layer(builder, layer, samples, backward)?,
         LayerKind::Permute(permute) => {
             return rearrange::permute(builder, layer, &permute.order, samples, backward);
         }

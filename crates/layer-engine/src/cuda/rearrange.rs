@@ -8,7 +8,7 @@ use super::chain::{ElementwiseChain, ElementwiseOperands};
 use super::kernel::Argument;
 use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;
-use crate::{EngineError, Role, Storage};
+use crate::{EngineError, ImageLayout, Role, Storage};
 
 const FAMILY: Family = Family::Elementwise;
 
@@ -183,6 +183,23 @@ pub(super) fn select(
     copy_rows(builder, [samples, part], outer(read.offset(start)), inner(write))
 }
 
+/// Adds the launches of a pass of a concatenation along the first dimension.
+pub(super) fn concat_layer(
+    builder: &mut KernelBuilder<'_>,
+    layer: &Layer,
+    samples: usize,
+    backward: bool,
+) -> Result<(), EngineError> {
+    // With channels last, each pixel of an image is a row.
+    let pixels = match (builder.device().image_layout, layer.output_shape().as_image()) {
+        (ImageLayout::ChannelsLast, Some((_, height, width))) => height * width,
+        _ => 1,
+    };
+    let parts: Vec<usize> = layer.input_shapes().iter().map(|shape| shape.elements() / pixels).collect();
+    let rows = samples * pixels;
+    if backward { split(builder, rows, &parts) } else { concatenate(builder, rows, &parts) }
+}
+
 /// Adds the launch that permutes the dimensions of each sample, so that output dimension `i` is
 /// input dimension `order[i]`. With `backward`, the permutation is the inverse. Returns `None` if
 /// `order` does not permute the dimensions.
@@ -194,19 +211,46 @@ pub(super) fn permute(
     backward: bool,
 ) -> Result<Option<()>, EngineError> {
     let Some(input) = layer.input_shapes().first() else { return Ok(None) };
-    let Some(mut sources) = sources(input.dims(), order) else { return Ok(None) };
+    let Some(sources) = sources(input.dims(), order) else { return Ok(None) };
+    reorder(builder, layer, &sources, samples, backward)?;
+    Ok(Some(()))
+}
+
+/// Adds the launch that reorders the elements of each sample: element `i` of the output is element
+/// `sources[i]` of the input, with channels first. With `backward`, the inverse.
+pub(super) fn reorder(
+    builder: &mut KernelBuilder<'_>,
+    layer: &Layer,
+    sources: &[u32],
+    samples: usize,
+    backward: bool,
+) -> Result<(), EngineError> {
+    let mut sources = in_layout(builder.device().image_layout, layer, sources);
+    let is_identity = (0..).zip(&sources).all(|(place, &source)| place == source);
+    if is_identity {
+        return copies(builder, 1, samples * sources.len());
+    }
     if backward {
         let mut inverse = vec![0; sources.len()];
-        for (place, &source) in sources.iter().enumerate() {
-            inverse[source as usize] = place as u32;
+        for (place, &source) in (0..).zip(&sources) {
+            inverse[source as usize] = place;
         }
         sources = inverse;
     }
     let elements = sources.len();
     let table = builder.table(&sources)?;
     let arguments = [size(samples), size(elements), table, Argument::Read(0, 0), Argument::Write(0, 0)];
-    builder.for_each((FAMILY, "reorder_rows"), samples * elements, arguments)?;
-    Ok(Some(()))
+    builder.for_each((FAMILY, "reorder_rows"), samples * elements, arguments)
+}
+
+/// Returns, for each place in a sample's output, the place in its input. `sources` are those with
+/// channels first.
+fn in_layout(layout: ImageLayout, layer: &Layer, sources: &[u32]) -> Vec<u32> {
+    let places: Vec<u32> = (0..sources.len() as u32).collect();
+    // The place of each element of the input, and the element at each place of the output.
+    let inputs = layout.restore(layer, Role::Input(0), &places);
+    let outputs = layout.arrange(layer, Role::Output, &places);
+    outputs.iter().map(|&output| inputs[sources[output as usize] as usize]).collect()
 }
 
 /// Returns, for each element of the output, the index of its element of the input. Output dimension

@@ -11,10 +11,11 @@ __device__ __forceinline__ void quarter_round(u32& a, u32& b, u32& c, u32& d) {
 
 // A thread generates one block of ChaCha, which gives eight numbers. `purpose` and `name` are parts
 // of the key. Elements whose number is below `probability` are dropped, the others scaled. The
-// backward pass does the same with the gradient.
-KERNEL dropout(u32 samples, u32 elements, u64 first_sample, u64 purpose, u64 name, double probability,
-               float scale, const Context* __restrict__ context, const real* __restrict__ x,
-               real* __restrict__ y) {
+// backward pass does the same with the gradient. Numbers are in the order of channels first; of
+// `channels` adjacent channels, 1 if that is the order of the elements, too.
+KERNEL dropout(u32 samples, u32 elements, u32 channels, u64 first_sample, u64 purpose, u64 name,
+               double probability, float scale, const Context* __restrict__ context,
+               const real* __restrict__ x, real* __restrict__ y) {
     const u32 blocks = (elements + 7) / 8, i = ELEMENT;
     if (i >= samples * blocks) return;
     const u32 block = i % blocks;
@@ -37,11 +38,15 @@ KERNEL dropout(u32 samples, u32 elements, u64 first_sample, u64 purpose, u64 nam
         quarter_round(state[2], state[7], state[8], state[13]);
         quarter_round(state[3], state[4], state[9], state[14]);
     }
-    const u32 start = i / blocks * elements + block * 8;
+    const u32 start = i / blocks * elements, pixels = elements / channels;
 #pragma unroll
     for (u32 j = 0; j < 8; j++) {
         const u64 low = state[2 * j] + input[2 * j], high = state[2 * j + 1] + input[2 * j + 1];
         const double number = (double)((high << 32 | low) >> 11) * (1.0 / 9007199254740992.0);
-        if (block * 8 + j < elements) y[start + j] = x[start + j] * (number < probability ? 0 : scale);
+        const u32 element = block * 8 + j;
+        if (element < elements) {
+            const u32 at = start + element % pixels * channels + element / pixels;
+            y[at] = x[at] * (number < probability ? 0 : scale);
+        }
     }
 }

@@ -100,6 +100,7 @@ impl<'e, E: Engine<Scalar: Real>> LayerRun<'e, E> {
         for signature in passes.iter().filter_map(|&pass| Signature::of(layer, pass)) {
             for role in signature.reads.into_iter().chain(signature.writes) {
                 let values = initial_values(layer, role, role.elements(layer, shard.samples));
+                let values = engine.image_layout().arrange(layer, role, &values).into_owned();
                 let scalars = pack(values, engine.storage(role, layer, precision));
                 buffers.entry(role).or_insert_with(|| upload(engine, &scalars, &mut queue));
             }
@@ -144,18 +145,22 @@ impl<'e, E: Engine<Scalar: Real>> LayerRun<'e, E> {
         }
     }
 
+    /// Sets the elements of the buffer of a role, given with channels first.
     pub(crate) fn set(&mut self, role: Role, values: &[f64]) {
-        let scalars = pack(values.to_vec(), self.storage(role));
+        let values = self.engine.image_layout().arrange(&self.layer, role, values).into_owned();
+        let scalars = pack(values, self.storage(role));
         let host: Vec<E::Scalar> = scalars.into_iter().map(E::Scalar::narrow).collect();
         let buffer = self.buffers.get_mut(&role).unwrap();
         self.engine.upload(&host, buffer, &mut self.queue).unwrap();
     }
 
+    /// Returns the elements of the buffer of a role with channels first.
     pub(crate) fn values(&mut self, role: Role) -> Vec<f64> {
         let count = role.elements(&self.layer, self.shard.samples);
         let storage = self.storage(role);
         let scalars = download(self.engine, &self.buffers[&role], storage.scalars(count), &mut self.queue);
-        unpack(scalars, storage, count)
+        let values = unpack(scalars, storage, count);
+        self.engine.image_layout().restore(&self.layer, role, &values).into_owned()
     }
 
     /// Returns the number format of the buffer of a role.

@@ -6,11 +6,13 @@ use std::process::Command;
 use cuda::Buffer;
 use cuda_emulator::Setting;
 use layer_engine::{
-    CudaEngine, CudaQueue, Engine, EngineError, KernelSpec, LaunchContext, Pass, Precision, Shard,
+    CudaEngine, CudaQueue, Engine, EngineError, ImageLayout, KernelChoice, KernelSpec, LaunchContext, Pass,
+    Precision, Shard,
 };
-use layer_graph::{Dropout, LayerGraph, LayerKind, Opaque, Shape};
+use layer_graph::{Conv2d, Dropout, Layer, LayerGraph, LayerKind, Opaque, Shape};
 
 use super::{emulated_gpu, emulator, on_device, on_emulator, on_gpu};
+use crate::single_layer::layer;
 
 const CONTEXT: LaunchContext = LaunchContext { seed: 7, iteration: 3, learning_rate: 0.1 };
 
@@ -40,6 +42,31 @@ fn allocation_beyond_device_memory_is_an_error() {
         emulator.set(Setting::MemoryBytes, 1 << 20);
         let error = engine.allocate(1 << 20).unwrap_err();
         assert!(matches!(error, EngineError::OutOfMemory { elements: 0x10_0000, .. }), "{error}");
+    });
+}
+
+/// With channels last, a layer without a kernel for images is an error of its own, also for shards
+/// without samples, and so is a convolution without cuDNN. Layers without images are computed.
+#[test]
+fn layers_without_kernels_for_channels_last_are_rejected() {
+    on_device(0, |engine| {
+        let image = [Shape::image(2, 3, 4)];
+        let own = engine.clone().with_image_layout(ImageLayout::ChannelsLast).with_choice(KernelChoice::Own);
+        let prepare = |layer: &Layer, samples| {
+            let spec = KernelSpec::Layer { layer, pass: Pass::Forward, shard: Shard::whole(samples) };
+            own.prepare(&spec, Precision::F32)
+        };
+        for (kind, samples, problem) in [
+            (LayerKind::Softmax, 0, "no kernel for images"),
+            (LayerKind::Softmax, 2, "no kernel for images"),
+            (Conv2d::new(2, 1).into(), 2, "cuDNN has no algorithm"),
+        ] {
+            let error = prepare(&layer(kind, &image), samples).unwrap_err();
+            assert!(matches!(error, EngineError::ChannelsLast { .. }), "{error}");
+            assert!(error.to_string().contains(problem), "{error}");
+        }
+        prepare(&layer(LayerKind::Softmax, &[Shape::sequence(3, 4)]), 2).unwrap();
+        prepare(&layer(LayerKind::Relu, &image), 2).unwrap();
     });
 }
 

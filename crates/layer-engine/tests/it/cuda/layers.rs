@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use layer_engine::{CpuEngine, CudaEngine, KernelChoice, Pass, Precision, Role, Shard, Signature};
+use layer_engine::{
+    CpuEngine, CudaEngine, ImageLayout, KernelChoice, Pass, Precision, Role, Shard, Signature,
+};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, Linear,
     LocalResponseNorm, MultiHeadAttention, PositionEmbedding, Shape,
@@ -22,22 +24,32 @@ const SAMPLES: [usize; 3] = [0, 1, 5];
 struct Way {
     choice: KernelChoice,
     precision: Precision,
+    image_layout: ImageLayout,
 }
 
 impl Way {
-    /// Returns the ways for a layer: only convolutions and linear layers have those of libraries.
-    fn of(layer: &Layer) -> &'static [Self] {
-        let all = &[
-            Self { choice: KernelChoice::Own, precision: Precision::F32 },
-            Self { choice: KernelChoice::Own, precision: Precision::Bf16 },
-            Self { choice: KernelChoice::Vendor, precision: Precision::F32 },
-            Self { choice: KernelChoice::Vendor, precision: Precision::Tf32 },
-            Self { choice: KernelChoice::Vendor, precision: Precision::Bf16 },
-        ];
-        match layer.kind() {
-            LayerKind::Conv2d(_) | LayerKind::Linear(_) => all,
-            _ => &all[..2],
+    /// Returns the ways for a layer: only convolutions and linear layers have those of libraries,
+    /// only layers with images those with channels last. Convolutions have no own kernels for
+    /// these.
+    fn of(layer: &Layer) -> Vec<Self> {
+        use KernelChoice::{Own, Vendor};
+        use Precision::{Bf16, F32, Tf32};
+        let has_library = matches!(layer.kind(), LayerKind::Conv2d(_) | LayerKind::Linear(_));
+        let has_images =
+            layer.input_shapes().iter().chain([layer.output_shape()]).any(|shape| shape.as_image().is_some());
+        let own = [(Own, F32), (Own, Bf16)];
+        let vendor = [(Vendor, F32), (Vendor, Tf32), (Vendor, Bf16)];
+        let ways = |choices: &[(KernelChoice, Precision)], image_layout| -> Vec<Self> {
+            choices.iter().map(|&(choice, precision)| Self { choice, precision, image_layout }).collect()
+        };
+        let mut all = ways(&own, ImageLayout::ChannelsFirst);
+        if has_library {
+            all.extend(ways(&vendor, ImageLayout::ChannelsFirst));
         }
+        if has_images {
+            all.extend(ways(if has_library { &vendor } else { &own }, ImageLayout::ChannelsLast));
+        }
+        all
     }
 
     /// Returns the maximum relative difference from the CPU engine's results, by norm.
@@ -53,7 +65,7 @@ impl Way {
 /// Returns all results of a layer's passes after comparing them with the CPU engine's: a training
 /// step and its recomputation, with and without the input gradient, and evaluation.
 fn results(engine: &CudaEngine, way: Way, layer: &Layer, samples: usize) -> BTreeMap<(bool, Role), Vec<f64>> {
-    let engine = &engine.clone().with_choice(way.choice);
+    let engine = &engine.clone().with_choice(way.choice).with_image_layout(way.image_layout);
     let shard = Shard { first: 5, samples };
     let cpu = CpuEngine::<f32>::new();
     let mut all = BTreeMap::new();
@@ -108,7 +120,7 @@ fn check(layer: &Layer, shard: Shard, way: Way, role: Role, [got, expected]: [&[
 /// Compares a layer in one order of warps and blocks. Other layers and tests use the other orders.
 fn compare(order: i64, layer: &Layer, samples: usize) {
     on_device(order, |engine| {
-        for &way in Way::of(layer) {
+        for way in Way::of(layer) {
             results(engine, way, layer, samples);
         }
     });
@@ -138,7 +150,7 @@ fn layers_match_cpu_engine_in_every_order() {
             on_device(order, |engine| {
                 let layers = layers();
                 let ways =
-                    layers.iter().flat_map(|layer| Way::of(layer).iter().map(move |&way| (layer, way)));
+                    layers.iter().flat_map(|layer| Way::of(layer).into_iter().map(move |way| (layer, way)));
                 let all: Vec<_> =
                     ways.clone().map(|(layer, way)| results(engine, way, layer, samples)).collect();
                 let first = before.get_or_insert_with(|| all.clone());
