@@ -9,7 +9,7 @@ use super::kernel::Argument;
 use super::kernel_builder::{Candidate, KernelBuilder, size};
 use super::module::Family;
 use super::operand::element_bytes;
-use super::slices::{Products, Slices};
+use super::slices::{BLOCK_CHANNELS, Products, Slices};
 use super::{NAME, vendor};
 use crate::{EngineError, ImageLayout, Pass, Role, Storage};
 
@@ -242,11 +242,15 @@ impl Convolution<'_> {
         })?;
         if self.has_bias {
             let channels = shape.out_channels;
-            let db = Slices::of_blocks(builder, (self.biases(gradient), channels), terms)?;
+            let (kernel, per_block) = match shape.layout {
+                Layout::Nchw => ("convolution_bias_gradient", 1),
+                Layout::Nhwc => ("convolution_bias_gradient_last", BLOCK_CHANNELS),
+            };
+            let db = Slices::of_blocks(builder, (self.biases(gradient), channels), terms, per_block)?;
             let positions = self.adjacent();
             let sizes = [terms / positions, channels, positions, db.terms].map(size);
             let arguments = [&sizes[..], &[dy, db.parts]].concat();
-            db.launch(builder, (FAMILY, ["convolution_bias_gradient"; 2]), arguments)?;
+            db.launch(builder, (FAMILY, [kernel; 2]), arguments)?;
             db.sum(builder, Argument::NONE, [1, channels])?;
         }
         Ok(())

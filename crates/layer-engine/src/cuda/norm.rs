@@ -8,7 +8,7 @@ use super::chain::ElementwiseOperands;
 use super::kernel::Argument;
 use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;
-use super::slices::divide;
+use super::slices::{BLOCK_CHANNELS, divide};
 use crate::{EngineError, ImageLayout, Pass, Role};
 
 /// Approximate minimum number of terms of a slice of a channel's sums, four for each thread.
@@ -31,10 +31,10 @@ pub(super) fn batch_norm(
 ) -> Result<Option<()>, EngineError> {
     let Some((&channels, positions)) = input.dims().split_first() else { return Ok(None) };
     let positions: usize = positions.iter().product();
-    let sizes = match builder.device().image_layout.adjacent_channels(input) {
-        1 => [samples, channels, positions],
+    let shape = match builder.device().image_layout.adjacent_channels(input) {
+        1 => Channels { is_last: false, sizes: [samples, channels, positions] },
         // Each pixel is a sample.
-        _ => [samples * positions, channels, 1],
+        _ => Channels { is_last: true, sizes: [samples * positions, channels, 1] },
     };
     let x = builder.operand(Role::Input(0));
     let [parameters, saved] = [builder.operand(Role::Parameters), builder.operand(Role::Saved)];
@@ -49,7 +49,7 @@ pub(super) fn batch_norm(
     match pass {
         Pass::ForwardMoments => {
             let to = [builder.operand(Role::Moments), Argument::NONE];
-            channel_sums(builder, "batch_norm_moments", sizes, &[x], to)?;
+            channel_sums(builder, ["batch_norm_moments", "batch_norm_moments_last"], &shape, &[x], to)?;
         }
         Pass::Forward | Pass::Recompute => {
             let [epsilon, momentum] = [rule.epsilon, rule.momentum].map(Argument::F64);
@@ -57,68 +57,110 @@ pub(super) fn batch_norm(
             let operand = |operands: &[Argument]| operands.first().copied().unwrap_or(Argument::NONE);
             let [added, y] = [&chain.terms, &chain.targets].map(|operands| operand(operands));
             let operands = [x, parameters, builder.operand(Role::Moments), saved, statistics, added, y];
-            channels_apart(builder, "batch_norm_forward", sizes, &[&numbers[..], &operands].concat())?;
+            channels_apart(
+                builder,
+                ["batch_norm_forward", "batch_norm_forward_last"],
+                &shape,
+                &[&numbers[..], &operands].concat(),
+            )?;
         }
         Pass::Infer => {
             let arguments =
                 [Argument::F64(rule.epsilon), x, parameters, statistics, builder.operand(Role::Output)];
-            channels_apart(builder, "batch_norm_infer", sizes, &arguments)?;
+            channels_apart(builder, ["batch_norm_infer", "batch_norm_infer_last"], &shape, &arguments)?;
         }
         Pass::BackwardMoments => {
             let to = [builder.operand(Role::GradientMoments), builder.operand(Role::ParameterGradient)];
             let inputs: Vec<_> = [x, saved].into_iter().chain(chain.arguments()).collect();
-            channel_sums(builder, "batch_norm_gradient_moments", sizes, &inputs, to)?;
+            channel_sums(
+                builder,
+                ["batch_norm_gradient_moments", "batch_norm_gradient_moments_last"],
+                &shape,
+                &inputs,
+                to,
+            )?;
         }
         Pass::Backward => {
             let moments = builder.operand(Role::GradientMoments);
             let arguments = [x, parameters, saved, moments, dy, builder.operand(Role::InputGradient(0))];
-            channels_apart(builder, "batch_norm_input_gradient", sizes, &arguments)?;
+            channels_apart(
+                builder,
+                ["batch_norm_input_gradient", "batch_norm_input_gradient_last"],
+                &shape,
+                &arguments,
+            )?;
         }
         _ => return Ok(None),
     }
     Ok(Some(()))
 }
 
-/// Adds a launch that computes each channel by blocks of its own, at least one. `sizes` are the
-/// numbers of samples, channels and positions; `arguments` are those after the sizes and the number
-/// of elements of a block.
-fn channels_apart(
-    builder: &mut KernelBuilder<'_>,
-    kernel: &'static str,
+/// Channels that a launch computes.
+struct Channels {
+    /// Whether all channels of a sample's position are adjacent, for the second of two variants of
+    /// a GPU function.
+    is_last: bool,
+    /// Number of samples, channels, and positions.
     sizes: [usize; 3],
-    arguments: &[Argument],
-) -> Result<(), EngineError> {
-    let [samples, channels, positions] = sizes;
-    let count = samples * positions;
-    let slice = MIN_SLICE.max(count.div_ceil(MAX_BLOCKS));
-    let arguments = [&sizes.map(size)[..], &[size(slice)], arguments].concat();
-    builder.launch((Family::BatchNorm, kernel), [channels, count.div_ceil(slice).max(1)], arguments)
 }
 
-/// Adds the launch of two sums per channel over samples and positions, whose numbers are `sizes`
-/// with the number of channels between them. If there are few channels, the terms are divided into
-/// slices, which the last block of a channel adds in a fixed order. `to` has the addresses of the
-/// moments, and of the parameters' gradient or no address.
+impl Channels {
+    /// Number of values of a channel.
+    fn count(&self) -> usize {
+        self.sizes[0] * self.sizes[2]
+    }
+
+    /// Number of groups of channels that a block computes together.
+    fn groups(&self) -> usize {
+        if self.is_last { self.sizes[1].div_ceil(BLOCK_CHANNELS) } else { self.sizes[1] }
+    }
+
+    /// Minimum number of values of a channel that a block computes.
+    fn min_slice(&self) -> usize {
+        if self.is_last { MIN_SLICE / BLOCK_CHANNELS } else { MIN_SLICE }
+    }
+
+    fn variant(&self, kernels: [&'static str; 2]) -> (Family, &'static str) {
+        (Family::BatchNorm, kernels[usize::from(self.is_last)])
+    }
+}
+
+/// Adds a launch that computes channels, or groups of channels, by blocks of their own, at least
+/// one. `arguments` are those after the sizes and the number of values of a channel of a block.
+fn channels_apart(
+    builder: &mut KernelBuilder<'_>,
+    kernels: [&'static str; 2],
+    channels: &Channels,
+    arguments: &[Argument],
+) -> Result<(), EngineError> {
+    let slice = channels.min_slice().max(channels.count().div_ceil(MAX_BLOCKS));
+    let arguments = [&channels.sizes.map(size)[..], &[size(slice)], arguments].concat();
+    let grid = [channels.groups(), channels.count().div_ceil(slice).max(1)];
+    builder.launch(channels.variant(kernels), grid, arguments)
+}
+
+/// Adds the launch of two sums per channel over samples and positions. If there are few channels,
+/// the terms are divided into slices, which the last block of a channel or group adds in a fixed
+/// order. `to` has the addresses of the moments, and of the parameters' gradient or no address.
 fn channel_sums(
     builder: &mut KernelBuilder<'_>,
-    kernel: &'static str,
-    sizes: [usize; 3],
+    kernels: [&'static str; 2],
+    channels: &Channels,
     inputs: &[Argument],
     to: [Argument; 2],
 ) -> Result<(), EngineError> {
-    let [samples, channels, positions] = sizes;
-    let count = samples * positions;
-    let (slices, terms) = divide(count, channels, count.div_ceil(MIN_SLICE));
+    let (count, groups) = (channels.count(), channels.groups());
+    let (slices, terms) = divide(count, groups, count.div_ceil(channels.min_slice()));
     let shared = match slices {
         1 => [Argument::NONE; 2],
-        // The sums of the slices, and a counter for each channel.
+        // The sums of the slices, and a counter for each group.
         _ => [
-            builder.workspace(slices * channels * 2 * size_of::<f64>())?,
-            builder.workspace(channels * size_of::<u32>())?,
+            builder.workspace(slices * channels.sizes[1] * 2 * size_of::<f64>())?,
+            builder.workspace(groups * size_of::<u32>())?,
         ],
     };
-    let arguments = [&sizes.map(size)[..], &[size(terms)], inputs, &shared, &to].concat();
-    builder.launch((Family::BatchNorm, kernel), [channels, slices], arguments)
+    let arguments = [&channels.sizes.map(size)[..], &[size(terms)], inputs, &shared, &to].concat();
+    builder.launch(channels.variant(kernels), [groups, slices], arguments)
 }
 
 /// Adds the launches of a pass of a layer normalisation over the innermost dimension of `samples`

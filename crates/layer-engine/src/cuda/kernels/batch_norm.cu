@@ -1,25 +1,19 @@
 // Batch normalisation in passes, between which the moments can be reduced over ranks. Sums are in
 // double precision, because the variance is the mean of squares minus the square of the mean.
+//
+// A kernel has a variant for each type in `channels.cuh`, its parameter `Walk`. There is a block
+// for each `Walk::CHANNELS` channels and each slice of `slice` pixels of all samples.
 #include "chain.cuh"
+#include "channels.cuh"
 
-// Index of one of a channel's elements, which are walked in steps of a block.
-struct Walk {
-    u32 channels, positions, channel, sample, position;
+// Index of the thread's channel, if the thread has one for itself.
+template <class Walk> __device__ __forceinline__ u32 own_channel() {
+    return blockIdx.x * Walk::CHANNELS + threadIdx.x;
+}
 
-    __device__ __forceinline__ Walk(u32 channels, u32 positions, u32 channel, u32 first)
-        : channels(channels), positions(positions), channel(channel), sample(first / positions),
-          position(first % positions) {}
-
-    __device__ __forceinline__ u32 index() const {
-        return (sample * channels + channel) * positions + position;
-    }
-
-    __device__ __forceinline__ void advance() {
-        sample += THREADS / positions;
-        position += THREADS % positions;
-        if (position >= positions) position -= positions, sample++;
-    }
-};
+template <class Walk> __device__ __forceinline__ bool has_own_channel(u32 channels) {
+    return threadIdx.x < Walk::CHANNELS && (Walk::CHANNELS == 1 || own_channel<Walk>() < channels);
+}
 
 // Two sums of a channel.
 struct Sums {
@@ -39,43 +33,62 @@ __device__ __forceinline__ void put_moments(u32 channel, u32 channels, u32 count
     }
 }
 
-// Writes the sums of a block: to the moments if there is one slice. Otherwise to `parts`, of which
-// the last block of a channel adds those of its slices in order.
-__device__ __forceinline__ void put_sums(u32 channels, u32 count, const Sums& sums, Sums* parts,
+// Writes the sums that a block has in its first threads: to the moments if there is one slice.
+// Otherwise to `parts`, of which the last block of the channels adds those of all slices.
+template <class Walk>
+__device__ __forceinline__ void put_sums(u32 channels, u32 count, double (&sums)[2], Sums* parts,
                                          u32* counters, float* moments, float* gradient) {
-    if (threadIdx.x != 0) return;
-    const u32 channel = blockIdx.x, slices = gridDim.y;
-    Sums all = sums;
+    const u32 slices = gridDim.y;
     if (slices > 1) {
-        parts += channel * slices;
-        parts[blockIdx.y] = sums;
-        if (!is_last(counters + channel, slices)) return;
-        all = Sums{0, 0};
-        ROLLED for (u32 slice = 0; slice < slices; slice++) {
-            all.first += parts[slice].first;
-            all.second += parts[slice].second;
+        __shared__ bool last;
+        if (has_own_channel<Walk>(channels))
+            parts[blockIdx.y * channels + own_channel<Walk>()] = Sums{sums[0], sums[1]};
+        // All of these threads belong to the first warp.
+        __syncwarp();
+        if (threadIdx.x == 0) last = is_last(counters + blockIdx.x, slices);
+        __syncthreads();
+        if (!last) return;
+        const u32 channel = blockIdx.x * Walk::CHANNELS + threadIdx.x % Walk::CHANNELS;
+        sums[0] = 0, sums[1] = 0;
+        if (Walk::CHANNELS == 1 || channel < channels) {
+#pragma unroll(Walk::LOADS)
+            for (u32 i = threadIdx.x / Walk::CHANNELS; i < slices; i += THREADS / Walk::CHANNELS) {
+                sums[0] += parts[i * channels + channel].first;
+                sums[1] += parts[i * channels + channel].second;
+            }
         }
+        Walk::sum_threads(sums);
     }
-    put_moments(channel, channels, count, all, moments, gradient);
+    if (has_own_channel<Walk>(channels))
+        put_moments(own_channel<Walk>(), channels, count, Sums{sums[0], sums[1]}, moments, gradient);
 }
 
-// Moments of a channel over all samples and positions: sum, sum of squares, count. One block per
-// channel and slice of `slice` terms.
-KERNEL batch_norm_moments(u32 samples, u32 channels, u32 positions, u32 slice, const real* __restrict__ x,
-                          Sums* parts, u32* counters, float* __restrict__ moments,
-                          float* __restrict__ gradient) {
-    __shared__ double scratch[2][WARPS];
+// Sum, sum of squares and number of values of each channel over all samples and positions.
+template <class Walk>
+__device__ __forceinline__ void moments(u32 samples, u32 channels, u32 positions, u32 slice,
+                                        const real* __restrict__ x, Sums* parts, u32* counters,
+                                        float* __restrict__ moments, float* __restrict__ gradient) {
     const u32 count = samples * positions, from = blockIdx.y * slice, to = min(from + slice, count);
-    Walk at(channels, positions, blockIdx.x, from + threadIdx.x);
-    double sum = 0, squares = 0;
-    ROLLED for (u32 i = from + threadIdx.x; i < to; i += THREADS, at.advance()) {
-        const double value = x[at.index()];
-        sum += value;
-        squares += value * value;
+    Walk at(channels, positions, from);
+    double values[2][Walk::WIDTH] = {};
+    ROLLED for (u32 i = from + Walk::pixel(); i < to; i += Walk::LOADS * Walk::STEP) {
+        float loaded[Walk::LOADS][Walk::WIDTH] = {};
+#pragma unroll
+        for (int load = 0; load < Walk::LOADS; load++, at.advance())
+            if (i + load * Walk::STEP < to) at.load(x, loaded[load]);
+#pragma unroll
+        for (int load = 0; load < Walk::LOADS; load++) {
+#pragma unroll
+            for (int j = 0; j < Walk::WIDTH; j++) {
+                const double value = loaded[load][j];
+                values[0][j] += value;
+                values[1][j] += value * value;
+            }
+        }
     }
-    sum = block_sum(sum, scratch[0]);
-    squares = block_sum(squares, scratch[1]);
-    put_sums(channels, count, Sums{sum, squares}, parts, counters, moments, gradient);
+    double sums[2];
+    Walk::sum_pixels(values, sums);
+    put_sums<Walk>(channels, count, sums, parts, counters, moments, gradient);
 }
 
 // A channel's output as a linear function of its input.
@@ -90,34 +103,43 @@ __device__ __forceinline__ Line line_of(u32 channel, u32 channels, const real* p
     return Line{(float)slope, (float)(parameters[channels + channel] - slope * mean)};
 }
 
-// Applies a line to the part of a channel that belongs to the block, adds the other term unless it
-// is null, and replaces negative values by 0 if it `rectifies`. An operand that is written may be
-// one that is read.
-__device__ __forceinline__ void apply(u32 samples, u32 channels, u32 positions, u32 slice, const Line& line,
-                                      u32 rectifies, const real* x, const real* added, real* y) {
+// Applies the lines of the block's channels to its pixels, adds the other term unless it is null,
+// and replaces negative values by 0 if it `rectifies`. An operand that is written may be one that
+// is read.
+template <class Walk>
+__device__ __forceinline__ void apply(u32 samples, u32 channels, u32 positions, u32 slice,
+                                      const Line (&lines)[Walk::CHANNELS], u32 rectifies, const real* x,
+                                      const real* added, real* y) {
     const u32 count = samples * positions, from = blockIdx.y * slice, to = min(from + slice, count);
-    Walk at(channels, positions, blockIdx.x, from + threadIdx.x);
-    ROLLED for (u32 i = from + threadIdx.x; i < to; i += THREADS, at.advance()) {
-        const u32 element = at.index();
-        // It is rounded as if it was stored.
-        const real normalised = line.slope * x[element] + line.offset;
-        float value = normalised;
-        if (added) value += added[element];
-        y[element] = rectifies ? rectified(value) : value;
+    Walk at(channels, positions, from);
+    Line line[Walk::WIDTH];
+#pragma unroll
+    for (int j = 0; j < Walk::WIDTH; j++) line[j] = lines[Walk::channel() + j];
+    ROLLED for (u32 i = from + Walk::pixel(); i < to; i += Walk::STEP, at.advance()) {
+        float values[Walk::WIDTH];
+        at.load(x, values);
+#pragma unroll
+        for (int j = 0; j < Walk::WIDTH; j++)
+            // It is rounded as if it was stored.
+            values[j] = (real)(line[j].slope * values[j] + line[j].offset);
+        add(at, added, values);
+#pragma unroll
+        for (int j = 0; j < Walk::WIDTH; j++) values[j] = rectifies ? rectified(values[j]) : values[j];
+        at.store(values, y);
     }
 }
 
-// Normalises by the moments. The first block of a channel saves mean and inverse standard
-// deviation, and updates the running statistics unless they are null. Then adds another term and
-// rectifies, as `apply` does. One block per channel and slice of `slice` elements.
-KERNEL batch_norm_forward(u32 samples, u32 channels, u32 positions, u32 slice, double epsilon,
-                          double momentum, u32 rectifies, const real* x,
-                          const real* __restrict__ parameters, const float* __restrict__ moments,
-                          float* __restrict__ saved, float* __restrict__ statistics, const real* added,
-                          real* y) {
-    __shared__ Line line;
-    const u32 channel = blockIdx.x;
-    if (threadIdx.x == 0) {
+// Normalises by the moments. The blocks of the first slice save mean and inverse standard
+// deviation, and update the running statistics unless they are null. Then adds another term and
+// rectifies, as `apply` does.
+template <class Walk>
+__device__ __forceinline__ void forward(u32 samples, u32 channels, u32 positions, u32 slice, double epsilon,
+                                        double momentum, u32 rectifies, const real* x, const real* parameters,
+                                        const float* moments, float* saved, float* statistics,
+                                        const real* added, real* y) {
+    __shared__ Line lines[Walk::CHANNELS];
+    if (has_own_channel<Walk>(channels)) {
+        const u32 channel = own_channel<Walk>();
         const double count = moments[2 * channels];
         double mean = 0, variance = 0;
         if (count > 0) {
@@ -126,7 +148,7 @@ KERNEL batch_norm_forward(u32 samples, u32 channels, u32 positions, u32 slice, d
             variance = fmax(moments[channels + channel] / count - mean * mean, 0.0);
         }
         const double inverse_deviation = 1.0 / sqrt(variance + epsilon);
-        line = line_of(channel, channels, parameters, mean, inverse_deviation);
+        lines[threadIdx.x] = line_of(channel, channels, parameters, mean, inverse_deviation);
         if (blockIdx.y == 0) {
             saved[channel] = (float)mean;
             saved[channels + channel] = (float)inverse_deviation;
@@ -141,73 +163,133 @@ KERNEL batch_norm_forward(u32 samples, u32 channels, u32 positions, u32 slice, d
         }
     }
     __syncthreads();
-    apply(samples, channels, positions, slice, line, rectifies, x, added, y);
+    apply<Walk>(samples, channels, positions, slice, lines, rectifies, x, added, y);
 }
 
-// Normalises by the running statistics. One block per channel and slice of `slice` elements.
-KERNEL batch_norm_infer(u32 samples, u32 channels, u32 positions, u32 slice, double epsilon,
-                        const real* __restrict__ x, const real* __restrict__ parameters,
-                        const float* __restrict__ statistics, real* __restrict__ y) {
-    __shared__ Line line;
-    const u32 channel = blockIdx.x;
-    if (threadIdx.x == 0)
-        line = line_of(channel, channels, parameters, statistics[channel],
-                       1.0 / sqrt(statistics[channels + channel] + epsilon));
+// Normalises by the running statistics.
+template <class Walk>
+__device__ __forceinline__ void infer(u32 samples, u32 channels, u32 positions, u32 slice, double epsilon,
+                                      const real* x, const real* parameters, const float* statistics,
+                                      real* y) {
+    __shared__ Line lines[Walk::CHANNELS];
+    if (has_own_channel<Walk>(channels)) {
+        const u32 channel = own_channel<Walk>();
+        lines[threadIdx.x] = line_of(channel, channels, parameters, statistics[channel],
+                                     1.0 / sqrt(statistics[channels + channel] + epsilon));
+    }
     __syncthreads();
-    apply(samples, channels, positions, slice, line, 0, x, nullptr, y);
+    apply<Walk>(samples, channels, positions, slice, lines, 0, x, nullptr, y);
 }
 
 // Sums of the gradient and of gradient * normalised x. They are the gradients of bias and weight
 // too. The gradient is the result of a chain of elementwise operations, of which copies are
-// written. A copy may be a term or the gate, but not x. One block per channel and slice of `slice`
-// terms.
-KERNEL batch_norm_gradient_moments(u32 samples, u32 channels, u32 positions, u32 slice,
-                                   const real* __restrict__ x, const float* __restrict__ saved,
-                                   const real* a, const real* b, const real* c, const real* d,
-                                   const real* gate, real* to_a, real* to_b, real* to_c, real* to_d,
-                                   Sums* parts, u32* counters, float* __restrict__ moments,
-                                   float* __restrict__ gradient) {
-    __shared__ double scratch[2][WARPS];
-    const u32 channel = blockIdx.x;
+// written. A copy may be a term or the gate, but not x.
+template <class Walk>
+__device__ __forceinline__ void gradient_moments(u32 samples, u32 channels, u32 positions, u32 slice,
+                                                 const real* __restrict__ x, const float* __restrict__ saved,
+                                                 const real* a, const real* b, const real* c, const real* d,
+                                                 const real* gate, real* to_a, real* to_b, real* to_c,
+                                                 real* to_d, Sums* parts, u32* counters,
+                                                 float* __restrict__ moments, float* __restrict__ gradient) {
     const u32 count = samples * positions, from = blockIdx.y * slice, to = min(from + slice, count);
-    const double mean = saved[channel];
-    Walk at(channels, positions, channel, from + threadIdx.x);
-    double sum = 0, centred = 0;
-    ROLLED for (u32 i = from + threadIdx.x; i < to; i += THREADS, at.advance()) {
-        const u32 element = at.index();
-        // It is rounded as if it was stored and read.
-        const real value = gated_sum(element, a, b, c, d, gate);
-        put_copies(element, value, to_a, to_b, to_c, to_d);
-        const double slope = value;
-        sum += slope;
-        centred += slope * (x[element] - mean);
+    const u32 first = blockIdx.x * Walk::CHANNELS + Walk::channel();
+    double mean[Walk::WIDTH], values[2][Walk::WIDTH] = {};
+#pragma unroll
+    for (int j = 0; j < Walk::WIDTH; j++)
+        mean[j] = Walk::CHANNELS == 1 || first + j < channels ? saved[first + j] : 0;
+    Walk at(channels, positions, from);
+    ROLLED for (u32 i = from + Walk::pixel(); i < to; i += Walk::STEP, at.advance()) {
+        float inputs[Walk::WIDTH], slopes[Walk::WIDTH];
+        at.load(x, inputs);
+        gated_sum(at, a, b, c, d, gate, slopes);
+#pragma unroll
+        // They are rounded as if they were stored and read.
+        for (int j = 0; j < Walk::WIDTH; j++) slopes[j] = (real)slopes[j];
+        put_copies(at, slopes, to_a, to_b, to_c, to_d);
+#pragma unroll
+        for (int j = 0; j < Walk::WIDTH; j++) {
+            const double slope = slopes[j];
+            values[0][j] += slope;
+            values[1][j] += slope * (inputs[j] - mean[j]);
+        }
     }
-    sum = block_sum(sum, scratch[0]);
-    centred = block_sum(centred, scratch[1]) * saved[channels + channel];
-    put_sums(channels, count, Sums{sum, centred}, parts, counters, moments, gradient);
+    double sums[2];
+    Walk::sum_pixels(values, sums);
+    if (has_own_channel<Walk>(channels)) sums[1] *= saved[channels + own_channel<Walk>()];
+    put_sums<Walk>(channels, count, sums, parts, counters, moments, gradient);
 }
 
 // dx = scale * (dy - mean(dy) - normalised x * mean(dy * normalised x)) as a linear function of dy
-// and x with coefficients scale, slope and offset. One block per channel and slice of `slice`
-// elements.
-KERNEL batch_norm_input_gradient(u32 samples, u32 channels, u32 positions, u32 slice,
-                                 const real* __restrict__ x, const real* __restrict__ parameters,
-                                 const float* __restrict__ saved, const float* __restrict__ moments,
-                                 const real* __restrict__ dy, real* __restrict__ dx) {
-    __shared__ float scale_of_dy;
-    __shared__ Line line;
-    const u32 channel = blockIdx.x;
-    if (threadIdx.x == 0) {
+// and x with coefficients scale, slope and offset.
+template <class Walk>
+__device__ __forceinline__ void input_gradient(u32 samples, u32 channels, u32 positions, u32 slice,
+                                               const real* __restrict__ x, const real* parameters,
+                                               const float* saved, const float* moments,
+                                               const real* __restrict__ dy, real* __restrict__ dx) {
+    __shared__ float scales[Walk::CHANNELS];
+    __shared__ Line lines[Walk::CHANNELS];
+    if (has_own_channel<Walk>(channels)) {
+        const u32 channel = own_channel<Walk>();
         const double count = fmax((double)moments[2 * channels], 1.0);
         const double mean = saved[channel], inverse_deviation = saved[channels + channel];
         const double scale = parameters[channel] * inverse_deviation;
         const double slope = -scale * (moments[channels + channel] / count) * inverse_deviation;
-        scale_of_dy = (float)scale;
-        line = Line{(float)slope, (float)(-scale * (moments[channel] / count) - slope * mean)};
+        scales[threadIdx.x] = (float)scale;
+        lines[threadIdx.x] = Line{(float)slope, (float)(-scale * (moments[channel] / count) - slope * mean)};
     }
     __syncthreads();
+    float scale[Walk::WIDTH];
+    Line line[Walk::WIDTH];
+#pragma unroll
+    for (int j = 0; j < Walk::WIDTH; j++) {
+        scale[j] = scales[Walk::channel() + j];
+        line[j] = lines[Walk::channel() + j];
+    }
     const u32 elements = samples * positions, from = blockIdx.y * slice, to = min(from + slice, elements);
-    Walk at(channels, positions, channel, from + threadIdx.x);
-    ROLLED for (u32 i = from + threadIdx.x; i < to; i += THREADS, at.advance())
-        dx[at.index()] = scale_of_dy * dy[at.index()] + line.slope * x[at.index()] + line.offset;
+    Walk at(channels, positions, from);
+    ROLLED for (u32 i = from + Walk::pixel(); i < to; i += Walk::STEP, at.advance()) {
+        float inputs[Walk::WIDTH], slopes[Walk::WIDTH];
+        at.load(x, inputs);
+        at.load(dy, slopes);
+#pragma unroll
+        for (int j = 0; j < Walk::WIDTH; j++)
+            slopes[j] = scale[j] * slopes[j] + line[j].slope * inputs[j] + line[j].offset;
+        at.store(slopes, dx);
+    }
 }
+
+#define KERNELS(SUFFIX, Walk) \
+    KERNEL batch_norm_moments##SUFFIX(u32 samples, u32 channels, u32 positions, u32 slice, \
+                                      const real* __restrict__ x, Sums* parts, u32* counters, \
+                                      float* __restrict__ to, float* __restrict__ gradient) { \
+        moments<Walk>(samples, channels, positions, slice, x, parts, counters, to, gradient); \
+    } \
+    KERNEL batch_norm_forward##SUFFIX( \
+        u32 samples, u32 channels, u32 positions, u32 slice, double epsilon, double momentum, u32 rectifies, \
+        const real* x, const real* __restrict__ parameters, const float* __restrict__ moments, \
+        float* __restrict__ saved, float* __restrict__ statistics, const real* added, real* y) { \
+        forward<Walk>(samples, channels, positions, slice, epsilon, momentum, rectifies, x, parameters, \
+                      moments, saved, statistics, added, y); \
+    } \
+    KERNEL batch_norm_infer##SUFFIX(u32 samples, u32 channels, u32 positions, u32 slice, double epsilon, \
+                                    const real* __restrict__ x, const real* __restrict__ parameters, \
+                                    const float* __restrict__ statistics, real* __restrict__ y) { \
+        infer<Walk>(samples, channels, positions, slice, epsilon, x, parameters, statistics, y); \
+    } \
+    KERNEL batch_norm_gradient_moments##SUFFIX( \
+        u32 samples, u32 channels, u32 positions, u32 slice, const real* __restrict__ x, \
+        const float* __restrict__ saved, const real* a, const real* b, const real* c, const real* d, \
+        const real* gate, real* to_a, real* to_b, real* to_c, real* to_d, Sums* parts, u32* counters, \
+        float* __restrict__ moments, float* __restrict__ gradient) { \
+        gradient_moments<Walk>(samples, channels, positions, slice, x, saved, a, b, c, d, gate, to_a, to_b, \
+                               to_c, to_d, parts, counters, moments, gradient); \
+    } \
+    KERNEL batch_norm_input_gradient##SUFFIX( \
+        u32 samples, u32 channels, u32 positions, u32 slice, const real* __restrict__ x, \
+        const real* __restrict__ parameters, const float* __restrict__ saved, \
+        const float* __restrict__ moments, const real* __restrict__ dy, real* __restrict__ dx) { \
+        input_gradient<Walk>(samples, channels, positions, slice, x, parameters, saved, moments, dy, dx); \
+    }
+
+KERNELS(, ChannelsFirst)
+KERNELS(_last, ChannelsLast)

@@ -1,5 +1,6 @@
 // Convolutions as matrix products. The terms of a product are divided into slices of `slice` terms,
 // whose sums are written one after another. `blockIdx.y` is slice * groups + group.
+#include "channels.cuh"
 #include "convolution.cuh"
 
 // Writes a tile whose rows are channels, with a distance of `stride` elements. `at` has the offsets
@@ -170,16 +171,32 @@ KERNEL convolution_weight_gradient_small(u32 samples, const Geometry g, u32 slic
     weight_gradient<32>(samples, g, slice, x, dy, dw);
 }
 
-// Sum of each channel over all samples and positions. One block per channel and slice of `slice`
-// terms.
+// Sum of each channel over all samples and positions. There is a block for each `Walk::CHANNELS`
+// channels and each slice of `slice` terms.
+template <class Walk>
+__device__ __forceinline__ void bias_gradient(u32 samples, u32 channels, u32 positions, u32 slice,
+                                              const real* __restrict__ dy, float* __restrict__ db) {
+    const u32 from = blockIdx.y * slice, to = min(from + slice, samples * positions);
+    Walk at(channels, positions, from);
+    double values[1][Walk::WIDTH] = {}, sum[1];
+    ROLLED for (u32 i = from + Walk::pixel(); i < to; i += Walk::STEP, at.advance()) {
+        float loaded[Walk::WIDTH];
+        at.load(dy, loaded);
+#pragma unroll
+        for (int j = 0; j < Walk::WIDTH; j++) values[0][j] += loaded[j];
+    }
+    Walk::sum_pixels(values, sum);
+    const u32 channel = blockIdx.x * Walk::CHANNELS + threadIdx.x;
+    if (threadIdx.x < Walk::CHANNELS && channel < channels)
+        db[blockIdx.y * channels + channel] = (float)sum[0];
+}
+
 KERNEL convolution_bias_gradient(u32 samples, u32 channels, u32 positions, u32 slice,
                                  const real* __restrict__ dy, float* __restrict__ db) {
-    __shared__ double scratch[WARPS];
-    const u32 channel = blockIdx.x, from = blockIdx.y * slice;
-    const u32 to = min(from + slice, samples * positions);
-    double sum = 0;
-    ROLLED for (u32 i = from + threadIdx.x; i < to; i += THREADS)
-        sum += dy[(i / positions * channels + channel) * positions + i % positions];
-    sum = block_sum(sum, scratch);
-    if (threadIdx.x == 0) db[blockIdx.y * channels + channel] = (float)sum;
+    bias_gradient<ChannelsFirst>(samples, channels, positions, slice, dy, db);
+}
+
+KERNEL convolution_bias_gradient_last(u32 samples, u32 channels, u32 positions, u32 slice,
+                                      const real* __restrict__ dy, float* __restrict__ db) {
+    bias_gradient<ChannelsLast>(samples, channels, positions, slice, dy, db);
 }

@@ -13,8 +13,10 @@ KERNEL sum_terms(u32 elements, u32 rectifies, const real* a, const real* b, cons
                  const real* gate, real* to, real* to_b, real* to_c, real* to_d) {
     const u32 i = ELEMENT;
     if (i >= elements) return;
-    const float sum = gated_sum(i, a, b, c, d, gate);
-    put_copies(i, rectifies ? rectified(sum) : sum, to, to_b, to_c, to_d);
+    float sum[1];
+    gated_sum(Element{i}, a, b, c, d, gate, sum);
+    if (rectifies) sum[0] = rectified(sum[0]);
+    put_copies(Element{i}, sum, to, to_b, to_c, to_d);
 }
 
 // Adds up to four terms in order to the sums `before`, unless they are null. Writes the sums to

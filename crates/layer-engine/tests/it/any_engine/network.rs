@@ -94,7 +94,9 @@ impl<'n, E: Engine<Scalar: Real>> NetworkRun<'n, E> {
         trained
             .map(|(id, layer)| {
                 let buffer = &buffers[&(id, Role::ParameterGradient)];
-                (layer.name().to_owned(), download(*engine, buffer, layer.parameter_count(), queue))
+                let values = download(*engine, buffer, layer.parameter_count(), queue);
+                let values = engine.image_layout().restore(layer, Role::ParameterGradient, &values);
+                (layer.name().to_owned(), values.into_owned())
             })
             .collect()
     }
@@ -111,7 +113,8 @@ impl<'n, E: Engine<Scalar: Real>> NetworkRun<'n, E> {
     }
 
     fn put(&mut self, id: LayerId, role: Role, values: &[f64]) {
-        let scalars = pack(values.to_vec(), self.storage(id, role));
+        let values = self.engine.image_layout().arrange(self.graph.layer(id), role, values).into_owned();
+        let scalars = pack(values, self.storage(id, role));
         let buffer = upload(self.engine, &scalars, &mut self.queue);
         self.buffers.insert((id, role), buffer);
     }

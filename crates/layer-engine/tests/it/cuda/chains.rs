@@ -1,8 +1,8 @@
 //! Chains of elementwise operations, compared with scalar code and with the separate kernels.
 
 use layer_engine::{
-    ChainNorm, CudaEngine, CudaKernel, CudaQueue, ElementwiseChain, Engine, EngineError, KernelSpec, Pass,
-    Precision, Rectifier, Role, Shard, Signature, Storage,
+    ChainNorm, CudaEngine, CudaKernel, CudaQueue, ElementwiseChain, Engine, EngineError, ImageLayout,
+    KernelSpec, Pass, Precision, Rectifier, Role, Shard, Signature, Storage,
 };
 use layer_graph::{BatchNorm, Layer, LayerKind, Shape};
 
@@ -12,9 +12,18 @@ use crate::single_layer::layer;
 
 const SAMPLES: usize = 3;
 
-/// Batch normalisations with one and with several slices of a channel's sums.
-fn norms() -> [Layer; 2] {
-    [Shape::image(3, 9, 11), Shape::image(2, 23, 24)].map(|shape| layer(BatchNorm::default(), &[shape]))
+/// Batch normalisations with one and with several slices of a channel's sums, in both orders of the
+/// elements of images; with channels last also with several blocks of channels.
+fn norms() -> [(Layer, ImageLayout); 5] {
+    use ImageLayout::{ChannelsFirst, ChannelsLast};
+    [
+        (Shape::image(3, 9, 11), ChannelsFirst),
+        (Shape::image(2, 23, 24), ChannelsFirst),
+        (Shape::image(3, 2, 5), ChannelsLast),
+        (Shape::image(2, 23, 24), ChannelsLast),
+        (Shape::image(36, 6, 7), ChannelsLast),
+    ]
+    .map(|(shape, layout)| (layer(BatchNorm::default(), &[shape]), layout))
 }
 
 /// Number formats, and precisions with layers whose outputs have them.
@@ -128,13 +137,14 @@ fn chains_after_a_normalisation_match_separate_kernels() {
     let passes = [Pass::Forward, Pass::Recompute];
     let of_layer =
         |layer| passes.into_iter().flat_map(move |pass| FORMATS.map(|format| (layer, pass, format)));
-    for (layer, pass, (storage, precision)) in norms().iter().flat_map(of_layer) {
+    for ((layer, layout), pass, (storage, precision)) in norms().iter().flat_map(of_layer) {
         let signature = Signature::of(layer, pass).unwrap();
         let [reads, written] =
             [&signature.reads, &signature.writes].map(|roles| operands(layer, precision, roles));
         let elements = Role::Output.elements(layer, SAMPLES);
         let other = scalars(storage, 70, elements);
         on_device(ORDERS[1], |engine| {
+            let engine = &engine.clone().with_image_layout(*layout);
             let mut queue = engine.queue().unwrap();
             let spec = KernelSpec::Layer { layer, pass, shard: Shard::whole(SAMPLES) };
             let mut kernel = engine.prepare(&spec, precision).unwrap();
@@ -170,13 +180,14 @@ fn chains_before_moments_match_separate_kernels() {
     let pass = Pass::BackwardMoments;
     let of_layer =
         |layer| ORDERS.into_iter().flat_map(move |order| FORMATS.map(|format| (layer, order, format)));
-    for (layer, order, (storage, precision)) in norms().iter().flat_map(of_layer) {
+    for ((layer, layout), order, (storage, precision)) in norms().iter().flat_map(of_layer) {
         let norm = ChainNorm { layer, pass, samples: SAMPLES };
         let [all, others] = [Signature::of(layer, pass).unwrap(), norm.signature().unwrap()];
         let [reads, written] = [&others.reads, &others.writes].map(|roles| operands(layer, precision, roles));
         let elements = Role::Output.elements(layer, SAMPLES);
         assert_eq!(all.reads[..2], others.reads);
         on_device(order, |engine| {
+            let engine = &engine.clone().with_image_layout(*layout);
             let mut queue = engine.queue().unwrap();
             for (terms, rectifier, copies) in
                 [(1, Some(Rectifier::Backward), 1), (2, Some(Rectifier::Backward), 2), (4, None, 4)]
@@ -207,7 +218,7 @@ fn chains_before_moments_match_separate_kernels() {
 #[test]
 fn impossible_chains_are_errors() {
     on_device(ORDERS[0], |engine| {
-        let ([batch_norm, _], storage) = (norms(), Storage::Scalar);
+        let ([(batch_norm, _), ..], storage) = (norms(), Storage::Scalar);
         let elements = SAMPLES * batch_norm.output_shape().elements();
         let rectifier = layer(LayerKind::Relu, &[Shape::image(3, 9, 11)]);
         let norm = |layer, pass| Some(ChainNorm { layer, pass, samples: SAMPLES });

@@ -173,6 +173,8 @@ fn layers_of_several_tiles_match_cpu_engine() {
         layer(Conv2d::new(9, 5).padding(3).stride(3), &[Shape::image(7, 11, 10)]),
         layer(Conv2d::new(70, 1).stride(2), &[Shape::image(5, 9, 8)]),
         layer(BatchNorm::default(), &[Shape::image(3, 35, 33)]),
+        layer(BatchNorm::default(), &[Shape::image(70, 5, 6)]),
+        layer(BatchNorm::default(), &[Shape::image(36, 13, 11)]),
         layer(Linear::new(270), &[Shape::features(270)]),
         layer(Linear::new(72), &[Shape::sequence(150, 68)]),
         layer(MultiHeadAttention { heads: 2, causal: true }, &[Shape::sequence(70, 3 * 2 * 68)]),

@@ -1,6 +1,6 @@
 //! Gradients of all parameters of whole networks, compared with the CPU engine.
 
-use layer_engine::{CpuEngine, Engine, KernelChoice, KernelSpec, Pass, Precision, Shard};
+use layer_engine::{CpuEngine, Engine, ImageLayout, KernelChoice, KernelSpec, Pass, Precision, Shard};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, LayerGraph, LayerId, LayerKind, LayerNorm,
     Linear, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Reshape, Select, Shape, zoo,
@@ -129,8 +129,12 @@ fn network_gradients_match_cpu_engine() {
         let [single, half] = [Precision::F32, Precision::Bf16]
             .map(|precision| gradients(&CpuEngine::<f32>::new(), precision, graph, 100));
         on_device(order, |engine| {
-            for (choice, precision, bound) in WAYS {
-                let engine = &engine.clone().with_choice(choice);
+            // With channels last, convolutions are computed by the library only.
+            let last = WAYS.into_iter().filter(|(choice, ..)| *choice == KernelChoice::Vendor);
+            let first = WAYS.into_iter().map(|way| (way, ImageLayout::ChannelsFirst));
+            let ways = first.chain(last.map(|way| (way, ImageLayout::ChannelsLast)));
+            for ((choice, precision, bound), layout) in ways {
+                let engine = &engine.clone().with_choice(choice).with_image_layout(layout);
                 let got = gradients(engine, precision, graph, 100);
                 let expected = if precision == Precision::Bf16 { &half } else { &single };
                 let pairs = || {
@@ -142,17 +146,19 @@ fn network_gradients_match_cpu_engine() {
                 let name = graph.name();
                 assert!(
                     norm > 0.0 && distance <= bound,
-                    "{name}, {choice:?}, {precision:?}: {distance:.1e} from the CPU engine's"
+                    "{name}, {choice:?}, {precision:?}, {layout:?}: {distance:.1e} from the CPU engine's"
                 );
             }
         });
     }
 }
 
-/// The sizes of all layers are within the limits of a launch. Kernels are prepared one at a time to
+/// The sizes of all layers are within the limits of a launch, in both orders of the elements of
+/// images. Kernels are prepared one at a time to
 /// limit the memory of their workspaces.
 #[test]
 fn zoo_layers_can_be_prepared() {
+    let layouts = [ImageLayout::ChannelsFirst, ImageLayout::ChannelsLast];
     on_device(0, |engine| {
         for name in zoo::names() {
             for (_, layer) in zoo::model(name).unwrap().layers().skip(1) {
@@ -160,10 +166,11 @@ fn zoo_layers_can_be_prepared() {
                     continue;
                 }
                 let passes = [Pass::forward(layer), Pass::backward(layer, true), &[Pass::Infer]].concat();
-                for pass in passes {
+                for (pass, layout) in passes.iter().flat_map(|&pass| layouts.map(|layout| (pass, layout))) {
+                    let engine = engine.clone().with_image_layout(layout);
                     let spec = KernelSpec::Layer { layer, pass, shard: Shard::whole(2) };
                     let prepared = engine.prepare(&spec, Precision::F32);
-                    assert!(prepared.is_ok(), "{name}: {:?}", prepared.err());
+                    assert!(prepared.is_ok(), "{name}, {layout:?}: {:?}", prepared.err());
                 }
             }
         }
