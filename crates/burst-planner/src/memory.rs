@@ -11,8 +11,8 @@ const MAX_NAMED_NODES: usize = 3;
 impl Evaluator<'_> {
     /// Returns the memory of each rank, bytes: the maximum over the steps of an iteration of what
     /// is in use then. That is the nodes' [memory](crate::CostModel::memory), parameters with their
-    /// state, copies of outputs and gradients from other ranks, and gradient buckets. It is 0 for
-    /// ranks without nodes.
+    /// state, and copies of outputs and gradients from other ranks. Gradients that are reduced
+    /// together have their memory from the first of them on. It is 0 for ranks without nodes.
     ///
     /// Buffers are in use from their first to their last use. An allocation can be larger by gaps
     /// between buffers.

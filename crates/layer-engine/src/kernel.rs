@@ -151,16 +151,6 @@ pub enum KernelSpec<'a> {
         /// Number of samples, and factor, of each range, in the order of the samples.
         factors: Vec<(usize, f64)>,
     },
-    /// `writes[0]` = the concatenation of `reads`. Packs buffers that are sent in one message.
-    Pack {
-        /// Number of elements of each operand of `reads`.
-        elements: Vec<usize>,
-    },
-    /// `writes` = consecutive parts of `reads[0]`. The inverse of [`Pack`](Self::Pack).
-    Unpack {
-        /// Number of elements of each operand of `writes`.
-        elements: Vec<usize>,
-    },
     /// `writes[0][0]` = the sum of the squares of all elements of all `reads`: a squared gradient
     /// norm.
     SquaredNorm {

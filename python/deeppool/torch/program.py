@@ -1,4 +1,4 @@
-"""Dataclasses of the format ``deeppool/program/v2``: the steps of a rank in one iteration.
+"""Dataclasses of the format ``deeppool/program/v3``: the steps of a rank in one iteration.
 
 Steps, buffers and collectives are identified by their indices. Ranges of samples exclude their end.
 """

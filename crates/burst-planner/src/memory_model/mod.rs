@@ -57,9 +57,8 @@ pub(crate) fn max_held_bytes(problem: &PlanProblem, structure: &ProblemGraph, ma
         let Node { state_bytes, gradient_bytes, parameters_of, .. } = problem.nodes[node];
         let gradient_bytes =
             parameters_of.map_or(gradient_bytes, |owner| problem.nodes[owner.0].gradient_bytes);
-        // The gradient, the sum of several users' gradients, a bucket, and the sum over
-        // micro-batches.
-        let gradients = if problem.micro_batches.get() > 1 { 4 } else { 3 };
+        // The gradient, the sum of several users' gradients, and the sum over micro-batches.
+        let gradients = if problem.micro_batches.get() > 1 { 3 } else { 2 };
         [
             memory.held_bytes,
             memory.samples_bytes,
@@ -144,7 +143,6 @@ impl MemoryModel<'_> {
             positions: &Positions::new(self),
             // Nothing has been computed yet.
             received_from: vec![0; self.classes.len()],
-            packed: Vec::new(),
             add,
         };
         sweep.run();

@@ -3,7 +3,7 @@
 use super::positions::{Position, Positions};
 use super::{Held, MemoryModel, NORM_BYTES};
 use crate::costs::NodeMemory;
-use crate::groups::{Class, Slot};
+use crate::groups::Slot;
 
 /// The sweep over the buffers, in the order of the steps.
 pub(super) struct Sweep<'m, F> {
@@ -15,8 +15,6 @@ pub(super) struct Sweep<'m, F> {
     /// for. Collectives run concurrently with compute steps, in their own order, and a rank that
     /// only receives may write the buffer as soon as its previous collective has ended.
     pub(super) received_from: Vec<Position>,
-    /// By class: the largest bucket so far. Buckets share memory, until the end of the iteration.
-    pub(super) packed: Vec<(Class, u64)>,
     /// Receives every buffer.
     pub(super) add: F,
 }
@@ -257,8 +255,8 @@ impl<F: FnMut(Held)> Sweep<'_, F> {
         }
     }
 
-    /// Adds the buffers into which gradients are copied to be reduced together, and the sums of
-    /// metrics over micro-batches.
+    /// Adds the memory of buckets before their gradients are computed, and the sums of metrics over
+    /// micro-batches.
     fn buckets(&mut self) {
         let model = self.model;
         let gradients = &model.problem.gradients;
@@ -277,12 +275,12 @@ impl<F: FnMut(Held)> Sweep<'_, F> {
             nodes.push(node);
             *bytes = bytes.saturating_add(model.problem.nodes[node].gradient_bytes);
             if gradients.overlap && *bytes >= gradients.bucket_bytes {
-                let (group, bytes, nodes) = filling.remove(place);
-                self.bucket(group, bytes, &nodes, self.positions.summed[node]);
+                let (group, _, nodes) = filling.remove(place);
+                self.bucket(group, &nodes);
             }
         }
-        for (group, bytes, nodes) in filling {
-            self.bucket(group, bytes, &nodes, self.positions.end);
+        for (group, _, nodes) in filling {
+            self.bucket(group, &nodes);
         }
         if model.problem.micro_batches.get() > 1 {
             let mut nodes = model.order.iter().rev().map(|&node| node as usize);
@@ -293,22 +291,33 @@ impl<F: FnMut(Held)> Sweep<'_, F> {
         }
     }
 
-    /// Adds a bucket, from a position to the end of the iteration.
-    fn bucket(&mut self, group: Slot, bytes: u64, nodes: &[usize], from: Position) {
-        let &[node, _, ..] = nodes else { return };
-        if self.model.cache.len(group) == 1 {
+    /// Adds the memory of a bucket's gradients, given by their nodes, from the first of them until
+    /// each is computed: the gradients that are reduced together lie one after another. Sums over
+    /// micro-batches have their memory in the whole iteration.
+    fn bucket(&mut self, group: Slot, nodes: &[usize]) {
+        let model = self.model;
+        if model.cache.len(group) == 1 || model.problem.micro_batches.get() > 1 {
             return;
         }
-        for member in self.model.classes.members(group) {
+        for member in model.classes.members(group) {
             let class = member.class;
-            let place = self.packed.iter().position(|packed| packed.0 == class).unwrap_or_else(|| {
-                self.packed.push((class, 0));
-                self.packed.len() - 1
-            });
-            let largest = &mut self.packed[place].1;
-            let more = bytes.saturating_sub(*largest);
-            *largest += more;
-            (self.add)(Held { class, node, bytes: more, alive: [from, self.positions.end] });
+            let computed = |&node: &usize| {
+                let mut here = model.structure.users[node]
+                    .iter()
+                    .filter(|&&user| model.is_in(model.groups[user], class));
+                match (here.next(), here.next()) {
+                    (Some(&user), None) => self.positions.backward[user],
+                    _ => self.positions.summed[node],
+                }
+            };
+            let first = nodes.iter().map(computed).min().unwrap_or_default();
+            for &node in nodes {
+                let end = computed(&node);
+                if end > first {
+                    let bytes = model.problem.nodes[node].gradient_bytes;
+                    (self.add)(Held { class, node, bytes, alive: [first, end - 1] });
+                }
+            }
         }
     }
 }

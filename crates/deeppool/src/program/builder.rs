@@ -233,6 +233,8 @@ pub(super) struct RankBuilder {
     totals: HashMap<(LayerId, Role), BufferId>,
     /// Free buffers of previous micro-batches.
     free: Vec<BufferId>,
+    /// Buffers of buckets. They are not used again, because another bucket may need another order.
+    in_buckets: HashSet<BufferId>,
     collectives_wait_for: Option<StepId>,
     /// The step that the next compute step waits for.
     compute_waits_for: Option<StepId>,
@@ -264,6 +266,7 @@ impl RankBuilder {
             optimized: HashMap::new(),
             totals: HashMap::new(),
             free: Vec::new(),
+            in_buckets: HashSet::new(),
             collectives_wait_for: None,
             compute_waits_for: None,
         }
@@ -322,11 +325,12 @@ impl RankBuilder {
         BufferId(self.uses.len() - 1)
     }
 
-    /// Begins the next micro-batch: all buffers of previous ones are free, except state and sums.
+    /// Begins the next micro-batch: all buffers of previous ones are free, except state, sums and
+    /// the buffers of buckets.
     fn reuse_buffers(&mut self) {
         let state = self.program.state_buffers;
         self.operands.retain(|_, buffer| buffer.0 < state);
-        let kept: HashSet<BufferId> = self.totals.values().copied().collect();
+        let kept: HashSet<BufferId> = self.totals.values().chain(&self.in_buckets).copied().collect();
         let scratch = (state..self.program.buffers.len()).map(BufferId);
         self.free = scratch.filter(|buffer| !kept.contains(buffer)).collect();
     }
@@ -383,16 +387,12 @@ impl RankBuilder {
         self.optimized.get(&id).map(Vec::as_slice)
     }
 
-    /// Adds a collective. Several buffers are packed into one.
+    /// Adds a collective. Several buffers form a bucket: see [`Step::writes`].
     fn collective(&mut self, id: CollectiveId, label: String, reads: Vec<BufferId>, writes: Vec<BufferId>) {
-        let packed = (writes.len() > 1).then(|| {
-            let elements = writes.iter().map(|id| self.program.buffers[id.0].elements).sum();
-            self.buffer(elements, Storage::Scalar, Contents::Packed)
-        });
-        self.step(Op::Collective(id), label, reads, writes);
-        if let Some(step) = self.program.steps.last_mut() {
-            step.packed = packed;
+        if writes.len() > 1 {
+            self.in_buckets.extend(&writes);
         }
+        self.step(Op::Collective(id), label, reads, writes);
     }
 
     /// Adds a step with a label for timelines. It depends on the last writers of the buffers that
@@ -416,6 +416,6 @@ impl RankBuilder {
         for &buffer in &writes {
             self.uses[buffer.0] = PendingUses { writer: Some(id), readers_since: Vec::new() };
         }
-        self.program.steps.push(Step { op, label, after, reads, writes, packed: None });
+        self.program.steps.push(Step { op, label, after, reads, writes });
     }
 }

@@ -1,4 +1,4 @@
-//! Programs as JSON for executors in other languages: `deeppool/program/v2`.
+//! Programs as JSON for executors in other languages: `deeppool/program/v3`.
 //!
 //! A document is the [`Program`] as it was lowered, with the names of layers instead of their ids.
 //! It determines the order, the buffers and the collectives of every step.
@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::{BatchPart, BufferSpec, Collective, CollectiveOp, Contents, Op, Program, RankProgram, Step};
 use crate::Error;
 
-const SCHEMA: &str = "deeppool/program/v2";
+const SCHEMA: &str = "deeppool/program/v3";
 
 #[derive(Serialize)]
 struct ProgramDocument<'a> {
@@ -115,7 +115,6 @@ enum ContentsDocument<'a> {
     Constant { value: f64 },
     Moved { layer: &'a str },
     SquaredNorm,
-    Packed,
 }
 
 #[derive(Serialize)]
@@ -127,9 +126,6 @@ struct StepDocument<'a> {
     after: Vec<usize>,
     reads: Vec<usize>,
     writes: Vec<usize>,
-    /// The buffer into which a collective packs `writes`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    packed: Option<usize>,
 }
 
 #[derive(Serialize)]
@@ -170,7 +166,7 @@ struct PassDocument<'a> {
 }
 
 impl Program {
-    /// Returns this program as a JSON document of the format `deeppool/program/v2`: with the steps
+    /// Returns this program as a JSON document of the format `deeppool/program/v3`: with the steps
     /// of the given rank, or of all ranks for `None`, and with all collectives.
     ///
     /// - `layers`: by name the kind, the inputs, the shape of one sample of the output, and the
@@ -195,7 +191,8 @@ impl Program {
     ///   with the `storage` `bf16` has two elements in the place of one: the first in the lower two
     ///   bytes, in little-endian order. An `optimizer_step` updates the parameters, the `master`
     ///   parameters in single precision if there are any, and the velocity. A collective that
-    ///   writes several buffers packs them into the buffer `packed`.
+    ///   writes several buffers may transfer them as one: they lie one after another in the arena,
+    ///   each at the next multiple of 16 bytes.
     ///
     /// Samples are half-open ranges `[first, end]`: of the global batch in steps, of the
     /// (micro-)batch in redistributions.
@@ -208,7 +205,7 @@ impl Program {
     /// let placement = Placement::single(&network)?;
     /// let program = lower_training(&network, &placement, 8, &LowerOptions::default())?;
     /// let document = program.to_json(&network, Some(0))?;
-    /// assert!(document.starts_with(r#"{"schema":"deeppool/program/v2","model":"digits-cnn","#));
+    /// assert!(document.starts_with(r#"{"schema":"deeppool/program/v3","model":"digits-cnn","#));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -311,7 +308,6 @@ impl<'a> Names<'a> {
             Contents::Constant(value) => ContentsDocument::Constant { value },
             Contents::Moved(id) => ContentsDocument::Moved { layer: self.of(id)? },
             Contents::SquaredNorm => ContentsDocument::SquaredNorm,
-            Contents::Packed => ContentsDocument::Packed,
         };
         let storage = storage_label(spec.storage);
         Ok(BufferDocument { elements: spec.elements, storage, contents, offset: spec.offset })
@@ -366,7 +362,6 @@ impl<'a> Names<'a> {
             after: step.after.iter().map(|step| step.0).collect(),
             reads: sum.chain(&step.reads).map(|buffer| buffer.0).collect(),
             writes: step.writes.iter().map(|buffer| buffer.0).collect(),
-            packed: step.packed.map(|buffer| buffer.0),
         })
     }
 }

@@ -31,7 +31,7 @@ pub struct RankMemory {
     pub activations_bytes: u64,
     /// Gradients of the outputs and inputs of layers.
     pub activation_gradients_bytes: u64,
-    /// Copies of activations and gradients from other ranks, and packed buffers of collectives.
+    /// Copies of activations and gradients from other ranks.
     pub communication_bytes: u64,
     /// Sums of batch normalisation, the loss and the number of correct samples, and the squared
     /// gradient norm.
@@ -100,7 +100,7 @@ fn kind(contents: Contents) -> Kind {
         },
         Contents::Velocity(_) | Contents::Master(_) => Kind::Optimizer,
         Contents::Constant(_) => Kind::ActivationGradients,
-        Contents::Moved(_) | Contents::Packed => Kind::Communication,
+        Contents::Moved(_) => Kind::Communication,
         Contents::SquaredNorm => Kind::Workspace,
     }
 }
@@ -119,7 +119,7 @@ pub struct FullestMoment {
 /// Memory of one kind that a rank uses for a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LayerMemory {
-    /// The layer; `None` for buffers of several layers, such as packed gradients.
+    /// The layer; `None` for buffers of no layer, such as constants.
     pub layer: Option<LayerId>,
     /// Name of the kind, as in [`RankMemory::by_kind`].
     pub kind: &'static str,
@@ -141,7 +141,7 @@ impl RankProgram {
                 | Contents::Velocity(layer)
                 | Contents::Master(layer)
                 | Contents::Moved(layer) => Some(layer),
-                Contents::Constant(_) | Contents::SquaredNorm | Contents::Packed => None,
+                Contents::Constant(_) | Contents::SquaredNorm => None,
             };
             *by_layer.entry((layer, kind(contents))).or_default() += self.buffers[id.0].bytes();
         }

@@ -32,9 +32,9 @@ use layer_graph::LayerId;
 
 use crate::Error;
 
-pub use arena::ARENA_ALIGNMENT;
 #[cfg(feature = "train")]
 pub(crate) use arena::check_offsets;
+pub use arena::{ARENA_ALIGNMENT, BUCKET_ALIGNMENT};
 /// The two lanes of a rank. Each runs its steps in order, and the two run concurrently.
 pub use gpu_mux::Lane;
 pub(crate) use in_place::{backward_passes, forward_passes};
@@ -139,9 +139,12 @@ pub struct Step {
     /// Buffers that the step reads, in the order that the operation defines.
     pub reads: Vec<BufferId>,
     /// Buffers that the step writes or updates in place, in the order that the operation defines.
+    ///
+    /// If a collective writes several buffers, they are a *bucket*: they lie one after another in
+    /// the arena, each at the next multiple of [`BUCKET_ALIGNMENT`] scalars, and are transferred as
+    /// one buffer. A buffer belongs to one bucket at most, of which other collectives may transfer
+    /// consecutive parts. All buffers of a bucket take their memory while any of them is in use.
     pub writes: Vec<BufferId>,
-    /// The buffer into which a collective packs its `writes` if they are several.
-    pub packed: Option<BufferId>,
 }
 
 impl Step {
@@ -268,8 +271,6 @@ pub enum Contents {
     Moved(LayerId),
     /// The squared norm of all gradients: one element.
     SquaredNorm,
-    /// Several buffers of a collective, one after another.
-    Packed,
 }
 
 /// A collective between ranks of a program.
@@ -304,7 +305,7 @@ impl Collective {
 #[derive(Debug, Clone, PartialEq)]
 pub enum CollectiveOp {
     /// Sums each buffer of the step's `writes` over the ranks, in place, in single
-    /// precision. Several buffers are packed into one.
+    /// precision. Several buffers are a [bucket](Step::writes).
     AllReduce {
         /// Number of elements of all buffers of one rank.
         elements: usize,

@@ -214,8 +214,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
             let mut at = CollectiveBuffers {
                 step,
                 memory: &mut memory,
-                packing: current.packings[index].as_mut(),
-                context: &self.context,
+                bucket: current.buckets[index].as_mut(),
                 device: &mut *self.device,
             };
             if let Some((pending, _)) = &mut self.pending {

@@ -13,9 +13,10 @@ use crate::program::{BufferId, Op, RankProgram, Step};
 /// A prepared kernel of backend `B`.
 pub(super) type Kernel<B> = <<B as Backend>::Engine as Engine>::Kernel;
 
-/// Collection of the kernels of all programs of a rotation. Equal steps of several programs share
-/// one kernel with one workspace: with partial backpropagation all forward steps, and the backward
-/// steps of a layer. This is safe because the compute lane runs one step at a time.
+/// Collection of the kernels of all programs of a rotation. Equal steps for operands of the same
+/// sizes and formats share one kernel with one workspace: with partial backpropagation all forward
+/// steps, and the backward steps of a layer. This is safe because the compute lane runs one step at
+/// a time.
 pub(super) struct Kernels<'p, B: Backend> {
     prepared: Vec<Kernel<B>>,
     /// The steps so far by label, with the indices of their kernels.
@@ -45,7 +46,9 @@ impl<'p, B: Backend> Kernels<'p, B> {
             let Some(spec) = kernel_spec(network, program, step) else { return Ok(None) };
             let known = self.known.entry(&step.label).or_default();
             let is_same = |other: &Step| {
-                other.op == step.op && other.reads == step.reads && other.writes == step.writes
+                other.op == step.op
+                    && have_same_operands(program, &other.reads, &step.reads)
+                    && have_same_operands(program, &other.writes, &step.writes)
             };
             if let Some(&(_, index)) = known.iter().find(|(other, _)| is_same(other)) {
                 return Ok(Some(index));
@@ -66,6 +69,12 @@ impl<'p, B: Backend> Kernels<'p, B> {
     pub(super) fn into_prepared(self) -> Vec<Kernel<B>> {
         self.prepared
     }
+}
+
+/// Returns whether two lists of buffers have the same numbers of elements and number formats.
+fn have_same_operands(program: &RankProgram, some: &[BufferId], others: &[BufferId]) -> bool {
+    let operand = |id: &BufferId| (program.buffers[id.0].elements, program.buffers[id.0].storage);
+    some.iter().map(operand).eq(others.iter().map(operand))
 }
 
 /// Returns the precision of the kernel of a step that is no pass of a layer: that of the buffer

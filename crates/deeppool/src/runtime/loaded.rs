@@ -9,14 +9,14 @@ use collectives::Group;
 use layer_engine::{Engine, Role};
 use layer_graph::{LayerGraph, LayerId};
 
+use super::buckets::Bucket;
 use super::kernels::{Kernel, Kernels};
-use super::memory::{Memory, scratch_buffers};
-use super::packing::Packing;
+use super::memory::{Memory, allocate_arena, scratch_buffers};
 use super::{Backend, RankDevice};
 use crate::Error;
 use crate::program::{
     BufferId, Collective, CollectiveId, Contents, IterationSchedule, Lane, Op, Program, RankMemory,
-    RankProgram,
+    RankProgram, Step,
 };
 
 /// The program of a rank, or its programs of a rotation, with all resources for execution: kernels,
@@ -53,8 +53,8 @@ pub(super) struct LoadedIteration<B: Backend> {
     /// Index of each step's kernel in `LoadedProgram::kernels`, by step; `None` for steps without
     /// one.
     pub(super) kernels: Vec<Option<usize>>,
-    /// The packing of each collective step with several buffers, by step; `None` for other steps.
-    pub(super) packings: Vec<Option<Packing<B>>>,
+    /// Memory of each bucket, by step; `None` for steps without one.
+    pub(super) buckets: Vec<Option<Bucket<B>>>,
     /// Communicator between the ranks of each collective step, by step; `None` for other steps.
     pub(super) communicators: Vec<Option<B::Communicator>>,
     /// Indices of the steps of the compute lane, in order.
@@ -115,7 +115,8 @@ impl<B: Backend> LoadedProgram<B> {
         if !of_rank.iter().all(is_same) {
             return Err(Error::Program("its iterations have not the same buffers".into()));
         }
-        let mut scratch = scratch_buffers(device, &of_rank)?;
+        let arena = allocate_arena(device, &of_rank)?;
+        let mut scratch = scratch_buffers::<B>(&arena, own)?;
         for (spec, buffer) in own.buffers[own.state_buffers..].iter().zip(&mut scratch) {
             if let Contents::Constant(value) = spec.contents {
                 device.engine.upload(&vec![value as f32; spec.elements], buffer, &mut device.queue)?;
@@ -125,7 +126,7 @@ impl<B: Backend> LoadedProgram<B> {
         let mut steps_before = 0;
         let loaded = programs.iter().zip(&of_rank).map(|(program, own)| {
             let of_steps = kernels.of_iteration(device, network, own, program.precision)?;
-            let loaded = LoadedIteration::new(device, communicator, (program, own), of_steps)?;
+            let loaded = LoadedIteration::new(&arena, communicator, (program, own), of_steps)?;
             let before = steps_before;
             steps_before += own.steps.len();
             Ok(LoadedIteration { steps_before: before, ..loaded })
@@ -261,7 +262,7 @@ impl<B: Backend> LoadedIteration<B> {
     }
 
     fn new(
-        device: &RankDevice<B>,
+        arena: &B::Arena,
         communicator: Option<&B::Communicator>,
         (program, own): (&Program, &RankProgram),
         kernels: Vec<Option<usize>>,
@@ -274,8 +275,8 @@ impl<B: Backend> LoadedIteration<B> {
                 _ => Ok(None),
             })
             .collect();
-        let packings: Result<_, Error> =
-            own.steps.iter().map(|step| Packing::of_step(device, own, step)).collect();
+        let bucket = |step: &Step| step.bucket().map(|buffers| Bucket::new(arena, own, buffers)).transpose();
+        let buckets: Result<_, Error> = own.steps.iter().map(bucket).collect();
         let on_lane = |lane| {
             let steps = own.steps.iter().enumerate();
             steps.filter(|(_, step)| step.lane() == lane).map(|(index, _)| index).collect()
@@ -285,7 +286,7 @@ impl<B: Backend> LoadedIteration<B> {
         Ok(Self {
             steps_before: 0,
             kernels,
-            packings: packings?,
+            buckets: buckets?,
             communicators: communicators?,
             compute: on_lane(Lane::Compute),
             communication: on_lane(Lane::Communication),

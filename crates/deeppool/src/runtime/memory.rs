@@ -91,26 +91,35 @@ impl<B: Backend> RankState<B> {
     }
 }
 
-/// Allocates the arena of a rank and returns its buffers, by buffer id minus the number of state
-/// buffers. `programs` are the programs of a rotation, with the same buffers.
+/// Allocates the arena of a rank. `programs` are the programs of a rotation, with the same buffers.
 ///
 /// # Errors
 /// [`Error::Program`] if buffers that are needed at the same time share memory. [`Error::Engine`]
 /// or [`Error::Collectives`] if the device runs out of memory.
-pub(super) fn scratch_buffers<B: Backend>(
+pub(super) fn allocate_arena<B: Backend>(
     device: &mut RankDevice<B>,
     programs: &[&RankProgram],
-) -> Result<Vec<B::Buffer>, Error> {
+) -> Result<B::Arena, Error> {
     check_offsets(programs)?;
-    let Some(program) = programs.first() else { return Ok(Vec::new()) };
-    let arena = device.allocate_arena(program.arena_elements)?;
+    device.allocate_arena(programs.first().map_or(0, |program| program.arena_elements))
+}
+
+/// Returns the buffers of a program that are not state, by buffer id minus the number of state
+/// buffers. `arena` is that of the program.
+///
+/// # Errors
+/// If the arena is shorter.
+pub(super) fn scratch_buffers<B: Backend>(
+    arena: &B::Arena,
+    program: &RankProgram,
+) -> Result<Vec<B::Buffer>, Error> {
     let scratch = program.buffers[program.state_buffers..].iter();
     scratch
         .map(|spec| {
-            // SAFETY: as checked above, two buffers overlap only if the last step that uses one has
-            // finished before the first step that uses the other starts. Steps run in the order of
-            // their lanes, after the steps that they depend on. A program with a collective that
-            // was started and not completed does not run again.
+            // SAFETY: as checked when the arena was allocated, two buffers overlap only if the last
+            // step that uses one has finished before the first step that uses the other starts.
+            // Steps run in the order of their lanes, after the steps that they depend on. A program
+            // with a collective that was started and not completed does not run again.
             unsafe { arena.part(spec.offset.unwrap_or_default(), spec.scalars()) }
         })
         .collect()

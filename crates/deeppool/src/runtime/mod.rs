@@ -4,6 +4,7 @@
 
 mod arena;
 mod backend;
+mod buckets;
 mod driver;
 #[cfg(feature = "cuda")]
 mod gpu;
@@ -13,7 +14,6 @@ mod iterations;
 mod kernels;
 mod loaded;
 mod memory;
-mod packing;
 mod pending;
 
 pub use arena::Arena;

@@ -1,10 +1,9 @@
 //! A collective in progress on one rank.
 
 use collectives::{Communicator, RedistributionRequest, ReduceOp, Request};
-use layer_engine::LaunchContext;
 
+use super::buckets::Bucket;
 use super::memory::Memory;
-use super::packing::Packing;
 use super::{Backend, RankDevice};
 use crate::Error;
 use crate::program::{CollectiveOp, Step};
@@ -15,8 +14,7 @@ type MovingRequest<B> = <<B as Backend>::Communicator as Communicator<f32>>::Red
 /// A collective in progress on this rank: one operation of the communicator for all buffers of the
 /// step.
 pub(super) enum PendingCollective<B: Backend> {
-    /// An all-reduce or broadcast of the step's only buffer, or of the one into which several are
-    /// packed.
+    /// An all-reduce or broadcast of the step's only buffer, or of its bucket.
     InPlace(BufferRequest<B>),
     /// A redistribution of samples between ranks.
     Moving(MovingRequest<B>),
@@ -28,19 +26,17 @@ pub(super) struct CollectiveBuffers<'a, 'm, B: Backend> {
     pub(super) step: &'a Step,
     /// All buffers of the program.
     pub(super) memory: &'a mut Memory<'m, B>,
-    /// The packing of a step that writes several buffers; `None` for other steps.
-    pub(super) packing: Option<&'a mut Packing<B>>,
-    /// Seed, learning rate and index of the iteration.
-    pub(super) context: &'a LaunchContext,
+    /// Memory of a step's bucket; `None` for a step without one.
+    pub(super) bucket: Option<&'a mut Bucket<B>>,
     /// The device of the rank.
     pub(super) device: &'a mut RankDevice<B>,
 }
 
 impl<B: Backend> CollectiveBuffers<'_, '_, B> {
-    /// Takes the buffer to transfer: the step's only one, or the one into which several are packed.
+    /// Takes the buffer to transfer: the step's only one, or its bucket.
     fn take(&mut self) -> Result<B::Buffer, Error> {
-        match &mut self.packing {
-            Some(packing) => packing.pack(self.step, self.memory, self.context, self.device),
+        match &mut self.bucket {
+            Some(bucket) => bucket.take(self.device),
             None => Ok(self
                 .step
                 .writes
@@ -51,21 +47,19 @@ impl<B: Backend> CollectiveBuffers<'_, '_, B> {
     }
 
     /// Restores the buffer of [`take`](Self::take).
-    fn restore(&mut self, buffer: B::Buffer) -> Result<(), Error> {
-        match (&mut self.packing, self.step.writes.first()) {
-            (Some(packing), _) => {
-                packing.unpack(buffer, self.step, self.memory, self.context, self.device)?;
-            }
+    fn restore(&mut self, buffer: B::Buffer) {
+        match (&mut self.bucket, self.step.writes.first()) {
+            (Some(bucket), _) => bucket.whole = buffer,
             (None, Some(&id)) => *self.memory.get_mut(id) = buffer,
             (None, None) => {}
         }
-        Ok(())
     }
 }
 
 impl<B: Backend> PendingCollective<B> {
     /// Starts a collective of the group without waiting for it. Until [`finish`](Self::finish), the
-    /// buffer of an all-reduce or broadcast is empty in the memory of the rank.
+    /// buffer of an all-reduce or broadcast is empty in the memory of the rank, except those of a
+    /// bucket.
     ///
     /// # Errors
     /// The error of the engine or the communicator.
@@ -119,7 +113,10 @@ impl<B: Backend> PendingCollective<B> {
     /// The error of the engine or the communicator.
     pub(super) fn finish(self, at: &mut CollectiveBuffers<'_, '_, B>) -> Result<(), Error> {
         match self {
-            Self::InPlace(request) => at.restore(request.wait()?),
+            Self::InPlace(request) => {
+                at.restore(request.wait()?);
+                Ok(())
+            }
             Self::Moving(moving) => {
                 let mut nothing = B::Buffer::default();
                 let output = match at.step.writes.first() {

@@ -188,11 +188,17 @@ fn run(network: &LayerGraph, program: &Program, ranks: ThreadCommunicator) -> (V
     (learned.collect(), reduced)
 }
 
-/// Returns the lengths of a rank's reductions in an iteration, by its program.
+/// Returns the lengths of a rank's reductions in an iteration, by its program: each is that of all
+/// its buffers, with at most 3 elements between two of them.
 fn expected_reductions(program: &Program, rank: &RankProgram) -> Vec<usize> {
     let lengths = rank.steps.iter().filter_map(|step| match step.op {
         Op::Collective(id) => match program.collectives[id.0].op {
-            CollectiveOp::AllReduce { elements } => Some(elements),
+            CollectiveOp::AllReduce { elements } => {
+                let [first, last] = [step.writes.first()?, step.writes.last()?].map(|id| &rank.buffers[id.0]);
+                let length = last.offset? + last.elements - first.offset?;
+                assert!((elements..elements + 4 * step.writes.len()).contains(&length));
+                Some(length)
+            }
             _ => None,
         },
         _ => None,

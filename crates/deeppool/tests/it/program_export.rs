@@ -111,7 +111,6 @@ impl DocumentReader<'_> {
             "constant" => Contents::Constant(document["value"].as_f64().unwrap()),
             "moved" => Contents::Moved(self.layer(document)),
             "squared_norm" => Contents::SquaredNorm,
-            "packed" => Contents::Packed,
             other => panic!("{other}"),
         };
         let offset = document.get("offset").map(number);
@@ -163,7 +162,6 @@ impl DocumentReader<'_> {
             after: numbers(&document["after"]).into_iter().map(StepId).collect(),
             reads,
             writes,
-            packed: document.get("packed").map(|id| BufferId(number(id))),
         };
         assert_eq!(document["lane"] == "communication", step.lane() == Lane::Communication);
         if let Op::Forward { layer, pass, .. } | Op::Backward { layer, pass, .. } = step.op {
@@ -228,7 +226,7 @@ fn exported_documents_rebuild_the_program() {
         let network = zoo::model(model).unwrap();
         let program = lower_training(&network, &scattered(&network), batch, &options).unwrap();
         let document = read(&program.to_json(&network, None).unwrap());
-        assert_eq!(document["schema"], "deeppool/program/v2");
+        assert_eq!(document["schema"], "deeppool/program/v3");
         assert_eq!(number(&document["world"]), 4);
         let again = DocumentReader(&network).program(&document);
         assert_eq!(again, program, "{model}");

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use collectives::{Group, HostArena, ThreadCommunicator, ThreadWorld};
 use deeppool::Error;
 use deeppool::program::{
-    ARENA_ALIGNMENT, BatchPart, Contents, LowerOptions, Op, PartialBackpropagation, PartialDepth, Placement,
-    Program, RankProgram, Step, StepId, lower_rotation,
+    ARENA_ALIGNMENT, BUCKET_ALIGNMENT, BatchPart, BufferId, Contents, LowerOptions, Op,
+    PartialBackpropagation, PartialDepth, Placement, Program, RankProgram, Step, StepId, lower_rotation,
 };
 use deeppool::runtime::{BatchSource, Iterations, LoadedProgram, Observer, RankDevice, RankState, TimeSpan};
 use gpu_mux::{CpuDriver, JobState, Policy, PolledJob};
@@ -66,10 +66,7 @@ fn values(program: &RankProgram) -> Vec<Uses> {
             continue;
         }
         let is_update = |step: &Step| match step.op {
-            Op::Collective(_) => {
-                step.packed.is_none_or(|packed| packed.0 != buffer)
-                    && !matches!(spec.contents, Contents::Moved(_))
-            }
+            Op::Collective(_) => !matches!(spec.contents, Contents::Moved(_)),
             Op::AddGradient | Op::ScaleGradient { .. } | Op::OptimizerStep { .. } => true,
             Op::Forward { pass: Pass::ForwardInPlace, .. }
             | Op::Backward { pass: Pass::BackwardInPlace, .. } => step.writes[0].0 == buffer,
@@ -77,7 +74,7 @@ fn values(program: &RankProgram) -> Vec<Uses> {
         };
         let mut left: Vec<usize> = Vec::new();
         for (index, step) in program.steps.iter().enumerate() {
-            let writes = step.writes.iter().chain(&step.packed).any(|id| id.0 == buffer);
+            let writes = step.writes.iter().any(|id| id.0 == buffer);
             if writes && !is_update(step) && !left.is_empty() {
                 values.push(Uses { buffer, left: std::mem::take(&mut left) });
             }
@@ -131,13 +128,29 @@ impl Observer for Poison {
 
 /// Gives each buffer its own part of the arena.
 fn without_sharing(mut programs: Vec<Program>) -> Vec<Program> {
-    for rank in programs.iter_mut().flat_map(|program| &mut program.ranks) {
-        let mut end = 0;
-        for buffer in &mut rank.buffers[rank.state_buffers..] {
-            buffer.offset = Some(end);
-            end += buffer.scalars().next_multiple_of(ARENA_ALIGNMENT);
+    for rank in 0..programs[0].ranks.len() {
+        // The buffers of a bucket first, each only once.
+        let mut order: Vec<BufferId> = Vec::new();
+        let state = programs[0].ranks[rank].state_buffers;
+        let steps = programs.iter().flat_map(|program| &program.ranks[rank].steps);
+        for step in steps.filter(|step| matches!(step.op, Op::Collective(_)) && step.writes.len() > 1) {
+            if !order.contains(&step.writes[0]) {
+                order.extend(&step.writes);
+            }
         }
-        rank.arena_elements = end;
+        let in_buckets = order.len();
+        let all = (state..programs[0].ranks[rank].buffers.len()).map(BufferId);
+        order.extend(all.filter(|id| !order.contains(id)).collect::<Vec<_>>());
+        for program in &mut programs {
+            let (own, mut end) = (&mut program.ranks[rank], 0_usize);
+            for (place, id) in order.iter().enumerate() {
+                let alignment = if place < in_buckets { BUCKET_ALIGNMENT } else { ARENA_ALIGNMENT };
+                let offset = end.next_multiple_of(alignment);
+                own.buffers[id.0].offset = Some(offset);
+                end = offset + own.buffers[id.0].scalars();
+            }
+            own.arena_elements = end;
+        }
     }
     programs
 }

@@ -32,10 +32,9 @@ pub(super) fn kernel(spec: &KernelSpec<'_>, workers: &Workers) -> Result<CpuKern
             return Ok(CpuKernel::new("Sgd".into(), reads, writes, operation));
         }
         // Their operands are gradients of parameters, in single precision.
-        KernelSpec::Add { .. }
-        | KernelSpec::Pack { .. }
-        | KernelSpec::Unpack { .. }
-        | KernelSpec::SquaredNorm { .. } => return prepare::kernel(spec, Precision::Bf16, workers),
+        KernelSpec::Add { .. } | KernelSpec::SquaredNorm { .. } => {
+            return prepare::kernel(spec, Precision::Bf16, workers);
+        }
     };
     let kernel = prepare::kernel(spec, Precision::Bf16, workers)?;
     let scalars = |storages: &[Storage], elements: &[usize]| -> Vec<usize> {

@@ -65,15 +65,6 @@ pub(super) fn kernel<T: Real>(
             let operation = Box::new(Scale { workers: workers.clone(), factors });
             Ok(CpuKernel::new("Scale".into(), Vec::new(), vec![elements], operation))
         }
-        // A pack is a concatenation of tensors with one sample.
-        KernelSpec::Pack { elements: parts } => {
-            let operation = Box::new(Concatenate { parts: parts.clone(), workers: workers.clone() });
-            Ok(CpuKernel::new("Pack".into(), parts.clone(), vec![parts.iter().sum()], operation))
-        }
-        KernelSpec::Unpack { elements: parts } => {
-            let operation = Box::new(Split { parts: parts.clone(), workers: workers.clone() });
-            Ok(CpuKernel::new("Unpack".into(), vec![parts.iter().sum()], parts.clone(), operation))
-        }
         KernelSpec::SquaredNorm { elements } => {
             Ok(CpuKernel::new("SquaredNorm".into(), elements.clone(), vec![1], Box::new(SquaredNorm)))
         }

@@ -88,17 +88,6 @@ pub(super) fn kernel(
             rearrange::scale(&mut builder, *sample_elements, factors)?;
             builder
         }
-        // A pack is a concatenation of tensors with one sample.
-        KernelSpec::Pack { elements } => {
-            let mut builder = plain("Pack", all_single(elements), all_single(&[elements.iter().sum()]))?;
-            rearrange::concatenate(&mut builder, 1, elements)?;
-            builder
-        }
-        KernelSpec::Unpack { elements } => {
-            let mut builder = plain("Unpack", all_single(&[elements.iter().sum()]), all_single(elements))?;
-            rearrange::split(&mut builder, 1, elements)?;
-            builder
-        }
         KernelSpec::SquaredNorm { elements } => {
             let mut builder = plain("SquaredNorm", all_single(elements), all_single(&[1]))?;
             optimizer::squared_norm(&mut builder, elements)?;

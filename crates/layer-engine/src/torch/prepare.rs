@@ -60,14 +60,6 @@ pub(super) fn kernel(spec: &KernelSpec<'_>, dtypes: DTypes) -> Result<TorchKerne
             let elements = factors.iter().map(|(elements, _)| elements).sum();
             Ok(TorchKernel::new("Scale".into(), Vec::new(), vec![elements], scale(factors)))
         }
-        KernelSpec::Pack { elements } => {
-            let whole = vec![elements.iter().sum()];
-            Ok(TorchKernel::new("Pack".into(), elements.clone(), whole, rearrange::pack()))
-        }
-        KernelSpec::Unpack { elements } => {
-            let whole = vec![elements.iter().sum()];
-            Ok(TorchKernel::new("Unpack".into(), whole, elements.clone(), rearrange::unpack()))
-        }
         KernelSpec::SquaredNorm { elements } => {
             let operation = optimizer::squared_norm(dtypes.kind);
             Ok(TorchKernel::new("SquaredNorm".into(), elements.clone(), vec![1], operation))

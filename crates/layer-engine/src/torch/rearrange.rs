@@ -38,33 +38,6 @@ pub(super) fn split(operands: LayerOperands) -> LaunchFunction {
     })
 }
 
-/// Returns the computation that concatenates all buffers that are read.
-pub(super) fn pack() -> LaunchFunction {
-    Box::new(|launch| {
-        let parts = launch.reads.iter().filter(|buffer| !buffer.is_empty()).map(|buffer| buffer.flat());
-        let parts = parts.collect::<Result<Vec<Tensor>, Failure>>()?;
-        match launch.writes {
-            [whole] if !parts.is_empty() => whole.put(&Tensor::f_cat(&parts, 0)?),
-            _ => Ok(()),
-        }
-    })
-}
-
-/// Returns the computation of consecutive parts of the buffer that is read: the inverse of
-/// [`pack`].
-pub(super) fn unpack() -> LaunchFunction {
-    Box::new(|launch| {
-        let Some(whole) = launch.reads.first().filter(|buffer| !buffer.is_empty()) else { return Ok(()) };
-        let (whole, mut start) = (whole.flat()?, 0);
-        for part in &mut *launch.writes {
-            let length = part.len() as i64;
-            part.put(&whole.f_narrow(0, start, length)?.f_alias_copy()?)?;
-            start += length;
-        }
-        Ok(())
-    })
-}
-
 /// Returns the computation that permutes the dimensions of each sample, so that output dimension
 /// `i` is input dimension `order[i]`, or its backward pass.
 pub(super) fn permute(operands: LayerOperands, order: &[usize], backward: bool) -> LaunchFunction {

@@ -68,26 +68,6 @@ proptest! {
     }
 
     #[test]
-    fn unpack_inverts_pack(lengths in prop::collection::vec(0usize..30, 0..5)) {
-        let engine = CpuEngine::<f64>::new();
-        let prepare = |spec: KernelSpec<'_>| engine.prepare(&spec, Precision::F64).unwrap();
-        let mut pack = prepare(KernelSpec::Pack { elements: lengths.clone() });
-        let mut unpack = prepare(KernelSpec::Unpack { elements: lengths.clone() });
-        let part = |(index, &length): (usize, &usize)| numbers(&format!("part {index}"), length);
-        let parts: Vec<Vec<f64>> = lengths.iter().enumerate().map(part).collect();
-        let mut whole = vec![f64::NAN; lengths.iter().sum()];
-        engine
-            .enqueue(&mut pack, &parts.iter().collect::<Vec<_>>(), &mut [&mut whole], &CONTEXT, &mut ())
-            .unwrap();
-        prop_assert_eq!(&whole, &parts.concat());
-        let mut back: Vec<Vec<f64>> = lengths.iter().map(|&length| vec![f64::NAN; length]).collect();
-        engine
-            .enqueue(&mut unpack, &[&whole], &mut back.iter_mut().collect::<Vec<_>>(), &CONTEXT, &mut ())
-            .unwrap();
-        prop_assert_eq!(back, parts);
-    }
-
-    #[test]
     fn scale_matches_scalar_code(
         sample_elements in 0usize..5,
         factors in prop::collection::vec((0usize..4, prop::sample::select(vec![0.0, 1.0, 2.5])), 0..6),

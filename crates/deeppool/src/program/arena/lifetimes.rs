@@ -6,6 +6,7 @@
 
 use layer_engine::Pass;
 
+use super::buckets::buckets;
 use crate::program::{BufferId, BufferSpec, Contents, Lane, Op, RankProgram, Step, StepId};
 
 /// Number of steps of each lane, compute first: the steps up to a point of time.
@@ -24,6 +25,15 @@ pub(super) struct Value {
 }
 
 impl Value {
+    /// Returns the time in which memory holds either of two values or both.
+    fn joined(self, other: Self) -> Self {
+        Self {
+            born: [0, 1].map(|lane| self.born[lane].min(other.born[lane])),
+            dies: [0, 1].map(|lane| self.dies[lane].max(other.dies[lane])),
+            steps: [self.steps[0].min(other.steps[0]), self.steps[1].max(other.steps[1])],
+        }
+    }
+
     /// Returns whether the value is dead before the other one is born.
     pub(super) fn precedes(&self, other: &Self) -> bool {
         self.dies[0] <= other.born[0] && self.dies[1] <= other.born[1]
@@ -38,6 +48,22 @@ pub(super) struct Lifetime {
 }
 
 impl Lifetime {
+    /// Returns the lifetime of memory that several buffers share as a whole: it is in use while any
+    /// of them is. O(values x log values).
+    fn union<'l>(lifetimes: impl Iterator<Item = &'l Self>) -> Self {
+        let mut values: Vec<Value> = lifetimes.flat_map(|lifetime| &lifetime.values).copied().collect();
+        values.sort_unstable_by_key(|value| value.steps);
+        let mut union: Vec<Value> = Vec::new();
+        for mut value in values {
+            while let Some(&last) = union.last().filter(|last| !last.precedes(&value)) {
+                value = last.joined(value);
+                union.pop();
+            }
+            union.push(value);
+        }
+        Self { values: union }
+    }
+
     /// Returns whether each value is dead before the next one is born. O(values).
     #[cfg(feature = "train")]
     pub(super) fn is_ordered(&self) -> bool {
@@ -115,12 +141,32 @@ impl<'p> IterationSteps<'p> {
     }
 }
 
-/// Computes the lifetimes of the buffers of a rank's programs, which have the same buffers: see
-/// [`lifetimes`].
+/// Computes the times in which the buffers of a rank's programs, which have the same buffers, need
+/// their memory: see [`memory_lifetimes`].
 pub(super) fn lifetimes_of(programs: &[&RankProgram]) -> Vec<Lifetime> {
     let Some(first) = programs.first() else { return Vec::new() };
     let iterations = programs.iter().flat_map(|one| IterationSteps::of(&one.steps, &one.later_iterations));
-    lifetimes(&first.buffers, first.state_buffers, &iterations.collect::<Vec<_>>())
+    memory_lifetimes(&first.buffers, first.state_buffers, &iterations.collect::<Vec<_>>())
+}
+
+/// Computes the times in which the buffers of a rank need their memory, by buffer id: their
+/// lifetimes, and for each buffer of a bucket the union of those of the bucket. O(steps +
+/// dependencies + operands).
+pub(super) fn memory_lifetimes(
+    buffers: &[BufferSpec],
+    state_buffers: usize,
+    iterations: &[IterationSteps<'_>],
+) -> Vec<Lifetime> {
+    let mut lifetimes = lifetimes(buffers, state_buffers, iterations);
+    for bucket in buckets(iterations.iter().flat_map(|iteration| iteration.steps)) {
+        let whole = Lifetime::union(bucket.iter().filter_map(|id| lifetimes.get(id.0)));
+        for id in bucket {
+            if let Some(lifetime) = lifetimes.get_mut(id.0) {
+                lifetime.clone_from(&whole);
+            }
+        }
+    }
+    lifetimes
 }
 
 /// Computes the lifetimes of the buffers of a rank, by buffer id. State, which is kept, has none.
@@ -197,5 +243,5 @@ fn uses<'s>(buffers: &'s [BufferSpec], step: &'s Step) -> impl Iterator<Item = (
     };
     let reads = step.reads.iter().map(|&id| (id, false));
     let writes = step.writes.iter().map(move |&id| (id, overwrites(id)));
-    reads.chain(writes).chain(step.packed.map(|id| (id, true)))
+    reads.chain(writes)
 }

@@ -2,6 +2,7 @@
 //! lifetimes do not overlap share parts of it. Offsets are fixed, so that the steps can be captured
 //! into a graph.
 
+mod buckets;
 #[cfg(feature = "train")]
 mod check;
 mod lifetimes;
@@ -9,17 +10,21 @@ mod pack;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
+
 use layer_engine::Role;
 
 use super::{BufferId, BufferSpec, Contents, RankProgram, StepId};
+pub use buckets::BUCKET_ALIGNMENT;
+use buckets::{buckets, offsets_within};
 #[cfg(feature = "train")]
 pub(crate) use check::check_offsets;
 pub(super) use lifetimes::IterationSteps;
-use lifetimes::{Lifetime, lifetimes, lifetimes_of};
+use lifetimes::{Lifetime, lifetimes_of, memory_lifetimes};
 use pack::{Item, Packing, pack};
 
 /// Offsets of buffers are multiples of this number of scalars: 256 bytes, as those that
-/// `cudaMalloc` returns.
+/// `cudaMalloc` returns. In a bucket, it is the offset of the first buffer.
 pub const ARENA_ALIGNMENT: usize = 64;
 
 /// Returns the part of the arena that a buffer takes, in scalars.
@@ -46,14 +51,18 @@ impl RankProgram {
     /// iterations that use the buffers.
     /// `known` are the packings of other ranks, to which that of this one is added.
     pub(super) fn assign_offsets(&mut self, iterations: &[IterationSteps<'_>], known: &mut Packings) {
-        let lifetimes = lifetimes(&self.buffers, self.state_buffers, iterations);
-        let (used, items) = items_of(&self.buffers, &lifetimes);
+        let lifetimes = memory_lifetimes(&self.buffers, self.state_buffers, iterations);
+        let buckets = buckets(iterations.iter().flat_map(|iteration| iteration.steps));
+        let (placed, items) = items_of(&self.buffers, &lifetimes, buckets);
         let packing = known.of(&items);
         for buffer in &mut self.buffers[self.state_buffers..] {
             buffer.offset = Some(0);
         }
-        for (&id, &offset) in used.iter().zip(&packing.offsets) {
-            self.buffers[id].offset = Some(offset);
+        for (together, &start) in placed.iter().zip(&packing.offsets) {
+            let (offsets, _) = offsets_within(&self.buffers, together);
+            for (id, offset) in together.iter().zip(offsets) {
+                self.buffers[id.0].offset = Some(start + offset);
+            }
         }
         self.arena_elements = packing.size;
     }
@@ -80,15 +89,24 @@ impl Packings {
     }
 }
 
-/// Returns the ids of the buffers that need a part of the arena, and their sizes and lifetimes, in
-/// the order of their births.
-fn items_of<'l>(buffers: &[BufferSpec], lifetimes: &'l [Lifetime]) -> (Vec<usize>, Vec<Item<'l>>) {
-    let is_used = |&id: &usize| buffers[id].elements > 0 && !lifetimes[id].values.is_empty();
-    let mut used: Vec<usize> = (0..buffers.len()).filter(is_used).collect();
-    used.sort_by_key(|&id| lifetimes[id].first_step());
-    let item = |&id: &usize| Item { size: aligned(buffers[id].scalars()), lifetime: &lifetimes[id] };
-    let items = used.iter().map(item).collect();
-    (used, items)
+/// Returns what needs a part of the arena, in the order of births: the ids of single buffers and of
+/// the buffers of buckets, and their sizes and lifetimes.
+fn items_of<'l>(
+    buffers: &[BufferSpec],
+    lifetimes: &'l [Lifetime],
+    buckets: Vec<Vec<BufferId>>,
+) -> (Vec<Vec<BufferId>>, Vec<Item<'l>>) {
+    let in_buckets: HashSet<BufferId> = buckets.iter().flatten().copied().collect();
+    let single = (0..buffers.len()).map(BufferId).filter(|id| !in_buckets.contains(id)).map(|id| vec![id]);
+    // All buffers of a bucket have its lifetime.
+    let lifetime = |together: &[BufferId]| &lifetimes[together[0].0];
+    let size = |together: &[BufferId]| aligned(offsets_within(buffers, together).1);
+    let is_used = |together: &Vec<BufferId>| size(together) > 0 && !lifetime(together).values.is_empty();
+    let mut placed: Vec<Vec<BufferId>> = single.chain(buckets).filter(is_used).collect();
+    placed.sort_by_key(|together| lifetime(together).first_step());
+    let items =
+        placed.iter().map(|together| Item { size: size(together), lifetime: lifetime(together) }).collect();
+    (placed, items)
 }
 
 /// Returns the first step at which the total size of the items that are alive is largest, if the

@@ -4,10 +4,14 @@
 use layer_graph::{LayerGraph, zoo};
 use proptest::prelude::*;
 
+use super::buckets::buckets;
 use super::lifetimes::{Lifetime, Value, lifetimes_of};
 use super::pack::{Item, pack};
-use super::{aligned, fullest, items_of};
-use crate::program::{LowerOptions, Placement, RankProgram, lower_for_simulation, possible_checkpoints};
+use super::{ARENA_ALIGNMENT, aligned, fullest, items_of};
+use crate::program::{
+    BufferId, LowerOptions, PartialBackpropagation, PartialDepth, Placement, RankProgram, Step,
+    lower_for_simulation, possible_checkpoints,
+};
 
 /// Number of small packing problems that are compared with all orders of their items.
 const SMALL_PROBLEMS: u32 = 500;
@@ -194,6 +198,57 @@ fn programs(network: &LayerGraph, ranks: usize, options: &LowerOptions) -> Vec<R
     lower_for_simulation(network, &placement, 24, options).unwrap().ranks
 }
 
+/// Checks that the buffers of each bucket lie one after another from an aligned offset on, with
+/// less than 16 bytes between two of them, and that their memory is in use as long as any of them.
+fn assert_adjacent(program: &RankProgram, buckets: &[Vec<BufferId>]) {
+    let lifetimes = lifetimes_of(&[program]);
+    for bucket in buckets {
+        let buffers: Vec<_> = bucket.iter().map(|id| &program.buffers[id.0]).collect();
+        assert!(buffers[0].offset.unwrap() % ARENA_ALIGNMENT == 0);
+        for pair in buffers.windows(2) {
+            let (end, next) = (pair[0].offset.unwrap() + pair[0].scalars(), pair[1].offset.unwrap());
+            assert!(next >= end && next - end < 4 && next % 4 == 0, "{end} {next}");
+        }
+        assert!(bucket.iter().all(|id| lifetimes[id.0] == lifetimes[bucket[0].0]));
+        let uses = |step: &&Step| step.reads.iter().chain(&step.writes).any(|id| bucket.contains(id));
+        let used =
+            program.steps.iter().enumerate().filter(|(_, step)| uses(step)).map(|(step, _)| step as u32);
+        let used: Vec<u32> = used.collect();
+        let whole = &lifetimes[bucket[0].0];
+        assert!(used.into_iter().all(|step| whole.is_alive_at(step)));
+    }
+}
+
+/// Gradients of a bucket lie one after another in every iteration of partial backpropagation, and
+/// so do those that some of its ranks send to others.
+#[test]
+fn gradients_of_a_bucket_are_adjacent() {
+    let (mut in_buckets, mut parts) = (0, 0);
+    for (model, depth) in [("resnet-18", 3), ("inception-v3", 4), ("gpt2", 2)] {
+        let network = zoo::model(model).unwrap();
+        let partial = PartialBackpropagation::new(&network, depth, PartialDepth::Layers).unwrap();
+        for micro_batches in [1, 2] {
+            let options =
+                LowerOptions::default().with_partial(Some(partial.clone())).with_micro_batches(micro_batches);
+            for program in programs(&network, 4, &options) {
+                let buckets = buckets(&program.steps);
+                assert_adjacent(&program, &buckets);
+                for step in &program.steps {
+                    let Some(transferred) = step.bucket() else { continue };
+                    let is_part = |bucket: &Vec<BufferId>| {
+                        bucket.windows(transferred.len()).any(|part| part == transferred)
+                    };
+                    assert!(buckets.iter().any(is_part), "{model}: {}", step.label);
+                    parts += usize::from(!buckets.iter().any(|bucket| bucket == transferred));
+                }
+                in_buckets += buckets.len();
+            }
+        }
+    }
+    println!("{in_buckets} buckets, and {parts} collectives of a part of one");
+    assert!(in_buckets > 20 && parts > 0);
+}
+
 #[test]
 fn arenas_of_all_networks_are_near_the_memory_in_use() {
     let mut worst: (f64, String) = (0.0, String::new());
@@ -212,8 +267,11 @@ fn arenas_of_all_networks_are_near_the_memory_in_use() {
         ] {
             for program in programs(&network, ranks, &options) {
                 let lifetimes = lifetimes_of(&[&program]);
-                let (ids, items) = items_of(&program.buffers, &lifetimes);
-                let offsets: Vec<usize> = ids.iter().map(|&id| program.buffers[id].offset.unwrap()).collect();
+                let buckets = buckets(&program.steps);
+                assert_adjacent(&program, &buckets);
+                let (placed, items) = items_of(&program.buffers, &lifetimes, buckets);
+                let start = |together: &Vec<BufferId>| program.buffers[together[0].0].offset.unwrap();
+                let offsets: Vec<usize> = placed.iter().map(start).collect();
                 assert_valid(&items, &offsets, program.arena_elements);
                 let bound = max_antichain(&items);
                 assert!(bound >= fullest(&items).1);
@@ -236,5 +294,5 @@ fn arenas_of_all_networks_are_near_the_memory_in_use() {
     println!("at most {:.4} times the memory in use: {}", worst.0, worst.1);
     // Data parallelism of ViT-B/16: gradients, buckets and activations of many sizes.
     assert!(worst.0 <= 1.055, "{worst:?}");
-    assert_eq!(aligned(1), super::ARENA_ALIGNMENT);
+    assert_eq!(aligned(1), ARENA_ALIGNMENT);
 }

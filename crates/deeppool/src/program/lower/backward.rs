@@ -255,14 +255,17 @@ impl Lowering<'_> {
         }
     }
 
-    /// Sums the parameter gradients of layers over their ranks in one collective.
+    /// Sums the parameter gradients of layers over their ranks in one collective. Ranks that hold
+    /// the parameters, and are not among these, receive the sums by broadcasts. Layers of one
+    /// broadcast are consecutive in the sum.
     fn reduce_gradients(&mut self, ranks: &[usize], layers: &[LayerId]) {
+        let receivers = self.by_receivers(ranks, layers);
         let mut bucket = Bucket::new(ranks, self.lowered.places(ranks));
-        for &id in layers {
+        for &id in receivers.iter().flat_map(|(_, layers)| layers) {
             self.add_to_bucket(&mut bucket, id, Role::ParameterGradient, self.network.layer(id).name());
         }
         self.program.all_reduce(bucket);
-        self.send_gradients(ranks, layers);
+        self.send_gradients(ranks, receivers);
     }
 
     fn optimizer_steps(&mut self, layers: &[LayerId], rule: Sgd) {

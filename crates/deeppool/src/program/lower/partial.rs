@@ -245,9 +245,12 @@ impl Lowering<'_> {
         }
     }
 
-    /// Adds broadcasts of the parameter gradients of some layers, which `ranks` have reduced, to
-    /// the other ranks that hold the parameters.
-    pub(super) fn send_gradients(&mut self, ranks: &[usize], layers: &[LayerId]) {
+    /// Returns the given layers by the ranks that hold their parameters and are not among `ranks`.
+    pub(super) fn by_receivers(
+        &self,
+        ranks: &[usize],
+        layers: &[LayerId],
+    ) -> Vec<(Vec<usize>, Vec<LayerId>)> {
         let mut by_others: Vec<(Vec<usize>, Vec<LayerId>)> = Vec::new();
         for &id in layers {
             let others = self.holders[id.index()].ranks.iter().filter(|rank| !ranks.contains(rank));
@@ -257,7 +260,13 @@ impl Lowering<'_> {
                 None => by_others.push((others, vec![id])),
             }
         }
-        for (others, layers) in by_others.into_iter().filter(|(others, _)| !others.is_empty()) {
+        by_others
+    }
+
+    /// Adds broadcasts of parameter gradients, which `ranks` have reduced, to other ranks.
+    /// `receivers` are these ranks with the layers whose gradients they receive.
+    pub(super) fn send_gradients(&mut self, ranks: &[usize], receivers: Vec<(Vec<usize>, Vec<LayerId>)>) {
+        for (others, layers) in receivers.into_iter().filter(|(others, _)| !others.is_empty()) {
             let group: Vec<usize> = ranks[..1].iter().chain(&others).copied().collect();
             let mut bucket = Bucket::new(&group, self.lowered.places(&group));
             for id in layers {

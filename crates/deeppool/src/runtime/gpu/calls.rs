@@ -2,8 +2,7 @@
 //! enqueues an operation on a stream returns without waiting for it.
 //!
 //! *Emulated devices* are GPUs of the emulated CUDA driver, which have a virtual time: there the
-//! duration of an operation is set by a model. *Packing* copies several buffers into one, so that
-//! one collective transfers them all.
+//! duration of an operation is set by a model.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -132,7 +131,7 @@ impl StagingBuffer {
 /// not known to be complete. Clones share both.
 #[derive(Debug, Clone)]
 pub(super) struct CommunicationLane {
-    kernels: KernelQueue,
+    times: LaunchTimes,
     nccl: Arc<Mutex<NcclLane>>,
 }
 
@@ -157,10 +156,9 @@ pub(super) struct CollectiveCall {
     pub(super) group: NcclCommunicator,
     /// The operation.
     pub(super) operation: CollectiveOperation,
-    /// Kernel that packs the memory before the collective.
-    pub(super) pack: Option<KernelCall>,
-    /// Kernel that unpacks the memory after the collective.
-    pub(super) unpack: Option<KernelCall>,
+    /// Memory that is set to zero before the operation: the elements between the buffers of a
+    /// bucket.
+    pub(super) gaps: Vec<Buffer<f32>>,
     /// Duration of the collective on emulated devices.
     pub(super) duration: Duration,
 }
@@ -186,16 +184,18 @@ pub(super) enum CollectiveOperation {
 }
 
 impl CollectiveCall {
-    /// Enqueues the collective, between its packing kernels.
+    /// Enqueues the collective.
     ///
     /// # Errors
     /// [`Error::Engine`] or [`Error::Collectives`] if CUDA or NCCL fails.
     pub(super) fn start(&self) -> Result<(), Error> {
-        let CollectiveCall { lane: CommunicationLane { kernels, nccl }, group, .. } = self;
-        kernels.launch(&self.pack)?;
+        let CollectiveCall { lane: CommunicationLane { times, nccl }, group, .. } = self;
         let mut lane = lock(nccl);
         let stream = &mut lane.stream;
-        let pending = kernels.times.each(self.duration, || -> Result<_, Error> {
+        for gap in &self.gaps {
+            times.each(Duration::ZERO, || gap.fill_bytes(stream, 0))?;
+        }
+        let pending = times.each(self.duration, || -> Result<_, Error> {
             Ok(match &self.operation {
                 CollectiveOperation::AllReduce(buffer) => PendingCollective::InPlace(
                     group.start_all_reduce(alias(buffer)?, ReduceOp::Sum, stream)?,
@@ -215,21 +215,16 @@ impl CollectiveCall {
             })
         })?;
         lane.pending.push_back(pending);
-        drop(lane);
-        kernels.launch(&self.unpack)
+        Ok(())
     }
 }
 
 impl CommunicationLane {
-    /// Creates a communication lane on a stream of the engine's device, on which packing kernels
-    /// run too. `times` sets the durations of operations on emulated devices.
-    ///
-    /// # Errors
-    /// [`Error::Engine`] if CUDA fails.
-    pub(super) fn on(stream: &Stream, engine: &GpuEngine, times: LaunchTimes) -> Result<Self, Error> {
-        let kernels = KernelQueue::on(stream, engine, times)?;
+    /// Creates a communication lane on a stream. `times` sets the durations of operations on
+    /// emulated devices.
+    pub(super) fn on(stream: &Stream, times: LaunchTimes) -> Self {
         let nccl = NcclLane { stream: stream.clone(), pending: VecDeque::new() };
-        Ok(Self { kernels, nccl: Arc::new(Mutex::new(nccl)) })
+        Self { times, nccl: Arc::new(Mutex::new(nccl)) }
     }
 
     /// Removes the requests of completed collectives, oldest first, up to the first that is

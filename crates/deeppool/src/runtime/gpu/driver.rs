@@ -51,7 +51,7 @@ impl<S, O> GpuDriver<'_, S, O> {
         let queue = KernelQueue::on(device.stream(id, Lane::Compute)?, engine, times)?;
         // One lane for all programs, so that a missing rank is found in each of them.
         let communication = if id.is_foreground() {
-            Some(CommunicationLane::on(device.stream(id, Lane::Communication)?, engine, times)?)
+            Some(CommunicationLane::on(device.stream(id, Lane::Communication)?, times))
         } else {
             None
         };

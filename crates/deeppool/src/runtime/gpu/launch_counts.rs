@@ -57,7 +57,7 @@ fn counts(net: &LayerGraph, batch: usize, clip_norm: Option<f64>) -> BTreeMap<St
     let state = RankState::new(&mut device, net, loaded.program(), 0).unwrap();
     let stream = Stream::new(engine.context(), Priority::Background).unwrap();
     let queue = KernelQueue::on(&stream, &engine, LaunchTimes::default()).unwrap();
-    let lane = CommunicationLane::on(&stream, &engine, LaunchTimes::default()).unwrap();
+    let lane = CommunicationLane::on(&stream, LaunchTimes::default());
     let table = LaunchTable::new(&engine, &loaded, &loaded.programs[0], &state, (queue, Some(lane))).unwrap();
     let mut counts = BTreeMap::new();
     for unit in &table.units {

@@ -2,7 +2,6 @@
 //! launched together as one tasklet.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use cuda::Buffer;
 use gpu_mux::Communication;
@@ -18,7 +17,6 @@ use crate::Error;
 use crate::program::{BufferId, CollectiveId, CollectiveOp, Launch, Op, Step, StepId};
 use crate::runtime::kernels::precision_without_layer;
 use crate::runtime::loaded::LoadedIteration;
-use crate::runtime::packing::Packing;
 use crate::runtime::{LoadedProgram, RankState};
 
 /// The launch units of one program of a rank. Each unit owns its work: the table is created once,
@@ -47,7 +45,7 @@ impl LaunchTable {
     /// foreground waits for one at most.
     ///
     /// # Errors
-    /// [`Error::Program`] if a step lacks its kernel, communicator, packing or lane.
+    /// [`Error::Program`] if a step lacks its kernel, communicator, bucket or lane.
     /// [`Error::Engine`] or [`Error::Gpu`] if CUDA fails or lacks memory.
     pub(super) fn new(
         engine: &GpuEngine,
@@ -247,21 +245,19 @@ impl Parts<'_> {
         let group = self.iteration.communicators[step.0]
             .as_ref()
             .ok_or_else(|| self.missing(step, "communicator"))?;
-        let Step { reads, writes, packed, .. } = self.step(step);
-        let packing = match (packed, &self.iteration.packings[step.0]) {
-            (Some(_), None) => return Err(self.missing(step, "packing of its buffers")),
-            (_, packing) => packing.as_ref(),
-        };
+        let Step { reads, writes, .. } = self.step(step);
+        let bucket = &self.iteration.buckets[step.0];
         // A rank may hold no samples before or after a redistribution.
         let at_most_one = |buffers: &[BufferId]| match buffers {
             [] => Ok(Buffer::default()),
             [id] => self.buffer(*id),
             _ => Err(self.missing(step, "single buffer")),
         };
-        let own = || match (packing, writes.as_slice()) {
-            (Some(packing), _) => self.buffer(packing.packed),
+        let own = || match (bucket, writes.as_slice()) {
+            (Some(bucket), _) => alias(&bucket.whole),
             (None, [id]) => self.buffer(*id),
-            (None, _) => Err(self.missing(step, "single buffer")),
+            (None, []) => Err(self.missing(step, "single buffer")),
+            (None, _) => Err(self.missing(step, "memory of its bucket")),
         };
         let collective = &self.iteration.collectives[id.0];
         let rank = self.iteration.program.rank;
@@ -283,32 +279,11 @@ impl Parts<'_> {
                 (operation, received(redistribution.moves().iter().any(|moved| moved.to_rank == rank)))
             }
         };
-        let (pack, unpack) =
-            packing.map(|packing| self.packing_kernels(packing, writes)).transpose()?.unzip();
+        let gaps = bucket.iter().flat_map(|bucket| &bucket.gaps).map(|(gap, _)| alias(gap));
+        let gaps = gaps.collect::<Result<_, _>>()?;
         let duration = self.iteration.step_time(step.0);
         let (lane, group) = (lane.clone(), group.clone());
-        Ok((CollectiveCall { lane, group, operation, pack, unpack, duration }, communication))
-    }
-
-    fn packing_kernels(
-        &self,
-        packing: &Packing<Gpu>,
-        parts: &[BufferId],
-    ) -> Result<(KernelCall, KernelCall), Error> {
-        let (whole, duration) = (|| self.buffers(&[packing.packed]), Duration::ZERO);
-        let pack = KernelCall {
-            kernel: packing.pack.clone(),
-            reads: self.buffers(parts)?,
-            writes: whole()?,
-            duration,
-        };
-        let unpack = KernelCall {
-            kernel: packing.unpack.clone(),
-            reads: whole()?,
-            writes: self.buffers(parts)?,
-            duration,
-        };
-        Ok((pack, unpack))
+        Ok((CollectiveCall { lane, group, operation, gaps, duration }, communication))
     }
 
     fn staged(&self, buffer: BufferId) -> Result<Staged, Error> {

@@ -83,7 +83,7 @@ fn error(
 ) -> Option<String> {
     let stream = Stream::new(engine.context(), Priority::Background).unwrap();
     let queue = KernelQueue::on(&stream, engine, LaunchTimes::default()).unwrap();
-    let lane = CommunicationLane::on(&stream, engine, LaunchTimes::default()).unwrap();
+    let lane = CommunicationLane::on(&stream, LaunchTimes::default());
     let lane = Some(lane).filter(|_| has_lane);
     let made = LaunchTable::new(engine, loaded, &loaded.programs[0], state, (queue, lane));
     made.err().map(|error| error.to_string())
@@ -104,7 +104,7 @@ fn every_missing_part_is_an_error_that_names_it() {
         };
 
         let steps = loaded.program().steps.clone();
-        let (mut kernels, mut collectives, mut packings) = (0, 0, 0);
+        let (mut kernels, mut collectives, mut buckets) = (0, 0, 0);
         for (index, step) in steps.iter().enumerate() {
             if let Some(kernel) = loaded.programs[0].kernels[index].take() {
                 expect(error(engine, &loaded, &state, true), &step.label, "kernel");
@@ -116,21 +116,21 @@ fn every_missing_part_is_an_error_that_names_it() {
                 loaded.programs[0].communicators[index] = Some(group);
                 collectives += 1;
             }
-            if let Some(packing) = loaded.programs[0].packings[index].take() {
-                expect(error(engine, &loaded, &state, true), &step.label, "packing of its buffers");
-                loaded.programs[0].packings[index] = Some(packing);
-                packings += 1;
+            if let Some(bucket) = loaded.programs[0].buckets[index].take() {
+                expect(error(engine, &loaded, &state, true), &step.label, "memory of its bucket");
+                loaded.programs[0].buckets[index] = Some(bucket);
+                buckets += 1;
             }
             let buffer = match step.op {
                 Op::LoadBatch { .. } => "buffer for its samples",
-                Op::Collective(_) if step.packed.is_none() && step.reads.is_empty() => "single buffer",
+                Op::Collective(_) if step.bucket().is_none() && step.reads.is_empty() => "single buffer",
                 _ => continue,
             };
             let writes = std::mem::take(&mut loaded.programs[0].program.steps[index].writes);
             expect(error(engine, &loaded, &state, true), &step.label, buffer);
             loaded.programs[0].program.steps[index].writes = writes;
         }
-        assert!(kernels > 5 && collectives > 1 && packings > 0, "{kernels} {collectives} {packings}");
+        assert!(kernels > 5 && collectives > 1 && buckets > 0, "{kernels} {collectives} {buckets}");
         let first = steps.iter().find(|step| matches!(step.op, Op::Collective(_))).unwrap();
         expect(error(engine, &loaded, &state, false), &first.label, "communication lane");
         let last = loaded.scratch.pop().unwrap();
@@ -152,7 +152,7 @@ fn kernels_that_need_a_context_fail_without_one() {
         let state = RankState::new(&mut device, &net, loaded.program(), 0).unwrap();
         let stream = Stream::new(engine.context(), Priority::Background).unwrap();
         let queue = KernelQueue::on(&stream, engine, LaunchTimes::default()).unwrap();
-        let lane = CommunicationLane::on(&stream, engine, LaunchTimes::default()).unwrap();
+        let lane = CommunicationLane::on(&stream, LaunchTimes::default());
         let table =
             LaunchTable::new(engine, &loaded, &loaded.programs[0], &state, (queue, Some(lane))).unwrap();
         let optimizer = table.units.iter().find_map(|unit| {
