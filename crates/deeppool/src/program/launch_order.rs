@@ -8,7 +8,8 @@ pub struct Launch {
     /// Index of the step in the program.
     pub step: StepId,
     /// Index, in the list of launches, of the launch on the other lane that must end before this
-    /// one starts: the last one that the step depends on. `None` if it depends on none.
+    /// one starts: the last one that the step depends on. `None` if it depends on none, or an
+    /// earlier launch on its lane waits for it.
     pub after: Option<usize>,
 }
 
@@ -26,6 +27,9 @@ impl RankProgram {
         // wait for.
         let mut last: [Option<usize>; 2] = [None; 2];
         let mut waits: [Option<usize>; 2] = [None; 2];
+        // For each lane, the last launch on the other lane that has ended when its last launch
+        // starts.
+        let mut waited: [Option<usize>; 2] = [None; 2];
         // For each step, the last launch on its lane up to and including it.
         let mut ends_with: Vec<Option<usize>> = Vec::with_capacity(self.steps.len());
         for (index, step) in self.steps.iter().enumerate() {
@@ -34,7 +38,9 @@ impl RankProgram {
             waits[lane] = waits[lane].max(others.filter_map(|after| ends_with[after.0]).max());
             if is_launched(StepId(index)) {
                 last[lane] = Some(launches.len());
-                launches.push(Launch { step: StepId(index), after: waits[lane].take() });
+                let after = waits[lane].take().filter(|&after| Some(after) > waited[lane]);
+                waited[lane] = waited[lane].max(after);
+                launches.push(Launch { step: StepId(index), after });
             }
             ends_with.push(last[lane]);
         }

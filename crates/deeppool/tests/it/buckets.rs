@@ -229,3 +229,41 @@ fn bucket_reduction_is_bit_identical_to_separate_reductions() {
     });
     assert_eq!(learned[0], learned[1]);
 }
+
+/// The gradients of a bucket are reduced where the backward steps wrote them.
+#[cfg(feature = "cuda")]
+#[test]
+fn an_iteration_on_2_gpus_launches_the_kernels_of_one() {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use cuda_emulator::Setting;
+    use deeppool::data::Dataset;
+    use deeppool::program::LoweredTraining;
+    use deeppool::train::{Length, TrainConfig, train_on_gpus};
+
+    let name = "buckets::an_iteration_on_2_gpus_launches_the_kernels_of_one";
+    crate::emulated::on_emulated_gpus(name, 2, |emulator| {
+        let network = zoo::model("digits-cnn").unwrap();
+        let data = Dataset::digits().unwrap();
+        let [one, two] = [1, 2].map(|gpus: usize| {
+            emulator.reset();
+            emulator.set(Setting::Devices, 2);
+            let lists = vec![(0..gpus).collect::<Vec<_>>(); network.len() - 1];
+            let placement = Placement::new(&network, gpus, lists).unwrap();
+            // All gradients are in one bucket.
+            let options = LowerOptions::default().with_overlap_all_reduce(false);
+            let training = LoweredTraining::new(&network, placement, 4 * gpus, options);
+            let config = TrainConfig::new(&data, &training).with_length(Length::Iterations(4));
+            train_on_gpus(&config, Duration::from_secs(60), &|_| {}).unwrap();
+            let mut launches: BTreeMap<String, usize> = BTreeMap::new();
+            for kernel in emulator.kernels().into_iter().filter(|kernel| kernel.device == 0) {
+                *launches.entry(kernel.name).or_default() += 1;
+            }
+            launches
+        });
+        println!("{one:#?}");
+        assert!(one.values().sum::<usize>() > 40);
+        assert_eq!(one, two);
+    });
+}

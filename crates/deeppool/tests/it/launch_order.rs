@@ -3,17 +3,22 @@
 
 use std::collections::BTreeSet;
 
-use deeppool::program::{LowerOptions, RankProgram, StepId, lower_training};
+use deeppool::program::{Launch, LowerOptions, RankProgram, StepId, lower_training};
 use layer_graph::zoo;
 
 use crate::program_export::scattered;
 
-/// Returns, for each launch, all launches that have ended when it begins.
-fn ended_before(program: &RankProgram, launches: &[deeppool::program::Launch]) -> Vec<BTreeSet<usize>> {
+/// Returns the last launch on the lane of a launch before it.
+fn before_on_its_lane(program: &RankProgram, launches: &[Launch], place: usize) -> Option<usize> {
     let lane = |launch: usize| program.steps[launches[launch].step.0].lane();
+    (0..place).rev().find(|&before| lane(before) == lane(place))
+}
+
+/// Returns, for each launch, all launches that have ended when it begins.
+fn ended_before(program: &RankProgram, launches: &[Launch]) -> Vec<BTreeSet<usize>> {
     let mut ended: Vec<BTreeSet<usize>> = Vec::new();
     for (place, launch) in launches.iter().enumerate() {
-        let on_its_lane = (0..place).rev().find(|&before| lane(before) == lane(place));
+        let on_its_lane = before_on_its_lane(program, launches, place);
         let mut all = BTreeSet::new();
         for before in on_its_lane.into_iter().chain(launch.after) {
             assert!(before < place);
@@ -54,6 +59,9 @@ fn launches_start_after_all_dependencies_of_their_steps() {
             for (place, launch) in launches.iter().enumerate() {
                 let missing = &needed(rank, launch.step.0, &launched) - &ended[place];
                 assert!(missing.is_empty(), "{model}, rank {}, {launch:?}: {missing:?}", rank.rank);
+                let before = before_on_its_lane(rank, &launches, place);
+                let is_redundant = |after| before.is_some_and(|before| ended[before].contains(&after));
+                assert!(!launch.after.is_some_and(is_redundant), "{model}, rank {}, {launch:?}", rank.rank);
             }
         }
     }
