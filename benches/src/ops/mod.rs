@@ -10,7 +10,7 @@ use clap::Parser;
 use command_line::files::read_as;
 use command_line::names::get_by_name;
 use command_line::numbers::within;
-use layer_engine::CudaEngine;
+use layer_engine::{CudaEngine, Precision};
 use layer_graph::{LayerGraph, onnx, zoo};
 
 use crate::command::{self, bad_input, check_results};
@@ -31,6 +31,9 @@ struct Cli {
     /// Number of samples
     #[arg(long, default_value = "32", value_parser = within(1..=1 << 20))]
     batch: usize,
+    /// Number format of products: f32, tf32 or bf16. bf16 also stores activations in 16 bits
+    #[arg(long, value_name = "FORMAT", default_value = "f32", value_parser = precision)]
+    precision: Precision,
     /// Index of the GPU
     #[arg(long, value_name = "INDEX", default_value = "0")]
     gpu: usize,
@@ -71,7 +74,7 @@ impl Cli {
         let network = self.network()?;
         let printer = check_results(&self.out, self.json)?;
         let engine = CudaEngine::new(self.gpu)?.with_nondeterministic(self.nondeterministic);
-        let report = measure(&engine, &network, self.batch, self.repeats)?;
+        let report = measure(&engine, &network, self.batch, self.precision, self.repeats)?;
         let shown = if self.json { to_json(&report) } else { report.table() };
         printer.line(format_args!("{shown}"))?;
         if let Some(path) = &self.out {
@@ -87,6 +90,13 @@ impl Cli {
         };
         network.map_err(|error| bad_input(error.to_string()))
     }
+}
+
+/// Parses a precision of GPUs.
+fn precision(text: &str) -> Result<Precision, String> {
+    let all = [Precision::F32, Precision::Tf32, Precision::Bf16];
+    let found = all.into_iter().find(|precision| precision.label() == text);
+    found.ok_or_else(|| "expected f32, tf32 or bf16".into())
 }
 
 fn import(path: &Path) -> Result<LayerGraph, command_line::InputError> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use comfy_table::Table;
-use layer_engine::DeviceDescription;
+use layer_engine::{DeviceDescription, Precision};
 use serde::Serialize;
 
 use crate::table::aligned;
@@ -91,11 +91,10 @@ pub struct OpStep {
 }
 
 impl OpReport {
-    /// Creates a report without rows.
+    /// Creates a report without rows of a batch size, a precision and a number of repeats.
     pub(super) fn new(
         network: &str,
-        batch: usize,
-        repeats: usize,
+        (batch, precision, repeats): (usize, Precision, usize),
         device: &DeviceDescription,
         emulated: bool,
     ) -> Self {
@@ -106,7 +105,7 @@ impl OpReport {
             device: device.name.clone(),
             libraries: device.libraries.clone(),
             times: if emulated { "virtual" } else { "measured" }.into(),
-            precision: "f32".into(),
+            precision: precision.label().into(),
             repeats,
             rows: Vec::new(),
         }

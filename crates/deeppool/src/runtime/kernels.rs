@@ -54,10 +54,7 @@ impl<'p, B: Backend> Kernels<'p, B> {
                 return Ok(Some(index));
             }
             let index = self.prepared.len();
-            let precision = match spec {
-                KernelSpec::Layer { .. } => precision,
-                _ => precision_without_layer(program, step),
-            };
+            let precision = kernel_precision(program, step, &spec, precision);
             self.prepared.push(device.engine.prepare(&spec, precision)?);
             known.push((step, index));
             Ok(Some(index))
@@ -86,6 +83,54 @@ pub(super) fn precision_without_layer(program: &RankProgram, step: &Step) -> Pre
     }
 }
 
+/// Returns the precision in which the kernel of a step is prepared. `precision` is that of the
+/// program.
+#[must_use]
+pub fn kernel_precision(
+    program: &RankProgram,
+    step: &Step,
+    spec: &KernelSpec<'_>,
+    precision: Precision,
+) -> Precision {
+    match spec {
+        KernelSpec::Layer { .. } => precision,
+        _ => precision_without_layer(program, step),
+    }
+}
+
+/// Returns the steps with a kernel of several programs of a network, grouped by kernels that do the
+/// same work, in the order of their first steps. Names of layers and positions of samples in the
+/// batch make no difference.
+#[must_use]
+pub fn kernel_groups<'p>(
+    network: &LayerGraph,
+    programs: impl IntoIterator<Item = &'p RankProgram>,
+) -> Vec<Vec<(&'p RankProgram, &'p Step)>> {
+    let mut groups: Vec<Vec<(&RankProgram, &Step)>> = Vec::new();
+    let mut known: HashMap<String, usize> = HashMap::new();
+    for (program, step) in
+        programs.into_iter().flat_map(|program| program.steps.iter().map(move |step| (program, step)))
+    {
+        let Some(spec) = kernel_spec(network, program, step) else { continue };
+        let group = *known.entry(work_of(program, step, &spec)).or_insert(groups.len());
+        match groups.get_mut(group) {
+            Some(steps) => steps.push((program, step)),
+            None => groups.push(vec![(program, step)]),
+        }
+    }
+    groups
+}
+
+/// Returns a text that is equal for kernels of a network and a precision that do the same work.
+pub(crate) fn work_of(program: &RankProgram, step: &Step, spec: &KernelSpec<'_>) -> String {
+    match spec {
+        KernelSpec::Layer { layer, pass, shard } => {
+            format!("{:?} {:?} {pass:?} {}", layer.kind(), layer.input_shapes(), shard.samples)
+        }
+        other => format!("{other:?} {:?}", precision_without_layer(program, step)),
+    }
+}
+
 /// Returns the specification of a step's kernel; `None` for loading samples and collectives. The
 /// operands of the kernel are the `reads` and `writes` of the step.
 #[must_use]
@@ -110,4 +155,46 @@ pub fn kernel_spec<'a>(
         }
         Op::LoadBatch { .. } | Op::Collective(_) => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use layer_graph::zoo;
+
+    use super::*;
+    use crate::program::{LowerOptions, Placement, lower_training};
+
+    #[test]
+    fn kernels_of_equal_shape_are_one_group() {
+        let network = zoo::model("resnet-18").unwrap();
+        let placement = Placement::first_ranks(&network, 2, &vec![2; network.layers().count() - 1]).unwrap();
+        let lowered = lower_training(&network, &placement, 8, &LowerOptions::default()).unwrap();
+        let program = lowered.of_rank(0).unwrap();
+        let groups = kernel_groups(&network, [program]);
+        let with_kernel = |step: &&Step| kernel_spec(&network, program, step).is_some();
+        let steps = program.steps.iter().filter(with_kernel).count();
+        assert_eq!(groups.iter().map(Vec::len).sum::<usize>(), steps);
+        let labels: HashSet<&str> = groups.iter().flatten().map(|(_, step)| step.label.as_str()).collect();
+        assert_eq!(labels.len(), steps);
+        let group_of = |label: &str| {
+            groups.iter().position(|steps| steps.iter().any(|(_, step)| step.label == label)).unwrap()
+        };
+        assert_eq!(group_of("forward layer1.0.conv1"), group_of("forward layer1.1.conv2"));
+        assert_ne!(group_of("forward layer1.0.conv1"), group_of("backward layer1.0.conv1"));
+        assert_ne!(group_of("forward layer2.0.conv1"), group_of("forward layer2.0.conv2"), "strides differ");
+        for steps in &groups {
+            let lengths = |step: &Step| {
+                [&step.reads, &step.writes]
+                    .map(|ids| ids.iter().map(|id| program.buffers[id.0].elements).collect::<Vec<_>>())
+            };
+            let label = &steps[0].1.label;
+            assert!(steps.iter().all(|(_, step)| lengths(step) == lengths(steps[0].1)), "{label}");
+        }
+        // The other rank has as many samples.
+        let both = kernel_groups(&network, &lowered.ranks);
+        assert_eq!(both.len(), groups.len());
+        assert!(both.iter().zip(&groups).all(|(both, one)| both.len() == 2 * one.len()));
+    }
 }

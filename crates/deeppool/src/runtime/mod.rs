@@ -22,6 +22,6 @@ pub use driver::{BackgroundStatus, JobsMut, RankDriver, TrainingBackend};
 #[cfg(feature = "cuda")]
 pub use gpu::{Gpu, GpuDriver, GpuEngine};
 pub use iterations::{BatchSource, Iterations, Observer, TimeSpan};
-pub use kernels::kernel_spec;
+pub use kernels::{kernel_groups, kernel_precision, kernel_spec};
 pub use loaded::LoadedProgram;
 pub use memory::RankState;
