@@ -21,6 +21,15 @@ pub enum ImageLayout {
 }
 
 impl ImageLayout {
+    /// Returns the name: `channels-first` or `channels-last`.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::ChannelsFirst => "channels-first",
+            Self::ChannelsLast => "channels-last",
+        }
+    }
+
     /// Returns the elements of a buffer in this order. `values` are those of the buffer of a role
     /// of a layer with channels first: one or more samples, or all parameters. An optimiser's
     /// velocities are in the order of the parameters.

@@ -62,11 +62,27 @@ impl Device {
     /// Returns the key of the choice for a part of a kernel: all that decides which candidate is
     /// fastest.
     pub(super) fn key(&self, numerics: Numerics, part: &str, shape: &dyn Debug) -> String {
+        let storage = if numerics == Numerics::Bf16 { Storage::Bf16 } else { Storage::Scalar };
+        let own = [Family::Convolution, Family::MatrixProduct].map(|family| family.ptx(storage));
+        self.key_with(&own, &format!("{numerics:?}, {part}, {shape:?}"))
+    }
+
+    /// Returns the key of the choice for a subject that depends on the kernels of layers with
+    /// images.
+    pub(super) fn key_of_subject(&self, subject: &str) -> String {
+        use Family as F;
+        let own = [F::Activation, F::BatchNorm, F::Convolution, F::Dropout, F::Elementwise, F::Pooling]
+            .map(|family| [Storage::Scalar, Storage::Bf16].map(|storage| family.ptx(storage)));
+        self.key_with(own.as_flattened(), subject)
+    }
+
+    /// Returns the key of a choice that depends on own kernels in PTX, the device, its libraries
+    /// and `subject`.
+    fn key_with(&self, ptx: &[&str], subject: &str) -> String {
         let device = self.context.device_name().unwrap_or_default();
         let driver = self.context.capabilities().map_or(0, |known| known.driver_version);
         let mut own = DefaultHasher::new();
-        let storage = if numerics == Numerics::Bf16 { Storage::Bf16 } else { Storage::Scalar };
-        [Family::Convolution, Family::MatrixProduct].map(|family| family.ptx(storage)).hash(&mut own);
+        ptx.hash(&mut own);
         let (own, libraries) = (own.finish(), self.libraries.versions());
         let determinism = match self.determinism {
             Determinism::Deterministic => "",
@@ -74,7 +90,7 @@ impl Device {
         };
         let key = format!(
             "{device}, driver {driver}, own {own:x}, {libraries:?}, {MAX_ALGORITHMS} engines, workspace \
-             {WORKSPACE_BYTES} + {OPERAND_COPIES}, {numerics:?}{determinism}, {part}, {shape:?}"
+             {WORKSPACE_BYTES} + {OPERAND_COPIES}{determinism}, {subject}"
         );
         key.replace(['\t', '\n'], " ")
     }

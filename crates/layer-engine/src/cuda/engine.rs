@@ -107,6 +107,25 @@ impl CudaEngine {
         self
     }
 
+    /// Returns the rule by which the engine chooses how to compute convolutions and products.
+    #[must_use]
+    pub fn choice(&self) -> KernelChoice {
+        self.device.choice
+    }
+
+    /// Returns the choice that was [recorded](Self::record_choice) for a subject on such a device,
+    /// with these libraries and kernels of this crate; `None` if there is none.
+    #[must_use]
+    pub fn recorded_choice(&self, subject: &str) -> Option<String> {
+        self.device.choices.get(&self.device.key_of_subject(subject))
+    }
+
+    /// Records a choice for a subject, such as the name of a job, beside the choices among
+    /// candidates: see [`with_choices_in`](Self::with_choices_in). Both are one line without tabs.
+    pub fn record_choice(&self, subject: &str, choice: &str) {
+        self.device.choices.record(self.device.key_of_subject(subject), choice.to_owned());
+    }
+
     /// Returns the context of the device.
     #[must_use]
     pub fn context(&self) -> &Context {
@@ -158,6 +177,9 @@ impl Engine for CudaEngine {
             KernelChoice::Fastest | KernelChoice::Vendor => self.device.libraries.versions(),
         };
         libraries.extend(version);
+        if self.device.image_layout != ImageLayout::ChannelsFirst {
+            libraries.insert("images".to_owned(), self.device.image_layout.label().to_owned());
+        }
         DeviceDescription {
             name: name.unwrap_or_else(|_| format!("CUDA device {}", self.context().ordinal())),
             libraries,
