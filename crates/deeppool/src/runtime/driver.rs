@@ -7,9 +7,12 @@ use std::time::Instant;
 
 use collectives::{Communicator, HostBuffer};
 use gpu_mux::{BackgroundJob, CpuDriver, JobOutcome, Policy, Usage};
+use layer_engine::ImageLayout;
+use layer_graph::LayerGraph;
 
-use super::{Backend, BatchSource, Cpu, Iterations, Observer};
+use super::{Backend, BatchSource, Cpu, ImageOrder, Iterations, Observer};
 use crate::Error;
+use crate::program::Program;
 
 /// A backend with a driver for training iterations and background jobs.
 pub trait TrainingBackend: Backend {
@@ -17,6 +20,33 @@ pub trait TrainingBackend: Backend {
     type Driver<'a, S: BatchSource + 'a, O: Observer + 'a>: RankDriver<'a, Self, S, O>
     where
         Self: 'a;
+
+    /// Whether engines have kernels in several orders of the elements of images. Without them, the
+    /// methods for orders are not called.
+    const HAS_IMAGE_LAYOUTS: bool = false;
+
+    /// Returns the engine with an order of the elements of images and filters.
+    #[must_use]
+    fn with_image_layout(engine: Self::Engine, layout: ImageLayout) -> Self::Engine {
+        let _ = layout;
+        engine
+    }
+
+    /// Returns the order of images in which the kernels of programs take the least time on the
+    /// engine's device. `training` are the programs of a rotation, `evaluation` those that the same
+    /// job also runs; all have the same precision.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn fastest_image_order(
+        engine: &Self::Engine,
+        network: &LayerGraph,
+        training: &[Program],
+        evaluation: &[&Program],
+    ) -> Result<ImageOrder, Error> {
+        let _ = (engine, network, training, evaluation);
+        Ok(ImageOrder::default())
+    }
 }
 
 impl<C: Communicator<f32, Buffer = HostBuffer<f32>, Queue = ()>> TrainingBackend for Cpu<C> {

@@ -1,6 +1,7 @@
 //! The iterations of a loaded program, executed step by step, with the interfaces to data and
 //! observers.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -251,14 +252,39 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         step.map_or(JobState::Waiting, |&step| JobState::Communicating(self.at(step)))
     }
 
+    /// Loads the features or labels of samples into `staging`, images in the order of the engine.
+    /// See [`BatchSource::load`].
+    ///
+    /// # Errors
+    /// The error of the source.
+    pub(super) fn load(
+        &mut self,
+        iteration: u64,
+        part: BatchPart,
+        samples: Range<usize>,
+    ) -> Result<(), Error> {
+        self.staging.clear();
+        self.source.load(iteration, part, samples, &mut self.staging)?;
+        if part == BatchPart::Features {
+            let network = &self.loaded.network;
+            let layout = self.device.engine.image_layout();
+            let input = network.layer(network.input());
+            let arranged = layout.arrange(input, Role::Output, &self.staging);
+            if let Cow::Owned(arranged) = arranged {
+                self.staging = arranged;
+            }
+        }
+        Ok(())
+    }
+
     fn compute(&mut self, index: usize) -> Result<(), Error> {
+        if let Op::LoadBatch { part, shard } = self.current().program.steps[index].op {
+            self.load(self.context.iteration, part, shard.first..shard.first + shard.samples)?;
+        }
         let (current, kernels, mut memory) =
             self.loaded.parts(self.context.iteration, &mut self.state.buffers);
         let step = &current.program.steps[index];
-        if let Op::LoadBatch { part, shard } = step.op {
-            self.staging.clear();
-            let samples = shard.first..shard.first + shard.samples;
-            self.source.load(self.context.iteration, part, samples, &mut self.staging)?;
+        if let Op::LoadBatch { .. } = step.op {
             let scalars = current.program.buffers[step.writes[0].0].storage.pack(&self.staging);
             return Ok(self.device.engine.upload(
                 &scalars,

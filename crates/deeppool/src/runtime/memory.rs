@@ -2,8 +2,10 @@
 //! parameters, master parameters, velocities and running statistics.
 #![allow(unsafe_code)]
 
-use layer_engine::{Engine, Role, Storage, initial_parameters, initial_statistics};
-use layer_graph::LayerGraph;
+use std::borrow::Cow;
+
+use layer_engine::{Engine, ImageLayout, Role, Storage, initial_parameters, initial_statistics};
+use layer_graph::{Layer, LayerGraph};
 
 use super::{Arena, Backend, RankDevice};
 use crate::Error;
@@ -11,15 +13,44 @@ use crate::program::{BufferId, Contents, RankProgram, check_offsets};
 
 /// The state of a rank: the buffers of its parameters, velocities and running statistics.
 ///
-/// All programs of the same network and placement share it.
+/// All programs of the same network and placement share it. On the device, the filters of
+/// convolutions are in the engine's [`ImageLayout`]; on the host, channels come first.
 pub struct RankState<B: Backend> {
     /// The state buffers, by buffer id.
     pub(super) buffers: Vec<B::Buffer>,
-    /// Number format of each buffer, by buffer id.
-    storages: Vec<Storage>,
+    /// Formats of the buffers, by buffer id.
+    formats: Vec<Format>,
     /// Identity of this value.
     #[cfg(feature = "cuda")]
     pub(super) identity: super::identity::Identity,
+}
+
+/// Number format of a state buffer, and order of its elements.
+struct Format {
+    storage: Storage,
+    /// The layer whose parameters or velocities these are, if the engine has another order than
+    /// channels first.
+    ordered: Option<(ImageLayout, Layer)>,
+}
+
+impl Format {
+    /// Returns the scalars of a buffer that holds `values`.
+    fn pack<'v>(&self, values: &'v [f32]) -> Cow<'v, [f32]> {
+        let Some((layout, layer)) = &self.ordered else { return self.storage.pack(values) };
+        match layout.arrange(layer, Role::Parameters, values) {
+            Cow::Borrowed(values) => self.storage.pack(values),
+            Cow::Owned(values) => Cow::Owned(self.storage.pack(&values).into_owned()),
+        }
+    }
+
+    /// Returns the first `elements` elements of a buffer that holds `scalars`.
+    fn unpack(&self, scalars: &[f32], elements: usize) -> Vec<f32> {
+        let values = self.storage.unpack(scalars, elements);
+        match &self.ordered {
+            Some((layout, layer)) => layout.restore(layer, Role::Parameters, &values).into_owned(),
+            None => values.into_owned(),
+        }
+    }
 }
 
 impl<B: Backend> RankState<B> {
@@ -34,7 +65,8 @@ impl<B: Backend> RankState<B> {
         program: &RankProgram,
         seed: u64,
     ) -> Result<Self, Error> {
-        let mut buffers = Vec::with_capacity(program.state_buffers);
+        let layout = device.engine.image_layout();
+        let (mut buffers, mut formats) = (Vec::new(), Vec::new());
         for spec in &program.buffers[..program.state_buffers] {
             let mut buffer = device.allocate(spec.scalars())?;
             let values = match spec.contents {
@@ -46,18 +78,28 @@ impl<B: Backend> RankState<B> {
                 _ => Vec::new(),
             };
             let values: Vec<f32> = values.into_iter().map(|value| value as f32).collect();
-            device.engine.upload(&spec.storage.pack(&values), &mut buffer, &mut device.queue)?;
+            let of_parameters = match spec.contents {
+                Contents::Operand(id, Role::Parameters) | Contents::Master(id) | Contents::Velocity(id)
+                    if layout != ImageLayout::ChannelsFirst =>
+                {
+                    Some((layout, network.layer(id).clone()))
+                }
+                _ => None,
+            };
+            let format = Format { storage: spec.storage, ordered: of_parameters };
+            device.engine.upload(&format.pack(&values), &mut buffer, &mut device.queue)?;
             buffers.push(buffer);
+            formats.push(format);
         }
         Ok(Self {
             buffers,
-            storages: program.buffers[..program.state_buffers].iter().map(|spec| spec.storage).collect(),
+            formats,
             #[cfg(feature = "cuda")]
             identity: super::identity::Identity::new(),
         })
     }
 
-    /// Copies a state buffer of `elements` elements to the host.
+    /// Copies a state buffer of `elements` elements to the host. Filters have their channels first.
     ///
     /// # Errors
     /// [`Error::Engine`] if the engine fails.
@@ -67,16 +109,14 @@ impl<B: Backend> RankState<B> {
         buffer: BufferId,
         elements: usize,
     ) -> Result<Vec<f32>, Error> {
-        let storage = self.storages[buffer.0];
-        let mut host = vec![0.0; storage.scalars(elements)];
+        let format = &self.formats[buffer.0];
+        let mut host = vec![0.0; format.storage.scalars(elements)];
         device.engine.download(&self.buffers[buffer.0], &mut host, &mut device.queue)?;
-        Ok(match storage {
-            Storage::Scalar => host,
-            Storage::Bf16 => storage.unpack(&host, elements).into_owned(),
-        })
+        Ok(format.unpack(&host, elements))
     }
 
-    /// Copies values from the host to the start of a state buffer, rounded to its number format.
+    /// Copies values from the host to a state buffer, rounded to its number format. Filters have
+    /// their channels first.
     ///
     /// # Errors
     /// [`Error::Engine`] if the engine fails.
@@ -86,7 +126,7 @@ impl<B: Backend> RankState<B> {
         buffer: BufferId,
         values: &[f32],
     ) -> Result<(), Error> {
-        let scalars = self.storages[buffer.0].pack(values);
+        let scalars = self.formats[buffer.0].pack(values);
         Ok(device.engine.upload(&scalars, &mut self.buffers[buffer.0], &mut device.queue)?)
     }
 }

@@ -10,6 +10,7 @@ mod driver;
 mod gpu;
 #[cfg(feature = "cuda")]
 mod identity;
+mod image_order;
 mod iterations;
 mod kernels;
 mod loaded;
@@ -20,7 +21,8 @@ pub use arena::Arena;
 pub use backend::{Backend, CommunicationQueue, ComputeQueue, Cpu, CpuThreads, RankDevice};
 pub use driver::{BackgroundStatus, JobsMut, RankDriver, TrainingBackend};
 #[cfg(feature = "cuda")]
-pub use gpu::{Gpu, GpuDriver, GpuEngine};
+pub use gpu::{Gpu, GpuDriver, GpuEngine, cuda_engine, fastest_image_order};
+pub use image_order::ImageOrder;
 pub use iterations::{BatchSource, Iterations, Observer, TimeSpan};
 pub use kernels::{kernel_groups, kernel_precision, kernel_spec};
 pub use loaded::LoadedProgram;

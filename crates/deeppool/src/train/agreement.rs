@@ -32,6 +32,7 @@ pub(super) fn fingerprint(config: &TrainConfig<'_>, iteration: u64) -> Vec<u8> {
         config.shuffle,
         config.traced_iterations,
         config.lowering().optimizer,
+        config.image_layout,
     );
     let checkpoint = config.checkpoint.as_ref().map(|checkpoint| (checkpoint.every, checkpoint.keep_best));
     let of_background = config.background.iter().flat_map(|job| {

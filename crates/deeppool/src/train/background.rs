@@ -31,17 +31,18 @@ pub(super) struct BackgroundParts<'a, B: Backend> {
 }
 
 impl<'a, B: Backend> BackgroundParts<'a, B> {
-    /// Loads the programs and allocates the states of all background jobs of a rank, by job.
+    /// Loads the programs and allocates the states of all background jobs of a rank, by job, each
+    /// on its engine.
     ///
     /// # Errors
     /// If the engine cannot allocate memory or does not support a network.
     pub(super) fn of_all(
         config: &'a TrainConfig<'a>,
         programs: &Programs<'_>,
-        engine: &B::Engine,
+        engines: &[B::Engine],
     ) -> Result<Vec<Self>, Error> {
-        let jobs = config.background.iter().zip(&programs.background).enumerate();
-        jobs.map(|(index, (job, program))| {
+        let jobs = config.background.iter().zip(&programs.background).zip(engines).enumerate();
+        jobs.map(|(index, ((job, program), engine))| {
             let mut device = RankDevice::new(engine.clone())?;
             let times = config
                 .emulated_times

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use gpu_mux::Policy;
-use layer_engine::{KernelChoice, Sgd};
+use layer_engine::{ImageLayout, KernelChoice, Sgd};
 use layer_graph::LayerGraph;
 
 use super::Weights;
@@ -59,6 +59,12 @@ pub struct TrainConfig<'a> {
     /// Whether ranks on GPUs may use algorithms of libraries whose results differ from run to run
     /// by rounding. Other ranks ignore it.
     pub nondeterministic: bool,
+    /// Order of the elements of images and filters on GPUs, of the foreground and background jobs;
+    /// `None` for the fastest order of each job, where the precision has tensor cores. The first
+    /// rank times the kernels and decides for all: see
+    /// [`TrainReport::image_order`](super::TrainReport::image_order). Other ranks ignore it. Files
+    /// have the same order in either case.
+    pub image_layout: Option<ImageLayout>,
     /// Flag that another thread sets to end the run within about half a second, after a checkpoint
     /// if they are configured; `None` if the run always goes to its end.
     pub stop: Option<&'a AtomicBool>,
@@ -223,6 +229,7 @@ impl<'a> TrainConfig<'a> {
             emulated_times: None,
             kernels: None,
             nondeterministic: false,
+            image_layout: None,
             stop: None,
         }
     }
@@ -303,6 +310,12 @@ impl<'a> TrainConfig<'a> {
     #[must_use]
     pub fn with_nondeterministic(self, nondeterministic: bool) -> Self {
         Self { nondeterministic, ..self }
+    }
+
+    /// Sets the order of the elements of images and filters on GPUs; `None` for the fastest.
+    #[must_use]
+    pub fn with_image_layout(self, layout: Option<ImageLayout>) -> Self {
+        Self { image_layout: layout, ..self }
     }
 
     /// Sets the flag that ends the run early.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use collectives::{Group, NcclCommunicator, NcclWorld, WaitStrategy};
 
 use super::checkpoint::CheckpointWriter;
+use super::image_orders::ImageOrders;
 use super::programs::Programs;
 use super::rank::Rank;
 use super::session::{run_rank, train_rank};
@@ -50,7 +51,9 @@ pub fn evaluate_on_gpus(config: &TrainConfig<'_>, timeout: Duration) -> Result<f
     config.check()?;
     let programs = Programs::new(config)?;
     first_result_or_error(on_gpus(config, timeout, |engine, communicator| {
-        evaluate_initial(config, Rank::<Gpu>::new(config, &programs, engine.clone(), communicator)?)
+        let orders = ImageOrders::choose::<Gpu>(config, &programs, engine, &communicator)?;
+        let engine = orders.of_foreground::<Gpu>(engine);
+        evaluate_initial(config, Rank::<Gpu>::new(config, &programs, engine, communicator)?)
     })?)
 }
 

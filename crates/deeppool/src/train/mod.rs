@@ -17,6 +17,7 @@ mod folder_owner;
 #[cfg(feature = "cuda")]
 mod gpus;
 mod gradients;
+mod image_orders;
 mod micro_batches;
 mod owner;
 mod programs;

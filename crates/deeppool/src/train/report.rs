@@ -7,6 +7,7 @@ use layer_engine::KernelPart;
 use serde::{Deserialize, Serialize};
 
 use crate::program::RankMemory;
+use crate::runtime::ImageOrder;
 use crate::timeline::Timeline;
 
 /// Results of a training run. Times are measured while it ran; on emulated GPUs they are virtual.
@@ -39,6 +40,9 @@ pub struct TrainReport {
     /// Kernels for which this rank, or, if all ranks are threads, rank 0, chose among candidates,
     /// in the order of its training steps. Empty on processors.
     pub kernels: Vec<ChosenKernel>,
+    /// Order of the elements of images and filters of the foreground on GPUs, with the reason for
+    /// it; `None` on processors.
+    pub image_order: Option<ImageOrder>,
 }
 
 impl TrainReport {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::background::BackgroundParts;
 use super::checkpoint::CheckpointWriter;
 use super::checkpoint_files::{self, Found};
+use super::image_orders::ImageOrders;
 use super::programs::Programs;
 use super::rank::{Rank, TrainedInterval, TrainingDriver};
 use super::sync_schedule::SyncSchedule;
@@ -116,15 +117,17 @@ pub(super) fn run_rank<B: TrainingBackend>(
     for damaged in &found.damaged {
         report_progress(Progress::DamagedCheckpoint(damaged.to_string()));
     }
-    let mut rank = Rank::<B>::new(config, programs, engine.clone(), communicator)?;
-    let mut background = BackgroundParts::<B>::of_all(config, programs, engine)?;
+    let orders = ImageOrders::choose::<B>(config, programs, engine, &communicator)?;
+    let mut rank = Rank::<B>::new(config, programs, orders.of_foreground::<B>(engine), communicator)?;
+    let mut background = BackgroundParts::<B>::of_all(config, programs, &orders.of_background::<B>(engine))?;
     let mut memory = rank.memory();
     for parts in &background {
         let (bytes, allocated) = parts.memory_bytes();
         memory.background_bytes += bytes;
         memory.allocated_bytes += allocated;
     }
-    let mut report = TrainReport { kernels: rank.kernels(), ..TrainReport::default() };
+    let image_order = B::HAS_IMAGE_LAYOUTS.then(|| orders.foreground.clone());
+    let mut report = TrainReport { kernels: rank.kernels(), image_order, ..TrainReport::default() };
     if let Some(weights) = config.initial {
         weights.write_to(config.network(), rank.state())?;
     }

@@ -4,6 +4,7 @@
 use std::process::Command;
 
 use cuda_emulator::{Emulator, Setting};
+use tempfile::TempDir;
 
 /// Variable that is set in the process of such a test.
 const CHILD: &str = "DEEPPOOL_TEST_ON_EMULATED_GPUS";
@@ -16,11 +17,14 @@ pub(crate) fn on_emulated_gpus(name: &str, gpus: usize, test: impl FnOnce(&Emula
         return test(&emulator);
     }
     let this = std::env::current_exe().unwrap();
+    // Choices of kernels are not shared with other runs.
+    let caches = TempDir::new().unwrap();
     let mut child = Command::new(this);
     child
         .args([name, "--exact", "--nocapture"])
         .env(CHILD, "1")
-        .env("DEEPPOOL_EMULATED_GPUS", gpus.to_string());
+        .env("DEEPPOOL_EMULATED_GPUS", gpus.to_string())
+        .env("XDG_CACHE_HOME", caches.path());
     let ended = child.output().unwrap();
     let (printed, errors) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
     println!("{printed}");

@@ -1,5 +1,5 @@
 //! Losses on 1 to 4 emulated GPUs, compared with those of processors with the same placement: by
-//! own kernels and by the emulated libraries, in each precision.
+//! own kernels and by the emulated libraries, in each precision, and with both orders of images.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use cuda_emulator::Setting;
 use deeppool::data::Dataset;
 use deeppool::program::{LowerOptions, LoweredTraining, Placement};
 use deeppool::train::{Length, TrainConfig, train, train_on_gpus};
-use layer_engine::{KernelChoice, Precision};
+use layer_engine::{ImageLayout, KernelChoice, Precision};
 use layer_graph::{
     Dropout, Embedding, LayerGraph, LayerId, LayerKind, LayerNorm, Linear, MultiHeadAttention,
     PositionEmbedding, Shape, zoo,
@@ -24,12 +24,15 @@ const GPUS: usize = 4;
 const ORDERS: [i64; 3] = [0, 7, 11];
 
 /// Ways to compute products, with the maximum relative difference of losses from processors.
-const WAYS: [(KernelChoice, Precision, f64); 5] = [
-    (KernelChoice::Own, Precision::F32, 1e-5),
-    (KernelChoice::Vendor, Precision::F32, 1e-5),
-    (KernelChoice::Vendor, Precision::Tf32, 1e-2),
-    (KernelChoice::Own, Precision::Bf16, 2e-2),
-    (KernelChoice::Vendor, Precision::Bf16, 2e-2),
+const WAYS: [(KernelChoice, Precision, ImageLayout, f64); 8] = [
+    (KernelChoice::Own, Precision::F32, ImageLayout::ChannelsFirst, 1e-5),
+    (KernelChoice::Vendor, Precision::F32, ImageLayout::ChannelsFirst, 1e-5),
+    (KernelChoice::Vendor, Precision::Tf32, ImageLayout::ChannelsFirst, 1e-2),
+    (KernelChoice::Own, Precision::Bf16, ImageLayout::ChannelsFirst, 2e-2),
+    (KernelChoice::Vendor, Precision::Bf16, ImageLayout::ChannelsFirst, 2e-2),
+    (KernelChoice::Vendor, Precision::F32, ImageLayout::ChannelsLast, 1e-5),
+    (KernelChoice::Vendor, Precision::Tf32, ImageLayout::ChannelsLast, 1e-2),
+    (KernelChoice::Vendor, Precision::Bf16, ImageLayout::ChannelsLast, 2e-2),
 ];
 
 /// Whether to train on every number of GPUs, and all iterations.
@@ -49,8 +52,8 @@ fn config_of<'a>(
 }
 
 /// Trains on 1 to 4 GPUs, data parallel and with layers on some of the GPUs: in each way on one
-/// GPU, and in two ways with each placement on several. Without [`is_full`], on one and on three
-/// GPUs, and four iterations, of which the last ones are graphs.
+/// GPU, and in two ways, one of images with channels last, with each placement on several. Without
+/// [`is_full`], on one and on three GPUs, and four iterations, of which the last ones are graphs.
 fn check_losses(
     name: &str,
     net: &LayerGraph,
@@ -77,23 +80,31 @@ fn check_losses(
                 train(&config, &|_| {}).unwrap().losses
             };
             let [single, half] = [Precision::F32, Precision::Bf16].map(on_processors);
-            let ways = if index == 0 { vec![0, 1, 2, 3, 4] } else { vec![index % 5, (index + 2) % 5] };
-            for (kernels, precision, limit) in ways.into_iter().map(|way| WAYS[way]) {
+            let has_images = net.layer(net.input()).output_shape().as_image().is_some();
+            let mut ways = if index == 0 { vec![0, 1, 2, 3, 4] } else { vec![index % 5, (index + 2) % 5] };
+            if has_images {
+                ways.truncate(if index == 0 { 5 } else { 1 });
+                ways.extend(if index == 0 { 5..8 } else { 6 + index % 2..7 + index % 2 });
+            }
+            for (kernels, precision, layout, limit) in ways.into_iter().map(|way| WAYS[way]) {
                 let processors = if precision == Precision::Bf16 { &half } else { &single };
                 emulator.set(Setting::OrderSeed, ORDERS[index % ORDERS.len()]);
                 let training = lowered(precision);
                 let config = config_of(data, &training, iterations, learning_rate);
-                let config = config.with_kernels(Some(kernels));
+                let config = config.with_kernels(Some(kernels)).with_image_layout(Some(layout));
                 let report = train_on_gpus(&config, Duration::from_secs(600), &|_| {}).unwrap();
                 assert_eq!([processors.len(), report.losses.len()], [iterations as usize; 2]);
                 assert!(report.losses.iter().all(|loss| loss.is_finite()), "{:?}", report.losses);
                 let pairs = processors.iter().zip(&report.losses);
                 let difference = pairs.map(|(a, b)| (a - b).abs() / a.abs()).fold(0.0, f64::max);
-                let case =
-                    format!("{}, placement {index}, {gpus} GPUs, {kernels:?}, {precision:?}", net.name());
+                let case = format!(
+                    "{}, placement {index}, {gpus} GPUs, {kernels:?}, {precision:?}, {layout:?}",
+                    net.name()
+                );
                 println!("{case}: {difference:.1e}");
                 assert!(difference <= limit, "{case}: {difference:.1e}");
                 assert!(precision == Precision::F32 || difference > 1e-7, "{case}: {difference:.1e}");
+                assert_eq!(report.image_order.map(|order| order.layout), Some(layout), "{case}");
                 let mut parts = report.kernels.iter().flat_map(|kernel| &kernel.parts);
                 let is_own = kernels == KernelChoice::Own;
                 assert!(!report.kernels.is_empty() && parts.all(|part| (part.chosen == "own") == is_own));

@@ -24,6 +24,8 @@ mod emulated;
 #[cfg(feature = "cuda")]
 mod gpu_faults;
 #[cfg(feature = "cuda")]
+mod gpu_image_order;
+#[cfg(feature = "cuda")]
 mod gpu_losses;
 #[cfg(feature = "cuda")]
 mod gpu_networks;

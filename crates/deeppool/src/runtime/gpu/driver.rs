@@ -44,7 +44,7 @@ impl<S, O> GpuDriver<'_, S, O> {
         id: JobId,
         iterations: &Iterations<'_, Gpu, F, N>,
     ) -> Result<Vec<LaunchTable>, Error> {
-        let (engine, device) = (&self.engine, self.driver.device_mut());
+        let (engine, device) = (&iterations.device.engine, self.driver.device_mut());
         let programs = &iterations.loaded.programs;
         let has_times = programs.iter().all(|iteration| iteration.step_times.is_some());
         let times = LaunchTimes(engine.clock().filter(|_| has_times).map(|clock| clock.emulated()));

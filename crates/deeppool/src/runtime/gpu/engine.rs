@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use cuda::{Buffer, Context};
 use layer_engine::{
-    CudaEngine, CudaKernel, CudaQueue, DeviceDescription, Engine, EngineError, KernelChoice, KernelPart,
-    KernelSpec, LaunchContext, Precision,
+    CudaEngine, CudaKernel, CudaQueue, DeviceDescription, Engine, EngineError, ImageLayout, KernelChoice,
+    KernelPart, KernelSpec, LaunchContext, Precision,
 };
 
 use super::clock::RankClock;
@@ -27,7 +27,7 @@ impl GpuEngine {
     /// [`EngineError::Device`] if there is no CUDA driver or no such device.
     pub fn new(device: usize) -> Result<Self, EngineError> {
         let clock = clocks_of(1)?.pop();
-        Ok(Self { engine: engine_of(device)?, clock })
+        Ok(Self { engine: cuda_engine(device)?, clock })
     }
 
     /// Creates an engine on each of the CUDA devices `0..ranks`, for ranks that are threads of this
@@ -37,7 +37,7 @@ impl GpuEngine {
     /// As [`new`](Self::new).
     pub fn of_ranks(ranks: usize) -> Result<Vec<Self>, EngineError> {
         let mut clocks = clocks_of(ranks)?.into_iter();
-        let engine = |device| Ok(Self { engine: engine_of(device)?, clock: clocks.next() });
+        let engine = |device| Ok(Self { engine: cuda_engine(device)?, clock: clocks.next() });
         (0..ranks).map(engine).collect()
     }
 
@@ -61,6 +61,13 @@ impl GpuEngine {
         Self { engine: self.engine.with_nondeterministic(is_permitted), ..self }
     }
 
+    /// Returns the engine with an order of the elements of images and filters: see
+    /// [`CudaEngine::with_image_layout`].
+    #[must_use]
+    pub fn with_image_layout(self, layout: ImageLayout) -> Self {
+        Self { engine: self.engine.with_image_layout(layout), ..self }
+    }
+
     /// Returns the CUDA context of the device.
     #[must_use]
     pub fn context(&self) -> &Context {
@@ -78,9 +85,12 @@ impl GpuEngine {
     }
 }
 
-/// Returns the engine of a device. Choices of kernels are kept in `deeppool/kernels.tsv` in the
-/// user's folder of caches: `XDG_CACHE_HOME`, or `.cache` at home.
-fn engine_of(device: usize) -> Result<CudaEngine, EngineError> {
+/// Creates an engine on the CUDA device with this number, from 0. Choices of kernels are kept in
+/// `deeppool/kernels.tsv` in the user's folder of caches: `XDG_CACHE_HOME`, or `.cache` at home.
+///
+/// # Errors
+/// [`EngineError::Device`] if there is no CUDA driver or no such device.
+pub fn cuda_engine(device: usize) -> Result<CudaEngine, EngineError> {
     let engine = CudaEngine::new(device)?;
     let folder = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let caches = folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")));
@@ -109,6 +119,10 @@ impl Engine for GpuEngine {
 
     fn describe(&self) -> DeviceDescription {
         self.engine.describe()
+    }
+
+    fn image_layout(&self) -> ImageLayout {
+        self.engine.image_layout()
     }
 
     fn allocate(&self, elements: usize) -> Result<Buffer<f32>, EngineError> {

@@ -296,14 +296,13 @@ impl Job {
 }
 
 /// Copies the samples of an iteration to the staging buffer.
-fn load<S: BatchSource, O>(
+fn load<S: BatchSource, O: Observer>(
     samples: &LoadedSamples,
     iterations: &mut Iterations<'_, Gpu, S, O>,
     iteration: u64,
 ) -> Result<(), Error> {
-    iterations.staging.clear();
     let LoadedSamples { part, samples, storage, staged, .. } = samples;
-    iterations.source.load(iteration, *part, samples.clone(), &mut iterations.staging)?;
+    iterations.load(iteration, *part, samples.clone())?;
     let scalars = storage.pack(&iterations.staging);
     staged.host_of(iteration).with(|host| {
         if host.len() != scalars.len() {

@@ -12,6 +12,7 @@ mod engine;
 mod failure;
 mod graphs;
 mod host;
+mod image_order;
 mod job;
 #[cfg(test)]
 mod launch_counts;
@@ -22,13 +23,16 @@ mod units;
 
 use collectives::NcclCommunicator;
 use cuda::{Buffer, Priority, Stream};
-use layer_engine::{CudaQueue, Engine};
+use layer_engine::{CudaQueue, Engine, ImageLayout};
+use layer_graph::LayerGraph;
 
 pub use driver::GpuDriver;
-pub use engine::GpuEngine;
+pub use engine::{GpuEngine, cuda_engine};
+pub use image_order::fastest_image_order;
 
-use super::{Backend, BatchSource, Observer, TrainingBackend};
+use super::{Backend, BatchSource, ImageOrder, Observer, TrainingBackend};
 use crate::Error;
+use crate::program::Program;
 
 /// Backend of ranks with one NVIDIA GPU each, connected by NCCL.
 #[derive(Debug, Clone, Copy)]
@@ -58,4 +62,19 @@ impl Backend for Gpu {
 
 impl TrainingBackend for Gpu {
     type Driver<'a, S: BatchSource + 'a, O: Observer + 'a> = GpuDriver<'a, S, O>;
+
+    const HAS_IMAGE_LAYOUTS: bool = true;
+
+    fn with_image_layout(engine: GpuEngine, layout: ImageLayout) -> GpuEngine {
+        engine.with_image_layout(layout)
+    }
+
+    fn fastest_image_order(
+        engine: &GpuEngine,
+        network: &LayerGraph,
+        training: &[Program],
+        evaluation: &[&Program],
+    ) -> Result<ImageOrder, Error> {
+        fastest_image_order(engine.cuda(), network, training, evaluation)
+    }
 }
