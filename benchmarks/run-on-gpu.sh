@@ -333,6 +333,23 @@ op_bench() {
     done
 }
 
+# Every kernel of an iteration with channels first and with channels last, in the precisions with tensor cores.
+image_layouts() {
+    local bench run network precision layout networks="resnet-18:32 resnet-50:16"
+    use_libraries
+    bench=$(program op-bench)
+    [ -z "$emulated" ] || networks=digits-cnn:2
+    for run in $networks; do
+        network=${run%:*}
+        for precision in tf32 bf16; do
+            for layout in channels-first channels-last; do
+                timeout --foreground --kill-after 10 70 "$bench" --model "$network" --batch "${run#*:}" --precision "$precision" \
+                    --image-layout "$layout" --out "$folder/op-bench-$network-$precision-$layout.json"
+            done
+        done
+    done
+}
+
 # Peak memory of PyTorch on the card beside what its memory tracker says, and two predictions.
 pytorch_memory() {
     on_a_card "PyTorch's kernels are no PTX"
@@ -408,6 +425,7 @@ step train train
 step train-processes train_processes
 step train-beside-pytorch train_beside_pytorch
 step op-bench op_bench
+step image-layouts image_layouts
 step pytorch-memory pytorch_memory
 step mux-bench mux_bench mux-bench --iterations 200
 step mux-bench-gate mux_bench_option mux-bench-gate --gate

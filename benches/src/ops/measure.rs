@@ -2,8 +2,8 @@
 
 use anyhow::Context;
 use deeppool::program::{BufferId, LowerOptions, Op, Placement, Step, lower_training};
-use deeppool::runtime::{kernel_groups, kernel_precision, kernel_spec};
-use layer_engine::{CudaEngine, Engine, KernelChoice, KernelPart, KernelSpec, Precision};
+use deeppool::runtime::{ImageOrder, fastest_image_order, kernel_groups, kernel_precision, kernel_spec};
+use layer_engine::{CudaEngine, Engine, ImageLayout, KernelChoice, KernelPart, KernelSpec, Precision};
 use layer_graph::LayerGraph;
 use layer_profile::Profiler;
 
@@ -12,27 +12,32 @@ use crate::progress;
 use crate::report_file::micros;
 
 /// Times every kernel of one training iteration of a network on one GPU, and every candidate of its
-/// parts. `batch` is the number of samples, `precision` that of the iteration, and `repeats` the
-/// number of repeats of each measurement.
+/// parts: `batch` samples in a precision and an order of images, or, without one, in the fastest.
+/// `repeats` is the number of repeats of each measurement.
 ///
 /// # Errors
 /// If the network cannot be trained, or for an error of the device.
 pub fn measure(
     engine: &CudaEngine,
     network: &LayerGraph,
-    batch: usize,
-    precision: Precision,
+    (batch, precision, layout): (usize, Precision, Option<ImageLayout>),
     repeats: usize,
 ) -> anyhow::Result<OpReport> {
     let placement = Placement::single(network)?;
     let lowered =
         lower_training(network, &placement, batch, &LowerOptions::default().with_precision(precision))?;
     let program = lowered.of_rank(0)?;
-    let engine = &engine.clone().with_choice(KernelChoice::Fastest);
+    let engine = engine.clone().with_choice(KernelChoice::Fastest);
+    let programs = std::slice::from_ref(&lowered);
+    let order = match layout {
+        Some(layout) => ImageOrder::configured(layout),
+        None => fastest_image_order(&engine, network, programs, &[])?,
+    };
+    let engine = &engine.with_image_layout(order.layout);
     let profiler = Profiler::new(engine).repeats(repeats).precision(precision);
     let device = engine.describe();
     let emulated = cuda::emulated::library()?.is_some();
-    let mut report = OpReport::new(network.name(), (batch, precision, repeats), &device, emulated);
+    let mut report = OpReport::new(network.name(), (batch, precision, repeats), &order, (&device, emulated));
     let groups = kernel_groups(network, [program]);
     let bar = progress::bar(groups.len());
     for steps in groups {

@@ -10,7 +10,7 @@ use clap::Parser;
 use command_line::files::read_as;
 use command_line::names::get_by_name;
 use command_line::numbers::within;
-use layer_engine::{CudaEngine, Precision};
+use layer_engine::{CudaEngine, ImageLayout, Precision};
 use layer_graph::{LayerGraph, onnx, zoo};
 
 use crate::command::{self, bad_input, check_results};
@@ -34,6 +34,10 @@ struct Cli {
     /// Number format of products: f32, tf32 or bf16. bf16 also stores activations in 16 bits
     #[arg(long, value_name = "FORMAT", default_value = "f32", value_parser = precision)]
     precision: Precision,
+    /// Order of the elements of images and filters [default: the fastest with tf32 and bf16,
+    /// channels-first with f32]
+    #[arg(long, value_name = "ORDER", value_parser = image_layout)]
+    image_layout: Option<ImageLayout>,
     /// Index of the GPU
     #[arg(long, value_name = "INDEX", default_value = "0")]
     gpu: usize,
@@ -74,7 +78,8 @@ impl Cli {
         let network = self.network()?;
         let printer = check_results(&self.out, self.json)?;
         let engine = CudaEngine::new(self.gpu)?.with_nondeterministic(self.nondeterministic);
-        let report = measure(&engine, &network, self.batch, self.precision, self.repeats)?;
+        let report =
+            measure(&engine, &network, (self.batch, self.precision, self.image_layout), self.repeats)?;
         let shown = if self.json { to_json(&report) } else { report.table() };
         printer.line(format_args!("{shown}"))?;
         if let Some(path) = &self.out {
@@ -97,6 +102,13 @@ fn precision(text: &str) -> Result<Precision, String> {
     let all = [Precision::F32, Precision::Tf32, Precision::Bf16];
     let found = all.into_iter().find(|precision| precision.label() == text);
     found.ok_or_else(|| "expected f32, tf32 or bf16".into())
+}
+
+/// Parses an order of images.
+fn image_layout(text: &str) -> Result<ImageLayout, String> {
+    let all = [ImageLayout::ChannelsFirst, ImageLayout::ChannelsLast];
+    let found = all.into_iter().find(|layout| layout.label() == text);
+    found.ok_or_else(|| "expected channels-first or channels-last".into())
 }
 
 fn import(path: &Path) -> Result<LayerGraph, command_line::InputError> {

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use comfy_table::Table;
+use deeppool::runtime::ImageOrder;
 use layer_engine::{DeviceDescription, Precision};
 use serde::Serialize;
 
+use crate::report_file::micros;
 use crate::table::aligned;
 
 /// Schema of the report.
@@ -28,6 +30,13 @@ pub struct OpReport {
     pub times: String,
     /// Number format of the arithmetic.
     pub precision: String,
+    /// Order of the elements of images and filters: `channels-first` or `channels-last`.
+    pub image_layout: String,
+    /// Reason of this order, such as `no tensor cores`.
+    pub image_layout_reason: String,
+    /// Times of all kernels on images with channels first and with channels last, if they were
+    /// compared.
+    pub image_layouts_us: Option<[f64; 2]>,
     /// Number of repeats of each measurement.
     pub repeats: usize,
     /// Kernels, those of equal shape in one row, in the order of the iteration.
@@ -91,12 +100,13 @@ pub struct OpStep {
 }
 
 impl OpReport {
-    /// Creates a report without rows of a batch size, a precision and a number of repeats.
+    /// Creates a report without rows of a batch size, a precision, a number of repeats and an order
+    /// of images.
     pub(super) fn new(
         network: &str,
         (batch, precision, repeats): (usize, Precision, usize),
-        device: &DeviceDescription,
-        emulated: bool,
+        order: &ImageOrder,
+        (device, emulated): (&DeviceDescription, bool),
     ) -> Self {
         Self {
             schema: SCHEMA.into(),
@@ -106,6 +116,9 @@ impl OpReport {
             libraries: device.libraries.clone(),
             times: if emulated { "virtual" } else { "measured" }.into(),
             precision: precision.label().into(),
+            image_layout: order.layout.label().into(),
+            image_layout_reason: order.reason.clone(),
+            image_layouts_us: order.times.map(|times| times.map(micros)),
             repeats,
             rows: Vec::new(),
         }
@@ -155,9 +168,11 @@ impl OpReport {
                 format!("{:.1}", row.total_us()),
             ]);
         }
-        let Self { network, batch, device, times, precision, repeats, .. } = self;
+        let Self { network, batch, device, times, precision, image_layout, repeats, .. } = self;
         let mut lines = vec![
-            format!("# op-bench: {network}, {batch} samples, {precision}, {device}, {times} times"),
+            format!(
+                "# op-bench: {network}, {batch} samples, {precision}, {image_layout}, {device}, {times} times"
+            ),
             format!("# medians of {repeats} repeats of each kernel alone"),
             aligned(table, 0..=2),
             format!(

@@ -70,10 +70,34 @@ fn every_kernel_of_an_iteration_is_timed() {
 }
 
 #[test]
+fn kernels_for_tensor_cores_are_timed_in_either_order_of_images() {
+    let report = |options: &str| -> Value {
+        let run = format!("--model digits-cnn --batch 2 --repeats 1 --json --precision bf16 {options}");
+        let output = on_emulator(&run).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let last = report("--image-layout channels-last");
+    assert_eq!((&last["precision"], &last["image_layout"]), (&"bf16".into(), &"channels-last".into()));
+    let rows = last["rows"].as_array().unwrap();
+    let convolutions = rows.iter().filter(|row| row["operation"].as_str().unwrap().starts_with("conv2d"));
+    let parts = convolutions.flat_map(|row| row["parts"].as_array().unwrap());
+    let is_of_cudnn = |part: &Value| part["chosen"].as_str().unwrap().starts_with("cuDNN");
+    assert!(parts.clone().count() >= 10 && parts.clone().all(is_of_cudnn), "{last}");
+    // Of equal launches, own kernels have fewer, and need channels first.
+    let fastest = report("");
+    let us = fastest["image_layouts_us"].as_array().unwrap();
+    assert_eq!(fastest["image_layout"], "channels-first");
+    assert!(us[0].as_f64().unwrap() < us[1].as_f64().unwrap(), "{fastest}");
+}
+
+#[test]
 fn bad_input_is_one_line_with_the_cause() {
     BENCH.refused("--batch 2", "--model");
     BENCH.refused("--model resnet-99", "unknown model `resnet-99`");
     BENCH.refused("--model digits-cnn --batch 0", "--batch");
+    BENCH.refused("--model digits-cnn --precision f64", "expected f32, tf32 or bf16");
+    BENCH.refused("--model digits-cnn --image-layout nhwc", "expected channels-first or channels-last");
     BENCH.refused("--onnx /nowhere/net.onnx", "/nowhere/net.onnx: ");
     BENCH.refused("--model digits-cnn --onnx /nowhere/net.onnx", "--onnx");
 }

@@ -1,13 +1,15 @@
-//! Choice among the kernels of GPUs, and its report.
+//! Choices among the kernels of GPUs and the orders of images, and their report.
 
 use std::collections::BTreeMap;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
+use deeppool::runtime::ImageOrder;
 use deeppool::train::{ChosenKernel, TrainConfig};
 use layer_engine::{CandidateTime, KernelChoice, KernelPart};
 use serde_json::{Value, json};
 
+use super::output::time;
 use super::ranks::RankEngine;
 
 /// Options for the choice among kernels.
@@ -77,6 +79,21 @@ pub(crate) fn kernels_json(kernels: &[ChosenKernel]) -> Value {
 
 fn candidate_json(candidate: &CandidateTime) -> Value {
     json!({"name": candidate.name, "time_us": candidate.time.map(|time| time.as_secs_f64() * 1e6)})
+}
+
+/// Returns an order of images as JSON, with the times of both orders if they were measured.
+pub(crate) fn image_order_json(order: &ImageOrder) -> Value {
+    let us = order.times.map(|times| times.map(|time| time.as_secs_f64() * 1e6));
+    json!({"layout": order.layout.label(), "reason": order.reason,
+        "channels_first_us": us.map(|[first, _]| first), "channels_last_us": us.map(|[_, last]| last)})
+}
+
+/// Returns an order of images as a text, such as `channels-first: no tensor cores`.
+pub(crate) fn image_order_text(order: &ImageOrder) -> String {
+    let times = order.times.map(|[first, last]| {
+        format!(" (kernels: {} with channels first, {} with channels last)", time(first), time(last))
+    });
+    format!("{}: {}{}", order.layout.label(), order.reason, times.unwrap_or_default())
 }
 
 /// Returns the number of parts of kernels by each library and by own kernels as a text, such as

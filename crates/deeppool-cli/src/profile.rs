@@ -19,6 +19,8 @@ use super::costs::device_in_precision;
 use super::counts::{BATCH, THREADS};
 use super::free_memory::check_free_memory;
 use super::inputs;
+#[cfg(feature = "cuda")]
+use super::kernels::image_order_text;
 use super::launched::{Launched, Launcher, check_alone, is_first, launched};
 use super::measured::{print_measured, print_ranks};
 use super::network::NetworkArgs;
@@ -312,9 +314,20 @@ impl Profile {
         )
     }
 
+    /// Measures in the order of images that is fastest over all batch sizes.
     #[cfg(feature = "cuda")]
     fn measure_with_cuda(&self, index: usize, network: &LayerGraph) -> anyhow::Result<ProfileRun> {
-        self.measure_on(&layer_engine::CudaEngine::new(index)?, network)
+        let engine = deeppool::runtime::cuda_engine(index)?;
+        let precision = self.precision.map_or(Precision::F32, LayerPrecision::precision);
+        let one = Placement::single(network)?;
+        let options = LowerOptions::default().with_precision(precision);
+        let programs = self.batches.iter().map(|&batch| lower_training(network, &one, batch, &options));
+        let programs = programs.collect::<Result<Vec<_>, _>>()?;
+        let order = deeppool::runtime::fastest_image_order(&engine, network, &programs, &[])?;
+        if !self.json && order.times.is_some() {
+            print_message!("order of images: {}\n", image_order_text(&order));
+        }
+        self.measure_on(&engine.with_image_layout(order.layout), network)
     }
 
     #[cfg(not(feature = "cuda"))]

@@ -30,7 +30,7 @@ use super::counts::{BATCH, THREADS};
 use super::difference::{difference_json, show_difference};
 use super::free_memory::check_free_memory;
 use super::inputs;
-use super::kernels::{KernelArgs, kernels_json, kernels_text};
+use super::kernels::{KernelArgs, image_order_json, image_order_text, kernels_json, kernels_text};
 use super::launched::{Launched, is_first, launched};
 use super::left_out::{warn, warn_of_options, warn_of_samples};
 use super::network::NetworkArgs;
@@ -445,6 +445,7 @@ impl Train {
             },
             "memory": report.max_memory().map(memory_json),
             "kernels": kernels_json(&report.kernels),
+            "image_order": report.image_order.as_ref().map(image_order_json),
             "planned_iteration_us": predictions.planned_us,
             "simulated_iteration_us": predictions.simulated_us(),
             "simulated_background_samples_per_s":
@@ -514,6 +515,9 @@ fn show(background: &[Background], policy: &Policy, predictions: &Predictions, r
     }
     if let Some(kernels) = kernels_text(&report.kernels) {
         print_message!("products of rank 0                  {kernels}");
+    }
+    if let Some(order) = &report.image_order {
+        print_message!("order of images                     {}", image_order_text(order));
     }
 }
 

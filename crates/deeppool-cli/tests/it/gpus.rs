@@ -64,7 +64,13 @@ fn losses_in_tf32_are_near_those_in_single_precision() {
     let run = format!("{TRAIN} --iterations {} --device a100", number("DEEPPOOL_GPU_ITERATIONS", 50));
     let single = losses(&json(path, &format!("{run} --ranks 2")));
     let tf32 = format!("{run} --engine cuda --gpus 2 --emulate-gpus 2 --precision tf32");
-    let distance = distance(&single, &losses(&json(path, &tf32)));
+    let report = json(path, &tf32);
+    let order = &report["image_order"];
+    assert_eq!(
+        (&order["layout"], &order["reason"]),
+        (&"channels-first".into(), &"kernels are not timed".into())
+    );
+    let distance = distance(&single, &losses(&report));
     println!("losses in TF32 are {distance:.1e} from those in single precision");
     assert!((1e-7..1e-2).contains(&distance), "{distance:.1e}");
     refused(path, &format!("{run} --ranks 2 --precision tf32"), "give --engine cuda");
@@ -99,7 +105,13 @@ fn kernels_are_chosen_and_reported() {
     let printed = succeed(path, &run.replace(" --json", ""));
     let line = printed.lines().find(|line| line.starts_with("products of rank 0 ")).unwrap();
     assert!(line.contains(" by cuDNN") && line.contains(" by cuBLASLt"), "{line}");
-    assert_eq!(json(path, &format!("{TRAIN} --iterations 1 --ranks 1"))["kernels"], Value::Array(vec![]));
+    let line = printed.lines().find(|line| line.starts_with("order of images ")).unwrap();
+    assert!(line.ends_with("channels-first: no tensor cores"), "{line}");
+    let of_processor = json(path, &format!("{TRAIN} --iterations 1 --ranks 1"));
+    assert_eq!(
+        (&of_processor["kernels"], &of_processor["image_order"]),
+        (&Value::Array(vec![]), &Value::Null)
+    );
     for option in ["--kernels own", "--nondeterministic"] {
         refused(path, &format!("{TRAIN} --ranks 1 {option}"), "is for GPUs: give --engine cuda");
     }
