@@ -39,6 +39,7 @@ fn engines(cudnn: &Cudnn, convolutions: &BTreeSet<[usize; 11]>) -> Vec<(String, 
         for direction in [Direction::Forward, Direction::InputGradient, Direction::WeightGradient] {
             for (numerics, layout) in [
                 (Numerics::F32, Layout::Nchw),
+                (Numerics::F32, Layout::Nhwc),
                 (Numerics::Tf32, Layout::Nchw),
                 (Numerics::Tf32, Layout::Nhwc),
                 (Numerics::Bf16, Layout::Nchw),

@@ -5,11 +5,12 @@
 use cuda::{ConvolutionShape, Direction, Layout};
 use layer_graph::{Conv2d, Layer, Shape};
 
+use super::channels::Channels;
 use super::kernel::Argument;
 use super::kernel_builder::{Candidate, KernelBuilder, size};
 use super::module::Family;
 use super::operand::element_bytes;
-use super::slices::{BLOCK_CHANNELS, Products, Slices};
+use super::slices::{Products, Slices};
 use super::{NAME, vendor};
 use crate::{EngineError, ImageLayout, Pass, Role, Storage};
 
@@ -241,17 +242,10 @@ impl Convolution<'_> {
             dw.sum(builder, Argument::NONE, [1, self.weight_elements])
         })?;
         if self.has_bias {
-            let channels = shape.out_channels;
-            let (kernel, per_block) = match shape.layout {
-                Layout::Nchw => ("convolution_bias_gradient", 1),
-                Layout::Nhwc => ("convolution_bias_gradient_last", BLOCK_CHANNELS),
-            };
-            let db = Slices::of_blocks(builder, (self.biases(gradient), channels), terms, per_block)?;
-            let positions = self.adjacent();
-            let sizes = [terms / positions, channels, positions, db.terms].map(size);
-            let arguments = [&sizes[..], &[dy, db.parts]].concat();
-            db.launch(builder, (FAMILY, [kernel; 2]), arguments)?;
-            db.sum(builder, Argument::NONE, [1, channels])?;
+            let is_last = shape.layout == Layout::Nhwc;
+            let channels = Channels::new(is_last, shape.samples, shape.out_channels, self.windows);
+            let kernels = ["convolution_bias_gradient", "convolution_bias_gradient_last"];
+            channels.launch_sums(builder, (FAMILY, kernels), 1, &[dy], &[self.biases(gradient)])?;
         }
         Ok(())
     }

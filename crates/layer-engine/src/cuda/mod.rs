@@ -7,6 +7,7 @@
 mod activation;
 mod attention;
 mod chain;
+mod channels;
 mod choice;
 mod convolution;
 mod device;

@@ -5,17 +5,11 @@
 use layer_graph::{BatchNorm, LocalResponseNorm, Shape};
 
 use super::chain::ElementwiseOperands;
+use super::channels::Channels;
 use super::kernel::Argument;
 use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;
-use super::slices::{BLOCK_CHANNELS, divide};
 use crate::{EngineError, ImageLayout, Pass, Role};
-
-/// Approximate minimum number of terms of a slice of a channel's sums, four for each thread.
-const MIN_SLICE: usize = 1024;
-
-/// Maximum number of blocks of a launch along y.
-const MAX_BLOCKS: usize = (1 << 16) - 1;
 
 /// Adds the launch of a pass of a batch normalisation over `samples` samples. `chain` are the
 /// elementwise operations that [`Pass::Forward`] and [`Pass::Recompute`] apply to the output, which
@@ -29,13 +23,11 @@ pub(super) fn batch_norm(
     (samples, pass): (usize, Pass),
     chain: Option<ElementwiseOperands>,
 ) -> Result<Option<()>, EngineError> {
+    const FAMILY: Family = Family::BatchNorm;
     let Some((&channels, positions)) = input.dims().split_first() else { return Ok(None) };
     let positions: usize = positions.iter().product();
-    let shape = match builder.device().image_layout.adjacent_channels(input) {
-        1 => Channels { is_last: false, sizes: [samples, channels, positions] },
-        // Each pixel is a sample.
-        _ => Channels { is_last: true, sizes: [samples * positions, channels, 1] },
-    };
+    let layout = builder.device().image_layout;
+    let shape = Channels::new(layout.adjacent_channels(input) > 1, samples, channels, positions);
     let x = builder.operand(Role::Input(0));
     let [parameters, saved] = [builder.operand(Role::Parameters), builder.operand(Role::Saved)];
     let statistics = builder.operand(Role::Statistics);
@@ -49,7 +41,8 @@ pub(super) fn batch_norm(
     match pass {
         Pass::ForwardMoments => {
             let to = [builder.operand(Role::Moments), Argument::NONE];
-            channel_sums(builder, ["batch_norm_moments", "batch_norm_moments_last"], &shape, &[x], to)?;
+            let kernels = ["batch_norm_moments", "batch_norm_moments_last"];
+            shape.launch_sums(builder, (FAMILY, kernels), 2, &[x], &to)?;
         }
         Pass::Forward | Pass::Recompute => {
             let [epsilon, momentum] = [rule.epsilon, rule.momentum].map(Argument::F64);
@@ -57,110 +50,30 @@ pub(super) fn batch_norm(
             let operand = |operands: &[Argument]| operands.first().copied().unwrap_or(Argument::NONE);
             let [added, y] = [&chain.terms, &chain.targets].map(|operands| operand(operands));
             let operands = [x, parameters, builder.operand(Role::Moments), saved, statistics, added, y];
-            channels_apart(
-                builder,
-                ["batch_norm_forward", "batch_norm_forward_last"],
-                &shape,
-                &[&numbers[..], &operands].concat(),
-            )?;
+            let kernels = ["batch_norm_forward", "batch_norm_forward_last"];
+            shape.launch(builder, (FAMILY, kernels), &[&numbers[..], &operands].concat())?;
         }
         Pass::Infer => {
             let arguments =
                 [Argument::F64(rule.epsilon), x, parameters, statistics, builder.operand(Role::Output)];
-            channels_apart(builder, ["batch_norm_infer", "batch_norm_infer_last"], &shape, &arguments)?;
+            let kernels = ["batch_norm_infer", "batch_norm_infer_last"];
+            shape.launch(builder, (FAMILY, kernels), &arguments)?;
         }
         Pass::BackwardMoments => {
             let to = [builder.operand(Role::GradientMoments), builder.operand(Role::ParameterGradient)];
+            let kernels = ["batch_norm_gradient_moments", "batch_norm_gradient_moments_last"];
             let inputs: Vec<_> = [x, saved].into_iter().chain(chain.arguments()).collect();
-            channel_sums(
-                builder,
-                ["batch_norm_gradient_moments", "batch_norm_gradient_moments_last"],
-                &shape,
-                &inputs,
-                to,
-            )?;
+            shape.launch_sums(builder, (FAMILY, kernels), 2, &inputs, &to)?;
         }
         Pass::Backward => {
             let moments = builder.operand(Role::GradientMoments);
             let arguments = [x, parameters, saved, moments, dy, builder.operand(Role::InputGradient(0))];
-            channels_apart(
-                builder,
-                ["batch_norm_input_gradient", "batch_norm_input_gradient_last"],
-                &shape,
-                &arguments,
-            )?;
+            let kernels = ["batch_norm_input_gradient", "batch_norm_input_gradient_last"];
+            shape.launch(builder, (FAMILY, kernels), &arguments)?;
         }
         _ => return Ok(None),
     }
     Ok(Some(()))
-}
-
-/// Channels that a launch computes.
-struct Channels {
-    /// Whether all channels of a sample's position are adjacent, for the second of two variants of
-    /// a GPU function.
-    is_last: bool,
-    /// Number of samples, channels, and positions.
-    sizes: [usize; 3],
-}
-
-impl Channels {
-    /// Number of values of a channel.
-    fn count(&self) -> usize {
-        self.sizes[0] * self.sizes[2]
-    }
-
-    /// Number of groups of channels that a block computes together.
-    fn groups(&self) -> usize {
-        if self.is_last { self.sizes[1].div_ceil(BLOCK_CHANNELS) } else { self.sizes[1] }
-    }
-
-    /// Minimum number of values of a channel that a block computes.
-    fn min_slice(&self) -> usize {
-        if self.is_last { MIN_SLICE / BLOCK_CHANNELS } else { MIN_SLICE }
-    }
-
-    fn variant(&self, kernels: [&'static str; 2]) -> (Family, &'static str) {
-        (Family::BatchNorm, kernels[usize::from(self.is_last)])
-    }
-}
-
-/// Adds a launch that computes channels, or groups of channels, by blocks of their own, at least
-/// one. `arguments` are those after the sizes and the number of values of a channel of a block.
-fn channels_apart(
-    builder: &mut KernelBuilder<'_>,
-    kernels: [&'static str; 2],
-    channels: &Channels,
-    arguments: &[Argument],
-) -> Result<(), EngineError> {
-    let slice = channels.min_slice().max(channels.count().div_ceil(MAX_BLOCKS));
-    let arguments = [&channels.sizes.map(size)[..], &[size(slice)], arguments].concat();
-    let grid = [channels.groups(), channels.count().div_ceil(slice).max(1)];
-    builder.launch(channels.variant(kernels), grid, arguments)
-}
-
-/// Adds the launch of two sums per channel over samples and positions. If there are few channels,
-/// the terms are divided into slices, which the last block of a channel or group adds in a fixed
-/// order. `to` has the addresses of the moments, and of the parameters' gradient or no address.
-fn channel_sums(
-    builder: &mut KernelBuilder<'_>,
-    kernels: [&'static str; 2],
-    channels: &Channels,
-    inputs: &[Argument],
-    to: [Argument; 2],
-) -> Result<(), EngineError> {
-    let (count, groups) = (channels.count(), channels.groups());
-    let (slices, terms) = divide(count, groups, count.div_ceil(channels.min_slice()));
-    let shared = match slices {
-        1 => [Argument::NONE; 2],
-        // The sums of the slices, and a counter for each group.
-        _ => [
-            builder.workspace(slices * channels.sizes[1] * 2 * size_of::<f64>())?,
-            builder.workspace(groups * size_of::<u32>())?,
-        ],
-    };
-    let arguments = [&channels.sizes.map(size)[..], &[size(terms)], inputs, &shared, &to].concat();
-    builder.launch(channels.variant(kernels), [groups, slices], arguments)
 }
 
 /// Adds the launches of a pass of a layer normalisation over the innermost dimension of `samples`

@@ -21,9 +21,6 @@ pub(super) const MULTIPROCESSORS: usize = 132;
 /// Number of blocks up to which sums are divided into slices.
 const SLICE_BLOCKS: usize = 2 * MULTIPROCESSORS;
 
-/// Number of adjacent channels that a block computes, as in `kernels/channels.cuh`.
-pub(super) const BLOCK_CHANNELS: usize = 32;
-
 /// Approximate minimum number of terms of a slice of a matrix product.
 const MIN_TERMS: usize = 256;
 
@@ -78,19 +75,6 @@ impl Slices {
         let is_small = large.0 * large.1.0 * batch < MULTIPROCESSORS;
         let (tiles, divided) = if is_small { small } else { large };
         Self::with(builder, (to, elements), divided, [tiles, batch], is_small)
-    }
-
-    /// Divides `elements` sums of `terms` terms into slices of which a block computes `per_block`,
-    /// and allocates workspace if there are several slices. `to` is the address of the sums.
-    pub(super) fn of_blocks(
-        builder: &mut KernelBuilder<'_>,
-        (to, elements): (Argument, usize),
-        terms: usize,
-        per_block: usize,
-    ) -> Result<Self, EngineError> {
-        let blocks = elements.div_ceil(per_block);
-        let divided = divide(terms, blocks, (terms * per_block).div_ceil(MIN_TERMS));
-        Self::with(builder, (to, elements), divided, [blocks, 1], false)
     }
 
     /// Allocates workspace if there are several slices. `grid` is the number of blocks of the

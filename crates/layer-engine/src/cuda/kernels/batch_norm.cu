@@ -6,67 +6,27 @@
 #include "chain.cuh"
 #include "channels.cuh"
 
-// Index of the thread's channel, if the thread has one for itself.
-template <class Walk> __device__ __forceinline__ u32 own_channel() {
-    return blockIdx.x * Walk::CHANNELS + threadIdx.x;
-}
-
-template <class Walk> __device__ __forceinline__ bool has_own_channel(u32 channels) {
-    return threadIdx.x < Walk::CHANNELS && (Walk::CHANNELS == 1 || own_channel<Walk>() < channels);
-}
-
-// Two sums of a channel.
-struct Sums {
-    double first, second;
-};
-
-// Writes the sums of a channel to the moments, and to the gradient of weight and bias unless it is
-// null.
-__device__ __forceinline__ void put_moments(u32 channel, u32 channels, u32 count, const Sums& sums,
-                                            float* moments, float* gradient) {
-    moments[channel] = (float)sums.first;
-    moments[channels + channel] = (float)sums.second;
+// Writes the two sums that a block has in its first threads to the moments, and to the gradient of
+// weight and bias unless it is null. If there are several slices, the last block of the channels
+// writes the sums of all slices.
+template <class Walk>
+__device__ __forceinline__ void put_sums(u32 channels, u32 count, double (&sums)[2], double* parts,
+                                         u32* counters, float* moments, float* gradient) {
+    if (!sum_slices<Walk>(channels, sums, parts, counters) || !has_own_channel<Walk>(channels)) return;
+    const u32 channel = own_channel<Walk>();
+    moments[channel] = (float)sums[0];
+    moments[channels + channel] = (float)sums[1];
     if (channel == 0) moments[2 * channels] = (float)count;
     if (gradient) {
-        gradient[channel] = (float)sums.second;
-        gradient[channels + channel] = (float)sums.first;
+        gradient[channel] = (float)sums[1];
+        gradient[channels + channel] = (float)sums[0];
     }
-}
-
-// Writes the sums that a block has in its first threads: to the moments if there is one slice.
-// Otherwise to `parts`, of which the last block of the channels adds those of all slices.
-template <class Walk>
-__device__ __forceinline__ void put_sums(u32 channels, u32 count, double (&sums)[2], Sums* parts,
-                                         u32* counters, float* moments, float* gradient) {
-    const u32 slices = gridDim.y;
-    if (slices > 1) {
-        __shared__ bool last;
-        if (has_own_channel<Walk>(channels))
-            parts[blockIdx.y * channels + own_channel<Walk>()] = Sums{sums[0], sums[1]};
-        // All of these threads belong to the first warp.
-        __syncwarp();
-        if (threadIdx.x == 0) last = is_last(counters + blockIdx.x, slices);
-        __syncthreads();
-        if (!last) return;
-        const u32 channel = blockIdx.x * Walk::CHANNELS + threadIdx.x % Walk::CHANNELS;
-        sums[0] = 0, sums[1] = 0;
-        if (Walk::CHANNELS == 1 || channel < channels) {
-#pragma unroll(Walk::LOADS)
-            for (u32 i = threadIdx.x / Walk::CHANNELS; i < slices; i += THREADS / Walk::CHANNELS) {
-                sums[0] += parts[i * channels + channel].first;
-                sums[1] += parts[i * channels + channel].second;
-            }
-        }
-        Walk::sum_threads(sums);
-    }
-    if (has_own_channel<Walk>(channels))
-        put_moments(own_channel<Walk>(), channels, count, Sums{sums[0], sums[1]}, moments, gradient);
 }
 
 // Sum, sum of squares and number of values of each channel over all samples and positions.
 template <class Walk>
 __device__ __forceinline__ void moments(u32 samples, u32 channels, u32 positions, u32 slice,
-                                        const real* __restrict__ x, Sums* parts, u32* counters,
+                                        const real* __restrict__ x, double* parts, u32* counters,
                                         float* __restrict__ moments, float* __restrict__ gradient) {
     const u32 count = samples * positions, from = blockIdx.y * slice, to = min(from + slice, count);
     Walk at(channels, positions, from);
@@ -189,7 +149,7 @@ __device__ __forceinline__ void gradient_moments(u32 samples, u32 channels, u32 
                                                  const real* __restrict__ x, const float* __restrict__ saved,
                                                  const real* a, const real* b, const real* c, const real* d,
                                                  const real* gate, real* to_a, real* to_b, real* to_c,
-                                                 real* to_d, Sums* parts, u32* counters,
+                                                 real* to_d, double* parts, u32* counters,
                                                  float* __restrict__ moments, float* __restrict__ gradient) {
     const u32 count = samples * positions, from = blockIdx.y * slice, to = min(from + slice, count);
     const u32 first = blockIdx.x * Walk::CHANNELS + Walk::channel();
@@ -260,7 +220,7 @@ __device__ __forceinline__ void input_gradient(u32 samples, u32 channels, u32 po
 
 #define KERNELS(SUFFIX, Walk) \
     KERNEL batch_norm_moments##SUFFIX(u32 samples, u32 channels, u32 positions, u32 slice, \
-                                      const real* __restrict__ x, Sums* parts, u32* counters, \
+                                      const real* __restrict__ x, double* parts, u32* counters, \
                                       float* __restrict__ to, float* __restrict__ gradient) { \
         moments<Walk>(samples, channels, positions, slice, x, parts, counters, to, gradient); \
     } \
@@ -279,7 +239,7 @@ __device__ __forceinline__ void input_gradient(u32 samples, u32 channels, u32 po
     KERNEL batch_norm_gradient_moments##SUFFIX( \
         u32 samples, u32 channels, u32 positions, u32 slice, const real* __restrict__ x, \
         const float* __restrict__ saved, const real* a, const real* b, const real* c, const real* d, \
-        const real* gate, real* to_a, real* to_b, real* to_c, real* to_d, Sums* parts, u32* counters, \
+        const real* gate, real* to_a, real* to_b, real* to_c, real* to_d, double* parts, u32* counters, \
         float* __restrict__ moments, float* __restrict__ gradient) { \
         gradient_moments<Walk>(samples, channels, positions, slice, x, saved, a, b, c, d, gate, to_a, to_b, \
                                to_c, to_d, parts, counters, moments, gradient); \

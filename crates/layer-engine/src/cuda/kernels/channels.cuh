@@ -118,3 +118,45 @@ struct ChannelsLast {
         sum_threads(sums);
     }
 };
+
+// Index of the thread's channel, if the thread has one for itself.
+template <class Walk> __device__ __forceinline__ u32 own_channel() {
+    return blockIdx.x * Walk::CHANNELS + threadIdx.x;
+}
+
+template <class Walk> __device__ __forceinline__ bool has_own_channel(u32 channels) {
+    return threadIdx.x < Walk::CHANNELS && (Walk::CHANNELS == 1 || own_channel<Walk>() < channels);
+}
+
+// Adds up the sums of all slices, which the first threads of each block have. `blockIdx.y` is the
+// slice. Returns whether the block is the last one of its channels: its first threads then have the
+// totals. `parts` has N numbers for each slice and channel, `counters` one for each group of
+// channels; neither is needed for one slice.
+template <class Walk, int N>
+__device__ __forceinline__ bool sum_slices(u32 channels, double (&sums)[N], double* parts, u32* counters) {
+    const u32 slices = gridDim.y, numbers = slices * channels;
+    if (slices == 1) return true;
+    __shared__ bool last;
+    if (has_own_channel<Walk>(channels)) {
+#pragma unroll
+        for (int n = 0; n < N; n++)
+            parts[n * numbers + blockIdx.y * channels + own_channel<Walk>()] = sums[n];
+    }
+    // All of these threads belong to the first warp.
+    __syncwarp();
+    if (threadIdx.x == 0) last = is_last(counters + blockIdx.x, slices);
+    __syncthreads();
+    if (!last) return false;
+    const u32 channel = blockIdx.x * Walk::CHANNELS + threadIdx.x % Walk::CHANNELS;
+#pragma unroll
+    for (int n = 0; n < N; n++) sums[n] = 0;
+    if (Walk::CHANNELS == 1 || channel < channels) {
+#pragma unroll(Walk::LOADS)
+        for (u32 i = threadIdx.x / Walk::CHANNELS; i < slices; i += THREADS / Walk::CHANNELS) {
+#pragma unroll
+            for (int n = 0; n < N; n++) sums[n] += parts[n * numbers + i * channels + channel];
+        }
+    }
+    Walk::sum_threads(sums);
+    return true;
+}

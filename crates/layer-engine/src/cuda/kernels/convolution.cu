@@ -175,7 +175,8 @@ KERNEL convolution_weight_gradient_small(u32 samples, const Geometry g, u32 slic
 // channels and each slice of `slice` terms.
 template <class Walk>
 __device__ __forceinline__ void bias_gradient(u32 samples, u32 channels, u32 positions, u32 slice,
-                                              const real* __restrict__ dy, float* __restrict__ db) {
+                                              const real* __restrict__ dy, double* parts, u32* counters,
+                                              float* __restrict__ db) {
     const u32 from = blockIdx.y * slice, to = min(from + slice, samples * positions);
     Walk at(channels, positions, from);
     double values[1][Walk::WIDTH] = {}, sum[1];
@@ -186,17 +187,18 @@ __device__ __forceinline__ void bias_gradient(u32 samples, u32 channels, u32 pos
         for (int j = 0; j < Walk::WIDTH; j++) values[0][j] += loaded[j];
     }
     Walk::sum_pixels(values, sum);
-    const u32 channel = blockIdx.x * Walk::CHANNELS + threadIdx.x;
-    if (threadIdx.x < Walk::CHANNELS && channel < channels)
-        db[blockIdx.y * channels + channel] = (float)sum[0];
+    if (sum_slices<Walk>(channels, sum, parts, counters) && has_own_channel<Walk>(channels))
+        db[own_channel<Walk>()] = (float)sum[0];
 }
 
 KERNEL convolution_bias_gradient(u32 samples, u32 channels, u32 positions, u32 slice,
-                                 const real* __restrict__ dy, float* __restrict__ db) {
-    bias_gradient<ChannelsFirst>(samples, channels, positions, slice, dy, db);
+                                 const real* __restrict__ dy, double* parts, u32* counters,
+                                 float* __restrict__ db) {
+    bias_gradient<ChannelsFirst>(samples, channels, positions, slice, dy, parts, counters, db);
 }
 
 KERNEL convolution_bias_gradient_last(u32 samples, u32 channels, u32 positions, u32 slice,
-                                      const real* __restrict__ dy, float* __restrict__ db) {
-    bias_gradient<ChannelsLast>(samples, channels, positions, slice, dy, db);
+                                      const real* __restrict__ dy, double* parts, u32* counters,
+                                      float* __restrict__ db) {
+    bias_gradient<ChannelsLast>(samples, channels, positions, slice, dy, parts, counters, db);
 }

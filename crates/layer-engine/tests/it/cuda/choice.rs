@@ -1,7 +1,9 @@
 //! The choice between functions of the engine and algorithms of the vendor's libraries.
 
 use cuda_emulator::Setting;
-use layer_engine::{CudaEngine, Engine, KernelChoice, KernelPart, KernelSpec, Pass, Precision, Role, Shard};
+use layer_engine::{
+    CudaEngine, Engine, ImageLayout, KernelChoice, KernelPart, KernelSpec, Pass, Precision, Role, Shard,
+};
 use layer_graph::{Conv2d, Layer, Linear, Shape};
 
 use super::on_emulator;
@@ -77,6 +79,13 @@ fn choices_by_time_are_kept_in_a_file() {
             text.lines().map(|line| format!("{}\tgone\n", line.split_once('\t').unwrap().0)).collect();
         std::fs::write(&file, gone.concat()).unwrap();
         assert_eq!(chosen(engine)[0].chosen, first[0].chosen);
+        // With channels last, other shapes are timed, by the library only.
+        for part in chosen(&engine.clone().with_image_layout(ImageLayout::ChannelsLast)) {
+            let is_convolution = part.chosen.starts_with("cuDNN");
+            assert_eq!(part.reason.ends_with("at an earlier time"), !is_convolution, "{part:?}");
+            let has_own = part.candidates.iter().any(|candidate| candidate.name == "own");
+            assert_eq!(has_own, !is_convolution, "{part:?}");
+        }
     });
     let _ = std::fs::remove_dir_all(folder);
 }
