@@ -220,5 +220,11 @@ extern "C" fn cudnnBackendFinalize(descriptor: Handle) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn cudnnBackendExecute(handle: Handle, plan: Handle, pack: Handle) -> u32 {
     let call = Call::always("cudnnBackendExecute");
-    run_with_handle("cudnnBackendExecute", call, handle, |driver| driver.execute_plan(handle, plan, pack))
+    run_with_handle("cudnnBackendExecute", call, handle, |driver| {
+        driver.execute_plan(handle, plan, pack, |address| {
+            // SAFETY: the caller's promise: a tensor by value is at an address of the host, which
+            // is not null and aligned.
+            unsafe { (address as *const f32).read() }
+        })
+    })
 }

@@ -21,6 +21,7 @@ mod execs;
 mod graphs;
 mod green;
 mod launch;
+mod libraries;
 mod memory;
 mod modules;
 mod nccl;

@@ -25,6 +25,10 @@ pub(crate) enum HandleKind {
     Module,
     /// Function of a module (`CUfunction`).
     Function,
+    /// Library of binary code (`CUlibrary`).
+    Library,
+    /// Kernel of a library of binary code (`CUkernel`).
+    LibraryKernel,
     /// Green context (`CUgreenCtx`).
     GreenContext,
     /// Description of the resources of a green context (`CUdevResourceDesc`).
@@ -56,6 +60,8 @@ impl fmt::Display for HandleKind {
             HandleKind::Exec => "executable graph",
             HandleKind::Module => "module",
             HandleKind::Function => "function",
+            HandleKind::Library => "library",
+            HandleKind::LibraryKernel => "kernel of a library",
             HandleKind::GreenContext => "green context",
             HandleKind::ResourceDescription => "resource description",
             HandleKind::CommunicatorRank => "NCCL handle",

@@ -1,6 +1,6 @@
 //! Kinds of descriptors and their attributes, with the numbers of `cudnn_graph.h`.
 
-use super::{Finalized, convolution::Pass};
+use super::{Finalized, convolution::Pass, nodes::NodeKind};
 use crate::state::Handle;
 use std::fmt;
 
@@ -19,6 +19,10 @@ pub(crate) enum Kind {
     Plan,
     /// One of the three convolution operations.
     Operation(Pass),
+    /// Parameters of another operation.
+    Rule(NodeKind),
+    /// Another operation.
+    Node(NodeKind),
     /// Graph of operations.
     Graph,
     /// Addresses of the tensors of an execution.
@@ -36,6 +40,8 @@ impl Finalized {
             Finalized::Tensor(_) => Kind::Tensor,
             Finalized::Convolution(_) => Kind::Convolution,
             Finalized::Operation(operation) => Kind::Operation(operation.pass),
+            Finalized::Rule(kind, _) => Kind::Rule(*kind),
+            Finalized::Node(node) => Kind::Node(node.kind),
             Finalized::Graph(_) => Kind::Graph,
             Finalized::Heuristic(_) => Kind::Heuristic,
             Finalized::Engine(_) => Kind::Engine,
@@ -55,6 +61,7 @@ impl Kind {
     /// is not emulated.
     pub(crate) fn from_number(number: u32) -> Result<Self, bool> {
         Ok(match number {
+            0 => Kind::Rule(NodeKind::Pointwise),
             1 => Kind::Convolution,
             2 => Kind::Engine,
             3 => Kind::Configuration,
@@ -63,9 +70,15 @@ impl Kind {
             10 => Kind::Operation(Pass::Forward),
             11 => Kind::Operation(Pass::Filter),
             12 => Kind::Operation(Pass::Data),
+            13 => Kind::Node(NodeKind::Pointwise),
             15 => Kind::Graph,
             16 => Kind::VariantPack,
             17 => Kind::Tensor,
+            18 => Kind::Rule(NodeKind::Product),
+            19 => Kind::Node(NodeKind::Product),
+            21 => Kind::Rule(NodeKind::Reduction),
+            22 => Kind::Node(NodeKind::Reduction),
+            31 => Kind::Node(NodeKind::Reshape),
             38 => Kind::Device,
             _ => return Err(number <= Self::LAST),
         })
@@ -75,6 +88,8 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Kind::Rule(kind) => return write!(f, "parameters of a {kind}"),
+            Kind::Node(kind) => return kind.fmt(f),
             Kind::Convolution => "convolution",
             Kind::Engine => "engine",
             Kind::Configuration => "engine configuration",
@@ -103,7 +118,9 @@ mod types {
     pub(super) const CONVOLUTION_MODE: u32 = 7;
     pub(super) const HEURISTIC_MODE: u32 = 8;
     pub(super) const NUMERICAL_NOTE: u32 = 11;
+    pub(super) const POINTWISE_MODE: u32 = 14;
     pub(super) const DESCRIPTOR: u32 = 15;
+    pub(super) const REDUCTION_OPERATOR: u32 = 18;
     pub(super) const BEHAVIOR_NOTE: u32 = 19;
     pub(super) const INT32: u32 = 23;
     pub(super) const CHAR: u32 = 24;
@@ -201,7 +218,7 @@ pub(crate) struct Attribute {
 pub(crate) enum Objects {
     /// Descriptors of one kind.
     Of(Kind),
-    /// Operations of any pass.
+    /// Operations.
     Operations,
 }
 
@@ -210,7 +227,7 @@ impl Objects {
     pub(crate) fn accepts(self, kind: Kind) -> bool {
         match self {
             Objects::Of(wanted) => kind == wanted,
-            Objects::Operations => matches!(kind, Kind::Operation(_)),
+            Objects::Operations => matches!(kind, Kind::Operation(_) | Kind::Node(_)),
         }
     }
 }
@@ -262,6 +279,7 @@ pub(super) fn attributes(kind: Kind) -> &'static [Attribute] {
             list(903, &[types::INT64]),
             one(906, &[types::INT64]),
             one(907, &[types::BOOLEAN]),
+            one(908, &[types::BOOLEAN]),
         ],
         Kind::Convolution => table![
             one(100, &[types::DATA_TYPE]),
@@ -275,6 +293,33 @@ pub(super) fn attributes(kind: Kind) -> &'static [Attribute] {
         Kind::Operation(Pass::Forward) => operation!(700, 701, 702, 704, 703, 705),
         Kind::Operation(Pass::Data) => operation!(706, 707, 708, 710, 709, 711),
         Kind::Operation(Pass::Filter) => operation!(712, 713, 714, 716, 715, 717),
+        Kind::Rule(NodeKind::Pointwise) => {
+            table![one(0, &[types::POINTWISE_MODE]), one(1, &[types::DATA_TYPE]), one(9, &[types::INT64]),]
+        }
+        Kind::Rule(NodeKind::Product) => table![one(1500, &[types::DATA_TYPE])],
+        Kind::Rule(NodeKind::Reduction) => {
+            table![one(1600, &[types::REDUCTION_OPERATOR]), one(1601, &[types::DATA_TYPE])]
+        }
+        Kind::Rule(NodeKind::Reshape) => table![],
+        Kind::Node(NodeKind::Pointwise) => table![
+            object(750, Kind::Rule(NodeKind::Pointwise)),
+            object(753, Kind::Tensor),
+            object(751, Kind::Tensor),
+            object(752, Kind::Tensor),
+            object(758, Kind::Tensor),
+        ],
+        Kind::Node(NodeKind::Product) => table![
+            object(1523, Kind::Rule(NodeKind::Product)),
+            object(1522, Kind::Tensor),
+            object(1520, Kind::Tensor),
+            object(1521, Kind::Tensor),
+        ],
+        Kind::Node(NodeKind::Reduction) => table![
+            object(1612, Kind::Rule(NodeKind::Reduction)),
+            object(1611, Kind::Tensor),
+            object(1610, Kind::Tensor),
+        ],
+        Kind::Node(NodeKind::Reshape) => table![object(2201, Kind::Tensor), object(2200, Kind::Tensor)],
         Kind::Graph => table![
             one(800, &[types::HANDLE]),
             Attribute { objects: Some(Objects::Operations), ..list(801, &[types::DESCRIPTOR]) },

@@ -43,9 +43,15 @@ pub(super) fn compute(
     let layout = &problem.tensors[output];
     let mut bytes = vec![0; layout.bytes as usize];
     memory.read(addresses[output], &mut bytes)?;
-    let seed = if engine.is_nondeterministic() { RUNS.fetch_add(1, Ordering::Relaxed) + 1 } else { 0 };
-    scatter(problem, layout, &tensors[output], seed, &mut bytes);
+    let seed = if engine.is_nondeterministic() { next_seed() } else { 0 };
+    let factors = [problem.alpha, problem.beta];
+    scatter(layout, problem.data_type, factors, &tensors[output], seed, &mut bytes);
     memory.write(addresses[output], &bytes)
+}
+
+/// Returns the seed of the next run of a nondeterministic engine.
+pub(super) fn next_seed() -> u64 {
+    RUNS.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 /// Returns the byte offset of the first element of each row of a tensor, in the order of its
@@ -59,7 +65,7 @@ fn row_offsets(layout: &TensorLayout, data_type: DataType) -> impl Iterator<Item
 }
 
 /// Returns the elements of a tensor in the order of its dimensions.
-fn gather(layout: &TensorLayout, data_type: DataType, bytes: &[u8]) -> Vec<f32> {
+pub(super) fn gather(layout: &TensorLayout, data_type: DataType, bytes: &[u8]) -> Vec<f32> {
     let (columns, step) = (layout.dimensions[3], layout.strides[3] * data_type.bytes());
     let mut elements = Vec::with_capacity(layout.dimensions.iter().product());
     for start in row_offsets(layout, data_type) {
@@ -68,18 +74,24 @@ fn gather(layout: &TensorLayout, data_type: DataType, bytes: &[u8]) -> Vec<f32> 
     elements
 }
 
-/// Writes the results, scaled and added to the scaled previous contents. A seed other than 0 moves
-/// them.
-fn scatter(problem: &Problem, layout: &TensorLayout, results: &[f32], seed: u64, bytes: &mut [u8]) {
-    let data_type = problem.data_type;
+/// Writes the results times the first factor, added to the previous contents times the second. A
+/// seed other than 0 moves them.
+pub(super) fn scatter(
+    layout: &TensorLayout,
+    data_type: DataType,
+    [alpha, beta]: [f32; 2],
+    results: &[f32],
+    seed: u64,
+    bytes: &mut [u8],
+) {
     let (columns, step) = (layout.dimensions[3], layout.strides[3] * data_type.bytes());
     for (row, start) in row_offsets(layout, data_type).enumerate() {
         for column in 0..columns {
             let index = row * columns + column;
             let place = &mut bytes[start + column * step..];
-            let mut value = problem.alpha * results[index];
-            if problem.reads_output() {
-                value += problem.beta * data_type.read(place);
+            let mut value = alpha * results[index];
+            if beta != 0.0 {
+                value += beta * data_type.read(place);
             }
             let steps = if seed == 0 { 0 } else { noise(seed, index as u64) };
             data_type.write(value, steps, place);

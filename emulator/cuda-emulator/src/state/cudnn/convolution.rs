@@ -42,9 +42,17 @@ pub(crate) struct Tensor {
     pub(crate) alignment: i64,
     /// Whether it is an intermediate result without an address.
     pub(super) is_virtual: bool,
+    /// Whether it is a number in host memory, whose address a variant pack gives.
+    pub(crate) is_number: bool,
 }
 
 impl Tensor {
+    /// Returns the range of the tensor at an address.
+    pub(crate) fn range(&self, address: u64) -> Range<u64> {
+        let data_type = DataType::from_number(self.data_type).unwrap_or(DataType::F32);
+        address..address + self.span(data_type)
+    }
+
     /// Returns the number of bytes from the first to the end of the last element.
     pub(super) fn span(&self, data_type: DataType) -> u64 {
         let last: i64 =
@@ -136,6 +144,7 @@ impl Operation {
         let is_simple = |tensor: &Tensor| {
             let spread = tensor.dimensions.iter().zip(&tensor.strides);
             !tensor.is_virtual
+                && !tensor.is_number
                 && tensor.data_type == x.data_type
                 && spread.into_iter().all(|(size, stride)| *stride > 0 || *size == 1)
         };
@@ -211,11 +220,6 @@ impl Problem {
             Pass::Filter => 1,
             Pass::Forward => 2,
         }
-    }
-
-    /// Returns the ranges of tensors at the given addresses.
-    pub(crate) fn ranges(&self, addresses: [u64; 3]) -> [Range<u64>; 3] {
-        std::array::from_fn(|index| addresses[index]..addresses[index] + self.tensors[index].bytes)
     }
 
     /// Returns whether the previous contents of the result are read.

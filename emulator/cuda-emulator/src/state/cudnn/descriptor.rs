@@ -1,10 +1,12 @@
 //! Descriptors: their attributes and what finalising checks.
 
 use super::{
+    attention::Attention,
     attributes::{Attribute, Kind, Values, attributes},
-    convolution::{Operation, Parameters, Problem, Tensor},
+    convolution::{Operation, Parameters, Tensor},
     engines,
-    finalized::{DeviceProperties, Finalized, Plan, VariantPack},
+    finalized::{DeviceProperties, Finalized, Plan, VariantPack, Work},
+    nodes::{Node, NodeKind, Rule},
     status::{CudnnResult, CudnnStatus},
 };
 use crate::state::LibraryError;
@@ -70,7 +72,7 @@ impl Descriptor {
         let number = |value: i64| Values::Integers(vec![value]);
         let object = |value: Finalized| Values::Objects(vec![Some(value)]);
         Ok(match (finalized, attribute.name) {
-            (Finalized::Graph(operation), 802) => number(engines::count(operation.pass)),
+            (Finalized::Graph(work), 802) => number(work.engines()),
             (Finalized::Heuristic(plans), 202) => Values::Objects(
                 plans.iter().map(|plan| Some(Finalized::Configuration(plan.clone()))).collect(),
             ),
@@ -80,9 +82,8 @@ impl Descriptor {
                 number(i64::try_from(plan.workspace()).unwrap_or(i64::MAX))
             }
             (Finalized::Engine(plan), 1301) => number(plan.index),
-            (Finalized::Engine(plan), 1303) => {
-                Values::Integers(plan.engine.map_or(Vec::new(), |engine| engine.notes.to_vec()))
-            }
+            (Finalized::Engine(plan), 1303) => Values::Integers(plan.notes()),
+            (Finalized::Engine(plan), 1305) => Values::Integers(plan.behavior()),
             (_, name) => match self.values.get(&name) {
                 Some(values) => values.clone(),
                 None if attribute.is_list || attribute.objects.is_some() => Values::Integers(Vec::new()),
@@ -143,6 +144,8 @@ impl Descriptor {
             Kind::Tensor => Finalized::Tensor(Arc::new(self.tensor()?)),
             Kind::Convolution => Finalized::Convolution(Arc::new(self.convolution()?)),
             Kind::Operation(_) => Finalized::Operation(Arc::new(self.operation()?)),
+            Kind::Rule(kind) => Finalized::Rule(kind, Arc::new(self.rule(kind)?)),
+            Kind::Node(kind) => Finalized::Node(Arc::new(self.node(kind)?)),
             Kind::Graph => Finalized::Graph(self.graph()?),
             Kind::Heuristic => Finalized::Heuristic(Arc::new(self.proposals(device)?)),
             Kind::Engine => Finalized::Engine(self.engine(device)?),
@@ -162,6 +165,7 @@ impl Descriptor {
             id: self.number(906, 0),
             alignment: self.number(900, 0),
             is_virtual: self.number(907, 0) != 0,
+            is_number: self.number(908, 0) != 0,
         };
         let Tensor { dimensions, strides, alignment, .. } = &tensor;
         if dimensions.is_empty() || dimensions.len() != strides.len() || dimensions.len() >= MAX_DIMENSIONS {
@@ -238,28 +242,73 @@ impl Descriptor {
         Ok(operation)
     }
 
-    fn graph(&self) -> CudnnResult<Arc<Operation>> {
+    fn rule(&self, kind: NodeKind) -> CudnnResult<Rule> {
+        let (name, default) = match kind {
+            NodeKind::Pointwise => (0, Some(0)),
+            NodeKind::Reduction => (1600, None),
+            NodeKind::Product | NodeKind::Reshape => (1500, Some(0)),
+        };
+        let mode = match (self.integers(name).first(), default) {
+            (Some(mode), _) if matches!(kind, NodeKind::Pointwise | NodeKind::Reduction) => *mode,
+            (_, Some(default)) => default,
+            (_, None) => return wrong(format!("attribute {name} is missing")),
+        };
+        Ok(Rule { mode, axis: self.number(9, 0) })
+    }
+
+    fn node(&self, kind: NodeKind) -> CudnnResult<Node> {
+        let mut mode = 0;
+        let mut axis = 0;
+        let mut tensors = Vec::new();
+        for attribute in attributes(self.kind) {
+            match self.object(attribute.name) {
+                Some(Finalized::Rule(_, rule)) => (mode, axis) = (rule.mode, rule.axis),
+                Some(Finalized::Tensor(tensor)) => tensors.push(tensor.clone()),
+                _ if tensors.len() > 1 && kind == NodeKind::Pointwise => {}
+                _ => return wrong(format!("attribute {} is missing or not finalised", attribute.name)),
+            }
+        }
+        let output = tensors.remove(0);
+        if kind == NodeKind::Pointwise && tensors.len() != Node::inputs_of(mode) {
+            return wrong(format!("function {mode} with {} tensors", tensors.len()));
+        }
+        let node = Node { kind, mode, axis, inputs: tensors, output };
+        node.check()?;
+        Ok(node)
+    }
+
+    fn graph(&self) -> CudnnResult<Work> {
         let operations = match self.values.get(&801) {
             Some(Values::Objects(operations)) => operations.as_slice(),
             _ => &[],
         };
         match operations {
-            [Some(Finalized::Operation(operation))] => Ok(operation.clone()),
+            [Some(Finalized::Operation(operation))] => {
+                Ok(Work::Convolution(operation.clone(), operation.problem().map(Arc::new)))
+            }
             [] => wrong("it has no operations"),
-            [None] => wrong("its operation is not finalised"),
+            _ if operations.iter().any(Option::is_none) => wrong("an operation is not finalised"),
             _ => {
-                let text = "it has several operations, which are not emulated";
-                Err(LibraryError::misuse(CudnnStatus::GRAPH_PATTERN, text))
+                let node = |operation: &Option<Finalized>| match operation {
+                    Some(Finalized::Node(node)) => Some(node.clone()),
+                    _ => None,
+                };
+                let nodes: Option<Vec<_>> = operations.iter().map(node).collect();
+                let attention = nodes.and_then(Attention::recognize);
+                attention.map(|attention| Work::Attention(Arc::new(attention))).ok_or_else(|| {
+                    let text = "it has operations that are no attention, which are not emulated";
+                    LibraryError::misuse(CudnnStatus::GRAPH_PATTERN, text)
+                })
             }
         }
     }
 
-    /// Returns the operation of the graph in an attribute, and its convolution.
-    fn graph_of(&self, name: u32) -> CudnnResult<(Arc<Operation>, Option<Arc<Problem>>)> {
-        let Some(Finalized::Graph(operation)) = self.object(name) else {
-            return wrong("its operation graph is missing or not finalised");
-        };
-        Ok((operation.clone(), operation.problem().map(Arc::new)))
+    /// Returns the computation of the graph in an attribute.
+    fn graph_of(&self, name: u32) -> CudnnResult<Work> {
+        match self.object(name) {
+            Some(Finalized::Graph(work)) => Ok(work.clone()),
+            _ => wrong("its operation graph is missing or not finalised"),
+        }
     }
 
     /// Returns the target number of multiprocessors in an attribute, 0 for none.
@@ -272,34 +321,42 @@ impl Descriptor {
     }
 
     fn proposals(&self, device: DeviceProperties) -> CudnnResult<Vec<Plan>> {
-        let (operation, problem) = self.graph_of(201)?;
+        let work = self.graph_of(201)?;
         let target = self.target(203, device)?;
-        let Some(problem) = problem else { return Ok(Vec::new()) };
-        let proposed =
-            engines::propose(&operation, &problem, self.number(200, -1), target, device.multiprocessors);
-        Ok(proposed
-            .into_iter()
-            .map(|engine| Plan::new(&operation, Some(problem.clone()), Some(engine)))
-            .collect())
+        let mode = self.number(200, -1);
+        Ok(match &work {
+            Work::Convolution(operation, Some(problem)) => {
+                let proposed = engines::propose(operation, problem, mode, target, device.multiprocessors);
+                proposed.into_iter().map(|engine| Plan::of_convolution(&work, Some(engine))).collect()
+            }
+            Work::Attention(attention) if target == 0 => {
+                attention.propose(mode).into_iter().map(|index| Plan::of_attention(&work, index)).collect()
+            }
+            Work::Convolution(_, None) | Work::Attention(_) => Vec::new(),
+        })
     }
 
     fn engine(&self, device: DeviceProperties) -> CudnnResult<Plan> {
-        let (operation, problem) = self.graph_of(1300)?;
+        let work = self.graph_of(1300)?;
         let target = self.target(1306, device)?;
         let index = self.number(1301, -1);
-        if !(0..engines::count(operation.pass)).contains(&index) {
+        if !(0..work.engines()).contains(&index) {
             return Err(LibraryError::plain(CudnnStatus::NOT_SUPPORTED));
         }
-        let engine = problem.as_ref().and_then(|problem| engines::find(&operation, problem, index));
+        let (operation, problem) = match &work {
+            Work::Convolution(operation, problem) => (operation, problem),
+            Work::Attention(_) => return Ok(Plan::of_attention(&work, index)),
+        };
+        let engine = problem.as_ref().and_then(|problem| engines::find(operation, problem, index));
         if engine.is_some_and(|engine| !engine.accepts_target(target, device.multiprocessors)) {
             return Err(LibraryError::plain(CudnnStatus::NOT_SUPPORTED));
         }
-        Ok(Plan { index, ..Plan::new(&operation, problem, engine) })
+        Ok(Plan { index, ..Plan::of_convolution(&work, engine) })
     }
 
     fn configuration(&self) -> CudnnResult<Plan> {
         match self.object(300) {
-            Some(Finalized::Engine(plan)) if plan.engine.is_some() => Ok(plan.clone()),
+            Some(Finalized::Engine(plan)) if plan.is_supported() => Ok(plan.clone()),
             Some(_) => Err(LibraryError::plain(CudnnStatus::NOT_SUPPORTED)),
             None => {
                 let text = "its engine is missing or not finalised";

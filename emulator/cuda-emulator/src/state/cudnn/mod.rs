@@ -1,20 +1,24 @@
-//! cuDNN's backend: handles, descriptors, engines and convolutions.
+//! cuDNN's backend: handles, descriptors, engines, convolutions and attention.
 //!
 //! A *descriptor* is filled by attributes and then finalised, which checks it. A descriptor that is
 //! the value of an attribute is copied, so that it may be destroyed before the other. An *engine*
 //! is one of the library's kernels; a heuristic proposes engines for a graph of operations.
 
+mod attention;
 mod attributes;
 mod compute;
 mod convolution;
 mod descriptor;
 mod engines;
+mod evaluate;
 mod finalized;
+mod nodes;
 mod rounding;
 mod status;
 
 pub(crate) use attributes::{Kind, Values, type_bytes};
 pub(super) use descriptor::Descriptor;
+pub(crate) use evaluate::Place;
 pub(crate) use finalized::{DeviceProperties, Finalized, Plan, VariantPack};
 pub(crate) use status::{CudnnResult, CudnnStatus};
 

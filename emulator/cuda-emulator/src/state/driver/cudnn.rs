@@ -4,8 +4,8 @@ use super::Driver;
 use crate::state::{
     Handle, LibraryError, LibraryWork,
     cudnn::{
-        CudnnHandle, CudnnResult, CudnnStatus, Descriptor, DeviceProperties, Finalized, Kind, Plan, Values,
-        VariantPack, type_bytes,
+        CudnnHandle, CudnnResult, CudnnStatus, Descriptor, DeviceProperties, Finalized, Kind, Place, Plan,
+        Values, VariantPack, type_bytes,
     },
     handles::HandleKind,
 };
@@ -24,9 +24,6 @@ const FIRST_VERSION: i64 = 500;
 
 /// Alignment of workspaces in bytes.
 const WORKSPACE_ALIGNMENT: u64 = 16;
-
-/// Roles of the tensors of a convolution.
-const ROLES: [&str; 3] = ["input", "filter", "output"];
 
 fn wrong<T>(status: CudnnStatus, text: impl Into<String>) -> CudnnResult<T> {
     Err(LibraryError::misuse(status, text))
@@ -233,8 +230,14 @@ impl Driver {
     }
 
     /// Implements `cudnnBackendExecute`: enqueues a plan in the stream of a handle, with the
-    /// addresses of a variant pack.
-    pub(crate) fn execute_plan(&mut self, handle: Handle, plan: Handle, pack: Handle) -> CudnnResult<()> {
+    /// addresses of a variant pack. `number` returns the number at an address of host memory.
+    pub(crate) fn execute_plan(
+        &mut self,
+        handle: Handle,
+        plan: Handle,
+        pack: Handle,
+        number: impl Fn(u64) -> f32,
+    ) -> CudnnResult<()> {
         let &mut CudnnHandle { context, device, stream } = self.cudnn_handle(handle)?;
         self.check_device_not_lost(device)?;
         let contents = self.descriptor(plan)?.finalized.clone();
@@ -254,10 +257,10 @@ impl Driver {
             let name = self.descriptor_name(plan);
             return wrong(CudnnStatus::BAD_PARAM, format!("{name} of device {other} on device {device}"));
         }
-        let Some(problem) = made.problem.clone() else {
+        if !made.is_supported() {
             return Err(LibraryError::plain(CudnnStatus::NOT_SUPPORTED));
-        };
-        let tensors = tensor_addresses(&made, &addresses).map_err(|LibraryError { status, misuse }| {
+        }
+        let found = tensor_addresses(&made, &addresses).map_err(|LibraryError { status, misuse }| {
             let name = self.descriptor_name(pack);
             LibraryError { status, misuse: misuse.map(|text| format!("{name}: {text}")) }
         })?;
@@ -265,15 +268,27 @@ impl Driver {
         check_workspace(addresses.workspace, bytes)?;
         let workspace = if bytes == 0 { 0..0 } else { addresses.workspace..addresses.workspace + bytes };
         self.note_loading(plan, device, stream)?;
-        let ranges = problem.ranges(tensors);
-        let output = problem.output();
-        let is_read = |index: &usize| *index != output || problem.reads_output();
+        let (mut reads, mut writes, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        for (operand, address) in made.operands().into_iter().zip(found) {
+            if operand.tensor.is_number {
+                places.push(Place::Number(number(address)));
+                continue;
+            }
+            let range = operand.tensor.range(address);
+            places.push(Place::Device(address));
+            if operand.is_read {
+                reads.push(range.clone());
+            }
+            if operand.is_written {
+                writes.push(range);
+            }
+        }
         let work = LibraryWork {
-            name: format!("cudnn_{}_engine_{}", problem.pass, made.index),
-            reads: (0..3).filter(is_read).map(|index| ranges[index].clone()).collect(),
-            writes: vec![ranges[output].clone()],
+            name: made.name(),
+            reads,
+            writes,
             workspace,
-            computation: Box::new(move |memory| made.compute(tensors, memory)),
+            computation: Box::new(move |memory| made.compute(&places, memory)),
         };
         Ok(self.submit_library_work(stream, work)?)
     }
@@ -322,30 +337,28 @@ fn parse_properties(text: &str) -> CudnnResult<DeviceProperties> {
     Ok(DeviceProperties { device: None, multiprocessors })
 }
 
-/// Returns the addresses of input, filter and output in a variant pack.
-fn tensor_addresses(plan: &Plan, pack: &Arc<VariantPack>) -> CudnnResult<[u64; 3]> {
-    let tensors = &plan.operation.tensors;
+/// Returns the addresses of a plan's operands in a variant pack.
+fn tensor_addresses(plan: &Plan, pack: &Arc<VariantPack>) -> CudnnResult<Vec<u64>> {
+    let operands = plan.operands();
     for (index, (id, _)) in pack.addresses.iter().enumerate() {
-        if !tensors.iter().any(|tensor| tensor.id == *id) {
+        if !operands.iter().any(|operand| operand.tensor.id == *id) {
             return wrong(CudnnStatus::BAD_PARAM, format!("the plan has no tensor {id}"));
         }
         if pack.addresses[..index].iter().any(|(other, _)| other == id) {
             return wrong(CudnnStatus::DUPLICATED_ENTRIES, format!("tensor {id} has two addresses"));
         }
     }
-    let mut addresses = [0; 3];
-    for ((address, tensor), role) in addresses.iter_mut().zip(tensors).zip(ROLES) {
-        let (id, alignment) = (tensor.id, tensor.alignment);
+    let mut addresses = Vec::new();
+    for operand in &operands {
+        let (id, alignment, name) = (operand.tensor.id, operand.tensor.alignment, &operand.name);
         match pack.addresses.iter().find(|(other, _)| *other == id) {
-            None => return wrong(CudnnStatus::BAD_PARAM, format!("tensor {id} ({role}) has no address")),
-            Some((_, 0)) => {
-                return wrong(CudnnStatus::NULL_POINTER, format!("tensor {id} ({role}) is at null"));
-            }
+            None => return wrong(CudnnStatus::BAD_PARAM, format!("{name} has no address")),
+            Some((_, 0)) => return wrong(CudnnStatus::NULL_POINTER, format!("{name} is at null")),
             Some((_, found)) if found % alignment as u64 != 0 => {
-                let text = format!("tensor {id} ({role}) at {found:#x} is not aligned to {alignment} bytes");
+                let text = format!("{name} at {found:#x} is not aligned to {alignment} bytes");
                 return wrong(CudnnStatus::MISALIGNED_POINTER, text);
             }
-            Some((_, found)) => *address = *found,
+            Some((_, found)) => addresses.push(*found),
         }
     }
     Ok(addresses)

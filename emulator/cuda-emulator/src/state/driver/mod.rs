@@ -16,6 +16,7 @@ mod graphs;
 mod green;
 mod kernels;
 mod leaks;
+mod libraries;
 mod library_work;
 mod memory;
 mod modules;

@@ -94,7 +94,7 @@ fn wrong_objects_are_reported() {
     prepared.refuses(status, 2012, "attribute 401 cannot be cuDNN descriptor");
     cudnn.destroy(&[pack]);
     prepared.refuses(execute(gpu.handle, *plan, pack), 2000, "after it was destroyed");
-    prepared.refuses(cudnn.cudnnBackendCreateDescriptor(18, &mut 0), 3000, "kind 18 are not emulated");
+    prepared.refuses(cudnn.cudnnBackendCreateDescriptor(23, &mut 0), 3000, "kind 23 are not emulated");
     gpu.cuda.ok(cudnn.cudnnDestroy(gpu.handle));
     prepared.refuses(
         cudnn.cudnnSetStream(gpu.handle, gpu.stream),

@@ -4,6 +4,7 @@
 
 mod engines;
 mod misuse;
+mod node_statuses;
 mod real;
 mod results;
 mod statuses;
