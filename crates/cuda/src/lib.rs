@@ -36,8 +36,8 @@ pub use capabilities::Capabilities;
 pub use context::Context;
 pub use cublaslt::{CublasLt, Product, ProductShape};
 pub use cudnn::{
-    Convolution, ConvolutionShape, Cudnn, CudnnHandle, Determinism, DeviceProperties, Direction, Layout,
-    Target,
+    Attention, AttentionPass, AttentionShape, Convolution, ConvolutionShape, Cudnn, CudnnHandle, Determinism,
+    DeviceProperties, Direction, Layout, Target,
 };
 pub use cut::{CutGraph, GraphPiece, OversizedNode};
 pub use driver::Driver;
@@ -71,6 +71,7 @@ const _: () = {
     is_shared_by_threads::<CublasLt>();
     is_shared_by_threads::<Product>();
     is_shared_by_threads::<Cudnn>();
+    is_shared_by_threads::<Attention>();
     is_shared_by_threads::<Convolution>();
     moves_between_threads::<CudnnHandle>();
 };

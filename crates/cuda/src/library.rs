@@ -23,7 +23,7 @@ pub(crate) enum Kind {
     Nvrtc,
     /// cuBLASLt, NVIDIA's products of matrices.
     CublasLt,
-    /// cuDNN, NVIDIA's convolutions.
+    /// cuDNN, NVIDIA's convolutions and attention.
     Cudnn,
 }
 

@@ -1,4 +1,4 @@
-//! Graphs of one operation, a convolution.
+//! Graphs of operations.
 
 use std::sync::Arc;
 
@@ -9,24 +9,25 @@ use cudarc::cudnn::sys::{
 
 use super::descriptor::{Descriptor, Owner};
 use super::shape::signed;
+use super::tensor::{Place, Tensor};
 use super::{ConvolutionShape, Direction};
-use crate::numerics::ALIGNMENT;
 use crate::{Numerics, Result};
 
 /// Identifiers of input, weights and output, or of their gradients.
 pub(super) const IDENTIFIERS: [i64; 3] = [1, 2, 3];
 
-/// Graph of one operation, and what it was made from. Fields are dropped in order.
+/// Graph of operations, and what it was made from. Fields are dropped in order.
 pub(super) struct Graph {
     pub(super) operations: Descriptor,
     /// Those of the device where there is no handle.
     pub(super) properties: Option<Descriptor>,
+    _nodes: Vec<Descriptor>,
     _parts: Vec<Descriptor>,
 }
 
 impl Graph {
     /// Creates the finalized graph of a convolution of tensors with these dimensions.
-    pub(super) fn new(
+    pub(super) fn of_convolution(
         owner: &Arc<Owner>,
         shape: &ConvolutionShape,
         numerics: Numerics,
@@ -40,15 +41,8 @@ impl Graph {
         let mut operands = Vec::with_capacity(3);
         for (dimensions, identifier) in tensors.into_iter().zip(IDENTIFIERS) {
             let strides = shape.layout.strides(dimensions);
-            let tensor = Descriptor::new(owner, Kind::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
-            tensor.set(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, Type::CUDNN_TYPE_DATA_TYPE, &[element])?;
-            tensor.set(Name::CUDNN_ATTR_TENSOR_DIMENSIONS, Type::CUDNN_TYPE_INT64, &dimensions)?;
-            tensor.set(Name::CUDNN_ATTR_TENSOR_STRIDES, Type::CUDNN_TYPE_INT64, &strides)?;
-            tensor.set(Name::CUDNN_ATTR_TENSOR_UNIQUE_ID, Type::CUDNN_TYPE_INT64, &[identifier])?;
-            let alignment = [ALIGNMENT.cast_signed()];
-            tensor.set(Name::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, Type::CUDNN_TYPE_INT64, &alignment)?;
-            tensor.finalize()?;
-            operands.push(tensor);
+            let tensor = Tensor { data: element, dimensions, strides, identifier, place: Place::Device };
+            operands.push(tensor.descriptor(owner)?);
         }
         let convolution = convolution(owner, shape)?;
         let (kind, [by, x, w, y], [alpha, beta]) = operation(shape.direction);
@@ -59,15 +53,26 @@ impl Graph {
         operation.set(alpha, Type::CUDNN_TYPE_FLOAT, &[1.0_f32])?;
         operation.set(beta, Type::CUDNN_TYPE_FLOAT, &[0.0_f32])?;
         operation.finalize()?;
+        let mut parts = vec![convolution];
+        parts.extend(operands);
+        Self::new(owner, vec![operation], parts, properties)
+    }
+
+    /// Creates the finalized graph of operations, which were made from `parts`.
+    pub(super) fn new(
+        owner: &Arc<Owner>,
+        operations: Vec<Descriptor>,
+        parts: Vec<Descriptor>,
+        properties: Option<Descriptor>,
+    ) -> Result<Self> {
         let graph = Descriptor::new(owner, Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?;
-        graph.set_descriptors(Name::CUDNN_ATTR_OPERATIONGRAPH_OPS, &[&operation])?;
+        let list: Vec<_> = operations.iter().collect();
+        graph.set_descriptors(Name::CUDNN_ATTR_OPERATIONGRAPH_OPS, &list)?;
         if let Some(handle) = &owner.handle {
             graph.set(Name::CUDNN_ATTR_OPERATIONGRAPH_HANDLE, Type::CUDNN_TYPE_HANDLE, &[handle.raw.0])?;
         }
         graph.finalize()?;
-        let mut parts = vec![operation, convolution];
-        parts.extend(operands);
-        Ok(Self { operations: graph, properties, _parts: parts })
+        Ok(Self { operations: graph, properties, _nodes: operations, _parts: parts })
     }
 }
 

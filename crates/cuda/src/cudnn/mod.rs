@@ -1,13 +1,19 @@
-//! cuDNN: convolutions, by its graph API.
+//! cuDNN: convolutions and attention, by its graph API.
 #![allow(unsafe_code)]
 
+mod attention;
+mod attention_graph;
+mod attention_shape;
 mod convolution;
 mod descriptor;
 mod graph;
 mod handle;
+mod operations;
+mod plan;
 mod properties;
 mod search;
 mod shape;
+mod tensor;
 
 use std::ffi::c_char;
 use std::fmt;
@@ -21,6 +27,8 @@ use crate::library::Kind;
 use crate::symbols::{Code, Symbol, find, functions, one_line, words};
 use crate::{Context, Error, Result, emulated};
 
+pub use attention::Attention;
+pub use attention_shape::{AttentionPass, AttentionShape};
 pub use convolution::Convolution;
 pub use handle::CudnnHandle;
 pub use properties::DeviceProperties;

@@ -1,16 +1,17 @@
-//! Search for the engines of a convolution.
+//! Search for engines.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use cudarc::cudnn::sys::{
     cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Type, cudnnBackendBehaviorNote_t,
-    cudnnBackendDescriptorType_t as Kind, cudnnBackendHeurMode_t, cudnnBackendNumericalNote_t, cudnnStatus_t,
+    cudnnBackendDescriptorType_t as Kind, cudnnBackendHeurMode_t, cudnnBackendNumericalNote_t as Note,
+    cudnnStatus_t,
 };
 
-use super::convolution::Parts;
 use super::descriptor::{Descriptor, Owner};
 use super::graph::Graph;
+use super::plan::{Parts, Plan};
 use super::{Convolution, ConvolutionShape, Cudnn, CudnnHandle, DeviceProperties};
 use crate::symbols::Code;
 use crate::{Error, Numerics, Result};
@@ -51,6 +52,24 @@ impl Cudnn {
         workspace_limit: usize,
     ) -> Result<Vec<Convolution>> {
         let tensors = shape.dimensions(numerics)?;
+        let (owner, properties) = self.owner(target)?;
+        let graph = Graph::of_convolution(&owner, shape, numerics, tensors, properties)?;
+        let mut excluded = excluded_notes(determinism);
+        if numerics != Numerics::Bf16 {
+            excluded.push(Note::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
+        }
+        if numerics == Numerics::F32 {
+            excluded.push(Note::CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+        }
+        let required =
+            Requirements { excluded, is_compiled: true, configurations: usize::MAX, workspace_limit };
+        let plans = required.plans(graph)?;
+        Ok(plans.into_iter().map(|plan| Convolution { shape: *shape, plan }).collect())
+    }
+
+    /// Returns an owner for descriptors of a target, and the properties of the target if there is
+    /// no handle.
+    pub(super) fn owner(&self, target: Target<'_>) -> Result<(Arc<Owner>, Option<Descriptor>)> {
         let handle = match target {
             Target::Device(handle) => {
                 handle.stream().context().bind()?;
@@ -63,7 +82,37 @@ impl Cudnn {
             Target::Device(_) => None,
             Target::Properties(properties) => Some(properties.descriptor(&owner)?),
         };
-        let graph = Arc::new(Graph::new(&owner, shape, numerics, tensors, properties)?);
+        Ok((owner, properties))
+    }
+}
+
+/// Returns the notes of engines whose results are less precise than their numerics, or not
+/// reproducible as required.
+pub(super) fn excluded_notes(determinism: Determinism) -> Vec<Note> {
+    let mut excluded = vec![Note::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION];
+    if determinism == Determinism::Deterministic {
+        excluded.push(Note::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
+    }
+    excluded
+}
+
+/// Requirements of the plans of a search.
+pub(super) struct Requirements {
+    /// Notes that an engine must not have.
+    pub(super) excluded: Vec<Note>,
+    /// Whether the engine must be compiled in advance.
+    pub(super) is_compiled: bool,
+    /// Maximum number of configurations of each engine: of those that the heuristics propose first.
+    pub(super) configurations: usize,
+    /// Maximum size of the workspace, in bytes.
+    pub(super) workspace_limit: usize,
+}
+
+impl Requirements {
+    /// Returns the plans for a graph that meet the requirements, the expectedly fastest first:
+    /// those of the heuristic mode A, and then its fallback.
+    pub(super) fn plans(&self, graph: Graph) -> Result<Vec<Plan>> {
+        let graph = Arc::new(graph);
         let mut found = Vec::new();
         // Number of configurations of each engine.
         let mut configurations: HashMap<i64, usize> = HashMap::new();
@@ -75,19 +124,32 @@ impl Cudnn {
                 let number = single(&engine, Name::CUDNN_ATTR_ENGINE_GLOBAL_INDEX)?;
                 let ordinal = configurations.entry(number).or_default();
                 *ordinal += 1;
-                if !is_suitable(&engine, numerics, determinism)? {
+                if *ordinal > self.configurations || !self.accept(&engine)? {
                     continue;
                 }
                 let Some(plan) = plan(&graph, &configuration)? else { continue };
                 let bytes = single(&plan, Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)?;
                 let workspace_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-                if workspace_bytes <= workspace_limit {
+                if workspace_bytes <= self.workspace_limit {
                     let parts = Parts { plan, _configuration: configuration, _graph: Arc::clone(&graph) };
-                    found.push(Convolution::new(*shape, parts, number, *ordinal, workspace_bytes));
+                    let parts = Arc::new(Mutex::new(parts));
+                    found.push(Plan { engine: number, ordinal: *ordinal, workspace_bytes, parts });
                 }
             }
         }
         Ok(found)
+    }
+
+    /// Returns whether an engine meets the requirements, apart from the workspace.
+    fn accept(&self, engine: &Descriptor) -> Result<bool> {
+        const COMPILATION: u32 = cudnnBackendBehaviorNote_t::CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION as u32;
+        let notes: Vec<u32> = engine
+            .numbers::<_, 64>(Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, Type::CUDNN_TYPE_NUMERICAL_NOTE)?;
+        let behaviors: Vec<u32> =
+            engine.numbers::<_, 64>(Name::CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, Type::CUDNN_TYPE_BEHAVIOR_NOTE)?;
+        let is_excluded = |note: &u32| self.excluded.iter().any(|excluded| *excluded as u32 == *note);
+        let is_late = self.is_compiled && behaviors.contains(&COMPILATION);
+        Ok(!is_late && !notes.iter().any(is_excluded))
     }
 }
 
@@ -112,28 +174,6 @@ fn engine(configuration: &Descriptor) -> Result<Descriptor> {
     let engine = Descriptor::new(configuration.owner(), Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR)?;
     configuration.fill(Name::CUDNN_ATTR_ENGINECFG_ENGINE, &engine)?;
     Ok(engine)
-}
-
-/// Returns whether an engine has the numerics and the determinism, and is compiled in advance.
-fn is_suitable(engine: &Descriptor, numerics: Numerics, determinism: Determinism) -> Result<bool> {
-    use cudnnBackendBehaviorNote_t as Behavior;
-    use cudnnBackendNumericalNote_t as Note;
-    let mut excluded = vec![Note::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION];
-    if numerics != Numerics::Bf16 {
-        excluded.push(Note::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
-    }
-    if numerics == Numerics::F32 {
-        excluded.push(Note::CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
-    }
-    if determinism == Determinism::Deterministic {
-        excluded.push(Note::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
-    }
-    let notes: Vec<u32> =
-        engine.numbers::<_, 64>(Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, Type::CUDNN_TYPE_NUMERICAL_NOTE)?;
-    let behaviors: Vec<u32> =
-        engine.numbers::<_, 64>(Name::CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, Type::CUDNN_TYPE_BEHAVIOR_NOTE)?;
-    Ok(!notes.iter().any(|note| excluded.iter().any(|excluded| *excluded as u32 == *note))
-        && !behaviors.contains(&(Behavior::CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION as u32)))
 }
 
 /// Returns the plan of a configuration, or `None` if the engine does not support the convolution.

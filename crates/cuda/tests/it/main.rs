@@ -1,6 +1,7 @@
 //! The crate on an emulated CUDA driver (`cuda-emulator`), which checks every call, executes
 //! kernels in virtual time and reports leaks.
 
+mod attention;
 mod capabilities;
 mod convolutions;
 mod faults;
