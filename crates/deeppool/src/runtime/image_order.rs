@@ -33,6 +33,7 @@ impl ImageOrder {
     }
 
     /// Returns the order with the lesser time. Channels come first unless they take 2% longer.
+    #[cfg(feature = "cuda")]
     pub(crate) fn fastest([first, last]: [Duration; 2]) -> Self {
         let is_last = first.as_secs_f64() > 1.02 * last.as_secs_f64();
         let (layout, reason) = if is_last {
@@ -85,6 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(feature = "cuda")]
     fn channels_come_first_unless_they_are_slower_by_two_percent() {
         let layout = |first, last| {
             let order = ImageOrder::fastest([first, last].map(Duration::from_micros));
