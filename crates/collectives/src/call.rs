@@ -2,8 +2,9 @@
 //! operation that a rank starts on a group, with its arguments.
 
 use std::fmt;
+use std::sync::Arc;
 
-use crate::{ElementType, ReduceOp};
+use crate::{ElementType, Redistribution, ReduceOp};
 
 /// A collective or point-to-point call of one rank. Ranks are numbered within the group it was
 /// called on.
@@ -61,6 +62,14 @@ pub enum Operation {
         send_counts: Vec<usize>,
         /// Number of elements received from each rank, indexed by rank of the group.
         receive_counts: Vec<usize>,
+    },
+    /// Exchange of boxes of an array between two layouts, on backends that do not call it an
+    /// [all-to-all-v](Self::AllToAllV) of the elements.
+    Redistribution {
+        /// Moves between the layouts.
+        redistribution: Arc<Redistribution>,
+        /// Number of elements of an item of the array.
+        item_len: usize,
     },
     /// A message to one rank.
     Send {
@@ -125,6 +134,10 @@ impl fmt::Display for Call {
             }
             Operation::AllToAllV { send_counts, receive_counts } => {
                 write!(f, "all-to-all-v (sends {send_counts:?}, receives {receive_counts:?}{element})")
+            }
+            Operation::Redistribution { redistribution, item_len } => {
+                let [from, to] = [redistribution.source(), redistribution.target()].map(crate::Layout::ranks);
+                write!(f, "redistribution (from {from:?} to {to:?}, {item_len}{element} an item)")
             }
             Operation::Send { count, to, tag } => write!(f, "send ({count}{element} to {to}, tag {tag})"),
             Operation::Receive { count, from, tag } => {

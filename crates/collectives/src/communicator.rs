@@ -2,8 +2,9 @@
 //! threads, processes of MPI, or processes with one GPU each.
 
 use std::mem;
+use std::sync::Arc;
 
-use crate::{Element, Exchanged, Redistribution, RedistributionRequest, ReduceOp, Request, Result};
+use crate::{Element, Exchanged, Redistribution, RedistributionBuffers, ReduceOp, Request, Result};
 
 /// A set of ranks that can synchronize and be divided, as an MPI communicator. Its methods do not
 /// depend on an element type; [`Communicator`] adds the transfer of data.
@@ -94,7 +95,7 @@ pub trait Communicator<T: Element>: Group {
     type ExchangeRequest: Request<Output = Exchanged<Self::Buffer>>;
 
     /// Handle of a started [redistribution](Communicator::start_redistribution).
-    type RedistributionRequest: RedistributionRequest<Buffer = Self::Buffer>;
+    type RedistributionRequest: Request<Output = RedistributionBuffers<Self::Buffer>>;
 
     /// Starts an [`all_reduce`](Communicator::all_reduce).
     fn start_all_reduce(
@@ -157,30 +158,39 @@ pub trait Communicator<T: Element>: Group {
         queue: &mut Self::Queue,
     ) -> Result<Self::Request>;
 
-    /// Starts to move samples from the caller's shard of a redistribution's source partition to its
-    /// shard of the target partition. Every rank of
-    /// [`redistribution.ranks()`](Redistribution::ranks) calls it.
+    /// Starts to move items from the caller's box of a redistribution's source layout to its box of
+    /// the target layout. Every rank of [`redistribution.ranks()`](Redistribution::ranks) calls it.
     ///
-    /// `self` is the group of those ranks in that order. `input` holds the caller's source shard:
-    /// consecutive samples of `sample_len` elements. It may be overwritten after this call returns;
-    /// on a device, by work that is enqueued later. Samples that stay on their rank are copied
-    /// locally. If no sample moves, no rank communicates.
-    ///
-    /// Gradients are moved back by the same call on the [`reversed`](Redistribution::reversed)
-    /// redistribution.
+    /// `self` is the group of those ranks in that order. The boxes are row-major arrays of items of
+    /// `item_len` elements each. The input is read until the request is complete, and does not
+    /// change. Items that stay on their rank are copied locally.
     ///
     /// # Errors
     /// [`Error::WrongGroup`](crate::Error::WrongGroup) if the group is not of
-    /// `redistribution.ranks()`, [`Error::WrongShard`](crate::Error::WrongShard) if `input` does
-    /// not have the shard's length, and the errors of
+    /// `redistribution.ranks()`, [`Error::WrongShard`](crate::Error::WrongShard) if a buffer does
+    /// not have its length, and the errors of
     /// [`start_all_to_all_v`](Communicator::start_all_to_all_v).
     fn start_redistribution(
         &self,
-        redistribution: &Redistribution,
-        input: &Self::Buffer,
-        sample_len: usize,
+        redistribution: &Arc<Redistribution>,
+        buffers: RedistributionBuffers<Self::Buffer>,
+        item_len: usize,
         queue: &mut Self::Queue,
     ) -> Result<Self::RedistributionRequest>;
+
+    /// Moves items between two layouts: see
+    /// [`start_redistribution`](Communicator::start_redistribution). Allocates no memory of its
+    /// own.
+    fn redistribute(
+        &self,
+        redistribution: &Arc<Redistribution>,
+        buffers: &mut RedistributionBuffers<Self::Buffer>,
+        item_len: usize,
+        queue: &mut Self::Queue,
+    ) -> Result<()> {
+        *buffers = self.start_redistribution(redistribution, mem::take(buffers), item_len, queue)?.wait()?;
+        Ok(())
+    }
 
     /// Replaces every rank's buffer by the element-wise reduction of all of them. The result is
     /// bitwise identical on all ranks.

@@ -215,42 +215,72 @@ pub enum Error {
         ranks: Vec<usize>,
     },
 
-    /// A partition has no ranks.
+    /// A layout has no ranks.
     #[error("{samples} samples cannot be divided over no ranks")]
     NoRanks {
-        /// Number of samples of the partition.
+        /// Number of samples of the layout.
         samples: usize,
     },
 
-    /// Two partitions of a redistribution have different numbers of samples.
-    #[error("cannot redistribute {from} samples to a partition of {to}")]
-    SampleCountsDiffer {
-        /// Number of samples of the source partition.
-        from: usize,
-        /// Number of samples of the target partition.
-        to: usize,
+    /// The ranks of a layout are no grid of its parts.
+    #[error(
+        "{ranks} ranks cannot hold an array of {extents:?} items in {parts:?} parts: the number of ranks has \
+         to be a multiple of the number of parts, and each dimension needs its number of parts"
+    )]
+    WrongGrid {
+        /// Length of the array along each dimension.
+        extents: Vec<usize>,
+        /// Number of parts along each dimension.
+        parts: Vec<usize>,
+        /// Number of ranks.
+        ranks: usize,
+    },
+
+    /// The ranges of a layout along a dimension are too few, too many, or outside of the array.
+    #[error("dimension {dimension} of the layout needs {parts} ranges of indices below {extent}")]
+    WrongRanges {
+        /// Index of the dimension.
+        dimension: usize,
+        /// Length of the array along the dimension.
+        extent: usize,
+        /// Number of ranges of the layout.
+        parts: usize,
+    },
+
+    /// Two layouts of a redistribution are of different arrays.
+    #[error("cannot redistribute an array of {from:?} items to a layout of {to:?}")]
+    ExtentsDiffer {
+        /// Length of the source along each dimension.
+        from: Vec<usize>,
+        /// Length of the target along each dimension.
+        to: Vec<usize>,
+    },
+
+    /// A rank has no single source for its items.
+    #[error("cannot redistribute a layout whose ranges overlap or leave items out in dimension {dimension}")]
+    Incomplete {
+        /// Index of the dimension.
+        dimension: usize,
     },
 
     /// A redistribution was started on a communicator whose ranks are not the redistribution's.
     #[error("a redistribution over the ranks {ranks:?} needs a group of exactly these, not one of {size}")]
     WrongGroup {
-        /// Ranks of the redistribution, as numbered in its partitions.
+        /// Ranks of the redistribution, as numbered in its layouts.
         ranks: Vec<usize>,
         /// Number of ranks of the communicator.
         size: usize,
     },
 
-    /// A rank's shard does not fill the buffer given to a redistribution.
-    #[error(
-        "rank {rank} holds {samples} samples of {sample_len} elements, but its buffer has {actual} elements"
-    )]
+    /// A buffer given to a redistribution does not have the length of what it holds.
+    #[error("rank {rank} needs {expected} elements in the {buffer} of its redistribution, not {actual}")]
     WrongShard {
-        /// Rank, as numbered in the partition.
+        /// Rank, as numbered in the layouts.
         rank: usize,
-        /// Number of samples of the rank's shard.
-        samples: usize,
-        /// Number of elements of a sample.
-        sample_len: usize,
+        /// The buffer: `input`, `output`, `packed input` or `packed output`.
+        buffer: &'static str,
+        /// Required number of elements; `usize::MAX` if it exceeds `usize`.
+        expected: usize,
         /// Number of elements of the buffer.
         actual: usize,
     },

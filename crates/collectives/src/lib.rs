@@ -11,8 +11,9 @@
     doc = "- [`NcclWorld`]: the backend whose ranks are GPUs, with [`cuda::Buffer`]s and [`cuda::Stream`]s."
 )]
 #![cfg_attr(feature = "mpi", doc = "- [`MpiWorld`]: the backend whose ranks are processes of Open MPI.")]
-//! - [`Partition`] and [`Redistribution`]: the samples of each rank, and the moves between two
-//!   partitions.
+//! - [`Layout`] and [`Redistribution`]: the box of an array that each rank holds, such as samples
+//!   or
+//!   features, and the moves between two layouts.
 //! - [`Bucketing`]: groups of gradients that are reduced together while the backward pass
 //!   continues.
 //! - [`LinkModel`]: the time of a [`CollectiveKind`] by group size and bytes.
@@ -29,7 +30,7 @@ mod element;
 mod error;
 mod host_arena;
 mod host_buffer;
-mod host_redistribution;
+mod layout;
 mod lengths;
 mod link_model;
 mod membership;
@@ -37,14 +38,16 @@ mod membership;
 mod mpi;
 #[cfg(feature = "nccl")]
 mod nccl;
-mod partition;
 mod redistribution;
+mod region;
 mod request;
 mod thread;
 mod wait;
 
 #[cfg(feature = "mpi")]
-pub use crate::mpi::{MpiBarrierRequest, MpiCommunicator, MpiExchangeRequest, MpiRequest, MpiWorld};
+pub use crate::mpi::{
+    MpiBarrierRequest, MpiCommunicator, MpiExchangeRequest, MpiRedistributionRequest, MpiRequest, MpiWorld,
+};
 pub use bucketing::{Bucket, Bucketing};
 pub use call::{Call, Operation};
 pub use communicator::{Communicator, Group};
@@ -53,17 +56,18 @@ pub use error::{Departure, Error, Result};
 pub use half::{bf16, f16};
 pub use host_arena::HostArena;
 pub use host_buffer::HostBuffer;
-pub use host_redistribution::PendingRedistribution;
+pub use layout::Layout;
 pub use link_model::{Algorithm, CollectiveKind, Fit, LinkModel, Measurement, Traffic};
 #[cfg(feature = "nccl")]
 pub use nccl::{
     NcclBarrierRequest, NcclCommunicator, NcclExchangeRequest, NcclRedistributionRequest, NcclRequest,
     NcclWorld,
 };
-pub use partition::Partition;
 pub use redistribution::{Move, Redistribution};
-pub use request::{Exchanged, RedistributionRequest, Request};
+pub use region::Region;
+pub use request::{Exchanged, RedistributionBuffers, Request};
 pub use thread::{
-    ThreadBarrierRequest, ThreadCommunicator, ThreadExchangeRequest, ThreadRequest, ThreadWorld,
+    ThreadBarrierRequest, ThreadCommunicator, ThreadExchangeRequest, ThreadRedistributionRequest,
+    ThreadRequest, ThreadWorld,
 };
 pub use wait::WaitStrategy;

@@ -1,6 +1,6 @@
 //! Membership of ranks in groups. A *group* is a list of ranks, numbered from 0 in the group.
 
-use crate::partition::check_distinct;
+use crate::layout::check_distinct;
 use crate::{Error, Result};
 
 /// Checks that `rank` is a rank of a group of `size` ranks.

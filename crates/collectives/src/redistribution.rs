@@ -1,76 +1,101 @@
-//! Moves of samples between two partitions.
+//! Moves of items between two layouts.
 
 use std::ops::Range;
 
-use crate::{Error, Partition, Result};
+use crate::region::{RegionCopy, intersection};
+use crate::{Error, Group, Layout, RedistributionBuffers, Region, Result};
 
-/// Moves that turn one [`Partition`] into another of the same samples.
+/// Moves that turn one [`Layout`] into another of the same array.
 ///
-/// The moves are minimal: a sample moves if and only if its rank changes, and it moves once. There
-/// is at most one move between two ranks, because both hold contiguous ranges.
+/// Every item that a rank has in the target layout and not in the source layout moves to it once.
+/// Items that it has in both stay. There is at most one move between two ranks, because both hold
+/// boxes. Items of which several ranks hold copies come from the rank itself, or from one of the
+/// replicas in turn.
 ///
 /// ```
-/// use collectives::{Partition, Redistribution};
+/// use collectives::{Layout, Redistribution};
 ///
-/// let narrow = Partition::even(8, &[0, 1])?;
-/// let wide = Partition::even(8, &[0, 1, 2, 3])?;
-/// let widen = Redistribution::new(&narrow, &wide)?;
-/// let moves: Vec<_> =
-///     widen.moves().iter().map(|m| (m.from_rank, m.to_rank, m.samples.clone())).collect();
-/// assert_eq!(moves, [(0, 1, 2..4), (1, 2, 4..6), (1, 3, 6..8)]);
-/// assert_eq!(widen.busiest_rank_bytes(4), 16);
+/// let narrow = Layout::even(8, &[0, 1])?; let wide = Layout::even(8, &[0, 1, 2, 3])?; let widen =
+/// Redistribution::new(&narrow, &wide)?; let moves: Vec<_> = widen.moves().iter().map(|m|
+/// (m.from_rank, m.to_rank, m.samples())).collect(); assert_eq!(moves, [(0, 1, 2..4), (1, 2, 4..6),
+/// (1, 3, 6..8)]); assert_eq!(widen.busiest_rank_bytes(4), 16);
+///
+/// // From samples to features: each rank sends half of the features of its samples.
+/// let samples = Layout::grid(&[8, 6], &[2, 1], &[0, 1])?;
+/// let features = Layout::grid(&[8, 6], &[1, 2], &[0, 1])?;
+/// let turn = Redistribution::new(&samples, &features)?;
+/// assert_eq!(turn.moves()[0].region.ranges(), [4..8, 0..3]);
+/// assert_eq!(turn.moves()[1].region.ranges(), [0..4, 3..6]);
 /// # Ok::<(), collectives::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redistribution {
-    from: Partition,
-    to: Partition,
+    from: Layout,
+    to: Layout,
     moves: Vec<Move>,
     ranks: Vec<usize>,
 }
 
-/// A range of samples that moves from one rank to another.
+/// A box of items that moves from one rank to another.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Move {
-    /// Rank that holds the samples before the move.
+    /// Rank that holds the items before the move.
     pub from_rank: usize,
-    /// Rank that holds the samples after the move.
+    /// Rank that holds the items after the move.
     pub to_rank: usize,
-    /// Samples, numbered in the whole batch. Never empty.
-    pub samples: Range<usize>,
+    /// The items, by their indices in the whole array. Never empty.
+    pub region: Region,
+}
+
+impl Move {
+    /// Returns the samples that move: the range along the first dimension.
+    #[must_use]
+    pub fn samples(&self) -> Range<usize> {
+        self.region.samples()
+    }
+
+    /// Number of items that move; the maximum of `usize` if it exceeds that.
+    #[must_use]
+    pub fn items(&self) -> usize {
+        self.region.items().unwrap_or(usize::MAX)
+    }
 }
 
 impl Redistribution {
-    /// Computes the moves between two partitions. O(ranks log ranks), independent of the number of
-    /// samples.
+    /// Computes the moves between two layouts. O(moves + ranks log ranks), independent of the
+    /// number of items.
     ///
     /// # Errors
-    /// [`Error::SampleCountsDiffer`] if the partitions have different numbers of samples.
-    pub fn new(from: &Partition, to: &Partition) -> Result<Self> {
-        if from.samples() != to.samples() {
-            return Err(Error::SampleCountsDiffer { from: from.samples(), to: to.samples() });
+    /// [`Error::ExtentsDiffer`] if the layouts are of different arrays. [`Error::Incomplete`] if
+    /// the ranges of the source layout overlap or do not cover a dimension.
+    pub fn new(from: &Layout, to: &Layout) -> Result<Self> {
+        if from.extents() != to.extents() {
+            let [from, to] = [from, to].map(|layout| layout.extents().to_vec());
+            return Err(Error::ExtentsDiffer { from, to });
         }
-        let moves = moves(from.shards(), to.shards()).collect();
+        if let Some(dimension) = from.first_incomplete_dimension() {
+            return Err(Error::Incomplete { dimension });
+        }
         let mut ranks = [from.ranks(), to.ranks()].concat();
         ranks.sort_unstable();
         ranks.dedup();
-        Ok(Self { from: from.clone(), to: to.clone(), moves, ranks })
+        Ok(Self { from: from.clone(), to: to.clone(), moves: moves(from, to), ranks })
     }
 
     /// Restricts the redistribution to the given samples, whose ranges ascend and do not overlap.
     ///
     /// Each move is reduced to the range from the first to the last given sample in it. The other
-    /// samples of a target shard have unspecified values afterwards. Ranks that neither move nor
-    /// keep any of the given samples do not take part.
+    /// samples of a target box have unspecified values afterwards. Ranks that neither move nor keep
+    /// any of the given samples do not take part.
     ///
     /// ```
-    /// use collectives::{Partition, Redistribution};
+    /// use collectives::{Layout, Redistribution};
     ///
-    /// let two = Partition::even(8, &[0, 1])?;
-    /// let four = Partition::even(8, &[0, 1, 2, 3])?;
+    /// let two = Layout::even(8, &[0, 1])?;
+    /// let four = Layout::even(8, &[0, 1, 2, 3])?;
     /// let part = Redistribution::new(&two, &four)?.restricted_to(&[0..3]);
     /// assert_eq!((part.ranks(), part.moves().len()), (&[0, 1][..], 1));
-    /// assert_eq!(part.moves()[0].samples, 2..3);
+    /// assert_eq!(part.moves()[0].samples(), 2..3);
     /// # Ok::<(), collectives::Error>(())
     /// ```
     #[must_use]
@@ -81,96 +106,314 @@ impl Redistribution {
             let first = parts.next()?;
             Some(first.start..parts.next_back().map_or(first.end, |last| last.end))
         };
-        let moved = |m: &Move| Some(Move { samples: hull(&m.samples)?, ..m.clone() });
+        let moved = |m: &Move| {
+            let mut ranges = m.region.ranges().to_vec();
+            *ranges.first_mut()? = hull(&m.samples())?;
+            Some(Move { region: Region::new(ranges), ..m.clone() })
+        };
         let moves: Vec<Move> = self.moves.iter().filter_map(moved).collect();
         let takes_part = |rank: &usize| {
             moves.iter().any(|m| m.from_rank == *rank || m.to_rank == *rank)
-                || hull(&self.kept(*rank)).is_some()
+                || hull(&self.kept(*rank).samples()).is_some()
         };
         let ranks = self.ranks.iter().copied().filter(takes_part).collect();
         Self { from: self.from.clone(), to: self.to.clone(), moves, ranks }
     }
 
-    /// Returns the redistribution from target to source, for the gradients of the moved
-    /// activations.
+    /// Returns the redistribution from target to source, with every move in the opposite direction,
+    /// for the gradients of the moved activations. No two ranks hold the same item in either
+    /// layout; otherwise gradients would have to be added up.
     #[must_use]
     pub fn reversed(&self) -> Self {
-        let moves = self
-            .moves
-            .iter()
-            .map(|m| Move { from_rank: m.to_rank, to_rank: m.from_rank, samples: m.samples.clone() })
-            .collect();
+        let reversed =
+            |m: &Move| Move { from_rank: m.to_rank, to_rank: m.from_rank, region: m.region.clone() };
+        let moves = self.moves.iter().map(reversed).collect();
         Self { from: self.to.clone(), to: self.from.clone(), moves, ranks: self.ranks.clone() }
     }
 
-    /// Returns the partition that the samples have before the moves.
+    /// Returns the layout before the moves.
     #[must_use]
-    pub fn source(&self) -> &Partition {
+    pub fn source(&self) -> &Layout {
         &self.from
     }
 
-    /// Returns the partition that the samples have after the moves.
+    /// Returns the layout after the moves.
     #[must_use]
-    pub fn target(&self) -> &Partition {
+    pub fn target(&self) -> &Layout {
         &self.to
     }
 
-    /// Returns the moves in ascending order of their samples.
+    /// Returns the moves. Those of a layout of whole samples ascend by their samples.
     #[must_use]
     pub fn moves(&self) -> &[Move] {
         &self.moves
     }
 
-    /// Returns the ranks that take part, ascending. These are the ranks of both partitions unless
-    /// the redistribution is [restricted](Self::restricted_to).
+    /// Returns the ranks that take part, ascending. These are the ranks of both layouts unless the
+    /// redistribution is [restricted](Self::restricted_to).
     #[must_use]
     pub fn ranks(&self) -> &[usize] {
         &self.ranks
     }
 
-    /// Returns the samples, numbered in the whole batch, that a rank holds both before and after.
-    /// They do not move. Empty for a rank outside of the partitions.
+    /// Returns the box of items that a rank holds both before and after. They do not move. Empty
+    /// for a rank that is not in both layouts.
     #[must_use]
-    pub fn kept(&self, rank: usize) -> Range<usize> {
-        intersection(&self.from.shard(rank), &self.to.shard(rank))
+    pub fn kept(&self, rank: usize) -> Region {
+        match (self.from.region(rank), self.to.region(rank)) {
+            (Some(before), Some(after)) => before.intersection(&after),
+            _ => Region::empty(self.from.extents().len()),
+        }
     }
 
-    /// Whether no sample moves.
+    /// Whether no item moves.
     #[must_use]
     pub fn is_identity(&self) -> bool {
         self.moves.is_empty()
     }
 
-    /// Returns the number of bytes that a rank sends, for samples of `sample_bytes` each.
+    /// Returns the number of bytes that a rank sends, for items of `item_bytes` each.
     #[must_use]
-    pub fn sent_bytes(&self, rank: usize, sample_bytes: u64) -> u64 {
-        samples_in(self.moves.iter().filter(|m| m.from_rank == rank)).saturating_mul(sample_bytes)
+    pub fn sent_bytes(&self, rank: usize, item_bytes: u64) -> u64 {
+        items_in(self.moves.iter().filter(|m| m.from_rank == rank)).saturating_mul(item_bytes)
     }
 
-    /// Returns the number of bytes that a rank receives, for samples of `sample_bytes` each.
+    /// Returns the number of bytes that a rank receives, for items of `item_bytes` each.
     #[must_use]
-    pub fn received_bytes(&self, rank: usize, sample_bytes: u64) -> u64 {
-        samples_in(self.moves.iter().filter(|m| m.to_rank == rank)).saturating_mul(sample_bytes)
+    pub fn received_bytes(&self, rank: usize, item_bytes: u64) -> u64 {
+        items_in(self.moves.iter().filter(|m| m.to_rank == rank)).saturating_mul(item_bytes)
     }
 
     /// Returns the maximum number of bytes that any rank sends or receives. It determines the
     /// redistribution's duration on full-duplex links.
     #[must_use]
-    pub fn busiest_rank_bytes(&self, sample_bytes: u64) -> u64 {
-        self.ranks
-            .iter()
-            .map(|&rank| self.sent_bytes(rank, sample_bytes).max(self.received_bytes(rank, sample_bytes)))
-            .max()
-            .unwrap_or(0)
+    pub fn busiest_rank_bytes(&self, item_bytes: u64) -> u64 {
+        let busiest =
+            |rank: &usize| self.sent_bytes(*rank, item_bytes).max(self.received_bytes(*rank, item_bytes));
+        self.ranks.iter().map(busiest).max().unwrap_or(0)
+    }
+
+    /// Returns the number of elements of the buffers in which a rank packs what it sends and what
+    /// it receives, in this order, for items of `item_len` elements. It is 0 if the elements for
+    /// each other rank are consecutive in the rank's box, so that they need no packing.
+    ///
+    /// # Errors
+    /// [`Error::WrongShard`] if the whole array has more elements than `usize` can count.
+    pub fn packed_len(&self, rank: usize, item_len: usize) -> Result<[usize; 2]> {
+        let moves = RankMoves::new(self, rank, item_len)?;
+        Ok([moves.sent.packed_len(), moves.received.packed_len()])
     }
 }
 
-/// Returns the moves between two divisions of the same samples over ranks. Each has the ranks with
-/// their samples, in ascending order of the samples.
-pub(crate) fn moves(
+/// The part of a redistribution of one rank, in elements.
+#[derive(Debug)]
+pub(crate) struct RankMoves {
+    /// The chunks that it sends.
+    pub(crate) sent: Chunks,
+    /// The chunks that it receives.
+    pub(crate) received: Chunks,
+    /// The copy of the items that stay, from its source box to its target box.
+    #[cfg(any(feature = "mpi", feature = "nccl"))]
+    pub(crate) kept: RegionCopy,
+    /// Number of elements of its source box and of its target box.
+    pub(crate) lens: [usize; 2],
+}
+
+/// The elements that a rank sends to each other rank, or receives from it.
+#[derive(Debug)]
+pub(crate) struct Chunks {
+    /// By index in [`Redistribution::ranks`]: the copy between the rank's box and the packed
+    /// elements, in which the chunks follow each other.
+    pub(crate) copies: Vec<(usize, RegionCopy)>,
+    /// Whether the elements of each chunk are consecutive in the box.
+    pub(crate) is_direct: bool,
+}
+
+impl Chunks {
+    fn new(copies: Vec<(usize, RegionCopy)>) -> Self {
+        let is_direct = copies.iter().all(|(_, copy)| copy.loops.is_empty());
+        Self { copies, is_direct }
+    }
+
+    /// Number of elements of all chunks.
+    pub(crate) fn len(&self) -> usize {
+        self.copies.iter().map(|(_, copy)| copy.elements()).sum()
+    }
+
+    /// Number of elements for each of `ranks` ranks.
+    #[cfg(any(feature = "mpi", feature = "nccl"))]
+    pub(crate) fn counts(&self, ranks: usize) -> Vec<usize> {
+        let mut counts = vec![0; ranks];
+        for (place, copy) in &self.copies {
+            counts[*place] = copy.elements();
+        }
+        counts
+    }
+
+    /// Number of elements that need packing.
+    pub(crate) fn packed_len(&self) -> usize {
+        if self.is_direct { 0 } else { self.len() }
+    }
+}
+
+impl RankMoves {
+    /// Returns the moves of a rank for items of `item_len` elements. O(moves).
+    ///
+    /// # Errors
+    /// [`Error::WrongShard`] if the whole array has more elements than `usize` can count.
+    pub(crate) fn new(redistribution: &Redistribution, rank: usize, item_len: usize) -> Result<Self> {
+        let Redistribution { from, to, moves, ranks } = redistribution;
+        let whole = from.extents().iter().try_fold(item_len, |len, &extent| len.checked_mul(extent.max(1)));
+        if whole.is_none() {
+            return Err(Error::WrongShard { rank, buffer: "input", expected: usize::MAX, actual: 0 });
+        }
+        let nothing = || Region::empty(from.extents().len());
+        let [held, wanted] = [from, to].map(|layout| layout.region(rank).unwrap_or_else(nothing));
+        let chunks =
+            |own: fn(&Move) -> usize, peer: fn(&Move) -> usize, copy: &dyn Fn(&Region) -> RegionCopy| {
+                let of_rank = moves.iter().filter(|m| own(m) == rank);
+                of_rank.filter_map(|m| Some((ranks.binary_search(&peer(m)).ok()?, copy(&m.region)))).collect()
+            };
+        let pack = |region: &Region| RegionCopy::new(region, &held, region, item_len);
+        let unpack = |region: &Region| RegionCopy::new(region, region, &wanted, item_len);
+        let mut sent: Vec<(usize, RegionCopy)> = chunks(|m| m.from_rank, |m| m.to_rank, &pack);
+        let mut received: Vec<(usize, RegionCopy)> = chunks(|m| m.to_rank, |m| m.from_rank, &unpack);
+        // Packed chunks follow each other in the order of the ranks.
+        sent.sort_by_key(|(place, _)| *place);
+        received.sort_by_key(|(place, _)| *place);
+        let mut end = 0;
+        for (_, copy) in &mut sent {
+            copy.to = end;
+            end += copy.elements();
+        }
+        end = 0;
+        for (_, copy) in &mut received {
+            copy.from = end;
+            end += copy.elements();
+        }
+        let len = |region: &Region| region.items().unwrap_or(0) * item_len;
+        Ok(Self {
+            sent: Chunks::new(sent),
+            received: Chunks::new(received),
+            #[cfg(any(feature = "mpi", feature = "nccl"))]
+            kept: RegionCopy::new(&redistribution.kept(rank), &held, &wanted, item_len),
+            lens: [len(&held), len(&wanted)],
+        })
+    }
+
+    /// Checks the lengths of the buffers of `rank`.
+    ///
+    /// # Errors
+    /// [`Error::WrongShard`] if one differs.
+    pub(crate) fn check(&self, rank: usize, [input, output]: [usize; 2], packed: [usize; 2]) -> Result<()> {
+        let lens = [
+            ("input", self.lens[0], input),
+            ("output", self.lens[1], output),
+            ("packed input", self.sent.packed_len(), packed[0]),
+            ("packed output", self.received.packed_len(), packed[1]),
+        ];
+        match lens.into_iter().find(|(_, expected, actual)| expected != actual) {
+            Some((buffer, expected, actual)) => Err(Error::WrongShard { rank, buffer, expected, actual }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Returns the moves of the calling rank, after a check of its group and its buffers.
+///
+/// # Errors
+/// [`Error::WrongGroup`], [`Error::WrongShard`].
+pub(crate) fn moves_of<B>(
+    group: &impl Group,
+    redistribution: &Redistribution,
+    buffers: &RedistributionBuffers<B>,
+    item_len: usize,
+    len: impl Fn(&B) -> usize,
+) -> Result<RankMoves> {
+    let ranks = redistribution.ranks();
+    let wrong_group = || Error::WrongGroup { ranks: ranks.to_vec(), size: group.size() };
+    if group.size() != ranks.len() {
+        return Err(wrong_group());
+    }
+    let rank = *ranks.get(group.rank()).ok_or_else(wrong_group)?;
+    let moves = RankMoves::new(redistribution, rank, item_len)?;
+    let RedistributionBuffers { input, output, packed: [sent, received] } = buffers;
+    moves.check(rank, [len(input), len(output)], [len(sent), len(received)])?;
+    Ok(moves)
+}
+
+/// Returns the moves between two layouts of the same array, of which the first is complete.
+fn moves(from: &Layout, to: &Layout) -> Vec<Move> {
+    let overlaps: Vec<Vec<Overlap>> =
+        from.cuts().iter().zip(to.cuts()).map(|(source, target)| overlaps(source, target)).collect();
+    let sizes = from.cuts().iter().zip(to.cuts()).map(|(source, target)| [source.len(), target.len()]);
+    let sizes: Vec<[usize; 2]> = sizes.collect();
+    let mut moves = Vec::new();
+    let mut ranges = Vec::with_capacity(sizes.len());
+    combine(&overlaps, &sizes, [0, 0], &mut ranges, &mut |[source, target], ranges| {
+        let copies = &from.ranks()[source * from.replicas()..][..from.replicas()];
+        for place in target * to.replicas()..(target + 1) * to.replicas() {
+            let to_rank = to.ranks()[place];
+            if !copies.contains(&to_rank) {
+                let from_rank = copies[place % copies.len()];
+                moves.push(Move { from_rank, to_rank, region: Region::new(ranges) });
+            }
+        }
+    });
+    moves
+}
+
+/// A range of the source with an overlapping range of the target: their indices, and the overlap.
+struct Overlap {
+    source: usize,
+    target: usize,
+    range: Range<usize>,
+}
+
+/// Returns the overlaps along a dimension, by target, then by source. The ranges of the source
+/// ascend and do not overlap.
+fn overlaps(source: &[Range<usize>], target: &[Range<usize>]) -> Vec<Overlap> {
+    let of_target = |(index, wanted): (usize, &Range<usize>)| {
+        let first = source.partition_point(|range| range.end <= wanted.start);
+        let end = wanted.end;
+        let wanted = wanted.clone();
+        source[first..].iter().enumerate().take_while(move |(_, range)| range.start < end).filter_map(
+            move |(skipped, range)| {
+                let range = intersection(range, &wanted);
+                (!range.is_empty()).then_some(Overlap { source: first + skipped, target: index, range })
+            },
+        )
+    };
+    target.iter().enumerate().flat_map(of_target).collect()
+}
+
+/// Calls `each` for all combinations of an overlap of each dimension, with the indices of the two
+/// boxes in their grids and the ranges of their intersection.
+fn combine(
+    overlaps: &[Vec<Overlap>],
+    sizes: &[[usize; 2]],
+    [source, target]: [usize; 2],
+    ranges: &mut Vec<Range<usize>>,
+    each: &mut impl FnMut([usize; 2], &[Range<usize>]),
+) {
+    let (Some((of_dimension, overlaps)), Some((size, sizes))) = (overlaps.split_first(), sizes.split_first())
+    else {
+        return each([source, target], ranges);
+    };
+    for overlap in of_dimension {
+        ranges.push(overlap.range.clone());
+        let next = [source * size[0] + overlap.source, target * size[1] + overlap.target];
+        combine(overlaps, sizes, next, ranges, each);
+        ranges.pop();
+    }
+}
+
+/// Returns the moves between two even divisions of the same samples: each with its two ranks and
+/// its number of samples.
+pub(crate) fn even_moves(
     mut sources: impl Iterator<Item = (usize, Range<usize>)>,
     mut targets: impl Iterator<Item = (usize, Range<usize>)>,
-) -> impl Iterator<Item = Move> {
+) -> impl Iterator<Item = (usize, usize, usize)> {
     let (mut source, mut target) = (sources.next(), targets.next());
     // Both lists of ranges ascend: traverse them as in a merge.
     std::iter::from_fn(move || {
@@ -182,18 +425,13 @@ pub(crate) fn moves(
                 target = targets.next();
             }
             if from_rank != to_rank && !samples.is_empty() {
-                return Some(Move { from_rank, to_rank, samples });
+                return Some((from_rank, to_rank, samples.len()));
             }
         }
         None
     })
 }
 
-fn samples_in<'a>(moves: impl Iterator<Item = &'a Move>) -> u64 {
-    moves.map(|m| m.samples.len() as u64).sum()
-}
-
-fn intersection(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
-    let start = a.start.max(b.start);
-    start..a.end.min(b.end).max(start)
+fn items_in<'a>(moves: impl Iterator<Item = &'a Move>) -> u64 {
+    moves.fold(0_u64, |sum, m| sum.saturating_add(m.items() as u64))
 }

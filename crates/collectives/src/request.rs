@@ -34,26 +34,6 @@ pub trait Request {
     fn wait(self) -> Result<Self::Output>;
 }
 
-/// A started [redistribution](crate::Communicator::start_redistribution).
-pub trait RedistributionRequest {
-    /// Type of the buffer that receives the samples.
-    type Buffer;
-
-    /// Returns whether all samples have arrived. Never blocks.
-    ///
-    /// # Errors
-    /// The error of the operation, if it failed.
-    fn test(&mut self) -> Result<bool>;
-
-    /// Waits, and writes the caller's shard of the target partition to the memory of `output`,
-    /// which must have the shard's length.
-    ///
-    /// # Errors
-    /// The error of the operation, if it failed; [`Error::WrongShard`](crate::Error::WrongShard) if
-    /// `output` has another length.
-    fn wait_into(self, output: &mut Self::Buffer) -> Result<()>;
-}
-
 /// Both buffers of an operation that reads one buffer and fills another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Exchanged<B> {
@@ -61,6 +41,18 @@ pub struct Exchanged<B> {
     pub send: B,
     /// Buffer that was filled.
     pub receive: B,
+}
+
+/// The buffers of a [redistribution](crate::Communicator::start_redistribution) on one rank.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RedistributionBuffers<B> {
+    /// The rank's box of the source layout, which is read.
+    pub input: B,
+    /// The rank's box of the target layout, which is filled.
+    pub output: B,
+    /// Memory for what the rank sends and for what it receives, of the
+    /// [lengths](crate::Redistribution::packed_len) that these need.
+    pub packed: [B; 2],
 }
 
 /// Implements [`Request`] for a backend's three wrappers of its pending operation: one for

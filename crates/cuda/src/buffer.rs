@@ -13,7 +13,7 @@ use cudarc::driver::sys;
 use crate::driver::cu;
 use crate::element::bytes_of;
 use crate::memory::{Memory, check_not_captured_elsewhere};
-use crate::{Context, Element, Error, HostBuffer, Result, Stream};
+use crate::{Context, Element, Error, HostBuffer, Result, RowCopy, Stream};
 
 /// Elements in device memory, allocated here or by another library.
 ///
@@ -263,6 +263,24 @@ impl<T: Element> Buffer<T> {
             let (to, from) = (self.address_of(first), from.address_of(range.start));
             // SAFETY: both ranges are in their buffers, whose drop waits for the copy.
             unsafe { cu!(stream.driver(), cuMemcpyDtoDAsync_v2(to, from, bytes, stream.raw())) }
+        })
+    }
+
+    /// Enqueues a copy of rows from `from`, memory of the same device that does not overlap, to
+    /// this buffer. Does not wait.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if a row exceeds its buffer, rows overlap, or the distance of slices is
+    /// no multiple of that of rows; CUDA errors.
+    pub fn enqueue_copy_rows(&self, stream: &Stream, from: &Self, rows: &RowCopy) -> Result<()> {
+        rows.check([from.len, self.len])?;
+        if let (Some(memory), 1..) = (&from.memory, rows.elements()) {
+            memory.use_in(stream)?;
+        }
+        self.enqueue(stream, rows.elements(), |_| {
+            let copy = rows.parameters(size_of::<T>(), [from.address, self.address]);
+            // SAFETY: all rows are in their buffers, whose drop waits for the copy.
+            unsafe { cu!(stream.driver(), cuMemcpy3DAsync_v2(&raw const copy, stream.raw())) }
         })
     }
 

@@ -26,7 +26,8 @@ functions! {
         cuGraphLaunch cuGraphNodeFindInClone cuGraphNodeGetType
         cuInit cuLaunchKernel
         cuMemAlloc_v2 cuMemFree_v2 cuMemFreeHost cuMemHostAlloc
-        cuMemcpyDtoDAsync_v2 cuMemcpyDtoHAsync_v2 cuMemcpyHtoDAsync_v2 cuMemsetD32Async cuMemsetD8Async
+        cuMemcpy3DAsync_v2 cuMemcpyDtoDAsync_v2 cuMemcpyDtoHAsync_v2 cuMemcpyHtoDAsync_v2
+        cuMemsetD32Async cuMemsetD8Async
         cuModuleGetFunction cuModuleLoadData cuModuleUnload
         cuStreamBeginCapture_v2 cuStreamCreateWithPriority cuStreamDestroy_v2 cuStreamEndCapture
         cuStreamIsCapturing cuStreamQuery cuStreamSynchronize cuStreamWaitEvent

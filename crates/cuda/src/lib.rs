@@ -26,6 +26,7 @@ mod module;
 pub mod nccl;
 mod numerics;
 mod nvrtc;
+mod rows;
 mod stopwatch;
 mod stream;
 mod symbols;
@@ -52,6 +53,7 @@ pub use merge::{MergeLimits, MergedGraph};
 pub use module::{Argument, Kernel, LaunchShape, MAX_ARGUMENTS, Module};
 pub use numerics::Numerics;
 pub use nvrtc::Nvrtc;
+pub use rows::{RowCopy, Rows};
 pub use stopwatch::{Stopwatch, TimingRuns};
 pub use stream::{Priority, Stream};
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::LinkModel;
 use crate::Redistribution;
-use crate::partition::even_shards;
-use crate::redistribution::moves;
+use crate::layout::even_shards;
+use crate::redistribution::even_moves;
 
-/// Load of a redistribution on each level of links, in samples and messages. Computed by
+/// Load of a redistribution on each level of links, in items and messages. Computed by
 /// [`LinkModel::traffic`] and converted into a time by [`LinkModel::traffic_time`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Traffic {
@@ -22,54 +22,53 @@ struct LevelTraffic {
     /// Maximum number of messages between members of a unit that any rank sends or receives. A rank
     /// handles them one after another.
     messages: usize,
-    /// Maximum number of samples that any rank sends or receives outside of its member, over one
+    /// Maximum number of items that any rank sends or receives outside of its member, over one
     /// adapter.
-    rank_samples: usize,
-    /// Maximum number of samples that any member (a rank or a host) sends or receives, over all its
+    rank_items: usize,
+    /// Maximum number of items that any member (a rank or a host) sends or receives, over all its
     /// adapters.
-    member_samples: usize,
+    member_items: usize,
 }
 
 impl LinkModel {
-    /// Returns the time of a redistribution of samples of `sample_bytes` bytes.
+    /// Returns the time of a redistribution of items of `item_bytes` bytes.
     ///
     /// It is the transfer time of the busiest rank, which sends or receives one message after
     /// another, or of the busiest host over all its adapters, if that is longer. Messages within
-    /// hosts and between hosts overlap. The time is zero if no sample moves.
+    /// hosts and between hosts overlap. The time is zero if no item moves.
     ///
     /// If many ranks send to one, it receives all bytes over its own adapter and pays the latency
     /// once a message, as in a pairwise exchange.
     #[must_use]
-    pub fn redistribution(&self, redistribution: &Redistribution, sample_bytes: u64) -> Duration {
-        self.traffic_time(&self.traffic(redistribution), sample_bytes)
+    pub fn redistribution(&self, redistribution: &Redistribution, item_bytes: u64) -> Duration {
+        self.traffic_time(&self.traffic(redistribution), item_bytes)
     }
 
     /// Returns the load of a redistribution on the links of this model. It does not depend on the
-    /// size of a sample, so it serves all layers that are redistributed in the same way. O(levels x
+    /// size of an item, so it serves all layers that are redistributed in the same way. O(levels x
     /// moves + moves x log moves).
     #[must_use]
     pub fn traffic(&self, redistribution: &Redistribution) -> Traffic {
         let moves = redistribution.moves().iter();
-        self.traffic_of(moves.map(|m| (m.from_rank, m.to_rank, m.samples.len())))
+        self.traffic_of(moves.map(|m| (m.from_rank, m.to_rank, m.items())))
     }
 
     /// Returns the [load](Self::traffic) of a redistribution of `samples` samples that are divided
-    /// [evenly](crate::Partition::even) over the ranks `from` before and over the ranks `to`
+    /// [evenly](crate::Layout::even) over the ranks `from` before and over the ranks `to`
     /// afterwards. Neither list has a rank twice.
     #[must_use]
     pub fn even_traffic(&self, samples: usize, from: &[usize], to: &[usize]) -> Traffic {
-        let moves = moves(even_shards(samples, from), even_shards(samples, to));
-        self.traffic_of(moves.map(|m| (m.from_rank, m.to_rank, m.samples.len())))
+        self.traffic_of(even_moves(even_shards(samples, from), even_shards(samples, to)))
     }
 
-    /// Returns the load of moves, each with its two ranks and its number of samples.
+    /// Returns the load of moves, each with its two ranks and its number of items.
     fn traffic_of(&self, moves: impl Iterator<Item = (usize, usize, usize)>) -> Traffic {
         let members: Vec<usize> = [1].into_iter().chain(self.unit_sizes()).take(self.levels.len()).collect();
         let level = |from: usize, to: usize| {
             members[1..].iter().position(|unit| from / unit == to / unit).unwrap_or(members.len() - 1)
         };
         let mut moves: Vec<RankMove> = moves
-            .map(|(rank, other, samples)| RankMove { rank, other, samples, level: level(rank, other) })
+            .map(|(rank, other, items)| RankMove { rank, other, items, level: level(rank, other) })
             .collect();
         let mut by_level = vec![LevelTraffic::default(); self.levels.len()];
         for _end in ["source", "target"] {
@@ -85,18 +84,17 @@ impl LinkModel {
     }
 
     /// Returns the time of a redistribution with this [load](Self::traffic), which was computed by
-    /// the same model, with samples of `sample_bytes` bytes.
+    /// the same model, with items of `item_bytes` bytes.
     #[must_use]
-    pub fn traffic_time(&self, traffic: &Traffic, sample_bytes: u64) -> Duration {
+    pub fn traffic_time(&self, traffic: &Traffic, item_bytes: u64) -> Duration {
         let mut longest = Duration::ZERO;
         for (level, traffic) in self.levels.iter().zip(&traffic.by_level) {
-            let bytes = |samples: usize| (samples as u64).saturating_mul(sample_bytes) as f64;
-            let slowest =
-                bytes(traffic.rank_samples).max(bytes(traffic.member_samples) / level.adapters as f64);
+            let bytes = |items: usize| (items as u64).saturating_mul(item_bytes) as f64;
+            let slowest = bytes(traffic.rank_items).max(bytes(traffic.member_items) / level.adapters as f64);
             if traffic.messages > 0 {
                 longest = longest.max(level.messages(traffic.messages as f64, slowest));
             } else if slowest > 0.0 {
-                // The samples only pass through this level. The outer level pays the startup and
+                // The items only pass through this level. The outer level pays the startup and
                 // the latency.
                 longest = longest.max(level.passing(slowest));
             }
@@ -119,13 +117,13 @@ impl LinkModel {
     }
 }
 
-/// Samples that move between two ranks.
+/// Items that move between two ranks.
 struct RankMove {
     /// Rank at the end whose load is computed.
     rank: usize,
     /// Rank at the other end.
     other: usize,
-    samples: usize,
+    items: usize,
     /// Index of the level of links that connects the two ranks.
     level: usize,
 }
@@ -134,24 +132,24 @@ impl LevelTraffic {
     /// Raises the maxima to the loads of the ranks of `moves`, which are sorted by rank. `level` is
     /// the index of this level, and `member` the number of ranks of its members.
     fn add(&mut self, level: usize, member: usize, moves: &[RankMove]) {
-        // Samples that leave a rack also pass the port of their host. They do not pass the links
+        // Items that leave a rack also pass the port of their host. They do not pass the links
         // inside it.
         let is_passing = |m: &RankMove| m.level == level || (level > 0 && m.level > level);
-        let (mut next_member, mut member_samples) = (0, 0);
+        let (mut next_member, mut member_items) = (0, 0);
         for of_rank in moves.chunk_by(|a, b| a.rank == b.rank) {
             if of_rank[0].rank >= next_member {
                 next_member = (of_rank[0].rank / member + 1).saturating_mul(member);
-                member_samples = 0;
+                member_items = 0;
             }
-            let (mut messages, mut rank_samples) = (0, 0);
+            let (mut messages, mut rank_items) = (0, 0);
             for m in of_rank.iter().filter(|m| is_passing(m)) {
                 messages += usize::from(m.level == level);
-                rank_samples += m.samples;
+                rank_items += m.items;
             }
-            member_samples += rank_samples;
+            member_items += rank_items;
             self.messages = self.messages.max(messages);
-            self.rank_samples = self.rank_samples.max(rank_samples);
-            self.member_samples = self.member_samples.max(member_samples);
+            self.rank_items = self.rank_items.max(rank_items);
+            self.member_items = self.member_items.max(member_items);
         }
     }
 }

@@ -27,6 +27,9 @@ pub(super) struct Buffers {
     pub(super) send_len: usize,
     /// Length of the receive buffer in elements.
     pub(super) receive_len: usize,
+    /// Of an all-to-all-v: the index of the first element of each member's chunk in the send buffer
+    /// and in the receive buffer. `None` if the chunks follow each other.
+    pub(super) chunk_starts: Option<[Vec<usize>; 2]>,
 }
 
 // SAFETY: the pointers are into the owner, which is `Send`.
@@ -46,8 +49,14 @@ impl Buffers {
             element: T::TYPE,
             send_len: owner.send.len(),
             receive_len: owner.receive.len(),
+            chunk_starts: None,
             owner,
         }
+    }
+
+    /// Sets the index of the first element of each member's chunk of an all-to-all-v.
+    pub(super) fn with_chunks_at(self, starts: [Vec<usize>; 2]) -> Self {
+        Self { chunk_starts: Some(starts), ..self }
     }
 
     /// Returns the buffers, or `None` if their elements are not of type `T`.

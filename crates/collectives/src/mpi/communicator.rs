@@ -7,12 +7,14 @@ use super::abort;
 use super::buffers::Buffers;
 use super::group_creation::create;
 use super::group_description::GroupDescription;
+use super::redistribution::MpiRedistributionRequest;
 use super::request::{MpiBarrierRequest, MpiExchangeRequest, MpiOperation, MpiRequest};
 use super::shared_operations::SharedOperations;
 use crate::membership::{index_in_subgroup, ranks_with_color};
+use crate::redistribution::moves_of;
 use crate::{
-    Call, Communicator, Element, Exchanged, Group, HostBuffer, Operation, PendingRedistribution,
-    Redistribution, ReduceOp, Result,
+    Call, Communicator, Element, Exchanged, Group, HostBuffer, Operation, Redistribution,
+    RedistributionBuffers, ReduceOp, Result,
 };
 
 /// Handle of a group of processes, held by one rank.
@@ -48,7 +50,15 @@ impl MpiCommunicator {
         send: HostBuffer<T>,
         receive: HostBuffer<T>,
     ) -> Result<MpiOperation<T>> {
-        let buffers = Buffers::new(Exchanged { send, receive });
+        self.start_with(operation, element, Buffers::new(Exchanged { send, receive }))
+    }
+
+    fn start_with<T: Element>(
+        &self,
+        operation: Operation,
+        element: Option<crate::ElementType>,
+        buffers: Buffers,
+    ) -> Result<MpiOperation<T>> {
         let id = self.shared.operations().start(self.group, Call { operation, element }, buffers)?;
         Ok(MpiOperation::new(Arc::clone(&self.shared), id))
     }
@@ -134,7 +144,7 @@ impl<T: Element> Communicator<T> for MpiCommunicator {
     type Buffer = HostBuffer<T>;
     type Request = MpiRequest<T>;
     type ExchangeRequest = MpiExchangeRequest<T>;
-    type RedistributionRequest = PendingRedistribution<T, MpiExchangeRequest<T>>;
+    type RedistributionRequest = MpiRedistributionRequest<T>;
 
     fn start_all_reduce(&self, buffer: HostBuffer<T>, op: ReduceOp, (): &mut ()) -> Result<MpiRequest<T>> {
         self.start_on_one(Operation::AllReduce { count: buffer.len(), op }, buffer)
@@ -191,11 +201,17 @@ impl<T: Element> Communicator<T> for MpiCommunicator {
 
     fn start_redistribution(
         &self,
-        redistribution: &Redistribution,
-        input: &HostBuffer<T>,
-        sample_len: usize,
-        queue: &mut (),
+        redistribution: &Arc<Redistribution>,
+        buffers: RedistributionBuffers<HostBuffer<T>>,
+        item_len: usize,
+        (): &mut (),
     ) -> Result<Self::RedistributionRequest> {
-        redistribution.start(self, input, sample_len, queue)
+        let moves = moves_of(self, redistribution, &buffers, item_len, HostBuffer::len)?;
+        let [send_counts, receive_counts] =
+            [&moves.sent, &moves.received].map(|chunks| chunks.counts(self.size));
+        let operation = Operation::AllToAllV { send_counts, receive_counts };
+        MpiRedistributionRequest::start(moves, buffers, self.size, |buffers, starts| {
+            self.start_with(operation, Some(T::TYPE), Buffers::new(buffers).with_chunks_at(starts))
+        })
     }
 }

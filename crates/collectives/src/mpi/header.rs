@@ -70,6 +70,8 @@ impl Header {
                 counts[0] = &ranks[..ranks.len().min(size)];
                 (9, [counts[0].len(), 0, 0])
             }
+            // A fault: redistributions are all-to-all-vs.
+            Operation::Redistribution { .. } => (10, [0; 3]),
         };
         let element = self.call.element.map_or(0, |element| 1 + code_of(&ELEMENTS, &element));
         let (fault, details) = match self.fault {

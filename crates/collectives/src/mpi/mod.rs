@@ -11,7 +11,7 @@
 //!    an [`operation`].
 //! 3. All [`pending_operations`] of a process, on which every poll makes progress.
 //! 4. Users of the pending operations behind a lock ([`shared_operations`]): [`request`]s,
-//!    [`group_creation`], the [`communicator`] and the [`mpi_world`].
+//!    [`redistribution`]s, [`group_creation`], the [`communicator`] and the [`mpi_world`].
 
 mod abort;
 mod backoff;
@@ -29,6 +29,7 @@ mod notice;
 mod operation;
 mod pending_operations;
 mod prepared_call;
+mod redistribution;
 mod request;
 mod shared_operations;
 mod tags;
@@ -36,4 +37,5 @@ mod transfer;
 
 pub use communicator::MpiCommunicator;
 pub use mpi_world::MpiWorld;
+pub use redistribution::MpiRedistributionRequest;
 pub use request::{MpiBarrierRequest, MpiExchangeRequest, MpiRequest};

@@ -83,8 +83,10 @@ impl PreparedCall {
     /// for a collective. Returns the fault if an argument is invalid.
     pub(super) fn new(call: &Call, buffers: Buffers, size: usize, data_tag: c_int) -> Result<Self, Fault> {
         let (send, receive) = (buffers.send_len, buffers.receive_len);
-        if let Some(wrong) = LengthMismatch::in_group(&call.operation, size, send, receive) {
-            return Err(Fault::WrongLength(wrong));
+        if buffers.chunk_starts.is_none() {
+            if let Some(wrong) = LengthMismatch::in_group(&call.operation, size, send, receive) {
+                return Err(Fault::WrongLength(wrong));
+            }
         }
         let arguments = match call.operation {
             Operation::Barrier | Operation::Group { .. } => Arguments::Barrier,
@@ -117,13 +119,22 @@ impl PreparedCall {
             Operation::AllToAllV { ref send_counts, ref receive_counts } => {
                 to_c_int(send)?;
                 to_c_int(receive)?;
+                let [send_starts, receive_starts] = match &buffers.chunk_starts {
+                    Some(starts) => {
+                        check_chunks("send buffer", &starts[0], send_counts, send)?;
+                        check_chunks("receive buffer", &starts[1], receive_counts, receive)?;
+                        starts.clone()
+                    }
+                    None => [starts(send_counts), starts(receive_counts)],
+                };
                 Arguments::AllToAllV(ChunkCounts {
-                    send: send_counts.iter().map(|&count| to_c_int(count)).collect::<Result<_, _>>()?,
-                    send_starts: starts(send_counts)?,
-                    receive: receive_counts.iter().map(|&count| to_c_int(count)).collect::<Result<_, _>>()?,
-                    receive_starts: starts(receive_counts)?,
+                    send: to_c_ints(send_counts)?,
+                    send_starts: to_c_ints(&send_starts)?,
+                    receive: to_c_ints(receive_counts)?,
+                    receive_starts: to_c_ints(&receive_starts)?,
                 })
             }
+            Operation::Redistribution { .. } => return Err(Fault::Unsupported),
             Operation::Send { count, to, .. } => {
                 check_member(to, size)?;
                 check_length("receive buffer", Some(count), receive)?;
@@ -178,15 +189,19 @@ fn to_c_int(number: usize) -> Result<c_int, Fault> {
     c_int::try_from(number).map_err(|_| Fault::TooLong)
 }
 
+fn to_c_ints(numbers: &[usize]) -> Result<Vec<c_int>, Fault> {
+    numbers.iter().map(|&number| to_c_int(number)).collect()
+}
+
+/// Checks that the chunks with these starts and counts are within a buffer of `len` elements.
+fn check_chunks(buffer: &'static str, starts: &[usize], counts: &[usize], len: usize) -> Result<(), Fault> {
+    let ends = starts.iter().zip(counts).filter(|(_, count)| **count > 0);
+    let end = ends.map(|(start, count)| start.saturating_add(*count)).max().unwrap_or(0);
+    if end <= len { Ok(()) } else { check_length(buffer, Some(end), len) }
+}
+
 /// Returns the offset of each rank's chunk.
-fn starts(counts: &[usize]) -> Result<Vec<c_int>, Fault> {
-    let mut start = 0;
-    counts
-        .iter()
-        .map(|&count| {
-            let this = to_c_int(start);
-            start += count;
-            this
-        })
-        .collect()
+fn starts(counts: &[usize]) -> Vec<usize> {
+    let of_chunk = |end: &mut usize, &count: &usize| Some(std::mem::replace(end, *end + count));
+    counts.iter().scan(0, of_chunk).collect()
 }

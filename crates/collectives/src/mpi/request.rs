@@ -39,7 +39,9 @@ impl<T: Element> MpiOperation<T> {
         Ok(buffers.and_then(super::buffers::Buffers::take).unwrap_or_default())
     }
 
-    fn wait_until(&mut self, limit: Option<Instant>) -> Result<bool> {
+    /// Waits until the operation is complete or `limit` has passed, and returns whether it is
+    /// complete, or its error.
+    pub(super) fn wait_until(&mut self, limit: Option<Instant>) -> Result<bool> {
         let mut backoff = Backoff::new(self.shared.strategy);
         loop {
             if self.test()? {

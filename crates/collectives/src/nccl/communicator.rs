@@ -1,5 +1,6 @@
 //! Implementation of the communicator traits for NCCL.
 
+use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use super::bootstrap::Members;
 use super::comm::NO_COLOR;
 use super::enqueued::NcclRank;
 use super::group::{NcclGroup, OperationId};
-use super::launch::{Calls, Launch, in_receive_buffer};
+use super::launch::{Calls, Launch, Moment, in_receive_buffer, no_copies};
 use super::request::{
     NcclBarrierRequest, NcclBuffers, NcclExchangeRequest, NcclOperation, NcclRedistributionRequest,
     NcclRequest,
@@ -17,11 +18,9 @@ use super::request::{
 use crate::lengths::LengthMismatch;
 use crate::membership::{check_rank, index_in_subgroup, ranks_with_color};
 use crate::{
-    Call, Communicator, Element, Error, Exchanged, Group, Operation, Redistribution, ReduceOp, Result,
+    Call, Communicator, Element, Error, Exchanged, Group, Operation, Redistribution, RedistributionBuffers,
+    ReduceOp, Result,
 };
-
-/// Nothing to copy within the device.
-const NOTHING_KEPT: (Range<usize>, usize) = (0..0, 0);
 
 /// Handle of a group of GPUs, held by one rank.
 ///
@@ -110,22 +109,20 @@ impl NcclCommunicator {
         wrong.map_or(Ok(()), |wrong| Err(wrong.error(self.world.rank, &call())))
     }
 
-    /// Starts a collective whose lengths have been checked: enqueues its copy and its calls in
-    /// `queue`. `kept` has the elements of the send buffer that are copied to the receive buffer,
-    /// and their index there.
+    /// Starts a collective whose lengths have been checked: enqueues its calls in
+    /// `queue`, and copies within the device before and after the calls.
     ///
     /// # Errors
     /// The error with which the group has failed or fails now.
-    pub(super) fn collective<T: Element>(
+    pub(super) fn collective<M: Any + Send + Default>(
         &self,
-        operation: Operation,
+        call: Call,
         queue: &Stream,
-        kept: (Range<usize>, usize),
-        memory: NcclBuffers<T>,
-        calls: impl FnOnce(&mut Calls<'_>, &NcclBuffers<T>),
-    ) -> Result<NcclOperation<T>> {
-        let call = Call { operation, element: Some(T::TYPE) };
-        Launch { kept, ..self.launch(call, None, queue) }.start(memory, calls)
+        memory: M,
+        copies: impl Fn(&Stream, &M, Moment) -> cuda::Result<()>,
+        calls: impl FnOnce(&mut Calls<'_>, &M),
+    ) -> Result<NcclOperation<M>> {
+        self.launch(call, None, queue).start(memory, copies, calls)
     }
 
     fn message<T: Element>(
@@ -141,11 +138,13 @@ impl NcclCommunicator {
         if peer == self.rank() {
             return Err(Error::Unsupported { backend: "NCCL", call });
         }
-        self.launch(call, Some(peer), queue).start(in_receive_buffer(buffer), calls).map(NcclRequest)
+        self.launch(call, Some(peer), queue)
+            .start(in_receive_buffer(buffer), no_copies, calls)
+            .map(NcclRequest)
     }
 
     fn launch<'a>(&'a self, call: Call, peer: Option<usize>, queue: &'a Stream) -> Launch<'a> {
-        Launch { world: &self.world, group: &self.group, call, peer, queue, kept: NOTHING_KEPT }
+        Launch { world: &self.world, group: &self.group, call, peer, queue }
     }
 
     fn members(&self, ranks: &[usize]) -> Vec<usize> {
@@ -223,7 +222,7 @@ impl Group for NcclCommunicator {
             Buffer::<u8>::in_stream(queue, 1).map_err(Error::in_cuda("allocate the element of a barrier"))?;
         let call = Call { operation: Operation::Barrier, element: None };
         self.launch(call, None, queue)
-            .start(in_receive_buffer(element), |calls, memory| {
+            .start(in_receive_buffer(element), no_copies, |calls, memory| {
                 calls.all_reduce(&memory.receive, ReduceOp::Max);
             })
             .map(NcclBarrierRequest)
@@ -243,7 +242,7 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
         queue: &mut Stream,
     ) -> Result<NcclRequest<T>> {
         let operation = Operation::AllReduce { count: buffer.len(), op };
-        self.collective(operation, queue, NOTHING_KEPT, in_receive_buffer(buffer), |calls, memory| {
+        self.collective(call::<T>(operation), queue, in_receive_buffer(buffer), no_copies, |calls, memory| {
             calls.all_reduce(&memory.receive, op);
         })
         .map(NcclRequest)
@@ -252,7 +251,7 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
     fn start_broadcast(&self, buffer: Buffer<T>, root: usize, queue: &mut Stream) -> Result<NcclRequest<T>> {
         check_rank(root, self.size())?;
         let operation = Operation::Broadcast { count: buffer.len(), root };
-        self.collective(operation, queue, NOTHING_KEPT, in_receive_buffer(buffer), |calls, memory| {
+        self.collective(call::<T>(operation), queue, in_receive_buffer(buffer), no_copies, |calls, memory| {
             calls.broadcast(&memory.receive, root);
         })
         .map(NcclRequest)
@@ -267,7 +266,7 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
         let operation = Operation::AllGather { count: send.len() };
         let memory = Exchanged { send, receive };
         self.check_lengths(&operation, &memory)?;
-        self.collective(operation, queue, NOTHING_KEPT, memory, |calls, memory| {
+        self.collective(call::<T>(operation), queue, memory, no_copies, |calls, memory| {
             calls.all_gather(memory);
         })
         .map(NcclExchangeRequest)
@@ -283,7 +282,7 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
         let operation = Operation::ReduceScatter { count: receive.len(), op };
         let memory = Exchanged { send, receive };
         self.check_lengths(&operation, &memory)?;
-        self.collective(operation, queue, NOTHING_KEPT, memory, |calls, memory| {
+        self.collective(call::<T>(operation), queue, memory, no_copies, |calls, memory| {
             calls.reduce_scatter(memory, op);
         })
         .map(NcclExchangeRequest)
@@ -304,8 +303,13 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
         let memory = Exchanged { send, receive };
         self.check_lengths(&operation, &memory)?;
         let (rank, sent, received) = (self.rank(), ranges(send_counts), ranges(receive_counts));
-        let kept = (sent[rank].clone(), received[rank].start);
-        self.collective(operation, queue, kept, memory, |calls, memory| {
+        let keep = |queue: &Stream, memory: &NcclBuffers<T>, moment| match moment {
+            Moment::BeforeCalls => {
+                memory.receive.enqueue_copy(queue, received[rank].start, &memory.send, sent[rank].clone())
+            }
+            Moment::AfterCalls => Ok(()),
+        };
+        self.collective(call::<T>(operation), queue, memory, keep, |calls, memory| {
             for peer in (0..sent.len()).filter(|&peer| peer != rank) {
                 calls.send(&memory.send, &sent[peer], peer);
                 calls.receive(&memory.receive, &received[peer], peer);
@@ -342,13 +346,17 @@ impl<T: Element> Communicator<T> for NcclCommunicator {
 
     fn start_redistribution(
         &self,
-        redistribution: &Redistribution,
-        input: &Buffer<T>,
-        sample_len: usize,
+        redistribution: &Arc<Redistribution>,
+        buffers: RedistributionBuffers<Buffer<T>>,
+        item_len: usize,
         queue: &mut Stream,
     ) -> Result<NcclRedistributionRequest<T>> {
-        self.redistribute(redistribution, input, sample_len, queue)
+        self.start_moves(redistribution, buffers, item_len, queue)
     }
+}
+
+fn call<T: Element>(operation: Operation) -> Call {
+    Call { operation, element: Some(T::TYPE) }
 }
 
 /// Returns the elements of each rank in a buffer with these counts.

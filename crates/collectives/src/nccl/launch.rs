@@ -1,7 +1,8 @@
-//! Enqueueing of operations in a stream. An operation consists of a copy within the device, and of
+//! Enqueueing of operations in a stream. An operation consists of copies within the device, and of
 //! calls of NCCL that are executed as one group.
 #![allow(unsafe_code)]
 
+use std::any::Any;
 use std::ffi::{c_int, c_void};
 use std::mem;
 use std::ops::Range;
@@ -29,22 +30,30 @@ pub(super) struct Launch<'a> {
     pub(super) peer: Option<usize>,
     /// Stream in which the operation is enqueued.
     pub(super) queue: &'a Stream,
-    /// Elements of the send buffer that are copied to the receive buffer, and their index there.
-    pub(super) kept: (Range<usize>, usize),
+}
+
+/// Time at which copies are enqueued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// Before the calls of NCCL.
+    BeforeCalls,
+    /// After the calls of NCCL.
+    AfterCalls,
 }
 
 impl Launch<'_> {
-    /// Enqueues the operation and returns without waiting for it. `calls` is given the buffers, and
-    /// makes the calls of NCCL on them.
+    /// Enqueues the operation and returns without waiting for it. `calls` makes the calls of NCCL
+    /// on the buffers. `copies` enqueues copies within the device, before and after the calls.
     ///
     /// # Errors
     /// The error with which the group has failed. If the work cannot be enqueued, the group fails.
-    pub(super) fn start<T: Element>(
+    pub(super) fn start<M: Any + Send + Default>(
         self,
-        memory: NcclBuffers<T>,
-        calls: impl FnOnce(&mut Calls<'_>, &NcclBuffers<T>),
-    ) -> Result<NcclOperation<T>> {
-        let Launch { world, group, call, peer, queue, kept } = self;
+        memory: M,
+        copies: impl Fn(&Stream, &M, Moment) -> cuda::Result<()>,
+        calls: impl FnOnce(&mut Calls<'_>, &M),
+    ) -> Result<NcclOperation<M>> {
+        let Launch { world, group, call, peer, queue } = self;
         group.check()?;
         // A graph would neither keep the memory nor tell when the operation is complete.
         if queue.is_capturing().map_err(Error::in_cuda("start an operation"))? {
@@ -54,14 +63,16 @@ impl Launch<'_> {
         let operation_id =
             peer.map_or_else(|| OperationId::Collective(group.take_sequence()), OperationId::Message);
         let started = Instant::now();
-        let copied = memory.receive.enqueue_copy(queue, kept.1, &memory.send, kept.0);
-        let enqueued = copied.map_err(CommFailure::from).and_then(|()| {
-            group.comm.enqueue(|nccl, comm| {
-                let mut group_calls = Calls { nccl, comm, stream: queue, code: SUCCESS };
-                calls(&mut group_calls, &memory);
-                group_calls.code
-            })
-        });
+        let enqueued =
+            copies(queue, &memory, Moment::BeforeCalls).map_err(CommFailure::from).and_then(|()| {
+                group.comm.enqueue(|nccl, comm| {
+                    let mut group_calls = Calls { nccl, comm, stream: queue, code: SUCCESS };
+                    calls(&mut group_calls, &memory);
+                    group_calls.code
+                })
+            });
+        let enqueued =
+            enqueued.and_then(|()| copies(queue, &memory, Moment::AfterCalls).map_err(CommFailure::from));
         // After a failure the device may still execute a part of the operation.
         let members = (world, group);
         let recorded = EnqueuedOperation::record(members, queue, call.clone(), operation_id.clone(), started);
@@ -172,6 +183,12 @@ impl Calls<'_> {
             self.code = call(self.nccl, self.comm, self.stream);
         }
     }
+}
+
+/// Copies nothing: see [`Launch::start`].
+#[expect(clippy::unnecessary_wraps, reason = "the type of functions that copy")]
+pub(super) fn no_copies<M>(_: &Stream, _: &M, _: Moment) -> cuda::Result<()> {
+    Ok(())
 }
 
 /// Returns the buffers of an operation on one buffer: an empty send buffer, and `buffer` as the

@@ -2,140 +2,106 @@
 
 use std::ops::Range;
 
-use cuda::{Buffer, Stream};
+use cuda::{Buffer, RowCopy, Rows, Stream};
 
 use super::communicator::NcclCommunicator;
-use super::request::{NcclBuffers, NcclExchangeRequest, NcclOperation, NcclRedistributionRequest};
-use crate::host_redistribution::{check_shard, elements};
-use crate::{Element, Error, Exchanged, Group, Operation, Redistribution, Result};
-
-/// Moves of a redistribution on one rank, in elements.
-struct RankMoves {
-    rank: usize,
-    /// Samples of the rank's target shard.
-    wanted: Range<usize>,
-    /// Receivers, and the elements for each in the source shard.
-    sent: Vec<(usize, Range<usize>)>,
-    /// Senders, and the elements from each in the target shard.
-    received: Vec<(usize, Range<usize>)>,
-    /// Elements that stay: in the source shard, and in the target shard.
-    kept: [Range<usize>; 2],
-    output_len: usize,
-}
-
-impl RankMoves {
-    fn operation(&self, ranks: usize) -> Operation {
-        let counts = |moves: &[(usize, Range<usize>)]| {
-            let mut counts = vec![0; ranks];
-            for (rank, range) in moves {
-                counts[*rank] = range.len();
-            }
-            counts
-        };
-        Operation::AllToAllV { send_counts: counts(&self.sent), receive_counts: counts(&self.received) }
-    }
-}
+use super::launch::Moment;
+use super::request::NcclRedistributionRequest;
+use crate::redistribution::{Chunks, RankMoves, moves_of};
+use crate::region::{RegionCopy, Repetition};
+use crate::{Call, Element, Group, Operation, Redistribution, RedistributionBuffers, Result};
 
 impl NcclCommunicator {
-    /// [Starts](crate::Communicator::start_redistribution) to move samples between buffers of
-    /// devices. Moved samples are sent from a copy of `input` to new memory, from which the wait
-    /// copies them to the output. Samples that stay are copied on the device.
+    /// [Starts](crate::Communicator::start_redistribution) to move items between buffers of
+    /// devices. Elements that are not consecutive are packed by copies within the device. Work that
+    /// is enqueued later in the same stream sees the result.
     ///
     /// # Errors
     /// As [`start_redistribution`](crate::Communicator::start_redistribution).
-    pub(super) fn redistribute<T: Element>(
+    pub(super) fn start_moves<T: Element>(
         &self,
         redistribution: &Redistribution,
-        input: &Buffer<T>,
-        sample_len: usize,
-        queue: &mut Stream,
-    ) -> Result<NcclRedistributionRequest<T>> {
-        let moves = self.moves(redistribution, input.len(), sample_len)?;
-        let allocate =
-            |len| Buffer::in_stream(queue, len).map_err(Error::in_cuda("allocate memory for samples"));
-        let memory = Exchanged { send: allocate(input.len())?, receive: allocate(moves.output_len)? };
-        memory
-            .send
-            .enqueue_copy(queue, 0, input, 0..input.len())
-            .map_err(Error::in_cuda("copy the samples"))?;
-        let pending = self.exchange(&moves, memory, queue)?;
-        let (rank, wanted) = (moves.rank, moves.wanted);
-        Ok(NcclRedistributionRequest { pending, stream: queue.clone(), rank, wanted, sample_len })
-    }
-
-    /// Like [`start_redistribution`](crate::Communicator::start_redistribution), but allocates no
-    /// memory: samples are sent directly from `input` to `output`, which the request owns until it
-    /// returns them. Work that is enqueued later in the same stream sees the result.
-    ///
-    /// # Errors
-    /// As [`start_redistribution`](crate::Communicator::start_redistribution);
-    /// [`Error::WrongShard`] if `output` does not have the length of the target shard.
-    pub fn start_redistribution_in_place<T: Element>(
-        &self,
-        redistribution: &Redistribution,
-        input: Buffer<T>,
-        output: Buffer<T>,
-        sample_len: usize,
-        queue: &mut Stream,
-    ) -> Result<NcclExchangeRequest<T>> {
-        let moves = self.moves(redistribution, input.len(), sample_len)?;
-        check_shard(moves.rank, &moves.wanted, sample_len, output.len())?;
-        self.exchange(&moves, Exchanged { send: input, receive: output }, queue).map(NcclExchangeRequest)
-    }
-
-    /// Starts the moves from the send buffer to the receive buffer.
-    fn exchange<T: Element>(
-        &self,
-        moves: &RankMoves,
-        memory: NcclBuffers<T>,
+        buffers: RedistributionBuffers<Buffer<T>>,
+        item_len: usize,
         queue: &Stream,
-    ) -> Result<NcclOperation<T>> {
-        let [from, to] = &moves.kept;
-        let operation = moves.operation(self.size());
-        self.collective(operation, queue, (from.clone(), to.start), memory, |calls, memory| {
-            for (peer, range) in &moves.sent {
-                calls.send(&memory.send, range, *peer);
+    ) -> Result<NcclRedistributionRequest<T>> {
+        let moves = moves_of(self, redistribution, &buffers, item_len, Buffer::len)?;
+        let RankMoves { sent, received, kept, .. } = &moves;
+        let [send_counts, receive_counts] = [sent, received].map(|chunks| chunks.counts(self.size()));
+        let operation = Operation::AllToAllV { send_counts, receive_counts };
+        let call = Call { operation, element: Some(T::TYPE) };
+        let copies = |queue: &Stream, memory: &RedistributionBuffers<Buffer<T>>, moment| {
+            let RedistributionBuffers { input, output, packed: [packed, arrived] } = memory;
+            let (chunks, from, to) = match moment {
+                Moment::BeforeCalls => {
+                    enqueue(kept, input, output, queue)?;
+                    (sent, input, packed)
+                }
+                Moment::AfterCalls => (received, arrived, output),
+            };
+            let mut copies = chunks.copies.iter().filter(|_| !chunks.is_direct);
+            copies.try_for_each(|(_, copy)| enqueue(copy, from, to, queue))
+        };
+        let pending = self.collective(call, queue, buffers, copies, |calls, memory| {
+            let RedistributionBuffers { input, output, packed: [packed, arrived] } = memory;
+            let send = if sent.is_direct { input } else { packed };
+            for (peer, range) in ranges(sent, |copy| if sent.is_direct { copy.from } else { copy.to }) {
+                calls.send(send, &range, peer);
             }
-            for (peer, range) in &moves.received {
-                calls.receive(&memory.receive, range, *peer);
+            let receive = if received.is_direct { output } else { arrived };
+            for (peer, range) in ranges(received, |copy| if received.is_direct { copy.to } else { copy.from })
+            {
+                calls.receive(receive, &range, peer);
             }
-        })
-    }
-
-    /// Returns this rank's moves, for an input of `input_len` elements.
-    fn moves(
-        &self,
-        redistribution: &Redistribution,
-        input_len: usize,
-        sample_len: usize,
-    ) -> Result<RankMoves> {
-        let ranks = redistribution.ranks();
-        let wrong_group = || Error::WrongGroup { ranks: ranks.to_vec(), size: self.size() };
-        if self.size() != ranks.len() {
-            return Err(wrong_group());
-        }
-        let rank = *ranks.get(self.rank()).ok_or_else(wrong_group)?;
-        let held = redistribution.source().shard(rank);
-        let wanted = redistribution.target().shard(rank);
-        check_shard(rank, &held, sample_len, input_len)?;
-        let output_len = wanted.len().checked_mul(sample_len).ok_or(Error::WrongShard {
-            rank,
-            samples: wanted.len(),
-            sample_len,
-            actual: input_len,
         })?;
-        let place = |rank: usize| ranks.binary_search(&rank).map_err(|_| wrong_group());
-        let (mut sent, mut received) = (Vec::new(), Vec::new());
-        for moved in redistribution.moves() {
-            if moved.from_rank == rank {
-                sent.push((place(moved.to_rank)?, elements(&moved.samples, held.start, sample_len)));
-            }
-            if moved.to_rank == rank {
-                received.push((place(moved.from_rank)?, elements(&moved.samples, wanted.start, sample_len)));
-            }
-        }
-        let kept = redistribution.kept(rank);
-        let kept = [elements(&kept, held.start, sample_len), elements(&kept, wanted.start, sample_len)];
-        Ok(RankMoves { rank, wanted, sent, received, kept, output_len })
+        Ok(NcclRedistributionRequest(pending))
     }
+}
+
+/// Returns the elements of each chunk in its buffer, with its rank.
+fn ranges<'c>(
+    chunks: &'c Chunks,
+    start: impl Fn(&RegionCopy) -> usize + 'c,
+) -> impl Iterator<Item = (usize, Range<usize>)> + 'c {
+    chunks.copies.iter().map(move |(peer, copy)| (*peer, start(copy)..start(copy) + copy.elements()))
+}
+
+/// Enqueues a copy within the device.
+fn enqueue<T: Element>(
+    copy: &RegionCopy,
+    from: &Buffer<T>,
+    to: &Buffer<T>,
+    queue: &Stream,
+) -> cuda::Result<()> {
+    if copy.run == 0 {
+        return Ok(());
+    }
+    if copy.loops.is_empty() {
+        return to.enqueue_copy(queue, copy.to, from, copy.from..copy.from + copy.run);
+    }
+    // A copy of CUDA has at most two of the loops.
+    let (outer, inner) = copy.loops.split_at(copy.loops.len().saturating_sub(2));
+    let none = Repetition { count: 1, from_distance: 0, to_distance: 0 };
+    let [slices, rows] = match inner {
+        [slices, rows] => [*slices, *rows],
+        _ => [none, inner[0]],
+    };
+    let slices_of = RegionCopy { loops: outer.to_vec(), ..copy.clone() };
+    let mut enqueued = Ok(());
+    slices_of.for_each_run(|first_from, first_to, len| {
+        let place = |first, distance: fn(&Repetition) -> usize| Rows {
+            first,
+            distances: [distance(&slices), distance(&rows)],
+        };
+        let copy = RowCopy {
+            counts: [slices.count, rows.count],
+            len,
+            from: place(first_from, |repetition| repetition.from_distance),
+            to: place(first_to, |repetition| repetition.to_distance),
+        };
+        if enqueued.is_ok() {
+            enqueued = to.enqueue_copy_rows(queue, from, &copy);
+        }
+    });
+    enqueued
 }

@@ -1,34 +1,33 @@
 //! Handles of pending operations: those that the device may not have completed.
 
+use std::any::Any;
 use std::mem;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cuda::{Buffer, Stream};
+use cuda::Buffer;
 
 use super::enqueued::{EnqueuedOperation, NcclRank};
 use super::group::NcclGroup;
 use super::polling::poll_until;
-use crate::host_redistribution::check_shard;
 use crate::request::impl_requests;
-use crate::{Element, Error, Exchanged, RedistributionRequest, Request, Result};
+use crate::{Element, Exchanged, RedistributionBuffers, Request, Result};
 
 /// Pending operation, and the memory that it needs. If it is dropped before the operation is
 /// complete, the memory is kept until the device is done with it.
 #[derive(Debug)]
-pub(super) struct NcclOperation<T: Element> {
+pub(super) struct NcclOperation<M: Any + Send + Default> {
     /// Operation on the device. `None` after it was found complete.
     pub(super) operation: Option<Arc<EnqueuedOperation>>,
     /// Buffers of the operation, returned when it is complete.
-    pub(super) memory: NcclBuffers<T>,
+    pub(super) memory: M,
     /// Group of the operation. Dropped before its world, of which this may be the last handle.
     pub(super) _group: Arc<NcclGroup>,
     /// State of this rank.
     pub(super) world: Arc<NcclRank>,
 }
 
-impl<T: Element> NcclOperation<T> {
+impl<M: Any + Send + Default> NcclOperation<M> {
     /// Returns whether the operation is complete, or its error. Does not wait.
     pub(super) fn test(&mut self) -> Result<bool> {
         if let Some(operation) = &self.operation {
@@ -47,13 +46,13 @@ impl<T: Element> NcclOperation<T> {
     }
 
     /// Waits until the operation is complete and returns its buffers, or its error.
-    pub(super) fn wait(mut self) -> Result<NcclBuffers<T>> {
+    pub(super) fn wait(mut self) -> Result<M> {
         self.wait_until(None)?;
         Ok(mem::take(&mut self.memory))
     }
 }
 
-impl<T: Element> Drop for NcclOperation<T> {
+impl<M: Any + Send + Default> Drop for NcclOperation<M> {
     fn drop(&mut self) {
         if let Some(operation) = self.operation.take() {
             self.world.abandoned().keep(operation, mem::take(&mut self.memory));
@@ -68,55 +67,37 @@ pub(super) type NcclBuffers<T> = Exchanged<Buffer<T>>;
 /// Pending operation on one buffer, in a stream.
 #[derive(Debug)]
 #[must_use = "an operation gives its buffer back when it is waited for"]
-pub struct NcclRequest<T: Element>(pub(super) NcclOperation<T>);
+pub struct NcclRequest<T: Element>(pub(super) NcclOperation<NcclBuffers<T>>);
 
 /// Pending operation that reads one buffer and fills another, in a stream.
 #[derive(Debug)]
 #[must_use = "an operation gives its buffers back when it is waited for"]
-pub struct NcclExchangeRequest<T: Element>(pub(super) NcclOperation<T>);
+pub struct NcclExchangeRequest<T: Element>(pub(super) NcclOperation<NcclBuffers<T>>);
 
 /// Pending barrier in a stream, which not all devices have reached.
 #[derive(Debug)]
 #[must_use = "a barrier has no effect until it is waited for"]
-pub struct NcclBarrierRequest(pub(super) NcclOperation<u8>);
+pub struct NcclBarrierRequest(pub(super) NcclOperation<NcclBuffers<u8>>);
 
 impl_requests!(NcclRequest, NcclExchangeRequest, NcclBarrierRequest, buffers: Buffer);
 
 /// Pending redistribution, in a stream.
 #[derive(Debug)]
-#[must_use = "the samples arrive when it is waited for"]
-pub struct NcclRedistributionRequest<T: Element> {
-    /// All-to-all-v that moves the samples.
-    pub(super) pending: NcclOperation<T>,
-    /// Stream of the operation.
-    pub(super) stream: Stream,
-    /// This rank, as numbered in the partitions.
-    pub(super) rank: usize,
-    /// Samples of the rank's shard of the target partition, numbered in the whole batch.
-    pub(super) wanted: Range<usize>,
-    /// Number of elements of one sample.
-    pub(super) sample_len: usize,
-}
+#[must_use = "the items arrive when it is waited for"]
+pub struct NcclRedistributionRequest<T: Element>(pub(super) NcclOperation<RedistributionBuffers<Buffer<T>>>);
 
-impl<T: Element> RedistributionRequest for NcclRedistributionRequest<T> {
-    type Buffer = Buffer<T>;
+impl<T: Element> Request for NcclRedistributionRequest<T> {
+    type Output = RedistributionBuffers<Buffer<T>>;
 
     fn test(&mut self) -> Result<bool> {
-        self.pending.test()
+        self.0.test()
     }
 
-    /// Waits until the samples have arrived, copies them to the memory of `output`, and waits for
-    /// the copy. Work in any stream sees the result afterwards.
-    ///
-    /// The copy is enqueued in the stream of the redistribution, and this waits for all work that
-    /// was enqueued there before.
-    fn wait_into(self, output: &mut Buffer<T>) -> Result<()> {
-        check_shard(self.rank, &self.wanted, self.sample_len, output.len())?;
-        let world = Arc::clone(&self.pending.world);
-        let received = self.pending.wait()?.receive;
-        output
-            .enqueue_copy(&self.stream, 0, &received, 0..received.len())
-            .map_err(Error::in_cuda("copy the samples"))?;
-        world.synchronize(&self.stream)
+    fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
+        self.0.wait_until(Instant::now().checked_add(limit))
+    }
+
+    fn wait(self) -> Result<Self::Output> {
+        self.0.wait()
     }
 }

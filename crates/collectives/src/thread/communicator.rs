@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use super::exchange::SPLIT_ELEMENTS;
 use super::group::{MessageChannel, MessageEnd, Participant, ThreadGroup};
-use super::request::{ThreadBarrierRequest, ThreadExchangeRequest, ThreadOperation, ThreadRequest};
+use super::request::{
+    ThreadBarrierRequest, ThreadExchangeRequest, ThreadOperation, ThreadRedistributionRequest, ThreadRequest,
+};
 use super::world_state::{Presence, ThreadWorldState};
 use crate::lengths::LengthMismatch;
 use crate::membership::{check_rank, index_in_subgroup, ranks_with_color};
+use crate::redistribution::moves_of;
 use crate::{
-    Call, Communicator, Element, Error, Exchanged, Group, HostBuffer, Operation, PendingRedistribution,
-    Redistribution, ReduceOp, Result,
+    Call, Communicator, Element, Error, Exchanged, Group, HostBuffer, Operation, Redistribution,
+    RedistributionBuffers, ReduceOp, Result,
 };
 
 /// Handle of a group of threads, held by one rank.
@@ -123,7 +126,7 @@ impl<T: Element> Communicator<T> for ThreadCommunicator {
     type Buffer = HostBuffer<T>;
     type Request = ThreadRequest<T>;
     type ExchangeRequest = ThreadExchangeRequest<T>;
-    type RedistributionRequest = PendingRedistribution<T, ThreadExchangeRequest<T>>;
+    type RedistributionRequest = ThreadRedistributionRequest<T>;
 
     fn start_all_reduce(&self, buffer: HostBuffer<T>, op: ReduceOp, (): &mut ()) -> Result<ThreadRequest<T>> {
         let operation = Operation::AllReduce { count: buffer.len(), op };
@@ -201,11 +204,15 @@ impl<T: Element> Communicator<T> for ThreadCommunicator {
 
     fn start_redistribution(
         &self,
-        redistribution: &Redistribution,
-        input: &HostBuffer<T>,
-        sample_len: usize,
-        queue: &mut (),
+        redistribution: &Arc<Redistribution>,
+        buffers: RedistributionBuffers<HostBuffer<T>>,
+        item_len: usize,
+        (): &mut (),
     ) -> Result<Self::RedistributionRequest> {
-        redistribution.start(self, input, sample_len, queue)
+        moves_of(self, redistribution, &buffers, item_len, HostBuffer::len)?;
+        let operation = Operation::Redistribution { redistribution: Arc::clone(redistribution), item_len };
+        let RedistributionBuffers { input, output, packed } = buffers;
+        let pending = self.collective(operation, Exchanged { send: input, receive: output })?;
+        Ok(ThreadRedistributionRequest { pending, packed })
     }
 }

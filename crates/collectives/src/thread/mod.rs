@@ -20,5 +20,5 @@ mod units;
 mod world_state;
 
 pub use communicator::ThreadCommunicator;
-pub use request::{ThreadBarrierRequest, ThreadExchangeRequest, ThreadRequest};
+pub use request::{ThreadBarrierRequest, ThreadExchangeRequest, ThreadRedistributionRequest, ThreadRequest};
 pub use thread_world::ThreadWorld;

@@ -10,7 +10,7 @@ use super::group::{JoinedOperation, OperationKey, Readiness, ThreadGroup};
 use super::parking::PollProgress;
 use super::world_state::ThreadWorldState;
 use crate::request::impl_requests;
-use crate::{Departure, Element, Error, Exchanged, HostBuffer, Request, Result};
+use crate::{Departure, Element, Error, Exchanged, HostBuffer, RedistributionBuffers, Request, Result};
 
 /// Pending operation of one member, from its start until it is waited for or dropped.
 #[derive(Debug)]
@@ -122,6 +122,37 @@ pub struct ThreadRequest<T>(pub(super) ThreadOperation<T>);
 #[derive(Debug)]
 #[must_use = "an operation gives its buffers back when it is waited for"]
 pub struct ThreadExchangeRequest<T>(pub(super) ThreadOperation<T>);
+
+/// Pending redistribution.
+#[derive(Debug)]
+#[must_use = "an operation gives its buffers back when it is waited for"]
+pub struct ThreadRedistributionRequest<T> {
+    /// Exchange between the input and the output.
+    pub(super) pending: ThreadOperation<T>,
+    /// Buffers for packed elements. Threads copy elements directly.
+    pub(super) packed: [HostBuffer<T>; 2],
+}
+
+impl<T: Element> Request for ThreadRedistributionRequest<T> {
+    type Output = RedistributionBuffers<HostBuffer<T>>;
+
+    fn test(&mut self) -> Result<bool> {
+        self.pending.test()
+    }
+
+    fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
+        self.pending.wait_until(Instant::now().checked_add(limit))
+    }
+
+    fn wait(self) -> Result<Self::Output> {
+        let Self { pending, packed } = self;
+        pending.wait().map(|Exchanged { send, receive }| RedistributionBuffers {
+            input: send,
+            output: receive,
+            packed,
+        })
+    }
+}
 
 /// Pending barrier, which not all threads have reached.
 #[derive(Debug)]

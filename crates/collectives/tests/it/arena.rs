@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use collectives::{
-    Communicator, Group, HostArena, HostBuffer, Partition, Redistribution, RedistributionRequest, ReduceOp,
+    Communicator, Group, HostArena, HostBuffer, Layout, Redistribution, RedistributionBuffers, ReduceOp,
     Result, ThreadWorld,
 };
 
@@ -67,21 +67,18 @@ fn exchanges_write_to_the_receive_view() {
     }
 }
 
-/// The output overlaps the input, which is no longer needed when the output is written.
 #[test]
-fn redistributed_samples_arrive_in_an_overlapping_view() {
-    let (one, all) = (Partition::even(6, &[0]).unwrap(), Partition::even(6, &[0, 1, 2]).unwrap());
-    let spread = Redistribution::new(&one, &all).unwrap();
+fn redistributed_samples_arrive_in_a_view() {
+    let (one, all) = (Layout::even(6, &[0]).unwrap(), Layout::even(6, &[0, 1, 2]).unwrap());
+    let spread = Arc::new(Redistribution::new(&one, &all).unwrap());
     let elements = run(|arena, ranks| {
         let mut input = part(arena, ranks.rank(), 0, spread.source().shard(ranks.rank()).len());
         input.iter_mut().zip(1_u8..).for_each(|(element, sample)| *element = sample.into());
-        let pending = ranks.start_redistribution(&spread, &input, 1, &mut ())?;
-        input.fill(-1.0);
-        drop(input);
-        let mut output = part(arena, ranks.rank(), 1, 2);
-        pending.wait_into(&mut output)
+        let output = part(arena, ranks.rank(), 6, 2);
+        let mut buffers = RedistributionBuffers { input, output, ..Default::default() };
+        ranks.redistribute(&spread, &mut buffers, 1, &mut ())
     });
-    assert_eq!(elements[..7], [-1.0, 1.0, 2.0, -1.0, -1.0, -1.0, 0.0]);
-    assert_eq!(elements[PART..PART + 4], [0.0, 3.0, 4.0, 0.0]);
-    assert_eq!(elements[2 * PART..2 * PART + 4], [0.0, 5.0, 6.0, 0.0]);
+    assert_eq!(elements[..8], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 1.0, 2.0]);
+    assert_eq!(elements[PART..PART + 8], [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3.0, 4.0]);
+    assert_eq!(elements[2 * PART..2 * PART + 8], [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 5.0, 6.0]);
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use collectives::{Algorithm, CollectiveKind, Error, LinkModel, Partition, Redistribution};
+use collectives::{Algorithm, CollectiveKind, Error, Layout, LinkModel, Redistribution};
 use proptest::prelude::*;
 
 /// Returns a link with a startup time of 10 us, 1 us a step and 1 byte a nanosecond.
@@ -46,8 +46,8 @@ fn operations_cost_startup_steps_and_bytes() {
 
 #[test]
 fn a_redistributions_time_is_that_of_the_busiest_rank() {
-    let narrow = Partition::even(8, &[0]).expect("one rank");
-    let wide = Partition::even(8, &[0, 1, 2, 3]).expect("four ranks");
+    let narrow = Layout::even(8, &[0]).expect("one rank");
+    let wide = Layout::even(8, &[0, 1, 2, 3]).expect("four ranks");
     let widen = Redistribution::new(&narrow, &wide).expect("eight samples");
     // Three messages of two samples, one after another.
     assert_us(link().redistribution(&widen, 1_000), 10.0 + 3.0 + 6.0);
@@ -147,8 +147,8 @@ fn only_moves_between_hosts_cross_the_network() {
     let network = LinkModel::new("slow", Duration::from_micros(20), Duration::from_micros(5), 1e8);
     let hosts = link().between_hosts(4, network.expect("a bandwidth")).expect("hosts of four");
     let time = |from: &[usize], to: &[usize]| {
-        let from = Partition::even(8, from).expect("ranks");
-        let to = Partition::even(8, to).expect("ranks");
+        let from = Layout::even(8, from).expect("ranks");
+        let to = Layout::even(8, to).expect("ranks");
         hosts.redistribution(&Redistribution::new(&from, &to).expect("eight samples"), 1_000)
     };
     assert_us(time(&[0], &[0, 1, 2, 3]), 10.0 + 3.0 + 6.0);
@@ -172,8 +172,8 @@ fn a_rank_uses_one_adapter_and_a_host_uses_all() {
     assert_eq!(among(&[0, 1, 2, 3, 4, 5, 6, 7]), hosts.all_reduce(8, 80_000));
     assert_eq!(among(&[4, 5, 6, 7]), link().all_reduce(4, 80_000));
     let time = |from: &[usize], to: &[usize]| {
-        let from = Partition::even(8, from).expect("ranks");
-        let to = Partition::even(8, to).expect("ranks");
+        let from = Layout::even(8, from).expect("ranks");
+        let to = Layout::even(8, to).expect("ranks");
         hosts.redistribution(&Redistribution::new(&from, &to).expect("eight samples"), 1_000)
     };
     // Eight samples move from a host to the other one, or to a single rank of it: over one adapter,
@@ -197,8 +197,8 @@ fn samples_that_leave_a_rack_pass_the_ports_of_their_hosts() {
     assert_us(inside, 1.5 + 1_000.0);
     assert_us(across, 1.5 + 1_000.0);
     let time = |from: &[usize], to: &[usize]| {
-        let from = Partition::even(8, from).expect("ranks");
-        let to = Partition::even(8, to).expect("ranks");
+        let from = Layout::even(8, from).expect("ranks");
+        let to = Layout::even(8, to).expect("ranks");
         racks.redistribution(&Redistribution::new(&from, &to).expect("eight samples"), 1_000)
     };
     assert_us(time(&[0], &[4]), 8.0);
@@ -210,7 +210,7 @@ fn samples_that_leave_a_rack_pass_the_ports_of_their_hosts() {
 }
 
 #[test]
-fn even_traffic_is_that_of_the_redistribution_between_even_partitions() {
+fn even_traffic_is_that_of_the_redistribution_between_even_layouts() {
     let racks = link().between_hosts(2, link()).and_then(|hosts| hosts.between_hosts(2, link()));
     let racks = racks.expect("two racks or more");
     for (samples, from, to) in [
@@ -220,8 +220,7 @@ fn even_traffic_is_that_of_the_redistribution_between_even_partitions() {
         (5, vec![0, 1, 2], vec![0, 1, 2]),
         (2, vec![5, 1, 4], vec![1, 2, 3, 4]),
     ] {
-        let [before, after] =
-            [&from, &to].map(|ranks| Partition::even(samples, ranks).expect("distinct ranks"));
+        let [before, after] = [&from, &to].map(|ranks| Layout::even(samples, ranks).expect("distinct ranks"));
         let moves = Redistribution::new(&before, &after).expect("the same samples");
         assert_eq!(racks.even_traffic(samples, &from, &to), racks.traffic(&moves), "{from:?} to {to:?}");
     }
@@ -416,7 +415,7 @@ fn an_operation_uses_the_fastest_protocol_and_algorithm() {
     assert_us(link.all_to_all(4, 8_000), 20.0 + 2.0 + 6.0);
     // Three messages are one operation.
     let [narrow, wide] =
-        [&[0][..], &[0, 1, 2, 3]].map(|ranks| Partition::even(8, ranks).expect("distinct ranks"));
+        [&[0][..], &[0, 1, 2, 3]].map(|ranks| Layout::even(8, ranks).expect("distinct ranks"));
     let widen = Redistribution::new(&narrow, &wide).expect("eight samples");
     assert_us(link.redistribution(&widen, 1_000), 20.0 + 2.0 + 2.0 * 1.0 + 6.0 / 0.5);
     // The switch reduces, and serves no other collective.
@@ -482,7 +481,7 @@ proptest! {
             let bound = link.all_reduce_lower_bound(group.len(), more);
             prop_assert!(bound <= added + Duration::from_nanos(5), "{}: {:?} {:?}", name, bound, added);
             if let [first, .., last] = group[..] {
-                let [from, to] = [first, last].map(|rank| Partition::even(8, &[rank]).expect("a rank"));
+                let [from, to] = [first, last].map(|rank| Layout::even(8, &[rank]).expect("a rank"));
                 let moved = Redistribution::new(&from, &to).expect("eight samples");
                 let time = link.redistribution(&moved, more);
                 let bound = link.send_lower_bound(8 * more, 1);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use collectives::{
-    Communicator, Element, Error, Group, NcclCommunicator, NcclWorld, Partition, Redistribution,
-    RedistributionRequest, ReduceOp, Request, Result,
+    Communicator, Element, Error, Group, Layout, NcclCommunicator, NcclWorld, Redistribution,
+    RedistributionBuffers, ReduceOp, Request, Result,
 };
 use cuda::{Buffer, Priority, Stream};
 use proptest::strategy::{Strategy, ValueTree};
@@ -100,10 +100,10 @@ fn check_laws(ranks: &NcclCommunicator) -> Result<()> {
 /// Redistributes from half of the ranks to all of them and back.
 fn check_redistribution(ranks: &NcclCommunicator) -> Result<()> {
     let everyone: Vec<usize> = (0..ranks.size()).collect();
-    let narrow = Partition::even(10, &everyone[..ranks.size().div_ceil(2)])?;
-    // All ranks are in both partitions, some without samples.
+    let narrow = Layout::even(10, &everyone[..ranks.size().div_ceil(2)])?;
+    // All ranks are in both layouts, some without samples.
     let narrow: Vec<_> = everyone.iter().map(|&rank| (rank, narrow.shard(rank).len())).collect();
-    let forward = Redistribution::new(&Partition::from_counts(&narrow)?, &Partition::even(10, &everyone)?)?;
+    let forward = Redistribution::new(&Layout::from_counts(&narrow)?, &Layout::even(10, &everyone)?)?;
     let data = |samples: std::ops::Range<usize>| -> Vec<f32> {
         samples.flat_map(|sample| [sample as f32, sample as f32 + 0.5]).collect()
     };
@@ -111,12 +111,12 @@ fn check_redistribution(ranks: &NcclCommunicator) -> Result<()> {
     let mut held = buffer(ranks, &data(forward.source().shard(ranks.rank())));
     for redistribution in [forward.clone(), forward.reversed()] {
         let expected = data(redistribution.target().shard(ranks.rank()));
-        let mut output = buffer(ranks, &vec![0.0; expected.len()]);
+        let output = buffer(ranks, &vec![0.0; expected.len()]);
         let address = output.address();
-        ranks.start_redistribution(&redistribution, &held, 2, &mut stream)?.wait_into(&mut output)?;
-        assert_eq!(output.address(), address);
-        held = output;
-        assert_eq!(values(ranks, &held), expected);
+        let mut buffers = RedistributionBuffers { input: held, output, ..Default::default() };
+        ranks.redistribute(&Arc::new(redistribution), &mut buffers, 2, &mut stream)?;
+        held = buffers.output;
+        assert_eq!((held.address(), values(ranks, &held)), (address, expected));
     }
     Ok(())
 }

@@ -1,14 +1,17 @@
 //! Tests of redistributions' moves. The suite tests that the samples arrive.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
 
 use collectives::{
-    Communicator, Error, HostBuffer, Partition, Redistribution, RedistributionRequest, ThreadWorld,
+    Communicator, Error, HostBuffer, Layout, Redistribution, RedistributionBuffers, ThreadCommunicator,
+    ThreadWorld,
 };
 use proptest::prelude::*;
 
-/// A partition of `samples` over up to six ranks in any order, uneven, with some empty shards.
-fn partitions(samples: usize) -> impl Strategy<Value = Partition> {
+/// A layout of `samples` over up to six ranks in any order, uneven, with some empty shards.
+fn layouts(samples: usize) -> impl Strategy<Value = Layout> {
     let ranks = Just((0..6_usize).collect::<Vec<_>>()).prop_shuffle();
     let cuts = prop::collection::vec(0..=samples, 0..6);
     (ranks, cuts).prop_map(move |(ranks, mut cuts)| {
@@ -17,43 +20,43 @@ fn partitions(samples: usize) -> impl Strategy<Value = Partition> {
         let starts = std::iter::once(&0).chain(&cuts);
         let counts: Vec<_> =
             ranks.into_iter().zip(starts.zip(&cuts).map(|(start, end)| end - start)).collect();
-        Partition::from_counts(&counts).expect("the ranks are distinct")
+        Layout::from_counts(&counts).expect("the ranks are distinct")
     })
 }
 
-fn two_partitions() -> impl Strategy<Value = (Partition, Partition)> {
-    (0..40_usize).prop_flat_map(|samples| (partitions(samples), partitions(samples)))
+fn two_layouts() -> impl Strategy<Value = (Layout, Layout)> {
+    (0..40_usize).prop_flat_map(|samples| (layouts(samples), layouts(samples)))
 }
 
 /// Returns the rank that holds each sample.
-fn owners(partition: &Partition) -> BTreeMap<usize, usize> {
-    partition.shards().flat_map(|(rank, samples)| samples.map(move |sample| (sample, rank))).collect()
+fn owners(layout: &Layout) -> BTreeMap<usize, usize> {
+    layout.shards().flat_map(|(rank, samples)| samples.map(move |sample| (sample, rank))).collect()
 }
 
 proptest! {
     #[test]
-    fn even_partitions_are_contiguous_and_differ_by_at_most_one(
+    fn even_layouts_are_contiguous_and_differ_by_at_most_one(
         samples in 0..100_usize,
         ranks in Just((0..7_usize).collect::<Vec<_>>()).prop_shuffle(),
     ) {
-        let partition = Partition::even(samples, &ranks).expect("the ranks are distinct");
+        let layout = Layout::even(samples, &ranks).expect("the ranks are distinct");
         let mut next = 0;
         for (i, &rank) in ranks.iter().enumerate() {
-            let shard = partition.shard(rank);
+            let shard = layout.shard(rank);
             prop_assert_eq!(shard.start, next);
             prop_assert_eq!(shard.len(), samples / 7 + usize::from(i < samples % 7));
             next = shard.end;
         }
-        prop_assert_eq!((next, partition.samples(), partition.ranks()), (samples, samples, &ranks[..]));
+        prop_assert_eq!((next, layout.samples(), layout.ranks()), (samples, samples, &ranks[..]));
     }
 
     #[test]
-    fn a_sample_moves_once_and_only_if_its_owner_changes((from, to) in two_partitions()) {
+    fn a_sample_moves_once_and_only_if_its_owner_changes((from, to) in two_layouts()) {
         let redistribution = Redistribution::new(&from, &to).expect("the samples are the same");
         let (before, after) = (owners(&from), owners(&to));
         let mut moved = BTreeMap::new();
         for one in redistribution.moves() {
-            for sample in one.samples.clone() {
+            for sample in one.samples() {
                 prop_assert_eq!(moved.insert(sample, (one.from_rank, one.to_rank)), None);
             }
         }
@@ -71,7 +74,7 @@ proptest! {
             prop_assert_eq!(redistribution.received_bytes(rank, 12), received * 12);
             let kept: Vec<usize> =
                 before.keys().copied().filter(|s| before[s] == rank && after[s] == rank).collect();
-            prop_assert_eq!(redistribution.kept(rank).collect::<Vec<_>>(), kept);
+            prop_assert_eq!(redistribution.kept(rank).samples().collect::<Vec<_>>(), kept);
         }
         let rank_bytes = |r| redistribution.sent_bytes(r, 3).max(redistribution.received_bytes(r, 3));
         let busiest = (0..6).map(rank_bytes).max();
@@ -82,44 +85,57 @@ proptest! {
 }
 
 #[test]
-fn an_identity_does_not_communicate() {
-    let partition = Partition::even(5, &[0, 1]).expect("the ranks are distinct");
-    let stay = Redistribution::new(&partition, &partition).expect("the samples are the same");
-    assert!(stay.is_identity());
-    // Only rank 1 calls it, and rank 0 has already left.
-    let rank_1 = ThreadWorld::new(2).communicators().remove(1);
-    let mut arrived = HostBuffer::from(vec![0.0; 2]);
-    let pending = rank_1.start_redistribution(&stay, &vec![3.0, 4.0].into(), 1, &mut ());
-    assert_eq!(pending.and_then(|pending| pending.wait_into(&mut arrived)), Ok(()));
-    assert_eq!(arrived, [3.0, 4.0]);
+fn replicas_share_the_sending() {
+    // Both halves of the items are on two ranks, and go to ranks that have none.
+    let copies = Layout::grid(&[4], &[2], &[0, 1, 2, 3]).expect("two replicas");
+    let wide = Layout::even(4, &[4, 5, 1, 6]).expect("distinct ranks");
+    let spread = Redistribution::new(&copies, &wide).expect("the same samples");
+    let moves: Vec<_> = spread.moves().iter().map(|m| (m.from_rank, m.to_rank, m.samples())).collect();
+    assert_eq!(moves, [(0, 4, 0..1), (1, 5, 1..2), (2, 1, 2..3), (3, 6, 3..4)]);
+    // A rank that has the items already receives none.
+    let all = Layout::grid(&[4], &[1], &[0, 2, 5]).expect("three replicas");
+    let gather = Redistribution::new(&copies, &all).expect("the same samples");
+    let moves: Vec<_> = gather.moves().iter().map(|m| (m.from_rank, m.to_rank, m.samples())).collect();
+    assert_eq!(moves, [(1, 2, 0..2), (0, 5, 0..2), (2, 0, 2..4), (2, 5, 2..4)]);
 }
 
 #[test]
-fn wrong_partitions_groups_and_buffers_are_errors() {
-    assert_eq!(Partition::even(3, &[]), Err(Error::NoRanks { samples: 3 }));
-    assert_eq!(Partition::even(3, &[4, 4]), Err(Error::DuplicateRank { rank: 4 }));
-    assert_eq!(Partition::from_counts(&[(1, 2), (0, 0), (1, 0)]), Err(Error::DuplicateRank { rank: 1 }));
+fn wrong_layouts_groups_and_buffers_are_errors() {
+    assert_eq!(Layout::even(3, &[]), Err(Error::NoRanks { samples: 3 }));
+    assert_eq!(Layout::even(3, &[4, 4]), Err(Error::DuplicateRank { rank: 4 }));
+    assert_eq!(Layout::from_counts(&[(1, 2), (0, 0), (1, 0)]), Err(Error::DuplicateRank { rank: 1 }));
+    for parts in [&[2, 2][..], &[0, 3], &[3], &[1, 1, 3], &[usize::MAX, 2]] {
+        let error = Layout::grid(&[6, 6], parts, &[0, 1, 2]).expect_err("no grid");
+        assert_eq!(error, Error::WrongGrid { extents: vec![6, 6], parts: parts.to_vec(), ranks: 3 });
+    }
+    let three = Layout::even(3, &[0]).expect("one rank");
+    let four = Layout::even(4, &[0, 1]).expect("two ranks");
+    for ranges in [Vec::new(), vec![0..2, 2..5], vec![0..4, Range { start: 2, end: 1 }]] {
+        let error = four.clone().with_ranges(0, ranges).expect_err("wrong ranges");
+        assert_eq!(error, Error::WrongRanges { dimension: 0, extent: 4, parts: 2 });
+    }
+    let differ = Error::ExtentsDiffer { from: vec![3], to: vec![4] };
+    assert_eq!(Redistribution::new(&three, &four), Err(differ));
+    for ranges in [vec![0..2, 3..4], vec![0..3, 2..4], vec![2..4, 0..2], vec![0..2, 2..3]] {
+        let partial = four.clone().with_ranges(0, ranges).expect("two ranges");
+        assert_eq!(Redistribution::new(&partial, &four), Err(Error::Incomplete { dimension: 0 }));
+    }
 
-    let three = Partition::even(3, &[0]).expect("one rank");
-    let four = Partition::even(4, &[0, 1]).expect("two ranks");
-    assert_eq!(Redistribution::new(&three, &four), Err(Error::SampleCountsDiffer { from: 3, to: 4 }));
-
-    let narrow =
-        Redistribution::new(&four, &Partition::even(4, &[0]).expect("one rank")).expect("four samples");
+    let one = Layout::even(4, &[0]).expect("one rank");
+    let narrow = Arc::new(Redistribution::new(&four, &one).expect("four samples"));
+    let start =
+        |ranks: &ThreadCommunicator, redistribution, [input, output, packed]: [usize; 3], item_len| {
+            let buffer = |len| HostBuffer::from(vec![0_u8; len]);
+            let packed = [buffer(packed), buffer(0)];
+            let buffers = RedistributionBuffers { input: buffer(input), output: buffer(output), packed };
+            ranks.start_redistribution(redistribution, buffers, item_len, &mut ()).expect_err("it is wrong")
+        };
     let alone = ThreadWorld::new(1).communicators().remove(0);
-    let error = alone
-        .start_redistribution(&narrow, &vec![0_u8; 4].into(), 2, &mut ())
-        .expect_err("the group is too small");
-    assert_eq!(error, Error::WrongGroup { ranks: vec![0, 1], size: 1 });
-
+    assert_eq!(start(&alone, &narrow, [4, 8, 0], 2), Error::WrongGroup { ranks: vec![0, 1], size: 1 });
     let pair = ThreadWorld::new(2).communicators().remove(1);
-    let error = pair
-        .start_redistribution(&narrow, &vec![0_u8; 3].into(), 2, &mut ())
-        .expect_err("two samples are four elements");
-    assert_eq!(error, Error::WrongShard { rank: 1, samples: 2, sample_len: 2, actual: 3 });
-    let pending = pair
-        .start_redistribution(&narrow.reversed(), &HostBuffer::<u8>::default(), 2, &mut ())
-        .expect("rank 1 holds nothing yet");
-    let error = pending.wait_into(&mut vec![0; 5].into()).expect_err("two samples are four elements");
-    assert_eq!(error, Error::WrongShard { rank: 1, samples: 2, sample_len: 2, actual: 5 });
+    let wrong = |buffer, expected, actual| Error::WrongShard { rank: 1, buffer, expected, actual };
+    assert_eq!(start(&pair, &narrow, [3, 0, 0], 2), wrong("input", 4, 3));
+    assert_eq!(start(&pair, &narrow, [4, 1, 0], 2), wrong("output", 0, 1));
+    assert_eq!(start(&pair, &narrow, [4, 0, 9], 2), wrong("packed input", 0, 9));
+    assert_eq!(start(&pair, &narrow, [0, 0, 0], usize::MAX / 2), wrong("input", usize::MAX, 0));
 }

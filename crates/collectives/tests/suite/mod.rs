@@ -119,6 +119,7 @@ macro_rules! for_each_law {
             }
             host memory {
                 redistribution_and_its_reverse_move_every_sample
+                boxes_move_between_grids
                 a_buffer_is_returned_in_place
             }
         }

@@ -4,6 +4,7 @@
 mod attention;
 mod capabilities;
 mod convolutions;
+mod copies;
 mod faults;
 mod gate;
 mod graphs;

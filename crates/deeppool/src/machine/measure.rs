@@ -266,7 +266,7 @@ fn key(collective: &Collective) -> (CollectiveKind, u64) {
         CollectiveOp::Redistribute { redistribution, sample_elements, storage } => {
             let of_rank = |rank: usize, is_of: fn(&collectives::Move) -> usize| {
                 let moves = redistribution.moves().iter().filter(move |moved| is_of(moved) == rank);
-                moves.map(|moved| moved.samples.len()).sum::<usize>()
+                moves.map(|moved| moved.samples().len()).sum::<usize>()
             };
             let busiest = collective.ranks.iter().map(|&rank| {
                 of_rank(rank, |moved| moved.from_rank).max(of_rank(rank, |moved| moved.to_rank))

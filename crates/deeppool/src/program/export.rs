@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use collectives::Partition;
+use collectives::Layout;
 use gpu_mux::Lane;
 use layer_engine::{Pass, Precision, Role, Sgd, Shard, Signature, Storage};
 use layer_graph::{LayerGraph, LayerId};
@@ -382,7 +382,7 @@ fn collective(collective: &Collective) -> CollectiveDocument<'_> {
                     .map(|moved| MoveDocument {
                         from: moved.from_rank,
                         to: moved.to_rank,
-                        samples: [moved.samples.start, moved.samples.end],
+                        samples: [moved.samples().start, moved.samples().end],
                     })
                     .collect(),
             }
@@ -391,8 +391,8 @@ fn collective(collective: &Collective) -> CollectiveDocument<'_> {
     CollectiveDocument { label: &collective.label, ranks: &collective.ranks, op }
 }
 
-fn held(partition: &Partition) -> Vec<HeldDocument> {
-    let shards = partition.shards();
+fn held(layout: &Layout) -> Vec<HeldDocument> {
+    let shards = layout.shards();
     shards.map(|(rank, samples)| HeldDocument { rank, samples: [samples.start, samples.end] }).collect()
 }
 

@@ -293,7 +293,7 @@ impl Collective {
         let scalars = match &self.op {
             CollectiveOp::AllReduce { elements } | CollectiveOp::Broadcast { elements } => *elements,
             CollectiveOp::Redistribute { redistribution, sample_elements, storage } => {
-                redistribution.moves().iter().map(|moved| moved.samples.len()).sum::<usize>()
+                redistribution.moves().iter().map(|moved| moved.samples().len()).sum::<usize>()
                     * storage.scalars(*sample_elements)
             }
         };

@@ -11,7 +11,7 @@ use layer_graph::{LayerGraph, LayerId};
 
 use super::buckets::Bucket;
 use super::kernels::{Kernel, Kernels};
-use super::memory::{Memory, allocate_arena, scratch_buffers};
+use super::memory::{Memory, allocate_arena, scratch_buffers, sent_buffer};
 use super::{Backend, RankDevice};
 use crate::Error;
 use crate::program::{
@@ -55,6 +55,9 @@ pub(super) struct LoadedIteration<B: Backend> {
     pub(super) kernels: Vec<Option<usize>>,
     /// Memory of each bucket, by step; `None` for steps without one.
     pub(super) buckets: Vec<Option<Bucket<B>>>,
+    /// Another handle of the buffer that each collective reads, by step; `None` for steps without
+    /// one.
+    pub(super) sent: Vec<Option<B::Buffer>>,
     /// Communicator between the ranks of each collective step, by step; `None` for other steps.
     pub(super) communicators: Vec<Option<B::Communicator>>,
     /// Indices of the steps of the compute lane, in order.
@@ -277,6 +280,8 @@ impl<B: Backend> LoadedIteration<B> {
             .collect();
         let bucket = |step: &Step| step.bucket().map(|buffers| Bucket::new(arena, own, buffers)).transpose();
         let buckets: Result<_, Error> = own.steps.iter().map(bucket).collect();
+        let sent: Result<_, Error> =
+            own.steps.iter().map(|step| sent_buffer::<B>(arena, own, step)).collect();
         let on_lane = |lane| {
             let steps = own.steps.iter().enumerate();
             steps.filter(|(_, step)| step.lane() == lane).map(|(index, _)| index).collect()
@@ -287,6 +292,7 @@ impl<B: Backend> LoadedIteration<B> {
             steps_before: 0,
             kernels,
             buckets: buckets?,
+            sent: sent?,
             communicators: communicators?,
             compute: on_lane(Lane::Compute),
             communication: on_lane(Lane::Communication),

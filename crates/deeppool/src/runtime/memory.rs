@@ -9,7 +9,7 @@ use layer_graph::{Layer, LayerGraph};
 
 use super::{Arena, Backend, RankDevice};
 use crate::Error;
-use crate::program::{BufferId, Contents, RankProgram, check_offsets};
+use crate::program::{BufferId, Contents, Op, RankProgram, Step, check_offsets};
 
 /// The state of a rank: the buffers of its parameters, velocities and running statistics.
 ///
@@ -163,6 +163,23 @@ pub(super) fn scratch_buffers<B: Backend>(
             unsafe { arena.part(spec.offset.unwrap_or_default(), spec.scalars()) }
         })
         .collect()
+}
+
+/// Returns another handle of the buffer that a collective step reads: while the collective owns it,
+/// other steps may read the buffer, too. `None` for other steps. `arena` is that of the program.
+///
+/// # Errors
+/// If the arena is shorter.
+pub(super) fn sent_buffer<B: Backend>(
+    arena: &B::Arena,
+    program: &RankProgram,
+    step: &Step,
+) -> Result<Option<B::Buffer>, Error> {
+    let (Op::Collective(_), Some(id)) = (&step.op, step.reads.first()) else { return Ok(None) };
+    let spec = &program.buffers[id.0];
+    // SAFETY: the handle is read by this step only, which is ordered after and before the steps
+    // that write the buffer.
+    unsafe { arena.part(spec.offset.unwrap_or_default(), spec.scalars()) }.map(Some)
 }
 
 /// The buffers of a program: the state, and its own buffers.

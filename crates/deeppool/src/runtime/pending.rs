@@ -1,6 +1,6 @@
 //! A collective in progress on one rank.
 
-use collectives::{Communicator, RedistributionRequest, ReduceOp, Request};
+use collectives::{Communicator, RedistributionBuffers, ReduceOp, Request};
 
 use super::buckets::Bucket;
 use super::memory::Memory;
@@ -28,6 +28,8 @@ pub(super) struct CollectiveBuffers<'a, 'm, B: Backend> {
     pub(super) memory: &'a mut Memory<'m, B>,
     /// Memory of a step's bucket; `None` for a step without one.
     pub(super) bucket: Option<&'a mut Bucket<B>>,
+    /// Another handle of the buffer that the step reads; `None` if it reads none.
+    pub(super) sent: Option<&'a mut B::Buffer>,
     /// The device of the rank.
     pub(super) device: &'a mut RankDevice<B>,
 }
@@ -58,8 +60,7 @@ impl<B: Backend> CollectiveBuffers<'_, '_, B> {
 
 impl<B: Backend> PendingCollective<B> {
     /// Starts a collective of the group without waiting for it. Until [`finish`](Self::finish), the
-    /// buffer of an all-reduce or broadcast is empty in the memory of the rank, except those of a
-    /// bucket.
+    /// buffer that it writes is empty in the memory of the rank, except those of a bucket.
     ///
     /// # Errors
     /// The error of the engine or the communicator.
@@ -82,13 +83,16 @@ impl<B: Backend> PendingCollective<B> {
                 Ok(Self::InPlace(group.start_broadcast(buffer, 0, at.device.communication_queue()?)?))
             }
             CollectiveOp::Redistribute { redistribution, sample_elements, storage } => {
-                let nothing = B::Buffer::default();
-                let input = at.step.reads.first().map_or(&nothing, |&id| at.memory.get(id));
+                let input = at.sent.as_deref_mut().map(std::mem::take).unwrap_or_default();
+                let output = at.step.writes.first().map(|&id| std::mem::take(at.memory.get_mut(id)));
+                let output = output.unwrap_or_default();
+                let buffers = RedistributionBuffers { input, output, ..Default::default() };
+                let sample_scalars = storage.scalars(*sample_elements);
                 let queue = at.device.communication_queue()?;
                 Ok(Self::Moving(group.start_redistribution(
                     redistribution,
-                    input,
-                    storage.scalars(*sample_elements),
+                    buffers,
+                    sample_scalars,
                     queue,
                 )?))
             }
@@ -118,12 +122,14 @@ impl<B: Backend> PendingCollective<B> {
                 Ok(())
             }
             Self::Moving(moving) => {
-                let mut nothing = B::Buffer::default();
-                let output = match at.step.writes.first() {
-                    Some(&id) => at.memory.get_mut(id),
-                    None => &mut nothing,
-                };
-                Ok(moving.wait_into(output)?)
+                let RedistributionBuffers { input, output, .. } = moving.wait()?;
+                if let Some(sent) = &mut at.sent {
+                    **sent = input;
+                }
+                if let Some(&id) = at.step.writes.first() {
+                    *at.memory.get_mut(id) = output;
+                }
+                Ok(())
             }
         }
     }

@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use collectives::{
-    Communicator, Group, HostBuffer, Redistribution, ReduceOp, ThreadCommunicator, ThreadWorld,
+    Communicator, Group, HostBuffer, Redistribution, RedistributionBuffers, ReduceOp, ThreadCommunicator,
+    ThreadWorld,
 };
 use deeppool::Error;
 use deeppool::gpu_mux::{JobState, PolledJob};
@@ -128,12 +129,12 @@ impl Communicator<f32> for RecordingCommunicator {
 
     fn start_redistribution(
         &self,
-        redistribution: &Redistribution,
-        input: &Buffer,
-        sample_len: usize,
+        redistribution: &Arc<Redistribution>,
+        buffers: RedistributionBuffers<Buffer>,
+        item_len: usize,
         queue: &mut (),
     ) -> collectives::Result<Self::RedistributionRequest> {
-        self.ranks.start_redistribution(redistribution, input, sample_len, queue)
+        self.ranks.start_redistribution(redistribution, buffers, item_len, queue)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use collectives::{Partition, Redistribution};
+use collectives::{Layout, Redistribution};
 use deeppool::program::{
     BatchPart, BufferId, BufferSpec, Collective, CollectiveId, CollectiveOp, Contents, Lane, LowerOptions,
     Op, Placement, Program, RankProgram, Step, StepId, lower_for_simulation, lower_training,
@@ -62,10 +62,10 @@ fn shard(value: &Value) -> Shard {
     Shard { first, samples: end - first }
 }
 
-fn partition(value: &Value) -> Partition {
+fn layout(value: &Value) -> Layout {
     let counts: Vec<(usize, usize)> =
         list(value).iter().map(|held| (number(&held["rank"]), shard(&held["samples"]).samples)).collect();
-    Partition::from_counts(&counts).unwrap()
+    Layout::from_counts(&counts).unwrap()
 }
 
 impl DocumentReader<'_> {
@@ -178,12 +178,12 @@ fn collective(document: &Value) -> Collective {
         "all_reduce" => CollectiveOp::AllReduce { elements: number(&document["elements"]) },
         "broadcast" => CollectiveOp::Broadcast { elements: number(&document["elements"]) },
         "redistribute" => {
-            let (source, target) = (partition(&document["source"]), partition(&document["target"]));
+            let (source, target) = (layout(&document["source"]), layout(&document["target"]));
             let redistribution = Redistribution::new(&source, &target).unwrap();
             let moves = list(&document["moves"]).iter();
             let moves = moves.map(|one| (number(&one["from"]), number(&one["to"]), shard(&one["samples"])));
             let expected = redistribution.moves().iter().map(|one| {
-                let samples = Shard { first: one.samples.start, samples: one.samples.len() };
+                let samples = Shard { first: one.samples().start, samples: one.samples().len() };
                 (one.from_rank, one.to_rank, samples)
             });
             assert!(moves.eq(expected));

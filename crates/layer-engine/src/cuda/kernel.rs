@@ -75,9 +75,6 @@ pub(super) struct GpuLaunch {
     pub(super) tensors: Option<TensorTable>,
 }
 
-/// Maximum number of operands of a call of a library: those of the gradient of attention.
-pub(super) const LIBRARY_OPERANDS: usize = 5;
-
 /// One call of a vendor's library, which enqueues the work that computes a part of a kernel. The
 /// library's workspace is that of the queue.
 #[derive(Debug)]
@@ -87,7 +84,7 @@ pub(super) struct LibraryLaunch {
     /// Name of the algorithm, such as `cuDNN engine 1`.
     pub(super) name: Arc<str>,
     /// Operands in the order of the call's parameters; [`Argument::NONE`] for those that it lacks.
-    pub(super) operands: [Argument; LIBRARY_OPERANDS],
+    pub(super) operands: [Argument; 4],
 }
 
 /// Algorithm of a vendor's library.
@@ -97,9 +94,6 @@ pub(super) enum LibraryCall {
     Product(cuda::Product),
     /// Convolution of cuDNN: operands input, weights and output, or their gradients.
     Convolution(cuda::Convolution),
-    /// Attention of cuDNN: operands input, output, statistics, and the gradients of output and
-    /// input if it is a backward pass.
-    Attention(cuda::Attention),
 }
 
 impl LibraryCall {
@@ -108,7 +102,6 @@ impl LibraryCall {
         match self {
             Self::Product(product) => product.workspace_bytes(),
             Self::Convolution(convolution) => convolution.workspace_bytes(),
-            Self::Attention(attention) => attention.workspace_bytes(),
         }
     }
 }
@@ -216,9 +209,9 @@ impl CudaKernel {
             Launch::Function(_) => None,
             Launch::Library(library) => Some(&library.call),
         });
-        libraries.fold((0, false), |(bytes, uses_cudnn), call| {
-            let is_of_cudnn = matches!(call, LibraryCall::Convolution(_) | LibraryCall::Attention(_));
-            (bytes.max(call.workspace_bytes()), uses_cudnn || is_of_cudnn)
+        libraries.fold((0, false), |(bytes, convolves), call| {
+            let is_convolution = matches!(call, LibraryCall::Convolution(_));
+            (bytes.max(call.workspace_bytes()), convolves || is_convolution)
         })
     }
 
@@ -306,8 +299,7 @@ impl CudaKernel {
             Argument::Workspace(buffer, word) => Some(Address::element(&self.workspace[buffer], word)),
             _ => None,
         };
-        let operands = launch.operands.each_ref().map(address);
-        let [a, b, c, bias, _] = operands;
+        let [a, b, c, bias] = launch.operands.each_ref().map(address);
         let (workspace, cudnn) = queue.libraries();
         let missing = || cuda::Error::Invalid("the call lacks an operand or a handle".to_owned());
         // SAFETY: the operands were added for this call and have the lengths that the kernel was
@@ -320,10 +312,6 @@ impl CudaKernel {
                 }
                 (LibraryCall::Convolution(convolution), [Some(x), Some(w), Some(y)], Some(handle)) => {
                     convolution.enqueue(handle, [x, w, y], workspace)
-                }
-                (LibraryCall::Attention(attention), _, Some(handle)) => {
-                    let operands: Vec<_> = operands.into_iter().flatten().collect();
-                    attention.enqueue(handle, &operands, workspace)
                 }
                 _ => Err(missing()),
             }
@@ -395,12 +383,12 @@ impl CudaQueue {
         &mut self,
         kernels: impl IntoIterator<Item = &'k CudaKernel>,
     ) -> Result<(), EngineError> {
-        let (mut bytes, mut uses_cudnn) = (0, false);
+        let (mut bytes, mut convolves) = (0, false);
         for kernel in kernels {
             let needs = kernel.library_needs();
-            (bytes, uses_cudnn) = (bytes.max(needs.0), uses_cudnn || needs.1);
+            (bytes, convolves) = (bytes.max(needs.0), convolves || needs.1);
         }
-        self.prepare_libraries(bytes, uses_cudnn)
+        self.prepare_libraries(bytes, convolves)
     }
 
     /// Enqueues a kernel with the launch context that was [set](Self::set_context) last. Allocates

@@ -3,7 +3,9 @@
 #![allow(unsafe_code, non_snake_case)]
 
 use crate::host::HostSpan;
-use crate::state::{Call, CallError, CallResult, CopyOperand, Driver, Handle, Pattern};
+use crate::state::{
+    Call, CallError, CallResult, Code, CopiedRows, CopyOperand, Driver, Handle, Pattern, RowPlaces,
+};
 
 /// Stream of the calls that have no stream argument.
 const DEFAULT_STREAM: Handle = 0;
@@ -166,6 +168,78 @@ fn copy_peer(
     driver.check_peer(to.0, to.1)?;
     driver.check_peer(from.0, from.1)?;
     driver.copy(CopyOperand::Device(to.0), CopyOperand::Device(from.0), bytes, stream, false)
+}
+
+/// Enqueues copies of rows at regular distances, `CUDA_MEMCPY3D`. Only memory of devices is
+/// supported.
+///
+/// # Safety
+/// `copy` is null or points to the parameters.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn cuMemcpy3DAsync_v2(copy: *const Memcpy3D, stream: Handle) -> u32 {
+    Call::with_context("cuMemcpy3DAsync_v2").run(|driver| {
+        // SAFETY: the caller's promise.
+        let copy = unsafe { copy.as_ref() }.ok_or_else(|| CallError::value("the parameters are null"))?;
+        driver.copy_rows(copy.rows()?, stream)
+    })
+}
+
+/// `CUDA_MEMCPY3D`.
+#[repr(C)]
+pub(super) struct Memcpy3D {
+    from: Memcpy3DEnd,
+    to: Memcpy3DEnd,
+    width_bytes: usize,
+    height: usize,
+    depth: usize,
+}
+
+/// Source or destination in a `CUDA_MEMCPY3D`.
+#[repr(C)]
+struct Memcpy3DEnd {
+    x_bytes: usize,
+    y: usize,
+    z: usize,
+    level_of_detail: usize,
+    memory_type: u32,
+    host: usize,
+    device: u64,
+    array: usize,
+    reserved: usize,
+    pitch: usize,
+    height: usize,
+}
+
+impl Memcpy3D {
+    fn rows(&self) -> CallResult<CopiedRows> {
+        let counts = [self.depth, self.height];
+        let [to, from] = [&self.to, &self.from].map(|end| end.rows(self.width_bytes, counts));
+        Ok(CopiedRows { to: to?, from: from?, counts, bytes: self.width_bytes })
+    }
+}
+
+impl Memcpy3DEnd {
+    /// Returns the address of the first row, and the distances of slices and rows.
+    fn rows(&self, width: usize, [depth, height]: [usize; 2]) -> CallResult<RowPlaces> {
+        /// `CU_MEMORYTYPE_DEVICE`.
+        const DEVICE: u32 = 2;
+        if self.memory_type != DEVICE || self.level_of_detail != 0 {
+            return Err(CallError::plain(Code::NOT_SUPPORTED));
+        }
+        if (height > 1 || depth > 1) && self.pitch < self.x_bytes.saturating_add(width) {
+            return Err(CallError::value(format!("rows of {width} bytes have a pitch of {}", self.pitch)));
+        }
+        if depth > 1 && self.height < self.y.saturating_add(height) {
+            return Err(CallError::value(format!(
+                "slices of {height} rows have a height of {}",
+                self.height
+            )));
+        }
+        let slice = self.pitch.saturating_mul(self.height);
+        let skipped = self.z.saturating_mul(slice).saturating_add(self.y.saturating_mul(self.pitch));
+        let first = self.device.saturating_add(skipped.saturating_add(self.x_bytes) as u64);
+        Ok(RowPlaces { first, distances: [slice as u64, self.pitch as u64] })
+    }
 }
 
 /// Defines fills of device memory. The host does not wait for them.

@@ -52,6 +52,7 @@ fn find(name: &str) -> Option<(&'static str, usize)> {
         copies::cuMemcpyDtoHAsync_v2,
         copies::cuMemcpyDtoD_v2,
         copies::cuMemcpyDtoDAsync_v2,
+        copies::cuMemcpy3DAsync_v2,
         copies::cuMemcpy,
         copies::cuMemcpyAsync,
         copies::cuMemcpyPeer,

@@ -50,4 +50,4 @@ pub(crate) use launch_time::{launch_time, set_launch_time};
 pub(crate) use library_work::LibraryWork;
 pub(crate) use modules::Arguments;
 pub(crate) use nccl::{NcclCode, Operation, OperationGroup, OperationKind};
-pub(crate) use nodes::{Dimensions, KernelNode, NodeWork, Pattern};
+pub(crate) use nodes::{CopiedRows, Dimensions, KernelNode, NodeWork, Pattern, RowPlaces};

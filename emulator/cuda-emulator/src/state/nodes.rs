@@ -12,6 +12,8 @@ pub(crate) enum NodeWork {
     Kernel(KernelNode),
     /// Copies memory.
     Copy(CopyNode),
+    /// Copies rows of device memory.
+    CopyRows(CopiedRows),
     /// Writes a pattern of 1, 2 or 4 bytes `times` times.
     Fill { address: u64, pattern: Pattern, times: usize },
     /// Allocates memory of a graph, whose address is already known.
@@ -92,6 +94,42 @@ pub(crate) struct CopyNode {
     pub(crate) bytes: usize,
 }
 
+/// Copy of rows of bytes between places in device memory.
+#[derive(Clone, Copy)]
+pub(crate) struct CopiedRows {
+    /// Places to which the rows are copied.
+    pub(crate) to: RowPlaces,
+    /// Places from which the rows are copied.
+    pub(crate) from: RowPlaces,
+    /// Number of slices, and of rows of a slice.
+    pub(crate) counts: [usize; 2],
+    /// Number of bytes of a row.
+    pub(crate) bytes: usize,
+}
+
+/// Places of rows at regular distances.
+#[derive(Clone, Copy)]
+pub(crate) struct RowPlaces {
+    /// Address of the first row.
+    pub(crate) first: u64,
+    /// Distances of slices, and of rows of a slice, in bytes.
+    pub(crate) distances: [u64; 2],
+}
+
+impl CopiedRows {
+    /// Returns the addresses of each row, the destination first.
+    pub(crate) fn rows(self) -> impl Iterator<Item = [u64; 2]> {
+        let [slices, rows] = self.counts.map(|count| count as u64);
+        let place = |of: RowPlaces, slice: u64, row: u64| {
+            let distance =
+                slice.saturating_mul(of.distances[0]).saturating_add(row.saturating_mul(of.distances[1]));
+            of.first.saturating_add(distance)
+        };
+        let places = (0..slices).flat_map(move |slice| (0..rows).map(move |row| (slice, row)));
+        places.map(move |(slice, row)| [place(self.to, slice, row), place(self.from, slice, row)])
+    }
+}
+
 /// Source or destination of a copy.
 #[derive(Clone)]
 pub(crate) enum CopyEndpoint {
@@ -108,7 +146,7 @@ impl NodeWork {
     pub(crate) fn kind(&self) -> u32 {
         match self {
             NodeWork::Kernel(_) | NodeWork::Collectives(_) => 0,
-            NodeWork::Copy(_) => 1,
+            NodeWork::Copy(_) | NodeWork::CopyRows(_) => 1,
             NodeWork::Fill { .. } => 2,
             NodeWork::Child(_) => 4,
             NodeWork::Empty => 5,

@@ -1,12 +1,12 @@
 //! Computes the mean and variance of numbers that are sharded over three threads.
 
-use collectives::{Communicator, Error, Group, HostBuffer, Partition, ReduceOp, ThreadWorld};
+use collectives::{Communicator, Error, Group, HostBuffer, Layout, ReduceOp, ThreadWorld};
 
 fn main() -> Result<(), Error> {
     let samples = 10;
-    let partition = Partition::even(samples, &[0, 1, 2])?;
+    let layout = Layout::even(samples, &[0, 1, 2])?;
     let results = ThreadWorld::new(3).run(|ranks| {
-        let mine: Vec<f64> = partition.shard(ranks.rank()).map(|sample| sample as f64).collect();
+        let mine: Vec<f64> = layout.shard(ranks.rank()).map(|sample| sample as f64).collect();
         let mut sums = HostBuffer::from(vec![mine.iter().sum(), mine.iter().map(|x| x * x).sum::<f64>()]);
         ranks.all_reduce(&mut sums, ReduceOp::Sum, &mut ())?;
         let mean = sums[0] / samples as f64;

@@ -1,6 +1,7 @@
 //! Creation and destruction of NCCL communicators, with and without failures.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::thread;
 
 use cuda::nccl::Nccl;
@@ -14,7 +15,7 @@ use super::{
     LONG, SHORT, assert_no_leaks, context, emulator, end_calls, live_communicators, nccl, stream, upload,
 };
 use crate::{
-    Communicator, Error, Group, Partition, Redistribution, RedistributionRequest, ReduceOp, Request,
+    Communicator, Error, Group, Layout, Redistribution, RedistributionBuffers, ReduceOp, Request,
     WaitStrategy,
 };
 
@@ -154,18 +155,18 @@ fn call_many_operations() -> std::result::Result<(), Box<dyn std::error::Error>>
     let ranks = world.connect_on(&context)?;
     let mut stream = Stream::new(&context, Priority::default())?;
     let new = |len| Buffer::<f32>::in_stream(&stream, len);
-    let (mut one, mut more, mut output) = (new(2)?, new(2)?, new(2)?);
+    let (mut one, mut more, output) = (new(2)?, new(2)?, new(2)?);
     one.upload(&stream, &[1.0, 2.0])?;
     ranks.all_reduce(&mut one, ReduceOp::Sum, &mut stream)?;
     ranks.barrier(&mut stream)?;
     let part = ranks.split(Some(1), 0)?;
     let same = ranks.group(&[0])?;
     same.all_gather(&mut one, &mut more, &mut stream)?;
-    let identity = Redistribution::new(&Partition::even(2, &[0])?, &Partition::even(2, &[0])?)?;
-    let request = same.start_redistribution(&identity, &more, 1, &mut stream)?;
+    let identity = Redistribution::new(&Layout::even(2, &[0])?, &Layout::even(2, &[0])?)?;
+    let buffers = RedistributionBuffers { input: more, output, ..Default::default() };
+    let request = same.start_redistribution(&Arc::new(identity), buffers, 1, &mut stream)?;
     drop(part);
-    request.wait_into(&mut output)?;
-    assert_eq!(output.to_vec(&stream)?, [1.0, 2.0]);
+    assert_eq!(request.wait()?.output.to_vec(&stream)?, [1.0, 2.0]);
     drop(ranks.start_all_reduce(one, ReduceOp::Max, &mut stream)?);
     ranks.synchronize(&stream)?;
     Ok(())

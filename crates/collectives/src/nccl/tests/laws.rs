@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use super::{blank, download, run_all, stream, upload};
 use crate::nccl::NcclCommunicator;
 use crate::{
-    Communicator, Element, Group, Partition, Redistribution, RedistributionRequest, ReduceOp, Request, Result,
+    Communicator, Element, Group, Layout, Redistribution, RedistributionBuffers, ReduceOp, Request, Result,
 };
 
 impl suite::Ranks for NcclCommunicator {
@@ -76,8 +76,8 @@ proptest! {
         let (a, b): (usize, usize) = (from.iter().map(|c| c.1).sum(), to.iter().map(|c| c.1).sum());
         from[1].1 += b.saturating_sub(a);
         to[2].1 += a.saturating_sub(b);
-        let from = Partition::from_counts(&from).unwrap();
-        let to = Partition::from_counts(&to).unwrap();
+        let from = Layout::from_counts(&from).unwrap();
+        let to = Layout::from_counts(&to).unwrap();
         let forward = Redistribution::new(&from, &to).unwrap();
         let data = |shard: std::ops::Range<usize>| -> Vec<f32> {
             shard.flat_map(|sample| (0..sample_len).map(move |i| (sample * 10 + i) as f32)).collect()
@@ -87,22 +87,34 @@ proptest! {
             let mut held = upload(&data(forward.source().shard(rank)), &ranks);
             for redistribution in [forward.clone(), forward.reversed()] {
                 let expected = data(redistribution.target().shard(rank));
-                let mut output = blank(expected.len(), &ranks);
+                let output = blank(expected.len(), &ranks);
                 let address = output.address();
-                let request =
-                    ranks.start_redistribution(&redistribution, &held, sample_len, &mut stream).unwrap();
-                request.wait_into(&mut output).unwrap();
-                let arrived = download(&output, &ranks);
-                assert_eq!((&arrived, output.address()), (&expected, address));
-                // The same without an allocation.
-                let after = blank(expected.len(), &ranks);
-                let address = after.address();
-                let moved = ranks
-                    .start_redistribution_in_place(&redistribution, held, after, sample_len, &mut stream)
-                    .unwrap();
-                held = moved.wait().unwrap().receive;
+                let mut buffers = RedistributionBuffers { input: held, output, ..Default::default() };
+                let redistribution = Arc::new(redistribution);
+                ranks.redistribute(&redistribution, &mut buffers, sample_len, &mut stream).unwrap();
+                held = buffers.output;
                 assert_eq!((download(&held, &ranks), held.address()), (expected, address));
             }
+        });
+    }
+
+    #[test]
+    fn boxes_move_between_grids(case in suite::cases(), item_len in 1_usize..4) {
+        let [from, to] = case.grids(4);
+        let redistribution = Arc::new(Redistribution::new(&from, &to).unwrap());
+        run_all(4, |ranks| {
+            let (rank, mut stream) = (ranks.rank(), stream(&ranks));
+            if !redistribution.ranks().contains(&rank) {
+                return;
+            }
+            let group = ranks.group(redistribution.ranks()).unwrap();
+            let [held, wanted] = [&from, &to].map(|layout| suite::elements(layout, rank, item_len));
+            let packed = redistribution.packed_len(rank, item_len).unwrap().map(|len| blank(len, &ranks));
+            let output = blank(wanted.len(), &ranks);
+            let mut buffers = RedistributionBuffers { input: upload(&held, &ranks), output, packed };
+            group.redistribute(&redistribution, &mut buffers, item_len, &mut stream).unwrap();
+            assert_eq!(download(&buffers.output, &ranks), wanted, "{from:?} to {to:?}");
+            assert_eq!(download(&buffers.input, &ranks), held);
         });
     }
 }

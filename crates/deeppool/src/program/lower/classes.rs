@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use collectives::{Partition, Redistribution};
+use collectives::{Layout, Redistribution};
 use layer_graph::LayerGraph;
 
 use super::LowerOptions;
@@ -58,12 +58,12 @@ pub(super) fn classes_of_ranks(
     let cut = options.micro_batches.max(1);
     for samples in HashSet::from([batch / cut, batch.div_ceil(cut)]) {
         for ranks in &layers {
-            let partition = Partition::even(samples, ranks)?;
-            classes.refine(partition.shards().map(|(rank, samples)| (rank, 1 + samples.len())));
+            let layout = Layout::even(samples, ranks)?;
+            classes.refine(layout.shards().map(|(rank, samples)| (rank, 1 + samples.len())));
         }
         for (from, to) in &edges {
             let redistribution =
-                Redistribution::new(&Partition::even(samples, from)?, &Partition::even(samples, to)?)?;
+                Redistribution::new(&Layout::even(samples, from)?, &Layout::even(samples, to)?)?;
             let moves = || redistribution.moves().iter();
             classes.refine(moves().map(|m| (m.from_rank, 1)));
             classes.refine(moves().map(|m| (m.to_rank, 1)));

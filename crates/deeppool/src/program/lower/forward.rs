@@ -5,7 +5,7 @@ use std::rc::Rc;
 use layer_engine::{Pass, Role, Storage};
 use layer_graph::{Layer, LayerId};
 
-use super::layout::Layout;
+use super::layout::SharedLayout;
 use super::{DistributedValue, Lowering};
 use crate::Error;
 use crate::program::builder::Operands;
@@ -93,7 +93,7 @@ impl Lowering<'_> {
 
     /// Returns a layer's output in a layout: the existing value, loaded (for the input layer), or
     /// redistributed.
-    fn output_in(&mut self, producer: LayerId, layout: &Rc<Layout>) -> Result<DistributedValue, Error> {
+    fn output_in(&mut self, producer: LayerId, layout: &Rc<SharedLayout>) -> Result<DistributedValue, Error> {
         let known = self.outputs[producer.index()].iter().find(|value| value.layout == *layout);
         if let Some(value) = known {
             return Ok(value.clone());
@@ -109,7 +109,7 @@ impl Lowering<'_> {
         Ok(value)
     }
 
-    fn load_features(&mut self, layout: &Rc<Layout>, input: &Layer) -> DistributedValue {
+    fn load_features(&mut self, layout: &Rc<SharedLayout>, input: &Layer) -> DistributedValue {
         let storage = self.storage_of_features();
         let buffers = layout.shards(self.micro_batch.start).map(|(place, shard)| {
             let elements = Role::Output.elements(input, shard.samples);
@@ -141,7 +141,7 @@ impl Lowering<'_> {
     pub(super) fn share_statistics(&mut self) {
         for (id, layer) in self.network.layers().filter(|(_, layer)| !layer.statistics().is_empty()) {
             let value = self.operand_value(id, Role::Statistics);
-            let ranks = value.layout.partition.ranks();
+            let ranks = value.layout.layout.ranks();
             if ranks.len() > 1 {
                 let op = CollectiveOp::Broadcast { elements: Role::Statistics.elements(layer, 0) };
                 let label = format!("broadcast statistics of {}", layer.name());

@@ -1,5 +1,5 @@
-//! Layouts of values on ranks. A *layout* divides the samples of a micro-batch among ranks, and all
-//! layers with the same ranks share one. A *lowered* rank is one for which a program is built: the
+//! Layouts of values on ranks. They divide the samples of a micro-batch among ranks, and all layers
+//! with the same ranks share one. A *lowered* rank is one for which a program is built: the
 //! first of each class of equal ranks. Its *place* is its index among them.
 
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use collectives::{Partition, Redistribution};
+use collectives::{Layout, Redistribution};
 use layer_engine::Shard;
 
 use crate::Error;
@@ -34,19 +34,19 @@ impl Lowered {
     }
 }
 
-/// A division of the samples of a micro-batch among ranks. Layouts are equal if they are the same
-/// object.
-pub(super) struct Layout {
+/// A layout of the samples of a micro-batch that layers share. Layouts are equal if they are the
+/// same object.
+pub(super) struct SharedLayout {
     /// Unique number of the layout.
     id: usize,
     /// The samples of each rank, relative to the micro-batch, including ranks for which no program
     /// is built.
-    pub(super) partition: Partition,
+    pub(super) layout: Layout,
     /// Places of its lowered ranks, with their samples.
     shards: Vec<(usize, Range<usize>)>,
 }
 
-impl Layout {
+impl SharedLayout {
     /// Returns the places of the layout's lowered ranks, with their shards of the global batch. The
     /// micro-batch begins at sample `first` of the global batch.
     pub(super) fn shards(&self, first: usize) -> impl Iterator<Item = (usize, Shard)> + '_ {
@@ -61,7 +61,7 @@ impl Layout {
     }
 }
 
-impl PartialEq for Layout {
+impl PartialEq for SharedLayout {
     fn eq(&self, other: &Self) -> bool {
         self.id == other.id
     }
@@ -71,7 +71,7 @@ impl PartialEq for Layout {
 #[derive(Default)]
 pub(super) struct Layouts {
     /// Even layouts, by number of samples and ranks.
-    even: HashMap<usize, HashMap<Vec<usize>, Rc<Layout>>>,
+    even: HashMap<usize, HashMap<Vec<usize>, Rc<SharedLayout>>>,
     count: usize,
     /// Redistributions, by the ids of the two layouts.
     redistributions: HashMap<(usize, usize), Arc<Redistribution>>,
@@ -88,14 +88,14 @@ impl Layouts {
         samples: usize,
         ranks: &[usize],
         lowered: &Lowered,
-    ) -> Result<Rc<Layout>, Error> {
+    ) -> Result<Rc<SharedLayout>, Error> {
         let of_samples = self.even.entry(samples).or_default();
         if let Some(known) = of_samples.get(ranks) {
             return Ok(Rc::clone(known));
         }
-        let partition = Partition::even(samples, ranks)?;
-        let shards = partition.shards().filter_map(|(rank, samples)| Some((lowered.places[rank]?, samples)));
-        let layout = Rc::new(Layout { id: self.count, shards: shards.collect(), partition });
+        let layout = Layout::even(samples, ranks)?;
+        let shards = layout.shards().filter_map(|(rank, samples)| Some((lowered.places[rank]?, samples)));
+        let layout = Rc::new(SharedLayout { id: self.count, shards: shards.collect(), layout });
         self.count += 1;
         of_samples.insert(ranks.to_vec(), Rc::clone(&layout));
         Ok(layout)
@@ -107,14 +107,14 @@ impl Layouts {
     /// [`Error::Collectives`] if the layouts have different numbers of samples.
     pub(super) fn redistribution(
         &mut self,
-        from: &Layout,
-        to: &Layout,
+        from: &SharedLayout,
+        to: &SharedLayout,
     ) -> Result<Arc<Redistribution>, Error> {
         let ids = (from.id, to.id);
         if let Some(known) = self.redistributions.get(&ids) {
             return Ok(Arc::clone(known));
         }
-        let redistribution = Arc::new(Redistribution::new(&from.partition, &to.partition)?);
+        let redistribution = Arc::new(Redistribution::new(&from.layout, &to.layout)?);
         self.redistributions.insert(ids, Arc::clone(&redistribution));
         Ok(redistribution)
     }

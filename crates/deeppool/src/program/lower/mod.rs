@@ -24,7 +24,7 @@ use super::{BufferId, CollectiveOp, Contents, Op, PartialBackpropagation, Placem
 use crate::Error;
 use crate::batch::check_batch;
 use classes::classes_of_ranks;
-use layout::{Layout, Layouts, Lowered};
+use layout::{Layouts, Lowered, SharedLayout};
 pub use options::LowerOptions;
 use partial::Partial;
 
@@ -159,7 +159,7 @@ fn every_rank(placement: &Placement) -> Vec<Vec<usize>> {
 /// A value that is distributed over ranks in a layout.
 #[derive(Clone)]
 struct DistributedValue {
-    layout: Rc<Layout>,
+    layout: Rc<SharedLayout>,
     /// The buffers of the layout's lowered ranks that have a part of it, in the layout's order,
     /// with their places.
     buffers: Vec<PlacedBuffer>,
@@ -192,7 +192,7 @@ struct Lowering<'a> {
     /// The samples of the batch that are being lowered.
     micro_batch: Range<usize>,
     /// Layout of each layer in the micro-batch, by layer id. That of the input layer is not used.
-    layout: Vec<Rc<Layout>>,
+    layout: Vec<Rc<SharedLayout>>,
     /// The ranks that hold each layer's own parameters, by layer id.
     holders: Vec<Holders>,
     /// Outputs of each layer: first in its own layout, then in those of its consumers.
@@ -292,7 +292,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// Returns the layout of a layer.
-    fn layout(&self, id: LayerId) -> Rc<Layout> {
+    fn layout(&self, id: LayerId) -> Rc<SharedLayout> {
         Rc::clone(&self.layout[id.index()])
     }
 
@@ -313,7 +313,7 @@ impl<'a> Lowering<'a> {
         &mut self,
         id: LayerId,
         source: &DistributedValue,
-        to: &Rc<Layout>,
+        to: &Rc<SharedLayout>,
         what: &str,
     ) -> Result<DistributedValue, Error> {
         let redistribution = self.layouts.redistribution(&source.layout, to)?;
@@ -399,7 +399,7 @@ impl<'a> Lowering<'a> {
     /// Sums an operand over the layer's ranks.
     fn reduce_operand(&mut self, id: LayerId, role: Role, label: &str) {
         let layout = self.layout(id);
-        let mut bucket = Bucket::new(layout.partition.ranks(), layout.places());
+        let mut bucket = Bucket::new(layout.layout.ranks(), layout.places());
         self.add_to_bucket(&mut bucket, id, role, label);
         self.program.all_reduce(bucket);
     }

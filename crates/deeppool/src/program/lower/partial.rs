@@ -12,7 +12,7 @@ use std::sync::Arc;
 use layer_engine::{Role, Shard};
 use layer_graph::{LayerGraph, LayerId, LayerKind};
 
-use super::{DistributedValue, Layout, Lowering, PlacedBuffer};
+use super::{DistributedValue, Lowering, PlacedBuffer, SharedLayout};
 use crate::Error;
 use crate::program::builder::Bucket;
 use crate::program::partial::{Contributions, PartialBackpropagation};
@@ -88,7 +88,7 @@ impl Lowering<'_> {
         }
         let mut ranks = BTreeSet::new();
         for user in self.network.parameter_users(id) {
-            let shards = self.layout[user.index()].partition.shards();
+            let shards = self.layout[user.index()].layout.shards();
             let contributes = |samples: Range<usize>| {
                 let shard = Shard { first: self.micro_batch.start + samples.start, samples: samples.len() };
                 self.contributes(user, shard)
@@ -128,7 +128,7 @@ impl Lowering<'_> {
         &mut self,
         id: LayerId,
         source: &DistributedValue,
-        to: &Rc<Layout>,
+        to: &Rc<SharedLayout>,
     ) -> Result<DistributedValue, Error> {
         if self.partial.is_none() {
             return self.redistribute(id, source, to, "gradient");
@@ -220,7 +220,7 @@ impl Lowering<'_> {
     pub(super) fn reduce_moments(&mut self, id: LayerId) {
         let first = self.micro_batch.start;
         let layout = self.layout(id);
-        let contributing = layout.partition.shards().filter(|(_, samples)| {
+        let contributing = layout.layout.shards().filter(|(_, samples)| {
             self.contributes(id, Shard { first: first + samples.start, samples: samples.len() })
         });
         let (ranks, samples): (Vec<usize>, Vec<usize>) =

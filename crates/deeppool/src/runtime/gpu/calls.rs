@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use collectives::{
-    Communicator, NcclCommunicator, NcclExchangeRequest, NcclRequest, Redistribution, ReduceOp, Request,
+    Communicator, NcclCommunicator, NcclRedistributionRequest, NcclRequest, Redistribution,
+    RedistributionBuffers, ReduceOp, Request,
 };
 use cuda::{Buffer, HostBuffer, Stream};
 use layer_engine::{CudaKernel, CudaQueue, LaunchContext};
@@ -144,7 +145,7 @@ struct NcclLane {
 #[derive(Debug)]
 enum PendingCollective {
     InPlace(NcclRequest<f32>),
-    Exchange(NcclExchangeRequest<f32>),
+    Moving(NcclRedistributionRequest<f32>),
 }
 
 /// A collective with the lane that it runs on and the memory of this rank that it reads and writes.
@@ -204,13 +205,11 @@ impl CollectiveCall {
                     PendingCollective::InPlace(group.start_broadcast(alias(buffer)?, 0, stream)?)
                 }
                 CollectiveOperation::Redistribute { redistribution, from, to, sample_scalars } => {
-                    PendingCollective::Exchange(group.start_redistribution_in_place(
-                        redistribution,
-                        alias(from)?,
-                        alias(to)?,
-                        *sample_scalars,
-                        stream,
-                    )?)
+                    let (input, output) = (alias(from)?, alias(to)?);
+                    let buffers = RedistributionBuffers { input, output, ..Default::default() };
+                    let moving =
+                        group.start_redistribution(redistribution, buffers, *sample_scalars, stream)?;
+                    PendingCollective::Moving(moving)
                 }
             })
         })?;
@@ -238,7 +237,7 @@ impl CommunicationLane {
         while let Some(oldest) = lane.pending.front_mut() {
             let is_complete = match oldest {
                 PendingCollective::InPlace(request) => request.test()?,
-                PendingCollective::Exchange(request) => request.test()?,
+                PendingCollective::Moving(request) => request.test()?,
             };
             if !is_complete {
                 break;
@@ -258,7 +257,7 @@ impl CommunicationLane {
         let pending = std::mem::take(&mut lock(&self.nccl).pending);
         let outcomes = pending.into_iter().map(|pending| match pending {
             PendingCollective::InPlace(request) => request.wait().map(drop),
-            PendingCollective::Exchange(request) => request.wait().map(drop),
+            PendingCollective::Moving(request) => request.wait().map(drop),
         });
         // All of them are awaited.
         let outcomes: Vec<_> = outcomes.collect();

@@ -7,11 +7,13 @@ use crate::{
     state::{
         CallError, CallResult, Code, Handle,
         handles::HandleKind,
-        nodes::{CopyEndpoint, CopyNode, NodeWork, Pattern},
+        nodes::{CopiedRows, CopyEndpoint, CopyNode, NodeWork, Pattern},
+        order::Task,
         work::StreamWork,
     },
 };
 use ptx_emulator::AccessKind;
+use std::sync::Arc;
 
 /// `CU_STREAM_WAIT_VALUE_FLUSH`, which has no effect here.
 const FLUSH: u32 = 1 << 30;
@@ -66,6 +68,18 @@ impl Driver {
         }
         if waits || (pageable && !captures) {
             self.drain_stream(stream)?;
+        }
+        Ok(())
+    }
+
+    /// Implements `cuMemcpy3DAsync`: enqueues a copy of rows.
+    pub(crate) fn copy_rows(&mut self, copy: CopiedRows, stream: Handle) -> CallResult<()> {
+        let stream = self.stream(stream)?;
+        for address in copy.rows().flatten() {
+            self.check_memory(address, copy.bytes)?;
+        }
+        if copy.bytes > 0 && !copy.counts.contains(&0) {
+            self.submit(stream, NodeWork::CopyRows(copy))?;
         }
         Ok(())
     }
@@ -209,6 +223,10 @@ impl Driver {
                 self.note_copy(task.as_ref(), copy);
                 self.do_copy(copy)
             }
+            NodeWork::CopyRows(copy) => {
+                let task = self.begin_task(stream, node, |_| "a copy of rows".to_owned());
+                self.do_copy_rows(task.as_ref(), copy)
+            }
             NodeWork::Fill { address, pattern: Pattern { value, bytes }, times } => {
                 let task = self.begin_task(stream, node, |_| "a fill".to_owned());
                 self.note_access(task.as_ref(), AccessKind::Write, *address, (bytes * times) as u64);
@@ -256,6 +274,20 @@ impl Driver {
             2 => found & value != 0,
             _ => !(found | value) != 0,
         }
+    }
+
+    fn do_copy_rows(&mut self, task: Option<&Arc<Task>>, copy: &CopiedRows) -> Result<(), String> {
+        // As the rows of a real copy, none sees what another has written.
+        let mut rows = vec![vec![0; copy.bytes]; copy.counts.iter().product()];
+        for ([_, from], row) in copy.rows().zip(&mut rows) {
+            self.note_access(task, AccessKind::Read, from, copy.bytes as u64);
+            self.memory.read(from, row)?;
+        }
+        for ([to, _], row) in copy.rows().zip(&rows) {
+            self.note_access(task, AccessKind::Write, to, copy.bytes as u64);
+            self.memory.write(to, row)?;
+        }
+        Ok(())
     }
 
     fn do_copy(&mut self, copy: &CopyNode) -> Result<(), String> {
