@@ -103,7 +103,7 @@ impl Matrices {
         let mut to = Vec::with_capacity(values.len());
         for matrix in values.chunks_exact(rows * columns).take(count) {
             for column in 0..columns {
-                to.extend(matrix.iter().skip(column).step_by(columns));
+                to.extend((0..rows).map(|row| matrix[row * columns + column]));
             }
         }
         to.extend_from_slice(&values[to.len()..]);
