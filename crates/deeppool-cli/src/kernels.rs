@@ -15,8 +15,8 @@ use super::ranks::RankEngine;
 /// Options for the choice among kernels.
 #[derive(Args)]
 pub(crate) struct KernelArgs {
-    /// Kernels of convolutions and linear layers on GPUs [default: fastest, or vendor on emulated
-    /// GPUs]
+    /// Kernels of convolutions, linear layers and attention on GPUs [default: fastest, or vendor on
+    /// emulated GPUs]
     #[arg(long, value_enum, value_name = "RULE")]
     kernels: Option<KernelRule>,
     /// Permit kernels of cuDNN whose results differ from run to run
@@ -24,7 +24,7 @@ pub(crate) struct KernelArgs {
     nondeterministic: bool,
 }
 
-/// Rule by which kernels of convolutions and linear layers are chosen.
+/// Rule by which kernels of convolutions, linear layers and attention are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum KernelRule {
     /// Fastest on the device of cuDNN's, cuBLASLt's and own kernels, timed once for each shape

@@ -13,12 +13,13 @@ use super::module::Family;
 use crate::{EngineError, ImageLayout, KernelChoice, Storage};
 
 /// Maximum size of the workspace of a product, in bytes: PyTorch's limit for cuBLASLt on its GPUs.
-/// That of a convolution is larger by [`OPERAND_COPIES`].
+/// Those of a convolution and of attention are larger by [`OPERAND_COPIES`].
 pub(super) const WORKSPACE_BYTES: usize = 32 << 20;
 
-/// Number of copies of a convolution's operands that fit into its workspace besides
-/// [`WORKSPACE_BYTES`]. Most of cuDNN's engines for tensor cores transpose operands with channels
-/// first into the workspace, and some do so twice.
+/// Number of copies of the operands of a convolution or of attention that fit into its workspace
+/// besides [`WORKSPACE_BYTES`]. Most of cuDNN's engines for tensor cores transpose operands of
+/// convolutions with channels first into the workspace, and some do so twice. Gradients of
+/// attention store those of its weights there: with 64 features of a head, of up to 1024 positions.
 pub(super) const OPERAND_COPIES: usize = 2;
 
 /// Maximum number of algorithms of a library that are candidates of a part. As many engines as
@@ -63,7 +64,8 @@ impl Device {
     /// fastest.
     pub(super) fn key(&self, numerics: Numerics, part: &str, shape: &dyn Debug) -> String {
         let storage = if numerics == Numerics::Bf16 { Storage::Bf16 } else { Storage::Scalar };
-        let own = [Family::Convolution, Family::MatrixProduct].map(|family| family.ptx(storage));
+        let own =
+            [Family::Attention, Family::Convolution, Family::MatrixProduct].map(|family| family.ptx(storage));
         self.key_with(&own, &format!("{numerics:?}, {part}, {shape:?}"))
     }
 

@@ -75,6 +75,9 @@ pub(super) struct GpuLaunch {
     pub(super) tensors: Option<TensorTable>,
 }
 
+/// Maximum number of operands of a call of a library: those of the gradient of attention.
+pub(super) const LIBRARY_OPERANDS: usize = 5;
+
 /// One call of a vendor's library, which enqueues the work that computes a part of a kernel. The
 /// library's workspace is that of the queue.
 #[derive(Debug)]
@@ -84,7 +87,7 @@ pub(super) struct LibraryLaunch {
     /// Name of the algorithm, such as `cuDNN engine 1`.
     pub(super) name: Arc<str>,
     /// Operands in the order of the call's parameters; [`Argument::NONE`] for those that it lacks.
-    pub(super) operands: [Argument; 4],
+    pub(super) operands: [Argument; LIBRARY_OPERANDS],
 }
 
 /// Algorithm of a vendor's library.
@@ -94,6 +97,9 @@ pub(super) enum LibraryCall {
     Product(cuda::Product),
     /// Convolution of cuDNN: operands input, weights and output, or their gradients.
     Convolution(cuda::Convolution),
+    /// Attention of cuDNN: operands input, output, statistics, and the gradients of output and
+    /// input if it is a backward pass.
+    Attention(cuda::Attention),
 }
 
 impl LibraryCall {
@@ -102,6 +108,7 @@ impl LibraryCall {
         match self {
             Self::Product(product) => product.workspace_bytes(),
             Self::Convolution(convolution) => convolution.workspace_bytes(),
+            Self::Attention(attention) => attention.workspace_bytes(),
         }
     }
 }
@@ -209,9 +216,9 @@ impl CudaKernel {
             Launch::Function(_) => None,
             Launch::Library(library) => Some(&library.call),
         });
-        libraries.fold((0, false), |(bytes, convolves), call| {
-            let is_convolution = matches!(call, LibraryCall::Convolution(_));
-            (bytes.max(call.workspace_bytes()), convolves || is_convolution)
+        libraries.fold((0, false), |(bytes, uses_cudnn), call| {
+            let is_of_cudnn = matches!(call, LibraryCall::Convolution(_) | LibraryCall::Attention(_));
+            (bytes.max(call.workspace_bytes()), uses_cudnn || is_of_cudnn)
         })
     }
 
@@ -299,7 +306,8 @@ impl CudaKernel {
             Argument::Workspace(buffer, word) => Some(Address::element(&self.workspace[buffer], word)),
             _ => None,
         };
-        let [a, b, c, bias] = launch.operands.each_ref().map(address);
+        let operands = launch.operands.each_ref().map(address);
+        let [a, b, c, bias, _] = operands;
         let (workspace, cudnn) = queue.libraries();
         let missing = || cuda::Error::Invalid("the call lacks an operand or a handle".to_owned());
         // SAFETY: the operands were added for this call and have the lengths that the kernel was
@@ -312,6 +320,10 @@ impl CudaKernel {
                 }
                 (LibraryCall::Convolution(convolution), [Some(x), Some(w), Some(y)], Some(handle)) => {
                     convolution.enqueue(handle, [x, w, y], workspace)
+                }
+                (LibraryCall::Attention(attention), _, Some(handle)) => {
+                    let operands: Vec<_> = operands.into_iter().flatten().collect();
+                    attention.enqueue(handle, &operands, workspace)
                 }
                 _ => Err(missing()),
             }
@@ -383,12 +395,12 @@ impl CudaQueue {
         &mut self,
         kernels: impl IntoIterator<Item = &'k CudaKernel>,
     ) -> Result<(), EngineError> {
-        let (mut bytes, mut convolves) = (0, false);
+        let (mut bytes, mut uses_cudnn) = (0, false);
         for kernel in kernels {
             let needs = kernel.library_needs();
-            (bytes, convolves) = (bytes.max(needs.0), convolves || needs.1);
+            (bytes, uses_cudnn) = (bytes.max(needs.0), uses_cudnn || needs.1);
         }
-        self.prepare_libraries(bytes, convolves)
+        self.prepare_libraries(bytes, uses_cudnn)
     }
 
     /// Enqueues a kernel with the launch context that was [set](Self::set_context) last. Allocates

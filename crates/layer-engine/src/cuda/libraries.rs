@@ -1,10 +1,10 @@
-//! The vendor's libraries of products and convolutions, opened at first use.
+//! The vendor's libraries of products, convolutions and attention, opened at first use.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use cuda::{Context, CublasLt, Cudnn, CudnnHandle, Stream};
+use cuda::{Attention, AttentionShape, Context, CublasLt, Cudnn, CudnnHandle, Determinism, Stream, Target};
 
 /// The vendor's libraries of a device.
 pub(super) struct Libraries {
@@ -17,6 +17,30 @@ pub(super) struct Libraries {
 pub(super) struct Convolutions {
     pub(super) library: Cudnn,
     pub(super) handle: Mutex<CudnnHandle>,
+    attentions: Mutex<HashMap<(AttentionShape, Determinism), Vec<Attention>>>,
+}
+
+impl Convolutions {
+    /// Returns the engines for a pass of attention whose workspace has at most `limit` bytes, a
+    /// function of the shape. They are compiled by the first search for the shape.
+    ///
+    /// # Errors
+    /// See [`Cudnn::attentions`].
+    pub(super) fn attentions(
+        &self,
+        shape: &AttentionShape,
+        determinism: Determinism,
+        limit: usize,
+    ) -> cuda::Result<Vec<Attention>> {
+        let mut known = self.attentions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known.get(&(*shape, determinism)) {
+            return Ok(found.clone());
+        }
+        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = self.library.attentions(Target::Device(&handle), shape, determinism, limit)?;
+        known.insert((*shape, determinism), found.clone());
+        Ok(found)
+    }
 }
 
 impl Libraries {
@@ -37,7 +61,7 @@ impl Libraries {
             let library = Cudnn::open_for(&self.context)?;
             let stream = Stream::new(&self.context, cuda::Priority::Background)?;
             let handle = Mutex::new(CudnnHandle::new(&library, &stream)?);
-            Ok(Convolutions { library, handle })
+            Ok(Convolutions { library, handle, attentions: Mutex::default() })
         };
         let open = || open().map_err(|error: cuda::Error| error.to_string());
         self.convolutions.get_or_init(open).as_ref().map_err(String::as_str)

@@ -68,8 +68,8 @@ impl CudaQueue {
     /// # Errors
     /// [`EngineError::Library`] if the queue is being captured and was not prepared;
     /// [`EngineError::OutOfMemory`]; [`EngineError::Cuda`].
-    pub(super) fn prepare_libraries(&mut self, bytes: usize, convolves: bool) -> Result<(), EngineError> {
-        if bytes <= self.workspace.size_bytes() && (self.cudnn.is_some() || !convolves) {
+    pub(super) fn prepare_libraries(&mut self, bytes: usize, uses_cudnn: bool) -> Result<(), EngineError> {
+        if bytes <= self.workspace.size_bytes() && (self.cudnn.is_some() || !uses_cudnn) {
             return Ok(());
         }
         if self.stream.is_capturing().map_err(failed("prepare a library"))? {
@@ -80,7 +80,7 @@ impl CudaQueue {
             let allocated = Buffer::uninitialized(&self.device.context, bytes);
             self.workspace = allocated.map_err(allocation_failed(bytes / size_of::<f32>()))?;
         }
-        if convolves && self.cudnn.is_none() {
+        if uses_cudnn && self.cudnn.is_none() {
             let found = self.device.libraries.convolutions();
             let library =
                 found.map_err(|reason| EngineError::Library { engine: NAME, problem: reason.to_owned() })?;

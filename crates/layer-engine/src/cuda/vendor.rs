@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
 
-use cuda::{Convolution, ConvolutionShape, ProductShape, Target};
+use cuda::{Attention, AttentionShape, Convolution, ConvolutionShape, ProductShape, Target};
 
 use super::device::{MAX_ALGORITHMS, OPERAND_COPIES, WORKSPACE_BYTES};
 use super::failed;
-use super::kernel::{Argument, Launch, LibraryCall, LibraryLaunch};
+use super::kernel::{Argument, LIBRARY_OPERANDS, Launch, LibraryCall, LibraryLaunch};
 use super::kernel_builder::{Candidate, KernelBuilder};
 use crate::EngineError;
 
@@ -32,7 +32,7 @@ pub(super) fn products(
         .into_iter()
         .map(|product| {
             let name = product.name();
-            candidate(name, LibraryCall::Product(product), operands)
+            candidate(name, LibraryCall::Product(product), &operands)
         })
         .collect())
 }
@@ -61,7 +61,34 @@ pub(super) fn convolutions(
         .into_iter()
         .map(|convolution| {
             let name = convolution.name();
-            candidate(name, LibraryCall::Convolution(convolution), [x, weights, y, Argument::NONE])
+            candidate(name, LibraryCall::Convolution(convolution), &[x, weights, y])
+        })
+        .collect())
+}
+
+/// Returns candidates for a pass of attention with operands in 16 bits.
+/// `operands` are the input, the output and the statistics, and the gradients of output and input
+/// if it is a backward pass.
+///
+/// # Errors
+/// [`EngineError::Cuda`] if the library fails.
+pub(super) fn attentions(
+    builder: &KernelBuilder<'_>,
+    shape: &AttentionShape,
+    operands: &[Argument],
+) -> Result<Vec<Candidate>, EngineError> {
+    let device = builder.device();
+    let Ok(library) = device.libraries.convolutions() else { return Ok(Vec::new()) };
+    let search = || {
+        let limit = WORKSPACE_BYTES + OPERAND_COPIES * shape.operand_bytes()?;
+        library.attentions(shape, device.determinism, limit)
+    };
+    let found = search().map_err(failed("search algorithms of attention"))?;
+    Ok(of_different_engines(found, Attention::engine)
+        .into_iter()
+        .map(|attention| {
+            let name = attention.name();
+            candidate(name, LibraryCall::Attention(attention), operands)
         })
         .collect())
 }
@@ -77,7 +104,9 @@ fn of_different_engines<P>(plans: Vec<P>, engine: impl Fn(&P) -> i64) -> Vec<P> 
     chosen
 }
 
-fn candidate(name: String, call: LibraryCall, operands: [Argument; 4]) -> Candidate {
+fn candidate(name: String, call: LibraryCall, given: &[Argument]) -> Candidate {
+    let mut operands = [Argument::NONE; LIBRARY_OPERANDS];
+    operands[..given.len()].copy_from_slice(given);
     let launch = LibraryLaunch { call, name: name.as_str().into(), operands };
     Candidate { name, launches: vec![Launch::Library(Box::new(launch))] }
 }

@@ -4,7 +4,7 @@ use cuda_emulator::Setting;
 use layer_engine::{
     CudaEngine, Engine, ImageLayout, KernelChoice, KernelPart, KernelSpec, Pass, Precision, Role, Shard,
 };
-use layer_graph::{Conv2d, Layer, Linear, Shape};
+use layer_graph::{Conv2d, Layer, Linear, MultiHeadAttention, Shape};
 
 use super::on_emulator;
 use crate::any_engine::{LayerRun, distance};
@@ -129,6 +129,48 @@ fn without_memory_for_timing_the_first_candidate_is_chosen() {
         );
         emulator.set(Setting::MemoryBytes, 1 << 30);
         assert!(parts(&fastest, &layer, Pass::Forward)[0].reason.starts_with("the fastest"), "{chosen:?}");
+    });
+}
+
+/// Both passes of attention are chosen separately: the library's and those of the engine save and
+/// read the same statistics.
+#[test]
+fn passes_of_attention_by_own_and_vendor_kernels_fit_together() {
+    on_emulator(0, |engine, _| {
+        let shape = [Shape::sequence(37, 3 * 2 * 16)];
+        let (layer, shard) = (layer(MultiHeadAttention { heads: 2, causal: true }, &shape), Shard::whole(3));
+        let [own, vendor] =
+            [KernelChoice::Own, KernelChoice::Vendor].map(|choice| engine.clone().with_choice(choice));
+        for (pass, part) in [
+            (Pass::Forward, "attention"),
+            (Pass::Infer, "attention"),
+            (Pass::Backward, "gradient of attention"),
+        ] {
+            let spec = KernelSpec::Layer { layer: &layer, pass, shard };
+            let chosen = |engine: &CudaEngine, precision| {
+                let kernel = engine.prepare(&spec, precision).unwrap();
+                (kernel.parts()[0].part, kernel.parts()[0].chosen.clone())
+            };
+            assert_eq!(chosen(&own, Precision::Bf16), (part, "own".to_owned()));
+            assert!(engine.prepare(&spec, Precision::F32).unwrap().parts().is_empty());
+            let by_vendor = chosen(&vendor, Precision::Bf16);
+            assert!(by_vendor.0 == part && by_vendor.1.starts_with("cuDNN engine "), "{by_vendor:?}");
+        }
+        let mut all = Vec::new();
+        for (forward, backward) in [(&own, &own), (&own, &vendor), (&vendor, &own), (&vendor, &vendor)] {
+            let mut first = LayerRun::new(forward, Precision::Bf16, &layer, shard);
+            let mut second = LayerRun::new(backward, Precision::Bf16, &layer, shard);
+            first.run(Pass::Forward).unwrap();
+            for role in [Role::Output, Role::Saved] {
+                second.set(role, &first.values(role));
+            }
+            second.run(Pass::Backward).unwrap();
+            all.push((first.values(Role::Saved), second.values(Role::InputGradient(0))));
+        }
+        for (saved, gradient) in &all[1..] {
+            assert!(distance(saved, &all[0].0) < 1e-5);
+            assert!(distance(gradient, &all[0].1) < 1e-2);
+        }
     });
 }
 
