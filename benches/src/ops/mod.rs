@@ -34,8 +34,8 @@ struct Cli {
     /// Number format of products: f32, tf32 or bf16. bf16 also stores activations in 16 bits
     #[arg(long, value_name = "FORMAT", default_value = "f32", value_parser = precision)]
     precision: Precision,
-    /// Order of the elements of images and filters [default: the fastest with tf32 and bf16,
-    /// channels-first with f32]
+    /// Order of the elements of images and filters: channels-first or channels-last [default: the
+    /// fastest with tf32 and bf16, channels-first with f32]
     #[arg(long, value_name = "ORDER", value_parser = image_layout)]
     image_layout: Option<ImageLayout>,
     /// Index of the GPU

@@ -84,7 +84,8 @@ fn kernels_for_tensor_cores_are_timed_in_either_order_of_images() {
     let parts = convolutions.flat_map(|row| row["parts"].as_array().unwrap());
     let is_of_cudnn = |part: &Value| part["chosen"].as_str().unwrap().starts_with("cuDNN");
     assert!(parts.clone().count() >= 10 && parts.clone().all(is_of_cudnn), "{last}");
-    // Of equal launches, own kernels have fewer, and need channels first.
+    // Emulated launches take equal times. Own kernels need fewer launches, and exist only with
+    // channels first.
     let fastest = report("");
     let us = fastest["image_layouts_us"].as_array().unwrap();
     assert_eq!(fastest["image_layout"], "channels-first");

@@ -137,7 +137,12 @@ impl fmt::Display for Call {
             }
             Operation::Redistribution { redistribution, item_len } => {
                 let [from, to] = [redistribution.source(), redistribution.target()].map(crate::Layout::ranks);
-                write!(f, "redistribution (from {from:?} to {to:?}, {item_len}{element} an item)")
+                let moves = redistribution.moves().iter();
+                let moves: Vec<_> = moves.map(|m| (m.from_rank, m.to_rank, m.region.ranges())).collect();
+                write!(
+                    f,
+                    "redistribution (from {from:?} to {to:?}, moves {moves:?}, {item_len}{element} an item)"
+                )
             }
             Operation::Send { count, to, tag } => write!(f, "send ({count}{element} to {to}, tag {tag})"),
             Operation::Receive { count, from, tag } => {

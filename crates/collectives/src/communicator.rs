@@ -168,8 +168,8 @@ pub trait Communicator<T: Element>: Group {
     /// # Errors
     /// [`Error::WrongGroup`](crate::Error::WrongGroup) if the group is not of
     /// `redistribution.ranks()`, [`Error::WrongShard`](crate::Error::WrongShard) if a buffer does
-    /// not have its length, and the errors of
-    /// [`start_all_to_all_v`](Communicator::start_all_to_all_v).
+    /// not have its length, [`Error::ArrayTooLarge`](crate::Error::ArrayTooLarge), and the errors
+    /// of [`start_all_to_all_v`](Communicator::start_all_to_all_v).
     fn start_redistribution(
         &self,
         redistribution: &Arc<Redistribution>,
@@ -179,8 +179,8 @@ pub trait Communicator<T: Element>: Group {
     ) -> Result<Self::RedistributionRequest>;
 
     /// Moves items between two layouts: see
-    /// [`start_redistribution`](Communicator::start_redistribution). Allocates no memory of its
-    /// own.
+    /// [`start_redistribution`](Communicator::start_redistribution). Allocates no memory for
+    /// elements.
     fn redistribute(
         &self,
         redistribution: &Arc<Redistribution>,

@@ -257,7 +257,10 @@ pub enum Error {
     },
 
     /// A rank has no single source for its items.
-    #[error("cannot redistribute a layout whose ranges overlap or leave items out in dimension {dimension}")]
+    #[error(
+        "cannot redistribute a layout whose ranges do not cover dimension {dimension} in ascending order, \
+         each index once"
+    )]
     Incomplete {
         /// Index of the dimension.
         dimension: usize,
@@ -279,10 +282,19 @@ pub enum Error {
         rank: usize,
         /// The buffer: `input`, `output`, `packed input` or `packed output`.
         buffer: &'static str,
-        /// Required number of elements; `usize::MAX` if it exceeds `usize`.
+        /// Required number of elements.
         expected: usize,
         /// Number of elements of the buffer.
         actual: usize,
+    },
+
+    /// An array has more elements than memory can have.
+    #[error("an array of {extents:?} items of {item_len} elements exceeds any memory")]
+    ArrayTooLarge {
+        /// Length of the array along each dimension.
+        extents: Vec<usize>,
+        /// Number of elements of an item.
+        item_len: usize,
     },
 
     /// A link model has a bandwidth that is not positive and finite.

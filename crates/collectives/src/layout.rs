@@ -32,7 +32,7 @@ pub struct Layout {
     cuts: Vec<Vec<Range<usize>>>,
     /// Number of ranks that hold each box.
     replicas: usize,
-    /// Ranks of the grid, the last dimension first, then the replicas of a box.
+    /// Ranks in the row-major order of their boxes; the replicas of a box follow each other.
     ranks: Vec<usize>,
 }
 
@@ -90,8 +90,8 @@ impl Layout {
         Ok(Self { extents: extents.to_vec(), cuts: cuts.collect(), replicas, ranks: ranks.to_vec() })
     }
 
-    /// Replaces the ranges along a dimension by as many others. They may overlap, so that
-    /// neighbours hold the same items, and may leave items out.
+    /// Replaces the ranges along a dimension by the same number of other ranges. They may overlap,
+    /// so that neighbours hold the same items, and may leave items out.
     ///
     /// # Errors
     /// [`Error::WrongRanges`] if their number differs or one is not within the array.

@@ -12,8 +12,7 @@
 )]
 #![cfg_attr(feature = "mpi", doc = "- [`MpiWorld`]: the backend whose ranks are processes of Open MPI.")]
 //! - [`Layout`] and [`Redistribution`]: the box of an array that each rank holds, such as samples
-//!   or
-//!   features, and the moves between two layouts.
+//!   or features, and the moves between two layouts.
 //! - [`Bucketing`]: groups of gradients that are reduced together while the backward pass
 //!   continues.
 //! - [`LinkModel`]: the time of a [`CollectiveKind`] by group size and bytes.

@@ -10,22 +10,25 @@ use crate::{Error, Group, Layout, RedistributionBuffers, Region, Result};
 /// Every item that a rank has in the target layout and not in the source layout moves to it once.
 /// Items that it has in both stay. There is at most one move between two ranks, because both hold
 /// boxes. Items of which several ranks hold copies come from the rank itself, or from one of the
-/// replicas in turn.
+/// replicas in turn. The gradients of moved activations take the way back: the redistribution from
+/// the second layout to the first.
 ///
 /// ```
 /// use collectives::{Layout, Redistribution};
 ///
-/// let narrow = Layout::even(8, &[0, 1])?; let wide = Layout::even(8, &[0, 1, 2, 3])?; let widen =
-/// Redistribution::new(&narrow, &wide)?; let moves: Vec<_> = widen.moves().iter().map(|m|
-/// (m.from_rank, m.to_rank, m.samples())).collect(); assert_eq!(moves, [(0, 1, 2..4), (1, 2, 4..6),
-/// (1, 3, 6..8)]); assert_eq!(widen.busiest_rank_bytes(4), 16);
+/// let narrow = Layout::even(8, &[0, 1])?;
+/// let wide = Layout::even(8, &[0, 1, 2, 3])?;
+/// let widen = Redistribution::new(&narrow, &wide)?;
+/// let moves = widen.moves().iter().map(|m| (m.from_rank, m.to_rank, m.samples()));
+/// assert!(moves.eq([(0, 1, 2..4), (1, 2, 4..6), (1, 3, 6..8)]));
+/// assert_eq!(widen.busiest_rank_bytes(4), 16);
 ///
 /// // From samples to features: each rank sends half of the features of its samples.
 /// let samples = Layout::grid(&[8, 6], &[2, 1], &[0, 1])?;
 /// let features = Layout::grid(&[8, 6], &[1, 2], &[0, 1])?;
 /// let turn = Redistribution::new(&samples, &features)?;
-/// assert_eq!(turn.moves()[0].region.ranges(), [4..8, 0..3]);
-/// assert_eq!(turn.moves()[1].region.ranges(), [0..4, 3..6]);
+/// assert_eq!(turn.moves()[0].region.ranges(), [0..4, 3..6]);
+/// assert_eq!(turn.moves()[1].region.ranges(), [4..8, 0..3]);
 /// # Ok::<(), collectives::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +70,8 @@ impl Redistribution {
     ///
     /// # Errors
     /// [`Error::ExtentsDiffer`] if the layouts are of different arrays. [`Error::Incomplete`] if
-    /// the ranges of the source layout overlap or do not cover a dimension.
+    /// the ranges of the source layout do not cover a dimension in ascending order, each index
+    /// once.
     pub fn new(from: &Layout, to: &Layout) -> Result<Self> {
         if from.extents() != to.extents() {
             let [from, to] = [from, to].map(|layout| layout.extents().to_vec());
@@ -118,17 +122,6 @@ impl Redistribution {
         };
         let ranks = self.ranks.iter().copied().filter(takes_part).collect();
         Self { from: self.from.clone(), to: self.to.clone(), moves, ranks }
-    }
-
-    /// Returns the redistribution from target to source, with every move in the opposite direction,
-    /// for the gradients of the moved activations. No two ranks hold the same item in either
-    /// layout; otherwise gradients would have to be added up.
-    #[must_use]
-    pub fn reversed(&self) -> Self {
-        let reversed =
-            |m: &Move| Move { from_rank: m.to_rank, to_rank: m.from_rank, region: m.region.clone() };
-        let moves = self.moves.iter().map(reversed).collect();
-        Self { from: self.to.clone(), to: self.from.clone(), moves, ranks: self.ranks.clone() }
     }
 
     /// Returns the layout before the moves.
@@ -198,7 +191,7 @@ impl Redistribution {
     /// each other rank are consecutive in the rank's box, so that they need no packing.
     ///
     /// # Errors
-    /// [`Error::WrongShard`] if the whole array has more elements than `usize` can count.
+    /// [`Error::ArrayTooLarge`] if the whole array has more elements than `usize` can count.
     pub fn packed_len(&self, rank: usize, item_len: usize) -> Result<[usize; 2]> {
         let moves = RankMoves::new(self, rank, item_len)?;
         Ok([moves.sent.packed_len(), moves.received.packed_len()])
@@ -260,12 +253,12 @@ impl RankMoves {
     /// Returns the moves of a rank for items of `item_len` elements. O(moves).
     ///
     /// # Errors
-    /// [`Error::WrongShard`] if the whole array has more elements than `usize` can count.
+    /// [`Error::ArrayTooLarge`] if the whole array has more elements than `usize` can count.
     pub(crate) fn new(redistribution: &Redistribution, rank: usize, item_len: usize) -> Result<Self> {
         let Redistribution { from, to, moves, ranks } = redistribution;
         let whole = from.extents().iter().try_fold(item_len, |len, &extent| len.checked_mul(extent.max(1)));
         if whole.is_none() {
-            return Err(Error::WrongShard { rank, buffer: "input", expected: usize::MAX, actual: 0 });
+            return Err(Error::ArrayTooLarge { extents: from.extents().to_vec(), item_len });
         }
         let nothing = || Region::empty(from.extents().len());
         let [held, wanted] = [from, to].map(|layout| layout.region(rank).unwrap_or_else(nothing));
@@ -322,7 +315,7 @@ impl RankMoves {
 /// Returns the moves of the calling rank, after a check of its group and its buffers.
 ///
 /// # Errors
-/// [`Error::WrongGroup`], [`Error::WrongShard`].
+/// [`Error::WrongGroup`], [`Error::ArrayTooLarge`], [`Error::WrongShard`].
 pub(crate) fn moves_of<B>(
     group: &impl Group,
     redistribution: &Redistribution,

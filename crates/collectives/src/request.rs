@@ -9,8 +9,8 @@ use crate::Result;
 /// Several requests may be outstanding and may be tested and waited for in any order. Dropping a
 /// request releases its buffers but does not cancel the operation: the other ranks complete it.
 pub trait Request {
-    /// Buffers returned on completion: one, both ([`Exchanged`]), or `()` for an operation without
-    /// buffers.
+    /// Buffers returned on completion: one, both ([`Exchanged`]), those of a redistribution
+    /// ([`RedistributionBuffers`]), or `()` for an operation without buffers.
     type Output;
 
     /// Returns whether the operation is complete. Never blocks, but may do a bounded part of the

@@ -32,7 +32,8 @@ pub struct Rows {
 impl RowCopy {
     /// Number of elements that are copied.
     pub(crate) fn elements(&self) -> usize {
-        self.counts.iter().product::<usize>() * self.len
+        let is_empty = self.len == 0 || self.counts.contains(&0);
+        if is_empty { 0 } else { self.counts.iter().product::<usize>() * self.len }
     }
 
     /// Checks the places of the rows in buffers of `lens` elements, the source first.
@@ -55,11 +56,12 @@ impl RowCopy {
             rows.first.checked_add(slices)?.checked_add(rows_end)
         };
         let are_rows_apart = count == 1 || row >= self.len;
-        let are_slices_apart =
-            slices == 1 || (slice >= row.saturating_mul(count) && row > 0 && slice % row == 0);
-        // A single row of each slice has the distance of the slices.
-        let single_rows = count == 1 && slice >= self.len;
-        end().is_some_and(|end| end <= len) && are_rows_apart && (are_slices_apart || single_rows)
+        let are_slices_apart = match [slices, count] {
+            [1, _] => true,
+            [_, 1] => slice >= self.len,
+            _ => slice >= row.saturating_mul(count) && row > 0 && slice % row == 0,
+        };
+        end().is_some_and(|end| end <= len) && are_rows_apart && are_slices_apart
     }
 
     /// Returns the parameters of the copy between buffers of elements of `bytes` bytes at these

@@ -40,7 +40,7 @@ pub enum EngineError {
         /// Kind of the layer, as in `LayerKind::label`.
         kind: &'static str,
         /// The reason, for the error message.
-        problem: &'static str,
+        problem: String,
     },
     /// The layer is opaque: only its cost is known.
     #[error(
@@ -135,8 +135,9 @@ pub enum EngineError {
 impl EngineError {
     /// Returns the error for a layer that an engine has no kernel for with channels last.
     #[cfg(feature = "cuda")]
-    pub(crate) fn channels_last(engine: &'static str, layer: &Layer, problem: &'static str) -> Self {
-        Self::ChannelsLast { engine, layer: layer.name().into(), kind: layer.kind().label(), problem }
+    pub(crate) fn channels_last(engine: &'static str, layer: &Layer, problem: impl Into<String>) -> Self {
+        let (layer, kind) = (layer.name().into(), layer.kind().label());
+        Self::ChannelsLast { engine, layer, kind, problem: problem.into() }
     }
 
     /// Returns the error for a pass of a layer that an engine has no kernel for: `Opaque` for an

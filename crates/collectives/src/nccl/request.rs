@@ -83,7 +83,7 @@ impl_requests!(NcclRequest, NcclExchangeRequest, NcclBarrierRequest, buffers: Bu
 
 /// Pending redistribution, in a stream.
 #[derive(Debug)]
-#[must_use = "the items arrive when it is waited for"]
+#[must_use = "an operation gives its buffers back when it is waited for"]
 pub struct NcclRedistributionRequest<T: Element>(pub(super) NcclOperation<RedistributionBuffers<Buffer<T>>>);
 
 impl<T: Element> Request for NcclRedistributionRequest<T> {

@@ -103,13 +103,14 @@ fn check_redistribution(ranks: &NcclCommunicator) -> Result<()> {
     let narrow = Layout::even(10, &everyone[..ranks.size().div_ceil(2)])?;
     // All ranks are in both layouts, some without samples.
     let narrow: Vec<_> = everyone.iter().map(|&rank| (rank, narrow.shard(rank).len())).collect();
-    let forward = Redistribution::new(&Layout::from_counts(&narrow)?, &Layout::even(10, &everyone)?)?;
+    let (narrow, wide) = (Layout::from_counts(&narrow)?, Layout::even(10, &everyone)?);
+    let (forward, reverse) = (Redistribution::new(&narrow, &wide)?, Redistribution::new(&wide, &narrow)?);
     let data = |samples: std::ops::Range<usize>| -> Vec<f32> {
         samples.flat_map(|sample| [sample as f32, sample as f32 + 0.5]).collect()
     };
     let mut stream = queue(ranks);
-    let mut held = buffer(ranks, &data(forward.source().shard(ranks.rank())));
-    for redistribution in [forward.clone(), forward.reversed()] {
+    let mut held = buffer(ranks, &data(narrow.shard(ranks.rank())));
+    for redistribution in [forward, reverse] {
         let expected = data(redistribution.target().shard(ranks.rank()));
         let output = buffer(ranks, &vec![0.0; expected.len()]);
         let address = output.address();

@@ -79,8 +79,6 @@ proptest! {
         let rank_bytes = |r| redistribution.sent_bytes(r, 3).max(redistribution.received_bytes(r, 3));
         let busiest = (0..6).map(rank_bytes).max();
         prop_assert_eq!(Some(redistribution.busiest_rank_bytes(3)), busiest);
-        let reversed = Redistribution::new(&to, &from).expect("the same samples");
-        prop_assert_eq!(&redistribution.reversed(), &reversed);
     }
 }
 
@@ -137,5 +135,6 @@ fn wrong_layouts_groups_and_buffers_are_errors() {
     assert_eq!(start(&pair, &narrow, [3, 0, 0], 2), wrong("input", 4, 3));
     assert_eq!(start(&pair, &narrow, [4, 1, 0], 2), wrong("output", 0, 1));
     assert_eq!(start(&pair, &narrow, [4, 0, 9], 2), wrong("packed input", 0, 9));
-    assert_eq!(start(&pair, &narrow, [0, 0, 0], usize::MAX / 2), wrong("input", usize::MAX, 0));
+    let too_large = Error::ArrayTooLarge { extents: vec![4], item_len: usize::MAX / 2 };
+    assert_eq!(start(&pair, &narrow, [0, 0, 0], usize::MAX / 2), too_large);
 }

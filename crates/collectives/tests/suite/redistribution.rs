@@ -39,7 +39,8 @@ where
     let RedistributionBuffers { mut input, output, packed } = buffers;
     input.fill(-1);
     let back = RedistributionBuffers { input: output, output: input, packed };
-    let mut back = group.start_redistribution(&Arc::new(forward.reversed()), back, sample_len, &mut ())?;
+    let reverse = Arc::new(Redistribution::new(&to, &from)?);
+    let mut back = group.start_redistribution(&reverse, back, sample_len, &mut ())?;
     while !back.test()? {
         std::thread::yield_now();
     }

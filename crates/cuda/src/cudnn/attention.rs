@@ -28,8 +28,8 @@ pub struct Attention {
 }
 
 impl Cudnn {
-    /// Returns the engines that cuDNN proposes for a pass of attention, the expectedly fastest
-    /// first: one configuration of each. Each needs a workspace of at most `workspace_limit` bytes.
+    /// Returns the engines that cuDNN proposes for a pass of attention, in the order of expected
+    /// time: one configuration of each. Each needs a workspace of at most `workspace_limit` bytes.
     /// The list is empty if there is none: cuDNN 9.16 and later has engines if the width is a
     /// multiple of 8 up to 256. Do not call this while a stream is being captured.
     ///

@@ -67,6 +67,10 @@ impl AttentionShape {
             positive::<i32>(&format!("attention with {name}"), value)?;
         }
         self.operand_bytes()?;
+        let pairs = self.positions.checked_mul(self.rows());
+        if pairs.is_none_or(|pairs| i64::try_from(pairs).is_err()) {
+            return Err(Error::Invalid("the scores of attention exceed any memory".to_owned()));
+        }
         Ok(numbers.map(|(_, value)| (value as u64).cast_signed()))
     }
 

@@ -35,7 +35,7 @@ pub enum Determinism {
 }
 
 impl Cudnn {
-    /// Returns the engines that cuDNN proposes for a convolution, the expectedly fastest first:
+    /// Returns the engines that cuDNN proposes for a convolution, in the order of expected time:
     /// those of its heuristic mode A, and then its fallback. Each has the required numerics and
     /// determinism, is compiled in advance, and needs a workspace of at most `workspace_limit`
     /// bytes. The list is empty if there is none. Do not call this while a stream is being
@@ -109,7 +109,7 @@ pub(super) struct Requirements {
 }
 
 impl Requirements {
-    /// Returns the plans for a graph that meet the requirements, the expectedly fastest first:
+    /// Returns the plans for a graph that meet the requirements, in the order of expected time:
     /// those of the heuristic mode A, and then its fallback.
     pub(super) fn plans(&self, graph: Graph) -> Result<Vec<Plan>> {
         let graph = Arc::new(graph);
@@ -176,7 +176,7 @@ fn engine(configuration: &Descriptor) -> Result<Descriptor> {
     Ok(engine)
 }
 
-/// Returns the plan of a configuration, or `None` if the engine does not support the convolution.
+/// Returns the plan of a configuration, or `None` if the engine does not support the graph.
 fn plan(graph: &Graph, configuration: &Descriptor) -> Result<Option<Descriptor>> {
     let owner = graph.operations.owner();
     let plan = Descriptor::new(owner, Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
@@ -197,7 +197,7 @@ fn single(descriptor: &Descriptor, name: Name) -> Result<i64> {
 }
 
 /// Returns whether a finalization succeeded. A failure because the library or one of its engines
-/// does not support the convolution is no error.
+/// does not support the graph is no error.
 fn is_supported(finalized: Result<()>) -> Result<bool> {
     const FIRST: Code = cudnnStatus_t::CUDNN_STATUS_NOT_SUPPORTED as Code;
     const NEXT: Code = cudnnStatus_t::CUDNN_STATUS_INTERNAL_ERROR as Code;

@@ -64,6 +64,7 @@ fn rows_outside_of_a_buffer_are_errors() {
             RowCopy { to: Rows { distances: [4, 2], ..good.to }, ..good },
             RowCopy { to: Rows { distances: [7, 2], ..good.to }, ..good },
             RowCopy { counts: [usize::MAX, 3], ..good },
+            RowCopy { counts: [3, 1], len: 5, from: Rows { first: 0, distances: [2, 1] }, ..good },
         ];
         for copy in wrong {
             let error = to.enqueue_copy_rows(&stream, &from, &copy).unwrap_err().to_string();

@@ -1,6 +1,5 @@
 //! The orders of the elements of images in the jobs of a run, on which all ranks agree.
 
-use collectives::Group;
 use layer_graph::LayerGraph;
 
 use super::programs::Programs;
@@ -28,8 +27,8 @@ impl ImageOrders {
         self.background.iter().map(of_job).collect()
     }
 
-    /// Chooses the orders. Rank 0 times kernels where times decide, and the others take its
-    /// choices. All ranks call it.
+    /// Chooses the orders. All ranks time kernels where times decide, at the same time, so that
+    /// none waits long for another; the choices of rank 0 count. All ranks call it.
     ///
     /// # Errors
     /// If the device or the communicator fails.
@@ -53,17 +52,15 @@ impl ImageOrders {
         let mut orders: Vec<Option<ImageOrder>> = known.collect();
         if orders.contains(&None) {
             let mut lines = String::new();
-            if communicator.rank() == 0 {
-                let evaluation: Vec<&Program> =
-                    std::iter::once(&programs.evaluation).chain(&programs.remainder).collect();
-                for (index, ((network, training), order)) in jobs.iter().zip(&mut orders).enumerate() {
-                    let evaluation: &[&Program] = if index == 0 { &evaluation } else { &[] };
-                    let order = match order.take() {
-                        Some(order) => order,
-                        None => B::fastest_image_order(engine, network, training, evaluation)?,
-                    };
-                    lines += &(order.to_line() + "\n");
-                }
+            let evaluation: Vec<&Program> =
+                std::iter::once(&programs.evaluation).chain(&programs.remainder).collect();
+            for (index, ((network, training), order)) in jobs.iter().zip(&mut orders).enumerate() {
+                let evaluation: &[&Program] = if index == 0 { &evaluation } else { &[] };
+                let order = match order.take() {
+                    Some(order) => order,
+                    None => B::fastest_image_order(engine, network, training, evaluation)?,
+                };
+                lines += &(order.to_line() + "\n");
             }
             let mut device = RankDevice::<B>::new(engine.clone())?;
             let of_ranks = exchange::gather(&mut device, communicator, lines.as_bytes())?;

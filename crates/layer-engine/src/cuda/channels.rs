@@ -1,4 +1,4 @@
-//! Launches with blocks of their own for each channel, or for each group of adjacent channels. The
+//! Launches with separate blocks for each channel, or for each group of adjacent channels. The
 //! functions fail as those of `KernelBuilder` do.
 
 use super::kernel::Argument;

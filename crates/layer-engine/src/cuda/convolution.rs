@@ -12,7 +12,7 @@ use super::module::Family;
 use super::operand::element_bytes;
 use super::slices::{Products, Slices};
 use super::{NAME, vendor};
-use crate::{EngineError, ImageLayout, Pass, Role, Storage};
+use crate::{EngineError, ImageLayout, KernelChoice, Pass, Role, Storage};
 
 const FAMILY: Family = Family::Convolution;
 
@@ -112,11 +112,15 @@ impl Convolution<'_> {
     ///
     /// # Errors
     /// [`EngineError::ChannelsLast`] if channels are last.
-    fn check_own(&self) -> Result<(), EngineError> {
-        match self.shape.layout {
-            Layout::Nchw => Ok(()),
-            Layout::Nhwc => Err(EngineError::channels_last(NAME, self.layer, "cuDNN has no algorithm")),
-        }
+    fn check_own(&self, builder: &KernelBuilder<'_>) -> Result<(), EngineError> {
+        let device = builder.device();
+        let problem = match (self.shape.layout, device.choice, device.libraries.convolutions()) {
+            (Layout::Nchw, ..) => return Ok(()),
+            (_, KernelChoice::Own, _) => "own kernels need channels first".to_owned(),
+            (.., Err(problem)) => format!("cuDNN cannot be used: {problem}"),
+            (.., Ok(_)) => "cuDNN has no algorithm whose workspace fits into the memory".to_owned(),
+        };
+        Err(EngineError::channels_last(NAME, self.layer, problem))
     }
 
     /// Returns the number of adjacent elements of a channel of the output.
@@ -151,7 +155,7 @@ impl Convolution<'_> {
             Ok(candidates)
         };
         builder.choose("convolution", &(&self.shape, self.has_bias), vendor, |builder| {
-            self.check_own()?;
+            self.check_own(builder)?;
             let y = Products {
                 to: y,
                 elements: self.y_elements,
@@ -175,7 +179,7 @@ impl Convolution<'_> {
         let vendor =
             |builder: &mut KernelBuilder<'_>| vendor::convolutions(builder, &shape, [dx, weights, dy]);
         builder.choose("input gradient", &shape, vendor, |builder| {
-            self.check_own()?;
+            self.check_own(builder)?;
             // A phase has the pixels of one remainder by the stride along each axis.
             let [down, across] = shape.stride;
             let per_phase = |sides: [usize; 2]| sides[0].div_ceil(down) * sides[1].div_ceil(across);
@@ -226,7 +230,7 @@ impl Convolution<'_> {
         let vendor =
             |builder: &mut KernelBuilder<'_>| self.weight_gradients(builder, &shape, [x, gradient, dy]);
         builder.choose("weight gradient", &shape, vendor, |builder| {
-            self.check_own()?;
+            self.check_own(builder)?;
             let dw = Products {
                 to: gradient,
                 elements: self.weight_elements,

@@ -85,8 +85,8 @@ impl CudaEngine {
     }
 
     /// Returns the engine with an order of the elements of images and filters in all buffers, by
-    /// default [`ImageLayout::ChannelsFirst`]. cuDNN's algorithms for tensor cores are faster with
-    /// channels last, its others with channels first.
+    /// default [`ImageLayout::ChannelsFirst`]. cuDNN's algorithms for tensor cores
+    /// transpose operands with channels first in their workspace.
     ///
     /// With channels last, convolutions need cuDNN. The layers that read or write images are
     /// convolutions, batch and local response normalisations, poolings, dropout, elementwise

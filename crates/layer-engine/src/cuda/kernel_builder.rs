@@ -32,6 +32,13 @@ pub(super) struct Candidate {
     pub(super) launches: Vec<Launch>,
 }
 
+impl Candidate {
+    /// Returns the size of the workspace that its launches need, in bytes.
+    fn workspace_bytes(&self) -> usize {
+        self.launches.iter().map(Launch::workspace_bytes).max().unwrap_or(0)
+    }
+}
+
 /// A kernel under preparation: its operands, and the launches that were added so far.
 pub(super) struct KernelBuilder<'e> {
     device: &'e Device,
@@ -238,7 +245,9 @@ impl<'e> KernelBuilder<'e> {
         let choice = self.device.choice;
         let first = self.workspace.len();
         let mut candidates = if choice == KernelChoice::Own { Vec::new() } else { vendor(self)? };
+        let least = candidates.iter().map(Candidate::workspace_bytes).min().unwrap_or(0);
         let left_out = self.leave_out_too_large(&mut candidates)?;
+        let no_memory = || EngineError::OutOfMemory { engine: NAME, elements: least / size_of::<f32>() };
         let (launches, workspace) = (self.launches.len(), self.workspace.len());
         if choice != KernelChoice::Vendor || candidates.is_empty() {
             match own(self) {
@@ -247,6 +256,7 @@ impl<'e> KernelBuilder<'e> {
                     candidates.push(Candidate { name: OWN.into(), launches });
                 }
                 Err(EngineError::ChannelsLast { .. }) if !candidates.is_empty() => {}
+                Err(EngineError::ChannelsLast { .. }) if left_out > 0 => return Err(no_memory()),
                 Err(error) => return Err(error),
             }
         }
@@ -256,7 +266,8 @@ impl<'e> KernelBuilder<'e> {
         } else if choice == KernelChoice::Vendor {
             (0, format!("the library's first of {}", candidates.len()))
         } else {
-            self.fastest(&self.device.key(self.numerics, part, shape), &mut candidates, &mut times)?
+            let key = self.device.key(self.numerics, part, shape);
+            self.fastest(&key, &mut candidates, &mut times, left_out == 0)?
         };
         let reason = match left_out {
             0 => reason,
@@ -285,30 +296,29 @@ impl<'e> KernelBuilder<'e> {
     /// Removes the candidates whose library needs a larger workspace than can be allocated now, and
     /// returns their number. The workspace belongs to the queue, which allocates it later.
     fn leave_out_too_large(&self, candidates: &mut Vec<Candidate>) -> Result<usize, EngineError> {
-        let needed =
-            |candidate: &Candidate| candidate.launches.iter().map(Launch::workspace_bytes).max().unwrap_or(0);
         let fits = |bytes| match Buffer::<u8>::uninitialized(&self.device.context, bytes) {
             Err(error) if error.is_out_of_memory() => Ok(false),
             allocated => allocated.map(|_| true).map_err(failed("allocate memory")),
         };
         let count = candidates.len();
-        while let Some(bytes) = candidates.iter().map(needed).max() {
+        while let Some(bytes) = candidates.iter().map(Candidate::workspace_bytes).max() {
             if bytes == 0 || fits(bytes)? {
                 break;
             }
-            candidates.retain(|candidate| needed(candidate) < bytes);
+            candidates.retain(|candidate| candidate.workspace_bytes() < bytes);
         }
         Ok(count - candidates.len())
     }
 
     /// Returns the index of the candidate that is fastest on the device or was so before, and the
     /// reason in words. Sets the times of those that were timed now. A candidate of a library that
-    /// fails is left out.
+    /// fails is left out. The choice is recorded if it is among all candidates.
     fn fastest(
         &mut self,
         key: &str,
         candidates: &mut [Candidate],
         times: &mut [Option<Duration>],
+        are_all: bool,
     ) -> Result<(usize, String), EngineError> {
         let before = self.device.choices.get(key);
         let known = candidates.iter().position(|candidate| Some(&candidate.name) == before.as_ref());
@@ -326,6 +336,7 @@ impl<'e> KernelBuilder<'e> {
                 operands => operands?,
             },
         };
+        let mut failure = None;
         for (candidate, time) in candidates.iter_mut().zip(times.iter_mut()) {
             let kernel = CudaKernel {
                 name: self.name.as_str().into(),
@@ -340,12 +351,18 @@ impl<'e> KernelBuilder<'e> {
             match timed {
                 Ok(timed) => *time = Some(timed),
                 Err(error) if candidate.name == OWN => return Err(error),
-                Err(_) => {}
+                Err(error) => failure = Some(error),
             }
         }
         self.operands = Some(operands);
-        let chosen = fastest(times).unwrap_or_default();
-        self.device.choices.record(key.to_owned(), candidates[chosen].name.clone());
+        let chosen = match (fastest(times), failure) {
+            (Some(chosen), _) => chosen,
+            (None, Some(failure)) => return Err(failure),
+            (None, None) => 0,
+        };
+        if are_all {
+            self.device.choices.record(key.to_owned(), candidates[chosen].name.clone());
+        }
         Ok((chosen, format!("the fastest of {}", candidates.len())))
     }
 

@@ -10,7 +10,7 @@ use layer_graph::{Layer, LayerGraph, LayerKind};
 
 use super::Direction;
 use super::demand::Demand;
-use crate::{Gpu, MeasurementConditions, Origin, ProfileError, ProfileTable};
+use crate::{Gpu, Origin, ProfileError, ProfileTable};
 
 /// Measured times of work on one device, to fit a [`DeviceModel`](crate::DeviceModel) or to
 /// evaluate one.
@@ -268,9 +268,13 @@ impl Observations {
     }
 }
 
-/// Describes the device, precision and libraries of a table.
+/// Describes the device, precision and libraries of a table. The order of images is left out: each
+/// network is measured in the one that is fastest for it.
 fn conditions(table: &ProfileTable) -> String {
-    let engine = table.measurement().map_or("engine not recorded".into(), MeasurementConditions::engine);
+    let engine = table.measurement().cloned().map_or("engine not recorded".into(), |mut measurement| {
+        measurement.libraries.remove("images");
+        measurement.engine()
+    });
     format!("`{}` ({engine})", table.device())
 }
 

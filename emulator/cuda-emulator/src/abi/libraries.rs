@@ -37,7 +37,7 @@ unsafe extern "C" fn cuLibraryGetKernel(kernel: *mut Handle, library: Handle, na
     })
 }
 
-/// Unloads a library. Its kernels become invalid.
+/// Unloads a library.
 #[unsafe(no_mangle)]
 extern "C" fn cuLibraryUnload(library: Handle) -> u32 {
     Call::always("cuLibraryUnload").destroying().run(|driver| driver.unload_library(library))

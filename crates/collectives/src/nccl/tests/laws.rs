@@ -85,7 +85,8 @@ proptest! {
         run_all(4, |ranks| {
             let (rank, mut stream) = (ranks.rank(), stream(&ranks));
             let mut held = upload(&data(forward.source().shard(rank)), &ranks);
-            for redistribution in [forward.clone(), forward.reversed()] {
+            let reverse = Redistribution::new(&to, &from).unwrap();
+            for redistribution in [forward.clone(), reverse] {
                 let expected = data(redistribution.target().shard(rank));
                 let output = blank(expected.len(), &ranks);
                 let address = output.address();

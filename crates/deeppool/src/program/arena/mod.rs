@@ -132,8 +132,9 @@ fn fullest(items: &[Item<'_>]) -> (u32, usize) {
 }
 
 impl RankProgram {
-    /// Returns the buffers of the arena that hold a value at a step if the steps run in their
-    /// order, in the order of their first use. O(steps + dependencies + operands + buffers x log
+    /// Returns the buffers of the arena whose memory is in use at a step if the steps run in their
+    /// order, in the order of their first use: those that hold a value, and the others of their
+    /// buckets. O(steps + dependencies + operands + buffers x log
     /// buffers).
     #[cfg(feature = "train")]
     pub(crate) fn alive_at(&self, step: StepId) -> Vec<BufferId> {
@@ -141,7 +142,7 @@ impl RankProgram {
     }
 
     /// Returns the step with the maximum memory in use if the steps run in their order, and
-    /// the buffers that then hold a value that is still needed. O(steps + dependencies + operands +
+    /// the buffers whose memory is then in use. O(steps + dependencies + operands +
     /// buffers x log buffers).
     #[must_use]
     pub fn fullest_step(&self) -> (StepId, Vec<BufferId>) {
@@ -153,7 +154,7 @@ impl RankProgram {
     }
 }
 
-/// Returns the buffers that hold a value at a step, in the order of their first use.
+/// Returns the buffers whose memory is in use at a step, in the order of their first use.
 fn alive_at(lifetimes: &[Lifetime], step: u32) -> Vec<BufferId> {
     let mut alive: Vec<usize> = (0..lifetimes.len()).filter(|&id| lifetimes[id].is_alive_at(step)).collect();
     alive.sort_by_key(|&id| lifetimes[id].first_step());

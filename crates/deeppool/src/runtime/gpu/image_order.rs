@@ -67,9 +67,9 @@ pub fn fastest_image_order(
     for kernel in kernels.iter().chain(&others) {
         let preparing = engines[1].clone().with_choice(KernelChoice::Vendor);
         match preparing.prepare(&kernel.spec, precision) {
-            Err(problem @ EngineError::ChannelsLast { .. }) => return first(&problem.to_string()),
             Err(EngineError::OutOfMemory { .. }) => return first("no memory to time kernels"),
-            prepared => prepared.map(drop)?,
+            Err(problem) => return first(&problem.to_string()),
+            Ok(_) => {}
         }
     }
     let mut times = [Duration::ZERO; 2];
@@ -85,6 +85,9 @@ pub fn fastest_image_order(
                 .and_then(|prepared| profiler.time_kernel(prepared, &kernel.spec, &reads, &writes));
             match timed {
                 Err(EngineError::OutOfMemory { .. }) => return first("no memory to time kernels"),
+                Err(problem) if engine.image_layout() == ImageLayout::ChannelsLast => {
+                    return first(&problem.to_string());
+                }
                 timed => *time += timed?.time * kernel.count as u32,
             }
         }

@@ -1,7 +1,7 @@
 // Elements of channels of images, as the threads of a block walk them. `blockIdx.x` is the index of
 // the block's channels, of which it has `CHANNELS`. A thread has `WIDTH` channels of every `STEP`th
-// pixel of all samples, and loads `LOADS` pixels before it waits for the first where it does little
-// else. A sum of a channel is returned to the thread with its index in the block.
+// pixel of all samples, and loads `LOADS` pixels before it waits for the first in kernels that are
+// limited by loads. A sum of a channel is returned to the thread with its index in the block.
 #pragma once
 #include "vectors.cuh"
 
@@ -119,7 +119,7 @@ struct ChannelsLast {
     }
 };
 
-// Index of the thread's channel, if the thread has one for itself.
+// Index of the channel that the thread finalizes: one thread for each channel of the block.
 template <class Walk> __device__ __forceinline__ u32 own_channel() {
     return blockIdx.x * Walk::CHANNELS + threadIdx.x;
 }

@@ -11,8 +11,9 @@ __device__ __forceinline__ void quarter_round(u32& a, u32& b, u32& c, u32& d) {
 
 // A thread generates one block of ChaCha, which gives eight numbers. `purpose` and `name` are parts
 // of the key. Elements whose number is below `probability` are dropped, the others scaled. The
-// backward pass does the same with the gradient. Numbers are in the order of channels first; of
-// `channels` adjacent channels, 1 if that is the order of the elements, too.
+// backward pass does the same with the gradient. Numbers are assigned in the order of channels
+// first. `channels` is the number of adjacent channels at a pixel, 1 if the elements are in that
+// order.
 KERNEL dropout(u32 samples, u32 elements, u32 channels, u64 first_sample, u64 purpose, u64 name,
                double probability, float scale, const Context* __restrict__ context,
                const real* __restrict__ x, real* __restrict__ y) {
