@@ -27,14 +27,21 @@ impl Choices {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
-    /// Records a choice. The file also keeps what other processes have written to it since. A file
+    /// Records a choice, unless another process or device has recorded one for the key since, and
+    /// returns the one that is kept. So is all else that others have written to the file. A file
     /// that cannot be written is left as it is: the choice is made again by the next process.
-    pub(super) fn record(&self, key: String, name: String) {
+    pub(super) fn record(&self, key: &str, name: String) -> String {
+        // One device of this process at a time reads and writes files.
+        static FILES: Mutex<()> = Mutex::new(());
+        let _writing = FILES.lock().unwrap_or_else(PoisonError::into_inner);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.insert(key, name);
-        let Some(file) = &self.file else { return };
-        let mut all = read(file);
-        all.extend(known.iter().map(|(key, name)| (key.clone(), name.clone())));
+        let mut all = self.file.as_deref().map(read).unwrap_or_default();
+        for (key, name) in std::mem::take(&mut *known) {
+            all.entry(key).or_insert(name);
+        }
+        let kept = all.entry(key.to_owned()).or_insert(name).clone();
+        *known = all.clone();
+        let Some(file) = &self.file else { return kept };
         let lines: Vec<String> = all.iter().map(|(key, name)| format!("{key}\t{name}\n")).collect();
         let part = file.with_extension(format!("{}.part", std::process::id()));
         let written =
@@ -42,7 +49,7 @@ impl Choices {
         if written.and_then(|()| fs::rename(&part, file)).is_err() {
             let _ = fs::remove_file(&part);
         }
-        *known = all;
+        kept
     }
 }
 
@@ -76,8 +83,10 @@ mod tests {
     fn files_keep_the_choices_of_all_processes() {
         let file = std::env::temp_dir().join(format!("choices-{}/kernels.tsv", std::process::id()));
         let [first, second] = [Choices::in_file(&file), Choices::in_file(&file)];
-        first.record("a".into(), "own".into());
-        second.record("b".into(), "cuDNN engine 1".into());
+        first.record("a", "own".into());
+        second.record("b", "cuDNN engine 1".into());
+        // Of two choices for the same key, the first is kept.
+        assert_eq!(second.record("a", "cuDNN engine 2".into()), "own");
         fs::write(&file, fs::read_to_string(&file).unwrap() + "no choice\n").unwrap();
         let third = Choices::in_file(&file);
         assert_eq!(third.get("a").as_deref(), Some("own"));

@@ -122,8 +122,10 @@ impl CudaEngine {
 
     /// Records a choice for a subject, such as the name of a job, beside the choices among
     /// candidates: see [`with_choices_in`](Self::with_choices_in). Both are one line without tabs.
-    pub fn record_choice(&self, subject: &str, choice: &str) {
-        self.device.choices.record(self.device.key_of_subject(subject), choice.to_owned());
+    /// Returns the choice that is kept: another one if a process or device has recorded one before.
+    #[must_use = "another choice may be kept"]
+    pub fn record_choice(&self, subject: &str, choice: &str) -> String {
+        self.device.choices.record(&self.device.key_of_subject(subject), choice.to_owned())
     }
 
     /// Returns the context of the device.

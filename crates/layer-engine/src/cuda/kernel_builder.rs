@@ -361,7 +361,7 @@ impl<'e> KernelBuilder<'e> {
             (None, None) => 0,
         };
         if are_all {
-            self.device.choices.record(key.to_owned(), candidates[chosen].name.clone());
+            self.device.choices.record(key, candidates[chosen].name.clone());
         }
         Ok((chosen, format!("the fastest of {}", candidates.len())))
     }

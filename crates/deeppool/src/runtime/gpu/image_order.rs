@@ -93,8 +93,8 @@ pub fn fastest_image_order(
         }
     }
     let order = ImageOrder::fastest(times.map(|time| time / training.len() as u32));
-    engine.record_choice(&subject, &order.to_line());
-    Ok(order)
+    let kept = engine.record_choice(&subject, &order.to_line());
+    Ok(ImageOrder::from_line(&kept).unwrap_or(order))
 }
 
 /// Returns the distinct kernels of the layers of programs that read or write images.
