@@ -27,10 +27,11 @@ impl Choices {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
-    /// Records a choice, unless another process or device has recorded one for the key since, and
-    /// returns the one that is kept. So is all else that others have written to the file. A file
-    /// that cannot be written is left as it is: the choice is made again by the next process.
-    pub(super) fn record(&self, key: &str, name: String) -> String {
+    /// Records a choice, unless another process or device has recorded one for the key since that
+    /// `is_possible`, and returns the one that is kept. All else that others have written to the
+    /// file is kept, too. A file that cannot be written is left as it is: the choice is made again
+    /// by the next process.
+    pub(super) fn record(&self, key: &str, name: String, is_possible: impl FnOnce(&str) -> bool) -> String {
         // One device of this process at a time reads and writes files.
         static FILES: Mutex<()> = Mutex::new(());
         let _writing = FILES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,7 +40,8 @@ impl Choices {
         for (key, name) in std::mem::take(&mut *known) {
             all.entry(key).or_insert(name);
         }
-        let kept = all.entry(key.to_owned()).or_insert(name).clone();
+        let kept = all.remove(key).filter(|kept| is_possible(kept)).unwrap_or(name);
+        all.insert(key.to_owned(), kept.clone());
         *known = all.clone();
         let Some(file) = &self.file else { return kept };
         let lines: Vec<String> = all.iter().map(|(key, name)| format!("{key}\t{name}\n")).collect();
@@ -83,10 +85,12 @@ mod tests {
     fn files_keep_the_choices_of_all_processes() {
         let file = std::env::temp_dir().join(format!("choices-{}/kernels.tsv", std::process::id()));
         let [first, second] = [Choices::in_file(&file), Choices::in_file(&file)];
-        first.record("a", "own".into());
-        second.record("b", "cuDNN engine 1".into());
-        // Of two choices for the same key, the first is kept.
-        assert_eq!(second.record("a", "cuDNN engine 2".into()), "own");
+        first.record("a", "own".into(), |_| true);
+        second.record("b", "cuDNN engine 1".into(), |_| true);
+        // Of two choices for the same key, the first is kept if it is possible.
+        assert_eq!(second.record("a", "cuDNN engine 2".into(), |kept| kept == "own"), "own");
+        assert_eq!(second.record("b", "own".into(), |kept| kept == "own"), "own");
+        second.record("b", "cuDNN engine 1".into(), |_| false);
         fs::write(&file, fs::read_to_string(&file).unwrap() + "no choice\n").unwrap();
         let third = Choices::in_file(&file);
         assert_eq!(third.get("a").as_deref(), Some("own"));

@@ -122,10 +122,16 @@ impl CudaEngine {
 
     /// Records a choice for a subject, such as the name of a job, beside the choices among
     /// candidates: see [`with_choices_in`](Self::with_choices_in). Both are one line without tabs.
-    /// Returns the choice that is kept: another one if a process or device has recorded one before.
+    /// Returns the choice that is kept: another one if a process or device has recorded one before
+    /// that `is_possible`.
     #[must_use = "another choice may be kept"]
-    pub fn record_choice(&self, subject: &str, choice: &str) -> String {
-        self.device.choices.record(&self.device.key_of_subject(subject), choice.to_owned())
+    pub fn record_choice(
+        &self,
+        subject: &str,
+        choice: &str,
+        is_possible: impl FnOnce(&str) -> bool,
+    ) -> String {
+        self.device.choices.record(&self.device.key_of_subject(subject), choice.to_owned(), is_possible)
     }
 
     /// Returns the context of the device.

@@ -361,7 +361,8 @@ impl<'e> KernelBuilder<'e> {
             (None, None) => 0,
         };
         if are_all {
-            self.device.choices.record(key, candidates[chosen].name.clone());
+            let is_candidate = |kept: &str| candidates.iter().any(|candidate| candidate.name == kept);
+            self.device.choices.record(key, candidates[chosen].name.clone(), is_candidate);
         }
         Ok((chosen, format!("the fastest of {}", candidates.len())))
     }

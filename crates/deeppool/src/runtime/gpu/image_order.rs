@@ -93,7 +93,8 @@ pub fn fastest_image_order(
         }
     }
     let order = ImageOrder::fastest(times.map(|time| time / training.len() as u32));
-    let kept = engine.record_choice(&subject, &order.to_line());
+    let is_order = |kept: &str| ImageOrder::from_line(kept).is_some();
+    let kept = engine.record_choice(&subject, &order.to_line(), is_order);
     Ok(ImageOrder::from_line(&kept).unwrap_or(order))
 }
 
