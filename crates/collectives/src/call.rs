@@ -4,7 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{ElementType, Redistribution, ReduceOp};
+use crate::region::BoxCopy;
+use crate::{ElementType, ReduceOp};
 
 /// A collective or point-to-point call of one rank. Ranks are numbered within the group it was
 /// called on.
@@ -66,10 +67,8 @@ pub enum Operation {
     /// Exchange of boxes of an array between two layouts, on backends that do not call it an
     /// [all-to-all-v](Self::AllToAllV) of the elements.
     Redistribution {
-        /// Moves between the layouts.
-        redistribution: Arc<Redistribution>,
-        /// Number of elements of an item of the array.
-        item_len: usize,
+        /// Copies between the ranks' boxes, those within a rank included.
+        copies: Arc<[BoxCopy]>,
     },
     /// A message to one rank.
     Send {
@@ -135,14 +134,10 @@ impl fmt::Display for Call {
             Operation::AllToAllV { send_counts, receive_counts } => {
                 write!(f, "all-to-all-v (sends {send_counts:?}, receives {receive_counts:?}{element})")
             }
-            Operation::Redistribution { redistribution, item_len } => {
-                let [from, to] = [redistribution.source(), redistribution.target()].map(crate::Layout::ranks);
-                let moves = redistribution.moves().iter();
-                let moves: Vec<_> = moves.map(|m| (m.from_rank, m.to_rank, m.region.ranges())).collect();
-                write!(
-                    f,
-                    "redistribution (from {from:?} to {to:?}, moves {moves:?}, {item_len}{element} an item)"
-                )
+            Operation::Redistribution { copies } => {
+                let copies = copies.iter().map(|BoxCopy { from, to, copy }| (from, to, copy.elements()));
+                let copies: Vec<_> = copies.collect();
+                write!(f, "redistribution (sender, receiver and elements: {copies:?}{element})")
             }
             Operation::Send { count, to, tag } => write!(f, "send ({count}{element} to {to}, tag {tag})"),
             Operation::Receive { count, from, tag } => {

@@ -37,6 +37,7 @@ mod membership;
 mod mpi;
 #[cfg(feature = "nccl")]
 mod nccl;
+mod rank_moves;
 mod redistribution;
 mod region;
 mod request;
@@ -63,7 +64,7 @@ pub use nccl::{
     NcclWorld,
 };
 pub use redistribution::{Move, Redistribution};
-pub use region::Region;
+pub use region::{BoxCopy, Region};
 pub use request::{Exchanged, RedistributionBuffers, Request};
 pub use thread::{
     ThreadBarrierRequest, ThreadCommunicator, ThreadExchangeRequest, ThreadRedistributionRequest,

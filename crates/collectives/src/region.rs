@@ -76,6 +76,18 @@ pub(crate) struct RegionCopy {
     pub(crate) run: usize,
 }
 
+/// A copy of a region from the buffer of one rank to that of another. Ranks are numbered in their
+/// group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BoxCopy {
+    /// Rank that holds the box from which is copied.
+    pub(crate) from: usize,
+    /// Rank that holds the box to which is copied.
+    pub(crate) to: usize,
+    /// The elements.
+    pub(crate) copy: RegionCopy,
+}
+
 /// A number of repetitions, and their distances in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Repetition {

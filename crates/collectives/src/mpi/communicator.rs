@@ -11,7 +11,7 @@ use super::redistribution::MpiRedistributionRequest;
 use super::request::{MpiBarrierRequest, MpiExchangeRequest, MpiOperation, MpiRequest};
 use super::shared_operations::SharedOperations;
 use crate::membership::{index_in_subgroup, ranks_with_color};
-use crate::redistribution::moves_of;
+use crate::rank_moves::moves_of;
 use crate::{
     Call, Communicator, Element, Exchanged, Group, HostBuffer, Operation, Redistribution,
     RedistributionBuffers, ReduceOp, Result,

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::request::MpiOperation;
-use crate::redistribution::{Chunks, RankMoves};
+use crate::rank_moves::{Chunks, RankMoves};
 use crate::region::RegionCopy;
 use crate::{Element, Exchanged, HostBuffer, RedistributionBuffers, Request, Result};
 

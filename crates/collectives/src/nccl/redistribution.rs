@@ -7,7 +7,7 @@ use cuda::{Buffer, RowCopy, Rows, Stream};
 use super::communicator::NcclCommunicator;
 use super::launch::Moment;
 use super::request::NcclRedistributionRequest;
-use crate::redistribution::{Chunks, RankMoves, moves_of};
+use crate::rank_moves::{Chunks, RankMoves, moves_of};
 use crate::region::{RegionCopy, Repetition};
 use crate::{Call, Element, Group, Operation, Redistribution, RedistributionBuffers, Result};
 

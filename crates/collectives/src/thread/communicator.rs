@@ -10,7 +10,7 @@ use super::request::{
 use super::world_state::{Presence, ThreadWorldState};
 use crate::lengths::LengthMismatch;
 use crate::membership::{check_rank, index_in_subgroup, ranks_with_color};
-use crate::redistribution::moves_of;
+use crate::rank_moves::{box_copies, moves_of};
 use crate::{
     Call, Communicator, Element, Error, Exchanged, Group, HostBuffer, Operation, Redistribution,
     RedistributionBuffers, ReduceOp, Result,
@@ -210,7 +210,7 @@ impl<T: Element> Communicator<T> for ThreadCommunicator {
         (): &mut (),
     ) -> Result<Self::RedistributionRequest> {
         moves_of(self, redistribution, &buffers, item_len, HostBuffer::len)?;
-        let operation = Operation::Redistribution { redistribution: Arc::clone(redistribution), item_len };
+        let operation = Operation::Redistribution { copies: box_copies(redistribution, item_len) };
         let RedistributionBuffers { input, output, packed } = buffers;
         let pending = self.collective(operation, Exchanged { send: input, receive: output })?;
         Ok(ThreadRedistributionRequest { pending, packed })

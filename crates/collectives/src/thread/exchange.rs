@@ -8,8 +8,8 @@ use std::ops::Range;
 use super::parking::PollProgress;
 use super::shared_buffer::SharedBuffer;
 use super::units::Units;
-use crate::region::RegionCopy;
-use crate::{Call, Element, Exchanged, HostBuffer, Operation, Redistribution, ReduceOp};
+use crate::region::BoxCopy;
+use crate::{Call, Element, Exchanged, HostBuffer, Operation, ReduceOp};
 
 /// Bytes of a unit of an all-reduce. Smaller all-reduces are one unit, because dividing them costs
 /// more than it saves. Larger units would delay all members if the thread of the last unit loses
@@ -167,9 +167,7 @@ impl<T: Element> Exchange<T> {
                 Operation::AllGather { count } => self.gather(unit, count),
                 Operation::Split => self.gather(unit, SPLIT_ELEMENTS),
                 Operation::AllToAllV { .. } => self.collect_chunks(unit),
-                Operation::Redistribution { ref redistribution, item_len } => {
-                    self.collect_regions(unit, redistribution, item_len);
-                }
+                Operation::Redistribution { ref copies } => self.copy_boxes(unit, copies),
                 Operation::Barrier | Operation::Group { .. } => {}
             }
         }
@@ -233,22 +231,11 @@ impl<T: Element> Exchange<T> {
         }
     }
 
-    unsafe fn collect_regions(&self, member: usize, redistribution: &Redistribution, item_len: usize) {
-        let ranks = redistribution.ranks();
-        let rank = ranks[member];
-        let Some(wanted) = redistribution.target().region(rank) else { return };
-        let kept = (!redistribution.kept(rank).is_empty()).then(|| (rank, redistribution.kept(rank)));
-        let received = redistribution.moves().iter().filter(|m| m.to_rank == rank);
-        let received = received.map(|m| (m.from_rank, m.region.clone()));
-        for (from_rank, region) in kept.into_iter().chain(received) {
-            let sender = ranks.binary_search(&from_rank).ok();
-            let Some((sender, held)) = sender.zip(redistribution.source().region(from_rank)) else {
-                continue;
-            };
+    unsafe fn copy_boxes(&self, member: usize, copies: &[BoxCopy]) {
+        for BoxCopy { from: sender, copy, .. } in copies.iter().filter(|copy| copy.to == member) {
             // SAFETY: no unit writes to send buffers, and only this unit uses the receive buffer.
-            // `run` copies within the lengths that every member has checked.
-            RegionCopy::new(&region, &held, &wanted, item_len).for_each_run(|from, to, len| unsafe {
-                let run = self.slots[sender].send.read(from..from + len);
+            copy.for_each_run(|from, to, len| unsafe {
+                let run = self.slots[*sender].send.read(from..from + len);
                 self.slots[member].receive.write(to..to + len).copy_from_slice(run);
             });
         }
