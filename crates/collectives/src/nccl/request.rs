@@ -86,18 +86,6 @@ impl_requests!(NcclRequest, NcclExchangeRequest, NcclBarrierRequest, buffers: Bu
 #[must_use = "an operation gives its buffers back when it is waited for"]
 pub struct NcclRedistributionRequest<T: Element>(pub(super) NcclOperation<RedistributionBuffers<Buffer<T>>>);
 
-impl<T: Element> Request for NcclRedistributionRequest<T> {
-    type Output = RedistributionBuffers<Buffer<T>>;
-
-    fn test(&mut self) -> Result<bool> {
-        self.0.test()
-    }
-
-    fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
-        self.0.wait_until(Instant::now().checked_add(limit))
-    }
-
-    fn wait(self) -> Result<Self::Output> {
-        self.0.wait()
-    }
-}
+impl_requests!(
+    @impl [T: Element] NcclRedistributionRequest<T>, RedistributionBuffers<Buffer<T>>, |buffers| buffers
+);
