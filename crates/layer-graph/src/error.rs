@@ -46,6 +46,22 @@ pub enum GraphError {
         /// Reason, a relative clause about the owner, such as `which has no parameters of its own`.
         problem: String,
     },
+    /// A layer cannot be divided in the requested way.
+    #[error("layer `{layer}` cannot {problem}")]
+    Split {
+        /// Name of the layer.
+        layer: String,
+        /// Description of the request and of what is possible, after `cannot`.
+        problem: String,
+    },
+    /// There is no split with the given label.
+    #[error("unknown split `{name}`; known splits: {}", known.join(", "))]
+    UnknownSplit {
+        /// Requested label.
+        name: String,
+        /// Labels of all splits.
+        known: Vec<&'static str>,
+    },
     /// The zoo has no model with the given name.
     #[error("unknown model `{name}`; known models: {}", known.join(", "))]
     UnknownModel {

@@ -58,8 +58,7 @@ impl LayerGraph {
             owners: HashMap::new(),
             size: NetworkSize::default(),
         };
-        let input = Layer { name: "input".into(), kind: LayerKind::Input, inputs: Vec::new(), output: input };
-        network.insert(input)?;
+        network.insert(Layer::new("input".into(), LayerKind::Input, Vec::new(), input))?;
         Ok(network)
     }
 
@@ -83,7 +82,7 @@ impl LayerGraph {
         }
         let shapes = self.input_shapes(&name, inputs)?;
         let output = output_shape(&name, &kind, &shapes)?;
-        let id = self.insert(Layer { name, kind, inputs: shapes, output })?;
+        let id = self.insert(Layer::new(name, kind, shapes, output))?;
         for (slot, input) in inputs.iter().enumerate() {
             self.graph.add_edge(NodeIndex::new(input.0), NodeIndex::new(id.0), slot);
         }
@@ -121,7 +120,7 @@ impl LayerGraph {
         // Checked before the layer is added: on failure the network is unchanged.
         let shapes = self.input_shapes(&name, inputs)?;
         let output = output_shape(&name, &kind, &shapes)?;
-        let layer = Layer { name: name.clone(), kind: kind.clone(), inputs: shapes, output };
+        let layer = Layer::new(name.clone(), kind.clone(), shapes, output);
         let (wanted, there) = (dims(&layer), dims(self.layer(owner)));
         if wanted != there || wanted.is_empty() {
             return Err(tied(format!("whose dimensions are {there:?}, not {wanted:?}"), self));

@@ -1,6 +1,6 @@
 //! A layer of a network, with the sizes and costs that follow from its kind and its shapes.
 
-use crate::{LayerKind, LayerTensor, Shape};
+use crate::{LayerKind, LayerTensor, Shape, TensorBox};
 
 /// Bytes of one element in single precision.
 const ELEMENT_BYTES: u64 = 4;
@@ -16,9 +16,16 @@ pub struct Layer {
     pub(crate) inputs: Vec<Shape>,
     /// Shape of the output for one sample.
     pub(crate) output: Shape,
+    /// Box of the whole layer's output that the layer computes, if it is a part of a dropout.
+    pub(crate) output_box: Option<TensorBox>,
 }
 
 impl Layer {
+    /// Creates a whole layer.
+    pub(crate) fn new(name: String, kind: LayerKind, inputs: Vec<Shape>, output: Shape) -> Self {
+        Self { name, kind, inputs, output, output_box: None }
+    }
+
     /// Returns the layer's name, unique in its graph.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -41,6 +48,14 @@ impl Layer {
     #[must_use]
     pub fn output_shape(&self) -> &Shape {
         &self.output
+    }
+
+    /// Returns the box of one sample of the whole layer's output that this layer computes, if the
+    /// layer is a part of a split layer and its computation depends on it: for dropouts, whose
+    /// random numbers are keyed by the element of the whole output. `None` for other layers.
+    #[must_use]
+    pub fn output_box(&self) -> Option<&TensorBox> {
+        self.output_box.as_ref()
     }
 
     /// Returns the learned parameters, in the order in which they are concatenated in the layer's

@@ -10,6 +10,7 @@ mod layer;
 pub mod onnx;
 mod shape;
 mod size;
+mod split;
 mod tensor;
 pub mod zoo;
 
@@ -22,4 +23,5 @@ pub use kind::{
 };
 pub use layer::Layer;
 pub use shape::Shape;
-pub use tensor::LayerTensor;
+pub use split::{Division, LayerPart, NetworkSplits, Split, SplitValues, TensorView, Values};
+pub use tensor::{LayerTensor, TensorBox};

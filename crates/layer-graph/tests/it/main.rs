@@ -3,6 +3,7 @@
 mod graph;
 mod json;
 mod sequences;
+mod split;
 mod zoo;
 
 #[cfg(feature = "onnx")]

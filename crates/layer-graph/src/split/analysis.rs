@@ -1,0 +1,99 @@
+//! Choice of the view of every tensor of a network.
+//!
+//! Layers that map each unit of their inputs to the same unit of their output give both tensors the
+//! same `outer` and `units`. Tensors are grouped into classes that are connected by such layers.
+//! Convolutions, poolings, batch normalisations of images and attentions require a certain `outer`,
+//! and a number of units that divides theirs.
+
+use std::collections::HashMap;
+
+use petgraph::unionfind::UnionFind;
+
+use super::TensorView;
+use crate::{Layer, LayerGraph, LayerKind};
+
+/// Returns the view of the output of each layer, by the layer's index. A tensor whose readers and
+/// writer require different views has one unit.
+///
+/// Complexity: O(layers + edges), up to the inverse Ackermann function.
+pub(super) fn output_views(network: &LayerGraph) -> Vec<TensorView> {
+    let mut classes = UnionFind::<usize>::new(network.len());
+    for (id, _) in network.layers().filter(|(_, layer)| maps_units(layer)) {
+        for producer in network.producers(id) {
+            classes.union(producer.index(), id.index());
+        }
+    }
+    let mut required: HashMap<usize, [usize; 2]> = HashMap::new();
+    for (id, layer) in network.layers() {
+        let [input, output] = requirements(layer);
+        let input = network.producers(id).first().and_then(|producer| Some((producer.index(), input?)));
+        for (tensor, view) in input.into_iter().chain(output.map(|view| (id.index(), view))) {
+            let known = required.entry(classes.find_mut(tensor)).or_insert(view);
+            // [1, 1] stands for conflicting requirements: no other view is compatible with it.
+            *known =
+                if known[0] == view[0] { [known[0], greatest_divisor(known[1], view[1])] } else { [1, 1] };
+        }
+    }
+    let mut views = Vec::with_capacity(network.len());
+    for (id, layer) in network.layers() {
+        let (elements, innermost) = (layer.output.elements(), layer.output.innermost());
+        // Without requirements, the features of the class's first tensor are the units.
+        let by_features = [elements / innermost, innermost];
+        let [outer, units] = *required.entry(classes.find(id.index())).or_insert(by_features);
+        let divided = outer * units;
+        views.push(if elements % divided == 0 {
+            TensorView { outer, units, inner: elements / divided }
+        } else {
+            TensorView::undivided(elements)
+        });
+    }
+    views
+}
+
+/// Returns whether each unit of a layer's output depends on the same unit of each input, and on no
+/// other, for inputs and output of the same `outer` and `units`.
+fn maps_units(layer: &Layer) -> bool {
+    match &layer.kind {
+        LayerKind::Conv2d(conv) => conv.groups > 1,
+        LayerKind::BatchNorm(_)
+        | LayerKind::Relu
+        | LayerKind::GeluTanh
+        | LayerKind::Gelu
+        | LayerKind::PositionEmbedding(_)
+        | LayerKind::MaxPool2d(_)
+        | LayerKind::AvgPool2d(_)
+        | LayerKind::AdaptiveAvgPool2d(_)
+        | LayerKind::Flatten
+        | LayerKind::Add
+        | LayerKind::Dropout(_) => true,
+        _ => false,
+    }
+}
+
+/// Returns `[outer, units]` that a layer requires of its input and of its output. A number of units
+/// that divides the required one meets the requirement, too.
+fn requirements(layer: &Layer) -> [Option<[usize; 2]>; 2] {
+    let channels = |layer: &Layer| Some([1, layer.inputs[0].dims()[0]]);
+    match &layer.kind {
+        LayerKind::Conv2d(conv) if conv.groups > 1 => [Some([1, conv.groups]); 2],
+        LayerKind::Conv2d(conv) => [channels(layer), Some([1, conv.out_channels])],
+        LayerKind::MaxPool2d(_) | LayerKind::AvgPool2d(_) | LayerKind::AdaptiveAvgPool2d(_) => {
+            [channels(layer), None]
+        }
+        // The parameters of a batch normalisation of vectors can be divided as any vector.
+        LayerKind::BatchNorm(_) if layer.inputs[0].dims().len() > 1 => [channels(layer), None],
+        LayerKind::MultiHeadAttention(attention) => {
+            let positions = layer.output.dims()[0];
+            [Some([3 * positions, attention.heads]), Some([positions, attention.heads])]
+        }
+        _ => [None, None],
+    }
+}
+
+/// Returns the greatest common divisor (Euclid).
+fn greatest_divisor(mut a: usize, mut b: usize) -> usize {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

@@ -1,0 +1,173 @@
+//! The splits that are possible in a network.
+
+use super::analysis::output_views;
+use super::part::{self, divided_dim};
+use super::{Division, LayerPart, Split, SplitValues, TensorView, Values};
+use crate::{GraphError, Layer, LayerGraph, LayerId, LayerKind};
+
+/// Splits of the layers of a network, with the view in which each tensor is divided.
+///
+/// A tensor has one view. Its units are features by default; channels for images; heads for the
+/// input and output of an attention. Element-wise layers, poolings and flattening keep the units of
+/// their input.
+///
+/// ```
+/// use layer_graph::{Division, LayerGraph, LayerKind, Linear, Shape};
+/// use layer_graph::{NetworkSplits, Split, TensorView};
+///
+/// let mut network = LayerGraph::new("perceptron", Shape::features(5))?;
+/// let hidden = network.add("fc1", Linear::new(8), [network.input()])?;
+/// let relu = network.add("relu", LayerKind::Relu, [hidden])?;
+/// let scores = network.add("fc2", Linear::new(3), [relu])?;
+///
+/// let splits = NetworkSplits::new(&network);
+/// assert_eq!(splits.splits(scores), [Split::Copies, Split::Features, Split::Inputs]);
+/// assert_eq!(splits.view(relu), TensorView { outer: 1, units: 8, inner: 1 });
+/// let part = splits.part(scores, Division { split: Split::Inputs, parts: 3 }, 1)?;
+/// assert_eq!(part.units, 3..6);
+/// assert_eq!(part.layer.input_shapes(), [Shape::features(3)]);
+/// assert_eq!(part.parameters[0].elements(), 3 * 3);
+/// # Ok::<(), layer_graph::GraphError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct NetworkSplits<'n> {
+    network: &'n LayerGraph,
+    /// View of the output of each layer, by its index.
+    views: Vec<TensorView>,
+}
+
+impl<'n> NetworkSplits<'n> {
+    /// Analyses a network.
+    ///
+    /// Complexity: O(layers + edges), up to the inverse Ackermann function.
+    #[must_use]
+    pub fn new(network: &'n LayerGraph) -> Self {
+        Self { network, views: output_views(network) }
+    }
+
+    /// Returns the splits with at least two parts that are possible for a layer. Empty for the
+    /// network's input and for losses.
+    ///
+    /// # Panics
+    /// If the layer is not in the network, as all functions with a layer's id.
+    #[must_use]
+    pub fn splits(&self, id: LayerId) -> Vec<Split> {
+        Split::ALL.into_iter().filter(|&split| self.max_parts(id, split) > 1).collect()
+    }
+
+    /// Returns the maximum number of parts of a layer: 1 if the split is not possible, and
+    /// `usize::MAX` for [`Split::Copies`].
+    #[must_use]
+    pub fn max_parts(&self, id: LayerId, split: Split) -> usize {
+        let layer = self.network.layer(id);
+        if matches!(layer.kind, LayerKind::Input) || layer.kind.is_loss() {
+            return 1;
+        }
+        match split {
+            Split::Copies => usize::MAX,
+            Split::Features if self.is_divisible_by_features(id, layer) => self.view(id).units,
+            Split::Inputs if self.is_divisible_by_inputs(id, layer) => self.input_view(id).units,
+            Split::Features | Split::Inputs => 1,
+        }
+    }
+
+    /// Returns the values of the tensors of a layer that is split, with at least two parts.
+    #[must_use]
+    pub fn values(&self, id: LayerId, split: Split) -> SplitValues {
+        let [input, input_gradient, output] = match (split, &self.network.layer(id).kind) {
+            (Split::Copies, _) => [Values::Copies; 3],
+            (Split::Inputs, _) => [Values::Ranges, Values::Ranges, Values::Addends],
+            (Split::Features, LayerKind::Conv2d(conv)) if conv.groups > 1 => [Values::Ranges; 3],
+            (Split::Features, LayerKind::Conv2d(_) | LayerKind::Linear(_) | LayerKind::Embedding(_)) => {
+                [Values::Copies, Values::Addends, Values::Ranges]
+            }
+            (Split::Features, _) => [Values::Ranges; 3],
+        };
+        SplitValues { input, input_gradient, output }
+    }
+
+    /// Returns the view of one sample of a layer's output, and of its gradient.
+    #[must_use]
+    pub fn view(&self, id: LayerId) -> TensorView {
+        self.views[id.index()]
+    }
+
+    /// Returns a part of a layer: a layer of another shape with the same name. `index` is the index
+    /// of the part, from 0.
+    ///
+    /// With one part, it is the layer itself.
+    ///
+    /// # Errors
+    /// [`GraphError::Split`] if the layer cannot be divided in this way, or there is no part of
+    /// this index.
+    pub fn part(&self, id: LayerId, division: Division, index: usize) -> Result<LayerPart, GraphError> {
+        let layer = self.network.layer(id);
+        let Division { split, parts } = division;
+        let max = self.max_parts(id, split);
+        let fail = |problem| Err(GraphError::Split { layer: layer.name.clone(), problem });
+        if parts == 0 {
+            return fail("be split into 0 parts".into());
+        }
+        if parts > max {
+            let label = split.label();
+            return fail(format!("be split by {label} into {parts} parts, but into at most {max}"));
+        }
+        if index >= parts {
+            return fail(format!("be split into {parts} parts with a part {index}: parts count from 0"));
+        }
+        match split {
+            Split::Features if parts > 1 => {
+                let cuts_inputs = self.values(id, split).input == Values::Ranges;
+                let inputs = self.network.producers(id).into_iter().map(|producer| self.view(producer));
+                let inputs: Vec<TensorView> = if cuts_inputs { inputs.collect() } else { Vec::new() };
+                part::by_features(layer, &inputs, self.view(id), self.view(id).part(parts, index))
+            }
+            Split::Inputs if parts > 1 => {
+                let view = self.input_view(id);
+                part::by_inputs(layer, view, view.part(parts, index))
+            }
+            _ => Ok(part::whole(layer, self.view(id))),
+        }
+    }
+
+    /// Returns the view of a layer's first input.
+    fn input_view(&self, id: LayerId) -> TensorView {
+        self.network.producers(id).first().map_or(TensorView::undivided(1), |&input| self.view(input))
+    }
+
+    /// Returns whether the units of a layer's output are units of the layer's features, channels or
+    /// heads.
+    fn is_divisible_by_features(&self, id: LayerId, layer: &Layer) -> bool {
+        let (input, output) = (self.input_view(id), self.view(id));
+        let dim = divided_dim(&layer.output, output);
+        let innermost = Some(layer.output.dims().len() - 1);
+        match &layer.kind {
+            LayerKind::Linear(_) | LayerKind::Embedding(_) | LayerKind::PositionEmbedding(_) => {
+                dim == innermost
+            }
+            LayerKind::Conv2d(_)
+            | LayerKind::MaxPool2d(_)
+            | LayerKind::AvgPool2d(_)
+            | LayerKind::AdaptiveAvgPool2d(_)
+            | LayerKind::BatchNorm(_) => dim == Some(0),
+            LayerKind::MultiHeadAttention(_) => dim == innermost && input.units == output.units,
+            LayerKind::Relu
+            | LayerKind::GeluTanh
+            | LayerKind::Gelu
+            | LayerKind::Flatten
+            | LayerKind::Add
+            | LayerKind::Dropout(_) => dim.is_some() && divided_dim(&layer.inputs[0], input).is_some(),
+            _ => false,
+        }
+    }
+
+    /// Returns whether the units of a layer's input are units of its input features or channels.
+    fn is_divisible_by_inputs(&self, id: LayerId, layer: &Layer) -> bool {
+        let dim = || divided_dim(&layer.inputs[0], self.input_view(id));
+        match &layer.kind {
+            LayerKind::Linear(_) => dim() == Some(layer.inputs[0].dims().len() - 1),
+            LayerKind::Conv2d(conv) => conv.groups == 1 && dim() == Some(0),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The parts of a split layer.
+
+use std::ops::Range;
+
+use super::TensorView;
+use crate::infer::output_shape;
+use crate::{GraphError, Layer, LayerKind, LayerTensor, Shape, TensorBox};
+
+/// A part of a split layer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayerPart {
+    /// The part as a layer. It has the name of the whole layer.
+    pub layer: Layer,
+    /// Units of the part: of the output's view for [`Split::Features`](super::Split::Features), of
+    /// the input's view for [`Split::Inputs`](super::Split::Inputs), and all units of the output
+    /// for a whole layer.
+    pub units: Range<usize>,
+    /// Box of each of the part's parameters in the whole layer's parameter, in the order of
+    /// [`Layer::parameters`] of the part. The part's parameters are the first ones of the whole
+    /// layer: all, or all but the bias.
+    pub parameters: Vec<TensorBox>,
+    /// Box of each of the part's statistics in the whole layer's, in the order of
+    /// [`Layer::statistics`].
+    pub statistics: Vec<TensorBox>,
+}
+
+/// Returns the only part of a layer that is not divided. `view` is that of its output.
+pub(super) fn whole(layer: &Layer, view: TensorView) -> LayerPart {
+    let boxes = |tensors: Vec<LayerTensor>| tensors.into_iter().map(|tensor| TensorBox::whole(tensor.dims));
+    LayerPart {
+        layer: layer.clone(),
+        units: 0..view.units,
+        parameters: boxes(layer.parameters()).collect(),
+        statistics: boxes(layer.statistics()).collect(),
+    }
+}
+
+/// Returns the part of a layer that computes the given units of its output. `inputs` are the views
+/// of the inputs of which the part reads these units; empty if it reads whole inputs. `view` is the
+/// view of the output.
+pub(super) fn by_features(
+    layer: &Layer,
+    inputs: &[TensorView],
+    view: TensorView,
+    units: Range<usize>,
+) -> Result<LayerPart, GraphError> {
+    let share = |count: usize| count / view.units * units.len();
+    let mut kind = layer.kind.clone();
+    // Number of outer rows of the view of the parameters and statistics.
+    let mut outer = view.outer;
+    let positions = layer.output.elements() / layer.output.innermost();
+    match &mut kind {
+        LayerKind::Linear(linear) => {
+            linear.out_features = share(linear.out_features);
+            outer /= positions;
+        }
+        LayerKind::Embedding(embedding) => {
+            embedding.features = share(embedding.features);
+            outer = outer / positions * embedding.vocabulary;
+        }
+        LayerKind::PositionEmbedding(embedding) => outer = outer / positions * embedding.positions,
+        LayerKind::Conv2d(conv) => {
+            conv.out_channels = share(conv.out_channels);
+            conv.groups = if conv.groups > 1 { share(conv.groups) } else { 1 };
+        }
+        LayerKind::MultiHeadAttention(attention) => attention.heads = share(attention.heads),
+        _ => {}
+    }
+    let cut = |(shape, &view): (&Shape, &TensorView)| cut(layer, shape, view, units.len());
+    let inputs = match inputs {
+        [] => layer.inputs.clone(),
+        views => layer.inputs.iter().zip(views).map(cut).collect::<Result<Vec<_>, _>>()?,
+    };
+    let boxes = |tensors: Vec<LayerTensor>| -> Vec<TensorBox> {
+        tensors.iter().map(|tensor| box_of(tensor, outer, view.units, &units)).collect()
+    };
+    let mut part = with_inputs(layer, kind, inputs)?;
+    if matches!(part.kind, LayerKind::Dropout(_)) {
+        part.output_box = Some(view.range(units.clone()));
+    }
+    Ok(LayerPart {
+        layer: part,
+        parameters: boxes(layer.parameters()),
+        statistics: boxes(layer.statistics()),
+        units,
+    })
+}
+
+/// Returns the part of a layer that reads the given units of its input, which has the given view.
+pub(super) fn by_inputs(
+    layer: &Layer,
+    view: TensorView,
+    units: Range<usize>,
+) -> Result<LayerPart, GraphError> {
+    let mut kind = layer.kind.clone();
+    let positions = match &mut kind {
+        LayerKind::Linear(linear) => {
+            linear.bias &= units.start == 0;
+            layer.inputs[0].elements() / layer.inputs[0].innermost()
+        }
+        LayerKind::Conv2d(conv) => {
+            conv.bias &= units.start == 0;
+            1
+        }
+        _ => 1,
+    };
+    let part = with_inputs(layer, kind, vec![cut(layer, &layer.inputs[0], view, units.len())?])?;
+    let mut parameters = Vec::new();
+    for tensor in layer.parameters().iter().take(part.parameters().len()) {
+        // The rows of a weight are output features. A bias has one dimension.
+        parameters.push(match tensor.dims[..] {
+            [rows, _, ..] => box_of(tensor, rows * (view.outer / positions), view.units, &units),
+            _ => TensorBox::whole(tensor.dims.clone()),
+        });
+    }
+    Ok(LayerPart { layer: part, units, parameters, statistics: Vec::new() })
+}
+
+/// Returns the dimension of a shape that is divided if the units of the view are: the part with
+/// some of the units has the same shape but for this dimension. `None` if there is no such
+/// dimension.
+pub(super) fn divided_dim(shape: &Shape, view: TensorView) -> Option<usize> {
+    let mut before = 1;
+    for (index, &dim) in shape.dims().iter().enumerate() {
+        if view.outer % before == 0 && dim % (view.outer / before * view.units) == 0 {
+            return Some(index);
+        }
+        before *= dim;
+    }
+    None
+}
+
+/// Returns the shape of a tensor of which a part has a number of units. `layer` is the layer that
+/// reads it.
+fn cut(layer: &Layer, shape: &Shape, view: TensorView, units: usize) -> Result<Shape, GraphError> {
+    let problem = || GraphError::Split {
+        layer: layer.name.clone(),
+        problem: format!("divide an input of shape {shape} into {} units", view.units),
+    };
+    let dim = divided_dim(shape, view).ok_or_else(problem)?;
+    let mut dims = shape.dims().to_vec();
+    dims[dim] = dims[dim] / view.units * units;
+    Ok(Shape::new(dims))
+}
+
+/// Returns a layer with another kind and other inputs, and the output that follows from them.
+fn with_inputs(layer: &Layer, kind: LayerKind, inputs: Vec<Shape>) -> Result<Layer, GraphError> {
+    let output = output_shape(&layer.name, &kind, &inputs)?;
+    Ok(Layer::new(layer.name.clone(), kind, inputs, output))
+}
+
+/// Returns the box of a range of the units of a tensor that is viewed as `outer` rows of
+/// `all_units` units.
+fn box_of(tensor: &LayerTensor, outer: usize, all_units: usize, units: &Range<usize>) -> TensorBox {
+    let inner = tensor.elements() / (outer * all_units);
+    TensorView { outer, units: all_units, inner }.range(units.clone())
+}

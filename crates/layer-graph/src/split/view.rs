@@ -1,0 +1,51 @@
+//! Views of tensors whose middle dimension is divided.
+
+use std::ops::Range;
+
+use crate::TensorBox;
+
+/// View of one sample of a tensor as a row-major array of `outer` x `units` x `inner` elements, of
+/// which the units are divided over the parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TensorView {
+    /// Size of the outermost dimension.
+    pub outer: usize,
+    /// Number of units, the maximum number of parts. A unit is a feature, a channel or a head.
+    pub units: usize,
+    /// Number of consecutive elements of a unit.
+    pub inner: usize,
+}
+
+impl TensorView {
+    /// Returns the view of a tensor of the given number of elements that cannot be divided: it has
+    /// one unit.
+    #[must_use]
+    pub fn undivided(elements: usize) -> Self {
+        Self { outer: 1, units: 1, inner: elements }
+    }
+
+    /// Returns the units of a part. The units are divided as evenly as possible; the first parts
+    /// have one more if the number of parts does not divide them. `parts` is at least 1 and `index`
+    /// less than it.
+    #[must_use]
+    pub fn part(self, parts: usize, index: usize) -> Range<usize> {
+        let (size, longer) = (self.units / parts, self.units % parts);
+        let start = |index: usize| index * size + index.min(longer);
+        start(index)..start(index + 1)
+    }
+
+    /// Returns the box of the elements of the given units.
+    #[must_use]
+    pub fn range(self, units: Range<usize>) -> TensorBox {
+        TensorBox {
+            dims: vec![self.outer, self.units, self.inner],
+            ranges: vec![0..self.outer, units, 0..self.inner],
+        }
+    }
+
+    /// Returns the number of elements.
+    #[must_use]
+    pub fn elements(self) -> usize {
+        self.outer * self.units * self.inner
+    }
+}
