@@ -33,6 +33,7 @@ mod layout;
 mod lengths;
 mod link_model;
 mod membership;
+mod moves;
 #[cfg(feature = "mpi")]
 mod mpi;
 #[cfg(feature = "nccl")]

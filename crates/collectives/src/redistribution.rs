@@ -2,16 +2,18 @@
 
 use std::ops::Range;
 
+use crate::moves::each_move;
 use crate::region::intersection;
-use crate::{Error, Layout, Region, Result};
+use crate::{Layout, Region, Result};
 
 /// Moves that turn one [`Layout`] into another of the same array.
 ///
 /// Every item that a rank has in the target layout and not in the source layout moves to it once.
 /// Items that it has in both stay. There is at most one move between two ranks, because both hold
-/// boxes. Items of which several ranks hold copies come from the rank itself, or from one of the
-/// replicas in turn. The gradients of moved activations take the way back: the redistribution from
-/// the second layout to the first.
+/// boxes. Items of which several ranks hold replicas come from the rank itself if it is one of
+/// them. Otherwise the replicas share the sending equally, and each sends to the nearest ranks by
+/// their numbers, which are often those of its host. The gradients of moved activations take the
+/// way back: the redistribution from the second layout to the first.
 ///
 /// ```
 /// use collectives::{Layout, Redistribution};
@@ -65,25 +67,25 @@ impl Move {
 }
 
 impl Redistribution {
-    /// Computes the moves between two layouts. O(moves + ranks log ranks), independent of the
-    /// number of items.
+    /// Computes the moves between two layouts. O(moves x replicas + ranks log ranks), independent
+    /// of the number of items.
     ///
     /// # Errors
     /// [`Error::ExtentsDiffer`] if the layouts are of different arrays. [`Error::Incomplete`] if
     /// the ranges of the source layout do not cover a dimension in ascending order, each index
     /// once.
+    ///
+    /// [`Error::ExtentsDiffer`]: crate::Error::ExtentsDiffer
+    /// [`Error::Incomplete`]: crate::Error::Incomplete
     pub fn new(from: &Layout, to: &Layout) -> Result<Self> {
-        if from.extents() != to.extents() {
-            let [from, to] = [from, to].map(|layout| layout.extents().to_vec());
-            return Err(Error::ExtentsDiffer { from, to });
-        }
-        if let Some(dimension) = from.first_incomplete_dimension() {
-            return Err(Error::Incomplete { dimension });
-        }
+        let mut moves = Vec::new();
+        each_move(from, to, |from_rank, to_rank, ranges| {
+            moves.push(Move { from_rank, to_rank, region: Region::new(ranges) });
+        })?;
         let mut ranks = [from.ranks(), to.ranks()].concat();
         ranks.sort_unstable();
         ranks.dedup();
-        Ok(Self { from: from.clone(), to: to.clone(), moves: moves(from, to), ranks })
+        Ok(Self { from: from.clone(), to: to.clone(), moves, ranks })
     }
 
     /// Restricts the redistribution to the given samples, whose ranges ascend and do not overlap.
@@ -185,96 +187,6 @@ impl Redistribution {
             |rank: &usize| self.sent_bytes(*rank, item_bytes).max(self.received_bytes(*rank, item_bytes));
         self.ranks.iter().map(busiest).max().unwrap_or(0)
     }
-}
-
-/// Returns the moves between two layouts of the same array, of which the first is complete.
-fn moves(from: &Layout, to: &Layout) -> Vec<Move> {
-    let overlaps: Vec<Vec<Overlap>> =
-        from.cuts().iter().zip(to.cuts()).map(|(source, target)| overlaps(source, target)).collect();
-    let sizes = from.cuts().iter().zip(to.cuts()).map(|(source, target)| [source.len(), target.len()]);
-    let sizes: Vec<[usize; 2]> = sizes.collect();
-    let mut moves = Vec::new();
-    let mut ranges = Vec::with_capacity(sizes.len());
-    combine(&overlaps, &sizes, [0, 0], &mut ranges, &mut |[source, target], ranges| {
-        let copies = &from.ranks()[source * from.replicas()..][..from.replicas()];
-        for place in target * to.replicas()..(target + 1) * to.replicas() {
-            let to_rank = to.ranks()[place];
-            if !copies.contains(&to_rank) {
-                let from_rank = copies[place % copies.len()];
-                moves.push(Move { from_rank, to_rank, region: Region::new(ranges) });
-            }
-        }
-    });
-    moves
-}
-
-/// A range of the source with an overlapping range of the target: their indices, and the overlap.
-struct Overlap {
-    source: usize,
-    target: usize,
-    range: Range<usize>,
-}
-
-/// Returns the overlaps along a dimension, by target, then by source. The ranges of the source
-/// ascend and do not overlap.
-fn overlaps(source: &[Range<usize>], target: &[Range<usize>]) -> Vec<Overlap> {
-    let of_target = |(index, wanted): (usize, &Range<usize>)| {
-        let first = source.partition_point(|range| range.end <= wanted.start);
-        let end = wanted.end;
-        let wanted = wanted.clone();
-        source[first..].iter().enumerate().take_while(move |(_, range)| range.start < end).filter_map(
-            move |(skipped, range)| {
-                let range = intersection(range, &wanted);
-                (!range.is_empty()).then_some(Overlap { source: first + skipped, target: index, range })
-            },
-        )
-    };
-    target.iter().enumerate().flat_map(of_target).collect()
-}
-
-/// Calls `each` for all combinations of an overlap of each dimension, with the indices of the two
-/// boxes in their grids and the ranges of their intersection.
-fn combine(
-    overlaps: &[Vec<Overlap>],
-    sizes: &[[usize; 2]],
-    [source, target]: [usize; 2],
-    ranges: &mut Vec<Range<usize>>,
-    each: &mut impl FnMut([usize; 2], &[Range<usize>]),
-) {
-    let (Some((of_dimension, overlaps)), Some((size, sizes))) = (overlaps.split_first(), sizes.split_first())
-    else {
-        return each([source, target], ranges);
-    };
-    for overlap in of_dimension {
-        ranges.push(overlap.range.clone());
-        let next = [source * size[0] + overlap.source, target * size[1] + overlap.target];
-        combine(overlaps, sizes, next, ranges, each);
-        ranges.pop();
-    }
-}
-
-/// Returns the moves between two even divisions of the same samples: each with its two ranks and
-/// its number of samples.
-pub(crate) fn even_moves(
-    mut sources: impl Iterator<Item = (usize, Range<usize>)>,
-    mut targets: impl Iterator<Item = (usize, Range<usize>)>,
-) -> impl Iterator<Item = (usize, usize, usize)> {
-    let (mut source, mut target) = (sources.next(), targets.next());
-    // Both lists of ranges ascend: traverse them as in a merge.
-    std::iter::from_fn(move || {
-        while let (Some((from_rank, held)), Some((to_rank, wanted))) = (&source, &target) {
-            let (from_rank, to_rank, samples) = (*from_rank, *to_rank, intersection(held, wanted));
-            if held.end <= wanted.end {
-                source = sources.next();
-            } else {
-                target = targets.next();
-            }
-            if from_rank != to_rank && !samples.is_empty() {
-                return Some((from_rank, to_rank, samples.len()));
-            }
-        }
-        None
-    })
 }
 
 fn items_in<'a>(moves: impl Iterator<Item = &'a Move>) -> u64 {

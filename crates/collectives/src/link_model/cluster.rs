@@ -132,15 +132,29 @@ impl LinkModel {
     /// for others.
     #[must_use]
     pub fn cost_among(&self, collective: CollectiveKind, ranks: &[usize], bytes: u64) -> Duration {
+        self.cost_with(collective, ranks, bytes, &[])
+    }
+
+    /// Returns the time of an operation among these ranks that has only the given fraction of each
+    /// level's bandwidth; 1 for levels that are not listed.
+    pub(super) fn cost_with(
+        &self,
+        collective: CollectiveKind,
+        ranks: &[usize],
+        bytes: u64,
+        fractions: &[f64],
+    ) -> Duration {
         match collective {
             _ if ranks.len() <= 1 => Duration::ZERO,
             // A message uses the links of the outermost level that it crosses.
             CollectiveKind::Send => {
-                let placement = self.placement(ranks);
+                let placement = self.placement(ranks, &[]);
                 let level = placement.by_level.iter().rposition(|among| among.members > 1).unwrap_or(0);
-                self.levels[level].cost(collective, self.levels[level].members(2), bytes)
+                let mut pair = self.levels[level].members(2);
+                pair.bandwidth_bytes_per_s *= fractions.get(level).unwrap_or(&1.0);
+                self.levels[level].cost(collective, pair, bytes)
             }
-            _ => self.cost_of(collective, &self.placement(ranks), bytes),
+            _ => self.cost_of(collective, &self.placement(ranks, fractions), bytes),
         }
     }
 
@@ -199,15 +213,18 @@ impl LinkModel {
                 0 => member.min(ranks),
                 rest => rest,
             };
-            placement.push(level, members, min_ranks, min_ranks.div_ceil(inside), member.min(ranks));
+            placement.push(level, 1.0, members, min_ranks, min_ranks.div_ceil(inside), member.min(ranks));
             (inside, member) = (member, unit);
         }
         placement
     }
 
-    fn placement(&self, ranks: &[usize]) -> GroupPlacement {
+    /// Returns the placement of these ranks, which have the given fraction of each level's
+    /// bandwidth; 1 for levels that are not listed.
+    fn placement(&self, ranks: &[usize], fractions: &[f64]) -> GroupPlacement {
         let ascending = ranks.is_sorted_by(|a, b| a < b);
-        if ascending && ranks.first() == Some(&0) && ranks.last() == Some(&(ranks.len() - 1)) {
+        let is_whole = fractions.is_empty();
+        if is_whole && ascending && ranks.first() == Some(&0) && ranks.last() == Some(&(ranks.len() - 1)) {
             return self.placement_of_first(ranks.len());
         }
         let mut sorted;
@@ -233,7 +250,8 @@ impl LinkModel {
                 }
                 max_members = max_members.max(members);
             }
-            placement.push(level, max_members, min_ranks, min_inside, max_ranks);
+            let fraction = *fractions.get(placement.by_level.len()).unwrap_or(&1.0);
+            placement.push(level, fraction, max_members, min_ranks, min_inside, max_ranks);
             (inside, size) = (size, unit_size);
         }
         placement
@@ -326,19 +344,27 @@ impl GroupPlacement {
         Self { ranks, by_level, ranks_per_member }
     }
 
-    /// Adds the next outer level.
+    /// Adds the next outer level, of whose bandwidth the group has the given fraction.
     ///
     /// `members` is the maximum number of members of a unit, `min_ranks` and `max_ranks` are the
     /// extremes of the number of ranks of a member, and `min_inside` is the minimum number of
     /// members of the previous level in a member of this one.
-    fn push(&mut self, level: &Level, members: usize, min_ranks: usize, min_inside: usize, max_ranks: usize) {
+    fn push(
+        &mut self,
+        level: &Level,
+        fraction: f64,
+        members: usize,
+        min_ranks: usize,
+        min_inside: usize,
+        max_ranks: usize,
+    ) {
         let adapters = level.adapters.min(min_ranks) as f64;
         // The bytes that leave a member pass through the links inside of it.
         let inside = self
             .by_level
             .last()
             .map_or(f64::INFINITY, |inside| inside.bandwidth_bytes_per_s * min_inside as f64);
-        let bandwidth_bytes_per_s = (level.bandwidth_among(members) * adapters).min(inside);
+        let bandwidth_bytes_per_s = (level.bandwidth_among(members) * adapters * fraction).min(inside);
         self.by_level.push(LevelMembers { members, bandwidth_bytes_per_s });
         self.ranks_per_member.push(max_ranks);
     }

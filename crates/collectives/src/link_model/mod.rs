@@ -11,6 +11,7 @@ mod built_in;
 mod cluster;
 mod collective;
 mod fit;
+mod groups;
 #[cfg(feature = "json")]
 mod json;
 mod least_squares;
@@ -43,8 +44,9 @@ use level::{Algorithms, Level};
 ///
 /// With [`between_hosts`](LinkModel::between_hosts) there are several levels of links: inside a
 /// host, and the network between hosts. The cost of an operation then depends on the placement of
-/// its ranks ([`cost_among`](LinkModel::cost_among)). Functions that take a number of ranks are for
-/// ranks 0, 1, ...
+/// its ranks ([`cost_among`](LinkModel::cost_among)), and on other groups that operate at the same
+/// time ([`cost_in_groups`](LinkModel::cost_in_groups)). Functions that take a number of ranks are
+/// for ranks 0, 1, ...
 ///
 /// ```
 /// use collectives::LinkModel;

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use super::LinkModel;
-use crate::Redistribution;
 use crate::layout::even_shards;
-use crate::redistribution::even_moves;
+use crate::moves::{each_move, even_moves};
+use crate::{Layout, Redistribution, Result};
 
 /// Load of a redistribution on each level of links, in items and messages. Computed by
 /// [`LinkModel::traffic`] and converted into a time by [`LinkModel::traffic_time`].
@@ -51,6 +51,20 @@ impl LinkModel {
     pub fn traffic(&self, redistribution: &Redistribution) -> Traffic {
         let moves = redistribution.moves().iter();
         self.traffic_of(moves.map(|m| (m.from_rank, m.to_rank, m.items())))
+    }
+
+    /// Returns the [load](Self::traffic) of the redistribution between two layouts, without its
+    /// moves in memory.
+    ///
+    /// # Errors
+    /// As [`Redistribution::new`].
+    pub fn traffic_between(&self, from: &Layout, to: &Layout) -> Result<Traffic> {
+        let mut moves = Vec::new();
+        each_move(from, to, |from_rank, to_rank, ranges| {
+            let items = ranges.iter().fold(1_usize, |items, range| items.saturating_mul(range.len()));
+            moves.push((from_rank, to_rank, items));
+        })?;
+        Ok(self.traffic_of(moves.into_iter()))
     }
 
     /// Returns the [load](Self::traffic) of a redistribution of `samples` samples that are divided
@@ -135,18 +149,18 @@ impl LevelTraffic {
         // Items that leave a rack also pass the port of their host. They do not pass the links
         // inside it.
         let is_passing = |m: &RankMove| m.level == level || (level > 0 && m.level > level);
-        let (mut next_member, mut member_items) = (0, 0);
+        let (mut next_member, mut member_items) = (0, 0_usize);
         for of_rank in moves.chunk_by(|a, b| a.rank == b.rank) {
             if of_rank[0].rank >= next_member {
                 next_member = (of_rank[0].rank / member + 1).saturating_mul(member);
                 member_items = 0;
             }
-            let (mut messages, mut rank_items) = (0, 0);
+            let (mut messages, mut rank_items) = (0, 0_usize);
             for m in of_rank.iter().filter(|m| is_passing(m)) {
                 messages += usize::from(m.level == level);
-                rank_items += m.items;
+                rank_items = rank_items.saturating_add(m.items);
             }
-            member_items += rank_items;
+            member_items = member_items.saturating_add(rank_items);
             self.messages = self.messages.max(messages);
             self.rank_items = self.rank_items.max(rank_items);
             self.member_items = self.member_items.max(member_items);

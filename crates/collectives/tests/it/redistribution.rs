@@ -80,6 +80,36 @@ proptest! {
         let busiest = (0..6).map(rank_bytes).max();
         prop_assert_eq!(Some(redistribution.busiest_rank_bytes(3)), busiest);
     }
+
+    #[test]
+    fn each_wanted_item_arrives_once_and_replicas_send_to_as_many_ranks(
+        extents in prop::array::uniform2(1..7_usize),
+        order in Just((0..12_usize).collect::<Vec<_>>()).prop_shuffle(),
+        (parts, replicas) in (prop::array::uniform2(1..3_usize), 1..4_usize),
+        wanted in prop::array::uniform2(1..4_usize),
+    ) {
+        let holders = &order[..parts[0] * parts[1] * replicas];
+        let from = Layout::grid(&extents, &parts, holders).expect("a grid with replicas");
+        let targets: Vec<usize> = (0..12).collect();
+        let to = Layout::grid(&extents, &[wanted[0], 1], &targets[..wanted[0] * wanted[1]]).expect("a grid");
+        let redistribution = Redistribution::new(&from, &to).expect("the same array");
+        for (rank, region) in to.regions() {
+            let moves = redistribution.moves().iter().filter(|m| m.to_rank == rank);
+            let received: usize = moves.map(collectives::Move::items).sum();
+            let kept = redistribution.kept(rank).items();
+            prop_assert_eq!(Some(received + kept.expect("few items")), region.items());
+        }
+        for one in redistribution.moves() {
+            let held = from.region(one.from_rank).expect("a rank that has items");
+            prop_assert_eq!(&held.intersection(&one.region), &one.region);
+            // No holder of the box sends to more ranks than if the box was sent evenly.
+            let copies = from.regions().filter(|(_, region)| *region == held).map(|(rank, _)| rank);
+            let sent = |holder| redistribution.moves().iter().filter(|m| m.from_rank == holder).count();
+            let sent: Vec<usize> = copies.map(sent).collect();
+            let even = sent.iter().sum::<usize>().div_ceil(sent.len());
+            prop_assert!(sent.iter().all(|&sent| sent <= even), "{sent:?}");
+        }
+    }
 }
 
 #[test]
@@ -89,12 +119,22 @@ fn replicas_share_the_sending() {
     let wide = Layout::even(4, &[4, 5, 1, 6]).expect("distinct ranks");
     let spread = Redistribution::new(&copies, &wide).expect("the same samples");
     let moves: Vec<_> = spread.moves().iter().map(|m| (m.from_rank, m.to_rank, m.samples())).collect();
-    assert_eq!(moves, [(0, 4, 0..1), (1, 5, 1..2), (2, 1, 2..3), (3, 6, 3..4)]);
+    assert_eq!(moves, [(1, 4, 0..1), (0, 5, 1..2), (2, 1, 2..3), (3, 6, 3..4)]);
     // A rank that has the items already receives none.
     let all = Layout::grid(&[4], &[1], &[0, 2, 5]).expect("three replicas");
     let gather = Redistribution::new(&copies, &all).expect("the same samples");
     let moves: Vec<_> = gather.moves().iter().map(|m| (m.from_rank, m.to_rank, m.samples())).collect();
-    assert_eq!(moves, [(1, 2, 0..2), (0, 5, 0..2), (2, 0, 2..4), (2, 5, 2..4)]);
+    assert_eq!(moves, [(1, 2, 0..2), (0, 5, 0..2), (2, 0, 2..4), (3, 5, 2..4)]);
+}
+
+#[test]
+fn replicas_send_to_near_ranks() {
+    // Ranks 0 and 8 are on two hosts.
+    let copies = Layout::grid(&[4], &[1], &[0, 8]).expect("two replicas");
+    let wide = Layout::even(4, &[10, 1, 9, 2]).expect("distinct ranks");
+    let spread = Redistribution::new(&copies, &wide).expect("the same samples");
+    let moves: Vec<_> = spread.moves().iter().map(|m| (m.from_rank, m.to_rank)).collect();
+    assert_eq!(moves, [(8, 10), (0, 1), (8, 9), (0, 2)]);
 }
 
 #[test]
