@@ -55,6 +55,12 @@ impl RandomStream {
         fnv1a(name)
     }
 
+    /// Moves to the number with this index, from 0, of those that [`uniform`](Self::uniform) draws.
+    pub fn seek(&mut self, index: u64) {
+        // A number takes two words.
+        self.0.set_word_pos(2 * u128::from(index));
+    }
+
     /// Draws a number from the uniform distribution on `0.0..1.0`.
     pub fn uniform(&mut self) -> f64 {
         // 53 random bits fill a double's mantissa.

@@ -50,12 +50,12 @@ impl Layer {
         &self.output
     }
 
-    /// Returns the box of one sample of the whole layer's output that this layer computes, if the
-    /// layer is a part of a split layer and its computation depends on it: for dropouts, whose
-    /// random numbers are keyed by the element of the whole output. `None` for other layers.
+    /// Returns the elements of the output of one sample as a box of the whole layer's output. All
+    /// elements, unless the layer is a part of a dropout: its random numbers are keyed by the
+    /// element of the whole layer. Parts of other layers do not depend on their place.
     #[must_use]
-    pub fn output_box(&self) -> Option<&TensorBox> {
-        self.output_box.as_ref()
+    pub fn output_box(&self) -> TensorBox {
+        self.output_box.clone().unwrap_or_else(|| TensorBox::whole([self.output.elements()]))
     }
 
     /// Returns the learned parameters, in the order in which they are concatenated in the layer's

@@ -1,5 +1,7 @@
 //! Dropout.
 
+use std::ops::Range;
+
 use super::Real;
 use super::operation::{Operands, Operation};
 use super::workers::Workers;
@@ -17,8 +19,9 @@ pub(super) struct Dropout {
     pub(super) probability: f64,
     /// Samples of the batch, whose indices key the random numbers.
     pub(super) shard: Shard,
-    /// Number of elements of a sample.
-    pub(super) elements: usize,
+    /// Indices, in a sample of the whole layer, of the elements of a sample: consecutive ranges.
+    /// The indices are those of the random numbers.
+    pub(super) runs: Vec<Range<usize>>,
     /// Threads that the samples are distributed over.
     pub(super) workers: Workers,
 }
@@ -27,14 +30,18 @@ impl<T: Real> Operation<T> for Dropout {
     fn run(&mut self, operands: Operands<'_, '_, T>, context: &LaunchContext) -> Result<(), EngineError> {
         let ([source], [target]) = operands.into_arrays()?;
         let scale = T::narrow(1.0 / (1.0 - self.probability));
-        let sample = self.elements;
+        let sample = self.runs.iter().map(Range::len).sum();
         self.workers.chunks(target, sample, |index, target| {
             let global = (self.shard.first + index) as u64;
             let mut stream =
                 RandomStream::new(context.seed, Purpose::Dropout, context.iteration, &self.layer, global);
-            for (y, &x) in target.iter_mut().zip(&source[index * sample..]) {
-                let factor = if stream.uniform() < self.probability { T::zero() } else { scale };
-                *y = x * factor;
+            let mut elements = target.iter_mut().zip(&source[index * sample..]);
+            for run in &self.runs {
+                stream.seek(run.start as u64);
+                for (y, &x) in elements.by_ref().take(run.len()) {
+                    let factor = if stream.uniform() < self.probability { T::zero() } else { scale };
+                    *y = x * factor;
+                }
             }
         });
         Ok(())

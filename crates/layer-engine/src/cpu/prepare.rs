@@ -147,7 +147,7 @@ fn operation<T: Real>(
             layer: layer.name().into(),
             probability: dropout.probability,
             shard,
-            elements: layer.output_shape().elements(),
+            runs: layer.output_box().runs(),
             workers: workers_of(),
         }),
         LayerKind::SoftmaxCrossEntropy => {

@@ -3,11 +3,12 @@
 
 use layer_graph::{Layer, LayerKind};
 
+use super::NAME;
 use super::kernel::Argument;
-use super::kernel_builder::{KernelBuilder, size};
+use super::kernel_builder::{KernelBuilder, MAX_ELEMENTS, size};
 use super::module::Family;
 use crate::random::{Purpose, RandomStream};
-use crate::{EngineError, Role, Shard};
+use crate::{EngineError, Pass, Role, Shard};
 
 /// Adds the launch of a pass of a rectifier (`ReLU`) or of a Gaussian error linear unit over
 /// `elements` elements of all samples.
@@ -57,6 +58,34 @@ pub(super) fn softmax(
     )
 }
 
+/// Place of the elements of a sample of a dropout in a sample of the whole layer: `count` ranges of
+/// `length` elements, which begin `stride` elements apart.
+struct Ranges {
+    count: usize,
+    first: usize,
+    length: usize,
+    stride: usize,
+}
+
+impl Ranges {
+    /// Returns the ranges of a layer, or `None` if they have different lengths or distances, or are
+    /// too far apart for indices of 32 bits.
+    fn of(layer: &Layer) -> Option<Self> {
+        let runs = layer.output_box().runs();
+        let (first, length) = runs.first().map(|run| (run.start, run.len()))?;
+        let stride = runs.get(1).map_or(length, |next| next.start - first);
+        let is_regular = runs.iter().enumerate().all(|(index, run)| {
+            run.len() == length && run.start == first + index * stride && run.end <= MAX_ELEMENTS
+        });
+        is_regular.then_some(Self { count: runs.len(), first, length, stride })
+    }
+
+    /// Returns the maximum number of blocks of eight numbers that a range shares elements with.
+    fn blocks(&self) -> usize {
+        if self.count == 1 && self.first == 0 { self.length.div_ceil(8) } else { (self.length + 14) / 8 }
+    }
+}
+
 /// Adds the launch of a training pass of a dropout, in either direction. An element becomes zero
 /// with `probability`. The name of the layer is part of the key of its random numbers.
 pub(super) fn dropout(
@@ -72,9 +101,17 @@ pub(super) fn dropout(
     } else {
         [Role::Input(0), Role::Output]
     };
+    let Some(ranges) = Ranges::of(layer) else {
+        let pass = if backward { Pass::Backward } else { Pass::Forward };
+        return Err(EngineError::unsupported(NAME, layer, pass));
+    };
     let arguments = [
         size(shard.samples),
         size(elements),
+        size(ranges.first),
+        size(ranges.length),
+        size(ranges.stride),
+        size(ranges.blocks()),
         size(builder.device().image_layout.adjacent_channels(layer.output_shape())),
         Argument::U64(shard.first as u64),
         Argument::U64(Purpose::Dropout as u64),
@@ -86,6 +123,6 @@ pub(super) fn dropout(
         builder.operand(to),
     ];
     // Each thread generates eight numbers.
-    let threads = shard.samples * elements.div_ceil(8);
+    let threads = shard.samples * ranges.count * ranges.blocks();
     builder.for_each((Family::Dropout, "dropout"), threads, arguments)
 }

@@ -19,7 +19,7 @@ use crate::{CandidateTime, EngineError, KernelChoice, KernelPart, Role, Signatur
 
 /// Maximum number of elements of an operand. Kernels index elements with 32 bits, and a grid
 /// extends up to one block beyond the last element.
-const MAX_ELEMENTS: usize = (1 << 31) - 1024;
+pub(super) const MAX_ELEMENTS: usize = (1 << 31) - 1024;
 
 /// Name of the candidate that consists of functions of this crate.
 const OWN: &str = "own";

@@ -16,8 +16,9 @@ use std::time::Duration;
 use cuda::{Driver, Module};
 use cuda_emulator::{Emulator, Setting};
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerGraph, LayerKind, LayerNorm,
-    Linear, LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Select, Shape,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, Layer, LayerGraph, LayerKind,
+    LayerNorm, Linear, LocalResponseNorm, MultiHeadAttention, NetworkSplits, Permute, Pool2d,
+    PositionEmbedding, Select, Shape, Split,
 };
 
 use super::module::Family;
@@ -169,7 +170,7 @@ fn cases(family: Family) -> Vec<MutationCase> {
     };
     let layers =
         kinds.into_iter().map(|(kind, shape, samples)| MutationCase::Layer(layer(kind, shape), samples));
-    layers.chain(kernel_cases(family)).collect()
+    layers.chain(kernel_cases(family)).chain(dropout_parts(family)).collect()
 }
 
 /// Returns a layer of this kind and input.
@@ -178,6 +179,21 @@ fn layer(kind: LayerKind, shape: Shape) -> Layer {
     let input = graph.input();
     let id = graph.add("layer", kind, [input]).unwrap();
     graph.layer(id).clone()
+}
+
+/// Returns the last parts of dropouts that are split by features. Their ranges of random numbers
+/// begin and end within blocks of eight.
+fn dropout_parts(family: Family) -> Vec<MutationCase> {
+    if family != Family::Dropout {
+        return Vec::new();
+    }
+    let part = |features: usize| {
+        let mut graph = LayerGraph::new("test", Shape::sequence(3, features)).unwrap();
+        let id = graph.add("layer", Dropout { probability: 0.3 }, [graph.input()]).unwrap();
+        let division = Division { split: Split::Features, parts: 2 };
+        MutationCase::Layer(NetworkSplits::new(&graph).part(id, division, 1).unwrap().layer, 90)
+    };
+    (19..35).map(part).collect()
 }
 
 /// Returns test cases of kernels that are no pass of a layer.
@@ -460,7 +476,6 @@ const HARMLESS: &[(&str, &str, &str)] = &[
         "in the logarithm, at limits of its argument that no sum has",
         "%p30 %p31 %p33",
     ),
-    ("dropout", "the first number of a thread is always there", "%p3"),
     ("embedding_gradient", "a round more finds no token", "%p13"),
     ("max_pool_backward", "where both are equal, the first window is 0 either way", "%p3 %p8 %p19"),
     ("max_pool_backward", "in the copy for even windows, which are not of this kind", "%p14 %p17 %p22 %p25"),

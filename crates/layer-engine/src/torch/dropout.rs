@@ -1,5 +1,7 @@
 //! Dropout. The function returns the computation of a pass.
 
+use std::ops::Range;
+
 use tch::{Kind, Tensor};
 
 use super::Failure;
@@ -18,19 +20,24 @@ pub(super) struct Mask {
     pub(super) probability: f64,
     /// Samples of the batch, whose indices key the random numbers.
     pub(super) shard: Shard,
-    /// Number of elements of a sample.
-    pub(super) elements: usize,
+    /// Indices, in a sample of the whole layer, of the elements of a sample: consecutive ranges.
+    /// The indices are those of the random numbers.
+    pub(super) runs: Vec<Range<usize>>,
 }
 
 impl Mask {
     fn draw(&self, seed: u64, iteration: u64, dtypes: DTypes) -> Result<Tensor, Failure> {
-        let mut factors = Vec::with_capacity(self.shard.samples * self.elements);
+        let mut factors =
+            Vec::with_capacity(self.shard.samples * self.runs.iter().map(Range::len).sum::<usize>());
         let scale = 1.0 / (1.0 - self.probability);
         for sample in 0..self.shard.samples {
             let global = (self.shard.first + sample) as u64;
             let mut stream = RandomStream::new(seed, Purpose::Dropout, iteration, &self.layer, global);
-            let factor = |_| if stream.uniform() < self.probability { 0.0 } else { scale };
-            factors.extend((0..self.elements).map(factor));
+            for run in &self.runs {
+                stream.seek(run.start as u64);
+                let factor = |_| if stream.uniform() < self.probability { 0.0 } else { scale };
+                factors.extend(run.clone().map(factor));
+            }
         }
         let mask = Tensor::f_zeros([factors.len() as i64], (dtypes.kind, dtypes.device))?;
         copy_from_host(&factors, Kind::Double, &mask)?;

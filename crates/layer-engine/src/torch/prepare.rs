@@ -164,8 +164,8 @@ fn operation(
         LayerKind::Add => sum(),
         LayerKind::Dropout(_) if pass == Pass::Infer => copies(),
         LayerKind::Dropout(rule) => {
-            let elements = layer.output_shape().elements();
-            let mask = Mask { layer: layer.name().into(), probability: rule.probability, shard, elements };
+            let runs = layer.output_box().runs();
+            let mask = Mask { layer: layer.name().into(), probability: rule.probability, shard, runs };
             let forward = [Role::Input(0), Role::Output];
             let roles = if backward { [Role::OutputGradient, Role::InputGradient(0)] } else { forward };
             dropout::multiply(operands, roles, mask, dtypes)

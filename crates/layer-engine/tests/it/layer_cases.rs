@@ -1,9 +1,9 @@
 //! Layers of every kind, for tests that compare an engine with the CPU engine.
 
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerGraph, LayerKind, LayerNorm,
-    Linear, LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Reshape, Select,
-    Shape,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, Layer, LayerGraph, LayerKind,
+    LayerNorm, Linear, LocalResponseNorm, MultiHeadAttention, NetworkSplits, Permute, Pool2d,
+    PositionEmbedding, Reshape, Select, Shape, Split,
 };
 use proptest::prelude::*;
 
@@ -35,6 +35,19 @@ pub(crate) fn pool(
     let mut graph = LayerGraph::new("test", Shape::image(2, image[0], image[1])).unwrap();
     let input = graph.input();
     graph.add("layer", kind, [input]).ok().map(|id| graph.layer(id).clone())
+}
+
+/// Returns parts of a dropout over images, split by channels, or over sequences, split by features.
+/// They have a part of the whole layer's random numbers.
+fn dropout_parts(shape: &Shape) -> Vec<Layer> {
+    let mut graph = LayerGraph::new("test", shape.clone()).unwrap();
+    let mut x = graph.input();
+    if shape.as_image().is_some() {
+        x = graph.add("pool", LayerKind::MaxPool2d(Pool2d::new(2, 1)), [x]).unwrap();
+    }
+    let id = graph.add("layer", Dropout { probability: 0.3 }, [x]).unwrap();
+    let (splits, division) = (NetworkSplits::new(&graph), Division { split: Split::Features, parts: 4 });
+    [0, 2].map(|index| splits.part(id, division, index).unwrap().layer).to_vec()
 }
 
 /// Returns small layers of every kind.
@@ -85,6 +98,8 @@ pub(crate) fn layers() -> Vec<Layer> {
     layers.push(layer(LayerKind::SoftmaxCrossEntropy, std::slice::from_ref(&vector)));
     layers.push(layer(BatchNorm::default(), std::slice::from_ref(&vector)));
     layers.push(layer(LayerNorm::default(), &[vector]));
+    layers.extend(dropout_parts(&image));
+    layers.extend(dropout_parts(&sequence));
     layers.push(layer(LayerKind::Add, &[image.clone(), image.clone(), image.clone()]));
     layers.push(layer(LayerKind::Add, &vec![image.clone(); 9]));
     layers.push(layer(LayerKind::Concat, &[image, Shape::image(2, 9, 8)]));

@@ -18,6 +18,7 @@ mod recompute;
 mod sequences;
 mod shards;
 mod single_layer;
+mod splits;
 mod threads;
 
 #[cfg(feature = "cuda")]
