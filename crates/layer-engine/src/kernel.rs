@@ -136,6 +136,14 @@ pub enum KernelSpec<'a> {
         /// Number of elements of each term.
         elements: usize,
     },
+    /// `writes[0]` = the sum of the consecutive parts of `reads[0]`, added in their order: a tensor
+    /// of which ranks computed addends. In [`Precision::Bf16`] the operands have 16 bits.
+    SumParts {
+        /// Number of parts, at least one.
+        terms: usize,
+        /// Number of elements of each part.
+        elements: usize,
+    },
     /// `writes[0] += reads[0]`, element by element. Adds a gradient of a micro-batch to the sum of
     /// the previous ones.
     Add {

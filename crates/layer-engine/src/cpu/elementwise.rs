@@ -119,6 +119,25 @@ impl<T: Real> Operation<T> for AddInPlace {
 #[derive(Debug)]
 pub(super) struct Sum(pub(super) Workers);
 
+/// Sum of the consecutive parts of an operand, each as long as the output.
+#[derive(Debug)]
+pub(super) struct SumParts(pub(super) Workers);
+
+impl<T: Real> Operation<T> for SumParts {
+    fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
+        let ([parts], [output]) = operands.into_arrays()?;
+        let length = output.len();
+        memory_bound_workers(&self.0, length).chunks(output, GRAIN, |index, output| {
+            let range = index * GRAIN..index * GRAIN + output.len();
+            output.copy_from_slice(&parts[range.clone()]);
+            for other in parts.chunks_exact(length).skip(1) {
+                output.iter_mut().zip(&other[range.clone()]).for_each(|(sum, &term)| *sum += term);
+            }
+        });
+        Ok(())
+    }
+}
+
 impl<T: Real> Operation<T> for Sum {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         let Operands { reads, writes, .. } = operands;

@@ -25,6 +25,7 @@ pub(super) fn kernel(spec: &KernelSpec<'_>, workers: &Workers) -> Result<CpuKern
                 .unwrap_or_default()
         }
         KernelSpec::Sum { terms, .. } => (vec![Storage::Bf16; *terms], vec![Storage::Bf16]),
+        KernelSpec::SumParts { .. } => (vec![Storage::Bf16], vec![Storage::Bf16]),
         KernelSpec::Scale { .. } => (Vec::new(), vec![Storage::Bf16]),
         KernelSpec::Sgd { elements, rule } => {
             let [reads, writes] = rule.operands(elements, Precision::Bf16);

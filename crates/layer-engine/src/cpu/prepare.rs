@@ -8,7 +8,7 @@ use super::batch_norm::{BatchNormPass, BatchNormalisation};
 use super::concat::{Concatenate, Split};
 use super::conv::{ConvPass, Convolution, Geometry};
 use super::dropout::Dropout;
-use super::elementwise::{AddInPlace, CopyToAll, ReluBackward, ReluForward, Scale, Sum};
+use super::elementwise::{AddInPlace, CopyToAll, ReluBackward, ReluForward, Scale, Sum, SumParts};
 use super::embedding::{EmbeddingLookup, EmbeddingPass};
 use super::gelu::{GeluBackward, GeluForward, NormalGate, TanhGate};
 use super::layer_norm::{LayerNormPass, LayerNormalisation};
@@ -53,6 +53,13 @@ pub(super) fn kernel<T: Real>(
             }
             let operation = Box::new(Sum(workers.clone()));
             Ok(CpuKernel::new("Sum".into(), vec![elements; terms], vec![elements], operation))
+        }
+        &KernelSpec::SumParts { terms, elements } => {
+            if terms == 0 {
+                return Err(mismatch("SumParts", "reads", 1, 0));
+            }
+            let operation = Box::new(SumParts(workers.clone()));
+            Ok(CpuKernel::new("SumParts".into(), vec![terms * elements], vec![elements], operation))
         }
         &KernelSpec::Add { elements } => {
             let operation = Box::new(AddInPlace(workers.clone()));

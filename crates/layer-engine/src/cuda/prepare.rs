@@ -5,7 +5,7 @@ use layer_graph::{Layer, LayerKind, Shape};
 
 use super::chain::{ChainNorm, ElementwiseChain, ElementwiseOperands, Rectifier};
 use super::device::Device;
-use super::kernel::CudaKernel;
+use super::kernel::{Argument, CudaKernel};
 use super::kernel_builder::KernelBuilder;
 use super::operand::Operand;
 use super::{
@@ -74,7 +74,16 @@ pub(super) fn kernel(
                 return Err(EngineError::Operand { kernel, operand, expected: 1, got: 0 });
             }
             let mut builder = plain("Sum", vec![stored(elements); terms], vec![stored(elements)])?;
-            rearrange::sum(&mut builder, terms, elements)?;
+            rearrange::sum(&mut builder, terms, elements, |term| Argument::Read(term, 0))?;
+            builder
+        }
+        &KernelSpec::SumParts { terms, elements } => {
+            if terms == 0 {
+                let (kernel, operand) = ("SumParts".into(), "reads".into());
+                return Err(EngineError::Operand { kernel, operand, expected: 1, got: 0 });
+            }
+            let mut builder = plain("SumParts", vec![stored(terms * elements)], vec![stored(elements)])?;
+            rearrange::sum(&mut builder, terms, elements, |term| Argument::Read(0, term * elements))?;
             builder
         }
         &KernelSpec::Add { elements } => {
@@ -208,7 +217,9 @@ fn layer(
             rearrange::reorder(builder, layer, &order, samples, backward)?;
         }
         LayerKind::Add if backward => rearrange::copies(builder, parts.len(), elements)?,
-        LayerKind::Add => rearrange::sum(builder, parts.len(), elements)?,
+        LayerKind::Add => {
+            rearrange::sum(builder, parts.len(), elements, |term| Argument::Read(term, 0))?;
+        }
         LayerKind::Concat => rearrange::concat_layer(builder, layer, samples, backward)?,
         LayerKind::Permute(permute) => {
             return rearrange::permute(builder, layer, &permute.order, samples, backward);

@@ -35,14 +35,18 @@ fn sum_terms(
     elementwise(builder, elements, &operands)
 }
 
-/// Adds the launches that sum the `terms` operands that are read, of `elements` elements each, in
-/// order. Sums are rounded to the number format of the result once.
-pub(super) fn sum(builder: &mut KernelBuilder<'_>, terms: usize, elements: usize) -> Result<(), EngineError> {
+/// Adds the launches that sum `terms` terms of `elements` elements each, in order. `read` is where
+/// each of them is read. Sums are rounded to the number format of the result once.
+pub(super) fn sum(
+    builder: &mut KernelBuilder<'_>,
+    terms: usize,
+    elements: usize,
+    read: impl Fn(usize) -> Argument,
+) -> Result<(), EngineError> {
     const MAX: usize = ElementwiseChain::MAX_OPERANDS;
     let to = Argument::Write(0, 0);
-    let read = |term| Argument::Read(term, 0);
     if terms <= MAX {
-        return sum_terms(builder, elements, (0..terms).map(read), to);
+        return sum_terms(builder, elements, (0..terms).map(&read), to);
     }
     // Partial sums, in single precision.
     let partial = match builder.storage(to) {

@@ -57,6 +57,16 @@ pub(super) fn sum() -> LaunchFunction {
     })
 }
 
+/// Returns the computation of the sum of `terms` consecutive parts of the operand that is read.
+pub(super) fn sum_parts(terms: usize) -> LaunchFunction {
+    Box::new(move |launch| {
+        let Some(parts) = launch.reads.first() else { return Ok(()) };
+        let rows = parts.flat()?.f_view([terms as i64, -1])?;
+        let sum = rows.f_sum_dim_intlist([0i64].as_slice(), false, None)?;
+        launch.writes.iter_mut().try_for_each(|target| target.put(&sum))
+    })
+}
+
 /// Returns the computation that adds the operand that is read to the one that is written.
 pub(super) fn add_in_place() -> LaunchFunction {
     Box::new(|launch| {

@@ -5,7 +5,9 @@ use tch::Tensor;
 
 use super::Failure;
 use super::NAME;
-use super::activation::{add_in_place, backward_of_input, backward_of_output, copies, forward, scale, sum};
+use super::activation::{
+    add_in_place, backward_of_input, backward_of_output, copies, forward, scale, sum, sum_parts,
+};
 use super::batch_norm::BatchNormKernel;
 use super::conv::ConvKernel;
 use super::dropout::Mask;
@@ -50,6 +52,14 @@ pub(super) fn kernel(spec: &KernelSpec<'_>, dtypes: DTypes) -> Result<TorchKerne
                 return Err(Failure(EngineError::Operand { kernel, operand, expected: 1, got: 0 }));
             }
             Ok(TorchKernel::new("Sum".into(), vec![elements; terms], vec![elements], sum()))
+        }
+        &KernelSpec::SumParts { terms, elements } => {
+            if terms == 0 {
+                let (kernel, operand) = ("SumParts".into(), "reads".into());
+                return Err(Failure(EngineError::Operand { kernel, operand, expected: 1, got: 0 }));
+            }
+            let reads = vec![terms * elements];
+            Ok(TorchKernel::new("SumParts".into(), reads, vec![elements], sum_parts(terms)))
         }
         &KernelSpec::Add { elements } => {
             Ok(TorchKernel::new("Add".into(), vec![elements], vec![elements], add_in_place()))
