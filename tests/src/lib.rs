@@ -10,7 +10,7 @@ use deeppool::planning::find_plan;
 use deeppool::program::{LowerOptions, LoweredTraining, Placement, possible_checkpoints};
 use deeppool::train::{BackgroundConfig, Length, TrainConfig, TrainReport, train};
 use layer_engine::random::{Purpose, RandomStream};
-use layer_graph::{LayerGraph, LayerId};
+use layer_graph::{Division, LayerGraph, LayerId, NetworkSplits};
 use layer_profile::DeviceModel;
 
 /// Returns the placement planned for the modelled device `cpu-core`.
@@ -37,6 +37,29 @@ pub fn scattered(network: &LayerGraph, ranks: usize, seed: u64) -> Result<Placem
         all
     });
     Placement::new(network, ranks, layers.collect())
+}
+
+/// Returns a placement whose layers are split into random parts, about two of three layers.
+///
+/// # Errors
+/// Never for a valid placement.
+pub fn divided(network: &LayerGraph, mut placement: Placement, seed: u64) -> Result<Placement, Error> {
+    let mut random = RandomStream::new(seed, Purpose::Synthetic, 0, "divisions", 0);
+    let possible = NetworkSplits::new(network);
+    for (id, _) in network.layers().skip(1) {
+        let ranks = placement.ranks(id).len();
+        let splits = possible.splits(id);
+        if splits.is_empty() || random.below(3) == 0 {
+            continue;
+        }
+        let split = splits[random.below(splits.len())];
+        let max = possible.max_parts(id, split).min(ranks);
+        let parts: Vec<usize> = (1..=max).filter(|parts| ranks % parts == 0).collect();
+        let division = Division { split, parts: parts[random.below(parts.len())] };
+        // Layers that read the network's input or share parameters cannot have each division.
+        placement = placement.clone().with_divisions(network, [(id, division)]).unwrap_or(placement);
+    }
+    Ok(placement)
 }
 
 /// Returns a placement with a random topological order of the layers. The owner of shared

@@ -197,8 +197,10 @@ impl TrainedNetwork {
             let options = LowerOptions::default().with_partial(method.partial(&self.network)?);
             let programs = lower_rotation(&self.network, &everywhere, BATCH, &options)?;
             let mut all = Duration::ZERO;
-            for step in programs.iter().flat_map(|program| &program.ranks).flat_map(|rank| &rank.steps) {
-                all += costs.compute_time(&step.op)?;
+            for rank in programs.iter().flat_map(|program| &program.ranks) {
+                for step in &rank.steps {
+                    all += costs.compute_time(rank, &step.op)?;
+                }
             }
             Ok(all.as_secs_f64() / programs.len() as f64)
         };

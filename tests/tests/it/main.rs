@@ -15,3 +15,4 @@ mod readers;
 mod simulated_classes;
 mod simulated_sharing;
 mod simulator_oracle;
+mod splits;

@@ -16,7 +16,8 @@ fn computing(programs: &[Program], costs: &Costs<'_>) -> Vec<Duration> {
     let mut by_rank = vec![Duration::ZERO; programs[0].ranks.len()];
     for program in programs {
         for (time, rank) in by_rank.iter_mut().zip(&program.ranks) {
-            *time += rank.steps.iter().map(|step| costs.compute_time(&step.op).unwrap()).sum::<Duration>();
+            *time +=
+                rank.steps.iter().map(|step| costs.compute_time(rank, &step.op).unwrap()).sum::<Duration>();
         }
     }
     by_rank.into_iter().map(|time| time / programs.len() as u32).collect()

@@ -7,7 +7,7 @@ use deeppool::Error;
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::program::{LowerOptions, Placement, RankProgram, Step, lower_for_simulation, lower_training};
 use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, contended, simulate};
-use deeppool_tests::{reordered, scattered, some_checkpoints};
+use deeppool_tests::{divided, reordered, scattered, some_checkpoints};
 use layer_engine::Sgd;
 use layer_graph::{LayerGraph, zoo};
 use layer_profile::DeviceModel;
@@ -51,6 +51,7 @@ proptest! {
         micro_batches in 1usize..3,
         bucket_bytes in prop::sample::select(vec![1, 5_000, 25 << 20]),
         recomputes: bool,
+        splits: bool,
     ) {
         for model in ["digits-cnn", "resnet-18"] {
             let network = zoo::model(model).unwrap();
@@ -65,7 +66,10 @@ proptest! {
                 .with_bucket_bytes(bucket_bytes)
                 .with_micro_batches(micro_batches)
                 .with_checkpoints(checkpoints);
-            let placement = placement(&network, world, seed, blocks).unwrap();
+            let mut placement = placement(&network, world, seed, blocks).unwrap();
+            if splits {
+                placement = divided(&network, placement, seed).unwrap();
+            }
             let every = lower_training(&network, &placement, batch, &lowering).unwrap();
             let classes = lower_for_simulation(&network, &placement, batch, &lowering).unwrap();
             prop_assert_eq!(&every.collectives, &classes.collectives);
@@ -125,7 +129,7 @@ fn activity_equals_profiled_compute_time_and_transfers() {
         println!("{:?} in {:?}", simulation.activity, simulation.iteration);
         check_sums(&simulation, 8);
         let of_class = |class: &RankProgram| -> Duration {
-            let steps = class.steps.iter().map(|step| costs.compute_time(&step.op).unwrap());
+            let steps = class.steps.iter().map(|step| costs.compute_time(class, &step.op).unwrap());
             steps.sum::<Duration>() * u32::try_from(class.represented_ranks.len()).unwrap()
         };
         let computed: Duration = program.ranks.iter().map(of_class).sum();

@@ -27,12 +27,13 @@ impl Rank {
     /// Runs the steps up to the next collective, and returns when the rank is ready for it.
     fn run_to_collective(&mut self, program: &Program, rank: usize, costs: &Costs<'_>) -> Duration {
         loop {
-            let step = program.ranks[rank].steps.get(self.ends.len());
+            let own = &program.ranks[rank];
+            let step = own.steps.get(self.ends.len());
             let after = step.map_or(&[][..], |step| &step.after);
             let ready = after.iter().map(|step| self.ends[step.0]).fold(self.begin, Duration::max);
             match step {
                 Some(step) if step.lane() == Lane::Compute => {
-                    let end = ready.max(self.lanes[0]) + costs.compute_time(&step.op).unwrap();
+                    let end = ready.max(self.lanes[0]) + costs.compute_time(own, &step.op).unwrap();
                     self.lanes[0] = end;
                     self.ends.push(end);
                 }

@@ -20,7 +20,7 @@ proptest! {
         let bytes = |g: usize| gradients[g].1;
         let mut seen = Vec::new();
         for (g, (ranks, _)) in gradients.iter().enumerate() {
-            if let Some(full) = bucketing.add(ranks, g, bytes(g)) {
+            if let Some(full) = bucketing.add(ranks.as_slice(), g, bytes(g)) {
                 prop_assert_eq!(full.gradients.last(), Some(&g));
                 prop_assert!(full.bytes >= bucket_bytes && full.bytes - bytes(g) < bucket_bytes);
                 seen.push(full);
@@ -28,7 +28,7 @@ proptest! {
         }
         seen.extend(bucketing.finish());
         for bucket in &seen {
-            prop_assert!(bucket.gradients.iter().all(|&g| gradients[g].0 == bucket.ranks));
+            prop_assert!(bucket.gradients.iter().all(|&g| gradients[g].0 == bucket.group));
             prop_assert!(bucket.gradients.is_sorted());
             prop_assert_eq!(bucket.gradients.iter().map(|&g| bytes(g)).sum::<u64>(), bucket.bytes);
         }

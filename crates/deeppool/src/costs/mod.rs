@@ -8,15 +8,16 @@ mod links;
 mod measurement;
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use collectives::LinkModel;
+use collectives::{CollectiveKind, LinkModel};
 use layer_engine::{Pass, Precision};
-use layer_graph::{LayerGraph, LayerId};
-use layer_profile::{DataSheet, LayerProfile, LayerTime, NumberFormat, ProfileTable};
+use layer_graph::{Layer, LayerGraph, LayerId};
+use layer_profile::{DataSheet, DeviceModel, LayerProfile, LayerTime, NumberFormat, ProfileTable};
 
 use crate::Error;
-use crate::program::{Collective, CollectiveOp, ELEMENT_BYTES, Op, Program, Step};
+use crate::program::{Collective, CollectiveOp, ELEMENT_BYTES, Op, Program, RankProgram, Step};
 use kernels::Footprint;
 
 pub(crate) use kernels::{KernelCost, LayerKernels};
@@ -42,6 +43,9 @@ pub struct Costs<'a> {
     contended_rows: Vec<Option<&'a LayerProfile>>,
     /// Whether each layer needs a gradient, by layer id.
     needs_gradient: Vec<bool>,
+    /// Model of the profile's device, or of a processor core if it has none: see
+    /// [`part_time_among`](Self::part_time_among).
+    model: OnceLock<DeviceModel>,
 }
 
 impl<'a> Costs<'a> {
@@ -59,7 +63,7 @@ impl<'a> Costs<'a> {
         let contended_rows =
             network.layers().map(|(_, layer)| contended.get(layer.name()).copied()).collect();
         let needs_gradient = network.needs_gradient();
-        Self { network, profile, link, sheet, rows, contended_rows, needs_gradient }
+        Self { network, profile, link, sheet, rows, contended_rows, needs_gradient, model: OnceLock::new() }
     }
 
     /// Returns the times of a layer's steps for `samples` samples on one device, while no other
@@ -96,24 +100,68 @@ impl<'a> Costs<'a> {
         Ok(if updates { time } else { LayerTime { update: Duration::ZERO, ..time } })
     }
 
-    /// Returns the time of a compute step; zero for a collective.
+    /// Returns the times of the steps of a part of a layer: those of the whole layer, scaled by the
+    /// ratio of the times that the model of the profile's device predicts for the two. Profiles
+    /// have no times of parts. Without a part it is [`layer_time_among`](Self::layer_time_among).
+    ///
+    /// # Errors
+    /// [`Error::Profile`] if the profile lacks the time of the whole layer.
+    pub(crate) fn part_time_among(
+        &self,
+        (layer, part): (LayerId, Option<&Layer>),
+        samples: usize,
+        computing: f64,
+    ) -> Result<LayerTime, Error> {
+        let whole = self.layer_time_among(layer, samples, computing)?;
+        let Some(part) = part else { return Ok(whole) };
+        let model = if let Some(known) = self.model.get() {
+            known
+        } else {
+            let of_device = DeviceModel::named(self.profile.device());
+            let model = of_device.or_else(|_| DeviceModel::named("cpu-core"))?;
+            self.model.get_or_init(|| model)
+        };
+        let modelled = [part, self.network.layer(layer)].map(|layer| model.layer_time(layer, samples));
+        let scaled = |of: fn(&LayerTime) -> Duration| {
+            let [part, all] = modelled.each_ref().map(of);
+            if all.is_zero() {
+                return Duration::ZERO;
+            }
+            of(&whole).mul_f64(part.as_secs_f64() / all.as_secs_f64())
+        };
+        Ok(LayerTime {
+            forward: scaled(|time| time.forward),
+            backward: scaled(|time| time.backward),
+            update: scaled(|time| time.update),
+        })
+    }
+
+    /// Returns the time of a compute step of a rank; zero for a collective.
     ///
     /// A profile has one time for a layer's whole forward or backward step. It is charged to the
     /// last forward pass and to the first backward pass.
     ///
     /// # Errors
     /// [`Error::Profile`] if the profile lacks the time.
-    pub fn compute_time(&self, op: &Op) -> Result<Duration, Error> {
-        self.compute_time_among(op, 1.0)
+    pub fn compute_time(&self, rank: &RankProgram, op: &Op) -> Result<Duration, Error> {
+        self.compute_time_among(rank, op, 1.0)
     }
 
-    /// Returns the time of a compute step while `computing` ranks compute at once; see
+    /// Returns the time of a compute step of a rank while `computing` ranks compute at once; see
     /// [`compute_time`](Self::compute_time).
     ///
     /// # Errors
     /// [`Error::Profile`] if the profile lacks the time.
-    pub(crate) fn compute_time_among(&self, op: &Op, computing: f64) -> Result<Duration, Error> {
-        let time = |layer: LayerId, samples| self.layer_time_among(layer, samples, computing);
+    pub(crate) fn compute_time_among(
+        &self,
+        rank: &RankProgram,
+        op: &Op,
+        computing: f64,
+    ) -> Result<Duration, Error> {
+        let time = |layer: LayerId, samples| {
+            let part = rank.parts.get(&layer).map(|part| &part.layer);
+            self.part_time_among((layer, part), samples, computing)
+        };
         Ok(match op {
             Op::Forward {
                 layer,
@@ -130,6 +178,7 @@ impl<'a> Costs<'a> {
             Op::Forward { .. }
             | Op::LoadBatch { .. }
             | Op::SumGradients
+            | Op::SumAddends { .. }
             | Op::AddGradient
             | Op::ScaleGradient { .. }
             | Op::SquaredNorm
@@ -148,13 +197,17 @@ impl<'a> Costs<'a> {
     /// kernel moves each of its tensors once: its share of the memory bandwidth is the size of the
     /// tensors, divided by its duration and the bandwidth of the device. Without a [data
     /// sheet](DataSheet), as for a processor core, a kernel fills the device.
-    pub(crate) fn kernels(&self, op: &Op, duration: Duration) -> Vec<KernelCost> {
+    pub(crate) fn kernels(&self, rank: &RankProgram, op: &Op, duration: Duration) -> Vec<KernelCost> {
+        let part = |id: LayerId| rank.layer(self.network, id);
         let footprints = match op {
-            Op::Forward { layer, shard, .. } => self.forward_footprints(*layer, shard.samples),
-            Op::Backward { layer, shard, .. } => self.backward_footprints(*layer, shard.samples),
-            Op::OptimizerStep { layer, .. } => Footprint::of_update(self.network.own_parameter_count(*layer)),
+            Op::Forward { layer, shard, .. } => self.forward_footprints(part(*layer), shard.samples),
+            Op::Backward { layer, shard, .. } => {
+                self.backward_footprints((*layer, part(*layer)), shard.samples)
+            }
+            Op::OptimizerStep { layer, .. } => Footprint::of_update(part(*layer).parameter_count()),
             Op::LoadBatch { .. }
             | Op::SumGradients
+            | Op::SumAddends { .. }
             | Op::AddGradient
             | Op::ScaleGradient { .. }
             | Op::SquaredNorm
@@ -171,22 +224,24 @@ impl<'a> Costs<'a> {
     pub(crate) fn layer_kernels(&self, layer: LayerId, samples: usize) -> Result<LayerKernels, Error> {
         let LayerTime { forward, backward, update } = self.layer_time_among(layer, samples, f64::INFINITY)?;
         let sheet = self.sheet.as_ref();
-        let of_forward = self.forward_footprints(layer, samples);
+        let whole = self.network.layer(layer);
+        let of_forward = self.forward_footprints(whole, samples);
         let of_update = Footprint::of_update(self.network.own_parameter_count(layer));
         Ok(LayerKernels {
             forward: Footprint::kernels(&of_forward, forward, sheet),
-            backward: Footprint::kernels(&self.backward_footprints(layer, samples), backward, sheet),
+            backward: Footprint::kernels(&self.backward_footprints((layer, whole), samples), backward, sheet),
             update: Footprint::kernels(&of_update, update, sheet),
         })
     }
 
-    fn forward_footprints(&self, layer: LayerId, samples: usize) -> Vec<Footprint> {
-        self.in_precision(Footprint::of_forward(self.network.layer(layer), samples))
+    fn forward_footprints(&self, part: &Layer, samples: usize) -> Vec<Footprint> {
+        self.in_precision(Footprint::of_forward(part, samples))
     }
 
-    fn backward_footprints(&self, layer: LayerId, samples: usize) -> Vec<Footprint> {
+    /// Returns the footprints of the backward step of a layer, or of a part of it.
+    fn backward_footprints(&self, (layer, part): (LayerId, &Layer), samples: usize) -> Vec<Footprint> {
         let input_gradient = self.has_input_gradient(layer);
-        self.in_precision(Footprint::of_backward(self.network.layer(layer), samples, input_gradient))
+        self.in_precision(Footprint::of_backward(part, samples, input_gradient))
     }
 
     /// Returns the footprints in the precision of the times: 16 bits are half the bytes.
@@ -221,17 +276,14 @@ impl<'a> Costs<'a> {
     #[must_use]
     pub fn collective_time(&self, collective: &Collective) -> Duration {
         let bytes = |elements: usize| elements as u64 * ELEMENT_BYTES;
+        let in_groups = |kind: CollectiveKind, elements: usize| {
+            self.link.cost_in_groups(kind, &collective.ranks, collective.groups, bytes(elements))
+        };
         match &collective.op {
-            CollectiveOp::AllReduce { elements } => {
-                self.link.all_reduce_among(&collective.ranks, bytes(*elements))
-            }
-            CollectiveOp::Broadcast { elements } => self.link.cost_among(
-                collectives::CollectiveKind::Broadcast,
-                &collective.ranks,
-                bytes(*elements),
-            ),
-            CollectiveOp::Redistribute { redistribution, sample_elements, storage } => {
-                self.link.redistribution(redistribution, bytes(storage.scalars(*sample_elements)))
+            CollectiveOp::AllReduce { elements } => in_groups(CollectiveKind::AllReduce, *elements),
+            CollectiveOp::Broadcast { elements } => in_groups(CollectiveKind::Broadcast, *elements),
+            CollectiveOp::Redistribute { redistribution, item_elements, storage } => {
+                self.link.redistribution(redistribution, bytes(storage.scalars(*item_elements)))
             }
         }
     }
@@ -247,14 +299,15 @@ impl<'a> Costs<'a> {
         // Each collective is a step of several ranks.
         let transfers: Vec<Duration> =
             program.collectives.iter().map(|collective| self.collective_time(collective)).collect();
-        let of_step = |step: &Step| match step.op {
+        let of_step = |rank: &RankProgram, step: &Step| match step.op {
             Op::Collective(id) => Ok(transfers[id.0]),
             Op::Forward { layer, .. } | Op::Backward { layer, .. } | Op::OptimizerStep { layer, .. } => {
-                self.compute_time_among(&step.op, ranks[layer.index()] as f64)
+                self.compute_time_among(rank, &step.op, ranks[layer.index()] as f64)
             }
-            _ => self.compute_time(&step.op),
+            _ => self.compute_time(rank, &step.op),
         };
-        program.ranks.iter().map(|rank| rank.steps.iter().map(of_step).collect()).collect()
+        let of_rank = |rank: &RankProgram| rank.steps.iter().map(|step| of_step(rank, step)).collect();
+        program.ranks.iter().map(of_rank).collect()
     }
 
     /// Returns the number of ranks that run each layer, by layer id.

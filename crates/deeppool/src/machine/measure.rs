@@ -263,16 +263,9 @@ fn key(collective: &Collective) -> (CollectiveKind, u64) {
     match &collective.op {
         CollectiveOp::AllReduce { .. } => (CollectiveKind::AllReduce, collective.bytes()),
         CollectiveOp::Broadcast { .. } => (CollectiveKind::Broadcast, collective.bytes()),
-        CollectiveOp::Redistribute { redistribution, sample_elements, storage } => {
-            let of_rank = |rank: usize, is_of: fn(&collectives::Move) -> usize| {
-                let moves = redistribution.moves().iter().filter(move |moved| is_of(moved) == rank);
-                moves.map(|moved| moved.samples().len()).sum::<usize>()
-            };
-            let busiest = collective.ranks.iter().map(|&rank| {
-                of_rank(rank, |moved| moved.from_rank).max(of_rank(rank, |moved| moved.to_rank))
-            });
-            let samples = busiest.max().unwrap_or(0);
-            (CollectiveKind::Send, (samples * storage.scalars(*sample_elements)) as u64 * ELEMENT_BYTES)
+        CollectiveOp::Redistribute { redistribution, item_elements, storage } => {
+            let item_bytes = storage.scalars(*item_elements) as u64 * ELEMENT_BYTES;
+            (CollectiveKind::Send, redistribution.busiest_rank_bytes(item_bytes))
         }
     }
 }

@@ -158,7 +158,7 @@ fn place(network: &LayerGraph, rank: &RankProgram, step: &Step) -> Option<(Layer
             Contents::Operand(layer, _) | Contents::Moved(layer) => (layer, Phase::Forward),
             _ => return None,
         },
-        Op::SumGradients | Op::AddGradient => match written()? {
+        Op::SumGradients | Op::SumAddends { .. } | Op::AddGradient => match written()? {
             Contents::Operand(layer, _) | Contents::Moved(layer) => (layer, Phase::Backward),
             _ => return None,
         },

@@ -7,21 +7,25 @@
 //! [`Role`] of the buffer, such as output or parameter gradient. *State* is the buffers that
 //! outlive an iteration: parameters, velocities (momentum of the optimiser) and running statistics.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use layer_engine::{Precision, Role, Storage};
-use layer_graph::{Layer, LayerGraph, LayerId};
+use layer_graph::{Layer, LayerGraph, LayerId, NetworkSplits};
 
 use super::arena::{IterationSteps, Packings};
 use super::{
-    BufferId, BufferSpec, Collective, CollectiveId, CollectiveOp, Contents, Lane, Op, Program, RankProgram,
-    Step, StepId,
+    BufferId, BufferSpec, Collective, CollectiveId, CollectiveOp, Contents, Lane, Op, Placement, Program,
+    RankProgram, Step, StepId,
 };
+use crate::Error;
 
 /// Buffers that the ranks of a group reduce or broadcast in one collective.
 pub(super) struct Bucket {
-    /// All ranks of the group, in its order.
+    /// The ranks of all groups, one group after another.
     pub(super) ranks: Vec<usize>,
+    /// Number of groups.
+    pub(super) groups: usize,
     /// Labels of the buffers of one rank. The label of the collective joins them.
     pub(super) labels: Vec<String>,
     /// Places of the group, each with its buffers in the order of `labels`.
@@ -31,10 +35,11 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// Creates an empty bucket for a group of ranks. `places` are the places of these ranks.
-    pub(super) fn new(ranks: &[usize], places: impl IntoIterator<Item = usize>) -> Self {
+    /// Creates an empty bucket for equally large groups of ranks, which are one after another in
+    /// `ranks`. `places` are the places of these ranks.
+    pub(super) fn new((ranks, groups): (&[usize], usize), places: impl IntoIterator<Item = usize>) -> Self {
         let buffers = places.into_iter().map(|place| (place, Vec::new())).collect();
-        Self { ranks: ranks.to_vec(), labels: Vec::new(), buffers, elements: 0 }
+        Self { ranks: ranks.to_vec(), groups, labels: Vec::new(), buffers, elements: 0 }
     }
 }
 
@@ -69,6 +74,35 @@ impl ProgramBuilder {
         Self { batch, precision, ranks, collectives: Vec::new(), ended: Vec::new(), iterations: 1 }
     }
 
+    /// Adds the parts of split layers that the lowered ranks run. `place_of` returns the place of a
+    /// rank, if it is lowered.
+    ///
+    /// # Errors
+    /// [`Error::Graph`] if a layer cannot be split in this way.
+    pub(super) fn add_parts(
+        &mut self,
+        placement: &Placement,
+        splits: &NetworkSplits<'_>,
+        place_of: impl Fn(usize) -> Option<usize>,
+    ) -> Result<(), Error> {
+        for &id in placement.order() {
+            let division = placement.division(id);
+            if division.is_whole() {
+                continue;
+            }
+            let parts: Result<Vec<_>, _> =
+                (0..division.parts).map(|index| splits.part(id, division, index).map(Arc::new)).collect();
+            let parts = parts?;
+            for (index, &rank) in placement.ranks(id).iter().enumerate() {
+                if let Some(place) = place_of(rank) {
+                    let part = Arc::clone(&parts[index % division.parts]);
+                    self.ranks[place].program.parts.insert(id, part);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Adds the state buffers of each rank: the parameters, master parameters, velocities and
     /// statistics of its layers, in topological order. All programs of a network and placement
     /// begin with the same buffers. Shared parameters are one buffer of their owner, on the ranks
@@ -84,11 +118,12 @@ impl ProgramBuilder {
             let users = network.parameter_users(id);
             for place in holders(id) {
                 let rank = &mut self.ranks[place];
-                let parameters = rank.operand(id, layer, Role::Parameters, 0);
+                let parameters = rank.operand(id, network, Role::Parameters, 0);
+                let count = rank.program.layer(network, id).parameter_count();
                 for &user in &users {
                     rank.set_operand(user, Role::Parameters, parameters);
                 }
-                let mut own = |contents| rank.buffer(layer.parameter_count(), Storage::Scalar, contents);
+                let mut own = |contents| rank.buffer(count, Storage::Scalar, contents);
                 let mut buffers = vec![parameters];
                 if Role::Parameters.storage(layer, self.precision) == Storage::Bf16 {
                     buffers.push(own(Contents::Master(id)));
@@ -98,7 +133,7 @@ impl ProgramBuilder {
             }
             if !layer.statistics().is_empty() {
                 for place in runners(id) {
-                    self.ranks[place].operand(id, layer, Role::Statistics, 0);
+                    self.ranks[place].operand(id, network, Role::Statistics, 0);
                 }
             }
         }
@@ -112,12 +147,13 @@ impl ProgramBuilder {
         &mut self.ranks[place]
     }
 
-    /// Adds a collective of the ranks to their programs. `operands` are places of these ranks with
-    /// the buffers that the collective reads and writes there.
+    /// Adds a collective of equally large groups of ranks, which are one after another in `ranks`,
+    /// to their programs. `operands` are places of these ranks with the buffers that the collective
+    /// reads and writes there.
     pub(super) fn collective(
         &mut self,
         op: CollectiveOp,
-        ranks: &[usize],
+        (ranks, groups): (&[usize], usize),
         label: String,
         operands: impl IntoIterator<Item = (usize, Operands)>,
     ) {
@@ -125,19 +161,19 @@ impl ProgramBuilder {
         for (place, Operands { reads, writes }) in operands {
             self.ranks[place].collective(id, label.clone(), reads, writes);
         }
-        self.collectives.push(Collective { op, ranks: ranks.to_vec(), label });
+        self.collectives.push(Collective { op, ranks: ranks.to_vec(), groups, label });
     }
 
-    /// Adds an all-reduce of a bucket: each buffer is summed over the ranks. Adds nothing for one
-    /// rank.
+    /// Adds an all-reduce of a bucket: each buffer is summed over the ranks of each group. Adds
+    /// nothing for groups of one rank.
     pub(super) fn all_reduce(&mut self, bucket: Bucket) {
-        if bucket.ranks.len() > 1 {
+        if bucket.ranks.len() > bucket.groups {
             let op = CollectiveOp::AllReduce { elements: bucket.elements };
             self.bucket(op, "all-reduce", bucket);
         }
     }
 
-    /// Adds a broadcast of a bucket from its first rank to the others.
+    /// Adds a broadcast of a bucket from the first rank of each group to the others.
     pub(super) fn broadcast(&mut self, bucket: Bucket) {
         self.bucket(CollectiveOp::Broadcast { elements: bucket.elements }, "broadcast", bucket);
     }
@@ -146,7 +182,7 @@ impl ProgramBuilder {
         let label = format!("{verb} {}", bucket.labels.join("+"));
         let buffers = bucket.buffers.into_iter();
         let operands = buffers.map(|(place, writes)| (place, Operands { reads: Vec::new(), writes }));
-        self.collective(op, &bucket.ranks, label, operands);
+        self.collective(op, (&bucket.ranks, bucket.groups), label, operands);
     }
 
     /// Ends the current iteration and begins another one: in the same program for
@@ -192,6 +228,7 @@ impl ProgramBuilder {
                 rank: program.rank,
                 represented_ranks: program.represented_ranks.clone(),
                 buffers: program.buffers.clone(),
+                parts: program.parts.clone(),
                 state_buffers: program.state_buffers,
                 arena_elements: program.arena_elements,
                 steps,
@@ -254,6 +291,7 @@ impl RankBuilder {
             program: RankProgram {
                 rank,
                 represented_ranks: class,
+                parts: BTreeMap::new(),
                 buffers,
                 state_buffers: 0,
                 arena_elements: 0,
@@ -308,6 +346,11 @@ impl RankBuilder {
             (last(Lane::Compute), last(Lane::Communication));
     }
 
+    /// Returns a layer as the rank runs it: its part of a split layer.
+    pub(super) fn layer<'p>(&'p self, network: &'p LayerGraph, id: LayerId) -> &'p Layer {
+        self.program.layer(network, id)
+    }
+
     /// Returns the rank whose program is built: the first of its class.
     pub(super) fn rank(&self) -> usize {
         self.program.rank
@@ -337,12 +380,12 @@ impl RankBuilder {
 
     /// Adds a step that sums an operand over the micro-batches so far. Its length must not depend
     /// on the number of samples. From now on the sum is the operand.
-    pub(super) fn accumulate(&mut self, id: LayerId, layer: &Layer, role: Role) {
-        let part = self.operand(id, layer, role, 0);
+    pub(super) fn accumulate(&mut self, id: LayerId, network: &LayerGraph, role: Role) {
+        let part = self.operand(id, network, role, 0);
         let total = match self.totals.get(&(id, role)) {
             None => part,
             Some(&before) => {
-                let label = format!("add up micro-batches of {}", layer.name());
+                let label = format!("add up micro-batches of {}", network.layer(id).name());
                 self.step(Op::AddGradient, label, vec![part], vec![before]);
                 before
             }
@@ -359,13 +402,21 @@ impl RankBuilder {
         }
     }
 
-    /// Returns the buffer of an operand for `samples` samples, allocated on first use.
-    pub(super) fn operand(&mut self, id: LayerId, layer: &Layer, role: Role, samples: usize) -> BufferId {
+    /// Returns the buffer of an operand of a layer, or of its part on this rank, for `samples`
+    /// samples, allocated on first use.
+    pub(super) fn operand(
+        &mut self,
+        id: LayerId,
+        network: &LayerGraph,
+        role: Role,
+        samples: usize,
+    ) -> BufferId {
         if let Some(&buffer) = self.operands.get(&(id, role)) {
             return buffer;
         }
-        let storage = role.storage(layer, self.precision);
-        let buffer = self.buffer(role.elements(layer, samples), storage, Contents::Operand(id, role));
+        let layer = self.program.layer(network, id);
+        let (elements, storage) = (role.elements(layer, samples), role.storage(layer, self.precision));
+        let buffer = self.buffer(elements, storage, Contents::Operand(id, role));
         self.operands.insert((id, role), buffer);
         buffer
     }

@@ -114,6 +114,7 @@ enum ContentsDocument<'a> {
     Master { layer: &'a str },
     Constant { value: f64 },
     Moved { layer: &'a str },
+    Packed { layer: &'a str },
     SquaredNorm,
 }
 
@@ -138,6 +139,9 @@ enum OpDocument<'a> {
     Forward(PassDocument<'a>),
     Backward(PassDocument<'a>),
     AccumulateGradient,
+    SumAddends {
+        terms: usize,
+    },
     ScaleGradient {
         sample_elements: usize,
         factors: Vec<(usize, f64)>,
@@ -211,12 +215,15 @@ impl Program {
     ///
     /// # Errors
     /// [`Error::NoSuchRank`] for an unknown rank. [`Error::Program`] if the program is of another
-    /// network, or was lowered [for simulation](super::lower_for_simulation).
+    /// network, was lowered [for simulation](super::lower_for_simulation), or has split layers.
     pub fn to_json(&self, network: &LayerGraph, rank: Option<usize>) -> Result<String, Error> {
         let others =
             self.ranks.iter().flat_map(|one| one.represented_ranks.iter().filter(|&&rank| rank != one.rank));
         if let Some(&missing) = others.min() {
             self.of_rank(missing)?;
+        }
+        if self.ranks.iter().any(|program| !program.parts.is_empty()) {
+            return Err(Error::Program("it has split layers, which the format cannot express".into()));
         }
         let ranks = match rank {
             Some(rank) => vec![self.of_rank(rank)?],
@@ -307,6 +314,7 @@ impl<'a> Names<'a> {
             Contents::Master(id) => ContentsDocument::Master { layer: self.of(id)? },
             Contents::Constant(value) => ContentsDocument::Constant { value },
             Contents::Moved(id) => ContentsDocument::Moved { layer: self.of(id)? },
+            Contents::Packed(id) => ContentsDocument::Packed { layer: self.of(id)? },
             Contents::SquaredNorm => ContentsDocument::SquaredNorm,
         };
         let storage = storage_label(spec.storage);
@@ -340,6 +348,7 @@ impl<'a> Names<'a> {
             }
             &Op::Forward { layer, pass, shard } => OpDocument::Forward(self.pass(layer, pass, shard)?),
             &Op::Backward { layer, pass, shard } => OpDocument::Backward(self.pass(layer, pass, shard)?),
+            Op::SumAddends { terms } => OpDocument::SumAddends { terms: *terms },
             Op::SumGradients | Op::AddGradient => OpDocument::AccumulateGradient,
             Op::ScaleGradient { sample_elements, factors, .. } => {
                 OpDocument::ScaleGradient { sample_elements: *sample_elements, factors: factors.clone() }
@@ -370,9 +379,9 @@ fn collective(collective: &Collective) -> CollectiveDocument<'_> {
     let op = match &collective.op {
         CollectiveOp::AllReduce { elements } => CollectiveOpDocument::AllReduce { elements: *elements },
         CollectiveOp::Broadcast { elements } => CollectiveOpDocument::Broadcast { elements: *elements },
-        CollectiveOp::Redistribute { redistribution, sample_elements, storage } => {
+        CollectiveOp::Redistribute { redistribution, item_elements, storage } => {
             CollectiveOpDocument::Redistribute {
-                sample_elements: *sample_elements,
+                sample_elements: *item_elements,
                 storage: storage_label(*storage),
                 source: held(redistribution.source()),
                 target: held(redistribution.target()),

@@ -100,7 +100,7 @@ fn kind(contents: Contents) -> Kind {
         },
         Contents::Velocity(_) | Contents::Master(_) => Kind::Optimizer,
         Contents::Constant(_) => Kind::ActivationGradients,
-        Contents::Moved(_) => Kind::Communication,
+        Contents::Moved(_) | Contents::Packed(_) => Kind::Communication,
         Contents::SquaredNorm => Kind::Workspace,
     }
 }
@@ -140,7 +140,8 @@ impl RankProgram {
                 Contents::Operand(layer, _)
                 | Contents::Velocity(layer)
                 | Contents::Master(layer)
-                | Contents::Moved(layer) => Some(layer),
+                | Contents::Moved(layer)
+                | Contents::Packed(layer) => Some(layer),
                 Contents::Constant(_) | Contents::SquaredNorm => None,
             };
             *by_layer.entry((layer, kind(contents))).or_default() += self.buffers[id.0].bytes();

@@ -24,11 +24,12 @@ mod partial;
 mod placement;
 mod recompute;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use collectives::Redistribution;
+use collectives::{Move, Redistribution};
 use layer_engine::{Pass, Precision, Role, Sgd, Shard, Storage};
-use layer_graph::LayerId;
+use layer_graph::{Layer, LayerGraph, LayerId, LayerPart};
 
 use crate::Error;
 
@@ -101,6 +102,8 @@ pub struct RankProgram {
     /// same numbers of samples, with the same parts in the same collectives. Only `rank` if the
     /// program is for execution.
     pub represented_ranks: Vec<usize>,
+    /// The parts of split layers that the rank runs; of each layer at most one.
+    pub parts: BTreeMap<LayerId, Arc<LayerPart>>,
     /// All buffers. A [`BufferId`] is an index into this list. State comes first, in an order that
     /// all programs of the same network and placement share.
     pub buffers: Vec<BufferSpec>,
@@ -113,6 +116,14 @@ pub struct RankProgram {
     /// The first step of each iteration but the first. The rank ends an iteration before it begins
     /// the next one. Empty if the program is for execution.
     pub later_iterations: Vec<StepId>,
+}
+
+impl RankProgram {
+    /// Returns a layer as the rank runs it: its part of a split layer.
+    #[must_use]
+    pub fn layer<'p>(&'p self, network: &'p LayerGraph, id: LayerId) -> &'p Layer {
+        self.parts.get(&id).map_or_else(|| network.layer(id), |part| &part.layer)
+    }
 }
 
 /// Index of a step in [`RankProgram::steps`].
@@ -190,6 +201,12 @@ pub enum Op {
     /// Writes the sum of `reads` to `writes[0]`: the gradient of an output that several layers
     /// read, or of parameters that several layers use.
     SumGradients,
+    /// Writes the sum of the consecutive terms in `reads[0]` to `writes[0]`: a tensor of which
+    /// ranks held addends.
+    SumAddends {
+        /// Number of terms.
+        terms: usize,
+    },
     /// Adds `reads[0]` to `writes[0]` in place: a sum over micro-batches.
     AddGradient,
     /// Multiplies ranges of `writes[0]` by factors in place, such as the gradient of a layer's
@@ -267,8 +284,11 @@ pub enum Contents {
     /// the loss of a sample.
     Constant(f64),
     /// A copy of a layer's output, or of a part of its gradient, for the samples that the rank has
-    /// in another layer.
+    /// in another layer; or the addends of such a tensor.
     Moved(LayerId),
+    /// Values of a layer's output, or of a part of its gradient, that are not consecutive where
+    /// they come from or go to, while a redistribution moves them.
+    Packed(LayerId),
     /// The squared norm of all gradients: one element.
     SquaredNorm,
 }
@@ -278,23 +298,37 @@ pub enum Contents {
 pub struct Collective {
     /// The operation that the ranks perform.
     pub op: CollectiveOp,
-    /// The ranks of the group, in its order: the position of a rank in this list is its number in
-    /// the group.
+    /// The ranks of all groups, one group after another. The position of a rank in its group is its
+    /// number there.
     pub ranks: Vec<usize>,
+    /// Number of groups, which have equally many ranks. Each performs the operation on its own, all
+    /// at the same time: the parts of a split layer reduce their gradients in one collective.
+    pub groups: usize,
     /// Name in timelines and messages, such as `all-reduce conv1+conv2`.
     pub label: String,
 }
 
 impl Collective {
+    /// Returns the groups of ranks, each in its order.
+    pub fn groups(&self) -> impl Iterator<Item = &[usize]> {
+        self.ranks.chunks((self.ranks.len() / self.groups.max(1)).max(1))
+    }
+
+    /// Returns the group of a rank, in its order; empty if the rank does not take part.
+    #[must_use]
+    pub fn group_of(&self, rank: usize) -> &[usize] {
+        self.groups().find(|group| group.contains(&rank)).unwrap_or_default()
+    }
+
     /// Returns the number of bytes that are reduced or moved: the buffers of one rank for an
     /// all-reduce or a broadcast, and all samples that move between ranks for a redistribution.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let scalars = match &self.op {
             CollectiveOp::AllReduce { elements } | CollectiveOp::Broadcast { elements } => *elements,
-            CollectiveOp::Redistribute { redistribution, sample_elements, storage } => {
-                redistribution.moves().iter().map(|moved| moved.samples().len()).sum::<usize>()
-                    * storage.scalars(*sample_elements)
+            CollectiveOp::Redistribute { redistribution, item_elements, storage } => {
+                redistribution.moves().iter().map(Move::items).sum::<usize>()
+                    * storage.scalars(*item_elements)
             }
         };
         scalars as u64 * ELEMENT_BYTES
@@ -307,22 +341,28 @@ pub enum CollectiveOp {
     /// Sums each buffer of the step's `writes` over the ranks, in place, in single
     /// precision. Several buffers are a [bucket](Step::writes).
     AllReduce {
-        /// Number of elements of all buffers of one rank.
+        /// Number of elements of all buffers of one rank, in the group where it is the largest.
         elements: usize,
     },
     /// Copies the buffers of the step's `writes` from the first rank of the group to the others.
     Broadcast {
-        /// Number of elements of all buffers of one rank.
+        /// Number of elements of all buffers of one rank, in the group where it is the largest.
         elements: usize,
     },
-    /// Moves samples between ranks: from `reads[0]`, which has the rank's samples before, to
-    /// `writes[0]`, which has its samples after. A rank may lack one of them.
+    /// Moves items of an array between ranks: from `reads[0]`, which has the rank's box of them
+    /// before, to the first of `writes`, which has its box after. A rank may lack one of them. The
+    /// other buffers of `writes`, with the contents [`Contents::Packed`], gather what the rank
+    /// sends and receives if it does not lie together (see
+    /// [`Redistribution::packed_len`]).
     Redistribute {
-        /// The samples that each rank holds before and after, and their movements. Samples are
-        /// numbered within the micro-batch.
+        /// The boxes that each rank holds before and after, and their movements. Its first
+        /// dimension is the samples, numbered within the micro-batch. If layers divide more than
+        /// samples, further dimensions divide a sample (see
+        /// [`TensorView`](layer_graph::TensorView)), and addends are an outermost dimension.
         redistribution: Arc<Redistribution>,
-        /// Number of elements of one sample. Samples consist of whole scalars.
-        sample_elements: usize,
+        /// Number of elements of one item. Items consist of whole scalars. Without further
+        /// dimensions an item is a sample.
+        item_elements: usize,
         /// Number format of the elements.
         storage: Storage,
     },

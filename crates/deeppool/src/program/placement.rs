@@ -1,16 +1,25 @@
-//! Placements: the ranks of each layer of a network and the order of the layers.
+//! Placements: the ranks of each layer of a network, how they divide its work, and the order of the
+//! layers.
 
-use layer_graph::{LayerGraph, LayerId};
+use std::collections::BTreeMap;
+
+use layer_graph::{Division, LayerGraph, LayerId, NetworkSplits, SplitValues, Values};
 
 use crate::Error;
 
-/// The ranks of each layer of a network, and the order in which each rank runs its layers. It is
-/// the part of a plan that lowering needs.
+/// The ranks of each layer of a network, how they divide its work, and the order in which each rank
+/// runs its layers. It is the part of a plan that lowering needs.
+///
+/// The ranks of a layer divide the samples of the batch. If the layer is
+/// [split](Self::with_divisions) into parts, consecutive ranks have the same samples, and each of
+/// them runs another part of the layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
     world: usize,
     /// The ranks of each layer, by layer id; empty for the input layer.
     ranks: Vec<Vec<usize>>,
+    /// The divisions of the layers that are split.
+    divisions: BTreeMap<LayerId, Division>,
     /// All layers except the input.
     order: Vec<LayerId>,
 }
@@ -41,7 +50,7 @@ impl Placement {
         }
         let ranks = std::iter::once(Vec::new()).chain(ranks).collect();
         let order = network.layers().skip(1).map(|(id, _)| id).collect();
-        Ok(Self { world, ranks, order })
+        Ok(Self { world, ranks, divisions: BTreeMap::new(), order })
     }
 
     /// Returns the same ranks with another order of all layers except the input. Each rank runs the
@@ -86,6 +95,89 @@ impl Placement {
         Ok(self)
     }
 
+    /// Splits layers into parts. The ranks of a layer with `parts` parts are as many ranges of
+    /// samples as `parts` divides their number into: the first `parts` ranks have the first range
+    /// and its parts in their order, the next ones the second range.
+    ///
+    /// Splits do not change the result of training, up to rounding.
+    ///
+    /// ```
+    /// use deeppool::layer_graph::{Division, Split, zoo};
+    /// use deeppool::program::Placement;
+    ///
+    /// let network = zoo::model("digits-cnn")?;
+    /// let head = network.find("fc1").expect("the network has this layer");
+    /// let placement = Placement::first_ranks(&network, 2, &vec![2; network.len() - 1])?;
+    /// let by_features = Division { split: Split::Features, parts: 2 };
+    /// let split = placement.with_divisions(&network, [(head, by_features)])?;
+    /// assert_eq!(split.division(head).parts, 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Graph`] if a layer cannot be split in this way. [`Error::Placement`] if its number
+    /// of ranks is not a multiple of the parts, if layers that share parameters have different
+    /// parts of them or run on different ranks, or if a layer would read a part of the network's
+    /// input.
+    pub fn with_divisions(
+        mut self,
+        network: &LayerGraph,
+        divisions: impl IntoIterator<Item = (LayerId, Division)>,
+    ) -> Result<Self, Error> {
+        let splits = NetworkSplits::new(network);
+        for (id, division) in divisions {
+            let name = network.layer(id).name();
+            let (ranks, parts) = (self.ranks(id).len(), division.parts);
+            splits.part(id, division, 0)?;
+            if ranks % parts != 0 {
+                let problem =
+                    format!("layer `{name}` has {parts} parts, which do not divide its {ranks} ranks");
+                return Err(Error::Placement(problem));
+            }
+            let reads_input = network.producers(id).contains(&network.input());
+            if !division.is_whole()
+                && reads_input
+                && splits.values(id, division.split).input != Values::Copies
+            {
+                let problem = format!(
+                    "layer `{name}` reads the network's input, which is not divided by {}",
+                    division.split.label()
+                );
+                return Err(Error::Placement(problem));
+            }
+            if division.is_whole() {
+                self.divisions.remove(&id);
+            } else {
+                self.divisions.insert(id, division);
+            }
+        }
+        self.check_shared_parameters(network, &splits)?;
+        Ok(self)
+    }
+
+    /// Checks that split layers have the same parts of the parameters that they share.
+    fn check_shared_parameters(&self, network: &LayerGraph, splits: &NetworkSplits<'_>) -> Result<(), Error> {
+        for &id in self.divisions.keys() {
+            let owner = network.parameter_owner(id);
+            for user in network.parameter_users(owner) {
+                let parts = [id, user].map(|id| splits.part(id, self.division(id), 0));
+                let [own, other] =
+                    [&parts[0], &parts[1]].map(|part| part.as_ref().map(|part| &part.parameters));
+                let is_same = self.ranks(id) == self.ranks(user)
+                    && self.division(id).parts == self.division(user).parts
+                    && own.ok() == other.ok();
+                if !is_same {
+                    let [id, user] = [id, user].map(|id| network.layer(id).name());
+                    let problem = format!(
+                        "layers `{id}` and `{user}` share parameters: give them the same ranks and parts"
+                    );
+                    return Err(Error::Placement(problem));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Creates a placement of each layer on the first ranks of `0..world`. `gpus` are the GPU
     /// counts of all layers except the input, in topological order.
     ///
@@ -115,10 +207,34 @@ impl Placement {
         &self.order
     }
 
-    /// Returns the ranks of a layer, in the order of their samples; empty for the input layer.
+    /// Returns the ranks of a layer, in the order of their samples, and of their parts of the
+    /// layer; empty for the input layer.
     #[must_use]
     pub fn ranks(&self, layer: LayerId) -> &[usize] {
         &self.ranks[layer.index()]
+    }
+
+    /// Returns how the ranks of a layer divide its work on a sample: [`Division::WHOLE`] if it is
+    /// not split.
+    #[must_use]
+    pub fn division(&self, layer: LayerId) -> Division {
+        self.divisions.get(&layer).copied().unwrap_or_default()
+    }
+
+    /// Returns how the parts of a layer hold its inputs, their gradients, and its output. `splits`
+    /// are those of the network, if any layer is split.
+    pub(super) fn values(&self, splits: Option<&NetworkSplits<'_>>, layer: LayerId) -> SplitValues {
+        let whole =
+            SplitValues { input: Values::Copies, input_gradient: Values::Copies, output: Values::Copies };
+        let division = self.division(layer);
+        let splits = splits.filter(|_| !division.is_whole());
+        splits.map_or(whole, |splits| splits.values(layer, division.split))
+    }
+
+    /// Returns whether any layer is split.
+    #[must_use]
+    pub fn is_split(&self) -> bool {
+        !self.divisions.is_empty()
     }
 
     /// Returns the ranks that hold a layer's own parameters: those of all layers that use them. If

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use burst_planner::BackwardReads;
 use layer_engine::{Role, Signature};
-use layer_graph::{LayerGraph, LayerId};
+use layer_graph::{LayerGraph, LayerId, NetworkSplits};
 
 use super::{Placement, backward_passes};
 use crate::Error;
@@ -140,11 +140,15 @@ impl Recomputation {
             segment += usize::from(found.is_checkpoint[id.index()]);
         }
         let needs_gradient = network.needs_gradient();
+        let splits = placement.is_split().then(|| NetworkSplits::new(network));
+        let values = |id: LayerId| placement.values(splits.as_ref(), id);
         for &id in placement.order().iter().rev() {
             let consumers = network.consumers(id);
             let is_beside = |consumer: LayerId| {
                 found.segment[consumer.index()] == found.segment[id.index()]
                     && placement.ranks(consumer) == placement.ranks(id)
+                    && placement.division(consumer).parts == placement.division(id).parts
+                    && values(consumer).input == values(id).output
             };
             let is_local =
                 is_read_once(network, id) && consumers.iter().all(|&(consumer, _)| is_beside(consumer));

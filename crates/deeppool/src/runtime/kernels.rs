@@ -136,15 +136,18 @@ pub(crate) fn work_of(program: &RankProgram, step: &Step, spec: &KernelSpec<'_>)
 #[must_use]
 pub fn kernel_spec<'a>(
     network: &'a LayerGraph,
-    program: &RankProgram,
+    program: &'a RankProgram,
     step: &Step,
 ) -> Option<KernelSpec<'a>> {
     let elements = |id: &BufferId| program.buffers[id.0].elements;
     Some(match &step.op {
         Op::Forward { layer, pass, shard } | Op::Backward { layer, pass, shard } => {
-            KernelSpec::Layer { layer: network.layer(*layer), pass: *pass, shard: *shard }
+            KernelSpec::Layer { layer: program.layer(network, *layer), pass: *pass, shard: *shard }
         }
         Op::SumGradients => KernelSpec::Sum { terms: step.reads.len(), elements: elements(&step.writes[0]) },
+        Op::SumAddends { terms } => {
+            KernelSpec::SumParts { terms: *terms, elements: elements(&step.writes[0]) }
+        }
         Op::AddGradient => KernelSpec::Add { elements: elements(&step.writes[0]) },
         Op::ScaleGradient { sample_elements, factors, .. } => {
             KernelSpec::Scale { sample_elements: *sample_elements, factors: factors.clone() }

@@ -274,11 +274,13 @@ impl<B: Backend> LoadedIteration<B> {
             .steps
             .iter()
             .map(|step| match step.op {
-                Op::Collective(id) => group::<B>(communicator, program, id).map(Some),
+                Op::Collective(id) => group::<B>(communicator, (program, own.rank), id).map(Some),
                 _ => Ok(None),
             })
             .collect();
-        let bucket = |step: &Step| step.bucket().map(|buffers| Bucket::new(arena, own, buffers)).transpose();
+        let bucket = |step: &Step| {
+            step.bucket(&own.buffers).map(|buffers| Bucket::new(arena, own, buffers)).transpose()
+        };
         let buckets: Result<_, Error> = own.steps.iter().map(bucket).collect();
         let sent: Result<_, Error> =
             own.steps.iter().map(|step| sent_buffer::<B>(arena, own, step)).collect();
@@ -315,11 +317,11 @@ impl<B: Backend> LoadedIteration<B> {
 
 fn group<B: Backend>(
     communicator: Option<&B::Communicator>,
-    program: &Program,
+    (program, rank): (&Program, usize),
     id: CollectiveId,
 ) -> Result<B::Communicator, Error> {
     let collective = &program.collectives[id.0];
     let communicator =
         communicator.ok_or_else(|| Error::NoCommunicator { collective: collective.label.clone() })?;
-    Ok(communicator.group(&collective.ranks)?)
+    Ok(communicator.group(collective.group_of(rank))?)
 }

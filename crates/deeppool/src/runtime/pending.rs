@@ -82,19 +82,14 @@ impl<B: Backend> PendingCollective<B> {
                 let buffer = at.take()?;
                 Ok(Self::InPlace(group.start_broadcast(buffer, 0, at.device.communication_queue()?)?))
             }
-            CollectiveOp::Redistribute { redistribution, sample_elements, storage } => {
+            CollectiveOp::Redistribute { redistribution, item_elements, storage } => {
                 let input = at.sent.as_deref_mut().map(std::mem::take).unwrap_or_default();
                 let output = at.step.writes.first().map(|&id| std::mem::take(at.memory.get_mut(id)));
                 let output = output.unwrap_or_default();
                 let buffers = RedistributionBuffers { input, output, ..Default::default() };
-                let sample_scalars = storage.scalars(*sample_elements);
+                let item_scalars = storage.scalars(*item_elements);
                 let queue = at.device.communication_queue()?;
-                Ok(Self::Moving(group.start_redistribution(
-                    redistribution,
-                    buffers,
-                    sample_scalars,
-                    queue,
-                )?))
+                Ok(Self::Moving(group.start_redistribution(redistribution, buffers, item_scalars, queue)?))
             }
         }
     }

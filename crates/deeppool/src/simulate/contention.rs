@@ -115,7 +115,7 @@ impl Busy {
             rank.steps.iter().zip(spans).filter(is_transfer).map(|(_, &span)| span).collect();
         let of_step = |(step, &span): (&Step, &Span)| {
             let computing = if beside { f64::INFINITY } else { self.mean(span) };
-            let time = costs.compute_time_among(&step.op, computing)?;
+            let time = costs.compute_time_among(rank, &step.op, computing)?;
             let within =
                 |transfer: &Span| transfer.end.min(span.end).saturating_sub(transfer.start.max(span.start));
             let transferring: Duration = transfers.iter().map(within).sum();

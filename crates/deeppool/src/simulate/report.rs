@@ -178,7 +178,7 @@ impl SimulationReport {
 fn by_rank(job: &Job<'_>, plan: &LoweredPlan<'_>, result: &Simulation) -> Result<Vec<RankTime>, Error> {
     let programs = if plan.lowering.partial.is_some() { plan.training().programs()? } else { &[] };
     let of_iteration = |program: &RankProgram| {
-        let times = program.steps.iter().map(|step| job.costs().compute_time(&step.op));
+        let times = program.steps.iter().map(|step| job.costs().compute_time(program, &step.op));
         let computing: Duration = times.sum::<Result<_, Error>>()?;
         Ok(RankIteration { computing_us: micros(computing), needed_bytes: program.needed_bytes() })
     };

@@ -122,7 +122,9 @@ impl Transfer {
             CollectiveOp::Redistribute { redistribution, .. } => {
                 redistribution.moves().iter().map(|m| m.to_rank).collect()
             }
-            CollectiveOp::Broadcast { .. } => collective.ranks.get(1..).unwrap_or_default().to_vec(),
+            CollectiveOp::Broadcast { .. } => {
+                collective.groups().flat_map(|group| group.get(1..).unwrap_or_default()).copied().collect()
+            }
             CollectiveOp::AllReduce { .. } => Vec::new(),
         };
         receivers.sort_unstable();
@@ -149,7 +151,7 @@ impl RankSteps {
         (costs, times): (&Costs<'_>, &[Duration]),
     ) -> Result<Self, Error> {
         let steps = rank.steps.iter().zip(times);
-        let works = steps.map(|(step, &takes)| work(rank.rank, &step.op, transfers, (costs, takes)));
+        let works = steps.map(|(step, &takes)| work(rank, &step.op, transfers, (costs, takes)));
         let mut works = works.collect::<Result<Vec<_>, Error>>()?;
         let launches = rank.launches(|step| works[step.0].is_some());
         let mut steps = Vec::with_capacity(launches.len());
@@ -165,22 +167,23 @@ impl RankSteps {
 }
 
 fn work(
-    rank: usize,
+    rank: &RankProgram,
     op: &Op,
     transfers: &[Transfer],
     (costs, takes): (&Costs<'_>, Duration),
 ) -> Result<Option<StepWork>, Error> {
     if let Op::Collective(id) = op {
-        let no_such =
-            || Error::Program(format!("rank {rank} issues a collective #{} that does not exist", id.0));
+        let no_such = || {
+            Error::Program(format!("rank {} issues a collective #{} that does not exist", rank.rank, id.0))
+        };
         let transfer = transfers.get(id.0).ok_or_else(no_such)?;
         return Ok(Some(StepWork::Communication {
             transfer: transfer.takes,
             partners_after: Duration::ZERO,
-            communication: transfer.of(rank),
+            communication: transfer.of(rank.rank),
         }));
     }
-    let costs = costs.kernels(op, takes);
+    let costs = costs.kernels(rank, op, takes);
     Ok(if costs.is_empty() { None } else { Some(StepWork::Compute(kernels(&costs)?)) })
 }
 

@@ -1,5 +1,6 @@
 //! Exported programs: the document contains the whole program, which can be rebuilt from it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use collectives::{Layout, Redistribution};
@@ -92,6 +93,7 @@ impl DocumentReader<'_> {
         RankProgram {
             rank,
             represented_ranks: vec![rank],
+            parts: BTreeMap::new(),
             buffers: list(&document["buffers"]).iter().map(|buffer| self.buffer(buffer)).collect(),
             state_buffers: number(&document["state_buffers"]),
             arena_elements: number(&document["arena_elements"]),
@@ -189,14 +191,14 @@ fn collective(document: &Value) -> Collective {
             assert!(moves.eq(expected));
             CollectiveOp::Redistribute {
                 redistribution: Arc::new(redistribution),
-                sample_elements: number(&document["sample_elements"]),
+                item_elements: number(&document["sample_elements"]),
                 storage: storage(document),
             }
         }
         other => panic!("{other}"),
     };
     let label = document["label"].as_str().unwrap().into();
-    Collective { op, ranks: numbers(&document["ranks"]), label }
+    Collective { op, ranks: numbers(&document["ranks"]), groups: 1, label }
 }
 
 fn read(text: &str) -> Value {

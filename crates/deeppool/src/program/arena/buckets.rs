@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::program::{BufferId, BufferSpec, Op, Step};
+use crate::program::{BufferId, BufferSpec, Contents, Op, Step};
 
 /// The second and all later buffers of a [bucket](crate::program::Step::writes) begin at the next
 /// multiple of this number of scalars: 16 bytes, which kernels of libraries need. Elements between
@@ -11,18 +11,25 @@ pub const BUCKET_ALIGNMENT: usize = 4;
 
 impl Step {
     /// Returns the buffers that a collective step transfers as one; `None` for other steps, and for
-    /// collectives of a single buffer.
-    pub(crate) fn bucket(&self) -> Option<&[BufferId]> {
-        (matches!(self.op, Op::Collective(_)) && self.writes.len() > 1).then_some(&self.writes)
+    /// collectives of a single buffer. `buffers` are those of the rank.
+    pub(crate) fn bucket(&self, buffers: &[BufferSpec]) -> Option<&[BufferId]> {
+        let is_packed = |id: &BufferId| {
+            buffers.get(id.0).is_some_and(|spec| matches!(spec.contents, Contents::Packed(_)))
+        };
+        let is_bucket = self.writes.len() > 1 && !self.writes.iter().any(is_packed);
+        (matches!(self.op, Op::Collective(_)) && is_bucket).then_some(&self.writes)
     }
 }
 
 /// Returns the buckets of a rank, each as its buffers in their order. `steps` are those of all
 /// iterations. A collective of a part of an earlier bucket adds none. O(operands).
-pub(super) fn buckets<'s>(steps: impl IntoIterator<Item = &'s Step>) -> Vec<Vec<BufferId>> {
+pub(super) fn buckets<'s>(
+    buffers: &[BufferSpec],
+    steps: impl IntoIterator<Item = &'s Step>,
+) -> Vec<Vec<BufferId>> {
     let mut known: HashSet<BufferId> = HashSet::new();
     let mut buckets = Vec::new();
-    for bucket in steps.into_iter().filter_map(Step::bucket) {
+    for bucket in steps.into_iter().filter_map(|step| step.bucket(buffers)) {
         if !known.contains(&bucket[0]) {
             known.extend(bucket);
             buckets.push(bucket.to_vec());

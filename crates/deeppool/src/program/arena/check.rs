@@ -38,7 +38,8 @@ pub(crate) fn check_offsets(programs: &[&RankProgram]) -> Result<(), Error> {
             _ => return Err(Error::Program(format!("buffer {id} is not in the arena"))),
         }
     }
-    for bucket in programs.iter().flat_map(|program| &program.steps).filter_map(Step::bucket) {
+    let steps = programs.iter().flat_map(|program| &program.steps);
+    for bucket in steps.filter_map(|step| step.bucket(&first.buffers)) {
         let start = first.buffers[bucket[0].0].offset.unwrap_or_default();
         let (offsets, _) = offsets_within(&first.buffers, bucket);
         let is_elsewhere = |(id, offset): &(&BufferId, usize)| {

@@ -158,7 +158,7 @@ pub(super) fn memory_lifetimes(
     iterations: &[IterationSteps<'_>],
 ) -> Vec<Lifetime> {
     let mut lifetimes = lifetimes(buffers, state_buffers, iterations);
-    for bucket in buckets(iterations.iter().flat_map(|iteration| iteration.steps)) {
+    for bucket in buckets(buffers, iterations.iter().flat_map(|iteration| iteration.steps)) {
         let whole = Lifetime::union(bucket.iter().filter_map(|id| lifetimes.get(id.0)));
         for id in bucket {
             if let Some(lifetime) = lifetimes.get_mut(id.0) {
@@ -229,7 +229,8 @@ fn uses<'s>(buffers: &'s [BufferSpec], step: &'s Step) -> impl Iterator<Item = (
     let overwrites = |id: BufferId| match step.op {
         // A redistribution overwrites; other collectives work in place.
         Op::Collective(_) => {
-            buffers.get(id.0).is_some_and(|buffer| matches!(buffer.contents, Contents::Moved(_)))
+            let is_target = |contents| matches!(contents, Contents::Moved(_) | Contents::Packed(_));
+            buffers.get(id.0).is_some_and(|buffer| is_target(buffer.contents))
         }
         Op::AddGradient | Op::ScaleGradient { .. } | Op::OptimizerStep { .. } => false,
         Op::Forward { pass: Pass::ForwardInPlace, .. } | Op::Backward { pass: Pass::BackwardInPlace, .. } => {
@@ -239,6 +240,7 @@ fn uses<'s>(buffers: &'s [BufferSpec], step: &'s Step) -> impl Iterator<Item = (
         | Op::Forward { .. }
         | Op::Backward { .. }
         | Op::SumGradients
+        | Op::SumAddends { .. }
         | Op::SquaredNorm => !step.reads.contains(&id),
     };
     let reads = step.reads.iter().map(|&id| (id, false));

@@ -52,7 +52,7 @@ impl RankProgram {
     /// `known` are the packings of other ranks, to which that of this one is added.
     pub(super) fn assign_offsets(&mut self, iterations: &[IterationSteps<'_>], known: &mut Packings) {
         let lifetimes = memory_lifetimes(&self.buffers, self.state_buffers, iterations);
-        let buckets = buckets(iterations.iter().flat_map(|iteration| iteration.steps));
+        let buckets = buckets(&self.buffers, iterations.iter().flat_map(|iteration| iteration.steps));
         let (placed, items) = items_of(&self.buffers, &lifetimes, buckets);
         let packing = known.of(&items);
         for buffer in &mut self.buffers[self.state_buffers..] {

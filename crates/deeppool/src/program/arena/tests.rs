@@ -231,10 +231,10 @@ fn gradients_of_a_bucket_are_adjacent() {
             let options =
                 LowerOptions::default().with_partial(Some(partial.clone())).with_micro_batches(micro_batches);
             for program in programs(&network, 4, &options) {
-                let buckets = buckets(&program.steps);
+                let buckets = buckets(&program.buffers, &program.steps);
                 assert_adjacent(&program, &buckets);
                 for step in &program.steps {
-                    let Some(transferred) = step.bucket() else { continue };
+                    let Some(transferred) = step.bucket(&program.buffers) else { continue };
                     let is_part = |bucket: &Vec<BufferId>| {
                         bucket.windows(transferred.len()).any(|part| part == transferred)
                     };
@@ -267,7 +267,7 @@ fn arenas_of_all_networks_are_near_the_memory_in_use() {
         ] {
             for program in programs(&network, ranks, &options) {
                 let lifetimes = lifetimes_of(&[&program]);
-                let buckets = buckets(&program.steps);
+                let buckets = buckets(&program.buffers, &program.steps);
                 assert_adjacent(&program, &buckets);
                 let (placed, items) = items_of(&program.buffers, &lifetimes, buckets);
                 let start = |together: &Vec<BufferId>| program.buffers[together[0].0].offset.unwrap();

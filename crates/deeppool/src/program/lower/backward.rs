@@ -2,13 +2,13 @@
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
-use std::rc::Rc;
 
 use collectives::Bucketing;
 use layer_engine::{Pass, Role, Sgd, Shard, Signature, Storage};
-use layer_graph::LayerId;
+use layer_graph::{LayerId, Split, Values};
 
-use super::{DistributedValue, LowerOptions, Lowering};
+use super::layout::TensorLayout;
+use super::{DistributedValue, Holders, LowerOptions, Lowering};
 use crate::Error;
 use crate::program::builder::Bucket;
 use crate::program::{BufferId, Contents, ELEMENT_BYTES, Op, backward_passes};
@@ -34,7 +34,6 @@ impl Lowering<'_> {
                 let shards = self.shards_where(again, |shard| self.contributes(id, shard));
                 self.recompute(again, &shards);
             }
-            let layer = self.network.layer(id);
             if !needs_gradient[id.index()] {
                 continue;
             }
@@ -62,14 +61,15 @@ impl Lowering<'_> {
                 if !is_last {
                     continue;
                 }
-                let ranks = &self.all_contributors(id);
+                let ranks = self.all_contributors(id);
                 if ranks.is_empty() {
                     continue;
                 }
                 with_parameters.push(id);
-                let bytes = Role::ParameterGradient.elements(layer, 0) as u64 * ELEMENT_BYTES;
-                if let Some(full) = buckets.add(ranks, id, bytes) {
-                    self.reduce_gradients(&full.ranks, &full.gradients);
+                let bytes = self.largest_part(id, Role::ParameterGradient) as u64 * ELEMENT_BYTES;
+                let parts = self.holders[id.index()].parts;
+                if let Some(full) = buckets.add((ranks.clone(), parts), id, bytes) {
+                    self.reduce_gradients(&full.group, &full.gradients);
                 }
             }
         }
@@ -80,7 +80,7 @@ impl Lowering<'_> {
             self.program.collectives_wait();
         }
         for bucket in buckets.finish() {
-            self.reduce_gradients(&bucket.ranks, &bucket.gradients);
+            self.reduce_gradients(&bucket.group, &bucket.gradients);
         }
         self.optimizer_steps(&with_parameters, options.optimizer);
         Ok(())
@@ -90,7 +90,7 @@ impl Lowering<'_> {
     /// shard, into other buffers than those of the forward pass, so that the two need not have the
     /// same place in the arena.
     fn recompute(&mut self, id: LayerId, shards: &[(usize, Shard)]) {
-        let layer = self.network.layer(id);
+        let (network, layer) = (self.network, self.network.layer(id));
         let writes = Signature::of(layer, Pass::Recompute).map_or(Vec::new(), |signature| signature.writes);
         for &(place, _) in shards {
             for &role in &writes {
@@ -101,8 +101,8 @@ impl Lowering<'_> {
         self.passes_on(id, shards, Pass::Recompute, op);
         for &(place, shard) in shards {
             let program = self.program.rank(place);
-            let output = program.operand(id, layer, Role::Output, shard.samples);
-            for (consumer, slot) in self.network.consumers(id) {
+            let output = program.operand(id, network, Role::Output, shard.samples);
+            for (consumer, slot) in network.consumers(id) {
                 program.set_operand(consumer, Role::Input(slot), output);
             }
         }
@@ -111,7 +111,6 @@ impl Lowering<'_> {
     /// Adds the backward passes of a layer on each rank with contributing samples. `producers` are
     /// the inputs whose gradient is needed.
     fn backward_passes(&mut self, id: LayerId, producers: &[LayerId], options: &LowerOptions) {
-        let layer = self.network.layer(id);
         let op = |pass, layer, shard| Op::Backward { layer, pass, shard };
         let with_input_gradient = |lowering: &Self, shard: Shard| {
             producers.iter().any(|&producer| lowering.contributes(producer, shard))
@@ -127,7 +126,7 @@ impl Lowering<'_> {
             if pass == Pass::BackwardInPlace {
                 for &(place, shard) in &with {
                     let program = self.program.rank(place);
-                    let gradient = program.operand(id, layer, Role::Input(0), shard.samples);
+                    let gradient = program.operand(id, self.network, Role::Input(0), shard.samples);
                     program.set_operand(id, Role::InputGradient(0), gradient);
                 }
             }
@@ -145,13 +144,13 @@ impl Lowering<'_> {
         let inputs = self.network.producers(consumer);
         let slots = (0..inputs.len()).filter(|&slot| inputs[slot] == id);
         let shards = self.shards_where(consumer, |shard| self.contributes(id, shard));
-        let (layer, layout) = (self.network.layer(consumer), self.layout(consumer));
+        let layout = TensorLayout::new(self.layout(consumer), self.values(consumer).input_gradient);
         let part = |slot| {
             let operand = |&(place, shard): &(usize, Shard)| {
                 let program = self.program.rank(place);
-                (place, program.operand(consumer, layer, Role::InputGradient(slot), shard.samples))
+                (place, program.operand(consumer, self.network, Role::InputGradient(slot), shard.samples))
             };
-            DistributedValue { layout: Rc::clone(&layout), buffers: shards.iter().map(operand).collect() }
+            DistributedValue { layout: layout.clone(), buffers: shards.iter().map(operand).collect() }
         };
         let parts = slots.map(part).collect();
         let part = self.sum(id, parts);
@@ -161,10 +160,14 @@ impl Lowering<'_> {
     /// Moves the gradient of a layer's output to its ranks. The parts of consumers with the same
     /// layout and the same weight are summed first, so that each layout sends one part.
     fn gather_output_gradient(&mut self, id: LayerId, options: &LowerOptions) -> Result<(), Error> {
-        let own = self.layout(id);
+        // A layer needs the sum of addends.
+        let own = match self.output_layout(id) {
+            TensorLayout { of, values: Values::Addends } => TensorLayout::new(of, Values::Copies),
+            other => other,
+        };
         if id == self.loss {
             let scale = Contents::Constant(1.0 / self.batch as f64);
-            for (place, shard) in own.shards(self.micro_batch.start) {
+            for (place, shard) in own.of.shards(self.micro_batch.start) {
                 let program = self.program.rank(place);
                 let constant = program.buffer(shard.samples, Storage::Scalar, scale);
                 program.set_operand(id, Role::OutputGradient, constant);
@@ -204,15 +207,14 @@ impl Lowering<'_> {
         let layer = self.network.layer(id);
         let storage = Role::OutputGradient.storage(layer, self.precision);
         let label = format!("sum gradients of {}", layer.name());
-        let layout = Rc::clone(&parts[0].layout);
-        let shards: HashMap<usize, Shard> = layout.shards(self.micro_batch.start).collect();
+        let layout = parts[0].layout.clone();
+        let held: HashMap<usize, usize> = layout.elements(self.view(id)).collect();
         // All parts have buffers on the same ranks: those with contributing samples.
         let places = parts[0].buffers.iter().map(|&(place, _)| place).enumerate();
         let buffers = places
             .map(|(position, place)| {
                 let program = self.program.rank(place);
-                let elements = Role::Output.elements(layer, shards[&place].samples);
-                let sum = program.buffer(elements, storage, Contents::Operand(id, Role::OutputGradient));
+                let sum = program.buffer(held[&place], storage, Contents::Operand(id, Role::OutputGradient));
                 let terms = parts.iter().map(|part| part.buffers[position].1).collect();
                 program.step(Op::SumGradients, label.clone(), terms, vec![sum]);
                 (place, sum)
@@ -229,7 +231,7 @@ impl Lowering<'_> {
         if users.len() < 2 {
             return;
         }
-        let (layer, role) = (self.network.layer(id), Role::ParameterGradient);
+        let (network, role) = (self.network, Role::ParameterGradient);
         let runs: Vec<HashSet<usize>> = users
             .iter()
             .map(|&user| {
@@ -241,13 +243,13 @@ impl Lowering<'_> {
             let here = users.iter().zip(&runs).filter(|(_, on)| on.contains(&place)).map(|(user, _)| user);
             let program = self.program.rank(place);
             let terms: Vec<BufferId> =
-                here.map(|&user| program.operand(user, self.network.layer(user), role, 0)).collect();
+                here.map(|&user| program.operand(user, self.network, role, 0)).collect();
             let gradient = if let [gradient] = terms[..] {
                 gradient
             } else {
-                let sum =
-                    program.buffer(layer.parameter_count(), Storage::Scalar, Contents::Operand(id, role));
-                let label = format!("sum parameter gradients of {}", layer.name());
+                let parameters = program.layer(network, id).parameter_count();
+                let sum = program.buffer(parameters, Storage::Scalar, Contents::Operand(id, role));
+                let label = format!("sum parameter gradients of {}", network.layer(id).name());
                 program.step(Op::SumGradients, label, terms, vec![sum]);
                 sum
             };
@@ -255,12 +257,13 @@ impl Lowering<'_> {
         }
     }
 
-    /// Sums the parameter gradients of layers over their ranks in one collective. Ranks that hold
-    /// the parameters, and are not among these, receive the sums by broadcasts. Layers of one
-    /// broadcast are consecutive in the sum.
-    fn reduce_gradients(&mut self, ranks: &[usize], layers: &[LayerId]) {
+    /// Sums the parameter gradients of layers, of each of their parts, over its ranks in one
+    /// collective. `ranks` are those of each part, one part after another. Ranks that hold the
+    /// parameters, and are not among these, receive the sums by broadcasts. Layers of one broadcast
+    /// are consecutive in the sum.
+    fn reduce_gradients(&mut self, (ranks, parts): &(Vec<usize>, usize), layers: &[LayerId]) {
         let receivers = self.by_receivers(ranks, layers);
-        let mut bucket = Bucket::new(ranks, self.lowered.places(ranks));
+        let mut bucket = Bucket::new((ranks, *parts), self.lowered.places(ranks));
         for &id in receivers.iter().flat_map(|(_, layers)| layers) {
             self.add_to_bucket(&mut bucket, id, Role::ParameterGradient, self.network.layer(id).name());
         }
@@ -276,7 +279,7 @@ impl Lowering<'_> {
             for &place in &self.holders[id.index()].places {
                 let program = self.program.rank(place);
                 let Some(writes) = program.optimized(id).map(<[_]>::to_vec) else { continue };
-                let mut reads = vec![program.operand(id, layer, Role::ParameterGradient, 0)];
+                let mut reads = vec![program.operand(id, self.network, Role::ParameterGradient, 0)];
                 reads.extend(norms.as_ref().and_then(|norms| norms.get(&place)));
                 let op = Op::OptimizerStep { layer: id, rule };
                 program.step(op, label.clone(), reads, writes);
@@ -284,24 +287,28 @@ impl Lowering<'_> {
         }
     }
 
-    /// Computes the squared norm of all gradients on every rank that has any, by place. Each layer
-    /// is counted on its first rank.
+    /// Computes the squared norm of all gradients on every rank that has any, by place. Each layer,
+    /// or each of its parts, is counted on its first rank.
     fn squared_norm(&mut self, layers: &[LayerId]) -> HashMap<usize, BufferId> {
         let mut ranks: Vec<usize> =
             layers.iter().flat_map(|id| &self.holders[id.index()].ranks).copied().collect();
         ranks.sort_unstable();
         ranks.dedup();
-        let mut bucket = Bucket::new(&ranks, self.lowered.places(&ranks));
+        let mut bucket = Bucket::new((&ranks, 1), self.lowered.places(&ranks));
         bucket.labels.push("squared gradient norm".into());
         bucket.elements = 1;
         let mut by_place = HashMap::new();
         for (place, buffers) in &mut bucket.buffers {
             let program = self.program.rank(*place);
             let rank = program.rank();
-            let own = layers.iter().filter(|id| self.holders[id.index()].ranks.first() == Some(&rank));
-            let gradients: Vec<BufferId> = own
-                .map(|&id| program.operand(id, self.network.layer(id), Role::ParameterGradient, 0))
-                .collect();
+            let own = layers.iter().filter(|id| {
+                let Holders { ranks, parts, .. } = &self.holders[id.index()];
+                let is_copied = self.placement.division(**id).split == Split::Copies;
+                let counted = if is_copied { 1 } else { *parts };
+                ranks.iter().step_by(ranks.len() / parts).take(counted).any(|first| *first == rank)
+            });
+            let gradients: Vec<BufferId> =
+                own.map(|&id| program.operand(id, self.network, Role::ParameterGradient, 0)).collect();
             let norm = program.buffer(1, Storage::Scalar, Contents::SquaredNorm);
             program.step(Op::SquaredNorm, "squared gradient norm".into(), gradients, vec![norm]);
             buffers.push(norm);

@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use layer_engine::{Pass, Role, Storage};
-use layer_graph::{Layer, LayerId};
+use layer_graph::{Layer, LayerId, Values};
 
-use super::layout::SharedLayout;
+use super::layout::{SharedLayout, TensorLayout};
 use super::{DistributedValue, Lowering};
 use crate::Error;
 use crate::program::builder::Operands;
@@ -50,7 +50,7 @@ impl Lowering<'_> {
         let consumers = self.consumers(id);
         if consumers.len() > 1 {
             for consumer in consumers {
-                self.output_in(id, &self.layout(consumer))?;
+                self.output_in(id, &self.input_layout(consumer))?;
             }
         }
         Ok(())
@@ -67,7 +67,7 @@ impl Lowering<'_> {
 
     /// Moves a layer's inputs (and labels) to its ranks.
     fn place_inputs(&mut self, id: LayerId) -> Result<(), Error> {
-        let layout = self.layout(id);
+        let layout = self.input_layout(id);
         let producers = self.network.producers(id);
         let mut in_order = producers.clone();
         in_order.sort_by_key(|producer| self.place_in_order[producer.index()]);
@@ -80,10 +80,9 @@ impl Lowering<'_> {
             }
         }
         if id == self.loss {
-            for (place, shard) in layout.shards(self.micro_batch.start) {
-                let layer = self.network.layer(id);
+            for (place, shard) in layout.of.shards(self.micro_batch.start) {
                 let program = self.program.rank(place);
-                let labels = program.operand(id, layer, Role::Labels, shard.samples);
+                let labels = program.operand(id, self.network, Role::Labels, shard.samples);
                 let load = Op::LoadBatch { part: BatchPart::Labels, shard };
                 program.step(load, "load labels".into(), Vec::new(), vec![labels]);
             }
@@ -93,19 +92,26 @@ impl Lowering<'_> {
 
     /// Returns a layer's output in a layout: the existing value, loaded (for the input layer), or
     /// redistributed.
-    fn output_in(&mut self, producer: LayerId, layout: &Rc<SharedLayout>) -> Result<DistributedValue, Error> {
+    fn output_in(&mut self, producer: LayerId, layout: &TensorLayout) -> Result<DistributedValue, Error> {
         let known = self.outputs[producer.index()].iter().find(|value| value.layout == *layout);
         if let Some(value) = known {
             return Ok(value.clone());
         }
         let layer = self.network.layer(producer);
-        let value = if producer == self.network.input() {
-            self.load_features(layout, layer)
+        if producer == self.network.input() {
+            let value = self.load_features(&layout.of, layer);
+            self.outputs[producer.index()].push(value.clone());
+            return Ok(value);
+        }
+        let source = self.outputs[producer.index()][0].clone();
+        let value = self.redistribute(producer, &source, layout, "activations")?;
+        let outputs = &mut self.outputs[producer.index()];
+        if value.buffers == source.buffers {
+            // The addends are no longer there.
+            outputs[0] = value.clone();
         } else {
-            let source = self.outputs[producer.index()][0].clone();
-            self.redistribute(producer, &source, layout, "activations")?
-        };
-        self.outputs[producer.index()].push(value.clone());
+            outputs.push(value.clone());
+        }
         Ok(value)
     }
 
@@ -120,7 +126,10 @@ impl Lowering<'_> {
             program.step(load, "load samples".into(), Vec::new(), vec![buffer]);
             (place, buffer)
         });
-        DistributedValue { buffers: buffers.collect(), layout: Rc::clone(layout) }
+        DistributedValue {
+            buffers: buffers.collect(),
+            layout: TensorLayout::new(Rc::clone(layout), Values::Copies),
+        }
     }
 
     /// Returns the number format of the network's input: that of the layers that read it.
@@ -132,24 +141,25 @@ impl Lowering<'_> {
     }
 
     fn record_output(&mut self, id: LayerId) {
-        let value = self.operand_value(id, Role::Output);
+        let (buffers, layout) = (self.operand_buffers(id, Role::Output), self.output_layout(id));
+        let value = DistributedValue { layout, buffers };
         self.outputs[id.index()].insert(0, value);
     }
 
-    /// Adds broadcasts of the running statistics of each layer from its first rank to its others.
-    /// Batch normalisation by shard computes other statistics on each rank.
+    /// Adds broadcasts of the running statistics of each layer, or each of its parts, from its
+    /// first rank to its others. Batch normalisation by shard computes other statistics on each
+    /// rank.
     pub(super) fn share_statistics(&mut self) {
         for (id, layer) in self.network.layers().filter(|(_, layer)| !layer.statistics().is_empty()) {
-            let value = self.operand_value(id, Role::Statistics);
-            let ranks = value.layout.layout.ranks();
-            if ranks.len() > 1 {
+            let (layout, buffers) = (self.layout(id), self.operand_buffers(id, Role::Statistics));
+            let ranks = layout.ranks_by_part();
+            if ranks.len() > layout.parts {
                 let op = CollectiveOp::Broadcast { elements: Role::Statistics.elements(layer, 0) };
                 let label = format!("broadcast statistics of {}", layer.name());
-                let operands = value
-                    .buffers
-                    .iter()
-                    .map(|&(place, buffer)| (place, Operands { reads: Vec::new(), writes: vec![buffer] }));
-                self.program.collective(op, ranks, label, operands);
+                let operands = buffers
+                    .into_iter()
+                    .map(|(place, buffer)| (place, Operands { reads: Vec::new(), writes: vec![buffer] }));
+                self.program.collective(op, (&ranks, layout.parts), label, operands);
             }
         }
     }

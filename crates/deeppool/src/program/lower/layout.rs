@@ -1,6 +1,6 @@
-//! Layouts of values on ranks. They divide the samples of a micro-batch among ranks, and all layers
-//! with the same ranks share one. A *lowered* rank is one for which a program is built: the
-//! first of each class of equal ranks. Its *place* is its index among them.
+//! Layouts of values on ranks. They divide the samples of a micro-batch among ranks, and the work
+//! on each range of samples among the parts of a layer. A *lowered* rank is one for which a program
+//! is built: the first of each class of equal ranks. Its *place* is its index among them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use collectives::{Layout, Redistribution};
 use layer_engine::Shard;
+use layer_graph::{TensorView, Values};
 
 use crate::Error;
 
@@ -34,30 +35,53 @@ impl Lowered {
     }
 }
 
-/// A layout of the samples of a micro-batch that layers share. Layouts are equal if they are the
-/// same object.
+/// A layout of layers on ranks, for the samples of a micro-batch: a grid of ranges of samples and
+/// parts of layers. Layers with the same ranks and number of parts share one. Layouts are equal if
+/// they are the same object.
 pub(super) struct SharedLayout {
     /// Unique number of the layout.
     id: usize,
     /// The samples of each rank, relative to the micro-batch, including ranks for which no program
-    /// is built.
+    /// is built. All parts of a layer have the same samples.
     pub(super) layout: Layout,
-    /// Places of its lowered ranks, with their samples.
-    shards: Vec<(usize, Range<usize>)>,
+    /// Number of parts: ranks with the same samples, which are consecutive.
+    pub(super) parts: usize,
+    /// The layout's lowered ranks.
+    shards: Vec<PlacedShard>,
+}
+
+/// The samples and the part of a lowered rank.
+struct PlacedShard {
+    place: usize,
+    /// Relative to the micro-batch.
+    samples: Range<usize>,
+    part: usize,
 }
 
 impl SharedLayout {
     /// Returns the places of the layout's lowered ranks, with their shards of the global batch. The
     /// micro-batch begins at sample `first` of the global batch.
     pub(super) fn shards(&self, first: usize) -> impl Iterator<Item = (usize, Shard)> + '_ {
-        self.shards.iter().map(move |(place, samples)| {
-            (*place, Shard { first: first + samples.start, samples: samples.len() })
+        self.shards.iter().map(move |one| {
+            (one.place, Shard { first: first + one.samples.start, samples: one.samples.len() })
         })
     }
 
     /// Returns the places of the layout's lowered ranks.
     pub(super) fn places(&self) -> impl Iterator<Item = usize> + '_ {
-        self.shards.iter().map(|&(place, _)| place)
+        self.shards.iter().map(|one| one.place)
+    }
+
+    /// Returns the ranks of each part, one part after another: the groups that reduce the gradients
+    /// of the part's parameters.
+    pub(super) fn ranks_by_part(&self) -> Vec<usize> {
+        let ranks = self.layout.ranks();
+        (0..self.parts).flat_map(|part| ranks.iter().skip(part).step_by(self.parts).copied()).collect()
+    }
+
+    /// Returns the number of ranges of samples.
+    fn ranges(&self) -> usize {
+        self.layout.ranks().len() / self.parts
     }
 }
 
@@ -67,55 +91,120 @@ impl PartialEq for SharedLayout {
     }
 }
 
+/// Where a tensor lies: on the ranks of a layout, of which each holds the values of its samples.
+#[derive(Clone, PartialEq)]
+pub(super) struct TensorLayout {
+    pub(super) of: Rc<SharedLayout>,
+    /// Share of a sample that each part holds: [`Values::Copies`] if there is one part.
+    pub(super) values: Values,
+}
+
+impl TensorLayout {
+    /// Creates the layout of a tensor of whose samples each part holds `values`.
+    pub(super) fn new(of: Rc<SharedLayout>, values: Values) -> Self {
+        let values = if of.parts == 1 { Values::Copies } else { values };
+        Self { of, values }
+    }
+
+    /// Returns the lowered ranks, with the number of elements that each holds.
+    pub(super) fn elements(&self, view: TensorView) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.of.shards.iter().map(move |one| {
+            let units = match self.values {
+                Values::Ranges => view.part(self.of.parts, one.part).len(),
+                Values::Copies | Values::Addends => view.units,
+            };
+            (one.place, one.samples.len() * view.outer * units * view.inner)
+        })
+    }
+
+    /// Returns the number of terms whose sum is the tensor.
+    pub(super) fn terms(&self) -> usize {
+        if self.values == Values::Addends { self.of.parts } else { 1 }
+    }
+
+    /// Returns the boxes that the ranks hold of an array with the dimensions samples, and outer and
+    /// units of a sample. With several `terms` they are the outermost dimension, of which each part
+    /// of a tensor of addends holds one, and all other ranks all.
+    fn boxes(&self, view: TensorView, terms: usize) -> Result<Layout, Error> {
+        let (samples, parts, ranges) = (self.of.layout.samples(), self.of.parts, self.of.ranges());
+        let ranks = self.of.layout.ranks();
+        let (divided, ranks) = match self.values {
+            Values::Copies => ([1, ranges, 1, 1], ranks.to_vec()),
+            Values::Ranges => ([1, ranges, 1, parts], ranks.to_vec()),
+            Values::Addends => ([parts, ranges, 1, 1], self.of.ranks_by_part()),
+        };
+        let (extents, skipped) = ([terms, samples, view.outer, view.units], usize::from(terms == 1));
+        Ok(Layout::grid(&extents[skipped..], &divided[skipped..], &ranks)?)
+    }
+}
+
 /// Cache of all layouts, and of the redistributions between them.
 #[derive(Default)]
 pub(super) struct Layouts {
-    /// Even layouts, by number of samples and ranks.
-    even: HashMap<usize, HashMap<Vec<usize>, Rc<SharedLayout>>>,
+    /// Layouts, by number of samples and of parts, and ranks.
+    known: HashMap<(usize, usize), HashMap<Vec<usize>, Rc<SharedLayout>>>,
     count: usize,
-    /// Redistributions, by the ids of the two layouts.
-    redistributions: HashMap<(usize, usize), Arc<Redistribution>>,
+    /// Redistributions between layouts.
+    redistributions: HashMap<RedistributionKey, Arc<Redistribution>>,
 }
+
+/// Both layouts by id and values, and the view of a sample, unless only samples are divided.
+type RedistributionKey = ([(usize, Values); 2], Option<TensorView>);
 
 impl Layouts {
     /// Returns the layout that divides `samples` samples evenly over these ranks, in their order.
-    /// It is created on first use.
+    /// `parts` consecutive ranks have the same samples. It is created on first use.
     ///
     /// # Errors
-    /// [`Error::Collectives`] if there are no ranks or one is repeated.
+    /// [`Error::Collectives`] if there are no ranks, one is repeated, or their number is not a
+    /// multiple of `parts`.
     pub(super) fn even(
         &mut self,
         samples: usize,
-        ranks: &[usize],
+        (ranks, parts): (&[usize], usize),
         lowered: &Lowered,
     ) -> Result<Rc<SharedLayout>, Error> {
-        let of_samples = self.even.entry(samples).or_default();
+        let of_samples = self.known.entry((samples, parts)).or_default();
         if let Some(known) = of_samples.get(ranks) {
             return Ok(Rc::clone(known));
         }
-        let layout = Layout::even(samples, ranks)?;
-        let shards = layout.shards().filter_map(|(rank, samples)| Some((lowered.places[rank]?, samples)));
-        let layout = Rc::new(SharedLayout { id: self.count, shards: shards.collect(), layout });
+        let layout = Layout::grid(&[samples], &[ranks.len() / parts.max(1)], ranks)?;
+        let shards = layout.shards().enumerate().filter_map(|(index, (rank, samples))| {
+            Some(PlacedShard { place: lowered.places[rank]?, samples, part: index % parts.max(1) })
+        });
+        let layout = Rc::new(SharedLayout { id: self.count, shards: shards.collect(), parts, layout });
         self.count += 1;
         of_samples.insert(ranks.to_vec(), Rc::clone(&layout));
         Ok(layout)
     }
 
-    /// Returns the movement of samples from one layout to another. It is computed on first use.
+    /// Returns the movement of a tensor from one layout to another, and the number of elements of
+    /// its items. Addends become consecutive on each rank. `view` is that of a sample. It is
+    /// computed on first use.
     ///
     /// # Errors
     /// [`Error::Collectives`] if the layouts have different numbers of samples.
     pub(super) fn redistribution(
         &mut self,
-        from: &SharedLayout,
-        to: &SharedLayout,
-    ) -> Result<Arc<Redistribution>, Error> {
-        let ids = (from.id, to.id);
-        if let Some(known) = self.redistributions.get(&ids) {
-            return Ok(Arc::clone(known));
+        from: &TensorLayout,
+        to: &TensorLayout,
+        view: TensorView,
+    ) -> Result<(Arc<Redistribution>, usize), Error> {
+        let is_divided = [from, to].iter().any(|side| side.of.parts > 1);
+        let sides = [from, to].map(|side| (side.of.id, side.values));
+        let key = (sides, is_divided.then_some(view));
+        let item_elements = if is_divided { view.inner } else { view.elements() };
+        if let Some(known) = self.redistributions.get(&key) {
+            return Ok((Arc::clone(known), item_elements));
         }
-        let redistribution = Arc::new(Redistribution::new(&from.layout, &to.layout)?);
-        self.redistributions.insert(ids, Arc::clone(&redistribution));
-        Ok(redistribution)
+        let redistribution = if is_divided {
+            let terms = from.terms();
+            Redistribution::new(&from.boxes(view, terms)?, &to.boxes(view, terms)?)?
+        } else {
+            Redistribution::new(&from.of.layout, &to.of.layout)?
+        };
+        let redistribution = Arc::new(redistribution);
+        self.redistributions.insert(key, Arc::clone(&redistribution));
+        Ok((redistribution, item_elements))
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use collectives::Redistribution;
 use layer_engine::{Pass, Precision, Role, Shard, Signature, Storage};
-use layer_graph::{LayerGraph, LayerId, LayerKind};
+use layer_graph::{LayerGraph, LayerId, LayerKind, NetworkSplits, SplitValues, TensorView, Values};
 
 use super::builder::{Bucket, Operands, ProgramBuilder, RotationForm};
 use super::recompute::Recomputation;
@@ -24,7 +24,7 @@ use super::{BufferId, CollectiveOp, Contents, Op, PartialBackpropagation, Placem
 use crate::Error;
 use crate::batch::check_batch;
 use classes::classes_of_ranks;
-use layout::{Layouts, Lowered, SharedLayout};
+use layout::{Layouts, Lowered, SharedLayout, TensorLayout};
 pub use options::LowerOptions;
 use partial::Partial;
 
@@ -104,6 +104,10 @@ fn training(
     rotation: RotationForm,
 ) -> Result<Vec<Program>, Error> {
     options.check(network, batch)?;
+    if options.partial.is_some() && placement.is_split() {
+        let (setting, expected) = ("partial backpropagation", "layers that are not split");
+        return Err(Error::Setting { setting, expected, got: "split layers".into() });
+    }
     let count = options.micro_batches;
     let checkpoints = checkpoints(network, &options.checkpoints)?;
     let mut lowering = Lowering::new(network, placement, (batch, options.precision), classes, &checkpoints)?;
@@ -159,7 +163,7 @@ fn every_rank(placement: &Placement) -> Vec<Vec<usize>> {
 /// A value that is distributed over ranks in a layout.
 #[derive(Clone)]
 struct DistributedValue {
-    layout: Rc<SharedLayout>,
+    layout: TensorLayout,
     /// The buffers of the layout's lowered ranks that have a part of it, in the layout's order,
     /// with their places.
     buffers: Vec<PlacedBuffer>,
@@ -170,7 +174,10 @@ type PlacedBuffer = (usize, BufferId);
 
 /// The ranks that hold the parameters of a layer.
 struct Holders {
+    /// The ranks of each part of the layer, one part after another.
     ranks: Vec<usize>,
+    /// Number of parts.
+    parts: usize,
     /// Places of the lowered ranks.
     places: Vec<usize>,
 }
@@ -178,6 +185,8 @@ struct Holders {
 struct Lowering<'a> {
     network: &'a LayerGraph,
     placement: &'a Placement,
+    /// The possible splits, if any layer is split.
+    splits: Option<NetworkSplits<'a>>,
     batch: usize,
     precision: Precision,
     /// Whether the program is only simulated. It may then have what no kernel computes and no
@@ -219,12 +228,18 @@ impl<'a> Lowering<'a> {
         }
         let first_ranks = classes.iter().filter_map(|class| class.first().copied());
         let lowered = Lowered::new(placement.world(), first_ranks);
+        let splits = placement.is_split().then(|| NetworkSplits::new(network));
         let holders = network.layers().map(|(id, _)| {
-            let ranks = placement.parameter_ranks(network, id);
-            Holders { places: lowered.places(&ranks), ranks }
+            let (ranks, parts) = (placement.parameter_ranks(network, id), placement.division(id).parts);
+            let of_part = |part| ranks.iter().skip(part).step_by(parts).copied();
+            let ranks: Vec<usize> = (0..parts).flat_map(of_part).collect();
+            Holders { places: lowered.places(&ranks), ranks, parts }
         });
         let holders: Vec<Holders> = holders.collect();
         let mut program = ProgramBuilder::new(batch, precision, classes);
+        if let Some(splits) = &splits {
+            program.add_parts(placement, splits, |rank| lowered.places(&[rank]).first().copied())?;
+        }
         program.add_state(
             network,
             |id| holders[id.index()].places.clone(),
@@ -233,6 +248,7 @@ impl<'a> Lowering<'a> {
         Ok(Self {
             network,
             placement,
+            splits,
             batch,
             precision,
             is_simulated: false,
@@ -279,6 +295,7 @@ impl<'a> Lowering<'a> {
         self.layout.clear();
         for (id, _) in self.network.layers() {
             let ranks = if id == self.network.input() { &[0][..] } else { self.placement.ranks(id) };
+            let ranks = (ranks, self.placement.division(id).parts);
             self.layout.push(self.layouts.even(micro_batch.len(), ranks, &self.lowered)?);
         }
         self.outputs = vec![Vec::new(); self.network.len()];
@@ -296,6 +313,29 @@ impl<'a> Lowering<'a> {
         Rc::clone(&self.layout[id.index()])
     }
 
+    /// Returns how the parts of a layer hold its inputs, their gradients, and its output.
+    fn values(&self, id: LayerId) -> SplitValues {
+        self.placement.values(self.splits.as_ref(), id)
+    }
+
+    /// Returns the layout in which a layer reads its inputs.
+    fn input_layout(&self, id: LayerId) -> TensorLayout {
+        TensorLayout::new(self.layout(id), self.values(id).input)
+    }
+
+    /// Returns the layout in which a layer computes its output.
+    fn output_layout(&self, id: LayerId) -> TensorLayout {
+        TensorLayout::new(self.layout(id), self.values(id).output)
+    }
+
+    /// Returns the view of a sample of a layer's output that its parts divide.
+    fn view(&self, id: LayerId) -> TensorView {
+        match &self.splits {
+            Some(splits) => splits.view(id),
+            None => TensorView::undivided(self.network.layer(id).output_shape().elements()),
+        }
+    }
+
     /// Adds the micro-batch's value of an operand to the sum over previous ones, on every rank that
     /// has it.
     fn accumulate(&mut self, id: LayerId, role: Role) {
@@ -304,46 +344,78 @@ impl<'a> Lowering<'a> {
             _ => self.layout[id.index()].places().collect(),
         };
         for place in places {
-            self.program.rank(place).accumulate(id, self.network.layer(id), role);
+            self.program.rank(place).accumulate(id, self.network, role);
         }
     }
 
-    /// Moves a layer's output, or its gradient, to another layout.
+    /// Moves a layer's output, or its gradient, to another layout. Addends become their sum: in
+    /// place on the ranks that hold them, which then no longer have the addends, or else after all
+    /// of them have arrived.
     fn redistribute(
         &mut self,
         id: LayerId,
         source: &DistributedValue,
-        to: &Rc<SharedLayout>,
+        to: &TensorLayout,
         what: &str,
     ) -> Result<DistributedValue, Error> {
-        let redistribution = self.layouts.redistribution(&source.layout, to)?;
         let layer = self.network.layer(id);
         let storage = Role::Output.storage(layer, self.precision);
-        let buffers = to.shards(self.micro_batch.start).map(|(place, shard)| {
-            let elements = Role::Output.elements(layer, shard.samples);
-            (place, self.program.rank(place).buffer(elements, storage, Contents::Moved(id)))
+        let terms = source.layout.terms();
+        let is_in_place = to.of == source.layout.of && to.values == Values::Copies;
+        if terms > 1 && is_in_place && storage == Storage::Scalar {
+            return Ok(self.reduce_addends(id, source, what));
+        }
+        let view = self.view(id);
+        let (redistribution, item_elements) = self.layouts.redistribution(&source.layout, to, view)?;
+        let held: Vec<(usize, usize)> = to.elements(view).collect();
+        let moved = held.iter().map(|&(place, elements)| {
+            (place, self.program.rank(place).buffer(terms * elements, storage, Contents::Moved(id)))
         });
-        let target = DistributedValue { buffers: buffers.collect(), layout: Rc::clone(to) };
-        self.move_samples(id, redistribution, (&source.buffers, &target.buffers), what)?;
+        let mut target = DistributedValue { buffers: moved.collect(), layout: to.clone() };
+        self.move_items(id, (redistribution, item_elements), (&source.buffers, &target.buffers), what)?;
+        if terms > 1 {
+            let label = format!("sum {what} of {}", layer.name());
+            for ((place, buffer), (_, elements)) in target.buffers.iter_mut().zip(held) {
+                let program = self.program.rank(*place);
+                let sum = program.buffer(elements, storage, Contents::Moved(id));
+                program.step(Op::SumAddends { terms }, label.clone(), vec![*buffer], vec![sum]);
+                *buffer = sum;
+            }
+        }
         Ok(target)
     }
 
-    /// Adds a redistribution between buffers, which are given with the places of their ranks.
+    /// Adds an all-reduce of addends, whose buffers then hold their sum, among the parts of each
+    /// range of samples.
+    fn reduce_addends(&mut self, id: LayerId, source: &DistributedValue, what: &str) -> DistributedValue {
+        let of = &source.layout.of;
+        let ranks = of.layout.ranks();
+        let mut bucket = Bucket::new((ranks, ranks.len() / of.parts), []);
+        bucket.labels.push(format!("{what} of {}", self.network.layer(id).name()));
+        bucket.buffers = source.buffers.iter().map(|&(place, buffer)| (place, vec![buffer])).collect();
+        let samples = of.layout.shards().map(|(_, samples)| samples.len()).max().unwrap_or(0);
+        bucket.elements = samples * self.view(id).elements();
+        self.program.all_reduce(bucket);
+        let layout = TensorLayout::new(Rc::clone(of), Values::Copies);
+        DistributedValue { layout, buffers: source.buffers.clone() }
+    }
+
+    /// Adds a redistribution between buffers, which are given with the places of their ranks. An
+    /// item has `item_elements` elements.
     ///
     /// # Errors
-    /// [`Error::OddSample`] if a sample does not consist of whole scalars.
-    fn move_samples(
+    /// [`Error::OddSample`] if an item does not consist of whole scalars.
+    fn move_items(
         &mut self,
         id: LayerId,
-        redistribution: Arc<Redistribution>,
+        (redistribution, item_elements): (Arc<Redistribution>, usize),
         (from, to): (&[PlacedBuffer], &[PlacedBuffer]),
         what: &str,
     ) -> Result<(), Error> {
         let layer = self.network.layer(id);
-        let (storage, sample_elements) =
-            (Role::Output.storage(layer, self.precision), layer.output_shape().elements());
-        if !self.is_simulated && storage == Storage::Bf16 && sample_elements % 2 > 0 {
-            return Err(Error::OddSample { layer: layer.name().into(), elements: sample_elements });
+        let storage = Role::Output.storage(layer, self.precision);
+        if !self.is_simulated && storage == Storage::Bf16 && item_elements % 2 > 0 {
+            return Err(Error::OddSample { layer: layer.name().into(), elements: item_elements });
         }
         let mut operands: BTreeMap<usize, Operands> = BTreeMap::new();
         for &(place, buffer) in from {
@@ -352,10 +424,31 @@ impl<'a> Lowering<'a> {
         for &(place, buffer) in to {
             operands.entry(place).or_default().writes.push(buffer);
         }
+        self.add_packed_buffers(id, (&redistribution, item_elements), &mut operands)?;
         let ranks = redistribution.ranks().to_vec();
         let label = format!("redistribute {what} of {}", layer.name());
-        let op = CollectiveOp::Redistribute { redistribution, sample_elements, storage };
-        self.program.collective(op, &ranks, label, operands);
+        let op = CollectiveOp::Redistribute { redistribution, item_elements, storage };
+        self.program.collective(op, (&ranks, 1), label, operands);
+        Ok(())
+    }
+
+    /// Adds the buffers in which ranks gather what they send, and receive what they scatter, after
+    /// the other written buffers.
+    fn add_packed_buffers(
+        &mut self,
+        id: LayerId,
+        (redistribution, item_elements): (&Redistribution, usize),
+        operands: &mut BTreeMap<usize, Operands>,
+    ) -> Result<(), Error> {
+        let storage = Role::Output.storage(self.network.layer(id), self.precision);
+        for (&place, operands) in operands {
+            let program = self.program.rank(place);
+            for elements in redistribution.packed_len(program.rank(), item_elements)? {
+                if elements > 0 {
+                    operands.writes.push(program.buffer(elements, storage, Contents::Packed(id)));
+                }
+            }
+        }
         Ok(())
     }
 
@@ -373,13 +466,13 @@ impl<'a> Lowering<'a> {
         pass: Pass,
         op: impl Fn(Pass, LayerId, Shard) -> Op,
     ) {
-        let layer = self.network.layer(id);
+        let (network, layer) = (self.network, self.network.layer(id));
         let Some(signature) = Signature::of(layer, pass) else { return };
         let label = format!("{} {}", verb(pass), layer.name());
         for &(place, shard) in shards {
             let program = self.program.rank(place);
             let mut operands = |roles: &[Role]| -> Vec<BufferId> {
-                roles.iter().map(|&role| program.operand(id, layer, role, shard.samples)).collect()
+                roles.iter().map(|&role| program.operand(id, network, role, shard.samples)).collect()
             };
             let (reads, writes) = (operands(&signature.reads), operands(&signature.writes));
             program.step(op(pass, id, shard), label.clone(), reads, writes);
@@ -387,31 +480,38 @@ impl<'a> Lowering<'a> {
     }
 
     /// Returns an operand of a layer on its ranks.
-    fn operand_value(&mut self, id: LayerId, role: Role) -> DistributedValue {
-        let (layer, layout) = (self.network.layer(id), self.layout(id));
-        let buffers = layout
-            .shards(self.micro_batch.start)
-            .map(|(place, shard)| (place, self.program.rank(place).operand(id, layer, role, shard.samples)))
-            .collect();
-        DistributedValue { layout, buffers }
+    fn operand_buffers(&mut self, id: LayerId, role: Role) -> Vec<PlacedBuffer> {
+        let (network, layout) = (self.network, self.layout(id));
+        let shards = layout.shards(self.micro_batch.start);
+        let operand = |(place, shard): (usize, Shard)| {
+            (place, self.program.rank(place).operand(id, network, role, shard.samples))
+        };
+        shards.map(operand).collect()
     }
 
-    /// Sums an operand over the layer's ranks.
+    /// Sums an operand over the ranks of each part of a layer.
     fn reduce_operand(&mut self, id: LayerId, role: Role, label: &str) {
         let layout = self.layout(id);
-        let mut bucket = Bucket::new(layout.layout.ranks(), layout.places());
+        let mut bucket = Bucket::new((&layout.ranks_by_part(), layout.parts), layout.places());
         self.add_to_bucket(&mut bucket, id, role, label);
         self.program.all_reduce(bucket);
     }
 
     /// Adds an operand whose length does not depend on the number of samples.
     fn add_to_bucket(&mut self, bucket: &mut Bucket, id: LayerId, role: Role, label: &str) {
-        let layer = self.network.layer(id);
         for (place, buffers) in &mut bucket.buffers {
-            buffers.push(self.program.rank(*place).operand(id, layer, role, 0));
+            buffers.push(self.program.rank(*place).operand(id, self.network, role, 0));
         }
-        bucket.elements += role.elements(layer, 0);
+        bucket.elements += self.largest_part(id, role);
         bucket.labels.push(label.into());
+    }
+
+    /// Returns the number of elements of an operand whose length does not depend on the number of
+    /// samples, of the first part of a layer: no other part has more.
+    fn largest_part(&self, id: LayerId, role: Role) -> usize {
+        let division = self.placement.division(id);
+        let part = self.splits.as_ref().and_then(|splits| splits.part(id, division, 0).ok());
+        role.elements(part.as_ref().map_or(self.network.layer(id), |part| &part.layer), 0)
     }
 
     fn reduce_metrics(&mut self) {

@@ -6,13 +6,13 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use layer_engine::{Role, Shard};
 use layer_graph::{LayerGraph, LayerId, LayerKind};
 
-use super::{DistributedValue, Lowering, PlacedBuffer, SharedLayout};
+use super::layout::TensorLayout;
+use super::{DistributedValue, Lowering, PlacedBuffer};
 use crate::Error;
 use crate::program::builder::Bucket;
 use crate::program::partial::{Contributions, PartialBackpropagation};
@@ -128,7 +128,7 @@ impl Lowering<'_> {
         &mut self,
         id: LayerId,
         source: &DistributedValue,
-        to: &Rc<SharedLayout>,
+        to: &TensorLayout,
     ) -> Result<DistributedValue, Error> {
         if self.partial.is_none() {
             return self.redistribute(id, source, to, "gradient");
@@ -137,14 +137,14 @@ impl Lowering<'_> {
         let all = Shard { first, samples: self.micro_batch.len() };
         let samples: Vec<Range<usize>> =
             self.contributing(id, all).into_iter().map(|of| of.start - first..of.end - first).collect();
-        let whole = self.layouts.redistribution(&source.layout, to)?;
+        let (whole, item_elements) = self.layouts.redistribution(&source.layout, to, self.view(id))?;
         let redistribution = whole.restricted_to(&samples);
         let layer = self.network.layer(id);
         let storage = Role::Output.storage(layer, self.precision);
         let mut sides: [Vec<PlacedBuffer>; 2] = [source.buffers.clone(), Vec::new()];
-        let mut target = DistributedValue { layout: Rc::clone(to), buffers: Vec::new() };
+        let mut target = DistributedValue { layout: to.clone(), buffers: Vec::new() };
         for (side, layout) in [&source.layout, to].into_iter().enumerate() {
-            for (place, shard) in layout.shards(first) {
+            for (place, shard) in layout.of.shards(first) {
                 let contributes = self.contributes(id, shard);
                 let elements = Role::Output.elements(layer, shard.samples);
                 let program = self.program.rank(place);
@@ -166,7 +166,7 @@ impl Lowering<'_> {
         }
         if !redistribution.ranks().is_empty() {
             let [from, to] = &sides;
-            self.move_samples(id, Arc::new(redistribution), (from, to), "gradient")?;
+            self.move_items(id, (Arc::new(redistribution), item_elements), (from, to), "gradient")?;
         }
         Ok(target)
     }
@@ -226,9 +226,12 @@ impl Lowering<'_> {
         let (ranks, samples): (Vec<usize>, Vec<usize>) =
             contributing.map(|(rank, samples)| (rank, samples.len())).unzip();
         let (layer, places) = (self.network.layer(id), self.lowered.places(&ranks));
-        let mut bucket = Bucket::new(&ranks, places.iter().copied());
+        let mut bucket = Bucket::new((&ranks, layout.parts), places.iter().copied());
         self.add_to_bucket(&mut bucket, id, Role::GradientMoments, layer.name());
         self.program.all_reduce(bucket);
+        if self.partial.is_none() {
+            return;
+        }
         let (counted, all) = (samples.iter().sum::<usize>(), self.micro_batch.len());
         if counted == all {
             return;
@@ -239,7 +242,7 @@ impl Lowering<'_> {
         let label = format!("count all samples of {}", layer.name());
         for place in places {
             let program = self.program.rank(place);
-            let moments = program.operand(id, layer, Role::GradientMoments, 0);
+            let moments = program.operand(id, self.network, Role::GradientMoments, 0);
             let op = Op::ScaleGradient { layer: id, sample_elements: 1, factors: factors.clone() };
             program.step(op, label.clone(), Vec::new(), vec![moments]);
         }
@@ -268,7 +271,7 @@ impl Lowering<'_> {
     pub(super) fn send_gradients(&mut self, ranks: &[usize], receivers: Vec<(Vec<usize>, Vec<LayerId>)>) {
         for (others, layers) in receivers.into_iter().filter(|(others, _)| !others.is_empty()) {
             let group: Vec<usize> = ranks[..1].iter().chain(&others).copied().collect();
-            let mut bucket = Bucket::new(&group, self.lowered.places(&group));
+            let mut bucket = Bucket::new((&group, 1), self.lowered.places(&group));
             for id in layers {
                 let name = self.network.layer(id).name();
                 self.add_to_bucket(&mut bucket, id, Role::ParameterGradient, name);

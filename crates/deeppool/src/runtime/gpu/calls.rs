@@ -180,7 +180,7 @@ pub(super) enum CollectiveOperation {
         /// The samples that the rank holds afterwards; empty if it holds none.
         to: Buffer<f32>,
         /// Number of scalars of one sample.
-        sample_scalars: usize,
+        item_scalars: usize,
     },
 }
 
@@ -204,11 +204,11 @@ impl CollectiveCall {
                 CollectiveOperation::Broadcast(buffer) => {
                     PendingCollective::InPlace(group.start_broadcast(alias(buffer)?, 0, stream)?)
                 }
-                CollectiveOperation::Redistribute { redistribution, from, to, sample_scalars } => {
+                CollectiveOperation::Redistribute { redistribution, from, to, item_scalars } => {
                     let (input, output) = (alias(from)?, alias(to)?);
                     let buffers = RedistributionBuffers { input, output, ..Default::default() };
                     let moving =
-                        group.start_redistribution(redistribution, buffers, *sample_scalars, stream)?;
+                        group.start_redistribution(redistribution, buffers, *item_scalars, stream)?;
                     PendingCollective::Moving(moving)
                 }
             })

@@ -266,15 +266,16 @@ impl Parts<'_> {
             CollectiveOp::AllReduce { .. } => {
                 (CollectiveOperation::AllReduce(own()?), Communication::AllReduce)
             }
-            CollectiveOp::Broadcast { .. } => {
-                (CollectiveOperation::Broadcast(own()?), received(collective.ranks.first() != Some(&rank)))
-            }
-            CollectiveOp::Redistribute { redistribution, sample_elements, storage } => {
+            CollectiveOp::Broadcast { .. } => (
+                CollectiveOperation::Broadcast(own()?),
+                received(collective.group_of(rank).first() != Some(&rank)),
+            ),
+            CollectiveOp::Redistribute { redistribution, item_elements, storage } => {
                 let operation = CollectiveOperation::Redistribute {
                     redistribution: redistribution.clone(),
                     from: at_most_one(reads)?,
                     to: at_most_one(writes)?,
-                    sample_scalars: storage.scalars(*sample_elements),
+                    item_scalars: storage.scalars(*item_elements),
                 };
                 (operation, received(redistribution.moves().iter().any(|moved| moved.to_rank == rank)))
             }

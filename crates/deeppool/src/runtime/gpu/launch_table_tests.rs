@@ -123,7 +123,11 @@ fn every_missing_part_is_an_error_that_names_it() {
             }
             let buffer = match step.op {
                 Op::LoadBatch { .. } => "buffer for its samples",
-                Op::Collective(_) if step.bucket().is_none() && step.reads.is_empty() => "single buffer",
+                Op::Collective(_)
+                    if step.bucket(&loaded.program().buffers).is_none() && step.reads.is_empty() =>
+                {
+                    "single buffer"
+                }
                 _ => continue,
             };
             let writes = std::mem::take(&mut loaded.programs[0].program.steps[index].writes);
