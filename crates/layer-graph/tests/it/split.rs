@@ -5,6 +5,35 @@ use layer_graph::{
     Linear, MultiHeadAttention, NetworkSplits, Permute, Pool2d, Shape, Split, TensorBox, TensorView, Values,
     zoo,
 };
+use proptest::prelude::*;
+
+proptest! {
+    #[test]
+    fn runs_are_the_elements_of_a_box_in_order(
+        dims in prop::collection::vec((1usize..5, 0usize..5, 0usize..5), 0..5),
+    ) {
+        let range = |&(dim, a, b): &(usize, usize, usize)| a.min(b).min(dim)..a.max(b).min(dim);
+        let part = TensorBox {
+            dims: dims.iter().map(|&(dim, ..)| dim).collect(),
+            ranges: dims.iter().map(range).collect(),
+        };
+        // Coordinates of every element, the innermost dimension first.
+        let contains = |&element: &usize| {
+            let mut rest = element;
+            part.dims.iter().zip(&part.ranges).rev().all(|(dim, range)| {
+                let coordinate = rest % dim;
+                rest /= dim;
+                range.contains(&coordinate)
+            })
+        };
+        let expected: Vec<usize> = (0..part.dims.iter().product()).filter(contains).collect();
+        let runs = part.runs();
+        prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start), "{:?}", runs);
+        prop_assert!(runs.iter().all(|run| !run.is_empty()));
+        prop_assert_eq!(part.elements(), expected.len());
+        prop_assert_eq!(runs.into_iter().flatten().collect::<Vec<_>>(), expected);
+    }
+}
 
 fn division(split: Split, parts: usize) -> Division {
     Division { split, parts }
