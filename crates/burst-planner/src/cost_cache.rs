@@ -9,7 +9,11 @@ use rustc_hash::FxHashMap;
 use crate::costs::{CostModel, NodeMemory, ShardSize, StepTimes};
 use crate::groups::{GroupId, Groups, Slot};
 use crate::iteration::ProgramCosts;
-use crate::{NodeId, PlanProblem};
+use crate::splits::{Layout, group_of, values_of, with_group};
+use crate::{NodeId, PlanProblem, TensorLayout, Values};
+
+/// Index of the costs of a node that is not split.
+const WHOLE: u32 = u32::MAX;
 
 /// A cost model with a cache of its values. Each value is queried once: the costs of all nodes when
 /// a group of a new length is added, transfers and all-reduces on first use.
@@ -31,8 +35,15 @@ pub(crate) struct CostCache<'c> {
     max_memory: Vec<NodeMemory>,
     /// By node: an index of its [transfer key](CostModel::transfer_key).
     transfer_keys: Vec<u32>,
-    /// By index of the transfer key and both groups.
-    transfers: FxHashMap<(u32, GroupId, GroupId), f64>,
+    /// Costs of split nodes: step durations and memory with the larger and the smaller shard.
+    split_costs: Vec<([StepTimes; 2], NodeCosts)>,
+    /// Index in `split_costs` by node, split and number of ranks.
+    split_indices: FxHashMap<(usize, usize, usize), u32>,
+    /// By node of the current arrangement: index in `split_costs`, or [`WHOLE`]. Empty if no node
+    /// is split.
+    used_splits: Vec<u32>,
+    /// By index of the transfer key and both layouts, with ids of groups.
+    transfers: FxHashMap<(u32, Layout, Layout), f64>,
     reductions: FxHashMap<(u64, GroupId), f64>,
     /// Groups of the current arrangement, in ascending order of their ids; the index is the slot.
     pub(crate) used: Vec<GroupId>,
@@ -66,6 +77,9 @@ impl<'c> CostCache<'c> {
             costs_of: Vec::new(),
             numbers: FxHashMap::default(),
             max_memory: Vec::new(),
+            split_costs: Vec::new(),
+            split_indices: FxHashMap::default(),
+            used_splits: Vec::new(),
             transfers: FxHashMap::default(),
             reductions: FxHashMap::default(),
             used: Vec::new(),
@@ -74,8 +88,11 @@ impl<'c> CostCache<'c> {
     }
 
     /// Sets the groups of the current arrangement: slot i is `groups[i]`. They have been added
-    /// before.
-    pub(crate) fn set_used_groups(&mut self, groups: Vec<GroupId>) {
+    /// before. `splits` has the index of the costs of each node, as
+    /// [`split_index`](Self::split_index) returns it; it is empty if no node is split.
+    pub(crate) fn set_used(&mut self, groups: Vec<GroupId>, splits: impl Iterator<Item = Option<u32>>) {
+        self.used_splits.clear();
+        self.used_splits.extend(splits.map(|index| index.unwrap_or(WHOLE)));
         self.used_tables.clear();
         self.used_tables.extend(groups.iter().map(|&group| self.tables[group as usize]));
         self.used = groups;
@@ -94,6 +111,47 @@ impl<'c> CostCache<'c> {
         let group = self.groups.id_of_range(start, count);
         self.query_costs(problem, group);
         group
+    }
+
+    /// As [`group`](Self::group), with several ranks for each range of samples. The number of ranks
+    /// is a multiple of `parts`.
+    pub(crate) fn group_in_parts(&mut self, problem: &PlanProblem, ranks: &[usize], parts: usize) -> GroupId {
+        let whole = self.group(problem, ranks);
+        let group = self.groups.id_of_parts(whole, parts);
+        if self.tables.len() == group as usize {
+            self.tables.push(self.tables[whole as usize]);
+            if let Some(costs) = self.costs.splits() {
+                for (node, maximum) in self.max_memory.iter_mut().enumerate() {
+                    for values in [Values::Copies, Values::Ranges, Values::Addends] {
+                        let larger = ShardSize::Larger;
+                        let bytes = costs.output_bytes(NodeId(node), ranks.len(), parts, values, larger);
+                        maximum.output_bytes = maximum.output_bytes.max(bytes);
+                    }
+                }
+            }
+        }
+        group
+    }
+
+    /// Returns the index of the costs of a node with a split on a number of ranks. Queries the cost
+    /// model if they are new. `None` if it has no step durations.
+    pub(crate) fn split_index(&mut self, node: usize, split: usize, ranks: usize) -> Option<u32> {
+        let index = *self.split_indices.entry((node, split, ranks)).or_insert_with(|| {
+            let model = self.costs.splits();
+            let sizes = [ShardSize::Larger, ShardSize::Smaller];
+            let steps = sizes.map(|size| model?.compute(NodeId(node), split, ranks, size));
+            let memory = sizes.map(|size| {
+                let memory = model.map(|model| model.memory(NodeId(node), split, ranks, size));
+                NodeMemory { output_bytes: 0, ..memory.unwrap_or_default() }
+            });
+            let are_known = steps.iter().all(Option::is_some);
+            if let Some(maximum) = self.max_memory.get_mut(node) {
+                *maximum = memory.into_iter().fold(*maximum, NodeMemory::max);
+            }
+            self.split_costs.push((steps.map(Option::unwrap_or_default), NodeCosts { are_known, memory }));
+            self.split_costs.len() as u32 - 1
+        });
+        self.split_costs[index as usize].1.are_known.then_some(index)
     }
 
     /// Queries the costs of all nodes on a new group.
@@ -141,8 +199,36 @@ impl<'c> CostCache<'c> {
     }
 
     /// Returns the memory of a node on the group of a slot, with the larger and the smaller shard.
+    /// If the node is split, it is without the output.
     pub(crate) fn memory(&self, node: usize, group: Slot) -> &[NodeMemory; 2] {
+        if let Some(split) = self.split_of(node) {
+            return &split.1.memory;
+        }
         &self.costs_of[self.used_tables[group as usize] as usize][node].memory
+    }
+
+    /// Returns the costs of a node of the current arrangement that is split.
+    #[inline]
+    fn split_of(&self, node: usize) -> Option<&([StepTimes; 2], NodeCosts)> {
+        let index = self.used_splits.get(node).filter(|&&index| index != WHOLE)?;
+        self.split_costs.get(*index as usize)
+    }
+
+    /// Returns the size of a node's output on a rank of a layout, whose group is given by its slot,
+    /// bytes.
+    pub(crate) fn output_bytes(&self, node: usize, layout: Layout, shard_size: ShardSize) -> u64 {
+        let (slot, group) = (group_of(layout) as usize, self.used[group_of(layout) as usize]);
+        let (ranks, parts) = (self.groups.len(group), self.groups.parts(group));
+        if let Some(costs) = self.costs.splits().filter(|_| parts > 1) {
+            return costs.output_bytes(NodeId(node), ranks, parts, values_of(layout), shard_size);
+        }
+        let costs = &self.costs_of[self.used_tables[slot] as usize][node];
+        costs.memory[shard_size as usize].output_bytes
+    }
+
+    /// Returns the number of parts of the group of a slot.
+    pub(crate) fn parts(&self, group: Slot) -> usize {
+        self.groups.parts(self.used[group as usize])
     }
 
     /// Returns by node the maximum of each of its memory sizes on a rank, over all groups that have
@@ -151,25 +237,41 @@ impl<'c> CostCache<'c> {
         &self.max_memory
     }
 
-    /// Returns the number of ranks of the group of a slot, in all [replicas](CostModel::replicas)
-    /// of the arrangement.
+    /// Returns the number of ranks with the same part of the group of a slot, in all
+    /// [replicas](CostModel::replicas) of the arrangement.
     pub(crate) fn len(&self, group: Slot) -> usize {
-        self.groups.len(self.used[group as usize]).saturating_mul(self.replicas)
+        self.groups.sample_ranges(self.used[group as usize]).saturating_mul(self.replicas)
     }
 
-    /// Returns the duration of moving the output of node `producer` from one group to another, one
-    /// way, microseconds.
-    pub(crate) fn transfer_us(&mut self, producer: u32, from: GroupId, to: GroupId) -> f64 {
+    /// Returns the duration of moving the output of node `producer` from one layout to another, one
+    /// way, microseconds. The groups of both layouts are given by their ids.
+    pub(crate) fn transfer_us(&mut self, producer: u32, from: Layout, to: Layout) -> f64 {
         let (costs, groups) = (&self.costs, &self.groups);
-        let ask = || costs.transfer(NodeId(producer as usize), groups.ranks(from), groups.ranks(to));
+        let node = NodeId(producer as usize);
+        let tensor = |layout: Layout| {
+            let group = group_of(layout);
+            let (parts, values) = (groups.parts(group), values_of(layout));
+            TensorLayout { ranks: groups.ranks(group), parts, values }
+        };
+        let ask = || {
+            let (from, to) = (tensor(from), tensor(to));
+            match costs.splits() {
+                Some(costs) if from.parts.max(to.parts) > 1 => costs.transfer(node, from, to),
+                _ => costs.transfer(node, from.ranks, to.ranks),
+            }
+        };
         let key = self.transfer_keys[producer as usize];
         *self.transfers.entry((key, from, to)).or_insert_with(ask)
     }
 
-    /// Returns the duration of an all-reduce of `bytes` bytes over a group, microseconds.
+    /// Returns the duration of an all-reduce of `bytes` bytes over a group, between the ranks with
+    /// the same part, microseconds.
     pub(crate) fn reduce_us(&mut self, bytes: u64, group: GroupId) -> f64 {
         let (costs, groups) = (&self.costs, &self.groups);
-        *self.reductions.entry((bytes, group)).or_insert_with(|| costs.all_reduce(bytes, groups.ranks(group)))
+        *self.reductions.entry((bytes, group)).or_insert_with(|| match groups.parts(group) {
+            1 => costs.all_reduce(bytes, groups.ranks(group)),
+            parts => costs.grouped_all_reduce(bytes, &groups.ranks_by_part(group), parts),
+        })
     }
 
     /// Returns whether the cost model has step durations of a node on a group, for both shard
@@ -182,11 +284,15 @@ impl<'c> CostCache<'c> {
 impl ProgramCosts for CostCache<'_> {
     #[inline]
     fn steps(&self, node: usize, group: Slot) -> &[StepTimes; 2] {
-        &self.times[self.used_tables[group as usize] as usize][node]
+        match self.split_of(node) {
+            Some(split) => &split.0,
+            None => &self.times[self.used_tables[group as usize] as usize][node],
+        }
     }
 
-    fn transfer(&mut self, producer: usize, from: Slot, to: Slot) -> f64 {
-        self.transfer_us(producer as u32, self.used[from as usize], self.used[to as usize])
+    fn transfer(&mut self, producer: usize, from: Layout, to: Layout) -> f64 {
+        let with_id = |layout| with_group(layout, self.used[group_of(layout) as usize]);
+        self.transfer_us(producer as u32, with_id(from), with_id(to))
     }
 
     fn reduce(&mut self, bytes: u64, group: Slot) -> f64 {

@@ -1,6 +1,6 @@
 //! Durations of steps and collectives, and the memory of nodes.
 
-use crate::NodeId;
+use crate::{NodeId, SplitCosts};
 
 /// Durations of a node's steps on one rank, microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -102,6 +102,16 @@ pub trait CostModel {
     /// ready.
     fn all_reduce(&self, bytes: u64, ranks: &[usize]) -> f64;
 
+    /// Returns the duration of all-reduces in several groups of ranks at the same time, over
+    /// `bytes` bytes on each rank, microseconds, once all ranks are ready. `ranks` has one group
+    /// after another, `groups` groups of the same length. The default is the longest of the
+    /// [all-reduces](Self::all_reduce), each on its own.
+    fn grouped_all_reduce(&self, bytes: u64, ranks: &[usize], groups: usize) -> f64 {
+        let ranks_of_group = (ranks.len() / groups.max(1)).max(1);
+        let durations = ranks.chunks(ranks_of_group).map(|group| self.all_reduce(bytes, group));
+        durations.fold(0.0, f64::max)
+    }
+
     /// Returns the memory that a node needs on one of `ranks` ranks with a shard of size
     /// `shard_size`. By default, all sizes are 0.
     ///
@@ -124,6 +134,12 @@ pub trait CostModel {
     /// also called with a single rank.
     fn replicas(&self) -> usize {
         1
+    }
+
+    /// Returns the costs of [split](crate::NodeSplit) nodes. The default is `None`: no node can be
+    /// split.
+    fn splits(&self) -> Option<&dyn SplitCosts> {
+        None
     }
 
     /// Returns lower bounds of the durations, from which the planner derives a lower bound of the
@@ -188,6 +204,14 @@ impl<C: CostModel + ?Sized> CostModel for &C {
 
     fn all_reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
         (**self).all_reduce(bytes, ranks)
+    }
+
+    fn grouped_all_reduce(&self, bytes: u64, ranks: &[usize], groups: usize) -> f64 {
+        (**self).grouped_all_reduce(bytes, ranks, groups)
+    }
+
+    fn splits(&self) -> Option<&dyn SplitCosts> {
+        (**self).splits()
     }
 
     fn memory(&self, node: NodeId, ranks: usize, shard_size: ShardSize) -> NodeMemory {

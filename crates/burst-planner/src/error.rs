@@ -72,6 +72,16 @@ pub enum Error {
         /// Number of GPUs of the problem.
         available: usize,
     },
+    /// A split has fewer than two parts.
+    #[error("node `{node}`, split {split}: has {parts} parts, expected at least 2")]
+    SplitParts {
+        /// The node's name.
+        node: String,
+        /// Index of the split among those of the node.
+        split: usize,
+        /// Number of its parts.
+        parts: usize,
+    },
     /// A time is negative, infinite or not a number.
     #[error("{place}: {field} is {value}, expected a finite time that is not negative")]
     BadTime {
@@ -144,6 +154,16 @@ pub enum Error {
     NoTimes {
         /// The node's name.
         node: String,
+        /// The GPU count.
+        gpus: usize,
+    },
+    /// The cost model has no times for a node with a split on a GPU count.
+    #[error("node `{node}` cannot run with split {split} on {gpus} GPUs: there are no times for that")]
+    NoSplitTimes {
+        /// The node's name.
+        node: String,
+        /// Index of the split among those of the node.
+        split: usize,
         /// The GPU count.
         gpus: usize,
     },

@@ -72,10 +72,19 @@ pub struct Evaluator<'p> {
 /// An arrangement whose lists of ranks are replaced by their group ids.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct NumberedArrangement {
-    /// By index of the node: the id of its list of ranks.
+    /// By index of the node: the id of its list of ranks, in the parts of its split.
     pub(crate) groups: Vec<GroupId>,
+    /// By index of the node: 1 + the index of its split, or 0. `None` if no node is split.
+    pub(crate) splits: Option<Rc<[u32]>>,
     /// Indices of all nodes in the order of the forward pass, as in [`Arrangement::order`].
     pub(crate) order: Rc<[u32]>,
+}
+
+impl NumberedArrangement {
+    /// Returns the index of the split of a node.
+    pub(crate) fn split(&self, node: usize) -> Option<usize> {
+        (self.splits.as_ref()?[node] as usize).checked_sub(1)
+    }
 }
 
 impl<'p> Evaluator<'p> {
@@ -111,9 +120,9 @@ impl<'p> Evaluator<'p> {
     /// Returns the time of an iteration.
     ///
     /// # Errors
-    /// [`Error::BadArrangement`] if the arrangement does not fit the problem, [`Error::NoTimes`] if
-    /// the cost model has no times for the GPU count of a node, and [`Error::TooManyClasses`] if
-    /// the ranks form more than 65,535 classes.
+    /// [`Error::BadArrangement`] if the arrangement does not fit the problem, [`Error::NoTimes`] or
+    /// [`Error::NoSplitTimes`] if the cost model has no times for the GPU count of a node, and
+    /// [`Error::TooManyClasses`] if the ranks form more than 65,535 classes.
     pub fn evaluate(&mut self, arrangement: &Arrangement) -> Result<PlanTime> {
         let numbered = self.numbered(arrangement)?;
         self.time(&numbered).map(|(time, _)| time)
@@ -143,7 +152,7 @@ impl<'p> Evaluator<'p> {
     /// Returns the arrangement of all nodes on a group, in the problem's topological order.
     pub(crate) fn all_on(&self, group: GroupId) -> NumberedArrangement {
         let groups = vec![group; self.problem.nodes.len()];
-        NumberedArrangement { groups, order: Rc::clone(&self.own_order) }
+        NumberedArrangement { groups, splits: None, order: Rc::clone(&self.own_order) }
     }
 
     /// Returns the activity of each rank in an iteration of the steady state, by rank. Ranks
@@ -246,24 +255,44 @@ impl<'p> Evaluator<'p> {
     }
 
     /// Checks an arrangement and replaces its lists of ranks by group ids. Fails with
-    /// [`Error::BadArrangement`], or with [`Error::NoTimes`] if the cost model has no times for a
-    /// node.
+    /// [`Error::BadArrangement`], or with [`Error::NoTimes`] or [`Error::NoSplitTimes`] if the cost
+    /// model has no times for a node.
     pub(crate) fn numbered(&mut self, arrangement: &Arrangement) -> Result<NumberedArrangement> {
         arrangement.check(self.problem, &self.structure)?;
-        let groups: Vec<GroupId> = arrangement.ranks.iter().map(|ranks| self.group(ranks)).collect();
-        if let Some(node) = (0..groups.len()).find(|&node| !self.cache.has_times(node, groups[node])) {
-            let gpus = arrangement.ranks[node].len();
-            return Err(Error::NoTimes { node: self.problem.nodes[node].name.clone(), gpus });
+        let mut groups: Vec<GroupId> = Vec::with_capacity(arrangement.ranks.len());
+        for (node, (ranks, &split)) in arrangement.ranks.iter().zip(&arrangement.splits).enumerate() {
+            let (group, has_times) = match split {
+                None => {
+                    let group = self.group(ranks);
+                    (group, self.cache.has_times(node, group))
+                }
+                Some(split) => {
+                    let parts = self.problem.nodes[node].splits[split].parts;
+                    let group = self.cache.group_in_parts(self.problem, ranks, parts);
+                    (group, self.cache.split_index(node, split, ranks.len()).is_some())
+                }
+            };
+            if !has_times {
+                let (node, gpus) = (self.problem.nodes[node].name.clone(), ranks.len());
+                return Err(match split {
+                    None => Error::NoTimes { node, gpus },
+                    Some(split) => Error::NoSplitTimes { node, split, gpus },
+                });
+            }
+            groups.push(group);
         }
-        Ok(NumberedArrangement { groups, order: arrangement.order.iter().map(|&node| node as u32).collect() })
+        let index = |split: &Option<usize>| split.map_or(0, |split| split as u32 + 1);
+        let splits = arrangement.is_split().then(|| arrangement.splits.iter().map(index).collect());
+        let order = arrangement.order.iter().map(|&node| node as u32).collect();
+        Ok(NumberedArrangement { groups, splits, order })
     }
 
     /// Returns the arrangement with lists of ranks instead of group ids.
     pub(crate) fn arrangement(&self, numbered: &NumberedArrangement) -> Arrangement {
-        Arrangement {
-            ranks: numbered.groups.iter().map(|&group| self.ranks(group).to_vec()).collect(),
-            order: numbered.order.iter().map(|&node| node as usize).collect(),
-        }
+        let ranks = numbered.groups.iter().map(|&group| self.ranks(group).to_vec()).collect();
+        let order = numbered.order.iter().map(|&node| node as usize).collect();
+        let splits = (0..numbered.groups.len()).map(|node| numbered.split(node)).collect();
+        Arrangement { ranks, splits, order }
     }
 
     /// Returns the time in the steady state, and the classes of ranks. Afterwards the evaluator's
@@ -304,6 +333,7 @@ impl<'p> Evaluator<'p> {
             recomputation: &self.recomputation,
             groups: &self.slots.nodes,
             parameter_groups: &self.slots.parameters,
+            tensors: self.slots.tensors(&self.structure),
             classes: &classes,
             all_parameters: self.slots.all_parameters,
         };
@@ -330,7 +360,8 @@ impl<'p> Evaluator<'p> {
     /// slots refer. Fails with [`Error::TooManyClasses`].
     pub(crate) fn classes_of(&mut self, numbered: &NumberedArrangement) -> Result<Rc<Classes>> {
         self.number_groups(numbered);
-        self.recomputation.set(self.problem, &self.structure, &self.slots.nodes, &numbered.order);
+        let tensors = self.slots.tensors(&self.structure);
+        self.recomputation.set(self.problem, &self.structure, tensors, &numbered.order);
         self.classes()
     }
 
@@ -344,6 +375,7 @@ impl<'p> Evaluator<'p> {
             classes,
             groups: &self.slots.nodes,
             parameter_groups: &self.slots.parameters,
+            tensors: self.slots.tensors(&self.structure),
             all_parameters: self.slots.all_parameters,
             recomputation: &self.recomputation,
             order,

@@ -1,5 +1,6 @@
-//! Groups and classes of ranks. A *group* is a list of ranks that has an id. A *class* is a set of
-//! ranks that do identical work. The *larger* shard of a batch that does not divide evenly has one
+//! Groups and classes of ranks. A *group* is a list of ranks that has an id: a grid of ranges of
+//! samples and parts, whose number is 1 unless nodes are split. A *class* is a set of ranks that do
+//! identical work. The *larger* shard of a batch that does not divide evenly has one
 //! sample more than the *smaller* one.
 
 use std::collections::HashMap;
@@ -48,6 +49,11 @@ pub(crate) struct Groups {
     numbers: FxHashMap<Rc<[usize]>, GroupId>,
     /// Group by first rank and length, for ascending consecutive ranks.
     of_range: FxHashMap<(usize, usize), GroupId>,
+    /// By group: its number of parts.
+    parts: Vec<u32>,
+    /// Group with several parts, by the group of the same ranks with one part and the number of
+    /// parts.
+    of_parts: FxHashMap<(GroupId, usize), GroupId>,
 }
 
 impl Groups {
@@ -60,6 +66,7 @@ impl Groups {
         let (ranks, number) = (Rc::<[usize]>::from(ranks), self.lists.len() as GroupId);
         self.lists.push(Rc::clone(&ranks));
         self.ranges.push(RankRange::of(&ranks));
+        self.parts.push(1);
         self.numbers.insert(ranks, number);
         number
     }
@@ -73,6 +80,37 @@ impl Groups {
         let number = self.id_of(&(start..start + count).collect::<Vec<_>>());
         self.of_range.insert((start, count), number);
         number
+    }
+
+    /// Returns the id of the group with the ranks of a group with one part, in `parts` parts for
+    /// each range of samples, and stores it if it is new. Their number is a multiple of `parts`.
+    pub(crate) fn id_of_parts(&mut self, group: GroupId, parts: usize) -> GroupId {
+        if parts == 1 {
+            return group;
+        }
+        *self.of_parts.entry((group, parts)).or_insert_with(|| {
+            self.lists.push(Rc::clone(&self.lists[group as usize]));
+            self.ranges.push(self.ranges[group as usize].clone());
+            self.parts.push(parts as u32);
+            self.lists.len() as GroupId - 1
+        })
+    }
+
+    /// Returns the number of parts of a group: ranks of each range of samples.
+    pub(crate) fn parts(&self, group: GroupId) -> usize {
+        self.parts[group as usize] as usize
+    }
+
+    /// Returns the number of ranges of samples of a group.
+    pub(crate) fn sample_ranges(&self, group: GroupId) -> usize {
+        self.len(group) / self.parts(group)
+    }
+
+    /// Returns the ranks of a group, those with the first part first, then those with the second
+    /// one, and so on.
+    pub(crate) fn ranks_by_part(&self, group: GroupId) -> Vec<usize> {
+        let (ranks, parts) = (self.ranks(group), self.parts(group));
+        (0..parts).flat_map(|part| ranks.iter().skip(part).step_by(parts)).copied().collect()
     }
 
     /// Returns the ranks of a group, in the order of their samples.
@@ -117,38 +155,40 @@ pub(crate) struct Classes {
 
 impl Classes {
     /// Computes the classes of the ranks in the groups `used`; ranks in no group are in no class.
-    /// `world` is the number of all ranks. `larger` returns, for the length of a list, the number
-    /// of ranks at its start that have the larger shard. O(groups^2) if the ranks of each group are
-    /// consecutive, otherwise O(groups x ranks).
+    /// `world` is the number of all ranks. `larger` returns, for a number of ranges of samples, the
+    /// number of ranges at the start that are the larger shard. O(groups^2) if the ranks of each
+    /// group are consecutive, otherwise O(groups x ranks).
     pub(crate) fn new(
         groups: &Groups,
         used: &[GroupId],
         world: usize,
         larger: impl Fn(usize) -> usize,
     ) -> Self {
-        let ranges: Option<Vec<&RankRange>> =
-            used.iter().map(|&group| groups.ranges[group as usize].as_ref()).collect();
+        let larger = |group| larger(groups.sample_ranges(group)) * groups.parts(group);
+        let range = |&group: &GroupId| {
+            groups.ranges[group as usize].as_ref().map(|range| (&range.ranks, range.first(larger(group))))
+        };
+        let ranges: Option<Vec<(&Range<usize>, Range<usize>)>> = used.iter().map(range).collect();
         match ranges {
-            Some(ranges) => Self::of_ranges(&ranges, larger),
+            Some(ranges) => Self::of_ranges(&ranges),
             None => Self::refined(groups, used, world, larger),
         }
     }
 
-    /// Splits the ranks wherever a group or its larger shards begin or end.
-    fn of_ranges(ranges: &[&RankRange], larger: impl Fn(usize) -> usize) -> Self {
-        let with_larger: Vec<(&Range<usize>, Range<usize>)> =
-            ranges.iter().map(|range| (&range.ranks, range.first(larger(range.ranks.len())))).collect();
+    /// Splits the ranks wherever a group or its larger shards begin or end. `ranges` has the ranks
+    /// of each group, and those with the larger shard.
+    fn of_ranges(ranges: &[(&Range<usize>, Range<usize>)]) -> Self {
         let mut borders = Vec::with_capacity(4 * ranges.len());
-        for (ranks, larger) in &with_larger {
+        for (ranks, larger) in ranges {
             borders.extend([ranks.start, larger.start, larger.end, ranks.end]);
         }
         borders.sort_unstable();
         borders.dedup();
-        let is_used = |part: &Range<usize>| ranges.iter().any(|range| range.ranks.contains(&part.start));
+        let is_used = |part: &Range<usize>| ranges.iter().any(|(ranks, _)| ranks.contains(&part.start));
         let parts: Vec<Range<usize>> =
             borders.windows(2).map(|ends| ends[0]..ends[1]).filter(is_used).collect();
         let (mut members, mut starts) = (Vec::new(), Vec::with_capacity(ranges.len() + 1));
-        for (ranks, larger) in &with_larger {
+        for (ranks, larger) in ranges {
             starts.push(members.len() as u32);
             let first = parts.partition_point(|part| part.start < ranks.start);
             for (class, part) in parts.iter().enumerate().skip(first) {
@@ -164,14 +204,15 @@ impl Classes {
         Self { ranks: parts.into_iter().map(|part| vec![part]).collect(), members, starts }
     }
 
-    /// Refines a partition of the ranks by each group.
-    fn refined(groups: &Groups, used: &[GroupId], world: usize, larger: impl Fn(usize) -> usize) -> Self {
+    /// Refines a partition of the ranks by each group. `larger` returns the number of ranks at the
+    /// start of a group that have the larger shard.
+    fn refined(groups: &Groups, used: &[GroupId], world: usize, larger: impl Fn(GroupId) -> usize) -> Self {
         // Class 0 has the ranks that are in no group.
         let mut class_of = vec![0_usize; world];
         let mut next = 1;
         for &group in used {
             let ranks = groups.ranks(group);
-            let larger = larger(ranks.len());
+            let larger = larger(group);
             let mut refined: HashMap<(usize, bool), usize> = HashMap::new();
             for (position, &rank) in ranks.iter().enumerate() {
                 let class = refined.entry((class_of[rank], position < larger)).or_insert_with(|| {
@@ -195,7 +236,7 @@ impl Classes {
         for (slot, &group) in used.iter().enumerate() {
             starts.push(members.len() as u32);
             let list = groups.ranks(group);
-            let larger = larger(list.len());
+            let larger = larger(group);
             for (position, rank) in list.iter().enumerate() {
                 let class = numbers[&class_of[*rank]];
                 let shard_size = if position < larger { ShardSize::Larger } else { ShardSize::Smaller };

@@ -5,6 +5,7 @@
 //! | to | see |
 //! |---|---|
 //! | state a problem | [`PlanProblem`], [`Node`], [`GradientOptions`], [`gpu_counts`] |
+//! | divide the work of a node on each sample | [`NodeSplit`], [`SplitCosts`] |
 //! | give durations of steps and collectives | [`TableCosts`], or implement [`CostModel`] |
 //! | read both from JSON | [`PlanProblem::from_json`] |
 //! | find the fastest plan under a limit | [`plan`](fn@plan), [`Plan`] |
@@ -49,6 +50,7 @@ mod problem;
 mod proof;
 mod recompute;
 mod search;
+mod splits;
 mod steady_state;
 mod stop;
 mod table;
@@ -64,5 +66,6 @@ pub use evaluator::{Evaluator, Plan, PlanTime};
 pub use problem::{BackwardReads, GradientOptions, Node, NodeId, PlanProblem, SynchronizedBytes};
 pub use proof::{LowerBound, ProofBudget, ProofEnd};
 pub use search::{Frontier, Part, SearchEnd, SearchOptions, evaluate_arrangements, frontier, plan};
+pub use splits::{NodeSplit, SplitCosts, TensorLayout, Values};
 pub use stop::{Progress, Stop};
 pub use table::{AllReduceTime, TableCosts, TransferTimes};

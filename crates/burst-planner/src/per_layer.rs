@@ -84,7 +84,7 @@ pub fn plan(problem: &PlanProblem, costs: &dyn CostModel, limit: f64) -> Result<
     for ((&node, layer), option) in order.iter().zip(&chain.layers).zip(chosen) {
         ranks[node] = (0..layer.options[option].gpus).collect();
     }
-    let arrangement = Arrangement { ranks, order };
+    let arrangement = Arrangement::new(ranks, order);
     let time = Evaluator::new(problem, costs)?.evaluate(&arrangement)?;
     Ok(Plan { time, arrangement })
 }

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result};
+use crate::{Error, NodeSplit, Result};
 
 /// The index of a node in [`PlanProblem::nodes`], or of an operation in
 /// [`PlacementProblem::operations`](crate::placement::PlacementProblem::operations).
@@ -70,6 +70,9 @@ pub struct Node {
     pub backward_reads: BackwardReads,
     /// Whether the output is kept, whatever the [checkpoints](PlanProblem::checkpoints) are.
     pub is_kept: bool,
+    /// Ways to divide the work of a sample among several ranks; none by default. With a split, the
+    /// number of ranges of samples is one of `gpu_counts`.
+    pub splits: Vec<NodeSplit>,
 }
 
 /// The results of forward steps that a node's backward step reads.
@@ -132,6 +135,7 @@ impl Node {
             synchronized: None,
             backward_reads: BackwardReads { input: true, output: true, saved: true },
             is_kept: false,
+            splits: Vec::new(),
         }
     }
 
@@ -194,8 +198,9 @@ impl PlanProblem {
     ///
     /// # Errors
     /// An error if there is no GPU or node, a name is used twice, a node has no GPU counts or the
-    /// count 0, an edge refers to a missing node, to itself or is a duplicate, the edges form a
-    /// cycle, a node uses the parameters of a node without any, or a checkpoint is not possible.
+    /// count 0, a split has fewer than two parts, an edge refers to a missing node, to itself or is
+    /// a duplicate, the edges form a cycle, a node uses the parameters of a node without any, or a
+    /// checkpoint is not possible.
     pub fn validate(&self) -> Result<()> {
         if self.gpus == 0 {
             return Err(Error::NoGpus);
@@ -215,6 +220,11 @@ impl PlanProblem {
             {
                 let (node, available) = (node.name.clone(), self.gpus);
                 return Err(Error::OptionGpus { node, option, gpus, available });
+            }
+            if let Some((split, &NodeSplit { parts, .. })) =
+                node.splits.iter().enumerate().find(|(_, split)| split.parts < 2)
+            {
+                return Err(Error::SplitParts { node: node.name.clone(), split, parts });
             }
             let has_its_own = |owner: &Node| owner.gradient_bytes > 0 && owner.parameters_of.is_none();
             if node.parameters_of.is_some_and(|NodeId(owner)| !self.nodes.get(owner).is_some_and(has_its_own))
@@ -264,6 +274,8 @@ pub(crate) struct ProblemGraph {
     pub(crate) synchronized: Vec<SynchronizedBytes>,
     /// By node: [`Node::gradient_bytes`].
     pub(crate) gradient_bytes: Vec<u64>,
+    /// By node: [`Node::state_bytes`].
+    pub(crate) state_bytes: Vec<u64>,
     /// Topological order: producers first, owners of parameters before other users, then by index.
     pub(crate) order: Vec<usize>,
 }
@@ -336,7 +348,17 @@ impl ProblemGraph {
         let nothing = SynchronizedBytes { forward: 0, backward: 0 };
         let synchronized = problem.nodes.iter().map(|node| node.synchronized.unwrap_or(nothing)).collect();
         let gradient_bytes = problem.nodes.iter().map(|node| node.gradient_bytes).collect();
-        Ok(Self { producers, consumers, needs_gradient, users, synchronized, gradient_bytes, order })
+        let state_bytes = problem.nodes.iter().map(|node| node.state_bytes).collect();
+        Ok(Self {
+            producers,
+            consumers,
+            needs_gradient,
+            users,
+            synchronized,
+            gradient_bytes,
+            state_bytes,
+            order,
+        })
     }
 
     /// Returns the nodes that directly precede a node in every order: its producers and the owner

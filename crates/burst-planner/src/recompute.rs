@@ -1,11 +1,11 @@
 //! Activation recomputation: which outputs are kept, and which are recomputed in the backward pass.
 //!
 //! A checkpoint ends a *segment* of the nodes in topological order; the nodes after the last one
-//! are a segment. A node is *local* if all its consumers are in its segment and on its own list of
-//! ranks, and it is not marked as kept.
+//! are a segment. A node is *local* if all its consumers are in its segment and read its
+//! output in the layout in which it is computed, and it is not marked as kept.
 
-use crate::groups::Slot;
 use crate::problem::{PlanProblem, ProblemGraph};
+use crate::splits::NodeTensors;
 
 /// The nodes of an arrangement whose outputs are recomputed. The [crate's
 /// page](crate#the-time-of-a-plan) has the rules.
@@ -19,14 +19,14 @@ pub(crate) struct Recomputation {
 }
 
 impl Recomputation {
-    /// Changes to another arrangement. `groups` identifies the list of ranks of each node, `order`
-    /// has the indices of all nodes in the order of the forward pass. O(nodes + edges), or O(1)
-    /// without checkpoints.
+    /// Changes to another arrangement. `tensors` has the layouts of the outputs of nodes and of
+    /// their inputs, `order` has the indices of all nodes in the order of the forward pass. O(nodes
+    /// + edges), or O(1) without checkpoints.
     pub(crate) fn set(
         &mut self,
         problem: &PlanProblem,
         structure: &ProblemGraph,
-        groups: &[Slot],
+        tensors: NodeTensors<'_>,
         order: &[u32],
     ) {
         if problem.checkpoints.is_empty() {
@@ -50,7 +50,8 @@ impl Recomputation {
             let node = node as usize;
             let consumers = &structure.consumers[node];
             let is_beside = |&consumer: &usize| {
-                self.segment[consumer] == self.segment[node] && groups[consumer] == groups[node]
+                self.segment[consumer] == self.segment[node]
+                    && tensors.inputs[consumer] == tensors.outputs[node]
             };
             let is_local =
                 !problem.nodes[node].is_kept && !consumers.is_empty() && consumers.iter().all(is_beside);

@@ -265,7 +265,7 @@ fn an_update_is_hidden_by_the_next_iteration() {
         |sample_us: f64, update_us: f64| Layer { launch_us: 0.0, sample_us, update_us, sample_bytes: 0.0 };
     let layers = vec![layer(50.0, 0.0), layer(1.0, 200.0)];
     let costs = Costs { batch: 1, layers, latency_us: 0.0, bytes_per_us: 1.0 };
-    let arrangement = Arrangement { ranks: vec![vec![0], vec![1]], order: vec![0, 1] };
+    let arrangement = Arrangement::new(vec![vec![0], vec![1]], vec![0, 1]);
     let mut evaluator = Evaluator::new(&problem, &costs).expect("a valid problem");
     let time = evaluator.evaluate(&arrangement).expect("a valid arrangement");
     assert!((time.iteration_us - 203.0).abs() < 1e-6, "{time:?}");
@@ -290,7 +290,7 @@ fn all_reduces_of_a_branch_start_before_the_backward_pass_of_the_path_ends() {
     let mut fastest_us = f64::INFINITY;
     let mut evaluator = Evaluator::new(&problem, &costs).expect("a valid problem");
     for order in [[0, 1, 2, 3], [0, 2, 1, 3]] {
-        let arrangement = Arrangement { ranks: vec![vec![0, 1]; 4], order: order.to_vec() };
+        let arrangement = Arrangement::new(vec![vec![0, 1]; 4], order.to_vec());
         let time = evaluator.evaluate(&arrangement).expect("a valid arrangement");
         fastest_us = fastest_us.min(time.iteration_us);
     }

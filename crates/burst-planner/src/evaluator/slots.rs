@@ -4,7 +4,9 @@ use std::rc::Rc;
 
 use super::{Evaluator, NumberedArrangement};
 use crate::groups::{Class, Classes, GroupId, Slot};
-use crate::{Error, Result};
+use crate::problem::ProblemGraph;
+use crate::splits::{Layout, NodeTensors, layout};
+use crate::{Error, NodeSplit, PlanProblem, Result, SynchronizedBytes, Values};
 
 /// Capacity of the rank-class cache, in sets of groups (about 10 MB).
 const MAX_CACHED_CLASSES: usize = 1 << 14;
@@ -20,6 +22,80 @@ pub(super) struct Slots {
     pub(super) all_parameters: Option<Slot>,
     /// By group: its slot, or [`UNUSED`] between evaluations.
     by_group: Vec<Slot>,
+    /// Tensors of the nodes, if any node is split.
+    split: Option<SplitTensors>,
+}
+
+/// Layouts and sizes of the tensors of the nodes of an arrangement with splits, each by node.
+#[derive(Debug, Default)]
+struct SplitTensors {
+    outputs: Vec<Layout>,
+    output_gradients: Vec<Layout>,
+    inputs: Vec<Layout>,
+    input_gradients: Vec<Layout>,
+    gradient_bytes: Vec<u64>,
+    state_bytes: Vec<u64>,
+    synchronized: Vec<SynchronizedBytes>,
+}
+
+impl SplitTensors {
+    /// Creates the tensors of an arrangement. `slots` has the slot of each node.
+    fn new(
+        problem: &PlanProblem,
+        structure: &ProblemGraph,
+        numbered: &NumberedArrangement,
+        slots: &[Slot],
+    ) -> Self {
+        let mut tensors = Self {
+            gradient_bytes: structure.gradient_bytes.clone(),
+            state_bytes: structure.state_bytes.clone(),
+            synchronized: structure.synchronized.clone(),
+            ..Self::default()
+        };
+        for (node, &slot) in slots.iter().enumerate() {
+            let split = numbered.split(node).map(|split| &problem.nodes[node].splits[split]);
+            let of = |values: fn(&NodeSplit) -> Values| layout(slot, split.map_or(Values::Copies, values));
+            tensors.outputs.push(of(|split| split.output));
+            tensors.output_gradients.push(of(NodeSplit::output_gradient));
+            tensors.inputs.push(of(|split| split.input));
+            tensors.input_gradients.push(of(|split| split.input_gradient));
+            if let Some(split) = split {
+                let nothing = SynchronizedBytes { forward: 0, backward: 0 };
+                tensors.gradient_bytes[node] = split.gradient_bytes;
+                tensors.state_bytes[node] = split.state_bytes;
+                tensors.synchronized[node] = split.synchronized.unwrap_or(nothing);
+            }
+        }
+        tensors
+    }
+}
+
+impl Slots {
+    /// Returns the tensors of the nodes. The layout of a node that is not split is its slot.
+    pub(super) fn tensors<'s>(&'s self, structure: &'s ProblemGraph) -> NodeTensors<'s> {
+        match &self.split {
+            None => NodeTensors {
+                are_split: false,
+                outputs: &self.nodes,
+                output_gradients: &self.nodes,
+                inputs: &self.nodes,
+                input_gradients: &self.nodes,
+                gradient_bytes: &structure.gradient_bytes,
+                state_bytes: &structure.state_bytes,
+                synchronized: &structure.synchronized,
+            },
+            Some(split) => NodeTensors {
+                are_split: true,
+                outputs: &split.outputs,
+                output_gradients: &split.output_gradients,
+                inputs: &split.inputs,
+                input_gradients: &split.input_gradients,
+                gradient_bytes: &split.gradient_bytes,
+                state_bytes: &split.state_bytes,
+                synchronized: &split.synchronized,
+            },
+        }
+    }
 }
 
 /// Slot of a group that the arrangement does not use.
@@ -52,7 +128,15 @@ impl Evaluator<'_> {
         for &group in &used {
             slots.by_group[group as usize] = UNUSED;
         }
-        cache.set_used_groups(used);
+        let is_split = numbered.splits.is_some();
+        let split_indices = (0..if is_split { numbered.groups.len() } else { 0 }).map(|node| {
+            let split = numbered.split(node)?;
+            cache.split_index(node, split, cache.groups.len(numbered.groups[node]))
+        });
+        let split_indices: Vec<Option<u32>> = split_indices.collect();
+        cache.set_used(used, split_indices.into_iter());
+        slots.split =
+            is_split.then(|| SplitTensors::new(self.problem, &self.structure, numbered, &slots.nodes));
     }
 
     /// Returns for each node the group that holds the parameters that it owns, unless that is

@@ -1,6 +1,7 @@
 //! The backward pass. A *group* is a list of ranks.
 
-use super::{Event, GradientPart, Lanes, Member, ProgramCosts, Recorder, Run, Slot, later, run_step};
+use super::{Event, GradientPart, Lanes, Layout, ProgramCosts, Recorder, Run, later, run_step};
+use crate::splits::are_added_up;
 
 impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
     /// Simulates the backward pass of a micro-batch. Gradients of parameters are reduced only if
@@ -21,7 +22,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
             let Lanes { classes, compute, backward, arrives, .. } = &mut *self.lanes;
             let ends = &mut backward[node * *classes..];
             run_step(self.recorder, compute, ends, step, arrives[node], times);
-            let synchronized = program.structure.synchronized[node].backward;
+            let synchronized = program.tensors.synchronized[node].backward;
             if synchronized > 0 {
                 let end = self.synchronize(Event::SynchronizeBackward(node), group, synchronized, |_| 0.0);
                 self.lanes.synchronized[node] = end;
@@ -52,43 +53,44 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
     }
 
     /// Gathers the gradient of a node's output on its ranks, once all consumers have computed their
-    /// parts. Parts on the same ranks are summed there and move together.
+    /// parts. Parts in the same layout are summed there and move together.
     fn gather_gradient(&mut self, node: usize) {
         let program = self.program;
-        let own = self.group(node);
+        let own = program.tensors.output_gradients[node];
         let consumers = program.ordered.consumers(node);
-        if consumers.iter().all(|&consumer| self.group(consumer as usize) == own) {
+        let layout_of = |consumer: u32| program.tensors.input_gradients[consumer as usize];
+        if consumers.iter().all(|&consumer| layout_of(consumer) == own) {
             return;
         }
         let mut parts = std::mem::take(&mut self.lanes.parts);
         // In the order of their backward steps.
         for &consumer in consumers.iter().rev() {
-            let group = self.group(consumer as usize);
-            match parts.iter_mut().find(|part| part.group == group) {
+            let layout = layout_of(consumer);
+            match parts.iter_mut().find(|part| part.layout == layout) {
                 Some(part) => part.is_sum = true,
-                None => parts.push(GradientPart { group, consumer: consumer as usize, is_sum: false }),
+                None => parts.push(GradientPart { layout, consumer: consumer as usize, is_sum: false }),
             }
         }
-        let mut latest = 0.0;
+        let (mut latest, mut is_sum) = (0.0, parts.len() > 1);
         for &part in &parts {
-            if part.group != own {
+            if part.layout != own {
                 latest = later(latest, self.move_gradient(node, part, own));
+                is_sum |= are_added_up(part.layout, own);
             }
         }
         self.lanes.arrives[node] = latest;
-        if parts.len() > 1 {
-            for &Member { class, .. } in self.members(own) {
-                self.lanes.compute[usize::from(class)].wait(latest);
-            }
+        if is_sum {
+            self.wait_on(own, latest);
         }
         parts.clear();
         self.lanes.parts = parts;
     }
 
-    /// Returns the time when a part of the output's gradient has arrived on the node's ranks.
-    fn move_gradient(&mut self, node: usize, part: GradientPart, own: Slot) -> f64 {
+    /// Returns the time when a part of the output's gradient has arrived in the layout that the
+    /// node reads.
+    fn move_gradient(&mut self, node: usize, part: GradientPart, own: Layout) -> f64 {
         let row = part.consumer * self.lanes.classes;
-        self.transfer(Event::Gradient(node), node, part.group, own, |lanes, class| {
+        self.transfer(Event::Gradient(node), node, part.layout, own, |lanes, class| {
             let class = usize::from(class);
             // A sum is a step of the compute lane, which keeps its order.
             if part.is_sum {

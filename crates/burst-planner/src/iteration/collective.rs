@@ -2,35 +2,37 @@
 //! is a list of ranks, given by its slot: its index among the groups of the arrangement. Times are
 //! in microseconds since the start of the simulation.
 
-use super::{Class, Event, Lanes, Member, ProgramCosts, Recorder, Run, Slot, later};
+use super::{Class, Event, Lanes, Layout, Member, ProgramCosts, Recorder, Run, Slot, later};
+use crate::splits::group_of;
 
 impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
-    /// Simulates moving the output of node `producer`, or its gradient, between groups. `ready`
+    /// Simulates moving the output of node `producer`, or its gradient, between layouts. `ready`
     /// returns the time from which a rank of `from` can send. It starts when all of them are ready
-    /// and the communication lanes of both groups are free. Returns the end.
+    /// and the communication lanes of the ranks of both are free. Returns the end.
     pub(super) fn transfer(
         &mut self,
         event: Event<'_>,
         producer: usize,
-        from: Slot,
-        to: Slot,
+        from: Layout,
+        to: Layout,
         ready: impl Fn(&Lanes, Class) -> f64,
     ) -> f64 {
         let mut start = 0.0;
-        for &Member { class, .. } in self.members(from) {
+        for &Member { class, .. } in self.members(group_of(from)) {
             start = later(start, ready(self.lanes, class));
             self.add_member(class);
         }
-        for &Member { class, .. } in self.members(to) {
+        for &Member { class, .. } in self.members(group_of(to)) {
             self.add_member(class);
         }
         let takes = self.duration(|costs| costs.transfer(producer, from, to));
         self.communicate(event, start, takes)
     }
 
-    /// Simulates an all-reduce of `bytes` bytes over a group, replicas included. `ready` returns
-    /// the time from which a rank can take part. It starts when all of them are ready and their
-    /// communication lanes are free. Returns the end, or `None` if the group has a single rank.
+    /// Simulates an all-reduce of `bytes` bytes over a group between the ranks with the same part,
+    /// replicas included. `ready` returns the time from which a rank can take part. It starts when
+    /// all of them are ready and their communication lanes are free. Returns the end, or `None` if
+    /// each part has a single rank.
     pub(super) fn reduce(
         &mut self,
         event: Event<'_>,
@@ -52,7 +54,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
 
     /// Simulates an all-reduce of `bytes` bytes over a group that starts when the compute lanes are
     /// free, at the times of `ready` or later, and makes the compute lanes wait for its end.
-    /// Returns the end, or 0 for a single rank.
+    /// Returns the end, or 0 if each part has a single rank.
     pub(super) fn synchronize(
         &mut self,
         event: Event<'_>,
@@ -68,6 +70,13 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
             self.lanes.compute[usize::from(class)].wait(end);
         }
         end
+    }
+
+    /// Makes the next compute step of the ranks of a layout wait until `ready`.
+    pub(super) fn wait_on(&mut self, layout: Layout, ready: f64) {
+        for &Member { class, .. } in self.members(group_of(layout)) {
+            self.lanes.compute[usize::from(class)].wait(ready);
+        }
     }
 
     /// Returns the duration of the next collective: that of the previous iteration, or that of

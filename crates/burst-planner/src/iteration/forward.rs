@@ -1,6 +1,7 @@
 //! The forward pass.
 
-use super::{Event, Lanes, MovedOutput, ProgramCosts, Recorder, Run, Slot, later, run_step};
+use super::{Event, Lanes, Layout, MovedOutput, ProgramCosts, Recorder, Run, later, run_step};
+use crate::splits::are_added_up;
 
 impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
     /// Simulates the forward pass of one micro-batch.
@@ -10,8 +11,8 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
             let node = node as usize;
             let group = self.group(node);
             let has_transfers = self.lanes.has_transfers[node];
-            let arrived = if has_transfers { self.gather_inputs(node, group) } else { 0.0 };
-            let synchronized = program.structure.synchronized[node].forward;
+            let arrived = if has_transfers { self.gather_inputs(node) } else { 0.0 };
+            let synchronized = program.tensors.synchronized[node].forward;
             if synchronized > 0 {
                 self.synchronize(Event::SynchronizeForward(node), group, synchronized, |_| arrived);
             }
@@ -24,40 +25,44 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
             if has_transfers {
                 if let consumers @ [_, _, ..] = program.ordered.consumers(node) {
                     for &consumer in consumers {
-                        self.output_on(node, self.group(consumer as usize));
+                        self.output_in(node, program.tensors.inputs[consumer as usize]);
                     }
                 }
             }
         }
     }
 
-    /// Returns the time when all inputs of a node from other groups are available. Inputs from the
-    /// same ranks are available once the lane is free.
-    fn gather_inputs(&mut self, node: usize, group: Slot) -> f64 {
+    /// Returns the time when all inputs of a node from other layouts are available. Inputs in the
+    /// layout in which they are computed are available once the lane is free.
+    fn gather_inputs(&mut self, node: usize) -> f64 {
+        let layout = self.program.tensors.inputs[node];
         let mut arrived = 0.0;
         for &producer in self.program.ordered.producers(node) {
-            arrived = later(arrived, self.output_on(producer as usize, group));
+            arrived = later(arrived, self.output_in(producer as usize, layout));
         }
         arrived
     }
 
-    /// Moves a node's output to a group, if it is not there yet. Returns the time when it arrives,
-    /// 0 on the node's group.
+    /// Moves a node's output to a layout, if it is not there yet. Returns the time when it arrives,
+    /// 0 in the layout in which it is computed.
     #[inline]
-    fn output_on(&mut self, node: usize, group: Slot) -> f64 {
-        let own = self.group(node);
-        if own == group { 0.0 } else { self.move_output(node, own, group) }
+    fn output_in(&mut self, node: usize, layout: Layout) -> f64 {
+        let own = self.program.tensors.outputs[node];
+        if own == layout { 0.0 } else { self.move_output(node, own, layout) }
     }
 
-    fn move_output(&mut self, node: usize, own: Slot, group: Slot) -> f64 {
-        if let Some(moved) = self.lanes.moved[node].iter().find(|moved| moved.group == group) {
+    fn move_output(&mut self, node: usize, own: Layout, layout: Layout) -> f64 {
+        if let Some(moved) = self.lanes.moved[node].iter().find(|moved| moved.layout == layout) {
             return moved.at;
         }
         let forward = node * self.lanes.classes;
-        let at = self.transfer(Event::Activations(node), node, own, group, |lanes, class| {
+        let at = self.transfer(Event::Activations(node), node, own, layout, |lanes, class| {
             lanes.forward[forward + usize::from(class)]
         });
-        self.lanes.moved[node].push(MovedOutput { group, at });
+        if are_added_up(own, layout) {
+            self.wait_on(layout, at);
+        }
+        self.lanes.moved[node].push(MovedOutput { layout, at });
         at
     }
 }

@@ -22,7 +22,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         }
         let bucket = &mut self.lanes.buckets[place];
         bucket.nodes.push(node as u32);
-        bucket.bytes = bucket.bytes.saturating_add(program.structure.gradient_bytes[node]);
+        bucket.bytes = bucket.bytes.saturating_add(program.tensors.gradient_bytes[node]);
         if program.gradients.overlap && bucket.bytes >= program.gradients.bucket_bytes {
             let full = self.lanes.buckets.remove(place);
             self.reduce_bucket(&full);
@@ -63,11 +63,8 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
             let summed = summed.get(usize::from(class)).copied().unwrap_or(0.0);
             later(later(computed, summed), run.lanes.backward_end[usize::from(class)])
         };
-        let end = self.reduce(Event::Reduce(nodes), *group, *bytes, ready);
-        // A single rank has the whole gradient when it has computed it.
-        let end = end.unwrap_or_else(|| {
-            self.members(*group).iter().map(|member| ready(self, member.class)).fold(0.0, later)
-        });
+        // Without a collective, a rank has the whole gradient when it has computed it.
+        let end = self.reduce(Event::Reduce(nodes), *group, *bytes, ready).unwrap_or(0.0);
         for &node in nodes {
             self.lanes.reduced[node as usize] = end;
         }

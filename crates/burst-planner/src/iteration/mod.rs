@@ -17,6 +17,7 @@ use super::groups::{Class, Classes, Member, Slot};
 use super::node_order::NodeOrder;
 use super::problem::{GradientOptions, ProblemGraph};
 use super::recompute::Recomputation;
+use super::splits::{Layout, NodeTensors};
 
 /// The problem and the arrangement that is simulated.
 pub(super) struct Program<'a> {
@@ -35,6 +36,8 @@ pub(super) struct Program<'a> {
     /// By node: the slot of the list of ranks that hold the parameters that it owns; the slot of
     /// its own list if it owns none.
     pub(super) parameter_groups: &'a [Slot],
+    /// Layouts and sizes of the nodes' tensors.
+    pub(super) tensors: NodeTensors<'a>,
     /// Rank classes of the arrangement. Each is simulated as one rank.
     pub(super) classes: &'a Classes,
     /// Slot of the list of all ranks that hold parameters, if the norm of all gradients is needed.
@@ -46,12 +49,13 @@ pub(super) struct Program<'a> {
 pub(super) trait ProgramCosts {
     /// Returns the step durations of a node with the larger and the smaller shard, in this order.
     fn steps(&self, node: usize, group: Slot) -> &[StepTimes; 2];
-    /// Returns the duration of moving the output of node `producer` from one group to another, or
+    /// Returns the duration of moving the output of node `producer` from one layout to another, or
     /// its gradient.
-    fn transfer(&mut self, producer: usize, from: Slot, to: Slot) -> f64;
-    /// Returns the duration of an all-reduce of `bytes` bytes over a group.
+    fn transfer(&mut self, producer: usize, from: Layout, to: Layout) -> f64;
+    /// Returns the duration of an all-reduce of `bytes` bytes over a group, between the ranks with
+    /// the same part.
     fn reduce(&mut self, bytes: u64, group: Slot) -> f64;
-    /// Returns the number of ranks of a group, in all replicas.
+    /// Returns the number of ranks of a group with the same part, in all replicas.
     fn size(&self, group: Slot) -> usize;
 }
 
@@ -66,7 +70,7 @@ pub(super) enum Event<'a> {
     Backward(usize),
     /// The optimizer's step over the node's parameters.
     Update(usize),
-    /// Transfer of the node's output to other ranks.
+    /// Transfer of the node's output to another layout.
     Activations(usize),
     /// Transfer of the gradient of the node's output.
     Gradient(usize),
@@ -94,19 +98,19 @@ pub(super) trait Recorder {
 
 impl Recorder for () {}
 
-/// A node's output on another group.
+/// A node's output in another layout.
 struct MovedOutput {
-    /// Slot of the group that it was moved to.
-    group: Slot,
+    /// Layout that it was moved to.
+    layout: Layout,
     /// Time when it has arrived on all ranks.
     at: f64,
 }
 
-/// The part of an output's gradient from consumers on one group.
+/// The part of an output's gradient from consumers that compute it in one layout.
 #[derive(Clone, Copy)]
 struct GradientPart {
-    /// Slot of the consumers' group.
-    group: Slot,
+    /// Layout of the consumers' gradients.
+    layout: Layout,
     /// The last of them in the order, which computes its part first.
     consumer: usize,
     /// Whether there are several.
@@ -172,7 +176,7 @@ pub(super) struct Lanes {
     /// By node: time when the gradient of its output has arrived from other ranks; 0 if it comes
     /// from none.
     arrives: Vec<f64>,
-    /// By node: its output on other groups.
+    /// By node: its output in other layouts.
     moved: Vec<Vec<MovedOutput>>,
     /// By node whose output needs no gradient: time when its last transfer of the previous
     /// micro-batch has ended; 0 for other nodes.
@@ -202,12 +206,18 @@ impl Lanes {
     pub(super) fn reset(&mut self, program: &Program<'_>) {
         let classes = program.classes.len();
         self.classes = classes;
-        let Program { structure, groups, .. } = program;
-        let moves_output =
-            |node: usize| structure.consumers[node].iter().any(|&consumer| groups[consumer] != groups[node]);
+        let Program { structure, tensors, .. } = program;
+        let moves_output = |node: usize| {
+            let consumers = &structure.consumers[node];
+            consumers.iter().any(|&consumer| tensors.inputs[consumer] != tensors.outputs[node])
+                || tensors.are_split
+                    && consumers
+                        .iter()
+                        .any(|&consumer| tensors.input_gradients[consumer] != tensors.output_gradients[node])
+        };
         self.has_transfers.clear();
-        self.has_transfers.resize(groups.len(), false);
-        for node in 0..groups.len() {
+        self.has_transfers.resize(program.groups.len(), false);
+        for node in 0..program.groups.len() {
             if moves_output(node) {
                 self.has_transfers[node] = true;
                 for &consumer in &structure.consumers[node] {

@@ -15,7 +15,8 @@ use crate::costs::{NodeMemory, ShardSize};
 use crate::groups::{Class, Classes, Slot};
 use crate::problem::ProblemGraph;
 use crate::recompute::Recomputation;
-use crate::{Node, PlanProblem};
+use crate::splits::NodeTensors;
+use crate::{Node, NodeSplit, PlanProblem};
 use positions::{Position, Positions};
 use sweep::Sweep;
 
@@ -37,6 +38,8 @@ pub(crate) struct MemoryModel<'a> {
     /// By node: the slot of the list of ranks that hold the parameters that it owns; the slot of
     /// its own list if it owns none.
     pub(crate) parameter_groups: &'a [Slot],
+    /// Layouts and sizes of the nodes' tensors.
+    pub(crate) tensors: NodeTensors<'a>,
     /// Slot of the list of all ranks that hold parameters, if the norm of all gradients is needed.
     pub(crate) all_parameters: Option<Slot>,
     /// Nodes whose forward step is repeated in the backward pass.
@@ -49,14 +52,21 @@ pub(crate) struct MemoryModel<'a> {
 /// nodes, with all copies, all alive at the same time. `maximum` has for each node the maximum of
 /// each of its memory sizes on a rank. O(nodes).
 pub(crate) fn max_held_bytes(problem: &PlanProblem, structure: &ProblemGraph, maximum: &[NodeMemory]) -> u64 {
+    let parts = problem.nodes.iter().flat_map(|node| &node.splits).map(|split| split.parts).max();
     let of_node = |(node, memory): (usize, &NodeMemory)| {
         let consumers = structure.consumers[node].len() as u64;
         // The output and its gradient, and for each list of consumers a copy, the gradient of each
-        // consumer, their sum there, and that gradient here.
-        let outputs = 2 + 4 * consumers;
-        let Node { state_bytes, gradient_bytes, parameters_of, .. } = problem.nodes[node];
-        let gradient_bytes =
-            parameters_of.map_or(gradient_bytes, |owner| problem.nodes[owner.0].gradient_bytes);
+        // consumer, their sum there, and that gradient here. The addends of a copy and of a
+        // gradient are received, too.
+        let outputs = 2 + (4 + 2 * parts.unwrap_or(0) as u64) * consumers;
+        let Node { parameters_of, splits, .. } = &problem.nodes[node];
+        let owner = parameters_of.map_or(node, |owner| owner.0);
+        let maximum = |whole: u64, of_split: fn(&NodeSplit) -> u64, splits: &[NodeSplit]| {
+            splits.iter().map(of_split).fold(whole, u64::max)
+        };
+        let state_bytes = maximum(problem.nodes[node].state_bytes, |split| split.state_bytes, splits);
+        let Node { gradient_bytes, splits, .. } = &problem.nodes[owner];
+        let gradient_bytes = maximum(*gradient_bytes, |split| split.gradient_bytes, splits);
         // The gradient, the sum of several users' gradients, and the sum over micro-batches.
         let gradients = if problem.micro_batches.get() > 1 { 3 } else { 2 };
         [

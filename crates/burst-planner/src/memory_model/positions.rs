@@ -15,7 +15,7 @@ pub(super) struct Positions {
     /// By node: the position of its backward step.
     pub(super) backward: Vec<Position>,
     /// By node: the first of three positions at which its output's gradient is collected: sums by
-    /// list of ranks, moves, and the sum of all.
+    /// layout, moves, and the sum of all.
     pub(super) collected: Vec<Position>,
     /// By node that owns parameters: the position at which gradients of several users or
     /// micro-batches are added up.
@@ -69,7 +69,8 @@ impl Positions {
                 if missing[producer] == 0 {
                     positions.collected[producer] = next;
                     let consumers = &structure.consumers[producer];
-                    let is_here = consumers.len() == 1 && model.groups[producer] == model.groups[node];
+                    let is_here = consumers.len() == 1
+                        && model.tensors.output_gradients[producer] == model.tensors.input_gradients[node];
                     next += if is_here { 0 } else { 3 };
                 }
             }

@@ -4,6 +4,7 @@ use super::positions::{Position, Positions};
 use super::{Held, MemoryModel, NORM_BYTES};
 use crate::costs::NodeMemory;
 use crate::groups::Slot;
+use crate::splits::{Layout, are_added_up, group_of, is_all_reduced};
 
 /// The sweep over the buffers, in the order of the steps.
 pub(super) struct Sweep<'m, F> {
@@ -57,12 +58,20 @@ impl<F: FnMut(Held)> Sweep<'_, F> {
         }
     }
 
+    /// Adds a buffer of a node's output or its gradient on each rank of a layout.
+    fn tensor(&mut self, layout: Layout, node: usize, alive: [Position; 2]) {
+        for member in self.model.classes.members(group_of(layout)) {
+            let bytes = self.model.cache.output_bytes(node, layout, member.shard_size);
+            (self.add)(Held { class: member.class, node, bytes, alive });
+        }
+    }
+
     /// Adds what is in use during the whole iteration, and during the node's steps.
     fn held(&mut self, node: usize) {
         let whole = [0, self.positions.end];
         let group = self.model.groups[node];
-        let of_node = &self.model.problem.nodes[node];
-        self.everywhere(self.model.parameter_groups[node], node, of_node.state_bytes, whole);
+        let state_bytes = self.model.tensors.state_bytes[node];
+        self.everywhere(self.model.parameter_groups[node], node, state_bytes, whole);
         self.part(group, node, whole, |memory| memory.held_bytes);
         let forward = self.positions.forward(node);
         let backward = self.positions.backward[node];
@@ -75,14 +84,17 @@ impl<F: FnMut(Held)> Sweep<'_, F> {
         }
     }
 
-    /// Adds the output of a node, and its copies on other ranks.
+    /// Adds the output of a node, and its copies in other layouts.
     fn output(&mut self, node: usize) {
         let (model, positions) = (self.model, self.positions);
-        let (own, consumers) = (model.groups[node], &model.structure.consumers[node]);
+        let (own, consumers) = (model.tensors.outputs[node], &model.structure.consumers[node]);
         let forward = positions.forward(node);
         let reads_own =
             model.structure.needs_gradient[node] && model.problem.nodes[node].backward_reads.output;
-        let here = |&&consumer: &&usize| model.groups[consumer] == own;
+        let layout = |consumer: usize| model.tensors.inputs[consumer];
+        // An all-reduce is in place.
+        let is_here = |layout: Layout| layout == own || is_all_reduced(own, layout);
+        let here = |&&consumer: &&usize| is_here(layout(consumer));
         // A node that several others read is sent to all of them at once.
         let sent = |consumer: usize| match consumers.len() {
             1 => Positions::arrival(positions.place[consumer]),
@@ -90,52 +102,59 @@ impl<F: FnMut(Held)> Sweep<'_, F> {
         };
         let last_sent = consumers.iter().filter(|consumer| !here(consumer)).map(|&consumer| sent(consumer));
         let last_sent = last_sent.max().unwrap_or(forward);
-        let output = |memory: &NodeMemory| memory.output_bytes;
         if let Some(repeated) = self.positions.repeated[node] {
             // The first value is dead after the forward steps of its consumers.
             let read = consumers.iter().map(|&consumer| self.positions.forward(consumer)).max();
             let read_again = consumers.iter().map(|&consumer| model.last_read(consumer, positions));
             let used = if reads_own { positions.backward[node] } else { repeated };
             let last = read_again.max().unwrap_or(repeated).max(used);
-            self.part(own, node, [forward, read.unwrap_or(forward)], output);
-            self.part(own, node, [repeated, last], output);
+            self.tensor(own, node, [forward, read.unwrap_or(forward)]);
+            self.tensor(own, node, [repeated, last]);
         } else {
             let read =
                 consumers.iter().filter(here).map(|&consumer| model.last_read(consumer, positions)).max();
             let used = if reads_own { self.positions.backward[node] } else { forward };
             let last = read.unwrap_or(forward).max(used).max(last_sent);
-            self.part(own, node, [forward, last], output);
+            self.tensor(own, node, [forward, last]);
         }
         for (index, &consumer) in consumers.iter().enumerate() {
-            let group = model.groups[consumer];
-            let is_known = consumers[..index].iter().any(|&earlier| model.groups[earlier] == group);
-            if group == own || is_known {
+            let to = layout(consumer);
+            if is_here(to) || consumers[..index].iter().any(|&earlier| layout(earlier) == to) {
                 continue;
             }
-            let readers = consumers[index..].iter().filter(|&&reader| model.groups[reader] == group);
+            let readers = consumers[index..].iter().filter(|&&reader| layout(reader) == to);
             let last = readers.map(|&reader| model.last_read(reader, positions)).max().unwrap_or(forward);
-            self.received(node, (own, group), (forward, sent(consumer)), last);
+            self.received(node, (own, to), (forward, sent(consumer)), last);
         }
     }
 
-    /// Adds a copy of a node's output or gradient that one group sends and another one receives:
-    /// `sent` are the positions at which it was computed and at which it is sent.
+    /// Adds a copy of a node's output or gradient that is moved from one layout to another: `sent`
+    /// are the positions at which it was computed and at which it is sent. Addends are received one
+    /// by one and then added up.
     fn received(
         &mut self,
         node: usize,
-        (from, to): (Slot, Slot),
+        (from, to): (Layout, Layout),
         (computed, sent): (Position, Position),
         last: Position,
     ) {
         let model = self.model;
-        for member in model.classes.members(from) {
+        for member in model.classes.members(group_of(from)) {
             let ready = &mut self.received_from[usize::from(member.class)];
             *ready = (*ready).max(computed + 1);
         }
-        for member in model.classes.members(to) {
-            let first = self.received_from[usize::from(member.class)].min(sent);
-            let bytes = model.memory(node, to, member.shard_size).output_bytes;
-            (self.add)(Held { class: member.class, node, bytes, alive: [first, last.max(sent)] });
+        let addends = if are_added_up(from, to) { model.cache.parts(group_of(from)) as u64 } else { 0 };
+        for member in model.classes.members(group_of(to)) {
+            let class = member.class;
+            let first = self.received_from[usize::from(class)].min(sent);
+            let bytes = model.cache.output_bytes(node, to, member.shard_size);
+            let last = last.max(sent);
+            if addends > 0 {
+                let bytes = bytes.saturating_mul(addends);
+                (self.add)(Held { class, node, bytes, alive: [first, sent] });
+            }
+            let first = if addends > 0 { sent } else { first };
+            (self.add)(Held { class, node, bytes, alive: [first, last] });
         }
     }
 
@@ -178,43 +197,45 @@ impl<F: FnMut(Held)> Sweep<'_, F> {
     /// Adds the gradient of a node's output, with the parts of it that its consumers compute.
     fn output_gradient(&mut self, node: usize) {
         let model = self.model;
-        let (own, consumers) = (model.groups[node], &model.structure.consumers[node]);
+        let (own, consumers) = (model.tensors.output_gradients[node], &model.structure.consumers[node]);
         let [summed, moved, joined] = [0, 1, 2].map(|later| self.positions.collected[node] + later);
-        let output = |memory: &NodeMemory| memory.output_bytes;
         let backward = self.positions.backward[node];
+        let layout = |consumer: usize| model.tensors.input_gradients[consumer];
         let is_first = |index: usize| {
-            let group = model.groups[consumers[index]];
-            consumers[..index].iter().all(|&earlier| model.groups[earlier] != group)
+            let own = layout(consumers[index]);
+            consumers[..index].iter().all(|&earlier| layout(earlier) != own)
         };
-        let groups = (0..consumers.len()).filter(|&index| is_first(index)).count();
+        let layouts = (0..consumers.len()).filter(|&index| is_first(index)).count();
         for index in (0..consumers.len()).filter(|&index| is_first(index)) {
-            let group = model.groups[consumers[index]];
-            let of_group = consumers[index..].iter().filter(|&&consumer| model.groups[consumer] == group);
-            let count = of_group.clone().count();
+            let part = layout(consumers[index]);
+            let of_layout = consumers[index..].iter().filter(|&&consumer| layout(consumer) == part);
+            let count = of_layout.clone().count();
             let mut computed = summed;
-            // The last position of the gradient of this group.
-            let last = match (group == own, groups) {
+            // An all-reduce is in place.
+            let is_here = part == own || is_all_reduced(part, own);
+            // The last position of the gradient in this layout.
+            let last = match (is_here, layouts) {
                 (true, 1) => backward,
                 (true, _) => joined,
                 (false, _) => moved,
             };
-            for &consumer in of_group {
+            for &consumer in of_layout {
                 let first = self.positions.backward[consumer];
                 if count == 1 {
                     computed = first;
                 }
-                self.part(group, node, [first, if count == 1 { last } else { summed }], output);
+                self.tensor(part, node, [first, if count == 1 { last } else { summed }]);
             }
             if count > 1 {
-                self.part(group, node, [summed, last], output);
+                self.tensor(part, node, [summed, last]);
             }
-            if group != own {
-                let last = if groups == 1 { backward } else { joined };
-                self.received(node, (group, own), (computed, moved), last);
+            if !is_here {
+                let last = if layouts == 1 { backward } else { joined };
+                self.received(node, (part, own), (computed, moved), last);
             }
         }
-        if groups > 1 {
-            self.part(own, node, [joined, backward], output);
+        if layouts > 1 {
+            self.tensor(own, node, [joined, backward]);
         }
     }
 
@@ -228,7 +249,7 @@ impl<F: FnMut(Held)> Sweep<'_, F> {
             return;
         }
         let micro_batches = model.problem.micro_batches.get();
-        let bytes = model.problem.nodes[owner].gradient_bytes;
+        let bytes = model.tensors.gradient_bytes[owner];
         let (backward, summed, end) =
             (self.positions.backward[node], self.positions.summed[owner], self.positions.end);
         for member in model.classes.members(model.groups[node]) {
@@ -273,7 +294,7 @@ impl<F: FnMut(Held)> Sweep<'_, F> {
             });
             let (_, bytes, nodes) = &mut filling[place];
             nodes.push(node);
-            *bytes = bytes.saturating_add(model.problem.nodes[node].gradient_bytes);
+            *bytes = bytes.saturating_add(model.tensors.gradient_bytes[node]);
             if gradients.overlap && *bytes >= gradients.bucket_bytes {
                 let (group, _, nodes) = filling.remove(place);
                 self.bucket(group, &nodes);
@@ -314,7 +335,7 @@ impl<F: FnMut(Held)> Sweep<'_, F> {
             for &node in nodes {
                 let end = computed(&node);
                 if end > first {
-                    let bytes = model.problem.nodes[node].gradient_bytes;
+                    let bytes = model.tensors.gradient_bytes[node];
                     (self.add)(Held { class, node, bytes, alive: [first, end - 1] });
                 }
             }

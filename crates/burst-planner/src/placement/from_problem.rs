@@ -46,6 +46,6 @@ impl DevicePlacement {
     #[must_use]
     pub fn arrangement(&self) -> Arrangement {
         let ranks = self.devices.iter().map(|&device| vec![device]).collect();
-        Arrangement { ranks, order: self.order.clone() }
+        Arrangement::new(ranks, self.order.clone())
     }
 }

@@ -123,7 +123,7 @@ impl CoarseProblem {
             } else {
                 self.order_of_nodes(&found.order)
             };
-            nodes.offer(&NumberedArrangement { groups, order })?;
+            nodes.offer(&NumberedArrangement { groups, splits: None, order })?;
         }
         Ok(())
     }

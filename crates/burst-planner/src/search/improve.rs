@@ -227,5 +227,5 @@ fn combined(first: &NumberedArrangement, second: &NumberedArrangement, place: us
     for &node in &first.order[..place] {
         groups[node as usize] = first.groups[node as usize];
     }
-    NumberedArrangement { groups, order: Rc::clone(&first.order) }
+    NumberedArrangement { groups, splits: None, order: Rc::clone(&first.order) }
 }

@@ -24,7 +24,7 @@ pub(super) fn balanced_stretches(evaluator: &mut Evaluator<'_>, gpus: usize) -> 
     for sizes in even.chain(uneven) {
         let groups = in_stretches(evaluator, &order, &held, &sizes);
         if order.iter().all(|&node| evaluator.is_option(node as usize, groups[node as usize])) {
-            found.push(NumberedArrangement { groups, order: Rc::clone(&order) });
+            found.push(NumberedArrangement { groups, splits: None, order: Rc::clone(&order) });
         }
     }
     found

@@ -229,7 +229,7 @@ impl Moves<'_> {
             _ => earliest + below(random, latest - earliest + 1),
         };
         order.splice(place..place, moved);
-        Some(NumberedArrangement { groups: from.groups.clone(), order: order.into() })
+        Some(NumberedArrangement { groups: from.groups.clone(), splits: None, order: order.into() })
     }
 }
 
@@ -391,7 +391,7 @@ fn assign(
     for &node in nodes {
         groups[node] = group;
     }
-    Some(NumberedArrangement { groups, order: Rc::clone(&from.order) })
+    Some(NumberedArrangement { groups, splits: None, order: Rc::clone(&from.order) })
 }
 
 /// Divides `gpus` in proportion to loads, with at least one each.

@@ -33,7 +33,7 @@ pub(super) fn narrow_ends(
                     for &node in &order[order.len() - length..] {
                         groups[node as usize] = few;
                     }
-                    seeds.push(NumberedArrangement { groups, order: Rc::clone(&order) });
+                    seeds.push(NumberedArrangement { groups, splits: None, order: Rc::clone(&order) });
                 }
             }
         }

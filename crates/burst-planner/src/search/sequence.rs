@@ -236,7 +236,7 @@ impl Sequence {
             }
             taken = choice[taken] as usize;
         }
-        Some(NumberedArrangement { groups, order: Rc::clone(&self.order) })
+        Some(NumberedArrangement { groups, splits: None, order: Rc::clone(&self.order) })
     }
 }
 
@@ -278,8 +278,11 @@ fn branch_options(
     counts: &[usize],
     order: &Rc<[u32]>,
 ) -> Vec<ItemOption> {
-    let everywhere =
-        NumberedArrangement { groups: vec![evaluator.range(0, 1); order.len()], order: Rc::clone(order) };
+    let everywhere = NumberedArrangement {
+        groups: vec![evaluator.range(0, 1); order.len()],
+        splits: None,
+        order: Rc::clone(order),
+    };
     let mut options = Vec::new();
     for &ranks in counts {
         for ranges in 1..=parallel.branches.len().min(ranks) {

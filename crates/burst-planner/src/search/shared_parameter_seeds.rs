@@ -54,6 +54,7 @@ impl SearchStage<'_> {
         let order = Rc::clone(self.evaluator.own_order());
         let numbered = |places: &[usize]| NumberedArrangement {
             groups: units.iter().map(|&unit| ranks[places[unit]]).collect(),
+            splits: None,
             order: Rc::clone(&order),
         };
         let all = ranks.len();

@@ -59,7 +59,7 @@ impl Staircase {
             groups[node as usize] =
                 self.groups[self.borders.iter().filter(|&&border| place >= border).count()];
         }
-        NumberedArrangement { groups, order: Rc::clone(&self.order) }
+        NumberedArrangement { groups, splits: None, order: Rc::clone(&self.order) }
     }
 
     /// Returns staircases with the first border at each place before the second one, or at up to

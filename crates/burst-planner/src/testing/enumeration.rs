@@ -116,7 +116,7 @@ impl All<'_> {
             return Ok(());
         }
         for order in &self.orders {
-            let arrangement = Arrangement { ranks: ranks.to_vec(), order: order.clone() };
+            let arrangement = Arrangement::new(ranks.to_vec(), order.clone());
             if matches!(self.evaluator.check_memory(&arrangement), Err(Error::MemoryExceeded { .. })) {
                 continue;
             }

@@ -1,8 +1,13 @@
 //! The events of an iteration, listed for every rank.
 
+mod gradients;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{Arrangement, CostModel, NodeId, PlanProblem, ShardSize};
+use crate::{
+    Arrangement, CostModel, NodeId, NodeSplit, PlanProblem, ShardSize, SynchronizedBytes, TensorLayout,
+    Values,
+};
 
 /// Lane of a rank.
 #[derive(Clone, Copy, PartialEq)]
@@ -48,10 +53,29 @@ struct EventWriter<'a> {
     last_compute: BTreeMap<usize, usize>,
 }
 
+/// Where a tensor lies.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// Ranks in the order of their samples, and of their parts for the same samples.
+    ranks: Vec<usize>,
+    /// Number of ranks with the same samples.
+    parts: usize,
+    /// Values on these.
+    values: Values,
+}
+
+impl Place {
+    fn layout(&self) -> TensorLayout<'_> {
+        TensorLayout { ranks: &self.ranks, parts: self.parts, values: self.values }
+    }
+}
+
 /// Gradients that wait to be reduced.
 struct Bucket {
     /// The ranks that hold the parameters.
     ranks: Vec<usize>,
+    /// Number of ranks with the same samples.
+    parts: usize,
     /// Sum of the sizes of the gradients, bytes.
     bytes: u64,
     /// The nodes that own the parameters.
@@ -70,8 +94,8 @@ struct NodeEvents {
     gradients: BTreeMap<(usize, usize), usize>,
     /// By node and rank: the event after which the gradients of its inputs are available.
     backward: BTreeMap<(usize, usize), usize>,
-    /// By node and list of ranks: the transfer of its output there.
-    moved: BTreeMap<(usize, Vec<usize>), usize>,
+    /// By node and place: the transfer of its output there.
+    moved: BTreeMap<(usize, Place), usize>,
     /// By node: the transfers of the gradient of its output.
     arrives: BTreeMap<usize, Events>,
     /// By node and rank: the events that its update waits for.
@@ -100,6 +124,24 @@ impl EventWriter<'_> {
 
     fn ranks(&self, node: usize) -> &[usize] {
         &self.arrangement.ranks[node]
+    }
+
+    fn split(&self, node: usize) -> Option<&NodeSplit> {
+        self.arrangement.splits[node].map(|split| &self.problem.nodes[node].splits[split])
+    }
+
+    fn parts(&self, node: usize) -> usize {
+        self.split(node).map_or(1, |split| split.parts)
+    }
+
+    /// Returns the place of a tensor on the ranks of a node, whose values `of` returns.
+    fn place(&self, node: usize, of: impl Fn(&NodeSplit) -> Values) -> Place {
+        let values = self.split(node).map_or(Values::Copies, of);
+        Place { ranks: self.ranks(node).to_vec(), parts: self.parts(node), values }
+    }
+
+    fn synchronized(&self, node: usize) -> Option<SynchronizedBytes> {
+        self.split(node).map_or(self.problem.nodes[node].synchronized, |split| split.synchronized)
     }
 
     fn in_order(&self, is_wanted: impl Fn(usize) -> bool) -> Vec<usize> {
@@ -162,17 +204,33 @@ impl EventWriter<'_> {
         self.compute(rank, 0.0, after);
     }
 
-    fn transfer(&mut self, producer: usize, from: &[usize], to: &[usize], after: Events) -> usize {
-        let mut ranks = from.to_vec();
-        ranks.extend(to.iter().filter(|rank| !from.contains(rank)));
-        let us = self.costs.transfer(NodeId(producer), from, to);
+    fn transfer(&mut self, producer: usize, from: &Place, to: &Place, after: Events) -> usize {
+        let mut ranks = from.ranks.clone();
+        ranks.extend(to.ranks.iter().filter(|rank| !from.ranks.contains(rank)));
+        let us = match self.costs.splits() {
+            Some(costs) if from.parts > 1 || to.parts > 1 => {
+                costs.transfer(NodeId(producer), from.layout(), to.layout())
+            }
+            _ => self.costs.transfer(NodeId(producer), &from.ranks, &to.ranks),
+        };
         self.add(Event { lane: Lane::Communication, ranks, duration_us: us, after })
     }
 
-    /// Adds an all-reduce, unless there is a single rank.
-    fn reduce(&mut self, bytes: u64, ranks: &[usize], after: Events) -> Option<usize> {
+    /// Returns whether the ranks at a place add up what they receive from another one.
+    fn adds_up(from: &Place, to: &Place) -> bool {
+        let is_all_reduce = from.ranks == to.ranks && from.parts == to.parts && to.values == Values::Copies;
+        from.values == Values::Addends && !is_all_reduce
+    }
+
+    /// Adds an all-reduce between the ranks that have the same part, unless there is a single one.
+    fn reduce(&mut self, bytes: u64, ranks: &[usize], parts: usize, after: Events) -> Option<usize> {
+        let of_part = |part: usize| -> Vec<usize> {
+            let here = ranks.iter().enumerate().filter(|(place, _)| place % parts == part);
+            here.map(|(_, &rank)| rank).collect()
+        };
+        let took = (0..parts).map(|part| self.costs.all_reduce(bytes, &of_part(part)));
         let event = |us| Event { lane: Lane::Communication, ranks: ranks.to_vec(), duration_us: us, after };
-        (ranks.len() > 1).then(|| self.add(event(self.costs.all_reduce(bytes, ranks))))
+        (ranks.len() > parts).then(|| took.fold(0.0, f64::max)).map(|us| self.add(event(us)))
     }
 
     /// Returns the last compute events of the ranks.
@@ -181,44 +239,58 @@ impl EventWriter<'_> {
     }
 
     fn steps(&self, node: usize, place: usize, holders: usize) -> crate::StepTimes {
-        let shard_size = if place < self.costs.ranks_with_larger_shard(holders) {
+        let parts = self.parts(node);
+        let shard_size = if place / parts < self.costs.ranks_with_larger_shard(holders / parts) {
             ShardSize::Larger
         } else {
             ShardSize::Smaller
         };
-        self.costs.compute(NodeId(node), self.ranks(node).len(), shard_size).unwrap_or_default()
+        let ranks = self.ranks(node).len();
+        let steps = match self.arrangement.splits[node] {
+            None => self.costs.compute(NodeId(node), ranks, shard_size),
+            Some(split) => {
+                self.costs.splits().and_then(|costs| costs.compute(NodeId(node), split, ranks, shard_size))
+            }
+        };
+        steps.unwrap_or_default()
     }
 
     /// Adds an all-reduce that every rank waits for before it computes on.
-    fn synchronize(&mut self, bytes: u64, ranks: &[usize], mut after: Events) {
+    fn synchronize(&mut self, bytes: u64, ranks: &[usize], parts: usize, mut after: Events) {
         after.extend(self.computed_last(ranks));
-        if let Some(sum) = self.reduce(bytes, ranks, after) {
+        if let Some(sum) = self.reduce(bytes, ranks, parts, after) {
             for &rank in ranks {
                 self.wait(rank, vec![sum]);
             }
         }
     }
 
-    fn move_output(&mut self, node: usize, to: &[usize], known: &mut NodeEvents) {
-        let from = self.ranks(node).to_vec();
-        if from != to && !known.moved.contains_key(&(node, to.to_vec())) {
-            let after = from.iter().map(|&rank| known.forward[&(node, rank)]).collect();
+    fn move_output(&mut self, node: usize, to: &Place, known: &mut NodeEvents) {
+        let from = self.place(node, |split| split.output);
+        if from != *to && !known.moved.contains_key(&(node, to.clone())) {
+            let after = from.ranks.iter().map(|&rank| known.forward[&(node, rank)]).collect();
             let transfer = self.transfer(node, &from, to, after);
-            known.moved.insert((node, to.to_vec()), transfer);
+            if Self::adds_up(&from, to) {
+                for &rank in &to.ranks {
+                    self.wait(rank, vec![transfer]);
+                }
+            }
+            known.moved.insert((node, to.clone()), transfer);
         }
     }
 
     fn forward(&mut self, node: usize, known: &mut NodeEvents) {
-        let ranks = self.ranks(node).to_vec();
+        let input = self.place(node, |split| split.input);
+        let ranks = input.ranks.clone();
         let producers = self.producers(node);
         for &producer in &producers {
-            self.move_output(producer, &ranks, known);
+            self.move_output(producer, &input, known);
         }
         let inputs =
-            producers.iter().filter_map(|&producer| known.moved.get(&(producer, ranks.clone())).copied());
+            producers.iter().filter_map(|&producer| known.moved.get(&(producer, input.clone())).copied());
         let inputs: Events = inputs.collect();
-        if let Some(bytes) = self.problem.nodes[node].synchronized.filter(|bytes| bytes.forward > 0) {
-            self.synchronize(bytes.forward, &ranks, inputs.clone());
+        if let Some(bytes) = self.synchronized(node).filter(|bytes| bytes.forward > 0) {
+            self.synchronize(bytes.forward, &ranks, input.parts, inputs.clone());
         }
         for (place, &rank) in ranks.iter().enumerate() {
             let us = self.steps(node, place, ranks.len()).forward_us;
@@ -228,7 +300,7 @@ impl EventWriter<'_> {
         let consumers = self.consumers(node);
         if consumers.len() > 1 {
             for consumer in consumers {
-                let to = self.ranks(consumer).to_vec();
+                let to = self.place(consumer, |split| split.input);
                 self.move_output(node, &to, known);
             }
         }
@@ -257,7 +329,9 @@ impl EventWriter<'_> {
     fn is_needed_again(&self, node: usize, segment: &[usize]) -> bool {
         let of = &self.problem.nodes[node];
         let consumers = self.consumers(node);
-        let is_beside = |&other: &usize| segment.contains(&other) && self.ranks(other) == self.ranks(node);
+        let output = self.place(node, |split| split.output);
+        let is_beside =
+            |&other: &usize| segment.contains(&other) && self.place(other, |split| split.input) == output;
         let is_gone = !of.is_kept && !consumers.is_empty() && consumers.iter().all(is_beside);
         let reads = of.backward_reads;
         let reads_own = self.learns(node) && (reads.output || reads.saved);
@@ -274,8 +348,8 @@ impl EventWriter<'_> {
             let event = self.compute(rank, us, arrives.clone());
             known.gradients.insert((node, rank), event);
         }
-        if let Some(bytes) = self.problem.nodes[node].synchronized.filter(|bytes| bytes.backward > 0) {
-            self.synchronize(bytes.backward, &ranks, Vec::new());
+        if let Some(bytes) = self.synchronized(node).filter(|bytes| bytes.backward > 0) {
+            self.synchronize(bytes.backward, &ranks, self.parts(node), Vec::new());
         }
         for &rank in &ranks {
             known.backward.insert((node, rank), self.last_compute[&rank]);
@@ -295,104 +369,30 @@ impl EventWriter<'_> {
 
     /// Gathers the parts of the gradient of a node's output.
     fn gather(&mut self, node: usize, consumers: &[usize], known: &mut NodeEvents) {
-        let own = self.ranks(node).to_vec();
-        let mut parts: Vec<(Vec<usize>, Vec<usize>)> = Vec::new();
+        let is_range = |split: &NodeSplit| split.output == Values::Ranges;
+        let own = self.place(node, |split| if is_range(split) { Values::Ranges } else { Values::Copies });
+        let mut parts: Vec<(Place, Vec<usize>)> = Vec::new();
         for &consumer in consumers.iter().rev() {
-            let ranks = self.ranks(consumer);
-            match parts.iter_mut().find(|(known, _)| known == ranks) {
+            let place = self.place(consumer, |split| split.input_gradient);
+            match parts.iter_mut().find(|(known, _)| *known == place) {
                 Some((_, nodes)) => nodes.push(consumer),
-                None => parts.push((ranks.to_vec(), vec![consumer])),
+                None => parts.push((place, vec![consumer])),
             }
         }
         let mut arrives = Vec::new();
-        for (ranks, nodes) in parts.iter().filter(|(ranks, _)| *ranks != own) {
+        for (from, nodes) in parts.iter().filter(|(place, _)| *place != own) {
             let after = match nodes[..] {
-                [only] => ranks.iter().map(|&rank| known.backward[&(only, rank)]).collect(),
+                [only] => from.ranks.iter().map(|&rank| known.backward[&(only, rank)]).collect(),
                 // They are summed first, in the order of the lane.
-                _ => self.computed_last(ranks),
+                _ => self.computed_last(&from.ranks),
             };
-            arrives.push(self.transfer(node, ranks, &own, after));
+            arrives.push(self.transfer(node, from, &own, after));
         }
-        if parts.len() > 1 {
-            for &rank in &own {
+        if parts.len() > 1 || parts.iter().any(|(from, _)| Self::adds_up(from, &own)) {
+            for &rank in &own.ranks {
                 self.wait(rank, arrives.clone());
             }
         }
         known.arrives.insert(node, arrives);
-    }
-
-    fn fill_bucket(&mut self, node: usize, known: &mut NodeEvents) {
-        let (ranks, users) = (self.holders(node), self.users(node));
-        let place = known.buckets.iter().position(|bucket| bucket.ranks == ranks).unwrap_or_else(|| {
-            let (ranks, nodes) = (ranks.clone(), Vec::new());
-            known.buckets.push(Bucket { ranks, bytes: 0, nodes, ready: BTreeMap::new() });
-            known.buckets.len() - 1
-        });
-        for &rank in &ranks {
-            let here: Vec<usize> =
-                users.iter().copied().filter(|&user| self.ranks(user).contains(&rank)).collect();
-            let ready = match here[..] {
-                [only] => vec![known.gradients[&(only, rank)]],
-                _ => self.computed_last(&[rank]),
-            };
-            known.buckets[place].ready.entry(rank).or_default().extend(ready);
-        }
-        let bucket = &mut known.buckets[place];
-        bucket.nodes.push(node);
-        bucket.bytes = bucket.bytes.saturating_add(self.problem.nodes[node].gradient_bytes);
-        if self.problem.gradients.overlap && bucket.bytes >= self.problem.gradients.bucket_bytes {
-            let full = known.buckets.remove(place);
-            self.reduce_bucket(&full, known);
-        }
-    }
-
-    fn reduce_bucket(&mut self, bucket: &Bucket, known: &mut NodeEvents) {
-        let after = bucket.ready.values().flatten().copied().collect();
-        let sum = self.reduce(bucket.bytes, &bucket.ranks, after);
-        for &node in &bucket.nodes {
-            for (&rank, ready) in &bucket.ready {
-                known.reduced.insert((node, rank), sum.map_or_else(|| ready.clone(), |sum| vec![sum]));
-            }
-        }
-    }
-
-    fn finish(&mut self, known: &mut NodeEvents) {
-        let all: Vec<usize> = (0..self.problem.gpus).collect();
-        // Without overlap a rank communicates once it has computed all gradients.
-        let passed = |writer: &Self, rank: usize| {
-            if writer.problem.gradients.overlap { Vec::new() } else { writer.computed_last(&[rank]) }
-        };
-        let passed: Vec<Events> = all.iter().map(|&rank| passed(self, rank)).collect();
-        for mut bucket in std::mem::take(&mut known.buckets) {
-            for (&rank, ready) in &mut bucket.ready {
-                ready.extend(&passed[rank]);
-            }
-            self.reduce_bucket(&bucket, known);
-        }
-        if self.problem.gradients.clip_norm {
-            let here =
-                |rank: usize| known.reduced.iter().filter(move |((_, r), _)| *r == rank).flat_map(|(_, e)| e);
-            let ranks: Vec<usize> = all.iter().copied().filter(|&rank| here(rank).next().is_some()).collect();
-            let after = ranks.iter().flat_map(|&rank| here(rank).copied()).collect();
-            self.synchronize(4, &ranks, after);
-        }
-        let order = self.arrangement.order.clone();
-        for &node in order.iter().rev() {
-            if !self.owns_parameters(node) {
-                continue;
-            }
-            let holders = self.holders(node);
-            for (place, &rank) in holders.iter().enumerate() {
-                let us = self.steps(node, place, holders.len()).update_us;
-                self.compute(rank, us, known.reduced[&(node, rank)].clone());
-            }
-        }
-        let loss = order.iter().rev().copied().find(|&node| self.consumers(node).is_empty());
-        if let Some(loss) = loss.filter(|_| self.problem.gradients.metrics_bytes > 0) {
-            let ranks = self.ranks(loss).to_vec();
-            let ready = |&rank: &usize| [vec![known.forward[&(loss, rank)]], passed[rank].clone()].concat();
-            let after = ranks.iter().flat_map(ready).collect();
-            self.reduce(self.problem.gradients.metrics_bytes, &ranks, after);
-        }
     }
 }

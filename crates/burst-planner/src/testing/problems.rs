@@ -256,7 +256,7 @@ pub fn random_arrangement(problem: &PlanProblem, seed: u64) -> Arrangement {
         some_ranks(problem.gpus, count, &mut draws)
     });
     let ranks = ranks.collect();
-    Arrangement { ranks, order: random_order(problem, &mut draws) }
+    Arrangement::new(ranks, random_order(problem, &mut draws))
 }
 
 /// Draws `count` different ranks below `gpus`, in ascending order in half of all cases and

@@ -5,7 +5,7 @@
 //! other.
 
 use super::events::{Event, Lane, events};
-use crate::{Activity, Arrangement, CostModel, NodeId, PlanProblem, Result, ShardSize};
+use crate::{Activity, Arrangement, CostModel, Error, NodeId, PlanProblem, Result, ShardSize};
 
 /// Number of simulated iterations. The second half is timed; it is a multiple of all short periods.
 const ITERATIONS: usize = 240;
@@ -26,7 +26,7 @@ pub struct SlowTime {
 ///
 /// # Errors
 /// Those of [`PlanProblem::validate`] and [`Arrangement::validate`], and
-/// [`NoTimes`](crate::Error::NoTimes).
+/// [`NoTimes`](Error::NoTimes) or [`NoSplitTimes`](Error::NoSplitTimes).
 pub fn slow_time(
     problem: &PlanProblem,
     costs: &dyn CostModel,
@@ -35,11 +35,19 @@ pub fn slow_time(
     problem.validate()?;
     arrangement.validate(problem)?;
     for (index, (node, ranks)) in problem.nodes.iter().zip(&arrangement.ranks).enumerate() {
-        if [ShardSize::Larger, ShardSize::Smaller]
-            .iter()
-            .any(|&shard_size| costs.compute(NodeId(index), ranks.len(), shard_size).is_none())
-        {
-            return Err(crate::Error::NoTimes { node: node.name.clone(), gpus: ranks.len() });
+        let (node, gpus) = (node.name.clone(), ranks.len());
+        let split = arrangement.splits[index];
+        let has_times = |shard_size| match split {
+            None => costs.compute(NodeId(index), gpus, shard_size).is_some(),
+            Some(split) => costs
+                .splits()
+                .is_some_and(|costs| costs.compute(NodeId(index), split, gpus, shard_size).is_some()),
+        };
+        if ![ShardSize::Larger, ShardSize::Smaller].into_iter().all(has_times) {
+            return Err(match split {
+                None => Error::NoTimes { node, gpus },
+                Some(split) => Error::NoSplitTimes { node, split, gpus },
+            });
         }
     }
     Ok(run_iterations(&events(problem, costs, arrangement), problem.gpus))

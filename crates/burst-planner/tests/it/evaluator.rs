@@ -3,8 +3,8 @@
 use std::num::NonZeroUsize;
 
 use burst_planner::testing::{
-    Graph, HashedCosts, RandomProblem, faster_links_never_slow_down, random_arrangement, random_problem_on,
-    slow_time,
+    Graph, HashedCosts, RandomProblem, add_random_splits, faster_links_never_slow_down, random_arrangement,
+    random_problem_on, random_split_arrangement, slow_time,
 };
 use burst_planner::{
     Arrangement, CostModel, Evaluator, Node, NodeId, PlanProblem, StepTimes, TableCosts, TransferTimes,
@@ -60,6 +60,29 @@ fn evaluator_matches_slow_time_model() {
     assert!(failures.is_empty(), "{} of {} differ", failures.len(), 2 * all);
 }
 
+/// Costs depend on all arguments, so that this compares the ranks, their order and the number of
+/// bytes of every collective.
+#[test]
+fn evaluator_matches_slow_time_model_with_splits() {
+    let (mut failures, mut split, all) = (Vec::new(), 0, cases(1000));
+    for seed in 0..all {
+        let graph = [Graph::Chain, Graph::Branches, Graph::Dag][seed as usize % 3];
+        let mut problem =
+            random_problem_on(seed, graph, 1 + seed as usize % 9, 2 + seed as usize % 7).problem;
+        add_random_splits(&mut problem, seed);
+        problem.gradients.bucket_bytes = [0, 1 << 21, u64::MAX][seed as usize % 3];
+        let arrangement = random_split_arrangement(&problem, seed);
+        split += u64::from(arrangement.is_split());
+        let hashed = HashedCosts { seed, integral: seed % 2 == 0 };
+        failures.extend(difference(&problem, &hashed, &arrangement).map(|text| (seed, text)));
+    }
+    for (seed, text) in failures.iter().take(20) {
+        println!("seed {seed}: {text}");
+    }
+    assert!(failures.is_empty(), "{} of {all} differ", failures.len());
+    assert!(split > all / 2, "only {split} of {all} have splits");
+}
+
 #[test]
 fn faster_links_never_slow_down_an_arrangement() {
     for seed in 0..cases(300) {
@@ -89,7 +112,7 @@ fn micro_batches_repeat_all_steps_but_updates() {
         let mut evaluator = Evaluator::new(&problem, &costs).unwrap();
         let mut took = |ranks: [usize; 2]| {
             let ranks = ranks.map(|rank| vec![rank]).to_vec();
-            let arrangement = Arrangement { ranks, order: vec![0, 1] };
+            let arrangement = Arrangement::new(ranks, vec![0, 1]);
             let path_us: f64 =
                 evaluator.critical_path(&arrangement).unwrap().iter().map(|step| step.time_us).sum();
             let iteration_us = evaluator.evaluate(&arrangement).unwrap().iteration_us;

@@ -13,6 +13,7 @@ mod proof;
 mod quality;
 mod replicated;
 mod shared_parameters;
+mod splits;
 mod stop;
 mod timeline;
 

@@ -102,7 +102,7 @@ fn memory_is_that_of_the_fullest_step() {
     let mut evaluator = Evaluator::new(&problem, &costs).unwrap();
     let mut on = |ranks: [usize; 2]| {
         let ranks = ranks.map(|rank| vec![rank]).to_vec();
-        evaluator.memory(&Arrangement { ranks, order: vec![0, 1] }).unwrap()
+        evaluator.memory(&Arrangement::new(ranks, vec![0, 1])).unwrap()
     };
     // The backward step of the second node: both outputs, the gradient of the first, and that of
     // the parameters. There is no bucket on a single rank.

@@ -57,7 +57,7 @@ impl Searched<'_> {
         let mut evaluator = Evaluator::new(&problem, &costs).unwrap();
         let order = Arrangement::data_parallel(&problem, 1).unwrap().order;
         let ranks = row.counts.iter().map(|&gpus| (0..gpus).collect()).collect();
-        let its = evaluator.evaluate(&Arrangement { ranks, order }).unwrap();
+        let its = evaluator.evaluate(&Arrangement::new(ranks, order)).unwrap();
         assert!(within_one_percent(its.iteration_us, row.iteration_us), "{} {}", row.model, row.gpus);
         if !self.found.iter().any(|(other, _)| *other == key) {
             let found = frontier(&problem, &costs, &SearchOptions::default()).unwrap();

@@ -148,7 +148,7 @@ fn evaluating_a_frontier_returns_it() {
 
 #[test]
 fn impossible_replicas_are_refused() {
-    let one = Arrangement { ranks: vec![vec![0], vec![2, 1]], order: vec![0, 1] };
+    let one = Arrangement::new(vec![vec![0], vec![2, 1]], vec![0, 1]);
     let why = |gpus, replicas| one.replicated(gpus, replicas).unwrap_err().to_string();
     assert!(why(2, 2).contains("on rank 2 of a replica"), "{}", why(2, 2));
     assert!(why(3, 0).contains("0 replicas of 3 GPUs"), "{}", why(3, 0));

@@ -40,7 +40,7 @@ fn timeline_in_the_documentation_matches_the_evaluator() {
     }
     costs.set_all_reduce(2, AllReduceTime { startup_us: moved('='), us_per_byte: 0.0 });
     costs.validate(&problem).expect("a valid problem");
-    let arrangement = Arrangement { ranks: vec![vec![0, 1], vec![0]], order: vec![conv.0, fc.0] };
+    let arrangement = Arrangement::new(vec![vec![0, 1], vec![0]], vec![conv.0, fc.0]);
     let mut evaluator = Evaluator::new(&problem, &costs).expect("a valid problem");
     let time = evaluator.evaluate(&arrangement).expect("a valid arrangement");
     let activity = evaluator.activity(&arrangement).expect("a valid arrangement");

@@ -45,18 +45,19 @@ impl<'n> PlannerNodes<'n> {
     /// Converts a placement to an arrangement of the planner.
     #[must_use]
     pub fn arrangement(&self, placement: &Placement) -> Arrangement {
-        Arrangement {
-            ranks: self.layers.iter().map(|&layer| placement.ranks(layer).to_vec()).collect(),
-            order: placement.order().iter().map(|&layer| self.node(layer).0).collect(),
-        }
+        let ranks = self.layers.iter().map(|&layer| placement.ranks(layer).to_vec()).collect();
+        Arrangement::new(ranks, placement.order().iter().map(|&layer| self.node(layer).0).collect())
     }
 
     /// Converts an arrangement to a placement on the ranks `0..world`.
     ///
     /// # Errors
-    /// [`Error::Placement`] if the arrangement is for another network, uses an unknown rank, or has
-    /// an order that is not topological.
+    /// [`Error::Placement`] if the arrangement is for another network, uses an unknown rank, splits
+    /// a node, or has an order that is not topological.
     pub fn placement(&self, world: usize, arrangement: &Arrangement) -> Result<Placement, Error> {
+        if arrangement.is_split() {
+            return Err(Error::Placement("it splits nodes, and the nodes of a job have no splits".into()));
+        }
         let order = arrangement.order.iter().map(|&node| self.layer(NodeId(node))).collect();
         Placement::new(self.network, world, arrangement.ranks.clone())?.with_order(self.network, order)
     }

@@ -34,7 +34,7 @@ pub(super) fn data_parallel_gpus(request: &PlanRequest, samples: usize) -> usize
 pub(super) fn data_parallel_on(job: &Job<'_>, count: usize) -> Arrangement {
     // Layers are numbered in topological order.
     let nodes = PlannerNodes::new(job.costs().network()).layers().len();
-    Arrangement { ranks: vec![(0..count).collect(); nodes], order: (0..nodes).collect() }
+    Arrangement::new(vec![(0..count).collect(); nodes], (0..nodes).collect())
 }
 
 /// Checks the memory of the fullest rank of programs against a limit.

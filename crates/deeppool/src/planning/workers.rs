@@ -115,8 +115,7 @@ impl<'a> Workers<'a> {
     /// [`Error::Profile`] if the profile lacks a time.
     pub(super) fn times_of_one(&self, of_all: &Arrangement) -> Result<PlannedWorker, Error> {
         let of_first = |ranks: &Vec<usize>| ranks[..ranks.len() / self.replicas].to_vec();
-        let of_one =
-            Arrangement { ranks: of_all.ranks.iter().map(of_first).collect(), order: of_all.order.clone() };
+        let of_one = Arrangement { ranks: of_all.ranks.iter().map(of_first).collect(), ..of_all.clone() };
         let mut counts: Vec<usize> = of_one.ranks.iter().map(Vec::len).collect();
         counts.sort_unstable();
         counts.dedup();

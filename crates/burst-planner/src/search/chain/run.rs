@@ -46,7 +46,7 @@ impl Chain {
             }
             start = run.end;
         }
-        NumberedArrangement { groups, order: Rc::clone(&self.order) }
+        NumberedArrangement { groups, splits: None, order: Rc::clone(&self.order) }
     }
 
     /// Returns the cost of the runs up to and including the one with index `index`. `before` is the

@@ -1,0 +1,78 @@
+//! Random splits of the nodes of a problem.
+
+use super::problems::{Draws, random_order, some_ranks};
+use crate::{Arrangement, NodeSplit, PlanProblem, SynchronizedBytes, Values};
+
+/// Values of the input, its gradient and the output of the splits of layers: copies of the layer,
+/// its output features, features of the input and the output, and its input features.
+const KINDS: [[Values; 3]; 4] = [
+    [Values::Copies; 3],
+    [Values::Copies, Values::Addends, Values::Ranges],
+    [Values::Ranges; 3],
+    [Values::Ranges, Values::Ranges, Values::Addends],
+];
+
+/// Gives each node up to four random splits, with up to as many parts as there are GPUs. Nothing
+/// happens with one GPU. Nodes that share parameters have splits of the same parts.
+pub fn add_random_splits(problem: &mut PlanProblem, seed: u64) {
+    let mut draws = Draws::new(seed ^ 0xbb67_ae85_84ca_a73b);
+    if problem.gpus < 2 {
+        return;
+    }
+    for index in 0..problem.nodes.len() {
+        let owner = problem.nodes[index].parameters_of.map(|owner| owner.0);
+        let parts: Vec<usize> = match owner {
+            Some(owner) => problem.nodes[owner].splits.iter().map(|split| split.parts).collect(),
+            None => (0..draws.below(5)).map(|_| 2 + draws.below(problem.gpus - 1)).collect(),
+        };
+        let of_node = &problem.nodes[index];
+        let splits = parts.into_iter().map(|parts| {
+            let kind = draws.below(KINDS.len());
+            let [input, input_gradient, output] = KINDS[kind];
+            // Copies have all parameters.
+            let share = if kind == 0 { 1 } else { parts as u64 };
+            let synchronized = of_node.synchronized.map(|bytes| SynchronizedBytes {
+                forward: bytes.forward.div_ceil(share),
+                backward: bytes.backward.div_ceil(share),
+            });
+            NodeSplit {
+                gradient_bytes: of_node.gradient_bytes.div_ceil(share),
+                state_bytes: of_node.state_bytes.div_ceil(share),
+                synchronized,
+                ..NodeSplit::new(parts, input, input_gradient, output)
+            }
+        });
+        problem.nodes[index].splits = splits.collect();
+    }
+}
+
+/// Returns a random arrangement with splits. Half of the nodes are on the ranks of the node before
+/// them in the order of the problem, if that is possible.
+#[must_use]
+pub fn random_split_arrangement(problem: &PlanProblem, seed: u64) -> Arrangement {
+    let mut draws = Draws::new(seed);
+    let mut arrangement = Arrangement::new(Vec::new(), Vec::new());
+    for node in &problem.nodes {
+        let split = draws.below(node.splits.len() + 1).checked_sub(1);
+        let parts = |split: Option<usize>| split.map_or(1, |split| node.splits[split].parts);
+        let before = arrangement.ranks.last().filter(|ranks| ranks.len() % parts(split) == 0);
+        let ranks = match before {
+            Some(ranks) if draws.below(2) == 0 => ranks.clone(),
+            _ => {
+                let ranges = 1 + draws.below(problem.gpus / parts(split));
+                some_ranks(problem.gpus, ranges * parts(split), &mut draws)
+            }
+        };
+        let owner = node.parameters_of.map(|owner| owner.0);
+        let shared = owner.filter(|&owner| arrangement.splits[owner].is_some());
+        let (ranks, split) = match (owner, shared) {
+            (_, Some(owner)) => (arrangement.ranks[owner].clone(), arrangement.splits[owner]),
+            (Some(_), None) => (ranks, None),
+            (None, None) => (ranks, split),
+        };
+        arrangement.ranks.push(ranks);
+        arrangement.splits.push(split);
+    }
+    arrangement.order = random_order(problem, &mut draws);
+    arrangement
+}
