@@ -58,7 +58,7 @@ impl<T: Element> Exchange<T> {
         Self {
             operation: operation.clone(),
             slots: (0..members).map(|_| slot()).collect(),
-            units: Units::new(units),
+            units: Units::new(units, members),
         }
     }
 
@@ -94,7 +94,7 @@ impl<T: Element> Exchange<T> {
         if self.units.are_finished() {
             return PollProgress::Complete;
         }
-        let Some(unit) = self.units.claim() else {
+        let Some(unit) = self.units.claim(slot) else {
             return PollProgress::Blocked;
         };
         let mut claimed = ClaimedUnit { units: &self.units, slot, changed, done: false };
@@ -112,7 +112,7 @@ impl<T: Element> Exchange<T> {
 
     /// Returns the number of units of an equal share of each member: at least 1.
     pub(super) fn units_per_member(&self) -> usize {
-        self.units.count().div_ceil(self.slots.len()).max(1)
+        self.units.per_member().max(1)
     }
 
     /// Returns the slot of the member that panicked in a unit, or `None`. After a panic the
