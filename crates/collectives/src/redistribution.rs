@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::moves::each_move;
+use crate::rank_moves::CachedBoxCopies;
 use crate::region::intersection;
 use crate::{Layout, Region, Result};
 
@@ -39,6 +40,7 @@ pub struct Redistribution {
     to: Layout,
     moves: Vec<Move>,
     ranks: Vec<usize>,
+    pub(crate) box_copies: CachedBoxCopies,
 }
 
 /// A box of items that moves from one rank to another.
@@ -85,7 +87,7 @@ impl Redistribution {
         let mut ranks = [from.ranks(), to.ranks()].concat();
         ranks.sort_unstable();
         ranks.dedup();
-        Ok(Self { from: from.clone(), to: to.clone(), moves, ranks })
+        Ok(Self { from: from.clone(), to: to.clone(), moves, ranks, box_copies: CachedBoxCopies::default() })
     }
 
     /// Restricts the redistribution to the given samples, whose ranges ascend and do not overlap.
@@ -123,7 +125,13 @@ impl Redistribution {
                 || hull(&self.kept(*rank).samples()).is_some()
         };
         let ranks = self.ranks.iter().copied().filter(takes_part).collect();
-        Self { from: self.from.clone(), to: self.to.clone(), moves, ranks }
+        Self {
+            from: self.from.clone(),
+            to: self.to.clone(),
+            moves,
+            ranks,
+            box_copies: CachedBoxCopies::default(),
+        }
     }
 
     /// Returns the layout before the moves.
