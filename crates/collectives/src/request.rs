@@ -58,27 +58,33 @@ pub struct RedistributionBuffers<B> {
 /// Implements [`Request`] for a backend's three wrappers of its pending operation: one for
 /// operations on one buffer, one for operations on two, and one for operations without buffers. The
 /// pending operation has the inherent methods `test`, `wait_until` and `wait`, and returns both
-/// buffers.
+/// buffers. `@impl` implements it for one type with the field of its pending operation and the body
+/// of `wait`.
 macro_rules! impl_requests {
     ($one:ident, $two:ident, $none:ident, buffers: $buffer:ident) => {
-        $crate::request::impl_requests!(@impl [T: Element] $one<T>, $buffer<T>, |buffers| buffers.receive);
-        $crate::request::impl_requests!(@impl [T: Element] $two<T>, Exchanged<$buffer<T>>, |buffers| buffers);
-        $crate::request::impl_requests!(@impl [] $none, (), |_buffers| ());
+        $crate::request::impl_requests!(@impl [T: Element] $one<T>, $buffer<T>, 0, |request| {
+            request.0.wait().map(|buffers| buffers.receive)
+        });
+        $crate::request::impl_requests!(@impl [T: Element] $two<T>, Exchanged<$buffer<T>>, 0, |request| {
+            request.0.wait()
+        });
+        $crate::request::impl_requests!(@impl [] $none, (), 0, |request| request.0.wait().map(|_buffers| ()));
     };
-    (@impl [$($generics:tt)*] $request:ty, $output:ty, |$buffers:ident| $of_both:expr) => {
+    (@impl [$($generics:tt)*] $request:ty, $output:ty, $pending:tt, |$self:ident| $wait:expr) => {
         impl<$($generics)*> Request for $request {
             type Output = $output;
 
             fn test(&mut self) -> Result<bool> {
-                self.0.test()
+                self.$pending.test()
             }
 
             fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
-                self.0.wait_until(Instant::now().checked_add(limit))
+                self.$pending.wait_until(Instant::now().checked_add(limit))
             }
 
             fn wait(self) -> Result<$output> {
-                self.0.wait().map(|$buffers| $of_both)
+                let $self = self;
+                $wait
             }
         }
     };

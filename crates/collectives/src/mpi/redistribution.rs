@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::request::MpiOperation;
 use crate::rank_moves::{Chunks, RankMoves};
 use crate::region::RegionCopy;
+use crate::request::impl_requests;
 use crate::{Element, Exchanged, HostBuffer, RedistributionBuffers, Request, Result};
 
 /// Pending redistribution.
@@ -53,19 +54,9 @@ impl<T: Element> MpiRedistributionRequest<T> {
     }
 }
 
-impl<T: Element> Request for MpiRedistributionRequest<T> {
-    type Output = RedistributionBuffers<HostBuffer<T>>;
-
-    fn test(&mut self) -> Result<bool> {
-        self.pending.test()
-    }
-
-    fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
-        self.pending.wait_until(Instant::now().checked_add(limit))
-    }
-
-    fn wait(self) -> Result<Self::Output> {
-        let Self { pending, others: mut buffers, is_packed, unpack } = self;
+impl_requests!(
+    @impl [T: Element] MpiRedistributionRequest<T>, RedistributionBuffers<HostBuffer<T>>, pending, |request| {
+        let Self { pending, others: mut buffers, is_packed, unpack } = request;
         let Exchanged { send, receive } = pending.wait()?;
         let RedistributionBuffers { input, output, packed: [packed, arrived] } = &mut buffers;
         *(if is_packed[0] { packed } else { input }) = send;
@@ -75,7 +66,7 @@ impl<T: Element> Request for MpiRedistributionRequest<T> {
         }
         Ok(buffers)
     }
-}
+);
 
 /// Returns the index of the first element of each member's chunk.
 fn starts(chunks: &Chunks, size: usize, start: impl Fn(&RegionCopy) -> usize) -> Vec<usize> {

@@ -87,5 +87,7 @@ impl_requests!(NcclRequest, NcclExchangeRequest, NcclBarrierRequest, buffers: Bu
 pub struct NcclRedistributionRequest<T: Element>(pub(super) NcclOperation<RedistributionBuffers<Buffer<T>>>);
 
 impl_requests!(
-    @impl [T: Element] NcclRedistributionRequest<T>, RedistributionBuffers<Buffer<T>>, |buffers| buffers
+    @impl [T: Element] NcclRedistributionRequest<T>, RedistributionBuffers<Buffer<T>>, 0, |request| {
+        request.0.wait()
+    }
 );

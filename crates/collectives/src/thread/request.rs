@@ -133,26 +133,14 @@ pub struct ThreadRedistributionRequest<T> {
     pub(super) packed: [HostBuffer<T>; 2],
 }
 
-impl<T: Element> Request for ThreadRedistributionRequest<T> {
-    type Output = RedistributionBuffers<HostBuffer<T>>;
-
-    fn test(&mut self) -> Result<bool> {
-        self.pending.test()
+impl_requests!(
+    @impl [T: Element]
+    ThreadRedistributionRequest<T>, RedistributionBuffers<HostBuffer<T>>, pending, |request| {
+        let Self { pending, packed } = request;
+        let Exchanged { send: input, receive: output } = pending.wait()?;
+        Ok(RedistributionBuffers { input, output, packed })
     }
-
-    fn wait_timeout(&mut self, limit: Duration) -> Result<bool> {
-        self.pending.wait_until(Instant::now().checked_add(limit))
-    }
-
-    fn wait(self) -> Result<Self::Output> {
-        let Self { pending, packed } = self;
-        pending.wait().map(|Exchanged { send, receive }| RedistributionBuffers {
-            input: send,
-            output: receive,
-            packed,
-        })
-    }
-}
+);
 
 /// Pending barrier, which not all threads have reached.
 #[derive(Debug)]
