@@ -51,8 +51,11 @@ impl Wait {
 /// An implementation that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Implementation {
-    /// Threads that copy memory and never wait for each other, as a reference for the all-reduce.
+    /// Threads that copy memory and never wait for each other, as a reference for the all-reduce
+    /// and the redistribution.
     Copy,
+    /// The same in the pieces of a redistribution, as a reference for it.
+    StridedCopy,
     /// Ranks of the crate `collectives` that are threads of this process.
     Threads(Wait),
     /// Ranks of the crate `collectives` that are MPI processes.
@@ -66,6 +69,7 @@ impl Implementation {
     pub(crate) fn backend(self) -> &'static str {
         match self {
             Self::Copy => "memory copy",
+            Self::StridedCopy => "strided copy",
             Self::Threads(_) => "threads",
             Self::Mpi(_) => "mpi",
             Self::OpenMpi => "open-mpi",
@@ -75,7 +79,7 @@ impl Implementation {
     /// Returns the way in which ranks wait. `None` if they never wait or if the library chooses.
     pub(crate) fn wait(self) -> Option<Wait> {
         match self {
-            Self::Copy | Self::OpenMpi => None,
+            Self::Copy | Self::StridedCopy | Self::OpenMpi => None,
             Self::Threads(wait) | Self::Mpi(wait) => Some(wait),
         }
     }

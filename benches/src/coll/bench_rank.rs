@@ -2,10 +2,15 @@
 //!
 //! The *size* of an operation is that of the larger of a rank's send and receive buffer, in bytes.
 
-use std::collections::TryReserveError;
 use std::hint::black_box;
+use std::sync::Arc;
 
-use collectives::{CollectiveKind, Communicator, HostBuffer, ReduceOp};
+use anyhow::Context;
+use collectives::{
+    CollectiveKind, Communicator, HostBuffer, Layout, Redistribution, RedistributionBuffers, ReduceOp,
+};
+
+use crate::coll::CollOperation;
 
 /// A rank of a group that performs collectives on `f32`, as seen by the benchmark.
 pub(crate) trait BenchRank {
@@ -21,6 +26,12 @@ pub(crate) trait BenchRank {
     /// # Errors
     /// If the collective fails or is not one of those that are measured.
     fn collective(&mut self, collective: CollectiveKind, buffers: &mut Buffers) -> anyhow::Result<()>;
+
+    /// Redistributes a matrix once on the given buffers.
+    ///
+    /// # Errors
+    /// If the redistribution fails.
+    fn redistribute(&mut self, buffers: &mut Buffers) -> anyhow::Result<()>;
 
     /// Waits until all ranks have called this.
     ///
@@ -38,11 +49,14 @@ pub(crate) trait BenchRank {
 /// Operation of a rank in a benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BenchOperation {
-    /// Executes a collective.
-    Collective(CollectiveKind),
-    /// Copies the send buffer to the receive buffer. An all-reduce needs at least this memory
-    /// traffic.
+    /// Executes an operation that is reported.
+    Measured(CollOperation),
+    /// Copies the send buffer to the receive buffer. An all-reduce and a redistribution need at
+    /// least this memory traffic.
     Copy,
+    /// Copies the send buffer to the receive buffer with the pieces of a redistribution: from parts
+    /// of rows of the source to whole rows of the target.
+    StridedCopy,
 }
 
 impl BenchOperation {
@@ -51,11 +65,17 @@ impl BenchOperation {
     pub(crate) fn elements(self, bytes: u64, ranks: usize) -> (usize, usize) {
         let whole = bytes as usize / size_of::<f32>();
         let part = whole / ranks;
-        match self {
-            Self::Collective(CollectiveKind::ReduceScatter) => (whole, part),
-            Self::Collective(CollectiveKind::AllGather) => (part, whole),
-            Self::Collective(CollectiveKind::AllToAll | CollectiveKind::Send) | Self::Copy => (whole, whole),
-            Self::Collective(_) => (whole, 0),
+        let collective = match self {
+            Self::Measured(CollOperation::Collective(collective)) => collective,
+            Self::Measured(CollOperation::Redistribution) | Self::Copy | Self::StridedCopy => {
+                return (whole, whole);
+            }
+        };
+        match collective {
+            CollectiveKind::ReduceScatter => (whole, part),
+            CollectiveKind::AllGather => (part, whole),
+            CollectiveKind::AllToAll | CollectiveKind::Send => (whole, whole),
+            _ => (whole, 0),
         }
     }
 
@@ -65,9 +85,16 @@ impl BenchOperation {
     /// If the collective fails or is not one of those that are measured.
     pub(crate) fn run(self, bench_rank: &mut impl BenchRank, buffers: &mut Buffers) -> anyhow::Result<()> {
         match self {
-            Self::Collective(collective) => bench_rank.collective(collective, buffers),
+            Self::Measured(CollOperation::Collective(collective)) => {
+                bench_rank.collective(collective, buffers)
+            }
+            Self::Measured(CollOperation::Redistribution) => bench_rank.redistribute(buffers),
             Self::Copy => {
                 black_box(&mut buffers.receive).copy_from_slice(black_box(&buffers.send));
+                Ok(())
+            }
+            Self::StridedCopy => {
+                copy_blocks(black_box(&buffers.send), black_box(&mut buffers.receive), bench_rank.size());
                 Ok(())
             }
         }
@@ -83,18 +110,33 @@ pub(crate) struct Buffers {
     /// Number of elements that an all-to-all sends to rank i and receives from it, for each rank i.
     /// Other operations do not use it.
     pub(crate) counts: Vec<usize>,
+    /// Moves of a redistribution, and its buffers for packed elements. `None` for other operations.
+    pub(crate) moves: Option<(Arc<Redistribution>, [HostBuffer<f32>; 2])>,
 }
 
 impl Buffers {
-    /// Allocates a rank's buffers for an operation of size `bytes` among `ranks` ranks, filled with
-    /// zeros.
+    /// Allocates the buffers of rank `rank` for an operation of size `bytes` among `ranks` ranks,
+    /// filled with zeros.
     ///
     /// # Errors
     /// If the allocation fails.
-    pub(crate) fn new(operation: BenchOperation, bytes: u64, ranks: usize) -> Result<Self, TryReserveError> {
+    pub(crate) fn new(
+        operation: BenchOperation,
+        bytes: u64,
+        rank: usize,
+        ranks: usize,
+    ) -> anyhow::Result<Self> {
         let (send, receive) = operation.elements(bytes, ranks);
         let counts = vec![bytes as usize / size_of::<f32>() / ranks; ranks];
-        Ok(Self { send: zeros(send)?, receive: zeros(receive)?, counts })
+        let moves = match operation {
+            BenchOperation::Measured(CollOperation::Redistribution) => {
+                let rows_to_columns = rows_to_columns(send, ranks)?;
+                let [sent, received] = rows_to_columns.packed_len(rank, 1)?;
+                Some((Arc::new(rows_to_columns), [zeros(sent)?, zeros(received)?]))
+            }
+            _ => None,
+        };
+        Ok(Self { send: zeros(send)?, receive: zeros(receive)?, counts, moves })
     }
 
     /// Returns the buffer that has the result of the operation.
@@ -103,7 +145,32 @@ impl Buffers {
     }
 }
 
-fn zeros(elements: usize) -> Result<HostBuffer<f32>, TryReserveError> {
+/// Returns the redistribution of a matrix whose rows are divided among the ranks, `part` elements
+/// each, to the same matrix divided by columns.
+fn rows_to_columns(part: usize, ranks: usize) -> anyhow::Result<Redistribution> {
+    let columns = CollOperation::columns(ranks);
+    let (extents, all) = ([part / columns * ranks, columns], (0..ranks).collect::<Vec<_>>());
+    let [rows, columns] = [[ranks, 1], [1, ranks]].map(|parts| Layout::grid(&extents, &parts, &all));
+    Ok(Redistribution::new(&rows?, &columns?)?)
+}
+
+/// Copies rows of a matrix to rows of a matrix with `1 / ranks` of the columns: first the first
+/// columns of all rows, then the next ones.
+fn copy_blocks(from: &[f32], to: &mut [f32], ranks: usize) {
+    let columns = CollOperation::columns(ranks);
+    let narrow = columns / ranks;
+    let height = from.len() / ranks;
+    if height == 0 {
+        return;
+    }
+    for (block, to) in to.chunks_exact_mut(height).enumerate() {
+        for (from, to) in from.chunks_exact(columns).zip(to.chunks_exact_mut(narrow)) {
+            to.copy_from_slice(&from[block * narrow..][..narrow]);
+        }
+    }
+}
+
+fn zeros(elements: usize) -> Result<HostBuffer<f32>, std::collections::TryReserveError> {
     let mut buffer = Vec::new();
     buffer.try_reserve_exact(elements)?;
     buffer.resize(elements, 0.0);
@@ -121,7 +188,7 @@ impl<C: Communicator<f32, Buffer = HostBuffer<f32>, Queue = ()>> BenchRank for C
     }
 
     fn collective(&mut self, collective: CollectiveKind, buffers: &mut Buffers) -> anyhow::Result<()> {
-        let Buffers { send, receive, counts } = buffers;
+        let Buffers { send, receive, counts, .. } = buffers;
         match collective {
             CollectiveKind::AllReduce => self.all_reduce(send, ReduceOp::Sum, &mut ())?,
             CollectiveKind::ReduceScatter => self.reduce_scatter(send, receive, ReduceOp::Sum, &mut ())?,
@@ -139,6 +206,19 @@ impl<C: Communicator<f32, Buffer = HostBuffer<f32>, Queue = ()>> BenchRank for C
             CollectiveKind::Barrier => collectives::Group::barrier(self, &mut ())?,
             other => anyhow::bail!("{other} is not measured"),
         }
+        Ok(())
+    }
+
+    fn redistribute(&mut self, buffers: &mut Buffers) -> anyhow::Result<()> {
+        let Buffers { send, receive, moves, .. } = buffers;
+        let (redistribution, packed) = moves.as_mut().context("a redistribution without its moves")?;
+        let mut all = RedistributionBuffers {
+            input: std::mem::take(send),
+            output: std::mem::take(receive),
+            packed: std::mem::take(packed),
+        };
+        Communicator::redistribute(self, redistribution, &mut all, 1, &mut ())?;
+        RedistributionBuffers { input: *send, output: *receive, packed: *packed } = all;
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use comfy_table::Table;
 use serde_json::json;
 
 use crate::coll::backend::Wait;
-use crate::coll::{CollReport, CollRow, Machine, size, table};
+use crate::coll::{CollOperation, CollReport, CollRow, Machine, size, table};
 use crate::command::{bad_input, check_results};
 use crate::report_file::micros;
 use crate::table::aligned;
@@ -32,7 +32,7 @@ pub(crate) struct FitFiles {
     /// Wait strategy to fit, if the files have several
     #[arg(long)]
     wait: Option<Wait>,
-    /// Operations to fit [default: all in the files]
+    /// Collectives to fit [default: all in the files]
     #[arg(long, value_name = "OP,..", value_delimiter = ',')]
     op: Vec<CollectiveKind>,
     /// Name of the model
@@ -57,7 +57,7 @@ impl FitFiles {
         let mut rows = self.rows()?;
         rows.retain(|row| self.wants(row));
         let implementation = only_implementation(&rows)?;
-        let measurements: Vec<Measurement> = rows.iter().map(CollRow::measurement).collect();
+        let measurements: Vec<Measurement> = rows.iter().filter_map(CollRow::measurement).collect();
         let fit = LinkModel::fit(&self.name, &measurements).map_err(|error| bad_input(error.to_string()))?;
         if let Some(file) = &self.output {
             command_line::files::write(file, fit.link.to_json() + "\n")?;
@@ -98,7 +98,7 @@ impl FitFiles {
     fn wants(&self, row: &CollRow) -> bool {
         self.backend.as_ref().is_none_or(|backend| *backend == row.backend)
             && self.wait.is_none_or(|wait| row.wait.as_deref() == Some(wait.name()))
-            && (self.op.is_empty() || self.op.contains(&row.op))
+            && matches!(row.op, CollOperation::Collective(op) if self.op.is_empty() || self.op.contains(&op))
     }
 
     fn report(&self, implementation: &str, rows: &[CollRow], fit: &Fit) -> serde_json::Value {
@@ -173,5 +173,5 @@ fn format_fit(implementation: &str, rows: &[CollRow], fit: &Fit) -> String {
 }
 
 fn modelled(link: &LinkModel, row: &CollRow) -> Duration {
-    link.cost(row.op, row.ranks, row.bytes)
+    row.measurement().map_or(Duration::ZERO, |of| link.cost(of.collective, of.ranks, of.bytes))
 }

@@ -12,7 +12,7 @@ use crate::coll::backend::{Backend, Implementation, Wait};
 use crate::coll::mpi::Mpirun;
 use crate::coll::rounds::MeasurementSchedule;
 use crate::coll::timing::SampleOptions;
-use crate::coll::{memory, results, size, table};
+use crate::coll::{CollOperation, memory, results, size, table};
 use crate::command::{bad_input, check_results};
 
 /// Maximum number of ranks. More would measure only the scheduler.
@@ -31,9 +31,9 @@ pub(crate) struct Measure {
           default_value = "4KiB,256KiB,4MiB,64MiB")]
     sizes: Vec<u64>,
     /// all-reduce, reduce-scatter, all-gather, broadcast, all-to-all, send (always between
-    /// two ranks), barrier
+    /// two ranks), barrier, redistribution
     #[arg(long, value_name = "OP,..", value_delimiter = ',', default_value = "all-reduce")]
-    op: Vec<CollectiveKind>,
+    op: Vec<CollOperation>,
     /// Backends to measure [default: all available]
     #[arg(long, value_name = "BACKEND,..", value_delimiter = ',')]
     backend: Vec<Backend>,
@@ -90,7 +90,7 @@ impl Measure {
         };
         within("--rounds", self.rounds)?;
         within("--samples", self.samples)?;
-        let mut groups: Vec<(usize, Vec<(CollectiveKind, u64)>)> = Vec::new();
+        let mut groups: Vec<(usize, Vec<(CollOperation, u64)>)> = Vec::new();
         let mut changed = ChangedSizes::default();
         for &ranks in &self.ranks {
             if ranks > MAX_RANKS {
@@ -103,13 +103,13 @@ impl Measure {
                     "--ranks {ranks}: there is nothing to measure between fewer than 2 ranks"
                 )));
             }
-            for &collective in &self.op {
+            for &op in &self.op {
                 // A ping-pong between two ranks only: idle ranks would use CPU time while they
                 // wait.
-                let ranks = if collective == CollectiveKind::Send { 2 } else { ranks };
+                let ranks = if op == CollOperation::Collective(CollectiveKind::Send) { 2 } else { ranks };
                 for &bytes in &self.sizes {
-                    let operation = (collective, whole_bytes(collective, ranks, bytes)?);
-                    changed.count(collective, bytes, operation.1);
+                    let operation = (op, whole_bytes(op, ranks, bytes)?);
+                    changed.count(op, bytes, operation.1);
                     match groups.iter_mut().find(|(of, _)| *of == ranks) {
                         Some((_, operations)) if operations.contains(&operation) => changed.repeated += 1,
                         Some((_, operations)) => operations.push(operation),
@@ -183,9 +183,10 @@ struct ChangedSizes {
 }
 
 impl ChangedSizes {
-    fn count(&mut self, collective: CollectiveKind, asked: u64, bytes: u64) {
+    fn count(&mut self, op: CollOperation, asked: u64, bytes: u64) {
         self.all += 1;
-        self.rounded += usize::from(asked != bytes && collective != CollectiveKind::Barrier);
+        self.rounded +=
+            usize::from(asked != bytes && op != CollOperation::Collective(CollectiveKind::Barrier));
     }
 
     /// Prints a line on standard error if there are such operations.
@@ -200,29 +201,33 @@ impl ChangedSizes {
     }
 }
 
-/// Rounds a size down to whole elements, for each rank if the buffer is divided among the ranks.
-fn whole_bytes(collective: CollectiveKind, ranks: usize, bytes: u64) -> anyhow::Result<u64> {
-    let parts = match collective {
-        CollectiveKind::Barrier => return Ok(0),
-        CollectiveKind::ReduceScatter | CollectiveKind::AllGather | CollectiveKind::AllToAll => ranks,
-        _ => 1,
+/// Rounds a size down to whole elements, for each rank if the buffer is divided among the ranks, or
+/// to whole rows of a matrix.
+fn whole_bytes(op: CollOperation, ranks: usize, bytes: u64) -> anyhow::Result<u64> {
+    let parts = match op {
+        CollOperation::Redistribution => CollOperation::columns(ranks),
+        CollOperation::Collective(collective) => match collective {
+            CollectiveKind::Barrier => return Ok(0),
+            CollectiveKind::ReduceScatter | CollectiveKind::AllGather | CollectiveKind::AllToAll => ranks,
+            _ => 1,
+        },
     };
     let unit = parts as u64 * size_of::<f32>() as u64;
     if bytes < unit {
         return Err(bad_input(format!(
-            "{bytes} B are too few for {collective} among {ranks} ranks: give at least {unit} B"
+            "{bytes} B are too few for {op} among {ranks} ranks: give at least {unit} B"
         )));
     }
     Ok(bytes / unit * unit)
 }
 
 /// Returns an error if an operation has more elements than a C `int`, in which MPI counts.
-fn check_counts(groups: &[(usize, Vec<(CollectiveKind, u64)>)]) -> anyhow::Result<()> {
+fn check_counts(groups: &[(usize, Vec<(CollOperation, u64)>)]) -> anyhow::Result<()> {
     let max_bytes = c_int::MAX as u64 * size_of::<f32>() as u64;
     match groups.iter().flat_map(|(_, operations)| operations).find(|(_, bytes)| *bytes > max_bytes) {
         None => Ok(()),
-        Some((collective, bytes)) => Err(bad_input(format!(
-            "{} are more elements for {collective} than MPI can count: give at most {max_bytes} B, \
+        Some((op, bytes)) => Err(bad_input(format!(
+            "{} are more elements for {op} than MPI can count: give at most {max_bytes} B, \
              or --backend threads",
             size::format(*bytes)
         ))),

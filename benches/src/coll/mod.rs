@@ -11,6 +11,7 @@ mod mpi;
 #[cfg(not(feature = "mpi"))]
 #[path = "without_mpi.rs"]
 mod mpi;
+mod operation;
 mod report;
 mod results;
 mod rounds;
@@ -26,6 +27,7 @@ use clap::{Parser, Subcommand};
 use crate::command;
 use fit::FitFiles;
 use measure::Measure;
+pub use operation::CollOperation;
 pub use report::{CollReport, CollRow, Machine};
 
 #[derive(Parser)]
@@ -49,11 +51,16 @@ enum Command {
 
 const EXAMPLES: &str = "\
 Sizes and bandwidths are those of nccl-tests. The size is the larger of a rank's send and receive buffer. The
-bus bandwidth is size / time, times 2(k-1)/k for an all-reduce, (k-1)/k for a reduce-scatter, an all-gather
-and an all-to-all, and 1 for a broadcast and a send (one direction of a ping-pong). Elements are f32,
-reductions are sums, and the time is that of the slowest rank. For an all-reduce, the time in which all ranks
-copy the same number of bytes between two of their buffers is shown, too. An all-reduce in place touches less
-memory and can be faster.
+bus bandwidth is size / time, times 2(k-1)/k for an all-reduce, (k-1)/k for a reduce-scatter, an all-gather,
+an all-to-all and a redistribution, and 1 for a broadcast and a send (one direction of a ping-pong). Elements
+are f32, reductions are sums, and the time is that of the slowest rank. For an all-reduce, the time in which
+all ranks copy the same number of bytes between two of their buffers is shown, too. An all-reduce in place
+touches less memory and can be faster.
+
+A redistribution turns a matrix of about 1024 columns, divided by rows, into the same matrix divided by
+columns. Its size is that of the part of one rank. The times in which all ranks copy a part between two of
+their own buffers are shown, too: in one piece, and in pieces of one row of the target. Open MPI redistributes
+by MPI_Alltoallw with subarrays.
 
 Ranks wait by spinning, by yielding their core between polls, or by parking after some hundred polls. Ranks
 that are processes are started by mpirun in each round. NCCL is not measured here: use nccl-tests.

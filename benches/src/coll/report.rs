@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use collectives::{CollectiveKind, Measurement};
+use collectives::Measurement;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
+use crate::coll::CollOperation;
 use crate::report_file;
 
 /// Name and version of the format.
@@ -21,7 +22,7 @@ pub struct CollReport {
     schema: String,
     /// Machine of the measurement.
     pub machine: Machine,
-    /// One row for each collective, group size, size, backend and way to wait.
+    /// One row for each operation, group size, size, backend and way to wait.
     pub rows: Vec<CollRow>,
 }
 
@@ -45,8 +46,8 @@ pub struct CollRow {
     /// chooses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<String>,
-    /// The collective.
-    pub op: CollectiveKind,
+    /// The operation.
+    pub op: CollOperation,
     /// Number of ranks of the group.
     pub ranks: usize,
     /// Size in bytes of the larger of a rank's send and receive buffer, as in nccl-tests; 0 for a
@@ -61,23 +62,27 @@ pub struct CollRow {
     pub time_p10_us: f64,
     /// 90th percentile over the samples of the same time, in microseconds.
     pub time_p90_us: f64,
-    /// Bus bandwidth as in nccl-tests: `bytes` / `time_us` times [`CollectiveKind::bus_factor`], in
+    /// Bus bandwidth as in nccl-tests: `bytes` / `time_us` times [`CollOperation::bus_factor`], in
     /// 10^9 bytes a second. `None` for a barrier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus_bandwidth_gb_s: Option<f64>,
     /// Number of samples over all rounds.
     pub samples: usize,
-    /// Number of executions of the collective over all samples.
+    /// Number of executions of the operation over all samples.
     pub iterations: u64,
     /// Time in which each rank copies `bytes` from one of its buffers to another, all at once, in
     /// microseconds: median over the rounds, each of which measures all backends once.
-    /// `None` unless the row is an all-reduce.
+    /// `None` unless the row is an all-reduce or a redistribution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy_us: Option<f64>,
     /// `copy_us` divided by the operation's time: median over the rounds. `None` unless the row is
-    /// an all-reduce.
+    /// an all-reduce or a redistribution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy_bound_share: Option<f64>,
+    /// Time of the same copy in the pieces of the redistribution, in microseconds. `None` unless
+    /// the row is a redistribution.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strided_copy_us: Option<f64>,
     /// Time of backend `open-mpi` divided by this row's: median over the rounds. `None` in rows of
     /// that backend, and if it was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,12 +90,14 @@ pub struct CollRow {
 }
 
 impl CollRow {
-    /// Returns the collective, its size and its median time for the fit of a link model.
+    /// Returns the collective, its size and its median time for the fit of a link model. `None` for
+    /// a redistribution, whose time includes that of packing.
     #[must_use]
-    pub fn measurement(&self) -> Measurement {
+    pub fn measurement(&self) -> Option<Measurement> {
+        let CollOperation::Collective(collective) = self.op else { return None };
         // The fit reports an invalid time.
         let time = Duration::try_from_secs_f64(self.time_us / 1e6).unwrap_or_default();
-        Measurement { collective: self.op, ranks: self.ranks, bytes: self.bytes, time }
+        Some(Measurement { collective, ranks: self.ranks, bytes: self.bytes, time })
     }
 }
 

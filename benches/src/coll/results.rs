@@ -1,7 +1,5 @@
 //! Conversion of samples into a report.
 
-use collectives::CollectiveKind;
-
 use crate::coll::backend::Implementation;
 use crate::coll::machine;
 use crate::coll::rounds::Series;
@@ -10,11 +8,11 @@ use crate::coll::{CollReport, CollRow};
 use crate::statistics::Distribution;
 
 /// Creates a report with one row for each series that has samples. Copies have no rows; they are
-/// columns of the all-reduces' rows.
+/// columns of the rows that are compared with them.
 pub(crate) fn report(all: &[Series]) -> CollReport {
     let rows = all
         .iter()
-        .filter(|series| series.implementation != Implementation::Copy)
+        .filter(|series| !matches!(series.implementation, Implementation::Copy | Implementation::StridedCopy))
         .filter_map(|series| row(series, all));
     let mut rows: Vec<CollRow> = rows.collect();
     // The sort is stable: implementations stay in the requested order.
@@ -31,30 +29,31 @@ fn row(series: &Series, all: &[Series]) -> Option<CollRow> {
     let same = |implementation: Implementation| {
         all.iter().find(|other| {
             other.implementation == implementation
-                && (other.collective, other.ranks, other.bytes)
-                    == (series.collective, series.ranks, series.bytes)
+                && (other.operation, other.ranks, other.bytes)
+                    == (series.operation, series.ranks, series.bytes)
         })
     };
-    let copy = same(Implementation::Copy).filter(|_| series.collective == CollectiveKind::AllReduce);
+    let [copy, strided] = [Implementation::Copy, Implementation::StridedCopy].map(same);
     let peer = same(Implementation::OpenMpi).filter(|_| series.implementation != Implementation::OpenMpi);
     let operations = series.rounds.iter().map(|samples| samples.iterations * samples.times_us.len() as u64);
     Some(CollRow {
         backend: series.implementation.backend().to_owned(),
         wait: series.implementation.wait().map(|wait| wait.name().to_owned()),
-        op: series.collective,
+        op: series.operation,
         ranks: series.ranks,
         bytes: series.bytes,
         time_us,
         time_p10_us: times_us.percentile(0.1),
         time_p90_us: times_us.percentile(0.9),
         bus_bandwidth_gb_s: series
-            .collective
+            .operation
             .bus_factor(series.ranks)
             .map(|factor| factor * series.bytes as f64 / time_us / 1e3),
         samples,
         iterations: operations.sum(),
         copy_us: copy.and_then(|copy| median(round_medians(copy))),
         copy_bound_share: copy.and_then(|copy| ratio(copy, series)),
+        strided_copy_us: strided.and_then(|copy| median(round_medians(copy))),
         speedup_over_open_mpi: peer.and_then(|peer| ratio(peer, series)),
     })
 }

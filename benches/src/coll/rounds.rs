@@ -7,6 +7,7 @@
 use anyhow::Context;
 use collectives::CollectiveKind;
 
+use crate::coll::CollOperation;
 use crate::coll::backend::{Implementation, Wait};
 use crate::coll::bench_rank::BenchOperation;
 use crate::coll::mpi::Mpirun;
@@ -20,22 +21,22 @@ pub(crate) struct MeasurementSchedule {
     pub(crate) implementations: Vec<Implementation>,
     /// Program that starts ranks that are processes. `None` if no implementation needs it.
     pub(crate) mpirun: Option<Mpirun>,
-    /// Operations to measure, by group: the number of its ranks, and pairs of a collective and its
+    /// Operations to measure, by group: the number of its ranks, and pairs of an operation and its
     /// size in bytes.
-    pub(crate) groups: Vec<(usize, Vec<(CollectiveKind, u64)>)>,
+    pub(crate) groups: Vec<(usize, Vec<(CollOperation, u64)>)>,
     /// Number of rounds.
     pub(crate) rounds: usize,
     /// Number and duration of the samples of an operation in a round.
     pub(crate) sample_options: SampleOptions,
 }
 
-/// Samples of one collective at one size by one implementation.
+/// Samples of one operation at one size by one implementation.
 #[derive(Debug)]
 pub(crate) struct Series {
     /// Implementation that was measured.
     pub(crate) implementation: Implementation,
-    /// Collective that was measured; for a copy, the all-reduce that it is compared with.
-    pub(crate) collective: CollectiveKind,
+    /// Operation that was measured; for a copy, the one that is compared with it.
+    pub(crate) operation: CollOperation,
     /// Number of ranks of the group.
     pub(crate) ranks: usize,
     /// Size of the operation in bytes; 0 for a barrier.
@@ -83,7 +84,9 @@ impl MeasurementSchedule {
     fn launch(&self, launch: &Launch) -> anyhow::Result<Vec<Samples>> {
         let tasks: Vec<Task> = launch.tasks.iter().map(|(task, _)| *task).collect();
         match launch.implementation {
-            Implementation::Copy => threads::launch(launch.ranks, Wait::Park, &tasks, self.sample_options),
+            Implementation::Copy | Implementation::StridedCopy => {
+                threads::launch(launch.ranks, Wait::Park, &tasks, self.sample_options)
+            }
             Implementation::Threads(wait) => threads::launch(launch.ranks, wait, &tasks, self.sample_options),
             Implementation::Mpi(_) | Implementation::OpenMpi => {
                 let mpirun = self.mpirun.as_ref().context("nothing to start processes with")?;
@@ -95,29 +98,32 @@ impl MeasurementSchedule {
     fn launches(&self) -> (Vec<Launch>, Vec<Series>) {
         let (mut launches, mut all_series) = (Vec::new(), Vec::new());
         for (ranks, operations) in &self.groups {
-            let copies = operations.iter().any(|(collective, _)| *collective == CollectiveKind::AllReduce);
-            for &implementation in
-                copies.then_some(&Implementation::Copy).into_iter().chain(&self.implementations)
-            {
+            let copies = [Implementation::Copy, Implementation::StridedCopy];
+            for &implementation in copies.iter().chain(&self.implementations) {
                 let mut tasks = Vec::new();
-                for &(collective, bytes) in operations {
-                    let operation = match implementation {
-                        Implementation::Copy if collective != CollectiveKind::AllReduce => continue,
-                        Implementation::Copy => BenchOperation::Copy,
-                        _ => BenchOperation::Collective(collective),
-                    };
-                    tasks.push((Task { operation, bytes }, all_series.len()));
-                    all_series.push(Series {
-                        implementation,
-                        collective,
-                        ranks: *ranks,
-                        bytes,
-                        rounds: Vec::new(),
-                    });
+                for &(operation, bytes) in operations {
+                    let Some(task) = bench_operation(implementation, operation) else { continue };
+                    tasks.push((Task { operation: task, bytes }, all_series.len()));
+                    let (ranks, rounds) = (*ranks, Vec::new());
+                    all_series.push(Series { implementation, operation, ranks, bytes, rounds });
                 }
-                launches.push(Launch { implementation, ranks: *ranks, tasks });
+                if !tasks.is_empty() {
+                    launches.push(Launch { implementation, ranks: *ranks, tasks });
+                }
             }
         }
         (launches, all_series)
+    }
+}
+
+/// Returns what an implementation executes to measure an operation. `None` for copies that are not
+/// compared with it.
+fn bench_operation(implementation: Implementation, operation: CollOperation) -> Option<BenchOperation> {
+    const ALL_REDUCE: CollOperation = CollOperation::Collective(CollectiveKind::AllReduce);
+    match (implementation, operation) {
+        (Implementation::Copy, ALL_REDUCE | CollOperation::Redistribution) => Some(BenchOperation::Copy),
+        (Implementation::StridedCopy, CollOperation::Redistribution) => Some(BenchOperation::StridedCopy),
+        (Implementation::Copy | Implementation::StridedCopy, _) => None,
+        _ => Some(BenchOperation::Measured(operation)),
     }
 }

@@ -4,7 +4,7 @@ use collectives::CollectiveKind;
 use comfy_table::Table;
 
 use crate::coll::backend::Wait;
-use crate::coll::{CollReport, CollRow, size};
+use crate::coll::{CollOperation, CollReport, CollRow, size};
 use crate::table::aligned;
 
 /// Formats all tables with their headings, which contain `conditions`, a line on the samples.
@@ -12,9 +12,14 @@ pub(crate) fn format(report: &CollReport, conditions: &str) -> String {
     let same_table = |a: &CollRow, b: &CollRow| a.op == b.op && a.ranks == b.ranks;
     let tables = report.rows.chunk_by(same_table).map(|rows| {
         let (op, ranks) = (rows[0].op, rows[0].ranks);
-        let sums = matches!(op, CollectiveKind::AllReduce | CollectiveKind::ReduceScatter);
-        let elements = if sums { ", sum of f32" } else { ", f32" };
-        let elements = if op == CollectiveKind::Barrier { "" } else { elements };
+        let elements = match op {
+            CollOperation::Collective(CollectiveKind::AllReduce | CollectiveKind::ReduceScatter) => {
+                ", sum of f32"
+            }
+            CollOperation::Collective(CollectiveKind::Barrier) => "",
+            CollOperation::Collective(_) => ", f32",
+            CollOperation::Redistribution => " of a matrix from rows to columns, f32",
+        };
         let machine = &report.machine;
         let spins = rows.iter().any(|row| row.wait.as_deref() == Some(Wait::Spin.name()));
         let note = if spins && ranks > machine.cores {
@@ -34,10 +39,14 @@ pub(crate) fn format(report: &CollReport, conditions: &str) -> String {
 
 fn table(rows: &[CollRow]) -> String {
     let with_copy = rows.iter().any(|row| row.copy_us.is_some());
+    let with_strided = rows.iter().any(|row| row.strided_copy_us.is_some());
     let with_peer = rows.iter().any(|row| row.speedup_over_open_mpi.is_some());
     let mut header = vec!["size", "backend", "wait", "median (us)", "p10 (us)", "p90 (us)", "bus (GB/s)"];
     if with_copy {
         header.extend(["copy (us)", "copy/this"]);
+    }
+    if with_strided {
+        header.push("strided (us)");
     }
     if with_peer {
         header.push("open-mpi/this");
@@ -58,6 +67,9 @@ fn table(rows: &[CollRow]) -> String {
         if with_copy {
             cells.push(row.copy_us.map_or_else(|| "-".to_owned(), format_us));
             cells.push(optional(row.copy_bound_share));
+        }
+        if with_strided {
+            cells.push(row.strided_copy_us.map_or_else(|| "-".to_owned(), format_us));
         }
         if with_peer {
             cells.push(optional(row.speedup_over_open_mpi));

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure};
 use collectives::CollectiveKind;
 
+use crate::coll::CollOperation;
 use crate::coll::bench_rank::{BenchOperation, BenchRank, Buffers};
 use crate::coll::size;
 
 /// An operation to measure, and its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Task {
-    /// Collective or copy.
+    /// Operation or copy.
     pub(crate) operation: BenchOperation,
     /// Size of the operation in bytes; 0 for a barrier.
     pub(crate) bytes: u64,
@@ -49,7 +50,7 @@ pub(crate) fn measure(
     task: Task,
     sample_options: SampleOptions,
 ) -> anyhow::Result<Samples> {
-    let buffers = Buffers::new(task.operation, task.bytes, bench_rank.size());
+    let buffers = Buffers::new(task.operation, task.bytes, bench_rank.rank(), bench_rank.size());
     // No rank begins if the allocation has failed on any of them.
     let failed = bench_rank.max_over_ranks(if buffers.is_ok() { 0.0 } else { 1.0 })? > 0.0;
     let (false, Ok(mut buffers)) = (failed, buffers) else {
@@ -64,7 +65,8 @@ pub(crate) fn measure(
     let times: anyhow::Result<Vec<f64>> = (0..sample_options.samples)
         .map(|_| {
             let took = timed(bench_rank, task.operation, &mut buffers, iterations)?;
-            let is_send = task.operation == BenchOperation::Collective(CollectiveKind::Send);
+            let is_send =
+                task.operation == BenchOperation::Measured(CollOperation::Collective(CollectiveKind::Send));
             let messages = if is_send { 2.0 } else { 1.0 };
             Ok(took * 1e6 / (iterations as f64 * messages))
         })
@@ -90,8 +92,10 @@ fn check(
     };
     let result = buffers.result();
     let right = match operation {
-        BenchOperation::Copy => whole(result, of(rank)),
-        BenchOperation::Collective(collective) => match collective {
+        BenchOperation::Copy | BenchOperation::StridedCopy => whole(result, of(rank)),
+        // The rows of the target follow each other by the rank that had them.
+        BenchOperation::Measured(CollOperation::Redistribution) => by_rank(result, result.len() / ranks),
+        BenchOperation::Measured(CollOperation::Collective(collective)) => match collective {
             CollectiveKind::AllReduce | CollectiveKind::ReduceScatter => whole(result, total),
             CollectiveKind::AllGather | CollectiveKind::AllToAll => by_rank(result, result.len() / ranks),
             CollectiveKind::Broadcast => whole(result, of(0)),

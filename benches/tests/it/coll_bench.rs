@@ -4,7 +4,7 @@
 use std::process::Output;
 use std::time::Duration;
 
-use benches::coll::CollReport;
+use benches::coll::{CollOperation, CollReport};
 use collectives::{CollectiveKind, LinkModel};
 use tempfile::TempDir;
 
@@ -37,7 +37,8 @@ fn every_operation_is_measured_and_written_as_json() {
         assert!(row.time_us > 0.0 && row.iterations >= 2, "{row:?}");
         assert!(row.time_p10_us <= row.time_us && row.time_us <= row.time_p90_us, "{row:?}");
         assert!(matches!(row.wait.as_deref(), Some("yield" | "park")), "{row:?}");
-        let bus_factor = match row.op {
+        let CollOperation::Collective(op) = row.op else { panic!("{row:?} was not asked for") };
+        let bus_factor = match op {
             CollectiveKind::AllReduce | CollectiveKind::Broadcast | CollectiveKind::Send => 1.0,
             CollectiveKind::Barrier => {
                 assert_eq!((row.bytes, row.bus_bandwidth_gb_s), (0, None));
@@ -49,9 +50,39 @@ fn every_operation_is_measured_and_written_as_json() {
         let expected = bus_factor * row.bytes as f64 / row.time_us / 1e3;
         let bandwidth = row.bus_bandwidth_gb_s.unwrap();
         assert!((bandwidth / expected - 1.0).abs() < 1e-9, "{row:?}");
-        assert_eq!(row.copy_us.is_some(), row.op == CollectiveKind::AllReduce, "{row:?}");
-        assert_eq!(row.copy_bound_share.is_some(), row.op == CollectiveKind::AllReduce, "{row:?}");
+        assert_eq!(row.copy_us.is_some(), op == CollectiveKind::AllReduce, "{row:?}");
+        assert_eq!(row.copy_bound_share.is_some(), op == CollectiveKind::AllReduce, "{row:?}");
+        assert_eq!(row.strided_copy_us, None, "{row:?}");
     }
+}
+
+#[test]
+fn redistributions_are_compared_with_both_copies() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("measured.json");
+    // A matrix of three ranks has 1023 columns.
+    let shown = BENCH.succeed_with_warning(
+        "of 4 operations, 2 have a size that is rounded down to whole elements for each rank, and 0 are",
+        &format!(
+            "{QUICK} --ranks 2,3 --op redistribution --sizes 4KiB,8KiB --wait park -o {}",
+            file.display()
+        ),
+    );
+    let heading = "# coll-bench: redistribution of a matrix from rows to columns, f32, 3 ranks, ";
+    for expected in [heading, "bus (GB/s)  copy (us)  copy/this  strided (us)\n"] {
+        assert!(shown.contains(expected), "{expected}: {shown}");
+    }
+    let rows = CollReport::load(&file).unwrap().rows;
+    let measured: Vec<_> = rows.iter().map(|row| (row.op, row.ranks, row.bytes)).collect();
+    let sizes = [(2, 4096), (2, 8192), (3, 4092), (3, 8184)];
+    assert_eq!(measured, sizes.map(|(ranks, bytes)| (CollOperation::Redistribution, ranks, bytes)));
+    for row in &rows {
+        let positive = |us: Option<f64>| us.is_some_and(|us| us > 0.0);
+        assert!(positive(row.copy_us) && positive(row.strided_copy_us), "{row:?}");
+        assert!(positive(row.copy_bound_share) && positive(row.bus_bandwidth_gb_s), "{row:?}");
+    }
+    // Times of redistributions are not those of a collective.
+    BENCH.refused(&format!("fit {}", file.display()), "the files hold no such measurements");
 }
 
 #[test]
@@ -75,7 +106,8 @@ fn sizes_are_rounded_down_to_whole_elements_for_each_rank() {
         // A send is measured once, between two ranks, for all group sizes.
         (CollectiveKind::Send, 2, 1024),
     ];
-    assert_eq!(measured, expected);
+    let collective = |(op, ranks, bytes)| (CollOperation::Collective(op), ranks, bytes);
+    assert_eq!(measured, expected.map(collective));
 }
 
 #[test]
@@ -125,7 +157,8 @@ fn processes_are_measured_beside_threads() {
     let file = folder.path().join("both.json");
     let mut command = BENCH.command();
     command.args("--rounds 2 --samples 1 --min-time 100us --ranks 3 --wait yield".split_whitespace());
-    command.args(["--op", &CollectiveKind::ALL.map(CollectiveKind::name).join(","), "--sizes", "4KiB"]);
+    let ops = CollectiveKind::ALL.map(CollectiveKind::name).join(",") + ",redistribution";
+    command.args(["--op", &ops, "--sizes", "4KiB"]);
     command.args(["--backend", "threads,open-mpi,mpi", "-o", &file.display().to_string()]);
     // Required by `mpirun` if the user is root.
     command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
@@ -137,14 +170,14 @@ fn processes_are_measured_beside_threads() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("copy/this  open-mpi/this"), "{}", text(&output.stdout));
     let rows = CollReport::load(&file).unwrap().rows;
-    assert_eq!(rows.len(), 3 * CollectiveKind::ALL.len());
+    assert_eq!(rows.len(), 3 * (CollectiveKind::ALL.len() + 1));
     for row in &rows {
         let is_peer = row.backend == "open-mpi";
         assert_eq!(row.wait.as_deref(), if is_peer { None } else { Some("yield") }, "{row:?}");
         assert_eq!(row.speedup_over_open_mpi.is_none(), is_peer, "{row:?}");
         assert_eq!(
             (row.samples, row.ranks),
-            (2, if row.op == CollectiveKind::Send { 2 } else { 3 }),
+            (2, if row.op == CollOperation::Collective(CollectiveKind::Send) { 2 } else { 3 }),
             "{row:?}"
         );
         assert!(row.speedup_over_open_mpi.is_none_or(|speedup| speedup > 0.0), "{row:?}");
@@ -288,6 +321,7 @@ fn bad_input_is_refused_in_one_line() {
     BENCH.refused("--sizes 3", "3 B are too few for all-reduce");
     BENCH.refused("--sizes 99999999999GiB", "above 0");
     BENCH.refused("--op all-reduce --sizes 8 --op all-gather --ranks 3", "give at least 12 B");
+    BENCH.refused("--op redistribution --sizes 4095", "too few for redistribution among 4 ranks");
     BENCH.refused("--op scan", "there is no collective \"scan\"");
     BENCH.refused("--backend smoke-signals", "threads");
     BENCH.refused("--wait patiently", "spin, yield, park");

@@ -5,6 +5,7 @@ mod job;
 mod launch;
 mod open_mpi;
 mod rank;
+mod subarrays;
 
 pub(crate) use launch::Mpirun;
 pub(crate) use rank::RankArgs;

@@ -13,6 +13,7 @@ use mpi::raw::AsRaw;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Root, Source};
 
+use super::subarrays::Subarrays;
 use crate::coll::bench_rank::{BenchRank, Buffers};
 
 /// `MPI_IN_PLACE` as defined by Open MPI's `mpi.h`. The bindings lack it, because it is a cast.
@@ -21,12 +22,14 @@ const IN_PLACE: *const c_void = ptr::without_provenance(1);
 /// A rank of Open MPI's default communicator.
 pub(super) struct OpenMpi {
     world: SimpleCommunicator,
+    /// Datatypes of the last redistribution.
+    subarrays: Option<Subarrays>,
 }
 
 impl OpenMpi {
     /// Returns this process's rank in an initialized MPI library.
     pub(super) fn new(universe: &Universe) -> Self {
-        Self { world: universe.world() }
+        Self { world: universe.world(), subarrays: None }
     }
 
     /// All-reduces in place, as this repository's backends do. It is faster on long buffers than
@@ -83,6 +86,15 @@ impl BenchRank for OpenMpi {
             other => anyhow::bail!("{other} is not measured"),
         }
         Ok(())
+    }
+
+    fn redistribute(&mut self, buffers: &mut Buffers) -> anyhow::Result<()> {
+        let Buffers { send, receive, .. } = buffers;
+        let subarrays = match self.subarrays.take().filter(|types| types.part() == send.len()) {
+            Some(subarrays) => subarrays,
+            None => Subarrays::new(BenchRank::size(self), send.len())?,
+        };
+        self.subarrays.insert(subarrays).all_to_all(send, receive, &self.world)
     }
 
     fn barrier(&mut self) -> anyhow::Result<()> {

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use collectives::{CollectiveKind, Group, MpiWorld};
+use collectives::{Group, MpiWorld};
 use command_line::files::Printer;
 
 use super::open_mpi::OpenMpi;
+use crate::coll::CollOperation;
 use crate::coll::backend::{Backend, Implementation, Wait};
 use crate::coll::bench_rank::BenchOperation;
 use crate::coll::timing::{SampleOptions, Samples, Task, measure};
@@ -44,8 +45,8 @@ impl RankArgs {
         arguments.push(format!("--samples={}", sample_options.samples));
         arguments.push(format!("--min-time-ns={}", sample_options.min_time.as_nanos()));
         arguments.extend(tasks.iter().filter_map(|task| match task.operation {
-            BenchOperation::Collective(collective) => Some(format!("{collective}:{}", task.bytes)),
-            BenchOperation::Copy => None,
+            BenchOperation::Measured(operation) => Some(format!("{operation}:{}", task.bytes)),
+            BenchOperation::Copy | BenchOperation::StridedCopy => None,
         }));
         arguments
     }
@@ -96,9 +97,9 @@ pub(super) fn parse(output: &str, tasks: usize) -> anyhow::Result<Vec<Samples>> 
 }
 
 fn parse_task(text: &str) -> Result<Task, String> {
-    let (collective, bytes) = text.split_once(':').ok_or("expected OP:BYTES")?;
-    let collective: CollectiveKind =
-        collective.parse().map_err(|error: collectives::Error| error.to_string())?;
+    let (operation, bytes) = text.split_once(':').ok_or("expected OP:BYTES")?;
+    let operation: CollOperation =
+        operation.parse().map_err(|error: collectives::Error| error.to_string())?;
     let bytes = bytes.parse().map_err(|_| "expected OP:BYTES")?;
-    Ok(Task { operation: BenchOperation::Collective(collective), bytes })
+    Ok(Task { operation: BenchOperation::Measured(operation), bytes })
 }
