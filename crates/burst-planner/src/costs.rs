@@ -19,6 +19,15 @@ impl StepTimes {
     pub fn total_us(&self) -> f64 {
         self.forward_us + self.backward_us + self.update_us
     }
+
+    /// Returns the minimum of each duration.
+    pub(crate) fn min(self, other: Self) -> Self {
+        Self {
+            forward_us: self.forward_us.min(other.forward_us),
+            backward_us: self.backward_us.min(other.backward_us),
+            update_us: self.update_us.min(other.update_us),
+        }
+    }
 }
 
 /// Memory that a node needs on one rank, bytes, besides its parameters with their
@@ -104,7 +113,8 @@ pub trait CostModel {
 
     /// Returns the duration of all-reduces in several groups of ranks at the same time, over
     /// `bytes` bytes on each rank, microseconds, once all ranks are ready. `ranks` has one group
-    /// after another, `groups` groups of the same length. The default is the longest of the
+    /// after another, `groups` groups of the same length. It is at least that of each all-reduce
+    /// alone. The default is the longest of the
     /// [all-reduces](Self::all_reduce), each on its own.
     fn grouped_all_reduce(&self, bytes: u64, ranks: &[usize], groups: usize) -> f64 {
         let ranks_of_group = (ranks.len() / groups.max(1)).max(1);

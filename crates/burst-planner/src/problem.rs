@@ -185,6 +185,11 @@ impl PlanProblem {
         self.edges.push((producer, consumer));
     }
 
+    /// Returns whether any node can be split.
+    pub(crate) fn has_splits(&self) -> bool {
+        self.nodes.iter().any(|node| !node.splits.is_empty())
+    }
+
     /// Returns all GPU counts up to the number of GPUs that some node can run on, ascending.
     pub(crate) fn all_gpu_counts(&self) -> Vec<usize> {
         let counts = self.nodes.iter().flat_map(|node| node.gpu_counts.iter().copied());

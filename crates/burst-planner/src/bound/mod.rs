@@ -23,6 +23,9 @@
 //!   for each node of the path, these do not overlap on any rank, and are within the same budget:
 //!   all forward steps and waiting, backward steps from this node on, and all-reduces up to this
 //!   node.
+//! - If nodes can be split, the costs of a node on a GPU count are the minimum over its splits, and
+//!   its output moves in no time. Which ranks have the larger shard depends on the split, so all
+//!   count with the smaller one. A run then has a bucket for each number of parts.
 //! - A branch beside a part of a run is on the same ranks, and its steps add to those of the run,
 //!   or two transfers and the branch run beside this part.
 //!

@@ -4,21 +4,6 @@ use std::ops::Range;
 
 use super::path::{Path, PathOption, Transfers};
 
-/// Returns costs that are at most those of both options.
-fn min_of(one: PathOption, other: PathOption) -> PathOption {
-    PathOption {
-        forward_us: one.forward_us.min(other.forward_us),
-        backward_us: one.backward_us.min(other.backward_us),
-        less_us: one.less_us.max(other.less_us),
-        update_us: one.update_us.min(other.update_us),
-        reduce_us: one.reduce_us.min(other.reduce_us),
-        startup_us: one.startup_us.min(other.startup_us),
-        forwarding_us: one.forwarding_us.min(other.forwarding_us),
-        computing_us: one.computing_us.min(other.computing_us),
-        updating_us: one.updating_us.min(other.updating_us),
-    }
-}
-
 /// Costs of the nodes of a path by range.
 pub(super) struct NodeTables {
     /// Number of ranges.
@@ -35,7 +20,9 @@ impl NodeTables {
     pub(super) fn new(path: &Path, of_range: &[Range<usize>]) -> Self {
         let counts = path.counts.len();
         let options = path.nodes.iter().flat_map(|node| {
-            of_range.iter().map(|range| node.options[range.clone()].iter().copied().flatten().reduce(min_of))
+            of_range
+                .iter()
+                .map(|range| node.options[range.clone()].iter().copied().flatten().reduce(PathOption::min))
         });
         let options = options.collect();
         let joined = |table: &Transfers| {

@@ -8,7 +8,7 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 
 use crate::NodeId;
-use crate::costs::{CostBounds, CostModel, ShardSize, bounds_of};
+use crate::costs::{CostBounds, CostModel, ShardSize, StepTimes, bounds_of};
 use crate::problem::{PlanProblem, ProblemGraph};
 
 /// Minimum durations of moving an output, by number of ranks that it is moved from and number of
@@ -44,6 +44,21 @@ impl PathOption {
     /// Returns the forward and backward steps on a rank with the larger shard, microseconds.
     pub(super) fn steps_us(&self) -> f64 {
         self.forward_us + self.backward_us
+    }
+
+    /// Returns costs that are at most those of both options.
+    pub(super) fn min(self, other: Self) -> Self {
+        Self {
+            forward_us: self.forward_us.min(other.forward_us),
+            backward_us: self.backward_us.min(other.backward_us),
+            less_us: self.less_us.max(other.less_us),
+            update_us: self.update_us.min(other.update_us),
+            reduce_us: self.reduce_us.min(other.reduce_us),
+            startup_us: self.startup_us.min(other.startup_us),
+            forwarding_us: self.forwarding_us.min(other.forwarding_us),
+            computing_us: self.computing_us.min(other.computing_us),
+            updating_us: self.updating_us.min(other.updating_us),
+        }
     }
 }
 
@@ -104,6 +119,9 @@ pub(super) struct Path {
     pub(super) others_us: f64,
     /// Minimum computing of all nodes, with updates, GPU-microseconds.
     pub(super) all_us: f64,
+    /// Whether nodes can be split. All ranks then count with the smaller shard, and the gradients
+    /// of a run can be in several buckets.
+    pub(super) has_splits: bool,
 }
 
 /// Costs of the nodes of a problem, as [`PathOption`]s.
@@ -112,6 +130,7 @@ struct Options<'m> {
     structure: &'m ProblemGraph,
     costs: &'m dyn CostModel,
     counts: Vec<usize>,
+    has_splits: bool,
 }
 
 impl Path {
@@ -123,7 +142,8 @@ impl Path {
         structure: &ProblemGraph,
         costs: &dyn CostModel,
     ) -> Option<Self> {
-        let options = Options { problem, structure, costs, counts: problem.all_gpu_counts() };
+        let (counts, has_splits) = (all_counts(problem), problem.has_splits());
+        let options = Options { problem, structure, costs, counts, has_splits };
         let of_nodes: Vec<Vec<Option<PathOption>>> =
             (0..problem.nodes.len()).map(|node| options.of_node(node)).collect();
         if of_nodes.iter().any(|options| options.iter().all(Option::is_none)) {
@@ -142,7 +162,8 @@ impl Path {
         let mut transfers: Vec<Transfers> = Vec::new();
         let mut known = FxHashMap::default();
         let transfers_of = |&node: &usize| {
-            *known.entry(costs.transfer_key(NodeId(node))).or_insert_with(|| {
+            let key = (costs.transfer_key(NodeId(node)), options.may_be_split(node));
+            *known.entry(key).or_insert_with(|| {
                 transfers.push(options.transfers(node));
                 transfers.len() - 1
             })
@@ -150,8 +171,10 @@ impl Path {
         let transfers_of: Vec<usize> = nodes.iter().map(transfers_of).collect();
         let all_us = (0..problem.nodes.len()).map(min_us).sum();
         let branches = options.branches(&nodes, &of_nodes);
-        let larger =
-            options.counts.iter().map(|&count| costs.ranks_with_larger_shard(count).min(count)).collect();
+        let larger = |&count: &usize| {
+            if has_splits { count } else { costs.ranks_with_larger_shard(count).min(count) }
+        };
+        let larger = options.counts.iter().map(larger).collect();
         let bucket_us = options.bucket_us();
         let mut of_nodes: Vec<_> = of_nodes.into_iter().map(Some).collect();
         let path_nodes = nodes
@@ -167,8 +190,22 @@ impl Path {
             branches,
             others_us,
             all_us,
+            has_splits,
         })
     }
+}
+
+/// Returns the numbers of ranks on which nodes can run, with and without splits, up to the number
+/// of GPUs, ascending.
+fn all_counts(problem: &PlanProblem) -> Vec<usize> {
+    let of_splits = problem.nodes.iter().flat_map(|node| {
+        node.splits.iter().flat_map(|split| node.gpu_counts.iter().map(|ranges| ranges * split.parts))
+    });
+    let mut counts = problem.all_gpu_counts();
+    counts.extend(of_splits.filter(|&count| count <= problem.gpus));
+    counts.sort_unstable();
+    counts.dedup();
+    counts
 }
 
 /// Returns the nodes of the path with the longest steps with the smallest GPU counts.
@@ -200,48 +237,74 @@ impl Options<'_> {
         bounds_of(self.costs)
     }
 
-    /// Returns the costs of a node by index of the GPU count.
+    /// Returns whether the output of a node can be in a layout with several parts.
+    fn may_be_split(&self, node: usize) -> bool {
+        let mut nodes = std::iter::once(&node).chain(&self.structure.consumers[node]);
+        nodes.any(|&node| !self.problem.nodes[node].splits.is_empty())
+    }
+
+    /// Returns the costs of a node by index of the GPU count: the minimum over its splits.
     fn of_node(&self, node: usize) -> Vec<Option<PathOption>> {
-        let own = &self.problem.nodes[node];
+        let splits = self.problem.nodes[node].splits.len();
+        let minimum = |&count: &usize| {
+            let all = std::iter::once(None).chain((0..splits).map(Some));
+            all.filter_map(|split| self.option(node, split, count)).reduce(PathOption::min)
+        };
+        self.counts.iter().map(minimum).collect()
+    }
+
+    /// Returns the costs of a node with a split, or without one, on `count` ranks.
+    fn option(&self, node: usize, split: Option<usize>, count: usize) -> Option<PathOption> {
+        let (id, own) = (NodeId(node), &self.problem.nodes[node]);
+        let of_split = split.map(|split| &own.splits[split]);
+        let parts = of_split.map_or(1, |split| split.parts);
+        let ranges = count / parts;
+        own.gpu_counts.binary_search(&ranges).ok().filter(|_| count % parts == 0)?;
+        let compute = |shard_size| match split {
+            None => self.costs.compute(id, count, shard_size),
+            Some(split) => self.costs.splits()?.compute(id, split, count, shard_size),
+        };
         let micro_batches = self.problem.micro_batches.get() as f64;
         let learns = if self.structure.needs_gradient[node] { 1.0 } else { 0.0 };
         let users = &self.structure.users[node];
-        let option = |&count: &usize| {
-            own.gpu_counts.binary_search(&count).ok()?;
-            let larger = self.costs.compute(NodeId(node), count, ShardSize::Larger)?;
-            let smaller = self.costs.compute(NodeId(node), count, ShardSize::Smaller).unwrap_or(larger);
-            let many = self.costs.ranks_with_larger_shard(count).min(count);
-            let smaller = if many == count { larger } else { smaller };
-            let sum = |larger: f64, smaller: f64| many as f64 * larger + (count - many) as f64 * smaller;
-            let updates = if users.is_empty() { 0.0 } else { 1.0 };
-            // Gradients of shared parameters are reduced among the ranks of all users.
-            let (reduce_us, startup_us) = if users.len() == 1 {
-                let reduce_us = self.bounds().min_marginal_all_reduce(own.gradient_bytes, count);
-                let alone_us =
-                    if count > 1 { self.bounds().min_all_reduce(own.gradient_bytes, count) } else { 0.0 };
-                (reduce_us, (alone_us - reduce_us).max(0.0))
-            } else {
-                (0.0, 0.0)
-            };
-            let steps =
-                |times: crate::StepTimes| micro_batches * (times.forward_us + learns * times.backward_us);
-            Some(PathOption {
-                forward_us: micro_batches * larger.forward_us,
-                backward_us: learns * micro_batches * larger.backward_us,
-                less_us: (steps(larger) - steps(smaller)).max(0.0),
-                update_us: updates * larger.update_us.min(smaller.update_us),
-                reduce_us,
-                startup_us,
-                forwarding_us: micro_batches * sum(larger.forward_us, smaller.forward_us),
-                computing_us: sum(steps(larger), steps(smaller)),
-                updating_us: updates * sum(larger.update_us, smaller.update_us),
-            })
+        let larger = compute(ShardSize::Larger)?;
+        let smaller = compute(ShardSize::Smaller).unwrap_or(larger);
+        let many = self.costs.ranks_with_larger_shard(ranges).min(ranges) * parts;
+        let smaller = if many == count { larger } else { smaller };
+        // Which ranks have the larger shard depends on the split.
+        let (larger, many) = if self.has_splits { (larger.min(smaller), count) } else { (larger, many) };
+        let smaller = if self.has_splits { larger } else { smaller };
+        let sum = |larger: f64, smaller: f64| many as f64 * larger + (count - many) as f64 * smaller;
+        let updates = if users.is_empty() { 0.0 } else { 1.0 };
+        // Gradients of shared parameters are reduced among the ranks of all users.
+        let is_reduced = users.len() == 1 && ranges.saturating_mul(self.costs.replicas()) > 1;
+        let (reduce_us, startup_us) = if is_reduced {
+            let bytes = of_split.map_or(own.gradient_bytes, |split| split.gradient_bytes);
+            let reduce_us = self.bounds().min_marginal_all_reduce(bytes, ranges);
+            let alone_us = if ranges > 1 { self.bounds().min_all_reduce(bytes, ranges) } else { 0.0 };
+            (reduce_us, (alone_us - reduce_us).max(0.0))
+        } else {
+            (0.0, 0.0)
         };
-        self.counts.iter().map(option).collect()
+        let steps = |times: StepTimes| micro_batches * (times.forward_us + learns * times.backward_us);
+        Some(PathOption {
+            forward_us: micro_batches * larger.forward_us,
+            backward_us: learns * micro_batches * larger.backward_us,
+            less_us: (steps(larger) - steps(smaller)).max(0.0),
+            update_us: updates * larger.update_us.min(smaller.update_us),
+            reduce_us,
+            startup_us,
+            forwarding_us: micro_batches * sum(larger.forward_us, smaller.forward_us),
+            computing_us: sum(steps(larger), steps(smaller)),
+            updating_us: updates * sum(larger.update_us, smaller.update_us),
+        })
     }
 
     /// Returns the minimum transfers of a node's output between different lists of ranks.
     fn transfers(&self, node: usize) -> Vec<f64> {
+        if self.may_be_split(node) {
+            return vec![0.0; self.counts.len() * self.counts.len()];
+        }
         let micro_batches = self.problem.micro_batches.get() as f64;
         let to_all = |&from: &usize| {
             self.counts
@@ -254,7 +317,7 @@ impl Options<'_> {
     fn bucket_us(&self) -> Vec<f64> {
         let gradients = &self.problem.gradients;
         let bucket_us = |&count: &usize| {
-            if gradients.overlap {
+            if gradients.overlap && !self.has_splits {
                 self.bounds().min_marginal_all_reduce(gradients.bucket_bytes, count)
             } else {
                 f64::INFINITY

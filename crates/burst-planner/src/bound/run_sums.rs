@@ -87,9 +87,14 @@ impl RunSums {
         self.computing_us += option.computing_us + option.updating_us;
         self.updating_us += option.updating_us;
         if option.reduce_us > 0.0 {
+            let is_reduced = self.reduces_us > 0.0;
             self.reduces_us += option.reduce_us;
             self.reduced_us = self.reduced_us.max(self.backward_us) + option.reduce_us;
-            (self.startup_us, self.last_update_us) = (option.startup_us, option.update_us);
+            let is_other = tables.path.has_splits && is_reduced;
+            // With several buckets, any of them can be the last one.
+            let last_update_us = if is_other { self.last_update_us } else { f64::INFINITY };
+            (self.startup_us, self.last_update_us) =
+                (option.startup_us, option.update_us.min(last_update_us));
         }
         if !overlaps && self.reduces_us > 0.0 {
             self.reduced_us = self.backward_us + self.reduces_us;

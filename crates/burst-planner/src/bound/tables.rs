@@ -112,8 +112,9 @@ fn min_cost(one: BranchCost, other: BranchCost) -> BranchCost {
     }
 }
 
-/// Returns the blocks of a path. Each begins at the node with parameters, at an end of a branch, or
-/// after the maximum number of nodes.
+/// Returns the blocks of a path. Each begins at the node with parameters, at an end of a branch, at
+/// a node that cannot run on a GPU count of the block's first one, or after the maximum number of
+/// nodes.
 fn blocks(path: &Path) -> Vec<Range<usize>> {
     let reduce_us = |node: &PathNode| {
         node.options.iter().flatten().map(|option| option.reduce_us + option.update_us).fold(0.0, f64::max)
@@ -123,10 +124,16 @@ fn blocks(path: &Path) -> Vec<Range<usize>> {
     for branch in &path.branches {
         begins[branch.last] = true;
     }
+    let runs_like = |first: usize, node: usize| {
+        let mut options = path.nodes[first].options.iter().zip(&path.nodes[node].options);
+        options.all(|(of_first, own)| of_first.is_none() || own.is_some())
+    };
     let mut blocks: Vec<Range<usize>> = Vec::new();
     for (node, begins) in begins.into_iter().enumerate() {
         match blocks.last_mut() {
-            Some(block) if !begins && block.len() < MAX_BLOCK => block.end = node + 1,
+            Some(block) if !begins && block.len() < MAX_BLOCK && runs_like(block.start, node) => {
+                block.end = node + 1;
+            }
             _ => blocks.push(node..node + 1),
         }
     }

@@ -1,9 +1,7 @@
 //! The optimum over all arrangements on ascending lists of ranks.
 
 use super::problems::next_in_order;
-use crate::{
-    Arrangement, CostModel, Error, Evaluator, NodeId, Plan, PlanProblem, Result, ShardSize, TableCosts,
-};
+use crate::{Arrangement, CostModel, Error, Evaluator, NodeId, Plan, PlanProblem, Result, ShardSize};
 
 /// The Pareto-optimal arrangements of a small problem in iteration time and GPU time.
 #[derive(Debug, Clone)]
@@ -27,9 +25,9 @@ impl Enumeration {
 }
 
 /// Evaluates every arrangement on ascending lists of ranks: all sets with the nodes' GPU counts,
-/// and all orders. Lists in other orders are not tried, although they can be faster: ranks then
-/// have other samples, and perhaps the smaller shard. About a second for 6 nodes on 3 GPUs or 5
-/// nodes on 4; exponential in both.
+/// with each of the nodes' splits and without, and all orders. Lists in other orders are not tried,
+/// although they can be faster: ranks then have other samples, and perhaps the smaller shard. About
+/// a second for 6 nodes on 3 GPUs or 5 nodes on 4, without splits; exponential in both.
 ///
 /// Arrangements above the memory limit are left out. Two kinds of redundant ones are, too. Costs do
 /// not depend on which ranks are used: unless parameters are shared, a node uses the first of the
@@ -38,7 +36,7 @@ impl Enumeration {
 ///
 /// # Errors
 /// Those of [`Evaluator::new`] and [`Evaluator::single_gpu_us`].
-pub fn best_by_enumeration(problem: &PlanProblem, costs: &TableCosts) -> Result<Enumeration> {
+pub fn best_by_enumeration(problem: &PlanProblem, costs: &dyn CostModel) -> Result<Enumeration> {
     let evaluator = Evaluator::new(problem, costs)?;
     let single_gpu_us = evaluator.single_gpu_us()?;
     let mut orders = Vec::new();
@@ -67,9 +65,12 @@ fn add_orders(problem: &PlanProblem, begun: &mut Vec<usize>, orders: &mut Vec<Ve
     }
 }
 
+/// Ranks and split of a node.
+type Placed = (Vec<usize>, Option<usize>);
+
 struct All<'a> {
     problem: &'a PlanProblem,
-    costs: &'a TableCosts,
+    costs: &'a dyn CostModel,
     evaluator: Evaluator<'a>,
     orders: Vec<Vec<usize>>,
     found: Enumeration,
@@ -78,7 +79,7 @@ struct All<'a> {
 impl All<'_> {
     /// Places the remaining nodes in all ways. `alike` has the ranks that the placed nodes treat
     /// alike.
-    fn place(&mut self, placed: &mut Vec<Vec<usize>>, alike: &[Vec<usize>]) -> Result<()> {
+    fn place(&mut self, placed: &mut Vec<Placed>, alike: &[Vec<usize>]) -> Result<()> {
         let Some(node) = self.problem.nodes.get(placed.len()) else { return self.evaluate(placed) };
         let mut takes = vec![0; alike.len()];
         loop {
@@ -88,7 +89,14 @@ impl All<'_> {
             };
             takes[wheel] += 1;
             takes[..wheel].fill(0);
-            if !node.gpu_counts.contains(&takes.iter().sum()) {
+            let count: usize = takes.iter().sum();
+            let can_run = |split: &Option<usize>| {
+                let parts = split.map_or(1, |split| node.splits[split].parts);
+                count % parts == 0 && node.gpu_counts.contains(&(count / parts))
+            };
+            let splits = std::iter::once(None).chain((0..node.splits.len()).map(Some));
+            let splits: Vec<Option<usize>> = splits.filter(can_run).collect();
+            if splits.is_empty() {
                 continue;
             }
             let parts = || alike.iter().zip(&takes);
@@ -96,16 +104,24 @@ impl All<'_> {
             ranks.sort_unstable();
             let halves = parts().flat_map(|(ranks, &take)| [ranks[..take].to_vec(), ranks[take..].to_vec()]);
             let alike: Vec<Vec<usize>> = halves.filter(|ranks| !ranks.is_empty()).collect();
-            placed.push(ranks);
-            self.place(placed, &alike)?;
-            placed.pop();
+            for split in splits {
+                placed.push((ranks.clone(), split));
+                self.place(placed, &alike)?;
+                placed.pop();
+            }
         }
     }
 
-    fn evaluate(&mut self, ranks: &[Vec<usize>]) -> Result<()> {
+    fn evaluate(&mut self, placed: &[Placed]) -> Result<()> {
         let mut computing = vec![0.0; self.problem.gpus];
-        for (node, ranks) in ranks.iter().enumerate() {
-            let steps = self.costs.compute(NodeId(node), ranks.len(), ShardSize::Larger).unwrap_or_default();
+        for (node, (ranks, split)) in placed.iter().enumerate() {
+            let (id, count, larger) = (NodeId(node), ranks.len(), ShardSize::Larger);
+            let steps = match *split {
+                None => self.costs.compute(id, count, larger),
+                Some(split) => self.costs.splits().and_then(|costs| costs.compute(id, split, count, larger)),
+            };
+            // A node cannot run with every split on every count.
+            let Some(steps) = steps else { return Ok(()) };
             for &rank in ranks {
                 computing[rank] += steps.forward_us;
             }
@@ -116,7 +132,12 @@ impl All<'_> {
             return Ok(());
         }
         for order in &self.orders {
-            let arrangement = Arrangement::new(ranks.to_vec(), order.clone());
+            let (ranks, splits) = placed.iter().cloned().unzip();
+            let arrangement = Arrangement { ranks, splits, order: order.clone() };
+            if arrangement.validate(self.problem).is_err() {
+                // Nodes that share parameters are split in different ways.
+                return Ok(());
+            }
             if matches!(self.evaluator.check_memory(&arrangement), Err(Error::MemoryExceeded { .. })) {
                 continue;
             }

@@ -44,6 +44,6 @@ pub use laws::{
 pub use placements::{placement_by_enumeration, random_placement_problem};
 pub use problems::{Graph, RandomProblem, random_arrangement, random_problem, random_problem_on};
 pub use restarts::{Budget, random_restarts};
-pub use splits::{add_random_splits, random_split_arrangement};
+pub use splits::{SplitTables, add_random_splits, random_split_arrangement};
 pub use strategies::{arrangements, problems};
 pub use timeline::{SlowTime, slow_time};

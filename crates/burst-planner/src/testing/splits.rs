@@ -1,7 +1,11 @@
 //! Random splits of the nodes of a problem.
 
 use super::problems::{Draws, random_order, some_ranks};
-use crate::{Arrangement, NodeSplit, PlanProblem, SynchronizedBytes, Values};
+use crate::costs::CostBounds;
+use crate::{
+    Arrangement, CostModel, NodeId, NodeMemory, NodeSplit, PlanProblem, ShardSize, SplitCosts, StepTimes,
+    SynchronizedBytes, TableCosts, TensorLayout, Values,
+};
 
 /// Values of the input, its gradient and the output of the splits of layers: copies of the layer,
 /// its output features, features of the input and the output, and its input features.
@@ -75,4 +79,89 @@ pub fn random_split_arrangement(problem: &PlanProblem, seed: u64) -> Arrangement
     }
     arrangement.order = random_order(problem, &mut draws);
     arrangement
+}
+
+/// Costs from tables, with those of splits derived from them: part of a step is divided among the
+/// parts of a split, and transfers take a latency and a time for each byte.
+#[derive(Debug, Clone, Copy)]
+pub struct SplitTables<'a> {
+    /// The problem.
+    pub problem: &'a PlanProblem,
+    /// Costs without splits.
+    pub tables: &'a TableCosts,
+}
+
+/// Part of a step that is divided among the parts of a split.
+const DIVIDED: f64 = 0.8;
+
+impl CostModel for SplitTables<'_> {
+    fn compute(&self, node: NodeId, ranks: usize, shard_size: ShardSize) -> Option<StepTimes> {
+        self.tables.compute(node, ranks, shard_size)
+    }
+
+    fn transfer(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64 {
+        self.tables.transfer(producer, from, to)
+    }
+
+    fn all_reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
+        self.tables.all_reduce(bytes, ranks)
+    }
+
+    fn memory(&self, node: NodeId, ranks: usize, shard_size: ShardSize) -> NodeMemory {
+        self.tables.memory(node, ranks, shard_size)
+    }
+
+    fn splits(&self) -> Option<&dyn SplitCosts> {
+        Some(self)
+    }
+
+    fn bounds(&self) -> Option<&dyn CostBounds> {
+        Some(self.tables)
+    }
+}
+
+impl SplitCosts for SplitTables<'_> {
+    fn compute(&self, node: NodeId, split: usize, ranks: usize, shard_size: ShardSize) -> Option<StepTimes> {
+        let of_node = &self.problem.nodes[node.0];
+        let split = &of_node.splits[split];
+        let whole = self.tables.compute(node, ranks / split.parts, shard_size)?;
+        let is_copy = split.input == Values::Copies && split.output == Values::Copies;
+        let share = if is_copy { 1.0 } else { 1.0 - DIVIDED + DIVIDED / split.parts as f64 };
+        let bytes = |bytes: u64| bytes.max(1) as f64;
+        let updated = bytes(split.gradient_bytes) / bytes(of_node.gradient_bytes);
+        Some(StepTimes {
+            forward_us: share * whole.forward_us,
+            backward_us: share * whole.backward_us,
+            update_us: updated.min(1.0) * whole.update_us,
+        })
+    }
+
+    fn memory(&self, node: NodeId, split: usize, ranks: usize, shard_size: ShardSize) -> NodeMemory {
+        let parts = self.problem.nodes[node.0].splits[split].parts;
+        self.tables.memory(node, ranks / parts, shard_size)
+    }
+
+    fn transfer(&self, producer: NodeId, from: TensorLayout<'_>, to: TensorLayout<'_>) -> f64 {
+        let bytes = |layout: TensorLayout<'_>| {
+            let TensorLayout { ranks, parts, values } = layout;
+            self.output_bytes(producer, ranks.len(), parts, values, ShardSize::Larger) as f64
+        };
+        let is_sum = from.values == Values::Addends && !from.is_all_reduced_to(&to);
+        let received = bytes(to) * if is_sum { from.parts as f64 } else { 1.0 };
+        let two = [0, 1];
+        let us_per_byte = self.tables.all_reduce(1_000_000, &two) - self.tables.all_reduce(0, &two);
+        self.tables.all_reduce(0, &two) + us_per_byte / 1e6 * received.max(bytes(from))
+    }
+
+    fn output_bytes(
+        &self,
+        producer: NodeId,
+        ranks: usize,
+        parts: usize,
+        values: Values,
+        shard_size: ShardSize,
+    ) -> u64 {
+        let share = if values == Values::Ranges { parts as u64 } else { 1 };
+        self.tables.memory(producer, ranks / parts, shard_size).output_bytes.div_ceil(share)
+    }
 }

@@ -1,10 +1,15 @@
-//! Tests of splits: memory, and arrangements that are refused.
+//! Tests of splits: memory, lower bounds, and arrangements that are refused.
 
-use burst_planner::testing::{HashedCosts, add_random_splits, random_problem, random_split_arrangement};
+use burst_planner::testing::{
+    Graph, HashedCosts, RandomProblem, SplitTables, add_random_splits, best_by_enumeration, random_problem,
+    random_problem_on, random_split_arrangement,
+};
 use burst_planner::{
     Arrangement, CostModel, Error, Evaluator, Node, NodeId, NodeSplit, PlanProblem, ShardSize, SplitCosts,
-    StepTimes, TableCosts, TensorLayout, Values,
+    StepTimes, Stop, TableCosts, TensorLayout, Values, evaluate_arrangements,
 };
+
+use crate::cases;
 
 /// Outputs of 12 bytes.
 struct TwelveBytes(TableCosts);
@@ -107,7 +112,7 @@ fn search_keeps_memory_limits_of_arrangements_with_splits() {
             let mut limited = problem.clone();
             limited.memory_limit_bytes = Some(limit);
             let given = [arrangement.clone()];
-            burst_planner::evaluate_arrangements(&limited, &costs, given, &burst_planner::Stop::default())
+            evaluate_arrangements(&limited, &costs, given, &Stop::default())
         };
         assert!(evaluated(needed_bytes).is_ok(), "seed {seed}");
         if needed_bytes > 0 {
@@ -145,4 +150,44 @@ fn impossible_splits_are_refused() {
     problem.nodes[1].splits[0].parts = 1;
     let text = refused(&problem, &on_two_ranks([None; 3]));
     assert!(text.contains("node `1`, split 0: has 1 parts"), "{text}");
+}
+
+/// Returns a random problem with splits that can be enumerated: two to four nodes on two to four
+/// GPUs.
+fn small(seed: u64) -> RandomProblem {
+    let graph = [Graph::Chain, Graph::Branches, Graph::Dag][seed as usize % 3];
+    let gpus = 2 + seed as usize / 3 % 3;
+    let nodes = if gpus == 4 { 2 + seed as usize / 9 % 2 } else { 2 + seed as usize / 9 % 3 };
+    let mut random = random_problem_on(seed, graph, nodes, gpus);
+    random.problem.gradients.bucket_bytes = [0, 1 << 21, u64::MAX][seed as usize / 27 % 3];
+    add_random_splits(&mut random.problem, seed);
+    for node in &mut random.problem.nodes {
+        node.splits.truncate(2);
+    }
+    random
+}
+
+#[test]
+fn no_arrangement_with_splits_is_faster_than_the_bound() {
+    let (mut gaps, mut split) = (Vec::new(), 0);
+    for seed in 0..cases(100) {
+        let RandomProblem { problem, costs, .. } = small(seed);
+        let costs = SplitTables { problem: &problem, tables: &costs };
+        let best = best_by_enumeration(&problem, &costs).unwrap();
+        // A bound is at most the time of a known plan, so only a slow one is known.
+        let known = [Arrangement::data_parallel(&problem, 1).unwrap()];
+        let frontier = evaluate_arrangements(&problem, costs, known, &Stop::default()).unwrap();
+        for limit in [1.0, 1.2, 1.5, 2.0, 4.0] {
+            let Some(plan) = best.fastest_within(limit) else { continue };
+            let bound_us = frontier.lower_bound_us(limit);
+            let best_us = plan.time.iteration_us;
+            assert!(bound_us <= best_us * (1.0 + 1e-9), "seed {seed}, {limit}: {bound_us} of {best_us} us");
+            gaps.push(best_us / bound_us - 1.0);
+            split += usize::from(plan.arrangement.is_split());
+        }
+    }
+    gaps.sort_by(f64::total_cmp);
+    let median = gaps[gaps.len() / 2];
+    println!("{} questions, {split} with splits; from the bound to the best: median {median:.3}", gaps.len());
+    assert!(split > gaps.len() / 10, "only {split} of {} plans have splits", gaps.len());
 }
