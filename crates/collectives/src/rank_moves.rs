@@ -1,6 +1,6 @@
 //! The part of a redistribution of one rank.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crate::region::{BoxCopy, RegionCopy};
 use crate::{Error, Group, Move, Redistribution, RedistributionBuffers, Region, Result};
@@ -133,26 +133,11 @@ impl RankMoves {
     }
 }
 
-/// Copies of a redistribution and the number of elements of their items, computed when they are
-/// needed first. They follow from the layouts, so that all caches are equal.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct CachedBoxCopies(OnceLock<(usize, Arc<[BoxCopy]>)>);
-
-impl PartialEq for CachedBoxCopies {
-    fn eq(&self, _other: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for CachedBoxCopies {}
-
 /// Returns the copies between the boxes of all ranks, those within a rank included, for items of
 /// `item_len` elements, which [`moves_of`] has checked. Those for the first `item_len` of the
 /// redistribution are cached.
 pub(crate) fn box_copies(redistribution: &Redistribution, item_len: usize) -> Arc<[BoxCopy]> {
-    let compute = || (item_len, compute_box_copies(redistribution, item_len));
-    let (cached_len, cached) = redistribution.box_copies.0.get_or_init(compute);
-    if *cached_len == item_len { Arc::clone(cached) } else { compute().1 }
+    redistribution.box_copies.get(item_len, || compute_box_copies(redistribution, item_len))
 }
 
 /// Computes the copies of [`box_copies`]. O(ranks x (ranks + moves)).

@@ -3,8 +3,7 @@
 use std::ops::Range;
 
 use crate::moves::each_move;
-use crate::rank_moves::CachedBoxCopies;
-use crate::region::intersection;
+use crate::region::{CachedBoxCopies, intersection};
 use crate::{Layout, Region, Result};
 
 /// Moves that turn one [`Layout`] into another of the same array.

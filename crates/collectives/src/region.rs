@@ -1,6 +1,7 @@
 //! Boxes of an array of items, and copies of them between row-major buffers.
 
 use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 
 /// A box of an array of items: a range along each dimension, the outermost dimension first.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -86,6 +87,27 @@ pub struct BoxCopy {
     pub(crate) to: usize,
     /// The elements.
     pub(crate) copy: RegionCopy,
+}
+
+/// Copies between the boxes of two layouts and the number of elements of their items, computed when
+/// they are needed first. They follow from the layouts, so that all caches are equal.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CachedBoxCopies(OnceLock<(usize, Arc<[BoxCopy]>)>);
+
+impl PartialEq for CachedBoxCopies {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for CachedBoxCopies {}
+
+impl CachedBoxCopies {
+    /// Returns the copies for items of `item_len` elements. Those of the first `item_len` are kept.
+    pub(crate) fn get(&self, item_len: usize, compute: impl Fn() -> Arc<[BoxCopy]>) -> Arc<[BoxCopy]> {
+        let (kept_len, kept) = self.0.get_or_init(|| (item_len, compute()));
+        if *kept_len == item_len { Arc::clone(kept) } else { compute() }
+    }
 }
 
 /// A number of repetitions, and their distances in elements.
