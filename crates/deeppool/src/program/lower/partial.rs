@@ -215,16 +215,18 @@ impl Lowering<'_> {
     }
 
     /// Adds an all-reduce of the sums of a synchronised normalisation's backward step over the
-    /// contributing ranks. Their means are over all samples: the sums of the other ranks are zero,
-    /// and their samples are counted.
+    /// contributing ranks of each part. Their means are over all samples: the sums of the other
+    /// ranks are zero, and their samples are counted.
     pub(super) fn reduce_moments(&mut self, id: LayerId) {
         let first = self.micro_batch.start;
         let layout = self.layout(id);
         let contributing = layout.layout.shards().filter(|(_, samples)| {
             self.contributes(id, Shard { first: first + samples.start, samples: samples.len() })
         });
-        let (ranks, samples): (Vec<usize>, Vec<usize>) =
-            contributing.map(|(rank, samples)| (rank, samples.len())).unzip();
+        let contributing: Vec<(usize, usize)> =
+            contributing.map(|(rank, samples)| (rank, samples.len())).collect();
+        let of_part = |part| contributing.iter().copied().skip(part).step_by(layout.parts);
+        let (ranks, samples): (Vec<usize>, Vec<usize>) = (0..layout.parts).flat_map(of_part).unzip();
         let (layer, places) = (self.network.layer(id), self.lowered.places(&ranks));
         let mut bucket = Bucket::new((&ranks, layout.parts), places.iter().copied());
         self.add_to_bucket(&mut bucket, id, Role::GradientMoments, layer.name());
