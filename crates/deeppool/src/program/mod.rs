@@ -22,6 +22,8 @@ mod lowered_training;
 mod memory;
 mod partial;
 mod placement;
+#[cfg(feature = "train")]
+mod rank_tensors;
 mod recompute;
 
 use std::collections::BTreeMap;
@@ -46,6 +48,8 @@ pub use lowered_training::LoweredTraining;
 pub use memory::{FullestMoment, LayerMemory, RankMemory, rotation_memory};
 pub use partial::{PartialBackpropagation, PartialDepth};
 pub use placement::Placement;
+#[cfg(feature = "train")]
+pub(crate) use rank_tensors::RedistributionWrites;
 pub use recompute::possible_checkpoints;
 pub(crate) use recompute::{backward_reads, checkpoints, is_read_once};
 

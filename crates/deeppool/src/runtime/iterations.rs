@@ -216,6 +216,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
                 step,
                 memory: &mut memory,
                 bucket: current.buckets[index].as_mut(),
+                redistributed: current.redistributed[index],
                 sent: current.sent[index].as_mut(),
                 device: &mut *self.device,
             };

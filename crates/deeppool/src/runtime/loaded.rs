@@ -16,7 +16,7 @@ use super::{Backend, RankDevice};
 use crate::Error;
 use crate::program::{
     BufferId, Collective, CollectiveId, Contents, IterationSchedule, Lane, Op, Program, RankMemory,
-    RankProgram, Step,
+    RankProgram, RedistributionWrites, Step,
 };
 
 /// The program of a rank, or its programs of a rotation, with all resources for execution: kernels,
@@ -55,6 +55,8 @@ pub(super) struct LoadedIteration<B: Backend> {
     pub(super) kernels: Vec<Option<usize>>,
     /// Memory of each bucket, by step; `None` for steps without one.
     pub(super) buckets: Vec<Option<Bucket<B>>>,
+    /// The buffers that each redistribution writes, by step; none for other steps.
+    pub(super) redistributed: Vec<RedistributionWrites>,
     /// Another handle of the buffer that each collective reads, by step; `None` for steps without
     /// one.
     pub(super) sent: Vec<Option<B::Buffer>>,
@@ -282,6 +284,13 @@ impl<B: Backend> LoadedIteration<B> {
             step.bucket(&own.buffers).map(|buffers| Bucket::new(arena, own, buffers)).transpose()
         };
         let buckets: Result<_, Error> = own.steps.iter().map(bucket).collect();
+        let redistributed = own.steps.iter().map(|step| match step.op {
+            Op::Collective(id) => {
+                RedistributionWrites::of_step(&program.collectives[id.0].op, step, own.rank)
+            }
+            _ => Ok(RedistributionWrites::default()),
+        });
+        let redistributed: Result<_, Error> = redistributed.collect();
         let sent: Result<_, Error> =
             own.steps.iter().map(|step| sent_buffer::<B>(arena, own, step)).collect();
         let on_lane = |lane| {
@@ -294,6 +303,7 @@ impl<B: Backend> LoadedIteration<B> {
             steps_before: 0,
             kernels,
             buckets: buckets?,
+            redistributed: redistributed?,
             sent: sent?,
             communicators: communicators?,
             compute: on_lane(Lane::Compute),

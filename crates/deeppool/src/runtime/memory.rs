@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use layer_engine::{Engine, ImageLayout, Role, Storage, initial_parameters, initial_statistics};
-use layer_graph::{Layer, LayerGraph};
+use layer_graph::{Layer, LayerGraph, LayerId, LayerTensor};
 
 use super::{Arena, Backend, RankDevice};
 use crate::Error;
@@ -55,7 +55,8 @@ impl Format {
 
 impl<B: Backend> RankState<B> {
     /// Creates the initial state of a rank for a program. Parameters are random and depend on the
-    /// seed and their names alone. Velocities are zero.
+    /// seed and their names alone; those of a part of a layer are elements of the whole layer's.
+    /// Velocities are zero.
     ///
     /// # Errors
     /// [`Error::Engine`] if the engine fails or runs out of memory.
@@ -71,18 +72,21 @@ impl<B: Backend> RankState<B> {
             let mut buffer = device.allocate(spec.scalars())?;
             let values = match spec.contents {
                 Contents::Operand(id, Role::Parameters) | Contents::Master(id) => {
-                    initial_parameters(network.layer(id), seed)
+                    let whole = initial_parameters(network.layer(id), seed);
+                    own_elements(network, program, (id, Role::Parameters), &whole)
                 }
-                Contents::Operand(id, Role::Statistics) => initial_statistics(network.layer(id)),
+                Contents::Operand(id, Role::Statistics) => {
+                    let whole = initial_statistics(network.layer(id));
+                    own_elements(network, program, (id, Role::Statistics), &whole)
+                }
                 // Velocities start at zero.
                 _ => Vec::new(),
             };
-            let values: Vec<f32> = values.into_iter().map(|value| value as f32).collect();
             let of_parameters = match spec.contents {
                 Contents::Operand(id, Role::Parameters) | Contents::Master(id) | Contents::Velocity(id)
                     if layout != ImageLayout::ChannelsFirst =>
                 {
-                    Some((layout, network.layer(id).clone()))
+                    Some((layout, program.layer(network, id).clone()))
                 }
                 _ => None,
             };
@@ -129,6 +133,26 @@ impl<B: Backend> RankState<B> {
         let scalars = self.formats[buffer.0].pack(values);
         Ok(device.engine.upload(&scalars, &mut self.buffers[buffer.0], &mut device.queue)?)
     }
+}
+
+/// Returns the elements of a layer's parameters or statistics that a rank holds. `whole` are those
+/// of the whole layer.
+fn own_elements(
+    network: &LayerGraph,
+    program: &RankProgram,
+    (id, role): (LayerId, Role),
+    whole: &[f64],
+) -> Vec<f32> {
+    let mut own = Vec::new();
+    let mut rest = whole;
+    for (tensor, held) in program.tensors(network, id, role) {
+        let (values, others) = rest.split_at(LayerTensor::elements(&tensor));
+        rest = others;
+        for run in held.runs() {
+            own.extend(values[run].iter().map(|&value| value as f32));
+        }
+    }
+    own
 }
 
 /// Allocates the arena of a rank. `programs` are the programs of a rotation, with the same buffers.

@@ -6,7 +6,7 @@ use super::buckets::Bucket;
 use super::memory::Memory;
 use super::{Backend, RankDevice};
 use crate::Error;
-use crate::program::{CollectiveOp, Step};
+use crate::program::{BufferId, CollectiveOp, RedistributionWrites, Step};
 
 type BufferRequest<B> = <<B as Backend>::Communicator as Communicator<f32>>::Request;
 type MovingRequest<B> = <<B as Backend>::Communicator as Communicator<f32>>::RedistributionRequest;
@@ -16,7 +16,7 @@ type MovingRequest<B> = <<B as Backend>::Communicator as Communicator<f32>>::Red
 pub(super) enum PendingCollective<B: Backend> {
     /// An all-reduce or broadcast of the step's only buffer, or of its bucket.
     InPlace(BufferRequest<B>),
-    /// A redistribution of samples between ranks.
+    /// A redistribution between ranks.
     Moving(MovingRequest<B>),
 }
 
@@ -28,6 +28,8 @@ pub(super) struct CollectiveBuffers<'a, 'm, B: Backend> {
     pub(super) memory: &'a mut Memory<'m, B>,
     /// Memory of a step's bucket; `None` for a step without one.
     pub(super) bucket: Option<&'a mut Bucket<B>>,
+    /// The buffers that the step writes if it is a redistribution.
+    pub(super) redistributed: RedistributionWrites,
     /// Another handle of the buffer that the step reads; `None` if it reads none.
     pub(super) sent: Option<&'a mut B::Buffer>,
     /// The device of the rank.
@@ -39,28 +41,34 @@ impl<B: Backend> CollectiveBuffers<'_, '_, B> {
     fn take(&mut self) -> Result<B::Buffer, Error> {
         match &mut self.bucket {
             Some(bucket) => bucket.take(self.device),
-            None => Ok(self
-                .step
-                .writes
-                .first()
-                .map(|&id| std::mem::take(self.memory.get_mut(id)))
-                .unwrap_or_default()),
+            None => Ok(self.take_buffer(self.step.writes.first().copied())),
+        }
+    }
+
+    /// Takes a buffer out of the memory; an empty one for `None`.
+    fn take_buffer(&mut self, id: Option<BufferId>) -> B::Buffer {
+        id.map(|id| std::mem::take(self.memory.get_mut(id))).unwrap_or_default()
+    }
+
+    /// Restores a buffer of [`take_buffer`](Self::take_buffer).
+    fn restore_buffer(&mut self, id: Option<BufferId>, buffer: B::Buffer) {
+        if let Some(id) = id {
+            *self.memory.get_mut(id) = buffer;
         }
     }
 
     /// Restores the buffer of [`take`](Self::take).
     fn restore(&mut self, buffer: B::Buffer) {
-        match (&mut self.bucket, self.step.writes.first()) {
-            (Some(bucket), _) => bucket.whole = buffer,
-            (None, Some(&id)) => *self.memory.get_mut(id) = buffer,
-            (None, None) => {}
+        match &mut self.bucket {
+            Some(bucket) => bucket.whole = buffer,
+            None => self.restore_buffer(self.step.writes.first().copied(), buffer),
         }
     }
 }
 
 impl<B: Backend> PendingCollective<B> {
     /// Starts a collective of the group without waiting for it. Until [`finish`](Self::finish), the
-    /// buffer that it writes is empty in the memory of the rank, except those of a bucket.
+    /// buffers that it writes are empty in the memory of the rank, except those of a bucket.
     ///
     /// # Errors
     /// The error of the engine or the communicator.
@@ -84,9 +92,9 @@ impl<B: Backend> PendingCollective<B> {
             }
             CollectiveOp::Redistribute { redistribution, item_elements, storage } => {
                 let input = at.sent.as_deref_mut().map(std::mem::take).unwrap_or_default();
-                let output = at.step.writes.first().map(|&id| std::mem::take(at.memory.get_mut(id)));
-                let output = output.unwrap_or_default();
-                let buffers = RedistributionBuffers { input, output, ..Default::default() };
+                let RedistributionWrites { target, packed } = at.redistributed;
+                let (output, packed) = (at.take_buffer(target), packed.map(|id| at.take_buffer(id)));
+                let buffers = RedistributionBuffers { input, output, packed };
                 let item_scalars = storage.scalars(*item_elements);
                 let queue = at.device.communication_queue()?;
                 Ok(Self::Moving(group.start_redistribution(redistribution, buffers, item_scalars, queue)?))
@@ -117,12 +125,13 @@ impl<B: Backend> PendingCollective<B> {
                 Ok(())
             }
             Self::Moving(moving) => {
-                let RedistributionBuffers { input, output, .. } = moving.wait()?;
+                let RedistributionBuffers { input, output, packed } = moving.wait()?;
                 if let Some(sent) = &mut at.sent {
                     **sent = input;
                 }
-                if let Some(&id) = at.step.writes.first() {
-                    *at.memory.get_mut(id) = output;
+                at.restore_buffer(at.redistributed.target, output);
+                for (id, buffer) in at.redistributed.packed.into_iter().zip(packed) {
+                    at.restore_buffer(id, buffer);
                 }
                 Ok(())
             }

@@ -3,12 +3,14 @@
 //! A checkpoint is a folder such as `iteration-0000000100`. It has one safetensors file for each
 //! rank that is the first rank of some layer, and one for each background job of each rank. Tensors
 //! are named as in PyTorch (`conv1.weight`), with their velocities (`conv1.weight.velocity`), which
-//! are the momentum buffers of SGD, so that a run in which layers have other ranks can resume from
-//! them. `checkpoint.json` lists the files with their SHA-256. A folder without it, or with a file
-//! that differs, is not a valid checkpoint.
+//! are the momentum buffers of SGD, so that a run in which layers have other ranks or parts can
+//! resume from them. Tensors of split layers are whole. `checkpoint.json` lists the files with
+//! their SHA-256. A folder without it, or with a file that differs, is not a valid checkpoint.
 
 use std::fs::{self, File};
 use std::io::Write;
+
+use layer_graph::{Division, Split};
 
 use super::checkpoint_files::{
     Checkpoint, Found, Identity, ListedFile, SCHEMA, Settings, best, checkpoint_error,
@@ -17,7 +19,8 @@ use super::checkpoint_files::{
 use super::folder_owner::{FolderOwner, check_unused};
 use super::rank::Rank;
 use super::settings;
-use super::{CheckpointConfig, TrainConfig, tensors};
+use super::tensors::{self, Tensors, VELOCITY};
+use super::{CheckpointConfig, TrainConfig};
 use crate::Error;
 use crate::runtime::TrainingBackend;
 
@@ -89,9 +92,7 @@ pub(super) fn save<B: TrainingBackend>(
     let unfinished = path.with_extension("unfinished");
     fs::create_dir_all(&unfinished).map_err(|error| checkpoint_error(&unfinished, error))?;
     let number = rank.rank();
-    let (state, device, loaded) = rank.state();
-    let is_own = |layer| config.placement().ranks(layer).first() == Some(&number);
-    let tensors = tensors::read(config.network(), loaded.program(), (&*state, device), is_own)?;
+    let tensors = own_tensors(config, rank)?;
     if let Some(tensor) = tensors::first_not_finite(&tensors) {
         return Err(Error::StateNotFinite { iteration, rank: number, tensor: tensor.to_owned() });
     }
@@ -122,6 +123,46 @@ pub(super) fn save<B: TrainingBackend>(
         remove_old(checkpoint)?;
     }
     rank.barrier()
+}
+
+/// Returns the tensors of the layers of which this rank is the first one. Those of a split layer
+/// are the sums of what its parts have, which is zero outside of each part. All ranks call it.
+///
+/// # Errors
+/// If the device or the communicator fails.
+fn own_tensors<B: TrainingBackend>(
+    config: &TrainConfig<'_>,
+    rank: &mut Rank<'_, B>,
+) -> Result<Tensors, Error> {
+    let (network, placement) = (config.network(), config.placement());
+    let number = rank.rank();
+    // All parts have the same values if they are copies.
+    let is_cut = |id| !matches!(placement.division(id), Division { split: Split::Copies, .. });
+    let is_first = |id| placement.ranks(id).first() == Some(&number);
+    let (state, device, loaded) = rank.state();
+    let is_own = |id| is_first(id) && !is_cut(id);
+    let mut own = tensors::read(network, loaded.program(), (&*state, device), is_own)?;
+    for (id, layer) in network.layers().filter(|&(id, _)| is_cut(id)) {
+        let has_part = placement.ranks(id)[..placement.division(id).parts].contains(&number);
+        let (state, device, loaded) = rank.state();
+        let is_held = |other| other == id && has_part;
+        let mut held = tensors::read(network, loaded.program(), (&*state, device), is_held)?;
+        let parameters = if network.parameter_owner(id) == id { layer.parameters() } else { Vec::new() };
+        let velocities = parameters.iter().map(|tensor| (tensor, VELOCITY));
+        let statistics = layer.statistics();
+        for (tensor, suffix) in
+            parameters.iter().chain(&statistics).map(|tensor| (tensor, "")).chain(velocities)
+        {
+            let name = format!("{}{suffix}", layer.tensor_name(tensor));
+            let mut values = held.remove(&name).map(|(_, values)| values).unwrap_or_default();
+            values.resize(tensor.elements(), 0.0);
+            rank.sum_over_ranks(&mut values)?;
+            if is_first(id) {
+                own.insert(name, (tensor.dims.clone(), values));
+            }
+        }
+    }
+    Ok(own)
 }
 
 /// Removes all but the newest checkpoints, and the best one if it is kept.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use layer_engine::{Role, Storage};
-use layer_graph::{LayerGraph, LayerId, LayerTensor};
+use layer_graph::{LayerGraph, LayerId, LayerTensor, TensorBox};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
@@ -32,7 +32,8 @@ struct StateBuffer {
     is_rounded: bool,
     layer: LayerId,
     suffix: &'static str,
-    parts: Vec<LayerTensor>,
+    /// The whole layer's tensors, with the box of the elements that the rank has.
+    parts: Vec<(LayerTensor, TensorBox)>,
 }
 
 impl StateBuffer {
@@ -47,22 +48,22 @@ fn state_buffers<'a>(
 ) -> impl Iterator<Item = StateBuffer> + 'a {
     let buffers = program.buffers[..program.state_buffers].iter().enumerate();
     buffers.map(|(index, spec)| {
-        let (layer, suffix, parts) = match spec.contents {
-            Contents::Operand(layer, Role::Statistics) => (layer, "", network.layer(layer).statistics()),
-            Contents::Operand(layer, _) | Contents::Master(layer) => {
-                (layer, "", network.layer(layer).parameters())
-            }
-            Contents::Velocity(layer) => (layer, VELOCITY, network.layer(layer).parameters()),
+        let (layer, suffix, role) = match spec.contents {
+            Contents::Operand(layer, Role::Statistics) => (layer, "", Role::Statistics),
+            Contents::Operand(layer, _) | Contents::Master(layer) => (layer, "", Role::Parameters),
+            Contents::Velocity(layer) => (layer, VELOCITY, Role::Parameters),
             // Programs have no other state.
-            _ => (network.input(), "", Vec::new()),
+            _ => (network.input(), "", Role::Parameters),
         };
+        let parts = program.tensors(network, layer, role);
         let is_rounded = spec.storage != Storage::Scalar;
         StateBuffer { id: BufferId(index), is_rounded, layer, suffix, parts }
     })
 }
 
-/// Copies the tensors of the layers for which `is_wanted` is true from a rank's state. Parameters
-/// are the master parameters if there are any.
+/// Copies the tensors of the layers for which `is_wanted` is true from a rank's state. Elements
+/// that the rank does not have, of other parts of a split layer, are zero. Parameters are the
+/// master parameters if there are any.
 ///
 /// # Errors
 /// If the device fails.
@@ -75,13 +76,17 @@ pub(super) fn read<B: Backend>(
     let mut tensors = Tensors::new();
     let is_read = |buffer: &StateBuffer| is_wanted(buffer.layer) && !buffer.is_rounded;
     for buffer in state_buffers(network, program).filter(is_read) {
-        let elements = buffer.parts.iter().map(LayerTensor::elements).sum();
+        let elements = buffer.parts.iter().map(|(_, held)| held.elements()).sum();
         let values = state.read(device, buffer.id, elements)?;
         let mut rest = values.as_slice();
-        for part in &buffer.parts {
-            let (own, others) = rest.split_at(part.elements());
-            rest = others;
-            tensors.insert(buffer.name(network, part), (part.dims.clone(), own.to_vec()));
+        for (tensor, held) in &buffer.parts {
+            let mut whole = vec![0.0; tensor.elements()];
+            for run in held.runs() {
+                let (own, others) = rest.split_at(run.len());
+                rest = others;
+                whole[run].copy_from_slice(own);
+            }
+            tensors.insert(buffer.name(network, tensor), (tensor.dims.clone(), whole));
         }
     }
     Ok(tensors)
@@ -103,13 +108,13 @@ pub(super) fn first_mismatch(
     needs_velocities: bool,
 ) -> Option<String> {
     state_buffers(network, program).find_map(|buffer| {
-        buffer.parts.iter().find_map(|part| {
-            let name = buffer.name(network, part);
+        buffer.parts.iter().find_map(|(tensor, _)| {
+            let name = buffer.name(network, tensor);
             match tensors.get(&name) {
                 None if !needs_velocities && buffer.suffix == VELOCITY => None,
                 None => Some(format!("tensor `{name}` is missing")),
-                Some((dims, _)) if *dims != part.dims => {
-                    Some(format!("tensor `{name}` is {dims:?}, expected {:?}", part.dims))
+                Some((dims, _)) if *dims != tensor.dims => {
+                    Some(format!("tensor `{name}` is {dims:?}, expected {:?}", tensor.dims))
                 }
                 Some(_) => None,
             }
@@ -118,8 +123,8 @@ pub(super) fn first_mismatch(
 }
 
 /// Copies `tensors` of the right shapes to a rank's state, parameters also to their master
-/// parameters. State without a tensor is unchanged, and
-/// tensors of other layers are ignored.
+/// parameters; of split layers, the elements that the rank has. State without a tensor is
+/// unchanged, and tensors of other layers are ignored.
 ///
 /// # Errors
 /// If the device fails.
@@ -130,10 +135,13 @@ pub(super) fn write<B: Backend>(
     tensors: &Tensors,
 ) -> Result<(), Error> {
     for buffer in state_buffers(network, program) {
-        let of_parts: Option<Vec<&Tensor>> =
-            buffer.parts.iter().map(|part| tensors.get(&buffer.name(network, part))).collect();
-        if let Some(of_parts) = of_parts.filter(|parts| !parts.is_empty()) {
-            let values: Vec<f32> = of_parts.into_iter().flat_map(|(_, values)| values).copied().collect();
+        let mut values = Vec::new();
+        let is_complete = buffer.parts.iter().all(|(tensor, held)| {
+            let Some((_, whole)) = tensors.get(&buffer.name(network, tensor)) else { return false };
+            held.runs().into_iter().for_each(|run| values.extend_from_slice(&whole[run]));
+            true
+        });
+        if is_complete && !values.is_empty() {
             state.write(device, buffer.id, &values)?;
         }
     }

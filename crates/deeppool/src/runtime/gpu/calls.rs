@@ -171,15 +171,18 @@ pub(super) enum CollectiveOperation {
     AllReduce(Buffer<f32>),
     /// Copies the memory of the group's first rank to the others, in place.
     Broadcast(Buffer<f32>),
-    /// Sends samples of `from` to other ranks, and receives samples from them in `to`.
+    /// Sends items of `from` to other ranks, and receives items from them in `to`.
     Redistribute {
-        /// The samples that each rank sends to each other rank.
+        /// The items that each rank sends to each other rank.
         redistribution: Arc<Redistribution>,
-        /// The samples that the rank holds before; empty if it holds none.
+        /// The items that the rank holds before; empty if it holds none.
         from: Buffer<f32>,
-        /// The samples that the rank holds afterwards; empty if it holds none.
+        /// The items that the rank holds afterwards; empty if it holds none.
         to: Buffer<f32>,
-        /// Number of scalars of one sample.
+        /// Memory for the items that the rank sends and for those that it receives; empty if they
+        /// are consecutive.
+        packed: [Buffer<f32>; 2],
+        /// Number of scalars of one item.
         item_scalars: usize,
     },
 }
@@ -204,9 +207,9 @@ impl CollectiveCall {
                 CollectiveOperation::Broadcast(buffer) => {
                     PendingCollective::InPlace(group.start_broadcast(alias(buffer)?, 0, stream)?)
                 }
-                CollectiveOperation::Redistribute { redistribution, from, to, item_scalars } => {
-                    let (input, output) = (alias(from)?, alias(to)?);
-                    let buffers = RedistributionBuffers { input, output, ..Default::default() };
+                CollectiveOperation::Redistribute { redistribution, from, to, packed, item_scalars } => {
+                    let packed = [alias(&packed[0])?, alias(&packed[1])?];
+                    let buffers = RedistributionBuffers { input: alias(from)?, output: alias(to)?, packed };
                     let moving =
                         group.start_redistribution(redistribution, buffers, *item_scalars, stream)?;
                     PendingCollective::Moving(moving)

@@ -41,11 +41,11 @@ enum Operation<'n> {
 
 impl<'n> Operation<'n> {
     /// Returns the operation of a step; `None` if it is no such operation.
-    fn of_step(network: &'n LayerGraph, step: &Step) -> Option<Self> {
+    fn of_step(network: &'n LayerGraph, program: &'n RankProgram, step: &Step) -> Option<Self> {
         let (layer, pass, samples) = match step.op {
             Op::SumGradients => return Some(Self::Sum),
             Op::Forward { layer, pass, shard } | Op::Backward { layer, pass, shard } => {
-                (network.layer(layer), pass, shard.samples)
+                (program.layer(network, layer), pass, shard.samples)
             }
             _ => return None,
         };
@@ -85,7 +85,7 @@ impl<'n> Chain<'n> {
     /// if it has no two steps. Only its first step waits for another lane.
     pub(super) fn at_start_of(
         network: &'n LayerGraph,
-        program: &RankProgram,
+        program: &'n RankProgram,
         launches: &[Launch],
     ) -> Option<Self> {
         let (first, others) = launches.split_first()?;
@@ -107,7 +107,7 @@ impl<'n> Chain<'n> {
         self.norm[1].iter().chain(&self.copies)
     }
 
-    fn of_step(network: &'n LayerGraph, program: &RankProgram, first: StepId) -> Option<Self> {
+    fn of_step(network: &'n LayerGraph, program: &'n RankProgram, first: StepId) -> Option<Self> {
         let step = &program.steps[first.0];
         let mut operations = ElementwiseChain {
             elements: 0,
@@ -118,7 +118,7 @@ impl<'n> Chain<'n> {
             norm: None,
         };
         let (mut norm, mut copies) = ([Vec::new(), Vec::new()], step.writes.clone());
-        let terms = match Operation::of_step(network, step)? {
+        let terms = match Operation::of_step(network, program, step)? {
             Operation::Sum => step.reads.clone(),
             Operation::Copies(value) => vec![value],
             Operation::Rectifier { value, gate: Some(gate) } => {
@@ -141,9 +141,9 @@ impl<'n> Chain<'n> {
     }
 
     /// Returns the chain with one more step; `None` if the step does not continue it.
-    fn followed_by(&self, network: &'n LayerGraph, program: &RankProgram, id: StepId) -> Option<Self> {
+    fn followed_by(&self, network: &'n LayerGraph, program: &'n RankProgram, id: StepId) -> Option<Self> {
         let step = &program.steps[id.0];
-        let operation = Operation::of_step(network, step)?;
+        let operation = Operation::of_step(network, program, step)?;
         let mut longer = self.clone();
         longer.count += 1;
         if let Operation::Norm { pass, value, norm } = operation {

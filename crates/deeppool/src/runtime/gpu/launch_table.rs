@@ -14,7 +14,7 @@ use super::failure::Failure;
 use super::units::{ComputeStep, LoadedSamples, Staged, Unit, UnitWork};
 use super::{Gpu, GpuEngine};
 use crate::Error;
-use crate::program::{BufferId, CollectiveId, CollectiveOp, Launch, Op, Step, StepId};
+use crate::program::{BufferId, CollectiveId, CollectiveOp, Launch, Op, RedistributionWrites, Step, StepId};
 use crate::runtime::kernels::precision_without_layer;
 use crate::runtime::loaded::LoadedIteration;
 use crate::runtime::{LoadedProgram, RankState};
@@ -247,12 +247,8 @@ impl Parts<'_> {
             .ok_or_else(|| self.missing(step, "communicator"))?;
         let Step { reads, writes, .. } = self.step(step);
         let bucket = &self.iteration.buckets[step.0];
-        // A rank may hold no samples before or after a redistribution.
-        let at_most_one = |buffers: &[BufferId]| match buffers {
-            [] => Ok(Buffer::default()),
-            [id] => self.buffer(*id),
-            _ => Err(self.missing(step, "single buffer")),
-        };
+        // A rank may hold nothing before or after a redistribution.
+        let buffer_if_any = |id: Option<BufferId>| id.map_or(Ok(Buffer::default()), |id| self.buffer(id));
         let own = || match (bucket, writes.as_slice()) {
             (Some(bucket), _) => alias(&bucket.whole),
             (None, [id]) => self.buffer(*id),
@@ -271,10 +267,13 @@ impl Parts<'_> {
                 received(collective.group_of(rank).first() != Some(&rank)),
             ),
             CollectiveOp::Redistribute { redistribution, item_elements, storage } => {
+                let RedistributionWrites { target, packed: [sent, received_items] } =
+                    self.iteration.redistributed[step.0];
                 let operation = CollectiveOperation::Redistribute {
                     redistribution: redistribution.clone(),
-                    from: at_most_one(reads)?,
-                    to: at_most_one(writes)?,
+                    from: buffer_if_any(reads.first().copied())?,
+                    to: buffer_if_any(target)?,
+                    packed: [buffer_if_any(sent)?, buffer_if_any(received_items)?],
                     item_scalars: storage.scalars(*item_elements),
                 };
                 (operation, received(redistribution.moves().iter().any(|moved| moved.to_rank == rank)))
