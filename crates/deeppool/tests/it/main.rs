@@ -15,9 +15,13 @@ mod micro_batches;
 mod plan_file;
 mod planning_work;
 mod program_export;
+mod random_splits;
 mod recompute;
 mod shared_parameters;
 mod sharing;
+mod shrunk;
+mod split_gradients;
+mod splits;
 
 #[cfg(feature = "cuda")]
 mod emulated;
@@ -36,9 +40,9 @@ mod gpu_ownership;
 #[cfg(feature = "cuda")]
 mod gpu_sharing;
 #[cfg(feature = "cuda")]
-mod shared_streams;
+mod gpu_splits;
 #[cfg(feature = "cuda")]
-mod shrunk;
+mod shared_streams;
 #[cfg(feature = "cuda")]
 mod virtual_time;
 mod within_memory;

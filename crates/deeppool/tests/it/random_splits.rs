@@ -1,0 +1,163 @@
+//! Random placements with split layers, and the losses of training with them.
+
+use deeppool::data::Dataset;
+use deeppool::program::{LowerOptions, LoweredTraining, Placement, possible_checkpoints};
+use deeppool::train::{Length, TrainConfig, train};
+use layer_engine::Sgd;
+use layer_graph::{
+    Division, Dropout, Embedding, LayerGraph, LayerId, LayerKind, LayerNorm, Linear, MultiHeadAttention,
+    NetworkSplits, PositionEmbedding, Shape, Split, Values,
+};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::RngCore;
+
+use crate::shrunk::shrunk_without;
+
+/// Returns the number of cases of `DEEPPOOL_CASES`, or `default`.
+pub(crate) fn cases(default: usize) -> usize {
+    std::env::var("DEEPPOOL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(default)
+}
+
+/// Returns a random number below `limit`.
+pub(crate) fn below(random: &mut ChaCha8Rng, limit: usize) -> usize {
+    random.next_u32() as usize % limit
+}
+
+/// Places each layer on random ranks of `0..world`, in a random order, with a random division.
+/// Layers that share parameters have the same parts of them, or are whole.
+pub(crate) fn random_placement(network: &LayerGraph, world: usize, random: &mut ChaCha8Rng) -> Placement {
+    let splits = NetworkSplits::new(network);
+    let mut ranks: Vec<Vec<usize>> = Vec::new();
+    let mut divisions = Vec::new();
+    for (id, _) in network.layers().skip(1) {
+        let mut all: Vec<usize> = (0..world).collect();
+        (1..world).rev().for_each(|last| all.swap(last, below(random, last + 1)));
+        let reads_input = network.producers(id).contains(&network.input());
+        let mut possible = splits.splits(id);
+        possible.retain(|&split| !reads_input || splits.values(id, split).input == Values::Copies);
+        let has_parts = !possible.is_empty() && world > 1 && below(random, 4) > 0;
+        let owner = network.parameter_owner(id);
+        if owner == id {
+            let division = if has_parts {
+                let split = possible[below(random, possible.len())];
+                let parts = 1 + below(random, world.min(splits.max_parts(id, split)));
+                Division { split, parts }
+            } else {
+                Division::WHOLE
+            };
+            all.truncate(division.parts * (1 + below(random, world / division.parts)));
+            divisions.push((id, division));
+        } else {
+            all.clone_from(&ranks[owner.index() - 1]);
+            let boxes = |id, division| splits.part(id, division, 0).map(|part| part.parameters).ok();
+            let of_owner = divisions[owner.index() - 1].1;
+            let same = possible.iter().map(|&split| Division { split, parts: of_owner.parts });
+            let mut same = same.filter(|&division| boxes(id, division) == boxes(owner, of_owner));
+            let division = same.next().unwrap_or(Division::WHOLE);
+            if division.is_whole() {
+                divisions[owner.index() - 1].1 = Division::WHOLE;
+            }
+            divisions.push((id, division));
+        }
+        ranks.push(all);
+    }
+    Placement::new(network, world, ranks).unwrap().with_divisions(network, divisions).unwrap()
+}
+
+/// Returns random options of lowering, with synchronised batch normalisation: results do not depend
+/// on the placement.
+pub(crate) fn random_options(network: &LayerGraph, random: &mut ChaCha8Rng) -> LowerOptions {
+    let clip_norm = (below(random, 2) > 0).then_some(0.5);
+    let possible = possible_checkpoints(network).into_iter();
+    let checkpoints = possible.filter(|_| below(random, 3) == 0).collect::<Vec<_>>();
+    let names = checkpoints.into_iter().map(|id| network.layer(id).name().to_owned());
+    LowerOptions::default()
+        .with_sync_batch_norm(true)
+        .with_optimizer(Sgd { momentum: 0.9, weight_decay: 1e-4, clip_norm })
+        .with_bucket_bytes([1, 1 << 10, 25 << 20][below(random, 3)])
+        .with_overlap_all_reduce(below(random, 4) > 0)
+        .with_micro_batches(1 + below(random, 3))
+        .with_checkpoints(names.collect())
+}
+
+/// Returns the losses of training on threads: of the given number of iterations, with batches and a
+/// learning rate.
+pub(crate) fn losses(
+    network: &LayerGraph,
+    placement: &Placement,
+    options: &LowerOptions,
+    data: &Dataset,
+    (batch, iterations, learning_rate): (usize, u64, f64),
+) -> Vec<f64> {
+    let training = LoweredTraining::new(network, placement.clone(), batch, options.clone());
+    let config = TrainConfig::new(data, &training)
+        .with_length(Length::Iterations(iterations))
+        .with_learning_rate(learning_rate);
+    train(&config, &|_| {}).unwrap().losses
+}
+
+/// Returns the largest difference of losses.
+pub(crate) fn difference(some: &[f64], others: &[f64]) -> f64 {
+    assert_eq!(some.len(), others.len());
+    assert!(some.iter().chain(others).all(|loss| loss.is_finite()), "{some:?} {others:?}");
+    some.iter().zip(others).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+}
+
+/// Returns a language model of one block, with dropout, whose head shares its weight with the
+/// embedding.
+pub(crate) fn tied_transformer() -> LayerGraph {
+    let mut net = LayerGraph::new("tied-transformer", Shape::features(5)).unwrap();
+    let input = net.input();
+    let mut then = |kind: LayerKind, from: &[LayerId]| {
+        let name = format!("layer{}", net.layers().count());
+        net.add(name, kind, from).unwrap()
+    };
+    let tokens = then(Embedding { vocabulary: 11, features: 12 }.into(), &[input]);
+    let placed = then(PositionEmbedding { positions: 6 }.into(), &[tokens]);
+    let x = then(Dropout { probability: 0.1 }.into(), &[placed]);
+    let y = then(LayerNorm::default().into(), &[x]);
+    let y = then(Linear::new(36).into(), &[y]);
+    let y = then(MultiHeadAttention { heads: 3, causal: true }.into(), &[y]);
+    let y = then(Linear::new(12).into(), &[y]);
+    let y = then(Dropout { probability: 0.1 }.into(), &[y]);
+    let x = then(LayerKind::Add, &[x, y]);
+    let y = then(LayerNorm::default().into(), &[x]);
+    let y = then(Linear::new(20).into(), &[y]);
+    let y = then(LayerKind::GeluTanh, &[y]);
+    let y = then(Linear::new(12).into(), &[y]);
+    let x = then(LayerKind::Add, &[x, y]);
+    let x = then(LayerNorm::default().into(), &[x]);
+    let head = net.add_tied("head", Linear::new(11).without_bias(), [x], tokens).unwrap();
+    net.add("loss", LayerKind::SoftmaxCrossEntropy, [head]).unwrap();
+    net
+}
+
+/// Returns a residual network of two blocks, of which one has a convolution in its shortcut.
+pub(crate) fn small_resnet() -> LayerGraph {
+    shrunk_without("resnet-18", 16, 8, &["layer1.1", "layer2.1", "layer3", "layer4"])
+}
+
+/// Places a digits-cnn on the ranks `0..world`, at least two and an even number, with convolutions
+/// split by output and by input channels, linear layers by output and by input features, and
+/// repeated layers.
+pub(crate) fn split_digits_placement(network: &LayerGraph, world: usize) -> Placement {
+    let ranks = network.layers().skip(1).map(|(_, layer)| match layer.name() {
+        "conv1" | "gelu1" | "fc1" => (0..world).rev().collect(),
+        "loss" => vec![1],
+        _ => vec![0, 1],
+    });
+    let divisions = [
+        ("conv1", Split::Features, 2),
+        ("conv2_3x3", Split::Inputs, 2),
+        ("gelu2_3x3", Split::Features, 2),
+        ("pool1", Split::Copies, 2),
+        ("conv3", Split::Inputs, 2),
+        ("fc1", Split::Features, world),
+        ("gelu4", Split::Features, 2),
+        ("fc2", Split::Inputs, 2),
+    ];
+    let divisions = divisions.map(|(name, split, parts)| {
+        (network.find(name).expect("the network has this layer"), Division { split, parts })
+    });
+    Placement::new(network, world, ranks.collect()).unwrap().with_divisions(network, divisions).unwrap()
+}
