@@ -226,6 +226,14 @@ impl<'p> Evaluator<'p> {
         self.cache.range(self.problem, start, count)
     }
 
+    /// Returns the id of a list of ranks for a node with a split, whose parts divide their number.
+    /// `None` if the cost model has no step durations for it.
+    pub(crate) fn group_with_split(&mut self, node: usize, ranks: &[usize], split: usize) -> Option<GroupId> {
+        let parts = self.problem.nodes[node].splits[split].parts;
+        let group = self.cache.group_in_parts(self.problem, ranks, parts);
+        self.cache.split_index(node, split, ranks.len()).map(|_| group)
+    }
+
     /// Returns the duration of an all-reduce of `bytes` bytes over a group, microseconds.
     pub(crate) fn reduce_us(&mut self, bytes: u64, group: GroupId) -> f64 {
         self.cache.reduce_us(bytes, group)

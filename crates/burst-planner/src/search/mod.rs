@@ -18,6 +18,7 @@ mod seeds;
 mod sequence;
 mod series_parallel;
 mod shared_parameter_seeds;
+mod split_moves;
 mod stage;
 mod staircase;
 mod systematic;
@@ -148,6 +149,12 @@ fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions)
     } else {
         Vec::new()
     };
+    let splits = if problem.has_splits() && options.uses(Part::Splits) {
+        let evaluator = Evaluator::new(problem, costs)?.stopped_by(&options.stop);
+        Some(SearchStage::new(evaluator, single_gpu_us))
+    } else {
+        None
+    };
     let mut search = Search {
         coarse: &coarse,
         placements,
@@ -155,6 +162,7 @@ fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions)
         proposed,
         blocks,
         nodes: SearchStage::new(exact, single_gpu_us),
+        splits,
         options,
         chain,
     };
@@ -166,11 +174,20 @@ fn search(problem: &PlanProblem, costs: &dyn CostModel, options: &SearchOptions)
     for gpus in 1..=problem.gpus {
         search.nodes.data_parallel(gpus, false)?;
     }
-    let Search { blocks, nodes, .. } = search;
-    let evaluations = blocks.evaluator.evaluations + nodes.evaluator.evaluations;
-    let is_budget_spent = blocks.is_budget_spent || nodes.is_budget_spent;
+    let Search { blocks, nodes, splits, .. } = search;
+    let mut evaluations = blocks.evaluator.evaluations + nodes.evaluator.evaluations;
+    let mut is_budget_spent = blocks.is_budget_spent || nodes.is_budget_spent;
+    let best = match splits {
+        Some(mut splits) => {
+            splits.offer_results(&nodes)?;
+            evaluations += splits.evaluator.evaluations;
+            is_budget_spent |= splits.is_budget_spent;
+            splits
+        }
+        None => nodes,
+    };
     let search_end = if is_budget_spent { SearchEnd::Budget } else { SearchEnd::Converged };
-    Ok(Frontier { evaluations, search_end, ..found(nodes, bound)? })
+    Ok(Frontier { evaluations, search_end, ..found(best, bound)? })
 }
 
 /// Returns the counts up to `all`, and larger ones at least a factor of `apart` apart, from those
@@ -204,6 +221,9 @@ struct Search<'p> {
     placements: Vec<NumberedArrangement>,
     blocks: SearchStage<'p>,
     nodes: SearchStage<'p>,
+    /// The nodes with splits, if there are any. The other stages do not use their results, so they
+    /// find the same as without splits.
+    splits: Option<SearchStage<'p>>,
     options: &'p SearchOptions,
     /// The chain, if the graph is one.
     chain: Option<Chain>,
@@ -274,6 +294,13 @@ impl Search<'_> {
         }
         if options.uses(Part::SystematicMoves) {
             self.nodes.systematic_descent(gpus, &self.proposed)?;
+        }
+        if let Some(splits) = &mut self.splits {
+            splits.offer_results(&self.nodes)?;
+            // At most as many evaluations as without splits, unless there are few blocks.
+            let evaluations = self.blocks.evaluator.evaluations + self.nodes.evaluator.evaluations;
+            let maximum = evaluations.max(2 * (moves + more) as u64);
+            splits.improve_splits(gpus, &self.proposed, (moves + more, maximum), &mut random)?;
         }
         Ok(())
     }

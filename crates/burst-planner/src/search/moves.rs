@@ -199,7 +199,11 @@ impl Moves<'_> {
     }
 
     /// Moves nodes as early or as late in the order as dependencies allow.
-    fn reorder(&self, from: &NumberedArrangement, random: &mut ChaCha8Rng) -> Option<NumberedArrangement> {
+    pub(super) fn reorder(
+        &self,
+        from: &NumberedArrangement,
+        random: &mut ChaCha8Rng,
+    ) -> Option<NumberedArrangement> {
         let mut is_moved = vec![false; from.groups.len()];
         match self.branch(random).filter(|_| below(random, 2) == 0) {
             Some(nodes) => {
@@ -229,7 +233,7 @@ impl Moves<'_> {
             _ => earliest + below(random, latest - earliest + 1),
         };
         order.splice(place..place, moved);
-        Some(NumberedArrangement { groups: from.groups.clone(), splits: None, order: order.into() })
+        Some(NumberedArrangement { order: order.into(), ..from.clone() })
     }
 }
 

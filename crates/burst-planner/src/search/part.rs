@@ -40,11 +40,13 @@ pub enum Part {
     ChainRefinement,
     /// Systematic moves of the fastest arrangement within each of several budgets.
     SystematicMoves,
+    /// Systematic and random moves that give nodes splits, if there are any.
+    Splits,
 }
 
 impl Part {
     /// All parts, in the order in which the search uses them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Blocks,
         Self::Sequences,
         Self::CommunicationBound,
@@ -61,6 +63,7 @@ impl Part {
         Self::ChainProgramming,
         Self::ChainRefinement,
         Self::SystematicMoves,
+        Self::Splits,
     ];
 }
 

@@ -5,11 +5,11 @@ use burst_planner::testing::{
     random_problem_on, random_split_arrangement,
 };
 use burst_planner::{
-    Arrangement, CostModel, Error, Evaluator, Node, NodeId, NodeSplit, PlanProblem, ShardSize, SplitCosts,
-    StepTimes, Stop, TableCosts, TensorLayout, Values, evaluate_arrangements,
+    Arrangement, CostModel, Error, Evaluator, Node, NodeId, NodeSplit, PlanProblem, SearchOptions, ShardSize,
+    SplitCosts, StepTimes, Stop, TableCosts, TensorLayout, Values, evaluate_arrangements, frontier,
 };
 
-use crate::cases;
+use crate::{cases, is_ascending};
 
 /// Outputs of 12 bytes.
 struct TwelveBytes(TableCosts);
@@ -190,4 +190,34 @@ fn no_arrangement_with_splits_is_faster_than_the_bound() {
     let median = gaps[gaps.len() / 2];
     println!("{} questions, {split} with splits; from the bound to the best: median {median:.3}", gaps.len());
     assert!(split > gaps.len() / 10, "only {split} of {} plans have splits", gaps.len());
+}
+
+#[test]
+fn plans_with_splits_mostly_match_enumeration() {
+    let (mut compared, mut split, mut worse) = (0, 0, Vec::new());
+    for seed in 0..cases(40) {
+        let RandomProblem { problem, costs, .. } = small(seed);
+        let costs = SplitTables { problem: &problem, tables: &costs };
+        let best = best_by_enumeration(&problem, &costs).unwrap();
+        let found = frontier(&problem, costs, &SearchOptions::default()).unwrap();
+        for limit in [1.0, 1.2, 1.5, 2.0, 4.0] {
+            let Some(optimum) = best.fastest_within(limit) else { continue };
+            let best_us = optimum.time.iteration_us;
+            compared += 1;
+            split += usize::from(optimum.arrangement.is_split());
+            let Ok(plan) = found.fastest_within(limit) else {
+                worse.push((seed, limit, f64::INFINITY));
+                continue;
+            };
+            let slower = plan.time.iteration_us / best_us - 1.0;
+            assert!(slower >= -1e-9 || !is_ascending(&plan.arrangement), "seed {seed}, {limit}: {slower}");
+            assert!(found.lower_bound_us(limit) <= plan.time.iteration_us.min(best_us) * (1.0 + 1e-9));
+            if slower > 1e-9 {
+                worse.push((seed, limit, slower));
+            }
+        }
+    }
+    println!("{compared} questions, {split} of the best have splits; worse: {worse:?}");
+    assert!(split > compared / 10, "only {split} of {compared} have splits");
+    assert!(worse.len() as f64 <= 0.01 * compared as f64 + 1.0, "{} of {compared}: {worse:?}", worse.len());
 }
