@@ -10,7 +10,7 @@ use deeppool::planning::find_plan;
 use deeppool::program::{LowerOptions, LoweredTraining, Placement, possible_checkpoints};
 use deeppool::train::{BackgroundConfig, Length, TrainConfig, TrainReport, train};
 use layer_engine::random::{Purpose, RandomStream};
-use layer_graph::{Division, LayerGraph, LayerId, NetworkSplits};
+use layer_graph::{Division, LayerGraph, LayerId, NetworkSplits, Split};
 use layer_profile::DeviceModel;
 
 /// Returns the placement planned for the modelled device `cpu-core`.
@@ -39,7 +39,8 @@ pub fn scattered(network: &LayerGraph, ranks: usize, seed: u64) -> Result<Placem
     Placement::new(network, ranks, layers.collect())
 }
 
-/// Returns a placement whose layers are split into random parts, about two of three layers.
+/// Returns a placement whose layers are split into parts of equal size, at random, about two
+/// of three layers.
 ///
 /// # Errors
 /// Never for a valid placement.
@@ -54,7 +55,8 @@ pub fn divided(network: &LayerGraph, mut placement: Placement, seed: u64) -> Res
         }
         let split = splits[random.below(splits.len())];
         let max = possible.max_parts(id, split).min(ranks);
-        let parts: Vec<usize> = (1..=max).filter(|parts| ranks % parts == 0).collect();
+        let is_even = |parts: usize| split == Split::Copies || possible.max_parts(id, split) % parts == 0;
+        let parts: Vec<usize> = (1..=max).filter(|&parts| ranks % parts == 0 && is_even(parts)).collect();
         let division = Division { split, parts: parts[random.below(parts.len())] };
         // Layers that read the network's input or share parameters cannot have each division.
         placement = placement.clone().with_divisions(network, [(id, division)]).unwrap_or(placement);

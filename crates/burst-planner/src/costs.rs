@@ -1,6 +1,7 @@
 //! Durations of steps and collectives, and the memory of nodes.
 
-use crate::{NodeId, SplitCosts};
+use crate::NodeId;
+use crate::splits::{TensorLayout, Values};
 
 /// Durations of a node's steps on one rank, microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -156,6 +157,43 @@ pub trait CostModel {
     /// iteration time. The default is `None`: every transfer and all-reduce is bounded by 0.
     fn bounds(&self) -> Option<&dyn CostBounds> {
         None
+    }
+}
+
+/// Costs of split nodes and their tensors, as methods of a [cost model](crate::CostModel). A split
+/// is given by its index in [`Node::splits`](crate::Node::splits). Durations are in microseconds,
+/// finite and not negative.
+pub trait SplitCosts {
+    /// Returns the durations of the steps of a node with a split on one of its `ranks` ranks, those
+    /// of the largest part, with a shard of size `shard_size`; `None` if it cannot run on that
+    /// number of ranks. Shards are those of as many sample ranges as there are ranks per part.
+    fn compute(&self, node: NodeId, split: usize, ranks: usize, shard_size: ShardSize) -> Option<StepTimes>;
+
+    /// Returns the memory that a node with a split needs on one of `ranks` ranks, that of the
+    /// largest part, with a shard of size `shard_size`. `output_bytes` is not used. By default, all
+    /// sizes are 0.
+    fn memory(&self, _node: NodeId, _split: usize, _ranks: usize, _shard_size: ShardSize) -> NodeMemory {
+        NodeMemory::default()
+    }
+
+    /// Returns the duration of moving the output of `producer`, or its gradient, from one layout to
+    /// another, microseconds, once all ranks of both are ready. One of the layouts has several
+    /// parts, and they are not equal. The addends of a source are moved to every target rank, which
+    /// then adds them without a duration, unless they are
+    /// [all-reduced](TensorLayout::is_all_reduced_to).
+    fn transfer(&self, producer: NodeId, from: TensorLayout<'_>, to: TensorLayout<'_>) -> f64;
+
+    /// Returns the size of the output of `producer` on one of `ranks` ranks with a shard of size
+    /// `shard_size`, in a layout of these parts and values, bytes. The default is 0.
+    fn output_bytes(
+        &self,
+        _producer: NodeId,
+        _ranks: usize,
+        _parts: usize,
+        _values: Values,
+        _shard_size: ShardSize,
+    ) -> u64 {
+        0
     }
 }
 

@@ -59,13 +59,13 @@ pub mod testing;
 
 pub use activity::Activity;
 pub use arrangement::Arrangement;
-pub use costs::{CostBounds, CostModel, NodeMemory, ShardSize, StepTimes};
+pub use costs::{CostBounds, CostModel, NodeMemory, ShardSize, SplitCosts, StepTimes};
 pub use critical_path::{PathKind, PathStep};
 pub use error::{Error, Result};
 pub use evaluator::{Evaluator, Plan, PlanTime};
-pub use problem::{BackwardReads, GradientOptions, Node, NodeId, PlanProblem, SynchronizedBytes};
+pub use problem::{BackwardReads, GradientOptions, Node, NodeId, PlanProblem};
 pub use proof::{LowerBound, ProofBudget, ProofEnd};
 pub use search::{Frontier, Part, SearchEnd, SearchOptions, evaluate_arrangements, frontier, plan};
-pub use splits::{NodeSplit, SplitCosts, TensorLayout, Values};
+pub use splits::{NodeSplit, SynchronizedBytes, TensorLayout, Values};
 pub use stop::{Progress, Stop};
 pub use table::{AllReduceTime, TableCosts, TransferTimes};

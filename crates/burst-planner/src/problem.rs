@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, NodeSplit, Result};
+use crate::{Error, NodeSplit, Result, SynchronizedBytes};
 
 /// The index of a node in [`PlanProblem::nodes`], or of an operation in
 /// [`PlacementProblem::operations`](crate::placement::PlacementProblem::operations).
@@ -84,15 +84,6 @@ pub struct BackwardReads {
     pub output: bool,
     /// Whether it reads other values that the forward step saves.
     pub saved: bool,
-}
-
-/// Bytes that a node's ranks all-reduce within its steps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SynchronizedBytes {
-    /// Bytes before the forward step; 0 is none.
-    pub forward: u64,
-    /// Bytes after the backward step, before the gradient of the inputs is available; 0 is none.
-    pub backward: u64,
 }
 
 /// Options of gradient reduction.

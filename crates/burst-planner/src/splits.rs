@@ -1,8 +1,5 @@
 //! Splits: ways to divide the work of a node on each sample among several ranks.
 
-use crate::costs::NodeMemory;
-use crate::{NodeId, ShardSize, StepTimes, SynchronizedBytes};
-
 /// A way to divide the work of a node on a range of samples among several ranks, its *parts*.
 ///
 /// A node with a split runs on a list of ranks that is a grid of sample ranges and parts: the first
@@ -43,6 +40,15 @@ impl NodeSplit {
     }
 }
 
+/// Bytes that a node's ranks all-reduce within its steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SynchronizedBytes {
+    /// Bytes before the forward step; 0 is none.
+    pub forward: u64,
+    /// Bytes after the backward step, before the gradient of the inputs is available; 0 is none.
+    pub backward: u64,
+}
+
 /// Values of a tensor on the ranks that have the same samples and different parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Values {
@@ -80,43 +86,6 @@ impl<'r> TensorLayout<'r> {
     pub fn is_all_reduced_to(&self, to: &Self) -> bool {
         let is_sum = (self.values, to.values) == (Values::Addends, Values::Copies);
         is_sum && self.parts == to.parts && self.ranks == to.ranks
-    }
-}
-
-/// Costs of split nodes and their tensors, as methods of a [cost model](crate::CostModel). A split
-/// is given by its index in [`Node::splits`](crate::Node::splits). Durations are in microseconds,
-/// finite and not negative.
-pub trait SplitCosts {
-    /// Returns the durations of the steps of a node with a split on one of its `ranks` ranks, those
-    /// of the largest part, with a shard of size `shard_size`; `None` if it cannot run on that
-    /// number of ranks. Shards are those of as many sample ranges as there are ranks per part.
-    fn compute(&self, node: NodeId, split: usize, ranks: usize, shard_size: ShardSize) -> Option<StepTimes>;
-
-    /// Returns the memory that a node with a split needs on one of `ranks` ranks, that of the
-    /// largest part, with a shard of size `shard_size`. `output_bytes` is not used. By default, all
-    /// sizes are 0.
-    fn memory(&self, _node: NodeId, _split: usize, _ranks: usize, _shard_size: ShardSize) -> NodeMemory {
-        NodeMemory::default()
-    }
-
-    /// Returns the duration of moving the output of `producer`, or its gradient, from one layout to
-    /// another, microseconds, once all ranks of both are ready. One of the layouts has several
-    /// parts, and they are not equal. The addends of a source are moved to every target rank, which
-    /// then adds them without a duration, unless they are
-    /// [all-reduced](TensorLayout::is_all_reduced_to).
-    fn transfer(&self, producer: NodeId, from: TensorLayout<'_>, to: TensorLayout<'_>) -> f64;
-
-    /// Returns the size of the output of `producer` on one of `ranks` ranks with a shard of size
-    /// `shard_size`, in a layout of these parts and values, bytes. The default is 0.
-    fn output_bytes(
-        &self,
-        _producer: NodeId,
-        _ranks: usize,
-        _parts: usize,
-        _values: Values,
-        _shard_size: ShardSize,
-    ) -> u64 {
-        0
     }
 }
 

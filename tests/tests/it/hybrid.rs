@@ -169,7 +169,7 @@ fn invalid_worker_sizes_return_errors() -> Result<(), Error> {
 /// Repeats the placement of one worker for all workers.
 fn repeated(network: &LayerGraph, worker: &Placement, gpus: usize, replicas: usize) -> Placement {
     let nodes = PlannerNodes::new(network);
-    let all = nodes.arrangement(worker).replicated(gpus, replicas).unwrap();
+    let all = nodes.arrangement(worker).unwrap().replicated(gpus, replicas).unwrap();
     nodes.placement(gpus * replicas, &all).unwrap()
 }
 

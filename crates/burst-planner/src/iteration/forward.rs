@@ -1,7 +1,7 @@
 //! The forward pass.
 
 use super::{Event, Lanes, Layout, MovedOutput, ProgramCosts, Recorder, Run, later, run_step};
-use crate::splits::are_added_up;
+use crate::splits::{are_added_up, is_all_reduced};
 
 impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
     /// Simulates the forward pass of one micro-batch.
@@ -56,8 +56,11 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
             return moved.at;
         }
         let forward = node * self.lanes.classes;
+        // An all-reduce replaces the addends by their sum.
+        let summed = self.lanes.moved[node].iter().find(|moved| is_all_reduced(own, moved.layout));
+        let (own, summed) = summed.map_or((own, None), |moved| (moved.layout, Some(moved.at)));
         let at = self.transfer(Event::Activations(node), node, own, layout, |lanes, class| {
-            lanes.forward[forward + usize::from(class)]
+            summed.unwrap_or(lanes.forward[forward + usize::from(class)])
         });
         if are_added_up(own, layout) {
             self.wait_on(layout, at);

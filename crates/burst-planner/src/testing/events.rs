@@ -266,9 +266,14 @@ impl EventWriter<'_> {
     }
 
     fn move_output(&mut self, node: usize, to: &Place, known: &mut NodeEvents) {
-        let from = self.place(node, |split| split.output);
+        let computed = self.place(node, |split| split.output);
+        let summed = Place { values: Values::Copies, ..computed.clone() };
+        // An all-reduce replaces the addends by their sum.
+        let sum = known.moved.get(&(node, summed.clone())).filter(|_| computed.values == Values::Addends);
+        let forward = || computed.ranks.iter().map(|&rank| known.forward[&(node, rank)]).collect();
+        let after: Events = sum.map_or_else(forward, |&sum| vec![sum]);
+        let from = if sum.is_some() { summed } else { computed };
         if from != *to && !known.moved.contains_key(&(node, to.clone())) {
-            let after = from.ranks.iter().map(|&rank| known.forward[&(node, rank)]).collect();
             let transfer = self.transfer(node, &from, to, after);
             if Self::adds_up(&from, to) {
                 for &rank in &to.ranks {

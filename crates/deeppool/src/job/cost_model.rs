@@ -3,14 +3,17 @@
 
 use std::cell::RefCell;
 
-use burst_planner::{CostBounds, CostModel, NodeId, NodeMemory, ShardSize, StepTimes};
-use collectives::Traffic;
+use burst_planner::{
+    CostBounds, CostModel, NodeId, NodeMemory, ShardSize, SplitCosts, StepTimes, TensorLayout, Values,
+};
+use collectives::{CollectiveKind, Traffic};
 use layer_engine::Role;
 use layer_graph::LayerId;
 use layer_profile::ContendedTimes;
 use rustc_hash::FxHashMap;
 
 use super::layer_memory::LayerBytes;
+use super::splits::{SplitPart, Splits};
 use super::transfer_bounds::Load;
 use super::{Job, PlannerNodes};
 use crate::costs::{Costs, micros};
@@ -67,6 +70,8 @@ pub struct JobCosts<'a> {
     sample_bytes: Vec<u64>,
     /// Memory of each node, by node.
     bytes: Vec<LayerBytes>,
+    /// Parts of split layers; `None` if no layer may be split.
+    splits: Option<Splits>,
     /// GPU counts with times, besides one; `None` is all counts.
     counts: Option<Vec<usize>>,
     /// Number of replicas whose gradients are reduced together, and the distance in ranks from one
@@ -87,8 +92,14 @@ impl<'a> JobCosts<'a> {
     /// Creates the cost model of a job, for all GPU counts.
     #[must_use]
     pub fn new(job: &'a Job<'_>) -> Self {
+        Self::of_nodes(job, PlannerNodes::new(job.costs.network()))
+    }
+
+    /// Creates the cost model of a job, for all GPU counts, and for the
+    /// [splits](PlannerNodes::with_splits) of `nodes`.
+    #[must_use]
+    pub fn of_nodes(job: &'a Job<'_>, nodes: PlannerNodes<'a>) -> Self {
         let network = job.costs.network();
-        let nodes = PlannerNodes::new(network);
         let needs_gradient = network.needs_gradient();
         let precision = job.lowering().precision;
         let sample_bytes = |&id: &LayerId| {
@@ -97,11 +108,13 @@ impl<'a> JobCosts<'a> {
             scalars as u64 * ELEMENT_BYTES
         };
         let sample_bytes = nodes.layers().iter().map(sample_bytes).collect();
-        let bytes = |&id: &LayerId| LayerBytes::of(network, id, &needs_gradient, precision);
+        let bytes =
+            |&id: &LayerId| LayerBytes::of(network, (id, network.layer(id)), &needs_gradient, precision);
         let bytes = nodes.layers().iter().map(bytes).collect();
         Self {
             costs: &job.costs,
             batch: job.batch / job.lowering.micro_batches.max(1),
+            splits: Splits::new(&nodes, &needs_gradient, precision),
             nodes,
             sample_bytes,
             bytes,
@@ -183,7 +196,7 @@ impl CostModel for JobCosts<'_> {
 
     fn round_trip(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64 {
         // The traffic is the same in both directions.
-        2.0 * self.transfer(producer, from, to)
+        2.0 * CostModel::transfer(self, producer, from, to)
     }
 
     fn transfer(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64 {
@@ -215,8 +228,73 @@ impl CostModel for JobCosts<'_> {
         micros(self.costs.link().all_reduce_among(&all, bytes))
     }
 
+    fn grouped_all_reduce(&self, bytes: u64, ranks: &[usize], groups: usize) -> f64 {
+        let (replicas, distance) = self.replicas;
+        let group_len = (ranks.len() / groups.max(1)).max(1);
+        let of_replica = |group: &[usize], replica: usize| -> Vec<usize> {
+            group.iter().map(|rank| rank + replica * distance).collect()
+        };
+        let of_group = |group| (0..replicas).flat_map(move |replica| of_replica(group, replica));
+        let all: Vec<usize> = ranks.chunks(group_len).flat_map(of_group).collect();
+        micros(self.costs.link().cost_in_groups(CollectiveKind::AllReduce, &all, groups, bytes))
+    }
+
+    fn splits(&self) -> Option<&dyn SplitCosts> {
+        self.splits.is_some().then_some(self)
+    }
+
     fn bounds(&self) -> Option<&dyn CostBounds> {
         Some(self)
+    }
+}
+
+impl SplitCosts for JobCosts<'_> {
+    fn compute(&self, node: NodeId, split: usize, ranks: usize, share: ShardSize) -> Option<StepTimes> {
+        let part = self.splits.as_ref()?.part(node, split)?;
+        let ranges = ranks / part.parts;
+        if ranges == 0 || ranges > self.batch {
+            return None;
+        }
+        let (samples, computing) = (self.samples(ranges, share), self.computing(ranks));
+        let layer = (self.nodes.layer(node), Some(&part.layer));
+        let time = self.costs.part_time_among(layer, samples, computing as f64).ok()?;
+        Some(StepTimes {
+            forward_us: micros(time.forward),
+            backward_us: micros(time.backward),
+            update_us: micros(time.update),
+        })
+    }
+
+    fn memory(&self, node: NodeId, split: usize, ranks: usize, share: ShardSize) -> NodeMemory {
+        let part = self.splits.as_ref().and_then(|splits| splits.part(node, split));
+        let memory = |part: &SplitPart| part.bytes.on(self.samples((ranks / part.parts).max(1), share));
+        part.map(memory).unwrap_or_default()
+    }
+
+    fn transfer(&self, producer: NodeId, from: TensorLayout<'_>, to: TensorLayout<'_>) -> f64 {
+        let Some(splits) = &self.splits else { return 0.0 };
+        let view = splits.view(producer);
+        if from.is_all_reduced_to(&to) {
+            let groups = from.ranks.len() / from.parts;
+            let elements = self.samples(groups, ShardSize::Larger) * view.elements();
+            return self.grouped_all_reduce(elements as u64 * ELEMENT_BYTES, from.ranks, groups);
+        }
+        splits.transfer(self.batch, view, [from, to], self.costs.link(), self.sample_bytes[producer.0])
+    }
+
+    fn output_bytes(
+        &self,
+        producer: NodeId,
+        ranks: usize,
+        parts: usize,
+        values: Values,
+        share: ShardSize,
+    ) -> u64 {
+        let Some(splits) = &self.splits else { return 0 };
+        let view = splits.view(producer);
+        let units = if values == Values::Ranges { view.part(parts, 0).len() } else { view.units };
+        let sample_bytes = self.sample_bytes[producer.0] * units as u64 / view.units.max(1) as u64;
+        sample_bytes * self.samples((ranks / parts).max(1), share) as u64
     }
 }
 

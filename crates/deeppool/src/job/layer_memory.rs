@@ -54,16 +54,15 @@ pub(super) struct LayerBytes {
 }
 
 impl LayerBytes {
-    /// Returns the sizes for layer `id`. `needs_gradient` is whether each layer needs a gradient,
-    /// by layer index. Only layers that need one have buffers of the backward pass. `precision` is
-    /// that of the layers.
+    /// Returns the sizes for layer `id`, or for `layer`, a part of it. `needs_gradient` is whether
+    /// each layer needs a gradient, by layer index. Only layers that need one have buffers of the
+    /// backward pass. `precision` is that of the layers.
     pub(super) fn of(
         network: &LayerGraph,
-        id: LayerId,
+        (id, layer): (LayerId, &Layer),
         needs_gradient: &[bool],
         precision: Precision,
     ) -> Self {
-        let layer = network.layer(id);
         let producers = network.producers(id);
         let of = |role| PartBytes::of(layer, role, precision);
         let mut bytes = Self { output: of(Role::Output), ..Self::default() };

@@ -7,13 +7,14 @@ mod layer_memory;
 mod lowered_plan;
 mod nodes;
 mod problem;
+mod splits;
 mod transfer_bounds;
 
 pub use cost_model::JobCosts;
 pub use lowered_plan::LoweredPlan;
 pub use nodes::PlannerNodes;
 pub(crate) use problem::{check_times, data_parallel_bytes, single_gpu_memory_bytes};
-pub use problem::{plan_problem, single_gpu_us};
+pub use problem::{plan_problem, plan_problem_of, single_gpu_us};
 
 use layer_engine::{Precision, Sgd};
 

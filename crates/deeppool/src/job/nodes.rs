@@ -1,8 +1,9 @@
 //! The mapping between a network's layers and the planner's nodes. A *placement* is the ranks of
-//! each layer and the order of the layers, and an *arrangement* is the same by node.
+//! each layer, how they divide its work, and the order of the layers, and an *arrangement* is the
+//! same by node.
 
 use burst_planner::{Arrangement, NodeId};
-use layer_graph::{LayerGraph, LayerId};
+use layer_graph::{Division, LayerGraph, LayerId, NetworkSplits, Split, Values};
 
 use crate::Error;
 use crate::program::Placement;
@@ -14,13 +15,67 @@ pub struct PlannerNodes<'n> {
     network: &'n LayerGraph,
     /// The layer of each node.
     layers: Vec<LayerId>,
+    /// The divisions of each node, which are its splits in the planner; `None` if no layer may be
+    /// split.
+    divisions: Option<NodeDivisions<'n>>,
+}
+
+/// Divisions of the layers of a network that a planner chooses from.
+#[derive(Debug, Clone)]
+pub(super) struct NodeDivisions<'n> {
+    pub(super) splits: NetworkSplits<'n>,
+    /// By node.
+    pub(super) of_nodes: Vec<Vec<Division>>,
 }
 
 impl<'n> PlannerNodes<'n> {
     /// Creates the mapping for a network. O(layers).
     #[must_use]
     pub fn new(network: &'n LayerGraph) -> Self {
-        Self { network, layers: network.layers().skip(1).map(|(id, _)| id).collect() }
+        Self { network, layers: network.layers().skip(1).map(|(id, _)| id).collect(), divisions: None }
+    }
+
+    /// Lets layers be split in the given ways into the given numbers of parts. Divisions into parts
+    /// of different sizes are left out, and so are those of layers that would read a part of the
+    /// network's input.
+    #[must_use]
+    pub fn with_splits(mut self, kinds: &[Split], parts: &[usize]) -> Self {
+        let splits = NetworkSplits::new(self.network);
+        let of_node = |&id: &LayerId| -> Vec<Division> {
+            let reads_input = self.network.producers(id).contains(&self.network.input());
+            let is_possible = |split: Split| {
+                kinds.contains(&split) && !(reads_input && splits.values(id, split).input != Values::Copies)
+            };
+            let possible = splits.splits(id).into_iter().filter(|&split| is_possible(split));
+            let in_parts = |split: Split| {
+                let units = splits.max_parts(id, split);
+                let is_even = move |&parts: &usize| {
+                    parts > 1 && parts <= units && (split == Split::Copies || units % parts == 0)
+                };
+                parts.iter().copied().filter(is_even).map(move |parts| Division { split, parts })
+            };
+            possible.flat_map(in_parts).collect()
+        };
+        let of_nodes = self.layers.iter().map(of_node).collect();
+        self.divisions = Some(NodeDivisions { splits, of_nodes });
+        self
+    }
+
+    /// Returns the divisions of a node, by the index of the split in the planner; empty if the
+    /// layer may not be split.
+    #[must_use]
+    pub fn divisions(&self, node: NodeId) -> &[Division] {
+        self.divisions.as_ref().map_or(&[], |divisions| &divisions.of_nodes[node.0])
+    }
+
+    /// Returns the divisions of all nodes; `None` if no layer may be split.
+    pub(super) fn all_divisions(&self) -> Option<&NodeDivisions<'n>> {
+        self.divisions.as_ref()
+    }
+
+    /// The network.
+    pub(super) fn network(&self) -> &'n LayerGraph {
+        self.network
     }
 
     /// The layer of each node, by node.
@@ -43,22 +98,47 @@ impl<'n> PlannerNodes<'n> {
     }
 
     /// Converts a placement to an arrangement of the planner.
-    #[must_use]
-    pub fn arrangement(&self, placement: &Placement) -> Arrangement {
+    ///
+    /// # Errors
+    /// [`Error::Placement`] if a layer is divided in another way than those that the planner may
+    /// choose.
+    pub fn arrangement(&self, placement: &Placement) -> Result<Arrangement, Error> {
         let ranks = self.layers.iter().map(|&layer| placement.ranks(layer).to_vec()).collect();
-        Arrangement::new(ranks, placement.order().iter().map(|&layer| self.node(layer).0).collect())
+        let order = placement.order().iter().map(|&layer| self.node(layer).0).collect();
+        let mut arrangement = Arrangement::new(ranks, order);
+        for (index, &layer) in self.layers.iter().enumerate() {
+            let division = placement.division(layer);
+            if division.is_whole() {
+                continue;
+            }
+            let split = self.divisions(NodeId(index)).iter().position(|&other| other == division);
+            arrangement.splits[index] = Some(split.ok_or_else(|| {
+                let (name, Division { split, parts }) = (self.network.layer(layer).name(), division);
+                let label = split.label();
+                Error::Placement(format!("layer `{name}` is not to be split by {label} into {parts} parts"))
+            })?);
+        }
+        Ok(arrangement)
     }
 
     /// Converts an arrangement to a placement on the ranks `0..world`.
     ///
     /// # Errors
-    /// [`Error::Placement`] if the arrangement is for another network, uses an unknown rank, splits
-    /// a node, or has an order that is not topological.
+    /// [`Error::Placement`] if the arrangement is for another network, uses an unknown rank or an
+    /// unknown split, or has an order that is not topological.
     pub fn placement(&self, world: usize, arrangement: &Arrangement) -> Result<Placement, Error> {
-        if arrangement.is_split() {
-            return Err(Error::Placement("it splits nodes, and the nodes of a job have no splits".into()));
-        }
         let order = arrangement.order.iter().map(|&node| self.layer(NodeId(node))).collect();
-        Placement::new(self.network, world, arrangement.ranks.clone())?.with_order(self.network, order)
+        let placement = Placement::new(self.network, world, arrangement.ranks.clone())?
+            .with_order(self.network, order)?;
+        if !arrangement.is_split() {
+            return Ok(placement);
+        }
+        let division = |(node, &split): (usize, &Option<usize>)| {
+            let division = self.divisions(NodeId(node)).get(split?);
+            let unknown = || Error::Placement(format!("node {node} has no such split"));
+            Some(division.map(|&division| (self.layer(NodeId(node)), division)).ok_or_else(unknown))
+        };
+        let divisions = arrangement.splits.iter().enumerate().filter_map(division);
+        placement.with_divisions(self.network, divisions.collect::<Result<Vec<_>, Error>>()?)
     }
 }

@@ -2,9 +2,9 @@
 
 use std::num::NonZeroUsize;
 
-use burst_planner::{Evaluator, GradientOptions, Node, PlanProblem, SynchronizedBytes};
+use burst_planner::{Evaluator, GradientOptions, Node, NodeSplit, PlanProblem, SynchronizedBytes, Values};
 use layer_engine::{Pass, Role, Storage};
-use layer_graph::LayerId;
+use layer_graph::{Division, LayerId};
 
 use super::{Job, JobCosts, PlannerNodes};
 use crate::Error;
@@ -23,6 +23,20 @@ const METRICS: u64 = 2;
 /// [`Error::Setting`] if no GPU count is left, micro-batches have different sizes, or an activation
 /// checkpoint is not possible. [`Error::Profile`] if the profile lacks a time for a count.
 pub fn plan_problem(job: &Job<'_>, gpus: usize, gpu_counts: &[usize]) -> Result<PlanProblem, Error> {
+    plan_problem_of(job, &PlannerNodes::new(job.costs.network()), gpus, gpu_counts)
+}
+
+/// Returns the planning problem of a job as [`plan_problem`] does, whose nodes may also be
+/// [split](PlannerNodes::with_splits) as `nodes` says.
+///
+/// # Errors
+/// As [`plan_problem`].
+pub fn plan_problem_of(
+    job: &Job<'_>,
+    nodes: &PlannerNodes<'_>,
+    gpus: usize,
+    gpu_counts: &[usize],
+) -> Result<PlanProblem, Error> {
     let network = job.costs.network();
     let max_count = gpus.min(job.micro_batch()?);
     let counts: Vec<usize> =
@@ -41,11 +55,11 @@ pub fn plan_problem(job: &Job<'_>, gpus: usize, gpu_counts: &[usize]) -> Result<
         problem.micro_batches = cut;
         problem.single_gpu_us = Some(single_gpu_us(&job.whole_batch())?);
     }
-    let (nodes, needs_gradient) = (PlannerNodes::new(network), network.needs_gradient());
+    let needs_gradient = network.needs_gradient();
     let checkpoints = checkpoints(network, &job.lowering.checkpoints)?;
     problem.checkpoints = checkpoints.into_iter().map(|id| nodes.node(id)).collect();
     for &id in nodes.layers() {
-        problem.add_node(node(job, &nodes, id, &counts, &needs_gradient));
+        problem.add_node(node(job, nodes, id, &counts, &needs_gradient));
     }
     for &id in nodes.layers() {
         let mut consumers: Vec<LayerId> =
@@ -138,13 +152,8 @@ fn node(
     let gradient_bytes = network.own_parameter_count(id) as u64 * ELEMENT_BYTES;
     let mut node = Node::new(layer.name(), counts.iter().copied());
     node.gradient_bytes = gradient_bytes;
-    // Parameters and velocities, and master parameters if parameters have 16 bits.
     let storage = Role::Parameters.storage(layer, job.lowering.precision);
-    let rounded_bytes = storage.scalars(network.own_parameter_count(id)) as u64 * ELEMENT_BYTES;
-    node.state_bytes = match storage {
-        Storage::Scalar => 2 * gradient_bytes,
-        Storage::Bf16 => 2 * gradient_bytes + rounded_bytes,
-    };
+    node.state_bytes = state_bytes(network.own_parameter_count(id), storage);
     node.parameters_of = (owner != id).then(|| nodes.node(owner));
     node.synchronized = (job.lowering.sync_batch_norm && forward).then_some(synchronized);
     node.backward_reads = backward_reads(network, id, needs_gradient);
@@ -153,5 +162,44 @@ fn node(
         node.backward_reads.input = false;
     }
     node.is_kept = !is_read_once(network, id);
+    if let Some(divisions) = nodes.all_divisions() {
+        let of_node = &divisions.of_nodes[nodes.node(id).0];
+        let split = |&division: &Division| {
+            let part = divisions.splits.part(id, division, 0).ok()?;
+            let owned = if owner == id { part.layer.parameter_count() } else { 0 };
+            let bytes = |role: Role| role.elements(&part.layer, 0) as u64 * ELEMENT_BYTES;
+            let values = divisions.splits.values(id, division.split);
+            let [input, gradient, output] =
+                [values.input, values.input_gradient, values.output].map(planner_values);
+            let mut split = NodeSplit::new(division.parts, input, gradient, output);
+            split.gradient_bytes = owned as u64 * ELEMENT_BYTES;
+            split.state_bytes = state_bytes(owned, storage);
+            split.synchronized = node.synchronized.map(|whole| SynchronizedBytes {
+                forward: if whole.forward > 0 { bytes(Role::Moments) } else { 0 },
+                backward: if whole.backward > 0 { bytes(Role::GradientMoments) } else { 0 },
+            });
+            Some(split)
+        };
+        node.splits = of_node.iter().filter_map(split).collect();
+    }
     node
+}
+
+/// Returns the size of the parameters and the state of the optimiser: parameters and velocities,
+/// and master parameters if parameters have 16 bits.
+fn state_bytes(parameters: usize, storage: Storage) -> u64 {
+    let bytes = parameters as u64 * ELEMENT_BYTES;
+    match storage {
+        Storage::Scalar => 2 * bytes,
+        Storage::Bf16 => 2 * bytes + storage.scalars(parameters) as u64 * ELEMENT_BYTES,
+    }
+}
+
+/// Returns the values of the parts of a tensor in the planner.
+pub(super) fn planner_values(values: layer_graph::Values) -> Values {
+    match values {
+        layer_graph::Values::Copies => Values::Copies,
+        layer_graph::Values::Ranges => Values::Ranges,
+        layer_graph::Values::Addends => Values::Addends,
+    }
 }

@@ -30,7 +30,7 @@ impl<'p> PlanAnalysis<'p> {
         counts.sort_unstable();
         counts.dedup();
         let problem = plan_problem(job, plan.gpus, &counts)?;
-        let arrangement = PlannerNodes::new(job.costs().network()).arrangement(&placement);
+        let arrangement = PlannerNodes::new(job.costs().network()).arrangement(&placement)?;
         Ok(Self { job, plan, problem, arrangement })
     }
 

@@ -294,7 +294,7 @@ impl<'a> Search<'_, 'a> {
 /// Returns the arrangement of a plan.
 fn arrangement(job: &Job<'_>, plan: &ExecutionPlan) -> Result<Arrangement, Error> {
     let network = job.costs().network();
-    Ok(PlannerNodes::new(network).arrangement(&plan.placement(network)?))
+    PlannerNodes::new(network).arrangement(&plan.placement(network)?)
 }
 
 /// Returns whether every rank has samples of each micro-batch.

@@ -43,6 +43,7 @@ pub use gpu_mux::Lane;
 pub(crate) use in_place::{backward_passes, forward_passes};
 pub use iteration_schedule::IterationSchedule;
 pub use launch_order::Launch;
+pub(crate) use lower::tensor_boxes;
 pub use lower::{LowerOptions, lower_evaluation, lower_for_simulation, lower_rotation, lower_training};
 pub use lowered_training::LoweredTraining;
 pub use memory::{FullestMoment, LayerMemory, RankMemory, rotation_memory};

@@ -26,7 +26,7 @@ fn ratios(network: &LayerGraph, placement: &Placement, batch: usize, options: &L
     let link = LinkModel::named("dgx-a100").unwrap();
     let job = Job::new(Costs::new(network, &profile, &link), batch, options.clone());
     let problem = plan_problem(&job, world, &(1..=world).collect::<Vec<_>>()).unwrap();
-    let arrangement = PlannerNodes::new(network).arrangement(placement);
+    let arrangement = PlannerNodes::new(network).arrangement(placement).unwrap();
     let memory = Evaluator::new(&problem, JobCosts::new(&job)).unwrap().memory(&arrangement).unwrap();
     let program = lower_for_simulation(network, placement, batch, options).unwrap();
     let of_rank = program.ranks.iter().map(|rank| (memory[rank.rank], rank.memory().total_bytes()));

@@ -75,13 +75,7 @@ impl SharedLayout {
     /// Returns the ranks of each part, one part after another: the groups that reduce the gradients
     /// of the part's parameters.
     pub(super) fn ranks_by_part(&self) -> Vec<usize> {
-        let ranks = self.layout.ranks();
-        (0..self.parts).flat_map(|part| ranks.iter().skip(part).step_by(self.parts).copied()).collect()
-    }
-
-    /// Returns the number of ranges of samples.
-    fn ranges(&self) -> usize {
-        self.layout.ranks().len() / self.parts
+        by_part(self.layout.ranks(), self.parts)
     }
 }
 
@@ -126,16 +120,37 @@ impl TensorLayout {
     /// units of a sample. With several `terms` they are the outermost dimension, of which each part
     /// of a tensor of addends holds one, and all other ranks all.
     fn boxes(&self, view: TensorView, terms: usize) -> Result<Layout, Error> {
-        let (samples, parts, ranges) = (self.of.layout.samples(), self.of.parts, self.of.ranges());
-        let ranks = self.of.layout.ranks();
-        let (divided, ranks) = match self.values {
-            Values::Copies => ([1, ranges, 1, 1], ranks.to_vec()),
-            Values::Ranges => ([1, ranges, 1, parts], ranks.to_vec()),
-            Values::Addends => ([parts, ranges, 1, 1], self.of.ranks_by_part()),
-        };
-        let (extents, skipped) = ([terms, samples, view.outer, view.units], usize::from(terms == 1));
-        Ok(Layout::grid(&extents[skipped..], &divided[skipped..], &ranks)?)
+        let of = &self.of;
+        tensor_boxes((of.layout.samples(), terms, view), (of.layout.ranks(), of.parts), self.values)
     }
+}
+
+/// Returns the boxes that ranks hold of an array with the dimensions samples, and outer and units
+/// of a sample. `parts` consecutive ranks have the same samples, and hold `values` of them. With
+/// several `terms` these are the outermost dimension, of which each part of a tensor of addends
+/// holds one, and all other ranks all.
+///
+/// # Errors
+/// [`Error::Collectives`] if the number of ranks is not a multiple of the parts, or one is
+/// repeated.
+pub(crate) fn tensor_boxes(
+    (samples, terms, view): (usize, usize, TensorView),
+    (ranks, parts): (&[usize], usize),
+    values: Values,
+) -> Result<Layout, Error> {
+    let ranges = ranks.len() / parts.max(1);
+    let (divided, ranks) = match values {
+        Values::Copies => ([1, ranges, 1, 1], ranks.to_vec()),
+        Values::Ranges => ([1, ranges, 1, parts], ranks.to_vec()),
+        Values::Addends => ([parts, ranges, 1, 1], by_part(ranks, parts)),
+    };
+    let (extents, skipped) = ([terms, samples, view.outer, view.units], usize::from(terms == 1));
+    Ok(Layout::grid(&extents[skipped..], &divided[skipped..], &ranks)?)
+}
+
+/// Returns the ranks of each part, one part after another.
+fn by_part(ranks: &[usize], parts: usize) -> Vec<usize> {
+    (0..parts).flat_map(|part| ranks.iter().skip(part).step_by(parts).copied()).collect()
 }
 
 /// Cache of all layouts, and of the redistributions between them.

@@ -24,6 +24,7 @@ use super::{BufferId, CollectiveOp, Contents, Op, PartialBackpropagation, Placem
 use crate::Error;
 use crate::batch::check_batch;
 use classes::classes_of_ranks;
+pub(crate) use layout::tensor_boxes;
 use layout::{Layouts, Lowered, SharedLayout, TensorLayout};
 pub use options::LowerOptions;
 use partial::Partial;

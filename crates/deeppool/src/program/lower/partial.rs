@@ -218,6 +218,9 @@ impl Lowering<'_> {
     /// contributing ranks of each part. Their means are over all samples: the sums of the other
     /// ranks are zero, and their samples are counted.
     pub(super) fn reduce_moments(&mut self, id: LayerId) {
+        if self.partial.is_none() {
+            return self.reduce_operand(id, Role::GradientMoments, self.network.layer(id).name());
+        }
         let first = self.micro_batch.start;
         let layout = self.layout(id);
         let contributing = layout.layout.shards().filter(|(_, samples)| {
@@ -228,12 +231,9 @@ impl Lowering<'_> {
         let of_part = |part| contributing.iter().copied().skip(part).step_by(layout.parts);
         let (ranks, samples): (Vec<usize>, Vec<usize>) = (0..layout.parts).flat_map(of_part).unzip();
         let (layer, places) = (self.network.layer(id), self.lowered.places(&ranks));
-        let mut bucket = Bucket::new((&ranks, layout.parts), places.iter().copied());
+        let mut bucket = Bucket::new((&ranks, 1), places.iter().copied());
         self.add_to_bucket(&mut bucket, id, Role::GradientMoments, layer.name());
         self.program.all_reduce(bucket);
-        if self.partial.is_none() {
-            return;
-        }
         let (counted, all) = (samples.iter().sum::<usize>(), self.micro_batch.len());
         if counted == all {
             return;

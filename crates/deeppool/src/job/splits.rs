@@ -1,0 +1,100 @@
+//! Parts of split layers, and the times of the movements of their tensors.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use burst_planner::{NodeId, TensorLayout, Values};
+use collectives::{LinkModel, Redistribution};
+use layer_engine::Precision;
+use layer_graph::{Layer, TensorView};
+use rustc_hash::FxHashMap;
+
+use super::PlannerNodes;
+use super::layer_memory::LayerBytes;
+use crate::costs::micros;
+use crate::program::tensor_boxes;
+
+/// The largest part of a split layer.
+pub(super) struct SplitPart {
+    /// Number of parts.
+    pub(super) parts: usize,
+    pub(super) layer: Layer,
+    pub(super) bytes: LayerBytes,
+}
+
+/// The splits of the nodes of a job.
+pub(super) struct Splits {
+    /// By node and split.
+    parts: Vec<Vec<SplitPart>>,
+    /// View of a sample of the output, by node.
+    views: Vec<TensorView>,
+    /// Redistributions between layouts of tensors.
+    redistributions: RefCell<FxHashMap<Movement, Option<Arc<Redistribution>>>>,
+}
+
+/// Number of samples, view of a sample, and both layouts: ranks, parts and values.
+type Movement = (usize, TensorView, [(Vec<usize>, usize, Values); 2]);
+
+impl Splits {
+    /// Returns the parts of all nodes; `None` if no layer may be split. `needs_gradient` is whether
+    /// each layer needs a gradient, by layer index.
+    pub(super) fn new(
+        nodes: &PlannerNodes<'_>,
+        needs_gradient: &[bool],
+        precision: Precision,
+    ) -> Option<Self> {
+        let divisions = nodes.all_divisions()?;
+        let network = nodes.network();
+        let of_node = |(&id, all): (&layer_graph::LayerId, &Vec<layer_graph::Division>)| {
+            let part = |&division: &layer_graph::Division| {
+                let layer = divisions.splits.part(id, division, 0).ok()?.layer;
+                let bytes = LayerBytes::of(network, (id, &layer), needs_gradient, precision);
+                Some(SplitPart { parts: division.parts, layer, bytes })
+            };
+            all.iter().filter_map(part).collect()
+        };
+        let parts = nodes.layers().iter().zip(&divisions.of_nodes).map(of_node).collect();
+        let views = nodes.layers().iter().map(|&id| divisions.splits.view(id)).collect();
+        Some(Self { parts, views, redistributions: RefCell::default() })
+    }
+
+    /// Returns the largest part of a node with a split.
+    pub(super) fn part(&self, node: NodeId, split: usize) -> Option<&SplitPart> {
+        self.parts.get(node.0)?.get(split)
+    }
+
+    /// Returns the view of a sample of a node's output.
+    pub(super) fn view(&self, node: NodeId) -> TensorView {
+        self.views[node.0]
+    }
+
+    /// Returns the time in which a tensor moves between layouts, microseconds.
+    pub(super) fn transfer(
+        &self,
+        samples: usize,
+        view: TensorView,
+        [from, to]: [TensorLayout<'_>; 2],
+        link: &LinkModel,
+        sample_bytes: u64,
+    ) -> f64 {
+        let key = |side: TensorLayout<'_>| (side.ranks.to_vec(), side.parts, side.values);
+        let mut known = self.redistributions.borrow_mut();
+        let moves = known.entry((samples, view, [key(from), key(to)])).or_insert_with(|| {
+            let terms = if from.values == Values::Addends { from.parts } else { 1 };
+            let boxes = |side: TensorLayout<'_>| {
+                tensor_boxes((samples, terms, view), (side.ranks, side.parts), layer_values(side.values))
+            };
+            Some(Arc::new(Redistribution::new(&boxes(from).ok()?, &boxes(to).ok()?).ok()?))
+        });
+        let item_bytes = sample_bytes / (view.outer * view.units).max(1) as u64;
+        moves.as_ref().map_or(0.0, |moves| micros(link.redistribution(moves, item_bytes)))
+    }
+}
+
+fn layer_values(values: Values) -> layer_graph::Values {
+    match values {
+        Values::Copies => layer_graph::Values::Copies,
+        Values::Ranges => layer_graph::Values::Ranges,
+        Values::Addends => layer_graph::Values::Addends,
+    }
+}
