@@ -4,6 +4,7 @@ use layer_graph::{LayerGraph, LayerId, LayerKind, Shape, zoo};
 
 /// Returns a network's layers on square images of another size, with the numbers of channels and
 /// features divided by `times`.
+#[cfg(feature = "cuda")]
 pub(crate) fn shrunk(model: &str, side: usize, times: usize) -> LayerGraph {
     shrunk_without(model, side, times, &[])
 }
