@@ -83,7 +83,9 @@ impl Engine for VirtualEngine {
                 let share = if matches!(pass, Pass::Forward | Pass::ForwardMoments) { 1 } else { 2 };
                 (name * 101 + 7000 * shard.samples) * share
             }
-            KernelSpec::Sum { terms, elements } => 300 * terms + elements,
+            KernelSpec::Sum { terms, elements } | KernelSpec::SumParts { terms, elements } => {
+                300 * terms + elements
+            }
             KernelSpec::Sgd { elements, .. } => 1000 + elements.iter().sum::<usize>(),
             KernelSpec::Add { .. } | KernelSpec::Scale { .. } | KernelSpec::SquaredNorm { .. } => 1000,
         };
