@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use rand_chacha::ChaCha8Rng;
-use rustc_hash::FxHashSet;
 
 use super::move_mix::USUAL;
 use super::moves::Moves;
@@ -14,8 +13,6 @@ use super::stage::SearchStage;
 use crate::evaluator::{Evaluator, NumberedArrangement};
 use crate::{NodeSplit, PlanProblem, Result, Values};
 
-/// Budgets of GPU time, as multiples of the time on one GPU.
-const BUDGETS: [f64; 4] = [f64::INFINITY, 2.0, 1.5, 1.2];
 /// Maximum number of random moves of an arrangement at once.
 const MAX_CHANGES: usize = 3;
 
@@ -55,29 +52,10 @@ impl SearchStage<'_> {
         (moves, max_evaluations): (usize, u64),
         random: &mut ChaCha8Rng,
     ) -> Result<()> {
-        let mut polished: Vec<NumberedArrangement> = Vec::new();
-        for budget in BUDGETS {
-            let mut failures = FxHashSet::default();
-            while let Some(fastest) = self.archive.within(budget * self.single_gpu_us) {
-                let fastest = fastest.arrangement.clone();
-                if polished.contains(&fastest) {
-                    break;
-                }
-                for change in self.split_moves(&fastest, gpus, counts) {
-                    if failures.contains(&change) {
-                        continue;
-                    }
-                    if self.evaluator.evaluations >= max_evaluations {
-                        self.is_budget_spent = true;
-                        return Ok(());
-                    }
-                    let Some(changed) = self.split(&fastest, &change) else { continue };
-                    if !self.offer(&changed)?.is_archived {
-                        failures.insert(change);
-                    }
-                }
-                polished.push(fastest);
-            }
+        let changes = |stage: &mut Self, from: &_| stage.split_moves(from, gpus, counts);
+        if self.descend(changes, Self::split, max_evaluations)? {
+            self.is_budget_spent = true;
+            return Ok(());
         }
         self.is_budget_spent |= moves > 0;
         for _ in 0..moves {

@@ -1,6 +1,7 @@
 //! Systematic local search from the best arrangements, which finds moves that random search misses.
 //! A *run* is a sequence of consecutive nodes of the order on the same list of ranks.
 
+use std::hash::Hash;
 use std::ops::Range;
 
 use rustc_hash::FxHashSet;
@@ -34,6 +35,22 @@ impl SearchStage<'_> {
     ///
     /// A move that failed is not tried again within the same budget.
     pub(super) fn systematic_descent(&mut self, gpus: usize, counts: &[usize]) -> Result<()> {
+        let changes = |stage: &mut Self, from: &_| stage.systematic_changes(from, gpus, counts);
+        self.descend(changes, |stage, from, change| stage.moved(from, change), u64::MAX)?;
+        Ok(())
+    }
+
+    /// Improves the fastest arrangements within some budgets of GPU time until no change is an
+    /// improvement. `changes` returns those of an arrangement, and `apply` the arrangement after
+    /// one of them, or `None` if it is not possible. A change that failed is not tried again within
+    /// the same budget. Returns whether it ended early because this stage has evaluated
+    /// `max_evaluations` arrangements.
+    pub(super) fn descend<C: Eq + Hash>(
+        &mut self,
+        changes: impl Fn(&mut Self, &NumberedArrangement) -> Vec<C>,
+        apply: impl Fn(&mut Self, &NumberedArrangement, &C) -> Option<NumberedArrangement>,
+        max_evaluations: u64,
+    ) -> Result<bool> {
         let mut polished: Vec<NumberedArrangement> = Vec::new();
         for budget in BUDGETS {
             let mut failures = FxHashSet::default();
@@ -42,11 +59,14 @@ impl SearchStage<'_> {
                 if polished.contains(&fastest) {
                     break;
                 }
-                for change in self.systematic_changes(&fastest, gpus, counts) {
+                for change in changes(self, &fastest) {
                     if failures.contains(&change) {
                         continue;
                     }
-                    let Some(changed) = self.moved(&fastest, &change) else { continue };
+                    if self.evaluator.evaluations >= max_evaluations {
+                        return Ok(true);
+                    }
+                    let Some(changed) = apply(self, &fastest, &change) else { continue };
                     if !self.offer(&changed)?.is_archived {
                         failures.insert(change);
                     }
@@ -54,7 +74,7 @@ impl SearchStage<'_> {
                 polished.push(fastest);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     fn systematic_changes(
