@@ -11,14 +11,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use layer_engine::{Precision, Role, Storage};
-use layer_graph::{Layer, LayerGraph, LayerId, NetworkSplits};
+use layer_graph::{Layer, LayerGraph, LayerId, LayerPart};
 
 use super::arena::{IterationSteps, Packings};
 use super::{
     BufferId, BufferSpec, Collective, CollectiveId, CollectiveOp, Contents, Lane, Op, Placement, Program,
     RankProgram, Step, StepId,
 };
-use crate::Error;
 
 /// Buffers that the ranks of a group reduce or broadcast in one collective.
 pub(super) struct Bucket {
@@ -76,31 +75,19 @@ impl ProgramBuilder {
 
     /// Adds the parts of split layers that the lowered ranks run. `place_of` returns the place of a
     /// rank, if it is lowered.
-    ///
-    /// # Errors
-    /// [`Error::Graph`] if a layer cannot be split in this way.
     pub(super) fn add_parts(
         &mut self,
         placement: &Placement,
-        splits: &NetworkSplits<'_>,
+        parts: &BTreeMap<LayerId, Vec<Arc<LayerPart>>>,
         place_of: impl Fn(usize) -> Option<usize>,
-    ) -> Result<(), Error> {
-        for &id in placement.order() {
-            let division = placement.division(id);
-            if division.is_whole() {
-                continue;
-            }
-            let parts: Result<Vec<_>, _> =
-                (0..division.parts).map(|index| splits.part(id, division, index).map(Arc::new)).collect();
-            let parts = parts?;
-            for (index, &rank) in placement.ranks(id).iter().enumerate() {
+    ) {
+        for (&id, parts) in parts {
+            for (&rank, part) in placement.ranks(id).iter().zip(parts.iter().cycle()) {
                 if let Some(place) = place_of(rank) {
-                    let part = Arc::clone(&parts[index % division.parts]);
-                    self.ranks[place].program.parts.insert(id, part);
+                    self.ranks[place].program.parts.insert(id, Arc::clone(part));
                 }
             }
         }
-        Ok(())
     }
 
     /// Adds the state buffers of each rank: the parameters, master parameters, velocities and

@@ -2,8 +2,9 @@
 //! layers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use layer_graph::{Division, LayerGraph, LayerId, NetworkSplits, SplitValues, Values};
+use layer_graph::{Division, LayerGraph, LayerId, LayerPart, NetworkSplits, SplitValues, Values};
 
 use crate::Error;
 
@@ -229,6 +230,21 @@ impl Placement {
         let division = self.division(layer);
         let splits = splits.filter(|_| !division.is_whole());
         splits.map_or(whole, |splits| splits.values(layer, division.split))
+    }
+
+    /// Returns the parts of all split layers, in their order.
+    ///
+    /// # Errors
+    /// [`Error::Graph`] if a layer of another network is split.
+    pub(super) fn parts(
+        &self,
+        splits: &NetworkSplits<'_>,
+    ) -> Result<BTreeMap<LayerId, Vec<Arc<LayerPart>>>, Error> {
+        let of_layer = |(&id, &division): (&LayerId, &Division)| {
+            let parts = (0..division.parts).map(|index| Ok(Arc::new(splits.part(id, division, index)?)));
+            Ok((id, parts.collect::<Result<_, Error>>()?))
+        };
+        self.divisions.iter().map(of_layer).collect()
     }
 
     /// Returns whether any layer is split.

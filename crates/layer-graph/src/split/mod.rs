@@ -100,6 +100,14 @@ pub enum Values {
     Addends,
 }
 
+impl Values {
+    /// Returns the values once addends are replaced by their sum, of which all parts have copies.
+    #[must_use]
+    pub fn summed(self) -> Self {
+        if self == Self::Addends { Self::Copies } else { self }
+    }
+}
+
 /// Values of the tensors of a split layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SplitValues {

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use collectives::Bucketing;
 use layer_engine::{Pass, Role, Sgd, Shard, Signature, Storage};
-use layer_graph::{LayerId, Split, Values};
+use layer_graph::{LayerId, Split};
 
 use super::layout::TensorLayout;
 use super::{DistributedValue, Holders, LowerOptions, Lowering};
@@ -161,10 +161,7 @@ impl Lowering<'_> {
     /// layout and the same weight are summed first, so that each layout sends one part.
     fn gather_output_gradient(&mut self, id: LayerId, options: &LowerOptions) -> Result<(), Error> {
         // A layer needs the sum of addends.
-        let own = match self.output_layout(id) {
-            TensorLayout { of, values: Values::Addends } => TensorLayout::new(of, Values::Copies),
-            other => other,
-        };
+        let own = TensorLayout::new(self.layout(id), self.values(id).output.summed());
         if id == self.loss {
             let scale = Contents::Constant(1.0 / self.batch as f64);
             for (place, shard) in own.of.shards(self.micro_batch.start) {

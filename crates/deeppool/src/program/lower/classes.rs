@@ -44,14 +44,12 @@ pub(super) fn classes_of_ranks(
         }
         for producer in network.producers(id) {
             let from = placement.ranks(producer);
-            // The input layer is loaded where it is needed.
-            let is_split = !placement.division(id).is_whole() || !placement.division(producer).is_whole();
-            if producer != network.input() && (from != ranks || is_split) {
-                if is_split {
-                    split_edges.push((producer, id));
-                } else {
-                    edges.insert((from, ranks));
-                }
+            if producer == network.input() {
+                // It is loaded where it is needed.
+            } else if [id, producer].iter().any(|&id| !placement.division(id).is_whole()) {
+                split_edges.push((producer, id));
+            } else if from != ranks {
+                edges.insert((from, ranks));
             }
         }
     }
@@ -159,18 +157,12 @@ impl Classes {
         };
         let [from, to] = [producer, consumer].map(|id| placement.values(Some(splits), id));
         // Addends may also have been summed in place.
-        let computed =
-            [from.output, if from.output == Values::Addends { Values::Copies } else { from.output }];
-        let sent = [
-            to.input_gradient,
-            if to.input_gradient == Values::Addends { Values::Copies } else { to.input_gradient },
-        ];
         let mut moves = Vec::new();
-        for values in computed {
+        for values in [from.output, from.output.summed()] {
             moves.push((side(producer, values)?, side(consumer, to.input)?));
         }
-        for values in sent {
-            moves.push((side(consumer, values)?, side(producer, computed[1])?));
+        for values in [to.input_gradient, to.input_gradient.summed()] {
+            moves.push((side(consumer, values)?, side(producer, from.output.summed())?));
         }
         for (from, to) in moves.iter().filter(|(from, to)| from != to) {
             let (redistribution, _) = layouts.redistribution(from, to, splits.view(producer))?;

@@ -149,7 +149,7 @@ pub(crate) fn tensor_boxes(
 }
 
 /// Returns the ranks of each part, one part after another.
-fn by_part(ranks: &[usize], parts: usize) -> Vec<usize> {
+pub(super) fn by_part(ranks: &[usize], parts: usize) -> Vec<usize> {
     (0..parts).flat_map(|part| ranks.iter().skip(part).step_by(parts).copied()).collect()
 }
 

@@ -16,7 +16,9 @@ use std::sync::Arc;
 
 use collectives::Redistribution;
 use layer_engine::{Pass, Precision, Role, Shard, Signature, Storage};
-use layer_graph::{LayerGraph, LayerId, LayerKind, NetworkSplits, SplitValues, TensorView, Values};
+use layer_graph::{
+    LayerGraph, LayerId, LayerKind, LayerPart, NetworkSplits, SplitValues, TensorView, Values,
+};
 
 use super::builder::{Bucket, Operands, ProgramBuilder, RotationForm};
 use super::recompute::Recomputation;
@@ -25,7 +27,7 @@ use crate::Error;
 use crate::batch::check_batch;
 use classes::classes_of_ranks;
 pub(crate) use layout::tensor_boxes;
-use layout::{Layouts, Lowered, SharedLayout, TensorLayout};
+use layout::{Layouts, Lowered, SharedLayout, TensorLayout, by_part};
 pub use options::LowerOptions;
 use partial::Partial;
 
@@ -188,6 +190,8 @@ struct Lowering<'a> {
     placement: &'a Placement,
     /// The possible splits, if any layer is split.
     splits: Option<NetworkSplits<'a>>,
+    /// The parts of split layers.
+    parts: BTreeMap<LayerId, Vec<Arc<LayerPart>>>,
     batch: usize,
     precision: Precision,
     /// Whether the program is only simulated. It may then have what no kernel computes and no
@@ -231,16 +235,17 @@ impl<'a> Lowering<'a> {
         let lowered = Lowered::new(placement.world(), first_ranks);
         let splits = placement.is_split().then(|| NetworkSplits::new(network));
         let holders = network.layers().map(|(id, _)| {
-            let (ranks, parts) = (placement.parameter_ranks(network, id), placement.division(id).parts);
-            let of_part = |part| ranks.iter().skip(part).step_by(parts).copied();
-            let ranks: Vec<usize> = (0..parts).flat_map(of_part).collect();
+            let parts = placement.division(id).parts;
+            let ranks = by_part(&placement.parameter_ranks(network, id), parts);
             Holders { places: lowered.places(&ranks), ranks, parts }
         });
         let holders: Vec<Holders> = holders.collect();
         let mut program = ProgramBuilder::new(batch, precision, classes);
-        if let Some(splits) = &splits {
-            program.add_parts(placement, splits, |rank| lowered.places(&[rank]).first().copied())?;
-        }
+        let parts = match &splits {
+            Some(splits) => placement.parts(splits)?,
+            None => BTreeMap::new(),
+        };
+        program.add_parts(placement, &parts, |rank| lowered.places(&[rank]).first().copied());
         program.add_state(
             network,
             |id| holders[id.index()].places.clone(),
@@ -250,6 +255,7 @@ impl<'a> Lowering<'a> {
             network,
             placement,
             splits,
+            parts,
             batch,
             precision,
             is_simulated: false,
@@ -510,9 +516,8 @@ impl<'a> Lowering<'a> {
     /// Returns the number of elements of an operand whose length does not depend on the number of
     /// samples, of the first part of a layer: no other part has more.
     fn largest_part(&self, id: LayerId, role: Role) -> usize {
-        let division = self.placement.division(id);
-        let part = self.splits.as_ref().and_then(|splits| splits.part(id, division, 0).ok());
-        role.elements(part.as_ref().map_or(self.network.layer(id), |part| &part.layer), 0)
+        let part = self.parts.get(&id).and_then(|parts| parts.first());
+        role.elements(part.map_or(self.network.layer(id), |part| &part.layer), 0)
     }
 
     fn reduce_metrics(&mut self) {

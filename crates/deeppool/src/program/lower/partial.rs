@@ -218,6 +218,7 @@ impl Lowering<'_> {
     /// contributing ranks of each part. Their means are over all samples: the sums of the other
     /// ranks are zero, and their samples are counted.
     pub(super) fn reduce_moments(&mut self, id: LayerId) {
+        // With partial backpropagation no layer is split.
         if self.partial.is_none() {
             return self.reduce_operand(id, Role::GradientMoments, self.network.layer(id).name());
         }
@@ -226,10 +227,8 @@ impl Lowering<'_> {
         let contributing = layout.layout.shards().filter(|(_, samples)| {
             self.contributes(id, Shard { first: first + samples.start, samples: samples.len() })
         });
-        let contributing: Vec<(usize, usize)> =
-            contributing.map(|(rank, samples)| (rank, samples.len())).collect();
-        let of_part = |part| contributing.iter().copied().skip(part).step_by(layout.parts);
-        let (ranks, samples): (Vec<usize>, Vec<usize>) = (0..layout.parts).flat_map(of_part).unzip();
+        let (ranks, samples): (Vec<usize>, Vec<usize>) =
+            contributing.map(|(rank, samples)| (rank, samples.len())).unzip();
         let (layer, places) = (self.network.layer(id), self.lowered.places(&ranks));
         let mut bucket = Bucket::new((&ranks, 1), places.iter().copied());
         self.add_to_bucket(&mut bucket, id, Role::GradientMoments, layer.name());
