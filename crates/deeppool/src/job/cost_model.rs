@@ -8,7 +8,7 @@ use burst_planner::{
 };
 use collectives::{CollectiveKind, Traffic};
 use layer_engine::Role;
-use layer_graph::LayerId;
+use layer_graph::{Layer, LayerId};
 use layer_profile::ContendedTimes;
 use rustc_hash::FxHashMap;
 
@@ -153,9 +153,15 @@ impl<'a> JobCosts<'a> {
         (ranks * self.replicas.0).min(max)
     }
 
-    fn step_times(&self, node: NodeId, samples: usize, computing: usize) -> Option<StepTimes> {
-        let layer = self.nodes.layer(node);
-        let time = self.costs.layer_time_among(layer, samples, computing as f64).ok()?;
+    /// Returns the times of the steps of a node, or of a part of its layer.
+    fn step_times(
+        &self,
+        (node, part): (NodeId, Option<&Layer>),
+        samples: usize,
+        computing: usize,
+    ) -> Option<StepTimes> {
+        let layer = (self.nodes.layer(node), part);
+        let time = self.costs.part_time_among(layer, samples, computing as f64).ok()?;
         Some(StepTimes {
             forward_us: micros(time.forward),
             backward_us: micros(time.backward),
@@ -185,7 +191,7 @@ impl CostModel for JobCosts<'_> {
         let mut times = self.times.borrow_mut();
         let of_nodes = times.entry((samples, computing)).or_insert_with(|| {
             let nodes = (0..self.sample_bytes.len()).map(NodeId);
-            nodes.map(|node| self.step_times(node, samples, computing)).collect()
+            nodes.map(|node| self.step_times((node, None), samples, computing)).collect()
         });
         of_nodes[node.0]
     }
@@ -219,24 +225,24 @@ impl CostModel for JobCosts<'_> {
     }
 
     fn all_reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
-        let (replicas, distance) = self.replicas;
-        if replicas == 1 {
-            return micros(self.costs.link().all_reduce_among(ranks, bytes));
-        }
-        let of_replica = |replica: usize| ranks.iter().map(move |rank| rank + replica * distance);
-        let all: Vec<usize> = (0..replicas).flat_map(of_replica).collect();
-        micros(self.costs.link().all_reduce_among(&all, bytes))
+        self.grouped_all_reduce(bytes, ranks, 1)
     }
 
     fn grouped_all_reduce(&self, bytes: u64, ranks: &[usize], groups: usize) -> f64 {
         let (replicas, distance) = self.replicas;
-        let group_len = (ranks.len() / groups.max(1)).max(1);
-        let of_replica = |group: &[usize], replica: usize| -> Vec<usize> {
-            group.iter().map(|rank| rank + replica * distance).collect()
+        let time_us = |ranks: &[usize]| {
+            micros(self.costs.link().cost_in_groups(CollectiveKind::AllReduce, ranks, groups, bytes))
         };
-        let of_group = |group| (0..replicas).flat_map(move |replica| of_replica(group, replica));
-        let all: Vec<usize> = ranks.chunks(group_len).flat_map(of_group).collect();
-        micros(self.costs.link().cost_in_groups(CollectiveKind::AllReduce, &all, groups, bytes))
+        if replicas == 1 {
+            return time_us(ranks);
+        }
+        let group_len = (ranks.len() / groups.max(1)).max(1);
+        let of_replicas = |group: &[usize]| -> Vec<usize> {
+            (0..replicas)
+                .flat_map(|replica| group.iter().map(move |rank| rank + replica * distance))
+                .collect()
+        };
+        time_us(&ranks.chunks(group_len).flat_map(of_replicas).collect::<Vec<_>>())
     }
 
     fn splits(&self) -> Option<&dyn SplitCosts> {
@@ -255,14 +261,7 @@ impl SplitCosts for JobCosts<'_> {
         if ranges == 0 || ranges > self.batch {
             return None;
         }
-        let (samples, computing) = (self.samples(ranges, share), self.computing(ranks));
-        let layer = (self.nodes.layer(node), Some(&part.layer));
-        let time = self.costs.part_time_among(layer, samples, computing as f64).ok()?;
-        Some(StepTimes {
-            forward_us: micros(time.forward),
-            backward_us: micros(time.backward),
-            update_us: micros(time.update),
-        })
+        self.step_times((node, Some(&part.layer)), self.samples(ranges, share), self.computing(ranks))
     }
 
     fn memory(&self, node: NodeId, split: usize, ranks: usize, share: ShardSize) -> NodeMemory {

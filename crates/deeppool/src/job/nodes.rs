@@ -3,7 +3,7 @@
 //! same by node.
 
 use burst_planner::{Arrangement, NodeId};
-use layer_graph::{Division, LayerGraph, LayerId, NetworkSplits, Split, Values};
+use layer_graph::{Division, Layer, LayerGraph, LayerId, NetworkSplits, Split, Values};
 
 use crate::Error;
 use crate::program::Placement;
@@ -24,8 +24,16 @@ pub struct PlannerNodes<'n> {
 #[derive(Debug, Clone)]
 pub(super) struct NodeDivisions<'n> {
     pub(super) splits: NetworkSplits<'n>,
-    /// By node.
-    pub(super) of_nodes: Vec<Vec<Division>>,
+    /// By node and by the index of the split in the planner.
+    pub(super) of_nodes: Vec<Vec<NodeDivision>>,
+}
+
+/// A division of a layer that a planner may choose.
+#[derive(Debug, Clone)]
+pub(super) struct NodeDivision {
+    pub(super) division: Division,
+    /// The first part of the layer: no other one is larger.
+    pub(super) part: Layer,
 }
 
 impl<'n> PlannerNodes<'n> {
@@ -41,7 +49,7 @@ impl<'n> PlannerNodes<'n> {
     #[must_use]
     pub fn with_splits(mut self, kinds: &[Split], parts: &[usize]) -> Self {
         let splits = NetworkSplits::new(self.network);
-        let of_node = |&id: &LayerId| -> Vec<Division> {
+        let of_node = |&id: &LayerId| -> Vec<NodeDivision> {
             let reads_input = self.network.producers(id).contains(&self.network.input());
             let is_possible = |split: Split| {
                 kinds.contains(&split) && !(reads_input && splits.values(id, split).input != Values::Copies)
@@ -54,17 +62,18 @@ impl<'n> PlannerNodes<'n> {
                 };
                 parts.iter().copied().filter(is_even).map(move |parts| Division { split, parts })
             };
-            possible.flat_map(in_parts).collect()
+            let with_part = |division: Division| {
+                Some(NodeDivision { division, part: splits.part(id, division, 0).ok()?.layer })
+            };
+            possible.flat_map(in_parts).filter_map(with_part).collect()
         };
         let of_nodes = self.layers.iter().map(of_node).collect();
         self.divisions = Some(NodeDivisions { splits, of_nodes });
         self
     }
 
-    /// Returns the divisions of a node, by the index of the split in the planner; empty if the
-    /// layer may not be split.
-    #[must_use]
-    pub fn divisions(&self, node: NodeId) -> &[Division] {
+    /// Returns the divisions of a node; empty if the layer may not be split.
+    fn divisions(&self, node: NodeId) -> &[NodeDivision] {
         self.divisions.as_ref().map_or(&[], |divisions| &divisions.of_nodes[node.0])
     }
 
@@ -111,7 +120,7 @@ impl<'n> PlannerNodes<'n> {
             if division.is_whole() {
                 continue;
             }
-            let split = self.divisions(NodeId(index)).iter().position(|&other| other == division);
+            let split = self.divisions(NodeId(index)).iter().position(|other| other.division == division);
             arrangement.splits[index] = Some(split.ok_or_else(|| {
                 let (name, Division { split, parts }) = (self.network.layer(layer).name(), division);
                 let label = split.label();
@@ -136,7 +145,7 @@ impl<'n> PlannerNodes<'n> {
         let division = |(node, &split): (usize, &Option<usize>)| {
             let division = self.divisions(NodeId(node)).get(split?);
             let unknown = || Error::Placement(format!("node {node} has no such split"));
-            Some(division.map(|&division| (self.layer(NodeId(node)), division)).ok_or_else(unknown))
+            Some(division.map(|of| (self.layer(NodeId(node)), of.division)).ok_or_else(unknown))
         };
         let divisions = arrangement.splits.iter().enumerate().filter_map(division);
         placement.with_divisions(self.network, divisions.collect::<Result<Vec<_>, Error>>()?)

@@ -2,10 +2,12 @@
 
 use std::num::NonZeroUsize;
 
-use burst_planner::{Evaluator, GradientOptions, Node, NodeSplit, PlanProblem, SynchronizedBytes, Values};
+use burst_planner::{Evaluator, GradientOptions, Node, NodeSplit, PlanProblem, SynchronizedBytes};
 use layer_engine::{Pass, Role, Storage};
-use layer_graph::{Division, LayerId};
+use layer_graph::LayerId;
 
+use super::nodes::NodeDivision;
+use super::splits::planner_values;
 use super::{Job, JobCosts, PlannerNodes};
 use crate::Error;
 use crate::program::{
@@ -164,10 +166,9 @@ fn node(
     node.is_kept = !is_read_once(network, id);
     if let Some(divisions) = nodes.all_divisions() {
         let of_node = &divisions.of_nodes[nodes.node(id).0];
-        let split = |&division: &Division| {
-            let part = divisions.splits.part(id, division, 0).ok()?;
-            let owned = if owner == id { part.layer.parameter_count() } else { 0 };
-            let bytes = |role: Role| role.elements(&part.layer, 0) as u64 * ELEMENT_BYTES;
+        let split = |NodeDivision { division, part }: &NodeDivision| {
+            let owned = if owner == id { part.parameter_count() } else { 0 };
+            let bytes = |role: Role| role.elements(part, 0) as u64 * ELEMENT_BYTES;
             let values = divisions.splits.values(id, division.split);
             let [input, gradient, output] =
                 [values.input, values.input_gradient, values.output].map(planner_values);
@@ -178,9 +179,9 @@ fn node(
                 forward: if whole.forward > 0 { bytes(Role::Moments) } else { 0 },
                 backward: if whole.backward > 0 { bytes(Role::GradientMoments) } else { 0 },
             });
-            Some(split)
+            split
         };
-        node.splits = of_node.iter().filter_map(split).collect();
+        node.splits = of_node.iter().map(split).collect();
     }
     node
 }
@@ -192,14 +193,5 @@ fn state_bytes(parameters: usize, storage: Storage) -> u64 {
     match storage {
         Storage::Scalar => 2 * bytes,
         Storage::Bf16 => 2 * bytes + storage.scalars(parameters) as u64 * ELEMENT_BYTES,
-    }
-}
-
-/// Returns the values of the parts of a tensor in the planner.
-pub(super) fn planner_values(values: layer_graph::Values) -> Values {
-    match values {
-        layer_graph::Values::Copies => Values::Copies,
-        layer_graph::Values::Ranges => Values::Ranges,
-        layer_graph::Values::Addends => Values::Addends,
     }
 }

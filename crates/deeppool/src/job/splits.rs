@@ -1,16 +1,16 @@
 //! Parts of split layers, and the times of the movements of their tensors.
 
 use std::cell::RefCell;
-use std::sync::Arc;
 
 use burst_planner::{NodeId, TensorLayout, Values};
-use collectives::{LinkModel, Redistribution};
+use collectives::{LinkModel, Traffic};
 use layer_engine::Precision;
-use layer_graph::{Layer, TensorView};
+use layer_graph::{Layer, LayerId, TensorView};
 use rustc_hash::FxHashMap;
 
 use super::PlannerNodes;
 use super::layer_memory::LayerBytes;
+use super::nodes::NodeDivision;
 use crate::costs::micros;
 use crate::program::tensor_boxes;
 
@@ -19,6 +19,7 @@ pub(super) struct SplitPart {
     /// Number of parts.
     pub(super) parts: usize,
     pub(super) layer: Layer,
+    /// Memory of the part.
     pub(super) bytes: LayerBytes,
 }
 
@@ -28,8 +29,8 @@ pub(super) struct Splits {
     parts: Vec<Vec<SplitPart>>,
     /// View of a sample of the output, by node.
     views: Vec<TensorView>,
-    /// Redistributions between layouts of tensors.
-    redistributions: RefCell<FxHashMap<Movement, Option<Arc<Redistribution>>>>,
+    /// Traffic of movements between layouts of tensors; `None` if one is not possible.
+    traffic: RefCell<FxHashMap<Movement, Option<Traffic>>>,
 }
 
 /// Number of samples, view of a sample, and both layouts: ranks, parts and values.
@@ -45,17 +46,17 @@ impl Splits {
     ) -> Option<Self> {
         let divisions = nodes.all_divisions()?;
         let network = nodes.network();
-        let of_node = |(&id, all): (&layer_graph::LayerId, &Vec<layer_graph::Division>)| {
-            let part = |&division: &layer_graph::Division| {
-                let layer = divisions.splits.part(id, division, 0).ok()?.layer;
-                let bytes = LayerBytes::of(network, (id, &layer), needs_gradient, precision);
-                Some(SplitPart { parts: division.parts, layer, bytes })
+        let of_node = |(&id, all): (&LayerId, &Vec<NodeDivision>)| {
+            let part = |NodeDivision { division, part }: &NodeDivision| SplitPart {
+                parts: division.parts,
+                layer: part.clone(),
+                bytes: LayerBytes::of(network, (id, part), needs_gradient, precision),
             };
-            all.iter().filter_map(part).collect()
+            all.iter().map(part).collect()
         };
         let parts = nodes.layers().iter().zip(&divisions.of_nodes).map(of_node).collect();
         let views = nodes.layers().iter().map(|&id| divisions.splits.view(id)).collect();
-        Some(Self { parts, views, redistributions: RefCell::default() })
+        Some(Self { parts, views, traffic: RefCell::default() })
     }
 
     /// Returns the largest part of a node with a split.
@@ -78,19 +79,29 @@ impl Splits {
         sample_bytes: u64,
     ) -> f64 {
         let key = |side: TensorLayout<'_>| (side.ranks.to_vec(), side.parts, side.values);
-        let mut known = self.redistributions.borrow_mut();
-        let moves = known.entry((samples, view, [key(from), key(to)])).or_insert_with(|| {
+        let mut known = self.traffic.borrow_mut();
+        let traffic = known.entry((samples, view, [key(from), key(to)])).or_insert_with(|| {
             let terms = if from.values == Values::Addends { from.parts } else { 1 };
             let boxes = |side: TensorLayout<'_>| {
                 tensor_boxes((samples, terms, view), (side.ranks, side.parts), layer_values(side.values))
             };
-            Some(Arc::new(Redistribution::new(&boxes(from).ok()?, &boxes(to).ok()?).ok()?))
+            link.traffic_between(&boxes(from).ok()?, &boxes(to).ok()?).ok()
         });
         let item_bytes = sample_bytes / (view.outer * view.units).max(1) as u64;
-        moves.as_ref().map_or(0.0, |moves| micros(link.redistribution(moves, item_bytes)))
+        traffic.as_ref().map_or(0.0, |traffic| micros(link.traffic_time(traffic, item_bytes)))
     }
 }
 
+/// Returns the values of the parts of a tensor in the planner, which does not know layers.
+pub(super) fn planner_values(values: layer_graph::Values) -> Values {
+    match values {
+        layer_graph::Values::Copies => Values::Copies,
+        layer_graph::Values::Ranges => Values::Ranges,
+        layer_graph::Values::Addends => Values::Addends,
+    }
+}
+
+/// Returns the values that the planner's stand for.
 fn layer_values(values: Values) -> layer_graph::Values {
     match values {
         Values::Copies => layer_graph::Values::Copies,
