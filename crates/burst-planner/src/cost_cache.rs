@@ -154,6 +154,12 @@ impl<'c> CostCache<'c> {
         self.split_costs[index as usize].1.are_known.then_some(index)
     }
 
+    /// Returns the step durations at an index of [`split_index`](Self::split_index), on a rank with
+    /// the larger shard, microseconds.
+    pub(crate) fn split_steps(&self, index: u32) -> StepTimes {
+        self.split_costs[index as usize].0[0]
+    }
+
     /// Queries the costs of all nodes on a new group.
     fn query_costs(&mut self, problem: &PlanProblem, group: GroupId) {
         if self.tables.len() == group as usize {

@@ -19,6 +19,7 @@ use crate::memory_model::MemoryModel;
 use crate::node_order::NodeOrder;
 use crate::problem::ProblemGraph;
 use crate::recompute::Recomputation;
+use crate::splits::Layout;
 use crate::steady_state::{IterationEnds, STEADY_TOLERANCE};
 use crate::{Arrangement, Error, NodeId, PlanProblem, Result, Stop};
 use slots::Slots;
@@ -232,6 +233,19 @@ impl<'p> Evaluator<'p> {
         let parts = self.problem.nodes[node].splits[split].parts;
         let group = self.cache.group_in_parts(self.problem, ranks, parts);
         self.cache.split_index(node, split, ranks.len()).map(|_| group)
+    }
+
+    /// Returns the durations of the steps of a node with a split on a number of ranks, on a rank with
+    /// the larger shard; `None` if the cost model has none.
+    pub(crate) fn split_steps(&mut self, node: usize, split: usize, ranks: usize) -> Option<StepTimes> {
+        let index = self.cache.split_index(node, split, ranks)?;
+        Some(self.cache.split_steps(index))
+    }
+
+    /// Returns the duration of moving the output of a node from one layout to another, or its
+    /// gradient, microseconds.
+    pub(crate) fn transfer_us(&mut self, producer: usize, from: Layout, to: Layout) -> f64 {
+        self.cache.transfer_us(producer as u32, from, to)
     }
 
     /// Returns the duration of an all-reduce of `bytes` bytes over a group, microseconds.

@@ -19,6 +19,7 @@ mod sequence;
 mod series_parallel;
 mod shared_parameter_seeds;
 mod split_moves;
+mod split_seeds;
 mod stage;
 mod staircase;
 mod systematic;
@@ -297,6 +298,7 @@ impl Search<'_> {
         }
         if let Some(splits) = &mut self.splits {
             splits.offer_results(&self.nodes)?;
+            splits.propose_splits(gpus)?;
             // At most as many evaluations as without splits, unless there are few blocks.
             let evaluations = self.blocks.evaluator.evaluations + self.nodes.evaluator.evaluations;
             let maximum = evaluations.max(2 * (moves + more) as u64);

@@ -1,0 +1,234 @@
+//! Proposals of splits: the options of all nodes that are best in a simple model, in which steps and
+//! collectives run one after another. An *option* of a node is its ranks and its split.
+
+use super::stage::SearchStage;
+use crate::Result;
+use crate::costs::StepTimes;
+use crate::evaluator::{Evaluator, NumberedArrangement};
+use crate::splits::{Layout, layout};
+
+/// Fractions of the times of all-reduces of gradients that do not overlap with steps.
+const EXPOSED: [f64; 3] = [0.0, 0.5, 1.0];
+/// Prices of the time of a rank, relative to that of an iteration, times the number of GPUs.
+const PRICES: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 1.0, 1.5, 3.0];
+
+/// Returns the variants of the model for a number of GPUs.
+fn models(gpus: usize) -> impl Iterator<Item = Model> {
+    let free = EXPOSED.into_iter().map(|exposed| Model { exposed, price: 0.0 });
+    free.chain(PRICES.into_iter().map(move |price| Model { exposed: 0.5, price: price / gpus as f64 }))
+}
+
+/// Maximum number of numbers of ranks of a node.
+const MAX_COUNTS: usize = 5;
+
+/// A variant of the model.
+#[derive(Clone, Copy)]
+struct Model {
+    /// Fraction of the times of all-reduces of gradients that does not overlap with steps.
+    exposed: f64,
+    /// Price of the time of a rank, relative to that of an iteration.
+    price: f64,
+}
+
+/// An option of a node, with the times and the layouts of its tensors.
+struct NodeOption {
+    group: u32,
+    split: Option<usize>,
+    /// Time of its steps and all-reduces, microseconds.
+    time_us: f64,
+    output: Layout,
+    output_gradient: Layout,
+    input: Layout,
+    input_gradient: Layout,
+}
+
+/// The best options of the nodes so far in the order, with a given option of the last one.
+#[derive(Clone)]
+struct Path {
+    time_us: f64,
+    /// By node: index of its option.
+    options: Vec<usize>,
+}
+
+impl SearchStage<'_> {
+    /// Offers arrangements on the first `gpus` ranks in which some nodes have the same number of
+    /// parts: for each number, those that the model proposes. O(numbers of parts x nodes x options^2).
+    pub(super) fn propose_splits(&mut self, gpus: usize) -> Result<()> {
+        for parts in all_parts(&self.evaluator).into_iter().filter(|&parts| parts <= gpus) {
+            for model in models(gpus) {
+                if let Some(proposed) = proposal(&mut self.evaluator, gpus, parts, model) {
+                    self.offer(&proposed)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the numbers of parts of all splits, ascending.
+fn all_parts(evaluator: &Evaluator<'_>) -> Vec<usize> {
+    let splits = evaluator.problem().nodes.iter().flat_map(|node| &node.splits);
+    let mut all: Vec<usize> = splits.map(|split| split.parts).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Returns the arrangement that is the fastest in the model, or `None` if no node can run on these
+/// ranks. It is the fastest of all if every node reads the output of the node before it; otherwise
+/// the options of other producers are those of the best path to the node before.
+fn proposal(
+    evaluator: &mut Evaluator<'_>,
+    gpus: usize,
+    parts: usize,
+    model: Model,
+) -> Option<NumberedArrangement> {
+    let order = std::rc::Rc::clone(evaluator.own_order());
+    let mut options: Vec<Vec<NodeOption>> = (0..order.len()).map(|_| Vec::new()).collect();
+    let mut paths = vec![Path { time_us: 0.0, options: vec![usize::MAX; order.len()] }];
+    for &node in &*order {
+        let node = node as usize;
+        options[node] = options_of(evaluator, node, (gpus, parts), model);
+        let mut next = Vec::new();
+        for choice in 0..options[node].len() {
+            let mut best: Option<(f64, &Path)> = None;
+            for path in &paths {
+                let Some(edges_us) = edges_us(evaluator, &options, path, (node, choice)) else { continue };
+                let time_us = path.time_us + options[node][choice].time_us + edges_us;
+                if best.is_none_or(|(best_us, _)| time_us < best_us) {
+                    best = Some((time_us, path));
+                }
+            }
+            if let Some((time_us, path)) = best {
+                let mut chosen = path.options.clone();
+                chosen[node] = choice;
+                next.push(Path { time_us, options: chosen });
+            }
+        }
+        paths = next;
+    }
+    let best = paths.into_iter().min_by(|a, b| a.time_us.total_cmp(&b.time_us))?;
+    let chosen = || best.options.iter().zip(&options).map(|(&choice, options)| &options[choice]);
+    let groups = chosen().map(|option| option.group).collect();
+    let splits = chosen().map(|option| option.split.map_or(0, |split| split as u32 + 1)).collect();
+    Some(NumberedArrangement { groups, splits: Some(splits), order })
+}
+
+/// Returns the options of a node on some of the first `gpus` ranks: without a split, and with each of
+/// its splits into `parts` parts.
+fn options_of(
+    evaluator: &mut Evaluator<'_>,
+    node: usize,
+    (gpus, parts): (usize, usize),
+    model: Model,
+) -> Vec<NodeOption> {
+    let of_node = &evaluator.problem().nodes[node];
+    let mut options = Vec::new();
+    let widest = of_node.gpu_counts.iter().copied().filter(|&count| count <= gpus).max().unwrap_or(1);
+    let halves = std::iter::successors(Some(widest), |count| Some(count / 2));
+    let mut counts = vec![parts, gpus, widest * parts];
+    counts.extend(halves.take_while(|&count| count > 0).take(MAX_COUNTS));
+    counts.retain(|&count| count <= gpus);
+    counts.sort_unstable();
+    counts.dedup();
+    for count in counts {
+        let group = evaluator.range(0, count);
+        if evaluator.is_option(node, group) {
+            let times = evaluator.steps(node, group);
+            let bytes = (of_node.gradient_bytes, of_node.synchronized);
+            let time_us = time_us(evaluator, node, (group, count, times), bytes, model.exposed)
+                * (1.0 + model.price * count as f64);
+            let [output, output_gradient, input, input_gradient] = [group; 4];
+            options.push(NodeOption {
+                group,
+                split: None,
+                time_us,
+                output,
+                output_gradient,
+                input,
+                input_gradient,
+            });
+        }
+        for (split, of_split) in of_node.splits.iter().enumerate().filter(|(_, of)| of.parts == parts) {
+            let ranges = count / parts;
+            if count % parts > 0 || of_node.gpu_counts.binary_search(&ranges).is_err() {
+                continue;
+            }
+            let ranks: Vec<usize> = (0..count).collect();
+            let Some(group) = evaluator.group_with_split(node, &ranks, split) else { continue };
+            let Some(times) = evaluator.split_steps(node, split, count) else { continue };
+            let bytes = (of_split.gradient_bytes, of_split.synchronized);
+            let time_us = time_us(evaluator, node, (group, ranges, times), bytes, model.exposed)
+                * (1.0 + model.price * count as f64);
+            options.push(NodeOption {
+                group,
+                split: Some(split),
+                time_us,
+                output: layout(group, of_split.output),
+                output_gradient: layout(group, of_split.output_gradient()),
+                input: layout(group, of_split.input),
+                input_gradient: layout(group, of_split.input_gradient),
+            });
+        }
+    }
+    options
+}
+
+/// Returns the time of the steps and all-reduces of a node, whose ranks have `ranges` ranges of
+/// samples. `bytes` are those of its gradient, and those that it all-reduces within its steps.
+fn time_us(
+    evaluator: &mut Evaluator<'_>,
+    node: usize,
+    (group, ranges, times): (u32, usize, StepTimes),
+    (gradient_bytes, synchronized): (u64, Option<crate::SynchronizedBytes>),
+    exposed: f64,
+) -> f64 {
+    let structure = evaluator.structure();
+    let has_parameters = !structure.users[node].is_empty();
+    let backward_us = if structure.needs_gradient[node] { times.backward_us } else { 0.0 };
+    let mut time_us = times.forward_us + backward_us;
+    if has_parameters {
+        time_us += times.update_us;
+    }
+    if ranges > 1 {
+        if has_parameters && gradient_bytes > 0 {
+            time_us += exposed * evaluator.reduce_us(gradient_bytes, group);
+        }
+        for bytes in synchronized.iter().flat_map(|bytes| [bytes.forward, bytes.backward]) {
+            time_us += if bytes > 0 { evaluator.reduce_us(bytes, group) } else { 0.0 };
+        }
+    }
+    time_us
+}
+
+/// Returns the time in which the inputs of a node and their gradients move, if its producers have
+/// the options of a path. `None` if it has other ranks or parts than a node whose parameters it
+/// uses, and one of them is split.
+fn edges_us(
+    evaluator: &mut Evaluator<'_>,
+    options: &[Vec<NodeOption>],
+    path: &Path,
+    (node, choice): (usize, usize),
+) -> Option<f64> {
+    let own = &options[node][choice];
+    if let Some(owner) = evaluator.problem().nodes[node].parameters_of {
+        let of_owner = &options[owner.0][path.options[owner.0]];
+        let is_split = own.split.is_some() || of_owner.split.is_some();
+        if is_split && (own.group, own.split) != (of_owner.group, of_owner.split) {
+            return None;
+        }
+    }
+    let mut time_us = 0.0;
+    for index in 0..evaluator.structure().producers[node].len() {
+        let producer = evaluator.structure().producers[node][index];
+        let from = &options[producer][path.options[producer]];
+        if from.output != own.input {
+            time_us += evaluator.transfer_us(producer, from.output, own.input);
+        }
+        let needs_gradient = evaluator.structure().needs_gradient[producer];
+        if needs_gradient && own.input_gradient != from.output_gradient {
+            time_us += evaluator.transfer_us(producer, own.input_gradient, from.output_gradient);
+        }
+    }
+    Some(time_us)
+}
