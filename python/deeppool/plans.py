@@ -43,7 +43,7 @@ class DataParallel:
 class Plan:
     """A training plan: the ranks of each layer, and the predicted times.
 
-    Plan files have the format ``deeppool/plan/v2``, which the command ``deeppool`` also reads and
+    Plan files have the format ``deeppool/plan/v3``, which the command ``deeppool`` also reads and
     writes.
 
     Times are microseconds of one iteration in the steady state. A rank is active while it computes and
@@ -99,7 +99,7 @@ class Plan:
     def from_dict(
         cls, document: Mapping[str, Any], network: Network | None = None, costs: Costs | None = None
     ) -> Plan:
-        """Creates a plan from a document of the format ``deeppool/plan/v2``.
+        """Creates a plan from a document of the format ``deeppool/plan/v3``.
 
         Raises:
             InputError: The document is not valid. The message has the path of the wrong field.
@@ -116,7 +116,7 @@ class Plan:
             raise InputError(f"{path}: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the plan as a document of the format ``deeppool/plan/v2``."""
+        """Returns the plan as a document of the format ``deeppool/plan/v3``."""
         return dict(self.document)
 
     def to_json(self) -> str:

@@ -129,7 +129,7 @@ impl Question {
     }
 }
 
-/// Finds a plan of a network. Returns a document of the format `deeppool/plan/v2`.
+/// Finds a plan of a network. Returns a document of the format `deeppool/plan/v3`.
 ///
 /// Raises `InputError` if an argument is invalid, and `NoPlanError` if no plan is within the
 /// limits.
@@ -144,7 +144,7 @@ pub(crate) fn plan(py: Python<'_>, network: &str, question: &str) -> PyResult<St
 }
 
 /// Returns at most `max_plans` plans of the frontier, fastest first, as documents of the format
-/// `deeppool/plan/v2`.
+/// `deeppool/plan/v3`.
 ///
 /// Raises `InputError` if an argument is invalid, and `NoPlanError` if no plan is within the
 /// limits.
@@ -189,13 +189,13 @@ pub(crate) fn compare(py: Python<'_>, network: &str, question: &str, background:
     })
 }
 
-/// Checks a document of the format `deeppool/plan/v2`. Raises `InputError` if it is invalid.
+/// Checks a document of the format `deeppool/plan/v3`. Raises `InputError` if it is invalid.
 #[pyfunction]
 pub(crate) fn check_plan(plan: &str) -> PyResult<()> {
     ExecutionPlan::from_json(plan).map(drop).map_err(exception)
 }
 
-/// Simulates a plan, a document of the format `deeppool/plan/v2`. Returns the report as a JSON
+/// Simulates a plan, a document of the format `deeppool/plan/v3`. Returns the report as a JSON
 /// object, and the timeline of the last iteration as Chrome trace events, or `None` if it is not
 /// requested.
 ///

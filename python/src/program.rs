@@ -11,7 +11,7 @@ use crate::error::input_error;
 /// ranks, or, if `rank` is given, of that rank with the collectives of all.
 ///
 /// Arguments: `network` and `plan` are documents of the formats `deeppool/graph/v1` and
-/// `deeppool/plan/v2`.
+/// `deeppool/plan/v3`.
 ///
 /// Raises `InputError` if a document is invalid, the plan does not fit the network or has partial
 /// backpropagation, or there is no such rank.

@@ -23,7 +23,7 @@ def plan_document(
         for layer in network.layers[1:]
     ]
     plan = {
-        "schema": "deeppool/plan/v2",
+        "schema": "deeppool/plan/v3",
         "model": network.name,
         "batch": batch,
         "gpus": gpus,

@@ -14,7 +14,7 @@ use deeppool::plan::{Capacity, ExecutionPlan, GpuCounts, MAX_GPUS, Mode, PlanReq
 use deeppool::planning::plan_within_memory;
 use deeppool::program::LowerOptions;
 use layer_engine::{Precision, Sgd};
-use layer_graph::LayerGraph;
+use layer_graph::{LayerGraph, Split};
 use layer_profile::{DataSheet, DeviceModel, Gpu, NumberFormat, Origin, ProfileTable};
 
 use super::counts::BATCH;
@@ -289,6 +289,11 @@ pub(crate) struct ModeArgs {
     /// 12, ... samples), powers-of-two, all, or a list such as 1,2,3,6 [default: auto]
     #[arg(long, value_name = "COUNTS")]
     gpu_counts: Option<GpuCounts>,
+    /// Ways in which the GPUs of a layer of a burst plan may divide its work: samples, features
+    /// (output features, channels or heads), inputs (input features or channels), copies, all, or a
+    /// list such as features,inputs. Samples are always divided [default: samples]
+    #[arg(long, value_name = "WAYS", value_parser = splits)]
+    splits: Option<Splits>,
     /// Hybrid parallelism: workers of M GPUs each, which divide the batch and all-reduce their
     /// gradients. A worker runs a burst plan, or with --gpu-counts 1 a placement of the layers. The
     /// GPUs must be a multiple of M, and the batch one of the number of workers
@@ -316,6 +321,28 @@ pub(crate) struct ModeArgs {
     spb_depth: DepthName,
 }
 
+/// Ways to split layers, besides by samples.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Splits(Vec<Split>);
+
+/// Parses the option `--splits`.
+fn splits(text: &str) -> Result<Splits, String> {
+    let mut ways = Vec::new();
+    for way in text.split(',').map(str::trim) {
+        match way {
+            "samples" => {}
+            "all" => ways.extend(Split::ALL),
+            way => ways.push(way.parse().map_err(|_| {
+                let known = Split::ALL.map(Split::label).join(", ");
+                format!("no way `{way}` to divide a layer: give samples, {known} or all")
+            })?),
+        }
+    }
+    ways.sort_unstable();
+    ways.dedup();
+    Ok(Splits(ways))
+}
+
 /// Default maximum amplification of a burst plan.
 const DEFAULT_AMPLIFICATION: f64 = 2.0;
 /// Valid numbers of parts for partial backpropagation. 1 is full backpropagation.
@@ -328,10 +355,11 @@ enum DepthName {
 }
 
 /// Names of the options of [`ModeArgs`] that conflict with a plan file, without dashes.
-pub(crate) const PLANNED_OPTIONS: [&str; 9] = [
+pub(crate) const PLANNED_OPTIONS: [&str; 10] = [
     "mode",
     "amplification",
     "gpu_counts",
+    "splits",
     "worker_gpus",
     "memory",
     "no_overlap",
@@ -374,8 +402,11 @@ impl ModeArgs {
     /// # Errors
     /// If an option is given that has no effect.
     pub(crate) fn check(&self, (gpus, batch): (usize, usize)) -> anyhow::Result<()> {
-        let of_burst =
-            [("--amplification", self.amplification.is_some()), ("--gpu-counts", self.gpu_counts.is_some())];
+        let of_burst = [
+            ("--amplification", self.amplification.is_some()),
+            ("--gpu-counts", self.gpu_counts.is_some()),
+            ("--splits", self.splits.is_some()),
+        ];
         let given = of_burst.iter().find(|(_, is_given)| *is_given && self.mode == ModeName::Dp);
         if let Some((option, _)) = given {
             bail!("{option} is for burst plans, and has no effect with --mode dp: leave one of them out");
@@ -402,6 +433,7 @@ impl ModeArgs {
     pub(crate) fn request(&self, gpus: usize) -> PlanRequest {
         PlanRequest::new(gpus, self.mode())
             .with_gpu_counts(self.gpu_counts())
+            .with_splits(self.splits.as_ref().map_or(Vec::new(), |splits| splits.0.clone()))
             .with_worker_gpus(self.worker_gpus)
     }
 

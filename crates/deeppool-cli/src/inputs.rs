@@ -91,7 +91,7 @@ pub(crate) fn policy(name: &str) -> Result<Policy, InputError> {
     get_by_name(name, Policy::all().iter().map(|(known, _)| *known), policy_named)
 }
 
-/// Reads a plan in the format `deeppool/plan/v2`.
+/// Reads a plan in the format `deeppool/plan/v3`.
 ///
 /// # Errors
 /// If the file cannot be read or is not of this format.

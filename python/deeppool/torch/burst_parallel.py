@@ -61,7 +61,7 @@ class BurstParallel(nn.Module):
         traced: The module, as returned by ``deeppool.tracing.trace``, with its parameters on the device
             for training.
         plan: The plan, for as many GPUs as there are processes: a result of :func:`deeppool.plan`, a
-            document of the format ``deeppool/plan/v2``, or a path.
+            document of the format ``deeppool/plan/v3``, or a path.
         background: A callable that runs a short step of another job. It is called in the rank's idle
             time; see :mod:`deeppool.torch.background`.
         seed: Seed of dropout.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use burst_planner::Evaluator;
 use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
-use deeppool::job::{Job, JobCosts, PlannerNodes, plan_problem_of};
+use deeppool::job::{Job, JobCosts, plan_problem};
 use deeppool::program::{LowerOptions, Placement, lower_for_simulation};
 use deeppool::simulate::{SimulateOptions, simulate};
 use deeppool_tests::{divided, in_stretches, reordered, scattered, some_checkpoints};
@@ -87,15 +87,14 @@ fn check(
     sizes.sort_unstable();
     sizes.dedup();
     let profile = DeviceModel::named("a100").unwrap().profile(network, &sizes).unwrap();
-    let job = Job::new(Costs::new(network, &profile, link), batch, lowering.clone());
-    let counts: Vec<usize> = (1..=world).collect();
-    let mut nodes = PlannerNodes::new(network);
+    let mut job = Job::new(Costs::new(network, &profile, link), batch, lowering.clone());
     if placement.is_split() {
-        nodes = nodes.with_splits(&Split::ALL, &counts);
+        // A multiple of each number of parts up to 8.
+        job = job.with_splits(&Split::ALL, 840);
     }
-    let problem = plan_problem_of(&job, &nodes, world, &counts).unwrap();
-    let arrangement = nodes.arrangement(placement).unwrap();
-    let mut evaluator = Evaluator::new(&problem, JobCosts::of_nodes(&job, nodes.clone())).unwrap();
+    let problem = plan_problem(&job, world, &(1..=world).collect::<Vec<_>>()).unwrap();
+    let arrangement = job.nodes().arrangement(placement).unwrap();
+    let mut evaluator = Evaluator::new(&problem, JobCosts::new(&job)).unwrap();
     let planned = evaluator.evaluate(&arrangement).unwrap();
     let activity = evaluator.activity(&arrangement).unwrap();
 

@@ -92,14 +92,7 @@ impl<'a> JobCosts<'a> {
     /// Creates the cost model of a job, for all GPU counts.
     #[must_use]
     pub fn new(job: &'a Job<'_>) -> Self {
-        Self::of_nodes(job, PlannerNodes::new(job.costs.network()))
-    }
-
-    /// Creates the cost model of a job, for all GPU counts, and for the
-    /// [splits](PlannerNodes::with_splits) of `nodes`.
-    #[must_use]
-    pub fn of_nodes(job: &'a Job<'_>, nodes: PlannerNodes<'a>) -> Self {
-        let network = job.costs.network();
+        let (network, nodes) = (job.costs.network(), job.nodes());
         let needs_gradient = network.needs_gradient();
         let precision = job.lowering().precision;
         let sample_bytes = |&id: &LayerId| {
@@ -221,7 +214,10 @@ impl CostModel for JobCosts<'_> {
     }
 
     fn transfer_key(&self, producer: NodeId) -> u64 {
-        self.sample_bytes[producer.0]
+        let bytes = self.sample_bytes[producer.0];
+        // Parts of tensors of the same size may have other units.
+        let view = self.splits.as_ref().map_or(0, |splits| splits.view_index(producer));
+        bytes.wrapping_mul(1 << 16).wrapping_add(view as u64)
     }
 
     fn all_reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {

@@ -14,9 +14,10 @@ pub use cost_model::JobCosts;
 pub use lowered_plan::LoweredPlan;
 pub use nodes::PlannerNodes;
 pub(crate) use problem::{check_times, data_parallel_bytes, single_gpu_memory_bytes};
-pub use problem::{plan_problem, plan_problem_of, single_gpu_us};
+pub use problem::{plan_problem, single_gpu_us};
 
 use layer_engine::{Precision, Sgd};
+use layer_graph::Split;
 
 use crate::Error;
 use crate::costs::Costs;
@@ -33,6 +34,9 @@ pub struct Job<'a> {
     costs: Costs<'a>,
     batch: usize,
     lowering: LowerOptions,
+    /// The kinds of splits that layers may have, and the numbers of parts; empty if layers are
+    /// divided by samples only.
+    splits: (Vec<Split>, Vec<usize>),
 }
 
 impl<'a> Job<'a> {
@@ -44,7 +48,7 @@ impl<'a> Job<'a> {
             precision @ Precision::Bf16 => lowering.with_precision(precision),
             _ => lowering,
         };
-        Self { costs, batch, lowering }
+        Self { costs, batch, lowering, splits: Default::default() }
     }
 
     /// Returns the job that a plan was made for: with its batch and lowering options, the given
@@ -54,7 +58,13 @@ impl<'a> Job<'a> {
     /// As [`ExecutionPlan::placement`], if the plan is for another network.
     pub fn of_plan(costs: Costs<'a>, plan: &ExecutionPlan, optimizer: Sgd) -> Result<Self, Error> {
         plan.placement(costs.network())?;
-        Ok(Self { costs, batch: plan.batch, lowering: plan.lowering.options(optimizer) })
+        let job = Self {
+            costs,
+            batch: plan.batch,
+            lowering: plan.lowering.options(optimizer),
+            splits: Default::default(),
+        };
+        Ok(job.with_splits_of(plan))
     }
 
     /// The costs of the layers and links.
@@ -67,6 +77,36 @@ impl<'a> Job<'a> {
     #[must_use]
     pub fn batch(&self) -> usize {
         self.batch
+    }
+
+    /// Returns this job with layers that a plan on up to `gpus` GPUs may split in the given ways:
+    /// into as many parts as divide the number of GPUs, or powers of two.
+    #[must_use]
+    pub fn with_splits(&self, kinds: &[Split], gpus: usize) -> Self {
+        let is_count = |parts: &usize| gpus % parts == 0 || parts.is_power_of_two();
+        let parts = if kinds.is_empty() { Vec::new() } else { (2..=gpus).filter(is_count).collect() };
+        Self { splits: (kinds.to_vec(), parts), ..self.clone() }
+    }
+
+    /// Returns this job with layers that may be split as in a plan.
+    pub(crate) fn with_splits_of(&self, plan: &ExecutionPlan) -> Self {
+        let divisions = || plan.layers.iter().filter_map(|layer| layer.division);
+        let mut kinds: Vec<Split> = divisions().map(|division| division.split).collect();
+        let mut parts: Vec<usize> = divisions().map(|division| division.parts).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        parts.sort_unstable();
+        parts.dedup();
+        Self { splits: (kinds, parts), ..self.clone() }
+    }
+
+    /// Returns the mapping between the network's layers and the planner's nodes, with the splits
+    /// that layers may have.
+    #[must_use]
+    pub fn nodes(&self) -> PlannerNodes<'a> {
+        let nodes = PlannerNodes::new(self.costs.network());
+        let (kinds, parts) = &self.splits;
+        if parts.is_empty() { nodes } else { nodes.with_splits(kinds, parts) }
     }
 
     /// Returns this job with `batch` samples in the global batch.

@@ -18,27 +18,15 @@ use crate::program::{
 const METRICS: u64 = 2;
 
 /// Returns the planning problem of a job on up to `gpus` GPUs, where each layer may run on any of
-/// the given GPU counts. Counts above `gpus` or above the samples of a micro-batch are ignored. The
+/// the given GPU counts, which are those of ranges of samples if it is split in one of the
+/// [job's ways](Job::with_splits). Counts above `gpus` or above the samples of a micro-batch are ignored. The
 /// nodes are those of [`PlannerNodes`].
 ///
 /// # Errors
 /// [`Error::Setting`] if no GPU count is left, micro-batches have different sizes, or an activation
 /// checkpoint is not possible. [`Error::Profile`] if the profile lacks a time for a count.
 pub fn plan_problem(job: &Job<'_>, gpus: usize, gpu_counts: &[usize]) -> Result<PlanProblem, Error> {
-    plan_problem_of(job, &PlannerNodes::new(job.costs.network()), gpus, gpu_counts)
-}
-
-/// Returns the planning problem of a job as [`plan_problem`] does, whose nodes may also be
-/// [split](PlannerNodes::with_splits) as `nodes` says.
-///
-/// # Errors
-/// As [`plan_problem`].
-pub fn plan_problem_of(
-    job: &Job<'_>,
-    nodes: &PlannerNodes<'_>,
-    gpus: usize,
-    gpu_counts: &[usize],
-) -> Result<PlanProblem, Error> {
+    let nodes = &job.nodes();
     let network = job.costs.network();
     let max_count = gpus.min(job.micro_batch()?);
     let counts: Vec<usize> =

@@ -29,12 +29,15 @@ pub(super) struct Splits {
     parts: Vec<Vec<SplitPart>>,
     /// View of a sample of the output, by node.
     views: Vec<TensorView>,
-    /// Traffic of movements between layouts of tensors; `None` if one is not possible.
+    /// Index of the view of each node among the different ones.
+    view_indices: Vec<usize>,
+    /// Traffic of movements between layouts; `None` if one is not possible.
     traffic: RefCell<FxHashMap<Movement, Option<Traffic>>>,
 }
 
-/// Number of samples, view of a sample, and both layouts: ranks, parts and values.
-type Movement = (usize, TensorView, [(Vec<usize>, usize, Values); 2]);
+/// Number of samples, number of outer dimensions and of units of a sample, and both layouts: ranks,
+/// parts and values.
+type Movement = (usize, [usize; 2], [(Vec<usize>, usize, Values); 2]);
 
 impl Splits {
     /// Returns the parts of all nodes; `None` if no layer may be split. `needs_gradient` is whether
@@ -55,8 +58,19 @@ impl Splits {
             all.iter().map(part).collect()
         };
         let parts = nodes.layers().iter().zip(&divisions.of_nodes).map(of_node).collect();
-        let views = nodes.layers().iter().map(|&id| divisions.splits.view(id)).collect();
-        Some(Self { parts, views, traffic: RefCell::default() })
+        let views: Vec<TensorView> = nodes.layers().iter().map(|&id| divisions.splits.view(id)).collect();
+        let mut different = FxHashMap::default();
+        let mut index = |view: &TensorView| {
+            let next = different.len();
+            *different.entry(*view).or_insert(next)
+        };
+        let view_indices = views.iter().map(&mut index).collect();
+        Some(Self { parts, view_indices, views, traffic: RefCell::default() })
+    }
+
+    /// Returns the index of the view of a node's output among the different ones of the network.
+    pub(super) fn view_index(&self, node: NodeId) -> usize {
+        self.view_indices[node.0]
     }
 
     /// Returns the largest part of a node with a split.
@@ -80,7 +94,8 @@ impl Splits {
     ) -> f64 {
         let key = |side: TensorLayout<'_>| (side.ranks.to_vec(), side.parts, side.values);
         let mut known = self.traffic.borrow_mut();
-        let traffic = known.entry((samples, view, [key(from), key(to)])).or_insert_with(|| {
+        let dims = [view.outer, view.units];
+        let traffic = known.entry((samples, dims, [key(from), key(to)])).or_insert_with(|| {
             let terms = if from.values == Values::Addends { from.parts } else { 1 };
             let boxes = |side: TensorLayout<'_>| {
                 tensor_boxes((samples, terms, view), (side.ranks, side.parts), layer_values(side.values))

@@ -110,7 +110,7 @@ impl ExecutionPlan {
     fn check_each_layer(&self) -> Result<(), Error> {
         ensure(!self.layers.is_empty(), "layers", || "a plan needs at least one layer".into())?;
         let mut names = HashSet::new();
-        for (index, PlannedLayer { name, gpus, ranks, .. }) in self.layers.iter().enumerate() {
+        for (index, PlannedLayer { name, gpus, ranks, division }) in self.layers.iter().enumerate() {
             let path = |field: &str| format!("layers[{index}].{field}");
             ensure(names.insert(name), &path("name"), || format!("layer `{name}` is there twice"))?;
             ensure(!ranks.is_empty(), &path("ranks"), || format!("layer `{name}` needs at least one rank"))?;
@@ -122,8 +122,13 @@ impl ExecutionPlan {
             ensure(different.len() == ranks.len(), &path("ranks"), || {
                 format!("layer `{name}` has a rank twice")
             })?;
-            ensure(ranks.len() <= self.batch, &path("ranks"), || {
-                format!("{} ranks are more than the {} samples of the batch", ranks.len(), self.batch)
+            let parts = division.map_or(1, |division| division.parts);
+            ensure(parts > 0 && ranks.len() % parts == 0, &path("division.parts"), || {
+                format!("{parts} parts do not divide the {} ranks of layer `{name}`", ranks.len())
+            })?;
+            let ranges = ranks.len() / parts;
+            ensure(ranges <= self.batch, &path("ranks"), || {
+                format!("{ranges} ranges of samples are more than the {} samples of the batch", self.batch)
             })?;
             ensure(*gpus == ranks.len(), &path("gpus"), || {
                 format!("expected {}, as many as there are ranks, found {gpus}", ranks.len())

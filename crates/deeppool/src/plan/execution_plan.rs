@@ -2,7 +2,7 @@
 //! bytes. All of them are predictions.
 
 use layer_engine::{Precision, Sgd};
-use layer_graph::{LayerGraph, LayerId};
+use layer_graph::{Division, LayerGraph, LayerId};
 use layer_profile::{MeasurementConditions, ModelAccuracy, Origin};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -13,7 +13,7 @@ use crate::program::{LowerOptions, PartialBackpropagation, Placement, RankMemory
 /// A plan: the ranks of each layer, the order of the layers, and how an iteration is lowered; with
 /// its origin and the predicted times.
 ///
-/// A plan file is this value as JSON (`deeppool/plan/v2`).
+/// A plan file is this value as JSON (`deeppool/plan/v3`).
 /// [`find_plan`](crate::planning::find_plan) creates it, [`from_json`](Self::from_json) reads and
 /// checks it, and [`Job::lower`](crate::job::Job::lower) lowers it to programs.
 ///
@@ -187,11 +187,12 @@ pub struct PlannedLayer {
     /// Number of GPUs of the layer: the length of `ranks`.
     pub gpus: usize,
     /// The ranks, in the order of their shards of the batch: the first rank has the first samples.
+    /// If the layer is split, the ranks with the same samples follow each other, in the order of
+    /// their parts.
     pub ranks: Vec<usize>,
-    /// How the layer is split between its ranks; `None` for a split by samples, the only one that
-    /// exists.
+    /// How the work on each sample is divided; `None` if the ranks divide the samples only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub split: Option<String>,
+    pub division: Option<Division>,
 }
 
 /// Reads an optional number. `null`, as which some programs write a number that is not finite, is
@@ -271,7 +272,13 @@ impl ExecutionPlan {
         checkpoints(network, &self.lowering.checkpoints)?;
         self.lowering.partial.iter().try_for_each(|partial| partial.check(network))?;
         let ranks = self.layers.iter().map(|layer| layer.ranks.clone()).collect();
-        let placement = Placement::new(network, self.gpus, ranks)?;
+        let mut placement = Placement::new(network, self.gpus, ranks)?;
+        let ids = network.layers().skip(1).map(|(id, _)| id);
+        let divided: Vec<(LayerId, Division)> =
+            ids.zip(&self.layers).filter_map(|(id, layer)| Some((id, layer.division?))).collect();
+        if !divided.is_empty() {
+            placement = placement.with_divisions(network, divided)?;
+        }
         let Some(order) = &self.order else { return Ok(placement) };
         let by_name = |name: &String| {
             let found = network.layers().skip(1).find(|(_, layer)| layer.name() == name);

@@ -8,7 +8,9 @@ use crate::Error;
 use crate::document::{document, parse};
 
 /// Name and version of the current format of plan files.
-pub(crate) const SCHEMA: &str = "deeppool/plan/v2";
+pub(crate) const SCHEMA: &str = "deeppool/plan/v3";
+/// The previous version, which has no splits and is read too.
+const PREVIOUS_SCHEMA: &str = "deeppool/plan/v2";
 const OLD_SCHEMA: &str = "deeppool/plan/v1";
 
 /// The field that is read first, so that documents of another kind are reported as such.
@@ -27,7 +29,7 @@ impl ExecutionPlan {
         serde_json::to_string_pretty(self).map_err(|error| document(".", error.to_string()))
     }
 
-    /// Reads a JSON document of the format `deeppool/plan/v2` and checks that its values are
+    /// Reads a JSON document of the format `deeppool/plan/v3` or `v2` and checks that its values are
     /// possible and consistent.
     ///
     /// # Errors
@@ -36,7 +38,7 @@ impl ExecutionPlan {
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let header: Header = parse(text)?;
         match header.schema {
-            Some(Value::String(schema)) if schema == SCHEMA => {}
+            Some(Value::String(schema)) if schema == SCHEMA || schema == PREVIOUS_SCHEMA => {}
             Some(Value::String(schema)) if schema == OLD_SCHEMA => {
                 let problem = "is of an older version: make the plan again with `deeppool plan`";
                 return Err(document("schema", format!("{OLD_SCHEMA} {problem}")));
@@ -46,7 +48,8 @@ impl ExecutionPlan {
                 return Err(document("schema", format!("expected \"{SCHEMA}\", found {found}")));
             }
         }
-        let plan: Self = parse(text)?;
+        let mut plan: Self = parse(text)?;
+        plan.schema = SCHEMA.into();
         plan.check()?;
         Ok(plan)
     }

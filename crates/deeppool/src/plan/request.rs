@@ -2,6 +2,8 @@
 
 use burst_planner::{ProofBudget, Stop};
 
+use layer_graph::Split;
+
 use super::{GpuCounts, PlanMode};
 use crate::Error;
 
@@ -55,6 +57,9 @@ pub struct PlanRequest {
     pub mode: Mode,
     /// The GPU counts that each layer of a burst plan may run on.
     pub gpu_counts: GpuCounts,
+    /// The ways in which a burst plan may split layers besides by samples; none by default. Workers
+    /// and partial backpropagation use none.
+    pub splits: Vec<Split>,
     /// Search effort as a multiple of the default: above 0, at most 1e6. Larger is slower and may
     /// find better plans.
     pub effort: f64,
@@ -78,6 +83,7 @@ impl PlanRequest {
             gpus,
             mode,
             gpu_counts: GpuCounts::default(),
+            splits: Vec::new(),
             effort: 1.0,
             memory_limit_bytes: None,
             worker_gpus: None,
@@ -90,6 +96,12 @@ impl PlanRequest {
     #[must_use]
     pub fn with_gpu_counts(self, gpu_counts: GpuCounts) -> Self {
         Self { gpu_counts, ..self }
+    }
+
+    /// Sets the ways in which a burst plan may split layers besides by samples.
+    #[must_use]
+    pub fn with_splits(self, splits: Vec<Split>) -> Self {
+        Self { splits, ..self }
     }
 
     /// Sets the search effort as a multiple of the default.

@@ -6,13 +6,13 @@ use burst_planner::{Arrangement, Evaluator, PathStep, PlanProblem};
 use super::explain::{RunExplanation, explain};
 use super::scaled_costs::ScaledCosts;
 use crate::Error;
-use crate::job::{Job, JobCosts, PlannerNodes, check_times, plan_problem};
-use crate::plan::{ExecutionPlan, GpuCounts};
+use crate::job::{Job, JobCosts, check_times, plan_problem};
+use crate::plan::{ExecutionPlan, GpuCounts, PlannedLayer};
 
 /// A plan with its planning problem and arrangement, which all analyses of it share.
 #[derive(Debug, Clone)]
 pub struct PlanAnalysis<'p> {
-    job: &'p Job<'p>,
+    job: Job<'p>,
     plan: &'p ExecutionPlan,
     problem: PlanProblem,
     arrangement: Arrangement,
@@ -24,18 +24,20 @@ impl<'p> PlanAnalysis<'p> {
     /// # Errors
     /// [`Error::Plan`] if the plan is for another job. [`Error::Profile`] if the profile lacks a
     /// time.
-    pub fn new(job: &'p Job<'p>, plan: &'p ExecutionPlan) -> Result<Self, Error> {
+    pub fn new(job: &Job<'p>, plan: &'p ExecutionPlan) -> Result<Self, Error> {
         let placement = job.placement(plan)?;
-        let mut counts: Vec<usize> = plan.layers.iter().map(|layer| layer.ranks.len()).collect();
+        let ranges = |layer: &PlannedLayer| layer.ranks.len() / layer.division.map_or(1, |of| of.parts);
+        let mut counts: Vec<usize> = plan.layers.iter().map(ranges).collect();
         counts.sort_unstable();
         counts.dedup();
-        let problem = plan_problem(job, plan.gpus, &counts)?;
-        let arrangement = PlannerNodes::new(job.costs().network()).arrangement(&placement)?;
+        let job = job.with_splits_of(plan);
+        let problem = plan_problem(&job, plan.gpus, &counts)?;
+        let arrangement = job.nodes().arrangement(&placement)?;
         Ok(Self { job, plan, problem, arrangement })
     }
 
     fn evaluator(&self) -> Result<Evaluator<'_>, Error> {
-        Ok(Evaluator::new(&self.problem, JobCosts::new(self.job))?)
+        Ok(Evaluator::new(&self.problem, JobCosts::new(&self.job))?)
     }
 
     /// Returns the steps on the critical path of an iteration, in the order in which they run.
@@ -60,7 +62,7 @@ impl<'p> PlanAnalysis<'p> {
     pub fn explain(&self, counts: &GpuCounts) -> Result<Vec<RunExplanation>, Error> {
         self.job.check_full_backpropagation()?;
         let counts = counts.for_batch(self.job.micro_batch()?, self.plan.gpus);
-        check_times(self.job, &counts)?;
+        check_times(&self.job, &counts)?;
         explain(&mut self.evaluator()?, &self.arrangement, self.plan, &counts)
     }
 
@@ -70,7 +72,7 @@ impl<'p> PlanAnalysis<'p> {
     /// # Errors
     /// [`Error::Profile`] if the profile lacks a time.
     pub fn scaled_iteration_us(&self, layers: f64, links: f64) -> Result<f64, Error> {
-        let costs = ScaledCosts { costs: JobCosts::new(self.job), steps: layers, collectives: links };
+        let costs = ScaledCosts { costs: JobCosts::new(&self.job), steps: layers, collectives: links };
         Ok(Evaluator::new(&self.problem, costs)?.evaluate(&self.arrangement)?.iteration_us)
     }
 }

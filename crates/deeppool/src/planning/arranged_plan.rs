@@ -2,10 +2,12 @@
 
 use burst_planner::{Activity, Arrangement, Evaluator, LowerBound, PlanProblem};
 
+use layer_graph::Division;
+
 use super::program_memory::check_memory;
 use crate::Error;
 use crate::costs::micros;
-use crate::job::{Job, JobCosts, LoweredPlan, PlannerNodes, single_gpu_memory_bytes};
+use crate::job::{Job, JobCosts, LoweredPlan, single_gpu_memory_bytes};
 use crate::plan::{
     DataParallelTimes, ExecutionPlan, Mode, PlanRequest, PlannedLayer, PlannedLowering, PlanningWork,
     PredictedRange, ProfileOrigin,
@@ -39,7 +41,8 @@ pub(super) fn arranged_plan<'a>(
     prove: impl FnOnce() -> Option<(LowerBound, PlanningWork)>,
     data_parallel: DataParallelTimes,
 ) -> Result<LoweredPlan<'a>, Error> {
-    let placement = PlannerNodes::new(job.costs().network()).placement(problem.gpus, arrangement)?;
+    let placement = job.nodes().placement(problem.gpus, arrangement)?;
+    let divisions: Vec<Division> = job.nodes().layers().iter().map(|&id| placement.division(id)).collect();
     let training = job.training(placement);
     check_memory(&training, request.memory_limit_bytes)?;
     let PredictedTimes { iteration_us, gpu_time_us, single_gpu_us, activity } =
@@ -47,17 +50,21 @@ pub(super) fn arranged_plan<'a>(
     let bound = prove();
     // Zero is trivial; store None.
     let lower_bound_us = bound.map(|(bound, _)| bound.us).filter(|&bound_us| bound_us > 0.0);
-    let layers = problem.nodes.iter().zip(&arrangement.ranks).map(|(node, ranks)| PlannedLayer {
+    let placed = problem.nodes.iter().zip(&arrangement.ranks).zip(&divisions);
+    let layers = placed.map(|((node, ranks), &division)| PlannedLayer {
         name: node.name.clone(),
         gpus: ranks.len(),
         ranks: ranks.clone(),
-        split: None,
+        division: (!division.is_whole()).then_some(division),
     });
     let names = || arrangement.order.iter().map(|&node| problem.nodes[node].name.clone()).collect();
     let profile = job.costs().profile();
     let micro_batch = job.batch().div_ceil(job.lowering().micro_batches.max(1));
-    let ranks = || arrangement.ranks.iter().map(|ranks| ranks.len().max(1));
-    let samples = [ranks().max(), ranks().min()].map(|ranks| micro_batch.div_ceil(ranks.unwrap_or(1)));
+    let ranges = || {
+        let of_layers = arrangement.ranks.iter().zip(&divisions);
+        of_layers.map(|(ranks, division)| (ranks.len() / division.parts).max(1))
+    };
+    let samples = [ranges().max(), ranges().min()].map(|ranges| micro_batch.div_ceil(ranges.unwrap_or(1)));
     let memory = training.for_simulation()?.memory_peak();
     let plan = ExecutionPlan {
         schema: crate::plan::SCHEMA.into(),

@@ -187,6 +187,10 @@ fn frontier_by_model<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<PlanFro
         return Ok(PlanFrontier { job: job.clone(), request, problem, found, data_parallel, workers });
     }
     let gpus = request.gpus;
+    let job = &match job.lowering().partial {
+        None => job.with_splits(&request.splits, gpus),
+        Some(_) => job.clone(),
+    };
     let counts = request.gpu_counts.for_batch(job.micro_batch()?, gpus);
     let parts = job.lowering().partial.as_ref().map_or(1, PartialBackpropagation::parts);
     check_size(job.costs().network().len().saturating_mul(parts), counts.len(), gpus)?;

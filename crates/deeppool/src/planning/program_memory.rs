@@ -17,7 +17,7 @@ const MAX_NAMED_LAYERS: usize = 3;
 /// Returns the memory of the fullest rank in the program of an arrangement on `gpus` GPUs, in
 /// bytes. One lowering.
 pub(super) fn program_bytes(job: &Job<'_>, gpus: usize, arrangement: &Arrangement) -> Result<u64, Error> {
-    let placement = PlannerNodes::new(job.costs().network()).placement(gpus, arrangement)?;
+    let placement = job.nodes().placement(gpus, arrangement)?;
     Ok(job.training(placement).for_simulation()?.peak_bytes())
 }
 

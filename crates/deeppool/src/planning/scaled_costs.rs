@@ -1,6 +1,6 @@
 //! A cost model with all times multiplied by a factor.
 
-use burst_planner::{CostModel, NodeId, ShardSize, StepTimes};
+use burst_planner::{CostModel, NodeId, ShardSize, SplitCosts, StepTimes, TensorLayout};
 
 use crate::job::JobCosts;
 
@@ -25,17 +25,41 @@ impl CostModel for ScaledCosts<'_> {
     }
 
     fn compute(&self, node: NodeId, ranks: usize, share: ShardSize) -> Option<StepTimes> {
-        let StepTimes { forward_us, backward_us, update_us } = self.costs.compute(node, ranks, share)?;
-        let [forward_us, backward_us, update_us] =
-            [forward_us, backward_us, update_us].map(|time_us| time_us * self.steps);
-        Some(StepTimes { forward_us, backward_us, update_us })
+        Some(self.scaled(CostModel::compute(&self.costs, node, ranks, share)?))
     }
 
     fn transfer(&self, producer: NodeId, from: &[usize], to: &[usize]) -> f64 {
-        self.costs.transfer(producer, from, to) * self.collectives
+        CostModel::transfer(&self.costs, producer, from, to) * self.collectives
     }
 
     fn all_reduce(&self, bytes: u64, ranks: &[usize]) -> f64 {
         self.costs.all_reduce(bytes, ranks) * self.collectives
+    }
+
+    fn grouped_all_reduce(&self, bytes: u64, ranks: &[usize], groups: usize) -> f64 {
+        self.costs.grouped_all_reduce(bytes, ranks, groups) * self.collectives
+    }
+
+    fn splits(&self) -> Option<&dyn SplitCosts> {
+        self.costs.splits().map(|_| self as &dyn SplitCosts)
+    }
+}
+
+impl SplitCosts for ScaledCosts<'_> {
+    fn compute(&self, node: NodeId, split: usize, ranks: usize, share: ShardSize) -> Option<StepTimes> {
+        Some(self.scaled(SplitCosts::compute(&self.costs, node, split, ranks, share)?))
+    }
+
+    fn transfer(&self, producer: NodeId, from: TensorLayout<'_>, to: TensorLayout<'_>) -> f64 {
+        SplitCosts::transfer(&self.costs, producer, from, to) * self.collectives
+    }
+}
+
+impl ScaledCosts<'_> {
+    fn scaled(&self, times: StepTimes) -> StepTimes {
+        let StepTimes { forward_us, backward_us, update_us } = times;
+        let [forward_us, backward_us, update_us] =
+            [forward_us, backward_us, update_us].map(|time_us| time_us * self.steps);
+        StepTimes { forward_us, backward_us, update_us }
     }
 }

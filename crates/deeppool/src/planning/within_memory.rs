@@ -9,7 +9,7 @@ use super::largest_batch::with_largest_batch;
 use super::micro_batches::with_micro_batches;
 use super::program_memory::{data_parallel_gpus, data_parallel_on};
 use crate::Error;
-use crate::job::{Job, LoweredPlan, PlannerNodes, single_gpu_us};
+use crate::job::{Job, LoweredPlan, single_gpu_us};
 use crate::plan::{ExecutionPlan, Mode, PlanRequest};
 use crate::program::{ELEMENT_BYTES, LowerOptions};
 
@@ -293,8 +293,7 @@ impl<'a> Search<'_, 'a> {
 
 /// Returns the arrangement of a plan.
 fn arrangement(job: &Job<'_>, plan: &ExecutionPlan) -> Result<Arrangement, Error> {
-    let network = job.costs().network();
-    PlannerNodes::new(network).arrangement(&plan.placement(network)?)
+    job.with_splits_of(plan).nodes().arrangement(&plan.placement(job.costs().network())?)
 }
 
 /// Returns whether every rank has samples of each micro-batch.

@@ -108,7 +108,7 @@ fn errors_name_the_path_of_invalid_values() {
     assert!(unknown.unwrap_err().to_string().contains("search_us"));
     let order = edited(&plan, |document| document["order"] = json!(["conv1"]));
     assert!(order.unwrap_err().to_string().contains("order"));
-    for text in ["", "{}", "[1]", "{\"schema\": 3}", "{\"schema\": \"deeppool/plan/v2\"}"] {
+    for text in ["", "{}", "[1]", "{\"schema\": 3}", "{\"schema\": \"deeppool/plan/v3\"}"] {
         assert!(ExecutionPlan::from_json(text).is_err(), "{text}");
     }
     let text = plan.to_json().unwrap();

@@ -232,7 +232,7 @@ pub(super) const DOCUMENTS: &[Reader] = &[
                 "iteration_us": 9, "gpu_time_us": 9, "single_gpu_us": 9, "amplification": 1,
                 "computing_us": 9, "communicating_us": 0, "idle_us": 0,
                 "dp": {"iteration_us": 9, "amplification": 1}"#;
-            let text = document("deeppool/plan/v2", head, "layers", records);
+            let text = document("deeppool/plan/v3", head, "layers", records);
             of(ExecutionPlan::from_json(&text), |plan| plan.layers.len())
         },
     },
