@@ -9,12 +9,14 @@ use crate::PlanProblem;
 /// fewer GPUs is also found with more.
 pub(super) fn up_to(problem: &PlanProblem) -> impl Iterator<Item = usize> + use<> {
     let maximum = problem.nodes.iter().filter_map(|node| node.gpu_counts.last()).max().copied().unwrap_or(1);
+    let parts = problem.nodes.iter().flat_map(|node| &node.splits).map(|split| split.parts);
+    let most_parts = parts.max().unwrap_or(1);
     let useful = match maximum {
         // With a memory limit, nodes may have to be spread over all GPUs.
         _ if problem.memory_limit_bytes.is_some() => usize::MAX,
         // Placements use at most one GPU per node.
         1 => problem.nodes.len(),
-        _ => maximum.saturating_mul(2),
+        _ => maximum.saturating_mul(2).saturating_mul(most_parts),
     };
     let end = problem.gpus.min(useful);
     let step = |level: &usize| Some(if *level < 8 { level + 1 } else { level + (1 << level.ilog2()) / 2 });

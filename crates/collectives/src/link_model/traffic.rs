@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use rustc_hash::FxHashMap;
+
 use super::LinkModel;
 use crate::layout::even_shards;
 use crate::moves::{each_move, even_moves};
@@ -46,11 +48,14 @@ impl LinkModel {
 
     /// Returns the load of a redistribution on the links of this model. It does not depend on the
     /// size of an item, so it serves all layers that are redistributed in the same way. O(levels x
-    /// moves + moves x log moves).
+    /// moves + ranks x log ranks).
     #[must_use]
     pub fn traffic(&self, redistribution: &Redistribution) -> Traffic {
-        let moves = redistribution.moves().iter();
-        self.traffic_of(moves.map(|m| (m.from_rank, m.to_rank, m.items())))
+        let mut loads = Loads::new(self);
+        for m in redistribution.moves() {
+            loads.add(m.from_rank, m.to_rank, m.items());
+        }
+        loads.traffic()
     }
 
     /// Returns the [load](Self::traffic) of the redistribution between two layouts, without its
@@ -59,12 +64,12 @@ impl LinkModel {
     /// # Errors
     /// As [`Redistribution::new`].
     pub fn traffic_between(&self, from: &Layout, to: &Layout) -> Result<Traffic> {
-        let mut moves = Vec::new();
+        let mut loads = Loads::new(self);
         each_move(from, to, |from_rank, to_rank, ranges| {
             let items = ranges.iter().fold(1_usize, |items, range| items.saturating_mul(range.len()));
-            moves.push((from_rank, to_rank, items));
+            loads.add(from_rank, to_rank, items);
         })?;
-        Ok(self.traffic_of(moves.into_iter()))
+        Ok(loads.traffic())
     }
 
     /// Returns the [load](Self::traffic) of a redistribution of `samples` samples that are divided
@@ -72,29 +77,11 @@ impl LinkModel {
     /// afterwards. Neither list has a rank twice.
     #[must_use]
     pub fn even_traffic(&self, samples: usize, from: &[usize], to: &[usize]) -> Traffic {
-        self.traffic_of(even_moves(even_shards(samples, from), even_shards(samples, to)))
-    }
-
-    /// Returns the load of moves, each with its two ranks and its number of items.
-    fn traffic_of(&self, moves: impl Iterator<Item = (usize, usize, usize)>) -> Traffic {
-        let members: Vec<usize> = [1].into_iter().chain(self.unit_sizes()).take(self.levels.len()).collect();
-        let level = |from: usize, to: usize| {
-            members[1..].iter().position(|unit| from / unit == to / unit).unwrap_or(members.len() - 1)
-        };
-        let mut moves: Vec<RankMove> = moves
-            .map(|(rank, other, items)| RankMove { rank, other, items, level: level(rank, other) })
-            .collect();
-        let mut by_level = vec![LevelTraffic::default(); self.levels.len()];
-        for _end in ["source", "target"] {
-            moves.sort_unstable_by_key(|m| m.rank);
-            for (level, (traffic, &member)) in by_level.iter_mut().zip(&members).enumerate() {
-                traffic.add(level, member, &moves);
-            }
-            for m in &mut moves {
-                std::mem::swap(&mut m.rank, &mut m.other);
-            }
+        let mut loads = Loads::new(self);
+        for (from_rank, to_rank, items) in even_moves(even_shards(samples, from), even_shards(samples, to)) {
+            loads.add(from_rank, to_rank, items);
         }
-        Traffic { by_level }
+        loads.traffic()
     }
 
     /// Returns the time of a redistribution with this [load](Self::traffic), which was computed by
@@ -131,39 +118,98 @@ impl LinkModel {
     }
 }
 
-/// Items that move between two ranks.
-struct RankMove {
-    /// Rank at the end whose load is computed.
-    rank: usize,
-    /// Rank at the other end.
-    other: usize,
+/// The loads of the ranks of a redistribution, as its moves are added.
+struct Loads {
+    /// By level of links: number of ranks of each of its members.
+    members: Vec<usize>,
+    /// By rank: its index among those that send or receive.
+    indices: FxHashMap<usize, usize>,
+    /// By index of the rank and level that connects it with the other rank.
+    by_rank: Vec<RankLoad>,
+}
+
+/// What a rank sends to and receives from the ranks to which a level of links connects it.
+#[derive(Clone, Default)]
+struct RankLoad {
+    sent: Load,
+    received: Load,
+}
+
+/// Messages in one direction.
+#[derive(Clone, Copy, Default)]
+struct Load {
+    messages: usize,
     items: usize,
-    /// Index of the level of links that connects the two ranks.
-    level: usize,
+}
+
+/// What a rank sends, and what it receives.
+const DIRECTIONS: [fn(&RankLoad) -> Load; 2] = [|of_rank| of_rank.sent, |of_rank| of_rank.received];
+
+impl Load {
+    fn add(&mut self, items: usize) {
+        self.messages += 1;
+        self.items = self.items.saturating_add(items);
+    }
+}
+
+impl Loads {
+    fn new(link: &LinkModel) -> Self {
+        let members = [1].into_iter().chain(link.unit_sizes()).take(link.levels.len()).collect();
+        Self { members, indices: FxHashMap::default(), by_rank: Vec::new() }
+    }
+
+    /// Adds the move of items between two ranks. O(levels).
+    fn add(&mut self, from: usize, to: usize, items: usize) {
+        let levels = self.members.len();
+        let connecting = self.members[1..].iter().position(|unit| from / unit == to / unit);
+        let level = connecting.unwrap_or(levels - 1);
+        let [from, to] = [from, to].map(|rank| {
+            let next = self.indices.len();
+            *self.indices.entry(rank).or_insert(next) * levels + level
+        });
+        self.by_rank.resize(self.indices.len() * levels, RankLoad::default());
+        self.by_rank[from].sent.add(items);
+        self.by_rank[to].received.add(items);
+    }
+
+    /// Returns the load of each level. O(levels^2 x ranks + ranks x log ranks).
+    fn traffic(&self) -> Traffic {
+        let mut ranks: Vec<(usize, usize)> =
+            self.indices.iter().map(|(&rank, &index)| (rank, index)).collect();
+        ranks.sort_unstable();
+        let levels = self.members.len();
+        let of_level = |(level, &member): (usize, &usize)| {
+            let mut traffic = LevelTraffic::default();
+            for of_member in ranks.chunk_by(|(a, _), (b, _)| a / member == b / member) {
+                for load in DIRECTIONS {
+                    traffic.add(of_member.iter().map(|&(_, index)| {
+                        let of_rank = &self.by_rank[index * levels..][..levels];
+                        // Items that leave a rack also pass the port of their host. They do not pass
+                        // the links inside it.
+                        let passing = if level == 0 { &of_rank[..1] } else { &of_rank[level..] };
+                        let items = passing.iter().map(load).map(|load| load.items);
+                        Load {
+                            messages: load(&of_rank[level]).messages,
+                            items: items.fold(0, usize::saturating_add),
+                        }
+                    }));
+                }
+            }
+            traffic
+        };
+        Traffic { by_level: self.members.iter().enumerate().map(of_level).collect() }
+    }
 }
 
 impl LevelTraffic {
-    /// Raises the maxima to the loads of the ranks of `moves`, which are sorted by rank. `level` is
-    /// the index of this level, and `member` the number of ranks of its members.
-    fn add(&mut self, level: usize, member: usize, moves: &[RankMove]) {
-        // Items that leave a rack also pass the port of their host. They do not pass the links
-        // inside it.
-        let is_passing = |m: &RankMove| m.level == level || (level > 0 && m.level > level);
-        let (mut next_member, mut member_items) = (0, 0_usize);
-        for of_rank in moves.chunk_by(|a, b| a.rank == b.rank) {
-            if of_rank[0].rank >= next_member {
-                next_member = (of_rank[0].rank / member + 1).saturating_mul(member);
-                member_items = 0;
-            }
-            let (mut messages, mut rank_items) = (0, 0_usize);
-            for m in of_rank.iter().filter(|m| is_passing(m)) {
-                messages += usize::from(m.level == level);
-                rank_items = rank_items.saturating_add(m.items);
-            }
-            member_items = member_items.saturating_add(rank_items);
+    /// Raises the maxima to the loads of the ranks of a member, in one direction.
+    fn add(&mut self, loads: impl Iterator<Item = Load>) {
+        let mut member_items = 0_usize;
+        for Load { messages, items } in loads {
+            member_items = member_items.saturating_add(items);
             self.messages = self.messages.max(messages);
-            self.rank_items = self.rank_items.max(rank_items);
-            self.member_items = self.member_items.max(member_items);
+            self.rank_items = self.rank_items.max(items);
         }
+        self.member_items = self.member_items.max(member_items);
     }
 }

@@ -24,6 +24,10 @@ use crate::costs::Costs;
 use crate::plan::{ExecutionPlan, PlannedLowering};
 use crate::program::{LowerOptions, LoweredTraining, PartialBackpropagation, PartialDepth, Placement};
 
+/// Maximum number of parts of a layer that a plan splits. More ones are small, and take long to
+/// search.
+const MAX_PARTS: usize = 64;
+
 /// A network with its costs, its global batch, and the options with which its iterations are
 /// lowered.
 ///
@@ -80,11 +84,12 @@ impl<'a> Job<'a> {
     }
 
     /// Returns this job with layers that a plan on up to `gpus` GPUs may split in the given ways:
-    /// into as many parts as divide the number of GPUs, or powers of two.
+    /// into as many parts as divide the number of GPUs, or powers of two, up to 64.
     #[must_use]
     pub fn with_splits(&self, kinds: &[Split], gpus: usize) -> Self {
         let is_count = |parts: &usize| gpus % parts == 0 || parts.is_power_of_two();
-        let parts = if kinds.is_empty() { Vec::new() } else { (2..=gpus).filter(is_count).collect() };
+        let parts =
+            if kinds.is_empty() { Vec::new() } else { (2..=gpus.min(MAX_PARTS)).filter(is_count).collect() };
         Self { splits: (kinds.to_vec(), parts), ..self.clone() }
     }
 
