@@ -235,8 +235,8 @@ impl<'p> Evaluator<'p> {
         self.cache.split_index(node, split, ranks.len()).map(|_| group)
     }
 
-    /// Returns the durations of the steps of a node with a split on a number of ranks, on a rank with
-    /// the larger shard; `None` if the cost model has none.
+    /// Returns the durations of the steps of a node with a split on a number of ranks, on a rank
+    /// with the larger shard; `None` if the cost model has none.
     pub(crate) fn split_steps(&mut self, node: usize, split: usize, ranks: usize) -> Option<StepTimes> {
         let index = self.cache.split_index(node, split, ranks)?;
         Some(self.cache.split_steps(index))

@@ -1,5 +1,5 @@
-//! Proposals of splits: the options of all nodes that are best in a simple model, in which steps and
-//! collectives run one after another. An *option* of a node is its ranks and its split.
+//! Proposals of splits: the options of all nodes that are best in a simple model, in which steps
+//! and collectives run one after another. An *option* of a node is its ranks and its split.
 
 use super::stage::SearchStage;
 use crate::Result;
@@ -52,7 +52,8 @@ struct Path {
 
 impl SearchStage<'_> {
     /// Offers arrangements on the first `gpus` ranks in which some nodes have the same number of
-    /// parts: for each number, those that the model proposes. O(numbers of parts x nodes x options^2).
+    /// parts: for each number, those that the model proposes. O(numbers of parts x nodes x
+    /// options^2).
     pub(super) fn propose_splits(&mut self, gpus: usize) -> Result<()> {
         for parts in all_parts(&self.evaluator).into_iter().filter(|&parts| parts <= gpus) {
             for model in models(gpus) {
@@ -114,8 +115,8 @@ fn proposal(
     Some(NumberedArrangement { groups, splits: Some(splits), order })
 }
 
-/// Returns the options of a node on some of the first `gpus` ranks: without a split, and with each of
-/// its splits into `parts` parts.
+/// Returns the options of a node on some of the first `gpus` ranks: without a split, and with each
+/// of its splits into `parts` parts.
 fn options_of(
     evaluator: &mut Evaluator<'_>,
     node: usize,

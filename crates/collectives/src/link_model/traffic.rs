@@ -128,7 +128,7 @@ struct Loads {
     by_rank: Vec<RankLoad>,
 }
 
-/// What a rank sends to and receives from the ranks to which a level of links connects it.
+/// Messages that a rank sends to and receives from the ranks to which a level of links connects it.
 #[derive(Clone, Default)]
 struct RankLoad {
     sent: Load,
@@ -142,7 +142,7 @@ struct Load {
     items: usize,
 }
 
-/// What a rank sends, and what it receives.
+/// The messages that a rank sends, and those that it receives.
 const DIRECTIONS: [fn(&RankLoad) -> Load; 2] = [|of_rank| of_rank.sent, |of_rank| of_rank.received];
 
 impl Load {
@@ -184,8 +184,8 @@ impl Loads {
                 for load in DIRECTIONS {
                     traffic.add(of_member.iter().map(|&(_, index)| {
                         let of_rank = &self.by_rank[index * levels..][..levels];
-                        // Items that leave a rack also pass the port of their host. They do not pass
-                        // the links inside it.
+                        // Items that leave a rack also pass the port of their host. They do not
+                        // pass the links inside it.
                         let passing = if level == 0 { &of_rank[..1] } else { &of_rank[level..] };
                         let items = passing.iter().map(load).map(|load| load.items);
                         Load {

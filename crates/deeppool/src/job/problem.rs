@@ -19,8 +19,8 @@ const METRICS: u64 = 2;
 
 /// Returns the planning problem of a job on up to `gpus` GPUs, where each layer may run on any of
 /// the given GPU counts, which are those of ranges of samples if it is split in one of the
-/// [job's ways](Job::with_splits). Counts above `gpus` or above the samples of a micro-batch are ignored. The
-/// nodes are those of [`PlannerNodes`].
+/// [job's ways](Job::with_splits). Counts above `gpus` or above the samples of a micro-batch are
+/// ignored. The nodes are those of [`PlannerNodes`].
 ///
 /// # Errors
 /// [`Error::Setting`] if no GPU count is left, micro-batches have different sizes, or an activation

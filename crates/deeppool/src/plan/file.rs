@@ -29,8 +29,8 @@ impl ExecutionPlan {
         serde_json::to_string_pretty(self).map_err(|error| document(".", error.to_string()))
     }
 
-    /// Reads a JSON document of the format `deeppool/plan/v3` or `v2` and checks that its values are
-    /// possible and consistent.
+    /// Reads a JSON document of the format `deeppool/plan/v3` or `v2` and checks that its values
+    /// are possible and consistent.
     ///
     /// # Errors
     /// [`Error::Document`] with the path of a field that is missing, unknown, impossible or
