@@ -1,9 +1,9 @@
 //! Explanations of a plan: the alternatives of each run of layers, and the contents of the memory.
-//! A run is consecutive layers on the same ranks.
+//! A run is consecutive layers on the same ranks with the same split.
 
 use deeppool::planning::{RunAlternative, RunExplanation};
 use deeppool::program::{FullestMoment, LayerMemory};
-use layer_graph::LayerGraph;
+use layer_graph::{Division, LayerGraph};
 use serde_json::{Value, json};
 
 use super::output::{byte_size, micros, print_message, table};
@@ -46,6 +46,10 @@ pub(crate) fn print_runs(runs: &[RunExplanation], limit: Option<f64>) {
             }
             (Some(more), _) => format!("{:.3}", more.amplification),
             (None, _) => String::new(),
+        };
+        let name = match run.division {
+            Some(Division { split, parts }) => format!("{name} ({parts} by {})", split.label()),
+            None => name,
         };
         let own = [name, run.layers.to_string(), run.gpus.to_string()].into_iter();
         shown.add_row(own.chain(cells(run.more)).chain([amplification]).chain(cells(run.fewer)));

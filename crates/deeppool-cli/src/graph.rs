@@ -8,8 +8,8 @@ use layer_graph::LayerGraph;
 
 use super::output::{micros, ranks};
 
-/// Returns a plan of a network in the DOT language: layers with their ranks, and bold edges between
-/// layers on different ranks.
+/// Returns a plan of a network in the DOT language: layers with their ranks and splits, and bold
+/// edges between layers with different ranks or splits.
 pub(crate) fn dot(network: &LayerGraph, plan: &ExecutionPlan) -> String {
     let mut text = String::from("digraph plan {\n");
     let amplification = plan.amplification;
@@ -23,11 +23,12 @@ pub(crate) fn dot(network: &LayerGraph, plan: &ExecutionPlan) -> String {
     for (index, layer) in plan.layers.iter().enumerate() {
         let plural = if layer.gpus == 1 { "" } else { "s" };
         let name = layer.name.replace('\\', "\\\\").replace('"', "\\\"");
+        let split = layer.split().map_or(String::new(), |split| format!("\\nsplit {split}"));
         let shade = 0.6 * layer.gpus as f64 / plan.gpus as f64;
         let _ = writeln!(
             text,
-            "  n{index} [label=\"{name}\\n{} GPU{plural}, rank{plural} {}\", fillcolor=\"0.58 {shade:.3} \
-             1.0\"];",
+            "  n{index} [label=\"{name}\\n{} GPU{plural}, rank{plural} {}{split}\", \
+             fillcolor=\"0.58 {shade:.3} 1.0\"];",
             layer.gpus,
             ranks(&layer.ranks)
         );
@@ -39,7 +40,7 @@ pub(crate) fn dot(network: &LayerGraph, plan: &ExecutionPlan) -> String {
             network.consumers(id).iter().map(|&(consumer, _)| nodes.node(consumer).0).collect();
         consumers.dedup();
         for to in consumers {
-            let moves = plan.layers[from].ranks != plan.layers[to].ranks;
+            let moves = !plan.layers[from].is_placed_as(&plan.layers[to]);
             let style = if moves { " [style=bold]" } else { "" };
             let _ = writeln!(text, "  n{from} -> n{to}{style};");
         }

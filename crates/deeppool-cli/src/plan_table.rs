@@ -1,4 +1,4 @@
-//! Plans as text. A run of layers is consecutive layers on the same ranks.
+//! Plans as text. A run of layers is consecutive layers on the same ranks with the same split.
 
 use comfy_table::Table;
 use deeppool::job::Job;
@@ -176,20 +176,35 @@ fn partial_line(partial: &PartialBackpropagation) -> String {
     )
 }
 
-/// Returns a table of runs of layers on the same ranks.
+/// Returns a table of runs of layers.
 fn places(plan: &ExecutionPlan) -> Table {
-    let mut shown = table(&["layers", "", "GPUs", "ranks"]);
-    for run in order(plan).chunk_by(|&a, &b| plan.layers[a].ranks == plan.layers[b].ranks) {
+    let mut shown = table(&header(plan, &[]));
+    for run in order(plan).chunk_by(|&a, &b| plan.layers[a].is_placed_as(&plan.layers[b])) {
         shown.add_row(run_cells(plan, run));
     }
     shown
 }
 
-/// Returns the cells of a run of layers: names, number of layers, number of GPUs, ranks.
-fn run_cells(plan: &ExecutionPlan, run: &[usize]) -> [String; 4] {
+/// Returns the header of a table of runs of layers: that of [`run_cells`], followed by `more`.
+fn header<'h>(plan: &ExecutionPlan, more: &[&'h str]) -> Vec<&'h str> {
+    let split = is_split(plan).then_some("split");
+    ["layers", "", "GPUs", "ranks"].into_iter().chain(split).chain(more.iter().copied()).collect()
+}
+
+fn is_split(plan: &ExecutionPlan) -> bool {
+    plan.layers.iter().any(|layer| layer.division.is_some())
+}
+
+/// Returns the cells of a run of layers: names, number of layers, number of GPUs, ranks, and the
+/// split if the plan has one.
+fn run_cells(plan: &ExecutionPlan, run: &[usize]) -> Vec<String> {
     let (first, last) = (&plan.layers[run[0]], &plan.layers[run[run.len() - 1]]);
     let names = if run.len() == 1 { first.name.clone() } else { format!("{} .. {}", first.name, last.name) };
-    [names, run.len().to_string(), first.gpus.to_string(), ranks(&first.ranks)]
+    let mut cells = vec![names, run.len().to_string(), first.gpus.to_string(), ranks(&first.ranks)];
+    if is_split(plan) {
+        cells.push(first.split().unwrap_or_default());
+    }
+    cells
 }
 
 /// Describes the memory of the fullest GPU by kind, in descending order.
@@ -211,15 +226,16 @@ fn without_room(bytes: Option<u64>, fits: bool) -> String {
     }
 }
 
-/// Returns a table of the critical path: runs of layers on the same ranks, and communication
-/// between them. The times add up to the iteration.
+/// Returns a table of the critical path: runs of layers, and communication between them. The
+/// times add up to the iteration.
 fn rows(plan: &ExecutionPlan, path: &[PathStep]) -> Table {
-    let mut shown = table(&["layers", "", "GPUs", "ranks", "forward", "backward", "update", "time"]);
+    let header = header(plan, &["forward", "backward", "update", "time"]);
+    let mut shown = table(&header);
     let mut place = vec![0; plan.layers.len()];
     let order = order(plan);
     order.iter().enumerate().for_each(|(at, &layer)| place[layer] = at);
     let mut end = 0;
-    for run in order.chunk_by(|&a, &b| plan.layers[a].ranks == plan.layers[b].ranks) {
+    for run in order.chunk_by(|&a, &b| plan.layers[a].is_placed_as(&plan.layers[b])) {
         let begin = end;
         end += run.len();
         let is_here = |step: &PathStep| step.node.is_some_and(|node| (begin..end).contains(&place[node.0]));
@@ -241,16 +257,16 @@ fn rows(plan: &ExecutionPlan, path: &[PathStep]) -> Table {
         let time_us = total(path.iter().filter(|step| kinds.contains(&step.kind)));
         if time_us != 0.0 {
             let sign = if time_us < 0.0 { "-" } else { "" };
-            add_total(&mut shown, what, format!("{sign}{}", micros(time_us.abs())));
+            add_total(&mut shown, header.len(), what, format!("{sign}{}", micros(time_us.abs())));
         }
     }
-    add_total(&mut shown, "iteration", micros(plan.iteration_us));
+    add_total(&mut shown, header.len(), "iteration", micros(plan.iteration_us));
     shown
 }
 
-fn add_total(shown: &mut Table, what: &str, time: String) {
-    let mut cells = vec![String::new(); 8];
-    (cells[0], cells[7]) = (what.into(), time);
+fn add_total(shown: &mut Table, columns: usize, what: &str, time: String) {
+    let mut cells = vec![String::new(); columns];
+    (cells[0], cells[columns - 1]) = (what.into(), time);
     shown.add_row(cells);
 }
 

@@ -22,6 +22,7 @@ mod prove;
 mod readme;
 mod simulate;
 mod small_networks;
+mod splits;
 mod to_accuracy;
 mod train_runs;
 mod training_page;

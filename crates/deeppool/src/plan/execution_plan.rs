@@ -195,6 +195,21 @@ pub struct PlannedLayer {
     pub division: Option<Division>,
 }
 
+impl PlannedLayer {
+    /// Returns whether both layers have the same ranks and the same division.
+    #[must_use]
+    pub fn is_placed_as(&self, other: &Self) -> bool {
+        self.ranks == other.ranks && self.division == other.division
+    }
+
+    /// Returns the text of the division, such as `4 by features`; `None` if the ranks divide the
+    /// samples only.
+    #[must_use]
+    pub fn split(&self) -> Option<String> {
+        self.division.map(|Division { split, parts }| format!("{parts} by {}", split.label()))
+    }
+}
+
 /// Reads an optional number. `null`, as which some programs write a number that is not finite, is
 /// an error and not an omitted field.
 fn not_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {

@@ -53,7 +53,8 @@ impl<'p> PlanAnalysis<'p> {
     }
 
     /// Returns the effect of other GPU counts for each run of layers: consecutive layers on the
-    /// same ranks. `counts` are the possible counts. The next larger and the next smaller count of
+    /// same ranks with the same split, which they keep. `counts` are the possible counts without a
+    /// split. The next larger and the next smaller count of
     /// each run are evaluated, on the first ranks from 0. O(runs) evaluations of a plan.
     ///
     /// # Errors

@@ -1,14 +1,16 @@
 //! The effect of other GPU counts for each run of layers of a plan. A *run* is a series of
-//! consecutive layers, in the plan's order, on the same ranks. Differences are relative to the
-//! plan.
+//! consecutive layers, in the plan's order, on the same ranks and with the same split. Differences
+//! are relative to the plan.
 
 use burst_planner::{Arrangement, Evaluator};
 use serde::Serialize;
 
 use crate::Error;
 use crate::plan::ExecutionPlan;
+use layer_graph::Division;
 
-/// The effect of other GPU counts for a run of layers. All other layers keep their ranks.
+/// The effect of other GPU counts for a run of layers, which keeps its split. All other layers keep
+/// their ranks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RunExplanation {
@@ -20,6 +22,9 @@ pub struct RunExplanation {
     pub layers: usize,
     /// Number of GPUs of the run.
     pub gpus: usize,
+    /// How the work on each sample is divided; `None` if the ranks divide the samples only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub division: Option<Division>,
     /// Predictions for the next larger GPU count; `None` if there is none.
     pub more: Option<RunAlternative>,
     /// Predictions for the next smaller GPU count; `None` if there is none.
@@ -41,7 +46,8 @@ pub struct RunAlternative {
 }
 
 /// Computes the explanation of each run of layers, in the order of `arrangement`, which must be
-/// that of `plan`. `counts` are the possible GPU counts, ascending.
+/// that of `plan`. `counts` are the possible numbers of sample ranges, ascending: the GPU counts of
+/// layers without a split.
 pub(super) fn explain(
     evaluator: &mut Evaluator<'_>,
     arrangement: &Arrangement,
@@ -49,7 +55,11 @@ pub(super) fn explain(
     counts: &[usize],
 ) -> Result<Vec<RunExplanation>, Error> {
     let mut explanations = Vec::new();
-    for run in arrangement.order.chunk_by(|&a, &b| arrangement.ranks[a] == arrangement.ranks[b]) {
+    for run in arrangement.order.chunk_by(|&a, &b| plan.layers[a].is_placed_as(&plan.layers[b])) {
+        let division = plan.layers[run[0]].division;
+        let parts = division.map_or(1, |division| division.parts);
+        let of_run = counts.iter().map(|&ranges| ranges * parts).filter(|&count| count <= plan.gpus);
+        let of_run: Vec<usize> = of_run.collect();
         let gpus = arrangement.ranks[run[0]].len();
         let mut instead = |count: Option<&usize>| {
             let Some(&count) = count else { return Ok(None) };
@@ -64,8 +74,9 @@ pub(super) fn explain(
             last: plan.layers[run[run.len() - 1]].name.clone(),
             layers: run.len(),
             gpus,
-            more: instead(counts.iter().find(|&&count| count > gpus))?,
-            fewer: instead(counts.iter().rev().find(|&&count| count < gpus))?,
+            division,
+            more: instead(of_run.iter().find(|&&count| count > gpus))?,
+            fewer: instead(of_run.iter().rev().find(|&&count| count < gpus))?,
         });
     }
     Ok(explanations)
