@@ -3,6 +3,8 @@
 import json
 import random
 
+from deeppool import InputError, _deeppool
+
 
 def plan_document(
     network,
@@ -16,12 +18,21 @@ def plan_document(
     bucket_bytes=1 << 14,
     checkpoints=(),
     overlap=True,
+    splits=None,
 ):
-    """Returns a plan document with arbitrary figures. `ranks` returns a layer's ranks by its name."""
+    """Returns a plan document with arbitrary figures.
+
+    `ranks` returns a layer's ranks by its name. `splits` has the split and the number of parts of each split
+    layer, by name.
+    """
     layers = [
         {"name": layer.name, "gpus": len(ranks(layer.name)), "ranks": list(ranks(layer.name))}
         for layer in network.layers[1:]
     ]
+    for layer in layers:
+        if splits and layer["name"] in splits:
+            split, parts = splits[layer["name"]]
+            layer["division"] = {"split": split, "parts": parts}
     plan = {
         "schema": "deeppool/plan/v3",
         "model": network.name,
@@ -64,3 +75,36 @@ def random_plan(network, gpus, batch, seed, **options):
         for layer in network.layers[1:]
     }
     return plan_document(network, gpus, batch, ranks.__getitem__, **options)
+
+
+def random_split_plan(network, gpus, batch, seed, **options):
+    """Returns a plan with each layer on all ranks in random order and, where possible, split at random.
+
+    Layers with shared parameters are not split.
+    """
+    draw = random.Random(seed)
+    order = draw.sample(range(gpus), gpus)
+    tied = [layer for layer in network.layers if layer.parameters_of is not None]
+    shared = {name for layer in tied for name in (layer.name, layer.parameters_of)}
+    splits = {}
+    for layer in network.layers[1:]:
+        choices = [
+            (split, parts)
+            for split in ("features", "inputs", "copies")
+            for parts in range(2, gpus + 1)
+            if gpus % parts == 0
+        ]
+        draw.shuffle(choices)
+        if draw.random() < 0.7:
+            choices.sort(key=lambda choice: choice[0] == "copies")
+        for choice in choices if layer.name not in shared else ():
+            plan = plan_document(
+                network, gpus, batch, lambda _: order, splits=splits | {layer.name: choice}, **options
+            )
+            try:
+                _deeppool.lower(network.to_json(), plan, 0)
+            except InputError:
+                continue
+            splits[layer.name] = choice
+            break
+    return plan_document(network, gpus, batch, lambda _: order, splits=splits, **options)

@@ -71,7 +71,7 @@ def test_command_of_page_runs(command, tmp_path):
         if "--onnx" in arguments:
             assert "data parallel on the same GPUs" in output
         else:
-            assert (tmp_path / "program.json").read_text().startswith('{"schema":"deeppool/program/v3"')
+            assert (tmp_path / "program.json").read_text().startswith('{"schema":"deeppool/program/v4"')
 
 
 def test_destroy_process_group_ends_the_threads_of_the_groups(tmp_path):

@@ -24,6 +24,14 @@ import networks  # noqa: E402  (data and settings of the comparison)
 
 BIN = Path(os.environ.get("DEEPPOOL_BIN", ROOT / "target/debug/deeppool"))
 WORLD, ITERATIONS = 4, 50
+#: Split and number of parts of layers of `digits-cnn`.
+SPLITS = {
+    "conv2_3x3": ("features", 2),
+    "conv3": ("inputs", 2),
+    "fc1": ("features", 4),
+    "dropout": ("features", 4),
+    "fc2": ("inputs", 4),
+}
 
 
 class DigitsCnn(nn.Module):
@@ -86,8 +94,10 @@ def train(folder):
     not BIN.exists(),
     reason=f"there is no {BIN.name} to compare with: cargo build -p deeppool-cli, or DEEPPOOL_BIN=PATH",
 )
-@pytest.mark.parametrize("mode", [["--amplification", "2"], ["--mode", "dp"]])
-def test_losses_of_digits_cnn_match_deeppool_train(mode, tmp_path):
+@pytest.mark.parametrize(
+    ("mode", "splits"), [(["--amplification", "2"], {}), (["--mode", "dp"], {}), (["--mode", "dp"], SPLITS)]
+)
+def test_losses_of_digits_cnn_match_deeppool_train(mode, splits, tmp_path):
     network = networks.NETWORKS["digits-cnn"]
     network.write_data(ITERATIONS, tmp_path / "data.safetensors")
     deeppool(tmp_path, "export", "--model", "digits-cnn", "-o", "initial.safetensors")
@@ -106,6 +116,12 @@ def test_losses_of_digits_cnn_match_deeppool_train(mode, tmp_path):
         "-o",
         "plan.json",
     )
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    for layer in plan["layers"]:
+        if layer["name"] in splits:
+            split, parts = splits[layer["name"]]
+            layer["division"] = {"split": split, "parts": parts}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
     report = json.loads(
         deeppool(
             tmp_path,

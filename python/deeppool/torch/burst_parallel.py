@@ -21,10 +21,11 @@ from deeppool.torch.communication import Communication
 from deeppool.torch.denominator import Denominator
 from deeppool.torch.executor import Event, Executor
 from deeppool.torch.probe import probe
-from deeppool.torch.program import END, RankProgram
+from deeppool.torch.parts import PartPasses, StoredPart, parameters_of, statistics_of
+from deeppool.torch.program import END, LayerPart, RankProgram
 from deeppool.torch.sampled_random import SampledRandom
 from deeppool.torch.segments import LayerPasses
-from deeppool.tracing import Traced, TraceError
+from deeppool.tracing import Traced, TracedLayer, TraceError
 
 
 class BurstParallel(nn.Module):
@@ -56,6 +57,9 @@ class BurstParallel(nn.Module):
     Dropout depends only on ``seed``, the iteration, the layer and the sample. Batch normalization is over
     the rank's shard or over the global batch, by the plan's ``sync_batch_norm``. Over shards, the running
     statistics are those of the layer's first rank.
+
+    A plan may split layers by features, channels or heads. A rank then computes a part of such a layer, and
+    its gradients of the layer's parameters are zero outside of that part.
 
     Args:
         traced: The module, as returned by ``deeppool.tracing.trace``, with its parameters on the device
@@ -118,12 +122,15 @@ class BurstParallel(nn.Module):
 
     def _bind(self) -> None:
         """Builds the layers from the module's current parameters, and drops the executor."""
-        self._layers = {
-            layer.name: LayerPasses(layer.name, layer.island, self._random) for layer in self._traced.layers
-        }
+        self._layers = {layer.name: self._passes(layer) for layer in self._traced.layers}
         loss = self._layers[self._traced.layers[-1].name]
         loss.run = self._denominator.applied_to(loss.island)
-        self._trained |= {id(parameter) for layer in self._layers.values() for parameter in layer.parameters}
+        self._trained |= {
+            id(parameter)
+            for layer in self._traced.layers
+            for parameter in layer.island.parameters()
+            if parameter.requires_grad
+        }
         #: Layers that own parameters that are or were trained.
         self._owners = [
             layer.name
@@ -137,6 +144,13 @@ class BurstParallel(nn.Module):
         self._updates = [
             (i, step) for i, step in enumerate(self._program.steps) if step.op == "optimizer_step"
         ]
+
+    def _passes(self, layer: TracedLayer) -> LayerPasses:
+        """Returns the passes of a layer, or of the part of it that this rank runs."""
+        part = self._program.divided(layer.name)
+        if part is None:
+            return LayerPasses(layer.name, layer.island, self._random)
+        return PartPasses(layer.name, layer.island, self._random, part)
 
     # Training
 
@@ -168,12 +182,14 @@ class BurstParallel(nn.Module):
 
     def _iterate(
         self, samples: torch.Tensor, targets: torch.Tensor
-    ) -> tuple[torch.Tensor, list[torch.Tensor], list[nn.Parameter]]:
+    ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
         """Runs an iteration, and returns the loss and the gradients with their parameters."""
         self._follow_changes()
         executor = self._executor or self._prepare(samples)
         self._random.iteration = self.iteration
         counts = [counter.buffer.clone() for counter in self._traced.counters]
+        for layer in self._layers.values():
+            layer.start()
         self._denominator.start(targets)
         executor.begin(samples, targets)
         if self._background is None:
@@ -181,6 +197,8 @@ class BurstParallel(nn.Module):
         else:
             self._background.finish(executor)
         self._denominator.finish()
+        for layer in self._layers.values():
+            layer.finish()
         with torch.no_grad():
             # Not once a micro-batch, and on all ranks.
             for counter, before in zip(self._traced.counters, counts):
@@ -188,10 +206,12 @@ class BurstParallel(nn.Module):
         self.iteration += 1
         self._is_current = False
         parameters = [
-            parameter for _, step in self._updates for parameter in self._layers[step.layer].parameters
+            parameter for _, step in self._updates for parameter in self._layers[step.layer].trained
         ]
         gradients = [
-            gradient for i, step in self._updates for gradient in executor.values.take(i, step.reads[0])
+            gradient
+            for i, step in self._updates
+            for gradient in self._layers[step.layer].of_whole(executor.values.take(i, step.reads[0]))
         ]
         return self._read_loss(executor), gradients, parameters
 
@@ -213,8 +233,11 @@ class BurstParallel(nn.Module):
         Returns:
             The norm before clipping.
         """
-        # The first rank of each layer adds its gradients.
-        own = (owner for owner in self._owners if self._program.holders(owner)[0] == self._program.rank)
+        # The first rank of each layer, or of each of its parts, adds its gradients.
+        rank = self._program.rank
+        own = (
+            owner for owner in self._owners if any(rank == first for first, _ in self._program.pieces(owner))
+        )
         gradients = [
             parameter.grad
             for owner in own
@@ -262,30 +285,66 @@ class BurstParallel(nn.Module):
         This is a collective: call it on all ranks.
         """
         for owner in self._owners:
-            holders = self._program.holders(owner)
-            for parameter in self._once_trained(owner) if len(holders) < self._program.world else ():
-                dist.broadcast(parameter.detach(), src=holders[0])
-                if optimizer is not None:
-                    self._synchronize_state(optimizer, parameter, holders[0])
+            placement = self._program.layers[owner]
+            if not placement.is_divided and len(self._program.holders(owner)) == self._program.world:
+                continue
+            for source, part in self._program.pieces(owner):
+                for parameter, piece in self._pieces_of(owner, part):
+                    _broadcast(parameter.detach(), source, piece)
+                    if optimizer is not None:
+                        self._synchronize_state(optimizer, parameter, source, piece)
         for layer in self._traced.layers:
             # Without sync_batch_norm, each rank has different running statistics.
-            for buffer in layer.island.buffers():
-                dist.broadcast(buffer.detach(), src=self._program.layers[layer.name].ranks[0])
+            for source, part in self._program.pieces(layer.name):
+                if part is None:
+                    for buffer in layer.island.buffers():
+                        dist.broadcast(buffer.detach(), src=source)
+                else:
+                    for one in statistics_of(layer.island, part):
+                        _broadcast(one.tensor.detach(), source, one)
         self._is_current = True
 
-    def _synchronize_state(
-        self, optimizer: torch.optim.Optimizer, parameter: nn.Parameter, holder: int
-    ) -> None:
-        def moved(value: Any, device: torch.device | str) -> Any:
-            # Adam's step count stays on the host unless `capturable` is set.
-            return value.to(device) if isinstance(value, torch.Tensor) and value.dim() > 0 else value
+    def _pieces_of(
+        self, owner: str, part: LayerPart | None
+    ) -> list[tuple[torch.Tensor, StoredPart | None]]:
+        """Returns a layer's parameters that are or were trained, with the boxes that a part holds."""
+        if part is None:
+            return [(parameter, None) for parameter in self._once_trained(owner)]
+        stored = parameters_of(self._layers[owner].island, part)
+        return [(one.tensor, one) for one in stored if id(one.tensor) in self._trained]
 
-        state = [{name: moved(value, "cpu") for name, value in optimizer.state.get(parameter, {}).items()}]
-        dist.broadcast_object_list(state, src=holder)
-        if dist.get_rank() != holder and state[0]:
-            optimizer.state[parameter] = {
-                name: moved(value, parameter.device) for name, value in state[0].items()
-            }
+    def _synchronize_state(
+        self,
+        optimizer: torch.optim.Optimizer,
+        parameter: torch.Tensor,
+        source: int,
+        piece: StoredPart | None,
+    ) -> None:
+        """Broadcasts an optimizer's state of a parameter, or of a box of it, from a rank."""
+
+        def is_divided(value: Any) -> bool:
+            return piece is not None and isinstance(value, torch.Tensor) and value.shape == parameter.shape
+
+        def sent(value: Any) -> Any:
+            # Adam's step count stays on the host unless `capturable` is set.
+            value = piece.of(value) if piece is not None and is_divided(value) else value
+            return value.cpu() if isinstance(value, torch.Tensor) and value.dim() > 0 else value
+
+        own = optimizer.state.get(parameter, {})
+        message = [{name: (is_divided(value), sent(value)) for name, value in own.items()}]
+        dist.broadcast_object_list(message, src=source)
+        if dist.get_rank() == source or not message[0]:
+            return
+        state = dict(own)
+        for name, (divided, value) in message[0].items():
+            if isinstance(value, torch.Tensor) and value.dim() > 0:
+                value = value.to(parameter.device)
+            if divided and piece is not None:
+                whole = state[name] if name in state else torch.zeros_like(parameter, dtype=value.dtype)
+                piece.write(whole, value)
+                value = whole
+            state[name] = value
+        optimizer.state[parameter] = state
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """Returns the module's complete ``state_dict``.
@@ -437,6 +496,16 @@ def scaled(gradients: list[torch.Tensor], scale: torch.Tensor) -> list[torch.Ten
         results.append(gradient * scale.to(gradient.dtype))
         del gradient
     return results
+
+
+def _broadcast(tensor: torch.Tensor, source: int, piece: StoredPart | None) -> None:
+    """Broadcasts a tensor of one rank, or a box of it, to all ranks, in place."""
+    if piece is None:
+        dist.broadcast(tensor, src=source)
+        return
+    box = piece.of(tensor).clone(memory_format=torch.contiguous_format)
+    dist.broadcast(box, src=source)
+    piece.write(tensor, box)
 
 
 def _learned(parameters: Iterable[nn.Parameter]) -> tuple[bool, ...]:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 # then.
 import torch.distributed.nn
 
-from deeppool.torch.program import Collective, RankProgram
+from deeppool.torch.program import Collective, RankProgram, Ranges, slices
 
 #: Content of a program's buffer: a tensor, or one tensor per trained parameter of a layer.
 Value = torch.Tensor | list[torch.Tensor]
@@ -85,22 +85,26 @@ class Communication:
             self._waiter = ThreadPoolExecutor(1, "deeppool-messages")
         # All ranks create all groups in the same order, as new_group() requires.
         for collective in program.collectives:
-            ranks = tuple(sorted(collective.ranks))
-            if collective.op != "redistribute" and ranks not in created:
-                created.add(ranks)
-                group = dist.new_group(list(ranks))
-                if self._rank in ranks:
-                    self._groups[ranks] = group
+            for ranks in map(tuple, map(sorted, collective.groups)):
+                if collective.op != "redistribute" and ranks not in created:
+                    created.add(ranks)
+                    group = dist.new_group(list(ranks))
+                    if self._rank in ranks:
+                        self._groups[ranks] = group
 
     def start_all_reduce(self, collective: Collective, values: Sequence[Value]) -> Pending:
-        """Starts an all-reduce (sum) of several values, as one message per data type."""
+        """Starts an all-reduce (sum) of several values in the rank's group.
+
+        They are one message per data type.
+        """
         tensors = [tensor for value in values for tensor in (value if isinstance(value, list) else [value])]
         by_type = {
             dtype: [one for one in tensors if one.dtype == dtype]
             for dtype in dict.fromkeys(one.dtype for one in tensors)
         }
         flat = {dtype: torch.cat([one.reshape(-1) for one in of_type]) for dtype, of_type in by_type.items()}
-        works = [self._all_reduce(whole, collective.ranks) for whole in flat.values() if whole.numel() > 0]
+        group = collective.group(self._rank)
+        works = [self._all_reduce(whole, group) for whole in flat.values() if whole.numel() > 0]
 
         def finish() -> list[Value]:
             parts = {
@@ -118,35 +122,49 @@ class Communication:
 
         return Pending([work for work in works if work is not None], finish)
 
-    def start_redistribution(self, number: int, collective: Collective, held: torch.Tensor) -> Pending:
-        """Starts a redistribution of samples between ranks.
+    def start_redistribution(
+        self, number: int, collective: Collective, held: torch.Tensor, shape: tuple[int, ...]
+    ) -> Pending:
+        """Starts a redistribution of samples, or boxes of them, between ranks.
 
         Args:
             number: Index of the collective, used as the message tag.
             collective: The redistribution.
-            held: This rank's samples before the redistribution; an empty tensor if it has none.
+            held: This rank's items before the redistribution; an empty tensor if it has none.
+            shape: Shape of a sample of the whole tensor.
         """
-        mine, had = collective.target.get(self._rank, (0, 0)), collective.source.get(self._rank, (0, 0))
-        kept = (max(had[0], mine[0]), min(had[1], mine[1]))
+        nothing = ((0, 0),) * max(len(collective.extents), 1)
+        mine = collective.target.get(self._rank, nothing)
+        had = collective.source.get(self._rank, nothing)
+        if collective.extents:
+            held = held.reshape(*_lengths(had), collective.item_elements)
+        kept = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(had, mine))
         if kept == mine:
-            wanted = held[mine[0] - had[0] : mine[1] - had[0]]
+            wanted = held[_within(mine, had)]
         else:
-            wanted = held.new_empty((mine[1] - mine[0], *held.shape[1:]))
-            if kept[0] < kept[1]:
-                wanted[kept[0] - mine[0] : kept[1] - mine[0]] = held[kept[0] - had[0] : kept[1] - had[0]]
+            wanted = held.new_empty((*_lengths(mine), *held.shape[len(mine) :]))
+            if all(first < end for first, end in kept):
+                wanted[_within(kept, mine)] = held[_within(kept, had)]
         messages: list[Message] = []
-        for source, target, (first, end) in collective.moves:
+        #: Received messages with the places of their items.
+        received: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for source, target, box in collective.moves:
             if source == self._rank:
-                rows = held[first - had[0] : end - had[0]].contiguous()
-                messages.append((dist.isend, rows, target))
+                messages.append((dist.isend, held[_within(box, had)].contiguous(), target))
             elif target == self._rank:
-                messages.append((dist.irecv, wanted[first - mine[0] : end - mine[0]], source))
+                place = wanted[_within(box, mine)]
+                message = place if place.is_contiguous() else torch.empty_like(place).contiguous()
+                received.append((place, message))
+                messages.append((dist.irecv, message, source))
         works = self._exchange(messages, number) if messages else []
         sent = [tensor for _, tensor, _ in messages]
 
         def finish() -> list[Value]:
             sent.clear()
-            return [wanted]
+            for place, message in received:
+                if message is not place:
+                    place.copy_(message)
+            return [_as_samples(wanted, collective, mine, shape)]
 
         waiter = self._waiter.submit(_wait_for, works) if self._waiter is not None and works else None
         return Pending(works, finish, waiter)
@@ -171,6 +189,37 @@ class Communication:
         return dist.batch_isend_irecv(
             [dist.P2POp(operation, tensor, peer, tag=tag) for operation, tensor, peer in messages]
         )
+
+
+def _lengths(box: Ranges) -> tuple[int, ...]:
+    return tuple(end - first for first, end in box)
+
+
+def _within(box: Ranges, outer: Ranges) -> tuple[slice, ...]:
+    """Returns the index of a box in the tensor that holds another box around it."""
+    return slices(tuple((first - start, end - start) for (first, end), (start, _) in zip(box, outer)))
+
+
+def _as_samples(
+    items: torch.Tensor, collective: Collective, box: Ranges, shape: tuple[int, ...]
+) -> torch.Tensor:
+    """Returns the box of a redistributed array as samples of a layer or its part.
+
+    Args:
+        items: The items of the box. With a dimension of addends, that stays.
+        shape: Shape of a sample of the whole tensor.
+    """
+    if not collective.extents:
+        return items
+    *_, outer, units = collective.extents
+    dims, before = list(shape), 1
+    for index, dim in enumerate(shape):
+        # The first dimension that the units divide evenly.
+        if outer % before == 0 and dim % (outer // before * units) == 0:
+            dims[index] = dim // units * (box[-1][1] - box[-1][0])
+            break
+        before *= dim
+    return items.reshape(*_lengths(box)[:-2], *dims)
 
 
 class Unconnected(Communication):

@@ -78,7 +78,7 @@ class Executor:
         self.values = Values(program)
         self._batch: dict[str, torch.Tensor] = {}
         self._norms = {
-            name: SynchronizedNorm(layers[name].island.norm, layers[name].parameters)
+            name: SynchronizedNorm(layers[name].norm, layers[name].parameters)
             for name in program.synchronized
         }
         self._segments: dict[int, Segment] = {}
@@ -174,11 +174,16 @@ class Executor:
         self._began[index] = time.perf_counter()
         values = [self.values.take(index, buffer) for buffer in self.program.received(index)]
         if collective.op == "redistribute":
-            held = (
-                values[0].detach() if values else self._no_samples[self.program.buffers[step.writes[0]].layer]
+            # Layers' outputs and their gradients have the same shape.
+            layer = self.program.buffers[step.writes[0]].layer if step.writes else ""
+            held = values[0].detach() if values else self._no_samples[layer]
+            shape = self.program.layers[layer].shape if layer else ()
+            self._pending[index] = self._communication.start_redistribution(
+                step.collective, collective, held, shape
             )
-            self._pending[index] = self._communication.start_redistribution(step.collective, collective, held)
         else:
+            # Addends of an output have an autograd graph.
+            values = [value.detach() if isinstance(value, torch.Tensor) else value for value in values]
             self._pending[index] = self._communication.start_all_reduce(collective, values)
         self._started += 1
 
@@ -216,6 +221,9 @@ class Executor:
         if program.steps[steps[0]].layer in self._norms:
             return [partial(self._normalize, steps[0], program.steps[steps[0]])]
 
+        if program.steps[steps[0]].op == "sum_addends":
+            return [partial(self._sum_addends, steps[0], program.steps[steps[0]])]
+
         def with_op(op: str) -> list[int]:
             return [index for index in steps if program.steps[index].op == op]
 
@@ -246,6 +254,9 @@ class Executor:
             [sum(each[1:], each[0]) for each in zip(*terms)] if is_of_parameters else sum(terms[1:], terms[0])
         )
         self.values.put(index, step.writes[0], total)
+
+    def _sum_addends(self, index: int, step: Step) -> None:
+        self.values.put(index, step.writes[0], self.values.take(index, step.reads[0]).sum(0))
 
     def _normalize(self, index: int, step: Step) -> None:
         norm = self._norms[step.layer]

@@ -49,7 +49,7 @@ def probe(
     values = {"input": two.to(device, batch.dtype)}
     no_samples = {"input": values["input"][:0].clone()}
     readers = Counter(name for layer in traced.layers for name in layer.inputs)
-    with buffers_kept(traced.module):
+    with buffers_kept(traced.module.buffers()):
         # The output of the loss, the last layer, is not redistributed.
         for layer in traced.layers[:-1]:
             inputs = [values[name] for name in layer.inputs]
@@ -70,12 +70,12 @@ def _run(
     layer: LayerPasses, inputs: list[torch.Tensor], random: SampledRandom, compares: bool
 ) -> torch.Tensor:
     with random.begin(layer.name, 0, 2):
-        both = layer.run(*inputs)
+        both = layer.island.forward(*inputs)
     layer.draws_random, layer.has_fused_attention = random.draws > 0, random.has_fused_attention
     if layer.has_fused_attention:
         return both
     with random.begin(layer.name, 0, 1):
-        first = layer.run(*(x[:1] for x in inputs))
+        first = layer.island.forward(*(x[:1] for x in inputs))
     wide, narrow = both[:1].double(), first.double()
     if not compares:
         return both

@@ -1,4 +1,4 @@
-"""Dataclasses of the format ``deeppool/program/v3``: the steps of a rank in one iteration.
+"""Dataclasses of the format ``deeppool/program/v4``: the steps of a rank in one iteration.
 
 Steps, buffers and collectives are identified by their indices. Ranges of samples exclude their end.
 """
@@ -10,10 +10,62 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeVar
 
+import torch
+
 T = TypeVar("T")
 Samples = tuple[int, int]
+#: Range along each dimension.
+Ranges = tuple[tuple[int, int], ...]
 #: Index of a step after all others, which reads the results of the iteration.
 END = -1
+
+
+@dataclass(frozen=True)
+class TensorPart:
+    """A box of a tensor, and the shape of the tensor that holds its elements."""
+
+    shape: tuple[int, ...]
+    dims: tuple[int, ...]
+    """Dimensions of a row-major view of the whole tensor."""
+    ranges: Ranges
+    """Range of each of these dimensions."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the box has all elements of the tensor."""
+        return all(range_ == (0, dim) for range_, dim in zip(self.ranges, self.dims))
+
+    def of(self, whole: torch.Tensor) -> torch.Tensor:
+        """Returns the box of a tensor of any shape: a view if possible."""
+        return whole.reshape(self.dims)[slices(self.ranges)].reshape(self.shape)
+
+    def write(self, whole: torch.Tensor, part: torch.Tensor) -> None:
+        """Copies a part to its box of the whole tensor."""
+        rows = whole.reshape(self.dims)
+        box = rows[slices(self.ranges)]
+        box.copy_(part.reshape(box.shape))
+        if rows.data_ptr() != whole.data_ptr():
+            whole.copy_(rows.view(whole.shape))
+
+
+@dataclass(frozen=True)
+class LayerPart:
+    """A part of a split layer: a layer of another shape."""
+
+    ranks: tuple[int, ...]
+    """Ranks that run it, in the order of their shards."""
+    kind: str
+    options: dict[str, Any]
+    inputs: tuple[tuple[int, ...], ...]
+    """Shape of one sample of each input."""
+    output: tuple[int, ...]
+    """Shape of one sample of the output."""
+    output_box: tuple[tuple[int, ...], Ranges] | None
+    """Dimensions of a view of a sample of the whole output, and ranges of the part; only of a dropout."""
+    parameters: tuple[TensorPart, ...]
+    """Boxes of the first parameters of the whole layer."""
+    statistics: tuple[TensorPart, ...]
+    """Boxes of the running statistics of the whole layer."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +73,24 @@ class LayerPlacement:
     """Placement of a layer."""
 
     ranks: tuple[int, ...]
-    """Ranks that run it, in the order of their shards."""
+    """Ranks that run it, in the order of their shards, and of their parts of a shard."""
+    shape: tuple[int, ...]
+    """Shape of one sample of the output."""
     parameters_of: str | None = None
     """Name of the layer that owns its parameters; ``None`` if it owns them."""
+    split: str = ""
+    """``copies``, ``features`` or ``inputs``; empty if it is not split."""
+    parts: tuple[LayerPart, ...] = ()
+    """Its parts, if it is split."""
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether the parts have different parameters."""
+        return self.split in ("features", "inputs")
+
+    def part(self, rank: int) -> LayerPart | None:
+        """Returns the part that a rank runs."""
+        return next((part for part in self.parts if rank in part.ranks), None)
 
 
 @dataclass(frozen=True)
@@ -33,13 +100,23 @@ class Collective:
     op: str
     """``all_reduce`` or ``broadcast``, in place in the step's written buffers, or ``redistribute`` from its
     read buffer to its written buffer."""
-    ranks: tuple[int, ...]
-    source: dict[int, Samples] = field(default_factory=dict)
-    """Samples of each rank before a redistribution."""
-    target: dict[int, Samples] = field(default_factory=dict)
-    """Samples of each rank after a redistribution."""
-    moves: tuple[tuple[int, int, Samples], ...] = ()
-    """Messages of a redistribution: sender, receiver and samples."""
+    groups: tuple[tuple[int, ...], ...]
+    """Groups of ranks, each of which performs the operation on its own."""
+    source: dict[int, Ranges] = field(default_factory=dict)
+    """Box of each rank before a redistribution: samples, then outer dimension and units of a sample if
+    layers are split. Before the samples, there may be a dimension of addends."""
+    target: dict[int, Ranges] = field(default_factory=dict)
+    """Box of each rank after a redistribution."""
+    moves: tuple[tuple[int, int, Ranges], ...] = ()
+    """Messages of a redistribution: sender, receiver and box."""
+    extents: tuple[int, ...] = ()
+    """Lengths of the dimensions of a redistribution of boxes; empty for samples."""
+    item_elements: int = 0
+    """Number of elements of an item of a redistribution of boxes."""
+
+    def group(self, rank: int) -> tuple[int, ...]:
+        """Returns the group of a rank."""
+        return next(group for group in self.groups if rank in group)
 
 
 @dataclass(frozen=True)
@@ -100,7 +177,7 @@ class RankProgram:
             rank=rank["rank"],
             batch=document["batch"],
             world=document["world"],
-            layers={layer["name"]: _read(LayerPlacement, layer) for layer in document["layers"]},
+            layers={layer["name"]: _layer(layer) for layer in document["layers"]},
             collectives=tuple(_collective(one) for one in document["collectives"]),
             buffers=tuple(_read(Buffer, one) for one in rank["buffers"]),
             steps=tuple(_step(one) for one in rank["steps"]),
@@ -114,6 +191,21 @@ class RankProgram:
         """Returns the ranks of all layers that use the owner's parameters, starting with the owner's."""
         users = (layer for name, layer in self.layers.items() if self.owner(name) == owner)
         return tuple(dict.fromkeys(rank for layer in users for rank in layer.ranks))
+
+    def divided(self, layer: str) -> LayerPart | None:
+        """Returns the rank's part of a layer whose parts compute different values; otherwise ``None``."""
+        placement = self.layers[layer]
+        return placement.part(self.rank) if placement.is_divided else None
+
+    def pieces(self, owner: str) -> list[tuple[int, LayerPart | None]]:
+        """Returns the pieces of a layer's parameters and statistics, each with the first rank that holds it.
+
+        A layer whose parameters are not divided is one piece without a part.
+        """
+        placement = self.layers[owner]
+        if placement.is_divided:
+            return [(part.ranks[0], part) for part in placement.parts]
+        return [(placement.ranks[0], None)]
 
     @cached_property
     def synchronized(self) -> frozenset[str]:
@@ -232,16 +324,61 @@ def _step(document: dict[str, Any]) -> Step:
 
 
 def _collective(document: dict[str, Any]) -> Collective:
-    def samples_by_rank(key: str) -> dict[int, Samples]:
-        return {one["rank"]: (one["samples"][0], one["samples"][1]) for one in document.get(key, [])}
+    def box(of: dict[str, Any]) -> Ranges:
+        return _ranges([of["samples"]] if "samples" in of else of["ranges"])
 
-    moves = tuple(
-        (one["from"], one["to"], (one["samples"][0], one["samples"][1])) for one in document.get("moves", [])
-    )
+    def by_rank(key: str) -> dict[int, Ranges]:
+        return {one["rank"]: box(one) for one in document.get(key, [])}
+
+    ranks, count = document["ranks"], document.get("groups", 1)
+    size = len(ranks) // count
     return Collective(
         document["op"],
-        tuple(document["ranks"]),
-        samples_by_rank("source"),
-        samples_by_rank("target"),
-        moves,
+        tuple(tuple(ranks[first : first + size]) for first in range(0, len(ranks), max(size, 1))),
+        by_rank("source"),
+        by_rank("target"),
+        tuple((one["from"], one["to"], box(one)) for one in document.get("moves", [])),
+        tuple(document.get("extents", ())),
+        document.get("item_elements", 0),
     )
+
+
+def _layer(document: dict[str, Any]) -> LayerPlacement:
+    return LayerPlacement(
+        tuple(document["ranks"]),
+        tuple(document["sample_shape"]),
+        document.get("parameters_of"),
+        document.get("split", ""),
+        tuple(_part(part) for part in document.get("parts", [])),
+    )
+
+
+def _part(document: dict[str, Any]) -> LayerPart:
+    def tensors(key: str) -> tuple[TensorPart, ...]:
+        return tuple(
+            TensorPart(tuple(one["shape"]), tuple(one["dims"]), _ranges(one["ranges"]))
+            for one in document[key]
+        )
+
+    # A kind without options is its name.
+    op, region = document["op"], document.get("output_box")
+    ((kind, options),) = op.items() if isinstance(op, dict) else ((op, {}),)
+    return LayerPart(
+        tuple(document["ranks"]),
+        kind,
+        options,
+        tuple(tuple(shape) for shape in document["inputs"]),
+        tuple(document["output"]),
+        None if region is None else (tuple(region["dims"]), _ranges(region["ranges"])),
+        tensors("parameters"),
+        tensors("statistics"),
+    )
+
+
+def _ranges(ranges: list[list[int]]) -> Ranges:
+    return tuple((first, end) for first, end in ranges)
+
+
+def slices(ranges: Ranges) -> tuple[slice, ...]:
+    """Returns the ranges as an index of a tensor."""
+    return tuple(slice(first, end) for first, end in ranges)

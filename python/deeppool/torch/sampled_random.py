@@ -6,6 +6,7 @@ with 8 rounds (D. J. Bernstein, 2008), so that both drop the same elements.
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from deeppool import _deeppool
+from deeppool.torch.program import Ranges, slices
 
 aten = torch.ops.aten
 
@@ -109,11 +111,22 @@ class SampledRandom(TorchDispatchMode):
         self.draw = dropout_keeps
         """Draws the mask of a dropout."""
         self._layer, self._first, self._samples = "", 0, 0
+        self._box: tuple[tuple[int, ...], Ranges] | None = None
         self._warned: set[str] = set()
 
-    def begin(self, layer: str, first: int, samples: int) -> SampledRandom:
-        """Sets the layer that runs next and its samples in the global batch."""
-        self._layer, self._first, self._samples = layer, first, samples
+    def begin(
+        self, layer: str, first: int, samples: int, box: tuple[tuple[int, ...], Ranges] | None = None
+    ) -> SampledRandom:
+        """Sets the layer that runs next and its samples in the global batch.
+
+        Args:
+            layer: Name of the layer.
+            first: Index of the first sample.
+            samples: Number of samples.
+            box: The box of a sample that it computes: the dimensions of a view of the sample, and the range
+                of each; ``None`` for whole samples.
+        """
+        self._layer, self._first, self._samples, self._box = layer, first, samples, box
         self.draws, self.has_fused_attention = 0, False
         return self
 
@@ -166,8 +179,11 @@ class SampledRandom(TorchDispatchMode):
                 return torch.full_like(like, 1 - probability).bernoulli().bool()
             dim = 1
             shape[0], shape[1] = shape[1], shape[0]
-        elements = like.numel() // samples
+        whole = () if self._box is None else self._box[0]
+        elements = like.numel() // samples if self._box is None else math.prod(whole)
         keeps = self.draw(
             self.seed, self.iteration, name, self._first, samples, elements, probability, like.device
         )
+        if self._box is not None:
+            keeps = keeps.view(samples, *whole)[slice(None), *slices(self._box[1])].reshape(samples, -1)
         return keeps.view(shape).transpose(0, dim)

@@ -7,7 +7,7 @@ gradients of these inputs and of the parameters of all its layers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from deeppool.torch.program import RankProgram, Step, Values
+from deeppool.torch.program import RankProgram, Ranges, Step, Values
 from deeppool.torch.sampled_random import SampledRandom
 from deeppool.tracing.island import Island, buffers_kept
 
@@ -26,8 +26,30 @@ class LayerPasses:
 
     def __init__(self, name: str, island: Island, random: SampledRandom) -> None:
         self.name, self.island, self.random, self.run = name, island, random, island.forward
-        self.parameters = [parameter for parameter in island.parameters() if parameter.requires_grad]
+        #: Tensors that its passes train.
+        self.parameters: list[torch.Tensor] = [
+            parameter for parameter in island.parameters() if parameter.requires_grad
+        ]
+        #: The module's parameters that they belong to.
+        self.trained = self.parameters
+        self.norm = island.norm
+        #: Box of its output in a sample, for random numbers; ``None`` for the whole sample.
+        self.output_box: tuple[tuple[int, ...], Ranges] | None = None
         self.draws_random = self.has_fused_attention = False
+
+    def start(self) -> None:
+        """Reads the module's tensors before an iteration, if the passes use copies of them."""
+
+    def finish(self) -> None:
+        """Writes running statistics to the module's buffers after an iteration, if they are copies."""
+
+    def of_whole(self, gradients: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """Returns the gradients of :attr:`trained`, given those of :attr:`parameters`."""
+        return gradients
+
+    def buffers(self) -> Iterable[torch.Tensor]:
+        """Returns the tensors that a forward pass updates."""
+        return self.island.buffers()
 
     def forward(self, inputs: Sequence[torch.Tensor], first: int) -> torch.Tensor:
         """Runs the forward pass.
@@ -39,12 +61,12 @@ class LayerPasses:
         if not self.draws_random:
             return self.run(*inputs)
         attention = sdpa_kernel(SDPBackend.MATH) if self.has_fused_attention else nullcontext()
-        with attention, self.random.begin(self.name, first, len(inputs[0])):
+        with attention, self.random.begin(self.name, first, len(inputs[0]), self.output_box):
             return self.run(*inputs)
 
     def recompute(self, inputs: Sequence[torch.Tensor], first: int) -> torch.Tensor:
         """Runs the forward pass again, without updating buffers such as running statistics."""
-        with buffers_kept(self.island):
+        with buffers_kept(self.buffers()):
             return self.forward(inputs, first)
 
 
@@ -81,6 +103,8 @@ def _joins(program: RankProgram, run: list[int], step: Step, is_fused: bool) -> 
     """Returns whether a step can be appended to a run."""
     before = [program.steps[index] for index in run]
     if step.layer in program.synchronized or before[-1].layer in program.synchronized:
+        return False
+    if "sum_addends" in (step.op, before[-1].op):
         return False
     if before[-1].pass_.endswith("_moments") and step.layer == before[-1].layer:
         return True  # The two steps of a batch normalization.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 from deeppool.tracing.island import BatchNorm
@@ -19,7 +18,7 @@ class SynchronizedNorm:
     does not use the moments.
     """
 
-    def __init__(self, norm: BatchNorm | None, parameters: Sequence[nn.Parameter]) -> None:
+    def __init__(self, norm: BatchNorm | None, parameters: Sequence[torch.Tensor]) -> None:
         assert norm is not None
         self._norm, self._parameters = norm, parameters
         #: Saved for backward: input, mean, inverse standard deviation, and values per channel. The

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from deeppool.tracing.program import PerSample, Ref, Step, Stored
@@ -40,11 +42,32 @@ class BatchNorm:
         }
         self._epsilon, self._momentum = float(step.argument("eps")), float(step.argument("momentum"))
         self._module: Any = module
+        #: Tensors in place of the module's.
+        self._replaced: dict[str, torch.Tensor] = {}
 
     def tensor(self, name: str) -> torch.Tensor | None:
         """Returns ``weight``, ``bias``, ``running_mean`` or ``running_var``."""
+        if name in self._replaced:
+            return self._replaced[name]
         found = self._stored.get(name)
         return None if found is None else _look_up(*found)
+
+    def with_tensors(self, tensors: Mapping[str, torch.Tensor]) -> BatchNorm:
+        """Returns the normalization with other tensors, by their names in :meth:`tensor`."""
+        other = copy.copy(self)
+        other._replaced = dict(tensors)
+        return other
+
+    def normalize(self, x: torch.Tensor) -> torch.Tensor:
+        """Computes the output of at least one sample, and updates the running statistics."""
+        mean, variance, momentum = self.tensor("running_mean"), self.tensor("running_var"), self.momentum
+        if self.training and not self.tracks:
+            mean = variance = None
+        if momentum is None:
+            momentum = 1.0 / float(self.batches + 1) if self.batches is not None else 0.0
+        weight, bias = self.tensor("weight"), self.tensor("bias")
+        is_by_batch = self.training or mean is None
+        return F.batch_norm(x, mean, variance, weight, bias, is_by_batch, momentum, self.epsilon)
 
     @property
     def epsilon(self) -> float:
@@ -154,9 +177,7 @@ class Island(nn.Module):
         samples = inputs[0].shape[0]
         tensors = [] if self._is_call and samples > 0 else self.tensors()
         if samples == 0:
-            arguments = (self.output_shape, *inputs, *tensors)
-            result: torch.Tensor = _Empty.apply(*arguments)  # type: ignore[no-untyped-call]
-            return result
+            return empty_output(self.output_shape, *inputs, *tensors)
         return self._run(samples, tensors, [module.training for module in self._owned[1]], *inputs)
 
     def extra_repr(self) -> str:
@@ -180,14 +201,25 @@ class _Empty(torch.autograd.Function):
         return (None, *zeros)
 
 
+def empty_output(shape: tuple[int, ...], *tensors: torch.Tensor) -> torch.Tensor:
+    """Returns the output of a layer for zero samples, of shape ``(0, *shape)``.
+
+    Args:
+        shape: Shape of one sample.
+        tensors: Inputs and parameters, whose gradients are zero.
+    """
+    result: torch.Tensor = _Empty.apply(shape, *tensors)  # type: ignore[no-untyped-call]
+    return result
+
+
 @contextmanager
-def buffers_kept(module: nn.Module) -> Iterator[None]:
-    """Restores a module's buffers, such as running statistics, after the ``with`` block.
+def buffers_kept(buffers: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Restores buffers, such as running statistics, after the ``with`` block.
 
     Autograd does not count this as a change. A layer that saves the buffers, as a batch normalization does,
     can therefore run backward afterwards.
     """
-    kept = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    kept = [(buffer, buffer.clone()) for buffer in buffers]
     try:
         yield
     finally:

@@ -79,7 +79,11 @@ def trace(
             "expected a batch of examples of shape (samples, ...), got a tensor of shape "
             f"{list(example.shape)}"
         )
-    with _training(module) as modes, buffers_kept(module), torch.random.fork_rng(devices=_devices(module)):
+    with (
+        _training(module) as modes,
+        buffers_kept(module.buffers()),
+        torch.random.fork_rng(devices=_devices(module)),
+    ):
         refusals.check_modules(module)
         observed = observe(module, batch_of(example, 2))
         program = export(module, example)

@@ -1,6 +1,7 @@
 //! Exported programs: the document contains the whole program, which can be rebuilt from it.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use collectives::{Layout, Redistribution};
@@ -9,7 +10,9 @@ use deeppool::program::{
     Op, Placement, Program, RankProgram, Step, StepId, lower_for_simulation, lower_training,
 };
 use layer_engine::{Pass, Precision, Role, Sgd, Shard, Signature, Storage};
-use layer_graph::{LayerGraph, LayerId, zoo};
+use layer_graph::{
+    Division, LayerGraph, LayerId, LayerKind, LayerPart, NetworkSplits, Shape, Split, TensorBox, zoo,
+};
 use serde_json::Value;
 
 fn role(label: &str) -> Role {
@@ -63,10 +66,45 @@ fn shard(value: &Value) -> Shard {
     Shard { first, samples: end - first }
 }
 
-fn layout(value: &Value) -> Layout {
-    let counts: Vec<(usize, usize)> =
-        list(value).iter().map(|held| (number(&held["rank"]), shard(&held["samples"]).samples)).collect();
-    Layout::from_counts(&counts).unwrap()
+/// Returns the box of items as a range of each dimension.
+fn items(value: &Value) -> Vec<Range<usize>> {
+    match value.get("samples") {
+        Some(samples) => vec![range(samples)],
+        None => list(&value["ranges"]).iter().map(range).collect(),
+    }
+}
+
+fn range(value: &Value) -> Range<usize> {
+    let [start, end] = numbers(value)[..] else { panic!("{value}") };
+    start..end
+}
+
+fn tensor_box(value: &Value) -> TensorBox {
+    TensorBox { dims: numbers(&value["dims"]), ranges: list(&value["ranges"]).iter().map(range).collect() }
+}
+
+/// Returns the layout in which ranks hold the given boxes: a grid of ranges of each dimension.
+fn layout(value: &Value, extents: &[usize]) -> Layout {
+    let held: Vec<(usize, Vec<Range<usize>>)> =
+        list(value).iter().map(|held| (number(&held["rank"]), items(held))).collect();
+    if extents.len() == 1 {
+        let counts: Vec<(usize, usize)> = held.iter().map(|(rank, of)| (*rank, of[0].len())).collect();
+        return Layout::from_counts(&counts).unwrap();
+    }
+    let ranks: Vec<usize> = held.iter().map(|(rank, _)| *rank).collect();
+    // The first box of each row of the grid has the ranges that later dimensions begin with.
+    let cuts: Vec<Vec<Range<usize>>> = (0..extents.len())
+        .map(|dim| {
+            let first = &held[0].1;
+            let row = held.iter().filter(|(_, of)| (0..extents.len()).all(|i| i == dim || of[i] == first[i]));
+            let mut cuts: Vec<Range<usize>> = row.map(|(_, of)| of[dim].clone()).collect();
+            cuts.dedup();
+            cuts
+        })
+        .collect();
+    let parts: Vec<usize> = cuts.iter().map(Vec::len).collect();
+    let layout = Layout::grid(extents, &parts, &ranks).unwrap();
+    cuts.into_iter().enumerate().fold(layout, |layout, (dim, cuts)| layout.with_ranges(dim, cuts).unwrap())
 }
 
 impl DocumentReader<'_> {
@@ -83,17 +121,54 @@ impl DocumentReader<'_> {
                 Some("bf16") => Precision::Bf16,
                 Some(other) => panic!("{other}"),
             },
-            ranks: list(&document["ranks"]).iter().map(|rank| self.rank(rank)).collect(),
+            ranks: list(&document["ranks"]).iter().map(|rank| self.rank(rank, &document["layers"])).collect(),
             collectives: list(&document["collectives"]).iter().map(collective).collect(),
         }
     }
 
-    fn rank(&self, document: &Value) -> RankProgram {
+    /// Returns the parts that a rank runs. Their descriptions are checked.
+    fn parts(&self, rank: usize, layers: &Value) -> BTreeMap<LayerId, Arc<LayerPart>> {
+        let splits = NetworkSplits::new(self.0);
+        let mut parts = BTreeMap::new();
+        for layer in list(layers).iter().filter(|layer| layer.get("split").is_some()) {
+            let id = self.0.find(layer["name"].as_str().unwrap()).unwrap();
+            let described = list(&layer["parts"]);
+            let split = layer["split"].as_str().unwrap().parse().unwrap();
+            let division = Division { split, parts: described.len() };
+            for (index, one) in described.iter().enumerate() {
+                let part = splits.part(id, division, index).unwrap();
+                let dims = part.layer.input_shapes().iter().map(Shape::dims);
+                assert!(list(&one["inputs"]).iter().map(numbers).eq(dims));
+                assert_eq!(numbers(&one["output"]), part.layer.output_shape().dims());
+                assert_eq!(one["op"], serde_json::to_value(part.layer.kind()).unwrap());
+                let is_dropout = matches!(part.layer.kind(), LayerKind::Dropout(_));
+                assert_eq!(
+                    one.get("output_box").map(tensor_box),
+                    is_dropout.then(|| part.layer.output_box())
+                );
+                let tensors = [
+                    ("parameters", part.layer.parameters(), &part.parameters),
+                    ("statistics", part.layer.statistics(), &part.statistics),
+                ];
+                for (key, tensors, boxes) in tensors {
+                    let shapes = tensors.into_iter().map(|tensor| tensor.dims);
+                    assert!(list(&one[key]).iter().map(|one| numbers(&one["shape"])).eq(shapes));
+                    assert!(list(&one[key]).iter().map(tensor_box).eq(boxes.iter().cloned()));
+                }
+                if numbers(&one["ranks"]).contains(&rank) {
+                    parts.insert(id, Arc::new(part));
+                }
+            }
+        }
+        parts
+    }
+
+    fn rank(&self, document: &Value, layers: &Value) -> RankProgram {
         let rank = number(&document["rank"]);
         RankProgram {
             rank,
             represented_ranks: vec![rank],
-            parts: BTreeMap::new(),
+            parts: self.parts(rank, layers),
             buffers: list(&document["buffers"]).iter().map(|buffer| self.buffer(buffer)).collect(),
             state_buffers: number(&document["state_buffers"]),
             arena_elements: number(&document["arena_elements"]),
@@ -112,6 +187,7 @@ impl DocumentReader<'_> {
             "velocity" => Contents::Velocity(self.layer(document)),
             "constant" => Contents::Constant(document["value"].as_f64().unwrap()),
             "moved" => Contents::Moved(self.layer(document)),
+            "packed" => Contents::Packed(self.layer(document)),
             "squared_norm" => Contents::SquaredNorm,
             other => panic!("{other}"),
         };
@@ -143,6 +219,7 @@ impl DocumentReader<'_> {
             "backward" => Op::Backward { layer: self.layer(document), pass: pass(), shard: samples() },
             "accumulate_gradient" if reads.contains(&writes[0]) => Op::AddGradient,
             "accumulate_gradient" => Op::SumGradients,
+            "sum_addends" => Op::SumAddends { terms: number(&document["terms"]) },
             "collective" => Op::Collective(CollectiveId(number(&document["collective"]))),
             "squared_norm" => Op::SquaredNorm,
             "optimizer_step" => Op::OptimizerStep {
@@ -180,25 +257,28 @@ fn collective(document: &Value) -> Collective {
         "all_reduce" => CollectiveOp::AllReduce { elements: number(&document["elements"]) },
         "broadcast" => CollectiveOp::Broadcast { elements: number(&document["elements"]) },
         "redistribute" => {
-            let (source, target) = (layout(&document["source"]), layout(&document["target"]));
+            let samples = || list(&document["source"]).iter().map(|held| items(held)[0].end).max();
+            let extents =
+                document.get("extents").map_or_else(|| vec![samples().unwrap_or_default()], numbers);
+            let (source, target) =
+                (layout(&document["source"], &extents), layout(&document["target"], &extents));
             let redistribution = Redistribution::new(&source, &target).unwrap();
             let moves = list(&document["moves"]).iter();
-            let moves = moves.map(|one| (number(&one["from"]), number(&one["to"]), shard(&one["samples"])));
-            let expected = redistribution.moves().iter().map(|one| {
-                let samples = Shard { first: one.samples().start, samples: one.samples().len() };
-                (one.from_rank, one.to_rank, samples)
-            });
-            assert!(moves.eq(expected));
+            let moves = moves.map(|one| (number(&one["from"]), number(&one["to"]), items(one)));
+            let expected = redistribution.moves().iter();
+            assert!(moves.eq(expected.map(|one| (one.from_rank, one.to_rank, one.region.ranges().to_vec()))));
+            let unit = if document.get("extents").is_some() { "item_elements" } else { "sample_elements" };
             CollectiveOp::Redistribute {
                 redistribution: Arc::new(redistribution),
-                item_elements: number(&document["sample_elements"]),
+                item_elements: number(&document[unit]),
                 storage: storage(document),
             }
         }
         other => panic!("{other}"),
     };
     let label = document["label"].as_str().unwrap().into();
-    Collective { op, ranks: numbers(&document["ranks"]), groups: 1, label }
+    let groups = document.get("groups").map_or(1, number);
+    Collective { op, ranks: numbers(&document["ranks"]), groups, label }
 }
 
 fn read(text: &str) -> Value {
@@ -228,10 +308,44 @@ fn exported_documents_rebuild_the_program() {
         let network = zoo::model(model).unwrap();
         let program = lower_training(&network, &scattered(&network), batch, &options).unwrap();
         let document = read(&program.to_json(&network, None).unwrap());
-        assert_eq!(document["schema"], "deeppool/program/v3");
+        assert_eq!(document["schema"], "deeppool/program/v4");
         assert_eq!(number(&document["world"]), 4);
         let again = DocumentReader(&network).program(&document);
         assert_eq!(again, program, "{model}");
+    }
+}
+
+#[test]
+fn exported_documents_rebuild_split_layers() {
+    let by_features = Division { split: Split::Features, parts: 2 };
+    let by_inputs = Division { split: Split::Inputs, parts: 2 };
+    let copies = Division { split: Split::Copies, parts: 2 };
+    let digits = [
+        ("conv2_3x3", by_features),
+        ("conv3", by_inputs),
+        ("fc1", by_features),
+        ("dropout", by_features),
+        ("fc2", Division { split: Split::Inputs, parts: 4 }),
+    ];
+    let gpt2 = [
+        ("block1.ln_1", copies),
+        ("block1.self_attention.in_proj", by_features),
+        ("block1.self_attention", by_features),
+        ("block1.self_attention.out_proj", by_inputs),
+    ];
+    for (model, divisions, ranks) in [
+        ("digits-cnn", &digits[..], [2, 0, 3, 1]),
+        ("digits-cnn", &digits[..], [0, 1, 2, 3]),
+        ("gpt2", &gpt2[..], [0, 1, 2, 3]),
+    ] {
+        let network = zoo::model(model).unwrap();
+        let placement = Placement::new(&network, 4, vec![ranks.to_vec(); network.len() - 1]).unwrap();
+        let divisions = divisions.iter().map(|&(name, division)| (network.find(name).unwrap(), division));
+        let placement = placement.with_divisions(&network, divisions).unwrap();
+        let options = LowerOptions::default().with_micro_batches(2);
+        let program = lower_training(&network, &placement, 6, &options).unwrap();
+        let document = read(&program.to_json(&network, None).unwrap());
+        assert_eq!(DocumentReader(&network).program(&document), program, "{model}");
     }
 }
 

@@ -120,13 +120,10 @@ impl<'n> NetworkSplits<'n> {
                 let cuts_inputs = self.values(id, split).input == Values::Ranges;
                 let inputs = self.network.producers(id).into_iter().map(|producer| self.view(producer));
                 let inputs: Vec<TensorView> = if cuts_inputs { inputs.collect() } else { Vec::new() };
-                part::by_features(layer, &inputs, self.view(id), self.view(id).part(parts, index))
+                part::by_features(layer, &inputs, self.view(id), (division, index))
             }
-            Split::Inputs if parts > 1 => {
-                let view = self.input_view(id);
-                part::by_inputs(layer, view, view.part(parts, index))
-            }
-            _ => Ok(part::whole(layer, self.view(id))),
+            Split::Inputs if parts > 1 => part::by_inputs(layer, self.input_view(id), (division, index)),
+            _ => Ok(part::whole(layer, self.view(id), (division, index))),
         }
     }
 

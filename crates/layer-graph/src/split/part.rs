@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::TensorView;
+use super::{Division, TensorView};
 use crate::infer::output_shape;
 use crate::{GraphError, Layer, LayerKind, LayerTensor, Shape, TensorBox};
 
@@ -11,6 +11,10 @@ use crate::{GraphError, Layer, LayerKind, LayerTensor, Shape, TensorBox};
 pub struct LayerPart {
     /// The part as a layer. It has the name of the whole layer.
     pub layer: Layer,
+    /// Division of the whole layer.
+    pub division: Division,
+    /// Index of the part, from 0.
+    pub index: usize,
     /// Units of the part: of the output's view for [`Split::Features`](super::Split::Features), of
     /// the input's view for [`Split::Inputs`](super::Split::Inputs), and all units of the output
     /// for a whole layer.
@@ -24,26 +28,29 @@ pub struct LayerPart {
     pub statistics: Vec<TensorBox>,
 }
 
-/// Returns the only part of a layer that is not divided. `view` is that of its output.
-pub(super) fn whole(layer: &Layer, view: TensorView) -> LayerPart {
+/// Returns a part that is the whole layer. `view` is that of its output.
+pub(super) fn whole(layer: &Layer, view: TensorView, (division, index): (Division, usize)) -> LayerPart {
     let boxes = |tensors: Vec<LayerTensor>| tensors.into_iter().map(|tensor| TensorBox::whole(tensor.dims));
     LayerPart {
         layer: layer.clone(),
+        division,
+        index,
         units: 0..view.units,
         parameters: boxes(layer.parameters()).collect(),
         statistics: boxes(layer.statistics()).collect(),
     }
 }
 
-/// Returns the part of a layer that computes the given units of its output. `inputs` are the views
-/// of the inputs of which the part reads these units; empty if it reads whole inputs. `view` is the
+/// Returns a part of a layer that is divided by the units of its output. `inputs` are the views of
+/// the inputs of which the part reads these units; empty if it reads whole inputs. `view` is the
 /// view of the output.
 pub(super) fn by_features(
     layer: &Layer,
     inputs: &[TensorView],
     view: TensorView,
-    units: Range<usize>,
+    (division, index): (Division, usize),
 ) -> Result<LayerPart, GraphError> {
+    let units = view.part(division.parts, index);
     let share = |count: usize| count / view.units * units.len();
     let mut kind = layer.kind.clone();
     // Number of outer rows of the view of the parameters and statistics.
@@ -80,18 +87,21 @@ pub(super) fn by_features(
     }
     Ok(LayerPart {
         layer: part,
+        division,
+        index,
         parameters: boxes(layer.parameters()),
         statistics: boxes(layer.statistics()),
         units,
     })
 }
 
-/// Returns the part of a layer that reads the given units of its input, which has the given view.
+/// Returns a part of a layer that is divided by the units of its input, which has the given view.
 pub(super) fn by_inputs(
     layer: &Layer,
     view: TensorView,
-    units: Range<usize>,
+    (division, index): (Division, usize),
 ) -> Result<LayerPart, GraphError> {
+    let units = view.part(division.parts, index);
     let mut kind = layer.kind.clone();
     let positions = match &mut kind {
         LayerKind::Linear(linear) => {
@@ -113,7 +123,7 @@ pub(super) fn by_inputs(
             _ => TensorBox::whole(tensor.dims.clone()),
         });
     }
-    Ok(LayerPart { layer: part, units, parameters, statistics: Vec::new() })
+    Ok(LayerPart { layer: part, division, index, units, parameters, statistics: Vec::new() })
 }
 
 /// Returns the dimension of a shape that is divided if the units of the view are: the part with

@@ -1,20 +1,24 @@
-//! Programs as JSON for executors in other languages: `deeppool/program/v3`.
+//! Programs as JSON for executors in other languages: `deeppool/program/v4`.
 //!
 //! A document is the [`Program`] as it was lowered, with the names of layers instead of their ids.
 //! It determines the order, the buffers and the collectives of every step.
 
+mod collective;
+mod parts;
+
 use std::collections::BTreeMap;
 
-use collectives::Layout;
 use gpu_mux::Lane;
 use layer_engine::{Pass, Precision, Role, Sgd, Shard, Signature, Storage};
 use layer_graph::{LayerGraph, LayerId};
 use serde::Serialize;
 
-use super::{BatchPart, BufferSpec, Collective, CollectiveOp, Contents, Op, Program, RankProgram, Step};
+use self::collective::{CollectiveDocument, collective};
+use self::parts::DivisionDocument;
+use super::{BatchPart, BufferSpec, Contents, Op, Program, RankProgram, Step};
 use crate::Error;
 
-const SCHEMA: &str = "deeppool/program/v3";
+const SCHEMA: &str = "deeppool/program/v4";
 
 #[derive(Serialize)]
 struct ProgramDocument<'a> {
@@ -39,49 +43,10 @@ struct LayerDocument<'a> {
     parameters: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     parameters_of: Option<&'a str>,
-    /// The ranks that run the layer, in the order of their samples; empty for the input.
+    /// The ranks that run the layer, in the order of their samples and parts; empty for the input.
     ranks: Vec<usize>,
-}
-
-#[derive(Serialize)]
-struct CollectiveDocument<'a> {
-    label: &'a str,
-    ranks: &'a [usize],
     #[serde(flatten)]
-    op: CollectiveOpDocument,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "op", rename_all = "snake_case")]
-enum CollectiveOpDocument {
-    AllReduce {
-        elements: usize,
-    },
-    Broadcast {
-        elements: usize,
-    },
-    Redistribute {
-        sample_elements: usize,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        storage: Option<&'static str>,
-        source: Vec<HeldDocument>,
-        target: Vec<HeldDocument>,
-        moves: Vec<MoveDocument>,
-    },
-}
-
-/// The samples that a rank holds, as a half-open range of the (micro-)batch.
-#[derive(Serialize)]
-struct HeldDocument {
-    rank: usize,
-    samples: [usize; 2],
-}
-
-#[derive(Serialize)]
-struct MoveDocument {
-    from: usize,
-    to: usize,
-    samples: [usize; 2],
+    division: Option<DivisionDocument<'a>>,
 }
 
 #[derive(Serialize)]
@@ -170,16 +135,26 @@ struct PassDocument<'a> {
 }
 
 impl Program {
-    /// Returns this program as a JSON document of the format `deeppool/program/v3`: with the steps
+    /// Returns this program as a JSON document of the format `deeppool/program/v4`: with the steps
     /// of the given rank, or of all ranks for `None`, and with all collectives.
     ///
     /// - `layers`: by name the kind, the inputs, the shape of one sample of the output, and the
     ///   ranks in the order of their samples (`parameters_of` names the owner of shared
-    ///   parameters);
+    ///   parameters). A split layer has its `split` and its `parts`. A part is a layer of another
+    ///   shape, with the `ranks` that run it, the shapes of one sample of its `inputs` and
+    ///   `output`, and its kind with options (`op`), as in a graph document. Each of its
+    ///   `parameters` and `statistics` has a `shape` and the box of the whole layer's tensor that
+    ///   it holds: the `ranges` of a row-major view with the dimensions `dims`. The part's tensors
+    ///   are the first ones of the whole layer. The part of a dropout has an `output_box`, too,
+    ///   because elements are dropped by their position in the whole sample;
     /// - `collectives`, in the one order in which all ranks issue them: an `all_reduce` or a
     ///   `broadcast` (from the first rank) of the buffers that a step writes; a `redistribute` with
     ///   the samples that each rank holds before (`source`) and after (`target`), and the `moves`
-    ///   between them;
+    ///   between them. With `groups`, `ranks` are that many consecutive lists of the same length,
+    ///   and each of them reduces on its own. A redistribution between split layers is of an array
+    ///   with the dimensions `extents`, whose items have `item_elements` elements: samples, and
+    ///   outer dimension and units of a sample; before them, if there are four, the addends. It has
+    ///   `ranges` of each dimension in place of `samples`;
     /// - `ranks`: the `buffers` of each rank, of which the first `state_buffers` keep their
     ///   contents from iteration to iteration, and its `steps`, which refer to buffers, steps and
     ///   collectives by their indices. A step runs on its `lane`, in the order of the list, when
@@ -189,7 +164,9 @@ impl Program {
     ///   in place: the input of the loss becomes the gradient of the input. A `scale_gradient`
     ///   multiplies what it writes in place: each entry of `factors` is a number of samples and
     ///   their factor; a factor of 0 gives 0 for any previous value. An `accumulate_gradient`
-    ///   writes the sum of what it reads, which may include what it writes. Each buffer but the
+    ///   writes the sum of what it reads, which may include what it writes. A `sum_addends` writes
+    ///   the sum of the consecutive `terms` that it reads. The contents of a `packed` buffer are
+    ///   temporary: items on the way between ranks. Each buffer but the
     ///   first `state_buffers` has an `offset` in an arena of `arena_elements` elements of single
     ///   precision; buffers with overlapping places never hold values at the same time. A buffer
     ///   with the `storage` `bf16` has two elements in the place of one: the first in the lower two
@@ -209,21 +186,18 @@ impl Program {
     /// let placement = Placement::single(&network)?;
     /// let program = lower_training(&network, &placement, 8, &LowerOptions::default())?;
     /// let document = program.to_json(&network, Some(0))?;
-    /// assert!(document.starts_with(r#"{"schema":"deeppool/program/v3","model":"digits-cnn","#));
+    /// assert!(document.starts_with(r#"{"schema":"deeppool/program/v4","model":"digits-cnn","#));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// [`Error::NoSuchRank`] for an unknown rank. [`Error::Program`] if the program is of another
-    /// network, was lowered [for simulation](super::lower_for_simulation), or has split layers.
+    /// network or was lowered [for simulation](super::lower_for_simulation).
     pub fn to_json(&self, network: &LayerGraph, rank: Option<usize>) -> Result<String, Error> {
         let others =
             self.ranks.iter().flat_map(|one| one.represented_ranks.iter().filter(|&&rank| rank != one.rank));
         if let Some(&missing) = others.min() {
             self.of_rank(missing)?;
-        }
-        if self.ranks.iter().any(|program| !program.parts.is_empty()) {
-            return Err(Error::Program("it has split layers, which the format cannot express".into()));
         }
         let ranks = match rank {
             Some(rank) => vec![self.of_rank(rank)?],
@@ -244,29 +218,32 @@ impl Program {
     }
 
     fn layers<'a>(
-        &self,
+        &'a self,
         network: &'a LayerGraph,
         names: &Names<'a>,
     ) -> Result<Vec<LayerDocument<'a>>, Error> {
-        // The ranks of each layer, sorted by the first sample of their forward passes, and by rank
-        // if they have no samples.
-        let mut runners: Vec<BTreeMap<(usize, usize), usize>> = vec![BTreeMap::new(); network.len()];
+        // The ranks of each layer, sorted by the first sample of their forward passes, by part, and
+        // by rank if they have no samples.
+        let mut runners: Vec<BTreeMap<(usize, usize, usize), &RankProgram>> =
+            vec![BTreeMap::new(); network.len()];
         for program in &self.ranks {
             for step in &program.steps {
                 if let Op::Forward { layer, shard, .. } = step.op {
                     let of_layer = runners.get_mut(layer.index()).ok_or_else(other_network)?;
-                    of_layer.insert((shard.first, program.rank), program.rank);
+                    let part = program.parts.get(&layer).map_or(0, |part| part.index);
+                    of_layer.insert((shard.first, part, program.rank), program);
                 }
             }
         }
         let layers = network.layers().zip(runners).map(|((id, layer), runners)| {
             let owner = network.parameter_owner(id);
             let mut ranks = Vec::new();
-            for rank in runners.into_values() {
-                if !ranks.contains(&rank) {
-                    ranks.push(rank);
+            for program in runners.values() {
+                if !ranks.contains(&program.rank) {
+                    ranks.push(program.rank);
                 }
             }
+            let parts = runners.values().filter_map(|program| Some((program.rank, program.parts.get(&id)?)));
             Ok(LayerDocument {
                 name: layer.name(),
                 kind: layer.kind().label(),
@@ -275,6 +252,7 @@ impl Program {
                 parameters: layer.parameter_count(),
                 parameters_of: if owner == id { None } else { Some(names.of(owner)?) },
                 ranks,
+                division: DivisionDocument::new(parts.map(|(rank, part)| (rank, &**part))),
             })
         });
         layers.collect()
@@ -301,7 +279,7 @@ impl<'a> Names<'a> {
             state_buffers: program.state_buffers,
             arena_elements: program.arena_elements,
             buffers: program.buffers.iter().map(|spec| self.buffer(spec)).collect::<Result<_, _>>()?,
-            steps: program.steps.iter().map(|step| self.step(step)).collect::<Result<_, _>>()?,
+            steps: program.steps.iter().map(|step| self.step(program, step)).collect::<Result<_, _>>()?,
         })
     }
 
@@ -321,9 +299,13 @@ impl<'a> Names<'a> {
         Ok(BufferDocument { elements: spec.elements, storage, contents, offset: spec.offset })
     }
 
-    fn pass(&self, id: LayerId, pass: Pass, shard: Shard) -> Result<PassDocument<'a>, Error> {
+    fn pass(
+        &self,
+        program: &RankProgram,
+        (id, pass, shard): (LayerId, Pass, Shard),
+    ) -> Result<PassDocument<'a>, Error> {
         let layer = self.of(id)?;
-        let signature = Signature::of(self.network.layer(id), pass).ok_or_else(other_network)?;
+        let signature = Signature::of(program.layer(self.network, id), pass).ok_or_else(other_network)?;
         let labels = |roles: Vec<Role>| roles.into_iter().map(role_label).collect();
         Ok(PassDocument {
             layer,
@@ -334,7 +316,7 @@ impl<'a> Names<'a> {
         })
     }
 
-    fn step<'p>(&self, step: &'p Step) -> Result<StepDocument<'p>, Error>
+    fn step<'p>(&self, program: &RankProgram, step: &'p Step) -> Result<StepDocument<'p>, Error>
     where
         'a: 'p,
     {
@@ -346,8 +328,12 @@ impl<'a> Names<'a> {
                 };
                 OpDocument::LoadBatch { part, samples: samples(shard) }
             }
-            &Op::Forward { layer, pass, shard } => OpDocument::Forward(self.pass(layer, pass, shard)?),
-            &Op::Backward { layer, pass, shard } => OpDocument::Backward(self.pass(layer, pass, shard)?),
+            &Op::Forward { layer, pass, shard } => {
+                OpDocument::Forward(self.pass(program, (layer, pass, shard))?)
+            }
+            &Op::Backward { layer, pass, shard } => {
+                OpDocument::Backward(self.pass(program, (layer, pass, shard))?)
+            }
             Op::SumAddends { terms } => OpDocument::SumAddends { terms: *terms },
             Op::SumGradients | Op::AddGradient => OpDocument::AccumulateGradient,
             Op::ScaleGradient { sample_elements, factors, .. } => {
@@ -373,36 +359,6 @@ impl<'a> Names<'a> {
             writes: step.writes.iter().map(|buffer| buffer.0).collect(),
         })
     }
-}
-
-fn collective(collective: &Collective) -> CollectiveDocument<'_> {
-    let op = match &collective.op {
-        CollectiveOp::AllReduce { elements } => CollectiveOpDocument::AllReduce { elements: *elements },
-        CollectiveOp::Broadcast { elements } => CollectiveOpDocument::Broadcast { elements: *elements },
-        CollectiveOp::Redistribute { redistribution, item_elements, storage } => {
-            CollectiveOpDocument::Redistribute {
-                sample_elements: *item_elements,
-                storage: storage_label(*storage),
-                source: held(redistribution.source()),
-                target: held(redistribution.target()),
-                moves: redistribution
-                    .moves()
-                    .iter()
-                    .map(|moved| MoveDocument {
-                        from: moved.from_rank,
-                        to: moved.to_rank,
-                        samples: [moved.samples().start, moved.samples().end],
-                    })
-                    .collect(),
-            }
-        }
-    };
-    CollectiveDocument { label: &collective.label, ranks: &collective.ranks, op }
-}
-
-fn held(layout: &Layout) -> Vec<HeldDocument> {
-    let shards = layout.shards();
-    shards.map(|(rank, samples)| HeldDocument { rank, samples: [samples.start, samples.end] }).collect()
 }
 
 fn samples(shard: Shard) -> [usize; 2] {
