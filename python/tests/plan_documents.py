@@ -77,16 +77,17 @@ def random_plan(network, gpus, batch, seed, **options):
     return plan_document(network, gpus, batch, ranks.__getitem__, **options)
 
 
-def random_split_plan(network, gpus, batch, seed, **options):
+def random_split_plan(network, gpus, batch, seed, splits=(), **options):
     """Returns a plan with each layer on all ranks in random order and, where possible, split at random.
 
-    Layers with shared parameters are not split.
+    `splits` are those of some layers. Other layers with shared parameters are not split.
     """
     draw = random.Random(seed)
     order = draw.sample(range(gpus), gpus)
     tied = [layer for layer in network.layers if layer.parameters_of is not None]
     shared = {name for layer in tied for name in (layer.name, layer.parameters_of)}
-    splits = {}
+    splits = dict(splits)
+    shared |= set(splits)
     for layer in network.layers[1:]:
         choices = [
             (split, parts)

@@ -120,7 +120,7 @@ def test_probe_names_a_layer_that_mixes_samples():
     parts, random = traced(two_layers()), SampledRandom()
     layers = {layer.name: LayerPasses(layer.name, layer.island, random) for layer in parts.layers}
     first = parts.layers[0].name
-    inner = layers[first].run
-    layers[first].run = lambda x: inner(x).cumsum(0).flip(0)
+    inner = layers[first].island.forward
+    layers[first].island.forward = lambda x: inner(x).cumsum(0).flip(0)
     with pytest.raises(BurstParallelError, match=f"layer '{first}' mixes samples"):
         probe(parts, layers, random, torch.randn(4, 6))

@@ -24,8 +24,10 @@ def trained(name, seed, micro_batches, resumed):
     traced = trace(module, next(batches(name, BATCH, 1))[0])
 
     def model_of(seed):
+        # Layers that share a parameter hold the same part of it.
+        splits = {"tokens": ("features", 2), "head": ("inputs", 2)} if name == "tied" else {}
         plan = random_split_plan(
-            traced.network, dist.get_world_size(), BATCH, seed, micro_batches=micro_batches
+            traced.network, dist.get_world_size(), BATCH, seed, splits, micro_batches=micro_batches
         )
         assert '"division"' in plan
         return BurstParallel(traced, plan)

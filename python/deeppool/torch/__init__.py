@@ -6,6 +6,7 @@ in reading order:
 
 - :mod:`~deeppool.torch.program`: the document as dataclasses;
 - :mod:`~deeppool.torch.segments`: groups of layers that share an autograd graph;
+- :mod:`~deeppool.torch.parts`: parts of split layers;
 - :mod:`~deeppool.torch.synchronized_norm`: batch normalization over the global batch;
 - :mod:`~deeppool.torch.communication`: collectives;
 - :mod:`~deeppool.torch.executor`: execution of a rank's steps on two lanes;
