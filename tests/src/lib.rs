@@ -40,11 +40,16 @@ pub fn scattered(network: &LayerGraph, ranks: usize, seed: u64) -> Result<Placem
 }
 
 /// Returns a placement whose layers are split into parts of equal size, at random, about two
-/// of three layers.
+/// of three layers. A part has a multiple of `together` features or channels.
 ///
 /// # Errors
 /// Never for a valid placement.
-pub fn divided(network: &LayerGraph, mut placement: Placement, seed: u64) -> Result<Placement, Error> {
+pub fn divided(
+    network: &LayerGraph,
+    mut placement: Placement,
+    together: usize,
+    seed: u64,
+) -> Result<Placement, Error> {
     let mut random = RandomStream::new(seed, Purpose::Synthetic, 0, "divisions", 0);
     let possible = NetworkSplits::new(network);
     for (id, _) in network.layers().skip(1) {
@@ -55,7 +60,8 @@ pub fn divided(network: &LayerGraph, mut placement: Placement, seed: u64) -> Res
         }
         let split = splits[random.below(splits.len())];
         let max = possible.max_parts(id, split).min(ranks);
-        let is_even = |parts: usize| split == Split::Copies || possible.max_parts(id, split) % parts == 0;
+        let units = possible.max_parts(id, split);
+        let is_even = |parts: usize| parts == 1 || split == Split::Copies || units % (together * parts) == 0;
         let parts: Vec<usize> = (1..=max).filter(|&parts| ranks % parts == 0 && is_even(parts)).collect();
         let division = Division { split, parts: parts[random.below(parts.len())] };
         // Layers that read the network's input or share parameters cannot have each division.

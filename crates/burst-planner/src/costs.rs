@@ -180,8 +180,15 @@ pub trait SplitCosts {
     /// another, microseconds, once all ranks of both are ready. One of the layouts has several
     /// parts, and they are not equal. The addends of a source are moved to every target rank, which
     /// then adds them without a duration, unless they are
-    /// [all-reduced](TensorLayout::is_all_reduced_to).
+    /// [all-reduced](Self::reduces_addends_in_place).
     fn transfer(&self, producer: NodeId, from: TensorLayout<'_>, to: TensorLayout<'_>) -> f64;
+
+    /// Returns whether addends become copies on the same ranks by an
+    /// [all-reduce](TensorLayout::is_all_reduced_to) in place of the addends. Otherwise they are
+    /// moved and added as to any other layout. The default is `true`.
+    fn reduces_addends_in_place(&self) -> bool {
+        true
+    }
 
     /// Returns the size of the output of `producer` on one of `ranks` ranks with a shard of size
     /// `shard_size`, in a layout of these parts and values, bytes. The default is 0.

@@ -98,6 +98,8 @@ pub(crate) type Layout = u32;
 pub(crate) struct NodeTensors<'a> {
     /// Whether any node is split.
     pub(crate) are_split: bool,
+    /// Whether [addends are all-reduced](crate::SplitCosts::reduces_addends_in_place).
+    pub(crate) reduces_addends: bool,
     /// Layout of the output that the node computes.
     pub(crate) outputs: &'a [Layout],
     /// Layout of the gradient of its output that the node reads.
@@ -112,6 +114,18 @@ pub(crate) struct NodeTensors<'a> {
     pub(crate) state_bytes: &'a [u64],
     /// Bytes that its ranks all-reduce within its steps; 0 if there are none.
     pub(crate) synchronized: &'a [SynchronizedBytes],
+}
+
+impl NodeTensors<'_> {
+    /// Returns whether a tensor in one layout is all-reduced to another one.
+    pub(crate) fn is_all_reduced(&self, from: Layout, to: Layout) -> bool {
+        self.reduces_addends && values_of(from) == Values::Addends && to == group_of(from)
+    }
+
+    /// Returns whether the ranks of a layout add up what they receive from another one.
+    pub(crate) fn are_added_up(&self, from: Layout, to: Layout) -> bool {
+        values_of(from) == Values::Addends && !self.is_all_reduced(from, to)
+    }
 }
 
 /// Number of bits of the group in a [`Layout`].
@@ -142,14 +156,4 @@ pub(crate) fn values_of(layout: Layout) -> Values {
 #[inline]
 pub(crate) fn with_group(layout: Layout, group: u32) -> Layout {
     layout & !((1 << GROUP_BITS) - 1) | group
-}
-
-/// Returns whether a tensor in one layout is all-reduced to another one.
-pub(crate) fn is_all_reduced(from: Layout, to: Layout) -> bool {
-    values_of(from) == Values::Addends && to == group_of(from)
-}
-
-/// Returns whether the ranks of a layout add up what they receive from another one.
-pub(crate) fn are_added_up(from: Layout, to: Layout) -> bool {
-    values_of(from) == Values::Addends && !is_all_reduced(from, to)
 }

@@ -169,8 +169,8 @@ proptest! {
         let network = random_network(seed);
         let place = if is_in_stretches { in_stretches } else { scattered };
         let mut placement = reordered(&network, place(&network, ranks, seed).unwrap(), seed).unwrap();
-        if splits && !halves {
-            placement = divided(&network, placement, seed).unwrap();
+        if splits {
+            placement = divided(&network, placement, if halves { 2 } else { 1 }, seed).unwrap();
         }
         let checkpoints = if recomputes { some_checkpoints(&network, 2, seed) } else { Vec::new() };
         let lowering = lowering(overlap, bucket_bytes, sync_batch_norm, clip)

@@ -68,7 +68,7 @@ proptest! {
                 .with_checkpoints(checkpoints);
             let mut placement = placement(&network, world, seed, blocks).unwrap();
             if splits {
-                placement = divided(&network, placement, seed).unwrap();
+                placement = divided(&network, placement, 1, seed).unwrap();
             }
             let every = lower_training(&network, &placement, batch, &lowering).unwrap();
             let classes = lower_for_simulation(&network, &placement, batch, &lowering).unwrap();

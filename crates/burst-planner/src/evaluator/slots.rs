@@ -6,7 +6,7 @@ use super::{Evaluator, NumberedArrangement};
 use crate::groups::{Class, Classes, GroupId, Slot};
 use crate::problem::ProblemGraph;
 use crate::splits::{Layout, NodeTensors, layout};
-use crate::{Error, NodeSplit, PlanProblem, Result, SynchronizedBytes, Values};
+use crate::{Error, NodeSplit, PlanProblem, Result, SplitCosts, SynchronizedBytes, Values};
 
 /// Capacity of the rank-class cache, in sets of groups (about 10 MB).
 const MAX_CACHED_CLASSES: usize = 1 << 14;
@@ -29,6 +29,7 @@ pub(super) struct Slots {
 /// Layouts and sizes of the tensors of the nodes of an arrangement with splits, each by node.
 #[derive(Debug, Default)]
 struct SplitTensors {
+    reduces_addends: bool,
     outputs: Vec<Layout>,
     output_gradients: Vec<Layout>,
     inputs: Vec<Layout>,
@@ -45,8 +46,10 @@ impl SplitTensors {
         structure: &ProblemGraph,
         numbered: &NumberedArrangement,
         slots: &[Slot],
+        reduces_addends: bool,
     ) -> Self {
         let mut tensors = Self {
+            reduces_addends,
             gradient_bytes: structure.gradient_bytes.clone(),
             state_bytes: structure.state_bytes.clone(),
             synchronized: structure.synchronized.clone(),
@@ -76,6 +79,7 @@ impl Slots {
         match &self.split {
             None => NodeTensors {
                 are_split: false,
+                reduces_addends: true,
                 outputs: &self.nodes,
                 output_gradients: &self.nodes,
                 inputs: &self.nodes,
@@ -86,6 +90,7 @@ impl Slots {
             },
             Some(split) => NodeTensors {
                 are_split: true,
+                reduces_addends: split.reduces_addends,
                 outputs: &split.outputs,
                 output_gradients: &split.output_gradients,
                 inputs: &split.inputs,
@@ -135,8 +140,10 @@ impl Evaluator<'_> {
         });
         let split_indices: Vec<Option<u32>> = split_indices.collect();
         cache.set_used(used, split_indices.into_iter());
-        slots.split =
-            is_split.then(|| SplitTensors::new(self.problem, &self.structure, numbered, &slots.nodes));
+        let reduces_addends = cache.costs.splits().is_none_or(SplitCosts::reduces_addends_in_place);
+        slots.split = is_split.then(|| {
+            SplitTensors::new(self.problem, &self.structure, numbered, &slots.nodes, reduces_addends)
+        });
     }
 
     /// Returns for each node the group that holds the parameters that it owns, unless that is

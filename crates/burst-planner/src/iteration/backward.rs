@@ -1,7 +1,6 @@
 //! The backward pass. A *group* is a list of ranks.
 
 use super::{Event, GradientPart, Lanes, Layout, ProgramCosts, Recorder, Run, later, run_step};
-use crate::splits::are_added_up;
 
 impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
     /// Simulates the backward pass of a micro-batch. Gradients of parameters are reduced only if
@@ -75,7 +74,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         for &part in &parts {
             if part.layout != own {
                 latest = later(latest, self.move_gradient(node, part, own));
-                is_sum |= are_added_up(part.layout, own);
+                is_sum |= program.tensors.are_added_up(part.layout, own);
             }
         }
         self.lanes.arrives[node] = latest;

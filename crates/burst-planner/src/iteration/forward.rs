@@ -1,7 +1,6 @@
 //! The forward pass.
 
 use super::{Event, Lanes, Layout, MovedOutput, ProgramCosts, Recorder, Run, later, run_step};
-use crate::splits::{are_added_up, is_all_reduced};
 
 impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
     /// Simulates the forward pass of one micro-batch.
@@ -57,12 +56,13 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
         }
         let forward = node * self.lanes.classes;
         // An all-reduce replaces the addends by their sum.
-        let summed = self.lanes.moved[node].iter().find(|moved| is_all_reduced(own, moved.layout));
+        let tensors = self.program.tensors;
+        let summed = self.lanes.moved[node].iter().find(|moved| tensors.is_all_reduced(own, moved.layout));
         let (own, summed) = summed.map_or((own, None), |moved| (moved.layout, Some(moved.at)));
         let at = self.transfer(Event::Activations(node), node, own, layout, |lanes, class| {
             summed.unwrap_or(lanes.forward[forward + usize::from(class)])
         });
-        if are_added_up(own, layout) {
+        if tensors.are_added_up(own, layout) {
             self.wait_on(layout, at);
         }
         self.lanes.moved[node].push(MovedOutput { layout, at });

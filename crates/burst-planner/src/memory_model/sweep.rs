@@ -4,7 +4,7 @@ use super::positions::{Position, Positions};
 use super::{Held, MemoryModel, NORM_BYTES};
 use crate::costs::NodeMemory;
 use crate::groups::Slot;
-use crate::splits::{Layout, are_added_up, group_of, is_all_reduced};
+use crate::splits::{Layout, group_of};
 
 /// The sweep over the buffers, in the order of the steps.
 pub(super) struct Sweep<'m, F> {
@@ -93,7 +93,7 @@ impl<F: FnMut(Held)> Sweep<'_, F> {
             model.structure.needs_gradient[node] && model.problem.nodes[node].backward_reads.output;
         let layout = |consumer: usize| model.tensors.inputs[consumer];
         // An all-reduce is in place.
-        let is_here = |layout: Layout| layout == own || is_all_reduced(own, layout);
+        let is_here = |layout: Layout| layout == own || model.tensors.is_all_reduced(own, layout);
         let here = |&&consumer: &&usize| is_here(layout(consumer));
         // A node that several others read is sent to all of them at once.
         let sent = |consumer: usize| match consumers.len() {
@@ -143,7 +143,8 @@ impl<F: FnMut(Held)> Sweep<'_, F> {
             let ready = &mut self.received_from[usize::from(member.class)];
             *ready = (*ready).max(computed + 1);
         }
-        let addends = if are_added_up(from, to) { model.cache.parts(group_of(from)) as u64 } else { 0 };
+        let addends =
+            if model.tensors.are_added_up(from, to) { model.cache.parts(group_of(from)) as u64 } else { 0 };
         for member in model.classes.members(group_of(to)) {
             let class = member.class;
             let first = self.received_from[usize::from(class)].min(sent);
@@ -212,7 +213,7 @@ impl<F: FnMut(Held)> Sweep<'_, F> {
             let count = of_layout.clone().count();
             let mut computed = summed;
             // An all-reduce is in place.
-            let is_here = part == own || is_all_reduced(part, own);
+            let is_here = part == own || model.tensors.is_all_reduced(part, own);
             // The last position of the gradient in this layout.
             let last = match (is_here, layouts) {
                 (true, 1) => backward,

@@ -7,7 +7,7 @@ use burst_planner::{
     CostBounds, CostModel, NodeId, NodeMemory, ShardSize, SplitCosts, StepTimes, TensorLayout, Values,
 };
 use collectives::{CollectiveKind, Traffic};
-use layer_engine::Role;
+use layer_engine::{Precision, Role};
 use layer_graph::{Layer, LayerId};
 use layer_profile::ContendedTimes;
 use rustc_hash::FxHashMap;
@@ -65,6 +65,7 @@ pub struct JobCosts<'a> {
     costs: &'a Costs<'a>,
     /// Number of samples of a micro-batch.
     batch: usize,
+    precision: Precision,
     nodes: PlannerNodes<'a>,
     /// By node: size of the output for a sample, bytes.
     sample_bytes: Vec<u64>,
@@ -108,6 +109,7 @@ impl<'a> JobCosts<'a> {
             costs: &job.costs,
             batch: job.batch / job.lowering.micro_batches.max(1),
             splits: Splits::new(&nodes, &needs_gradient, precision),
+            precision,
             nodes,
             sample_bytes,
             bytes,
@@ -269,12 +271,17 @@ impl SplitCosts for JobCosts<'_> {
     fn transfer(&self, producer: NodeId, from: TensorLayout<'_>, to: TensorLayout<'_>) -> f64 {
         let Some(splits) = &self.splits else { return 0.0 };
         let view = splits.view(producer);
-        if from.is_all_reduced_to(&to) {
+        if self.reduces_addends_in_place() && from.is_all_reduced_to(&to) {
             let groups = from.ranks.len() / from.parts;
             let elements = self.samples(groups, ShardSize::Larger) * view.elements();
             return self.grouped_all_reduce(elements as u64 * ELEMENT_BYTES, from.ranks, groups);
         }
-        splits.transfer(self.batch, view, [from, to], self.costs.link(), self.sample_bytes[producer.0])
+        splits.transfer(self.batch, view, [from, to], self.costs.link())
+    }
+
+    /// Collectives reduce scalars only.
+    fn reduces_addends_in_place(&self) -> bool {
+        self.precision != Precision::Bf16
     }
 
     fn output_bytes(

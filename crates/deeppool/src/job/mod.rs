@@ -111,7 +111,7 @@ impl<'a> Job<'a> {
     pub fn nodes(&self) -> PlannerNodes<'a> {
         let nodes = PlannerNodes::new(self.costs.network());
         let (kinds, parts) = &self.splits;
-        if parts.is_empty() { nodes } else { nodes.with_splits(kinds, parts) }
+        if parts.is_empty() { nodes } else { nodes.with_splits(kinds, parts, self.lowering.precision) }
     }
 
     /// Returns this job with `batch` samples in the global batch.

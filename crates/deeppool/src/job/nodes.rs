@@ -3,6 +3,7 @@
 //! same by node.
 
 use burst_planner::{Arrangement, NodeId};
+use layer_engine::Precision;
 use layer_graph::{Division, Layer, LayerGraph, LayerId, NetworkSplits, Split, Values};
 
 use crate::Error;
@@ -43,11 +44,12 @@ impl<'n> PlannerNodes<'n> {
         Self { network, layers: network.layers().skip(1).map(|(id, _)| id).collect(), divisions: None }
     }
 
-    /// Lets layers be split in the given ways into the given numbers of parts. Divisions into parts
-    /// of different sizes are left out, and so are those of layers that would read a part of the
-    /// network's input.
+    /// Lets layers be split in the given ways into the given numbers of parts. All parts of a layer
+    /// have the same size. Other divisions are left out, and so are those of layers that would read
+    /// a part of the network's input and, in [`Precision::Bf16`], those of tensors into ranges of
+    /// an odd number of elements.
     #[must_use]
-    pub fn with_splits(mut self, kinds: &[Split], parts: &[usize]) -> Self {
+    pub fn with_splits(mut self, kinds: &[Split], parts: &[usize], precision: Precision) -> Self {
         let splits = NetworkSplits::new(self.network);
         let of_node = |&id: &LayerId| -> Vec<NodeDivision> {
             let reads_input = self.network.producers(id).contains(&self.network.input());
@@ -57,8 +59,13 @@ impl<'n> PlannerNodes<'n> {
             let possible = splits.splits(id).into_iter().filter(|&split| is_possible(split));
             let in_parts = |split: Split| {
                 let units = splits.max_parts(id, split);
+                // Two elements of 16 bits move as a scalar.
+                let mut tensors = self.network.producers(id).into_iter().chain([id]);
+                let is_odd = precision == Precision::Bf16 && tensors.any(|id| splits.view(id).inner % 2 == 1);
+                let together = if is_odd { 2 } else { 1 };
                 let is_even = move |&parts: &usize| {
-                    parts > 1 && parts <= units && (split == Split::Copies || units % parts == 0)
+                    let is_copied = split == Split::Copies;
+                    parts > 1 && parts <= units && (is_copied || units % (together * parts) == 0)
                 };
                 parts.iter().copied().filter(is_even).map(move |parts| Division { split, parts })
             };

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use burst_planner::{NodeId, TensorLayout, Values};
 use collectives::{LinkModel, Traffic};
-use layer_engine::Precision;
+use layer_engine::{Precision, Storage};
 use layer_graph::{Layer, LayerId, TensorView};
 use rustc_hash::FxHashMap;
 
@@ -12,7 +12,7 @@ use super::PlannerNodes;
 use super::layer_memory::LayerBytes;
 use super::nodes::NodeDivision;
 use crate::costs::micros;
-use crate::program::tensor_boxes;
+use crate::program::{ELEMENT_BYTES, tensor_boxes, view_of_scalars};
 
 /// The largest part of a split layer.
 pub(super) struct SplitPart {
@@ -31,6 +31,8 @@ pub(super) struct Splits {
     views: Vec<TensorView>,
     /// Index of the view of each node among the different ones.
     view_indices: Vec<usize>,
+    /// Storage of the outputs.
+    storage: Storage,
     /// Traffic of movements between layouts; `None` if one is not possible.
     traffic: RefCell<FxHashMap<Movement, Option<Traffic>>>,
 }
@@ -65,7 +67,8 @@ impl Splits {
             *different.entry(*view).or_insert(next)
         };
         let view_indices = views.iter().map(&mut index).collect();
-        Some(Self { parts, view_indices, views, traffic: RefCell::default() })
+        let storage = if precision == Precision::Bf16 { Storage::Bf16 } else { Storage::Scalar };
+        Some(Self { parts, view_indices, views, storage, traffic: RefCell::default() })
     }
 
     /// Returns the index of the view of a node's output among the different ones of the network.
@@ -90,8 +93,9 @@ impl Splits {
         view: TensorView,
         [from, to]: [TensorLayout<'_>; 2],
         link: &LinkModel,
-        sample_bytes: u64,
     ) -> f64 {
+        let sides = [from, to].map(|side| (side.parts, layer_values(side.values)));
+        let view = view_of_scalars(view, self.storage, sides);
         let key = |side: TensorLayout<'_>| (side.ranks.to_vec(), side.parts, side.values);
         let mut known = self.traffic.borrow_mut();
         let dims = [view.outer, view.units];
@@ -102,7 +106,7 @@ impl Splits {
             };
             link.traffic_between(&boxes(from).ok()?, &boxes(to).ok()?).ok()
         });
-        let item_bytes = sample_bytes / (view.outer * view.units).max(1) as u64;
+        let item_bytes = self.storage.scalars(view.inner) as u64 * ELEMENT_BYTES;
         traffic.as_ref().map_or(0.0, |traffic| micros(link.traffic_time(traffic, item_bytes)))
     }
 }

@@ -53,6 +53,10 @@ impl SplitCosts for ScaledCosts<'_> {
     fn transfer(&self, producer: NodeId, from: TensorLayout<'_>, to: TensorLayout<'_>) -> f64 {
         SplitCosts::transfer(&self.costs, producer, from, to) * self.collectives
     }
+
+    fn reduces_addends_in_place(&self) -> bool {
+        self.costs.reduces_addends_in_place()
+    }
 }
 
 impl ScaledCosts<'_> {

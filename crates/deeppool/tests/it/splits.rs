@@ -7,7 +7,7 @@ use deeppool::program::{LowerOptions, LoweredTraining, Placement};
 use deeppool::train::{
     BackgroundConfig, CheckpointConfig, CheckpointEvery, Length, TrainConfig, TrainReport, train,
 };
-use layer_engine::Sgd;
+use layer_engine::{Precision, Sgd};
 use layer_graph::{LayerGraph, zoo};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -21,8 +21,11 @@ use crate::random_splits::{
 /// Maximum number of ranks.
 const RANKS: usize = 8;
 
-/// Compares the losses of random placements and options with those of one rank.
+/// Compares the losses of random placements and options with those of one rank. The length is that
+/// of [`losses`]; `DEEPPOOL_ITERATIONS` is another number of iterations.
 fn check_losses(network: &LayerGraph, data: &Dataset, length: (usize, u64, f64), default_cases: usize) {
+    let iterations = std::env::var("DEEPPOOL_ITERATIONS").ok().and_then(|count| count.parse().ok());
+    let length = (length.0, iterations.unwrap_or(length.1), length.2);
     for case in 0..cases(default_cases) {
         let mut random = ChaCha8Rng::seed_from_u64(case as u64);
         let world = 1 + below(&mut random, RANKS);
@@ -56,6 +59,23 @@ fn losses_of_a_split_transformer_are_those_of_one_rank() {
     let network = tied_transformer();
     let data = Dataset::synthetic_for(&network, 64, 0).unwrap();
     check_losses(&network, &data, (9, 12, 0.03), 6);
+}
+
+/// Sums of addends are rounded to 16 bits once more.
+#[test]
+fn bf16_losses_of_a_split_digits_cnn_are_near_those_of_one_rank() {
+    let network = zoo::model("digits-cnn").unwrap();
+    let data = Dataset::digits().unwrap();
+    let options = LowerOptions::default().with_precision(Precision::Bf16);
+    let length = (16, 12, 0.03);
+    let on_one = losses(&network, &Placement::single(&network).unwrap(), &options, &data, length);
+    for world in [2, 4] {
+        let placement = split_digits_placement(&network, world);
+        let split = losses(&network, &placement, &options, &data, length);
+        let found = difference(&on_one, &split);
+        println!("bf16, {world} ranks: {found:.1e}");
+        assert!(found <= 1e-2, "{on_one:?} {split:?}");
+    }
 }
 
 const BATCH: usize = 20;

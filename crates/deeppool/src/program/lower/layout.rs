@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use collectives::{Layout, Redistribution};
-use layer_engine::Shard;
+use layer_engine::{Shard, Storage};
 use layer_graph::{TensorView, Values};
 
 use crate::Error;
@@ -146,6 +146,21 @@ pub(crate) fn tensor_boxes(
     };
     let (extents, skipped) = ([terms, samples, view.outer, view.units], usize::from(terms == 1));
     Ok(Layout::grid(&extents[skipped..], &divided[skipped..], &ranks)?)
+}
+
+/// Returns the view in which a tensor moves between layouts of these parts and values. Scalars of
+/// 32 bits move. Elements of 16 bits move as pairs of units, if a unit has an odd number of them
+/// and each range an even number of units.
+pub(crate) fn view_of_scalars(view: TensorView, storage: Storage, sides: [(usize, Values); 2]) -> TensorView {
+    let is_even = |(parts, values): (usize, Values)| {
+        let ranges = if values == Values::Ranges { parts } else { 1 };
+        view.units % (2 * ranges) == 0
+    };
+    if storage == Storage::Bf16 && view.inner % 2 == 1 && sides.into_iter().all(is_even) {
+        TensorView { units: view.units / 2, inner: 2 * view.inner, ..view }
+    } else {
+        view
+    }
 }
 
 /// Returns the ranks of each part, one part after another.

@@ -26,8 +26,8 @@ use super::{BufferId, CollectiveOp, Contents, Op, PartialBackpropagation, Placem
 use crate::Error;
 use crate::batch::check_batch;
 use classes::classes_of_ranks;
-pub(crate) use layout::tensor_boxes;
 use layout::{Layouts, Lowered, SharedLayout, TensorLayout, by_part};
+pub(crate) use layout::{tensor_boxes, view_of_scalars};
 pub use options::LowerOptions;
 use partial::Partial;
 
@@ -373,7 +373,9 @@ impl<'a> Lowering<'a> {
             return Ok(self.reduce_addends(id, source, what));
         }
         let view = self.view(id);
-        let (redistribution, item_elements) = self.layouts.redistribution(&source.layout, to, view)?;
+        let sides = [&source.layout, to].map(|side| (side.of.parts, side.values));
+        let moved_view = view_of_scalars(view, storage, sides);
+        let (redistribution, item_elements) = self.layouts.redistribution(&source.layout, to, moved_view)?;
         let held: Vec<(usize, usize)> = to.elements(view).collect();
         let moved = held.iter().map(|&(place, elements)| {
             (place, self.program.rank(place).buffer(terms * elements, storage, Contents::Moved(id)))
