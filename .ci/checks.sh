@@ -156,6 +156,8 @@ more_cases() {
             BURST_PLANNER_CASES=30 BURST_PLANNER_OPERATIONS=10 run_tests burst-planner it placement:: &&
             run_tests deeppool-tests it plan_independent::digits partial::losses &&
             DEEPPOOL_CASES=200 run_tests deeppool it checkpoint::damaged &&
+            DEEPPOOL_ITERATIONS=100 run_tests deeppool it splits::losses &&
+            DEEPPOOL_CASES=100 run_tests deeppool it split_brute_force:: &&
             CUDA_CASES=1000 run_tests cuda it ownership:: &&
             run_tests deeppool it compare::max_total &&
             EXPERIMENTS_FULL=1 run_tests experiments it hybrid:: command::equal_commands

@@ -303,6 +303,10 @@ impl SplitCosts for JobCosts<'_> {
 impl CostBounds for JobCosts<'_> {
     fn min_transfer(&self, producer: NodeId, from: usize, to: usize) -> f64 {
         let (narrow, wide) = (from.min(to), from.max(to));
+        if wide > self.batch {
+            // Only parts of samples are on that many ranks.
+            return 0.0;
+        }
         let mut cache = self.min_loads.borrow_mut();
         let load = *cache.entry((narrow, wide)).or_insert_with(|| Load::minimum(self.batch, narrow, wide));
         let bytes = self.sample_bytes[producer.0] * load.samples as u64;

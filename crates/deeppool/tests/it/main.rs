@@ -20,6 +20,7 @@ mod recompute;
 mod shared_parameters;
 mod sharing;
 mod shrunk;
+mod split_brute_force;
 mod split_gradients;
 mod splits;
 
