@@ -176,6 +176,13 @@ impl ModelLimit {
     }
 }
 
+/// Returns the job with layers that may be split as a request says. Workers and partial
+/// backpropagation use no splits.
+pub(super) fn with_splits<'a>(job: &Job<'a>, request: &PlanRequest) -> Job<'a> {
+    let is_whole = job.lowering().partial.is_some() || request.worker_gpus.is_some();
+    if is_whole { job.clone() } else { job.with_splits(&request.splits, request.gpus) }
+}
+
 /// Searches for the Pareto frontier of plans within the request's memory limit by the planner's
 /// model.
 fn frontier_by_model<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<PlanFrontier<'a>, Error> {
@@ -187,10 +194,7 @@ fn frontier_by_model<'a>(job: &Job<'a>, request: &PlanRequest) -> Result<PlanFro
         return Ok(PlanFrontier { job: job.clone(), request, problem, found, data_parallel, workers });
     }
     let gpus = request.gpus;
-    let job = &match job.lowering().partial {
-        None => job.with_splits(&request.splits, gpus),
-        Some(_) => job.clone(),
-    };
+    let job = &with_splits(job, request);
     let counts = request.gpu_counts.for_batch(job.micro_batch()?, gpus);
     let parts = job.lowering().partial.as_ref().map_or(1, PartialBackpropagation::parts);
     check_size(job.costs().network().len().saturating_mul(parts), counts.len(), gpus)?;

@@ -4,7 +4,7 @@
 use burst_planner::{Arrangement, Error as Unplanned, PlanTime, ProofBudget};
 
 use super::checkpoint_choice::{CheckpointChoice, choose_checkpoints, time_of};
-use super::frontier::{SelectedPlan, find_selected};
+use super::frontier::{SelectedPlan, find_selected, with_splits};
 use super::largest_batch::with_largest_batch;
 use super::micro_batches::with_micro_batches;
 use super::program_memory::{data_parallel_gpus, data_parallel_on};
@@ -56,6 +56,7 @@ pub fn plan_within_memory<'a>(
     let Some(limit_bytes) = request.memory_limit_bytes else {
         return Ok((job.clone(), find_selected(job, request)?.plan));
     };
+    let job = &with_splits(job, request);
     let found = find_selected(job, request);
     let (fitting, unplanned) = match found {
         Ok(found) if !may_be_faster(&found.plan, limit_bytes, request) => {
@@ -65,7 +66,7 @@ pub fn plan_within_memory<'a>(
         Err(Error::Planner(error)) if may_fit_with_more_memory(&error, request) => (None, Some(error)),
         Err(error) => return Err(error),
     };
-    if let Some(unplanned) = unplanned.as_ref().filter(|_| limit_bytes < min_state_bytes(job)) {
+    if let Some(unplanned) = unplanned.as_ref().filter(|_| limit_bytes < min_state_bytes(job, request)) {
         return Err(Error::Planner(unplanned.clone()));
     }
     let variants = request.clone().with_proof(ProofBudget::Off);
@@ -96,12 +97,13 @@ fn may_be_faster(plan: &ExecutionPlan, limit_bytes: u64, request: &PlanRequest) 
         && plan.gap.is_none_or(|gap| gap > MIN_GAP)
 }
 
-/// Returns a lower bound on the memory of the rank with the largest layer, for any micro-batches:
-/// its parameters and their gradients.
-fn min_state_bytes(job: &Job<'_>) -> u64 {
+/// Returns a lower bound on the memory of the rank with the largest layer, or the largest part of
+/// it, for any micro-batches: its parameters and their gradients.
+fn min_state_bytes(job: &Job<'_>, request: &PlanRequest) -> u64 {
     let network = job.costs().network();
     let max_parameters = network.layers().map(|(id, _)| network.own_parameter_count(id)).max().unwrap_or(0);
-    2 * ELEMENT_BYTES * max_parameters as u64
+    let parts = if request.splits.is_empty() { 1 } else { request.gpus.max(1) };
+    2 * ELEMENT_BYTES * (max_parameters / parts) as u64
 }
 
 /// The search for the fastest variant of a job.
@@ -181,7 +183,10 @@ impl<'a> Search<'_, 'a> {
         for job in with_micro_batches(job) {
             self.request.stop.check()?;
             let data_parallel = self.data_parallel(&job)?;
-            let placed = free.filter(|free| is_possible(&job, free) && **free != data_parallel);
+            let placed = match free.filter(|&free| *free != data_parallel) {
+                Some(free) => is_possible(&job, self.request.gpus, free)?.then_some(free),
+                None => None,
+            };
             let mut min_value = f64::INFINITY;
             for (index, arrangement) in [Some(&data_parallel), placed].into_iter().flatten().enumerate() {
                 // A measured profile may lack times of smaller shards.
@@ -293,11 +298,13 @@ impl<'a> Search<'_, 'a> {
 
 /// Returns the arrangement of a plan.
 fn arrangement(job: &Job<'_>, plan: &ExecutionPlan) -> Result<Arrangement, Error> {
-    job.with_splits_of(plan).nodes().arrangement(&plan.placement(job.costs().network())?)
+    job.nodes().arrangement(&plan.placement(job.costs().network())?)
 }
 
 /// Returns whether every rank has samples of each micro-batch.
-fn is_possible(job: &Job<'_>, arrangement: &Arrangement) -> bool {
-    let max_ranks = arrangement.ranks.iter().map(Vec::len).max().unwrap_or(0);
-    job.micro_batch().is_ok_and(|samples| max_ranks <= samples)
+fn is_possible(job: &Job<'_>, gpus: usize, arrangement: &Arrangement) -> Result<bool, Error> {
+    let placement = job.nodes().placement(gpus, arrangement)?;
+    let ranges = |(id, _)| placement.ranks(id).len() / placement.division(id).parts.max(1);
+    let max_ranges = job.costs().network().layers().skip(1).map(ranges).max().unwrap_or(0);
+    Ok(job.micro_batch().is_ok_and(|samples| max_ranges <= samples))
 }

@@ -22,6 +22,7 @@ mod sharing;
 mod shrunk;
 mod split_brute_force;
 mod split_gradients;
+mod split_memory;
 mod splits;
 
 #[cfg(feature = "cuda")]

@@ -3,10 +3,10 @@
 use burst_planner::Evaluator;
 use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
-use deeppool::job::{Job, JobCosts, PlannerNodes, plan_problem};
+use deeppool::job::{Job, JobCosts, plan_problem};
 use deeppool::program::{LowerOptions, Placement, lower_for_simulation, possible_checkpoints};
 use layer_engine::Precision;
-use layer_graph::{LayerGraph, zoo};
+use layer_graph::{Division, LayerGraph, NetworkSplits, Split, zoo};
 use layer_profile::DeviceModel;
 
 use crate::memory::{generator, random_network, random_placement};
@@ -24,9 +24,13 @@ fn ratios(network: &LayerGraph, placement: &Placement, batch: usize, options: &L
     sizes.dedup();
     let profile = DeviceModel::named("a100").unwrap().profile(network, &sizes).unwrap();
     let link = LinkModel::named("dgx-a100").unwrap();
-    let job = Job::new(Costs::new(network, &profile, &link), batch, options.clone());
+    let mut job = Job::new(Costs::new(network, &profile, &link), batch, options.clone());
+    if placement.is_split() {
+        // A multiple of each number of parts up to 4.
+        job = job.with_splits(&Split::ALL, 12);
+    }
     let problem = plan_problem(&job, world, &(1..=world).collect::<Vec<_>>()).unwrap();
-    let arrangement = PlannerNodes::new(network).arrangement(placement).unwrap();
+    let arrangement = job.nodes().arrangement(placement).unwrap();
     let memory = Evaluator::new(&problem, JobCosts::new(&job)).unwrap().memory(&arrangement).unwrap();
     let program = lower_for_simulation(network, placement, batch, options).unwrap();
     let of_rank = program.ranks.iter().map(|rank| (memory[rank.rank], rank.memory().total_bytes()));
@@ -40,14 +44,37 @@ fn print_distribution(of: &str, ratios: &mut [f64]) {
     println!("{of}: {} ranks, model / program {first:.4} to {last:.4}, median {middle:.4}", ratios.len());
 }
 
-#[test]
-fn model_of_random_placements_is_near_the_program() {
+/// Returns a placement whose layers are split into parts of equal size, at random.
+fn divided(
+    network: &LayerGraph,
+    mut placement: Placement,
+    mut below: impl FnMut(usize) -> usize,
+) -> Placement {
+    let possible = NetworkSplits::new(network);
+    for (id, _) in network.layers().skip(1) {
+        let (ranks, splits) = (placement.ranks(id).len(), possible.splits(id));
+        if ranks == 1 || splits.is_empty() || below(4) == 0 {
+            continue;
+        }
+        let split = splits[below(splits.len())];
+        let units = possible.max_parts(id, split);
+        let is_even = |&parts: &usize| ranks % parts == 0 && (split == Split::Copies || units % parts == 0);
+        let parts: Vec<usize> = (1..=ranks).filter(is_even).collect();
+        let division = Division { split, parts: parts[below(parts.len())] };
+        // Layers that read the network's input or share parameters cannot have each division.
+        placement = placement.clone().with_divisions(network, [(id, division)]).unwrap_or(placement);
+    }
+    placement
+}
+
+/// Returns the ratios of random placements, which have split layers if `are_split`.
+fn ratios_of_random_placements(are_split: bool) -> Vec<f64> {
     let mut all = Vec::new();
     for seed in 0..400 {
         let mut below = generator(seed);
         let network = random_network(32, &mut below);
         let ranks = 1 + below(4);
-        let placement = random_placement(&network, ranks, &mut below);
+        let mut placement = random_placement(&network, ranks, &mut below);
         let micro_batches = [1, 1, 2, 3, 4][below(5)];
         let possible = possible_checkpoints(&network);
         let chosen = possible.into_iter().filter(|_| below(3) == 0);
@@ -57,12 +84,30 @@ fn model_of_random_placements_is_near_the_program() {
             .with_bucket_bytes([1, 100_000, 25 << 20][below(3)])
             .with_micro_batches(micro_batches)
             .with_checkpoints(checkpoints)
-            .with_precision([Precision::F32, Precision::Bf16][below(2)]);
+            .with_precision([Precision::F32, Precision::Bf16][if are_split { 0 } else { below(2) }]);
+        if are_split {
+            placement = divided(&network, placement, &mut below);
+        }
         let found = ratios(&network, &placement, micro_batches * (4 + below(9)), &options);
         all.extend(found);
     }
+    all
+}
+
+#[test]
+fn model_of_random_placements_is_near_the_program() {
+    let mut all = ratios_of_random_placements(false);
     print_distribution("random placements", &mut all);
     // Small networks on scattered ranks leave gaps between buffers.
+    let near = all.iter().filter(|ratio| (0.9..1.1).contains(*ratio)).count();
+    assert!(near as f64 > 0.8 * all.len() as f64, "{near} of {} are near", all.len());
+    assert!((0.99..1.01).contains(&all[all.len() / 2]) && all[0] > 0.5 && all[all.len() - 1] < 1.6);
+}
+
+#[test]
+fn model_of_random_splits_is_near_the_program() {
+    let mut all = ratios_of_random_placements(true);
+    print_distribution("random splits", &mut all);
     let near = all.iter().filter(|ratio| (0.9..1.1).contains(*ratio)).count();
     assert!(near as f64 > 0.8 * all.len() as f64, "{near} of {} are near", all.len());
     assert!((0.99..1.01).contains(&all[all.len() / 2]) && all[0] > 0.5 && all[all.len() - 1] < 1.6);
