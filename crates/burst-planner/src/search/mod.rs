@@ -298,9 +298,14 @@ impl Search<'_> {
         }
         if let Some(splits) = &mut self.splits {
             splits.offer_results(&self.nodes)?;
-            splits.propose_splits(gpus)?;
-            // At most as many evaluations as without splits, unless there are few blocks.
-            let evaluations = self.blocks.evaluator.evaluations + self.nodes.evaluator.evaluations;
+            // Levels between powers of two add little.
+            if gpus <= 8 || gpus.is_power_of_two() {
+                splits.propose_splits(gpus)?;
+            }
+            // About the time that the search without splits took, unless there are few blocks.
+            let of_blocks = self.blocks.evaluator.evaluations * self.coarse.blocks.len() as u64;
+            let evaluations =
+                of_blocks / splits.node_count().max(1) as u64 + self.nodes.evaluator.evaluations;
             let maximum = evaluations.max(2 * (moves + more) as u64);
             splits.improve_splits(gpus, &self.proposed, (moves + more, maximum), &mut random)?;
         }

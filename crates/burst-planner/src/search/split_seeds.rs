@@ -34,12 +34,33 @@ struct Model {
 struct NodeOption {
     group: u32,
     split: Option<usize>,
-    /// Time of its steps and all-reduces, microseconds.
-    time_us: f64,
+    ranks: usize,
+    /// Time of its steps, microseconds.
+    steps_us: f64,
+    /// Time of the all-reduce of its gradient, microseconds.
+    reduce_us: f64,
     output: Layout,
     output_gradient: Layout,
     input: Layout,
     input_gradient: Layout,
+}
+
+/// The options of all nodes for a number of parts, and the times of the movements between them.
+struct Options {
+    order: std::rc::Rc<[u32]>,
+    /// By node.
+    of_nodes: Vec<Vec<NodeOption>>,
+    /// By node: the nodes whose options its own cost depends on.
+    edges: Vec<Vec<Edge>>,
+}
+
+/// The times in which an input of a node and its gradient move.
+struct Edge {
+    /// The node that produces the input, or owns the parameters.
+    other: usize,
+    /// By option of the other node, then by option of the node itself, microseconds; infinite if
+    /// the two options are not possible together.
+    times_us: Vec<f64>,
 }
 
 /// The best options of the nodes so far in the order, with a given option of the last one.
@@ -56,8 +77,9 @@ impl SearchStage<'_> {
     /// options^2).
     pub(super) fn propose_splits(&mut self, gpus: usize) -> Result<()> {
         for parts in all_parts(&self.evaluator).into_iter().filter(|&parts| parts <= gpus) {
+            let options = Options::new(&mut self.evaluator, gpus, parts);
             for model in models(gpus) {
-                if let Some(proposed) = proposal(&mut self.evaluator, gpus, parts, model) {
+                if let Some(proposed) = options.fastest(model) {
                     self.offer(&proposed)?;
                 }
             }
@@ -75,54 +97,61 @@ fn all_parts(evaluator: &Evaluator<'_>) -> Vec<usize> {
     all
 }
 
-/// Returns the arrangement that is the fastest in the model, or `None` if no node can run on these
-/// ranks. It is the fastest of all if every node reads the output of the node before it; otherwise
-/// the options of other producers are those of the best path to the node before.
-fn proposal(
-    evaluator: &mut Evaluator<'_>,
-    gpus: usize,
-    parts: usize,
-    model: Model,
-) -> Option<NumberedArrangement> {
-    let order = std::rc::Rc::clone(evaluator.own_order());
-    let mut options: Vec<Vec<NodeOption>> = (0..order.len()).map(|_| Vec::new()).collect();
-    let mut paths = vec![Path { time_us: 0.0, options: vec![usize::MAX; order.len()] }];
-    for &node in &*order {
-        let node = node as usize;
-        options[node] = options_of(evaluator, node, (gpus, parts), model);
-        let mut next = Vec::new();
-        for choice in 0..options[node].len() {
-            let mut best: Option<(f64, &Path)> = None;
-            for path in &paths {
-                let Some(edges_us) = edges_us(evaluator, &options, path, (node, choice)) else { continue };
-                let time_us = path.time_us + options[node][choice].time_us + edges_us;
-                if best.is_none_or(|(best_us, _)| time_us < best_us) {
-                    best = Some((time_us, path));
+impl Options {
+    /// Collects the options of all nodes on some of the first `gpus` ranks: without a split, and
+    /// with each of their splits into `parts` parts.
+    fn new(evaluator: &mut Evaluator<'_>, gpus: usize, parts: usize) -> Self {
+        let order = std::rc::Rc::clone(evaluator.own_order());
+        let of_nodes: Vec<Vec<NodeOption>> =
+            (0..order.len()).map(|node| options_of(evaluator, node, (gpus, parts))).collect();
+        let edges = (0..order.len()).map(|node| edges_of(evaluator, &of_nodes, node)).collect();
+        Self { order, of_nodes, edges }
+    }
+
+    /// Returns the arrangement that is the fastest in the model, or `None` if no node can run on
+    /// these ranks. It is the fastest of all if every node reads the output of the node before it;
+    /// otherwise the options of other producers are those of the best path to the node before.
+    fn fastest(&self, model: Model) -> Option<NumberedArrangement> {
+        let mut paths = vec![Path { time_us: 0.0, options: vec![usize::MAX; self.order.len()] }];
+        for &node in &*self.order {
+            let node = node as usize;
+            let mut next = Vec::new();
+            for (choice, option) in self.of_nodes[node].iter().enumerate() {
+                let after = |path: &Path| path.time_us + self.edges_us(path, (node, choice));
+                let best = paths.iter().min_by(|a, b| after(a).total_cmp(&after(b)))?;
+                let before_us = after(best);
+                if before_us.is_finite() {
+                    let mut options = best.options.clone();
+                    options[node] = choice;
+                    next.push(Path { time_us: before_us + model.time_us(option), options });
                 }
             }
-            if let Some((time_us, path)) = best {
-                let mut chosen = path.options.clone();
-                chosen[node] = choice;
-                next.push(Path { time_us, options: chosen });
-            }
+            paths = next;
         }
-        paths = next;
+        let best = paths.into_iter().min_by(|a, b| a.time_us.total_cmp(&b.time_us))?;
+        let chosen = || best.options.iter().zip(&self.of_nodes).map(|(&choice, options)| &options[choice]);
+        let groups = chosen().map(|option| option.group).collect();
+        let splits = chosen().map(|option| option.split.map_or(0, |split| split as u32 + 1)).collect();
+        Some(NumberedArrangement { groups, splits: Some(splits), order: std::rc::Rc::clone(&self.order) })
     }
-    let best = paths.into_iter().min_by(|a, b| a.time_us.total_cmp(&b.time_us))?;
-    let chosen = || best.options.iter().zip(&options).map(|(&choice, options)| &options[choice]);
-    let groups = chosen().map(|option| option.group).collect();
-    let splits = chosen().map(|option| option.split.map_or(0, |split| split as u32 + 1)).collect();
-    Some(NumberedArrangement { groups, splits: Some(splits), order })
+
+    /// Returns the time of the movements between a node with an option and the options of a path.
+    fn edges_us(&self, path: &Path, (node, choice): (usize, usize)) -> f64 {
+        let own = self.of_nodes[node].len();
+        self.edges[node].iter().map(|edge| edge.times_us[path.options[edge.other] * own + choice]).sum()
+    }
+}
+
+impl Model {
+    /// Returns the price of an option, microseconds.
+    fn time_us(&self, option: &NodeOption) -> f64 {
+        (option.steps_us + self.exposed * option.reduce_us) * (1.0 + self.price * option.ranks as f64)
+    }
 }
 
 /// Returns the options of a node on some of the first `gpus` ranks: without a split, and with each
 /// of its splits into `parts` parts.
-fn options_of(
-    evaluator: &mut Evaluator<'_>,
-    node: usize,
-    (gpus, parts): (usize, usize),
-    model: Model,
-) -> Vec<NodeOption> {
+fn options_of(evaluator: &mut Evaluator<'_>, node: usize, (gpus, parts): (usize, usize)) -> Vec<NodeOption> {
     let of_node = &evaluator.problem().nodes[node];
     let mut options = Vec::new();
     let widest = of_node.gpu_counts.iter().copied().filter(|&count| count <= gpus).max().unwrap_or(1);
@@ -137,13 +166,14 @@ fn options_of(
         if evaluator.is_option(node, group) {
             let times = evaluator.steps(node, group);
             let bytes = (of_node.gradient_bytes, of_node.synchronized);
-            let time_us = time_us(evaluator, node, (group, count, times), bytes, model.exposed)
-                * (1.0 + model.price * count as f64);
+            let (steps_us, reduce_us) = times_us(evaluator, node, (group, count, times), bytes);
             let [output, output_gradient, input, input_gradient] = [group; 4];
             options.push(NodeOption {
                 group,
                 split: None,
-                time_us,
+                ranks: count,
+                steps_us,
+                reduce_us,
                 output,
                 output_gradient,
                 input,
@@ -159,12 +189,13 @@ fn options_of(
             let Some(group) = evaluator.group_with_split(node, &ranks, split) else { continue };
             let Some(times) = evaluator.split_steps(node, split, count) else { continue };
             let bytes = (of_split.gradient_bytes, of_split.synchronized);
-            let time_us = time_us(evaluator, node, (group, ranges, times), bytes, model.exposed)
-                * (1.0 + model.price * count as f64);
+            let (steps_us, reduce_us) = times_us(evaluator, node, (group, ranges, times), bytes);
             options.push(NodeOption {
                 group,
                 split: Some(split),
-                time_us,
+                ranks: count,
+                steps_us,
+                reduce_us,
                 output: layout(group, of_split.output),
                 output_gradient: layout(group, of_split.output_gradient()),
                 input: layout(group, of_split.input),
@@ -175,61 +206,64 @@ fn options_of(
     options
 }
 
-/// Returns the time of the steps and all-reduces of a node, whose ranks have `ranges` ranges of
-/// samples. `bytes` are those of its gradient, and those that it all-reduces within its steps.
-fn time_us(
+/// Returns the time of the steps of a node, whose ranks have `ranges` ranges of samples, and that
+/// of the all-reduce of its gradient. `bytes` are those of its gradient, and those that it
+/// all-reduces within its steps.
+fn times_us(
     evaluator: &mut Evaluator<'_>,
     node: usize,
     (group, ranges, times): (u32, usize, StepTimes),
     (gradient_bytes, synchronized): (u64, Option<crate::SynchronizedBytes>),
-    exposed: f64,
-) -> f64 {
+) -> (f64, f64) {
     let structure = evaluator.structure();
     let has_parameters = !structure.users[node].is_empty();
     let backward_us = if structure.needs_gradient[node] { times.backward_us } else { 0.0 };
-    let mut time_us = times.forward_us + backward_us;
+    let mut steps_us = times.forward_us + backward_us;
+    let mut reduce_us = 0.0;
     if has_parameters {
-        time_us += times.update_us;
+        steps_us += times.update_us;
     }
     if ranges > 1 {
         if has_parameters && gradient_bytes > 0 {
-            time_us += exposed * evaluator.reduce_us(gradient_bytes, group);
+            reduce_us = evaluator.reduce_us(gradient_bytes, group);
         }
         for bytes in synchronized.iter().flat_map(|bytes| [bytes.forward, bytes.backward]) {
-            time_us += if bytes > 0 { evaluator.reduce_us(bytes, group) } else { 0.0 };
+            steps_us += if bytes > 0 { evaluator.reduce_us(bytes, group) } else { 0.0 };
         }
     }
-    time_us
+    (steps_us, reduce_us)
 }
 
-/// Returns the time in which the inputs of a node and their gradients move, if its producers have
-/// the options of a path. `None` if it has other ranks or parts than a node whose parameters it
-/// uses, and one of them is split.
-fn edges_us(
-    evaluator: &mut Evaluator<'_>,
-    options: &[Vec<NodeOption>],
-    path: &Path,
-    (node, choice): (usize, usize),
-) -> Option<f64> {
-    let own = &options[node][choice];
+/// Returns the times between the options of a node and those of its producers, and of the owner of
+/// its parameters: with these it has the same ranks and split, or both are whole.
+fn edges_of(evaluator: &mut Evaluator<'_>, options: &[Vec<NodeOption>], node: usize) -> Vec<Edge> {
+    let mut edges = Vec::new();
+    let pairs = |other: usize| {
+        let of_other = options[other].iter();
+        of_other.flat_map(|from| options[node].iter().map(move |own| (from, own)))
+    };
     if let Some(owner) = evaluator.problem().nodes[node].parameters_of {
-        let of_owner = &options[owner.0][path.options[owner.0]];
-        let is_split = own.split.is_some() || of_owner.split.is_some();
-        if is_split && (own.group, own.split) != (of_owner.group, of_owner.split) {
-            return None;
-        }
+        let is_possible = |(of_owner, own): (&NodeOption, &NodeOption)| {
+            let is_split = own.split.is_some() || of_owner.split.is_some();
+            !is_split || (own.group, own.split) == (of_owner.group, of_owner.split)
+        };
+        let times_us = pairs(owner.0).map(|pair| if is_possible(pair) { 0.0 } else { f64::INFINITY });
+        edges.push(Edge { other: owner.0, times_us: times_us.collect() });
     }
-    let mut time_us = 0.0;
     for index in 0..evaluator.structure().producers[node].len() {
         let producer = evaluator.structure().producers[node][index];
-        let from = &options[producer][path.options[producer]];
-        if from.output != own.input {
-            time_us += evaluator.transfer_us(producer, from.output, own.input);
-        }
         let needs_gradient = evaluator.structure().needs_gradient[producer];
-        if needs_gradient && own.input_gradient != from.output_gradient {
-            time_us += evaluator.transfer_us(producer, own.input_gradient, from.output_gradient);
-        }
+        let mut time_us = |(from, own): (&NodeOption, &NodeOption)| {
+            let mut time_us = 0.0;
+            if from.output != own.input {
+                time_us += evaluator.transfer_us(producer, from.output, own.input);
+            }
+            if needs_gradient && own.input_gradient != from.output_gradient {
+                time_us += evaluator.transfer_us(producer, own.input_gradient, from.output_gradient);
+            }
+            time_us
+        };
+        edges.push(Edge { other: producer, times_us: pairs(producer).map(&mut time_us).collect() });
     }
-    Some(time_us)
+    edges
 }

@@ -76,7 +76,45 @@ impl<'n> PlannerNodes<'n> {
         };
         let of_nodes = self.layers.iter().map(of_node).collect();
         self.divisions = Some(NodeDivisions { splits, of_nodes });
+        self.align_shared_parameters();
         self
+    }
+
+    /// Keeps those divisions of layers with the same parameters in which all have the same parts of
+    /// them, at the same indices: an embedding by features with a linear layer by inputs.
+    fn align_shared_parameters(&mut self) {
+        let Some(NodeDivisions { splits, of_nodes }) = &mut self.divisions else { return };
+        for (owner, &id) in self.layers.iter().enumerate() {
+            let users: Vec<LayerId> = self.network.parameter_users(id);
+            if users.len() < 2 {
+                continue;
+            }
+            let nodes: Vec<usize> =
+                users.iter().filter_map(|user| self.layers.iter().position(|layer| layer == user)).collect();
+            let boxes = |node: usize, of: &NodeDivision| {
+                splits.part(self.layers[node], of.division, 0).map(|part| part.parameters).ok()
+            };
+            let aligned: Vec<Vec<NodeDivision>> = of_nodes[owner]
+                .iter()
+                .filter_map(|own| {
+                    let wanted = boxes(owner, own);
+                    let of_user = |&node: &usize| {
+                        let is_same = |of: &&NodeDivision| {
+                            of.division.parts == own.division.parts && boxes(node, of) == wanted
+                        };
+                        if node == owner {
+                            Some(own.clone())
+                        } else {
+                            of_nodes[node].iter().find(is_same).cloned()
+                        }
+                    };
+                    nodes.iter().map(of_user).collect()
+                })
+                .collect();
+            for (place, &node) in nodes.iter().enumerate() {
+                of_nodes[node] = aligned.iter().map(|of_users| of_users[place].clone()).collect();
+            }
+        }
     }
 
     /// Returns the divisions of a node; empty if the layer may not be split.

@@ -37,9 +37,8 @@ pub(super) struct Splits {
     traffic: RefCell<FxHashMap<Movement, Option<Traffic>>>,
 }
 
-/// Number of samples, number of outer dimensions and of units of a sample, and both layouts: ranks,
-/// parts and values.
-type Movement = (usize, [usize; 2], [(Vec<usize>, usize, Values); 2]);
+/// Number of samples, number of units of a sample, and both layouts: ranks, parts and values.
+type Movement = (usize, usize, [(Vec<usize>, usize, Values); 2]);
 
 impl Splits {
     /// Returns the parts of all nodes; `None` if no layer may be split. `needs_gradient` is whether
@@ -98,17 +97,27 @@ impl Splits {
         let view = view_of_scalars(view, self.storage, sides);
         let key = |side: TensorLayout<'_>| (side.ranks.to_vec(), side.parts, side.values);
         let mut known = self.traffic.borrow_mut();
-        let dims = [view.outer, view.units];
-        let traffic = known.entry((samples, dims, [key(from), key(to)])).or_insert_with(|| {
+        // If parts have the same number of units, these belong to the item, as the dimensions do
+        // that no layout divides.
+        let parts = from.parts * to.parts / gcd(from.parts, to.parts);
+        let units = if view.units % parts == 0 { parts } else { view.units };
+        let traffic = known.entry((samples, units, [key(from), key(to)])).or_insert_with(|| {
             let terms = if from.values == Values::Addends { from.parts } else { 1 };
+            let boxed = TensorView { outer: 1, units, inner: 1 };
             let boxes = |side: TensorLayout<'_>| {
-                tensor_boxes((samples, terms, view), (side.ranks, side.parts), layer_values(side.values))
+                tensor_boxes((samples, terms, boxed), (side.ranks, side.parts), layer_values(side.values))
             };
             link.traffic_between(&boxes(from).ok()?, &boxes(to).ok()?).ok()
         });
-        let item_bytes = self.storage.scalars(view.inner) as u64 * ELEMENT_BYTES;
+        let merged = view.outer * (view.units / units.max(1));
+        let item_bytes = (merged * self.storage.scalars(view.inner)) as u64 * ELEMENT_BYTES;
         traffic.as_ref().map_or(0.0, |traffic| micros(link.traffic_time(traffic, item_bytes)))
     }
+}
+
+/// Returns the greatest common divisor of two positive numbers.
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a.max(1) } else { gcd(b, a % b) }
 }
 
 /// Returns the values of the parts of a tensor in the planner, which does not know layers.
