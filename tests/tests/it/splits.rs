@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use collectives::LinkModel;
 use deeppool::costs::{Costs, shard_sizes};
+use deeppool::job::Job;
+use deeppool::plan::{Mode, PlanRequest};
+use deeppool::planning::find_plan;
 use deeppool::program::{LowerOptions, Placement, lower_for_simulation};
 use deeppool::simulate::{SimulateOptions, simulate};
 use layer_graph::{Division, LayerGraph, LayerId, Split, zoo};
@@ -39,4 +42,21 @@ fn split_linear_layers_are_faster_than_data_parallelism() {
     let [whole, parts] = [data_parallel, split].map(|placement| iteration(&costs, &placement));
     let ratio = whole.as_secs_f64() / parts.as_secs_f64();
     assert!(ratio >= 1.27, "{whole:?} and {parts:?}: {ratio}");
+}
+
+/// The embedding and the last layer share their parameters, so their splits must fit each other.
+#[test]
+fn a_tied_transformer_on_more_gpus_than_samples_is_never_slower_with_all_splits() {
+    let network = zoo::gpt2_of_blocks(2).unwrap();
+    let (batch, gpus) = (4, 16);
+    let profile = DeviceModel::named("a100").unwrap().profile(&network, &shard_sizes(batch, gpus)).unwrap();
+    let link = LinkModel::dgx_a100_pod();
+    let job = Job::new(Costs::new(&network, &profile, &link), batch, LowerOptions::default());
+    let iteration_us = |splits: &[Split]| {
+        let request = PlanRequest::new(gpus, Mode::Burst { amplification: 100.0 });
+        let plan = find_plan(&job, &request.with_splits(splits.to_vec())).unwrap();
+        plan.placement(&network).unwrap();
+        plan.iteration_us
+    };
+    assert!(iteration_us(&Split::ALL) <= iteration_us(&[]));
 }
