@@ -102,7 +102,8 @@ fn plans_of_small_networks_are_the_best_and_never_below_the_bound() {
         let ratio = plan.iteration_us / min_us;
         let bound_us = plan.lower_bound_us.unwrap_or(0.0);
         println!(
-            "case {case}, {gpus} GPUs, batch {batch}: {count} arrangements, plan / minimum {ratio:.4}, bound / minimum {:.3}",
+            "case {case}, {gpus} GPUs, batch {batch}: {count} arrangements, to the minimum: plan {ratio:.4}, \
+             bound {:.3}",
             bound_us / min_us
         );
         assert!(bound_us <= min_us * BEST, "case {case}: {bound_us} us is above {min_us} us");
