@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+#[cfg(feature = "mpi")]
+use layer_graph::{Division, NetworkSplits, Split, Values, zoo};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
@@ -20,6 +22,38 @@ pub(crate) fn random_plan(folder: &Path, ranks: usize) {
         layer["gpus"] = count.into();
     }
     std::fs::write(folder.join(format!("random{ranks}.json")), plan.to_string()).unwrap();
+}
+
+/// Writes `splitsN.json`: a plan of `digits-cnn` with random ranks in random order and a random
+/// split for each layer.
+#[cfg(feature = "mpi")]
+pub(crate) fn random_split_plan(folder: &Path, ranks: usize) {
+    let plan = "plan --model digits-cnn --device cpu-core --batch 32 --mode dp";
+    let mut plan = json(folder, &format!("{plan} --gpus {ranks} --json"));
+    let network = zoo::model("digits-cnn").unwrap();
+    let splits = NetworkSplits::new(&network);
+    let mut random = ChaCha8Rng::seed_from_u64(ranks as u64);
+    let mut below = |limit: usize| random.next_u32() as usize % limit;
+    for (layer, (id, _)) in plan["layers"].as_array_mut().unwrap().iter_mut().zip(network.layers().skip(1)) {
+        let reads_input = network.producers(id).contains(&network.input());
+        let mut possible = splits.splits(id);
+        possible.retain(|&split| !reads_input || splits.values(id, split).input == Values::Copies);
+        let mut left: Vec<usize> = (0..ranks).collect();
+        let mut count = 1 + below(ranks);
+        if !possible.is_empty() {
+            let split = possible[below(possible.len())];
+            let units = splits.max_parts(id, split);
+            // The time of a plan is known for parts of equal size.
+            let is_even = |&parts: &usize| split == Split::Copies || units % parts == 0;
+            let even: Vec<usize> = (2..=ranks.min(units)).filter(is_even).collect();
+            let parts = even[below(even.len())];
+            count = parts * (1 + below(ranks / parts));
+            layer["division"] = serde_json::to_value(Division { split, parts }).unwrap();
+        }
+        layer["ranks"] = (0..count).map(|_| left.swap_remove(below(left.len()))).collect();
+        layer["gpus"] = count.into();
+    }
+    std::fs::write(folder.join(format!("splits{ranks}.json")), plan.to_string()).unwrap();
 }
 
 /// Writes `workers.json`: a plan of two workers of two GPUs, whose layers alternate between the

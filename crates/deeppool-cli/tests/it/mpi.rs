@@ -8,7 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::command::{command, deeppool, files, json, losses, newest_checkpoint};
-use crate::comparison::{distance, plan_of_workers, random_plan};
+use crate::comparison::{distance, plan_of_workers, random_plan, random_split_plan};
 
 const TRAIN: &str = "train --model digits-cnn --data digits --batch 32";
 
@@ -57,6 +57,8 @@ fn process_losses_match_thread_losses() {
     let run = format!("{TRAIN} --iterations {} --json", iterations());
     random_plan(path, 3);
     random_plan(path, 4);
+    random_split_plan(path, 2);
+    random_split_plan(path, 4);
     plan_of_workers(path);
     for (ranks, options) in [
         (1, ""),
@@ -65,16 +67,25 @@ fn process_losses_match_thread_losses() {
         (3, "--plan random3.json"),
         (4, "--amplification 2 --background digits-cnn:8"),
         (4, "--plan random4.json --background digits-cnn:8"),
+        (2, "--plan splits2.json"),
+        (4, "--plan splits4.json --background digits-cnn:8"),
         (4, "--mode dp --spb 4"),
         (4, "--plan workers.json"),
         (4, "--worker-gpus 2 --gpu-counts 2"),
     ] {
-        let threads = json(path, &format!("{run} --ranks {ranks} {options}"));
+        // Splits are compared with one rank, which has none.
+        let threads = if options.contains("splits") {
+            json(path, &format!("{run} --ranks 1"))
+        } else {
+            json(path, &format!("{run} --ranks {ranks} {options}"))
+        };
         let processes = json(path, &format!("launch --ranks {ranks} -- {run} {options}"));
         let distance = distance(&losses(&threads), &losses(&processes));
         println!("{ranks} ranks {options}: {distance:.1e}");
         assert!(distance <= 1e-4, "{ranks} ranks {options}: {distance:.1e}");
-        assert_eq!(threads["plan"], processes["plan"]);
+        if !options.contains("splits") {
+            assert_eq!(threads["plan"], processes["plan"]);
+        }
         assert_eq!(
             threads["epochs"].as_array().unwrap().len(),
             processes["epochs"].as_array().unwrap().len()
