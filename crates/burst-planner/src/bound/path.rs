@@ -306,13 +306,11 @@ impl Options<'_> {
             return vec![0.0; self.counts.len() * self.counts.len()];
         }
         let micro_batches = self.problem.micro_batches.get() as f64;
-        // Maximum number of ranks of a node without a split.
-        let most = self.problem.all_gpu_counts().last().copied().unwrap_or(1);
-        let between = |from: usize, to: usize| {
-            let is_possible = from.max(to) <= most;
-            if is_possible { micro_batches * self.bounds().min_transfer(NodeId(node), from, to) } else { 0.0 }
+        let to_all = |&from: &usize| {
+            self.counts
+                .iter()
+                .map(move |&to| micro_batches * self.bounds().min_transfer(NodeId(node), from, to))
         };
-        let to_all = |&from: &usize| self.counts.iter().map(move |&to| between(from, to));
         self.counts.iter().flat_map(to_all).collect()
     }
 
