@@ -1,8 +1,12 @@
 //! Plans with layers that are split.
 
+use std::ops::Range;
+
+use layer_graph::{Division, LayerGraph, NetworkSplits, Split, zoo};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::command::{json, succeed};
+use crate::command::succeed;
 
 const PLAN: &str = "plan --model vgg16 --device a100 --gpus 8 --batch 32";
 
@@ -29,10 +33,10 @@ fn plans_name_the_split_of_each_run() {
 #[test]
 fn explanations_as_json_have_the_division() {
     let folder = TempDir::new().unwrap();
-    let plan = json(folder.path(), &format!("{PLAN} --splits features --explain --json"));
+    let plan = crate::command::json(folder.path(), &format!("{PLAN} --splits features --explain --json"));
     let runs = plan["explanations"].as_array().unwrap();
     let split = runs.iter().find(|run| run["first"] == "classifier.0").unwrap();
-    assert_eq!(split["division"], serde_json::json!({"split": "features", "parts": 8}));
+    assert_eq!(split["division"], json!({"split": "features", "parts": 8}));
     assert!(runs.iter().any(|run| run.get("division").is_none()));
 }
 
@@ -42,4 +46,77 @@ fn plans_without_splits_have_no_column_for_them() {
     let text = succeed(folder.path(), &format!("{PLAN} --explain --dot plan.dot"));
     assert!(!text.contains("split"), "{text}");
     assert!(!std::fs::read_to_string(folder.path().join("plan.dot")).unwrap().contains("split"));
+}
+
+/// Returns the split of a layer of GPT-2 that has even parts on two ranks; layers that share
+/// parameters or read the network's input have none.
+fn split_of(network: &LayerGraph, splits: &NetworkSplits<'_>, name: &str) -> Option<Split> {
+    let id = network.find(name)?;
+    let is_shared = network.parameter_users(network.parameter_owner(id)).len() > 1;
+    let reads_input = network.producers(id).contains(&network.input());
+    let is_even = |split: &Split| splits.max_parts(id, *split) > 1 && splits.max_parts(id, *split) % 2 == 0;
+    // The linear layer after the attention reads features of heads.
+    let ways =
+        if name.ends_with("out_proj") { [Split::Inputs, Split::Features] } else { [Split::Features; 2] };
+    ways.into_iter().find(is_even).filter(|_| !is_shared && !reads_input)
+}
+
+/// Returns the positions of the elements of a tensor that a placement gives to the part `index` of
+/// two, as `torch.distributed.tensor` defines it.
+fn elements(placement: &str, shape: &[usize], index: usize) -> Vec<usize> {
+    let all = 0..shape.iter().product();
+    let Some((_, arguments)) = placement.split_once("Shard(") else { return all.collect() };
+    let (dim, factor) = arguments.trim_end_matches(')').split_once(", split_factor=").unwrap_or_else(|| {
+        (arguments.trim_end_matches(')'), "1") // A dimension of one block.
+    });
+    let (dim, blocks): (usize, usize) = (dim.parse().unwrap(), factor.parse().unwrap());
+    let inner: usize = shape[dim + 1..].iter().product();
+    let chunk = shape[dim] / (2 * blocks);
+    all.filter(|position| position / inner % shape[dim] / chunk % 2 == index).collect()
+}
+
+#[test]
+fn dtensor_placements_have_the_elements_of_parts() {
+    let folder = TempDir::new().unwrap();
+    let plan =
+        "plan --model gpt2 --blocks 1 --device a100 --gpus 4 --batch 4 --amplification 100 -o plan.json";
+    succeed(folder.path(), plan);
+    let path = folder.path().join("plan.json");
+    let mut plan: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let network = zoo::gpt2_of_blocks(1).unwrap();
+    let splits = NetworkSplits::new(&network);
+    for layer in plan["layers"].as_array_mut().unwrap() {
+        let split = split_of(&network, &splits, layer["name"].as_str().unwrap());
+        (layer["ranks"], layer["gpus"]) = (json!([0, 1, 2, 3]), json!(4));
+        if let Some(split) = split {
+            layer["division"] = json!({"split": split.label(), "parts": 2});
+        }
+    }
+    std::fs::write(&path, plan.to_string()).unwrap();
+    succeed(folder.path(), "lower --model gpt2 --blocks 1 --plan plan.json --dtensor -o placements.json");
+    let placements = std::fs::read_to_string(folder.path().join("placements.json")).unwrap();
+    assert!(placements.contains("_StridedShard(0, split_factor=3)"), "{placements}");
+    let placements: Value = serde_json::from_str(&placements).unwrap();
+    let mut compared = 0;
+    for layer in placements["layers"].as_array().unwrap() {
+        let name = layer["name"].as_str().unwrap();
+        let (id, split) = (network.find(name).unwrap(), split_of(&network, &splits, name));
+        let Some(split) = split else {
+            assert_eq!(layer["mesh"]["shape"], json!([4]), "{name}");
+            continue;
+        };
+        assert_eq!(layer["mesh"]["shape"], json!([2, 2]), "{name}");
+        assert_eq!(layer["mesh"]["dim_names"], json!(["samples", split.label()]), "{name}");
+        for index in 0..2 {
+            let part = splits.part(id, Division { split, parts: 2 }, index).unwrap();
+            for (of_part, parameter) in part.parameters.iter().zip(layer["parameters"].as_array().unwrap()) {
+                let shape: Vec<usize> = serde_json::from_value(parameter["shape"].clone()).unwrap();
+                let placement = parameter["placements"][1].as_str().unwrap();
+                let of_part: Vec<usize> = of_part.runs().into_iter().flat_map(Range::into_iter).collect();
+                assert_eq!(elements(placement, &shape, index), of_part, "{name}: {parameter}");
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 8, "{compared}");
 }

@@ -13,6 +13,7 @@
 
 mod arena;
 mod builder;
+mod dtensor;
 mod export;
 mod in_place;
 mod iteration_schedule;
