@@ -57,9 +57,9 @@ impl Placement {
     /// A layer has a mesh of one dimension, `samples`, or of two, `samples` and its split. An
     /// output of a layer that is split by inputs is `Partial()`, and so is its bias, which the
     /// first part has and of which the other parts hold zero. A tensor of several blocks of units,
-    /// as the queries, keys and values of an attention by heads, is `_StridedShard(dim, factor)` with
-    /// the number of blocks as factor: part *i* of *n* has the chunks *i*, *i* + *n*, ... of *n* x blocks
-    /// equal chunks.
+    /// as the queries, keys and values of an attention by heads, is `_StridedShard(dim, factor)`
+    /// with the number of blocks as factor: part *i* of *n* has the chunks *i*, *i* + *n*, ... of
+    /// *n* x blocks equal chunks.
     ///
     /// # Errors
     /// [`Error::Placement`] if the samples or the units of a layer are divided into parts of
