@@ -383,9 +383,17 @@ impl<'a> TrainConfig<'a> {
     /// [`Error::EmptyBatch`], [`Error::MoreRanksThanSamples`], [`Error::Setting`] with the first
     /// setting that is out of range, or the error of the data set or the weights.
     pub(super) fn check(&self) -> Result<(), Error> {
+        if self.image_layout == Some(ImageLayout::ChannelsLast) && self.placement().is_split() {
+            return Err(Error::Setting {
+                setting: "the order of images",
+                expected: "channels first in a plan with split layers",
+                got: "channels last".into(),
+            });
+        }
         check_batch(self.batch())?;
-        let of_layers = self.network().layers().map(|(id, _)| self.placement().ranks(id).len());
-        let ranks = of_layers.max().unwrap_or(0);
+        let placement = self.placement();
+        let of_layer = |(id, _)| placement.ranks(id).len() / placement.division(id).parts;
+        let ranks = self.network().layers().map(of_layer).max().unwrap_or(0);
         if ranks > self.batch() {
             return Err(Error::MoreRanksThanSamples { ranks, batch: self.batch() });
         }

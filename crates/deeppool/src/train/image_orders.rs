@@ -1,5 +1,6 @@
 //! The orders of the elements of images in the jobs of a run, on which all ranks agree.
 
+use layer_engine::ImageLayout;
 use layer_graph::LayerGraph;
 
 use super::programs::Programs;
@@ -50,6 +51,10 @@ impl ImageOrders {
         let requested = config.image_layout;
         let known = jobs.iter().map(|(network, _)| ImageOrder::known(network, precision, requested));
         let mut orders: Vec<Option<ImageOrder>> = known.collect();
+        if config.placement().is_split() {
+            // Parts of images are ranges of channels, which are consecutive if they come first.
+            orders[0] = Some(ImageOrder::untimed(ImageLayout::ChannelsFirst, "layers are split"));
+        }
         if orders.contains(&None) {
             let mut lines = String::new();
             let evaluation: Vec<&Program> =

@@ -5,7 +5,7 @@ use std::time::Duration;
 use deeppool::data::Dataset;
 use deeppool::program::{LowerOptions, LoweredTraining};
 use deeppool::train::{Length, TrainConfig, train, train_on_gpus};
-use layer_engine::{ImageLayout, KernelChoice, Sgd};
+use layer_engine::{ImageLayout, KernelChoice, Precision, Sgd};
 use layer_graph::zoo;
 
 use crate::emulated::on_emulated_gpus;
@@ -36,6 +36,14 @@ fn losses_of_split_layers_on_gpus_match_those_of_processors() {
                 assert!(found <= 1e-4, "{gpus} GPUs, {kernels:?}, {layout:?}: {found:.1e}");
             }
         }
+        let options = LowerOptions::default().with_precision(Precision::Tf32);
+        let training = LoweredTraining::new(&network, split_digits_placement(&network, 2), 8, options);
+        let config = TrainConfig::new(&data, &training).with_length(Length::Iterations(1));
+        let report = train_on_gpus(&config, Duration::from_secs(600), &|_| {}).unwrap();
+        assert_eq!(report.image_order.unwrap().reason, "layers are split");
+        let last = config.with_image_layout(Some(ImageLayout::ChannelsLast));
+        let error = train_on_gpus(&last, Duration::from_secs(600), &|_| {}).unwrap_err();
+        assert!(error.to_string().contains("split layers"), "{error}");
         assert!(emulator.misuse().is_empty(), "{:?}", emulator.misuse());
         assert!(emulator.leaks().is_empty(), "{:?}", emulator.leaks());
     });
