@@ -411,6 +411,10 @@ impl ModeArgs {
         if let Some((option, _)) = given {
             bail!("{option} is for burst plans, and has no effect with --mode dp: leave one of them out");
         }
+        let whole = [("--spb", self.spb.is_some()), ("--worker-gpus", self.worker_gpus.is_some())];
+        if let Some((option, _)) = whole.iter().find(|(_, is_given)| *is_given && self.splits.is_some()) {
+            bail!("--splits has no effect with {option}, whose layers are whole: leave one of them out");
+        }
         let counts = self.gpu_counts();
         let left_out = counts.left_out(batch, gpus);
         // A list of which nothing is left is refused later.
