@@ -181,6 +181,15 @@ impl PlanProblem {
         self.nodes.iter().any(|node| !node.splits.is_empty())
     }
 
+    /// Returns the numbers of parts of all splits, ascending.
+    pub(crate) fn all_parts(&self) -> Vec<usize> {
+        let splits = self.nodes.iter().flat_map(|node| &node.splits);
+        let mut all: Vec<usize> = splits.map(|split| split.parts).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
     /// Returns all GPU counts up to the number of GPUs that some node can run on, ascending.
     pub(crate) fn all_gpu_counts(&self) -> Vec<usize> {
         let counts = self.nodes.iter().flat_map(|node| node.gpu_counts.iter().copied());

@@ -9,8 +9,7 @@ use crate::PlanProblem;
 /// fewer GPUs is also found with more.
 pub(super) fn up_to(problem: &PlanProblem) -> impl Iterator<Item = usize> + use<> {
     let maximum = problem.nodes.iter().filter_map(|node| node.gpu_counts.last()).max().copied().unwrap_or(1);
-    let parts = problem.nodes.iter().flat_map(|node| &node.splits).map(|split| split.parts);
-    let most_parts = parts.max().unwrap_or(1);
+    let most_parts = problem.all_parts().last().copied().unwrap_or(1);
     let useful = match maximum {
         // With a memory limit, nodes may have to be spread over all GPUs.
         _ if problem.memory_limit_bytes.is_some() => usize::MAX,

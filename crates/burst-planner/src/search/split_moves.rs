@@ -191,13 +191,9 @@ impl SearchStage<'_> {
     }
 }
 
-/// Returns the numbers of parts of all splits, and 1, ascending.
+/// Returns 1 and the numbers of parts of all splits, ascending.
 fn all_parts(problem: &PlanProblem) -> Vec<usize> {
-    let splits = problem.nodes.iter().flat_map(|node| &node.splits);
-    let mut all: Vec<usize> = std::iter::once(1).chain(splits.map(|split| split.parts)).collect();
-    all.sort_unstable();
-    all.dedup();
-    all
+    std::iter::once(1).chain(problem.all_parts().into_iter().filter(|&parts| parts > 1)).collect()
 }
 
 /// Returns the ends of the stretches of the order from `start` on that move together: up to four
@@ -216,7 +212,7 @@ fn fits(output: Values, input: Values) -> bool {
 impl Evaluator<'_> {
     /// Returns the group of a list of ranks for a node with a split, or without one, if the node
     /// can run there with one of its numbers of sample ranges.
-    fn option_group(&mut self, node: usize, ranks: &[usize], split: Option<usize>) -> Option<u32> {
+    pub(super) fn option_group(&mut self, node: usize, ranks: &[usize], split: Option<usize>) -> Option<u32> {
         let Some(split) = split else {
             let group = self.group(ranks);
             return self.is_option(node, group).then_some(group);

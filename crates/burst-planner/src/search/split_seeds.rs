@@ -1,6 +1,8 @@
 //! Proposals of splits: the options of all nodes that are best in a simple model, in which steps
 //! and collectives run one after another. An *option* of a node is its ranks and its split.
 
+use std::rc::Rc;
+
 use super::stage::SearchStage;
 use crate::Result;
 use crate::costs::StepTimes;
@@ -47,7 +49,7 @@ struct NodeOption {
 
 /// The options of all nodes for a number of parts, and the times of the movements between them.
 struct Options {
-    order: std::rc::Rc<[u32]>,
+    order: Rc<[u32]>,
     /// By node.
     of_nodes: Vec<Vec<NodeOption>>,
     /// By node: the nodes whose options its own cost depends on.
@@ -76,7 +78,7 @@ impl SearchStage<'_> {
     /// parts: for each number, those that the model proposes. O(numbers of parts x nodes x
     /// options^2).
     pub(super) fn propose_splits(&mut self, gpus: usize) -> Result<()> {
-        for parts in all_parts(&self.evaluator).into_iter().filter(|&parts| parts <= gpus) {
+        for parts in self.evaluator.problem().all_parts().into_iter().filter(|&parts| parts <= gpus) {
             let options = Options::new(&mut self.evaluator, gpus, parts);
             for model in models(gpus) {
                 if let Some(proposed) = options.fastest(model) {
@@ -88,20 +90,11 @@ impl SearchStage<'_> {
     }
 }
 
-/// Returns the numbers of parts of all splits, ascending.
-fn all_parts(evaluator: &Evaluator<'_>) -> Vec<usize> {
-    let splits = evaluator.problem().nodes.iter().flat_map(|node| &node.splits);
-    let mut all: Vec<usize> = splits.map(|split| split.parts).collect();
-    all.sort_unstable();
-    all.dedup();
-    all
-}
-
 impl Options {
     /// Collects the options of all nodes on some of the first `gpus` ranks: without a split, and
     /// with each of their splits into `parts` parts.
     fn new(evaluator: &mut Evaluator<'_>, gpus: usize, parts: usize) -> Self {
-        let order = std::rc::Rc::clone(evaluator.own_order());
+        let order = Rc::clone(evaluator.own_order());
         let of_nodes: Vec<Vec<NodeOption>> =
             (0..order.len()).map(|node| options_of(evaluator, node, (gpus, parts))).collect();
         let edges = (0..order.len()).map(|node| edges_of(evaluator, &of_nodes, node)).collect();
@@ -132,7 +125,7 @@ impl Options {
         let chosen = || best.options.iter().zip(&self.of_nodes).map(|(&choice, options)| &options[choice]);
         let groups = chosen().map(|option| option.group).collect();
         let splits = chosen().map(|option| option.split.map_or(0, |split| split as u32 + 1)).collect();
-        Some(NumberedArrangement { groups, splits: Some(splits), order: std::rc::Rc::clone(&self.order) })
+        Some(NumberedArrangement { groups, splits: Some(splits), order: Rc::clone(&self.order) })
     }
 
     /// Returns the time of the movements between a node with an option and the options of a path.
@@ -181,15 +174,11 @@ fn options_of(evaluator: &mut Evaluator<'_>, node: usize, (gpus, parts): (usize,
             });
         }
         for (split, of_split) in of_node.splits.iter().enumerate().filter(|(_, of)| of.parts == parts) {
-            let ranges = count / parts;
-            if count % parts > 0 || of_node.gpu_counts.binary_search(&ranges).is_err() {
-                continue;
-            }
             let ranks: Vec<usize> = (0..count).collect();
-            let Some(group) = evaluator.group_with_split(node, &ranks, split) else { continue };
+            let Some(group) = evaluator.option_group(node, &ranks, Some(split)) else { continue };
             let Some(times) = evaluator.split_steps(node, split, count) else { continue };
             let bytes = (of_split.gradient_bytes, of_split.synchronized);
-            let (steps_us, reduce_us) = times_us(evaluator, node, (group, ranges, times), bytes);
+            let (steps_us, reduce_us) = times_us(evaluator, node, (group, count / parts, times), bytes);
             options.push(NodeOption {
                 group,
                 split: Some(split),

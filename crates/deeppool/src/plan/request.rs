@@ -1,7 +1,6 @@
 //! The request for a plan: the GPUs, the plan to select and the limits.
 
 use burst_planner::{ProofBudget, Stop};
-
 use layer_graph::Split;
 
 use super::{GpuCounts, PlanMode};

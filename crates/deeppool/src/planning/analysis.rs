@@ -7,7 +7,7 @@ use super::explain::{RunExplanation, explain};
 use super::scaled_costs::ScaledCosts;
 use crate::Error;
 use crate::job::{Job, JobCosts, check_times, plan_problem};
-use crate::plan::{ExecutionPlan, GpuCounts, PlannedLayer};
+use crate::plan::{ExecutionPlan, GpuCounts};
 
 /// A plan with its planning problem and arrangement, which all analyses of it share.
 #[derive(Debug, Clone)]
@@ -26,8 +26,8 @@ impl<'p> PlanAnalysis<'p> {
     /// time.
     pub fn new(job: &Job<'p>, plan: &'p ExecutionPlan) -> Result<Self, Error> {
         let placement = job.placement(plan)?;
-        let ranges = |layer: &PlannedLayer| layer.ranks.len() / layer.division.map_or(1, |of| of.parts);
-        let mut counts: Vec<usize> = plan.layers.iter().map(ranges).collect();
+        let ids = job.costs().network().layers().skip(1).map(|(id, _)| id);
+        let mut counts: Vec<usize> = ids.map(|id| placement.sample_ranges(id)).collect();
         counts.sort_unstable();
         counts.dedup();
         let job = job.with_splits_of(plan);
@@ -54,8 +54,8 @@ impl<'p> PlanAnalysis<'p> {
 
     /// Returns the effect of other GPU counts for each run of layers: consecutive layers on the
     /// same ranks with the same split, which they keep. `counts` are the possible counts without a
-    /// split. The next larger and the next smaller count of
-    /// each run are evaluated, on the first ranks from 0. O(runs) evaluations of a plan.
+    /// split. The next larger and the next smaller count of each run are evaluated, on the first
+    /// ranks from 0. O(runs) evaluations of a plan.
     ///
     /// # Errors
     /// [`Error::Setting`] with partial backpropagation. [`Error::Profile`] if the profile lacks a

@@ -1,7 +1,6 @@
 //! An arrangement of the planner as a plan, with its predicted times and memory.
 
 use burst_planner::{Activity, Arrangement, Evaluator, LowerBound, PlanProblem};
-
 use layer_graph::Division;
 
 use super::program_memory::check_memory;
@@ -41,8 +40,11 @@ pub(super) fn arranged_plan<'a>(
     prove: impl FnOnce() -> Option<(LowerBound, PlanningWork)>,
     data_parallel: DataParallelTimes,
 ) -> Result<LoweredPlan<'a>, Error> {
-    let placement = job.nodes().placement(problem.gpus, arrangement)?;
-    let divisions: Vec<Division> = job.nodes().layers().iter().map(|&id| placement.division(id)).collect();
+    let nodes = job.nodes();
+    let placement = nodes.placement(problem.gpus, arrangement)?;
+    let divisions: Vec<Division> = nodes.layers().iter().map(|&id| placement.division(id)).collect();
+    let ranges = || nodes.layers().iter().map(|&id| placement.sample_ranges(id));
+    let (most_ranges, fewest_ranges) = (ranges().max().unwrap_or(1), ranges().min().unwrap_or(1));
     let training = job.training(placement);
     check_memory(&training, request.memory_limit_bytes)?;
     let PredictedTimes { iteration_us, gpu_time_us, single_gpu_us, activity } =
@@ -60,11 +62,7 @@ pub(super) fn arranged_plan<'a>(
     let names = || arrangement.order.iter().map(|&node| problem.nodes[node].name.clone()).collect();
     let profile = job.costs().profile();
     let micro_batch = job.batch().div_ceil(job.lowering().micro_batches.max(1));
-    let ranges = || {
-        let of_layers = arrangement.ranks.iter().zip(&divisions);
-        of_layers.map(|(ranks, division)| (ranks.len() / division.parts).max(1))
-    };
-    let samples = [ranges().max(), ranges().min()].map(|ranges| micro_batch.div_ceil(ranges.unwrap_or(1)));
+    let samples = [most_ranges, fewest_ranges].map(|ranges| micro_batch.div_ceil(ranges));
     let memory = training.for_simulation()?.memory_peak();
     let plan = ExecutionPlan {
         schema: crate::plan::SCHEMA.into(),

@@ -3,11 +3,11 @@
 //! are relative to the plan.
 
 use burst_planner::{Arrangement, Evaluator};
+use layer_graph::Division;
 use serde::Serialize;
 
 use crate::Error;
 use crate::plan::ExecutionPlan;
-use layer_graph::Division;
 
 /// The effect of other GPU counts for a run of layers, which keeps its split. All other layers keep
 /// their ranks.

@@ -83,7 +83,7 @@ impl Placement {
         batch: usize,
     ) -> Result<LayerDocument<'a>, Error> {
         let (division, ranks) = (self.division(id), self.ranks(id));
-        let ranges = ranks.len() / division.parts;
+        let ranges = self.sample_ranges(id);
         let uneven = |what: &str, count: usize, parts: usize| {
             let name = layer.name();
             Error::Placement(format!(

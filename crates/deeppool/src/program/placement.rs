@@ -247,6 +247,12 @@ impl Placement {
         self.divisions.iter().map(of_layer).collect()
     }
 
+    /// Returns the number of ranges of samples of a layer: that of its ranks, unless it is split.
+    #[must_use]
+    pub fn sample_ranges(&self, layer: LayerId) -> usize {
+        self.ranks(layer).len() / self.division(layer).parts
+    }
+
     /// Returns whether any layer is split.
     #[must_use]
     pub fn is_split(&self) -> bool {

@@ -391,9 +391,8 @@ impl<'a> TrainConfig<'a> {
             });
         }
         check_batch(self.batch())?;
-        let placement = self.placement();
-        let of_layer = |(id, _)| placement.ranks(id).len() / placement.division(id).parts;
-        let ranks = self.network().layers().map(of_layer).max().unwrap_or(0);
+        let ranges = self.network().layers().map(|(id, _)| self.placement().sample_ranges(id));
+        let ranks = ranges.max().unwrap_or(0);
         if ranks > self.batch() {
             return Err(Error::MoreRanksThanSamples { ranks, batch: self.batch() });
         }

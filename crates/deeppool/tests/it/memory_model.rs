@@ -94,10 +94,10 @@ fn ratios_of_random_placements(are_split: bool) -> Vec<f64> {
     all
 }
 
-#[test]
-fn model_of_random_placements_is_near_the_program() {
-    let mut all = ratios_of_random_placements(false);
-    print_distribution("random placements", &mut all);
+/// Checks the distribution of the ratios of random placements.
+fn check_random(of: &str, are_split: bool) {
+    let mut all = ratios_of_random_placements(are_split);
+    print_distribution(of, &mut all);
     // Small networks on scattered ranks leave gaps between buffers.
     let near = all.iter().filter(|ratio| (0.9..1.1).contains(*ratio)).count();
     assert!(near as f64 > 0.8 * all.len() as f64, "{near} of {} are near", all.len());
@@ -105,12 +105,13 @@ fn model_of_random_placements_is_near_the_program() {
 }
 
 #[test]
+fn model_of_random_placements_is_near_the_program() {
+    check_random("random placements", false);
+}
+
+#[test]
 fn model_of_random_splits_is_near_the_program() {
-    let mut all = ratios_of_random_placements(true);
-    print_distribution("random splits", &mut all);
-    let near = all.iter().filter(|ratio| (0.9..1.1).contains(*ratio)).count();
-    assert!(near as f64 > 0.8 * all.len() as f64, "{near} of {} are near", all.len());
-    assert!((0.99..1.01).contains(&all[all.len() / 2]) && all[0] > 0.5 && all[all.len() - 1] < 1.6);
+    check_random("random splits", true);
 }
 
 #[test]
