@@ -138,16 +138,24 @@ def with_sampled_dropout(module):
     return module
 
 
+def steps(loss_of, optimizer, samples):
+    """Makes a step of an optimizer for each batch of inputs and targets, and returns the losses."""
+    losses = []
+    for inputs, targets in samples:
+        optimizer.zero_grad()
+        loss = loss_of(inputs, targets)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
 def losses_alone(name, batch, count, dtype=torch.float64):
     """Returns the losses of the module on one process, and its final state."""
     module = with_sampled_dropout(make(name, dtype))
     optimizer = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)
-    losses = []
-    for inputs, targets in batches(name, batch, count, dtype):
-        optimizer.zero_grad()
-        scores = module(inputs)
-        loss = F.cross_entropy(scores.flatten(0, -2), targets.flatten())
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses, module.state_dict()
+
+    def loss_of(inputs, targets):
+        return F.cross_entropy(module(inputs).flatten(0, -2), targets.flatten())
+
+    return steps(loss_of, optimizer, batches(name, batch, count, dtype)), module.state_dict()

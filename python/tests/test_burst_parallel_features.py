@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from plan_documents import random_plan, data_parallel, plan_document  # noqa: E402
 from ranks import on_ranks  # noqa: E402
-from small_networks import Branches, batches, losses_alone, make, with_sampled_dropout  # noqa: E402
+from small_networks import Branches, batches, losses_alone, make, steps, with_sampled_dropout  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
@@ -34,14 +34,7 @@ def sgd(model):
 
 
 def train(model, name, optimizer, first=0, end=ITERATIONS):
-    losses = []
-    for inputs, targets in list(batches(name, BATCH, end))[first:]:
-        optimizer.zero_grad()
-        loss = model(inputs, targets)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+    return steps(model, optimizer, list(batches(name, BATCH, end))[first:])
 
 
 def program_options():

@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from plan_documents import plan_document, random_split_plan  # noqa: E402
 from ranks import on_ranks  # noqa: E402
-from small_networks import batches, losses_alone, make  # noqa: E402
+from small_networks import batches, losses_alone, make, steps  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
@@ -137,14 +137,7 @@ def separate(module):
 
 def losses_of(step, parameters):
     optimizer = torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
-    losses = []
-    for inputs, targets in batches("transformer", BATCH, ITERATIONS):
-        optimizer.zero_grad()
-        loss = step(inputs, targets)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+    return steps(step, optimizer, batches("transformer", BATCH, ITERATIONS))
 
 
 def loss_of(module):

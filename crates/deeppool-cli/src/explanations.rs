@@ -3,7 +3,7 @@
 
 use deeppool::planning::{RunAlternative, RunExplanation};
 use deeppool::program::{FullestMoment, LayerMemory};
-use layer_graph::{Division, LayerGraph};
+use layer_graph::LayerGraph;
 use serde_json::{Value, json};
 
 use super::output::{byte_size, micros, print_message, table};
@@ -48,7 +48,7 @@ pub(crate) fn print_runs(runs: &[RunExplanation], limit: Option<f64>) {
             (None, _) => String::new(),
         };
         let name = match run.division {
-            Some(Division { split, parts }) => format!("{name} ({parts} by {})", split.label()),
+            Some(division) => format!("{name} ({division})"),
             None => name,
         };
         let own = [name, run.layers.to_string(), run.gpus.to_string()].into_iter();

@@ -206,7 +206,7 @@ impl PlannedLayer {
     /// samples only.
     #[must_use]
     pub fn split(&self) -> Option<String> {
-        self.division.map(|Division { split, parts }| format!("{parts} by {}", split.label()))
+        self.division.map(|division| division.to_string())
     }
 }
 

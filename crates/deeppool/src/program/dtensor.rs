@@ -104,16 +104,16 @@ impl Placement {
         let activation = |producer: LayerId, values: Values| {
             let whole = network.layer(producer);
             let dims = whole.output_shape().dims();
-            let TensorView { outer, units, .. } = splits.view(producer);
+            let view = splits.view(producer);
             let mut placements = vec![shard(0, 1)];
             if !division.is_whole() {
-                if values == Values::Ranges && units % division.parts != 0 {
-                    return Err(uneven("units", units, division.parts));
+                if values == Values::Ranges && view.units % division.parts != 0 {
+                    return Err(uneven("units", view.units, division.parts));
                 }
                 placements.push(match values {
                     Values::Copies => replicate(),
                     Values::Addends => partial(),
-                    Values::Ranges => shard_of(dims, outer, units, 1),
+                    Values::Ranges => shard_of(dims, view, 1),
                 });
             }
             let shape = std::iter::once(batch).chain(dims.iter().copied()).collect();
@@ -128,7 +128,10 @@ impl Placement {
                     // The bias of a layer that is split by inputs.
                     (_, None) => partial(),
                     (of_first, Some(of_last)) if of_first == of_last => replicate(),
-                    (TensorBox { dims, .. }, _) => shard_of(&tensor.dims, dims[0], dims[1], 0),
+                    (TensorBox { dims, .. }, _) => {
+                        let view = TensorView { outer: dims[0], units: dims[1], inner: 1 };
+                        shard_of(&tensor.dims, view, 0)
+                    }
                 });
             }
             TensorDocument { name: layer.tensor_name(&tensor), shape: tensor.dims, placements }
@@ -146,18 +149,12 @@ impl Placement {
     }
 }
 
-/// Returns the placement of a tensor of the given dimensions, viewed as `outer` blocks of `units`
-/// units, of which each part has a range. `offset` is added to the dimension.
-fn shard_of(dims: &[usize], outer: usize, units: usize, offset: usize) -> String {
-    let mut before = 1;
-    for (dim, &size) in dims.iter().enumerate() {
-        if outer % before == 0 && size % (outer / before * units) == 0 {
-            return shard(dim + offset, outer / before);
-        }
-        before *= size;
-    }
+/// Returns the placement of a tensor of the given dimensions, of which each part has a range of the
+/// units of a view. `offset` is added to the dimension.
+fn shard_of(dims: &[usize], view: TensorView, offset: usize) -> String {
     // Layers whose tensors have no such dimension cannot be split: `NetworkSplits` has checked it.
-    replicate()
+    view.divided_dim(dims)
+        .map_or_else(replicate, |dim| shard(dim + offset, view.outer / dims[..dim].iter().product::<usize>()))
 }
 
 /// Returns the placement of a dimension whose parts have a range of each of the blocks.

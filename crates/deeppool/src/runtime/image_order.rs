@@ -44,14 +44,19 @@ impl ImageOrder {
         Self { layout, times: Some([first, last]), reason: reason.into() }
     }
 
-    /// Returns the order of a job that does not depend on times; `None` if it does. The
-    /// `requested` order is taken. Without one, channels come first without convolutions, and in
+    /// Returns the order of a job that does not depend on times; `None` if it does. Channels come
+    /// first if layers are split: parts of images are ranges of channels. Otherwise the `requested`
+    /// order is taken. Without one, channels come first without convolutions, and in
     /// precisions without tensor cores, for which cuDNN prefers this order.
     pub(crate) fn known(
         network: &LayerGraph,
+        is_split: bool,
         precision: Precision,
         requested: Option<ImageLayout>,
     ) -> Option<Self> {
+        if is_split {
+            return Some(Self::untimed(ImageLayout::ChannelsFirst, "layers are split"));
+        }
         if let Some(layout) = requested {
             return Some(Self::configured(layout));
         }
@@ -103,14 +108,15 @@ mod tests {
     fn only_networks_with_convolutions_on_tensor_cores_need_times() {
         let [images, text] = ["resnet-18", "gpt2"].map(|name| zoo::model(name).unwrap());
         let known = |network, precision| {
-            ImageOrder::known(network, precision, None).map(|order| (order.layout, order.reason))
+            ImageOrder::known(network, false, precision, None).map(|order| (order.layout, order.reason))
         };
         let first = |reason: &str| Some((ImageLayout::ChannelsFirst, reason.to_owned()));
         assert_eq!(known(&images, Precision::F32), first("no tensor cores"));
         assert_eq!(known(&text, Precision::Bf16), first("no convolutions"));
         assert_eq!(known(&images, Precision::Bf16), None);
         assert_eq!(known(&images, Precision::Tf32), None);
-        let configured = ImageOrder::known(&images, Precision::F32, Some(ImageLayout::ChannelsLast)).unwrap();
+        let configured =
+            ImageOrder::known(&images, false, Precision::F32, Some(ImageLayout::ChannelsLast)).unwrap();
         assert_eq!((configured.layout, configured.times), (ImageLayout::ChannelsLast, None));
     }
 }

@@ -1,6 +1,5 @@
 //! The orders of the elements of images in the jobs of a run, on which all ranks agree.
 
-use layer_engine::ImageLayout;
 use layer_graph::LayerGraph;
 
 use super::programs::Programs;
@@ -49,12 +48,13 @@ impl ImageOrders {
             std::iter::once((config.network(), programs.training)).chain(background).collect();
         let precision = config.lowering().precision;
         let requested = config.image_layout;
-        let known = jobs.iter().map(|(network, _)| ImageOrder::known(network, precision, requested));
+        // Layers of background jobs are not split.
+        let are_split = std::iter::once(config.placement().is_split()).chain(std::iter::repeat(false));
+        let known = jobs
+            .iter()
+            .zip(are_split)
+            .map(|((network, _), is_split)| ImageOrder::known(network, is_split, precision, requested));
         let mut orders: Vec<Option<ImageOrder>> = known.collect();
-        if config.placement().is_split() {
-            // Parts of images are ranges of channels, which are consecutive if they come first.
-            orders[0] = Some(ImageOrder::untimed(ImageLayout::ChannelsFirst, "layers are split"));
-        }
         if orders.contains(&None) {
             let mut lines = String::new();
             let evaluation: Vec<&Program> =

@@ -6,6 +6,7 @@ mod network;
 mod part;
 mod view;
 
+use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -80,6 +81,13 @@ impl Division {
     #[must_use]
     pub fn is_whole(self) -> bool {
         self.parts == 1
+    }
+}
+
+impl fmt::Display for Division {
+    /// Writes the number of parts and the label of the split: `8 by features`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} by {}", self.parts, self.split.label())
     }
 }
 

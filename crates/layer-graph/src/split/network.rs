@@ -1,7 +1,7 @@
 //! The splits that are possible in a network.
 
 use super::analysis::output_views;
-use super::part::{self, divided_dim};
+use super::part;
 use super::{Division, LayerPart, Split, SplitValues, TensorView, Values};
 use crate::{GraphError, Layer, LayerGraph, LayerId, LayerKind};
 
@@ -136,7 +136,7 @@ impl<'n> NetworkSplits<'n> {
     /// heads.
     fn is_divisible_by_features(&self, id: LayerId, layer: &Layer) -> bool {
         let (input, output) = (self.input_view(id), self.view(id));
-        let dim = divided_dim(&layer.output, output);
+        let dim = output.divided_dim(layer.output.dims());
         let innermost = Some(layer.output.dims().len() - 1);
         match &layer.kind {
             LayerKind::Linear(_) | LayerKind::Embedding(_) | LayerKind::PositionEmbedding(_) => {
@@ -153,14 +153,14 @@ impl<'n> NetworkSplits<'n> {
             | LayerKind::Gelu
             | LayerKind::Flatten
             | LayerKind::Add
-            | LayerKind::Dropout(_) => dim.is_some() && divided_dim(&layer.inputs[0], input).is_some(),
+            | LayerKind::Dropout(_) => dim.is_some() && input.divided_dim(layer.inputs[0].dims()).is_some(),
             _ => false,
         }
     }
 
     /// Returns whether the units of a layer's input are units of its input features or channels.
     fn is_divisible_by_inputs(&self, id: LayerId, layer: &Layer) -> bool {
-        let dim = || divided_dim(&layer.inputs[0], self.input_view(id));
+        let dim = || self.input_view(id).divided_dim(layer.inputs[0].dims());
         match &layer.kind {
             LayerKind::Linear(_) => dim() == Some(layer.inputs[0].dims().len() - 1),
             LayerKind::Conv2d(conv) => conv.groups == 1 && dim() == Some(0),

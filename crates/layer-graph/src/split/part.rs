@@ -126,20 +126,6 @@ pub(super) fn by_inputs(
     Ok(LayerPart { layer: part, division, index, units, parameters, statistics: Vec::new() })
 }
 
-/// Returns the dimension of a shape that is divided if the units of the view are: the part with
-/// some of the units has the same shape but for this dimension. `None` if there is no such
-/// dimension.
-pub(super) fn divided_dim(shape: &Shape, view: TensorView) -> Option<usize> {
-    let mut before = 1;
-    for (index, &dim) in shape.dims().iter().enumerate() {
-        if view.outer % before == 0 && dim % (view.outer / before * view.units) == 0 {
-            return Some(index);
-        }
-        before *= dim;
-    }
-    None
-}
-
 /// Returns the shape of a tensor of which a part has a number of units. `layer` is the layer that
 /// reads it.
 fn cut(layer: &Layer, shape: &Shape, view: TensorView, units: usize) -> Result<Shape, GraphError> {
@@ -147,7 +133,7 @@ fn cut(layer: &Layer, shape: &Shape, view: TensorView, units: usize) -> Result<S
         layer: layer.name.clone(),
         problem: format!("divide an input of shape {shape} into {} units", view.units),
     };
-    let dim = divided_dim(shape, view).ok_or_else(problem)?;
+    let dim = view.divided_dim(shape.dims()).ok_or_else(problem)?;
     let mut dims = shape.dims().to_vec();
     dims[dim] = dims[dim] / view.units * units;
     Ok(Shape::new(dims))

@@ -17,6 +17,21 @@ pub struct TensorView {
 }
 
 impl TensorView {
+    /// Returns the dimension of a tensor with the dimensions `dims` that is divided if the units
+    /// are: the part with some of the units has the same dimensions but for this one. `None` if
+    /// there is no such dimension.
+    #[must_use]
+    pub fn divided_dim(&self, dims: &[usize]) -> Option<usize> {
+        let mut before = 1;
+        for (index, &dim) in dims.iter().enumerate() {
+            if self.outer % before == 0 && dim % (self.outer / before * self.units) == 0 {
+                return Some(index);
+            }
+            before *= dim;
+        }
+        None
+    }
+
     /// Returns the view of a tensor of the given number of elements that cannot be divided: it has
     /// one unit.
     #[must_use]

@@ -48,7 +48,8 @@ pub fn fastest_image_order(
     let Some(precision) = training.first().map(|program| program.precision) else {
         return first("no kernels");
     };
-    if let Some(known) = ImageOrder::known(network, precision, None) {
+    let is_split = training.iter().flat_map(|program| &program.ranks).any(|rank| !rank.parts.is_empty());
+    if let Some(known) = ImageOrder::known(network, is_split, precision, None) {
         return Ok(known);
     }
     if engine.choice() != KernelChoice::Fastest {
