@@ -45,6 +45,8 @@ const CLUSTER_OPTIONS: [&str; 6] = ["--gpus", "64", "--link", "dgx-a100-pod", "-
 
 /// Options of `scale` without `--full`, with which it takes seconds.
 const SCALE_OPTIONS: [&str; 4] = ["--gpus", "64", "--model", "vgg16"];
+/// Options of `splits` without `--full`, with which it takes seconds.
+const SPLITS_OPTIONS: [&str; 4] = ["--gpus", "8,64", "--model", "vgg16"];
 /// Options of `jigsaw` without `--full`, with which it takes seconds.
 const JIGSAW_OPTIONS: [&str; 8] = ["--jobs", "150", "--seeds", "2", "--gpus", "32", "--loads", "0.7,10"];
 /// Options of `validate`, with which it takes minutes.
@@ -104,6 +106,7 @@ fn parts(full: bool, given: &[(String, Vec<String>)]) -> anyhow::Result<Vec<Part
         parts.push(part("throughput-cluster", "throughput", &CLUSTER_OPTIONS)?);
         parts.push(part("partition-cluster", "partition", &CLUSTER_OPTIONS)?);
         parts.push(part("scale", "scale", if full { &[] } else { &SCALE_OPTIONS })?);
+        parts.push(part("splits", "splits", if full { &[] } else { &SPLITS_OPTIONS })?);
         parts.push(part("jigsaw", "jigsaw", if full { &[] } else { &JIGSAW_OPTIONS })?);
     }
     parts.push(part("qos", "qos", &[])?);

@@ -19,6 +19,7 @@ use crate::search_time::{self, SearchTimeOptions};
 use crate::sensitivity::{self, SensitivityOptions};
 #[cfg(feature = "measure")]
 use crate::spb::{self, SpbOptions};
+use crate::splits::{self, SplitsOptions};
 use crate::sweep::{self, SweepOptions};
 use crate::throughput::{self, ThroughputOptions};
 #[cfg(feature = "measure")]
@@ -94,6 +95,9 @@ pub(crate) enum Single {
     Published(PublishedOptions),
     /// BP+Col against every static partition on 1 to 1,024 GPUs of several hosts (some minutes)
     Scale(ScaleOptions),
+    /// Burst plans whose layers are divided by samples, by each other way and by all, on 8 to 1,024
+    /// GPUs (some minutes)
+    Splits(SplitsOptions),
     /// Run time of the planner, beside that of the original's planner (measured)
     SearchTime(SearchTimeOptions),
     /// JigSaw, burst parallelism, Gavel's policies and common ones on a cluster, with jobs of real
@@ -149,6 +153,7 @@ impl Single {
             Self::Qos(_) => qos::NAME,
             Self::Published(_) => published::NAME,
             Self::Scale(_) => scale::NAME,
+            Self::Splits(_) => splits::NAME,
             Self::SearchTime(_) => search_time::NAME,
             Self::Jigsaw(_) => jigsaw::NAME,
             #[cfg(feature = "measure")]
@@ -172,6 +177,7 @@ impl Single {
             Self::Qos(options) => options,
             Self::Published(options) => options,
             Self::Scale(options) => options,
+            Self::Splits(options) => options,
             Self::SearchTime(options) => options,
             Self::Jigsaw(options) => options,
             #[cfg(feature = "measure")]

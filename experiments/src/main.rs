@@ -38,6 +38,7 @@ mod search_time;
 mod sensitivity;
 #[cfg(feature = "measure")]
 mod spb;
+mod splits;
 mod statistics;
 mod style;
 mod sweep;

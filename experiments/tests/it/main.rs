@@ -25,5 +25,6 @@ mod search_time;
 mod sensitivity;
 #[cfg(feature = "measure")]
 mod spb;
+mod splits;
 mod svg;
 mod sweep;
