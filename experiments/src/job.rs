@@ -10,6 +10,7 @@ use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
 use deeppool::planning::{find_frontier, find_plan};
 use deeppool::program::LowerOptions;
 use deeppool::simulate::{BackgroundCosts, SimulateOptions, Simulation, simulate_plan, undisturbed};
+use layer_graph::Split;
 use layer_profile::{DataSheet, ProfileTable};
 
 use crate::testbed::Testbed;
@@ -68,6 +69,17 @@ impl<'a> ForegroundJob<'a> {
         let amplification = asked.dp.amplification.max(1.0);
         let as_dp = frontier.plan(Mode::Burst { amplification })?;
         Ok([Foreground { plan: asked.into_plan() }, Foreground { plan: as_dp.into_plan() }])
+    }
+
+    /// Returns the burst plan on all GPUs under the testbed's amplification limit whose layers may
+    /// be split in all ways. No lower bound is proved: with splits it is far below the plan.
+    ///
+    /// # Errors
+    /// If layer times are missing, or if no plan fits in memory or keeps the limit.
+    pub(crate) fn split_burst_plan(&self) -> anyhow::Result<Foreground> {
+        let request = self.request(self.testbed.gpus, self.testbed.burst())?;
+        let request = request.with_splits(Split::ALL.to_vec()).with_proof(ProofBudget::Off);
+        Ok(Foreground { plan: find_plan(&self.job(true), &request)?.into_plan() })
     }
 
     /// Simulates all ways to share the GPUs between the foreground and background jobs, with static

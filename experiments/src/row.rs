@@ -70,6 +70,8 @@ pub(crate) struct ReportRow {
     /// Whether the amplification limit is the amplification of data parallelism instead of a given
     /// number.
     pub(crate) limit_is_dp: bool,
+    /// Whether layers of the plan may be split in all ways, instead of by samples only.
+    pub(crate) all_splits: bool,
     /// Amplification of the plan, by the planner's evaluation. `None` without a foreground.
     pub(crate) amplification: Option<f64>,
     /// Simulated mean iteration time in microseconds. `None` without a foreground.
@@ -144,6 +146,7 @@ impl ReportRow {
             overlap: None,
             amplification_limit: None,
             limit_is_dp: false,
+            all_splits: false,
             amplification: None,
             iteration_us: None,
             planned_iteration_us: None,
@@ -195,6 +198,7 @@ impl ReportRow {
             overlap: Some(foreground.plan.lowering.overlap_all_reduce),
             amplification_limit: foreground.plan.amplification_limit,
             limit_is_dp: false,
+            all_splits: false,
             amplification: Some(foreground.plan.amplification),
             iteration_us: Some(iteration_us),
             planned_iteration_us: Some(foreground.plan.iteration_us),
@@ -250,19 +254,28 @@ impl ReportRow {
         Self { limit_is_dp: true, ..self }
     }
 
+    /// Returns the row marked as a burst plan whose layers may be split in all ways.
+    pub(crate) fn with_all_splits(self) -> Self {
+        Self { all_splits: true, ..self }
+    }
+
     /// Returns the row's label among the rows of its network: the policy's name if it has one, or
     /// else the mode, such as `BP+Col`.
     pub(crate) fn label(&self) -> String {
         if let Some(policy) = &self.policy {
             return policy.clone();
         }
-        let at = if self.limit_is_dp { ", as DP" } else { "" };
+        let plan = match (self.limit_is_dp, self.all_splits) {
+            (true, _) => ", as DP",
+            (false, true) => ", all splits",
+            (false, false) => "",
+        };
         match (self.mode, self.overlap) {
             (Mode::DataParallel, Some(false)) => "DP, no overlap".into(),
             (Mode::DataParallel, ..) => "DP".into(),
             (Mode::DataParallelCollocated, ..) => "DP+Col".into(),
-            (Mode::Burst, ..) => format!("BP{at}"),
-            (Mode::BurstCollocated, ..) => format!("BP+Col{at}"),
+            (Mode::Burst, ..) => format!("BP{plan}"),
+            (Mode::BurstCollocated, ..) => format!("BP+Col{plan}"),
             (Mode::Background, ..) => "BG only".into(),
         }
     }

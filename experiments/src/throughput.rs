@@ -1,5 +1,5 @@
 //! The experiment `throughput`: data parallelism and burst parallelism, with and without background
-//! jobs on the same GPUs.
+//! jobs on the same GPUs, and burst parallelism with split layers.
 
 use clap::Args;
 use deeppool::plan::Mode as PlanMode;
@@ -18,7 +18,8 @@ const TITLE: &str = "Throughput of one training job and of background jobs";
 /// Options of the experiment `throughput`.
 #[derive(Args)]
 #[command(after_help = "FG is the foreground job, BG are the background jobs. DP: every layer on all GPUs.
-BP: a GPU count for each layer. +Col: background jobs on the same GPUs, whenever the
+BP: a GPU count for each layer, whose GPUs divide the samples, as in the original, or with all
+splits also features, inputs and more. +Col: background jobs on the same GPUs, whenever the
 foreground leaves them idle.
 
 Examples:
@@ -58,48 +59,60 @@ fn rows(job: &ForegroundJob<'_>) -> anyhow::Result<Vec<ReportRow>> {
     let serial = job.foreground(gpus, PlanMode::DataParallel, false)?;
     let dp = job.foreground(gpus, PlanMode::DataParallel, true)?;
     let [bp, as_dp] = job.burst_plans()?;
-    let (dp_alone, bp_alone, as_dp_alone) = (job.alone(&dp)?, job.alone(&bp)?, job.alone(&as_dp)?);
-    let shared = [&dp, &bp, &as_dp].map(|foreground| job.collocated(foreground));
-    let [dp_shared, bp_shared, as_dp_shared] = shared;
+    let split = job.split_burst_plan()?;
+    let foregrounds = [&dp, &bp, &split, &as_dp];
+    let alone = foregrounds.map(|foreground| job.alone(foreground));
+    let [dp_alone, bp_alone, split_alone, as_dp_alone] = alone;
+    let (dp_alone, bp_alone, split_alone, as_dp_alone) = (dp_alone?, bp_alone?, split_alone?, as_dp_alone?);
+    let [dp_shared, bp_shared, split_shared, as_dp_shared] =
+        foregrounds.map(|foreground| job.collocated(foreground));
     let (alone, collocated) = (Mode::Burst, Mode::BurstCollocated);
     Ok(vec![
         ReportRow::alone(NAME, job, Mode::DataParallel, &serial, &job.alone(&serial)?),
         ReportRow::alone(NAME, job, Mode::DataParallel, &dp, &dp_alone),
         ReportRow::alone(NAME, job, alone, &bp, &bp_alone),
+        ReportRow::alone(NAME, job, alone, &split, &split_alone).with_all_splits(),
         ReportRow::alone(NAME, job, alone, &as_dp, &as_dp_alone).at_dp_amplification(),
         ReportRow::collocated(NAME, job, Mode::DataParallelCollocated, &dp, &dp_alone, &dp_shared?),
         ReportRow::collocated(NAME, job, collocated, &bp, &bp_alone, &bp_shared?),
+        ReportRow::collocated(NAME, job, collocated, &split, &split_alone, &split_shared?).with_all_splits(),
         ReportRow::collocated(NAME, job, collocated, &as_dp, &as_dp_alone, &as_dp_shared?)
             .at_dp_amplification(),
         ReportRow::background(NAME, job)?,
     ])
 }
 
+/// Returns the row of a network with the given label.
+fn labelled<'a>(rows: &'a [ReportRow], label: &str) -> Option<&'a ReportRow> {
+    rows.iter().find(|row| row.label() == label)
+}
+
 /// Returns the gains of burst parallelism and collocation over data parallelism.
 fn summary(rows: &[ReportRow]) -> Vec<String> {
-    let over_dp = |mode, limit_is_dp, rate: fn(&ReportRow) -> f64| {
+    let over_dp = |what: &str, label: &str, rate: fn(&ReportRow) -> f64| {
         let ratios = rows.chunk_by(|a, b| a.model == b.model).filter_map(|rows| {
-            let dp = rows.iter().find(|row| row.mode == Mode::DataParallel && row.overlap == Some(true))?;
-            let row = rows.iter().find(|row| row.mode == mode && row.limit_is_dp == limit_is_dp)?;
-            Some(format!("{:.2} {}", rate(row) / rate(dp), row.title))
+            let ratio = rate(labelled(rows, label)?) / rate(labelled(rows, "DP")?);
+            Some(format!("{ratio:.2} {}", rows[0].title))
         });
-        ratios.collect::<Vec<_>>().join(", ")
+        let heading = format!("{what} samples/s, {label} over DP:");
+        format!("{heading:47}{}", ratios.collect::<Vec<_>>().join(", "))
     };
-    let total = ReportRow::total_samples_per_s;
-    let foreground = |row: &ReportRow| row.foreground_samples_per_s;
-    let (bp, col) = (Mode::Burst, Mode::BurstCollocated);
+    let total = |label| over_dp("FG + BG", label, ReportRow::total_samples_per_s);
+    let foreground = |label| over_dp("FG", label, |row| row.foreground_samples_per_s);
     vec![
-        format!("FG + BG samples/s, BP+Col over DP:          {}", over_dp(col, false, total)),
-        format!("FG + BG samples/s, BG only over DP:         {}", over_dp(Mode::Background, false, total)),
-        format!("FG + BG samples/s, BP+Col, as DP, over DP:  {}", over_dp(col, true, total)),
-        format!(
-            "FG + BG samples/s, DP+Col over DP:          {}",
-            over_dp(Mode::DataParallelCollocated, false, total)
-        ),
-        format!("FG samples/s,      BP over DP:              {}", over_dp(bp, false, foreground)),
-        format!("FG samples/s,      BP, as DP, over DP:      {}", over_dp(bp, true, foreground)),
-        format!("FG samples/s,      BP+Col over DP:          {}", over_dp(col, false, foreground)),
-        "(DP with overlap. \"as DP\": limited to the amplification that DP has.)".into(),
+        total("BP+Col"),
+        total("BG only"),
+        total("BP+Col, all splits"),
+        total("BP+Col, as DP"),
+        total("DP+Col"),
+        foreground("BP"),
+        foreground("BP, all splits"),
+        foreground("BP, as DP"),
+        foreground("BP+Col"),
+        foreground("BP+Col, all splits"),
+        "(DP with overlap. \"as DP\": limited to the amplification that DP has. \"all splits\": layers may \
+         be divided by samples, features, inputs and more; otherwise by samples only, as in the original.)"
+            .into(),
         format!("The first ratio relative to its ceiling, BG only over DP: {}.", shares_of_ceiling(rows)),
         "It does not consider the foreground's speed: `partition` compares at equal foreground speeds."
             .into(),
@@ -110,11 +123,8 @@ fn summary(rows: &[ReportRow]) -> Vec<String> {
 /// Returns the total of BP+Col as a percentage of that of background jobs alone.
 fn shares_of_ceiling(rows: &[ReportRow]) -> String {
     let share = |rows: &[ReportRow]| {
-        let total = |mode| {
-            let row = rows.iter().find(|row| row.mode == mode && !row.limit_is_dp)?;
-            Some(row.total_samples_per_s())
-        };
-        let share = 100.0 * total(Mode::BurstCollocated)? / total(Mode::Background)?;
+        let total = |label| Some(labelled(rows, label)?.total_samples_per_s());
+        let share = 100.0 * total("BP+Col")? / total("BG only")?;
         Some(format!("{share:.0}% {}", rows[0].title))
     };
     rows.chunk_by(|a, b| a.model == b.model).filter_map(share).collect::<Vec<_>>().join(", ")

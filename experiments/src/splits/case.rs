@@ -97,7 +97,8 @@ pub(super) struct SplitsRow {
     pub(super) times_as_fast_as_samples: Option<f64>,
     /// Number of layers without the input.
     pub(super) layers: usize,
-    /// Numbers of split layers by split, such as `3 features, 2 copies`. Empty if no layer is split.
+    /// Numbers of split layers by split, such as `3 features, 2 copies`. Empty if no layer is
+    /// split.
     pub(super) split_layers: String,
 }
 

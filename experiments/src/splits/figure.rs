@@ -1,5 +1,5 @@
-//! Figure of the speed of burst plans over that of data parallelism, with a panel for each number of
-//! GPUs and a line for each network.
+//! Figure of the speed of burst plans over that of data parallelism, with a panel for each number
+//! of GPUs and a line for each network.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

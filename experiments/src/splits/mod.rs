@@ -1,5 +1,5 @@
-//! The experiment `splits`: iteration times of burst plans whose layers are divided by samples only,
-//! by each other way, and by all ways.
+//! The experiment `splits`: iteration times of burst plans whose layers are divided by samples
+//! only, by each other way, and by all ways.
 
 mod case;
 mod figure;

@@ -88,8 +88,8 @@ impl Splits {
         lines
     }
 
-    /// Names the cases in which a plan with one way besides samples is faster than the plan with all
-    /// ways, which the search has then missed. `None` if there are none.
+    /// Names the cases in which a plan with one way besides samples is faster than the plan with
+    /// all ways, which the search has then missed. `None` if there are none.
     fn missed(&self) -> Option<String> {
         let of_case = |rows: &[SplitsRow]| {
             let all = find(rows, ALL, false)?;

@@ -61,7 +61,7 @@ fn experiment_writes_table_csv_figure_and_report() {
     let header = records.headers().unwrap().clone();
     assert!(header.iter().any(|field| field == "foreground_samples_per_s"));
     assert!(header.iter().any(|field| field == "simulated"));
-    assert_eq!(records.records().map(Result::unwrap).count(), 24);
+    assert_eq!(records.records().map(Result::unwrap).count(), 30);
 
     let svg = std::fs::read_to_string(out.join("throughput.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
@@ -198,7 +198,7 @@ fn network_device_links_and_batches_can_be_chosen() {
     assert_eq!((&report["device"], &report["link"]), (&"h100".into(), &"ethernet-100g".into()));
     assert_eq!((&report["background_batch"], &report["gpus"]), (&4.into(), &6.into()));
     let rows = report["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 8);
+    assert_eq!(rows.len(), 10);
     assert!(rows.iter().all(|row| row["model"] == "resnet-18" && row["batch"] == 48), "{rows:?}");
     assert_refused(&["throughput", "--model", "resnet-18"], "--batch N");
     assert_refused(&["qos", "--model", "resnet-18"], "--batch N");

@@ -138,7 +138,7 @@ fn partition_agrees_with_throughput() {
     let records = &found()[0].records;
     for rows in throughput.by_model() {
         for mode in ["dp", "dp+col", "bp", "bp+col", "bg"] {
-            let row = if mode == "bg" { &rows[7] } else { find(rows, mode, true) };
+            let row = if mode == "bg" { &rows[9] } else { find(rows, mode, true) };
             let is_same = |record: &&HashMap<String, String>| {
                 let same = |field: &str| {
                     (record[field].parse::<f64>().unwrap() / number(row, field) - 1.0).abs() < 1e-9
