@@ -3,7 +3,7 @@
 
 use burst_planner::{Error as Unplanned, ProofBudget};
 use deeppool::Error;
-use deeppool::compare::Comparison;
+use deeppool::compare::{Comparison, Point};
 use deeppool::costs::Costs;
 use deeppool::gpu_mux::{DeviceParameters, Policy};
 use deeppool::plan::{ExecutionPlan, Mode, PlanRequest};
@@ -88,10 +88,26 @@ impl<'a> ForegroundJob<'a> {
     /// # Errors
     /// If no plan fits in memory, or if planning or simulation fails.
     pub(crate) fn compared(&self) -> Result<Comparison, Error> {
+        let (request, options) = self.comparison();
+        Comparison::new(&self.job(true), &request, &self.background()?, &options, |_| {})
+    }
+
+    /// Simulates burst plans whose layers may be split in all ways, alone and with background jobs,
+    /// as points beside those of [`compared`](Self::compared).
+    ///
+    /// # Errors
+    /// As [`compared`](Self::compared).
+    pub(crate) fn split_points(&self) -> Result<Vec<Point>, Error> {
+        let (request, options) = self.comparison();
+        let request = request.with_splits(Split::ALL.to_vec());
+        Comparison::burst_points(&self.job(true), &request, &self.background()?, &options)
+    }
+
+    /// Returns the request and the options of comparisons.
+    fn comparison(&self) -> (PlanRequest, SimulateOptions) {
         let request =
             PlanRequest::new(self.testbed.gpus, self.testbed.burst()).with_memory_limit(self.usable_bytes());
-        let options = SimulateOptions::default().with_policy(self.testbed.policy);
-        Comparison::new(&self.job(true), &request, &self.background()?, &options, |_| {})
+        (request, SimulateOptions::default().with_policy(self.testbed.policy))
     }
 
     /// Returns the burst plans on all GPUs under each of the amplification limits, in their order.

@@ -5,20 +5,22 @@ use deeppool::compare::{Envelope, SharingMode};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::totals::{partitions, sharing};
-use super::{NetworkPartition, Partition, PartitionRow};
+use super::totals::{partitions, sharing, split_sharing};
+use super::{NetworkPartition, Partition, PartitionRow, Way};
 use crate::canvas::{Figure, Marks, axes, series_names, text};
-use crate::style::{BLUE, GREY, ORANGE, SKY, Style, VERMILION, hex};
+use crate::style::{BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, Style, VERMILION, hex};
 
 /// Colours of the ways, in drawing order. Later points cover earlier ones: data parallelism is also
 /// a burst plan.
-const WAYS: [(SharingMode, RGBColor); 6] = [
-    (SharingMode::Burst, ORANGE),
-    (SharingMode::BurstCollocated, VERMILION),
-    (SharingMode::DataParallel, SKY),
-    (SharingMode::DataParallelCollocated, BLUE),
-    (SharingMode::Partition, BLACK),
-    (SharingMode::Background, GREY),
+const WAYS: [(Way, RGBColor); 8] = [
+    (Way(SharingMode::Burst, true), GREEN),
+    (Way(SharingMode::BurstCollocated, true), PURPLE),
+    (Way(SharingMode::Burst, false), ORANGE),
+    (Way(SharingMode::BurstCollocated, false), VERMILION),
+    (Way(SharingMode::DataParallel, false), SKY),
+    (Way(SharingMode::DataParallelCollocated, false), BLUE),
+    (Way(SharingMode::Partition, false), BLACK),
+    (Way(SharingMode::Background, false), GREY),
 ];
 const SIZE: (u32, u32) = (900, 540);
 /// Top of the axis relative to the highest point, which leaves room for the labels of the speeds.
@@ -75,7 +77,8 @@ pub(super) fn draw(found: &Partition, network: &NetworkPartition, style: Style) 
                 + Text::new(label, (-3, below), style);
             chart.draw_series([label])?;
         }
-        let lines: [(Envelope, RGBColor); 2] = [(partitions(rows), BLACK), (sharing(rows), VERMILION)];
+        let lines: [(Envelope, RGBColor); 3] =
+            [(partitions(rows), BLACK), (split_sharing(rows), PURPLE), (sharing(rows), VERMILION)];
         for (envelope, color) in lines {
             chart.draw_series([PathElement::new(envelope.corners().to_vec(), color.stroke_width(1))])?;
         }
@@ -103,17 +106,17 @@ pub(super) fn draw(found: &Partition, network: &NetworkPartition, style: Style) 
                 .label(way.to_string())
                 .legend(move |at| Circle::new((at.0 + 10, at.1), 4, color.filled()));
         }
-        series_names(&mut chart.configure_series_labels(), SeriesLabelPosition::LowerLeft).draw()?;
+        series_names(&mut chart.configure_series_labels(), SeriesLabelPosition::LowerRight).draw()?;
         Ok(())
     })?;
     Ok(figure.with_marks(WAYS.map(|(way, color)| marks(rows, way, color)).into()).with_suffix(&network.model))
 }
 
 /// Returns the descriptions of a way's points.
-fn marks(rows: &[PartitionRow], way: SharingMode, color: RGBColor) -> Marks {
+fn marks(rows: &[PartitionRow], way: Way, color: RGBColor) -> Marks {
     let value = |row: &PartitionRow| {
         let (foreground, total) = (row.foreground_samples_per_s, row.total_samples_per_s);
-        let on = if row.is(SharingMode::Background) {
+        let on = if way.0 == SharingMode::Background {
             String::new()
         } else {
             format!(" on {} GPUs", row.foreground_gpus)

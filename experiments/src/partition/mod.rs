@@ -5,6 +5,8 @@ mod figure;
 mod text;
 mod totals;
 
+use std::fmt;
+
 use anyhow::Context;
 use clap::Args;
 use deeppool::compare::{Comparison, Point, SharingMode};
@@ -32,7 +34,8 @@ const LIMIT: f64 = 2.0;
 #[derive(Args)]
 #[command(after_help = "\
 A partition is DP on some GPUs with a background job on each of the others. BP+Col is compared with
-the best partitions at equal foreground speeds, over all limits; both may take turns.
+the best partitions at equal foreground speeds, over all limits; both may take turns. Plans divide
+layers by samples, as in the original, or with all splits also by features, inputs and more.
 Examples:
   experiments partition
   experiments partition --gpus 64 --link dgx-a100-pod --batch 64
@@ -99,6 +102,8 @@ struct NetworkPartition {
 struct PartitionRow {
     /// Name of the way to share the GPUs, such as `bp+col`.
     mode: String,
+    /// Whether layers of the plan may be split in all ways, instead of by samples only.
+    all_splits: bool,
     /// Number of GPUs with a share of the foreground.
     foreground_gpus: usize,
     /// Number of GPUs that run a background job.
@@ -134,8 +139,19 @@ struct StoredComparison {
     advice: String,
 }
 
+/// Way to share the GPUs, a series of the figure: the mode, and whether layers of plans may be
+/// split in all ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Way(SharingMode, bool);
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.0, if self.1 { ", all splits" } else { "" })
+    }
+}
+
 impl PartitionRow {
-    fn new(point: &Point, gpus: usize) -> Self {
+    fn new(point: &Point, gpus: usize, all_splits: bool) -> Self {
         let background_gpus = match point.mode {
             SharingMode::DataParallel | SharingMode::Burst => 0,
             SharingMode::Partition => gpus - point.gpus,
@@ -146,6 +162,7 @@ impl PartitionRow {
         let (total_min_samples_per_s, total_max_samples_per_s) = ends(point.total_range);
         Self {
             mode: point.mode.name().into(),
+            all_splits,
             foreground_gpus: point.gpus,
             background_gpus,
             amplification: point.amplification,
@@ -160,14 +177,15 @@ impl PartitionRow {
         }
     }
 
-    fn is(&self, way: SharingMode) -> bool {
-        self.mode == way.name()
+    fn is(&self, Way(mode, all_splits): Way) -> bool {
+        self.mode == mode.name() && self.all_splits == all_splits
     }
 }
 
 impl StoredComparison {
-    fn new(compared: &Comparison) -> Self {
-        let rows = compared.points.iter().map(|point| PartitionRow::new(point, compared.gpus)).collect();
+    fn new(compared: &Comparison, split: &[Point]) -> Self {
+        let row = |all_splits| move |point| PartitionRow::new(point, compared.gpus, all_splits);
+        let rows = compared.points.iter().map(row(false)).chain(split.iter().map(row(true))).collect();
         Self { rows, advice: compared.advice() }
     }
 }
@@ -176,9 +194,11 @@ impl Partition {
     fn run(testbed: &Testbed, journal: &Journal) -> anyhow::Result<Self> {
         let compared: Vec<StoredComparison> =
             journal.results("networks", &testbed.workloads, |workload| {
-                let compared =
-                    ForegroundJob::new(workload.clone(), testbed).and_then(|job| Ok(job.compared()?));
-                Ok(StoredComparison::new(&compared.with_context(|| workload.title.clone())?))
+                let compare = || {
+                    let job = ForegroundJob::new(workload.clone(), testbed)?;
+                    anyhow::Ok(StoredComparison::new(&job.compared()?, &job.split_points()?))
+                };
+                compare().with_context(|| workload.title.clone())
             })?;
         let networks = testbed.workloads.iter().zip(compared).map(|(workload, compared)| {
             let Workload { title, batch, network, .. } = workload;

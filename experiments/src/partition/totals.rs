@@ -6,8 +6,9 @@
 use deeppool::compare::{Envelope, SharingMode};
 use serde::Serialize;
 
-use super::PartitionRow;
+use super::{PartitionRow, Way};
 
+const PARTITION: Way = Way(SharingMode::Partition, false);
 /// Foreground speeds, relative to data parallelism on all GPUs.
 const SPEEDS: [f64; 4] = [0.75, 0.9, 0.97, 1.0];
 /// Relative difference below which foreground speeds count as equal.
@@ -27,16 +28,25 @@ pub(super) struct Totals {
     pub(super) partition_samples_per_s: Option<f64>,
     /// `shared_samples_per_s` divided by `partition_samples_per_s`. `None` if either is.
     pub(super) shared_over_partition: Option<f64>,
+    /// As `shared_samples_per_s`, also with burst plans whose layers may be split in all ways.
+    pub(super) split_shared_samples_per_s: Option<f64>,
+    /// `split_shared_samples_per_s` divided by `partition_samples_per_s`. `None` if either is.
+    pub(super) split_shared_over_partition: Option<f64>,
+}
+
+/// Returns the envelope of all ways but partitions and plans with all splits.
+pub(super) fn sharing(rows: &[PartitionRow]) -> Envelope {
+    envelope(rows, |row| !row.is(PARTITION) && !row.all_splits)
 }
 
 /// Returns the envelope of all ways but partitions.
-pub(super) fn sharing(rows: &[PartitionRow]) -> Envelope {
-    envelope(rows, |row| !row.is(SharingMode::Partition))
+pub(super) fn split_sharing(rows: &[PartitionRow]) -> Envelope {
+    envelope(rows, |row| !row.is(PARTITION))
 }
 
 /// Returns the envelope of partitions and background jobs alone.
 pub(super) fn partitions(rows: &[PartitionRow]) -> Envelope {
-    envelope(rows, |row| row.is(SharingMode::Partition) || row.is(SharingMode::Background))
+    envelope(rows, |row| row.is(PARTITION) || row.is(Way(SharingMode::Background, false)))
 }
 
 fn envelope(rows: &[PartitionRow], is_asked: impl Fn(&PartitionRow) -> bool) -> Envelope {
@@ -47,23 +57,28 @@ fn envelope(rows: &[PartitionRow], is_asked: impl Fn(&PartitionRow) -> bool) -> 
 /// Returns the throughput of data parallelism on all GPUs without background jobs in samples/s.
 /// `None` if it does not fit in memory.
 pub(super) fn data_parallel(rows: &[PartitionRow]) -> Option<f64> {
-    rows.iter().find(|row| row.is(SharingMode::DataParallel)).map(|row| row.foreground_samples_per_s)
+    rows.iter()
+        .find(|row| row.is(Way(SharingMode::DataParallel, false)))
+        .map(|row| row.foreground_samples_per_s)
 }
 
 /// Returns the totals at each of the speeds. Empty if there is no data parallelism on all GPUs.
 pub(super) fn totals(rows: &[PartitionRow]) -> Vec<Totals> {
-    let (shared, parted) = (sharing(rows), partitions(rows));
+    let envelopes = [sharing(rows), split_sharing(rows), partitions(rows)];
     let at = |dp: f64| {
         SPEEDS.map(|part| {
             let foreground = dp * part;
-            let [shared, parted] =
-                [&shared, &parted].map(|envelope| envelope.total_at(foreground * (1.0 - ROUNDING)));
+            let [shared, split, parted] =
+                envelopes.each_ref().map(|envelope| envelope.total_at(foreground * (1.0 - ROUNDING)));
+            let over_partition = |total: Option<f64>| Some(total? / parted?);
             Totals {
                 foreground_over_dp: part,
                 foreground_samples_per_s: foreground,
                 shared_samples_per_s: shared,
                 partition_samples_per_s: parted,
-                shared_over_partition: shared.zip(parted).map(|(shared, parted)| shared / parted),
+                shared_over_partition: over_partition(shared),
+                split_shared_samples_per_s: split,
+                split_shared_over_partition: over_partition(split),
             }
         })
     };

@@ -7,7 +7,7 @@ use anyhow::Context;
 use burst_planner::Error as Unplanned;
 use collectives::LinkModel;
 use deeppool::Error;
-use deeppool::compare::SharingMode;
+use deeppool::compare::{Envelope, Point, SharingMode};
 use serde::{Deserialize, Serialize};
 
 use crate::job::ForegroundJob;
@@ -111,6 +111,11 @@ pub(super) struct ScaleRow {
     /// Total of BP+Col divided by that of the best partition, both with a foreground at least 0.9
     /// times as fast as the fastest partition's.
     pub(super) total_over_partition_at_09: Option<f64>,
+    /// As `fastest_over_partition`, for burst plans whose layers may be split in all ways.
+    pub(super) split_fastest_over_partition: f64,
+    /// As `total_over_partition_at_09`, also with burst plans whose layers may be split in all
+    /// ways.
+    pub(super) split_total_over_partition_at_09: Option<f64>,
     /// Total of BP+Col divided by the throughput of data parallelism on all GPUs, with a foreground
     /// at least 0.95 times as fast as the fastest plan's.
     pub(super) total_over_dp_at_095: Option<f64>,
@@ -162,7 +167,8 @@ impl ScaleCase {
         let Self { workload, gpus } = self;
         let (batch, gpus) = (workload.batch, *gpus);
         let testbed = Testbed::without_workloads(times.clone(), link.clone(), gpus, limit);
-        let compared = match ForegroundJob::new(workload.clone(), &testbed)?.compared() {
+        let job = ForegroundJob::new(workload.clone(), &testbed)?;
+        let compared = match job.compared() {
             Err(Error::Planner(Unplanned::MemoryExceeded { .. })) => return Ok(None),
             compared => compared?,
         };
@@ -175,11 +181,14 @@ impl ScaleCase {
         let limited = fastest_of(SharingMode::BurstCollocated, limit)?;
         let (sharing, parted) = (compared.sharing(), compared.envelope(&[SharingMode::Partition]));
         let fastest = compared.fastest_foreground();
-        let over_partition = |part: f64| {
+        let over_partition = |sharing: &Envelope, part: f64| {
             let foreground = compared.comparable_speed(part * partition.foreground_samples_per_s / fastest);
             let totals = sharing.total_at(foreground).zip(parted.total_at(foreground));
             totals.map(|(shared, parted)| shared / parted)
         };
+        let split = job.split_points()?;
+        let rates = |point: &Point| (point.foreground_samples_per_s, point.total_samples_per_s());
+        let split_sharing = Envelope::new(sharing.corners().iter().copied().chain(split.iter().map(rates)));
         let dp_total = dp.total_samples_per_s();
         let ceiling = SPEED * fastest + gpus as f64 * compared.background_samples_per_s;
         Ok(Some(ScaleRow {
@@ -195,8 +204,10 @@ impl ScaleCase {
             limited_total_over_dp: limited.total_samples_per_s() / dp_total,
             fastest_foreground_samples_per_s: fastest,
             fastest_over_partition: fastest / partition.foreground_samples_per_s,
-            total_over_partition_at_its_fastest: over_partition(1.0),
-            total_over_partition_at_09: over_partition(NEAR_PARTITION),
+            total_over_partition_at_its_fastest: over_partition(&sharing, 1.0),
+            total_over_partition_at_09: over_partition(&sharing, NEAR_PARTITION),
+            split_fastest_over_partition: split_sharing.fastest() / partition.foreground_samples_per_s,
+            split_total_over_partition_at_09: over_partition(&split_sharing, NEAR_PARTITION),
             total_over_dp_at_095: sharing
                 .total_at(compared.comparable_speed(SPEED))
                 .map(|total| total / dp_total),

@@ -6,10 +6,10 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{Scale, ScaleRow, Series};
 use crate::canvas::{Area, Figure, Marks, axes, dot_entry, text, titled_chart};
-use crate::style::{BLUE, GREY, INK, Style, VERMILION, hex};
+use crate::style::{BLUE, GREY, INK, ORANGE, SKY, Style, VERMILION, hex};
 
 const PANEL: (u32, u32) = (450, 330);
-const LEGEND: u32 = 66;
+const LEGEND: u32 = 106;
 
 /// A line of the figure.
 struct ScaleLine {
@@ -18,7 +18,18 @@ struct ScaleLine {
     value: fn(&ScaleRow) -> Option<f64>,
 }
 
-const LINES: [ScaleLine; 3] = [
+const LINES: [ScaleLine; 5] = [
+    ScaleLine {
+        label: "foreground: fastest burst plan with all splits over the fastest partition",
+        color: SKY,
+        value: |row| Some(row.split_fastest_over_partition),
+    },
+    ScaleLine {
+        label: "total: BP+Col with all splits over the best partition, with a foreground of 0.9 of the \
+                fastest partition's",
+        color: ORANGE,
+        value: |row| row.split_total_over_partition_at_09,
+    },
     ScaleLine {
         label: "foreground: fastest burst plan over the fastest partition",
         color: BLUE,

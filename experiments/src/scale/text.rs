@@ -45,6 +45,8 @@ impl Scale {
                 "fastest BP over\nfastest partition".into(),
                 "BP+Col over partition,\nat its speed".to_owned(),
                 "\nat 0.9 of it".into(),
+                "all splits: fastest BP\nover partition".into(),
+                "BP+Col over partition,\nat 0.9 of its speed".into(),
                 "BP+Col at 0.95 of the fastest FG:\ntotal over DP (ceiling)".into(),
                 format!("FG of BP+Col at limit {}\nover fastest partition", self.amplification_limit),
                 "its total\nover DP".into(),
@@ -63,6 +65,8 @@ impl Scale {
                     format!("{:.2}", row.fastest_over_partition),
                     ratio(row.total_over_partition_at_its_fastest),
                     ratio(row.total_over_partition_at_09),
+                    format!("{:.2}", row.split_fastest_over_partition),
+                    ratio(row.split_total_over_partition_at_09),
                     format!("{} ({:.2})", ratio(row.total_over_dp_at_095), row.ceiling_over_dp_at_095),
                     format!("{:.2}", row.limited_foreground_over_partition),
                     format!("{:.2}", row.limited_total_over_dp),
@@ -87,17 +91,9 @@ impl Scale {
             let rows = self.series(rows, series);
             let spans = rows.chunk_by(|a, b| Winner::of(a) == Winner::of(b));
             let spans = spans.map(span).collect::<Vec<_>>().join("; ");
-            let fastest =
-                rows.iter().max_by(|a, b| a.fastest_over_partition.total_cmp(&b.fastest_over_partition))?;
-            let faster = if fastest.fastest_over_partition > 1.0 + TOLERANCE {
-                format!(
-                    "The fastest burst plan is up to {:.2} times as fast as any partition (on {} GPUs)",
-                    fastest.fastest_over_partition, fastest.gpus
-                )
-            } else {
-                "No burst plan is faster than the fastest partition by more than 1%".into()
-            };
-            Some(format!("{title}, {}: {spans}. {faster}.", series.about(self.fixed_batch)))
+            let faster = max_of(&rows, "burst plan", |row| row.fastest_over_partition)?;
+            let split = max_of(&rows, "burst plan with all splits", |row| row.split_fastest_over_partition)?;
+            Some(format!("{title}, {}: {spans}. {faster}. {split}.", series.about(self.fixed_batch)))
         };
         let heading = "Foreground and background together, with a foreground of at least 0.9 of the \
                        fastest partition's:";
@@ -110,6 +106,17 @@ impl Scale {
         });
         std::iter::once(heading.to_owned()).chain(lines).chain(room).collect()
     }
+}
+
+/// Describes the maximum speed of burst plans relative to the fastest partition.
+fn max_of(rows: &[&ScaleRow], plan: &str, over_partition: fn(&ScaleRow) -> f64) -> Option<String> {
+    let fastest = rows.iter().max_by(|a, b| over_partition(a).total_cmp(&over_partition(b)))?;
+    let (over, gpus) = (over_partition(fastest), fastest.gpus);
+    Some(if over > 1.0 + TOLERANCE {
+        format!("The fastest {plan} is up to {over:.2} times as fast as any partition (on {gpus} GPUs)")
+    } else {
+        format!("No {plan} is faster than the fastest partition by more than 1%")
+    })
 }
 
 /// Describes consecutive rows with the same winner.

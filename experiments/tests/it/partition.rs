@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::command::run;
 use crate::figures::records;
-use crate::rows::{Report, find, number, quoted_table};
+use crate::rows::{Report, find, find_split, number, quoted_table};
 use crate::svg::{assert_on_one_scale, centres};
 
 const OPTIONS: [&[&str]; 3] = [
@@ -35,6 +35,11 @@ fn found() -> &'static [Found] {
         };
         OPTIONS.into_iter().map(of).collect()
     })
+}
+
+/// Returns whether layers of a record's plan may be split in all ways.
+fn has_all_splits(record: &HashMap<String, String>) -> bool {
+    record["all_splits"] == "true"
 }
 
 /// Returns the maximum total throughput of points of `ways`, alone or two in turns, with a
@@ -74,19 +79,25 @@ fn totals_match_the_oracle_and_sharing_is_at_least_its_parts() {
             for at in totals {
                 let speed = number(at, "foreground_samples_per_s");
                 assert!((speed - dp * number(at, "foreground_over_dp")).abs() < 1e-6 * dp);
-                let of = |ways: &[&str]| oracle(&of_network, ways, speed);
-                let shared = of(&["dp", "dp+col", "bp", "bp+col", "bg"]);
-                for (field, expected) in
-                    [("shared_samples_per_s", shared), ("partition_samples_per_s", of(&["partition", "bg"]))]
-                {
+                let by_samples: Vec<_> =
+                    of_network.iter().copied().filter(|record| !has_all_splits(record)).collect();
+                let of = |ways: &[&str]| oracle(&by_samples, ways, speed);
+                let sharing = ["dp", "dp+col", "bp", "bp+col", "bg"];
+                for (field, expected) in [
+                    ("shared_samples_per_s", of(&sharing)),
+                    ("split_shared_samples_per_s", oracle(&of_network, &sharing, speed)),
+                    ("partition_samples_per_s", of(&["partition", "bg"])),
+                ] {
                     let expected = expected.unwrap();
                     assert!((number(at, field) / expected - 1.0).abs() < 1e-9, "{field} of {at}: {expected}");
                 }
-                let over = number(at, "shared_samples_per_s") / number(at, "partition_samples_per_s");
-                assert!((number(at, "shared_over_partition") - over).abs() < 1e-12, "{at}");
-                assert!(
-                    text.contains(&format!("{over:.2} at {}", at["foreground_over_dp"].as_f64().unwrap()))
-                );
+                for shared in ["shared", "split_shared"] {
+                    let total = number(at, &format!("{shared}_samples_per_s"));
+                    let over = total / number(at, "partition_samples_per_s");
+                    assert!((number(at, &format!("{shared}_over_partition")) - over).abs() < 1e-12, "{at}");
+                    let part = at["foreground_over_dp"].as_f64().unwrap();
+                    assert!(text.contains(&format!("{over:.2} at {part}")), "{shared}: {at}");
+                }
                 // Over all limits, BP+Col with its parts is at least as good as each part.
                 for way in ["dp", "dp+col", "bp"] {
                     let alone = of(&[way]).unwrap_or(0.0);
@@ -104,12 +115,15 @@ fn totals_match_the_oracle_and_sharing_is_at_least_its_parts() {
 fn table_of_docs_clusters_equals_the_report() {
     let report = std::fs::read(found()[0].folder.path().join("partition.json")).unwrap();
     let report: Value = serde_json::from_slice(&report).unwrap();
-    let expected = report["networks"].as_array().unwrap().iter().map(|network| {
-        let over = network["totals"].as_array().unwrap().iter();
-        over.map(|at| format!("{:.2}", number(at, "shared_over_partition"))).collect::<Vec<_>>()
-    });
+    let of_network = |network: &Value| {
+        ["shared_over_partition", "split_shared_over_partition"].map(|field| {
+            let over = network["totals"].as_array().unwrap().iter();
+            over.map(|at| format!("{:.2}", number(at, field))).collect::<Vec<_>>()
+        })
+    };
+    let expected = report["networks"].as_array().unwrap().iter().flat_map(of_network);
     let quoted = quoted_table(include_str!("../../../docs/clusters.md"), "partition");
-    let quoted = quoted.into_iter().map(|row| row[1..].to_vec());
+    let quoted = quoted.into_iter().map(|row| row[2..].to_vec());
     assert_eq!(quoted.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
 }
 
@@ -120,7 +134,7 @@ fn background_work_adds_to_the_total_at_every_limit() {
         let total = |record: &HashMap<String, String>| record["total_samples_per_s"].parse::<f64>().unwrap();
         for alone in records.iter().filter(|record| record["mode"] == "bp") {
             let same = |record: &&HashMap<String, String>| {
-                ["model", "amplification", "foreground_gpus"]
+                ["model", "all_splits", "amplification", "foreground_gpus"]
                     .iter()
                     .all(|field| record[*field] == alone[*field])
                     && record["mode"] == "bp+col"
@@ -137,14 +151,20 @@ fn partition_agrees_with_throughput() {
     let throughput = Report::of("throughput", &[]);
     let records = &found()[0].records;
     for rows in throughput.by_model() {
-        for mode in ["dp", "dp+col", "bp", "bp+col", "bg"] {
-            let row = if mode == "bg" { &rows[9] } else { find(rows, mode, true) };
+        let by_samples = ["dp", "dp+col", "bp", "bp+col", "bg"].map(|mode| (mode, false));
+        for (mode, all_splits) in by_samples.into_iter().chain([("bp", true), ("bp+col", true)]) {
+            let row = match (mode, all_splits) {
+                ("bg", _) => &rows[9],
+                (mode, true) => find_split(rows, mode),
+                (mode, false) => find(rows, mode, true),
+            };
             let is_same = |record: &&HashMap<String, String>| {
                 let same = |field: &str| {
                     (record[field].parse::<f64>().unwrap() / number(row, field) - 1.0).abs() < 1e-9
                         || number(row, field) == 0.0 && record[field].parse::<f64>().unwrap() == 0.0
                 };
                 record["mode"] == mode
+                    && has_all_splits(record) == all_splits
                     && record["model"] == row["model"].as_str().unwrap()
                     && ["foreground_samples_per_s", "background_samples_per_s"]
                         .iter()
@@ -165,19 +185,23 @@ fn points_match_their_records() {
     let svg = std::fs::read_to_string(folder.path().join("partition-digits-cnn.svg")).unwrap();
     let records = records(&folder.path().join("partition.csv"));
     let colors = [
-        ("bp", "#E69F00"),
-        ("bp+col", "#D55E00"),
-        ("dp", "#56B4E9"),
-        ("dp+col", "#0072B2"),
-        ("partition", "#000000"),
-        ("bg", "#787878"),
+        ("bp", true, "#009E73"),
+        ("bp+col", true, "#CC79A7"),
+        ("bp", false, "#E69F00"),
+        ("bp+col", false, "#D55E00"),
+        ("dp", false, "#56B4E9"),
+        ("dp+col", false, "#0072B2"),
+        ("partition", false, "#000000"),
+        ("bg", false, "#787878"),
     ];
     let (mut across, mut up) = (Vec::new(), Vec::new());
-    for (way, color) in colors {
+    for (way, all_splits, color) in colors {
         let mut drawn = centres(&svg, color);
         // The legend's mark is drawn last.
         drawn.pop();
-        let of_way: Vec<_> = records.iter().filter(|record| record["mode"] == way).collect();
+        let is_of_way =
+            |record: &&HashMap<String, String>| record["mode"] == way && has_all_splits(record) == all_splits;
+        let of_way: Vec<_> = records.iter().filter(is_of_way).collect();
         assert_eq!(drawn.len(), of_way.len(), "{way}");
         for ((x, y), record) in drawn.into_iter().zip(of_way) {
             let number = |field: &str| record[field].parse::<f64>().unwrap();

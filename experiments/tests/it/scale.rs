@@ -24,6 +24,14 @@ fn clusters_are_compared_with_partitions() {
         // Data parallelism on any number of GPUs is also a burst plan.
         assert!(figure("fastest_over_partition") > 0.999, "{row}");
         assert!(figure("total_over_partition_at_its_fastest") > 0.99, "{row}");
+        // So are plans whose layers are divided by samples, with more ways.
+        let splits = [
+            ("split_fastest_over_partition", "fastest_over_partition"),
+            ("split_total_over_partition_at_09", "total_over_partition_at_09"),
+        ];
+        for (split, by_samples) in splits {
+            assert!(figure(split) >= figure(by_samples) * (1.0 - 1e-9), "{row}");
+        }
         assert!(figure("total_over_dp_at_095") <= figure("ceiling_over_dp_at_095"), "{row}");
     }
 
@@ -36,6 +44,8 @@ fn clusters_are_compared_with_partitions() {
     let mut across = [const { Vec::new() }; 2];
     let mut up = Vec::new();
     for (color, ratio, over) in [
+        ("#56B4E9", "split_fastest_over_partition", None),
+        ("#E69F00", "split_total_over_partition_at_09", None),
         ("#0072B2", "fastest_over_partition", None),
         ("#D55E00", "total_over_partition_at_09", None),
         ("#787878", "dp_foreground_samples_per_s", Some("partition_foreground_samples_per_s")),
@@ -59,7 +69,7 @@ fn clusters_are_compared_with_partitions() {
     for across in across {
         assert_on_one_scale(&across);
     }
-    assert!(up.len() >= 25);
+    assert!(up.len() >= 40);
     assert_on_one_scale(&up);
 }
 

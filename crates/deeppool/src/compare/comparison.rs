@@ -9,7 +9,7 @@ use burst_planner::Error as Unplanned;
 use crate::Error;
 use crate::job::{Job, LoweredPlan};
 use crate::plan::{ExecutionPlan, PlanRequest};
-use crate::planning::{PlanAnalysis, data_parallel_times_on};
+use crate::planning::{PlanAnalysis, PlanFrontier, data_parallel_times_on};
 use crate::simulate::{BackgroundCosts, SimulateOptions, Simulation, simulate_plan};
 
 /// Maximum number of burst plans that are compared, spread over the Pareto frontier.
@@ -80,21 +80,7 @@ impl Comparison {
         let options = options.clone().with_memory_limit(request.memory_limit_bytes);
         let frontier = frontier_beside(job, request, background)?;
         progress(0.2);
-        let mut bursts = frontier.plans(MAX_BURST_PLANS)?;
-        match frontier.point(request.mode) {
-            Ok(Some(asked)) => {
-                let plan = frontier.unbounded_plan_of(asked)?;
-                if !bursts.iter().any(|burst| burst.plan() == plan.plan()) {
-                    bursts.push(plan);
-                }
-            }
-            // An unreachable limit is no error here: data parallelism is compared in any case.
-            Ok(None)
-            | Err(Error::Planner(
-                Unplanned::LimitUnreachable { .. } | Unplanned::DeadlineUnreachable { .. },
-            )) => {}
-            Err(error) => return Err(error),
-        }
+        let bursts = burst_plans(&frontier, request)?;
         let mut runs: Vec<(LoweredPlan<'_>, &[SharingMode])> = Vec::new();
         let (parts, counts_without_memory) = worthwhile_parts(job, request, background)?;
         for part in parts {
@@ -132,12 +118,36 @@ impl Comparison {
             foreground_range: None,
             total_range: None,
         }));
-        points.sort_by(|a, b| {
-            let by_speed = a.foreground_samples_per_s.total_cmp(&b.foreground_samples_per_s);
-            a.mode.cmp(&b.mode).then(by_speed)
-        });
+        sort(&mut points);
         let Errors { layers: layers_error, links: links_error } = errors;
         Ok(Self { points, gpus, counts_without_memory, background_samples_per_s, layers_error, links_error })
+    }
+
+    /// Simulates burst plans on all GPUs, alone and with a background job on each GPU. The points
+    /// are those of [`new`](Self::new) in these two modes, in the same order; with another request,
+    /// such as with [split layers](PlanRequest::with_splits), they complement a comparison.
+    /// O(search + points x simulation).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn burst_points(
+        job: &Job<'_>,
+        request: &PlanRequest,
+        background: &BackgroundCosts,
+        options: &SimulateOptions,
+    ) -> Result<Vec<Point>, Error> {
+        job.check_full_backpropagation()?;
+        let options = options.clone().with_memory_limit(request.memory_limit_bytes);
+        let frontier = frontier_beside(job, request, background)?;
+        let errors = Errors::of(job);
+        let mut points = Vec::new();
+        for plan in burst_plans(&frontier, request)? {
+            request.stop.check()?;
+            let simulated = SimulatedPlan::new(job, &plan, background, &options, &errors)?;
+            points.extend(simulated.points(&BURST_MODES, background.samples_per_s(), &errors));
+        }
+        sort(&mut points);
+        Ok(points)
     }
 
     /// Returns the envelope of the points of the given modes, which may alternate with each other
@@ -173,6 +183,36 @@ impl Comparison {
     pub fn fastest_foreground(&self) -> f64 {
         self.points.iter().map(|point| point.foreground_samples_per_s).fold(0.0, f64::max)
     }
+}
+
+/// Sorts points by mode and then by the speed of the foreground.
+fn sort(points: &mut [Point]) {
+    points.sort_by(|a, b| {
+        let by_speed = a.foreground_samples_per_s.total_cmp(&b.foreground_samples_per_s);
+        a.mode.cmp(&b.mode).then(by_speed)
+    });
+}
+
+/// Returns burst plans spread over the frontier, and the plan of the request's mode.
+fn burst_plans<'a>(
+    frontier: &PlanFrontier<'a>,
+    request: &PlanRequest,
+) -> Result<Vec<LoweredPlan<'a>>, Error> {
+    let mut bursts = frontier.plans(MAX_BURST_PLANS)?;
+    match frontier.point(request.mode) {
+        Ok(Some(asked)) => {
+            let plan = frontier.unbounded_plan_of(asked)?;
+            if !bursts.iter().any(|burst| burst.plan() == plan.plan()) {
+                bursts.push(plan);
+            }
+        }
+        // An unreachable limit is no error here: data parallelism is compared in any case.
+        Ok(None)
+        | Err(Error::Planner(Unplanned::LimitUnreachable { .. } | Unplanned::DeadlineUnreachable { .. })) => {
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(bursts)
 }
 
 fn fits(bytes: Option<u64>, limit: Option<u64>) -> bool {

@@ -1,14 +1,14 @@
 //! The comparison of ways to share GPUs, against the planner's times and against each other.
 
 use collectives::LinkModel;
-use deeppool::compare::{Comparison, SharingMode, max_total_plan};
+use deeppool::compare::{Comparison, Point, SharingMode, max_total_plan};
 use deeppool::costs::{Costs, shard_sizes};
 use deeppool::job::Job;
 use deeppool::plan::{Mode, PlanRequest};
 use deeppool::planning::{find_frontier, find_plan};
 use deeppool::program::LowerOptions;
 use deeppool::simulate::{BackgroundCosts, SimulateOptions, simulate_plan};
-use layer_graph::zoo;
+use layer_graph::{Split, zoo};
 use layer_profile::DeviceModel;
 
 /// Burst parallelism without a limit on amplification.
@@ -95,6 +95,24 @@ fn sharing_envelope_covers_the_modes_it_includes() {
             assert!(compared.advice().contains("of the fastest foreground"), "{}", compared.advice());
         });
     }
+}
+
+#[test]
+fn burst_points_are_those_of_the_comparison_and_splits_are_faster() {
+    with_job(("vgg16", 32, 8), &LinkModel::dgx_a100(), |job, background| {
+        let request = PlanRequest::new(8, Mode::Burst { amplification: 2.0 });
+        let options = SimulateOptions::default();
+        let compared = Comparison::new(job, &request, background, &options, |_| {}).unwrap();
+        let points = Comparison::burst_points(job, &request, background, &options).unwrap();
+        // Data parallelism with background jobs is a burst plan, too.
+        let mut of_comparison = compared.points.iter();
+        assert!(points.len() > 8 && points.iter().all(|point| of_comparison.any(|other| other == point)));
+        let request = request.with_splits(Split::ALL.to_vec());
+        let split = Comparison::burst_points(job, &request, background, &options).unwrap();
+        let fastest =
+            |points: &[Point]| points.iter().map(|point| point.foreground_samples_per_s).fold(0.0, f64::max);
+        assert!(fastest(&split) > 1.2 * fastest(&points), "{split:?}");
+    });
 }
 
 /// GPUs and hosts without foreground work run background jobs alone.
