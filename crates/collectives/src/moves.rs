@@ -28,7 +28,7 @@ pub(crate) fn each_move(
         from.cuts().iter().zip(to.cuts()).map(|(source, target)| overlaps(source, target)).collect();
     let sizes = from.cuts().iter().zip(to.cuts()).map(|(source, target)| [source.len(), target.len()]);
     let sizes: Vec<[usize; 2]> = sizes.collect();
-    let mut ranges = Vec::with_capacity(sizes.len());
+    let mut ranges = vec![0..0; sizes.len()];
     // Ranks that hold the box `source` of the first layout, and those that want the box `target`.
     let holders = |source: usize| &from.ranks()[source * from.replicas()..][..from.replicas()];
     let wanting = |target: usize| &to.ranks()[target * to.replicas()..][..to.replicas()];
@@ -102,23 +102,27 @@ fn overlaps(source: &[Range<usize>], target: &[Range<usize>]) -> Vec<Overlap> {
 }
 
 /// Calls `each` for all combinations of an overlap of each dimension, with the indices of the two
-/// boxes in their grids and the ranges of their intersection.
+/// boxes in their grids and the ranges of their intersection, which replace the last `ranges`.
 fn combine(
     overlaps: &[Vec<Overlap>],
     sizes: &[[usize; 2]],
     [source, target]: [usize; 2],
-    ranges: &mut Vec<Range<usize>>,
+    ranges: &mut [Range<usize>],
     each: &mut impl FnMut([usize; 2], &[Range<usize>]),
 ) {
     let (Some((of_dimension, overlaps)), Some((size, sizes))) = (overlaps.split_first(), sizes.split_first())
     else {
         return each([source, target], ranges);
     };
+    let dimension = ranges.len() - 1 - overlaps.len();
     for overlap in of_dimension {
-        ranges.push(overlap.range.clone());
+        ranges[dimension] = overlap.range.clone();
         let next = [source * size[0] + overlap.source, target * size[1] + overlap.target];
-        combine(overlaps, sizes, next, ranges, each);
-        ranges.pop();
+        if overlaps.is_empty() {
+            each(next, ranges);
+        } else {
+            combine(overlaps, sizes, next, ranges, each);
+        }
     }
 }
 

@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use rustc_hash::FxHashMap;
-
 use super::LinkModel;
 use crate::layout::even_shards;
 use crate::moves::{each_move, even_moves};
@@ -51,7 +49,7 @@ impl LinkModel {
     /// moves + ranks x log ranks).
     #[must_use]
     pub fn traffic(&self, redistribution: &Redistribution) -> Traffic {
-        let mut loads = Loads::new(self);
+        let mut loads = Loads::new(self, [redistribution.ranks(), &[]]);
         for m in redistribution.moves() {
             loads.add(m.from_rank, m.to_rank, m.items());
         }
@@ -64,7 +62,7 @@ impl LinkModel {
     /// # Errors
     /// As [`Redistribution::new`].
     pub fn traffic_between(&self, from: &Layout, to: &Layout) -> Result<Traffic> {
-        let mut loads = Loads::new(self);
+        let mut loads = Loads::new(self, [from.ranks(), to.ranks()]);
         each_move(from, to, |from_rank, to_rank, ranges| {
             let items = ranges.iter().fold(1_usize, |items, range| items.saturating_mul(range.len()));
             loads.add(from_rank, to_rank, items);
@@ -77,7 +75,7 @@ impl LinkModel {
     /// afterwards. Neither list has a rank twice.
     #[must_use]
     pub fn even_traffic(&self, samples: usize, from: &[usize], to: &[usize]) -> Traffic {
-        let mut loads = Loads::new(self);
+        let mut loads = Loads::new(self, [from, to]);
         for (from_rank, to_rank, items) in even_moves(even_shards(samples, from), even_shards(samples, to)) {
             loads.add(from_rank, to_rank, items);
         }
@@ -118,14 +116,28 @@ impl LinkModel {
     }
 }
 
+/// Maximum ratio of the distance between the first and the last rank to the number of ranks for
+/// which loads are kept by rank.
+const MAX_SPREAD: usize = 16;
+
 /// The loads of the ranks of a redistribution, as its moves are added.
 struct Loads {
     /// By level of links: number of ranks of each of its members.
     members: Vec<usize>,
-    /// By rank: its index among those that send or receive.
-    indices: FxHashMap<usize, usize>,
+    ranks: IndexedRanks,
+    /// By index of the rank and level of links but the last: the unit whose ranks the level
+    /// connects.
+    units: Vec<usize>,
     /// By index of the rank and level that connects it with the other rank.
     by_rank: Vec<RankLoad>,
+}
+
+/// Ranks with indices in ascending order.
+enum IndexedRanks {
+    /// All ranks from a first one on: their number.
+    Range { first: usize, count: usize },
+    /// Ranks that are far apart, ascending.
+    List(Vec<usize>),
 }
 
 /// Messages that a rank sends to and receives from the ranks to which a level of links connects it.
@@ -142,9 +154,6 @@ struct Load {
     items: usize,
 }
 
-/// The messages that a rank sends, and those that it receives.
-const DIRECTIONS: [fn(&RankLoad) -> Load; 2] = [|of_rank| of_rank.sent, |of_rank| of_rank.received];
-
 impl Load {
     fn add(&mut self, items: usize) {
         self.messages += 1;
@@ -152,64 +161,104 @@ impl Load {
     }
 }
 
+impl IndexedRanks {
+    /// Indexes the ranks of two lists, and maybe others between them.
+    fn new(lists: [&[usize]; 2]) -> Self {
+        let all = || lists.into_iter().flatten().copied();
+        let count = lists[0].len() + lists[1].len();
+        let (first, last) = (all().min().unwrap_or(0), all().max().unwrap_or(0));
+        if last - first < MAX_SPREAD.saturating_mul(count) {
+            return Self::Range { first, count: last - first + 1 };
+        }
+        let mut ranks: Vec<usize> = all().collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        Self::List(ranks)
+    }
+
+    fn count(&self) -> usize {
+        match self {
+            Self::Range { count, .. } => *count,
+            Self::List(ranks) => ranks.len(),
+        }
+    }
+
+    /// Returns the index of a rank of the lists.
+    fn index(&self, rank: usize) -> usize {
+        match self {
+            Self::Range { first, .. } => rank - first,
+            Self::List(ranks) => ranks.partition_point(|&other| other < rank),
+        }
+    }
+
+    fn rank(&self, index: usize) -> usize {
+        match self {
+            Self::Range { first, .. } => first + index,
+            Self::List(ranks) => ranks[index],
+        }
+    }
+}
+
 impl Loads {
-    fn new(link: &LinkModel) -> Self {
-        let members = [1].into_iter().chain(link.unit_sizes()).take(link.levels.len()).collect();
-        Self { members, indices: FxHashMap::default(), by_rank: Vec::new() }
+    /// Creates the loads of the ranks of two lists.
+    fn new(link: &LinkModel, lists: [&[usize]; 2]) -> Self {
+        let members: Vec<usize> = [1].into_iter().chain(link.unit_sizes()).take(link.levels.len()).collect();
+        let ranks = IndexedRanks::new(lists);
+        let mut units = Vec::with_capacity(ranks.count() * (members.len() - 1));
+        for rank in (0..ranks.count()).map(|index| ranks.rank(index)) {
+            units.extend(members[1..].iter().map(|unit| rank / unit));
+        }
+        Self { by_rank: vec![RankLoad::default(); ranks.count() * members.len()], units, members, ranks }
     }
 
     /// Adds the move of items between two ranks. O(levels).
     fn add(&mut self, from: usize, to: usize, items: usize) {
         let levels = self.members.len();
-        let connecting = self.members[1..].iter().position(|unit| from / unit == to / unit);
-        let level = connecting.unwrap_or(levels - 1);
-        let [from, to] = [from, to].map(|rank| {
-            let next = self.indices.len();
-            *self.indices.entry(rank).or_insert(next) * levels + level
-        });
-        self.by_rank.resize(self.indices.len() * levels, RankLoad::default());
+        let [from, to] = [from, to].map(|rank| self.ranks.index(rank));
+        let units = |index: usize| &self.units[index * (levels - 1)..][..levels - 1];
+        let level = units(from).iter().zip(units(to)).take_while(|(from, to)| from != to).count();
+        let [from, to] = [from, to].map(|index| index * levels + level);
         self.by_rank[from].sent.add(items);
         self.by_rank[to].received.add(items);
     }
 
-    /// Returns the load of each level. O(levels^2 x ranks + ranks x log ranks).
+    /// Returns the load of each level. O(levels x ranks).
     fn traffic(&self) -> Traffic {
-        let mut ranks: Vec<(usize, usize)> =
-            self.indices.iter().map(|(&rank, &index)| (rank, index)).collect();
-        ranks.sort_unstable();
         let levels = self.members.len();
-        let of_level = |(level, &member): (usize, &usize)| {
-            let mut traffic = LevelTraffic::default();
-            for of_member in ranks.chunk_by(|(a, _), (b, _)| a / member == b / member) {
-                for load in DIRECTIONS {
-                    traffic.add(of_member.iter().map(|&(_, index)| {
-                        let of_rank = &self.by_rank[index * levels..][..levels];
-                        // Items that leave a rack also pass the port of their host. They do not
-                        // pass the links inside it.
-                        let passing = if level == 0 { &of_rank[..1] } else { &of_rank[level..] };
-                        let items = passing.iter().map(load).map(|load| load.items);
-                        Load {
-                            messages: load(&of_rank[level]).messages,
-                            items: items.fold(0, usize::saturating_add),
-                        }
-                    }));
+        let mut by_level = vec![LevelTraffic::default(); levels];
+        // By level: the first rank after the member of the last rank, and the items that leave the
+        // member and that enter it.
+        let mut of_member = vec![(0, [0; 2]); levels];
+        for (index, of_rank) in self.by_rank.chunks_exact(levels).enumerate() {
+            let rank = self.ranks.rank(index);
+            // Items that leave a rack also pass the port of their host. They do not pass the links
+            // inside it.
+            let mut passing = [0; 2];
+            for (level, RankLoad { sent, received }) in of_rank.iter().enumerate().rev() {
+                let (end, member_items) = &mut of_member[level];
+                if rank >= *end {
+                    let member = self.members[level];
+                    (*end, *member_items) =
+                        ((rank / member).saturating_add(1).saturating_mul(member), [0; 2]);
+                }
+                for (direction, load) in [sent, received].into_iter().enumerate() {
+                    let outer = if level == 0 { 0 } else { passing[direction] };
+                    passing[direction] = load.items.saturating_add(outer);
+                    member_items[direction] =
+                        usize::saturating_add(member_items[direction], passing[direction]);
+                    by_level[level].add(load.messages, passing[direction], member_items[direction]);
                 }
             }
-            traffic
-        };
-        Traffic { by_level: self.members.iter().enumerate().map(of_level).collect() }
+        }
+        Traffic { by_level }
     }
 }
 
 impl LevelTraffic {
-    /// Raises the maxima to the loads of the ranks of a member, in one direction.
-    fn add(&mut self, loads: impl Iterator<Item = Load>) {
-        let mut member_items = 0_usize;
-        for Load { messages, items } in loads {
-            member_items = member_items.saturating_add(items);
-            self.messages = self.messages.max(messages);
-            self.rank_items = self.rank_items.max(items);
-        }
+    /// Raises the maxima to a number of messages and of items of a rank, and of items of a member.
+    fn add(&mut self, messages: usize, rank_items: usize, member_items: usize) {
+        self.messages = self.messages.max(messages);
+        self.rank_items = self.rank_items.max(rank_items);
         self.member_items = self.member_items.max(member_items);
     }
 }

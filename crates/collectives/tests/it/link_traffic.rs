@@ -104,6 +104,20 @@ proptest! {
     }
 
     #[test]
+    fn racks_far_apart_have_the_traffic_of_near_ones(
+        orders in prop::array::uniform2(Just((0..12_usize).collect::<Vec<_>>()).prop_shuffle()),
+        counts in prop::array::uniform2(1..12_usize),
+        samples in 1..40_usize,
+    ) {
+        let [from, to] = [0, 1].map(|side| &orders[side][..counts[side]]);
+        let far = |ranks: &[usize]| -> Vec<usize> {
+            ranks.iter().map(|rank| rank / 4 * (1 << 50) + rank % 4).collect()
+        };
+        let near = racks().even_traffic(samples, from, to);
+        prop_assert_eq!(racks().even_traffic(samples, &far(from), &far(to)), near);
+    }
+
+    #[test]
     fn a_dimension_that_is_not_divided_may_belong_to_the_item(
         (samples, outer, units) in (1..10_usize, 1..4_usize, 1..12_usize),
         order in Just((0..12_usize).collect::<Vec<_>>()).prop_shuffle(),
