@@ -227,12 +227,10 @@ impl<'p> Evaluator<'p> {
         self.cache.range(self.problem, start, count)
     }
 
-    /// Returns the id of a list of ranks for a node with a split, whose parts divide their number.
-    /// `None` if the cost model has no step durations for it.
-    pub(crate) fn group_with_split(&mut self, node: usize, ranks: &[usize], split: usize) -> Option<GroupId> {
-        let parts = self.problem.nodes[node].splits[split].parts;
-        let group = self.cache.group_in_parts(self.problem, ranks, parts);
-        self.cache.split_index(node, split, ranks.len()).map(|_| group)
+    /// As [`group`](Self::group), with several ranks for each range of samples. The number of ranks
+    /// is a multiple of `parts`.
+    pub(crate) fn group_in_parts(&mut self, ranks: &[usize], parts: usize) -> GroupId {
+        self.cache.group_in_parts(self.problem, ranks, parts)
     }
 
     /// Returns the durations of the steps of a node with a split on a number of ranks, on a rank

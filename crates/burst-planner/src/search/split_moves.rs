@@ -11,6 +11,7 @@ use super::moves::Moves;
 use super::random::below;
 use super::stage::SearchStage;
 use crate::evaluator::{Evaluator, NumberedArrangement};
+use crate::groups::GroupId;
 use crate::{NodeSplit, PlanProblem, Result, Values};
 
 /// Maximum number of random moves of an arrangement at once.
@@ -154,6 +155,7 @@ impl SearchStage<'_> {
         let mut splits = from.splits.as_deref().map_or_else(none, <[u32]>::to_vec);
         // The values of the output of the node before, if that is in parts.
         let mut before: Option<Values> = None;
+        let mut list = RankList::new(ranks);
         for place in places.clone() {
             let node = from.order[place] as usize;
             let in_parts = problem.nodes[node].splits.iter().enumerate();
@@ -181,7 +183,7 @@ impl SearchStage<'_> {
                     // A user of the same parameters has other splits.
                     return None;
                 }
-                let group = self.evaluator.option_group(node, ranks, chosen)?;
+                let group = self.evaluator.option_group(node, &mut list, chosen)?;
                 (groups[node], splits[node]) = (group, chosen.map_or(0, |split| split as u32 + 1));
             }
         }
@@ -209,12 +211,33 @@ fn fits(output: Values, input: Values) -> bool {
     output == input || (output, input) == (Values::Addends, Values::Copies)
 }
 
+/// A list of ranks, with its groups as soon as they are needed.
+pub(super) struct RankList<'r> {
+    ranks: &'r [usize],
+    /// The group of nodes without a split.
+    whole: Option<GroupId>,
+    /// The group of nodes with a split, and its number of parts.
+    in_parts: Option<(usize, GroupId)>,
+}
+
+impl<'r> RankList<'r> {
+    pub(super) fn new(ranks: &'r [usize]) -> Self {
+        Self { ranks, whole: None, in_parts: None }
+    }
+}
+
 impl Evaluator<'_> {
     /// Returns the group of a list of ranks for a node with a split, or without one, if the node
     /// can run there with one of its numbers of sample ranges.
-    pub(super) fn option_group(&mut self, node: usize, ranks: &[usize], split: Option<usize>) -> Option<u32> {
+    pub(super) fn option_group(
+        &mut self,
+        node: usize,
+        list: &mut RankList<'_>,
+        split: Option<usize>,
+    ) -> Option<GroupId> {
+        let ranks = list.ranks;
         let Some(split) = split else {
-            let group = self.group(ranks);
+            let group = *list.whole.get_or_insert_with(|| self.group(ranks));
             return self.is_option(node, group).then_some(group);
         };
         let of_node = &self.problem().nodes[node];
@@ -222,6 +245,9 @@ impl Evaluator<'_> {
         if ranks.len() % parts > 0 || of_node.gpu_counts.binary_search(&(ranks.len() / parts)).is_err() {
             return None;
         }
-        self.group_with_split(node, ranks, split)
+        let known = list.in_parts.filter(|&(of, _)| of == parts);
+        let (_, group) = known.unwrap_or_else(|| (parts, self.group_in_parts(ranks, parts)));
+        list.in_parts = Some((parts, group));
+        self.split_steps(node, split, ranks.len()).map(|_| group)
     }
 }

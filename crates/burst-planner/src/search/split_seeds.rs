@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use super::split_moves::RankList;
 use super::stage::SearchStage;
 use crate::Result;
 use crate::costs::StepTimes;
@@ -70,7 +71,7 @@ struct Edge {
 struct Path {
     time_us: f64,
     /// By node: index of its option.
-    options: Vec<usize>,
+    options: Vec<u16>,
 }
 
 impl SearchStage<'_> {
@@ -105,24 +106,25 @@ impl Options {
     /// these ranks. It is the fastest of all if every node reads the output of the node before it;
     /// otherwise the options of other producers are those of the best path to the node before.
     fn fastest(&self, model: Model) -> Option<NumberedArrangement> {
-        let mut paths = vec![Path { time_us: 0.0, options: vec![usize::MAX; self.order.len()] }];
+        let mut paths = vec![Path { time_us: 0.0, options: vec![u16::MAX; self.order.len()] }];
         for &node in &*self.order {
             let node = node as usize;
             let mut next = Vec::new();
             for (choice, option) in self.of_nodes[node].iter().enumerate() {
-                let after = |path: &Path| path.time_us + self.edges_us(path, (node, choice));
-                let best = paths.iter().min_by(|a, b| after(a).total_cmp(&after(b)))?;
-                let before_us = after(best);
+                let times_us = paths.iter().map(|path| path.time_us + self.edges_us(path, (node, choice)));
+                let (best, before_us) = times_us.enumerate().min_by(|a, b| a.1.total_cmp(&b.1))?;
                 if before_us.is_finite() {
-                    let mut options = best.options.clone();
-                    options[node] = choice;
+                    let mut options = paths[best].options.clone();
+                    options[node] = choice as u16;
                     next.push(Path { time_us: before_us + model.time_us(option), options });
                 }
             }
             paths = next;
         }
         let best = paths.into_iter().min_by(|a, b| a.time_us.total_cmp(&b.time_us))?;
-        let chosen = || best.options.iter().zip(&self.of_nodes).map(|(&choice, options)| &options[choice]);
+        let chosen = || {
+            best.options.iter().zip(&self.of_nodes).map(|(&choice, options)| &options[usize::from(choice)])
+        };
         let groups = chosen().map(|option| option.group).collect();
         let splits = chosen().map(|option| option.split.map_or(0, |split| split as u32 + 1)).collect();
         Some(NumberedArrangement { groups, splits: Some(splits), order: Rc::clone(&self.order) })
@@ -131,7 +133,10 @@ impl Options {
     /// Returns the time of the movements between a node with an option and the options of a path.
     fn edges_us(&self, path: &Path, (node, choice): (usize, usize)) -> f64 {
         let own = self.of_nodes[node].len();
-        self.edges[node].iter().map(|edge| edge.times_us[path.options[edge.other] * own + choice]).sum()
+        self.edges[node]
+            .iter()
+            .map(|edge| edge.times_us[usize::from(path.options[edge.other]) * own + choice])
+            .sum()
     }
 }
 
@@ -154,6 +159,7 @@ fn options_of(evaluator: &mut Evaluator<'_>, node: usize, (gpus, parts): (usize,
     counts.retain(|&count| count <= gpus);
     counts.sort_unstable();
     counts.dedup();
+    let ranks: Vec<usize> = (0..gpus).collect();
     for count in counts {
         let group = evaluator.range(0, count);
         if evaluator.is_option(node, group) {
@@ -173,9 +179,9 @@ fn options_of(evaluator: &mut Evaluator<'_>, node: usize, (gpus, parts): (usize,
                 input_gradient,
             });
         }
+        let mut list = RankList::new(&ranks[..count]);
         for (split, of_split) in of_node.splits.iter().enumerate().filter(|(_, of)| of.parts == parts) {
-            let ranks: Vec<usize> = (0..count).collect();
-            let Some(group) = evaluator.option_group(node, &ranks, Some(split)) else { continue };
+            let Some(group) = evaluator.option_group(node, &mut list, Some(split)) else { continue };
             let Some(times) = evaluator.split_steps(node, split, count) else { continue };
             let bytes = (of_split.gradient_bytes, of_split.synchronized);
             let (steps_us, reduce_us) = times_us(evaluator, node, (group, count / parts, times), bytes);

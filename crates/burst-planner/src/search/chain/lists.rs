@@ -185,8 +185,7 @@ impl RankLists {
         }
         let (here, there) = (self.get(from), self.get(to));
         let time_us = both_us(evaluator, producer, here.group, there.group);
-        let all = here.ranks.len()
-            + there.ranks.iter().filter(|rank| here.ranks.binary_search(rank).is_err()).count();
+        let all = count_of_union(&here.ranks, &there.ranks);
         let moving = TransferCost { time_us, gpu_us: all as f64 * time_us };
         self.moving.insert((producer, from, to), moving);
         moving
@@ -303,8 +302,7 @@ impl RankLists {
     pub(super) fn neighbours(&mut self, evaluator: &mut Evaluator<'_>, list: ListId) -> &[ListId] {
         if !self.neighbours.contains_key(&list) {
             let ranks = Rc::clone(&self.get(list).ranks);
-            let others: Vec<usize> =
-                (0..self.gpus).filter(|rank| ranks.binary_search(rank).is_err()).collect();
+            let others = other_ranks(&ranks, self.gpus);
             let maximum = if self.gpus > MAX_SEGMENTS { MAX_EXCHANGED_SEGMENTS } else { MAX_EXCHANGED };
             let others = evenly_spaced(&others, maximum);
             let without = |rank: usize| ranks.iter().copied().filter(move |&other| other != rank);
@@ -327,14 +325,37 @@ impl RankLists {
     }
 }
 
-/// Returns the segment of a rank, if `gpus` ranks are divided into `segments` segments.
-pub(super) fn segment_of(rank: usize, segments: usize, gpus: usize) -> usize {
-    rank * segments / gpus
+/// Returns the ranks of a segment, if `gpus` ranks are divided into `segments` segments.
+pub(super) fn ranks_of_segment(segment: usize, segments: usize, gpus: usize) -> Range<usize> {
+    (segment * gpus).div_ceil(segments)..((segment + 1) * gpus).div_ceil(segments)
 }
 
-/// Returns the mask of the segments of ranks.
+/// Returns those of the first `gpus` ranks that are not in an ascending list of some of them.
+pub(super) fn other_ranks(ranks: &[usize], gpus: usize) -> Vec<usize> {
+    let mut listed = ranks.iter().peekable();
+    (0..gpus).filter(|rank| listed.next_if_eq(&rank).is_none()).collect()
+}
+
+/// Returns the number of ranks that are in one or both of two ascending lists.
+fn count_of_union(first: &[usize], second: &[usize]) -> usize {
+    let (mut at, mut shared) = (0, 0);
+    for &rank in second {
+        while at < first.len() && first[at] < rank {
+            at += 1;
+        }
+        shared += usize::from(first.get(at) == Some(&rank));
+    }
+    first.len() + second.len() - shared
+}
+
+/// Returns the mask of the segments of ascending ranks.
 fn mask(ranks: &[usize], segments: usize, gpus: usize) -> u16 {
-    ranks.iter().fold(0, |mask, &rank| mask | 1 << segment_of(rank, segments, gpus))
+    let has_rank = |&segment: &usize| {
+        let in_segment = ranks_of_segment(segment, segments, gpus);
+        let first = ranks.partition_point(|&rank| rank < in_segment.start);
+        ranks.get(first).is_some_and(|&rank| rank < in_segment.end)
+    };
+    (0..segments).filter(has_rank).fold(0, |mask, segment| mask | 1 << segment)
 }
 
 /// Returns at most `maximum` ranks, evenly spaced.

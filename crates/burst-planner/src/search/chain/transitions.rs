@@ -6,7 +6,7 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 
 use super::front::Label;
-use super::lists::{ListId, RankLists, TransferCost, segment_of};
+use super::lists::{ListId, RankLists, TransferCost, other_ranks, ranks_of_segment};
 use crate::evaluator::Evaluator;
 
 /// A list of ranks, with the cost of moving there from the list of the nodes before.
@@ -102,10 +102,10 @@ impl<'l> Transitions<'l> {
 
     fn targets(&mut self, evaluator: &mut Evaluator<'_>, label: &Label, free: &[usize]) -> Vec<Target> {
         let (gpus, segments) = (self.lists.gpus, self.lists.segments());
-        let in_segment =
-            |&segment: &usize| (0..gpus).filter(move |&rank| segment_of(rank, segments, gpus) == segment);
+        let in_segment = |&segment: &usize| ranks_of_segment(segment, segments, gpus);
         let idle: Vec<usize> = free.iter().flat_map(in_segment).collect();
         let here = Rc::clone(&self.lists.get(label.list).ranks);
+        let others = other_ranks(&here, gpus);
         let source_list = self.lists.get(label.source_list).ranks.len();
         let of = |evaluator: &mut Evaluator<'_>, lists: &mut RankLists, mut ranks: Vec<usize>| {
             ranks.sort_unstable();
@@ -122,8 +122,7 @@ impl<'l> Transitions<'l> {
             } else if count == source_list {
                 targets.push((label.source_list, label.source_list, index));
             } else {
-                let others = (0..gpus).filter(|rank| here.binary_search(rank).is_err());
-                let wider = here.iter().copied().chain(others).take(count).collect();
+                let wider = here.iter().chain(&others).copied().take(count).collect();
                 let to = of(evaluator, self.lists, wider);
                 targets.push((to, to, index));
             }
