@@ -44,8 +44,27 @@ pub struct Costs<'a> {
     /// Whether each layer needs a gradient, by layer id.
     needs_gradient: Vec<bool>,
     /// Model of the profile's device, or of a processor core if it has none: see
-    /// [`part_time_among`](Self::part_time_among).
+    /// [`part_ratios`](Self::part_ratios).
     model: OnceLock<DeviceModel>,
+}
+
+/// Ratios of the times of the steps of a part of a layer to those of the whole layer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PartRatios {
+    forward: f64,
+    backward: f64,
+    update: f64,
+}
+
+impl PartRatios {
+    /// Returns the times of the part, if those of the whole layer are `whole`.
+    pub(crate) fn of(&self, whole: &LayerTime) -> LayerTime {
+        LayerTime {
+            forward: whole.forward.mul_f64(self.forward),
+            backward: whole.backward.mul_f64(self.backward),
+            update: whole.update.mul_f64(self.update),
+        }
+    }
 }
 
 impl<'a> Costs<'a> {
@@ -100,9 +119,9 @@ impl<'a> Costs<'a> {
         Ok(if updates { time } else { LayerTime { update: Duration::ZERO, ..time } })
     }
 
-    /// Returns the times of the steps of a part of a layer: those of the whole layer, scaled by the
-    /// ratio of the times that the model of the profile's device predicts for the two. Profiles
-    /// have no times of parts. Without a part it is [`layer_time_among`](Self::layer_time_among).
+    /// Returns the times of the steps of a part of a layer: those of the whole layer, scaled by
+    /// [`part_ratios`](Self::part_ratios). Profiles have no times of parts. Without a part it is
+    /// [`layer_time_among`](Self::layer_time_among).
     ///
     /// # Errors
     /// [`Error::Profile`] if the profile lacks the time of the whole layer.
@@ -114,6 +133,19 @@ impl<'a> Costs<'a> {
     ) -> Result<LayerTime, Error> {
         let whole = self.layer_time_among(layer, samples, computing)?;
         let Some(part) = part else { return Ok(whole) };
+        Ok(self.part_ratios((layer, part), samples)?.of(&whole))
+    }
+
+    /// Returns the ratios of the times of a part of a layer to those of the whole layer, by the
+    /// model of the profile's device. They are the same for layers of the same kind and shapes.
+    ///
+    /// # Errors
+    /// None but those of the built-in model of a processor core.
+    pub(crate) fn part_ratios(
+        &self,
+        (layer, part): (LayerId, &Layer),
+        samples: usize,
+    ) -> Result<PartRatios, Error> {
         let model = if let Some(known) = self.model.get() {
             known
         } else {
@@ -122,17 +154,14 @@ impl<'a> Costs<'a> {
             self.model.get_or_init(|| model)
         };
         let modelled = [part, self.network.layer(layer)].map(|layer| model.layer_time(layer, samples));
-        let scaled = |of: fn(&LayerTime) -> Duration| {
+        let ratio = |of: fn(&LayerTime) -> Duration| {
             let [part, all] = modelled.each_ref().map(of);
-            if all.is_zero() {
-                return Duration::ZERO;
-            }
-            of(&whole).mul_f64(part.as_secs_f64() / all.as_secs_f64())
+            if all.is_zero() { 0.0 } else { part.as_secs_f64() / all.as_secs_f64() }
         };
-        Ok(LayerTime {
-            forward: scaled(|time| time.forward),
-            backward: scaled(|time| time.backward),
-            update: scaled(|time| time.update),
+        Ok(PartRatios {
+            forward: ratio(|time| time.forward),
+            backward: ratio(|time| time.backward),
+            update: ratio(|time| time.update),
         })
     }
 

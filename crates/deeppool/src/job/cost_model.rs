@@ -8,11 +8,12 @@ use burst_planner::{
 };
 use collectives::{CollectiveKind, Traffic};
 use layer_engine::{Precision, Role};
-use layer_graph::{Layer, LayerId};
-use layer_profile::ContendedTimes;
+use layer_graph::LayerId;
+use layer_profile::{ContendedTimes, LayerTime};
 use rustc_hash::FxHashMap;
 
 use super::layer_memory::LayerBytes;
+use super::rank_lists::RankListIndices;
 use super::splits::{SplitPart, Splits};
 use super::transfer_bounds::Load;
 use super::{Job, PlannerNodes};
@@ -22,38 +23,10 @@ use crate::program::ELEMENT_BYTES;
 /// Cache of the traffic of redistributions.
 #[derive(Default)]
 struct TrafficCache {
-    /// Index of a list of ranks, by its ranges of consecutive ranks: first rank and length.
-    lists: FxHashMap<Box<[(usize, usize)]>, u32>,
+    lists: RankListIndices,
     /// Traffic by the indices of both lists, the smaller one first: it is the same in both
     /// directions.
     traffic: FxHashMap<(u32, u32), Traffic>,
-    /// Ranges of the list that is looked up; empty between uses.
-    ranges: Vec<(usize, usize)>,
-}
-
-impl TrafficCache {
-    fn index(&mut self, ranks: &[usize]) -> u32 {
-        self.ranges.clear();
-        if is_range(ranks) {
-            self.ranges.push((ranks[0], ranks.len()));
-        } else {
-            let runs = ranks.chunk_by(|a, b| a + 1 == *b);
-            self.ranges.extend(runs.map(|run| (run[0], run.len())));
-        }
-        if let Some(&known) = self.lists.get(&self.ranges[..]) {
-            return known;
-        }
-        let index = self.lists.len() as u32;
-        self.lists.insert(self.ranges[..].into(), index);
-        index
-    }
-}
-
-/// Returns whether ranks are consecutive and ascending. Compares all of them, which compiles to
-/// vector instructions.
-fn is_range(ranks: &[usize]) -> bool {
-    let Some(&first) = ranks.first() else { return false };
-    ranks.iter().zip(first..).fold(0, |differences, (rank, expected)| differences | (rank ^ expected)) == 0
 }
 
 /// Times of the steps of all nodes, by node; `None` if the profile has no time.
@@ -148,20 +121,18 @@ impl<'a> JobCosts<'a> {
         (ranks * self.replicas.0).min(max)
     }
 
-    /// Returns the times of the steps of a node, or of a part of its layer.
-    fn step_times(
-        &self,
-        (node, part): (NodeId, Option<&Layer>),
-        samples: usize,
-        computing: usize,
-    ) -> Option<StepTimes> {
-        let layer = (self.nodes.layer(node), part);
-        let time = self.costs.part_time_among(layer, samples, computing as f64).ok()?;
-        Some(StepTimes {
-            forward_us: micros(time.forward),
-            backward_us: micros(time.backward),
-            update_us: micros(time.update),
-        })
+    /// Returns the times of the steps of a node that is not split.
+    fn layer_time(&self, node: NodeId, samples: usize, computing: usize) -> Option<LayerTime> {
+        self.costs.layer_time_among(self.nodes.layer(node), samples, computing as f64).ok()
+    }
+}
+
+/// Returns the times of the steps of a layer or a part in microseconds.
+fn step_times(time: &LayerTime) -> StepTimes {
+    StepTimes {
+        forward_us: micros(time.forward),
+        backward_us: micros(time.backward),
+        update_us: micros(time.update),
     }
 }
 
@@ -186,7 +157,7 @@ impl CostModel for JobCosts<'_> {
         let mut times = self.times.borrow_mut();
         let of_nodes = times.entry((samples, computing)).or_insert_with(|| {
             let nodes = (0..self.sample_bytes.len()).map(NodeId);
-            nodes.map(|node| self.step_times((node, None), samples, computing)).collect()
+            nodes.map(|node| Some(step_times(&self.layer_time(node, samples, computing)?))).collect()
         });
         of_nodes[node.0]
     }
@@ -204,7 +175,7 @@ impl CostModel for JobCosts<'_> {
         let sample_bytes = self.sample_bytes[producer.0];
         let time_us = |traffic: &Traffic| micros(self.costs.link().traffic_time(traffic, sample_bytes));
         let cache = &mut *self.traffic.borrow_mut();
-        let (here, there) = (cache.index(from), cache.index(to));
+        let (here, there) = (cache.lists.index(from), cache.lists.index(to));
         let lists = (here.min(there), here.max(there));
         if let Some(traffic) = cache.traffic.get(&lists) {
             return time_us(traffic);
@@ -254,12 +225,16 @@ impl CostModel for JobCosts<'_> {
 
 impl SplitCosts for JobCosts<'_> {
     fn compute(&self, node: NodeId, split: usize, ranks: usize, share: ShardSize) -> Option<StepTimes> {
-        let part = self.splits.as_ref()?.part(node, split)?;
-        let ranges = ranks / part.parts;
+        let splits = self.splits.as_ref()?;
+        let ranges = ranks / splits.part(node, split)?.parts;
         if ranges == 0 || ranges > self.batch {
             return None;
         }
-        self.step_times((node, Some(&part.layer)), self.samples(ranges, share), self.computing(ranks))
+        let samples = self.samples(ranges, share);
+        let ratios = splits.ratios((node, split), samples, |part| {
+            self.costs.part_ratios((self.nodes.layer(node), part), samples).ok()
+        })?;
+        Some(step_times(&ratios.of(&self.layer_time(node, samples, self.computing(ranks))?)))
     }
 
     fn memory(&self, node: NodeId, split: usize, ranks: usize, share: ShardSize) -> NodeMemory {

@@ -7,6 +7,7 @@ mod layer_memory;
 mod lowered_plan;
 mod nodes;
 mod problem;
+mod rank_lists;
 mod splits;
 mod transfer_bounds;
 

@@ -11,7 +11,8 @@ use rustc_hash::FxHashMap;
 use super::PlannerNodes;
 use super::layer_memory::LayerBytes;
 use super::nodes::NodeDivision;
-use crate::costs::micros;
+use super::rank_lists::RankListIndices;
+use crate::costs::{PartRatios, micros};
 use crate::program::{ELEMENT_BYTES, tensor_boxes, view_of_scalars};
 
 /// The largest part of a split layer.
@@ -33,12 +34,20 @@ pub(super) struct Splits {
     view_indices: Vec<usize>,
     /// Storage of the outputs.
     storage: Storage,
+    /// Lists of ranks of layouts.
+    lists: RefCell<RankListIndices>,
     /// Traffic of movements between layouts; `None` if one is not possible.
     traffic: RefCell<FxHashMap<Movement, Option<Traffic>>>,
+    /// By node: the first node whose layer and parts are of the same kinds and shapes.
+    alike: Vec<usize>,
+    /// Ratios of the times of parts to those of whole layers, by the first node that is alike, the
+    /// split and the number of samples; `None` if they are not known.
+    ratios: RefCell<FxHashMap<(usize, usize, usize), Option<PartRatios>>>,
 }
 
-/// Number of samples, number of units of a sample, and both layouts: ranks, parts and values.
-type Movement = (usize, usize, [(Vec<usize>, usize, Values); 2]);
+/// Number of samples, number of units of a sample, and both layouts: index of the list of ranks,
+/// parts and values.
+type Movement = (usize, usize, [(u32, usize, Values); 2]);
 
 impl Splits {
     /// Returns the parts of all nodes; `None` if no layer may be split. `needs_gradient` is whether
@@ -58,7 +67,22 @@ impl Splits {
             };
             all.iter().map(part).collect()
         };
-        let parts = nodes.layers().iter().zip(&divisions.of_nodes).map(of_node).collect();
+        let parts: Vec<Vec<SplitPart>> =
+            nodes.layers().iter().zip(&divisions.of_nodes).map(of_node).collect();
+        let mut first: Vec<usize> = Vec::new();
+        let mut like = |node: usize| {
+            let layers = |node: usize| {
+                let whole = network.layer(nodes.layer(NodeId(node)));
+                std::iter::once(whole).chain(parts[node].iter().map(|part| &part.layer))
+            };
+            let shape = |node| layers(node).map(|layer| (layer.kind(), layer.input_shapes()));
+            let known = first.iter().copied().find(|&other| shape(other).eq(shape(node)));
+            known.unwrap_or_else(|| {
+                first.push(node);
+                node
+            })
+        };
+        let alike = (0..parts.len()).map(&mut like).collect();
         let views: Vec<TensorView> = nodes.layers().iter().map(|&id| divisions.splits.view(id)).collect();
         let mut different = FxHashMap::default();
         let mut index = |view: &TensorView| {
@@ -67,7 +91,16 @@ impl Splits {
         };
         let view_indices = views.iter().map(&mut index).collect();
         let storage = if precision == Precision::Bf16 { Storage::Bf16 } else { Storage::Scalar };
-        Some(Self { parts, view_indices, views, storage, traffic: RefCell::default() })
+        Some(Self {
+            parts,
+            view_indices,
+            views,
+            storage,
+            lists: RefCell::default(),
+            traffic: RefCell::default(),
+            alike,
+            ratios: RefCell::default(),
+        })
     }
 
     /// Returns the index of the view of a node's output among the different ones of the network.
@@ -78,6 +111,20 @@ impl Splits {
     /// Returns the largest part of a node with a split.
     pub(super) fn part(&self, node: NodeId, split: usize) -> Option<&SplitPart> {
         self.parts.get(node.0)?.get(split)
+    }
+
+    /// Returns the ratios of the times of the largest part of a node with a split to those of the
+    /// whole layer, which `ask` computes for the part if they are new. `None` if they are not
+    /// known.
+    pub(super) fn ratios(
+        &self,
+        (node, split): (NodeId, usize),
+        samples: usize,
+        ask: impl FnOnce(&Layer) -> Option<PartRatios>,
+    ) -> Option<PartRatios> {
+        let part = self.part(node, split)?;
+        let key = (self.alike[node.0], split, samples);
+        *self.ratios.borrow_mut().entry(key).or_insert_with(|| ask(&part.layer))
     }
 
     /// Returns the view of a sample of a node's output.
@@ -95,13 +142,14 @@ impl Splits {
     ) -> f64 {
         let sides = [from, to].map(|side| (side.parts, layer_values(side.values)));
         let view = view_of_scalars(view, self.storage, sides);
-        let key = |side: TensorLayout<'_>| (side.ranks.to_vec(), side.parts, side.values);
+        let mut lists = self.lists.borrow_mut();
+        let layouts = [from, to].map(|side| (lists.index(side.ranks), side.parts, side.values));
         let mut known = self.traffic.borrow_mut();
         // If parts have the same number of units, these belong to the item, as the dimensions do
         // that no layout divides.
         let parts = from.parts * to.parts / gcd(from.parts, to.parts);
         let units = if view.units % parts == 0 { parts } else { view.units };
-        let traffic = known.entry((samples, units, [key(from), key(to)])).or_insert_with(|| {
+        let traffic = known.entry((samples, units, layouts)).or_insert_with(|| {
             let terms = if from.values == Values::Addends { from.parts } else { 1 };
             let boxed = TensorView { outer: 1, units, inner: 1 };
             let boxes = |side: TensorLayout<'_>| {
