@@ -1,6 +1,7 @@
 //! Search for splits of nodes, which starts from the arrangements without splits.
 
 use std::cmp::Reverse;
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -19,7 +20,7 @@ const MAX_CHANGES: usize = 3;
 
 /// A move: the places in the order whose nodes run on a list of ranks, with as many ranks for each
 /// range of samples.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct SplitMove {
     places: Range<usize>,
     ranks: Rc<[usize]>,
@@ -30,7 +31,14 @@ struct SplitMove {
     keeps_ranges: bool,
 }
 
-impl SearchStage<'_> {
+impl Hash for SplitMove {
+    /// Long lists of ranks with the same length are mostly the same.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.places, self.ranks.len(), self.parts, self.first, self.keeps_ranges).hash(state);
+    }
+}
+
+impl<'p> SearchStage<'p> {
     /// Offers all arrangements of another stage of the same problem.
     pub(super) fn offer_results(&mut self, other: &SearchStage<'_>) -> Result<()> {
         for entry in other.archive.starting_points() {
@@ -75,34 +83,44 @@ impl SearchStage<'_> {
 
     /// Returns the systematic moves of an arrangement: nodes in a row, on their own ranks or on the
     /// first ones. Those that begin at the node with the largest gradient come first.
-    fn split_moves(&self, from: &NumberedArrangement, gpus: usize, counts: &[usize]) -> Vec<SplitMove> {
+    fn split_moves(
+        &self,
+        from: &NumberedArrangement,
+        gpus: usize,
+        counts: &[usize],
+    ) -> impl Iterator<Item = SplitMove> + use<'p> {
         let problem = self.evaluator.problem();
-        let all_parts = all_parts(problem);
-        let mut moves = Vec::new();
-        let mut starts: Vec<usize> = (0..from.order.len()).collect();
-        starts.sort_by_key(|&start| Reverse(problem.nodes[from.order[start] as usize].gradient_bytes));
-        for start in starts {
-            let own = Rc::clone(self.evaluator.ranks(from.groups[from.order[start] as usize]));
-            let node = &problem.nodes[from.order[start] as usize];
-            for &parts in &all_parts {
-                let splits = node.splits.iter().filter(|split| split.parts == parts).count();
-                let firsts = counts.iter().map(|ranges| ranges * parts).filter(|&count| count <= gpus);
-                let firsts = firsts.map(|count| (0..count).collect::<Rc<[usize]>>());
-                let own = (own.len() % parts == 0).then(|| Rc::clone(&own));
-                let lists: Vec<Rc<[usize]>> = own.into_iter().chain(firsts).collect();
-                for end in ends(start, from.order.len()) {
-                    for first in 0..splits.max(usize::from(parts == 1)) {
-                        for ranks in &lists {
+        // By number of parts: lists of first ranks.
+        let firsts = all_parts(problem).into_iter().map(|parts| {
+            let lengths = counts.iter().map(|ranges| ranges * parts).filter(|&count| count <= gpus);
+            (parts, lengths.map(|count| (0..count).collect()).collect())
+        });
+        let firsts: Vec<(usize, Vec<Rc<[usize]>>)> = firsts.collect();
+        let ranks = |node: u32| Rc::clone(self.evaluator.ranks(from.groups[node as usize]));
+        let nodes: Vec<(usize, Rc<[usize]>)> =
+            from.order.iter().map(|&node| (node as usize, ranks(node))).collect();
+        let mut starts: Vec<usize> = (0..nodes.len()).collect();
+        starts.sort_by_key(|&start| Reverse(problem.nodes[nodes[start].0].gradient_bytes));
+        starts.into_iter().flat_map(move |start| {
+            let (node, own) = &nodes[start];
+            let mut moves = Vec::new();
+            for (parts, firsts) in &firsts {
+                let of_parts = problem.nodes[*node].splits.iter().filter(|split| split.parts == *parts);
+                let splits = of_parts.count().max(usize::from(*parts == 1));
+                let own = (own.len() % parts == 0).then_some(own);
+                for end in ends(start, nodes.len()) {
+                    for first in 0..splits {
+                        for ranks in own.into_iter().chain(firsts) {
                             for keeps_ranges in [false, true] {
-                                let (places, ranks) = (start..end, Rc::clone(ranks));
+                                let (places, ranks, parts) = (start..end, Rc::clone(ranks), *parts);
                                 moves.push(SplitMove { places, ranks, parts, first, keeps_ranges });
                             }
                         }
                     }
                 }
             }
-        }
-        moves
+            moves
+        })
     }
 
     /// Applies a random move, or returns `None` if it is not possible.

@@ -45,9 +45,9 @@ impl SearchStage<'_> {
     /// one of them, or `None` if it is not possible. A change that failed is not tried again within
     /// the same budget. Returns whether it ended early because this stage has evaluated
     /// `max_evaluations` arrangements.
-    pub(super) fn descend<C: Eq + Hash>(
+    pub(super) fn descend<C: Eq + Hash, I: IntoIterator<Item = C>>(
         &mut self,
-        changes: impl Fn(&mut Self, &NumberedArrangement) -> Vec<C>,
+        changes: impl Fn(&mut Self, &NumberedArrangement) -> I,
         apply: impl Fn(&mut Self, &NumberedArrangement, &C) -> Option<NumberedArrangement>,
         max_evaluations: u64,
     ) -> Result<bool> {
