@@ -87,7 +87,7 @@ pub(crate) enum Single {
     Partition(PartitionOptions),
     /// BP and BP+Col by amplification limit
     Limits(LimitsOptions),
-    /// Burst plans as pictures: the GPUs of each layer
+    /// Burst plans as pictures: the GPUs and the split of each layer
     Plans(PlansOptions),
     /// Foreground slow-down and background throughput of each GPU-sharing technique
     Qos(QosOptions),

@@ -4,7 +4,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{NetworkPlan, PlannedLayer, Plans};
-use crate::canvas::{Figure, Marks, text};
+use crate::canvas::{Area, Figure, Marks, text};
 use crate::style::{BLUE, GREEN, INK, ORANGE, PURPLE, SKY, Style, VERMILION, hex};
 
 const WIDTH: u32 = 900;
@@ -19,15 +19,22 @@ const MAX_NAMED: usize = 48;
 /// Colours by GPU count. Layers on the most GPUs have the first.
 const COLORS: [RGBColor; 6] = [BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY];
 
+/// Minimum width of a stretch of layers whose split is named, in pixels.
+const SPLIT_WIDTH: i32 = 13;
+
 /// Draws the plan of one network, with a rectangle for each layer on consecutive GPUs, coloured by
-/// the layer's GPU count.
+/// the layer's GPU count. Lines between the GPUs mark split layers; the split is named on the first
+/// of their consecutive GPUs.
 ///
 /// # Errors
 /// If drawing fails.
 pub(super) fn draw(found: &Plans, plan: &NetworkPlan, style: Style) -> anyhow::Result<Figure> {
-    let NetworkPlan { title, model, batch, rows, .. } = plan;
-    let heading =
-        format!("{title}, batch {batch}: the GPUs of each layer (limit {})", found.amplification_limit);
+    let NetworkPlan { model, batch, rows, .. } = plan;
+    let heading = format!(
+        "{}, batch {batch}: the GPUs of each layer (limit {})",
+        plan.heading(),
+        found.amplification_limit
+    );
     let counts = counts(rows);
     let is_named = rows.len() <= MAX_NAMED;
     let names = if is_named { NAMES } else { 8 };
@@ -39,6 +46,11 @@ pub(super) fn draw(found: &Plans, plan: &NetworkPlan, style: Style) -> anyhow::R
                 let area = legend.clone().shrink((22 + 110 * index as u32, 6), (110, 20));
                 area.draw(&Rectangle::new([(0, 1), (13, 14)], color(&counts, count).filled()))?;
                 area.draw(&Text::new(format!("on {count}"), (19, 1), text(13)))?;
+            }
+            if plan.split_layers() > 0 {
+                let note = "cut by lines: split layers; else the GPUs divide the samples only";
+                let area = legend.clone().shrink((30 + 110 * counts.len() as u32, 6), (WIDTH, 20));
+                area.draw(&Text::new(note, (0, 1), text(13)))?;
             }
             let mut chart = ChartBuilder::on(&body)
                 .margin_left(8)
@@ -76,6 +88,7 @@ pub(super) fn draw(found: &Plans, plan: &NetworkPlan, style: Style) -> anyhow::R
                     body.draw(&Text::new(row.layer.clone(), at, below))?;
                 }
             }
+            draw_splits(&plot, plan, (x, y), gap)?;
             Ok(())
         })?;
     let marks = counts.iter().map(|&count| Marks {
@@ -86,13 +99,55 @@ pub(super) fn draw(found: &Plans, plan: &NetworkPlan, style: Style) -> anyhow::R
     });
     // Counts beyond the colours share the last one, which makes marks ambiguous.
     let marks = if counts.len() <= COLORS.len() { marks.collect() } else { Vec::new() };
-    Ok(figure.with_marks(marks).with_suffix(model))
+    let suffix = format!("{model}{}", if plan.all_splits { "-all-splits" } else { "" });
+    Ok(figure.with_marks(marks).with_suffix(&suffix))
+}
+
+/// Draws lines between the GPUs of split layers, and names their splits. `x` and `y` convert the
+/// index of a layer and a rank to pixels, and `gap` is the distance of layers.
+fn draw_splits(
+    plot: &Area<'_>,
+    plan: &NetworkPlan,
+    (x, y): (impl Fn(usize) -> i32, impl Fn(usize) -> i32),
+    gap: i32,
+) -> anyhow::Result<()> {
+    let style = TextStyle { color: WHITE.to_backend_color(), ..text(11) }
+        .transform(FontTransform::Rotate90)
+        .pos(Pos::new(HPos::Left, VPos::Center));
+    for (first, layers) in stretches(plan) {
+        let Some(split) = &layers[0].split else { continue };
+        let (left, right) = (x(first), x(first + layers.len()) - gap);
+        // The name is in the first layer if that is wide enough.
+        let first_right = x(first + 1) - gap;
+        let name_right = if first_right - left >= SPLIT_WIDTH { first_right } else { right };
+        for (first, last) in layers[0].runs() {
+            for rank in first + 1..=last {
+                plot.draw(&PathElement::new([(left, y(rank)), (right, y(rank))], WHITE.mix(0.6)))?;
+            }
+            if right - left >= SPLIT_WIDTH {
+                let at = ((left + name_right) / 2, y(first) + 6);
+                plot.draw(&Text::new(split.clone(), at, style.clone()))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the stretches of consecutive layers with the same GPUs and the same split, each with the
+/// index of its first layer.
+fn stretches(plan: &NetworkPlan) -> impl Iterator<Item = (usize, &[PlannedLayer])> {
+    plan.stretches().scan(0, |first, layers| {
+        let at = *first;
+        *first += layers.len();
+        Some((at, layers))
+    })
 }
 
 /// Returns the descriptions of a layer's rectangles.
 fn values(row: &PlannedLayer) -> impl Iterator<Item = String> {
     let PlannedLayer { layer, kind, ranks, samples, .. } = row;
-    let value = format!("{layer} ({kind}) on GPUs {ranks}: at most {samples} samples each");
+    let split = row.split.as_ref().map(|split| format!(", {split}")).unwrap_or_default();
+    let value = format!("{layer} ({kind}) on GPUs {ranks}{split}: at most {samples} samples each");
     row.runs().map(move |_| value.clone())
 }
 

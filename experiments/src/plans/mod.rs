@@ -23,7 +23,9 @@ pub(crate) const NAME: &str = "plans";
 
 /// Options of the experiment `plans`.
 #[derive(Args)]
-#[command(after_help = "Shows the plans of `throughput`: the fastest under an amplification limit.
+#[command(after_help = "\
+Shows the plans of `throughput`: the fastest under an amplification limit, with layers divided by
+samples and, if it splits any, with all splits.
 
 Examples:
   experiments plans
@@ -58,7 +60,7 @@ struct Plans {
     gpus: usize,
     /// Amplification limit of the plans.
     amplification_limit: f64,
-    /// One plan for each network.
+    /// Two plans for each network: with layers divided by samples, and with all splits.
     networks: Vec<NetworkPlan>,
     /// Origin of the plans, one line each.
     #[serde(skip)]
@@ -74,6 +76,8 @@ struct NetworkPlan {
     model: String,
     /// Samples of the global batch.
     batch: usize,
+    /// Whether layers may be split in all ways, instead of by samples only.
+    all_splits: bool,
     /// Predicted iteration time in microseconds.
     iteration_us: f64,
     /// Predicted iteration time of data parallelism in microseconds.
@@ -95,34 +99,55 @@ struct PlannedLayer {
     layer_gpus: usize,
     /// Ranks of the layer in increasing order, such as `0-3 6`.
     ranks: String,
+    /// Split of the layer, such as `8 by features`. `None` if the GPUs divide the samples only.
+    split: Option<String>,
     /// Maximum number of samples of a GPU.
     samples: usize,
 }
 
 impl NetworkPlan {
-    fn new(job: &ForegroundJob<'_>, plan: &ExecutionPlan) -> Self {
+    fn new(job: &ForegroundJob<'_>, plan: &ExecutionPlan, all_splits: bool) -> Self {
         let network = &job.workload.network;
         let row = |(_, layer): (_, &layer_graph::Layer)| {
             let planned = plan.layers.iter().find(|planned| planned.name == layer.name())?;
             let mut ranks = planned.ranks.clone();
             ranks.sort_unstable();
+            let parts = planned.division.unwrap_or_default().parts;
             Some(PlannedLayer {
                 layer: layer.name().into(),
                 kind: layer.kind().label().into(),
                 layer_gpus: ranks.len(),
                 ranks: as_ranges(&ranks),
-                samples: plan.batch.div_ceil(ranks.len().max(1)),
+                split: planned.split(),
+                samples: plan.batch.div_ceil((ranks.len() / parts).max(1)),
             })
         };
         Self {
             title: job.workload.title.clone(),
             model: network.name().into(),
             batch: plan.batch,
+            all_splits,
             iteration_us: plan.iteration_us,
             dp_iteration_us: plan.dp.iteration_us,
             amplification: plan.amplification,
             rows: network.layers().skip(1).filter_map(row).collect(),
         }
+    }
+
+    /// Returns the network's display name and the ways in which layers may be divided.
+    fn heading(&self) -> String {
+        format!("{}{}", self.title, if self.all_splits { ", all splits" } else { "" })
+    }
+
+    /// Returns the number of split layers.
+    fn split_layers(&self) -> usize {
+        self.rows.iter().filter(|row| row.split.is_some()).count()
+    }
+
+    /// Returns the stretches of consecutive layers with the same GPUs and the same split.
+    fn stretches(&self) -> impl Iterator<Item = &[PlannedLayer]> {
+        let placed = |row: &PlannedLayer| (row.ranks.clone(), row.samples, row.split.clone());
+        self.rows.chunk_by(move |a, b| placed(a) == placed(b))
     }
 }
 
@@ -148,20 +173,24 @@ impl PlannedLayer {
 
 impl Plans {
     fn run(testbed: &Testbed, journal: &Journal) -> anyhow::Result<Self> {
-        let networks: Vec<NetworkPlan> = journal.results("plans", &testbed.workloads, |workload| {
-            let plan = || {
+        let networks: Vec<[NetworkPlan; 2]> = journal.results("plans", &testbed.workloads, |workload| {
+            let plans = || {
                 let job = ForegroundJob::new(workload.clone(), testbed)?;
-                let foreground = job.foreground(testbed.gpus, testbed.burst(), true)?;
-                anyhow::Ok(NetworkPlan::new(&job, &foreground.plan))
+                let by_samples = job.foreground(testbed.gpus, testbed.burst(), true)?;
+                let split = job.split_burst_plan()?;
+                anyhow::Ok(
+                    [(by_samples, false), (split, true)]
+                        .map(|(foreground, all_splits)| NetworkPlan::new(&job, &foreground.plan, all_splits)),
+                )
             };
-            plan().with_context(|| workload.title.clone())
+            plans().with_context(|| workload.title.clone())
         })?;
         let limit = testbed.amplification_limit;
         Ok(Self {
             header: ReportHeader::new(NAME, &testbed.times, &testbed.link),
             gpus: testbed.gpus,
             amplification_limit: limit,
-            networks,
+            networks: networks.into_iter().flatten().collect(),
             provenance: vec![
                 testbed.origin(),
                 format!("the fastest plans with an amplification of at most {limit}"),
@@ -170,11 +199,20 @@ impl Plans {
     }
 }
 
+impl Plans {
+    /// Returns the plans that the table and the figures show. A plan with all splits that splits no
+    /// layer is one with layers divided by samples.
+    fn shown(&self) -> impl Iterator<Item = &NetworkPlan> {
+        self.networks.iter().filter(|plan| !plan.all_splits || plan.split_layers() > 0)
+    }
+}
+
 /// Columns that all rows of a plan repeat.
 #[derive(Clone, Copy, Serialize)]
 struct PlanColumns<'a> {
     model: &'a str,
     batch: usize,
+    all_splits: bool,
     gpus: usize,
     amplification_limit: f64,
 }
@@ -188,18 +226,18 @@ impl Outcome for Plans {
     }
 
     fn text(&self) -> String {
-        let header = ["model", "layers", "GPUs of each layer", "samples of a GPU"];
-        let mut table = text_table(header, 3..);
-        for plan in &self.networks {
-            let stretches = plan.rows.chunk_by(|a, b| (&a.ranks, a.samples) == (&b.ranks, b.samples));
-            for (index, rows) in stretches.enumerate() {
-                let title = if index == 0 { plan.title.clone() } else { String::new() };
+        let header = ["model", "layers", "GPUs of each layer", "split", "samples of a GPU"];
+        let mut table = text_table(header, 4..);
+        for plan in self.shown() {
+            for (index, rows) in plan.stretches().enumerate() {
+                let title = if index == 0 { plan.heading() } else { String::new() };
                 let (first, last) = (&rows[0], &rows[rows.len() - 1]);
                 let layers = match rows.len() {
                     1 => first.layer.clone(),
                     count => format!("{} to {} ({count})", first.layer, last.layer),
                 };
-                table.add_row([title, layers, first.ranks.clone(), first.samples.to_string()]);
+                let split = first.split.clone().unwrap_or_default();
+                table.add_row([title, layers, first.ranks.clone(), split, first.samples.to_string()]);
             }
         }
         let table = printed(&table);
@@ -209,15 +247,17 @@ impl Outcome for Plans {
 
     fn findings(&self) -> String {
         let of_plan = |plan: &NetworkPlan| {
-            let NetworkPlan { title, iteration_us, dp_iteration_us, amplification, .. } = plan;
+            let NetworkPlan { iteration_us, dp_iteration_us, amplification, .. } = plan;
             let counts = plan.rows.iter().map(|row| row.layer_gpus);
             let all = counts.clone().filter(|&gpus| gpus == self.gpus).count();
             format!(
-                "{title}: {:.2} ms an iteration (DP {:.2}), amplification {amplification:.2}; {all} of {} \
-                 layers on all GPUs",
+                "{}: {:.2} ms an iteration (DP {:.2}), amplification {amplification:.2}; {all} of {} \
+                 layers on all GPUs, {} split",
+                plan.heading(),
                 iteration_us / 1e3,
                 dp_iteration_us / 1e3,
                 counts.count(),
+                plan.split_layers(),
             )
         };
         self.networks.iter().map(of_plan).collect::<Vec<_>>().join("\n")
@@ -230,15 +270,17 @@ impl Outcome for Plans {
     fn csv(&self) -> anyhow::Result<Vec<u8>> {
         let (gpus, amplification_limit) = (self.gpus, self.amplification_limit);
         let provenance = self.header.provenance();
-        let records = self.networks.iter().flat_map(|NetworkPlan { model, batch, rows, .. }| {
-            let about = PlanColumns { model, batch: *batch, gpus, amplification_limit };
-            rows.iter().map(move |row| (about, row, provenance))
-        });
+        let records =
+            self.networks.iter().flat_map(|NetworkPlan { model, batch, all_splits, rows, .. }| {
+                let (batch, all_splits) = (*batch, *all_splits);
+                let about = PlanColumns { model, batch, all_splits, gpus, amplification_limit };
+                rows.iter().map(move |row| (about, row, provenance))
+            });
         outcome::csv(records)
     }
 
     fn figures(&self, style: Style) -> anyhow::Result<Vec<Figure>> {
-        self.networks.iter().map(|plan| figure::draw(self, plan, style)).collect()
+        self.shown().map(|plan| figure::draw(self, plan, style)).collect()
     }
 
     fn to_json(&self) -> anyhow::Result<String> {

@@ -60,6 +60,13 @@ fn page() -> &'static str {
     std::str::from_utf8(&files()["index.html"]).unwrap()
 }
 
+/// Returns whether a layer of the plan with all splits is split.
+fn has_splits() -> bool {
+    let mut reader = csv::Reader::from_reader(csv_of("plans"));
+    let mut rows = reader.deserialize::<HashMap<String, String>>().map(Result::unwrap);
+    rows.any(|row| !row["split"].is_empty())
+}
+
 #[test]
 fn page_is_self_contained_and_has_every_number() {
     let page = page();
@@ -80,7 +87,7 @@ fn page_is_self_contained_and_has_every_number() {
             assert!(page.contains(&row), "{row}");
         }
     }
-    assert_eq!(page.matches("<svg").count(), 6);
+    assert_eq!(page.matches("<svg").count(), 6 + usize::from(has_splits()));
     assert!(!page.contains("throughput-cluster"), "clusters are left out if another network is given");
     // Each bar and point of the figures has a title.
     let rows = |experiment: &str| {
@@ -96,7 +103,9 @@ fn page_is_self_contained_and_has_every_number() {
         "bp+col" => 2,
         mode => usize::from(mode == "bp"),
     });
-    let stretches = rows("plans").into_iter().map(|row| row["ranks"].split(' ').count());
+    // Plans with all splits are drawn if a layer is split.
+    let is_drawn = |row: &HashMap<String, String>| row["all_splits"] == "false" || has_splits();
+    let stretches = rows("plans").into_iter().filter(is_drawn).map(|row| row["ranks"].split(' ').count());
     let of_rows = bars.sum::<usize>() + by_limit.sum::<usize>() + stretches.sum::<usize>();
     let values = page.matches("<title>").count() - 1;
     assert_eq!(values, of_rows + rows("layers").len() + rows("partition").len());
@@ -115,7 +124,9 @@ fn downloads_equal_the_files() {
         assert!(content == files()[name], "{name}");
         names.push(name);
     }
-    let figures = ["layers", "throughput", "limits", "plans-digits-cnn", "partition-digits-cnn", "qos"];
+    let mut figures =
+        vec!["layers", "throughput", "limits", "plans-digits-cnn", "partition-digits-cnn", "qos"];
+    figures.extend(has_splits().then_some("plans-digits-cnn-all-splits"));
     let extensions: &[&str] = if cfg!(feature = "pdf") { &["svg", "pdf"] } else { &["svg"] };
     for name in figures.iter().flat_map(|name| extensions.iter().map(move |end| format!("{name}.{end}"))) {
         assert!(names.contains(&name.as_str()), "{name}");
