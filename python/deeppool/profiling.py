@@ -26,7 +26,7 @@ from deeppool.costs import Profile  # noqa: E402
 from deeppool.errors import InputError  # noqa: E402
 from deeppool.profiling_journal import Bar, Journal, Spread  # noqa: E402
 from deeppool.tracing import Traced, TracedLayer, trace  # noqa: E402
-from deeppool.tracing.program import batch_of  # noqa: E402
+from deeppool.tracing.exporting import batch_of  # noqa: E402
 
 SCHEMA = "deeppool/profile/v1"
 
@@ -216,7 +216,7 @@ def _network_times(
     learned = [parameter for parameter in traced.module.parameters() if parameter.requires_grad]
 
     def forward(batch: torch.Tensor) -> torch.Tensor:
-        values = {traced.output: traced.module(batch)}
+        values = {traced.output: traced.call.run(traced.module, batch)}
         for layer in traced.loss_layers:
             inputs = [values[name] for name in layer.inputs]
             extra = (_labels(traced, layer, inputs[0]),) if layer.name == "loss" else ()

@@ -365,7 +365,7 @@ class Branch(nn.Module):
 @pytest.mark.parametrize(
     ("module", "inputs", "message"),
     [
-        (nn.Linear(4, 4), (torch.randn(2, 4), torch.randn(2, 4)), "one input, and 2 were given"),
+        (nn.Bilinear(4, 4, 4), (torch.randn(2, 4), torch.randn(2, 4)), "`input2` differs between samples"),
         (nn.Linear(4, 4), (torch.randn(4),), "expected a batch of examples"),
         (Two(), (torch.randn(2, 4),), "returns 2 tensors"),
         (Frozen(), (torch.randn(2, 4),), "no_grad"),

@@ -83,7 +83,7 @@ def check_gradients(traced: Traced, inputs: torch.Tensor, targets: torch.Tensor)
         traced.network.to_json(), engine_parameters, _bytes(inputs), _bytes(targets)
     )
     module = copy.deepcopy(traced.module).double().train().requires_grad_()
-    value = module(inputs.double() if inputs.is_floating_point() else inputs)
+    value = traced.call.run(module, inputs.double() if inputs.is_floating_point() else inputs)
     for layer in traced.loss_layers[:-1]:
         value = layer.island(value)
     loss = traced.loss_layers[-1].island(value, targets).mean()

@@ -259,21 +259,23 @@ class Writer:
             name: Name of the layer.
             output: Index of the value that it returns.
             inputs: Indices of the values that it takes.
-            is_simple: Whether the unit's module is called with one positional tensor and returns one.
+            is_simple: Whether the unit's module is called with one positional tensor and returns one. It
+                is called again only if this tensor is the unit's input and not computed from it.
         """
         units, unit = self.units, self.unit
         step = units.steps[output]
         assert step.sample is not None
         module = units.modules[unit.module] if unit.is_call else None
         self.inputs = inputs
-        if is_simple and module is not None and not self._changes(unit.steps):
+        repeated, _ = units.needs(unit)
+        is_own = all(units.steps[index].call == unit.call for index in repeated if index != 0)
+        if is_simple and module is not None and is_own and not self._changes(unit.steps):
             self._read_inputs()
             for tensor in units.stored(unit):
                 self._tensor(tensor)
             self.names["module"] = module
             self.lines.append(f"v{output} = module(v{inputs[0]})")
         else:
-            repeated, _ = units.needs(unit)
             self._read_inputs()
             for index in sorted([*repeated, *unit.steps]):
                 if index != 0:

@@ -158,6 +158,8 @@ class _Matcher:
                 return self._select()
             case "slice":
                 return self._slice()
+            case "to":
+                return self._to()
             case name if name in ACTIVATIONS:
                 return self._unary(ACTIVATIONS[name])
             case name if name in VIEWS:
@@ -502,6 +504,12 @@ class _Matcher:
         if value is not None and self._sample(value) == self.step.sample and self.step.argument("step") == 1:
             return Same(value)
         return Unknown("slice has no layer kind")
+
+    def _to(self) -> Match:
+        value = self._input()
+        if value is not None and self.units.steps[value].dtype == self.step.dtype:
+            return Same(value)
+        return Unknown("to has no layer kind")
 
     def _view(self) -> Match:
         value, output = self._input(), self.step.sample

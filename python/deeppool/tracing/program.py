@@ -6,9 +6,7 @@ be exported this way. Sizes that differ between the exports depend on the number
 
 from __future__ import annotations
 
-import contextlib
 import operator
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,10 +15,15 @@ import torch
 from torch import nn
 from torch.export.graph_signature import InputKind
 
+from deeppool.tracing.call import Call
 from deeppool.tracing.errors import TraceError
+from deeppool.tracing.exporting import CONSTANT, batch_of, export_batch, path_in_module, simple_calls
 
 #: Numbers of samples of the two exports.
 FEWER, MORE = 2, 3
+
+#: Operations that return their argument unchanged if it has the wanted data type and layout.
+IDENTITIES = ("to", "contiguous")
 
 aten = torch.ops.aten
 
@@ -173,20 +176,20 @@ def map_arguments(function: Callable[[Any], Any], arguments: Any) -> Any:
     return function(arguments)
 
 
-def export(module: nn.Module, example: torch.Tensor) -> Program:
-    """Exports a module in training mode.
+def export(module: nn.Module, call: Call) -> Program:
+    """Exports a call of a module in its current mode.
 
     Args:
         module: The module.
-        example: Example inputs, of shape ``(samples, ...)``.
+        call: Its call with examples of shape ``(samples, ...)``.
 
     Raises:
         TraceError: The module cannot be exported, or its steps depend on the number of samples.
     """
-    more = _export(module, batch_of(example, MORE))
-    with _calls(module) as simple:
-        fewer = _export(module, batch_of(example, FEWER))
-    program = _Reader(module, fewer, more).read()
+    more = export_batch(module, call, batch_of(call.example, MORE))
+    with simple_calls(module) as simple:
+        fewer = export_batch(module, call, batch_of(call.example, FEWER))
+    program = _Reader(module, call, fewer, more).read()
     modules = dict(module.named_modules(remove_duplicate=False))
     for step in program.steps:
         if step.module in modules:
@@ -197,58 +200,15 @@ def export(module: nn.Module, example: torch.Tensor) -> Program:
     return program
 
 
-@contextlib.contextmanager
-def _calls(module: nn.Module) -> Iterator[dict[tuple[int, int], bool]]:
-    """Records for each call of a leaf module whether it takes one positional tensor and returns one."""
-    simple: dict[tuple[int, int], bool] = {}
-    counts: dict[int, int] = {}
-
-    def note(called: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        number = counts.get(id(called), 0)
-        counts[id(called)] = number + 1
-        one = len(args) == 1 and isinstance(args[0], torch.Tensor) and not kwargs
-        simple[id(called), number] = one and isinstance(output, torch.Tensor)
-
-    hooks = [
-        part.register_forward_hook(note, with_kwargs=True)
-        for part in module.modules()
-        if not any(part.children())
-    ]
-    try:
-        yield simple
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def batch_of(example: torch.Tensor, samples: int) -> torch.Tensor:
-    """Returns a batch of distinct samples. Repetitions of an example are flipped and rolled."""
-    rows = []
-    for index in range(samples):
-        row, again = example[index % len(example)], index // len(example)
-        rows.append(row.flip(-1).roll(again, -1) if again and row.dim() else row)
-    return torch.stack(rows)
-
-
-def _export(module: nn.Module, batch: torch.Tensor) -> torch.export.ExportedProgram:
-    try:
-        with warnings.catch_warnings():
-            # Ignore warnings about caches of modules, such as an LSTM's list of weights.
-            warnings.filterwarnings("ignore", message="The tensor attributes")
-            return torch.export.export(module, (batch,), strict=False)
-    except Exception as error:
-        problem = str(error).strip().split("\n")[0]
-        raise TraceError(
-            f"{type(module).__name__} cannot be exported with {len(batch)} samples "
-            f"({type(error).__name__}: {problem}): its control flow must not depend on the values of tensors"
-        ) from error
-
-
 class _Reader:
     def __init__(
-        self, module: nn.Module, fewer: torch.export.ExportedProgram, more: torch.export.ExportedProgram
+        self,
+        module: nn.Module,
+        call: Call,
+        fewer: torch.export.ExportedProgram,
+        more: torch.export.ExportedProgram,
     ) -> None:
-        self.module, self.fewer, self.more = module, fewer, more
+        self.module, self.call, self.fewer, self.more = module, call, fewer, more
         self.steps: list[Step] = []
         self.values: dict[torch.fx.Node, Ref | Stored] = {}
         self.parameters = dict(module.named_parameters(remove_duplicate=False))
@@ -283,12 +243,14 @@ class _Reader:
                 self.steps.append(Step(0, _input, (), {}, "", "", dims, node.meta["val"].dtype))
                 self.values[node] = Ref(0)
                 continue
-            target = spec.target or ""
+            target = path_in_module(spec.target or "")
             owner, _, attribute = target.rpartition(".")
             is_parameter = spec.kind == InputKind.PARAMETER
             constant = None
-            if spec.kind == InputKind.CONSTANT_TENSOR:
-                constant = self.fewer.constants[target]
+            if (spec.target or "").startswith(CONSTANT):
+                constant = self.call.constants[int(target.removeprefix(CONSTANT))]
+            elif spec.kind == InputKind.CONSTANT_TENSOR:
+                constant = self.fewer.constants[spec.target or ""]
             elif spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER):
                 raise TraceError(
                     f"{type(self.module).__name__} has a constant that is not a tensor: {target}"
@@ -304,14 +266,8 @@ class _Reader:
             for spec in self.fewer.graph_signature.output_specs
             if spec.kind.name == "USER_OUTPUT"
         }
-        tensors = [node for node in results if isinstance(node, torch.fx.Node) and node.name in user]
-        if len(tensors) != 1:
-            raise TraceError(
-                f"{type(self.module).__name__} returns {len(tensors)} tensors, but a network has one "
-                "output: disable auxiliary outputs (aux_logits=False), or wrap the module in one that "
-                "returns a single tensor"
-            )
-        value = self.values[tensors[0]]
+        (node,) = [one for one in results if isinstance(one, torch.fx.Node) and one.name in user]
+        value = self.values[node]
         if not isinstance(value, Ref):
             raise TraceError(f"the output of {type(self.module).__name__} does not depend on its input")
         return value.index
@@ -349,6 +305,20 @@ class _Reader:
         self.steps.append(step)
         self.values[node] = Ref(step.index)
 
+    def _argument(self, value: Ref | Stored, call: str) -> Ref | Stored:
+        """Returns an argument's value without the identities of other calls.
+
+        A call of ``to`` or ``contiguous`` that returns its argument returns the same object. In an export,
+        all later uses of the object, also outside of the module that calls it, are of this step.
+        """
+        while isinstance(value, Ref) and self.steps[value.index].call != call:
+            step = self.steps[value.index]
+            argument = step.args[0] if step.op in IDENTITIES and step.args else None
+            if not isinstance(argument, Ref) or self.steps[argument.index].dtype != step.dtype:
+                break
+            value = argument
+        return value
+
     def _part(self, pieces: Any, position: Any) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
         """Converts an element of a split tensor to a ``select`` or ``slice`` of the tensor."""
         if not isinstance(pieces, Ref):
@@ -376,7 +346,7 @@ class _Reader:
                 raise TraceError(
                     f"`{path}` takes a value that is not the result of a tensor operation: {fewer}"
                 )
-            return self.values[fewer]
+            return self._argument(self.values[fewer], _call(node))
         if isinstance(fewer, tuple | list):
             if not isinstance(more, tuple | list) or len(fewer) != len(more):
                 raise _depends(path, node)
@@ -420,7 +390,7 @@ def _depends(path: str, node: torch.fx.Node) -> TraceError:
 
 def _path(node: torch.fx.Node) -> str:
     stack = list((node.meta.get("nn_module_stack") or {}).values())
-    return str(stack[-1][0]) if stack else ""
+    return path_in_module(str(stack[-1][0])) if stack else ""
 
 
 def _call(node: torch.fx.Node) -> str:

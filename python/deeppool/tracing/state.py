@@ -17,7 +17,9 @@ import torch
 import torch.utils.checkpoint
 from torch import nn
 
+from deeppool.tracing.call import Call
 from deeppool.tracing.errors import TraceError
+from deeppool.tracing.exporting import batch_of
 
 #: Attributes of each module that PyTorch manages.
 INTERNAL = frozenset(vars(nn.Module())) - {"training"}
@@ -60,14 +62,14 @@ def is_of_pytorch(module: nn.Module) -> bool:
     return type(module).forward.__module__.startswith("torch.nn.") and "forward" not in vars(module)
 
 
-def observe(module: nn.Module, batch: torch.Tensor) -> Observed | None:
+def observe(module: nn.Module, call: Call) -> Observed | None:
     """Runs a module's forward pass in its current mode, and restores its state.
 
     If attributes that it reads change, as in a cache, it runs a second time.
 
     Args:
         module: The module.
-        batch: Inputs of at least two samples.
+        call: Its call.
 
     Returns:
         What it reads and changes; ``None`` if the forward pass fails.
@@ -76,12 +78,13 @@ def observe(module: nn.Module, batch: torch.Tensor) -> Observed | None:
         TraceError: It changes attributes that it reads, or uses activation checkpointing.
     """
     observed = Observed()
+    batch = batch_of(call.example, 2)
     paths = {part: path for path, part in module.named_modules()}
     with _restored(module) as buffers, torch.enable_grad():
         at_start = {part: {name: value_of(part, name) for name in vars(part)} for part in paths}
         try:
             with _recorded(module, observed), _checkpointing_refused(paths), _backward_noted(paths, observed):
-                module(batch)
+                call.run(module, batch)
             watched = [(path, part, name) for part, path in paths.items() for name in observed.reads[part]]
             before = [value_of(part, name) for _, part, name in watched]
             observed.changed_buffers = [
@@ -93,7 +96,7 @@ def observe(module: nn.Module, batch: torch.Tensor) -> Observed | None:
                 at_start[part].get(name, value) == value for (_, part, name), value in zip(watched, before)
             ):
                 return observed
-            module(batch)
+            call.run(module, batch)
         except TraceError:
             raise
         except Exception:

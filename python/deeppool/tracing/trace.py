@@ -11,33 +11,30 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from deeppool.tracing import attention, losses, refusals
-from deeppool.tracing.cost import cost
+from deeppool.tracing import attention, grouping, losses, refusals
+from deeppool.tracing.call import Call, caches_off
+from deeppool.tracing.checks import SAMPLES, Modes, check_layers, random_outputs, set_modes
 from deeppool.tracing.draft import Draft
 from deeppool.tracing.errors import TraceError
+from deeppool.tracing.exporting import batch_of
 from deeppool.tracing.fingerprint import fingerprint
 from deeppool.tracing.island import BatchNorm, Writer, buffers_kept, of_function
 from deeppool.tracing.kinds import SHAPE, Kind, Op, Pieces, Same, Unknown, kind_of
-from deeppool.tracing.program import Step, batch_of, export
+from deeppool.tracing.program import Step, export
 from deeppool.tracing.state import Watch, is_of_pytorch, observe
 from deeppool.tracing.traced import Traced, TracedLayer
 from deeppool.tracing.units import Unit, Units
 
 SCHEMA = "deeppool/graph/v1"
 
-#: Training mode of each submodule.
-Modes = dict[nn.Module, bool]
-
-#: Number of samples of the batch that layers are checked with.
-SAMPLES = 4
-
 
 def trace(
     module: nn.Module,
-    *example_inputs: torch.Tensor,
+    *example_inputs: Any,
     loss: nn.Module | Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
     targets: torch.Tensor | None = None,
     name: str | None = None,
+    **keywords: Any,
 ) -> Traced:
     """Converts a module to a network, with each of its layers as a module.
 
@@ -46,11 +43,16 @@ def trace(
     a kind of the graph format expresses exactly has that kind. Any other layer is *opaque*, with the
     floating-point operations and bytes of its operations, and :attr:`Traced.opaque` has the reason.
 
-    The module, its mode and its buffers do not change.
+    The module, its mode and its buffers do not change. Key-value caches of `transformers` are off while it
+    is traced.
 
     Args:
-        module: A module that takes and returns one tensor of shape ``(samples, ...)``.
-        example_inputs: One tensor with at least one sample.
+        module: A module that takes and returns a tensor of shape ``(samples, ...)``. Of a dictionary, a
+            dataclass or a tuple, the network's output is ``logits``, ``last_hidden_state`` or ``out``, or
+            else the only tensor.
+        example_inputs: Arguments of the module. The first tensor, of shape ``(samples, ...)`` with at least
+            one sample, is the network's input. All other arguments are constants of the network. A constant
+            with one row for each sample, such as an attention mask, must have equal rows.
         loss: Loss to minimise, a function of output and targets. It becomes the last layer, ``loss``. The
             default is :class:`torch.nn.CrossEntropyLoss` of class scores; a sample's scores have the shape
             ``(classes,)``, ``(positions, classes)`` or ``(classes, height, width)``, and its targets are
@@ -63,35 +65,29 @@ def trace(
         targets: Targets of the examples, of shape ``(samples, ...)``. Required with losses other than
             cross-entropy.
         name: Name of the network; by default that of the module's class.
+        keywords: Keyword arguments of the module, as ``example_inputs``.
 
     Raises:
         TraceError: The module cannot be exported, a layer mixes samples or updates state in a way that ranks
             cannot do on their own samples, or the loss is no mean over samples. The message names the layer.
     """
-    if len(example_inputs) != 1 or not isinstance(example_inputs[0], torch.Tensor):
-        raise TraceError(
-            f"a network has one input, and {len(example_inputs)} were given: wrap the module in one that "
-            "takes one tensor, and computes the others from it"
-        )
-    example = example_inputs[0]
-    if example.dim() < 2 or len(example) == 0:
-        raise TraceError(
-            "expected a batch of examples of shape (samples, ...), got a tensor of shape "
-            f"{list(example.shape)}"
-        )
+    call = Call(module, example_inputs, keywords)
+    example = call.example
     with (
         _training(module) as modes,
         buffers_kept(module.buffers()),
         torch.random.fork_rng(devices=_devices(module)),
     ):
         refusals.check_modules(module)
-        observed = observe(module, batch_of(example, 2))
-        program = export(module, example)
+        with caches_off(module):
+            observed = observe(module, call)
+        program = export(module, call)
         units = Units(module, program, observed)
         refusals.check_steps(units)
         counters = refusals.counters(units, observed)
         attention.find(units)
-        drafts, output = _Layers(units).drafts()
+        grouping.group(units)
+        drafts, output = _layers(units)
         refusals.check_norms(drafts)
         refusals.check_backward(module, observed, drafts)
         scores = program.steps[program.output].sample
@@ -99,13 +95,12 @@ def trace(
             raise TraceError("the first dimension of the output is not the batch")
         last, of_samples = losses.drafts(loss, output, scores, targets)
         drafts += last
-        _tie(drafts)
         if last[-1].op is None:
             losses.needs_targets(targets)
         if targets is not None:
             losses.check_targets(of_samples, targets)
-        costs = _check_layers(modes, drafts, batch_of(example, SAMPLES), targets)
-        outputs = [] if of_samples.is_known else _random_outputs(modes, drafts, output, example)
+        costs = check_layers(modes, drafts, batch_of(example, SAMPLES), targets)
+        outputs = [] if of_samples.is_known else random_outputs(modes, drafts, output, example)
         losses.check(of_samples, outputs, targets)
         watch = Watch(module, observed, _followed(units, drafts))
     document = {
@@ -129,6 +124,7 @@ def trace(
         fingerprint(module),
         (example,),
         targets,
+        call=call,
         loss=of_samples,
         counters=counters,
         watch=watch,
@@ -177,7 +173,7 @@ class _Layers:
         steps = self._significant(unit)
         matches = [(step, kind_of(self.units, step)) for step in steps]
         unknown = [match.reason for _, match in matches if isinstance(match, Unknown)]
-        if unknown or len(outputs) > 1:
+        if unknown or unit.what or len(outputs) > 1:
             return [self._opaque(unit, outputs, unknown)]
         kinds = [match for _, match in matches if isinstance(match, Kind)]
         drafts = []
@@ -320,25 +316,55 @@ def _followed(units: Units, drafts: list[Draft]) -> set[nn.Module]:
     return {module for module, count in islands.items() if count == len(calls.get(module, ()))}
 
 
-def _tie(drafts: list[Draft]) -> None:
-    """Sets ``parameters_of`` of layers that share an earlier layer's parameters."""
+def _layers(units: Units) -> tuple[list[Draft], str]:
+    """Returns the layers, and the name of the one that produces the network's output.
+
+    A layer has all of another one's parameters or none. Layers that share some are merged.
+
+    Raises:
+        TraceError: Such layers cannot be merged.
+    """
+    while True:
+        drafts, output = _Layers(units).drafts()
+        shared = _tie(drafts)
+        if shared is None:
+            return drafts, output
+        parameter, layers = shared
+        count = len(units.units)
+        steps = [draft.steps[0].index for draft in layers if draft.steps]
+        what = f"layers share the parameter `{parameter}`"
+        units.merge(steps, what)
+        units.repair()
+        units.units[units.owner()[steps[0]]].what = what
+        if len(units.units) == count:
+            raise TraceError(
+                f"layers `{layers[0].name}` and `{layers[1].name}` share some but not all of their "
+                "parameters: let them share all (for example, without bias), or make them one module"
+            )
+
+
+def _tie(drafts: list[Draft]) -> tuple[str, tuple[Draft, Draft]] | None:
+    """Sets ``parameters_of`` of layers that share an earlier layer's parameters.
+
+    Returns:
+        A parameter of two layers that share some but not all of their parameters, and these layers.
+    """
     owners: dict[tuple[int, ...], str] = {}
-    users: dict[int, str] = {}
+    users: dict[int, Draft] = {}
     for draft in drafts:
-        parameters = tuple(id(parameter) for _, parameter in draft.island.named_parameters())
+        named = list(draft.island.named_parameters())
+        parameters = tuple(id(parameter) for _, parameter in named)
         if not parameters:
             continue
         if parameters in owners:
             draft.parameters_of = owners[parameters]
             continue
-        for parameter in parameters:
-            if parameter in users:
-                raise TraceError(
-                    f"layers `{users[parameter]}` and `{draft.name}` share some but not all of their "
-                    "parameters: let them share all (for example, without bias), or make them one module"
-                )
-            users[parameter] = draft.name
+        for name, parameter in named:
+            if id(parameter) in users:
+                return name, (users[id(parameter)], draft)
+            users[id(parameter)] = draft
         owners[parameters] = draft.name
+    return None
 
 
 def _document(draft: Draft, costs: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -348,97 +374,6 @@ def _document(draft: Draft, costs: dict[str, dict[str, Any]]) -> dict[str, Any]:
     if draft.parameters_of is not None:
         document["parameters_of"] = draft.parameters_of
     return document
-
-
-# Checks.
-
-
-def _check_layers(
-    modes: Modes, drafts: list[Draft], batch: torch.Tensor, targets: torch.Tensor | None
-) -> dict[str, dict[str, Any]]:
-    """Checks that no layer mixes samples, and counts the costs of opaque layers.
-
-    Returns:
-        The fields of each opaque layer in the graph format, by name.
-    """
-    last_use = {name: index for index, draft in enumerate(drafts) for name in draft.inputs}
-    values = {"input": batch}
-    costs: dict[str, dict[str, Any]] = {}
-    for index, draft in enumerate(drafts):
-        inputs = [values[name] for name in draft.inputs]
-        if draft.name == "loss":
-            if draft.op is None:
-                costs[draft.name] = losses.cost_of(draft.island, inputs[0], targets)
-            continue
-        # Random numbers of a layer that draws them in evaluation mode, too, differ between calls.
-        draws = any(step.is_random for step in draft.steps)
-        if draft.op is None:
-            costs[draft.name] = _opaque(draft, inputs)
-        _set(dict.fromkeys(modes, False))
-        with torch.no_grad():
-            values[draft.name] = output = draft.island(*inputs)
-            if tuple(output.shape[1:]) != draft.island.output_shape:
-                raise TraceError(
-                    f"layer `{draft.name}` returns samples of another shape for {len(batch)} samples"
-                )
-            # Not the first, last or middle sample: reversing a batch does not move the middle.
-            middle = slice(1, 2)
-            alone = draft.island(*(tensor[middle] for tensor in inputs))
-        _set(modes)
-        normalizes = any(step.op == "batch_norm" for step in draft.steps)
-        if not draws and not normalizes and not _is_same(alone, output[middle]):
-            raise TraceError(
-                f"layer `{draft.name}` mixes the samples of a batch: its output for a sample depends on "
-                "other samples, so ranks cannot share a batch"
-            )
-        for name in draft.inputs:
-            if last_use[name] == index:
-                values.pop(name, None)
-    return costs
-
-
-def _random_outputs(
-    modes: Modes, drafts: list[Draft], output: str, example: torch.Tensor
-) -> list[torch.Tensor]:
-    """Returns outputs of the module for three batches of random inputs, in evaluation mode.
-
-    Each element of an input is that of a random example.
-    """
-    generator = torch.Generator().manual_seed(0)
-    rows = batch_of(example, 8)
-    outputs = []
-    _set(dict.fromkeys(modes, False))
-    with torch.no_grad():
-        for _ in range(3):
-            chosen = torch.randint(8, (losses.SAMPLES, *example.shape[1:]), generator=generator)
-            values = {"input": rows.gather(0, chosen.to(rows.device))}
-            for draft in drafts:
-                if draft.name == "loss":
-                    break
-                values[draft.name] = draft.island(*(values[name] for name in draft.inputs))
-            outputs.append(values[output])
-    _set(modes)
-    return outputs
-
-
-def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    bound = 1e-9 if one.dtype == torch.float64 else 1e-3
-    largest = float(other.abs().max()) if other.numel() else 0.0
-    return float((one - other).abs().max()) <= bound * largest + 1e-12 if one.numel() else True
-
-
-def _opaque(draft: Draft, inputs: list[torch.Tensor]) -> dict[str, Any]:
-    parameters = list(draft.island.named_parameters())
-    names = [name.rpartition(".")[2] for name, _ in parameters]
-    if len(set(names)) < len(names):
-        names = [name for name, _ in parameters]
-    recurrent = any(step.op in ("lstm", "gru", "rnn_tanh", "rnn_relu") for step in draft.steps)
-    document: dict[str, Any] = {
-        "op": "+".join(dict.fromkeys(step.op.strip("_") for step in draft.steps))[:60],
-        "output": list(draft.island.output_shape),
-        "parameters": [{"name": name, "dims": list(p.shape)} for name, (_, p) in zip(names, parameters)],
-    }
-    return document | cost(draft.island, [parameter for _, parameter in parameters], inputs, recurrent)
 
 
 def _devices(module: nn.Module) -> list[torch.device]:
@@ -453,9 +388,4 @@ def _training(module: nn.Module) -> Iterator[Modes]:
     try:
         yield {part: part.training for part in module.modules()}
     finally:
-        _set(before)
-
-
-def _set(modes: Modes) -> None:
-    for part, mode in modes.items():
-        part.training = mode
+        set_modes(before)

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from deeppool.network import Network
+from deeppool.tracing.call import Call
 from deeppool.tracing.errors import TraceError
 from deeppool.tracing.fingerprint import fingerprint
 from deeppool.tracing.island import Island
@@ -57,6 +58,7 @@ class Traced:
         example_inputs: tuple[torch.Tensor, ...],
         targets: torch.Tensor | None = None,
         *,
+        call: Call,
         loss: Loss,
         counters: Sequence[CounterOf],
         watch: Watch,
@@ -77,6 +79,8 @@ class Traced:
         self.example_inputs = example_inputs
         #: Targets of the examples, if given.
         self.targets = targets
+        #: Call of the module.
+        self.call = call
         #: The loss as a sum over samples and a denominator.
         self.loss = loss
         #: Buffers that count training iterations.

@@ -68,7 +68,7 @@ class Units:
         self.free = self._free()
         self.units: list[Unit] = self._first()
         self._merge_writers()
-        self._repair()
+        self.repair()
 
     # Steps and memory.
 
@@ -334,13 +334,13 @@ class Units:
             visit(position)
         return [self.units[position] for position in done]
 
-    def _repair(self) -> None:
+    def repair(self) -> None:
         """Merges units with unsuitable outputs with their consumers."""
         while True:
             consumers = self._consumers()
             outputs = self.outputs()
             for position, unit in enumerate(self.units):
-                why = self._unfit(unit, outputs[position])
+                why = self.unfit(unit, outputs[position])
                 if why is None:
                     continue
                 together = [unit.steps[0], *(self.units[p].steps[0] for p in consumers[position])]
@@ -360,7 +360,7 @@ class Units:
                     consumers[owner[value]].add(position)
         return consumers
 
-    def _unfit(self, unit: Unit, outputs: list[int]) -> str | None:
+    def unfit(self, unit: Unit, outputs: list[int]) -> str | None:
         """Returns the reason for which a unit cannot be a layer, or ``None``."""
         if not outputs:
             return None

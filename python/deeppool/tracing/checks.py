@@ -1,0 +1,166 @@
+"""Checks of the layers of a traced module: each runs alone, and does not mix samples."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from deeppool.tracing import grouping, losses
+from deeppool.tracing.cost import cost
+from deeppool.tracing.draft import Draft
+from deeppool.tracing.errors import TraceError
+from deeppool.tracing.exporting import batch_of
+
+#: Training mode of each submodule.
+Modes = dict[nn.Module, bool]
+
+#: Number of samples of the batch that layers are checked with.
+SAMPLES = 4
+
+#: Number of samples of the larger batch that the costs of opaque layers are counted with. The smaller
+#: one has one sample less, and at least two: of one sample, PyTorch copies fewer tensors.
+COST_SAMPLES = 3
+
+
+def set_modes(modes: Modes) -> None:
+    """Sets the training mode of each submodule."""
+    for part, mode in modes.items():
+        part.training = mode
+
+
+def check_layers(
+    modes: Modes, drafts: list[Draft], batch: torch.Tensor, targets: torch.Tensor | None
+) -> dict[str, dict[str, Any]]:
+    """Checks that no layer mixes samples, and counts the costs of opaque layers.
+
+    Returns:
+        The fields of each opaque layer in the graph format, by name.
+    """
+    last_use = {name: index for index, draft in enumerate(drafts) for name in draft.inputs}
+    values = {"input": batch}
+    costs: dict[str, dict[str, Any]] = {}
+    for index, draft in enumerate(drafts):
+        inputs = [values[name] for name in draft.inputs]
+        if draft.name == "loss":
+            if draft.op is None:
+                costs[draft.name] = losses.cost_of(draft.island, inputs[0], targets)
+            continue
+        with _probed(draft, len(batch)):
+            if draft.op is None:
+                costs[draft.name] = _opaque(draft, inputs)
+            values[draft.name] = _check_layer(modes, draft, inputs)
+        for name in draft.inputs:
+            if last_use[name] == index:
+                values.pop(name, None)
+    return costs
+
+
+def _check_layer(modes: Modes, draft: Draft, inputs: list[torch.Tensor]) -> torch.Tensor:
+    """Returns a layer's output in evaluation mode.
+
+    Raises:
+        TraceError: It mixes samples.
+    """
+    # Random numbers of a layer that draws them in evaluation mode, too, differ between calls.
+    draws = any(step.is_random for step in draft.steps)
+    set_modes(dict.fromkeys(modes, False))
+    with torch.no_grad():
+        output: torch.Tensor = draft.island(*inputs)
+        if tuple(output.shape[1:]) != draft.island.output_shape:
+            raise TraceError(
+                f"layer `{draft.name}` returns samples of another shape for {len(output)} samples"
+            )
+        # Not the first, last or middle sample: reversing a batch does not move the middle.
+        middle = slice(1, 2)
+        alone = draft.island(*(tensor[middle] for tensor in inputs))
+    set_modes(modes)
+    normalizes = any(step.op == "batch_norm" for step in draft.steps)
+    if not draws and not normalizes and not _is_same(alone, output[middle]):
+        raise TraceError(
+            f"layer `{draft.name}` mixes the samples of a batch: its output for a sample depends on "
+            "other samples, so ranks cannot share a batch"
+        )
+    return output
+
+
+@contextlib.contextmanager
+def _probed(draft: Draft, samples: int) -> Iterator[None]:
+    """Names the layer in errors of its execution.
+
+    A layer of many operations, such as an unrolled recurrence, runs on one thread: its operations are small,
+    and on a busy machine each would wait for all threads.
+    """
+    threads = torch.get_num_threads()
+    is_long = len(draft.steps) > grouping.MAX_OPERATIONS
+    try:
+        if is_long:
+            torch.set_num_threads(1)
+        yield
+    except TraceError:
+        raise
+    except Exception as error:
+        problem = (str(error).strip().splitlines() or [""])[0]
+        raise TraceError(
+            f"layer `{draft.name}` cannot be run alone on {samples} samples ({type(error).__name__}: "
+            f"{problem}): give examples whose elements may be in any order, or make the layer a module that "
+            "takes and returns one tensor"
+        ) from error
+    finally:
+        if is_long:
+            torch.set_num_threads(threads)
+
+
+def random_outputs(
+    modes: Modes, drafts: list[Draft], output: str, example: torch.Tensor
+) -> list[torch.Tensor]:
+    """Returns outputs of the module for three batches of random inputs, in evaluation mode.
+
+    Each element of an input is that of a random example.
+    """
+    generator = torch.Generator().manual_seed(0)
+    rows = batch_of(example, 8)
+    outputs = []
+    set_modes(dict.fromkeys(modes, False))
+    with torch.no_grad():
+        for _ in range(3):
+            chosen = torch.randint(8, (losses.SAMPLES, *example.shape[1:]), generator=generator)
+            values = {"input": rows.gather(0, chosen.to(rows.device))}
+            for draft in drafts:
+                if draft.name == "loss":
+                    break
+                with _probed(draft, losses.SAMPLES):
+                    values[draft.name] = draft.island(*(values[name] for name in draft.inputs))
+            outputs.append(values[output])
+    set_modes(modes)
+    return outputs
+
+
+def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Returns whether two tensors differ by rounding only. Infinite values, as of masks, must be equal."""
+    bound = 1e-9 if one.dtype == torch.float64 else 1e-3
+    finite = other.isfinite()
+    if not torch.equal(one.where(~finite, 0).nan_to_num(2.0), other.where(~finite, 0).nan_to_num(2.0)):
+        return False
+    one, other = one[finite], other[finite]
+    if not one.numel():
+        return True
+    return float((one - other).abs().max()) <= bound * float(other.abs().max()) + 1e-12
+
+
+def _opaque(draft: Draft, inputs: list[torch.Tensor]) -> dict[str, Any]:
+    parameters = list(draft.island.named_parameters())
+    names = [name.rpartition(".")[2] for name, _ in parameters]
+    if len(set(names)) < len(names):
+        names = [name for name, _ in parameters]
+    recurrent = any(step.op in ("lstm", "gru", "rnn_tanh", "rnn_relu") for step in draft.steps)
+    document: dict[str, Any] = {
+        "op": "+".join(dict.fromkeys(step.op.strip("_") for step in draft.steps))[:60],
+        "output": list(draft.island.output_shape),
+        "parameters": [{"name": name, "dims": list(p.shape)} for name, (_, p) in zip(names, parameters)],
+    }
+    fewer = [tensor[:COST_SAMPLES] for tensor in inputs]
+    return document | cost(draft.island, [parameter for _, parameter in parameters], fewer, recurrent)

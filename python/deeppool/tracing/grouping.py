@@ -1,0 +1,31 @@
+"""Grouping of the operations of an unrolled loop, such as a recurrence over positions, into one layer."""
+
+from __future__ import annotations
+
+from deeppool.tracing.kinds import Unknown, kind_of
+from deeppool.tracing.units import Units
+
+#: Maximum number of operations without a layer kind that are separate layers in one call of a module.
+MAX_OPERATIONS = 32
+
+
+def group(units: Units) -> None:
+    """Merges the operations of a call without a layer kind if they are more than :data:`MAX_OPERATIONS`.
+
+    They stay separate layers if the merged unit would have several outputs, or a batch normalization.
+    """
+    calls: dict[str, list[int]] = {}
+    for unit in units.units:
+        single = not unit.is_call and len(unit.steps) == 1 and not unit.what and not unit.merged
+        if single and isinstance(kind_of(units, units.steps[unit.steps[0]]), Unknown):
+            calls.setdefault(unit.call, []).extend(unit.steps)
+    for steps in calls.values():
+        if len(steps) <= MAX_OPERATIONS:
+            continue
+        before = units.units
+        units.merge(steps, f"more than {MAX_OPERATIONS} operations of one module have no layer kind")
+        position = units.owner()[steps[0]]
+        merged = units.units[position]
+        normalizes = any(units.steps[index].op == "batch_norm" for index in merged.steps)
+        if normalizes or units.unfit(merged, units.outputs()[position]) is not None:
+            units.units = before

@@ -1,0 +1,311 @@
+"""Tracing of modules as they come: their arguments, their outputs and their shared parameters."""
+
+import copy
+import dataclasses
+from collections import namedtuple
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from deeppool.profiling import profile  # noqa: E402
+from deeppool.tracing import TraceError, check_gradients, trace  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def assert_same(traced, expected, batch):
+    """Compares outputs and gradients of the layers with those of a function of the module and a batch."""
+    reference = copy.deepcopy(traced.module)
+    output, wanted = traced.run(batch), expected(reference, batch)
+    assert torch.allclose(output, wanted, atol=1e-5)
+    weights = torch.randn_like(output)
+    (output * weights).sum().backward()
+    (wanted * weights).sum().backward()
+    for parameter, other in zip(traced.module.parameters(), reference.parameters()):
+        assert torch.allclose(parameter.grad, other.grad, atol=1e-4)
+
+
+# Outputs.
+
+
+class Cache:
+    """A key-value cache, which ``torch.export`` cannot return."""
+
+    def __init__(self, keys):
+        self.keys = keys
+
+
+@dataclasses.dataclass
+class Scores:
+    logits: torch.Tensor
+    past_key_values: Cache | None = None
+    hidden: torch.Tensor | None = None
+
+
+class Causal(nn.Module):
+    """A language model with a cache by default, as in `transformers`."""
+
+    def __init__(self):
+        super().__init__()
+        self.config = SimpleNamespace(use_cache=True)
+        self.embedding, self.head = nn.Embedding(11, 4), nn.Linear(4, 11)
+
+    def forward(self, tokens):
+        hidden = self.embedding(tokens)
+        cache = Cache(hidden) if self.config.use_cache else None
+        return Scores(self.head(hidden), cache, hidden)
+
+
+def test_output_is_the_logits_and_caches_are_off():
+    module, tokens = Causal(), torch.randint(11, (2, 5))
+    traced = trace(module, tokens)
+    assert [layer.name for layer in traced.layers] == ["embedding", "head", "loss"]
+    assert module.config.use_cache
+    traced.check_state()
+    assert_same(traced, lambda module, batch: module(batch).logits, torch.randint(11, (3, 5)))
+    check = check_gradients(traced, tokens, torch.randint(11, (2, 5)))
+    assert check.largest_difference < 1e-7
+    measured = profile(traced, [2], device="cpu", repeats=1).to_dict()
+    assert measured["network"][0]["forward_us"] > 0
+
+
+class Returns(nn.Module):
+    """A linear layer whose output is converted by a function."""
+
+    def __init__(self, convert):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+        self.convert = convert
+
+    def forward(self, x):
+        return self.convert(self.fc(x))
+
+
+Pair = namedtuple("Pair", ["logits", "other"])
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda y: {"logits": y, "hidden": y + 1},
+        lambda y: {"scores": y},
+        lambda y: Pair(y, y + 1),
+        lambda y: (y, None, 3),
+        lambda y: {"last_hidden_state": y, "pooled": y.sum(1)},
+    ],
+)
+def test_output_is_found_in_dictionaries_and_tuples(convert):
+    traced = trace(Returns(convert), torch.randn(2, 4))
+    assert_same(traced, lambda module, batch: module.fc(batch), torch.randn(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("convert", "message"),
+    [
+        (lambda y: (y, y + 1), "returns 2 tensors.*wrap"),
+        (lambda y: {"out": y, "aux": y + 1}, "disable auxiliary outputs"),
+        (lambda y: {"loss": y.mean()}, "only a loss.*give `loss` and `targets`"),
+        (lambda y: {"values": 3}, "returns 0 tensors"),
+    ],
+)
+def test_other_outputs_are_refused(convert, message):
+    with pytest.raises(TraceError, match=message):
+        trace(Returns(convert), torch.randn(2, 4))
+
+
+# Arguments.
+
+
+class Masked(nn.Module):
+    """Attention with a mask of each sample's positions, and a scale."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(11, 8), nn.Linear(8, 3)
+
+    def forward(self, ids, attention_mask=None, scale=1.0, table=None, labels=None):
+        x = self.embedding(ids)
+        scores = x @ x.transpose(1, 2) * scale
+        if attention_mask is not None:
+            scores = scores.masked_fill(attention_mask[:, None] == 0, float("-inf"))
+        x = scores.softmax(-1) @ x
+        return self.head(x if table is None else x + table)
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_constant_arguments_are_part_of_the_network(samples):
+    module, mask, table = Masked(), torch.tensor([1, 1, 1, 0]), torch.randn(4, 8)
+    tokens = torch.randint(11, (samples, 4))
+    traced = trace(module, ids=tokens, attention_mask=mask.expand(samples, 4), scale=0.5, table=table)
+
+    def expected(module, batch):
+        return module(batch, mask.expand(len(batch), 4), 0.5, table)
+
+    assert_same(traced, expected, torch.randint(11, (5, 4)))
+
+
+def test_arguments_that_differ_between_samples_are_refused():
+    module, tokens, mask = Masked(), torch.randint(11, (2, 4)), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    with pytest.raises(TraceError, match="`attention_mask` differs between samples.*compute it from"):
+        trace(module, tokens, mask)
+    with pytest.raises(TraceError, match="`labels` is not an input.*give `loss` and `targets`"):
+        trace(module, tokens, labels=torch.zeros(2, 4))
+    with pytest.raises(TraceError, match="got no tensor"):
+        trace(module, ids=3)
+
+
+class Positions(nn.Module):
+    """Embeddings of tokens and of positions counted from the first token that is no padding."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(50, 4), nn.Embedding(7, 4)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, ids):
+        mask = (ids != 0).int()
+        return self.head(self.tokens(ids) + self.positions(mask.cumsum(1) * mask))
+
+
+def test_positions_are_computed_from_tokens():
+    ids = torch.tensor([[0, 7, 9, 40, 13], [49, 20, 30, 0, 0]])
+    traced = trace(Positions(), ids)
+    assert_same(traced, lambda module, batch: module(batch), ids.flip(0))
+
+
+class Columns(nn.Module):
+    """One embedding of columns with separate ranges of values."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(30, 4), nn.Linear(12, 3)
+        self.register_buffer("first", torch.tensor([0, 10, 20]))
+
+    def forward(self, x):
+        return self.head(F.embedding(x - self.first, self.embedding.weight[:10]).flatten(1))
+
+
+def test_examples_keep_integers_at_their_positions():
+    x = torch.tensor([[3, 14, 25], [9, 10, 29]])
+    traced = trace(Columns(), x)
+    assert_same(traced, lambda module, batch: module(batch), x)
+    with pytest.raises(TraceError, match="layer `embedding` cannot be run alone.*out of range.*examples"):
+        trace(Columns(), x[:1])
+
+
+# Control flow.
+
+
+class Skipped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x):
+        for layer in self.layers:
+            if torch.rand([]) >= 0.1:
+                x = layer(x)
+        return x
+
+
+def test_layer_drop_is_refused_in_one_line(capfd):
+    with pytest.raises(TraceError, match="cannot be exported.*layerdrop.*0") as raised:
+        trace(Skipped(), torch.randn(2, 4))
+    assert "\n" not in str(raised.value)
+    assert capfd.readouterr() == ("", "")
+
+
+class Scan(nn.Module):
+    """A recurrence over positions, with a normalization of each position's result or not."""
+
+    def __init__(self, norm):
+        super().__init__()
+        self.fc, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+        self.norms = nn.ModuleList(nn.BatchNorm1d(4) for _ in range(35 if norm else 0))
+
+    def forward(self, x):
+        x = self.fc(x)
+        state = x[:, 0]
+        for position in range(1, x.shape[1]):
+            state = torch.tanh(state * 0.5 + x[:, position] * 0.1)
+            state = self.norms[position - 1](state) if self.norms else state
+        return self.head(state)
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_unrolled_recurrence_is_one_layer_without_normalization(norm):
+    traced = trace(Scan(norm), torch.randn(2, 36, 4))
+    merged = [reason for reason in traced.opaque.values() if reason.startswith("more than 32 operations")]
+    assert (len(merged), len(traced.opaque)) == ((0, 3 * 35) if norm else (1, 1))
+    assert_same(traced, lambda module, batch: module(batch), torch.randn(3, 36, 4))
+
+
+# Shared parameters.
+
+
+class RmsNorm(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(features))
+
+    def forward(self, x):
+        variance = x.to(torch.float32).pow(2).mean(-1, keepdim=True)
+        return self.weight * (x * torch.rsqrt(variance + 1e-6))
+
+
+class Relative(nn.Module):
+    """Two blocks of T5's encoder: the first one's bias of relative positions is that of both."""
+
+    def __init__(self, features=8, heads=2):
+        super().__init__()
+        self.heads = heads
+        self.bias = nn.Embedding(9, heads)
+        self.norms = nn.ModuleList(RmsNorm(features) for _ in range(2))
+        self.qkv = nn.ModuleList(nn.Linear(features, 3 * features) for _ in range(2))
+        self.head = nn.Linear(features, 3)
+
+    def forward(self, x):
+        positions = torch.arange(x.shape[1])
+        bias = self.bias(positions[None] - positions[:, None] + 4).permute(2, 0, 1).unsqueeze(0)
+        for norm, qkv in zip(self.norms, self.qkv):
+            parts = qkv(norm(x)).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+            x = x + F.scaled_dot_product_attention(*parts, attn_mask=bias).transpose(1, 2).flatten(2)
+        return self.head(x)
+
+
+def test_bias_of_relative_positions_is_shared_by_attentions():
+    traced = trace(Relative(), torch.randn(2, 5, 8))
+    owner, user = [layer for layer in traced.layers if "bias.weight" in dict(layer.island.named_parameters())]
+    assert (owner.parameters_of, user.parameters_of) == (None, owner.name)
+    # A norm that converts to single precision, an identity, is separate from the residual sum.
+    assert {"norms.0", "qkv.0", "norms.1", "qkv.1"} <= {layer.name for layer in traced.layers}
+    assert_same(traced, lambda module, batch: module(batch), torch.randn(3, 5, 8))
+
+
+class PartlyShared(nn.Module):
+    """Two layers with one bias."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.head = nn.Linear(4, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+        self.two.bias = self.one.bias
+
+    def forward(self, x):
+        return self.head(torch.relu(self.two(torch.relu(self.one(x)))))
+
+
+def test_layers_that_share_some_parameters_are_one_opaque_layer():
+    traced = trace(PartlyShared(), torch.randn(2, 4))
+    assert [layer.kind for layer in traced.layers] == ["opaque", "relu", "linear", "softmax_cross_entropy"]
+    (reason,) = traced.opaque.values()
+    assert reason.startswith("layers share the parameter `two.bias`")
+    assert sum(layer.parameter_count for layer in traced.network.layers) == 6 * 4 + 6 + 6 * 6 + 3 * 6 + 3
+    assert_same(traced, lambda module, batch: module(batch), torch.randn(3, 4))
