@@ -21,7 +21,7 @@ Modes = dict[nn.Module, bool]
 #: Number of samples of the batch that layers are checked with.
 SAMPLES = 4
 
-#: Number of samples of the larger batch that the costs of opaque layers are counted with. The smaller
+#: Number of samples of the larger batch that costs of opaque layers are counted with. The smaller
 #: one has one sample less, and at least two: of one sample, PyTorch copies fewer tensors.
 COST_SAMPLES = 3
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from deeppool.tracing.kinds import Unknown, kind_of
 from deeppool.tracing.units import Units
 
-#: Maximum number of operations without a layer kind that are separate layers in one call of a module.
+#: Maximum number of separate layers that operations without a layer kind are in a call of a module.
 MAX_OPERATIONS = 32
 
 
