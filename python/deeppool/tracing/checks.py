@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +25,9 @@ SAMPLES = 4
 #: Number of samples of the larger batch that costs of opaque layers are counted with. The smaller
 #: one has one sample less, and at least two: of one sample, PyTorch copies fewer tensors.
 COST_SAMPLES = 3
+
+#: Number of elements of a batch of a layer's output from which the layer runs on several threads.
+SMALL = 1 << 17
 
 
 def set_modes(modes: Modes) -> None:
@@ -91,13 +95,14 @@ def _check_layer(modes: Modes, draft: Draft, inputs: list[torch.Tensor]) -> torc
 def _probed(draft: Draft, samples: int) -> Iterator[None]:
     """Names the layer in errors of its execution.
 
-    A layer of many operations, such as an unrolled recurrence, runs on one thread: its operations are small,
-    and on a busy machine each would wait for all threads.
+    A layer of small operations runs on one thread: on a busy machine each operation would wait for all
+    threads.
     """
     threads = torch.get_num_threads()
-    is_long = len(draft.steps) > grouping.MAX_OPERATIONS
+    is_small = len(draft.steps) > grouping.MAX_OPERATIONS
+    is_small |= samples * math.prod(draft.island.output_shape) < SMALL
     try:
-        if is_long:
+        if is_small:
             torch.set_num_threads(1)
         yield
     except TraceError:
@@ -110,7 +115,7 @@ def _probed(draft: Draft, samples: int) -> Iterator[None]:
             "takes and returns one tensor"
         ) from error
     finally:
-        if is_long:
+        if is_small:
             torch.set_num_threads(threads)
 
 
