@@ -33,8 +33,8 @@ pub(crate) struct AllOptions {
     sharing: PolicyOptions,
     #[command(flatten)]
     limit: LimitOptions,
-    /// Include clusters of up to 1,024 GPUs, sensitivity, and measurements on this machine: a
-    /// quarter of an hour. Needs the feature `measure`
+    /// Include clusters of up to 1,024 GPUs, sensitivity, and measurements on this machine: twenty
+    /// minutes. Needs the feature `measure`
     #[arg(long)]
     full: bool,
 }

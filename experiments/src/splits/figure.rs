@@ -22,8 +22,10 @@ const TITLE_HEIGHT: u32 = 30;
 const AXIS_HEIGHT: u32 = 46;
 const LEGEND_HEIGHT: u32 = 52;
 const LEGEND_ENTRY: u32 = 118;
-/// Height of a network's line for each of the dots, which are below each other.
-const DOT_HEIGHT: u32 = 7;
+/// Heights of a network's line for each of the dots, which are below each other: of many networks,
+/// and of at most `FEW`.
+const DOT_HEIGHTS: [u32; 2] = [7, 14];
+const FEW: usize = 3;
 const LEFT: u32 = 16;
 
 /// Draws a panel for each number of GPUs, with a dot for the fastest plan of each set of ways.
@@ -36,7 +38,8 @@ pub(super) fn draw(found: &Splits, style: Style) -> anyhow::Result<Figure> {
     let mut gpus: Vec<usize> = found.rows.iter().map(|row| row.gpus).collect();
     gpus.sort_unstable();
     gpus.dedup();
-    let line_height = DOT_HEIGHT * (found.ways.len() as u32 + 1);
+    let dot_height = DOT_HEIGHTS[usize::from(models.len() <= FEW)];
+    let line_height = dot_height * (found.ways.len() as u32 + 1);
     let height = TITLE_HEIGHT + line_height * models.len() as u32 + AXIS_HEIGHT;
     let entries = (found.ways.len() as u32 * LEGEND_ENTRY).max(6 * LEGEND_ENTRY);
     let width = (2 * LEFT + LABEL_WIDTH + PANEL_WIDTH * gpus.len() as u32).max(2 * LEFT + entries);
