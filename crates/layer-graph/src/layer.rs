@@ -18,12 +18,14 @@ pub struct Layer {
     pub(crate) output: Shape,
     /// Box of the whole layer's output that the layer computes, if it is a part of a dropout.
     pub(crate) output_box: Option<TensorBox>,
+    /// Number of positions of the whole layer, if it is a part of a loss.
+    pub(crate) mean_positions: Option<usize>,
 }
 
 impl Layer {
     /// Creates a whole layer.
     pub(crate) fn new(name: String, kind: LayerKind, inputs: Vec<Shape>, output: Shape) -> Self {
-        Self { name, kind, inputs, output, output_box: None }
+        Self { name, kind, inputs, output, output_box: None, mean_positions: None }
     }
 
     /// Returns the layer's name, unique in its graph.
@@ -56,6 +58,13 @@ impl Layer {
     #[must_use]
     pub fn output_box(&self) -> TensorBox {
         self.output_box.clone().unwrap_or_else(|| TensorBox::whole([self.output.elements()]))
+    }
+
+    /// Returns the number of positions over which the loss of a sample is a mean: that of the
+    /// [labels](Self::label_count), or of the whole layer's if the layer is a part of a loss.
+    #[must_use]
+    pub fn mean_positions(&self) -> usize {
+        self.mean_positions.unwrap_or_else(|| self.label_count())
     }
 
     /// Returns the learned parameters, in the order in which they are concatenated in the layer's

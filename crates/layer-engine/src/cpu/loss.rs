@@ -2,6 +2,8 @@
 //! *position* is a prediction with its own label: a sample has one, or one for each element of a
 //! sequence. The *metrics* are those of `Role::Metrics`.
 
+use layer_graph::Layer;
+
 use super::Real;
 use super::operation::{Operands, Operation};
 use super::softmax::rows_grain;
@@ -18,6 +20,9 @@ pub(super) struct CrossEntropy {
     classes: usize,
     /// Number of labels of a sample.
     positions: usize,
+    /// Number of positions over which the loss of a sample is a mean: more than its labels if the
+    /// layer is a part of another one.
+    mean_positions: usize,
     pass: LossPass,
     workers: Workers,
     results: Vec<PositionResult>,
@@ -56,19 +61,20 @@ struct PositionResult {
 }
 
 impl CrossEntropy {
-    /// Creates a pass over `samples` samples of `positions` positions with `classes` scores each.
-    /// `layer` is the name of the layer, for error messages.
-    pub(super) fn new(
-        layer: &str,
-        classes: usize,
-        positions: usize,
-        samples: usize,
-        pass: LossPass,
-        workers: &Workers,
-    ) -> Self {
+    /// Creates a pass of a layer over `samples` samples.
+    pub(super) fn new(layer: &Layer, samples: usize, pass: LossPass, workers: &Workers) -> Self {
+        let (classes, positions) = (layer.input_shapes()[0].innermost(), layer.label_count());
         let is_backward = matches!(pass, LossPass::Backward | LossPass::BackwardInPlace(_));
         let results = vec![PositionResult::default(); if is_backward { 0 } else { samples * positions }];
-        Self { layer: layer.into(), classes, positions, pass, workers: workers.clone(), results }
+        Self {
+            layer: layer.name().into(),
+            classes,
+            positions,
+            mean_positions: layer.mean_positions(),
+            pass,
+            workers: workers.clone(),
+            results,
+        }
     }
 
     /// Checks that every label is a class, so that the computation cannot fail.
@@ -133,7 +139,7 @@ impl CrossEntropy {
     /// fractions of positions that are classified correctly.
     fn summarise<T: Real>(&self, losses: &mut [T], metrics: &mut [T]) {
         let mut totals = [0.0; 2];
-        let count = self.positions as f64;
+        let count = self.mean_positions as f64;
         for (loss, positions) in losses.iter_mut().zip(self.results.chunks_exact(self.positions)) {
             let mean = positions.iter().map(|position| position.loss).sum::<f64>() / count;
             let correct = positions.iter().filter(|position| position.correct).count();
@@ -153,7 +159,7 @@ impl CrossEntropy {
         gradients: &mut [T],
     ) {
         let (classes, grain) = (self.classes, self.grain());
-        let share = T::narrow(1.0 / self.positions as f64);
+        let share = T::narrow(1.0 / self.mean_positions as f64);
         let errors = self.pass == LossPass::BackwardInPlace(InPlace::Errors);
         self.workers.chunks(gradients, grain * classes, |index, gradients| {
             let start = index * grain;

@@ -167,9 +167,7 @@ fn operation<T: Real>(
                 Pass::BackwardInPlace => LossPass::BackwardInPlace(in_place),
                 _ => LossPass::Forward,
             };
-            let classes = layer.input_shapes().first()?.innermost();
-            let positions = layer.label_count();
-            Box::new(CrossEntropy::new(layer.name(), classes, positions, samples, pass, workers))
+            Box::new(CrossEntropy::new(layer, samples, pass, workers))
         }
         _ => return sequence_operation(layer, pass, samples, workers),
     })

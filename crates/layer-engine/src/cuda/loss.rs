@@ -1,6 +1,8 @@
 //! Softmax and cross entropy. The function adds the launches of a pass to a `KernelBuilder`, a
 //! kernel under preparation. It fails as the functions of `KernelBuilder` do.
 
+use layer_graph::Layer;
+
 use super::kernel::Argument;
 use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;
@@ -8,13 +10,15 @@ use crate::{EngineError, Pass, Role, Storage};
 
 const FAMILY: Family = Family::Loss;
 
-/// Adds the launches of a pass of softmax and cross entropy over `samples` samples, each with
-/// `positions` labels of `classes` classes.
+/// Adds the launches of a pass of softmax and cross entropy over `samples` samples.
 pub(super) fn add_launches(
     builder: &mut KernelBuilder<'_>,
-    [samples, positions, classes]: [usize; 3],
+    layer: &Layer,
+    samples: usize,
     pass: Pass,
 ) -> Result<(), EngineError> {
+    let (positions, classes) = (layer.label_count(), layer.input_shapes()[0].innermost());
+    let mean_positions = size(layer.mean_positions());
     let rows = samples * positions;
     let labels = builder.operand(Role::Labels);
     let [saved, gradient] = match pass {
@@ -27,12 +31,12 @@ pub(super) fn add_launches(
     let keeps_scores = in_place && builder.storage(saved) == Storage::Bf16;
     if keeps_scores && pass == Pass::BackwardInPlace {
         let dy = builder.operand(Role::OutputGradient);
-        let arguments = [size(rows), size(classes), size(positions), saved, labels, dy];
+        let arguments = [size(rows), size(classes), size(positions), mean_positions, saved, labels, dy];
         return builder.for_each_row((FAMILY, "cross_entropy_backward_in_place"), rows, arguments);
     }
     if matches!(pass, Pass::Backward | Pass::BackwardInPlace) {
         let (dy, dx) = (builder.operand(Role::OutputGradient), builder.operand(gradient));
-        let arguments = [size(rows), size(classes), size(positions), saved, labels, dy, dx];
+        let arguments = [size(rows), size(classes), size(positions), mean_positions, saved, labels, dy, dx];
         return builder.for_each((FAMILY, "cross_entropy_backward"), rows * classes, arguments);
     }
     let bytes = rows * size_of::<f64>();
@@ -42,7 +46,7 @@ pub(super) fn add_launches(
     let arguments = [size(rows), size(classes), scores, labels, saved, losses, right];
     builder.for_each_row((FAMILY, "cross_entropy_positions"), rows, arguments)?;
     let sizes = [size(samples), size(positions), losses, right];
-    let arguments = [&sizes[..], &[builder.operand(Role::Output)]].concat();
+    let arguments = [&sizes[..], &[mean_positions, builder.operand(Role::Output)]].concat();
     builder.for_each_row((FAMILY, "cross_entropy_samples"), samples, arguments)?;
     let arguments = [&sizes[..], &[builder.operand(Role::Metrics)]].concat();
     builder.launch((FAMILY, "cross_entropy_metrics"), [1, 1], arguments)

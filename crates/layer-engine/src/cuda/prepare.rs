@@ -241,7 +241,7 @@ fn layer(
             return attention::add_launches(builder, layer, rule, samples, pass);
         }
         LayerKind::SoftmaxCrossEntropy => {
-            loss::add_launches(builder, [samples, layer.label_count(), input.innermost()], pass)?;
+            loss::add_launches(builder, layer, samples, pass)?;
         }
         _ => return Ok(None),
     }

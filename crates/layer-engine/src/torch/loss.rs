@@ -55,6 +55,8 @@ pub(super) struct CrossEntropyKernel {
     pub(super) labels: IndexConversion,
     /// Number of samples of the shard.
     pub(super) samples: i64,
+    /// Number of positions over which the loss of a sample is a mean.
+    pub(super) mean_positions: i64,
 }
 
 impl CrossEntropyKernel {
@@ -86,7 +88,12 @@ impl CrossEntropyKernel {
             let losses = shares.f_gather(1, &labels, false)?.f_neg()?.f_masked_fill(&wrong, f64::NAN)?;
             let right = scores.f_argmax(1, true)?.f_eq_tensor(&labels)?.f_to_kind(scores.kind())?;
             let mean = |positions: &Tensor| -> Result<Tensor, Failure> {
-                Ok(positions.f_view([self.samples, -1])?.f_mean_dim([1i64].as_slice(), false, None)?)
+                let sums = positions.f_view([self.samples, -1])?.f_sum_dim_intlist(
+                    [1i64].as_slice(),
+                    false,
+                    None,
+                )?;
+                Ok(sums.f_div_scalar(self.mean_positions)?)
             };
             let (losses, right) = (mean(&losses)?, mean(&right)?);
             let sums = [losses.f_sum(Kind::Double)?, right.f_sum(Kind::Double)?];
@@ -114,7 +121,7 @@ impl CrossEntropyKernel {
             };
             let (labels, _) = self.labels(launch)?;
             let positions = shares.size()[0] / self.samples;
-            let scale = self.operands.output_gradient(launch)?.f_div_scalar(positions)?;
+            let scale = self.operands.output_gradient(launch)?.f_div_scalar(self.mean_positions)?;
             let scale = scale.f_expand([self.samples, positions], false)?.f_reshape([-1, 1])?;
             let mut gradient = shares.f_exp()?.f_mul_(&scale)?;
             let _ = gradient.f_scatter_add_(1, &labels, &scale.f_neg()?)?;

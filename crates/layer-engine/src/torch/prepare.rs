@@ -184,7 +184,8 @@ fn operation(
             let invalid = |layer, label, classes| Failure(EngineError::Label { layer, label, classes });
             let labels =
                 indices(layer.input_shapes().first().map_or(0, layer_graph::Shape::innermost), invalid);
-            let loss = CrossEntropyKernel { operands, labels, samples: shard.samples as i64 };
+            let [samples, mean_positions] = [shard.samples, layer.mean_positions()].map(|count| count as i64);
+            let loss = CrossEntropyKernel { operands, labels, samples, mean_positions };
             if backward || pass == Pass::BackwardInPlace { loss.backward() } else { loss.forward() }
         }
         _ => return Ok(None),

@@ -50,7 +50,7 @@ impl<T: Real> Joined<T> {
     /// Compares the tensor with the whole layer's: elements that `parts` parts have are copies if
     /// `values` are, and addends otherwise.
     fn check(&self, expected: &[T], values: Values, parts: usize, bound: f64, name: &str) {
-        let copies = if values == Values::Ranges { 1 } else { parts };
+        let copies = if matches!(values, Values::Ranges | Values::Positions) { 1 } else { parts };
         assert!(self.counts.iter().all(|&count| count == copies), "{name}: {:?}", self.counts);
         let largest = expected.iter().map(|value| value.widen().abs()).fold(1.0, f64::max);
         for (value, expected) in self.values.iter().zip(expected) {
@@ -112,9 +112,20 @@ fn check<T: Real>(network: &LayerGraph, id: LayerId, division: Division, bound: 
     let mut trained = Joined::new(output.len());
     for index in 0..parts {
         let part = splits.part(id, division, index).unwrap();
-        let range =
-            |values, id| (values == Values::Ranges).then(|| splits.view(id).range(part.units.clone()));
+        let range = |values, id| match values {
+            Values::Ranges => Some(splits.view(id).range(part.units.clone())),
+            Values::Positions => Some(splits.view(id).position_range(part.units.clone())),
+            Values::Copies | Values::Addends => None,
+        };
+        let by_positions = (split == Split::Positions).then(|| TensorBox {
+            dims: layer.input_shapes()[0].dims()[..1].to_vec(),
+            ranges: vec![part.units.clone()],
+        });
         let box_of = |role| match role {
+            Role::Labels => by_positions.clone(),
+            Role::Input(_) | Role::InputGradient(_) if matches!(layer.kind(), LayerKind::Embedding(_)) => {
+                by_positions.clone()
+            }
             Role::Input(slot) => range(values.input, inputs[slot]),
             Role::InputGradient(slot) => range(values.input_gradient, inputs[slot]),
             Role::Output | Role::OutputGradient => range(values.output, id),
@@ -125,7 +136,7 @@ fn check<T: Real>(network: &LayerGraph, id: LayerId, division: Division, bound: 
             let buffer = match role {
                 Role::Parameters => cut_tensors(buffer, &layer.parameters(), &part.parameters),
                 Role::Statistics => cut_tensors(buffer, &layer.statistics(), &part.statistics),
-                Role::Input(_) | Role::OutputGradient => cut(buffer, box_of(role).as_ref()),
+                Role::Input(_) | Role::Labels | Role::OutputGradient => cut(buffer, box_of(role).as_ref()),
                 _ => continue,
             };
             run_part.set(role, buffer);
@@ -136,7 +147,7 @@ fn check<T: Real>(network: &LayerGraph, id: LayerId, division: Division, bound: 
             let (tensors, boxes) = match role {
                 Role::ParameterGradient => (layer.parameters(), &part.parameters),
                 Role::Statistics => (layer.statistics(), &part.statistics),
-                Role::Output | Role::InputGradient(_) => {
+                Role::Output | Role::InputGradient(_) | Role::Metrics => {
                     joined.add(buffer, box_of(*role).as_ref());
                     continue;
                 }
@@ -162,8 +173,8 @@ fn check<T: Real>(network: &LayerGraph, id: LayerId, division: Division, bound: 
         let values = match role {
             Role::Output => values.output,
             Role::InputGradient(_) => values.input_gradient,
-            Role::ParameterGradient | Role::Statistics if split == Split::Copies => Values::Copies,
-            Role::ParameterGradient | Role::Statistics => Values::Ranges,
+            Role::ParameterGradient | Role::Statistics => values.parameter_gradient,
+            Role::Metrics => values.output,
             _ => continue,
         };
         joined.check(&whole.buffers[&role], values, parts, bound, &name(role));
@@ -248,6 +259,7 @@ fn sequence_network(sizes: &SequenceSizes) -> Result<LayerGraph, GraphError> {
     let mut net = LayerGraph::new("sequences", Shape::features(positions))?;
     let mut x = net.add("tokens", Embedding { vocabulary: 11, features }, [net.input()])?;
     x = net.add("positions", PositionEmbedding { positions: positions + 2 }, [x])?;
+    x = net.add("rows", PositionEmbedding { positions }, [x])?;
     let start = net.add("dropout", Dropout { probability: 0.3 }, [x])?;
     x = net.add("norm", LayerNorm::default(), [start])?;
     x = net.add("qkv", Linear::new(3 * heads * width), [x])?;
@@ -259,6 +271,8 @@ fn sequence_network(sizes: &SequenceSizes) -> Result<LayerGraph, GraphError> {
     x = net.add("gelu", LayerKind::GeluTanh, [x])?;
     x = net.add("down", Linear::new(features).without_bias(), [x])?;
     x = net.add("sum", LayerKind::Add, [x, middle, start])?;
+    let next = net.add("next", Linear::new(7), [x])?;
+    net.add("losses", LayerKind::SoftmaxCrossEntropy, [next])?;
     x = net.add("token", LayerKind::ClassToken, [x])?;
     x = net.add("flat", LayerKind::Flatten, [x])?;
     x = net.add("scores", Linear::new(5), [x])?;
@@ -306,8 +320,9 @@ fn parts_of_all_layer_kinds_are_compared() {
     // Two to four parts of all layers but the loss by features, and of linear layers by inputs. Up
     // to three of the convolution by inputs.
     assert_eq!(check_network(&image_network(&sizes).unwrap()), 3 * (15 + 2) + 2);
-    // All layers but layer norm, class token, softmax and loss by features, and linear layers by
-    // inputs.
+    // All layers but layer norm, class token, softmax and losses by features, linear layers by
+    // inputs, and two to three parts of all layers on sequences but the attention, of the larger
+    // table of positions and the class token, and the loss of a sequence, by positions.
     let sizes = SequenceSizes { positions: 3, features: 5, heads: 4, width: 2, hidden: 6, causal: true };
-    assert_eq!(check_network(&sequence_network(&sizes).unwrap()), 3 * (14 + 5));
+    assert_eq!(check_network(&sequence_network(&sizes).unwrap()), 3 * (16 + 6) + 2 * 14);
 }

@@ -41,8 +41,12 @@ pub(super) fn output_views(network: &LayerGraph) -> Vec<TensorView> {
         let by_features = [elements / innermost, innermost];
         let [outer, units] = *required.entry(classes.find(id.index())).or_insert(by_features);
         let divided = outer * units;
+        let positions = match layer.output.dims() {
+            [positions, _] if outer % positions == 0 => *positions,
+            _ => 1,
+        };
         views.push(if elements % divided == 0 {
-            TensorView { outer, units, inner: elements / divided }
+            TensorView { positions, outer, units, inner: elements / divided }
         } else {
             TensorView::undivided(elements)
         });

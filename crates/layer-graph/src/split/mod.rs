@@ -1,5 +1,6 @@
-//! Layers split over several ranks by features, channels or heads: the splits that are possible
-//! for each layer of a network, and the parts of a split layer, which are layers of another shape.
+//! Layers split over several ranks by features, channels, heads or positions: the splits that are
+//! possible for each layer of a network, and the parts of a split layer, which are layers of another
+//! shape.
 
 mod analysis;
 mod network;
@@ -32,19 +33,23 @@ pub enum Split {
     /// Input features or channels of a linear layer or a convolution. The sum of the parts' outputs
     /// is the layer's output; the bias belongs to part 0.
     Inputs,
+    /// Positions of a sequence. All parts have all parameters, but for those of a position embedding.
+    Positions,
 }
 
 impl Split {
     /// All splits.
-    pub const ALL: [Self; 3] = [Self::Copies, Self::Features, Self::Inputs];
+    pub const ALL: [Self; 4] = [Self::Copies, Self::Features, Self::Inputs, Self::Positions];
 
-    /// Returns the label of the split, as in JSON: `copies`, `features` or `inputs`.
+    /// Returns the label of the split, as in JSON: `copies`, `features`, `inputs` or
+    /// `positions`.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
             Self::Copies => "copies",
             Self::Features => "features",
             Self::Inputs => "inputs",
+            Self::Positions => "positions",
         }
     }
 }
@@ -97,7 +102,7 @@ impl Default for Division {
     }
 }
 
-/// Relation of the parts of a tensor to its value. With one part, all three are the same.
+/// Relation of the parts of a tensor to its value. With one part, all of them are the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Values {
     /// Each part is the whole tensor.
@@ -106,6 +111,8 @@ pub enum Values {
     Ranges,
     /// Each part has the shape of the whole tensor. Their sum is its value.
     Addends,
+    /// Each part is a range of the positions of the tensor's [`TensorView`].
+    Positions,
 }
 
 impl Values {
@@ -125,4 +132,20 @@ pub struct SplitValues {
     pub input_gradient: Values,
     /// Values of the output, and of the gradient of the output that the parts read.
     pub output: Values,
+    /// Values of the gradient of the parameters, as the parts compute it.
+    pub parameter_gradient: Values,
+}
+
+impl SplitValues {
+    /// Values of the tensors of a layer with one part.
+    pub const WHOLE: Self = Self::new([Values::Copies; 3], Values::Copies);
+
+    /// Creates the values of a layer from those of its input, the gradient of its input and its
+    /// output, and those of the gradient of its parameters.
+    pub(crate) const fn new(
+        [input, input_gradient, output]: [Values; 3],
+        parameter_gradient: Values,
+    ) -> Self {
+        Self { input, input_gradient, output, parameter_gradient }
+    }
 }

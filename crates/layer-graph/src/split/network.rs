@@ -9,7 +9,7 @@ use crate::{GraphError, Layer, LayerGraph, LayerId, LayerKind};
 ///
 /// A tensor has one view. Its units are features by default; channels for images; heads for the
 /// input and output of an attention. Element-wise layers, poolings and flattening keep the units of
-/// their input.
+/// their input. The positions are those of a sequence.
 ///
 /// ```
 /// use layer_graph::{Division, LayerGraph, LayerKind, Linear, Shape};
@@ -22,7 +22,7 @@ use crate::{GraphError, Layer, LayerGraph, LayerId, LayerKind};
 ///
 /// let splits = NetworkSplits::new(&network);
 /// assert_eq!(splits.splits(scores), [Split::Copies, Split::Features, Split::Inputs]);
-/// assert_eq!(splits.view(relu), TensorView { outer: 1, units: 8, inner: 1 });
+/// assert_eq!(splits.view(relu), TensorView { positions: 1, outer: 1, units: 8, inner: 1 });
 /// let part = splits.part(scores, Division { split: Split::Inputs, parts: 3 }, 1)?;
 /// assert_eq!(part.units, 3..6);
 /// assert_eq!(part.layer.input_shapes(), [Shape::features(3)]);
@@ -46,7 +46,7 @@ impl<'n> NetworkSplits<'n> {
     }
 
     /// Returns the splits with at least two parts that are possible for a layer. Empty for the
-    /// network's input and for losses.
+    /// network's input. A loss can be split by positions only.
     ///
     /// # Panics
     /// If the layer is not in the network, as all functions with a layer's id.
@@ -60,10 +60,11 @@ impl<'n> NetworkSplits<'n> {
     #[must_use]
     pub fn max_parts(&self, id: LayerId, split: Split) -> usize {
         let layer = self.network.layer(id);
-        if matches!(layer.kind, LayerKind::Input) || layer.kind.is_loss() {
+        if matches!(layer.kind, LayerKind::Input) || (layer.kind.is_loss() && split != Split::Positions) {
             return 1;
         }
         match split {
+            Split::Positions => self.positions(id, layer).unwrap_or(1),
             Split::Copies => usize::MAX,
             Split::Features if self.is_divisible_by_features(id, layer) => self.view(id).units,
             Split::Inputs if self.is_divisible_by_inputs(id, layer) => self.input_view(id).units,
@@ -74,16 +75,24 @@ impl<'n> NetworkSplits<'n> {
     /// Returns the values of the tensors of a layer that is split, with at least two parts.
     #[must_use]
     pub fn values(&self, id: LayerId, split: Split) -> SplitValues {
-        let [input, input_gradient, output] = match (split, &self.network.layer(id).kind) {
-            (Split::Copies, _) => [Values::Copies; 3],
-            (Split::Inputs, _) => [Values::Ranges, Values::Ranges, Values::Addends],
-            (Split::Features, LayerKind::Conv2d(conv)) if conv.groups > 1 => [Values::Ranges; 3],
-            (Split::Features, LayerKind::Conv2d(_) | LayerKind::Linear(_) | LayerKind::Embedding(_)) => {
-                [Values::Copies, Values::Addends, Values::Ranges]
+        use Values::{Addends, Copies, Positions, Ranges};
+        match (split, &self.network.layer(id).kind) {
+            (Split::Copies, _) => SplitValues::WHOLE,
+            (Split::Inputs, _) => SplitValues::new([Ranges, Ranges, Addends], Ranges),
+            (Split::Features, LayerKind::Conv2d(conv)) if conv.groups > 1 => {
+                SplitValues::new([Ranges; 3], Ranges)
             }
-            (Split::Features, _) => [Values::Ranges; 3],
-        };
-        SplitValues { input, input_gradient, output }
+            (Split::Features, LayerKind::Conv2d(_) | LayerKind::Linear(_) | LayerKind::Embedding(_)) => {
+                SplitValues::new([Copies, Addends, Ranges], Ranges)
+            }
+            (Split::Features, _) => SplitValues::new([Ranges; 3], Ranges),
+            // The parts of the loss of a sample are summed.
+            (Split::Positions, kind) if kind.is_loss() => {
+                SplitValues::new([Positions, Positions, Addends], Addends)
+            }
+            (Split::Positions, LayerKind::PositionEmbedding(_)) => SplitValues::new([Positions; 3], Ranges),
+            (Split::Positions, _) => SplitValues::new([Positions; 3], Addends),
+        }
     }
 
     /// Returns the view of one sample of a layer's output, and of its gradient.
@@ -122,8 +131,38 @@ impl<'n> NetworkSplits<'n> {
                 let inputs: Vec<TensorView> = if cuts_inputs { inputs.collect() } else { Vec::new() };
                 part::by_features(layer, &inputs, self.view(id), (division, index))
             }
+            Split::Positions if parts > 1 => part::by_positions(layer, max, (division, index)),
             Split::Inputs if parts > 1 => part::by_inputs(layer, self.input_view(id), (division, index)),
             _ => Ok(part::whole(layer, self.view(id), (division, index))),
+        }
+    }
+
+    /// Returns the number of positions of a layer that computes each position of its output, or of
+    /// the loss, from the same position of its inputs. `None` for other layers.
+    fn positions(&self, id: LayerId, layer: &Layer) -> Option<usize> {
+        let of_inputs = || {
+            let mut inputs = self.network.producers(id).into_iter().map(|input| self.view(input).positions);
+            let first = inputs.next()?;
+            inputs.all(|other| other == first).then_some(first)
+        };
+        let of_output = self.view(id).positions;
+        match &layer.kind {
+            // Tokens are loaded.
+            LayerKind::Embedding(_) => {
+                (self.network.producers(id) == [self.network.input()]).then_some(of_output)
+            }
+            LayerKind::PositionEmbedding(embedding) => {
+                of_inputs().filter(|&count| count == of_output && count == embedding.positions)
+            }
+            LayerKind::Linear(_)
+            | LayerKind::LayerNorm(_)
+            | LayerKind::Relu
+            | LayerKind::GeluTanh
+            | LayerKind::Gelu
+            | LayerKind::Add
+            | LayerKind::Dropout(_) => of_inputs().filter(|&count| count == of_output),
+            LayerKind::SoftmaxCrossEntropy => of_inputs(),
+            _ => None,
         }
     }
 

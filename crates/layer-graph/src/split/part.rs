@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::view::even_range;
 use super::{Division, TensorView};
 use crate::infer::output_shape;
 use crate::{GraphError, Layer, LayerKind, LayerTensor, Shape, TensorBox};
@@ -16,8 +17,8 @@ pub struct LayerPart {
     /// Index of the part, from 0.
     pub index: usize,
     /// Units of the part: of the output's view for [`Split::Features`](super::Split::Features), of
-    /// the input's view for [`Split::Inputs`](super::Split::Inputs), and all units of the output
-    /// for a whole layer.
+    /// the input's view for [`Split::Inputs`](super::Split::Inputs), positions for
+    /// [`Split::Positions`](super::Split::Positions), and all units of the output for a whole layer.
     pub units: Range<usize>,
     /// Box of each of the part's parameters in the whole layer's parameter, in the order of
     /// [`Layer::parameters`] of the part. The part's parameters are the first ones of the whole
@@ -126,6 +127,41 @@ pub(super) fn by_inputs(
     Ok(LayerPart { layer: part, division, index, units, parameters, statistics: Vec::new() })
 }
 
+/// Returns a part of a layer of `positions` positions that is divided by them.
+pub(super) fn by_positions(
+    layer: &Layer,
+    positions: usize,
+    (division, index): (Division, usize),
+) -> Result<LayerPart, GraphError> {
+    let units = even_range(positions, division.parts, index);
+    let cut = |shape: &Shape| {
+        let rest = shape.dims().iter().skip(1).copied();
+        Shape::new(std::iter::once(units.len()).chain(rest).collect::<Vec<_>>())
+    };
+    let mut kind = layer.kind.clone();
+    if let LayerKind::PositionEmbedding(embedding) = &mut kind {
+        embedding.positions = units.len();
+    }
+    let mut part = with_inputs(layer, kind, layer.inputs.iter().map(cut).collect())?;
+    match part.kind {
+        LayerKind::Dropout(_) => {
+            let view = TensorView { positions, ..TensorView::undivided(layer.output.elements()) };
+            part.output_box = Some(view.position_range(units.clone()));
+        }
+        LayerKind::SoftmaxCrossEntropy => part.mean_positions = Some(positions),
+        _ => {}
+    }
+    let of_part = |tensor: LayerTensor| {
+        let mut region = TensorBox::whole(tensor.dims);
+        if let (LayerKind::PositionEmbedding(_), [_, positions, _]) = (&layer.kind, &mut region.ranges[..]) {
+            *positions = units.clone();
+        }
+        region
+    };
+    let parameters = layer.parameters().into_iter().map(of_part).collect();
+    Ok(LayerPart { layer: part, division, index, units, parameters, statistics: Vec::new() })
+}
+
 /// Returns the shape of a tensor of which a part has a number of units. `layer` is the layer that
 /// reads it.
 fn cut(layer: &Layer, shape: &Shape, view: TensorView, units: usize) -> Result<Shape, GraphError> {
@@ -149,5 +185,5 @@ fn with_inputs(layer: &Layer, kind: LayerKind, inputs: Vec<Shape>) -> Result<Lay
 /// `all_units` units.
 fn box_of(tensor: &LayerTensor, outer: usize, all_units: usize, units: &Range<usize>) -> TensorBox {
     let inner = tensor.elements() / (outer * all_units);
-    TensorView { outer, units: all_units, inner }.range(units.clone())
+    TensorView { positions: 1, outer, units: all_units, inner }.range(units.clone())
 }

@@ -55,12 +55,14 @@ fn assert_tiles(tensor: &LayerTensor, boxes: &[TensorBox], times: usize) {
 fn assert_adds_up(network: &LayerGraph, splits: &NetworkSplits<'_>, id: LayerId, division: Division) {
     let (layer, Division { split, parts }) = (network.layer(id), division);
     let cut: Vec<_> = (0..parts).map(|index| splits.part(id, division, index).unwrap()).collect();
+    let values = splits.values(id, split);
+    let copies = if values.parameter_gradient == Values::Ranges { 1 } else { parts };
     let tensors = [layer.parameters(), layer.statistics()];
     for (list, tensors) in tensors.iter().enumerate() {
         for (index, tensor) in tensors.iter().enumerate() {
             let boxes = cut.iter().filter_map(|part| [&part.parameters, &part.statistics][list].get(index));
             let boxes: Vec<_> = boxes.cloned().collect();
-            assert_tiles(tensor, &boxes, if split == Split::Copies { parts } else { 1 });
+            assert_tiles(tensor, &boxes, copies);
         }
     }
     for part in &cut {
@@ -69,21 +71,26 @@ fn assert_adds_up(network: &LayerGraph, splits: &NetworkSplits<'_>, id: LayerId,
         let boxes = |boxes: &[TensorBox]| boxes.iter().map(TensorBox::elements).collect::<Vec<_>>();
         assert_eq!(sizes(part.layer.parameters()), boxes(&part.parameters), "{}", layer.name());
         assert_eq!(sizes(part.layer.statistics()), boxes(&part.statistics), "{}", layer.name());
-        let values = splits.values(id, split);
         let elements = |values, view: TensorView| match values {
             Values::Ranges => view.range(part.units.clone()).elements(),
+            Values::Positions => view.position_range(part.units.clone()).elements(),
             _ => view.elements(),
         };
         assert_eq!(part.layer.output_shape().elements(), elements(values.output, splits.view(id)));
         for (shape, producer) in part.layer.input_shapes().iter().zip(network.producers(id)) {
-            assert_eq!(shape.elements(), elements(values.input, splits.view(producer)), "{}", layer.name());
+            let is_tokens = matches!(layer.kind(), LayerKind::Embedding(_)) && split == Split::Positions;
+            let expected = elements(values.input, splits.view(producer));
+            let expected = if is_tokens { part.units.len() } else { expected };
+            assert_eq!(shape.elements(), expected, "{}", layer.name());
         }
+        assert_eq!(part.layer.mean_positions(), layer.label_count());
     }
     if split == Split::Copies {
         return;
     }
     let sum = |cost: fn(&Layer) -> u64| cut.iter().map(|part| cost(&part.layer)).sum::<u64>();
-    assert_eq!(sum(|layer| layer.parameter_count() as u64), layer.parameter_count() as u64);
+    let parameters = layer.parameter_count() * copies;
+    assert_eq!(sum(|layer| layer.parameter_count() as u64), parameters as u64);
     assert_eq!(sum(Layer::forward_flops), layer.forward_flops(), "{} {division:?}", layer.name());
     assert_eq!(sum(Layer::backward_flops), layer.backward_flops(), "{} {division:?}", layer.name());
 }
@@ -113,9 +120,9 @@ fn projections_are_split_by_heads() {
     let attention = network.add("attention", attention, [qkv]).unwrap();
     let out = network.add("out", Linear::new(12), [attention]).unwrap();
     let splits = NetworkSplits::new(&network);
-    assert_eq!(splits.view(qkv), TensorView { outer: 15, units: 3, inner: 4 });
-    assert_eq!(splits.view(attention), TensorView { outer: 5, units: 3, inner: 4 });
-    assert_eq!(splits.view(out), TensorView { outer: 5, units: 12, inner: 1 });
+    assert_eq!(splits.view(qkv), TensorView { positions: 5, outer: 15, units: 3, inner: 4 });
+    assert_eq!(splits.view(attention), TensorView { positions: 5, outer: 5, units: 3, inner: 4 });
+    assert_eq!(splits.view(out), TensorView { positions: 5, outer: 5, units: 12, inner: 1 });
     assert_eq!(splits.max_parts(out, Split::Inputs), 3);
 
     let part = splits.part(qkv, division(Split::Features, 2), 1).unwrap();
@@ -141,7 +148,7 @@ fn flattened_images_are_divided_by_channels() {
     let relu = network.add("relu", LayerKind::Relu, [flat]).unwrap();
     let fc = network.add("fc", Linear::new(7), [relu]).unwrap();
     let splits = NetworkSplits::new(&network);
-    assert_eq!(splits.view(pool), TensorView { outer: 1, units: 5, inner: 4 });
+    assert_eq!(splits.view(pool), TensorView { positions: 1, outer: 1, units: 5, inner: 4 });
     assert_eq!(splits.view(relu), splits.view(pool));
     let part = splits.part(fc, division(Split::Inputs, 2), 1).unwrap();
     assert_eq!(part.layer.input_shapes(), [Shape::features(8)]);
@@ -156,8 +163,8 @@ fn grouped_convolutions_are_split_between_groups() {
     let relu = network.add("relu", LayerKind::Relu, [first]).unwrap();
     let grouped = network.add("grouped", Conv2d::new(8, 1).groups(4), [relu]).unwrap();
     let splits = NetworkSplits::new(&network);
-    assert_eq!(splits.view(first), TensorView { outer: 1, units: 4, inner: 48 });
-    assert_eq!(splits.view(grouped), TensorView { outer: 1, units: 4, inner: 32 });
+    assert_eq!(splits.view(first), TensorView { positions: 1, outer: 1, units: 4, inner: 48 });
+    assert_eq!(splits.view(grouped), TensorView { positions: 1, outer: 1, units: 4, inner: 32 });
     assert_eq!(splits.splits(grouped), [Split::Copies, Split::Features]);
     assert_eq!(splits.values(grouped, Split::Features).input, Values::Ranges);
     let part = splits.part(grouped, division(Split::Features, 3), 0).unwrap();
@@ -170,7 +177,10 @@ fn tensors_with_conflicting_units_are_not_divided() {
     let mut network = LayerGraph::new("conflict", Shape::features(6)).unwrap();
     let tokens = network.add("tokens", Embedding { vocabulary: 9, features: 12 }, [network.input()]).unwrap();
     let image = network.add("image", Permute { order: vec![1, 0] }, [tokens]).unwrap();
-    assert_eq!(NetworkSplits::new(&network).view(image), TensorView { outer: 12, units: 6, inner: 1 });
+    assert_eq!(
+        NetworkSplits::new(&network).view(image),
+        TensorView { positions: 12, outer: 12, units: 6, inner: 1 }
+    );
     let a = network.add("a", MultiHeadAttention { heads: 2, causal: false }, [tokens]).unwrap();
     let flat = network.add("flat", LayerKind::Flatten, [a]).unwrap();
     let dropout = network.add("dropout", Dropout { probability: 0.5 }, [tokens]).unwrap();
@@ -178,8 +188,8 @@ fn tensors_with_conflicting_units_are_not_divided() {
     let norm = network.add("norm", layer_graph::BatchNorm::default(), [b]).unwrap();
     let splits = NetworkSplits::new(&network);
     // Attentions of two and four heads share pairs of heads.
-    assert_eq!(splits.view(tokens), TensorView { outer: 18, units: 2, inner: 2 });
-    assert_eq!(splits.view(flat), TensorView { outer: 6, units: 2, inner: 2 });
+    assert_eq!(splits.view(tokens), TensorView { positions: 6, outer: 18, units: 2, inner: 2 });
+    assert_eq!(splits.view(flat), TensorView { positions: 1, outer: 6, units: 2, inner: 2 });
     // The normalisation divides the tensor by positions.
     assert_eq!(splits.view(norm).units, 1);
     assert_eq!(splits.splits(norm), [Split::Copies]);
@@ -230,6 +240,9 @@ fn splits_have_labels_in_text_and_json() {
     assert_eq!(json, r#"{"split":"features","parts":4}"#);
     assert_eq!(serde_json::from_str::<Division>(&json).unwrap(), features);
     let error = "feature".parse::<Split>().unwrap_err();
-    assert_eq!(error.to_string(), "unknown split `feature`; known splits: copies, features, inputs");
+    assert_eq!(
+        error.to_string(),
+        "unknown split `feature`; known splits: copies, features, inputs, positions"
+    );
     assert!(matches!(error, GraphError::UnknownSplit { .. }));
 }

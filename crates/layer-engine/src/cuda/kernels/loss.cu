@@ -1,4 +1,5 @@
-// Softmax and cross entropy of each sample: the mean over its positions.
+// Softmax and cross entropy of each sample: the mean over its positions. A part of a layer has some
+// of the positions, and `mean_positions` is the number of all.
 #include "basics.cuh"
 
 // Returns the class of a label, or the nearest valid class.
@@ -40,9 +41,9 @@ KERNEL cross_entropy_positions(u32 rows, u32 classes, const real* scores, const 
     }
 }
 
-// Means over the positions of each sample, one warp per sample.
+// Sums over the positions of each sample as shares of the mean, one warp per sample.
 KERNEL cross_entropy_samples(u32 samples, u32 positions, double* __restrict__ losses,
-                             double* __restrict__ right, float* __restrict__ y) {
+                             double* __restrict__ right, u32 mean_positions, float* __restrict__ y) {
     const u32 sample = ROW;
     if (sample >= samples) return;
     double loss = 0, share = 0;
@@ -50,8 +51,8 @@ KERNEL cross_entropy_samples(u32 samples, u32 positions, double* __restrict__ lo
         loss += losses[sample * positions + i];
         share += right[sample * positions + i];
     }
-    loss = warp_sum(loss) / positions;
-    share = warp_sum(share) / positions;
+    loss = warp_sum(loss) / mean_positions;
+    share = warp_sum(share) / mean_positions;
     if (LANE == 0) {
         y[sample] = (float)loss;
         // The first position of this sample, which the other lanes have already read.
@@ -78,11 +79,11 @@ KERNEL cross_entropy_metrics(u32 samples, u32 positions, const double* __restric
 }
 
 // `dx` may be `saved`.
-KERNEL cross_entropy_backward(u32 rows, u32 classes, u32 positions, const float* saved,
+KERNEL cross_entropy_backward(u32 rows, u32 classes, u32 positions, u32 mean_positions, const float* saved,
                               const float* __restrict__ labels, const float* __restrict__ dy, real* dx) {
     const u32 i = ELEMENT, row = i / classes;
     if (i >= rows * classes) return;
-    const float scale = dy[row / positions] * (1.0f / positions);
+    const float scale = dy[row / positions] * (1.0f / mean_positions);
     const float gradient = scale * saved[i];
     dx[i] = i % classes == class_of(labels[row], classes) ? gradient - scale : gradient;
 }
@@ -90,14 +91,15 @@ KERNEL cross_entropy_backward(u32 rows, u32 classes, u32 positions, const float*
 #ifdef BF16
 // Replaces scores by their gradient. Computes the probabilities again, because 16 bits are too few
 // to save those near 1. One warp per position.
-KERNEL cross_entropy_backward_in_place(u32 rows, u32 classes, u32 positions, real* __restrict__ scores,
-                                       const float* __restrict__ labels, const float* __restrict__ dy) {
+KERNEL cross_entropy_backward_in_place(u32 rows, u32 classes, u32 positions, u32 mean_positions,
+                                       real* __restrict__ scores, const float* __restrict__ labels,
+                                       const float* __restrict__ dy) {
     const u32 row = ROW;
     if (row >= rows) return;
     scores += row * classes;
     const float best = largest_of_row(classes, scores);
     const float factor = softmax_factor(classes, scores, best);
-    const float scale = dy[row / positions] * (1.0f / positions);
+    const float scale = dy[row / positions] * (1.0f / mean_positions);
     const u32 label = class_of(labels[row], classes);
     ROLLED for (u32 i = LANE; i < classes; i += 32) {
         const float gradient = scale * (expf(scores[i] - best) * factor);
