@@ -122,7 +122,7 @@ impl<'c> CostCache<'c> {
             self.tables.push(self.tables[whole as usize]);
             if let Some(costs) = self.costs.splits() {
                 for (node, maximum) in self.max_memory.iter_mut().enumerate() {
-                    for values in [Values::Copies, Values::Ranges, Values::Addends] {
+                    for values in [Values::Copies, Values::Ranges, Values::Addends, Values::Positions] {
                         let larger = ShardSize::Larger;
                         let bytes = costs.output_bytes(NodeId(node), ranks.len(), parts, values, larger);
                         maximum.output_bytes = maximum.output_bytes.max(bytes);

@@ -352,6 +352,7 @@ impl<'p> Evaluator<'p> {
             ordered: &self.ordered,
             recomputation: &self.recomputation,
             groups: &self.slots.nodes,
+            sum_groups: &self.slots.sums,
             parameter_groups: &self.slots.parameters,
             tensors: self.slots.tensors(&self.structure),
             classes: &classes,

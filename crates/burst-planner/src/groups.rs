@@ -54,6 +54,8 @@ pub(crate) struct Groups {
     /// Group with several parts, by the group of the same ranks with one part and the number of
     /// parts.
     of_parts: FxHashMap<(GroupId, usize), GroupId>,
+    /// By group: the group of the same ranks with one part.
+    wholes: Vec<GroupId>,
 }
 
 impl Groups {
@@ -67,6 +69,7 @@ impl Groups {
         self.lists.push(Rc::clone(&ranks));
         self.ranges.push(RankRange::of(&ranks));
         self.parts.push(1);
+        self.wholes.push(number);
         self.numbers.insert(ranks, number);
         number
     }
@@ -92,6 +95,7 @@ impl Groups {
             self.lists.push(Rc::clone(&self.lists[group as usize]));
             self.ranges.push(self.ranges[group as usize].clone());
             self.parts.push(parts as u32);
+            self.wholes.push(group);
             self.lists.len() as GroupId - 1
         })
     }
@@ -99,6 +103,11 @@ impl Groups {
     /// Returns the number of parts of a group: ranks of each range of samples.
     pub(crate) fn parts(&self, group: GroupId) -> usize {
         self.parts[group as usize] as usize
+    }
+
+    /// Returns the group of the same ranks with one part.
+    pub(crate) fn whole(&self, group: GroupId) -> GroupId {
+        self.wholes[group as usize]
     }
 
     /// Returns the number of ranges of samples of a group.

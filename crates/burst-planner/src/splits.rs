@@ -5,7 +5,8 @@
 /// A node with a split runs on a list of ranks that is a grid of sample ranges and parts: the first
 /// `parts` ranks have the first range of samples, each with another part, and so on. Every
 /// all-reduce of the node, of gradients, statistics and metrics, is between the ranks that have the
-/// same part; the all-reduces of all parts are one collective.
+/// same part, unless it [sums parts](Self::sums_parts); the all-reduces of all parts are one
+/// collective.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeSplit {
     /// Number of ranks of each range of samples, at least 2.
@@ -14,9 +15,12 @@ pub struct NodeSplit {
     pub input: Values,
     /// Values of the gradients of its inputs that the node computes.
     pub input_gradient: Values,
-    /// Values of the output. Its backward step reads the gradient of the output as
-    /// [`Values::Ranges`] if the output is that, and otherwise as [`Values::Copies`].
+    /// Values of the output. Its backward step reads the gradient of the output with the same
+    /// values, or with [`Values::Copies`] if these are [`Values::Addends`].
     pub output: Values,
+    /// Whether all parts have the same parameters and compute addends of their gradients, and of the
+    /// metrics, which are all-reduced between all ranks.
+    pub sums_parts: bool,
     /// Size of the gradient of the parameters of the largest part, bytes.
     pub gradient_bytes: u64,
     /// Size of the parameters and optimizer state of the largest part, bytes.
@@ -30,13 +34,22 @@ impl NodeSplit {
     /// Creates a split of a node without parameters.
     #[must_use]
     pub fn new(parts: usize, input: Values, input_gradient: Values, output: Values) -> Self {
-        Self { parts, input, input_gradient, output, gradient_bytes: 0, state_bytes: 0, synchronized: None }
+        Self {
+            parts,
+            input,
+            input_gradient,
+            output,
+            sums_parts: false,
+            gradient_bytes: 0,
+            state_bytes: 0,
+            synchronized: None,
+        }
     }
 
     /// Returns the values of the gradient of the output that the backward step reads.
     #[must_use]
     pub fn output_gradient(&self) -> Values {
-        if self.output == Values::Ranges { Values::Ranges } else { Values::Copies }
+        if self.output == Values::Addends { Values::Copies } else { self.output }
     }
 }
 
@@ -58,6 +71,8 @@ pub enum Values {
     Ranges,
     /// Each rank has a tensor of full size. The values are the sums of these tensors.
     Addends,
+    /// Each rank has a range of the values, along another dimension than for [`Self::Ranges`].
+    Positions,
 }
 
 /// Layout of a tensor: its ranks, and the values that each of them has. Two layouts with one part
@@ -148,7 +163,8 @@ pub(crate) fn values_of(layout: Layout) -> Values {
     match layout >> GROUP_BITS {
         0 => Values::Copies,
         1 => Values::Ranges,
-        _ => Values::Addends,
+        2 => Values::Addends,
+        _ => Values::Positions,
     }
 }
 

@@ -276,12 +276,13 @@ impl Options<'_> {
         let smaller = if self.has_splits { larger } else { smaller };
         let sum = |larger: f64, smaller: f64| many as f64 * larger + (count - many) as f64 * smaller;
         let updates = if users.is_empty() { 0.0 } else { 1.0 };
+        let summing = if of_split.is_some_and(|split| split.sums_parts) { count } else { ranges };
         // Gradients of shared parameters are reduced among the ranks of all users.
-        let is_reduced = users.len() == 1 && ranges.saturating_mul(self.costs.replicas()) > 1;
+        let is_reduced = users.len() == 1 && summing.saturating_mul(self.costs.replicas()) > 1;
         let (reduce_us, startup_us) = if is_reduced {
             let bytes = of_split.map_or(own.gradient_bytes, |split| split.gradient_bytes);
-            let reduce_us = self.bounds().min_marginal_all_reduce(bytes, ranges);
-            let alone_us = if ranges > 1 { self.bounds().min_all_reduce(bytes, ranges) } else { 0.0 };
+            let reduce_us = self.bounds().min_marginal_all_reduce(bytes, summing);
+            let alone_us = if summing > 1 { self.bounds().min_all_reduce(bytes, summing) } else { 0.0 };
             (reduce_us, (alone_us - reduce_us).max(0.0))
         } else {
             (0.0, 0.0)

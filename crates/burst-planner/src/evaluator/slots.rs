@@ -16,7 +16,9 @@ const MAX_CACHED_CLASSES: usize = 1 << 14;
 pub(super) struct Slots {
     /// By node: its slot.
     pub(super) nodes: Vec<Slot>,
-    /// By node that owns parameters: the slot of the ranks that hold them.
+    /// By node: the slot of the ranks that sum its metrics.
+    pub(super) sums: Vec<Slot>,
+    /// By node that owns parameters: the slot of the ranks that hold them, and sum their gradients.
     pub(super) parameters: Vec<Slot>,
     /// Slot of the ranks that hold any parameters, if their norm is needed.
     pub(super) all_parameters: Option<Slot>,
@@ -109,12 +111,14 @@ const UNUSED: Slot = Slot::MAX;
 impl Evaluator<'_> {
     /// Assigns slots to the groups of an arrangement.
     pub(super) fn number_groups(&mut self, numbered: &NumberedArrangement) {
-        let (parameters, all_parameters) = self.parameter_groups(numbered);
+        let sums = self.sum_groups(numbered);
+        let own = sums.as_ref().unwrap_or(&numbered.groups);
+        let (parameters, all_parameters) = self.parameter_groups(numbered, own);
         let (cache, slots) = (&mut self.cache, &mut self.slots);
         slots.by_group.resize(cache.groups.count(), UNUSED);
         let mut used = std::mem::take(&mut cache.used);
         used.clear();
-        let others = parameters.iter().flatten().chain(&all_parameters);
+        let others = sums.iter().chain(&parameters).flatten().chain(&all_parameters);
         for &group in numbered.groups.iter().chain(others) {
             if std::mem::replace(&mut slots.by_group[group as usize], 0) == UNUSED {
                 used.push(group);
@@ -127,8 +131,10 @@ impl Evaluator<'_> {
         let of_group = |&group: &GroupId| slots.by_group[group as usize];
         slots.nodes.clear();
         slots.nodes.extend(numbered.groups.iter().map(of_group));
+        slots.sums.clear();
+        slots.sums.extend(own.iter().map(of_group));
         slots.parameters.clear();
-        slots.parameters.extend(parameters.as_ref().unwrap_or(&numbered.groups).iter().map(of_group));
+        slots.parameters.extend(parameters.as_ref().unwrap_or(own).iter().map(of_group));
         slots.all_parameters = all_parameters.as_ref().map(of_group);
         for &group in &used {
             slots.by_group[group as usize] = UNUSED;
@@ -146,24 +152,40 @@ impl Evaluator<'_> {
         });
     }
 
+    /// Returns for each node the group whose ranks with the same part sum its metrics and the
+    /// gradients of its parameters; `None` if that is always the node's own group.
+    fn sum_groups(&self, numbered: &NumberedArrangement) -> Option<Vec<GroupId>> {
+        let sums_parts = |node: usize| {
+            numbered.split(node).is_some_and(|split| self.problem.nodes[node].splits[split].sums_parts)
+        };
+        let first = (0..numbered.groups.len()).find(|&node| sums_parts(node))?;
+        let mut groups = numbered.groups.clone();
+        for (_, group) in groups.iter_mut().enumerate().skip(first).filter(|&(node, _)| sums_parts(node)) {
+            *group = self.cache.groups.whole(*group);
+        }
+        Some(groups)
+    }
+
     /// Returns for each node the group that holds the parameters that it owns, unless that is
-    /// always the node's own group, and the group of all parameters if their norm is needed.
+    /// always the node's own group among `own`, and the group of all parameters if their norm is
+    /// needed.
     fn parameter_groups(
         &mut self,
         numbered: &NumberedArrangement,
+        own: &[GroupId],
     ) -> (Option<Vec<GroupId>>, Option<GroupId>) {
         let mut groups = None;
         for (node, users) in self.structure.users.iter().enumerate() {
             if users.iter().any(|&user| numbered.groups[user] != numbered.groups[node]) {
                 let of_users = users.iter().map(|&user| numbered.groups[user]);
                 let union = self.cache.union(self.problem, of_users);
-                groups.get_or_insert_with(|| numbered.groups.clone())[node] = union;
+                groups.get_or_insert_with(|| own.to_vec())[node] = union;
             }
         }
         if !self.problem.gradients.clip_norm {
             return (groups, None);
         }
-        let held = groups.as_ref().unwrap_or(&numbered.groups);
+        let held = groups.as_deref().unwrap_or(own);
         let of_owners = (0..held.len()).filter(|&node| !self.structure.users[node].is_empty());
         let of_owners: Vec<GroupId> = of_owners.map(|node| held[node]).collect();
         let all = (!of_owners.is_empty()).then(|| self.cache.union(self.problem, of_owners.into_iter()));

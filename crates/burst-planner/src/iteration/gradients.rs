@@ -94,14 +94,16 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
                 continue;
             }
             let times = self.costs.steps(node, self.group(node)).map(|steps| steps.update_us);
-            let step = (Event::Update(node), self.members(program.parameter_groups[node]));
+            let has_own = program.parameter_groups[node] == program.sum_groups[node];
+            let holders = if has_own { self.group(node) } else { program.parameter_groups[node] };
+            let step = (Event::Update(node), self.members(holders));
             let Lanes { compute, reduced, .. } = &mut *self.lanes;
             run_step(self.recorder, compute, &mut [], step, reduced[node], times);
         }
         let mut nodes = program.ordered.nodes.iter().rev().map(|&node| node as usize);
         let loss = nodes.find(|&node| program.structure.consumers[node].is_empty());
         if let Some(loss) = loss.filter(|_| program.gradients.metrics_bytes > 0) {
-            let (group, bytes) = (self.group(loss), program.gradients.metrics_bytes);
+            let (group, bytes) = (program.sum_groups[loss], program.gradients.metrics_bytes);
             self.reduce(Event::Metrics, group, bytes, |run, class| {
                 later(run.lanes.forward[run.at(loss, class)], run.lanes.backward_end[usize::from(class)])
             });

@@ -33,6 +33,8 @@ pub(super) struct Program<'a> {
     pub(super) recomputation: &'a Recomputation,
     /// By node: the slot of the list of ranks that it runs on.
     pub(super) groups: &'a [Slot],
+    /// By node: the slot of the list of ranks that sum its metrics.
+    pub(super) sum_groups: &'a [Slot],
     /// By node: the slot of the list of ranks that hold the parameters that it owns; the slot of
     /// its own list if it owns none.
     pub(super) parameter_groups: &'a [Slot],

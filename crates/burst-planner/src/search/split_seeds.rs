@@ -165,7 +165,7 @@ fn options_of(evaluator: &mut Evaluator<'_>, node: usize, (gpus, parts): (usize,
         if evaluator.is_option(node, group) {
             let times = evaluator.steps(node, group);
             let bytes = (of_node.gradient_bytes, of_node.synchronized);
-            let (steps_us, reduce_us) = times_us(evaluator, node, (group, count, times), bytes);
+            let (steps_us, reduce_us) = times_us(evaluator, node, ((group, count), times), bytes);
             let [output, output_gradient, input, input_gradient] = [group; 4];
             options.push(NodeOption {
                 group,
@@ -184,7 +184,9 @@ fn options_of(evaluator: &mut Evaluator<'_>, node: usize, (gpus, parts): (usize,
             let Some(group) = evaluator.option_group(node, &mut list, Some(split)) else { continue };
             let Some(times) = evaluator.split_steps(node, split, count) else { continue };
             let bytes = (of_split.gradient_bytes, of_split.synchronized);
-            let (steps_us, reduce_us) = times_us(evaluator, node, (group, count / parts, times), bytes);
+            let summing =
+                if of_split.sums_parts { (evaluator.range(0, count), count) } else { (group, count / parts) };
+            let (steps_us, reduce_us) = times_us(evaluator, node, (summing, times), bytes);
             options.push(NodeOption {
                 group,
                 split: Some(split),
@@ -201,13 +203,13 @@ fn options_of(evaluator: &mut Evaluator<'_>, node: usize, (gpus, parts): (usize,
     options
 }
 
-/// Returns the time of the steps of a node, whose ranks have `ranges` ranges of samples, and that
-/// of the all-reduce of its gradient. `bytes` are those of its gradient, and those that it
+/// Returns the time of the steps of a node, and that of the all-reduce of its gradient, which
+/// `summing` ranks of a group sum for each part. `bytes` are those of its gradient, and those that it
 /// all-reduces within its steps.
 fn times_us(
     evaluator: &mut Evaluator<'_>,
     node: usize,
-    (group, ranges, times): (u32, usize, StepTimes),
+    ((group, summing), times): ((u32, usize), StepTimes),
     (gradient_bytes, synchronized): (u64, Option<crate::SynchronizedBytes>),
 ) -> (f64, f64) {
     let structure = evaluator.structure();
@@ -218,7 +220,7 @@ fn times_us(
     if has_parameters {
         steps_us += times.update_us;
     }
-    if ranges > 1 {
+    if summing > 1 {
         if has_parameters && gradient_bytes > 0 {
             reduce_us = evaluator.reduce_us(gradient_bytes, group);
         }

@@ -134,6 +134,11 @@ impl EventWriter<'_> {
         self.split(node).map_or(1, |split| split.parts)
     }
 
+    /// Returns the number of groups of ranks that sum the gradients of a node's parameters.
+    fn sum_groups(&self, node: usize) -> usize {
+        if self.split(node).is_some_and(|split| split.sums_parts) { 1 } else { self.parts(node) }
+    }
+
     /// Returns the place of a tensor on the ranks of a node, whose values `of` returns.
     fn place(&self, node: usize, of: impl Fn(&NodeSplit) -> Values) -> Place {
         let values = self.split(node).map_or(Values::Copies, of);
@@ -374,8 +379,8 @@ impl EventWriter<'_> {
 
     /// Gathers the parts of the gradient of a node's output.
     fn gather(&mut self, node: usize, consumers: &[usize], known: &mut NodeEvents) {
-        let is_range = |split: &NodeSplit| split.output == Values::Ranges;
-        let own = self.place(node, |split| if is_range(split) { Values::Ranges } else { Values::Copies });
+        let is_sum = |split: &NodeSplit| split.output == Values::Addends;
+        let own = self.place(node, |split| if is_sum(split) { Values::Copies } else { split.output });
         let mut parts: Vec<(Place, Vec<usize>)> = Vec::new();
         for &consumer in consumers.iter().rev() {
             let place = self.place(consumer, |split| split.input_gradient);

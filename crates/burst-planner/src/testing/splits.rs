@@ -8,13 +8,19 @@ use crate::{
 };
 
 /// Values of the input, its gradient and the output of the splits of layers: copies of the layer,
-/// its output features, features of the input and the output, and its input features.
-const KINDS: [[Values; 3]; 4] = [
+/// its output features, features of the input and the output, its input features, positions of which
+/// all parts have all parameters, and positions with a loss or own parameters.
+const KINDS: [[Values; 3]; 6] = [
     [Values::Copies; 3],
     [Values::Copies, Values::Addends, Values::Ranges],
     [Values::Ranges; 3],
     [Values::Ranges, Values::Ranges, Values::Addends],
+    [Values::Positions; 3],
+    [Values::Positions, Values::Positions, Values::Addends],
 ];
+
+/// Index of the kinds whose parts have all parameters: copies, and positions.
+const WITH_ALL_PARAMETERS: [usize; 2] = [0, 4];
 
 /// Gives each node up to four random splits, with up to as many parts as there are GPUs. Nothing
 /// happens with one GPU. Nodes that share parameters have splits of the same parts.
@@ -33,8 +39,7 @@ pub fn add_random_splits(problem: &mut PlanProblem, seed: u64) {
         let splits = parts.into_iter().map(|parts| {
             let kind = draws.below(KINDS.len());
             let [input, input_gradient, output] = KINDS[kind];
-            // Copies have all parameters.
-            let share = if kind == 0 { 1 } else { parts as u64 };
+            let share = if WITH_ALL_PARAMETERS.contains(&kind) { 1 } else { parts as u64 };
             let synchronized = of_node.synchronized.map(|bytes| SynchronizedBytes {
                 forward: bytes.forward.div_ceil(share),
                 backward: bytes.backward.div_ceil(share),
@@ -43,6 +48,7 @@ pub fn add_random_splits(problem: &mut PlanProblem, seed: u64) {
                 gradient_bytes: of_node.gradient_bytes.div_ceil(share),
                 state_bytes: of_node.state_bytes.div_ceil(share),
                 synchronized,
+                sums_parts: kind == 4 || (kind == 5 && draws.below(2) == 0),
                 ..NodeSplit::new(parts, input, input_gradient, output)
             }
         });
@@ -161,7 +167,8 @@ impl SplitCosts for SplitTables<'_> {
         values: Values,
         shard_size: ShardSize,
     ) -> u64 {
-        let share = if values == Values::Ranges { parts as u64 } else { 1 };
+        let is_divided = matches!(values, Values::Ranges | Values::Positions);
+        let share = if is_divided { parts as u64 } else { 1 };
         self.tables.memory(producer, ranks / parts, shard_size).output_bytes.div_ceil(share)
     }
 }

@@ -6,7 +6,7 @@ use super::{Bucket, EventWriter, Events, NodeEvents};
 
 impl EventWriter<'_> {
     pub(super) fn fill_bucket(&mut self, node: usize, known: &mut NodeEvents) {
-        let (ranks, users, parts) = (self.holders(node), self.users(node), self.parts(node));
+        let (ranks, users, parts) = (self.holders(node), self.users(node), self.sum_groups(node));
         let is_own = |bucket: &Bucket| bucket.ranks == ranks && bucket.parts == parts;
         let place = known.buckets.iter().position(is_own).unwrap_or_else(|| {
             let (ranks, nodes) = (ranks.clone(), Vec::new());
@@ -79,7 +79,7 @@ impl EventWriter<'_> {
             let ranks = self.ranks(loss).to_vec();
             let ready = |&rank: &usize| [vec![known.forward[&(loss, rank)]], passed[rank].clone()].concat();
             let after = ranks.iter().flat_map(ready).collect();
-            self.reduce(self.problem.gradients.metrics_bytes, &ranks, self.parts(loss), after);
+            self.reduce(self.problem.gradients.metrics_bytes, &ranks, self.sum_groups(loss), after);
         }
     }
 }
