@@ -290,8 +290,9 @@ pub(crate) struct ModeArgs {
     #[arg(long, value_name = "COUNTS")]
     gpu_counts: Option<GpuCounts>,
     /// Ways in which the GPUs of a layer of a burst plan may divide its work: samples, features
-    /// (output features, channels or heads), inputs (input features or channels), copies, all, or a
-    /// list such as features,inputs. Samples are always divided [default: samples]
+    /// (output features, channels or heads), inputs (input features or channels), positions (of a
+    /// sequence), copies, all, or a list such as features,inputs. Samples are always divided
+    /// [default: samples]
     #[arg(long, value_name = "WAYS", value_parser = splits)]
     splits: Option<Splits>,
     /// Hybrid parallelism: workers of M GPUs each, which divide the batch and all-reduce their

@@ -37,7 +37,7 @@ pub(crate) fn random_split_plan(folder: &Path, ranks: usize) {
     for (layer, (id, _)) in plan["layers"].as_array_mut().unwrap().iter_mut().zip(network.layers().skip(1)) {
         let reads_input = network.producers(id).contains(&network.input());
         let mut possible = splits.splits(id);
-        possible.retain(|&split| !reads_input || splits.values(id, split).input == Values::Copies);
+        possible.retain(|&split| !reads_input || splits.values(id, split).input != Values::Ranges);
         let mut left: Vec<usize> = (0..ranks).collect();
         let mut count = 1 + below(ranks);
         if !possible.is_empty() {

@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::layer_memory::LayerBytes;
 use super::rank_lists::RankListIndices;
-use super::splits::{SplitPart, Splits};
+use super::splits::{SplitPart, Splits, layer_values};
 use super::transfer_bounds::Load;
 use super::{Job, PlannerNodes};
 use crate::costs::{Costs, micros};
@@ -269,8 +269,8 @@ impl SplitCosts for JobCosts<'_> {
     ) -> u64 {
         let Some(splits) = &self.splits else { return 0 };
         let view = splits.view(producer);
-        let units = if values == Values::Ranges { view.part(parts, 0).len() } else { view.units };
-        let sample_bytes = self.sample_bytes[producer.0] * units as u64 / view.units.max(1) as u64;
+        let elements = view.part_elements(layer_values(values), parts, 0) as u64;
+        let sample_bytes = self.sample_bytes[producer.0] * elements / view.elements().max(1) as u64;
         sample_bytes * self.samples((ranks / parts).max(1), share) as u64
     }
 }

@@ -9,6 +9,10 @@ use layer_graph::{Division, Layer, LayerGraph, LayerId, NetworkSplits, Split, Va
 use crate::Error;
 use crate::program::Placement;
 
+/// Minimum number of positions of the parts of a layer that may have different sizes. The planner
+/// takes the time of the largest part for all, which is at most 1/16 longer.
+const MIN_UNEVEN: usize = 16;
+
 /// The mapping between the layers of a network and the nodes of its planning problem. Every layer
 /// except the input is a node. Nodes are numbered from 0 in topological order.
 #[derive(Debug, Clone)]
@@ -45,29 +49,34 @@ impl<'n> PlannerNodes<'n> {
     }
 
     /// Lets layers be split in the given ways into the given numbers of parts. All parts of a layer
-    /// have the same size. Other divisions are left out, and so are those of layers that would read
-    /// a part of the network's input and, in [`Precision::Bf16`], those of tensors into ranges of
-    /// an odd number of elements.
+    /// have the same size, but for parts of at least 16 positions. Other divisions are
+    /// left out, and so are those of layers that would read some units of the network's input and,
+    /// in [`Precision::Bf16`], those of tensors into ranges of an odd number of elements.
     #[must_use]
     pub fn with_splits(mut self, kinds: &[Split], parts: &[usize], precision: Precision) -> Self {
         let splits = NetworkSplits::new(self.network);
         let of_node = |&id: &LayerId| -> Vec<NodeDivision> {
             let reads_input = self.network.producers(id).contains(&self.network.input());
             let is_possible = |split: Split| {
-                kinds.contains(&split) && !(reads_input && splits.values(id, split).input != Values::Copies)
+                kinds.contains(&split) && !(reads_input && splits.values(id, split).input == Values::Ranges)
             };
             let possible = splits.splits(id).into_iter().filter(|&split| is_possible(split));
             let in_parts = |split: Split| {
-                let units = splits.max_parts(id, split);
-                // Two elements of 16 bits move as a scalar.
-                let mut tensors = self.network.producers(id).into_iter().chain([id]);
-                let is_odd = precision == Precision::Bf16 && tensors.any(|id| splits.view(id).inner % 2 == 1);
-                let together = if is_odd { 2 } else { 1 };
-                let is_even = move |&parts: &usize| {
-                    let is_copied = split == Split::Copies;
-                    parts > 1 && parts <= units && (is_copied || units % (together * parts) == 0)
+                let count = splits.max_parts(id, split);
+                let tensors = || self.network.producers(id).into_iter().chain([id]).map(|id| splits.view(id));
+                // Two elements of 16 bits move as a scalar: a pair of units, if a unit is odd.
+                let is_odd = precision == Precision::Bf16 && tensors().any(|view| view.inner % 2 == 1);
+                let is_possible =
+                    !is_odd || split != Split::Positions || tensors().all(|view| view.units % 2 == 0);
+                let unit = if is_odd && split != Split::Positions { 2 } else { 1 };
+                let is_even = move |parts: usize| match split {
+                    Split::Copies => true,
+                    Split::Positions if parts * MIN_UNEVEN <= count => true,
+                    _ => count % (unit * parts) == 0,
                 };
-                parts.iter().copied().filter(is_even).map(move |parts| Division { split, parts })
+                let is_allowed =
+                    move |&parts: &usize| is_possible && parts > 1 && parts <= count && is_even(parts);
+                parts.iter().copied().filter(is_allowed).map(move |parts| Division { split, parts })
             };
             let with_part = |division: Division| {
                 Some(NodeDivision { division, part: splits.part(id, division, 0).ok()?.layer })
@@ -92,7 +101,9 @@ impl<'n> PlannerNodes<'n> {
             let nodes: Vec<usize> =
                 users.iter().filter_map(|user| self.layers.iter().position(|layer| layer == user)).collect();
             let boxes = |node: usize, of: &NodeDivision| {
-                splits.part(self.layers[node], of.division, 0).map(|part| part.parameters).ok()
+                let values = splits.values(self.layers[node], of.division.split);
+                let part = splits.part(self.layers[node], of.division, 0).ok()?;
+                Some((part.parameters, values.parameter_gradient))
             };
             let aligned: Vec<Vec<NodeDivision>> = of_nodes[owner]
                 .iter()

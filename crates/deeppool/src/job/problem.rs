@@ -161,6 +161,7 @@ fn node(
             let [input, gradient, output] =
                 [values.input, values.input_gradient, values.output].map(planner_values);
             let mut split = NodeSplit::new(division.parts, input, gradient, output);
+            split.sums_parts = values.parameter_gradient == layer_graph::Values::Addends;
             split.gradient_bytes = owned as u64 * ELEMENT_BYTES;
             split.state_bytes = state_bytes(owned, storage);
             split.synchronized = node.synchronized.map(|whole| SynchronizedBytes {

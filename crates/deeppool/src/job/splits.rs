@@ -45,9 +45,9 @@ pub(super) struct Splits {
     ratios: RefCell<FxHashMap<(usize, usize, usize), Option<PartRatios>>>,
 }
 
-/// Number of samples, number of units of a sample, and both layouts: index of the list of ranks,
-/// parts and values.
-type Movement = (usize, usize, [(u32, usize, Values); 2]);
+/// Number of samples, numbers of positions and units of a sample, and both layouts: index of the
+/// list of ranks, parts and values.
+type Movement = (usize, [usize; 2], [(u32, usize, Values); 2]);
 
 impl Splits {
     /// Returns the parts of all nodes; `None` if no layer may be split. `needs_gradient` is whether
@@ -147,17 +147,22 @@ impl Splits {
         let mut known = self.traffic.borrow_mut();
         // If parts have the same number of units, these belong to the item, as the dimensions do
         // that no layout divides.
-        let parts = from.parts * to.parts / gcd(from.parts, to.parts);
-        let units = if view.units % parts == 0 { parts } else { view.units };
-        let traffic = known.entry((samples, units, layouts)).or_insert_with(|| {
+        let merged = |dim: usize, divided: Values| {
+            let parts = |side: TensorLayout<'_>| if side.values == divided { side.parts } else { 1 };
+            let parts = parts(from) * parts(to) / gcd(parts(from), parts(to));
+            if dim % parts == 0 { parts } else { dim }
+        };
+        let positions = merged(view.positions, Values::Positions);
+        let units = merged(view.units, Values::Ranges);
+        let traffic = known.entry((samples, [positions, units], layouts)).or_insert_with(|| {
             let terms = if from.values == Values::Addends { from.parts } else { 1 };
-            let boxed = TensorView { outer: 1, units, inner: 1 };
+            let boxed = TensorView { positions, outer: positions, units, inner: 1 };
             let boxes = |side: TensorLayout<'_>| {
                 tensor_boxes((samples, terms, boxed), (side.ranks, side.parts), layer_values(side.values))
             };
             link.traffic_between(&boxes(from).ok()?, &boxes(to).ok()?).ok()
         });
-        let merged = view.outer * (view.units / units.max(1));
+        let merged = (view.outer / positions) * (view.units / units);
         let item_bytes = (merged * self.storage.scalars(view.inner)) as u64 * ELEMENT_BYTES;
         traffic.as_ref().map_or(0.0, |traffic| micros(link.traffic_time(traffic, item_bytes)))
     }
@@ -174,14 +179,16 @@ pub(super) fn planner_values(values: layer_graph::Values) -> Values {
         layer_graph::Values::Copies => Values::Copies,
         layer_graph::Values::Ranges => Values::Ranges,
         layer_graph::Values::Addends => Values::Addends,
+        layer_graph::Values::Positions => Values::Positions,
     }
 }
 
 /// Returns the values that the planner's stand for.
-fn layer_values(values: Values) -> layer_graph::Values {
+pub(super) fn layer_values(values: Values) -> layer_graph::Values {
     match values {
         Values::Copies => layer_graph::Values::Copies,
         Values::Ranges => layer_graph::Values::Ranges,
         Values::Addends => layer_graph::Values::Addends,
+        Values::Positions => layer_graph::Values::Positions,
     }
 }

@@ -64,7 +64,7 @@ impl<'p> PlanAnalysis<'p> {
         self.job.check_full_backpropagation()?;
         let counts = counts.for_batch(self.job.micro_batch()?, self.plan.gpus);
         check_times(&self.job, &counts)?;
-        explain(&mut self.evaluator()?, &self.arrangement, self.plan, &counts)
+        explain(&mut self.evaluator()?, &self.problem, &self.arrangement, self.plan, &counts)
     }
 
     /// Returns the iteration time in microseconds if all layer times were multiplied by `layers`,

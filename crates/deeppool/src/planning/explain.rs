@@ -2,7 +2,7 @@
 //! consecutive layers, in the plan's order, on the same ranks and with the same split. Differences
 //! are relative to the plan.
 
-use burst_planner::{Arrangement, Evaluator};
+use burst_planner::{Arrangement, Evaluator, PlanProblem};
 use layer_graph::Division;
 use serde::Serialize;
 
@@ -46,14 +46,16 @@ pub struct RunAlternative {
 }
 
 /// Computes the explanation of each run of layers, in the order of `arrangement`, which must be
-/// that of `plan`. `counts` are the possible numbers of sample ranges, ascending: the GPU counts of
+/// that of `plan`. Layers that share parameters with a split layer of a run move with it. `counts` are the possible numbers of sample ranges, ascending: the GPU counts of
 /// layers without a split.
 pub(super) fn explain(
     evaluator: &mut Evaluator<'_>,
+    problem: &PlanProblem,
     arrangement: &Arrangement,
     plan: &ExecutionPlan,
     counts: &[usize],
 ) -> Result<Vec<RunExplanation>, Error> {
+    let owner = |node: usize| problem.nodes[node].parameters_of.map_or(node, |owner| owner.0);
     let mut explanations = Vec::new();
     for run in arrangement.order.chunk_by(|&a, &b| plan.layers[a].is_placed_as(&plan.layers[b])) {
         let division = plan.layers[run[0]].division;
@@ -64,7 +66,12 @@ pub(super) fn explain(
         let mut instead = |count: Option<&usize>| {
             let Some(&count) = count else { return Ok(None) };
             let mut other = arrangement.clone();
-            for &node in run {
+            let mut moved: Vec<usize> = run.to_vec();
+            if division.is_some() {
+                let is_shared = |&node: &usize| run.iter().any(|&one| owner(one) == owner(node));
+                moved.extend((0..problem.nodes.len()).filter(is_shared));
+            }
+            for node in moved {
                 other.ranks[node] = (0..count).collect();
             }
             compare(evaluator, &other, plan, count).map(Some)

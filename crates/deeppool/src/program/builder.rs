@@ -338,6 +338,11 @@ impl RankBuilder {
         self.program.layer(network, id)
     }
 
+    /// Returns the part of a split layer that the rank runs.
+    pub(super) fn part(&self, id: LayerId) -> Option<&LayerPart> {
+        self.program.parts.get(&id).map(Arc::as_ref)
+    }
+
     /// Returns the rank whose program is built: the first of its class.
     pub(super) fn rank(&self) -> usize {
         self.program.rank

@@ -107,13 +107,19 @@ impl Placement {
             let view = splits.view(producer);
             let mut placements = vec![shard(0, 1)];
             if !division.is_whole() {
-                if values == Values::Ranges && view.units % division.parts != 0 {
-                    return Err(uneven("units", view.units, division.parts));
+                let (what, count) = match values {
+                    Values::Ranges => ("units", view.units),
+                    Values::Positions => ("positions", view.positions),
+                    Values::Copies | Values::Addends => ("parts", division.parts),
+                };
+                if count % division.parts != 0 {
+                    return Err(uneven(what, count, division.parts));
                 }
                 placements.push(match values {
                     Values::Copies => replicate(),
                     Values::Addends => partial(),
                     Values::Ranges => shard_of(dims, view, 1),
+                    Values::Positions => shard(1, 1),
                 });
             }
             let shape = std::iter::once(batch).chain(dims.iter().copied()).collect();
@@ -129,7 +135,7 @@ impl Placement {
                     (_, None) => partial(),
                     (of_first, Some(of_last)) if of_first == of_last => replicate(),
                     (TensorBox { dims, .. }, _) => {
-                        let view = TensorView { outer: dims[0], units: dims[1], inner: 1 };
+                        let view = TensorView { positions: 1, outer: dims[0], units: dims[1], inner: 1 };
                         shard_of(&tensor.dims, view, 0)
                     }
                 });

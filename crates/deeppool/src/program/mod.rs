@@ -28,6 +28,7 @@ mod rank_tensors;
 mod recompute;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use collectives::{Move, Redistribution};
@@ -185,6 +186,8 @@ pub enum Op {
         part: BatchPart,
         /// The samples of the rank, by their positions in the global batch.
         shard: Shard,
+        /// The elements of each sample that are loaded: all, unless a layer is split by positions.
+        elements: Range<usize>,
     },
     /// Runs a pass of a layer's forward step. The loss is also a layer.
     Forward {

@@ -118,7 +118,7 @@ impl Placement {
     /// # Errors
     /// [`Error::Graph`] if a layer cannot be split in this way. [`Error::Placement`] if its number
     /// of ranks is not a multiple of the parts, if layers that share parameters have different
-    /// parts of them or run on different ranks, or if a layer would read a part of the network's
+    /// parts of them or run on different ranks, or if a layer would read some units of the network's
     /// input.
     pub fn with_divisions(
         mut self,
@@ -138,7 +138,7 @@ impl Placement {
             let reads_input = network.producers(id).contains(&network.input());
             if !division.is_whole()
                 && reads_input
-                && splits.values(id, division.split).input != Values::Copies
+                && splits.values(id, division.split).input == Values::Ranges
             {
                 let problem = format!(
                     "layer `{name}` reads the network's input, which is not divided by {}",
@@ -164,9 +164,12 @@ impl Placement {
                 let parts = [id, user].map(|id| splits.part(id, self.division(id), 0));
                 let [own, other] =
                     [&parts[0], &parts[1]].map(|part| part.as_ref().map(|part| &part.parameters));
+                let [gradient, other_gradient] =
+                    [id, user].map(|id| self.values(Some(splits), id).parameter_gradient);
                 let is_same = self.ranks(id) == self.ranks(user)
                     && self.division(id).parts == self.division(user).parts
-                    && own.ok() == other.ok();
+                    && own.ok() == other.ok()
+                    && gradient == other_gradient;
                 if !is_same {
                     let [id, user] = [id, user].map(|id| network.layer(id).name());
                     let problem = format!(
@@ -222,14 +225,20 @@ impl Placement {
         self.divisions.get(&layer).copied().unwrap_or_default()
     }
 
-    /// Returns how the parts of a layer hold its inputs, their gradients, and its output. `splits`
-    /// are those of the network, if any layer is split.
+    /// Returns how the parts of a layer hold its tensors. `splits` are those of the network, if any
+    /// layer is split.
     pub(super) fn values(&self, splits: Option<&NetworkSplits<'_>>, layer: LayerId) -> SplitValues {
-        let whole =
-            SplitValues { input: Values::Copies, input_gradient: Values::Copies, output: Values::Copies };
         let division = self.division(layer);
         let splits = splits.filter(|_| !division.is_whole());
-        splits.map_or(whole, |splits| splits.values(layer, division.split))
+        splits.map_or(SplitValues::WHOLE, |splits| splits.values(layer, division.split))
+    }
+
+    /// Returns the number of groups of ranks that sum the gradients of a layer's parameters, or the
+    /// metrics of a loss: one for each part of the parameters. `splits` are those of the network, if
+    /// any layer is split.
+    pub(super) fn sum_groups(&self, splits: Option<&NetworkSplits<'_>>, layer: LayerId) -> usize {
+        let is_sum = self.values(splits, layer).parameter_gradient == Values::Addends;
+        if is_sum { 1 } else { self.division(layer).parts }
     }
 
     /// Returns the parts of all split layers, in their order.

@@ -263,9 +263,10 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         &mut self,
         iteration: u64,
         part: BatchPart,
-        samples: Range<usize>,
+        (samples, elements): (Range<usize>, Range<usize>),
     ) -> Result<(), Error> {
         self.staging.clear();
+        let count = samples.len();
         self.source.load(iteration, part, samples, &mut self.staging)?;
         if part == BatchPart::Features {
             let network = &self.loaded.network;
@@ -276,12 +277,18 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
                 self.staging = arranged;
             }
         }
+        let sample = self.staging.len() / count.max(1);
+        if elements.len() < sample {
+            let cut = self.staging.chunks(sample).flat_map(|sample| sample.get(elements.clone()));
+            self.staging = cut.flatten().copied().collect();
+        }
         Ok(())
     }
 
     fn compute(&mut self, index: usize) -> Result<(), Error> {
-        if let Op::LoadBatch { part, shard } = self.current().program.steps[index].op {
-            self.load(self.context.iteration, part, shard.first..shard.first + shard.samples)?;
+        if let Op::LoadBatch { part, shard, elements } = &self.current().program.steps[index].op {
+            let samples = (shard.first..shard.first + shard.samples, elements.clone());
+            self.load(self.context.iteration, *part, samples)?;
         }
         let (current, kernels, mut memory) =
             self.loaded.parts(self.context.iteration, &mut self.state.buffers);

@@ -10,7 +10,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 
-use layer_graph::{Division, Split};
+use layer_graph::{Division, NetworkSplits, Values};
 
 use super::checkpoint_files::{
     Checkpoint, Found, Identity, ListedFile, SCHEMA, Settings, best, checkpoint_error,
@@ -125,8 +125,9 @@ pub(super) fn save<B: TrainingBackend>(
     rank.barrier()
 }
 
-/// Returns the tensors of the layers of which this rank is the first one. Those of a split layer
-/// are the sums of what its parts have, which is zero outside of each part. All ranks call it.
+/// Returns the tensors of the layers of which this rank is the first one. Those of a layer whose
+/// parts have different parameters are the sums of what its parts have, which is zero outside of
+/// each part. All ranks call it.
 ///
 /// # Errors
 /// If the device or the communicator fails.
@@ -136,8 +137,11 @@ fn own_tensors<B: TrainingBackend>(
 ) -> Result<Tensors, Error> {
     let (network, placement) = (config.network(), config.placement());
     let number = rank.rank();
-    // All parts have the same values if they are copies.
-    let is_cut = |id| !matches!(placement.division(id), Division { split: Split::Copies, .. });
+    let splits = NetworkSplits::new(network);
+    let is_cut = |id| {
+        let Division { split, parts } = placement.division(id);
+        parts > 1 && splits.values(id, split).parameter_gradient == Values::Ranges
+    };
     let is_first = |id| placement.ranks(id).first() == Some(&number);
     let (state, device, loaded) = rank.state();
     let is_own = |id| is_first(id) && !is_cut(id);

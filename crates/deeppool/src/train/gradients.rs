@@ -65,7 +65,7 @@ pub fn gradients(
     let mut found = Gradients { loss: 0.0, of_parameters: BTreeMap::new() };
     for step in &program.steps {
         match step.op {
-            Op::LoadBatch { part, shard } => {
+            Op::LoadBatch { part, shard, .. } => {
                 let all = if part == BatchPart::Features { features } else { labels };
                 let each = all.len() / batch;
                 buffers[step.writes[0].0] = all[shard.first * each..][..shard.samples * each].to_vec();

@@ -20,7 +20,7 @@ fn micro_batches_load_every_sample_once() {
             let mut labels = [0; BATCH];
             for step in program.ranks.iter().flat_map(|rank| &rank.steps) {
                 match &step.op {
-                    Op::LoadBatch { part: BatchPart::Labels, shard } => {
+                    Op::LoadBatch { part: BatchPart::Labels, shard, .. } => {
                         labels[shard.first..shard.first + shard.samples].iter_mut().for_each(|n| *n += 1);
                     }
                     Op::Forward { shard, .. } | Op::Backward { shard, .. } => {

@@ -11,7 +11,7 @@ use deeppool::program::{
 };
 use layer_engine::{Pass, Precision, Role, Sgd, Shard, Signature, Storage};
 use layer_graph::{
-    Division, LayerGraph, LayerId, LayerKind, LayerPart, NetworkSplits, Shape, Split, TensorBox, zoo,
+    Division, Layer, LayerGraph, LayerId, LayerKind, LayerPart, NetworkSplits, Shape, Split, TensorBox, zoo,
 };
 use serde_json::Value;
 
@@ -211,10 +211,15 @@ impl DocumentReader<'_> {
         let ids = |value: &Value| numbers(value).into_iter().map(BufferId).collect::<Vec<_>>();
         let (mut reads, writes) = (ids(&document["reads"]), ids(&document["writes"]));
         let op = match document["op"].as_str().unwrap() {
-            "load_batch" if document["part"] == "features" => {
-                Op::LoadBatch { part: BatchPart::Features, shard: samples() }
+            "load_batch" => {
+                let is_features = document["part"] == "features";
+                let part = if is_features { BatchPart::Features } else { BatchPart::Labels };
+                let (network, last) = (self.0, self.0.layers().next_back().unwrap().1);
+                let input = network.layer(network.input()).output_shape().elements();
+                let all = 0..if is_features { input } else { last.label_count() };
+                let elements = document.get("elements").map_or(all, range);
+                Op::LoadBatch { part, shard: samples(), elements }
             }
-            "load_batch" => Op::LoadBatch { part: BatchPart::Labels, shard: samples() },
             "forward" => Op::Forward { layer: self.layer(document), pass: pass(), shard: samples() },
             "backward" => Op::Backward { layer: self.layer(document), pass: pass(), shard: samples() },
             "accumulate_gradient" if reads.contains(&writes[0]) => Op::AddGradient,
@@ -333,10 +338,17 @@ fn exported_documents_rebuild_split_layers() {
         ("block1.self_attention", by_features),
         ("block1.self_attention.out_proj", by_inputs),
     ];
+    let by_positions = Division { split: Split::Positions, parts: 2 };
+    let transformer = zoo::model("gpt2").unwrap();
+    let splits = NetworkSplits::new(&transformer);
+    let has_positions = |&(id, _): &(LayerId, &Layer)| splits.max_parts(id, Split::Positions) > 1;
+    let of_positions: Vec<(&str, Division)> =
+        transformer.layers().filter(has_positions).map(|(_, layer)| (layer.name(), by_positions)).collect();
     for (model, divisions, ranks) in [
         ("digits-cnn", &digits[..], [2, 0, 3, 1]),
         ("digits-cnn", &digits[..], [0, 1, 2, 3]),
         ("gpt2", &gpt2[..], [0, 1, 2, 3]),
+        ("gpt2", &of_positions[..], [2, 0, 3, 1]),
     ] {
         let network = zoo::model(model).unwrap();
         let placement = Placement::new(&network, 4, vec![ranks.to_vec(); network.len() - 1]).unwrap();

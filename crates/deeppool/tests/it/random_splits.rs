@@ -34,7 +34,7 @@ pub(crate) fn random_placement(network: &LayerGraph, world: usize, random: &mut 
         (1..world).rev().for_each(|last| all.swap(last, below(random, last + 1)));
         let reads_input = network.producers(id).contains(&network.input());
         let mut possible = splits.splits(id);
-        possible.retain(|&split| !reads_input || splits.values(id, split).input == Values::Copies);
+        possible.retain(|&split| !reads_input || splits.values(id, split).input != Values::Ranges);
         let has_parts = !possible.is_empty() && world > 1 && below(random, 4) > 0;
         let owner = network.parameter_owner(id);
         if owner == id {
@@ -49,7 +49,10 @@ pub(crate) fn random_placement(network: &LayerGraph, world: usize, random: &mut 
             divisions.push((id, division));
         } else {
             all.clone_from(&ranks[owner.index() - 1]);
-            let boxes = |id, division| splits.part(id, division, 0).map(|part| part.parameters).ok();
+            let boxes = |id, division: Division| {
+                let gradient = splits.values(id, division.split).parameter_gradient;
+                splits.part(id, division, 0).map(|part| (part.parameters, gradient)).ok()
+            };
             let of_owner = divisions[owner.index() - 1].1;
             let same = possible.iter().map(|&split| Division { split, parts: of_owner.parts });
             let mut same = same.filter(|&division| boxes(id, division) == boxes(owner, of_owner));

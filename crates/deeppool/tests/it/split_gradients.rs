@@ -119,15 +119,17 @@ impl<'p> Ranks<'p> {
 
     fn compute(&mut self, rank: usize, step: &Step) {
         let (program, buffers) = (&self.program.ranks[rank], &mut self.buffers[rank]);
-        match step.op {
-            Op::LoadBatch { part, shard } => {
+        match &step.op {
+            Op::LoadBatch { part, shard, elements } => {
                 let Batch { samples, features, labels } = self.batch;
-                let all = if part == BatchPart::Features { features } else { labels };
+                let all = if *part == BatchPart::Features { features } else { labels };
                 let each = all.len() / samples;
-                buffers[step.writes[0].0] = all[shard.first * each..][..shard.samples * each].to_vec();
+                let loaded = all[shard.first * each..][..shard.samples * each].chunks(each);
+                buffers[step.writes[0].0] =
+                    loaded.flat_map(|sample| &sample[elements.clone()]).copied().collect();
             }
             Op::OptimizerStep { layer, .. } => {
-                self.gradients.push((rank, layer, buffers[step.reads[0].0].clone()));
+                self.gradients.push((rank, *layer, buffers[step.reads[0].0].clone()));
             }
             _ => {
                 let spec = kernel_spec(self.network, program, step).expect("the step has a kernel");

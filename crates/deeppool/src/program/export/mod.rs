@@ -100,6 +100,8 @@ enum OpDocument<'a> {
     LoadBatch {
         part: &'static str,
         samples: [usize; 2],
+        #[serde(skip_serializing_if = "Option::is_none")]
+        elements: Option<[usize; 2]>,
     },
     Forward(PassDocument<'a>),
     Backward(PassDocument<'a>),
@@ -152,14 +154,15 @@ impl Program {
     ///   the samples that each rank holds before (`source`) and after (`target`), and the `moves`
     ///   between them. With `groups`, `ranks` are that many consecutive lists of the same length,
     ///   and each of them reduces on its own. A redistribution between split layers is of an array
-    ///   with the dimensions `extents`, whose items have `item_elements` elements: samples, and
-    ///   outer dimension and units of a sample; before them, if there are four, the addends. It has
-    ///   `ranges` of each dimension in place of `samples`;
+    ///   with the dimensions `extents`, whose items have `item_elements` elements: samples,
+    ///   positions, outer dimension of a position, and units; before them, if there are five, the
+    ///   addends. It has `ranges` of each dimension in place of `samples`;
     /// - `ranks`: the `buffers` of each rank, of which the first `state_buffers` keep their
     ///   contents from iteration to iteration, and its `steps`, which refer to buffers, steps and
     ///   collectives by their indices. A step runs on its `lane`, in the order of the list, when
     ///   the steps in `after` have finished. A pass of a layer gives the role of each buffer
-    ///   (`read_roles`, `write_roles`), such as `input.0` or `output_gradient`. The passes
+    ///   (`read_roles`, `write_roles`), such as `input.0` or `output_gradient`. A `load_batch` for
+    ///   some positions has the range of the `elements` of each sample that it loads. The passes
     ///   `forward_in_place` and `backward_in_place` of a loss update the first buffer of `writes`
     ///   in place: the input of the loss becomes the gradient of the input. A `scale_gradient`
     ///   multiplies what it writes in place: each entry of `factors` is a number of samples and
@@ -316,17 +319,29 @@ impl<'a> Names<'a> {
         })
     }
 
+    /// Returns the number of features or labels of a sample.
+    fn sample_elements(&self, part: BatchPart) -> usize {
+        match part {
+            BatchPart::Features => self.network.layer(self.network.input()).output_shape().elements(),
+            BatchPart::Labels => {
+                self.network.layers().map(|(_, layer)| layer.label_count()).max().unwrap_or(0)
+            }
+        }
+    }
+
     fn step<'p>(&self, program: &RankProgram, step: &'p Step) -> Result<StepDocument<'p>, Error>
     where
         'a: 'p,
     {
         let op = match &step.op {
-            &Op::LoadBatch { part, shard } => {
-                let part = match part {
+            Op::LoadBatch { part, shard, elements } => {
+                let part_label = match part {
                     BatchPart::Features => "features",
                     BatchPart::Labels => "labels",
                 };
-                OpDocument::LoadBatch { part, samples: samples(shard) }
+                let elements =
+                    (elements.len() < self.sample_elements(*part)).then(|| [elements.start, elements.end]);
+                OpDocument::LoadBatch { part: part_label, samples: samples(*shard), elements }
             }
             &Op::Forward { layer, pass, shard } => {
                 OpDocument::Forward(self.pass(program, (layer, pass, shard))?)

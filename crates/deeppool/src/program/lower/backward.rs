@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use collectives::Bucketing;
 use layer_engine::{Pass, Role, Sgd, Shard, Signature, Storage};
-use layer_graph::{LayerId, Split};
+use layer_graph::{LayerId, Values};
 
 use super::layout::TensorLayout;
 use super::{DistributedValue, Holders, LowerOptions, Lowering};
@@ -67,8 +67,8 @@ impl Lowering<'_> {
                 }
                 with_parameters.push(id);
                 let bytes = self.largest_part(id, Role::ParameterGradient) as u64 * ELEMENT_BYTES;
-                let parts = self.holders[id.index()].parts;
-                if let Some(full) = buckets.add((ranks.clone(), parts), id, bytes) {
+                let groups = self.holders[id.index()].groups;
+                if let Some(full) = buckets.add((ranks.clone(), groups), id, bytes) {
                     self.reduce_gradients(&full.group, &full.gradients);
                 }
             }
@@ -254,13 +254,13 @@ impl Lowering<'_> {
         }
     }
 
-    /// Sums the parameter gradients of layers, of each of their parts, over its ranks in one
-    /// collective. `ranks` are those of each part, one part after another. Ranks that hold the
+    /// Sums the parameter gradients of layers over their ranks, or over the ranks of each part, in
+    /// one collective. `ranks` are those of each group, one group after another. Ranks that hold the
     /// parameters, and are not among these, receive the sums by broadcasts. Layers of one broadcast
     /// are consecutive in the sum.
-    fn reduce_gradients(&mut self, (ranks, parts): &(Vec<usize>, usize), layers: &[LayerId]) {
+    fn reduce_gradients(&mut self, (ranks, groups): &(Vec<usize>, usize), layers: &[LayerId]) {
         let receivers = self.by_receivers(ranks, layers);
-        let mut bucket = Bucket::new((ranks, *parts), self.lowered.places(ranks));
+        let mut bucket = Bucket::new((ranks, *groups), self.lowered.places(ranks));
         for &id in receivers.iter().flat_map(|(_, layers)| layers) {
             self.add_to_bucket(&mut bucket, id, Role::ParameterGradient, self.network.layer(id).name());
         }
@@ -295,14 +295,15 @@ impl Lowering<'_> {
         bucket.labels.push("squared gradient norm".into());
         bucket.elements = 1;
         let mut by_place = HashMap::new();
+        let is_copied = |id: &LayerId| self.values(*id).parameter_gradient == Values::Copies;
+        let copied: HashSet<LayerId> = layers.iter().copied().filter(is_copied).collect();
         for (place, buffers) in &mut bucket.buffers {
             let program = self.program.rank(*place);
             let rank = program.rank();
             let own = layers.iter().filter(|id| {
-                let Holders { ranks, parts, .. } = &self.holders[id.index()];
-                let is_copied = self.placement.division(**id).split == Split::Copies;
-                let counted = if is_copied { 1 } else { *parts };
-                ranks.iter().step_by(ranks.len() / parts).take(counted).any(|first| *first == rank)
+                let Holders { ranks, groups, .. } = &self.holders[id.index()];
+                let counted = if copied.contains(id) { 1 } else { *groups };
+                ranks.iter().step_by(ranks.len() / groups).take(counted).any(|first| *first == rank)
             });
             let gradients: Vec<BufferId> =
                 own.map(|&id| program.operand(id, self.network, Role::ParameterGradient, 0)).collect();

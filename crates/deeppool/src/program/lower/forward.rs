@@ -1,11 +1,11 @@
 //! Lowering of the forward pass: the layers on their ranks, and the movement of their inputs.
 
-use std::rc::Rc;
+use std::ops::Range;
 
 use layer_engine::{Pass, Role, Storage};
-use layer_graph::{Layer, LayerId, Values};
+use layer_graph::{Layer, LayerId, Split};
 
-use super::layout::{SharedLayout, TensorLayout};
+use super::layout::TensorLayout;
 use super::{DistributedValue, Lowering};
 use crate::Error;
 use crate::program::builder::Operands;
@@ -50,7 +50,7 @@ impl Lowering<'_> {
         let consumers = self.consumers(id);
         if consumers.len() > 1 {
             for consumer in consumers {
-                self.output_in(id, &self.input_layout(consumer))?;
+                self.output_in(id, (consumer, &self.input_layout(consumer)))?;
             }
         }
         Ok(())
@@ -72,34 +72,40 @@ impl Lowering<'_> {
         let mut in_order = producers.clone();
         in_order.sort_by_key(|producer| self.place_in_order[producer.index()]);
         for producer in in_order {
-            self.output_in(producer, &layout)?;
+            self.output_in(producer, (id, &layout))?;
         }
         for (slot, producer) in producers.into_iter().enumerate() {
-            for (place, buffer) in self.output_in(producer, &layout)?.buffers {
+            for (place, buffer) in self.output_in(producer, (id, &layout))?.buffers {
                 self.program.rank(place).set_operand(id, Role::Input(slot), buffer);
             }
         }
         if id == self.loss {
+            let count = self.network.layer(id).label_count();
             for (place, shard) in layout.of.shards(self.micro_batch.start) {
+                let elements = self.loaded_elements(id, place, count);
                 let program = self.program.rank(place);
                 let labels = program.operand(id, self.network, Role::Labels, shard.samples);
-                let load = Op::LoadBatch { part: BatchPart::Labels, shard };
+                let load = Op::LoadBatch { part: BatchPart::Labels, shard, elements };
                 program.step(load, "load labels".into(), Vec::new(), vec![labels]);
             }
         }
         Ok(())
     }
 
-    /// Returns a layer's output in a layout: the existing value, loaded (for the input layer), or
-    /// redistributed.
-    fn output_in(&mut self, producer: LayerId, layout: &TensorLayout) -> Result<DistributedValue, Error> {
+    /// Returns a layer's output in the layout in which a consumer reads it: the existing value,
+    /// loaded (for the input layer), or redistributed.
+    fn output_in(
+        &mut self,
+        producer: LayerId,
+        (consumer, layout): (LayerId, &TensorLayout),
+    ) -> Result<DistributedValue, Error> {
         let known = self.outputs[producer.index()].iter().find(|value| value.layout == *layout);
         if let Some(value) = known {
             return Ok(value.clone());
         }
         let layer = self.network.layer(producer);
         if producer == self.network.input() {
-            let value = self.load_features(&layout.of, layer);
+            let value = self.load_features((consumer, layout), layer);
             self.outputs[producer.index()].push(value.clone());
             return Ok(value);
         }
@@ -115,21 +121,37 @@ impl Lowering<'_> {
         Ok(value)
     }
 
-    fn load_features(&mut self, layout: &Rc<SharedLayout>, input: &Layer) -> DistributedValue {
+    /// Returns the elements of a sample, of `count` elements, that a rank loads for a layer: its
+    /// positions, if the layer is split by positions.
+    fn loaded_elements(&mut self, id: LayerId, place: usize, count: usize) -> Range<usize> {
+        match (&self.splits, self.program.rank(place).part(id)) {
+            (Some(splits), Some(part)) if part.division.split == Split::Positions => {
+                let of_position = count / splits.max_parts(id, Split::Positions);
+                part.units.start * of_position..part.units.end * of_position
+            }
+            _ => 0..count,
+        }
+    }
+
+    fn load_features(
+        &mut self,
+        (consumer, layout): (LayerId, &TensorLayout),
+        input: &Layer,
+    ) -> DistributedValue {
         let storage = self.storage_of_features();
-        let buffers = layout.shards(self.micro_batch.start).map(|(place, shard)| {
-            let elements = Role::Output.elements(input, shard.samples);
+        let sample = input.output_shape().elements();
+        let shards: Vec<_> = layout.of.shards(self.micro_batch.start).collect();
+        let buffers = shards.into_iter().map(|(place, shard)| {
+            let range = self.loaded_elements(consumer, place, sample);
+            let elements = shard.samples * range.len();
             let program = self.program.rank(place);
             let contents = Contents::Operand(self.network.input(), Role::Output);
             let buffer = program.buffer(elements, storage, contents);
-            let load = Op::LoadBatch { part: BatchPart::Features, shard };
+            let load = Op::LoadBatch { part: BatchPart::Features, shard, elements: range };
             program.step(load, "load samples".into(), Vec::new(), vec![buffer]);
             (place, buffer)
         });
-        DistributedValue {
-            buffers: buffers.collect(),
-            layout: TensorLayout::new(Rc::clone(layout), Values::Copies),
-        }
+        DistributedValue { buffers: buffers.collect(), layout: layout.clone() }
     }
 
     /// Returns the number format of the network's input: that of the layers that read it.

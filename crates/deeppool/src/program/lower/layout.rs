@@ -103,11 +103,7 @@ impl TensorLayout {
     /// Returns the lowered ranks, with the number of elements that each holds.
     pub(super) fn elements(&self, view: TensorView) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.of.shards.iter().map(move |one| {
-            let units = match self.values {
-                Values::Ranges => view.part(self.of.parts, one.part).len(),
-                Values::Copies | Values::Addends => view.units,
-            };
-            (one.place, one.samples.len() * view.outer * units * view.inner)
+            (one.place, one.samples.len() * view.part_elements(self.values, self.of.parts, one.part))
         })
     }
 
@@ -116,17 +112,15 @@ impl TensorLayout {
         if self.values == Values::Addends { self.of.parts } else { 1 }
     }
 
-    /// Returns the boxes that the ranks hold of an array with the dimensions samples, and outer and
-    /// units of a sample. With several `terms` they are the outermost dimension, of which each part
-    /// of a tensor of addends holds one, and all other ranks all.
+    /// Returns the boxes that the ranks hold, as [`tensor_boxes`] does.
     fn boxes(&self, view: TensorView, terms: usize) -> Result<Layout, Error> {
         let of = &self.of;
         tensor_boxes((of.layout.samples(), terms, view), (of.layout.ranks(), of.parts), self.values)
     }
 }
 
-/// Returns the boxes that ranks hold of an array with the dimensions samples, and outer and units
-/// of a sample. `parts` consecutive ranks have the same samples, and hold `values` of them. With
+/// Returns the boxes that ranks hold of an array with the dimensions samples, positions, outer ones
+/// of a position, and units. `parts` consecutive ranks have the same samples, and hold `values` of them. With
 /// several `terms` these are the outermost dimension, of which each part of a tensor of addends
 /// holds one, and all other ranks all.
 ///
@@ -140,11 +134,13 @@ pub(crate) fn tensor_boxes(
 ) -> Result<Layout, Error> {
     let ranges = ranks.len() / parts.max(1);
     let (divided, ranks) = match values {
-        Values::Copies => ([1, ranges, 1, 1], ranks.to_vec()),
-        Values::Ranges => ([1, ranges, 1, parts], ranks.to_vec()),
-        Values::Addends => ([parts, ranges, 1, 1], by_part(ranks, parts)),
+        Values::Copies => ([1, ranges, 1, 1, 1], ranks.to_vec()),
+        Values::Ranges => ([1, ranges, 1, 1, parts], ranks.to_vec()),
+        Values::Addends => ([parts, ranges, 1, 1, 1], by_part(ranks, parts)),
+        Values::Positions => ([1, ranges, parts, 1, 1], ranks.to_vec()),
     };
-    let (extents, skipped) = ([terms, samples, view.outer, view.units], usize::from(terms == 1));
+    let TensorView { positions, outer, units, .. } = view;
+    let (extents, skipped) = ([terms, samples, positions, outer / positions, units], usize::from(terms == 1));
     Ok(Layout::grid(&extents[skipped..], &divided[skipped..], &ranks)?)
 }
 

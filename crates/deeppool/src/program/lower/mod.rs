@@ -177,10 +177,10 @@ type PlacedBuffer = (usize, BufferId);
 
 /// The ranks that hold the parameters of a layer.
 struct Holders {
-    /// The ranks of each part of the layer, one part after another.
+    /// The ranks of each group that sums its gradients, one group after another.
     ranks: Vec<usize>,
-    /// Number of parts.
-    parts: usize,
+    /// Number of groups: one for each part of the parameters.
+    groups: usize,
     /// Places of the lowered ranks.
     places: Vec<usize>,
 }
@@ -235,9 +235,9 @@ impl<'a> Lowering<'a> {
         let lowered = Lowered::new(placement.world(), first_ranks);
         let splits = placement.is_split().then(|| NetworkSplits::new(network));
         let holders = network.layers().map(|(id, _)| {
-            let parts = placement.division(id).parts;
-            let ranks = by_part(&placement.parameter_ranks(network, id), parts);
-            Holders { places: lowered.places(&ranks), ranks, parts }
+            let groups = placement.sum_groups(splits.as_ref(), id);
+            let ranks = by_part(&placement.parameter_ranks(network, id), groups);
+            Holders { places: lowered.places(&ranks), ranks, groups }
         });
         let holders: Vec<Holders> = holders.collect();
         let mut program = ProgramBuilder::new(batch, precision, classes);
@@ -320,7 +320,7 @@ impl<'a> Lowering<'a> {
         Rc::clone(&self.layout[id.index()])
     }
 
-    /// Returns how the parts of a layer hold its inputs, their gradients, and its output.
+    /// Returns how the parts of a layer hold its tensors.
     fn values(&self, id: LayerId) -> SplitValues {
         self.placement.values(self.splits.as_ref(), id)
     }
@@ -498,10 +498,12 @@ impl<'a> Lowering<'a> {
         shards.map(operand).collect()
     }
 
-    /// Sums an operand over the ranks of each part of a layer.
+    /// Sums an operand over the ranks of a layer, or over those of each part.
     fn reduce_operand(&mut self, id: LayerId, role: Role, label: &str) {
         let layout = self.layout(id);
-        let mut bucket = Bucket::new((&layout.ranks_by_part(), layout.parts), layout.places());
+        let groups = self.placement.sum_groups(self.splits.as_ref(), id);
+        let ranks = by_part(layout.layout.ranks(), groups);
+        let mut bucket = Bucket::new((&ranks, groups), layout.places());
         self.add_to_bucket(&mut bucket, id, role, label);
         self.program.all_reduce(bucket);
     }

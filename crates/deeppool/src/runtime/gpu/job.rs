@@ -301,8 +301,8 @@ fn load<S: BatchSource, O: Observer>(
     iterations: &mut Iterations<'_, Gpu, S, O>,
     iteration: u64,
 ) -> Result<(), Error> {
-    let LoadedSamples { part, samples, storage, staged, .. } = samples;
-    iterations.load(iteration, *part, samples.clone())?;
+    let LoadedSamples { part, samples, elements, storage, staged, .. } = samples;
+    iterations.load(iteration, *part, (samples.clone(), elements.clone()))?;
     let scalars = storage.pack(&iterations.staging);
     staged.host_of(iteration).with(|host| {
         if host.len() != scalars.len() {

@@ -144,20 +144,21 @@ impl Parts<'_> {
             let group = self.group(&launches[next..], step);
             let merged = group.count();
             next += merged;
-            let unit = match self.step(step).op {
-                Op::Collective(id) => {
+            let unit = match &self.step(step).op {
+                &Op::Collective(id) => {
                     open = open.filter(|open| after != Some(*open));
                     let (call, communication) = self.collective(step, id)?;
                     let work = UnitWork::Collective(step, Arc::new(call), communication);
                     Unit { work, after: after.or(Some(0)) }
                 }
-                Op::LoadBatch { part, shard } => {
+                Op::LoadBatch { part, shard, elements } => {
                     open = None;
                     let written = self.first_written(step)?;
                     let samples = shard.first..shard.first + shard.samples;
                     let storage = self.iteration.program.buffers[written.0].storage;
                     let staged = self.staged(written)?;
-                    let loaded = LoadedSamples { step, part, samples, storage, staged };
+                    let (part, elements) = (*part, elements.clone());
+                    let loaded = LoadedSamples { step, part, samples, elements, storage, staged };
                     Unit { work: UnitWork::Load(loaded), after }
                 }
                 _ => {

@@ -97,6 +97,8 @@ pub(super) struct LoadedSamples {
     pub(super) part: BatchPart,
     /// Samples of the global batch.
     pub(super) samples: Range<usize>,
+    /// The elements of each sample.
+    pub(super) elements: Range<usize>,
     /// Number format of their buffers.
     pub(super) storage: Storage,
     /// Their buffers.
