@@ -91,7 +91,7 @@ def random_split_plan(network, gpus, batch, seed, splits=(), **options):
     for layer in network.layers[1:]:
         choices = [
             (split, parts)
-            for split in ("features", "inputs", "copies")
+            for split in ("features", "inputs", "copies", "positions")
             for parts in range(2, gpus + 1)
             if gpus % parts == 0
         ]

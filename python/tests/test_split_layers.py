@@ -17,17 +17,18 @@ from deeppool.tracing import trace  # noqa: E402
 BATCH, ITERATIONS = 8, 5
 
 
-def trained(name, seed, micro_batches, resumed):
-    """Trains by a random split plan, and, if `resumed`, continues on another one from the state."""
+def trained(name, seed, micro_batches, resumed, shared=()):
+    """Trains by a random split plan, and, if `resumed`, continues on another one from the state.
+
+    `shared` are the splits of the layers that share a parameter.
+    """
     module = make(name)
     samples = batches(name, BATCH, ITERATIONS)
     traced = trace(module, next(batches(name, BATCH, 1))[0])
 
     def model_of(seed):
-        # Layers that share a parameter hold the same part of it.
-        splits = {"tokens": ("features", 2), "head": ("inputs", 2)} if name == "tied" else {}
         plan = random_split_plan(
-            traced.network, dist.get_world_size(), BATCH, seed, splits, micro_batches=micro_batches
+            traced.network, dist.get_world_size(), BATCH, seed, shared, micro_batches=micro_batches
         )
         assert '"division"' in plan
         return BurstParallel(traced, plan)
@@ -48,13 +49,15 @@ def trained(name, seed, micro_batches, resumed):
     return losses, model.state_dict()
 
 
-#: Network, seed of the plan, micro-batches, and whether the training is resumed by another plan.
+#: Network, seed of the plan, micro-batches, whether the training is resumed by another plan, and the splits
+#: of layers that share a parameter, which hold the same part of it.
 CASES = [
     ("skips", 2, 1, True),
     ("branches", 3, 2, False),
     ("transformer", 4, 1, True),
     ("transformer", 5, 2, False),
-    ("tied", 6, 1, False),
+    ("tied", 6, 1, False, (("tokens", ("features", 2)), ("head", ("inputs", 2)))),
+    ("tied", 7, 2, False, (("tokens", ("positions", 2)), ("head", ("positions", 2)), ("loss", ("positions", 4)))),
 ]
 
 

@@ -211,7 +211,9 @@ def _as_samples(
     """
     if not collective.extents:
         return items
-    *_, outer, units = collective.extents
+    *_, positions, rows, units = collective.extents
+    *_, (first, end), _, _ = box
+    outer = positions * rows
     dims, before = list(shape), 1
     for index, dim in enumerate(shape):
         # The first dimension that the units divide evenly.
@@ -219,7 +221,8 @@ def _as_samples(
             dims[index] = dim // units * (box[-1][1] - box[-1][0])
             break
         before *= dim
-    return items.reshape(*_lengths(box)[:-2], *dims)
+    dims[0] = dims[0] // positions * (end - first)
+    return items.reshape(*_lengths(box)[:-3], *dims)
 
 
 class Unconnected(Communication):

@@ -32,9 +32,9 @@ class Denominator:
     ) -> None:
         self._loss, self._batch, self._device = loss, program.batch, device
         self._communication = communication
-        loads = (step.samples for step in program.steps if step.op == "load_batch" and step.part == "labels")
-        #: Ranges of the samples of this rank's shard of the loss.
-        self._shards = sorted({samples for samples in loads if samples[0] < samples[1]})
+        loads = [step for step in program.steps if step.op == "load_batch" and step.part == "labels"]
+        #: Loads of the targets of this rank's shard of the loss, each shard once.
+        self._shards = list({step.samples: step for step in loads if step.samples[0] < step.samples[1]}.values())
         self._work: dist.Work | None = None
         self._total = torch.zeros(())
 
@@ -47,8 +47,8 @@ class Denominator:
         if not self._loss.depends_on_targets:
             return
         self._total = torch.zeros((), dtype=torch.float64, device=self._device)
-        for first, end in self._shards:
-            self._total += self._loss.count(targets[first:end].to(self._device))
+        for step in self._shards:
+            self._total += self._loss.count(step.loaded(targets).to(self._device))
         self._work = self._communication.sum_over_ranks(self._total)
         if self._loss.refused and not self._communication.is_fake:
             self._refuse()

@@ -244,7 +244,7 @@ class Executor:
         return [*calls, *(partial(self._add_up, index, program.steps[index]) for index in sums)]
 
     def _load(self, index: int, step: Step) -> None:
-        samples = self._batch[step.part][slice(*step.samples)]
+        samples = step.loaded(self._batch[step.part])
         self.values.put(index, step.writes[0], samples.to(self.device, non_blocking=True))
 
     def _add_up(self, index: int, step: Step) -> None:

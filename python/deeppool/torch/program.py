@@ -6,11 +6,14 @@ Steps, buffers and collectives are identified by their indices. Ranges of sample
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
+
+from deeppool.errors import BurstParallelError
 
 T = TypeVar("T")
 Samples = tuple[int, int]
@@ -79,14 +82,15 @@ class LayerPlacement:
     parameters_of: str | None = None
     """Name of the layer that owns its parameters; ``None`` if it owns them."""
     split: str = ""
-    """``copies``, ``features`` or ``inputs``; empty if it is not split."""
+    """``copies``, ``features``, ``inputs`` or ``positions``; empty if it is not split."""
     parts: tuple[LayerPart, ...] = ()
     """Its parts, if it is split."""
 
     @property
     def is_divided(self) -> bool:
         """Whether the parts have different parameters."""
-        return self.split in ("features", "inputs")
+        by_positions = self.split == "positions" and self.parts[0].kind == "position_embedding"
+        return self.split in ("features", "inputs") or by_positions
 
     def part(self, rank: int) -> LayerPart | None:
         """Returns the part that a rank runs."""
@@ -103,8 +107,8 @@ class Collective:
     groups: tuple[tuple[int, ...], ...]
     """Groups of ranks, each of which performs the operation on its own."""
     source: dict[int, Ranges] = field(default_factory=dict)
-    """Box of each rank before a redistribution: samples, then outer dimension and units of a sample if
-    layers are split. Before the samples, there may be a dimension of addends."""
+    """Box of each rank before a redistribution: samples, then positions, outer dimension of a position and
+    units if layers are split. Before the samples, there may be a dimension of addends."""
     target: dict[int, Ranges] = field(default_factory=dict)
     """Box of each rank after a redistribution."""
     moves: tuple[tuple[int, int, Ranges], ...] = ()
@@ -143,9 +147,30 @@ class Step:
     pass_: str = ""
     part: str = ""
     samples: Samples = (0, 0)
+    elements: tuple[int, int] | None = None
+    """Range of the elements of each sample that are loaded; ``None`` for all."""
     read_roles: tuple[str, ...] = ()
     write_roles: tuple[str, ...] = ()
     collective: int = -1
+
+    def loaded(self, batch: torch.Tensor) -> torch.Tensor:
+        """Returns what the step loads of the inputs or targets of the global batch.
+
+        Raises:
+            BurstParallelError: Positions of targets that are probabilities.
+        """
+        rows = batch[slice(*self.samples)]
+        if self.elements is None:
+            return rows
+        if self.part == "labels":
+            if rows.is_floating_point():
+                raise BurstParallelError(
+                    "targets that are probabilities cannot be divided by positions: plan without "
+                    "`positions` among the splits"
+                )
+            return rows.flatten(1)[:, slice(*self.elements)]
+        of_position = math.prod(rows.shape[2:])
+        return rows[:, self.elements[0] // of_position : self.elements[1] // of_position]
 
     def read(self, role: str) -> int:
         """Returns the buffer that it reads in the given role."""
@@ -193,9 +218,14 @@ class RankProgram:
         return tuple(dict.fromkeys(rank for layer in users for rank in layer.ranks))
 
     def divided(self, layer: str) -> LayerPart | None:
-        """Returns the rank's part of a layer whose parts compute different values; otherwise ``None``."""
+        """Returns the rank's part of a layer whose parts differ; otherwise ``None``.
+
+        Parts by positions are the layer on fewer positions, but for a position embedding and a dropout.
+        """
         placement = self.layers[layer]
-        return placement.part(self.rank) if placement.is_divided else None
+        part = placement.part(self.rank)
+        is_dropout = placement.split == "positions" and part is not None and part.output_box is not None
+        return part if placement.is_divided or is_dropout else None
 
     def pieces(self, owner: str) -> list[tuple[int, LayerPart | None]]:
         """Returns the pieces of a layer's parameters and statistics, each with the first rank that holds it.
