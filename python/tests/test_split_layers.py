@@ -49,15 +49,18 @@ def trained(name, seed, micro_batches, resumed, shared=()):
     return losses, model.state_dict()
 
 
-#: Network, seed of the plan, micro-batches, whether the training is resumed by another plan, and the splits
-#: of layers that share a parameter, which hold the same part of it.
+#: Splits of layers that share a parameter, which hold the same part of it.
+BY_FEATURES = (("tokens", ("features", 2)), ("head", ("inputs", 2)))
+BY_POSITIONS = (("tokens", ("positions", 2)), ("head", ("positions", 2)), ("loss", ("positions", 4)))
+#: Network, seed of the plan, micro-batches, whether the training is resumed by another plan, and
+#: the splits of some layers.
 CASES = [
     ("skips", 2, 1, True),
     ("branches", 3, 2, False),
     ("transformer", 4, 1, True),
     ("transformer", 5, 2, False),
-    ("tied", 6, 1, False, (("tokens", ("features", 2)), ("head", ("inputs", 2)))),
-    ("tied", 7, 2, False, (("tokens", ("positions", 2)), ("head", ("positions", 2)), ("loss", ("positions", 4)))),
+    ("tied", 6, 1, False, BY_FEATURES),
+    ("tied", 7, 2, False, BY_POSITIONS),
 ]
 
 

@@ -18,8 +18,8 @@ pub struct NodeSplit {
     /// Values of the output. Its backward step reads the gradient of the output with the same
     /// values, or with [`Values::Copies`] if these are [`Values::Addends`].
     pub output: Values,
-    /// Whether all parts have the same parameters and compute addends of their gradients, and of the
-    /// metrics, which are all-reduced between all ranks.
+    /// Whether all parts have the same parameters and compute addends of their gradients, and of
+    /// the metrics, which are all-reduced between all ranks.
     pub sums_parts: bool,
     /// Size of the gradient of the parameters of the largest part, bytes.
     pub gradient_bytes: u64,

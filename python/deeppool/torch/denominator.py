@@ -33,8 +33,9 @@ class Denominator:
         self._loss, self._batch, self._device = loss, program.batch, device
         self._communication = communication
         loads = [step for step in program.steps if step.op == "load_batch" and step.part == "labels"]
-        #: Loads of the targets of this rank's shard of the loss, each shard once.
-        self._shards = list({step.samples: step for step in loads if step.samples[0] < step.samples[1]}.values())
+        # Loads of the targets of this rank's shards of the loss, each shard once.
+        shards = {step.samples: step for step in loads if step.samples[0] < step.samples[1]}
+        self._shards = list(shards.values())
         self._work: dist.Work | None = None
         self._total = torch.zeros(())
 

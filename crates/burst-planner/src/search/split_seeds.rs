@@ -204,8 +204,8 @@ fn options_of(evaluator: &mut Evaluator<'_>, node: usize, (gpus, parts): (usize,
 }
 
 /// Returns the time of the steps of a node, and that of the all-reduce of its gradient, which
-/// `summing` ranks of a group sum for each part. `bytes` are those of its gradient, and those that it
-/// all-reduces within its steps.
+/// `summing` ranks of a group sum for each part. `bytes` are those of its gradient, and those that
+/// it all-reduces within its steps.
 fn times_us(
     evaluator: &mut Evaluator<'_>,
     node: usize,

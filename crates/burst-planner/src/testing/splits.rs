@@ -8,8 +8,8 @@ use crate::{
 };
 
 /// Values of the input, its gradient and the output of the splits of layers: copies of the layer,
-/// its output features, features of the input and the output, its input features, positions of which
-/// all parts have all parameters, and positions with a loss or own parameters.
+/// its output features, features of the input and the output, its input features, positions of
+/// which all parts have all parameters, and positions with a loss or own parameters.
 const KINDS: [[Values; 3]; 6] = [
     [Values::Copies; 3],
     [Values::Copies, Values::Addends, Values::Ranges],

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use layer_graph::{Division, LayerGraph, NetworkSplits, Split, zoo};
+use layer_graph::{Division, LayerGraph, LayerKind, NetworkSplits, Split, zoo};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -30,6 +30,18 @@ fn plans_name_the_split_of_each_run() {
     assert!(dot.contains("n32 -> n33 [style=bold];") && dot.contains("n33 -> n34;"), "{dot}");
 }
 
+/// With more GPUs than samples. The embedding and the head share parameters, and move together.
+#[test]
+fn plans_of_more_gpus_than_samples_are_explained() {
+    let folder = TempDir::new().unwrap();
+    let plan = "plan --model gpt2 --blocks 1 --device a100 --gpus 16 --batch 4 --amplification 100";
+    let text = succeed(folder.path(), &format!("{plan} --splits all --explain"));
+    let (path, explained) = text.split_once("\nWhat layers on the same ranks").unwrap();
+    assert!(path.contains(" 4 by positions "), "{path}");
+    let row = explained.lines().find(|line| line.trim_start().starts_with("tokens ..")).unwrap();
+    assert!(row.contains("(4 by ") && row.contains(" ms"), "{explained}");
+}
+
 #[test]
 fn explanations_as_json_have_the_division() {
     let folder = TempDir::new().unwrap();
@@ -55,9 +67,15 @@ fn split_of(network: &LayerGraph, splits: &NetworkSplits<'_>, name: &str) -> Opt
     let is_shared = network.parameter_users(network.parameter_owner(id)).len() > 1;
     let reads_input = network.producers(id).contains(&network.input());
     let is_even = |split: &Split| splits.max_parts(id, *split) > 1 && splits.max_parts(id, *split) % 2 == 0;
-    // The linear layer after the attention reads features of heads.
-    let ways =
-        if name.ends_with("out_proj") { [Split::Inputs, Split::Features] } else { [Split::Features; 2] };
+    // The linear layer after the attention reads features of heads. Norms have no split by
+    // features.
+    let ways = if name.ends_with("out_proj") {
+        [Split::Inputs, Split::Features]
+    } else if matches!(network.layer(id).kind(), LayerKind::PositionEmbedding(_)) {
+        [Split::Positions; 2]
+    } else {
+        [Split::Features, Split::Positions]
+    };
     ways.into_iter().find(is_even).filter(|_| !is_shared && !reads_input)
 }
 
@@ -96,6 +114,7 @@ fn dtensor_placements_have_the_elements_of_parts() {
     succeed(folder.path(), "lower --model gpt2 --blocks 1 --plan plan.json --dtensor -o placements.json");
     let placements = std::fs::read_to_string(folder.path().join("placements.json")).unwrap();
     assert!(placements.contains("_StridedShard(0, split_factor=3)"), "{placements}");
+    assert!(placements.contains("\"positions\""), "{placements}");
     let placements: Value = serde_json::from_str(&placements).unwrap();
     let mut compared = 0;
     for layer in placements["layers"].as_array().unwrap() {

@@ -46,8 +46,8 @@ pub struct RunAlternative {
 }
 
 /// Computes the explanation of each run of layers, in the order of `arrangement`, which must be
-/// that of `plan`. Layers that share parameters with a split layer of a run move with it. `counts` are the possible numbers of sample ranges, ascending: the GPU counts of
-/// layers without a split.
+/// that of `plan`. Layers that share parameters with a split layer of a run move with it. `counts`
+/// are the possible numbers of sample ranges, ascending: the GPU counts of layers without a split.
 pub(super) fn explain(
     evaluator: &mut Evaluator<'_>,
     problem: &PlanProblem,

@@ -118,8 +118,8 @@ impl Placement {
     /// # Errors
     /// [`Error::Graph`] if a layer cannot be split in this way. [`Error::Placement`] if its number
     /// of ranks is not a multiple of the parts, if layers that share parameters have different
-    /// parts of them or run on different ranks, or if a layer would read some units of the network's
-    /// input.
+    /// parts of them or run on different ranks, or if a layer would read some units of the
+    /// network's input.
     pub fn with_divisions(
         mut self,
         network: &LayerGraph,
@@ -234,8 +234,8 @@ impl Placement {
     }
 
     /// Returns the number of groups of ranks that sum the gradients of a layer's parameters, or the
-    /// metrics of a loss: one for each part of the parameters. `splits` are those of the network, if
-    /// any layer is split.
+    /// metrics of a loss: one for each part of the parameters. `splits` are those of the network,
+    /// if any layer is split.
     pub(super) fn sum_groups(&self, splits: Option<&NetworkSplits<'_>>, layer: LayerId) -> usize {
         let is_sum = self.values(splits, layer).parameter_gradient == Values::Addends;
         if is_sum { 1 } else { self.division(layer).parts }

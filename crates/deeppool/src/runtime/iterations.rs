@@ -279,7 +279,7 @@ impl<'a, B: Backend, S: BatchSource, O: Observer> Iterations<'a, B, S, O> {
         }
         let sample = self.staging.len() / count.max(1);
         if elements.len() < sample {
-            let cut = self.staging.chunks(sample).flat_map(|sample| sample.get(elements.clone()));
+            let cut = self.staging.chunks(sample).filter_map(|sample| sample.get(elements.clone()));
             self.staging = cut.flatten().copied().collect();
         }
         Ok(())

@@ -171,10 +171,9 @@ fn check<T: Real>(network: &LayerGraph, id: LayerId, division: Division, bound: 
     trained.check(&output, values.output, parts, bound, &name(Role::Output));
     for (role, joined) in joined {
         let values = match role {
-            Role::Output => values.output,
             Role::InputGradient(_) => values.input_gradient,
             Role::ParameterGradient | Role::Statistics => values.parameter_gradient,
-            Role::Metrics => values.output,
+            Role::Output | Role::Metrics => values.output,
             _ => continue,
         };
         joined.check(&whole.buffers[&role], values, parts, bound, &name(role));

@@ -1,6 +1,6 @@
 //! Layers split over several ranks by features, channels, heads or positions: the splits that are
-//! possible for each layer of a network, and the parts of a split layer, which are layers of another
-//! shape.
+//! possible for each layer of a network, and the parts of a split layer, which are layers of
+//! another shape.
 
 mod analysis;
 mod network;
@@ -33,7 +33,8 @@ pub enum Split {
     /// Input features or channels of a linear layer or a convolution. The sum of the parts' outputs
     /// is the layer's output; the bias belongs to part 0.
     Inputs,
-    /// Positions of a sequence. All parts have all parameters, but for those of a position embedding.
+    /// Positions of a sequence. All parts have all parameters, but for those of a position
+    /// embedding.
     Positions,
 }
 

@@ -18,7 +18,8 @@ pub struct LayerPart {
     pub index: usize,
     /// Units of the part: of the output's view for [`Split::Features`](super::Split::Features), of
     /// the input's view for [`Split::Inputs`](super::Split::Inputs), positions for
-    /// [`Split::Positions`](super::Split::Positions), and all units of the output for a whole layer.
+    /// [`Split::Positions`](super::Split::Positions), and all units of the output for a whole
+    /// layer.
     pub units: Range<usize>,
     /// Box of each of the part's parameters in the whole layer's parameter, in the order of
     /// [`Layer::parameters`] of the part. The part's parameters are the first ones of the whole

@@ -89,8 +89,8 @@ impl TensorView {
     }
 }
 
-/// Returns a part of `count` things that are divided as evenly as possible. The first parts have one
-/// more if the number of parts does not divide them.
+/// Returns a part of `count` things that are divided as evenly as possible. The first parts have
+/// one more if the number of parts does not divide them.
 pub(super) fn even_range(count: usize, parts: usize, index: usize) -> Range<usize> {
     let (size, longer) = (count / parts, count % parts);
     let start = |index: usize| index * size + index.min(longer);

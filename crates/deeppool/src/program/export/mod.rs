@@ -340,7 +340,7 @@ impl<'a> Names<'a> {
                     BatchPart::Labels => "labels",
                 };
                 let elements =
-                    (elements.len() < self.sample_elements(*part)).then(|| [elements.start, elements.end]);
+                    (elements.len() < self.sample_elements(*part)).then_some([elements.start, elements.end]);
                 OpDocument::LoadBatch { part: part_label, samples: samples(*shard), elements }
             }
             &Op::Forward { layer, pass, shard } => {

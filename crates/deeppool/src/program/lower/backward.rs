@@ -255,9 +255,9 @@ impl Lowering<'_> {
     }
 
     /// Sums the parameter gradients of layers over their ranks, or over the ranks of each part, in
-    /// one collective. `ranks` are those of each group, one group after another. Ranks that hold the
-    /// parameters, and are not among these, receive the sums by broadcasts. Layers of one broadcast
-    /// are consecutive in the sum.
+    /// one collective. `ranks` are those of each group, one group after another. Ranks that hold
+    /// the parameters, and are not among these, receive the sums by broadcasts. Layers of one
+    /// broadcast are consecutive in the sum.
     fn reduce_gradients(&mut self, (ranks, groups): &(Vec<usize>, usize), layers: &[LayerId]) {
         let receivers = self.by_receivers(ranks, layers);
         let mut bucket = Bucket::new((ranks, *groups), self.lowered.places(ranks));

@@ -120,9 +120,9 @@ impl TensorLayout {
 }
 
 /// Returns the boxes that ranks hold of an array with the dimensions samples, positions, outer ones
-/// of a position, and units. `parts` consecutive ranks have the same samples, and hold `values` of them. With
-/// several `terms` these are the outermost dimension, of which each part of a tensor of addends
-/// holds one, and all other ranks all.
+/// of a position, and units. `parts` consecutive ranks have the same samples, and hold `values` of
+/// them. With several `terms` these are the outermost dimension, of which each part of a tensor of
+/// addends holds one, and all other ranks all.
 ///
 /// # Errors
 /// [`Error::Collectives`] if the number of ranks is not a multiple of the parts, or one is
