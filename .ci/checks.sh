@@ -91,10 +91,18 @@ browser() {
 }
 
 
-# Prints the features of the build that most checks share: all that can be built on this machine, except
-# libtorch's.
+# Prints the features of libraries that most checks share: all that can be built on this machine, except
+# libtorch's. PDF is one of them, since it changes features of their dependencies.
+library_features() {
+    local features=collectives/nccl,benches/cuda,deeppool-cli/cuda,experiments/pdf
+    ! command -v mpicc >/dev/null || features+=,deeppool/mpi
+    echo "$features"
+}
+
+# Prints the features of the build that most checks share: those of libraries and of programs.
 features() {
-    local features=collectives/nccl,benches/cuda,deeppool-cli/cuda,experiments/measure,experiments/pdf
+    local features
+    features=$(library_features),experiments/measure
     ! command -v mpicc >/dev/null || features+=,benches/mpi,deeppool-cli/mpi
     echo "$features"
 }
@@ -103,6 +111,7 @@ features() {
 # folder of the package and path.
 feature_build() {
     local list=${CARGO_TARGET_DIR:-target}/feature-tests
+    : >"${CARGO_TARGET_DIR:-target}/taken-tests"
     cargo test --workspace --features "$(features)" --no-run --message-format json-render-diagnostics >"$list.json" &&
         python3 - "$list.json" >"$list" <<'END'
 import json
@@ -126,20 +135,50 @@ built() {
         "${CARGO_TARGET_DIR:-target}/feature-tests"
 }
 
-# run_tests PACKAGE TARGET [ARGUMENT...]: runs a test program of that build in the folder of its package.
-# Fails if no test runs: a renamed test is not left out.
+# taken PACKAGE TARGET [FILTER...]: records that a step runs these tests, or leaves them out. Without
+# filters, all tests of the program.
+taken() {
+    printf '%s\t%s\t%s\n' "$1" "$2" "${*:3}" >>"${CARGO_TARGET_DIR:-target}/taken-tests"
+}
+
+# run_tests PACKAGE TARGET [FILTER...] [OPTION...]: runs tests of a test program of that build in the
+# folder of its package. Fails if filters select no test: a renamed test is not left out.
 run_tests() {
-    local output program folder status passed
+    local output program folder status passed filter filters=()
     echo "-- $*"
+    for filter in "${@:3}"; do
+        [[ $filter != -* ]] || break
+        filters+=("$filter")
+    done
+    # Filters of ignored tests select others as well, which do not run.
+    [[ " $* " == *" --ignored "* ]] || taken "$1" "$2" "${filters[@]}"
     program=$(built "$1" "$2") || { echo "no test program $2 of $1" && return 1; }
     folder=$(awk -F '\t' -v path="$program" '$4 == path { print $3 }' "${CARGO_TARGET_DIR:-target}/feature-tests")
     output=$(mktemp)
-    (cd "$folder" && CARGO_MANIFEST_DIR=$folder timeout "${SECONDS_OF_TESTS:-600}" "$program" "${@:3}") 2>&1 | tee "$output"
+    (cd "$folder" && CARGO_MANIFEST_DIR=$folder timeout "${SECONDS_OF_TESTS:-600}" "$program" "${@:3}") 2>&1 </dev/null |
+        tee "$output"
     status=${PIPESTATUS[0]}
     passed=$(awk '/^test result: / { passed += $4 } END { print passed + 0 }' "$output")
     rm -f "$output"
     [ "$status" -eq 0 ] || return "$status"
-    [ "$passed" -gt 0 ] || { echo "no test ran: $*" && return 1; }
+    [ "$passed" -gt 0 ] || [ ${#filters[@]} -eq 0 ] || { echo "no test ran: $*" && return 1; }
+}
+
+# Runs the tests of that build that no step before has run, and those in the documentation.
+other_tests() {
+    local failed=0 package target filter filters options
+    while IFS=$'\t' read -r package target _; do
+        filters=$(awk -F '\t' -v package="$package" -v target="$target" '
+            $1 == package && $2 == target { print $3 == "" ? "all" : $3 }' "${CARGO_TARGET_DIR:-target}/taken-tests")
+        [[ $'\n'$filters$'\n' != *$'\nall\n'* ]] || continue
+        options=()
+        for filter in $filters; do
+            options+=(--skip "$filter")
+        done
+        SECONDS_OF_TESTS=1200 run_tests "$package" "$target" ${options[@]+"${options[@]}"} || failed=1
+    done <"${CARGO_TARGET_DIR:-target}/feature-tests"
+    cargo test --workspace --doc --features "$(features)" || failed=1
+    return "$failed"
 }
 
 # Runs all commands on invalid files, numbers and paths.
@@ -162,6 +201,13 @@ more_cases() {
             run_tests deeppool it compare::max_total &&
             EXPERIMENTS_FULL=1 run_tests experiments it hybrid:: command::equal_commands
     )
+}
+
+# Tests what programs without optional features say about them. The libraries are those of the build of all
+# features, whose programs it replaces.
+programs_without_features() {
+    cargo test --workspace --test it --features "$(library_features)" -- \
+        a_build_without_mpi open_mpi_needs_a_build_with_mpi training_needs_a_feature
 }
 
 # Builds and runs small programs outside the workspace that use one crate each.
@@ -194,7 +240,8 @@ each_feature() {
         local feature
         for feature in "" $features; do
             echo "$package, features: ${feature:-none}"
-            cargo clippy --quiet -p "$package" --no-default-features ${feature:+--features "$feature"} -- -D warnings || failed=1
+            cargo clippy --quiet --no-deps -p "$package" --no-default-features ${feature:+--features "$feature"} -- -D warnings ||
+                failed=1
         done
     done <<'LIST'
 burst-planner testing
@@ -211,16 +258,6 @@ experiments pdf measure
 benches cuda
 LIST
     return "$failed"
-}
-
-# Tests experiments that train on this machine, and figures as PDF.
-experiment_features() {
-    run_tests experiments it accuracy:: spb:: paper:: page::
-}
-
-# Tests the NCCL backend on an emulated library and emulated devices.
-nccl() {
-    run_tests collectives lib
 }
 
 # Installs NVRTC, NVIDIA's compiler of kernels. It needs no GPU.
@@ -252,18 +289,10 @@ gpu_libraries() {
     )
 }
 
-# Tests training on emulated GPUs.
+# Tests training on emulated GPUs, for more iterations.
 cuda_engine() {
-    (
-        export DEEPPOOL_GPU_ITERATIONS=10
-        run_tests layer-engine lib cuda:: &&
-            run_tests deeppool lib runtime::gpu:: &&
-            run_tests deeppool it gpus:: gpu_networks:: gpu_faults:: gpu_order:: gpu_ownership:: gpu_sharing:: \
-                shared_streams:: virtual_time:: background_jobs:: --test-threads 2 &&
-            run_tests deeppool-cli it gpus:: background_jobs:: --test-threads 2 &&
-            run_tests deeppool it gpu_losses::losses_of_a_residual &&
-            DEEPPOOL_GPU_FULL_LOSSES=1 run_tests deeppool it gpu_losses:: --skip losses_of_a_residual
-    )
+    DEEPPOOL_GPU_ITERATIONS=10 run_tests deeppool-cli it gpus:: &&
+        DEEPPOOL_GPU_FULL_LOSSES=1 run_tests deeppool it gpu_losses::losses_of_a_digits_cnn gpu_losses::losses_of_a_transformer
 }
 
 # Runs the benchmark script for GPUs on emulated ones: all kernels of the CUDA engine, whose PTX is compiled
@@ -278,8 +307,9 @@ gpu_script() {
         cp "$(built gpu-mux cuda_gpu)" "$programs/gpu-mux-tests" &&
         cp "$(built collectives it)" "$programs/collectives-tests" &&
         cp "$(built layer-engine it)" "$programs/cuda-tests" &&
-        CUDA_ENGINE_CASES=8 CUDA_EMULATOR_LIBRARY=$target/debug/deps/libcuda_emulator.so \
+        CUDA_ENGINE_CASES=3 CUDA_EMULATOR_LIBRARY=$target/debug/deps/libcuda_emulator.so \
             benchmarks/run-on-gpu.sh --emulated --programs "$programs" "$target/gpu-script" &&
+        taken layer-engine it cuda:: && taken gpu-mux cuda_gpu &&
         run_tests cuda it readme:: && run_tests benches it kernels::
 }
 
@@ -300,11 +330,13 @@ emulator() {
 mpi() {
     dpkg --status "${mpi_packages[@]}" >/dev/null 2>&1 || {
         echo "SKIPPED: the tests of feature mpi: Open MPI could not be installed"
+        taken collectives mpi
+        taken benches it coll
+        taken deeppool-cli it mpi:: training_page:: hosts:: faults::
         return 0
     }
     (
         export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-        export DEEPPOOL_ITERATIONS=60
         run_tests collectives mpi && run_tests benches it coll &&
             SECONDS_OF_TESTS=900 run_tests deeppool-cli it mpi:: training_page:: --test-threads 1 &&
             run_tests deeppool-cli it hosts:: --test-threads 1 &&
@@ -316,10 +348,11 @@ mpi() {
 slurm() {
     dpkg --status "${slurm_packages[@]}" >/dev/null 2>&1 || {
         echo "SKIPPED: the tests of jobs on Slurm: Slurm could not be installed"
+        taken deeppool-cli it slurm::
         return 0
     }
     (
-        export DEEPPOOL_ITERATIONS=60 DEEPPOOL_REQUEUES=2
+        export DEEPPOOL_REQUEUES=2
         SECONDS_OF_TESTS=1200 run_tests deeppool-cli it slurm:: --test-threads 1
     )
 }
@@ -369,8 +402,8 @@ python() {
         "$folder/bin/maturin" build --quiet --profile dev --manifest-path python/Cargo.toml --out "$wheels" &&
             "$folder/bin/pip" install --quiet --force-reinstall --no-deps "$wheels"/deeppool-*.whl &&
             (cd python && "$folder/bin/python" -m mypy) &&
-            DEEPPOOL_BIN=$(realpath "${CARGO_TARGET_DIR:-target}/debug/deeppool") DEEPPOOL_ITERATIONS=50 DEEPPOOL_NETWORKS=quick \
-                DEEPPOOL_MODULES=300 timeout 1440 "$folder/bin/python" -m pytest --quiet --durations 10 -p no:cacheprovider python/tests
+            DEEPPOOL_BIN=$(realpath "${CARGO_TARGET_DIR:-target}/debug/deeppool") DEEPPOOL_ITERATIONS=20 DEEPPOOL_NETWORKS=quick \
+                DEEPPOOL_MODULES=150 timeout 1440 "$folder/bin/python" -m pytest --quiet --durations 10 -p no:cacheprovider python/tests
     )
 }
 

@@ -16,7 +16,7 @@ from deeppool.tracing import trace  # noqa: E402
 
 WORLD = 4
 BATCH = 10
-#: 50 in continuous integration.
+#: 20 in continuous integration.
 ITERATIONS = int(os.environ.get("DEEPPOOL_ITERATIONS", "12"))
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 

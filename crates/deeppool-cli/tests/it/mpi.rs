@@ -12,7 +12,7 @@ use crate::comparison::{distance, plan_of_workers, random_plan, random_split_pla
 
 const TRAIN: &str = "train --model digits-cnn --data digits --batch 32";
 
-/// Number of iterations whose losses are compared; CI sets 200.
+/// Number of iterations whose losses are compared.
 pub(crate) fn iterations() -> u64 {
     std::env::var("DEEPPOOL_ITERATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(30)
 }
