@@ -396,6 +396,8 @@ python() {
         echo "SKIPPED: the tests of the Python package: PyTorch or what else it needs is out of reach"
         return 0
     }
+    "$folder/bin/pip" install --quiet transformers==5.24.0 ||
+        echo "SKIPPED: tracing networks of \`transformers\`: the Python package is out of reach"
     rm -rf "$wheels"
     (
         # With the settings of the tests: the same dependencies as they have, compiled once for both.

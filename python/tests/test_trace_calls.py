@@ -309,3 +309,46 @@ def test_layers_that_share_some_parameters_are_one_opaque_layer():
     assert reason.startswith("layers share the parameter `two.bias`")
     assert sum(layer.parameter_count for layer in traced.network.layers) == 6 * 4 + 6 + 6 * 6 + 3 * 6 + 3
     assert_same(traced, lambda module, batch: module(batch), torch.randn(3, 4))
+
+
+# Kinds.
+
+
+class Gelu(nn.Module):
+    """GELU by ``tanh`` as in GPT-2, clipped or not."""
+
+    def __init__(self, limit=None):
+        super().__init__()
+        self.limit = limit
+
+    def forward(self, x):
+        y = 0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * torch.pow(x, 3))))
+        return y if self.limit is None else y.clip(-self.limit, self.limit)
+
+
+class Gpt(nn.Module):
+    """The embeddings and the activation of GPT-2."""
+
+    def __init__(self, limit):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(11, 4), nn.Embedding(9, 4)
+        self.act, self.head = Gelu(limit), nn.Linear(4, 3)
+
+    def forward(self, tokens):
+        tokens = tokens.view(-1, tokens.shape[-1])
+        positions = self.wpe(torch.arange(tokens.shape[1]).unsqueeze(0))
+        x = self.wte(tokens)
+        return self.head(self.act(x + positions.to(x.device, x.dtype)))
+
+
+@pytest.mark.parametrize(("limit", "kind"), [(None, "gelu_tanh"), (10, "opaque")])
+def test_activations_by_formula_and_viewed_tokens_have_kinds(limit, kind):
+    traced = trace(Gpt(limit), torch.randint(11, (2, 5)))
+    kinds = [(layer.name, layer.kind) for layer in traced.layers[:4]]
+    assert kinds == [
+        ("wte", "embedding"),
+        ("wpe.weight", "position_embedding"),
+        ("act", kind),
+        ("head", "linear"),
+    ]
+    assert_same(traced, lambda module, batch: module(batch), torch.randint(11, (3, 5)))

@@ -289,6 +289,8 @@ class _Matcher:
         weight, tokens = step.argument("weight"), step.argument("indices")
         if not self._stored(weight):
             return Unknown("embedding with a computed weight")
+        while isinstance(tokens, Ref) and self._is_view(tokens.index):
+            tokens = self.units.steps[tokens.index].args[0]
         if not isinstance(tokens, Ref) or tokens.index != 0 or len(self._sample(0) or ()) != 1:
             return Unknown("embedding of something other than the network's input, a vector of tokens")
         if (
@@ -299,6 +301,14 @@ class _Matcher:
             return Unknown("embedding with padding_idx, scale_grad_by_freq or sparse gradients")
         vocabulary, features = self._parameter(weight)
         return Kind({"embedding": {"vocabulary": vocabulary, "features": features}}, (0,))
+
+    def _is_view(self, index: int) -> bool:
+        """Returns whether a step only views its argument with the same shape of samples and data type."""
+        step = self.units.steps[index]
+        if step.op not in VIEWS | {"to"} or not step.args or not isinstance(step.args[0], Ref):
+            return False
+        viewed = self.units.steps[step.args[0].index]
+        return (step.sample, step.dtype) == (viewed.sample, viewed.dtype) and step.sample is not None
 
     # Windows.
 
@@ -422,7 +432,8 @@ class _Matcher:
             is_prefix = (
                 step.op == "slice" and step.argument("start") in (None, 0) and step.argument("step") == 1
             )
-            if not is_prefix and step.op not in ("unsqueeze", "alias", "expand"):
+            is_same = step.op == "to" and step.dtype == self.step.dtype
+            if not is_prefix and not is_same and step.op not in ("unsqueeze", "alias", "expand"):
                 return None
             table = step.args[0]
         if not self._stored(table):

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from deeppool.tracing import attention, grouping, losses, refusals
+from deeppool.tracing import activations, attention, grouping, losses, refusals
 from deeppool.tracing.call import Call, caches_off
 from deeppool.tracing.checks import SAMPLES, Modes, check_layers, random_outputs, set_modes
 from deeppool.tracing.draft import Draft
@@ -173,6 +173,9 @@ class _Layers:
         steps = self._significant(unit)
         matches = [(step, kind_of(self.units, step)) for step in steps]
         unknown = [match.reason for _, match in matches if isinstance(match, Unknown)]
+        activation = activations.find(self.units, unit) if unknown and len(outputs) == 1 else None
+        if activation is not None:
+            return [self._activation(unit, outputs[0], activation)]
         if unknown or unit.what or len(outputs) > 1:
             return [self._opaque(unit, outputs, unknown)]
         kinds = [match for _, match in matches if isinstance(match, Kind)]
@@ -217,6 +220,14 @@ class _Layers:
             island.norm = BatchNorm(step, self.units.modules, module if _is_norm(module) else None)
         inputs = [self.layer_of[value] for value in match.inputs]
         return Draft(name, match.op, inputs, island, steps=[step])
+
+    def _activation(self, unit: Unit, output: int, kind: Kind) -> Draft:
+        name = self._free_name(unit.module)
+        is_simple = unit.is_call and self.units.program.simple_calls.get(unit.call, False)
+        island = Writer(self.units, unit).island(name, output, list(kind.inputs), is_simple)
+        self.layer_of[output] = name
+        steps = [self.units.steps[index] for index in unit.steps]
+        return Draft(name, kind.op, [self.layer_of[kind.inputs[0]]], island, steps=steps)
 
     def _shares_without_bias(self, step: Step) -> bool:
         """Returns whether a linear layer shares its weight with other layers, but not its bias."""
