@@ -9,10 +9,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from plan_documents import data_parallel  # noqa: E402
+from ranks import on_ranks  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from deeppool.profiling import profile  # noqa: E402
+from deeppool.torch import BurstParallel  # noqa: E402
 from deeppool.tracing import TraceError, check_gradients, trace  # noqa: E402
 
 
@@ -137,7 +140,7 @@ class Masked(nn.Module):
         if attention_mask is not None:
             scores = scores.masked_fill(attention_mask[:, None] == 0, float("-inf"))
         x = scores.softmax(-1) @ x
-        return self.head(x if table is None else x + table)
+        return Scores(self.head(x if table is None else x + table))
 
 
 @pytest.mark.parametrize("samples", [1, 2])
@@ -147,7 +150,7 @@ def test_constant_arguments_are_part_of_the_network(samples):
     traced = trace(module, ids=tokens, attention_mask=mask.expand(samples, 4), scale=0.5, table=table)
 
     def expected(module, batch):
-        return module(batch, mask.expand(len(batch), 4), 0.5, table)
+        return module(batch, mask.expand(len(batch), 4), 0.5, table).logits
 
     assert_same(traced, expected, torch.randint(11, (5, 4)))
 
@@ -199,6 +202,35 @@ def test_examples_keep_integers_at_their_positions():
     assert_same(traced, lambda module, batch: module(batch), x)
     with pytest.raises(TraceError, match="layer `embedding` cannot be run alone.*out of range.*examples"):
         trace(Columns(), x[:1])
+
+
+def masked_language_model():
+    """Returns the losses of a module with a mask by `BurstParallel` and alone, and its last outputs."""
+    torch.manual_seed(0)
+    module, mask = Masked(), torch.tensor([1, 1, 1, 0])
+    tokens, labels = torch.randint(11, (4, 4)), torch.randint(3, (4, 4))
+    traced = trace(copy.deepcopy(module), tokens, attention_mask=mask.expand(4, 4))
+    model = BurstParallel(traced, data_parallel(traced.network, 2, 4))
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.5) for one in (model, module)]
+    losses = []
+    for _ in range(3):
+        scores = module(tokens, mask.expand(4, 4)).logits
+        for optimizer, loss in zip(
+            optimizers, (model(tokens, labels), F.cross_entropy(scores.flatten(0, 1), labels.flatten()))
+        ):
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    model.synchronize()
+    outputs = model.eval()(tokens), module(tokens, mask.expand(4, 4)).logits
+    return losses, [output.detach() for output in outputs]
+
+
+def test_training_and_evaluation_have_the_constants_of_the_trace():
+    for losses, outputs in on_ranks(2, masked_language_model):
+        assert losses[::2] == pytest.approx(losses[1::2], abs=1e-5)
+        assert torch.allclose(*outputs, atol=1e-5)
 
 
 # Control flow.

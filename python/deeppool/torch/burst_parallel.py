@@ -158,11 +158,12 @@ class BurstParallel(nn.Module):
         """Runs an iteration in training mode, or the module in evaluation mode.
 
         Args:
-            inputs: In training mode the inputs and targets of the global batch, otherwise the module's
-                inputs.
+            inputs: In training mode the inputs and targets of the global batch, otherwise inputs. Other
+                arguments of the module are those of the trace.
 
         Returns:
-            In training mode the mean loss of the global batch, otherwise the module's output.
+            In training mode the mean loss of the global batch, otherwise the network's output: a tensor,
+            also of a module that returns a dictionary.
 
         Raises:
             BurstParallelError: The batch does not match the plan or the traced module, the module has
@@ -175,7 +176,12 @@ class BurstParallel(nn.Module):
                     "parameters of other ranks' layers are out of date on this rank: call synchronize() "
                     "on every rank before evaluation"
                 )
-            return cast(torch.Tensor, self.module(*inputs))
+            if len(inputs) != 1:
+                raise BurstParallelError(
+                    "in evaluation mode, give inputs as in `model(inputs)`, not "
+                    f"{len(inputs)} arguments: other arguments are those of the trace"
+                )
+            return self._traced.call.run(self.module, inputs[0])
         loss, gradients, parameters = self._iterate(*self._batch(inputs))
         result = _Loss.apply(self._anchor, loss, gradients, *parameters)  # type: ignore[no-untyped-call]
         return cast(torch.Tensor, result)
