@@ -34,13 +34,13 @@ fn sweep_writes_one_csv_and_a_folder_for_each_combination() {
     for (gpus, batch) in asked {
         points.extend(["1.2", "2"].map(|limit| [limit, gpus, batch]));
     }
-    assert_eq!(records.len(), 8 * points.len());
+    assert_eq!(records.len(), 10 * points.len());
     let column = |name: &str| header.iter().position(|column| column == name).unwrap();
     for point in &points {
         let [limit, gpus, batch] = point;
         let of_point: Vec<_> =
             records.iter().filter(|record| record.iter().skip(1).take(3).eq(point.iter().copied())).collect();
-        assert_eq!(of_point.len(), 8, "{point:?}");
+        assert_eq!(of_point.len(), 10, "{point:?}");
         // The records equal those of the combination's folder.
         let alone =
             format!("model=digits-cnn,amplification={limit},gpus={gpus},batch={batch}/throughput.csv");
