@@ -91,29 +91,21 @@ browser() {
 }
 
 
-# Prints the features of libraries that most checks share: all that can be built on this machine, except
-# libtorch's. PDF is one of them, since it changes features of their dependencies.
-library_features() {
-    local features=collectives/nccl,benches/cuda,deeppool-cli/cuda,experiments/pdf
-    ! command -v mpicc >/dev/null || features+=,deeppool/mpi
-    echo "$features"
-}
-
-# Prints the features of the build that most checks share: those of libraries and of programs.
+# Prints the features of the build that most checks share: all that can be built on this machine, except
+# libtorch's.
 features() {
-    local features
-    features=$(library_features),experiments/measure
+    local features=collectives/nccl,benches/cuda,deeppool-cli/cuda,experiments/measure,experiments/pdf
     ! command -v mpicc >/dev/null || features+=,benches/mpi,deeppool-cli/mpi
     echo "$features"
 }
 
-# Builds all programs and tests once, with these features, and lists the test programs: package, target,
-# folder of the package and path.
-feature_build() {
-    local list=${CARGO_TARGET_DIR:-target}/feature-tests
-    : >"${CARGO_TARGET_DIR:-target}/taken-tests"
-    cargo test --workspace --features "$(features)" --no-run --message-format json-render-diagnostics >"$list.json" &&
-        python3 - "$list.json" >"$list" <<'END'
+# test_programs [ARGUMENT...]: builds all programs and tests, with arguments of cargo, and prints the test
+# programs: package, target, folder of the package and path.
+test_programs() {
+    local messages
+    messages=$(mktemp)
+    cargo test --workspace "$@" --no-run --message-format json-render-diagnostics >"$messages" &&
+        python3 - "$messages" <<'END'
 import json
 import sys
 from pathlib import Path
@@ -127,6 +119,28 @@ for line in open(sys.argv[1]):
         target = "lib" if "lib" in made["target"]["kind"] else made["target"]["name"]
         print(name if at else folder.name, target, folder, made["executable"], sep="\t")
 END
+}
+
+# tests_of PROGRAM: the sorted names of the tests of a test program, without ignored ones.
+tests_of() {
+    comm -23 <("$1" --list --format terse 2>/dev/null | sed -n 's/: test$//p' | sort) \
+        <("$1" --list --format terse --ignored 2>/dev/null | sed -n 's/: test$//p' | sort)
+}
+
+# Builds the tests of `cargo test --workspace`, and lists them: package, target and name.
+default_build() {
+    local target=${CARGO_TARGET_DIR:-target} package kind program
+    test_programs >"$target/default-programs" || return 1
+    while IFS=$'\t' read -r package kind _ program; do
+        tests_of "$program" | sed "s/^/$package\t$kind\t/"
+    done <"$target/default-programs" >"$target/default-tests"
+}
+
+# Builds all programs and tests once, with all features, and lists the test programs.
+feature_build() {
+    local target=${CARGO_TARGET_DIR:-target}
+    : >"$target/taken-tests"
+    test_programs --features "$(features)" >"$target/feature-tests"
 }
 
 # built PACKAGE TARGET: the path of a test program of that build.
@@ -164,20 +178,18 @@ run_tests() {
     [ "$passed" -gt 0 ] || [ ${#filters[@]} -eq 0 ] || { echo "no test ran: $*" && return 1; }
 }
 
-# Runs the tests of that build that no step before has run, and those in the documentation.
-other_tests() {
-    local failed=0 package target filter filters options
-    while IFS=$'\t' read -r package target _; do
-        filters=$(awk -F '\t' -v package="$package" -v target="$target" '
-            $1 == package && $2 == target { print $3 == "" ? "all" : $3 }' "${CARGO_TARGET_DIR:-target}/taken-tests")
-        [[ $'\n'$filters$'\n' != *$'\nall\n'* ]] || continue
-        options=()
-        for filter in $filters; do
-            options+=(--skip "$filter")
-        done
-        SECONDS_OF_TESTS=1200 run_tests "$package" "$target" ${options[@]+"${options[@]}"} || failed=1
-    done <"${CARGO_TARGET_DIR:-target}/feature-tests"
-    cargo test --workspace --doc --features "$(features)" || failed=1
+# Runs the tests of that build that `cargo test --workspace` does not have and that no step before has run.
+feature_tests() {
+    local failed=0 target=${CARGO_TARGET_DIR:-target} package kind program names taken
+    while IFS=$'\t' read -r package kind _ program; do
+        ! grep -qxF "$package"$'\t'"$kind"$'\t' "$target/taken-tests" || continue
+        taken=$(awk -F '\t' -v package="$package" -v kind="$kind" '
+            $1 == package && $2 == kind { gsub(/ /, "\n", $3); print $3 }' "$target/taken-tests")
+        names=$(comm -23 <(tests_of "$program") <(awk -F '\t' -v package="$package" -v kind="$kind" '
+            $1 == package && $2 == kind { print $3 }' "$target/default-tests" | sort))
+        [ -z "$taken" ] || names=$(grep -vFf <(echo "$taken") <<<"$names")
+        [ -z "$names" ] || SECONDS_OF_TESTS=1200 run_tests "$package" "$kind" $names --exact || failed=1
+    done <"$target/feature-tests"
     return "$failed"
 }
 
@@ -201,13 +213,6 @@ more_cases() {
             run_tests deeppool it compare::max_total &&
             EXPERIMENTS_FULL=1 run_tests experiments it hybrid:: command::equal_commands
     )
-}
-
-# Tests what programs without optional features say about them. The libraries are those of the build of all
-# features, whose programs it replaces.
-programs_without_features() {
-    cargo test --workspace --test it --features "$(library_features)" -- \
-        a_build_without_mpi open_mpi_needs_a_build_with_mpi training_needs_a_feature
 }
 
 # Builds and runs small programs outside the workspace that use one crate each.
