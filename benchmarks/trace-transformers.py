@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""Traces and plans networks of the Python package `transformers`: random weights, two blocks, 64 GPUs.
+
+    python benchmarks/trace-transformers.py [--networks NAME ...] [--gpus 64] [--output FILE]
+
+It writes one line of JSON for each network: layers, opaque layers by reason, parameters, seconds of tracing
+and of planning, CPU seconds of tracing and of one `torch.export` after it, and the error if there is one. It
+needs the packages `deeppool`, `torch` and `transformers`, and no weights.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import torch
+import transformers
+from transformers import AutoConfig
+
+import deeppool
+from deeppool.tracing import trace
+
+VOCABULARY, POSITIONS = 1000, 64
+#: Options of a language model of two blocks, under the names that most configurations have.
+SMALL = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "pad_token_id": 0,
+}
+GROUPED = SMALL | {"num_key_value_heads": 2}
+GPT2 = {"vocab_size": VOCABULARY, "n_embd": 64, "n_layer": 2, "n_head": 4}
+BLOOM = {"vocab_size": VOCABULARY, "hidden_size": 64, "n_layer": 2, "n_head": 4}
+ROBERTA = SMALL | {"max_position_embeddings": 80, "pad_token_id": 1}
+T5 = {"vocab_size": VOCABULARY, "d_model": 64, "num_layers": 2, "num_heads": 4, "d_kv": 16, "d_ff": 128}
+VISION = SMALL | {"image_size": 64, "patch_size": 16}
+
+
+def tokens():
+    """Two sequences without padding."""
+    return torch.randint(5, VOCABULARY, (2, POSITIONS))
+
+
+def images():
+    return torch.randn(2, 3, 64, 64)
+
+
+def sound():
+    return torch.randn(2, 4000)
+
+
+#: Type of the configuration, class of the network, options of the configuration, and input.
+NETWORKS = {
+    "llama": ("llama", "LlamaForCausalLM", GROUPED, tokens),
+    "mistral": ("mistral", "MistralForCausalLM", GROUPED, tokens),
+    "qwen2": ("qwen2", "Qwen2ForCausalLM", GROUPED, tokens),
+    "gemma": ("gemma", "GemmaForCausalLM", GROUPED | {"head_dim": 16}, tokens),
+    "phi": ("phi", "PhiForCausalLM", SMALL, tokens),
+    "mixtral": ("mixtral", "MixtralForCausalLM", GROUPED | {"num_local_experts": 4}, tokens),
+    "gpt2": ("gpt2", "GPT2LMHeadModel", GPT2, tokens),
+    "gpt-neo": (
+        "gpt_neo",
+        "GPTNeoForCausalLM",
+        {
+            "vocab_size": VOCABULARY,
+            "hidden_size": 64,
+            "num_layers": 2,
+            "num_heads": 4,
+            "attention_types": [[["global", "local"], 1]],
+        },
+        tokens,
+    ),
+    "gpt-neox": ("gpt_neox", "GPTNeoXForCausalLM", SMALL, tokens),
+    "opt": ("opt", "OPTForCausalLM", SMALL | {"ffn_dim": 128, "word_embed_proj_dim": 64}, tokens),
+    "bloom": ("bloom", "BloomForCausalLM", BLOOM, tokens),
+    "falcon": ("falcon", "FalconForCausalLM", SMALL, tokens),
+    "mamba": ("mamba", "MambaForCausalLM", SMALL | {"state_size": 16}, tokens),
+    "bert": ("bert", "BertForSequenceClassification", SMALL, tokens),
+    "bert-masked": ("bert", "BertForMaskedLM", SMALL, tokens),
+    "roberta": ("roberta", "RobertaForSequenceClassification", ROBERTA, tokens),
+    "electra": ("electra", "ElectraForSequenceClassification", SMALL | {"embedding_size": 32}, tokens),
+    "albert": ("albert", "AlbertForSequenceClassification", SMALL | {"embedding_size": 32}, tokens),
+    "distilbert": (
+        "distilbert",
+        "DistilBertForSequenceClassification",
+        {"vocab_size": VOCABULARY, "dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 128},
+        tokens,
+    ),
+    "deberta-v2": ("deberta-v2", "DebertaV2ForSequenceClassification", SMALL, tokens),
+    "t5-encoder": ("t5", "T5EncoderModel", T5, tokens),
+    "vit": ("vit", "ViTForImageClassification", VISION, images),
+    "deit": ("deit", "DeiTForImageClassification", VISION, images),
+    "swin": (
+        "swin",
+        "SwinForImageClassification",
+        {
+            "image_size": 64,
+            "patch_size": 4,
+            "embed_dim": 16,
+            "depths": [2, 2],
+            "num_heads": [2, 4],
+            "window_size": 4,
+        },
+        images,
+    ),
+    "convnext": (
+        "convnext",
+        "ConvNextForImageClassification",
+        {"depths": [2, 2], "hidden_sizes": [16, 32], "num_stages": 2},
+        images,
+    ),
+    "resnet": (
+        "resnet",
+        "ResNetForImageClassification",
+        {"depths": [2, 2], "hidden_sizes": [32, 64], "embedding_size": 16},
+        images,
+    ),
+    "clip-vision": ("clip_vision_model", "CLIPVisionModel", VISION, images),
+    "wav2vec2": (
+        "wav2vec2",
+        "Wav2Vec2ForCTC",
+        SMALL | {"conv_dim": [32] * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4},
+        sound,
+    ),
+    "wav2vec2-no-layerdrop": (
+        "wav2vec2",
+        "Wav2Vec2ForCTC",
+        SMALL
+        | {
+            "conv_dim": [32] * 7,
+            "num_conv_pos_embeddings": 16,
+            "num_conv_pos_embedding_groups": 4,
+            "layerdrop": 0.0,
+            "mask_time_prob": 0.0,
+        },
+        sound,
+    ),
+}
+
+
+def loss_of_elements(output, targets):
+    return ((output - targets) ** 2).mean()
+
+
+def measure(name, gpus):
+    """Returns the row of a network."""
+    torch.manual_seed(0)
+    kind, class_name, options, example = NETWORKS[name]
+    module = getattr(transformers, class_name)(AutoConfig.for_model(kind, **options)).train()
+    inputs = example()
+    row = {
+        "network": name,
+        "class": class_name,
+        "parameters": sum(parameter.numel() for parameter in module.parameters()),
+    }
+    options = {}
+    output = module(inputs)
+    if "last_hidden_state" in output:
+        targets = torch.zeros_like(output.last_hidden_state)
+        options = {"loss": loss_of_elements, "targets": targets}
+    try:
+        start, start_cpu = time.perf_counter(), time.process_time()
+        traced = trace(module, inputs, **options)
+        row["tracing_s"] = round(time.perf_counter() - start, 2)
+        row["tracing_cpu_s"] = round(time.process_time() - start_cpu, 2)
+        row["export_cpu_s"] = round(export_cpu_seconds(module, inputs), 2)
+        row["layers"] = len(traced.layers)
+        row["opaque"] = len(traced.opaque)
+        row["reasons"] = dict(Counter(traced.opaque.values()))
+        start = time.perf_counter()
+        planned = deeppool.plan(traced.network, gpus=gpus, batch=16 * gpus, device="a100")
+        row["planning_s"] = round(time.perf_counter() - start, 2)
+        row["iteration_us"] = round(planned.iteration_us, 1)
+    except deeppool.DeepPoolError as error:
+        row["error"] = f"{type(error).__name__}: {error}"
+    return row
+
+
+def export_cpu_seconds(module, inputs):
+    """Returns the CPU seconds of one `torch.export` of the module."""
+
+    class Wrapper(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.module = module
+
+        def forward(self, x):
+            options = {"use_cache": False} if hasattr(module.config, "use_cache") else {}
+            return self.module(x, **options)[0]
+
+    start = time.process_time()
+    torch.export.export(Wrapper(), (inputs,), strict=False)
+    return time.process_time() - start
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
+    parser.add_argument("--gpus", type=int, default=64)
+    parser.add_argument("--output", type=Path, help="file for the rows")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    transformers.logging.set_verbosity_error()
+    # The first export and the first plan load more than later ones.
+    traced = trace(torch.nn.Linear(4, 3), torch.randn(2, 4))
+    deeppool.plan(traced.network, gpus=1, batch=1, device="a100")
+    rows = []
+    for name in arguments.networks:
+        row = json.dumps(measure(name, arguments.gpus))
+        print(row, flush=True)
+        rows.append(row)
+    if arguments.output:
+        arguments.output.write_text("\n".join(rows) + "\n")
+
+
+if __name__ == "__main__":
+    main()
