@@ -94,7 +94,38 @@ def tied_transformer():
     return Transformer(tied=True)
 
 
-NETWORKS = {"skips": Skips, "branches": Branches, "transformer": Transformer, "tied": tied_transformer}
+class Conv1D(nn.Linear):
+    """The linear layer of Hugging Face's GPT-2: on flattened rows, with a transposed weight."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__(outputs, inputs)
+        self.bias = nn.Parameter(0.1 * torch.randn(outputs))
+
+    def forward(self, x):
+        rows = torch.addmm(self.bias, x.reshape(-1, x.shape[-1]), self.weight)
+        return rows.view(*x.shape[:-1], -1)
+
+
+class Rows(Transformer):
+    """A transformer with views of tokens and rows, whose sizes are in the trace."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = Conv1D(8, 17)
+        for block in self.blocks:
+            block.fc1, block.fc2 = Conv1D(8, 16), Conv1D(16, 8)
+
+    def forward(self, tokens):
+        return super().forward(tokens.view(-1, tokens.shape[-1]))
+
+
+NETWORKS = {
+    "skips": Skips,
+    "branches": Branches,
+    "transformer": Transformer,
+    "tied": tied_transformer,
+    "rows": Rows,
+}
 
 
 def make(name, dtype=torch.float64):
@@ -106,7 +137,7 @@ def batches(name, batch, count, dtype=torch.float64):
     """Yields global batches, the same on each rank."""
     generator = torch.Generator().manual_seed(2)
     for _ in range(count):
-        if name in ("transformer", "tied"):
+        if name in ("transformer", "tied", "rows"):
             tokens = torch.randint(17, (batch, 7), generator=generator)
             yield tokens[:, :-1], tokens[:, 1:]
         else:

@@ -59,7 +59,8 @@ class BurstParallel(nn.Module):
     statistics are those of the layer's first rank.
 
     A plan may split layers by features, channels or heads. A rank then computes a part of such a layer, and
-    its gradients of the layer's parameters are zero outside of that part.
+    its gradients of the layer's parameters are zero outside of that part. A part by positions has all
+    parameters (but of a position embedding), and their whole gradients.
 
     Args:
         traced: The module, as returned by ``deeppool.tracing.trace``, with its parameters on the device
@@ -433,6 +434,12 @@ class BurstParallel(nn.Module):
         problem = self._traced.loss.problem_of(inputs[1])
         if problem is not None:
             raise BurstParallelError(problem)
+        loss = self._program.layers[self._traced.layers[-1].name]
+        if loss.split == "positions" and inputs[1].is_floating_point():
+            raise BurstParallelError(
+                "targets that are probabilities cannot be divided by positions: make a plan without "
+                "`positions` among the splits"
+            )
         return inputs[0], inputs[1]
 
     def _prepare(self, samples: torch.Tensor) -> Executor:

@@ -130,7 +130,18 @@ def _function(
             bias = tensors[1] if len(tensors) > 1 else None
             return lambda x: F.conv2d(x, tensors[0], bias, stride, padding, 1, groups)
         case "embedding":
-            return lambda x: F.embedding(x, tensors[0])
+            return lambda x: F.embedding(x.flatten(1), tensors[0])
+        case "layer_norm":
+            epsilon = options["epsilon"]
+            return lambda x: F.layer_norm(x, x.shape[-1:], *tensors, eps=epsilon)
+        case "add":
+            return lambda *terms: sum(terms[1:], terms[0])
+        case "relu":
+            return F.relu
+        case "gelu":
+            return F.gelu
+        case "gelu_tanh":
+            return lambda x: F.gelu(x, approximate="tanh")
         case "position_embedding":
             return lambda x: x + tensors[0][: x.shape[1]]
         case "multi_head_attention":

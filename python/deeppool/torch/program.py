@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 
 import torch
 
-from deeppool.errors import BurstParallelError
-
 T = TypeVar("T")
 Samples = tuple[int, int]
 #: Range along each dimension.
@@ -154,20 +152,11 @@ class Step:
     collective: int = -1
 
     def loaded(self, batch: torch.Tensor) -> torch.Tensor:
-        """Returns what the step loads of the inputs or targets of the global batch.
-
-        Raises:
-            BurstParallelError: Positions of targets that are probabilities.
-        """
+        """Returns what the step loads of the inputs or targets of the global batch."""
         rows = batch[slice(*self.samples)]
         if self.elements is None:
             return rows
         if self.part == "labels":
-            if rows.is_floating_point():
-                raise BurstParallelError(
-                    "targets that are probabilities cannot be divided by positions: plan without "
-                    "`positions` among the splits"
-                )
             return rows.flatten(1)[:, slice(*self.elements)]
         of_position = math.prod(rows.shape[2:])
         return rows[:, self.elements[0] // of_position : self.elements[1] // of_position]
@@ -218,14 +207,9 @@ class RankProgram:
         return tuple(dict.fromkeys(rank for layer in users for rank in layer.ranks))
 
     def divided(self, layer: str) -> LayerPart | None:
-        """Returns the rank's part of a layer whose parts differ; otherwise ``None``.
-
-        Parts by positions are the layer on fewer positions, but for a position embedding and a dropout.
-        """
+        """Returns the rank's part of a layer whose parts compute different values; otherwise ``None``."""
         placement = self.layers[layer]
-        part = placement.part(self.rank)
-        is_dropout = placement.split == "positions" and part is not None and part.output_box is not None
-        return part if placement.is_divided or is_dropout else None
+        return placement.part(self.rank) if placement.split not in ("", "copies") else None
 
     def pieces(self, owner: str) -> list[tuple[int, LayerPart | None]]:
         """Returns the pieces of a layer's parameters and statistics, each with the first rank that holds it.
