@@ -102,8 +102,7 @@ features() {
 # test_programs [ARGUMENT...]: builds all programs and tests, with arguments of cargo, and prints the test
 # programs: package, target, folder of the package and path.
 test_programs() {
-    local messages
-    messages=$(mktemp)
+    local messages=${CARGO_TARGET_DIR:-target}/test-programs.json
     cargo test --workspace "$@" --no-run --message-format json-render-diagnostics >"$messages" &&
         python3 - "$messages" <<'END'
 import json
@@ -121,10 +120,12 @@ for line in open(sys.argv[1]):
 END
 }
 
-# tests_of PROGRAM: the sorted names of the tests of a test program, without ignored ones.
+# tests_of PROGRAM: the sorted names of the tests of a test program, without ignored ones. Fails if it cannot
+# list them.
 tests_of() {
-    comm -23 <("$1" --list --format terse 2>/dev/null | sed -n 's/: test$//p' | sort) \
-        <("$1" --list --format terse --ignored 2>/dev/null | sed -n 's/: test$//p' | sort)
+    local all ignored
+    all=$("$1" --list --format terse) && ignored=$("$1" --list --format terse --ignored) || return 1
+    comm -23 <(sed -n 's/: test$//p' <<<"$all" | sort) <(sed -n 's/: test$//p' <<<"$ignored" | sort)
 }
 
 # Builds the tests of `cargo test --workspace`, and lists them: package, target and name.
@@ -132,7 +133,7 @@ default_build() {
     local target=${CARGO_TARGET_DIR:-target} package kind program
     test_programs >"$target/default-programs" || return 1
     while IFS=$'\t' read -r package kind _ program; do
-        tests_of "$program" | sed "s/^/$package\t$kind\t/"
+        tests_of "$program" | sed "s/^/$package\t$kind\t/" || return 1
     done <"$target/default-programs" >"$target/default-tests"
 }
 
@@ -185,11 +186,15 @@ feature_tests() {
         ! grep -qxF "$package"$'\t'"$kind"$'\t' "$target/taken-tests" || continue
         taken=$(awk -F '\t' -v package="$package" -v kind="$kind" '
             $1 == package && $2 == kind { gsub(/ /, "\n", $3); print $3 }' "$target/taken-tests")
-        names=$(comm -23 <(tests_of "$program") <(awk -F '\t' -v package="$package" -v kind="$kind" '
+        names=$(tests_of "$program") || { echo "no list of the tests of $package, $kind" && failed=1 && continue; }
+        names=$(comm -23 <(echo "$names") <(awk -F '\t' -v package="$package" -v kind="$kind" '
             $1 == package && $2 == kind { print $3 }' "$target/default-tests" | sort))
         [ -z "$taken" ] || names=$(grep -vFf <(echo "$taken") <<<"$names")
         [ -z "$names" ] || SECONDS_OF_TESTS=1200 run_tests "$package" "$kind" $names --exact || failed=1
     done <"$target/feature-tests"
+    # These differ by feature under the same names.
+    run_tests experiments it page:: paper:: && run_tests deeppool-cli it job_script:: &&
+        cargo test --workspace --doc --features "$(features)" || failed=1
     return "$failed"
 }
 
