@@ -21,7 +21,8 @@ pub enum Role {
     /// All running statistics of a batch normalisation, concatenated in the order of
     /// `Layer::statistics`. [`Pass::Forward`] updates them in place.
     Statistics,
-    /// The output: `samples x output shape`. Of a loss layer, the loss of each sample.
+    /// The output: `samples x output shape`. Of a loss layer, the loss of each sample; of its part,
+    /// that of its positions as a share of the mean over all.
     Output,
     /// Values that the forward pass saves for the backward pass. The content depends on the engine.
     Saved,

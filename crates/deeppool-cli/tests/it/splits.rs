@@ -30,7 +30,7 @@ fn plans_name_the_split_of_each_run() {
     assert!(dot.contains("n32 -> n33 [style=bold];") && dot.contains("n33 -> n34;"), "{dot}");
 }
 
-/// With more GPUs than samples. The embedding and the head share parameters, and move together.
+/// The embedding and the head share parameters, and move together.
 #[test]
 fn plans_of_more_gpus_than_samples_are_explained() {
     let folder = TempDir::new().unwrap();
@@ -60,12 +60,13 @@ fn plans_without_splits_have_no_column_for_them() {
     assert!(!std::fs::read_to_string(folder.path().join("plan.dot")).unwrap().contains("split"));
 }
 
-/// Returns the split of a layer of GPT-2 that has even parts on two ranks; layers that share
-/// parameters or read the network's input have none.
+/// Returns the split of a layer of GPT-2 that has even parts on two ranks. Layers that share
+/// parameters are split by positions.
 fn split_of(network: &LayerGraph, splits: &NetworkSplits<'_>, name: &str) -> Option<Split> {
     let id = network.find(name)?;
-    let is_shared = network.parameter_users(network.parameter_owner(id)).len() > 1;
-    let reads_input = network.producers(id).contains(&network.input());
+    if network.parameter_users(network.parameter_owner(id)).len() > 1 {
+        return Some(Split::Positions);
+    }
     let is_even = |split: &Split| splits.max_parts(id, *split) > 1 && splits.max_parts(id, *split) % 2 == 0;
     // The linear layer after the attention reads features of heads. Norms have no split by
     // features.
@@ -76,7 +77,7 @@ fn split_of(network: &LayerGraph, splits: &NetworkSplits<'_>, name: &str) -> Opt
     } else {
         [Split::Features, Split::Positions]
     };
-    ways.into_iter().find(is_even).filter(|_| !is_shared && !reads_input)
+    ways.into_iter().find(is_even)
 }
 
 /// Returns the positions of the elements of a tensor that a placement gives to the part `index` of

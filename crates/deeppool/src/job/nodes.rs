@@ -63,7 +63,11 @@ impl<'n> PlannerNodes<'n> {
             let possible = splits.splits(id).into_iter().filter(|&split| is_possible(split));
             let in_parts = |split: Split| {
                 let count = splits.max_parts(id, split);
-                let tensors = || self.network.producers(id).into_iter().chain([id]).map(|id| splits.view(id));
+                // The network's input and losses do not move.
+                let moves =
+                    |id: &LayerId| *id != self.network.input() && !self.network.layer(*id).kind().is_loss();
+                let ids = || self.network.producers(id).into_iter().chain([id]).filter(moves);
+                let tensors = || ids().map(|id| splits.view(id));
                 // Two elements of 16 bits move as a scalar: a pair of units, if a unit is odd.
                 let is_odd = precision == Precision::Bf16 && tensors().any(|view| view.inner % 2 == 1);
                 let is_possible =

@@ -62,7 +62,7 @@ impl Placement {
     /// *n* x blocks equal chunks.
     ///
     /// # Errors
-    /// [`Error::Placement`] if the samples or the units of a layer are divided into parts of
+    /// [`Error::Placement`] if the samples, units or positions of a layer are divided into parts of
     /// different sizes, for which a `DTensor` has other sizes. [`Error::Graph`] if a layer cannot
     /// be split.
     pub fn to_dtensor_json(&self, network: &LayerGraph, batch: usize) -> Result<String, Error> {
@@ -104,7 +104,11 @@ impl Placement {
         let activation = |producer: LayerId, values: Values| {
             let whole = network.layer(producer);
             let dims = whole.output_shape().dims();
-            let view = splits.view(producer);
+            let mut view = splits.view(producer);
+            if producer == network.input() && values == Values::Positions {
+                // Tokens have one dimension, the positions.
+                view.positions = splits.max_parts(id, division.split);
+            }
             let mut placements = vec![shard(0, 1)];
             if !division.is_whole() {
                 let (what, count) = match values {

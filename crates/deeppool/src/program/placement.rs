@@ -173,7 +173,8 @@ impl Placement {
                 if !is_same {
                     let [id, user] = [id, user].map(|id| network.layer(id).name());
                     let problem = format!(
-                        "layers `{id}` and `{user}` share parameters: give them the same ranks and parts"
+                        "layers `{id}` and `{user}` share parameters: give them the same ranks, and the same \
+                         parts of the parameters and their gradients"
                     );
                     return Err(Error::Placement(problem));
                 }

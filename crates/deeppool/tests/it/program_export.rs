@@ -146,6 +146,9 @@ impl DocumentReader<'_> {
                     one.get("output_box").map(tensor_box),
                     is_dropout.then(|| part.layer.output_box())
                 );
+                let is_loss = part.layer.kind().is_loss();
+                let mean_positions = one.get("mean_positions").map(number);
+                assert_eq!(mean_positions, is_loss.then(|| part.layer.mean_positions()));
                 let tensors = [
                     ("parameters", part.layer.parameters(), &part.parameters),
                     ("statistics", part.layer.statistics(), &part.statistics),

@@ -87,7 +87,8 @@ pub enum LayerKind {
     /// the loss of each sample.
     ///
     /// Over a sequence of `positions x classes` there is one label for each position, and the loss
-    /// of a sample is the mean over positions.
+    /// of a sample is the mean over positions. A part of the layer has some of the positions, and
+    /// its loss is their share of the mean.
     SoftmaxCrossEntropy,
     /// Operation known only by its cost. It can be planned and simulated, but no engine runs it.
     Opaque(Opaque),

@@ -13,7 +13,8 @@ pub struct TensorView {
     pub positions: usize,
     /// Size of the outermost dimension.
     pub outer: usize,
-    /// Number of units, the maximum number of parts. A unit is a feature, a channel or a head.
+    /// Number of units, the maximum number of ranges of them. A unit is a feature, a channel or a
+    /// head.
     pub units: usize,
     /// Number of consecutive elements of a unit.
     pub inner: usize,
@@ -50,7 +51,7 @@ impl TensorView {
         even_range(self.units, parts, index)
     }
 
-    /// As [`part`](Self::part), for the positions.
+    /// Returns the positions of a part, as [`part`](Self::part) does for units.
     #[must_use]
     pub fn position_part(self, parts: usize, index: usize) -> Range<usize> {
         even_range(self.positions, parts, index)

@@ -22,6 +22,9 @@ struct PartDocument<'a> {
     /// Only for a dropout.
     #[serde(skip_serializing_if = "Option::is_none")]
     output_box: Option<BoxDocument>,
+    /// Only for a loss.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mean_positions: Option<usize>,
     parameters: Vec<TensorDocument>,
     statistics: Vec<TensorDocument>,
 }
@@ -69,6 +72,7 @@ impl<'a> PartDocument<'a> {
             inputs: layer.input_shapes().iter().map(Shape::dims).collect(),
             output: layer.output_shape().dims(),
             output_box: is_dropout.then(|| BoxDocument::new(&layer.output_box())),
+            mean_positions: layer.kind().is_loss().then(|| layer.mean_positions()),
             parameters: tensors(layer.parameters(), &part.parameters),
             statistics: tensors(layer.statistics(), &part.statistics),
         }

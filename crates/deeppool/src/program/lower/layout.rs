@@ -72,8 +72,8 @@ impl SharedLayout {
         self.shards.iter().map(|one| one.place)
     }
 
-    /// Returns the ranks of each part, one part after another: the groups that reduce the gradients
-    /// of the part's parameters.
+    /// Returns the ranks of each part, one part after another: the groups that share the statistics
+    /// of a part.
     pub(super) fn ranks_by_part(&self) -> Vec<usize> {
         by_part(self.layout.ranks(), self.parts)
     }
