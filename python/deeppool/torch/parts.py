@@ -132,8 +132,8 @@ def _function(
         case "embedding":
             return lambda x: F.embedding(x.flatten(1), tensors[0])
         case "layer_norm":
-            epsilon = options["epsilon"]
-            return lambda x: F.layer_norm(x, x.shape[-1:], *tensors, eps=epsilon)
+            (weight, shift), epsilon = tensors, options["epsilon"]
+            return lambda x: F.layer_norm(x, x.shape[-1:], weight, shift, epsilon)
         case "add":
             return lambda *terms: sum(terms[1:], terms[0])
         case "relu":
