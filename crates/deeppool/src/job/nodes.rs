@@ -104,18 +104,13 @@ impl<'n> PlannerNodes<'n> {
             }
             let nodes: Vec<usize> =
                 users.iter().filter_map(|user| self.layers.iter().position(|layer| layer == user)).collect();
-            let boxes = |node: usize, of: &NodeDivision| {
-                let values = splits.values(self.layers[node], of.division.split);
-                let part = splits.part(self.layers[node], of.division, 0).ok()?;
-                Some((part.parameters, values.parameter_gradient))
-            };
             let aligned: Vec<Vec<NodeDivision>> = of_nodes[owner]
                 .iter()
                 .filter_map(|own| {
-                    let wanted = boxes(owner, own);
                     let of_user = |&node: &usize| {
                         let is_same = |of: &&NodeDivision| {
-                            of.division.parts == own.division.parts && boxes(node, of) == wanted
+                            let user = (self.layers[node], of.division);
+                            splits.hold_same_parameters([(id, own.division), user])
                         };
                         if node == owner {
                             Some(own.clone())

@@ -161,15 +161,8 @@ impl Placement {
         for &id in self.divisions.keys() {
             let owner = network.parameter_owner(id);
             for user in network.parameter_users(owner) {
-                let parts = [id, user].map(|id| splits.part(id, self.division(id), 0));
-                let [own, other] =
-                    [&parts[0], &parts[1]].map(|part| part.as_ref().map(|part| &part.parameters));
-                let [gradient, other_gradient] =
-                    [id, user].map(|id| self.values(Some(splits), id).parameter_gradient);
                 let is_same = self.ranks(id) == self.ranks(user)
-                    && self.division(id).parts == self.division(user).parts
-                    && own.ok() == other.ok()
-                    && gradient == other_gradient;
+                    && splits.hold_same_parameters([id, user].map(|id| (id, self.division(id))));
                 if !is_same {
                     let [id, user] = [id, user].map(|id| network.layer(id).name());
                     let problem = format!(

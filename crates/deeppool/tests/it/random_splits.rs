@@ -49,13 +49,10 @@ pub(crate) fn random_placement(network: &LayerGraph, world: usize, random: &mut 
             divisions.push((id, division));
         } else {
             all.clone_from(&ranks[owner.index() - 1]);
-            let boxes = |id, division: Division| {
-                let gradient = splits.values(id, division.split).parameter_gradient;
-                splits.part(id, division, 0).map(|part| (part.parameters, gradient)).ok()
-            };
             let of_owner = divisions[owner.index() - 1].1;
             let same = possible.iter().map(|&split| Division { split, parts: of_owner.parts });
-            let mut same = same.filter(|&division| boxes(id, division) == boxes(owner, of_owner));
+            let mut same =
+                same.filter(|&division| splits.hold_same_parameters([(id, division), (owner, of_owner)]));
             let division = same.next().unwrap_or(Division::WHOLE);
             if division.is_whole() {
                 divisions[owner.index() - 1].1 = Division::WHOLE;

@@ -137,6 +137,21 @@ impl<'n> NetworkSplits<'n> {
         }
     }
 
+    /// Returns whether the parts of two layers with the same parameters, divided in these ways,
+    /// hold the same of them, and gradients that are reduced in the same way: only then can both
+    /// layers be split. False if one of the divisions is not possible.
+    #[must_use]
+    pub fn hold_same_parameters(&self, of: [(LayerId, Division); 2]) -> bool {
+        let held = |(id, division): (LayerId, Division)| {
+            // With one part, all splits are the same.
+            let split = if division.is_whole() { Split::Copies } else { division.split };
+            let part = self.part(id, division, 0).ok()?;
+            Some((division.parts, part.parameters, self.values(id, split).parameter_gradient))
+        };
+        let [first, second] = of.map(held);
+        first.is_some() && first == second
+    }
+
     /// Returns the number of positions of a layer that computes each position of its output, or of
     /// the loss, from the same position of its inputs. `None` for other layers.
     fn positions(&self, id: LayerId, layer: &Layer) -> Option<usize> {
