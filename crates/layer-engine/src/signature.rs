@@ -35,7 +35,8 @@ pub enum Role {
     /// channel.
     GradientMoments,
     /// Two elements: the loss summed over the shard's samples, and the number of samples classified
-    /// correctly. A sequence counts as the fraction of its positions that are correct.
+    /// correctly. A sequence counts as the fraction of its positions that are correct. Those of the
+    /// parts of a loss add up to those of the whole layer.
     Metrics,
     /// Gradient of the output: `samples x output shape`.
     OutputGradient,

@@ -158,12 +158,12 @@ impl Evaluator<'_> {
         let sums_parts = |node: usize| {
             numbered.split(node).is_some_and(|split| self.problem.nodes[node].splits[split].sums_parts)
         };
-        let first = (0..numbered.groups.len()).find(|&node| sums_parts(node))?;
-        let mut groups = numbered.groups.clone();
-        for (_, group) in groups.iter_mut().enumerate().skip(first).filter(|&(node, _)| sums_parts(node)) {
-            *group = self.cache.groups.whole(*group);
+        let mut groups = None;
+        for node in (0..numbered.groups.len()).filter(|&node| sums_parts(node)) {
+            let whole = self.cache.groups.whole(numbered.groups[node]);
+            groups.get_or_insert_with(|| numbered.groups.clone())[node] = whole;
         }
-        Some(groups)
+        groups
     }
 
     /// Returns for each node the group that holds the parameters that it owns, unless that is

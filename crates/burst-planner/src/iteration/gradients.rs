@@ -94,6 +94,7 @@ impl<P: ProgramCosts, R: Recorder> Run<'_, '_, P, R> {
                 continue;
             }
             let times = self.costs.steps(node, self.group(node)).map(|steps| steps.update_us);
+            // The size of a rank's shard is that of its range of samples, which the parts share.
             let has_own = program.parameter_groups[node] == program.sum_groups[node];
             let holders = if has_own { self.group(node) } else { program.parameter_groups[node] };
             let step = (Event::Update(node), self.members(holders));

@@ -2,6 +2,8 @@
 //! consecutive layers, in the plan's order, on the same ranks and with the same split. Differences
 //! are relative to the plan.
 
+use std::collections::HashSet;
+
 use burst_planner::{Arrangement, Evaluator, PlanProblem};
 use layer_graph::Division;
 use serde::Serialize;
@@ -63,15 +65,12 @@ pub(super) fn explain(
         let of_run = counts.iter().map(|&ranges| ranges * parts).filter(|&count| count <= plan.gpus);
         let of_run: Vec<usize> = of_run.collect();
         let gpus = arrangement.ranks[run[0]].len();
+        let owners: HashSet<usize> = run.iter().map(|&node| owner(node)).collect();
         let mut instead = |count: Option<&usize>| {
             let Some(&count) = count else { return Ok(None) };
             let mut other = arrangement.clone();
-            let mut moved: Vec<usize> = run.to_vec();
-            if division.is_some() {
-                let is_shared = |&node: &usize| run.iter().any(|&one| owner(one) == owner(node));
-                moved.extend((0..problem.nodes.len()).filter(is_shared));
-            }
-            for node in moved {
+            let shares = |node: usize| division.is_some() && owners.contains(&owner(node));
+            for node in (0..problem.nodes.len()).filter(|&node| run.contains(&node) || shares(node)) {
                 other.ranks[node] = (0..count).collect();
             }
             compare(evaluator, &other, plan, count).map(Some)

@@ -5,7 +5,7 @@ use std::ops::Range;
 use layer_engine::{Pass, Role, Storage};
 use layer_graph::{Layer, LayerId, Split};
 
-use super::layout::TensorLayout;
+use super::layout::{TensorLayout, by_part};
 use super::{DistributedValue, Lowering};
 use crate::Error;
 use crate::program::builder::Operands;
@@ -174,7 +174,7 @@ impl Lowering<'_> {
     pub(super) fn share_statistics(&mut self) {
         for (id, layer) in self.network.layers().filter(|(_, layer)| !layer.statistics().is_empty()) {
             let (layout, buffers) = (self.layout(id), self.operand_buffers(id, Role::Statistics));
-            let ranks = layout.ranks_by_part();
+            let ranks = by_part(layout.layout.ranks(), layout.parts);
             if ranks.len() > layout.parts {
                 let op = CollectiveOp::Broadcast { elements: Role::Statistics.elements(layer, 0) };
                 let label = format!("broadcast statistics of {}", layer.name());

@@ -71,12 +71,6 @@ impl SharedLayout {
     pub(super) fn places(&self) -> impl Iterator<Item = usize> + '_ {
         self.shards.iter().map(|one| one.place)
     }
-
-    /// Returns the ranks of each part, one part after another: the groups that share the statistics
-    /// of a part.
-    pub(super) fn ranks_by_part(&self) -> Vec<usize> {
-        by_part(self.layout.ranks(), self.parts)
-    }
 }
 
 impl PartialEq for SharedLayout {
