@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from deeppool.torch.program import LayerPart, TensorPart
 from deeppool.torch.sampled_random import SampledRandom
 from deeppool.torch.segments import LayerPasses
+from deeppool.tracing.activations import ACTIVATIONS
 from deeppool.tracing.attention import attend
 from deeppool.tracing.island import BatchNorm, Island, empty_output
 
@@ -138,10 +139,8 @@ def _function(
             return lambda *terms: sum(terms[1:], terms[0])
         case "relu":
             return F.relu
-        case "gelu":
-            return F.gelu
-        case "gelu_tanh":
-            return lambda x: F.gelu(x, approximate="tanh")
+        case "gelu" | "gelu_tanh":
+            return ACTIVATIONS[part.kind]
         case "position_embedding":
             return lambda x: x + tensors[0][: x.shape[1]]
         case "multi_head_attention":

@@ -87,8 +87,7 @@ class LayerPlacement:
     @property
     def is_divided(self) -> bool:
         """Whether the parts have different parameters."""
-        by_positions = self.split == "positions" and self.parts[0].kind == "position_embedding"
-        return self.split in ("features", "inputs") or by_positions
+        return any(not box.is_whole for part in self.parts for box in (*part.parameters, *part.statistics))
 
     def part(self, rank: int) -> LayerPart | None:
         """Returns the part that a rank runs."""
