@@ -146,8 +146,7 @@ impl NetworkPlan {
 
     /// Returns the stretches of consecutive layers with the same GPUs and the same split.
     fn stretches(&self) -> impl Iterator<Item = &[PlannedLayer]> {
-        let placed = |row: &PlannedLayer| (row.ranks.clone(), row.samples, row.split.clone());
-        self.rows.chunk_by(move |a, b| placed(a) == placed(b))
+        self.rows.chunk_by(|a, b| (&a.ranks, a.samples, &a.split) == (&b.ranks, b.samples, &b.split))
     }
 }
 
