@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use collectives::{LinkModel, Measurement};
-use layer_profile::{MeasurementConditions, ProfileError, ProfileTable, Spread};
+use layer_profile::{LayerProfile, MeasurementConditions, ProfileError, ProfileTable, Spread};
 
 use super::output::{byte_size, print_message, table, time};
 
@@ -18,7 +18,11 @@ pub(crate) fn print_measured(profile: &ProfileTable) -> anyhow::Result<()> {
         print_message!("{}", conditions(measurement));
     }
     let mut marks = Marks::default();
-    print_message!("\nEach layer alone\n{}", layers(profile, &mut marks));
+    print_message!("\nEach layer alone\n{}", layers(profile.layers(), &mut marks));
+    if profile.parts().len() > 0 {
+        let parts: Vec<LayerProfile> = profile.parts().map(with_shapes).collect();
+        print_message!("\nEach part of a split layer alone\n{}", layers(&parts, &mut marks));
+    }
     print_message!("\nThe whole network\n{}", whole(profile, &mut marks)?);
     if marks.warm_up_unstable > 0 {
         print_message!(
@@ -100,10 +104,19 @@ impl Marks {
     }
 }
 
-fn layers(profile: &ProfileTable, marks: &mut Marks) -> comfy_table::Table {
+/// Returns the row of a part with its shapes in the name, such as `fc, 512 -> 256`. Of parts of the
+/// same shapes, one may have no bias.
+fn with_shapes(part: &LayerProfile) -> LayerProfile {
+    let structure = part.structure.as_deref().unwrap_or_default();
+    let shapes = structure.rsplit_once(", ").map_or(structure, |(_, shapes)| shapes);
+    let bias = if structure.contains("bias=false") { ", no bias" } else { "" };
+    LayerProfile { name: format!("{}, {shapes}{bias}", part.name), ..part.clone() }
+}
+
+fn layers(rows: &[LayerProfile], marks: &mut Marks) -> comfy_table::Table {
     let header = ["layer", "batch", "forward", "", "outliers", "backward", "", "outliers", "update", ""];
     let mut shown = table(&header);
-    for layer in profile.layers() {
+    for layer in rows {
         for (i, row) in layer.times.iter().enumerate() {
             let name = if i == 0 { layer.name.clone() } else { String::new() };
             let forward = marks.cells(row.forward, row.spread.map(|spread| spread.forward));

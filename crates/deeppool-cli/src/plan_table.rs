@@ -3,17 +3,44 @@
 use comfy_table::Table;
 use deeppool::job::Job;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use burst_planner::ProofEnd;
 use deeppool::plan::{ExecutionPlan, PlanMode, PlannedWorker, PlanningWork};
 use deeppool::planning::{PathKind, PathStep, PlanAnalysis};
 use deeppool::program::PartialBackpropagation;
+use layer_graph::{LayerPart, NetworkSplits};
+use layer_profile::Origin;
 
 use super::network::opaque_line;
 use super::output::{byte_size, gpus, micros, ranks, table};
 
 /// Maximum gap to the lower bound that is printed: a larger one says little.
 const MAX_CLAIMED_GAP: f64 = 0.5;
+
+/// Returns a line on split layers whose times are modelled although those of whole layers are not.
+/// `None` if there are none.
+fn modelled_parts_line(job: &Job<'_>, plan: &ExecutionPlan) -> Result<Option<String>, deeppool::Error> {
+    let (network, profile) = (job.costs().network(), job.costs().profile());
+    if profile.origin() == Origin::Modelled {
+        return Ok(None);
+    }
+    let placement = plan.placement(network)?;
+    if !placement.is_split() {
+        return Ok(None);
+    }
+    let parts = placement.parts(&NetworkSplits::new(network))?;
+    let is_modelled =
+        |parts: &&Vec<Arc<LayerPart>>| parts.iter().any(|part| profile.part(&part.layer).is_none());
+    let modelled = parts.values().filter(is_modelled).count();
+    Ok((modelled > 0).then(|| {
+        format!(
+            "parts of {modelled} of {} split layers: modelled from whole layers; measure them with \
+             `deeppool profile --for-plan`",
+            parts.len()
+        )
+    }))
+}
 
 /// Returns several lines that describe a plan of a job: its inputs, its times beside those of data
 /// parallelism, and the ranks of its layers.
@@ -34,6 +61,7 @@ pub(crate) fn plan_text(job: &Job<'_>, plan: &ExecutionPlan) -> Result<String, d
         "layer times: {}, {}{engine}; links: {}, modelled",
         profile.device, profile.origin, plan.link
     ));
+    lines.extend(modelled_parts_line(job, plan)?);
     if let Some(accuracy) = &profile.accuracy {
         lines.push(format!("model of {}: {accuracy}", profile.device));
     }

@@ -1,5 +1,6 @@
 //! The command `deeppool profile`.
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,13 +10,13 @@ use clap::{Args, ValueEnum};
 use command_line::files::{self, LockedFile};
 use command_line::numbers::within;
 use deeppool::machine::{MachineProfile, MeasureOptions, measure_machine};
-use deeppool::program::{LowerOptions, Placement, lower_training};
+use deeppool::program::{LowerOptions, LoweredTraining, Op, Placement, lower_training};
 use layer_engine::{CpuEngine, Engine, Precision};
-use layer_graph::LayerGraph;
+use layer_graph::{Layer, LayerGraph};
 use layer_profile::{ProfileError, ProfileRun, Profiler};
 use serde_json::{Value, json};
 
-use super::costs::device_in_precision;
+use super::costs::{device_in_precision, with_plan_path};
 use super::counts::{BATCH, THREADS};
 use super::free_memory::check_free_memory;
 use super::inputs;
@@ -45,7 +46,9 @@ use super::ranks::{EmulatedArgs, LayerPrecision, RankEngine, on_processors};
   deeppool profile --model vgg16 --device a100 --batches 1,2,4,8,16,32 -o vgg16-a100.json
   deeppool profile --onnx resnet50.onnx --device a100 --batches 1,2,4,8,16,32 -o resnet50-a100.json
   deeppool plan --model digits-cnn --profile profile.json --gpus 4 --batch 32      # a plan from a measured \
-  profile")]
+  profile
+  deeppool profile --model digits-cnn --engine cpu --for-plan plan.json -o parts.json     # what that plan \
+  needs: the parts of its split layers, too")]
 pub(crate) struct Profile {
     #[command(flatten)]
     network: NetworkArgs,
@@ -70,9 +73,13 @@ pub(crate) struct Profile {
     /// products only)
     #[arg(long, value_enum, conflicts_with = "ranks")]
     precision: Option<LayerPrecision>,
-    /// Batch sizes
-    #[arg(long, value_delimiter = ',', value_parser = within(BATCH), default_value = "1,2,4,8,16,32")]
-    batches: Vec<usize>,
+    /// Batch sizes [default: 1,2,4,8,16,32, or with --for-plan the numbers of samples of its
+    /// layers]
+    #[arg(long, value_delimiter = ',', value_parser = within(BATCH))]
+    batches: Option<Vec<usize>>,
+    /// Plan that needs the times: measure the parts of its split layers, too
+    #[arg(long, value_name = "PLAN", conflicts_with_all = ["device", "ranks"])]
+    for_plan: Option<PathBuf>,
     /// Measure the layers in training iterations, on one rank alone and on N ranks at once, and the
     /// links between the ranks. Ranks are threads of the processor, or processes started by
     /// `deeppool launch`
@@ -116,6 +123,31 @@ enum EngineName {
     Cuda,
 }
 
+/// Parts that are measured in addition to all layers, and the numbers of samples.
+struct Subjects {
+    /// Ascending if the user gave them so.
+    batches: Vec<usize>,
+    /// Parts of split layers.
+    parts: Vec<Layer>,
+}
+
+/// Returns the parts of the split layers of a plan, and the numbers of samples of all its layers.
+fn needed_by_plan(path: &Path, network: &LayerGraph) -> anyhow::Result<Subjects> {
+    let plan = inputs::plan(path)?;
+    let placement = with_plan_path(Some(path), plan.placement(network))?;
+    let options = plan.lowering.options(LowerOptions::default().optimizer);
+    let training = LoweredTraining::new(network, placement, plan.batch, options);
+    let (mut batches, mut parts) = (BTreeSet::new(), Vec::new());
+    for rank in training.programs()?.iter().flat_map(|program| &program.ranks) {
+        parts.extend(rank.parts.values().map(|part| part.layer.clone()));
+        batches.extend(rank.steps.iter().filter_map(|step| match &step.op {
+            Op::Forward { shard, .. } | Op::Backward { shard, .. } => Some(shard.samples),
+            _ => None,
+        }));
+    }
+    Ok(Subjects { batches: batches.into_iter().collect(), parts })
+}
+
 /// Returns the path of the journal of a profile: its file name with `.partial` appended.
 fn journal_path(profile: &Path) -> PathBuf {
     let mut path = profile.as_os_str().to_owned();
@@ -124,6 +156,22 @@ fn journal_path(profile: &Path) -> PathBuf {
 }
 
 impl Profile {
+    /// Returns what to measure: all layers, and the parts of the split layers of a plan, at several
+    /// batch sizes.
+    ///
+    /// # Errors
+    /// If the plan cannot be read, or is of another network.
+    fn subjects(&self, network: &LayerGraph) -> anyhow::Result<Subjects> {
+        let mut needed = match &self.for_plan {
+            Some(path) => needed_by_plan(path, network)?,
+            None => Subjects { batches: vec![1, 2, 4, 8, 16, 32], parts: Vec::new() },
+        };
+        if let Some(batches) = &self.batches {
+            needed.batches.clone_from(batches);
+        }
+        Ok(needed)
+    }
+
     /// Measures or models the layer times, writes them as a profile, and prints them.
     ///
     /// # Errors
@@ -140,38 +188,41 @@ impl Profile {
         if is_first() {
             check_outputs([&self.output].into_iter().chain(&self.link_output), self.json)?;
         }
+        let subjects = self.subjects(&network)?;
         if let Some(ranks) = self.ranks {
-            return self.measure_ranks(ranks, launched, &network);
+            return self.measure_ranks(ranks, launched, &network, &subjects.batches);
         }
         match (engine, &self.device) {
-            (Some(engine), _) => self.measure(engine, &network),
-            (None, Some(device)) => self.model(device, &network),
+            (Some(engine), _) => self.measure(engine, &network, &subjects),
+            (None, Some(device)) => self.model(device, &network, &subjects.batches),
             (None, None) => {
                 bail!("give --engine cpu, torch or cuda to measure here, or --device NAME to model")
             }
         }
     }
 
-    fn measure(&self, engine: EngineName, network: &LayerGraph) -> anyhow::Result<()> {
+    fn measure(&self, engine: EngineName, network: &LayerGraph, subjects: &Subjects) -> anyhow::Result<()> {
         let threads = self.threads.unwrap_or(1);
         let is_cuda = matches!(engine, EngineName::Cuda);
         // libtorch computes in the precisions of processors, also on GPUs.
         let like = if is_cuda { RankEngine::Cuda } else { RankEngine::Cpu };
         self.precision.map(|precision| precision.of(like)).transpose()?;
         if self.cuda.is_none() && !is_cuda {
-            let max_batch = self.batches.iter().copied().max().unwrap_or(1);
+            let max_batch = subjects.batches.iter().copied().max().unwrap_or(1);
             let one = Placement::single(network)?;
             let whole = lower_training(network, &one, max_batch, &LowerOptions::default())?;
             check_free_memory(whole.of_rank(0)?.memory().total_bytes())?;
         }
         let once = || match (engine, self.cuda) {
-            (EngineName::Cpu, None) => self.measure_on(&CpuEngine::<f32>::with_threads(threads)?, network),
+            (EngineName::Cpu, None) => {
+                self.measure_on(&CpuEngine::<f32>::with_threads(threads)?, network, subjects)
+            }
             (EngineName::Cpu, Some(_)) => bail!("--cuda needs --engine torch or cuda"),
             (EngineName::Cuda, _) if self.threads.is_some() => {
                 bail!("--threads are of --engine cpu or torch")
             }
-            (EngineName::Cuda, index) => self.measure_with_cuda(index.unwrap_or(0), network),
-            (EngineName::Torch, cuda) => self.measure_with_torch(cuda, threads, network),
+            (EngineName::Cuda, index) => self.measure_with_cuda(index.unwrap_or(0), network, subjects),
+            (EngineName::Torch, cuda) => self.measure_with_torch((cuda, threads), network, subjects),
         };
         let mut run = once()?;
         for attempt in 2..=self.attempts {
@@ -224,14 +275,15 @@ impl Profile {
         ranks: usize,
         launched: Option<Launched>,
         network: &LayerGraph,
+        batches: &[usize],
     ) -> anyhow::Result<()> {
         if !matches!(self.engine, None | Some(EngineName::Cpu)) {
             bail!("--ranks measures ranks of the processor: give --engine cpu");
         }
-        let options = MeasureOptions::new(self.batches.clone(), ranks)
+        let options = MeasureOptions::new(batches.to_vec(), ranks)
             .with_repeats(self.repeats)
             .with_threads_per_rank(self.threads.unwrap_or(1));
-        let largest = self.batches.iter().copied().max().unwrap_or(1);
+        let largest = batches.iter().copied().max().unwrap_or(1);
         let one = Placement::single(network)?;
         let whole = lower_training(network, &one, largest, &LowerOptions::default())?;
         check_free_memory(whole.of_rank(0)?.memory().total_bytes() * ranks as u64)?;
@@ -268,8 +320,9 @@ impl Profile {
         &self,
         engine: &E,
         network: &LayerGraph,
+        subjects: &Subjects,
     ) -> anyhow::Result<ProfileRun> {
-        let profiler = Profiler::new(engine).batches(self.batches.clone());
+        let profiler = Profiler::new(engine).batches(subjects.batches.clone()).parts(subjects.parts.clone());
         let precision = self.precision.map_or(Precision::F32, LayerPrecision::precision);
         let profiler = profiler.repeats(self.repeats).precision(precision).progress(true);
         profiler.check(network)?;
@@ -292,21 +345,26 @@ impl Profile {
     #[cfg(feature = "torch")]
     fn measure_with_torch(
         &self,
-        cuda: Option<usize>,
-        threads: usize,
+        (cuda, threads): (Option<usize>, usize),
         network: &LayerGraph,
+        subjects: &Subjects,
     ) -> anyhow::Result<ProfileRun> {
         use layer_engine::{TorchDevice, TorchEngine};
         let engine = match cuda {
             Some(index) => TorchEngine::<f32>::new(TorchDevice::Cuda(index))?,
             None => TorchEngine::<f32>::with_threads(threads)?,
         };
-        self.measure_on(&engine, network)
+        self.measure_on(&engine, network, subjects)
     }
 
     #[cfg(not(feature = "torch"))]
     #[allow(clippy::unused_self, reason = "same signature as with the feature")]
-    fn measure_with_torch(&self, _: Option<usize>, _: usize, _: &LayerGraph) -> anyhow::Result<ProfileRun> {
+    fn measure_with_torch(
+        &self,
+        _: (Option<usize>, usize),
+        _: &LayerGraph,
+        _: &Subjects,
+    ) -> anyhow::Result<ProfileRun> {
         bail!(
             "this deeppool was built without libtorch: run `scripts/libtorch.sh`, export what it prints, and \
              build \
@@ -316,29 +374,34 @@ impl Profile {
 
     /// Measures in the order of images that is fastest over all batch sizes.
     #[cfg(feature = "cuda")]
-    fn measure_with_cuda(&self, index: usize, network: &LayerGraph) -> anyhow::Result<ProfileRun> {
+    fn measure_with_cuda(
+        &self,
+        index: usize,
+        network: &LayerGraph,
+        subjects: &Subjects,
+    ) -> anyhow::Result<ProfileRun> {
         let engine = deeppool::runtime::cuda_engine(index)?;
         let precision = self.precision.map_or(Precision::F32, LayerPrecision::precision);
         let one = Placement::single(network)?;
         let options = LowerOptions::default().with_precision(precision);
-        let programs = self.batches.iter().map(|&batch| lower_training(network, &one, batch, &options));
+        let programs = subjects.batches.iter().map(|&batch| lower_training(network, &one, batch, &options));
         let programs = programs.collect::<Result<Vec<_>, _>>()?;
         let order = deeppool::runtime::fastest_image_order(&engine, network, &programs, &[])?;
         if !self.json && order.times.is_some() {
             print_message!("order of images: {}\n", image_order_text(&order));
         }
-        self.measure_on(&engine.with_image_layout(order.layout), network)
+        self.measure_on(&engine.with_image_layout(order.layout), network, subjects)
     }
 
     #[cfg(not(feature = "cuda"))]
     #[allow(clippy::unused_self, reason = "same signature as with the feature")]
-    fn measure_with_cuda(&self, _: usize, _: &LayerGraph) -> anyhow::Result<ProfileRun> {
+    fn measure_with_cuda(&self, _: usize, _: &LayerGraph, _: &Subjects) -> anyhow::Result<ProfileRun> {
         bail!(super::ranks::WITHOUT_CUDA)
     }
 
-    fn model(&self, device: &str, network: &LayerGraph) -> anyhow::Result<()> {
+    fn model(&self, device: &str, network: &LayerGraph, batches: &[usize]) -> anyhow::Result<()> {
         let device = device_in_precision(device, self.precision, false)?;
-        let profile = inputs::device(&device)?.profile(network, &self.batches)?;
+        let profile = inputs::device(&device)?.profile(network, batches)?;
         files::write(&self.output, profile.to_json())?;
         if self.json {
             let document: Value = serde_json::from_str(&profile.to_json())?;

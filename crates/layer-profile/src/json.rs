@@ -27,6 +27,9 @@ struct ProfileDocument {
     network: Vec<NetworkDocument>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     contended: Option<ContendedDocument>,
+    /// Times of parts of split layers, each with the layer's name and the part's structure.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    parts: Vec<LayerDocument>,
 }
 
 /// JSON form of [`ContendedTimes`].
@@ -71,6 +74,7 @@ impl ProfileTable {
                 jitter: contended.jitter(),
                 layers: contended.layers().iter().map(LayerDocument::new).collect(),
             }),
+            parts: self.parts().map(LayerDocument::new).collect(),
         };
         // Serialisation of strings, integers and finite floats cannot fail.
         serde_json::to_string_pretty(&document).unwrap_or_default()
@@ -87,9 +91,11 @@ impl ProfileTable {
             let problem = format!("expected `{SCHEMA}`, found `{}`", document.schema);
             return Err(invalid("schema", problem));
         }
-        let rows = document.layers.into_iter().enumerate();
-        let layers =
-            rows.map(|(i, layer)| layer.into_row(&format!("layers[{i}]"))).collect::<Result<_, _>>()?;
+        let rows = |of: &str, documents: Vec<LayerDocument>| {
+            let rows = documents.into_iter().enumerate();
+            rows.map(|(i, row)| row.into_row(&format!("{of}[{i}]"))).collect::<Result<Vec<_>, _>>()
+        };
+        let layers = rows("layers", document.layers)?;
         let (mut network, mut sums) = (Vec::new(), Vec::new());
         for (i, mut row) in document.network.into_iter().enumerate() {
             let path = format!("network[{i}]");
@@ -102,6 +108,7 @@ impl ProfileTable {
         if let Some(contended) = document.contended {
             table = table.with_contended(contended.into_times()?)?;
         }
+        table = table.with_parts(rows("parts", document.parts)?)?;
         for (path, row, sum) in sums {
             let NetworkTime { batch, .. } = table.network()[row];
             let expected = table.sum_of_layers(batch);

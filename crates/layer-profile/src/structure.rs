@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use layer_graph::{LayerGraph, LayerId, LayerKind};
+use layer_graph::{Layer, LayerGraph, LayerId, LayerKind};
 use serde_json::Value;
 
 use crate::{BatchTime, LayerProfile, ProfileError, ProfileTable};
@@ -11,12 +11,16 @@ use crate::{BatchTime, LayerProfile, ProfileError, ProfileTable};
 /// Describes a layer by everything its times depend on: its kind with the hyper-parameters, its
 /// shapes and the owner of its parameters. Layers with equal text do the same work.
 pub(crate) fn of(network: &LayerGraph, id: LayerId) -> String {
-    let layer = network.layer(id);
-    let inputs: Vec<String> = layer.input_shapes().iter().map(ToString::to_string).collect();
     let owner = network.parameter_owner(id);
     let tied =
         if owner == id { String::new() } else { format!(", parameters of {}", network.layer(owner).name()) };
-    format!("{}, {} -> {}{tied}", kind(layer.kind()), inputs.join(" + "), layer.output_shape())
+    of_layer(network.layer(id)) + &tied
+}
+
+/// Describes the kind and the shapes of a layer, or of a part of a split layer.
+pub(crate) fn of_layer(layer: &Layer) -> String {
+    let inputs: Vec<String> = layer.input_shapes().iter().map(ToString::to_string).collect();
+    format!("{}, {} -> {}", kind(layer.kind()), inputs.join(" + "), layer.output_shape())
 }
 
 /// Formats a kind as in JSON but without quotes: `dropout(probability=0.5)`.
@@ -78,6 +82,20 @@ impl LayerProfile {
             name: network.layer(layer).name().into(),
             kind: network.layer(layer).kind().label().into(),
             structure: Some(of(network, layer)),
+            update,
+            update_spread: None,
+            times,
+        }
+    }
+
+    /// Creates the row of a part of a split layer, with its structure. `update` and `times` are
+    /// those of [`new`](Self::new), of the part.
+    #[must_use]
+    pub fn of_part(part: &Layer, update: Option<Duration>, times: Vec<BatchTime>) -> Self {
+        Self {
+            name: part.name().into(),
+            kind: part.kind().label().into(),
+            structure: Some(of_layer(part)),
             update,
             update_spread: None,
             times,

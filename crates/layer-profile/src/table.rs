@@ -1,15 +1,15 @@
 //! Table of the times of a network's layers, and its checks. Batch sizes are numbers of samples on
 //! the one device; *update* is the optimiser step.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use layer_graph::{LayerGraph, LayerKind};
+use layer_graph::{Layer, LayerGraph, LayerKind};
 
 use crate::interpolate::Position;
 use crate::{
     BatchTime, ContendedTimes, Gpu, LayerProfile, LayerTime, MeasurementConditions, ModelAccuracy,
-    NetworkTime, NumberFormat, Origin, ProfileError,
+    NetworkTime, NumberFormat, Origin, ProfileError, structure,
 };
 
 /// Maximum ratio between the sum of the layers and the whole network, in either direction, of an
@@ -34,6 +34,8 @@ pub struct ProfileTable {
     network: Vec<NetworkTime>,
     /// Times while several ranks compute at once. `None` if they are not known.
     contended: Option<Box<ContendedTimes>>,
+    /// Times of parts of split layers, by layer name and structure.
+    parts: BTreeMap<(String, String), LayerProfile>,
     by_name: HashMap<String, usize>,
 }
 
@@ -67,13 +69,7 @@ impl ProfileTable {
                 let problem = format!("layer `{}` has a row already: expected one a layer", layer.name);
                 return Err(invalid(format!("layers[{i}].name"), problem));
             }
-            if layer.times.is_empty() {
-                let problem = format!("layer `{}` has no times: expected at least one", layer.name);
-                return Err(invalid(format!("layers[{i}].times"), problem));
-            }
-            check_ascending(&format!("layers[{i}].times"), layer.times.iter().map(|row| row.batch))?;
-            let times = layer.times.iter().flat_map(|row| [row.forward, row.backward]);
-            check_times(times.chain(layer.update), || format!("layers[{i}] (`{}`)", layer.name))?;
+            layer.check(&format!("layers[{i}]"))?;
         }
         check_ascending("network", network.iter().map(|row| row.batch))?;
         for (i, row) in network.iter().enumerate() {
@@ -89,6 +85,7 @@ impl ProfileTable {
             layers,
             network,
             contended: None,
+            parts: BTreeMap::new(),
             by_name,
         })
     }
@@ -166,6 +163,50 @@ impl ProfileTable {
         Ok(self)
     }
 
+    /// Returns the times of the parts of split layers that were profiled, in the order of their
+    /// layers' names.
+    #[must_use]
+    pub fn parts(&self) -> impl ExactSizeIterator<Item = &LayerProfile> {
+        self.parts.values()
+    }
+
+    /// Returns the times of a part of a split layer: a layer with the name of the whole one, such
+    /// as [`LayerPart::layer`](layer_graph::LayerPart::layer). `None` if this part was not
+    /// profiled.
+    #[must_use]
+    pub fn part(&self, part: &Layer) -> Option<&LayerProfile> {
+        if self.parts.is_empty() {
+            return None;
+        }
+        self.parts.get(&(part.name().to_owned(), structure::of_layer(part)))
+    }
+
+    /// Returns the table with the times of parts of split layers, instead of those that it has.
+    /// Each row is [of a part](LayerProfile::of_part) of one of the table's layers.
+    ///
+    /// # Errors
+    /// [`ProfileError::Invalid`] if a row has no structure, has the name of no layer, occurs twice,
+    /// or has no times, batch sizes that are not ascending, or a time above 1e12 us (11 days).
+    pub fn with_parts(mut self, rows: Vec<LayerProfile>) -> Result<Self, ProfileError> {
+        self.parts.clear();
+        for (i, row) in rows.into_iter().enumerate() {
+            let path = format!("parts[{i}]");
+            row.check(&path)?;
+            let Some(structure) = row.structure.clone() else {
+                return Err(invalid(format!("{path}.structure"), "expected that of the part, found none"));
+            };
+            if self.layer(&row.name).is_none() {
+                let problem = format!("expected the name of a layer, found `{}`", row.name);
+                return Err(invalid(format!("{path}.name"), problem));
+            }
+            let problem = format!("layer `{}` has a row for the part {structure} already", row.name);
+            if self.parts.insert((row.name.clone(), structure), row).is_some() {
+                return Err(invalid(path, problem));
+            }
+        }
+        Ok(self)
+    }
+
     /// Returns the table with all times multiplied by `factor`. Spreads are unchanged.
     ///
     /// # Errors
@@ -186,12 +227,17 @@ impl ProfileTable {
                 *time = time.mul_f64(factor);
             }
         }
-        let mut contended = self.contended.clone();
+        let (mut contended, mut parts) = (self.contended.clone(), self.parts.clone());
         if let Some(contended) = &mut contended {
             contended.scale(factor);
         }
+        for (i, part) in parts.values_mut().enumerate() {
+            part.scale(factor);
+            part.check(&format!("parts[{i}]"))?;
+        }
         let (accuracy, measurement) = (accuracy.clone(), measurement.clone());
-        Ok(Self { accuracy, measurement, contended, ..Self::new(model, device, *origin, layers, network)? })
+        let table = Self::new(model, device, *origin, layers, network)?;
+        Ok(Self { accuracy, measurement, contended, parts, ..table })
     }
 
     /// Checks that the table was not measured by an incompatible version of this crate. Tables
@@ -363,6 +409,21 @@ impl LayerProfile {
         for BatchTime { forward, backward, .. } in &mut self.times {
             (*forward, *backward) = (forward.mul_f64(factor), backward.mul_f64(factor));
         }
+    }
+
+    /// Checks that there are times of ascending batch sizes, and that none is too long. `path` is
+    /// that of the row in a JSON document.
+    ///
+    /// # Errors
+    /// [`ProfileError::Invalid`] if not.
+    fn check(&self, path: &str) -> Result<(), ProfileError> {
+        if self.times.is_empty() {
+            let problem = format!("layer `{}` has no times: expected at least one", self.name);
+            return Err(invalid(format!("{path}.times"), problem));
+        }
+        check_ascending(&format!("{path}.times"), self.times.iter().map(|row| row.batch))?;
+        let times = self.times.iter().flat_map(|row| [row.forward, row.backward]);
+        check_times(times.chain(self.update), || format!("{path} (`{}`)", self.name))
     }
 
     /// Returns the times of the layer for the given number of samples, as [`ProfileTable::time`].

@@ -6,7 +6,7 @@ use layer_graph::{Division, LayerGraph, LayerKind, NetworkSplits, Split, zoo};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::command::succeed;
+use crate::command::{measure, refused, succeed};
 
 const PLAN: &str = "plan --model vgg16 --device a100 --gpus 8 --batch 32";
 
@@ -58,6 +58,52 @@ fn plans_without_splits_have_no_column_for_them() {
     let text = succeed(folder.path(), &format!("{PLAN} --explain --dot plan.dot"));
     assert!(!text.contains("split"), "{text}");
     assert!(!std::fs::read_to_string(folder.path().join("plan.dot")).unwrap().contains("split"));
+}
+
+/// A profile for a plan has the times of the plan's parts, and the simulation takes them.
+#[test]
+fn parts_are_measured_for_a_plan() {
+    let folder = TempDir::new().unwrap();
+    let run = |arguments: &str| succeed(folder.path(), arguments);
+    let read = |name: &str| -> Value {
+        serde_json::from_str(&std::fs::read_to_string(folder.path().join(name)).unwrap()).unwrap()
+    };
+    run("plan --model digits-cnn --device cpu-core --gpus 2 --batch 8 --amplification 100 -o plan.json");
+    let mut plan = read("plan.json");
+    for layer in plan["layers"].as_array_mut().unwrap() {
+        (layer["ranks"], layer["gpus"]) = (json!([0, 1]), json!(2));
+        if layer["name"] == "fc1" {
+            layer["division"] = json!({"split": "features", "parts": 2});
+        }
+    }
+    std::fs::write(folder.path().join("plan.json"), plan.to_string()).unwrap();
+    let profile = "profile --model digits-cnn --engine cpu --for-plan plan.json -o profile.json";
+    let shown = measure(folder.path(), profile);
+    assert!(shown.contains("\nEach part of a split layer alone\n") && shown.contains("fc1, "), "{shown}");
+    let mut profile = read("profile.json");
+    let parts = profile["parts"].as_array().unwrap();
+    let batches: Vec<_> =
+        parts[0]["times"].as_array().unwrap().iter().map(|row| row["batch"].clone()).collect();
+    assert_eq!((parts.len(), batches), (1, vec![json!(4), json!(8)]), "the plan needs no others");
+    // Without the times of the whole network, a disturbed measurement is taken, too.
+    profile["network"] = json!([]);
+    std::fs::write(folder.path().join("profile.json"), profile.to_string()).unwrap();
+    let simulate = "simulate --model digits-cnn --plan plan.json --profile";
+    assert!(!run(&format!("{simulate} profile.json")).contains("modelled from whole layers"));
+    let iteration = |name: &str| -> f64 {
+        let report = crate::command::json(folder.path(), &format!("{simulate} {name} --json"));
+        report["iteration_us"].as_f64().unwrap()
+    };
+    profile["parts"][0]["times"][1]["forward_us"] = json!(1e6);
+    std::fs::write(folder.path().join("slow.json"), profile.to_string()).unwrap();
+    assert!(iteration("profile.json") < 5e5 && iteration("slow.json") > 1e6);
+    profile.as_object_mut().unwrap().remove("parts");
+    std::fs::write(folder.path().join("whole.json"), profile.to_string()).unwrap();
+    let text = run(&format!("{simulate} whole.json"));
+    assert!(text.contains("parts of 1 of 1 split layers: modelled from whole layers"), "{text}");
+    run("plan --model vgg16 --device a100 --gpus 2 --batch 8 -o other.json");
+    let of_another = "profile --model digits-cnn --engine cpu --for-plan other.json -o never.json";
+    assert!(refused(folder.path(), of_another, "other.json").contains("features.0"));
 }
 
 /// Returns the split of a layer of GPT-2 that has even parts on two ranks. Layers that share

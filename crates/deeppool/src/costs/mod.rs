@@ -57,6 +57,19 @@ pub(crate) struct PartRatios {
 }
 
 impl PartRatios {
+    /// Returns the ratios of the times of a part to those of the whole layer.
+    fn new(part: &LayerTime, whole: &LayerTime) -> Self {
+        let ratio = |of: fn(&LayerTime) -> Duration| {
+            let (part, whole) = (of(part), of(whole));
+            if whole.is_zero() { 0.0 } else { part.as_secs_f64() / whole.as_secs_f64() }
+        };
+        Self {
+            forward: ratio(|time| time.forward),
+            backward: ratio(|time| time.backward),
+            update: ratio(|time| time.update),
+        }
+    }
+
     /// Returns the times of the part, if those of the whole layer are `whole`.
     pub(crate) fn of(&self, whole: &LayerTime) -> LayerTime {
         LayerTime {
@@ -120,7 +133,7 @@ impl<'a> Costs<'a> {
     }
 
     /// Returns the times of the steps of a part of a layer: those of the whole layer, scaled by
-    /// [`part_ratios`](Self::part_ratios). Profiles have no times of parts. Without a part it is
+    /// [`part_ratios`](Self::part_ratios). Without a part it is
     /// [`layer_time_among`](Self::layer_time_among).
     ///
     /// # Errors
@@ -136,16 +149,23 @@ impl<'a> Costs<'a> {
         Ok(self.part_ratios((layer, part), samples)?.of(&whole))
     }
 
-    /// Returns the ratios of the times of a part of a layer to those of the whole layer, by the
-    /// model of the profile's device. They are the same for layers of the same kind and shapes.
+    /// Returns the ratios of the times of a part of a layer to those of the whole layer, on one
+    /// rank alone: by the profile if it has [times of the part](ProfileTable::part) for this number
+    /// of samples, and otherwise by the model of the profile's device. They are the same for layers
+    /// of the same kind and shapes unless the profile has times of parts.
     ///
     /// # Errors
-    /// None but those of the built-in model of a processor core.
+    /// [`Error::Profile`] if the profile lacks the time of the whole layer, and those of the
+    /// built-in model of a processor core.
     pub(crate) fn part_ratios(
         &self,
         (layer, part): (LayerId, &Layer),
         samples: usize,
     ) -> Result<PartRatios, Error> {
+        let profiled = self.profile.part(part).and_then(|row| row.time(samples).ok());
+        if let (Some(of_part), Some(row)) = (profiled, self.rows[layer.index()]) {
+            return Ok(PartRatios::new(&of_part, &row.time(samples)?));
+        }
         let model = if let Some(known) = self.model.get() {
             known
         } else {
@@ -153,16 +173,8 @@ impl<'a> Costs<'a> {
             let model = of_device.or_else(|_| DeviceModel::named("cpu-core"))?;
             self.model.get_or_init(|| model)
         };
-        let modelled = [part, self.network.layer(layer)].map(|layer| model.layer_time(layer, samples));
-        let ratio = |of: fn(&LayerTime) -> Duration| {
-            let [part, all] = modelled.each_ref().map(of);
-            if all.is_zero() { 0.0 } else { part.as_secs_f64() / all.as_secs_f64() }
-        };
-        Ok(PartRatios {
-            forward: ratio(|time| time.forward),
-            backward: ratio(|time| time.backward),
-            update: ratio(|time| time.update),
-        })
+        let [part, whole] = [part, self.network.layer(layer)].map(|layer| model.layer_time(layer, samples));
+        Ok(PartRatios::new(&part, &whole))
     }
 
     /// Returns the time of a compute step of a rank; zero for a collective.

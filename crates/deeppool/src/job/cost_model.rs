@@ -81,7 +81,7 @@ impl<'a> JobCosts<'a> {
         Self {
             costs: &job.costs,
             batch: job.batch / job.lowering.micro_batches.max(1),
-            splits: Splits::new(&nodes, &needs_gradient, precision),
+            splits: Splits::new(&nodes, &needs_gradient, precision, job.costs.profile().parts().len() == 0),
             precision,
             nodes,
             sample_bytes,

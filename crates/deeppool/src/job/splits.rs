@@ -38,7 +38,8 @@ pub(super) struct Splits {
     lists: RefCell<RankListIndices>,
     /// Traffic of movements between layouts; `None` if one is not possible.
     traffic: RefCell<FxHashMap<Movement, Option<Traffic>>>,
-    /// By node: the first node whose layer and parts are of the same kinds and shapes.
+    /// By node: the first node whose layer and parts are of the same kinds and shapes, or the node
+    /// itself if such parts may take different times.
     alike: Vec<usize>,
     /// Ratios of the times of parts to those of whole layers, by the first node that is alike, the
     /// split and the number of samples; `None` if they are not known.
@@ -51,11 +52,13 @@ type Movement = (usize, [usize; 2], [(u32, usize, Values); 2]);
 
 impl Splits {
     /// Returns the parts of all nodes; `None` if no layer may be split. `needs_gradient` is whether
-    /// each layer needs a gradient, by layer index.
+    /// each layer needs a gradient, by layer index. `alike_in_time` is whether parts of the same
+    /// kind and shapes take the same times, in relation to their layers.
     pub(super) fn new(
         nodes: &PlannerNodes<'_>,
         needs_gradient: &[bool],
         precision: Precision,
+        alike_in_time: bool,
     ) -> Option<Self> {
         let divisions = nodes.all_divisions()?;
         let network = nodes.network();
@@ -71,6 +74,9 @@ impl Splits {
             nodes.layers().iter().zip(&divisions.of_nodes).map(of_node).collect();
         let mut first: Vec<usize> = Vec::new();
         let mut like = |node: usize| {
+            if !alike_in_time {
+                return node;
+            }
             let layers = |node: usize| {
                 let whole = network.layer(nodes.layer(NodeId(node)));
                 std::iter::once(whole).chain(parts[node].iter().map(|part| &part.layer))

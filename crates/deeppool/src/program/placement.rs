@@ -235,14 +235,11 @@ impl Placement {
         if is_sum { 1 } else { self.division(layer).parts }
     }
 
-    /// Returns the parts of all split layers, in their order.
+    /// Returns the parts of all split layers, by layer. `splits` are those of the network.
     ///
     /// # Errors
     /// [`Error::Graph`] if a layer of another network is split.
-    pub(super) fn parts(
-        &self,
-        splits: &NetworkSplits<'_>,
-    ) -> Result<BTreeMap<LayerId, Vec<Arc<LayerPart>>>, Error> {
+    pub fn parts(&self, splits: &NetworkSplits<'_>) -> Result<BTreeMap<LayerId, Vec<Arc<LayerPart>>>, Error> {
         let of_layer = |(&id, &division): (&LayerId, &Division)| {
             let parts = (0..division.parts).map(|index| Ok(Arc::new(splits.part(id, division, index)?)));
             Ok((id, parts.collect::<Result<_, Error>>()?))

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use layer_engine::{Engine, EngineError, KernelSpec, Pass, Precision, Role, Sgd, Shard, Signature, Storage};
-use layer_graph::{LayerGraph, LayerId};
+use layer_graph::{Layer, LayerGraph, LayerId};
 
 use super::initial_data;
 use super::workload::{Launch, Phase, Workload};
@@ -30,6 +30,8 @@ enum BufferKey {
 pub(super) struct WorkloadBuilder<'a, E: Engine> {
     workload: Workload<'a, E>,
     network: &'a LayerGraph,
+    /// Part that takes the place of its layer; `None` for whole layers.
+    part: Option<&'a Layer>,
     batch: usize,
     precision: Precision,
     /// Whether a layer reads the buffers that its neighbours write.
@@ -56,6 +58,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> WorkloadBuilder<'a, E> {
         Ok(Self {
             workload,
             network,
+            part: None,
             batch,
             precision,
             joined: false,
@@ -64,11 +67,16 @@ impl<'a, E: Engine<Scalar: From<f32>>> WorkloadBuilder<'a, E> {
         })
     }
 
-    /// Builds the workload of one layer. It allocates all buffers of the layer.
+    /// Builds the workload of one layer, or of a part of it. It allocates all buffers of the layer.
     ///
     /// # Errors
     /// That of the engine if a kernel cannot be prepared or a buffer cannot be allocated or filled.
-    pub(super) fn layer(mut self, id: LayerId) -> Result<Workload<'a, E>, EngineError> {
+    pub(super) fn layer(
+        mut self,
+        id: LayerId,
+        part: Option<&'a Layer>,
+    ) -> Result<Workload<'a, E>, EngineError> {
+        self.part = part;
         self.forward(id)?;
         self.backward(id)?;
         self.update(id)?;
@@ -96,19 +104,24 @@ impl<'a, E: Engine<Scalar: From<f32>>> WorkloadBuilder<'a, E> {
         Ok(self.workload)
     }
 
+    /// Returns a layer, or the part that takes its place.
+    fn of(&self, id: LayerId) -> &'a Layer {
+        self.part.unwrap_or_else(|| self.network.layer(id))
+    }
+
     fn forward(&mut self, id: LayerId) -> Result<(), EngineError> {
-        Pass::forward(self.network.layer(id)).iter().try_for_each(|&pass| self.pass(id, pass, Phase::Forward))
+        Pass::forward(self.of(id)).iter().try_for_each(|&pass| self.pass(id, pass, Phase::Forward))
     }
 
     fn backward(&mut self, id: LayerId) -> Result<(), EngineError> {
         let input = self.network.input();
         let input_gradient = self.network.producers(id).iter().any(|&producer| producer != input);
-        let passes = Pass::backward(self.network.layer(id), input_gradient);
+        let passes = Pass::backward(self.of(id), input_gradient);
         passes.iter().try_for_each(|&pass| self.pass(id, pass, Phase::Backward))
     }
 
     fn pass(&mut self, id: LayerId, pass: Pass, phase: Phase) -> Result<(), EngineError> {
-        let layer = self.network.layer(id);
+        let layer = self.of(id);
         let spec = KernelSpec::Layer { layer, pass, shard: Shard::whole(self.batch) };
         // A pass without operands has no kernel; preparing it returns the engine's error.
         let Signature { reads, writes } =
@@ -147,7 +160,8 @@ impl<'a, E: Engine<Scalar: From<f32>>> WorkloadBuilder<'a, E> {
 
     /// Adds the optimiser step of a layer that owns parameters.
     fn update(&mut self, id: LayerId) -> Result<(), EngineError> {
-        let elements = self.network.own_parameter_count(id);
+        let owns = self.network.own_parameter_count(id) > 0;
+        let elements = if owns { self.of(id).parameter_count() } else { 0 };
         if elements == 0 {
             return Ok(());
         }
@@ -190,7 +204,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> WorkloadBuilder<'a, E> {
         let buffer = match key {
             BufferKey::Operand(id, role) => self.filled(id, role)?,
             BufferKey::SharedGradient(id) | BufferKey::Master(id) | BufferKey::Velocity(id) => {
-                self.workload.engine.allocate(self.network.layer(id).parameter_count())?
+                self.workload.engine.allocate(self.of(id).parameter_count())?
             }
         };
         self.workload.buffers.push(buffer);
@@ -220,14 +234,14 @@ impl<'a, E: Engine<Scalar: From<f32>>> WorkloadBuilder<'a, E> {
 
     /// Returns the number format of the buffer of a role.
     fn storage(&self, id: LayerId, role: Role) -> Storage {
-        self.workload.engine.storage(role, self.network.layer(id), self.precision)
+        self.workload.engine.storage(role, self.of(id), self.precision)
     }
 
     fn filled(&mut self, id: LayerId, role: Role) -> Result<E::Buffer, EngineError> {
         // The input of the network is filled with data suitable for the layer that reads it.
         let reader = self.network.consumers(id).first().copied().filter(|_| id == self.network.input());
         let (id, role) = reader.map_or((id, role), |(reader, slot)| (reader, Role::Input(slot)));
-        let layer = self.network.layer(id);
+        let layer = self.of(id);
         let storage = self.storage(id, role);
         let scalars = storage.scalars(role.elements(layer, self.batch));
         let mut buffer = self.workload.engine.allocate(scalars)?;

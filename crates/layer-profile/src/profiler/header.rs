@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use layer_graph::{LayerGraph, LayerKind};
+use layer_graph::{Layer, LayerGraph, LayerKind};
 use serde::{Deserialize, Serialize};
 
 use crate::{LayerProfile, structure};
@@ -22,6 +22,9 @@ pub(super) struct JournalHeader {
     repeats: usize,
     batches: Vec<usize>,
     layers: Vec<LayerHeader>,
+    /// Parts of split layers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    parts: Vec<LayerHeader>,
 }
 
 #[derive(PartialEq, Serialize, Deserialize)]
@@ -32,10 +35,10 @@ struct LayerHeader {
 }
 
 impl JournalHeader {
-    /// Creates the header of a run over `network` on the device of this name, at the given batch
-    /// sizes. The input layer is left out.
+    /// Creates the header of a run over `network` and parts of its layers on the device of this
+    /// name, at the given batch sizes. The input layer is left out.
     pub(super) fn new(
-        network: &LayerGraph,
+        (network, parts): (&LayerGraph, &[Layer]),
         device: &str,
         measurement: &crate::MeasurementConditions,
         batches: &[usize],
@@ -55,6 +58,10 @@ impl JournalHeader {
             repeats: measurement.repeats,
             batches: batches.into(),
             layers: layers.collect(),
+            parts: parts
+                .iter()
+                .map(|part| LayerHeader { name: part.name().into(), structure: structure::of_layer(part) })
+                .collect(),
         }
     }
 
@@ -111,13 +118,29 @@ impl JournalHeader {
                 ));
             }
         }
-        let (theirs, ours) = (theirs.layers.len(), self.layers.len());
-        if theirs != ours {
+        let (count, ours) = (theirs.layers.len(), self.layers.len());
+        if count != ours {
             return Err(format!(
-                "is of another `{model}`: it has {theirs} layers, but the network has {ours}"
+                "is of another `{model}`: it has {count} layers, but the network has {ours}"
             ));
         }
+        if theirs.parts != self.parts {
+            return Err("was begun for other parts of split layers".into());
+        }
         Ok(())
+    }
+
+    /// Checks that a row has the name and the structure of one of the parts of layers.
+    ///
+    /// # Errors
+    /// Description of the problem, a sentence, if there is no such part.
+    pub(super) fn check_part(&self, row: &LayerProfile) -> Result<(), String> {
+        let is_of =
+            |part: &LayerHeader| part.name == row.name && row.structure.as_ref() == Some(&part.structure);
+        if self.parts.iter().any(is_of) {
+            return Ok(());
+        }
+        Err(format!("there is no such part of layer `{}` in the first line", row.name))
     }
 
     /// Checks that a row has the name and the structure of one of the layers.

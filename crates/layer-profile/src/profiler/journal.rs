@@ -1,15 +1,17 @@
 //! Journal of an unfinished profile: one JSON line with the conditions, and one for each finished
-//! measurement. A measurement is that of a layer, or of the whole network, at one batch size.
+//! measurement. A measurement is that of a layer, of a part of a layer, or of the whole network, at
+//! one batch size.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 
+use layer_graph::Layer;
 use serde::{Deserialize, Serialize};
 
 use super::header::JournalHeader;
 use crate::rows::{LayerDocument, NetworkDocument};
-use crate::{LayerProfile, NetworkTime, ProfileError};
+use crate::{BatchTime, LayerProfile, NetworkTime, ProfileError, structure};
 
 /// Line after the first.
 #[derive(Serialize, Deserialize)]
@@ -17,6 +19,8 @@ use crate::{LayerProfile, NetworkTime, ProfileError};
 enum Record {
     /// Layer at one batch size.
     Layer(LayerDocument),
+    /// Part of a split layer at one batch size.
+    Part(LayerDocument),
     /// Whole network at one batch size.
     Network(NetworkDocument),
 }
@@ -29,6 +33,8 @@ enum Record {
 pub(super) struct Journal<'f> {
     file: &'f mut File,
     layers: HashMap<(String, usize), LayerProfile>,
+    /// By layer name, structure and batch size.
+    parts: HashMap<(String, String, usize), LayerProfile>,
     network: HashMap<usize, NetworkTime>,
 }
 
@@ -47,7 +53,8 @@ impl<'f> Journal<'f> {
             file.set_len(whole as u64).map_err(ProfileError::JournalFile)?;
         }
         file.seek(SeekFrom::End(0)).map_err(ProfileError::JournalFile)?;
-        let mut journal = Self { file, layers: HashMap::new(), network: HashMap::new() };
+        let mut journal =
+            Self { file, layers: HashMap::new(), parts: HashMap::new(), network: HashMap::new() };
         let mut lines = bytes[..whole].split_inclusive(|&byte| byte == b'\n').enumerate();
         match lines.next() {
             Some((_, first)) => {
@@ -65,13 +72,19 @@ impl<'f> Journal<'f> {
 
     fn read(&mut self, line: Record, header: &JournalHeader) -> Result<(), String> {
         let (subject, batch, is_duplicate) = match line {
+            Record::Part(document) => {
+                let (row, batch) = row_of_one(document, "part")?;
+                header.check_part(&row)?;
+                let subject = format!("a part of layer `{}`", row.name);
+                let key = (row.name.clone(), row.structure.clone().unwrap_or_default(), batch);
+                (subject, batch, self.parts.insert(key, row).is_some())
+            }
             Record::Layer(document) => {
-                let row = document.into_row("layer").map_err(|error| error.to_string())?;
-                let [time] = row.times[..] else { return Err("expected one batch size".into()) };
+                let (row, batch) = row_of_one(document, "layer")?;
                 header.check_row(&row)?;
                 let subject = format!("layer `{}`", row.name);
-                let is_duplicate = self.layers.insert((row.name.clone(), time.batch), row).is_some();
-                (subject, time.batch, is_duplicate)
+                let is_duplicate = self.layers.insert((row.name.clone(), batch), row).is_some();
+                (subject, batch, is_duplicate)
             }
             Record::Network(document) => {
                 let row = document.into_row("network").map_err(|error| error.to_string())?;
@@ -89,7 +102,7 @@ impl<'f> Journal<'f> {
 
     /// Returns the number of finished measurements found in the file when it was opened.
     pub(super) fn len(&self) -> usize {
-        self.layers.len() + self.network.len()
+        self.layers.len() + self.parts.len() + self.network.len()
     }
 
     /// Returns the row of the layer with this name at one batch size, or `None` if the file did not
@@ -98,6 +111,12 @@ impl<'f> Journal<'f> {
         // The lookup needs an owned key, because `(&str, usize)` cannot be borrowed from `(String,
         // usize)`.
         self.layers.get(&(name.to_owned(), batch))
+    }
+
+    /// Returns the row of a part of a layer at one batch size, or `None` if the file did not hold
+    /// it when it was opened.
+    pub(super) fn part(&self, part: &Layer, batch: usize) -> Option<&LayerProfile> {
+        self.parts.get(&(part.name().to_owned(), structure::of_layer(part), batch))
     }
 
     /// Returns the row of the whole network at one batch size, or `None` if the file did not hold
@@ -114,6 +133,14 @@ impl<'f> Journal<'f> {
         self.append(&Record::Layer(LayerDocument::new(row)))
     }
 
+    /// Appends the row of a part of a layer, which has one batch size, to the file.
+    ///
+    /// # Errors
+    /// [`ProfileError::JournalFile`] if the file cannot be written.
+    pub(super) fn add_part(&mut self, row: &LayerProfile) -> Result<(), ProfileError> {
+        self.append(&Record::Part(LayerDocument::new(row)))
+    }
+
     /// Appends the row of the whole network at one batch size to the file.
     ///
     /// # Errors
@@ -126,6 +153,15 @@ impl<'f> Journal<'f> {
         let mut text = serde_json::to_vec(line).map_err(|error| journal_error(error.to_string()))?;
         text.push(b'\n');
         self.file.write_all(&text).map_err(ProfileError::JournalFile)
+    }
+}
+
+/// Returns the row of a document of one batch size, and that size.
+fn row_of_one(document: LayerDocument, path: &str) -> Result<(LayerProfile, usize), String> {
+    let row = document.into_row(path).map_err(|error| error.to_string())?;
+    match row.times[..] {
+        [BatchTime { batch, .. }] => Ok((row, batch)),
+        _ => Err("expected one batch size".into()),
     }
 }
 

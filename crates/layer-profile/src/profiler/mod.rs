@@ -11,12 +11,14 @@ mod session;
 mod timing;
 mod workload;
 
+use std::collections::HashSet;
 use std::fs::File;
 
 use layer_engine::{Engine, Precision};
-use layer_graph::LayerGraph;
+use layer_graph::{Layer, LayerGraph};
 
-use crate::table::check_batches;
+use crate::structure;
+use crate::table::{check_batches, invalid};
 use crate::{MeasurementConditions, Origin, ProfileError, ProfileTable};
 use header::JournalHeader;
 use journal::Journal;
@@ -59,6 +61,8 @@ pub struct Profiler<'a, E> {
     batches: Vec<usize>,
     repeats: usize,
     precision: Precision,
+    /// Parts of split layers, each once.
+    parts: Vec<Layer>,
     progress: bool,
 }
 
@@ -68,8 +72,8 @@ pub struct Profiler<'a, E> {
 pub struct ProfileRun {
     /// Profile of the network, from the measurements of this run and those taken from the journal.
     pub table: ProfileTable,
-    /// Number of measurements made by this run. A measurement is a layer or the whole network at
-    /// one batch size.
+    /// Number of measurements made by this run. A measurement is a layer, a part of a layer or the
+    /// whole network at one batch size.
     pub measured: usize,
     /// Number of measurements taken from the journal of an earlier run.
     pub resumed: usize,
@@ -85,6 +89,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
             batches: vec![1, 2, 4, 8, 16, 32],
             repeats: 10,
             precision: Precision::F32,
+            parts: Vec::new(),
             progress: false,
         }
     }
@@ -110,6 +115,17 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
         self
     }
 
+    /// Sets parts of split layers, which are measured in addition to all layers. A part has the
+    /// name of the whole layer, as [`LayerPart::layer`](layer_graph::LayerPart::layer) has. Of
+    /// equal parts of a layer, one is measured.
+    #[must_use]
+    pub fn parts(mut self, parts: impl IntoIterator<Item = Layer>) -> Self {
+        let mut known = HashSet::new();
+        let mut is_new = |part: &Layer| known.insert((part.name().to_owned(), structure::of_layer(part)));
+        self.parts = parts.into_iter().filter(|part| is_new(part)).collect();
+        self
+    }
+
     /// Sets whether to show a progress bar on the standard error stream, if that is a terminal.
     #[must_use]
     pub fn progress(mut self, progress: bool) -> Self {
@@ -123,7 +139,8 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
     /// - [`ProfileError::Batches`] if the batch sizes are empty, zero or not ascending.
     /// - [`ProfileError::Opaque`] if a layer is opaque.
     /// - [`ProfileError::Engine`] if the engine fails.
-    /// - [`ProfileError::Invalid`] if the network has only its input layer.
+    /// - [`ProfileError::Invalid`] if the network has only its input layer, or a part is of a layer
+    ///   that the network lacks.
     pub fn profile(&self, network: &LayerGraph) -> Result<ProfileTable, ProfileError> {
         self.check(network)?;
         let (device, measurement) = self.describe();
@@ -149,7 +166,7 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
     ) -> Result<ProfileRun, ProfileError> {
         self.check(network)?;
         let (device, measurement) = self.describe();
-        let header = JournalHeader::new(network, &device, &measurement, &self.batches);
+        let header = JournalHeader::new((network, &self.parts), &device, &measurement, &self.batches);
         let mut journal = journal.map(|file| Journal::open(file, &header)).transpose()?;
         self.run(network, device, measurement, journal.as_mut())
     }
@@ -157,10 +174,15 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
     /// Checks the network and the batch sizes, without measuring anything.
     ///
     /// # Errors
-    /// [`ProfileError::Batches`] if the batch sizes are empty, zero or not ascending, and
-    /// [`ProfileError::Opaque`] if a layer is opaque.
+    /// [`ProfileError::Batches`] if the batch sizes are empty, zero or not ascending,
+    /// [`ProfileError::Opaque`] if a layer is opaque, and [`ProfileError::Invalid`] if a part is of
+    /// a layer that the network lacks.
     pub fn check(&self, network: &LayerGraph) -> Result<(), ProfileError> {
         check_batches(&self.batches)?;
+        if let Some(part) = self.parts.iter().find(|part| network.find(part.name()).is_none()) {
+            let problem = format!("`{}` has no layer `{}` to measure a part of", network.name(), part.name());
+            return Err(invalid("parts", problem));
+        }
         match network.opaque_layers().next() {
             Some((layer, opaque)) => {
                 Err(ProfileError::Opaque { layer: layer.name().into(), op: opaque.op.clone() })
@@ -189,16 +211,22 @@ impl<'a, E: Engine<Scalar: From<f32>>> Profiler<'a, E> {
         measurement: MeasurementConditions,
         journal: Option<&mut Journal<'_>>,
     ) -> Result<ProfileRun, ProfileError> {
-        let progress = if self.progress { Progress::new(network, &self.batches) } else { Progress::hidden() };
+        let progress = if self.progress {
+            Progress::new(network, &self.parts, &self.batches)
+        } else {
+            Progress::hidden()
+        };
         let resumed = journal.as_ref().map_or(0, |journal| journal.len());
         if resumed > 0 {
             progress.print_line(&format!("resumed from an earlier run: {resumed} measurements"));
         }
         let mut session = Session { profiler: self, network, journal, progress, measured: 0 };
         let layers = session.measure_layers()?;
+        let parts = session.measure_parts()?;
         let whole = session.measure_whole_network()?;
         session.progress.finish();
         let table = ProfileTable::new(network.name(), device, Origin::Measured, layers, whole)?;
+        let table = table.with_parts(parts)?;
         Ok(ProfileRun { table: table.with_measurement(measurement), measured: session.measured, resumed })
     }
 }

@@ -19,11 +19,11 @@ impl Progress {
         Self(ProgressBar::hidden())
     }
 
-    /// Creates a bar whose length is the estimated work of all layers and of the whole network, at
-    /// all batch sizes.
-    pub(super) fn new(network: &LayerGraph, batches: &[usize]) -> Self {
-        let one_by_one =
-            network.layers().flat_map(|(_, one)| batches.iter().map(|&batch| layer_work(one, batch)));
+    /// Creates a bar whose length is the estimated work of all layers, of the parts of layers and
+    /// of the whole network, at all batch sizes.
+    pub(super) fn new(network: &LayerGraph, parts: &[Layer], batches: &[usize]) -> Self {
+        let layers = network.layers().map(|(_, layer)| layer).chain(parts);
+        let one_by_one = layers.flat_map(|one| batches.iter().map(|&batch| layer_work(one, batch)));
         let whole = batches.iter().map(|&batch| network_work(network, batch));
         let bar = ProgressBar::new(one_by_one.chain(whole).sum());
         match ProgressStyle::with_template("profiling {bar:30} {percent}%, {eta} left, {msg}") {

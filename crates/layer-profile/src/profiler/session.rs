@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use layer_engine::{Engine, EngineError};
-use layer_graph::{LayerGraph, LayerId, LayerKind};
+use layer_graph::{Layer, LayerGraph, LayerId, LayerKind};
 
 use super::builder::WorkloadBuilder;
 use super::journal::Journal;
@@ -14,7 +14,8 @@ use super::{Profiler, sampling};
 use crate::{BatchSpread, BatchTime, LayerProfile, LayerTime, NetworkSpread, NetworkTime, ProfileError};
 
 /// Run of a profiler over a network: takes finished measurements from the journal, makes the others
-/// and appends them. A measurement is that of a layer, or of the whole network, at one batch size.
+/// and appends them. A measurement is that of a layer, of a part of a layer, or of the whole
+/// network, at one batch size.
 pub(super) struct Session<'a, 'f, E> {
     /// Profiler whose settings are used.
     pub(super) profiler: &'a Profiler<'a, E>,
@@ -39,33 +40,63 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, '_, E> {
         let network = self.network;
         let mut layers = Vec::with_capacity(network.len() - 1);
         for (id, layer) in network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input) {
-            let mut rows: Option<LayerProfile> = None;
-            for &batch in &self.profiler.batches {
-                let work = progress::layer_work(layer, batch);
-                let finished = self.journal.as_ref().and_then(|journal| journal.layer(layer.name(), batch));
-                let row = if let Some(row) = finished {
-                    self.progress.skip(work);
-                    row.clone()
-                } else {
-                    self.progress.show(layer.name(), batch);
-                    // The update does not depend on the batch size.
-                    let row = self.measure_layer(id, batch, rows.is_none());
-                    let row = row.map_err(failure(|| format!("layer `{}`", layer.name()), batch))?;
-                    if let Some(journal) = &mut self.journal {
-                        journal.add_layer(&row)?;
-                    }
-                    self.measured += 1;
-                    self.progress.advance(work);
-                    row
-                };
-                match &mut rows {
-                    Some(rows) => rows.times.extend(row.times),
-                    None => rows = Some(row),
-                }
-            }
-            layers.extend(rows);
+            layers.extend(self.measure_rows(id, layer)?);
         }
         Ok(layers)
+    }
+
+    /// Measures each part of a layer separately at all batch sizes of the profiler.
+    ///
+    /// # Errors
+    /// As [`measure_layers`](Self::measure_layers).
+    pub(super) fn measure_parts(&mut self) -> Result<Vec<LayerProfile>, ProfileError> {
+        let (profiler, network) = (self.profiler, self.network);
+        let mut rows = Vec::with_capacity(profiler.parts.len());
+        for part in &profiler.parts {
+            if let Some(id) = network.find(part.name()) {
+                rows.extend(self.measure_rows(id, part)?);
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Measures a layer, or a part of it, at all batch sizes. `None` without batch sizes.
+    fn measure_rows(&mut self, id: LayerId, layer: &Layer) -> Result<Option<LayerProfile>, ProfileError> {
+        let is_part = !std::ptr::eq(layer, self.network.layer(id));
+        let subject = if is_part {
+            format!("a part of `{}`", layer.name())
+        } else {
+            format!("layer `{}`", layer.name())
+        };
+        let mut rows: Option<LayerProfile> = None;
+        for &batch in &self.profiler.batches {
+            let work = progress::layer_work(layer, batch);
+            let finished = self.journal.as_ref().and_then(|journal| {
+                if is_part { journal.part(layer, batch) } else { journal.layer(layer.name(), batch) }
+            });
+            let row = if let Some(row) = finished {
+                self.progress.skip(work);
+                row.clone()
+            } else {
+                self.progress.show(&subject, batch);
+                // The update does not depend on the batch size.
+                let row = self.measure_layer((id, is_part.then_some(layer)), batch, rows.is_none());
+                let row = row.map_err(failure(|| subject.clone(), batch))?;
+                match &mut self.journal {
+                    Some(journal) if is_part => journal.add_part(&row)?,
+                    Some(journal) => journal.add_layer(&row)?,
+                    None => {}
+                }
+                self.measured += 1;
+                self.progress.advance(work);
+                row
+            };
+            match &mut rows {
+                Some(rows) => rows.times.extend(row.times),
+                None => rows = Some(row),
+            }
+        }
+        Ok(rows)
     }
 
     /// Measures the whole network at all batch sizes of the profiler, in ascending order.
@@ -99,13 +130,14 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, '_, E> {
         WorkloadBuilder::new(self.profiler.engine, self.network, batch, self.profiler.precision)
     }
 
+    /// Measures a layer, or a part of it, at one batch size.
     fn measure_layer(
         &self,
-        id: LayerId,
+        (id, part): (LayerId, Option<&Layer>),
         batch: usize,
         with_update: bool,
     ) -> Result<LayerProfile, EngineError> {
-        let mut workload = self.builder(batch)?.layer(id)?;
+        let mut workload = self.builder(batch)?.layer(id, part)?;
         let forward = workload.measure(Phase::Forward, self.profiler.repeats)?;
         let backward = workload.measure(Phase::Backward, self.profiler.repeats)?;
         let has_update = with_update && !workload.is_empty(Phase::Update);
@@ -114,7 +146,11 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, '_, E> {
         let spread = BatchSpread { forward: forward.spread, backward: backward.spread };
         let (forward, backward) = (forward.median, backward.median);
         let times = vec![BatchTime { batch, forward, backward, spread: Some(spread) }];
-        let row = LayerProfile::new(self.network, id, update.map(|update| update.median), times);
+        let median = update.map(|update| update.median);
+        let row = match part {
+            Some(part) => LayerProfile::of_part(part, median, times),
+            None => LayerProfile::new(self.network, id, median, times),
+        };
         Ok(LayerProfile { update_spread: update.map(|update| update.spread), ..row })
     }
 

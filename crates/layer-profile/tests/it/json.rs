@@ -227,6 +227,33 @@ fn empty_and_repeated_rows_are_rejected() {
 }
 
 #[test]
+fn invalid_parts_are_rejected() {
+    let document = |parts: &str| {
+        let head = r#""schema":"deeppool/profile/v1","model":"m","device":"d","origin":"measured""#;
+        let times = r#""times":[{"batch":1,"forward_us":1,"backward_us":1}]"#;
+        let layers = format!(r#"[{{"name":"a","kind":"relu",{times}}}]"#);
+        let parts = parts.replace("TIMES", times);
+        ProfileTable::from_json(&format!(r#"{{{head},"layers":{layers},"network":[],"parts":[{parts}]}}"#))
+    };
+    let row = r#"{"name":"a","kind":"relu","structure":"relu, 4 -> 4",TIMES}"#;
+    assert_eq!(document(row).expect("valid").parts().len(), 1);
+    assert_eq!(document(&format!("{row},{}", row.replace('4', "5"))).expect("valid").parts().len(), 2);
+    let message = |parts: &str| document(parts).expect_err(parts).to_string();
+    assert!(
+        message(&format!("{row},{row}")).contains("at `parts[1]`: layer `a` has a row for the part relu")
+    );
+    let of_another = message(&row.replace(r#""a""#, r#""b""#));
+    assert!(
+        of_another.contains("at `parts[0].name`: expected the name of a layer, found `b`"),
+        "{of_another}"
+    );
+    let bare = message(r#"{"name":"a","kind":"relu",TIMES}"#);
+    assert!(bare.contains("at `parts[0].structure`"), "{bare}");
+    let empty = message(r#"{"name":"a","kind":"relu","structure":"relu, 4 -> 4","times":[]}"#);
+    assert!(empty.contains("at `parts[0].times`"), "{empty}");
+}
+
+#[test]
 fn documents_with_missing_or_more_text_are_rejected() {
     let error = ProfileTable::from_json("{").expect_err("truncated").to_string();
     assert!(error.starts_with("not a valid profile"), "{error}");

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use layer_engine::{CpuEngine, Engine, Precision};
 use layer_graph::{
-    BatchNorm, Conv2d, Embedding, LayerGraph, LayerKind, LayerNorm, Linear, MultiHeadAttention, Shape, zoo,
+    BatchNorm, Conv2d, Division, Embedding, LayerGraph, LayerKind, LayerNorm, LayerPart, Linear,
+    MultiHeadAttention, NetworkSplits, Shape, Split, zoo,
 };
 use layer_profile::{NumberFormat, Origin, ProfileError, ProfileTable, Profiler};
 
@@ -47,6 +48,49 @@ fn language_model() -> LayerGraph {
         Ok::<_, layer_graph::GraphError>(net)
     };
     build().expect("a valid network")
+}
+
+/// Returns the parts of all layers of a network in two parts, by all splits.
+fn halves(network: &LayerGraph) -> Vec<LayerPart> {
+    let splits = NetworkSplits::new(network);
+    let mut parts = Vec::new();
+    for (id, _) in network.layers() {
+        let is_possible = |split: &Split| splits.max_parts(id, *split) >= 2;
+        for split in splits.splits(id).into_iter().filter(is_possible) {
+            let part = |index| splits.part(id, Division { split, parts: 2 }, index).expect("a part");
+            parts.extend([0, 1].map(part));
+        }
+    }
+    parts
+}
+
+#[test]
+fn parts_of_split_layers_are_measured() {
+    let engine = CpuEngine::<f32>::new();
+    for network in networks() {
+        let parts = halves(&network);
+        assert!(parts.len() > 4, "{}", network.name());
+        let profiler = Profiler::new(&engine).batches([1, 3]).repeats(3);
+        let table = profiler.parts(parts.iter().map(|part| part.layer.clone())).profile(&network);
+        let table = table.expect("measured").for_model(&network).expect("of this network");
+        for LayerPart { layer, .. } in &parts {
+            let row = table.part(layer).expect("measured");
+            let id = network.find(layer.name()).expect("a layer");
+            let is_owner = network.parameter_owner(id) == id;
+            assert_eq!(row.update.is_some(), is_owner && layer.parameter_count() > 0, "{}", layer.name());
+            assert_eq!(row.times.len(), 2, "{}", layer.name());
+            assert!(row.times.iter().all(|row| row.forward > Duration::ZERO), "{}", layer.name());
+        }
+        // A layer that stays whole is not among them.
+        assert_eq!(table.part(network.layer(network.find("loss").expect("a layer"))), None);
+        assert_eq!(ProfileTable::from_json(&table.to_json()).expect("its own JSON"), table);
+        let twice = table.scaled(2.0).expect("scaled");
+        let forward = |table: &ProfileTable| table.parts().map(|row| row.times[0].forward).sum::<Duration>();
+        assert_eq!(forward(&twice), 2 * forward(&table));
+    }
+    let another = halves(&language_model()).into_iter().map(|part| part.layer);
+    let error = Profiler::new(&engine).parts(another).profile(&awkward()).expect_err("another network");
+    assert!(error.to_string().contains("`awkward` has no layer `tokens`"), "{error}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 
 use layer_engine::Precision;
-use layer_graph::{Conv2d, LayerGraph, LayerKind, Linear, Shape};
+use layer_graph::{Conv2d, Division, Layer, LayerGraph, LayerKind, Linear, NetworkSplits, Shape, Split};
 use layer_profile::{ProfileError, ProfileRun, ProfileTable, Profiler};
 
 use super::virtual_engine::VirtualEngine;
@@ -31,12 +31,19 @@ fn small() -> LayerGraph {
     network("small", 3, false)
 }
 
-/// Number of measurements of the small network: five layers and the whole network, at each batch
-/// size.
-const MEASUREMENTS: usize = 6 * BATCHES.len();
+/// Returns the parts of a linear layer that is divided by its inputs. One of them has a bias.
+fn parts(network: &LayerGraph) -> [Layer; 2] {
+    let division = Division { split: Split::Inputs, parts: 2 };
+    let part = |index| NetworkSplits::new(network).part(network.find("fc")?, division, index).ok();
+    [0, 1].map(|index| part(index).expect("a part").layer)
+}
+
+/// Number of measurements of the small network: five layers, two parts and the whole network, at
+/// each batch size.
+const MEASUREMENTS: usize = 8 * BATCHES.len();
 
 fn run(engine: &VirtualEngine, path: &Path) -> Result<ProfileRun, ProfileError> {
-    profile_to(&Profiler::new(engine).batches(BATCHES), &small(), path)
+    profile_to(&Profiler::new(engine).batches(BATCHES).parts(parts(&small())), &small(), path)
 }
 
 /// Measures with a journal beside the file of the profile, and removes it after the profile is
@@ -181,6 +188,7 @@ fn damage_errors_name_the_line() {
         ),
         (with(1, &lines[1].replace("forward_us\":", "forward_us\":-")), "expected a time in microseconds"),
         (with(1, &lines[1].replace(r#""times":[{"#, r#""colour":1,"times":[{"#)), "unknown field `colour`"),
+        (with(0, &lines[0].replace("16 -> 3", "16 -> 4")), "was begun for other parts of split layers"),
         (
             with(0, &lines[0].replace("journal/v1", "journal/v2")),
             "is in the format `deeppool/profile-journal/v2`",
