@@ -19,14 +19,21 @@ pub(crate) fn warn(warning: impl Display) {
     }
 }
 
-/// Prints a warning if a plan leaves out GPUs because the batch has fewer samples.
+/// Prints a warning if a plan leaves out GPUs, and the batch has fewer samples than there are GPUs.
 pub(crate) fn warn_of_unused_gpus(plan: &ExecutionPlan) {
     let used: HashSet<usize> = plan.layers.iter().flat_map(|layer| &layer.ranks).copied().collect();
     if used.len() < plan.gpus && plan.batch < plan.gpus {
         let (left_out, gpus, batch) = (plan.gpus - used.len(), plan.gpus, plan.batch);
+        if plan.layers.iter().any(|layer| layer.division.is_some()) {
+            warn(format_args!(
+                "left out {left_out} of {gpus} GPUs, with which no faster plan was found: give a larger --batch or \
+                 fewer --gpus"
+            ));
+            return;
+        }
         warn(format_args!(
             "left out {left_out} of {gpus} GPUs: a layer runs on at most as many as the batch has samples, \
-             {batch}; give a larger --batch or fewer --gpus"
+             {batch}; give a larger --batch, fewer --gpus or --splits all"
         ));
     }
 }
