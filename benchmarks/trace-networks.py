@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Traces and plans networks of the Python package `transformers`: random weights, two blocks, 64 GPUs.
+"""Traces and plans networks of `torchvision`, `timm` and `transformers` with random weights for 64 GPUs.
 
-    python benchmarks/trace-transformers.py [--networks NAME ...] [--gpus 64] [--output FILE]
+    python benchmarks/trace-networks.py [--packages NAME ...] [--networks NAME ...] [--gpus 64]
+                                        [--output FILE]
 
-It writes one line of JSON for each network: layers, opaque layers by reason, parameters, seconds of tracing
-and of planning, CPU seconds of tracing and of one `torch.export` after it, and the error if there is one. It
-needs the packages `deeppool`, `torch` and `transformers`, and no weights.
+Those of `transformers` have two blocks, the others their own depth. It writes one line of JSON for each
+network: layers, opaque layers by reason, parameters, seconds of tracing and of planning, CPU seconds of
+tracing and of one `torch.export` after it, and the error if there is one. It needs the packages `deeppool`
+and `torch`, and those of the networks.
 """
 
 import argparse
+import importlib
 import json
 import time
 import warnings
@@ -16,8 +19,6 @@ from collections import Counter
 from pathlib import Path
 
 import torch
-import transformers
-from transformers import AutoConfig
 
 import deeppool
 from deeppool.tracing import trace
@@ -53,8 +54,45 @@ def sound():
     return torch.randn(2, 4000)
 
 
-#: Type of the configuration, class of the network, options of the configuration, and input.
-NETWORKS = {
+#: Networks of torchvision, one of each family, and the height of their images.
+TORCHVISION = {
+    "alexnet": 224,
+    "vgg16": 224,
+    "resnet50": 224,
+    "resnext50_32x4d": 224,
+    "wide_resnet50_2": 224,
+    "densenet121": 224,
+    "squeezenet1_1": 224,
+    "mnasnet1_0": 224,
+    "shufflenet_v2_x1_0": 224,
+    "mobilenet_v2": 224,
+    "mobilenet_v3_small": 224,
+    "regnet_y_400mf": 224,
+    "efficientnet_b0": 224,
+    "convnext_tiny": 224,
+    "vit_b_16": 224,
+    "swin_t": 224,
+    "maxvit_t": 224,
+    "googlenet": 224,
+    "inception_v3": 299,
+}
+#: Networks of timm.
+TIMM = [
+    "resnet50",
+    "resnet18",
+    "mobilenetv3_large_100",
+    "mobilenetv3_small_100",
+    "vit_base_patch16_224",
+    "efficientnet_b0",
+    "tf_efficientnetv2_s",
+    "convnext_tiny",
+    "deit_small_patch16_224",
+    "swin_tiny_patch4_window7_224",
+]
+
+#: Networks of transformers: type of the configuration, class of the network, options of the configuration,
+#: and input.
+TRANSFORMERS = {
     "llama": ("llama", "LlamaForCausalLM", GROUPED, tokens),
     "mistral": ("mistral", "MistralForCausalLM", GROUPED, tokens),
     "qwen2": ("qwen2", "Qwen2ForCausalLM", GROUPED, tokens),
@@ -146,20 +184,48 @@ def loss_of_elements(output, targets):
     return ((output - targets) ** 2).mean()
 
 
-def measure(name, gpus):
+def of_torchvision(name):
+    # Two networks have classifiers beside the last layers.
+    options = {"aux_logits": False} if name in ("googlenet", "inception_v3") else {}
+    height = TORCHVISION[name]
+    models = importlib.import_module("torchvision.models")
+    return models.get_model(name, weights=None, **options), torch.randn(2, 3, height, height)
+
+
+def of_timm(name):
+    return importlib.import_module("timm").create_model(name), torch.randn(2, 3, 224, 224)
+
+
+def of_transformers(name):
+    transformers = importlib.import_module("transformers")
+    transformers.logging.set_verbosity_error()
+    kind, class_name, options, example = TRANSFORMERS[name]
+    config = transformers.AutoConfig.for_model(kind, **options)
+    return getattr(transformers, class_name)(config), example()
+
+
+#: Names of the networks of a package, and a function that returns a network and its input.
+PACKAGES = {
+    "torchvision": (TORCHVISION, of_torchvision),
+    "timm": (TIMM, of_timm),
+    "transformers": (TRANSFORMERS, of_transformers),
+}
+
+
+def measure(package, name, gpus):
     """Returns the row of a network."""
     torch.manual_seed(0)
-    kind, class_name, options, example = NETWORKS[name]
-    module = getattr(transformers, class_name)(AutoConfig.for_model(kind, **options)).train()
-    inputs = example()
+    module, inputs = PACKAGES[package][1](name)
+    module.train()
     row = {
+        "package": package,
         "network": name,
-        "class": class_name,
+        "class": type(module).__name__,
         "parameters": sum(parameter.numel() for parameter in module.parameters()),
     }
     options = {}
     output = module(inputs)
-    if "last_hidden_state" in output:
+    if package == "transformers" and "last_hidden_state" in output:
         targets = torch.zeros_like(output.last_hidden_state)
         options = {"loss": loss_of_elements, "targets": targets}
     try:
@@ -189,8 +255,10 @@ def export_cpu_seconds(module, inputs):
             self.module = module
 
         def forward(self, x):
-            options = {"use_cache": False} if hasattr(module.config, "use_cache") else {}
-            return self.module(x, **options)[0]
+            config = getattr(module, "config", None)
+            options = {"use_cache": False} if hasattr(config, "use_cache") else {}
+            output = self.module(x, **options)
+            return output if isinstance(output, torch.Tensor) else output[0]
 
     start = time.process_time()
     torch.export.export(Wrapper(), (inputs,), strict=False)
@@ -199,18 +267,23 @@ def export_cpu_seconds(module, inputs):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
+    parser.add_argument("--packages", nargs="+", choices=PACKAGES, default=list(PACKAGES))
+    parser.add_argument("--networks", nargs="+", help="names of networks of the packages; all if not given")
     parser.add_argument("--gpus", type=int, default=64)
     parser.add_argument("--output", type=Path, help="file for the rows")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    transformers.logging.set_verbosity_error()
     # The first export and the first plan load more than later ones.
     traced = trace(torch.nn.Linear(4, 3), torch.randn(2, 4))
     deeppool.plan(traced.network, gpus=1, batch=1, device="a100")
     rows = []
-    for name in arguments.networks:
-        row = json.dumps(measure(name, arguments.gpus))
+    chosen = [(package, name) for package in arguments.packages for name in PACKAGES[package][0]]
+    for name in set(arguments.networks or ()) - {name for _, name in chosen}:
+        parser.error(f"no network {name} in {', '.join(arguments.packages)}")
+    for package, name in chosen:
+        if arguments.networks and name not in arguments.networks:
+            continue
+        row = json.dumps(measure(package, name, arguments.gpus))
         print(row, flush=True)
         rows.append(row)
     if arguments.output:
