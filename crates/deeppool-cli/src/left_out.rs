@@ -6,7 +6,7 @@ use std::fmt::Display;
 
 use deeppool::compare::{Comparison, SharingMode};
 use deeppool::data::Dataset;
-use deeppool::plan::ExecutionPlan;
+use deeppool::plan::{ExecutionPlan, PlanMode};
 use deeppool::train::TrainConfig;
 
 use super::launched::is_first;
@@ -26,14 +26,15 @@ pub(crate) fn warn_of_unused_gpus(plan: &ExecutionPlan) {
         let (left_out, gpus, batch) = (plan.gpus - used.len(), plan.gpus, plan.batch);
         if plan.layers.iter().any(|layer| layer.division.is_some()) {
             warn(format_args!(
-                "left out {left_out} of {gpus} GPUs, with which no faster plan was found: give a larger --batch or \
-                 fewer --gpus"
+                "left out {left_out} of {gpus} GPUs, with which no faster plan was found: give a larger --batch \
+                 or fewer --gpus"
             ));
             return;
         }
+        let or = if plan.mode == PlanMode::Burst { ", or --splits all" } else { "" };
         warn(format_args!(
             "left out {left_out} of {gpus} GPUs: a layer runs on at most as many as the batch has samples, \
-             {batch}; give a larger --batch, fewer --gpus or --splits all"
+             {batch}; give a larger --batch or fewer --gpus{or}"
         ));
     }
 }
