@@ -90,8 +90,8 @@ TIMM = [
     "swin_tiny_patch4_window7_224",
 ]
 
-#: Networks of transformers: type of the configuration, class of the network, options of the configuration,
-#: and input.
+#: Networks of transformers: type of the configuration, class of the network, options of the
+#: configuration, and input.
 TRANSFORMERS = {
     "llama": ("llama", "LlamaForCausalLM", GROUPED, tokens),
     "mistral": ("mistral", "MistralForCausalLM", GROUPED, tokens),

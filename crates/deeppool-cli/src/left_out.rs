@@ -26,8 +26,8 @@ pub(crate) fn warn_of_unused_gpus(plan: &ExecutionPlan) {
         let (left_out, gpus, batch) = (plan.gpus - used.len(), plan.gpus, plan.batch);
         if plan.layers.iter().any(|layer| layer.division.is_some()) {
             warn(format_args!(
-                "left out {left_out} of {gpus} GPUs, with which no faster plan was found: give a larger --batch \
-                 or fewer --gpus"
+                "left out {left_out} of {gpus} GPUs, with which no faster plan was found: give a larger \
+                 --batch or fewer --gpus"
             ));
             return;
         }
