@@ -118,8 +118,8 @@ impl Signature {
     fn of_original_pass(layer: &Layer, pass: Pass) -> Option<Self> {
         use LayerKind as K;
         use Role::{
-            GradientMoments, Input, InputGradient, Labels, Metrics, Moments, Output, OutputGradient,
-            ParameterGradient, Parameters, Saved, Statistics,
+            GradientMoments, Input, InputGradient, Moments, Output, OutputGradient, ParameterGradient,
+            Parameters, Saved, Statistics,
         };
         let slots = 0..layer.input_shapes().len();
         let (reads, writes) = match (layer.kind(), pass) {
@@ -133,6 +133,7 @@ impl Signature {
                 (vec![Input(0), OutputGradient], vec![ParameterGradient])
             }
             (K::Opaque(opaque), _) => return Self::of_opaque(layer, opaque, pass),
+            (K::SoftmaxCrossEntropy, _) => return Self::of_cross_entropy(pass),
             (K::BatchNorm(_), Pass::ForwardMoments) => (vec![Input(0)], vec![Moments]),
             (K::BatchNorm(_), Pass::Forward) => {
                 (vec![Input(0), Parameters, Moments], vec![Output, Saved, Statistics])
@@ -165,23 +166,17 @@ impl Signature {
                 (vec![OutputGradient], vec![ParameterGradient])
             }
             (K::MultiHeadAttention(_), Pass::Backward) => {
-                (vec![Input(0), Output, Saved, OutputGradient], vec![InputGradient(0)])
+                let reads = slots.clone().map(Input).chain([Output, Saved, OutputGradient]);
+                (reads.collect(), slots.map(InputGradient).collect())
             }
             (K::GeluTanh | K::Gelu | K::LocalResponseNorm(_), Pass::Backward) => {
                 (vec![Input(0), OutputGradient], vec![InputGradient(0)])
             }
             (K::Relu | K::Softmax, Pass::Backward) => (vec![Output, OutputGradient], vec![InputGradient(0)]),
             (K::MultiHeadAttention(_) | K::MaxPool2d(_), Pass::Forward) => {
-                (vec![Input(0)], vec![Output, Saved])
+                (slots.map(Input).collect(), vec![Output, Saved])
             }
             (K::MaxPool2d(_), Pass::Backward) => (vec![Saved, OutputGradient], vec![InputGradient(0)]),
-            (K::SoftmaxCrossEntropy, Pass::Forward) => (vec![Input(0), Labels], vec![Output, Saved, Metrics]),
-            (K::SoftmaxCrossEntropy, Pass::ForwardInPlace) => (vec![Labels], vec![Input(0), Output, Metrics]),
-            (K::SoftmaxCrossEntropy, Pass::BackwardInPlace) => (vec![Labels, OutputGradient], vec![Input(0)]),
-            (K::SoftmaxCrossEntropy, Pass::Infer) => (vec![Input(0), Labels], vec![Output, Metrics]),
-            (K::SoftmaxCrossEntropy, Pass::Backward) => {
-                (vec![Saved, Labels, OutputGradient], vec![InputGradient(0)])
-            }
             (
                 K::Relu
                 | K::GeluTanh
@@ -213,6 +208,20 @@ impl Signature {
                 | K::Dropout(_),
                 Pass::Backward,
             ) => (vec![OutputGradient], slots.map(InputGradient).collect()),
+            _ => return None,
+        };
+        Some(Self { reads, writes })
+    }
+
+    /// Returns the operands of a pass of a softmax with cross entropy.
+    fn of_cross_entropy(pass: Pass) -> Option<Self> {
+        use Role::{Input, InputGradient, Labels, Metrics, Output, OutputGradient, Saved};
+        let (reads, writes) = match pass {
+            Pass::Forward => (vec![Input(0), Labels], vec![Output, Saved, Metrics]),
+            Pass::ForwardInPlace => (vec![Labels], vec![Input(0), Output, Metrics]),
+            Pass::BackwardInPlace => (vec![Labels, OutputGradient], vec![Input(0)]),
+            Pass::Infer => (vec![Input(0), Labels], vec![Output, Metrics]),
+            Pass::Backward => (vec![Saved, Labels, OutputGradient], vec![InputGradient(0)]),
             _ => return None,
         };
         Some(Self { reads, writes })

@@ -66,7 +66,7 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
             let (positions, features) = sequence(name, &inputs[0])?;
             Shape::sequence(positions.saturating_add(1), features)
         }
-        LayerKind::MultiHeadAttention(attention) => attention_output(name, attention, &inputs[0])?,
+        LayerKind::MultiHeadAttention(attention) => attention_output(name, attention, inputs)?,
         LayerKind::Reshape(reshape) => reshape_output(name, reshape, &inputs[0])?,
         LayerKind::Permute(permute) => permute_output(name, permute, &inputs[0])?,
         LayerKind::Select(select) => match inputs[0].dims() {
@@ -114,6 +114,9 @@ fn check_input_count(name: &str, kind: &LayerKind, got: usize) -> Result<(), Gra
         LayerKind::Input => (got == 0, "no inputs"),
         LayerKind::Concat | LayerKind::Add => (got >= 2, "at least two inputs"),
         LayerKind::Opaque(_) => (got >= 1, "at least one input"),
+        LayerKind::MultiHeadAttention(_) => {
+            (got == 1 || got == 3, "one input, or three: queries, keys and values")
+        }
         _ => (got == 1, "one input"),
     };
     if fits {
@@ -202,16 +205,32 @@ fn image(name: &str, shape: &Shape) -> Result<(usize, usize, usize), GraphError>
     shape.as_image().ok_or_else(problem)
 }
 
-fn attention_output(name: &str, attention: &MultiHeadAttention, input: &Shape) -> Result<Shape, GraphError> {
-    let (positions, features) = sequence(name, input)?;
-    if attention.heads == 0 || features % 3 != 0 || features / 3 % attention.heads != 0 {
-        let problem = format!(
-            "needs queries, keys and values that {} heads share evenly, got {features} features",
-            attention.heads
-        );
-        return Err(shape_error(name, problem));
+fn attention_output(
+    name: &str,
+    attention: &MultiHeadAttention,
+    inputs: &[Shape],
+) -> Result<Shape, GraphError> {
+    if attention.scale.is_some_and(|scale| !(scale > 0.0 && scale.is_finite())) {
+        return Err(shape_error(name, "needs a finite scale > 0".into()));
     }
-    Ok(Shape::sequence(positions, features / 3))
+    if let Some(sizes) = attention.sizes(inputs) {
+        return Ok(Shape::sequence(sizes.positions, sizes.heads * sizes.width));
+    }
+    for input in inputs {
+        sequence(name, input)?;
+    }
+    let heads = attention.heads;
+    let problem = if let [queries, keys, values] = inputs {
+        let positions = if attention.causal { "of as many positions as the queries " } else { "" };
+        format!(
+            "needs queries of {heads} heads, and keys and values of one shape {positions}with heads of the \
+             same size, whose number divides {heads}; got {queries}, {keys} and {values}"
+        )
+    } else {
+        let features = inputs[0].innermost();
+        format!("needs queries, keys and values that {heads} heads share evenly, got {features} features")
+    };
+    Err(shape_error(name, problem))
 }
 
 fn reshape_output(name: &str, reshape: &Reshape, input: &Shape) -> Result<Shape, GraphError> {

@@ -213,9 +213,10 @@ impl Layer {
             LayerKind::Relu | LayerKind::Dropout(_) | LayerKind::PositionEmbedding(_) => outputs,
             LayerKind::GeluTanh | LayerKind::Gelu => times(10, outputs),
             LayerKind::MultiHeadAttention(attention) => {
+                let keys = attention.sizes(&self.inputs).map_or(0, |sizes| sizes.key_positions) as u64;
                 let positions = self.output.dims()[0] as u64;
-                let scores = times(times(attention.heads as u64, positions), positions);
-                times(times(4, outputs), positions).saturating_add(times(5, scores))
+                let scores = times(times(attention.heads as u64, positions), keys);
+                times(times(4, outputs), keys).saturating_add(times(5, scores))
             }
             LayerKind::MaxPool2d(pool) | LayerKind::AvgPool2d(pool) => {
                 times(outputs, times(pool.kernel[0] as u64, pool.kernel[1] as u64))

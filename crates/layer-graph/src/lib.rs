@@ -17,7 +17,7 @@ pub mod zoo;
 pub use error::GraphError;
 pub use graph::{LayerGraph, LayerId};
 pub use kind::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, LayerKind, LayerNorm, Linear,
+    AdaptiveAvgPool2d, AttentionSizes, BatchNorm, Conv2d, Dropout, Embedding, LayerKind, LayerNorm, Linear,
     LocalResponseNorm, MultiHeadAttention, Opaque, OpaquePass, Permute, Pool2d, PositionEmbedding, Reshape,
     Select,
 };

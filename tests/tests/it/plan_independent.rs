@@ -190,7 +190,7 @@ pub(crate) fn language_model() -> LayerGraph {
     let start = net.add("positions", PositionEmbedding { positions: 12 }, [tokens]).unwrap();
     let x = net.add("norm1", LayerNorm::default(), [start]).unwrap();
     let x = net.add("qkv", Linear::new(48), [x]).unwrap();
-    let x = net.add("attention", MultiHeadAttention { heads: 4, causal: true }, [x]).unwrap();
+    let x = net.add("attention", MultiHeadAttention::new(4, true), [x]).unwrap();
     let x = net.add("dropout", Dropout { probability: 0.1 }, [x]).unwrap();
     let x = net.add("add", LayerKind::Add, [x, start]).unwrap();
     let x = net.add("norm2", LayerNorm::default(), [x]).unwrap();

@@ -177,14 +177,13 @@ impl Product {
             }
             // A block has the scores of a tile of queries, for any number of keys.
             LayerKind::MultiHeadAttention(attention) => {
-                let (positions, features) = output.as_sequence()?;
-                let columns = features / attention.heads;
+                let sizes = attention.sizes(layer.input_shapes())?;
                 Some(Self {
-                    count: samples * attention.heads,
-                    rows: positions,
-                    columns,
-                    input: [positions, columns],
-                    depth: positions,
+                    count: samples * sizes.heads,
+                    rows: sizes.positions,
+                    columns: sizes.width,
+                    input: [sizes.positions, sizes.width],
+                    depth: sizes.key_positions,
                 })
             }
             _ => None,

@@ -152,7 +152,7 @@ fn transformer() -> LayerGraph {
     for _ in 0..2 {
         let y = then(LayerNorm::default().into(), &[x]);
         let y = then(Linear::new(48).into(), &[y]);
-        let y = then(MultiHeadAttention { heads: 2, causal: true }.into(), &[y]);
+        let y = then(MultiHeadAttention::new(2, true).into(), &[y]);
         let y = then(Linear::new(16).into(), &[y]);
         x = then(LayerKind::Add, &[x, y]);
         let y = then(LayerNorm::default().into(), &[x]);

@@ -117,7 +117,7 @@ pub(crate) fn tied_transformer() -> LayerGraph {
     let x = then(Dropout { probability: 0.1 }.into(), &[placed]);
     let y = then(LayerNorm::default().into(), &[x]);
     let y = then(Linear::new(36).into(), &[y]);
-    let y = then(MultiHeadAttention { heads: 3, causal: true }.into(), &[y]);
+    let y = then(MultiHeadAttention::new(3, true).into(), &[y]);
     let y = then(Linear::new(12).into(), &[y]);
     let y = then(Dropout { probability: 0.1 }.into(), &[y]);
     let x = then(LayerKind::Add, &[x, y]);

@@ -33,7 +33,7 @@ fn decoder(blocks: usize) -> Result<LayerGraph, GraphError> {
             |name: &str, kind: LayerKind, from: &[_]| net.add(format!("block{block}.{name}"), kind, from);
         let y = then("norm1", LayerNorm::default().into(), &[x])?;
         let y = then("qkv", Linear::new(3 * FEATURES).into(), &[y])?;
-        let y = then("attention", MultiHeadAttention { heads: 32, causal: true }.into(), &[y])?;
+        let y = then("attention", MultiHeadAttention::new(32, true).into(), &[y])?;
         let y = then("projection", Linear::new(FEATURES).into(), &[y])?;
         x = then("add1", LayerKind::Add, &[x, y])?;
         let y = then("norm2", LayerNorm::default().into(), &[x])?;

@@ -1,11 +1,13 @@
-//! Multi-head attention. A position of the input holds the query, the key and the value of each
-//! head.
+//! Multi-head attention. One input holds the queries, keys and values of all heads, or each of
+//! three.
 
 use std::ops::Range;
 
+use layer_graph::{AttentionSizes, Layer, MultiHeadAttention};
+
 use super::Real;
 use super::gemm::{Matrix, MatrixMut, Update, multiply};
-use super::operation::{Operands, Operation};
+use super::operation::{Operands, Operation, mismatch};
 use super::softmax::normalise;
 use super::sums::sum_of_pairs;
 use super::workers::Workers;
@@ -26,46 +28,90 @@ pub(super) enum AttentionPass {
     Backward,
 }
 
-/// Sizes of an attention layer.
+/// Hyper-parameters and sizes of an attention layer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct AttentionSizes {
+pub(super) struct AttentionRule {
     /// Number of samples.
-    pub(super) samples: usize,
-    /// Number of positions of a sequence.
-    pub(super) positions: usize,
-    /// Number of attention heads.
-    pub(super) heads: usize,
-    /// Number of features of the query, the key or the value of a head.
-    pub(super) width: usize,
+    samples: usize,
+    /// Sizes of one sample.
+    sizes: AttentionSizes,
+    /// Whether one input has the queries, keys and values of each position.
+    is_fused: bool,
     /// Whether a position attends only to itself and to earlier positions.
-    pub(super) causal: bool,
+    causal: bool,
+    /// Factor of the products of queries and keys.
+    scale: f64,
 }
 
-impl AttentionSizes {
-    /// Returns the number of features of an output position. An input position has three times as
-    /// many: query, key and value.
+/// Place of the queries, the keys or the values of one head in the inputs, or of their gradients in
+/// the gradients of the inputs.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    /// Index of the input.
+    input: usize,
+    /// Index of the first element of the first position.
+    start: usize,
+    /// Distance between the first elements of two positions.
+    stride: usize,
+}
+
+impl AttentionRule {
+    /// Creates the rule of a layer over `samples` samples. Returns `None` if its inputs do not fit.
+    pub(super) fn new(layer: &Layer, attention: &MultiHeadAttention, samples: usize) -> Option<Self> {
+        let sizes = attention.sizes(layer.input_shapes())?;
+        let is_fused = layer.input_shapes().len() == 1;
+        let scale = attention.scale_for(sizes.width);
+        Some(Self { samples, sizes, is_fused, causal: attention.causal, scale })
+    }
+
+    /// Returns the number of features of an output position.
     fn features(&self) -> usize {
-        self.heads * self.width
+        self.sizes.heads * self.sizes.width
     }
 
     fn scale<T: Real>(&self) -> T {
-        T::narrow(1.0 / (self.width as f64).sqrt())
+        T::narrow(self.scale)
+    }
+
+    /// Returns the number of heads of the queries (part 0), keys (1) or values (2) of a sample, and
+    /// that of their positions.
+    fn part(&self, part: usize) -> [usize; 2] {
+        let AttentionSizes { positions, key_positions, heads, key_heads, .. } = self.sizes;
+        if part == 0 { [heads, positions] } else { [key_heads, key_positions] }
+    }
+
+    /// Returns the place of a part of the head `number`, which counts the heads of all samples.
+    fn place(&self, part: usize, number: usize) -> Place {
+        let AttentionSizes { heads, width, .. } = self.sizes;
+        let [part_heads, positions] = self.part(part);
+        let features = part_heads * width;
+        let (input, offset, stride) =
+            if self.is_fused { (0, part * features, 3 * features) } else { (part, 0, features) };
+        let head = number % heads / (heads / part_heads);
+        Place { input, start: number / heads * positions * stride + offset + head * width, stride }
+    }
+
+    /// Returns whether the head `number` is the first one of its sample with its key head.
+    fn is_first_of_group(&self, number: usize) -> bool {
+        let AttentionSizes { heads, key_heads, .. } = self.sizes;
+        number % heads % (heads / key_heads) == 0
     }
 
     /// Returns the ranges of the blocks of queries.
     fn blocks(self) -> impl Iterator<Item = Range<usize>> {
-        let starts = (0..self.positions).step_by(QUERY_BLOCK);
-        starts.map(move |start| start..(start + QUERY_BLOCK).min(self.positions))
+        let positions = self.sizes.positions;
+        let starts = (0..positions).step_by(QUERY_BLOCK);
+        starts.map(move |start| start..(start + QUERY_BLOCK).min(positions))
     }
 
     /// Returns the number of keys that a block of queries is compared with.
     fn keys_of_block(&self, queries: &Range<usize>) -> usize {
-        if self.causal { queries.end } else { self.positions }
+        if self.causal { queries.end } else { self.sizes.key_positions }
     }
 
     /// Returns the number of keys that a query attends to.
     fn keys_of_query(&self, query: usize) -> usize {
-        if self.causal { query + 1 } else { self.positions }
+        if self.causal { query + 1 } else { self.sizes.key_positions }
     }
 }
 
@@ -76,7 +122,7 @@ impl AttentionSizes {
 /// whole (`FlashAttention`; Dao et al., 2022).
 #[derive(Debug)]
 pub(super) struct Attention<T> {
-    sizes: AttentionSizes,
+    rule: AttentionRule,
     pass: AttentionPass,
     workers: Workers,
     workspaces: Vec<HeadWorkspace<T>>,
@@ -89,30 +135,38 @@ struct HeadWorkspace<T> {
     weights: Vec<T>,
     /// Gradients of the weights.
     weight_gradients: Vec<T>,
-    /// Output of the head, or gradients of its queries, keys and values, by position.
-    result: Vec<T>,
+    /// Output of the head, or gradients of its queries, its keys and its values, by position.
+    results: [Vec<T>; 3],
     /// Logarithm of the sum of exponentials of each query.
     log_sums: Vec<T>,
 }
 
-/// Queries, keys and values of a head within its sample.
+/// Queries, keys and values of a head.
 struct Head<'a, T> {
-    sizes: AttentionSizes,
-    /// The input from the first query of the head on.
-    data: &'a [T],
+    rule: AttentionRule,
+    /// The inputs from the first query, key and value of the head on, and the distances of two
+    /// positions.
+    parts: [(&'a [T], usize); 3],
 }
 
 impl<'a, T: Real> Head<'a, T> {
+    fn new(rule: AttentionRule, inputs: &[&'a [T]], number: usize) -> Self {
+        let parts = [0, 1, 2].map(|part| {
+            let place = rule.place(part, number);
+            (&inputs[place.input][place.start..], place.stride)
+        });
+        Self { rule, parts }
+    }
+
     /// Returns rows of the queries (part 0), keys (1) or values (2).
     fn rows(&self, part: usize, rows: Range<usize>) -> Matrix<'a, T> {
-        let features = self.sizes.features();
-        let data = &self.data[rows.start * 3 * features + part * features..];
-        Matrix::with_stride(data, rows.len(), self.sizes.width, 3 * features)
+        let (data, stride) = self.parts[part];
+        Matrix::with_stride(&data[rows.start * stride..], rows.len(), self.rule.sizes.width, stride)
     }
 
     /// Computes the scalar products of a block of queries with its keys.
     fn scores<'s>(&self, queries: &Range<usize>, weights: &'s mut [T]) -> &'s mut [T] {
-        let keys = self.sizes.keys_of_block(queries);
+        let keys = self.rule.keys_of_block(queries);
         let scores = &mut weights[..queries.len() * keys];
         let target = MatrixMut::new(&mut *scores, queries.len(), keys);
         let (left, right) = (self.rows(0, queries.clone()), self.rows(1, 0..keys).transposed());
@@ -121,16 +175,16 @@ impl<'a, T: Real> Head<'a, T> {
     }
 
     fn forward(&self, workspace: &mut HeadWorkspace<T>) {
-        let width = self.sizes.width;
-        for queries in self.sizes.blocks() {
-            let keys = self.sizes.keys_of_block(&queries);
+        let width = self.rule.sizes.width;
+        for queries in self.rule.blocks() {
+            let keys = self.rule.keys_of_block(&queries);
             let weights = self.scores(&queries, &mut workspace.weights);
             for (query, row) in queries.clone().zip(weights.chunks_exact_mut(keys)) {
-                let (seen, hidden) = row.split_at_mut(self.sizes.keys_of_query(query));
-                workspace.log_sums[query] = T::narrow(normalise(seen, self.sizes.scale()));
+                let (seen, hidden) = row.split_at_mut(self.rule.keys_of_query(query));
+                workspace.log_sums[query] = T::narrow(normalise(seen, self.rule.scale()));
                 hidden.fill(T::zero());
             }
-            let target = &mut workspace.result[queries.start * width..queries.end * width];
+            let target = &mut workspace.results[0][queries.start * width..queries.end * width];
             let target = MatrixMut::new(target, queries.len(), width);
             let weights = Matrix::new(weights, queries.len(), keys);
             multiply(target, Update::Overwrite, weights, self.rows(2, 0..keys));
@@ -146,12 +200,14 @@ impl<'a, T: Real> Head<'a, T> {
         output_gradient: &[T],
         workspace: &mut HeadWorkspace<T>,
     ) {
-        let AttentionSizes { width, .. } = self.sizes;
-        let (features, scale) = (self.sizes.features(), self.sizes.scale());
-        let HeadWorkspace { weights, weight_gradients, result, .. } = workspace;
-        result.fill(T::zero());
-        for queries in self.sizes.blocks() {
-            let (count, keys) = (queries.len(), self.sizes.keys_of_block(&queries));
+        let width = self.rule.sizes.width;
+        let (features, scale) = (self.rule.features(), self.rule.scale());
+        let HeadWorkspace { weights, weight_gradients, results, .. } = workspace;
+        for result in &mut *results {
+            result.fill(T::zero());
+        }
+        for queries in self.rule.blocks() {
+            let (count, keys) = (queries.len(), self.rule.keys_of_block(&queries));
             let gradient = &output_gradient[queries.start * features..];
             let gradient = Matrix::with_stride(gradient, count, width, features);
             let weights = self.scores(&queries, weights);
@@ -160,7 +216,7 @@ impl<'a, T: Real> Head<'a, T> {
             multiply(target, Update::Overwrite, gradient, self.rows(2, 0..keys).transposed());
             let rows = weights.chunks_exact_mut(keys).zip(slopes.chunks_exact_mut(keys));
             for (query, (weights, slopes)) in queries.clone().zip(rows) {
-                let seen = self.sizes.keys_of_query(query);
+                let seen = self.rule.keys_of_query(query);
                 let row = query * features..query * features + width;
                 // Mean of the weights' gradients, weighted by the weights.
                 let mean =
@@ -175,8 +231,8 @@ impl<'a, T: Real> Head<'a, T> {
             }
             let (weights, slopes) = (Matrix::new(weights, count, keys), Matrix::new(slopes, count, keys));
             let mut add = |part: usize, start: usize, rows: usize, left, right| {
-                let target = &mut result[start * 3 * width + part * width..];
-                let target = MatrixMut::with_stride(target, rows, width, 3 * width);
+                let target = &mut results[part][start * width..(start + rows) * width];
+                let target = MatrixMut::new(target, rows, width);
                 multiply(target, Update::Accumulate, left, right);
             };
             add(0, queries.start, count, slopes, self.rows(1, 0..keys));
@@ -187,80 +243,88 @@ impl<'a, T: Real> Head<'a, T> {
 }
 
 impl<T: Real> Attention<T> {
-    /// Creates a pass of an attention layer of these sizes, whose heads are distributed over
-    /// `workers`.
-    pub(super) fn new(sizes: AttentionSizes, pass: AttentionPass, workers: &Workers) -> Self {
-        let AttentionSizes { positions, width, .. } = sizes;
-        let block = QUERY_BLOCK.min(positions) * positions;
+    /// Creates a pass of an attention layer, whose heads are distributed over `workers`.
+    pub(super) fn new(rule: AttentionRule, pass: AttentionPass, workers: &Workers) -> Self {
+        let AttentionSizes { positions, key_positions, heads, width, .. } = rule.sizes;
+        let block = QUERY_BLOCK.min(positions) * key_positions;
         let backward = pass == AttentionPass::Backward;
+        let zeros = |elements: usize, is_used: bool| vec![T::zero(); if is_used { elements } else { 0 }];
         let workspace = || HeadWorkspace {
-            weights: vec![T::zero(); block],
-            weight_gradients: vec![T::zero(); if backward { block } else { 0 }],
-            result: vec![T::zero(); positions * width * if backward { 3 } else { 1 }],
-            log_sums: vec![T::zero(); if backward { 0 } else { positions }],
+            weights: zeros(block, true),
+            weight_gradients: zeros(block, backward),
+            results: [0, 1, 2].map(|part| zeros(rule.part(part)[1] * width, part == 0 || backward)),
+            log_sums: zeros(positions, !backward),
         };
-        let workspaces =
-            (0..workers.threads().min(sizes.samples * sizes.heads)).map(|_| workspace()).collect();
-        Self { sizes, pass, workers: workers.clone(), workspaces }
+        let workspaces = (0..workers.threads().min(rule.samples * heads)).map(|_| workspace()).collect();
+        Self { rule, pass, workers: workers.clone(), workspaces }
     }
 
     /// Computes every head of every sample, in rounds of one head per workspace, and passes each
-    /// result to `collect`.
+    /// result to `collect`, in order.
     fn heads(
         &mut self,
-        input: &[T],
+        inputs: &[&[T]],
         compute: impl Fn(usize, &Head<'_, T>, &mut HeadWorkspace<T>) + Sync,
         mut collect: impl FnMut(usize, &HeadWorkspace<T>),
     ) {
-        let AttentionSizes { samples, positions, heads, width, .. } = self.sizes;
-        let (sizes, mut first) = (self.sizes, 0);
-        while first < samples * heads {
-            let round = self.workspaces.len().min(samples * heads - first);
+        let (rule, mut first) = (self.rule, 0);
+        let count = rule.samples * rule.sizes.heads;
+        while first < count {
+            let round = self.workspaces.len().min(count - first);
             let workspaces = &mut self.workspaces[..round];
             self.workers.chunks(workspaces, 1, |index, workspace| {
                 let number = first + index;
-                let start = number / heads * positions * 3 * sizes.features() + number % heads * width;
-                compute(number, &Head { sizes, data: &input[start..] }, &mut workspace[0]);
+                compute(number, &Head::new(rule, inputs, number), &mut workspace[0]);
             });
             workspaces.iter().zip(first..).for_each(|(workspace, number)| collect(number, workspace));
             first += round;
         }
     }
 
-    fn forward(&mut self, input: &[T], output: &mut [T], mut saved: Option<&mut [T]>) {
-        let sizes = self.sizes;
+    fn forward(&mut self, inputs: &[&[T]], output: &mut [T], mut saved: Option<&mut [T]>) {
+        let rule = self.rule;
+        let AttentionSizes { positions, width, .. } = rule.sizes;
         self.heads(
-            input,
+            inputs,
             |_, head, workspace| head.forward(workspace),
             |number, workspace| {
-                let start = head_start(&sizes, number);
-                scatter(&workspace.result, sizes.width, &mut output[start..], sizes.features());
+                let targets = output[head_start(&rule, number)..].chunks_mut(rule.features());
+                for (row, target) in workspace.results[0].chunks_exact(width).zip(targets) {
+                    target[..width].copy_from_slice(row);
+                }
                 if let Some(saved) = &mut saved {
-                    let start = number * sizes.positions;
-                    saved[start..start + sizes.positions].copy_from_slice(&workspace.log_sums);
+                    saved[number * positions..][..positions].copy_from_slice(&workspace.log_sums);
                 }
             },
         );
     }
 
-    fn backward(&mut self, [input, output, saved, output_gradient]: [&[T]; 4], input_gradient: &mut [T]) {
-        let sizes = self.sizes;
+    fn backward(
+        &mut self,
+        inputs: &[&[T]],
+        [output, saved, output_gradient]: [&[T]; 3],
+        input_gradients: &mut [&mut [T]],
+    ) {
+        let rule = self.rule;
+        let AttentionSizes { positions, width, .. } = rule.sizes;
         self.heads(
-            input,
+            inputs,
             |number, head, workspace| {
-                let start = head_start(&sizes, number);
-                let log_sums = &saved[number * sizes.positions..][..sizes.positions];
+                let start = head_start(&rule, number);
+                let log_sums = &saved[number * positions..][..positions];
                 head.backward(&output[start..], log_sums, &output_gradient[start..], workspace);
             },
             |number, workspace| {
-                let sample = number / sizes.heads * sizes.positions * 3 * sizes.features();
-                for part in 0..3 {
-                    let start = sample + part * sizes.features() + number % sizes.heads * sizes.width;
-                    let result = &workspace.result[part * sizes.width..];
-                    let rows = result.chunks(3 * sizes.width);
-                    let targets = input_gradient[start..].chunks_mut(3 * sizes.features());
-                    for (row, target) in rows.zip(targets).take(sizes.positions) {
-                        target[..sizes.width].copy_from_slice(&row[..sizes.width]);
+                for (part, result) in workspace.results.iter().enumerate() {
+                    let Place { input, start, stride } = rule.place(part, number);
+                    let targets = input_gradients[input][start..].chunks_mut(stride);
+                    for (row, target) in result.chunks_exact(width).zip(targets) {
+                        let target = &mut target[..width];
+                        if part == 0 || rule.is_first_of_group(number) {
+                            target.copy_from_slice(row);
+                        } else {
+                            target.iter_mut().zip(row).for_each(|(sum, &term)| *sum += term);
+                        }
                     }
                 }
             },
@@ -269,32 +333,21 @@ impl<T: Real> Attention<T> {
 }
 
 /// Returns the index of the first element of a head's output.
-fn head_start(sizes: &AttentionSizes, number: usize) -> usize {
-    number / sizes.heads * sizes.positions * sizes.features() + number % sizes.heads * sizes.width
-}
-
-/// Copies rows of `width` elements to rows that start `stride` elements apart.
-fn scatter<T: Real>(rows: &[T], width: usize, target: &mut [T], stride: usize) {
-    for (row, target) in rows.chunks_exact(width).zip(target.chunks_mut(stride)) {
-        target[..width].copy_from_slice(row);
-    }
+fn head_start(rule: &AttentionRule, number: usize) -> usize {
+    let AttentionSizes { positions, heads, width, .. } = rule.sizes;
+    number / heads * positions * rule.features() + number % heads * width
 }
 
 impl<T: Real> Operation<T> for Attention<T> {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
-        match self.pass {
-            AttentionPass::Forward => {
-                let ([input], [output, saved]) = operands.into_arrays()?;
-                self.forward(input, output, Some(saved));
+        let Operands { kernel, reads, writes } = operands;
+        match (self.pass, reads, writes) {
+            (AttentionPass::Forward, inputs, [output, saved]) => self.forward(inputs, output, Some(saved)),
+            (AttentionPass::Infer, inputs, [output]) => self.forward(inputs, output, None),
+            (AttentionPass::Backward, &[ref inputs @ .., output, saved, output_gradient], gradients) => {
+                self.backward(inputs, [output, saved, output_gradient], gradients);
             }
-            AttentionPass::Infer => {
-                let ([input], [output]) = operands.into_arrays()?;
-                self.forward(input, output, None);
-            }
-            AttentionPass::Backward => {
-                let (reads, [input_gradient]) = operands.into_arrays()?;
-                self.backward(reads, input_gradient);
-            }
+            (_, _, writes) => return Err(mismatch(kernel, "writes", 1, writes.len())),
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use layer_graph::{Layer, LayerKind};
 
-use super::attention::{Attention, AttentionPass, AttentionSizes};
+use super::attention::{Attention, AttentionPass, AttentionRule};
 use super::avg_pool::AvgPool;
 use super::batch_norm::{BatchNormPass, BatchNormalisation};
 use super::concat::{Concatenate, Split};
@@ -228,15 +228,13 @@ fn sequence_operation<T: Real>(
             Box::new(PrependToken { elements, features, pass: learned(), workers: workers_of() })
         }
         LayerKind::MultiHeadAttention(attention) => {
-            let (positions, features) = layer.output_shape().as_sequence()?;
-            let (heads, causal) = (attention.heads, attention.causal);
-            let sizes = AttentionSizes { samples, positions, heads, width: features / heads, causal };
+            let rule = AttentionRule::new(layer, attention, samples)?;
             let pass = match pass {
                 Pass::Backward => AttentionPass::Backward,
                 Pass::Infer => AttentionPass::Infer,
                 _ => AttentionPass::Forward,
             };
-            Box::new(Attention::new(sizes, pass, workers))
+            Box::new(Attention::new(rule, pass, workers))
         }
         LayerKind::Permute(permute) if backward => {
             let inverse = Permutation::inverse(&permute.order);

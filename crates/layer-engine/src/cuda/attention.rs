@@ -2,7 +2,7 @@
 //! kernel under preparation. It fails as the functions of `KernelBuilder` do.
 
 use cuda::{AttentionPass, AttentionShape, Numerics};
-use layer_graph::{Layer, MultiHeadAttention};
+use layer_graph::{AttentionSizes, Layer, MultiHeadAttention};
 
 use super::kernel::Argument;
 use super::kernel_builder::{Candidate, KernelBuilder, size, tiles};
@@ -12,8 +12,8 @@ use crate::{EngineError, Pass, Role};
 
 const FAMILY: Family = Family::Attention;
 
-/// Adds the launches of a pass of an attention layer over `samples` samples. Returns `None` if the
-/// layer's output is not a sequence.
+/// Adds the launches of a pass of an attention layer over `samples` samples. Returns `None` if its
+/// inputs do not fit.
 pub(super) fn add_launches(
     builder: &mut KernelBuilder<'_>,
     layer: &Layer,
@@ -21,61 +21,81 @@ pub(super) fn add_launches(
     samples: usize,
     pass: Pass,
 ) -> Result<Option<()>, EngineError> {
-    let Some((positions, features)) = layer.output_shape().as_sequence() else { return Ok(None) };
-    let heads = rule.heads;
-    let width = features / heads;
-    let shape = AttentionShape {
+    let Some(sizes) = rule.sizes(layer.input_shapes()) else { return Ok(None) };
+    let AttentionSizes { positions, key_positions, heads, key_heads, width } = sizes;
+    let is_fused = layer.input_shapes().len() == 1;
+    // The library has the default scale only.
+    let shape = (is_fused && rule.scale.is_none()).then(|| AttentionShape {
         samples,
         positions,
         heads,
         width,
         causal: rule.causal,
         pass: if pass == Pass::Backward { AttentionPass::Backward } else { AttentionPass::Forward },
+    });
+    let (features, key_features) = (heads * width, key_heads * width);
+    // Queries, keys and values, or their gradients.
+    let parts = |builder: &KernelBuilder<'_>, role: fn(usize) -> Role| {
+        [0, 1, 2].map(|part| {
+            if is_fused {
+                builder.operand(role(0)).offset(part * features)
+            } else {
+                builder.operand(role(part))
+            }
+        })
     };
-    let [x, y, saved] = [Role::Input(0), Role::Output, Role::Saved].map(|role| builder.operand(role));
+    let strides = if is_fused { [3 * features; 2] } else { [features, key_features] };
+    let [y, saved] = [Role::Output, Role::Saved].map(|role| builder.operand(role));
     let rows = samples * heads * positions;
-    let scale = Argument::F32((1.0 / (width as f64).sqrt()) as f32);
-    let sizes = [size(positions), size(heads), size(width)];
-    let common = [sizes[0], sizes[1], sizes[2], size(usize::from(rule.causal)), scale, x];
+    let counts = [positions, key_positions, heads, heads / key_heads, width, usize::from(rule.causal)];
+    let scale = Argument::F32(rule.scale_for(width) as f32);
+    let inputs = parts(builder, Role::Input);
+    let common = [&counts.map(size)[..], &[scale], &strides.map(size), &inputs].concat();
     // One block for each tile of each head of each sample.
     let grid = [samples * heads * tiles(positions, width), 1];
+    let x = inputs[0];
     if pass != Pass::Backward {
-        let vendor = |builder: &mut KernelBuilder<'_>| {
+        let vendor = |builder: &mut KernelBuilder<'_>, shape: &AttentionShape| {
             // The library stores the statistics in evaluation, too.
             let is_saved = matches!(saved, Argument::Write(..));
             let saved = if is_saved { saved } else { builder.workspace(rows * size_of::<f32>())? };
-            vendor::attentions(builder, &shape, &[x, y, saved])
+            vendor::attentions(builder, shape, &[x, y, saved])
         };
         let arguments = [&common[..], &[y, saved]].concat();
         let own =
             |builder: &mut KernelBuilder<'_>| builder.launch((FAMILY, "attention_forward"), grid, arguments);
-        return choose(builder, "attention", &shape, vendor, own).map(Some);
+        return choose(builder, "attention", shape, vendor, own).map(Some);
     }
-    let (dy, dx) = (builder.operand(Role::OutputGradient), builder.operand(Role::InputGradient(0)));
-    let vendor =
-        |builder: &mut KernelBuilder<'_>| vendor::attentions(builder, &shape, &[x, y, saved, dy, dx]);
+    let dy = builder.operand(Role::OutputGradient);
+    let [query_gradient, key_gradient, value_gradient] = parts(builder, Role::InputGradient);
+    let vendor = |builder: &mut KernelBuilder<'_>, shape: &AttentionShape| {
+        vendor::attentions(builder, shape, &[x, y, saved, dy, query_gradient])
+    };
     let own = |builder: &mut KernelBuilder<'_>| {
         let means = builder.workspace(rows * size_of::<f32>())?;
-        let arguments = [&[size(rows)], &sizes[..], &[y, dy, means]].concat();
+        let arguments = [&[rows, positions, heads, width].map(size)[..], &[y, dy, means]].concat();
         builder.for_each_row((FAMILY, "attention_means"), rows, arguments)?;
-        ["attention_query_gradient", "attention_key_value_gradient"].into_iter().try_for_each(|kernel| {
-            builder.launch((FAMILY, kernel), grid, [&common[..], &[saved, means, dy, dx]].concat())
-        })
+        let common = [&common[..], &[saved, means, dy]].concat();
+        let arguments = [&common[..], &[query_gradient]].concat();
+        builder.launch((FAMILY, "attention_query_gradient"), grid, arguments)?;
+        let grid = [samples * key_heads * tiles(key_positions, width), 1];
+        let arguments = [&common[..], &[key_gradient, value_gradient]].concat();
+        builder.launch((FAMILY, "attention_key_value_gradient"), grid, arguments)
     };
-    choose(builder, "gradient of attention", &shape, vendor, own).map(Some)
+    choose(builder, "gradient of attention", shape, vendor, own).map(Some)
 }
 
-/// Adds the launches of one of several candidates with operands in 16 bits, or those of `own` in
-/// single precision, which the library does not compute.
+/// Adds the launches of one of several candidates with operands in 16 bits, or those of `own`: in
+/// single precision, and without a shape, which the library does not compute.
 fn choose(
     builder: &mut KernelBuilder<'_>,
     part: &'static str,
-    shape: &AttentionShape,
-    vendor: impl FnOnce(&mut KernelBuilder<'_>) -> Result<Vec<Candidate>, EngineError>,
+    shape: Option<AttentionShape>,
+    vendor: impl FnOnce(&mut KernelBuilder<'_>, &AttentionShape) -> Result<Vec<Candidate>, EngineError>,
     own: impl FnOnce(&mut KernelBuilder<'_>) -> Result<(), EngineError>,
 ) -> Result<(), EngineError> {
-    match builder.numerics() {
-        Numerics::Bf16 => builder.choose(part, shape, vendor, own),
-        Numerics::F32 | Numerics::Tf32 => own(builder),
+    match (builder.numerics(), shape) {
+        (Numerics::Bf16, Some(shape)) => builder.choose(part, &shape, |builder| vendor(builder, &shape), own),
+        _ => own(builder),
     }
 }

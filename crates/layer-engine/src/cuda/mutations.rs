@@ -103,10 +103,10 @@ fn cases(family: Family) -> Vec<MutationCase> {
             (LayerKind::Softmax, Shape::sequence(9, 31), 1),
         ],
         Family::Attention => vec![
-            (MultiHeadAttention { heads: 2, causal: true }.into(), Shape::sequence(70, 3 * 2 * 5), 1),
-            (MultiHeadAttention { heads: 1, causal: false }.into(), Shape::sequence(67, 3 * 70), 1),
-            (MultiHeadAttention { heads: 1, causal: true }.into(), Shape::sequence(129, 3 * 8), 1),
-            (MultiHeadAttention { heads: 2, causal: false }.into(), Shape::sequence(9, 3 * 2 * 18), 2),
+            (MultiHeadAttention::new(2, true).into(), Shape::sequence(70, 3 * 2 * 5), 1),
+            (MultiHeadAttention::new(1, false).into(), Shape::sequence(67, 3 * 70), 1),
+            (MultiHeadAttention::new(1, true).into(), Shape::sequence(129, 3 * 8), 1),
+            (MultiHeadAttention::new(2, false).into(), Shape::sequence(9, 3 * 2 * 18), 2),
         ],
         Family::BatchNorm => vec![
             (BatchNorm::default().into(), Shape::image(3, 9, 11), 3),
@@ -170,7 +170,8 @@ fn cases(family: Family) -> Vec<MutationCase> {
     };
     let layers =
         kinds.into_iter().map(|(kind, shape, samples)| MutationCase::Layer(layer(kind, shape), samples));
-    layers.chain(kernel_cases(family)).chain(dropout_parts(family)).collect()
+    let others = attentions_of_three_inputs(family).into_iter().chain(dropout_parts(family));
+    layers.chain(kernel_cases(family)).chain(others).collect()
 }
 
 /// Returns a layer of this kind and input.
@@ -179,6 +180,31 @@ fn layer(kind: LayerKind, shape: Shape) -> Layer {
     let input = graph.input();
     let id = graph.add("layer", kind, [input]).unwrap();
     graph.layer(id).clone()
+}
+
+/// Returns attentions of queries, keys and values, with shared keys and with other numbers of keys
+/// than of queries.
+fn attentions_of_three_inputs(family: Family) -> Vec<MutationCase> {
+    if family != Family::Attention {
+        return Vec::new();
+    }
+    let case = |rule: MultiHeadAttention, [positions, key_positions]: [usize; 2], key_features, samples| {
+        let mut graph = LayerGraph::new("test", Shape::sequence(positions, rule.heads * 5)).unwrap();
+        let mut keys = graph.input();
+        let transpose = || LayerKind::from(Permute { order: vec![1, 0] });
+        let kinds =
+            [transpose(), Linear::new(key_positions).into(), transpose(), Linear::new(key_features).into()];
+        for (index, kind) in kinds.into_iter().enumerate() {
+            keys = graph.add(format!("keys{index}"), kind, [keys]).unwrap();
+        }
+        let id = graph.add("layer", rule, [graph.input(), keys, keys]).unwrap();
+        MutationCase::Layer(graph.layer(id).clone(), samples)
+    };
+    vec![
+        case(MultiHeadAttention::new(4, true), [70, 70], 2 * 5, 1),
+        case(MultiHeadAttention::new(2, false), [9, 67], 5, 2),
+        case(MultiHeadAttention::new(3, false), [67, 9], 3 * 5, 1),
+    ]
 }
 
 /// Returns the last parts of dropouts that are split by features. Their ranges of random numbers

@@ -47,18 +47,21 @@ unsafe extern "C" {
         results: *mut *mut CTensor,
     ) -> Message;
     fn layer_engine_attention(
-        sequence: *const CTensor,
+        inputs: *const *const CTensor,
+        count: usize,
         heads: i64,
         causal: bool,
+        scale: f64,
         differentiable: bool,
-        leaf: *mut *mut CTensor,
+        leaves: *mut *mut CTensor,
         result: *mut *mut CTensor,
     ) -> Message;
-    fn layer_engine_gradient(
+    fn layer_engine_gradients(
         result: *const CTensor,
-        leaf: *const CTensor,
+        leaves: *const *const CTensor,
+        count: usize,
         output_gradient: *const CTensor,
-        gradient: *mut *mut CTensor,
+        gradients: *mut *mut CTensor,
     ) -> Message;
     fn layer_engine_cuda_open(devices: *mut c_int) -> Message;
     fn layer_engine_cuda_describe(
@@ -193,40 +196,75 @@ pub(super) fn batch_norm_backward(
     })
 }
 
-/// Computes attention with `heads` heads over a tensor of `samples x positions x 3 features`
-/// (queries, keys, values). Returns `[leaf, result]`. `leaf` stands for `sequence` in libtorch's
-/// autograd graph. If `differentiable` is true, that graph is recorded, and [`gradient`] can
-/// differentiate `result` with respect to `leaf`. If it is false, no graph is recorded.
+/// Hyper-parameters of an attention.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AttentionOptions {
+    /// Number of heads of the queries.
+    pub(super) heads: i64,
+    /// Whether a position attends only to itself and to earlier positions.
+    pub(super) causal: bool,
+    /// Factor of the products of queries and keys.
+    pub(super) scale: f64,
+}
+
+/// Computes attention over one tensor of `samples x positions x 3 features` (queries, keys,
+/// values), or over three tensors of `samples x positions x features`. Returns the leaves, which
+/// stand for the inputs in libtorch's autograd graph, and the result. If `differentiable` is true,
+/// that graph is recorded, and [`gradients_of_leaves`] can differentiate the result with respect to
+/// the leaves. If it is false, no graph is recorded.
 pub(super) fn attention(
-    sequence: &Tensor,
-    heads: i64,
-    causal: bool,
+    inputs: &[Tensor],
+    options: AttentionOptions,
     differentiable: bool,
-) -> Result<[Tensor; 2], Failure> {
-    let (mut leaf, mut result) = (std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: the sequence lives through the call, which writes to the two pointers.
+) -> Result<(Vec<Tensor>, Tensor), Failure> {
+    let AttentionOptions { heads, causal, scale } = options;
+    let pointers: Vec<_> = inputs.iter().map(pointer).collect();
+    let (mut leaves, mut result) = (vec![std::ptr::null_mut(); inputs.len()], std::ptr::null_mut());
+    // SAFETY: the inputs live through the call, which writes to the result and to as many leaves as
+    // there are inputs.
     check(unsafe {
         layer_engine_attention(
-            pointer(sequence),
+            pointers.as_ptr(),
+            pointers.len(),
             heads,
             causal,
+            scale,
             differentiable,
-            &raw mut leaf,
+            leaves.as_mut_ptr(),
             &raw mut result,
         )
     })?;
-    Ok([required(leaf)?, required(result)?])
+    Ok((leaves.into_iter().map(required).collect::<Result<_, _>>()?, required(result)?))
+}
+
+/// Computes the gradients of a result of libtorch's autograd graph with respect to its leaves from
+/// the gradient of the result.
+pub(super) fn gradients_of_leaves(
+    result: &Tensor,
+    leaves: &[Tensor],
+    output_gradient: &Tensor,
+) -> Result<Vec<Tensor>, Failure> {
+    let pointers: Vec<_> = leaves.iter().map(pointer).collect();
+    let mut gradients = vec![std::ptr::null_mut(); leaves.len()];
+    // SAFETY: the tensors live through the call, which writes to as many gradients as there are
+    // leaves.
+    check(unsafe {
+        layer_engine_gradients(
+            pointer(result),
+            pointers.as_ptr(),
+            pointers.len(),
+            pointer(output_gradient),
+            gradients.as_mut_ptr(),
+        )
+    })?;
+    gradients.into_iter().map(required).collect()
 }
 
 /// Computes the gradient of a result of libtorch's autograd graph with respect to its leaf from the
 /// gradient of the result.
 pub(super) fn gradient(result: &Tensor, leaf: &Tensor, output_gradient: &Tensor) -> Result<Tensor, Failure> {
-    let mut gradient = std::ptr::null_mut();
-    // SAFETY: the tensors live through the call, which writes to the pointer.
-    check(unsafe {
-        layer_engine_gradient(pointer(result), pointer(leaf), pointer(output_gradient), &raw mut gradient)
-    })?;
-    required(gradient)
+    let gradients = gradients_of_leaves(result, std::slice::from_ref(leaf), output_gradient)?;
+    gradients.into_iter().next().ok_or_else(|| library_error("no tensor was returned"))
 }
 
 /// Copies numbers of the host to the start of a one-dimensional tensor of at least this length.

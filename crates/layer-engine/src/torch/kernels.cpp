@@ -3,6 +3,7 @@
 
 #include <array>
 #include <optional>
+#include <vector>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/convolution_backward.h>
@@ -69,37 +70,53 @@ extern "C" char *layer_engine_batch_norm_backward(
     });
 }
 
-// Computes attention of queries, keys and values, recorded in a graph for `layer_engine_gradient`.
-// `leaf` becomes the tensor to differentiate with respect to: the sequence of queries, keys and
-// values.
+// Computes attention of queries, keys and values, recorded in a graph for `layer_engine_gradients`.
+// They are `count` tensors: one of samples x positions x 3 features, or three of samples x
+// positions x features. `leaves` become the tensors to differentiate with respect to.
 extern "C" char *layer_engine_attention(
-    const at::Tensor *sequence, int64_t heads, bool causal, bool differentiable, at::Tensor **leaf,
-    at::Tensor **result) {
+    const at::Tensor *const *inputs, size_t count, int64_t heads, bool causal, double scale,
+    bool differentiable, at::Tensor **leaves, at::Tensor **result) {
     return guarded([&] {
         at::AutoGradMode recording(differentiable);
-        at::Tensor parts = sequence->detach();
-        if (differentiable) {
-            parts.requires_grad_(true);
+        std::vector<at::Tensor> parts;
+        for (size_t i = 0; i < count; i++) {
+            parts.push_back(inputs[i]->detach());
+            if (differentiable) {
+                parts[i].requires_grad_(true);
+            }
         }
-        const int64_t samples = parts.size(0), positions = parts.size(1), features = parts.size(2) / 3;
-        // From samples x positions x 3 x heads x width to 3 tensors of samples x heads x positions
-        // x width.
-        const at::Tensor split =
-            parts.view({samples, positions, 3, heads, features / heads}).permute({2, 0, 3, 1, 4});
+        const std::vector<at::Tensor> originals = parts;
+        if (count == 1) {
+            parts = parts[0].chunk(3, 2);
+        }
+        const int64_t width = parts[0].size(2) / heads, key_heads = parts[1].size(2) / width;
+        // From samples x positions x heads x width to samples x heads x positions x width.
+        for (at::Tensor &part : parts) {
+            part = part.view({part.size(0), part.size(1), part.size(2) / width, width}).transpose(1, 2);
+        }
         const at::Tensor mixed = at::scaled_dot_product_attention(
-            split.select(0, 0), split.select(0, 1), split.select(0, 2), std::nullopt, 0.0, causal);
-        *result = owned(mixed.transpose(1, 2).reshape({samples, positions, features}));
-        *leaf = owned(std::move(parts));
+            parts[0], parts[1], parts[2], std::nullopt, 0.0, causal, scale, key_heads != heads);
+        *result = owned(mixed.transpose(1, 2).flatten(2));
+        for (size_t i = 0; i < count; i++) {
+            leaves[i] = owned(originals[i]);
+        }
     });
 }
 
-// Computes the gradient of `result` with respect to `leaf` from the gradient of `result`. The graph
-// between them is kept.
-extern "C" char *layer_engine_gradient(
-    const at::Tensor *result, const at::Tensor *leaf, const at::Tensor *output_gradient,
-    at::Tensor **gradient) {
+// Computes the gradients of `result` with respect to `count` leaves from the gradient of `result`.
+// The graph between them is kept.
+extern "C" char *layer_engine_gradients(
+    const at::Tensor *result, const at::Tensor *const *leaves, size_t count,
+    const at::Tensor *output_gradient, at::Tensor **gradients) {
     return guarded([&] {
         at::AutoGradMode recording(true);
-        *gradient = owned(torch::autograd::grad({*result}, {*leaf}, {*output_gradient}, true)[0]);
+        std::vector<at::Tensor> variables;
+        for (size_t i = 0; i < count; i++) {
+            variables.push_back(*leaves[i]);
+        }
+        const auto found = torch::autograd::grad({*result}, variables, {*output_gradient}, true);
+        for (size_t i = 0; i < count; i++) {
+            gradients[i] = owned(found[i]);
+        }
     });
 }

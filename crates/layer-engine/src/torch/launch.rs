@@ -68,7 +68,12 @@ impl LayerOperands {
 
     /// Returns the first input, in its shape.
     pub(super) fn input(&self, launch: &Launch<'_, '_>) -> Result<Tensor, Failure> {
-        Ok(self.source(launch, Role::Input(0))?.flat()?.f_view(&self.inputs[0][..])?)
+        self.input_at(launch, 0)
+    }
+
+    /// Returns the input with this index, in its shape.
+    pub(super) fn input_at(&self, launch: &Launch<'_, '_>, slot: usize) -> Result<Tensor, Failure> {
+        Ok(self.source(launch, Role::Input(slot))?.flat()?.f_view(&self.inputs[slot][..])?)
     }
 
     /// Returns the output that the pass reads, in its shape.
@@ -95,6 +100,22 @@ impl LayerOperands {
         let unsaved = || library_error("the backward pass was launched before its forward pass");
         match self.source(launch, Role::Saved)?.memory() {
             Memory::Saved(tensors) => tensors.as_slice().try_into().map_err(|_| unsaved()),
+            _ => Err(unsaved()),
+        }
+    }
+
+    /// Returns the last tensor that the forward pass saved, and the `count` ones before it. Fails
+    /// if no forward pass saved this number.
+    pub(super) fn saved_after<'a>(
+        &self,
+        launch: &Launch<'a, '_>,
+        count: usize,
+    ) -> Result<(&'a Tensor, &'a [Tensor]), Failure> {
+        let unsaved = || library_error("the backward pass was launched before its forward pass");
+        match self.source(launch, Role::Saved)?.memory() {
+            Memory::Saved(tensors) => {
+                tensors.split_last().filter(|(_, others)| others.len() == count).ok_or_else(unsaved)
+            }
             _ => Err(unsaved()),
         }
     }

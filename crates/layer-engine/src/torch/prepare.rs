@@ -154,7 +154,9 @@ fn operation(
         LayerKind::ClassToken if backward => sequence::class_token_backward(operands),
         LayerKind::ClassToken => sequence::class_token(operands, dtypes),
         LayerKind::MultiHeadAttention(_) if backward => attention::backward(operands, dtypes),
-        LayerKind::MultiHeadAttention(attention) => attention::forward(operands, attention, dtypes),
+        LayerKind::MultiHeadAttention(attention) => {
+            return Ok(attention::forward(operands, layer, attention, dtypes));
+        }
         LayerKind::MaxPool2d(pool) => {
             let windows = PoolWindows::new(operands, pool, dtypes);
             if backward { windows.max_backward()? } else { windows.max() }

@@ -8,6 +8,7 @@ use layer_graph::{
 };
 use proptest::prelude::*;
 
+use crate::layer_cases::attention_of_three_inputs;
 use crate::single_layer::{SingleLayer, layer};
 
 /// Number of elements of each gradient that are checked.
@@ -324,7 +325,15 @@ proptest! {
         samples in 0usize..3,
     ) {
         let shape = Shape::sequence(positions, 3 * heads * width);
-        check(layer(MultiHeadAttention { heads, causal }, &[shape]), samples);
+        check(layer(MultiHeadAttention::new(heads, causal), &[shape]), samples);
+    }
+
+    #[test]
+    fn gradients_of_attention_of_three_inputs_match_differences(
+        (attention, inputs) in attention_of_three_inputs(),
+        samples in 0usize..3,
+    ) {
+        check(layer(attention, &inputs), samples);
     }
 
     #[test]
@@ -357,6 +366,8 @@ proptest! {
 #[test]
 fn attention_of_a_long_sequence_gradients_match_differences() {
     for causal in [false, true] {
-        check(layer(MultiHeadAttention { heads: 2, causal }, &[Shape::sequence(150, 24)]), 2);
+        check(layer(MultiHeadAttention::new(2, causal), &[Shape::sequence(150, 24)]), 2);
+        let grouped = [(150, 12), (150, 6), (150, 6)].map(|(rows, width)| Shape::sequence(rows, width));
+        check(layer(MultiHeadAttention::new(4, causal), &grouped), 2);
     }
 }

@@ -37,6 +37,23 @@ pub(crate) fn pool(
     graph.add("layer", kind, [input]).ok().map(|id| graph.layer(id).clone())
 }
 
+/// Generates an attention of three inputs, and their shapes: of a sequence to itself or to another
+/// one, with queries that share keys in groups.
+pub(crate) fn attention_of_three_inputs() -> impl Strategy<Value = (MultiHeadAttention, [Shape; 3])> {
+    let scale = prop_oneof![Just(None), (0.1..0.5f64).prop_map(Some)];
+    (1usize..12, prop::option::of(1usize..12), 1usize..4, 1usize..4, 1usize..6, scale).prop_flat_map(
+        |(positions, keys, key_heads, group, width, scale)| {
+            let key_positions = keys.unwrap_or(positions);
+            let heads = group * key_heads;
+            let keys = Shape::sequence(key_positions, key_heads * width);
+            let inputs = [Shape::sequence(positions, heads * width), keys.clone(), keys];
+            let attention = move |causal| MultiHeadAttention { heads, causal, scale };
+            let causal = any::<bool>().prop_map(move |causal| causal && key_positions == positions);
+            causal.prop_map(move |causal| (attention(causal), inputs.clone()))
+        },
+    )
+}
+
 /// Returns parts of a dropout over images, split by channels, or over sequences, split by features.
 /// They have a part of the whole layer's random numbers.
 fn dropout_parts(shape: &Shape) -> Vec<Layer> {
@@ -87,13 +104,17 @@ pub(crate) fn layers() -> Vec<Layer> {
         (LayerNorm::default().into(), &sequence),
         (PositionEmbedding { positions: 9 }.into(), &sequence),
         (LayerKind::ClassToken, &sequence),
-        (MultiHeadAttention { heads: 2, causal: true }.into(), &sequence),
-        (MultiHeadAttention { heads: 1, causal: false }.into(), &sequence),
+        (MultiHeadAttention::new(2, true).into(), &sequence),
+        (MultiHeadAttention::new(1, false).into(), &sequence),
         (LayerKind::SoftmaxCrossEntropy, &sequence),
     ];
     let mut layers: Vec<Layer> =
         kinds.into_iter().map(|(kind, shape)| layer(kind, std::slice::from_ref(shape))).collect();
     let vector = Shape::features(12);
+    let keys = [Shape::sequence(7, 6), Shape::sequence(9, 6)];
+    for (causal, keys) in [true, false].into_iter().zip(keys) {
+        layers.push(layer(MultiHeadAttention::new(4, causal), &[sequence.clone(), keys.clone(), keys]));
+    }
     layers.push(layer(Embedding { vocabulary: 20, features: 4 }, &[Shape::features(9)]));
     layers.push(layer(LayerKind::SoftmaxCrossEntropy, std::slice::from_ref(&vector)));
     layers.push(layer(BatchNorm::default(), std::slice::from_ref(&vector)));

@@ -11,7 +11,7 @@ use crate::single_layer::{SingleLayer, layer};
 fn recompute_restores_forward_results_bitwise() {
     let image = || Shape::image(3, 9, 9);
     let sequence = || Shape::sequence(5, 6);
-    let cases: [(LayerKind, Vec<Shape>); 9] = [
+    let cases: [(LayerKind, Vec<Shape>); 10] = [
         (Conv2d::new(5, 3).padding(1).into(), vec![image()]),
         (Linear::new(7).into(), vec![sequence()]),
         (LayerKind::Relu, vec![image()]),
@@ -20,7 +20,11 @@ fn recompute_restores_forward_results_bitwise() {
         (Dropout { probability: 0.5 }.into(), vec![image()]),
         (LayerKind::Add, vec![image(), image()]),
         (LayerNorm::default().into(), vec![sequence()]),
-        (MultiHeadAttention { heads: 2, causal: true }.into(), vec![Shape::sequence(5, 18)]),
+        (MultiHeadAttention::new(2, true).into(), vec![Shape::sequence(5, 18)]),
+        (
+            MultiHeadAttention::new(2, false).into(),
+            vec![sequence(), Shape::sequence(4, 3), Shape::sequence(4, 3)],
+        ),
     ];
     for (kind, inputs) in cases {
         let mut single =

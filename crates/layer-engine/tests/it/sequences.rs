@@ -4,27 +4,37 @@
 
 use layer_engine::{CpuEngine, EngineError, Pass, Role, Shard};
 use layer_graph::{
-    Embedding, Layer, LayerKind, LayerNorm, Linear, MultiHeadAttention, Permute, PositionEmbedding, Reshape,
-    Select, Shape,
+    AttentionSizes, Embedding, Layer, LayerKind, LayerNorm, Linear, MultiHeadAttention, Permute,
+    PositionEmbedding, Reshape, Select, Shape,
 };
 use proptest::prelude::*;
 
+use crate::layer_cases::attention_of_three_inputs;
 use crate::single_layer::{SingleLayer, layer};
 
 /// Runs training and evaluation, which give the same result here, and compares each output sample
 /// with the oracle: a function of the input sample and of the parameters.
 fn check(layer: Layer, samples: usize, oracle: impl Fn(&[f64], &[f64]) -> Vec<f64>) {
+    check_inputs(layer, samples, |inputs, parameters| oracle(inputs[0], parameters));
+}
+
+/// Compares as [`check`] does. The oracle is a function of the samples of all inputs.
+fn check_inputs(layer: Layer, samples: usize, oracle: impl Fn(&[&[f64]], &[f64]) -> Vec<f64>) {
     let mut layer = SingleLayer::<f64>::new(layer, Shard::whole(samples), CpuEngine::new());
-    let [of_input, of_output] =
-        [&layer.layer.input_shapes()[0], layer.layer.output_shape()].map(Shape::elements);
+    let of_inputs: Vec<usize> = layer.layer.input_shapes().iter().map(Shape::elements).collect();
+    let of_output = layer.layer.output_shape().elements();
     for pass in [Pass::Forward, Pass::Infer] {
         layer.run(pass).unwrap();
         let parameters = layer.buffers.get(&Role::Parameters).map_or(&[][..], Vec::as_slice);
-        let inputs = layer.buffers[&Role::Input(0)].chunks(of_input);
         let outputs = layer.buffers[&Role::Output].chunks(of_output);
-        assert_eq!([inputs.len(), outputs.len()], [samples; 2]);
-        for (input, output) in inputs.zip(outputs) {
-            let expected = oracle(input, parameters);
+        assert_eq!(outputs.len(), samples);
+        for (sample, output) in outputs.enumerate() {
+            let inputs: Vec<&[f64]> = of_inputs
+                .iter()
+                .enumerate()
+                .map(|(slot, &of_input)| &layer.buffers[&Role::Input(slot)][sample * of_input..][..of_input])
+                .collect();
+            let expected = oracle(&inputs, parameters);
             assert_eq!(output.len(), expected.len());
             for (index, (got, expected)) in output.iter().zip(expected).enumerate() {
                 assert!((got - expected).abs() < 1e-12, "{pass:?} [{index}]: {got}, not {expected}");
@@ -33,32 +43,41 @@ fn check(layer: Layer, samples: usize, oracle: impl Fn(&[f64], &[f64]) -> Vec<f6
     }
 }
 
-/// Computes attention by its definition, one query at a time.
-fn attend(input: &[f64], heads: usize, width: usize, causal: bool) -> Vec<f64> {
+/// Computes attention by its definition, one query at a time. `inputs` are one sample of each
+/// input: queries, keys and values, or one input with all three.
+fn attend(attention: &MultiHeadAttention, sizes: AttentionSizes, inputs: &[&[f64]]) -> Vec<f64> {
+    let AttentionSizes { positions, key_positions, heads, key_heads, width } = sizes;
     let features = heads * width;
-    let positions = input.len() / (3 * features);
-    let at = |position: usize, part: usize, head: usize| {
-        let start = position * 3 * features + part * features + head * width;
-        &input[start..start + width]
+    let at = |part: usize, position: usize, head: usize| match inputs {
+        [input] => &input[position * 3 * features + part * features + head * width..][..width],
+        _ if part == 0 => &inputs[0][position * features + head * width..][..width],
+        _ => &inputs[part][position * key_heads * width + head * key_heads / heads * width..][..width],
     };
+    let scale = attention.scale.unwrap_or(1.0 / (width as f64).sqrt());
     let mut output = vec![0.0; positions * features];
     for query in 0..positions {
-        let keys = if causal { query + 1 } else { positions };
+        let keys = if attention.causal { query + 1 } else { key_positions };
         for head in 0..heads {
             let weights: Vec<f64> = (0..keys)
                 .map(|key| {
-                    let products = at(query, 0, head).iter().zip(at(key, 1, head)).map(|(q, k)| q * k);
-                    (products.sum::<f64>() / (width as f64).sqrt()).exp()
+                    let products = at(0, query, head).iter().zip(at(1, key, head)).map(|(q, k)| q * k);
+                    (products.sum::<f64>() * scale).exp()
                 })
                 .collect();
             let sum: f64 = weights.iter().sum();
             for (key, weight) in weights.iter().enumerate() {
                 let target = &mut output[query * features + head * width..][..width];
-                target.iter_mut().zip(at(key, 2, head)).for_each(|(y, v)| *y += weight / sum * v);
+                target.iter_mut().zip(at(2, key, head)).for_each(|(y, v)| *y += weight / sum * v);
             }
         }
     }
     output
+}
+
+/// Compares an attention with its definition.
+fn check_attention(attention: &MultiHeadAttention, inputs: &[Shape], samples: usize) {
+    let sizes = attention.sizes(inputs).unwrap();
+    check_inputs(layer(attention.clone(), inputs), samples, |inputs, _| attend(attention, sizes, inputs));
 }
 
 proptest! {
@@ -73,9 +92,15 @@ proptest! {
         samples in 0usize..3,
     ) {
         let shape = Shape::sequence(positions, 3 * heads * width);
-        check(layer(MultiHeadAttention { heads, causal }, &[shape]), samples, |input, _| {
-            attend(input, heads, width, causal)
-        });
+        check_attention(&MultiHeadAttention::new(heads, causal), &[shape], samples);
+    }
+
+    #[test]
+    fn attention_of_three_inputs_matches_definition(
+        attention in attention_of_three_inputs(),
+        samples in 0usize..3,
+    ) {
+        check_attention(&attention.0, &attention.1, samples);
     }
 
     #[test]
@@ -246,19 +271,22 @@ fn normal_distribution(x: f64) -> f64 {
     (density(start) + inner.sum::<f64>() + density(x)) * width / 3.0
 }
 
-/// A sequence with more than one block of queries.
+/// Sequences with more than one block of queries.
 #[test]
-fn attention_of_a_long_sequence_matches_definition() {
+fn attention_of_long_sequences_matches_definition() {
     for causal in [false, true] {
-        let layer = layer(MultiHeadAttention { heads: 2, causal }, &[Shape::sequence(150, 24)]);
-        check(layer, 2, |input, _| attend(input, 2, 4, causal));
+        check_attention(&MultiHeadAttention::new(2, causal), &[Shape::sequence(150, 24)], 2);
+        let grouped = [(150, 24), (150, 12), (150, 12)].map(|(rows, width)| Shape::sequence(rows, width));
+        check_attention(&MultiHeadAttention::new(6, causal).scaled_by(0.3), &grouped, 2);
     }
+    let cross = [(70, 12), (140, 12), (140, 12)].map(|(rows, width)| Shape::sequence(rows, width));
+    check_attention(&MultiHeadAttention::new(3, false), &cross, 2);
 }
 
 #[test]
 fn attention_does_not_overflow() {
     let shape = Shape::sequence(4, 3);
-    let kind = MultiHeadAttention { heads: 1, causal: false };
+    let kind = MultiHeadAttention::new(1, false);
     let mut layer = SingleLayer::<f32>::new(layer(kind, &[shape]), Shard::whole(1), CpuEngine::new());
     // Queries of 1e3 times keys of up to 3e2: all the weight is on the last key.
     let positions = (0..4u8).flat_map(|i| [1e3, 1e2 * f32::from(i), f32::from(i)]);

@@ -6,7 +6,7 @@ use layer_engine::random::{Purpose, RandomStream};
 use layer_engine::{
     CpuEngine, Engine, EngineError, KernelSpec, LaunchContext, Pass, Real, Role, Shard, Signature,
 };
-use layer_graph::{Conv2d, Layer, LayerGraph, LayerKind, Shape};
+use layer_graph::{Conv2d, Layer, LayerGraph, LayerKind, Linear, Permute, Shape};
 
 /// Seed 7, iteration 3.
 pub(crate) const CONTEXT: LaunchContext = LaunchContext { seed: 7, iteration: 3, learning_rate: 0.1 };
@@ -17,8 +17,18 @@ pub(crate) fn layer(kind: impl Into<LayerKind>, inputs: &[Shape]) -> Layer {
     let input = graph.input();
     let mut ids = vec![input];
     for (index, shape) in inputs.iter().enumerate().skip(1) {
-        let channels = shape.dims()[0];
-        ids.push(graph.add(format!("input{index}"), Conv2d::new(channels, 1), [input]).unwrap());
+        let kinds: Vec<LayerKind> = match shape.dims() {
+            &[positions, features] => {
+                let transpose = || Permute { order: vec![1, 0] }.into();
+                vec![transpose(), Linear::new(positions).into(), transpose(), Linear::new(features).into()]
+            }
+            dims => vec![Conv2d::new(dims[0], 1).into()],
+        };
+        let mut id = input;
+        for (step, kind) in kinds.into_iter().enumerate() {
+            id = graph.add(format!("input{index}.{step}"), kind, [id]).unwrap();
+        }
+        ids.push(id);
     }
     let id = graph.add("layer", kind, ids).unwrap();
     assert_eq!(graph.layer(id).input_shapes(), inputs);

@@ -262,7 +262,7 @@ fn sequence_network(sizes: &SequenceSizes) -> Result<LayerGraph, GraphError> {
     let start = net.add("dropout", Dropout { probability: 0.3 }, [x])?;
     x = net.add("norm", LayerNorm::default(), [start])?;
     x = net.add("qkv", Linear::new(3 * heads * width), [x])?;
-    x = net.add("attention", MultiHeadAttention { heads, causal }, [x])?;
+    x = net.add("attention", MultiHeadAttention::new(heads, causal), [x])?;
     x = net.add("attention_dropout", Dropout { probability: 0.5 }, [x])?;
     x = net.add("out", Linear::new(features), [x])?;
     let middle = net.add("add", LayerKind::Add, [x, start])?;
@@ -276,6 +276,28 @@ fn sequence_network(sizes: &SequenceSizes) -> Result<LayerGraph, GraphError> {
     x = net.add("flat", LayerKind::Flatten, [x])?;
     x = net.add("scores", Linear::new(5), [x])?;
     x = net.add("softmax", LayerKind::Softmax, [x])?;
+    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    Ok(net)
+}
+
+/// Returns a decoder with attention to itself and to an encoder's output, both with grouped
+/// queries.
+fn decoder([positions, key_heads, group, width]: [usize; 4]) -> Result<LayerGraph, GraphError> {
+    let (heads, features) = (key_heads * group, 5);
+    let mut net = LayerGraph::new("decoder", Shape::features(positions))?;
+    let tokens = net.add("tokens", Embedding { vocabulary: 11, features }, [net.input()])?;
+    let encoded = net.add("encoded", LayerKind::ClassToken, [tokens])?;
+    let mut x = tokens;
+    for (name, causal, keys) in [("self", true, None), ("cross", false, Some(encoded))] {
+        let mut linear = |what: &str, features: usize, input| {
+            net.add(format!("{name}.{what}"), Linear::new(features), [input])
+        };
+        let queries = linear("q", heads * width, x)?;
+        let [keys, values] = ["k", "v"].map(|what| linear(what, key_heads * width, keys.unwrap_or(x)));
+        let attention = MultiHeadAttention::new(heads, causal).scaled_by(0.7);
+        let attended = net.add(name, attention, [queries, keys?, values?])?;
+        x = net.add(format!("{name}.out"), Linear::new(features), [attended])?;
+    }
     net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
     Ok(net)
 }
@@ -304,6 +326,17 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn parts_of_attention_of_three_inputs_match_the_whole_layer(
+        sizes in [1usize..6, 1usize..5, 1usize..4, 1usize..4],
+    ) {
+        check_network(&decoder(sizes).unwrap());
+    }
+}
+
 #[test]
 fn parts_of_all_layer_kinds_are_compared() {
     let sizes = ImageSizes {
@@ -324,4 +357,8 @@ fn parts_of_all_layer_kinds_are_compared() {
     // table of positions and the class token, and the loss of a sequence, by positions.
     let sizes = SequenceSizes { positions: 3, features: 5, heads: 4, width: 2, hidden: 6, causal: true };
     assert_eq!(check_network(&sequence_network(&sizes).unwrap()), 3 * (16 + 6) + 2 * 14);
+    // All layers but the class token and the loss by features, linear layers by inputs; two to
+    // three parts of the layers on the tokens' positions but the attentions, and two to four of the
+    // projections of the encoder's output, which has one more, by positions.
+    assert_eq!(check_network(&decoder([3, 4, 2, 2]).unwrap()), 3 * (11 + 8) + 2 * 8 + 3 * 2);
 }

@@ -36,8 +36,9 @@ fn results_on(
 fn layer_results_do_not_depend_on_thread_count() {
     let image = || Shape::image(24, 20, 20);
     let sequence = || Shape::sequence(70, 48);
+    let keys = || Shape::sequence(70, 16);
     let response = LocalResponseNorm { size: 5, alpha: 1e-2, beta: 0.75, k: 1.0 };
-    let cases: [(LayerKind, Vec<Shape>); 26] = [
+    let cases: [(LayerKind, Vec<Shape>); 27] = [
         (Conv2d::new(12, 3).padding(1).into(), vec![image()]),
         (Conv2d::new(12, 3).stride(2).groups(4).without_bias().into(), vec![image()]),
         (Conv2d::new(40, 1).into(), vec![image()]),
@@ -61,7 +62,8 @@ fn layer_results_do_not_depend_on_thread_count() {
         (Embedding { vocabulary: 90, features: 40 }.into(), vec![Shape::features(200)]),
         (PositionEmbedding { positions: 80 }.into(), vec![sequence()]),
         (LayerKind::ClassToken, vec![sequence()]),
-        (MultiHeadAttention { heads: 4, causal: true }.into(), vec![sequence()]),
+        (MultiHeadAttention::new(4, true).into(), vec![sequence()]),
+        (MultiHeadAttention::new(6, true).into(), vec![sequence(), keys(), keys()]),
         (Permute { order: vec![1, 2, 0] }.into(), vec![image()]),
         (Select { index: 7 }.into(), vec![sequence()]),
     ];

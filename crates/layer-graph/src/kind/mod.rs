@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use image::{AdaptiveAvgPool2d, BatchNorm, Conv2d, LocalResponseNorm, Pool2d};
 pub use opaque::{Opaque, OpaquePass};
 pub use rearrange::{Permute, Reshape, Select};
-pub use sequence::{Embedding, LayerNorm, Linear, MultiHeadAttention, PositionEmbedding};
+pub use sequence::{AttentionSizes, Embedding, LayerNorm, Linear, MultiHeadAttention, PositionEmbedding};
 
 /// Operation of a layer with its hyper-parameters.
 ///
@@ -56,9 +56,12 @@ pub enum LayerKind {
     ClassToken,
     /// Multi-head scaled dot-product attention (Vaswani et al., 2017).
     ///
-    /// Input: `positions x 3 features`, for each position its query, key and value, each split into
-    /// heads. Output: `positions x features`. The projections before and after it are [`Linear`]
-    /// layers.
+    /// One input: `positions x 3 features`, for each position its query, key and value, each split
+    /// into heads. Or three inputs: queries, `positions x heads d`; keys and values, each
+    /// `key positions x key heads d`, with the number of features of a head, `d`. Equal groups of
+    /// query heads share the key heads in order (grouped queries; Ainslie et al., 2023). A causal
+    /// attention has as many key positions as positions. Output: `positions x features`, or
+    /// `positions x heads d`. The projections before and after it are [`Linear`] layers.
     MultiHeadAttention(MultiHeadAttention),
     /// Maximum of each window. Padding counts as minus infinity.
     MaxPool2d(Pool2d),

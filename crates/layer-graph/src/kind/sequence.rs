@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Shape;
+
 /// Hyper-parameters of a linear layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -62,11 +64,93 @@ pub struct PositionEmbedding {
 }
 
 /// Hyper-parameters of a multi-head attention.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+///
+/// ```
+/// use layer_graph::{LayerGraph, Linear, MultiHeadAttention, Shape};
+///
+/// // Eight query heads of 16 features, which share two key heads.
+/// let mut network = LayerGraph::new("attention", Shape::sequence(10, 128))?;
+/// let queries = network.add("q_proj", Linear::new(8 * 16), [network.input()])?;
+/// let keys = network.add("k_proj", Linear::new(2 * 16), [network.input()])?;
+/// let values = network.add("v_proj", Linear::new(2 * 16), [network.input()])?;
+/// let attention = MultiHeadAttention::new(8, true);
+/// let attention = network.add("attention", attention, [queries, keys, values])?;
+/// assert_eq!(network.layer(attention).output_shape(), &Shape::sequence(10, 128));
+/// # Ok::<(), layer_graph::GraphError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MultiHeadAttention {
-    /// Number of heads. Divides the number of output features.
+    /// Number of heads of the queries and of the output. Divides the number of output features.
     pub heads: usize,
     /// Whether each position attends only to itself and earlier positions.
     pub causal: bool,
+    /// Factor of the products of queries and keys, more than 0. By default `1 / sqrt(d)` for heads
+    /// of `d` features.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale: Option<f64>,
+}
+
+impl MultiHeadAttention {
+    /// Creates an attention with the given number of query heads and the default scale.
+    #[must_use]
+    pub fn new(heads: usize, causal: bool) -> Self {
+        Self { heads, causal, scale: None }
+    }
+
+    /// Sets the factor of the products of queries and keys.
+    #[must_use]
+    pub fn scaled_by(mut self, scale: f64) -> Self {
+        self.scale = Some(scale);
+        self
+    }
+
+    /// Returns the sizes of an attention with inputs of the given shapes, or `None` if it cannot be
+    /// applied to them.
+    #[must_use]
+    pub fn sizes(&self, inputs: &[Shape]) -> Option<AttentionSizes> {
+        let sequences: Option<Vec<_>> = inputs.iter().map(Shape::as_sequence).collect();
+        let ([positions, key_positions], [query_features, key_features]) = match sequences?[..] {
+            [(positions, features)] if features % 3 == 0 => ([positions; 2], [features / 3; 2]),
+            [(positions, queries), keys, values] if keys == values => {
+                ([positions, keys.0], [queries, keys.1])
+            }
+            _ => return None,
+        };
+        let divides = |divisor: usize, number: usize| divisor > 0 && number % divisor == 0;
+        let width = query_features.checked_div(self.heads)?;
+        let fits = divides(self.heads, query_features)
+            && divides(width, key_features)
+            && divides(key_features / width, self.heads)
+            && (!self.causal || positions == key_positions);
+        fits.then(|| AttentionSizes {
+            positions,
+            key_positions,
+            heads: self.heads,
+            key_heads: key_features / width,
+            width,
+        })
+    }
+
+    /// Returns the factor of the products of queries and keys for heads of `width` features.
+    #[must_use]
+    pub fn scale_for(&self, width: usize) -> f64 {
+        self.scale.unwrap_or(1.0 / (width as f64).sqrt())
+    }
+}
+
+/// Sizes of an attention for one sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttentionSizes {
+    /// Number of positions of the queries and of the output.
+    pub positions: usize,
+    /// Number of positions of the keys and values.
+    pub key_positions: usize,
+    /// Number of heads of the queries and of the output.
+    pub heads: usize,
+    /// Number of heads of the keys and values, a divisor of `heads`. Query head `h` attends to key
+    /// head `h / (heads / key_heads)`.
+    pub key_heads: usize,
+    /// Number of features of a query, a key or a value of one head.
+    pub width: usize,
 }

@@ -25,9 +25,11 @@ pub(super) fn output_views(network: &LayerGraph) -> Vec<TensorView> {
     }
     let mut required: HashMap<usize, [usize; 2]> = HashMap::new();
     for (id, layer) in network.layers() {
-        let [input, output] = requirements(layer);
-        let input = network.producers(id).first().and_then(|producer| Some((producer.index(), input?)));
-        for (tensor, view) in input.into_iter().chain(output.map(|view| (id.index(), view))) {
+        let inputs = network.producers(id).into_iter().enumerate();
+        let inputs =
+            inputs.filter_map(|(slot, producer)| Some((producer.index(), required_of_input(layer, slot)?)));
+        let output = required_of_output(layer).map(|view| (id.index(), view));
+        for (tensor, view) in inputs.chain(output) {
             let known = required.entry(classes.find_mut(tensor)).or_insert(view);
             // [1, 1] stands for conflicting requirements: no other view is compatible with it.
             *known =
@@ -74,23 +76,41 @@ fn maps_units(layer: &Layer) -> bool {
     }
 }
 
-/// Returns `[outer, units]` that a layer requires of its input and of its output. A number of units
+/// Returns `[outer, units]` that a layer requires of the input with this index. A number of units
 /// that divides the required one meets the requirement, too.
-fn requirements(layer: &Layer) -> [Option<[usize; 2]>; 2] {
-    let channels = |layer: &Layer| Some([1, layer.inputs[0].dims()[0]]);
+fn required_of_input(layer: &Layer, slot: usize) -> Option<[usize; 2]> {
+    let channels = || Some([1, layer.inputs[0].dims()[0]]);
     match &layer.kind {
-        LayerKind::Conv2d(conv) if conv.groups > 1 => [Some([1, conv.groups]); 2],
-        LayerKind::Conv2d(conv) => [channels(layer), Some([1, conv.out_channels])],
-        LayerKind::MaxPool2d(_) | LayerKind::AvgPool2d(_) | LayerKind::AdaptiveAvgPool2d(_) => {
-            [channels(layer), None]
-        }
+        LayerKind::Conv2d(conv) if conv.groups > 1 => Some([1, conv.groups]),
+        LayerKind::Conv2d(_)
+        | LayerKind::MaxPool2d(_)
+        | LayerKind::AvgPool2d(_)
+        | LayerKind::AdaptiveAvgPool2d(_) => channels(),
         // The parameters of a batch normalisation of vectors can be divided as any vector.
-        LayerKind::BatchNorm(_) if layer.inputs[0].dims().len() > 1 => [channels(layer), None],
+        LayerKind::BatchNorm(_) if layer.inputs[0].dims().len() > 1 => channels(),
         LayerKind::MultiHeadAttention(attention) => {
-            let positions = layer.output.dims()[0];
-            [Some([3 * positions, attention.heads]), Some([positions, attention.heads])]
+            let sizes = attention.sizes(&layer.inputs)?;
+            let rows = match (layer.inputs.len(), slot) {
+                (1, _) => 3 * sizes.positions,
+                (_, 0) => sizes.positions,
+                _ => sizes.key_positions,
+            };
+            Some([rows, sizes.key_heads])
         }
-        _ => [None, None],
+        _ => None,
+    }
+}
+
+/// Returns `[outer, units]` that a layer requires of its output, as [`required_of_input`] does.
+fn required_of_output(layer: &Layer) -> Option<[usize; 2]> {
+    match &layer.kind {
+        LayerKind::Conv2d(conv) if conv.groups > 1 => Some([1, conv.groups]),
+        LayerKind::Conv2d(conv) => Some([1, conv.out_channels]),
+        LayerKind::MultiHeadAttention(attention) => {
+            let sizes = attention.sizes(&layer.inputs)?;
+            Some([sizes.positions, sizes.key_heads])
+        }
+        _ => None,
     }
 }
 

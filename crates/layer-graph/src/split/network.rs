@@ -8,8 +8,9 @@ use crate::{GraphError, Layer, LayerGraph, LayerId, LayerKind};
 /// Splits of the layers of a network, with the view in which each tensor is divided.
 ///
 /// A tensor has one view. Its units are features by default; channels for images; heads for the
-/// input and output of an attention. Element-wise layers, poolings and flattening keep the units of
-/// their input. The positions are those of a sequence.
+/// inputs and output of an attention, or groups of heads that share a key head. Element-wise
+/// layers, poolings and flattening keep the units of their input. The positions are those of a
+/// sequence.
 ///
 /// ```
 /// use layer_graph::{Division, LayerGraph, LayerKind, Linear, Shape};
@@ -201,7 +202,10 @@ impl<'n> NetworkSplits<'n> {
             | LayerKind::AvgPool2d(_)
             | LayerKind::AdaptiveAvgPool2d(_)
             | LayerKind::BatchNorm(_) => dim == Some(0),
-            LayerKind::MultiHeadAttention(_) => dim == innermost && input.units == output.units,
+            LayerKind::MultiHeadAttention(_) => {
+                let mut inputs = self.network.producers(id).into_iter().map(|input| self.view(input));
+                dim == innermost && inputs.all(|input| input.units == output.units)
+            }
             LayerKind::Relu
             | LayerKind::GeluTanh
             | LayerKind::Gelu

@@ -94,7 +94,7 @@ pub(super) fn bert(
 impl Block {
     /// Adds a block with normalisation after each sublayer, and returns its last layer.
     fn add(&self, net: &mut LayerGraph, label: &str, input: LayerId) -> Result<LayerId, GraphError> {
-        let attention = MultiHeadAttention { heads: self.heads, causal: false };
+        let attention = MultiHeadAttention::new(self.heads, false);
         let mut x = net.add(format!("{label}.attention.in_proj"), Linear::new(3 * self.features), [input])?;
         x = net.add(format!("{label}.attention"), attention, [x])?;
         x = net.add(format!("{label}.attention.out_proj"), Linear::new(self.features), [x])?;

@@ -34,7 +34,7 @@ impl Block {
         label: &str,
         input: LayerId,
     ) -> Result<LayerId, GraphError> {
-        let attention = MultiHeadAttention { heads: self.heads, causal: self.causal };
+        let attention = MultiHeadAttention::new(self.heads, self.causal);
         let mut x = net.add(format!("{label}.ln_1"), self.norm(), [input])?;
         x = net.add(format!("{label}.self_attention.in_proj"), Linear::new(3 * self.features), [x])?;
         x = net.add(format!("{label}.self_attention"), attention, [x])?;

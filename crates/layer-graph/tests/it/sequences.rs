@@ -2,8 +2,8 @@
 //! weight tying.
 
 use layer_graph::{
-    Embedding, GraphError, LayerGraph, LayerKind, LayerNorm, Linear, MultiHeadAttention, Permute, Pool2d,
-    PositionEmbedding, Reshape, Select, Shape,
+    AttentionSizes, Embedding, GraphError, LayerGraph, LayerKind, LayerNorm, Linear, MultiHeadAttention,
+    Permute, Pool2d, PositionEmbedding, Reshape, Select, Shape,
 };
 
 fn dims(net: &LayerGraph, name: &str) -> Vec<usize> {
@@ -18,7 +18,7 @@ fn language_model() -> Result<LayerGraph, GraphError> {
     let x = net.add("positions", PositionEmbedding { positions: 8 }, [embedding])?;
     let x = net.add("norm", LayerNorm::default(), [x])?;
     let x = net.add("projection", Linear::new(18), [x])?;
-    let x = net.add("attention", MultiHeadAttention { heads: 2, causal: true }, [x])?;
+    let x = net.add("attention", MultiHeadAttention::new(2, true), [x])?;
     let x = net.add_tied("head", Linear::new(11).without_bias(), [x], embedding)?;
     net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
     Ok(net)
@@ -38,6 +38,62 @@ fn language_model_shapes_are_inferred() {
     // For each head, products of 5x3 with 3x5 and of 5x5 with 5x3; 5 operations for each softmax
     // element.
     assert_eq!(layer("attention").forward_flops(), 2 * (2 * 2 * 5 * 5 * 3) + 5 * 2 * 25);
+}
+
+/// Returns a network with an attention of queries, keys and values of these numbers of positions
+/// and features, or the error.
+fn three_inputs(attention: MultiHeadAttention, shapes: [[usize; 2]; 3]) -> Result<LayerGraph, GraphError> {
+    let mut net = LayerGraph::new("net", Shape::features(3))?;
+    let inputs = shapes.map(|[positions, features]| {
+        let flat = net.add(format!("{}", net.len()), Linear::new(positions * features), [net.input()])?;
+        let output = Shape::sequence(positions, features);
+        net.add(format!("{}", net.len()), Reshape { output }, [flat])
+    });
+    let [queries, keys, values] = inputs;
+    net.add("attention", attention, [queries?, keys?, values?])?;
+    Ok(net)
+}
+
+#[test]
+fn attention_of_three_inputs_has_the_shape_of_its_queries() {
+    // Four query heads, two key heads.
+    let attention = MultiHeadAttention::new(4, false).scaled_by(0.5);
+    let net = three_inputs(attention.clone(), [[5, 12], [7, 6], [7, 6]]).unwrap();
+    assert_eq!(dims(&net, "attention"), [5, 12]);
+    let layer = net.layer(net.find("attention").unwrap());
+    // For each head, products of 5x3 with 3x7 and of 5x7 with 7x3; 5 operations for each softmax
+    // element.
+    assert_eq!(layer.forward_flops(), 4 * (2 * 2 * 5 * 7 * 3) + 5 * 4 * 35);
+    assert_eq!(layer.backward_flops(), 2 * layer.forward_flops());
+    let expected = AttentionSizes { positions: 5, key_positions: 7, heads: 4, key_heads: 2, width: 3 };
+    assert_eq!(attention.sizes(layer.input_shapes()), Some(expected));
+    assert_eq!(LayerGraph::from_json(&net.to_json()).unwrap(), net);
+    assert!(net.to_json().contains("\"scale\": 0.5"), "{}", net.to_json());
+    assert!(!language_model().unwrap().to_json().contains("scale"));
+}
+
+#[test]
+fn invalid_attentions_of_three_inputs_are_rejected() {
+    let bad = [
+        (MultiHeadAttention::new(4, true), [[5, 12], [7, 6], [7, 6]], "as many positions as the queries"),
+        (MultiHeadAttention::new(4, false), [[5, 12], [7, 6], [6, 6]], "5x12, 7x6 and 6x6"),
+        (MultiHeadAttention::new(4, false), [[5, 12], [7, 5], [7, 5]], "heads of the same size"),
+        (MultiHeadAttention::new(4, false), [[5, 12], [7, 9], [7, 9]], "whose number divides 4"),
+        (MultiHeadAttention::new(5, false), [[5, 12], [7, 12], [7, 12]], "queries of 5 heads"),
+        (MultiHeadAttention::new(0, false), [[5, 12], [7, 12], [7, 12]], "queries of 0 heads"),
+        (MultiHeadAttention::new(4, false).scaled_by(0.0), [[5, 12]; 3], "scale > 0"),
+        (MultiHeadAttention::new(4, false).scaled_by(f64::NAN), [[5, 12]; 3], "scale > 0"),
+    ];
+    for (attention, shapes, expected) in bad {
+        let error = three_inputs(attention, shapes).unwrap_err().to_string();
+        assert!(error.contains("`attention`") && error.contains(expected), "{error}");
+    }
+    let mut net = three_inputs(MultiHeadAttention::new(4, false), [[5, 12]; 3]).unwrap();
+    let (attention, input) = (net.find("attention").unwrap(), net.input());
+    let two = net.add("two", MultiHeadAttention::new(4, false), [attention; 2]).unwrap_err().to_string();
+    assert!(two.contains("one input, or three"), "{two}");
+    let vector = net.add("vector", MultiHeadAttention::new(1, false), [input; 3]).unwrap_err().to_string();
+    assert!(vector.contains("needs a sequence"), "{vector}");
 }
 
 #[test]
@@ -89,8 +145,8 @@ fn reshape_and_permute_turn_an_image_into_patches() {
 #[test]
 fn invalid_sequence_layers_are_rejected() {
     let bad: Vec<(LayerKind, &str)> = vec![
-        (MultiHeadAttention { heads: 4, causal: false }.into(), "4 heads"),
-        (MultiHeadAttention { heads: 0, causal: false }.into(), "0 heads"),
+        (MultiHeadAttention::new(4, false).into(), "4 heads"),
+        (MultiHeadAttention::new(0, false).into(), "0 heads"),
         (PositionEmbedding { positions: 4 }.into(), "4 positions"),
         (Embedding { vocabulary: 3, features: 2 }.into(), "vector of tokens"),
         (Reshape { output: Shape::new([7, 4]) }.into(), "7x4"),

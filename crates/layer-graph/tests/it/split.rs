@@ -116,7 +116,7 @@ fn parts_of_zoo_layers_tile_parameters_and_costs() {
 fn projections_are_split_by_heads() {
     let mut network = LayerGraph::new("attention", Shape::sequence(5, 12)).unwrap();
     let qkv = network.add("qkv", Linear::new(36), [network.input()]).unwrap();
-    let attention = MultiHeadAttention { heads: 3, causal: true };
+    let attention = MultiHeadAttention::new(3, true);
     let attention = network.add("attention", attention, [qkv]).unwrap();
     let out = network.add("out", Linear::new(12), [attention]).unwrap();
     let splits = NetworkSplits::new(&network);
@@ -131,12 +131,58 @@ fn projections_are_split_by_heads() {
     assert_eq!(part.parameters[0], TensorBox { dims: vec![3, 3, 48], ranges: vec![0..3, 2..3, 0..48] });
     assert_eq!(part.parameters[1].runs(), [8..12, 20..24, 32..36]);
     let part = splits.part(attention, division(Split::Features, 2), 0).unwrap();
-    assert_eq!(part.layer.kind(), &LayerKind::from(MultiHeadAttention { heads: 2, causal: true }));
+    assert_eq!(part.layer.kind(), &LayerKind::from(MultiHeadAttention::new(2, true)));
     for id in [qkv, attention, out] {
         for split in splits.splits(id) {
             assert_adds_up(&network, &splits, id, division(split, 3));
         }
     }
+}
+
+#[test]
+fn grouped_queries_are_split_by_key_heads() {
+    let mut network = LayerGraph::new("decoder", Shape::sequence(5, 12)).unwrap();
+    let memory = network.add("memory", LayerKind::ClassToken, [network.input()]).unwrap();
+    let queries = network.add("queries", Linear::new(6 * 4), [network.input()]).unwrap();
+    let keys = network.add("keys", Linear::new(3 * 4), [memory]).unwrap();
+    let values = network.add("values", Linear::new(3 * 4), [memory]).unwrap();
+    let attention = MultiHeadAttention::new(6, false).scaled_by(0.3);
+    let attention = network.add("attention", attention, [queries, keys, values]).unwrap();
+    let out = network.add("out", Linear::new(12), [attention]).unwrap();
+    let splits = NetworkSplits::new(&network);
+    let grouped = TensorView { positions: 5, outer: 5, units: 3, inner: 8 };
+    assert_eq!([queries, attention].map(|id| splits.view(id)), [grouped; 2]);
+    let key = TensorView { positions: 6, outer: 6, units: 3, inner: 4 };
+    assert_eq!([keys, values].map(|id| splits.view(id)), [key; 2]);
+    assert_eq!(splits.splits(attention), [Split::Copies, Split::Features]);
+    assert_eq!([queries, keys, attention].map(|id| splits.max_parts(id, Split::Features)), [3; 3]);
+    assert_eq!(splits.max_parts(out, Split::Inputs), 3);
+
+    let part = splits.part(attention, division(Split::Features, 2), 0).unwrap();
+    assert_eq!(part.layer.kind(), &LayerKind::from(MultiHeadAttention::new(4, false).scaled_by(0.3)));
+    let keys_of_part = Shape::sequence(6, 8);
+    assert_eq!(part.layer.input_shapes(), [Shape::sequence(5, 16), keys_of_part.clone(), keys_of_part]);
+    for id in [queries, keys, values, attention, out] {
+        for split in splits.splits(id) {
+            assert_adds_up(&network, &splits, id, division(split, 3));
+        }
+    }
+}
+
+#[test]
+fn attention_of_projections_with_other_units_is_not_split() {
+    let mut network = LayerGraph::new("shared", Shape::sequence(5, 12)).unwrap();
+    let queries = network.add("queries", Linear::new(12), [network.input()]).unwrap();
+    let keys = network.add("keys", Linear::new(12), [network.input()]).unwrap();
+    let mut attend = |name: &str, heads, inputs: [LayerId; 3]| {
+        network.add(name, MultiHeadAttention::new(heads, true), inputs).unwrap()
+    };
+    let first = attend("first", 4, [queries, keys, keys]);
+    // Three heads and four heads of the queries have no common units.
+    let second = attend("second", 3, [queries, first, first]);
+    let splits = NetworkSplits::new(&network);
+    assert_eq!(splits.view(queries).units, 1);
+    assert_eq!([first, second].map(|id| splits.max_parts(id, Split::Features)), [1; 2]);
 }
 
 #[test]
@@ -181,10 +227,10 @@ fn tensors_with_conflicting_units_are_not_divided() {
         NetworkSplits::new(&network).view(image),
         TensorView { positions: 12, outer: 12, units: 6, inner: 1 }
     );
-    let a = network.add("a", MultiHeadAttention { heads: 2, causal: false }, [tokens]).unwrap();
+    let a = network.add("a", MultiHeadAttention::new(2, false), [tokens]).unwrap();
     let flat = network.add("flat", LayerKind::Flatten, [a]).unwrap();
     let dropout = network.add("dropout", Dropout { probability: 0.5 }, [tokens]).unwrap();
-    let b = network.add("b", MultiHeadAttention { heads: 4, causal: false }, [dropout]).unwrap();
+    let b = network.add("b", MultiHeadAttention::new(4, false), [dropout]).unwrap();
     let norm = network.add("norm", layer_graph::BatchNorm::default(), [b]).unwrap();
     let splits = NetworkSplits::new(&network);
     // Attentions of two and four heads share pairs of heads.

@@ -96,19 +96,12 @@ impl Demand {
                 self.add_product(Product::Linear, layer, pass, samples, depth, 1.0);
             }
             LayerKind::MultiHeadAttention(attention) => {
-                let (positions, features) =
-                    (layer.output_shape().dims()[0], layer.output_shape().innermost());
-                self.add_product(
-                    Product::Attention,
-                    layer,
-                    pass,
-                    samples,
-                    features / attention.heads + positions,
-                    1.0,
-                );
+                let Some(sizes) = attention.sizes(layer.input_shapes()) else { return };
+                let depth = sizes.width + sizes.key_positions;
+                self.add_product(Product::Attention, layer, pass, samples, depth, 1.0);
                 // The scores of all pairs are written by the product, read and written by the
                 // softmax, and read by the second product.
-                let scores = (4 * attention.heads * positions * positions) as u64;
+                let scores = (4 * sizes.heads * sizes.positions * sizes.key_positions) as u64;
                 self.add(
                     Term::Stream(pass),
                     samples * 4.0 * megabytes(scores) * if backward { 2.0 } else { 1.0 },

@@ -3,22 +3,32 @@
 // of a head's output. Blocks of other features of the same head recompute the weights.
 #include "tile.cuh"
 
-// Part of the work of a block: first row of its tile, its first feature, number of its head,
-// features of an output position, and offsets of the head in the input and in the output.
-struct Part {
-    u32 row, feature, number, features;
-    u64 head, output;
+// The queries, keys and values are in one tensor or in three: each has its own pointer. Positions
+// are `stride` elements apart for queries, and `key_stride` for keys and values. A group of `group`
+// consecutive query heads shares a head of keys and values.
+#define INPUTS                                                                                  \
+    u32 positions, u32 key_positions, u32 heads, u32 group, u32 width, u32 causal, float scale, \
+        u32 stride, u32 key_stride, const real *__restrict__ queries,                           \
+        const real *__restrict__ keys, const real *__restrict__ values
 
-    __device__ __forceinline__ Part(u32 positions, u32 heads, u32 width) {
+// Part of the work of a block: first row of its tile, its first feature, its sample and its head,
+// one of `heads`.
+struct Part {
+    u32 row, feature, sample, head;
+
+    __device__ __forceinline__ Part(u32 rows, u32 heads, u32 width) {
         u32 index = blockIdx.x;
-        row = index % tiles(positions) * TILE;
-        index /= tiles(positions);
+        row = index % tiles(rows) * TILE;
+        index /= tiles(rows);
         feature = index % tiles(width) * TILE;
-        number = index / tiles(width);
-        features = heads * width;
-        const u32 sample = number / heads, offset = number % heads * width;
-        head = (u64)sample * positions * 3 * features + offset;
-        output = (u64)sample * positions * features + offset;
+        index /= tiles(width);
+        sample = index / heads;
+        head = index % heads;
+    }
+
+    // Offset of the first position of a head in a tensor.
+    __device__ __forceinline__ u64 start(u32 positions, u32 stride, u32 head, u32 width) const {
+        return (u64)sample * positions * stride + head * width;
     }
 };
 
@@ -63,26 +73,27 @@ __device__ __forceinline__ float row_sum(float value) {
     return value;
 }
 
-__device__ __forceinline__ bool is_seen(u32 query, u32 key, u32 positions, u32 causal) {
-    return query < positions && key < positions && (!causal || key <= query);
+__device__ __forceinline__ bool is_seen(u32 query, u32 key, u32 positions, u32 key_positions, u32 causal) {
+    return query < positions && key < key_positions && (!causal || key <= query);
 }
 
 // Saves the logarithm of the sum of exponentials of each query. In evaluation `saved` is null.
-KERNEL attention_forward(u32 positions, u32 heads, u32 width, u32 causal, float scale,
-                         const real* __restrict__ x, real* __restrict__ y, float* __restrict__ saved) {
+KERNEL attention_forward(INPUTS, real* __restrict__ y, float* __restrict__ saved) {
     __shared__ Slabs<> slabs;
     __shared__ __align__(16) float weights[TILE][PITCH];
     const Part part(positions, heads, width);
-    const u32 stride = 3 * part.features;
-    const real *queries = x + part.head, *keys = queries + part.features, *values = keys + part.features;
+    const u32 features = heads * width, number = part.sample * heads + part.head;
+    queries += part.start(positions, stride, part.head, width);
+    keys += part.start(key_positions, key_stride, part.head / group, width);
+    values += part.start(key_positions, key_stride, part.head / group, width);
     float result[4][4] = {}, best[4], total[4] = {};
 #pragma unroll
     for (int i = 0; i < 4; i++) best[i] = -INFINITY_F;
-    const u32 end = causal ? min(part.row + TILE, positions) : positions;
+    const u32 end = causal ? min(part.row + TILE, positions) : key_positions;
     ROLLED for (u32 first = 0; first < end; first += TILE) {
         float scores[4][4] = {};
         multiply(slabs, 0, width, Rows(queries, part.row, positions, stride),
-                 Rows(keys, first, positions, stride), scores);
+                 Rows(keys, first, key_positions, key_stride), scores);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             float largest = -INFINITY_F;
@@ -90,8 +101,8 @@ KERNEL attention_forward(u32 positions, u32 heads, u32 width, u32 causal, float 
             for (int j = 0; j < 4; j++) {
                 const u32 key = first + TILE_COLUMN + j;
                 // Rows beyond the last query are computed like it and not stored.
-                const bool seen =
-                    is_seen(min(part.row + TILE_ROW + i, positions - 1), key, positions, causal);
+                const u32 query = min(part.row + TILE_ROW + i, positions - 1);
+                const bool seen = is_seen(query, key, positions, key_positions, causal);
                 scores[i][j] = seen ? scores[i][j] * scale : -INFINITY_F;
                 largest = fmaxf(largest, scores[i][j]);
             }
@@ -108,8 +119,8 @@ KERNEL attention_forward(u32 positions, u32 heads, u32 width, u32 causal, float 
             total[i] = total[i] * factor + row_sum(sum);
         }
         put_tile(scores, weights);
-        multiply(slabs, 0, min(TILE, positions - first), SharedRows{weights},
-                 Columns(values + first * stride, part.feature, width, stride), result);
+        multiply(slabs, 0, min(TILE, key_positions - first), SharedRows{weights},
+                 Columns(values + first * key_stride, part.feature, width, key_stride), result);
     }
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -117,9 +128,10 @@ KERNEL attention_forward(u32 positions, u32 heads, u32 width, u32 causal, float 
 #pragma unroll
         for (int j = 0; j < 4; j++) result[i][j] /= total[i];
         if (saved && part.feature == 0 && threadIdx.x % 16 == 0 && query < positions)
-            saved[part.number * positions + query] = best[i] + logf(total[i]);
+            saved[number * positions + query] = best[i] + logf(total[i]);
     }
-    store_tile(result, y + part.output, part.row, positions, part.feature, width, part.features);
+    store_tile(result, y + part.start(positions, features, part.head, width), part.row, positions,
+               part.feature, width, features);
 }
 
 // For each query, the mean of its weights' gradients, weighted by the weights: the scalar product
@@ -139,77 +151,84 @@ KERNEL attention_means(u32 rows, u32 positions, u32 heads, u32 width, const real
 // Computes a tile's weights and their gradients. On entry, `weights` holds products of queries with
 // keys, and `slopes` products of output gradients with values.
 __device__ __forceinline__ void weigh(float (&weights)[4][4], float (&slopes)[4][4], u32 query0, u32 key0,
-                                      u32 positions, u32 causal, float scale, const float* log_sums,
-                                      const float* means) {
+                                      u32 positions, u32 key_positions, u32 causal, float scale,
+                                      const float* log_sums, const float* means) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const u32 query = query0 + TILE_ROW + i, place = min(query, positions - 1);
         const float log_sum = log_sums[place], mean = means[place];
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            const bool seen = is_seen(query, key0 + TILE_COLUMN + j, positions, causal);
+            const bool seen = is_seen(query, key0 + TILE_COLUMN + j, positions, key_positions, causal);
             weights[i][j] = seen ? expf(weights[i][j] * scale - log_sum) : 0;
             slopes[i][j] = seen ? weights[i][j] * (slopes[i][j] - mean) * scale : 0;
         }
     }
 }
 
-KERNEL attention_query_gradient(u32 positions, u32 heads, u32 width, u32 causal, float scale,
-                                const real* __restrict__ x, const float* __restrict__ saved,
-                                const float* __restrict__ means, const real* __restrict__ dy,
-                                real* __restrict__ dx) {
+KERNEL attention_query_gradient(INPUTS, const float* __restrict__ saved, const float* __restrict__ means,
+                                const real* __restrict__ dy, real* __restrict__ query_gradients) {
     __shared__ Slabs<> slabs;
     __shared__ __align__(16) float shared[TILE][PITCH];
     const Part part(positions, heads, width);
-    const u32 stride = 3 * part.features;
-    const real *queries = x + part.head, *keys = queries + part.features, *values = keys + part.features;
+    const u32 features = heads * width, number = part.sample * heads + part.head;
+    const u64 output = part.start(positions, features, part.head, width);
+    queries += part.start(positions, stride, part.head, width);
+    keys += part.start(key_positions, key_stride, part.head / group, width);
+    values += part.start(key_positions, key_stride, part.head / group, width);
     float result[4][4] = {};
-    const u32 end = causal ? min(part.row + TILE, positions) : positions;
+    const u32 end = causal ? min(part.row + TILE, positions) : key_positions;
     ROLLED for (u32 first = 0; first < end; first += TILE) {
         float weights[4][4] = {}, slopes[4][4] = {};
         multiply(slabs, 0, width, Rows(queries, part.row, positions, stride),
-                 Rows(keys, first, positions, stride), weights);
-        multiply(slabs, 0, width, Rows(dy + part.output, part.row, positions, part.features),
-                 Rows(values, first, positions, stride), slopes);
-        weigh(weights, slopes, part.row, first, positions, causal, scale, saved + part.number * positions,
-              means + part.number * positions);
+                 Rows(keys, first, key_positions, key_stride), weights);
+        multiply(slabs, 0, width, Rows(dy + output, part.row, positions, features),
+                 Rows(values, first, key_positions, key_stride), slopes);
+        weigh(weights, slopes, part.row, first, positions, key_positions, causal, scale,
+              saved + number * positions, means + number * positions);
         put_tile(slopes, shared);
-        multiply(slabs, 0, min(TILE, positions - first), SharedRows{shared},
-                 Columns(keys + first * stride, part.feature, width, stride), result);
+        multiply(slabs, 0, min(TILE, key_positions - first), SharedRows{shared},
+                 Columns(keys + first * key_stride, part.feature, width, key_stride), result);
     }
-    store_tile(result, dx + part.head, part.row, positions, part.feature, width, stride);
+    store_tile(result, query_gradients + part.start(positions, stride, part.head, width), part.row, positions,
+               part.feature, width, stride);
 }
 
-KERNEL attention_key_value_gradient(u32 positions, u32 heads, u32 width, u32 causal, float scale,
-                                    const real* __restrict__ x, const float* __restrict__ saved,
-                                    const float* __restrict__ means, const real* __restrict__ dy,
-                                    real* __restrict__ dx) {
+// A block sums over the query heads of its key head.
+KERNEL attention_key_value_gradient(INPUTS, const float* __restrict__ saved, const float* __restrict__ means,
+                                    const real* __restrict__ dy, real* __restrict__ key_gradients,
+                                    real* __restrict__ value_gradients) {
     __shared__ Slabs<> slabs;
     __shared__ __align__(16) float shared[TILE][PITCH];
-    const Part part(positions, heads, width);
-    const u32 stride = 3 * part.features;
-    const real *queries = x + part.head, *keys = queries + part.features, *values = keys + part.features;
-    const real* gradients = dy + part.output;
+    const Part part(key_positions, heads / group, width);
+    const u32 features = heads * width;
+    const u64 start = part.start(key_positions, key_stride, part.head, width);
+    keys += start;
+    values += start;
     float key_gradient[4][4] = {}, value_gradient[4][4] = {};
-    // Earlier queries do not attend to the keys of this tile.
-    ROLLED for (u32 first = causal ? part.row : 0; first < positions; first += TILE) {
-        float weights[4][4] = {}, slopes[4][4] = {};
-        multiply(slabs, 0, width, Rows(queries, first, positions, stride),
-                 Rows(keys, part.row, positions, stride), weights);
-        multiply(slabs, 0, width, Rows(gradients, first, positions, part.features),
-                 Rows(values, part.row, positions, stride), slopes);
-        weigh(weights, slopes, first, part.row, positions, causal, scale, saved + part.number * positions,
-              means + part.number * positions);
-        const u32 count = min(TILE, positions - first);
-        put_tile(weights, shared);
-        multiply(slabs, 0, count, SharedColumns{shared},
-                 Columns(gradients + first * part.features, part.feature, width, part.features),
-                 value_gradient);
-        put_tile(slopes, shared);
-        multiply(slabs, 0, count, SharedColumns{shared},
-                 Columns(queries + first * stride, part.feature, width, stride), key_gradient);
+    ROLLED for (u32 head = part.head * group; head < (part.head + 1) * group; head++) {
+        const u32 number = part.sample * heads + head;
+        const real* of_head = queries + part.start(positions, stride, head, width);
+        const real* gradients = dy + part.start(positions, features, head, width);
+        // Earlier queries do not attend to the keys of this tile.
+        ROLLED for (u32 first = causal ? part.row : 0; first < positions; first += TILE) {
+            float weights[4][4] = {}, slopes[4][4] = {};
+            multiply(slabs, 0, width, Rows(of_head, first, positions, stride),
+                     Rows(keys, part.row, key_positions, key_stride), weights);
+            multiply(slabs, 0, width, Rows(gradients, first, positions, features),
+                     Rows(values, part.row, key_positions, key_stride), slopes);
+            weigh(weights, slopes, first, part.row, positions, key_positions, causal, scale,
+                  saved + number * positions, means + number * positions);
+            const u32 count = min(TILE, positions - first);
+            put_tile(weights, shared);
+            multiply(slabs, 0, count, SharedColumns{shared},
+                     Columns(gradients + first * features, part.feature, width, features), value_gradient);
+            put_tile(slopes, shared);
+            multiply(slabs, 0, count, SharedColumns{shared},
+                     Columns(of_head + first * stride, part.feature, width, stride), key_gradient);
+        }
     }
-    real* to = dx + part.head + part.features;
-    store_tile(key_gradient, to, part.row, positions, part.feature, width, stride);
-    store_tile(value_gradient, to + part.features, part.row, positions, part.feature, width, stride);
+    store_tile(key_gradient, key_gradients + start, part.row, key_positions, part.feature, width, key_stride);
+    store_tile(value_gradient, value_gradients + start, part.row, key_positions, part.feature, width,
+               key_stride);
 }

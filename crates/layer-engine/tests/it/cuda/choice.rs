@@ -138,7 +138,7 @@ fn without_memory_for_timing_the_first_candidate_is_chosen() {
 fn passes_of_attention_by_own_and_vendor_kernels_fit_together() {
     on_emulator(0, |engine, _| {
         let shape = [Shape::sequence(37, 3 * 2 * 16)];
-        let (layer, shard) = (layer(MultiHeadAttention { heads: 2, causal: true }, &shape), Shard::whole(3));
+        let (layer, shard) = (layer(MultiHeadAttention::new(2, true), &shape), Shard::whole(3));
         let [own, vendor] =
             [KernelChoice::Own, KernelChoice::Vendor].map(|choice| engine.clone().with_choice(choice));
         for (pass, part) in [

@@ -74,7 +74,7 @@ pub(crate) fn inception() -> LayerGraph {
 fn block(net: &mut LayerGraph, x: LayerId, causal: bool, index: usize) -> LayerId {
     let y = then(net, LayerNorm::default(), x);
     let y = then(net, Linear::new(24), y);
-    let y = then(net, MultiHeadAttention { heads: 2, causal }, y);
+    let y = then(net, MultiHeadAttention::new(2, causal), y);
     let y = then(net, Linear::new(8), y);
     let x = net.add(format!("attended{index}"), LayerKind::Add, [x, y]).unwrap();
     let y = then(net, LayerNorm::default(), x);

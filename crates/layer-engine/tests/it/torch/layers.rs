@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use rayon::prelude::*;
 
 use crate::any_engine::{LayerRun, check_loss_in_place, distance, losses};
-use crate::layer_cases::{layers, pool, window};
+use crate::layer_cases::{attention_of_three_inputs, layers, pool, window};
 use crate::single_layer::layer;
 
 /// Sizes of shards: empty, and large enough that a batch normalisation is not a step function.
@@ -266,8 +266,16 @@ proptest! {
         causal: bool,
         samples in 0usize..4,
     ) {
-        let kind = MultiHeadAttention { heads, causal };
+        let kind = MultiHeadAttention::new(heads, causal);
         check(&layer(kind, &[Shape::sequence(positions, 3 * heads * width)]), samples);
+    }
+
+    #[test]
+    fn attentions_of_three_inputs_match_cpu_engine(
+        (attention, inputs) in attention_of_three_inputs(),
+        samples in 0usize..4,
+    ) {
+        check(&layer(attention, &inputs), samples);
     }
 
     #[test]

@@ -41,7 +41,7 @@ fn language_model() -> LayerGraph {
         let tokens = net.add("tokens", Embedding { vocabulary: 30, features: 6 }, [net.input()])?;
         let norm = net.add("norm", LayerNorm::default(), [tokens])?;
         let projection = net.add("projection", Linear::new(18), [norm])?;
-        let attention = net.add("attention", MultiHeadAttention { heads: 2, causal: true }, [projection])?;
+        let attention = net.add("attention", MultiHeadAttention::new(2, true), [projection])?;
         let sum = net.add("sum", LayerKind::Add, [attention, tokens])?;
         let head = net.add_tied("head", Linear::new(30).without_bias(), [sum], tokens)?;
         net.add("loss", LayerKind::SoftmaxCrossEntropy, [head])?;
