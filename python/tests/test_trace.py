@@ -211,9 +211,98 @@ def test_attention_by_matrix_products_is_detected(causal):
     assert not traced.opaque
 
 
-def test_unscaled_attention_and_attention_with_dropout_are_opaque():
+def test_unscaled_attention_has_a_scale():
     traced = trace(Manual(True, scale=False), torch.randn(2, 7, 12))
-    assert list(traced.opaque.values()) == ["attention of another kind"]
+    (attention,) = [layer for layer in traced.graph["layers"] if "multi_head_attention" in layer["op"]]
+    assert attention["op"]["multi_head_attention"] == {"heads": 2, "causal": True, "scale": 1.0}
+    assert not traced.opaque
+
+
+class Projected(nn.Module):
+    """Attention with separate projections of queries, keys and values, and of four heads of six features."""
+
+    def __init__(self, attend, key_heads, key_positions=None):
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(12, 24), nn.Linear(12, 6 * key_heads), nn.Linear(12, 6 * key_heads)
+        self.attend = attend
+        self.memory = nn.Linear(7, key_positions) if key_positions else None
+
+    def forward(self, x):
+        memory = x if self.memory is None else self.memory(x.transpose(1, 2)).transpose(1, 2)
+        q, k, v = self.q(x), self.k(memory), self.v(memory)
+        heads = (part.unflatten(-1, (-1, 6)).transpose(1, 2) for part in (q, k, v))
+        return self.attend(*heads).transpose(1, 2).flatten(2)[:, 0]
+
+
+def repeated(x):
+    """Repeats each of two key heads, as the package `transformers` does."""
+    samples, heads, positions, width = x.shape
+    return x[:, :, None].expand(samples, heads, 2, positions, width).reshape(samples, 4, positions, width)
+
+
+def by_expand(q, k, v):
+    return F.scaled_dot_product_attention(q, repeated(k), repeated(v), is_causal=True)
+
+
+def by_option(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+
+def by_mask(q, k, v):
+    mask = torch.ones(7, 7, dtype=torch.bool).tril()
+    return F.scaled_dot_product_attention(q * 0.5, k, v, attn_mask=mask, scale=1.0)
+
+
+def by_products(q, k, v):
+    scores = torch.matmul(k, q.transpose(2, 3)).transpose(2, 3) / 3
+    return scores.softmax(-1) @ v
+
+
+def by_cycling(q, k, v):
+    """Query heads 0 and 2 share a key head."""
+    return F.scaled_dot_product_attention(q, k.repeat(1, 2, 1, 1), v.repeat(1, 2, 1, 1))
+
+
+def by_window(q, k, v):
+    mask = torch.ones(7, 7, dtype=torch.bool).tril().triu(-2)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+@pytest.mark.parametrize(
+    ("attend", "key_heads", "key_positions", "options"),
+    [
+        (by_expand, 2, None, {"causal": True}),
+        (by_option, 2, None, {"causal": False}),
+        (by_option, 1, 5, {"causal": False}),
+        (by_mask, 4, None, {"causal": True, "scale": 0.5}),
+        (by_products, 4, None, {"causal": False, "scale": 1 / 3}),
+        (by_products, 4, 9, {"causal": False, "scale": 1 / 3}),
+    ],
+)
+def test_attention_of_three_inputs_is_detected(attend, key_heads, key_positions, options):
+    module = Projected(attend, key_heads, key_positions)
+    x = torch.randn(2, 7, 12)
+    traced = trace(module, x)
+    (attention,) = [layer for layer in traced.graph["layers"] if "multi_head_attention" in layer["op"]]
+    found = dict(attention["op"]["multi_head_attention"])
+    assert found.pop("scale", None) == pytest.approx(options.get("scale"))
+    assert found == {"heads": 4, "causal": options["causal"]}
+    assert attention["inputs"] == ["q", "k", "v"]
+    assert len([reason for reason in traced.opaque.values() if "attention" in reason]) == 0
+    expected, got = module(x), traced.run(x)
+    assert torch.allclose(got, expected, atol=1e-5)
+    gradients = [torch.autograd.grad(y.square().sum(), list(module.parameters())) for y in (expected, got)]
+    assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(*gradients))
+
+
+@pytest.mark.parametrize(("attend", "key_heads"), [(by_cycling, 2), (by_window, 4)])
+def test_other_attention_of_three_inputs_is_opaque(attend, key_heads):
+    traced = trace(Projected(attend, key_heads), torch.randn(2, 7, 12))
+    assert "attention of another kind" in traced.opaque.values()
+    assert not any("multi_head_attention" in layer["op"] for layer in traced.graph["layers"])
+
+
+def test_attention_with_dropout_is_opaque():
     traced = trace(
         nn.TransformerEncoderLayer(12, 2, 16, dropout=0.1, batch_first=True), torch.randn(2, 5, 12)
     )

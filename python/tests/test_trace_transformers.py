@@ -20,7 +20,8 @@ T5 = {"vocab_size": 100, "d_model": 32, "num_layers": 2, "num_heads": 4, "d_kv":
 
 #: Class of the network, options of its configuration, and maximum number of its opaque layers.
 NETWORKS = [
-    ("LlamaForCausalLM", SMALL | {"num_key_value_heads": 2}, 39),
+    ("LlamaForCausalLM", SMALL | {"num_key_value_heads": 2}, 12),
+    ("OPTForCausalLM", SMALL | {"ffn_dim": 64, "word_embed_proj_dim": 32, "pad_token_id": 0}, 2),
     ("GPT2LMHeadModel", GPT2 | {"attn_pdrop": 0.0}, 0),
     ("RobertaForSequenceClassification", SMALL | {"max_position_embeddings": 20, "pad_token_id": 1}, 6),
     ("T5EncoderModel", T5, 8),

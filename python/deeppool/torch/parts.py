@@ -144,7 +144,7 @@ def _function(
         case "position_embedding":
             return lambda x: x + tensors[0][: x.shape[1]]
         case "multi_head_attention":
-            return lambda x: attend(x, options["heads"], options["causal"])
+            return lambda *inputs: attend(*inputs, **options)
         case "flatten":
             return lambda x: x.flatten(1)
         case "batch_norm" if norm is not None:

@@ -1,14 +1,17 @@
 """Detection of multi-head scaled dot-product attention.
 
-A candidate is executed on random inputs in double precision and compared with a reference attention. This
+Its input is one sequence with queries, keys and values concatenated, or three: queries, keys and values. A
+candidate is executed on random inputs in double precision and compared with a reference attention. This
 accepts every equivalent implementation, from ``torch.nn.MultiheadAttention`` to matrix products with a
 mask, and rejects others.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,7 +19,7 @@ from torch.nn import functional as F
 
 from deeppool.tracing.island import Island, Writer, of_function
 from deeppool.tracing.kinds import Op
-from deeppool.tracing.program import PerSample, Step, Stored
+from deeppool.tracing.program import PerSample, Ref, Step, Stored
 from deeppool.tracing.units import Unit, Units
 
 CORES = ("scaled_dot_product_attention", "softmax", "_safe_softmax")
@@ -37,10 +40,7 @@ class AttentionLayer:
 
 
 def find(units: Units) -> None:
-    """Merges the steps of each self-attention into one unit.
-
-    The input of such an attention is one sequence with queries, keys and values concatenated.
-    """
+    """Merges the steps of each attention into one unit."""
     for core in [step for step in units.steps if step.op in CORES and units.dynamic(step.index)]:
         owner = units.units[units.owner()[core.index]]
         if owner.is_call and isinstance(units.modules[owner.module], nn.MultiheadAttention):
@@ -61,45 +61,124 @@ def layers(units: Units, unit: Unit, free_name: Callable[[str], str]) -> list[At
     if isinstance(module, nn.MultiheadAttention):
         return _of_module(units, unit, module, free_name)
     cores = [units.steps[index] for index in unit.steps if units.steps[index].op in CORES]
-    inputs = units.needs(unit)[1]
-    if len(cores) != 1 or len(inputs) != 1 or len(unit.steps) < 2:
-        return None
-    sample, output = units.steps[inputs[0]].sample, units.steps[unit.steps[-1]].sample
-    if sample is None or output is None or len(sample) != 2 or sample != (output[0], 3 * output[1]):
+    if len(cores) != 1 or len(unit.steps) < 2:
         return None
     if any(_drops(units.steps[index]) for index in unit.steps):
         return None
-    heads = _heads(cores[0])
-    island = Writer(units, unit).island(unit.module, unit.steps[-1], inputs, False)
-    for causal in (False, True):
-        if (
-            heads
-            and output[1] % heads == 0
-            and _computes(island, sample, lambda x, t: attend(x, heads, causal))
-        ):
-            island.name = free_name(unit.module or "attention")
-            op: Op = {"multi_head_attention": {"heads": heads, "causal": causal}}
-            return [AttentionLayer(island.name, op, [inputs[0]], island)]
+    (core,) = cores
+    for inputs in _orders(units, unit, core):
+        shapes = [units.steps[index].sample or () for index in inputs]
+        island = Writer(units, unit).island(unit.module, unit.steps[-1], inputs, False)
+        for options in _candidates(units, unit, core, shapes):
+            if _computes(island, shapes, lambda x, t: attend(*x, **options)):
+                island.name = free_name(unit.module or "attention")
+                op: Op = {"multi_head_attention": options}
+                return [AttentionLayer(island.name, op, list(inputs), island)]
     return None
 
 
-def attend(x: torch.Tensor, heads: int, causal: bool, dropout: float = 0.0) -> torch.Tensor:
-    """Computes a multi-head self-attention.
+def attend(
+    *inputs: torch.Tensor, heads: int, causal: bool, scale: float | None = None, dropout: float = 0.0
+) -> torch.Tensor:
+    """Computes a multi-head attention.
 
     Args:
-        x: Queries, keys and values, of shape ``(samples, positions, 3 * features)``.
+        inputs: Queries, keys and values, of shape ``(samples, positions, 3 * features)``. Or queries, of
+            shape ``(samples, positions, heads * d)``, keys and values, both of shape
+            ``(samples, key_positions, key_heads * d)``. Groups of heads share the key heads in order.
         heads: Number of heads.
         causal: Whether each position attends only to itself and earlier positions.
+        scale: Factor of the products of queries and keys; by default ``d ** -0.5``.
         dropout: Probability of dropping an attention weight.
 
     Returns:
         A tensor of shape ``(samples, positions, features)``.
     """
-    samples, positions, features = x.shape
+    q, k, v = inputs[0].chunk(3, dim=-1) if len(inputs) == 1 else inputs
+    width = q.shape[-1] // heads
     # Each of q, k and v: (samples, heads, positions, features per head).
-    parts = x.view(samples, positions, 3, heads, features // 3 // heads).permute(2, 0, 3, 1, 4)
-    result = F.scaled_dot_product_attention(parts[0], parts[1], parts[2], dropout_p=dropout, is_causal=causal)
-    return result.transpose(1, 2).reshape(samples, positions, features // 3)
+    q, k, v = (part.reshape(*part.shape[:2], -1, width).transpose(1, 2) for part in (q, k, v))
+    if k.shape[1] < heads:
+        k, v = (part.repeat_interleave(heads // part.shape[1], dim=1) for part in (k, v))
+    result = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal, scale=scale)
+    return result.transpose(1, 2).flatten(2)
+
+
+def _orders(units: Units, unit: Unit, core: Step) -> list[list[int]]:
+    """Returns the orders in which the inputs of a unit may be those of an attention."""
+    inputs = units.needs(unit)[1]
+    if any(len(units.steps[index].sample or ()) != 2 or units.steps[index].rows != 1 for index in inputs):
+        return []
+    if len(inputs) == 1:
+        return [inputs]
+    if len(inputs) != 3:
+        return []
+    if core.op == "scaled_dot_product_attention":
+        found = [_reached(units, unit, core.argument(name), inputs) for name in ("query", "key", "value")]
+        return [[index for (index,) in found]] if all(len(one) == 1 for one in found) else []
+    scores = _reached(units, unit, core.args[0], inputs)
+    values = [index for index in inputs if index not in scores]
+    return [[*scores, *values], [*reversed(scores), *values]] if len(scores) == 2 else []
+
+
+def _reached(units: Units, unit: Unit, argument: Any, inputs: list[int]) -> list[int]:
+    """Returns the inputs of a unit on which an argument depends."""
+    pending = [argument.index] if isinstance(argument, Ref) else []
+    seen = set[int]()
+    while pending:
+        index = pending.pop()
+        if index not in seen:
+            seen.add(index)
+            if index not in inputs:
+                pending.extend(units.steps[index].refs())
+    return [index for index in inputs if index in seen]
+
+
+def _candidates(units: Units, unit: Unit, core: Step, shapes: list[tuple[int, ...]]) -> list[dict[str, Any]]:
+    """Returns the options of the attentions of these shapes that a unit may compute."""
+    output, heads = units.steps[unit.steps[-1]].sample, _heads(core)
+    if output is None or len(output) != 2 or not heads or output[1] % heads:
+        return []
+    (positions, features), width = output, output[1] // heads
+    if len(shapes) == 1:
+        fits, is_square = shapes[0] == (positions, 3 * features), True
+    else:
+        queries, keys, values = shapes
+        is_square = keys[0] == positions
+        fits = queries == output and keys == values and keys[1] % width == 0
+        fits = fits and heads % (keys[1] // width) == 0
+    if not fits:
+        return []
+    scales: list[dict[str, Any]] = [{}]
+    factor = _factor(units, unit, core, width)
+    if factor > 0 and not math.isclose(factor, width**-0.5, rel_tol=1e-9):
+        scales.append({"scale": factor})
+    masks = (False, True) if is_square else (False,)
+    return [{"heads": heads, "causal": causal, **scale} for scale in scales for causal in masks]
+
+
+def _factor(units: Units, unit: Unit, core: Step, width: int) -> float:
+    """Returns the product of the factors in the steps of an attention."""
+    factor = 1.0
+    if core.op == "scaled_dot_product_attention":
+        factor = core.argument("scale") or width**-0.5
+    for index in unit.steps:
+        step = units.steps[index]
+        number = _number(units, step)
+        if number:
+            factor *= number if step.op == "mul" else 1 / number
+    return factor
+
+
+def _number(units: Units, step: Step) -> float | None:
+    """Returns the factor of a multiplication by a number, or the divisor of a division."""
+    if step.op not in ("mul", "div") or len(step.args) != 2 or not isinstance(step.args[0], Ref):
+        return None
+    number = step.args[1]
+    if isinstance(number, Ref | Stored):
+        constant = units.constant(number)
+        number = constant.item() if constant is not None and constant.numel() == 1 else None
+    return float(number) if isinstance(number, int | float) else None
 
 
 def _region(units: Units, core: Step) -> list[int] | None:
@@ -113,35 +192,48 @@ def _region(units: Units, core: Step) -> list[int] | None:
         last = units.steps[chain[-1]]
         ends = last.sample is not None and len(last.sample) == 2 and last.rows == 1
         if ends and len(chain) > 1:
-            region = _back(units, chain, last.sample or ())
-            if region is not None:
-                return region
+            for sources in (1, 3):
+                region = _back(units, chain, last.sample or (), sources)
+                if region is not None and (sources == 1 or _is_closed(region, users)):
+                    return region
         following = users.get(last.index, [])
         if len(following) != 1 or _learns(units.steps[following[0]]) or last.index == units.program.output:
             return None
         chain.append(following[0])
 
 
-def _back(units: Units, chain: list[int], output: tuple[int, ...]) -> list[int] | None:
-    """Returns the steps of the chain and their predecessors up to the single input of the attention.
+def _back(units: Units, chain: list[int], output: tuple[int, ...], sources: int) -> list[int] | None:
+    """Returns the steps of the chain and their predecessors up to the one or three inputs of the attention.
 
-    Returns ``None`` if there is no such input, or if a step uses a parameter.
+    Returns ``None`` if there are no such inputs, or if a step uses a parameter.
     """
-    wanted = (output[0], 3 * output[1])
-    pending, region, sources = list(chain), set[int](), set[int]()
+
+    def is_input(step: Step) -> bool:
+        if step.rows != 1 or step.sample is None or len(step.sample) != 2:
+            return False
+        if sources == 1:
+            return step.sample == (output[0], 3 * output[1])
+        return _number(units, step) is None
+
+    pending, region, found = list(chain), set[int](), set[int]()
     while pending:
         index = pending.pop()
         step = units.steps[index]
         if index in region or index in units.free:
             continue
-        if index not in chain and step.sample == wanted and step.rows == 1:
-            sources.add(index)
+        if index not in chain and is_input(step):
+            found.add(index)
             continue
         if index == 0 or _learns(step):
             return None
         region.add(index)
         pending.extend(step.refs())
-    return sorted(region) if len(sources) == 1 else None
+    return sorted(region) if len(found) == sources else None
+
+
+def _is_closed(region: list[int], users: dict[int, list[int]]) -> bool:
+    """Returns whether only the last step of a region is used by others."""
+    return all(user in region for index in region[:-1] for user in users.get(index, []))
 
 
 def _learns(step: Step) -> bool:
@@ -167,8 +259,8 @@ def _heads(core: Step) -> int:
 
 def _computes(
     island: Island,
-    sample: tuple[int, ...],
-    expected: Callable[[torch.Tensor, list[torch.Tensor]], torch.Tensor],
+    samples: list[tuple[int, ...]],
+    expected: Callable[[list[torch.Tensor], list[torch.Tensor]], torch.Tensor],
 ) -> bool:
     """Returns whether an island computes the expected function, for random parameters and inputs."""
     generator = torch.Generator().manual_seed(0)
@@ -182,10 +274,10 @@ def _computes(
         )
         for tensor in island.tensors()
     ]
-    x = random((2, *sample))
+    inputs = [random((2, *sample)) for sample in samples]
     try:
         with torch.no_grad():
-            result, wanted = island.execute(tensors, x), expected(x, tensors)
+            result, wanted = island.execute(tensors, *inputs), expected(inputs, tensors)
     except RuntimeError:
         return False  # For example, mixed data types because of a constant in single precision.
     return result.shape == wanted.shape and bool(
@@ -221,17 +313,18 @@ def _of_module(
     if sorted(name for name in stored_names if name in names) != sorted(names):
         return None
 
-    def expected(causal: bool) -> Callable[[torch.Tensor, list[torch.Tensor]], torch.Tensor]:
-        def run(x: torch.Tensor, tensors: list[torch.Tensor]) -> torch.Tensor:
+    def expected(causal: bool) -> Callable[[list[torch.Tensor], list[torch.Tensor]], torch.Tensor]:
+        def run(inputs: list[torch.Tensor], tensors: list[torch.Tensor]) -> torch.Tensor:
             by_name = dict(zip(stored_names, tensors))
             chosen = [by_name[name] for name in names]
             middle = len(chosen) // 2
-            return F.linear(attend(F.linear(x, *chosen[:middle]), heads, causal), *chosen[middle:])
+            attended = attend(F.linear(inputs[0], *chosen[:middle]), heads=heads, causal=causal)
+            return F.linear(attended, *chosen[middle:])
 
         return run
 
     for causal in (False, True):
-        if not _computes(whole, sample, expected(causal)):
+        if not _computes(whole, [sample], expected(causal)):
             continue
         positions, p = sample[0], module.dropout
         first = _linear(units, free_name(f"{path}.in_proj"), projection, (positions, 3 * features))
@@ -267,7 +360,7 @@ def _attention(
     name: str, heads: int, causal: bool, dropout: float, module: nn.Module, output: tuple[int, ...]
 ) -> Island:
     def run(samples: int, tensors: list[torch.Tensor], training: list[bool], x: torch.Tensor) -> torch.Tensor:
-        return attend(x, heads, causal, dropout if training[0] else 0.0)
+        return attend(x, heads=heads, causal=causal, dropout=dropout if training[0] else 0.0)
 
-    source = f"# deeppool.tracing.attention.attend(x, {heads}, {causal}, {dropout})"
+    source = f"# deeppool.tracing.attention.attend(x, heads={heads}, causal={causal}, dropout={dropout})"
     return Island(name, run, source, (), (module,), output)
