@@ -35,7 +35,7 @@ def test_unknown_network_error_lists_known_names() -> None:
 
 def test_document_error_has_the_path_of_the_field() -> None:
     document = Network.zoo("digits-cnn").to_dict()
-    document["layers"][1]["op"] = "sigmoid"
+    document["layers"][1]["op"] = "swish"
     with pytest.raises(InputError, match=r"layers\[1\].op"):
         Network.from_dict(document)
 

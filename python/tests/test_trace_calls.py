@@ -373,6 +373,25 @@ class Gpt(nn.Module):
         return self.head(self.act(x + positions.to(x.device, x.dtype)))
 
 
+class QuickGelu(nn.Module):
+    """GELU by ``sigmoid`` as in CLIP."""
+
+    def forward(self, x):
+        return x * torch.sigmoid(1.702 * x)
+
+
+def test_smooth_activations_have_kinds():
+    module = nn.Sequential(
+        nn.Linear(4, 6), nn.SiLU(inplace=True), QuickGelu(), nn.Sigmoid(), nn.Tanh(), nn.Linear(6, 3)
+    )
+    traced = trace(module, torch.randn(2, 4))
+    kinds = [layer.kind for layer in traced.layers]
+    assert kinds[:6] == ["linear", "silu", "quick_gelu", "sigmoid", "tanh", "linear"]
+    assert_same(traced, lambda module, batch: module(batch), torch.randn(3, 4))
+    labels = torch.tensor([0, 1, 2, 0, 1])
+    assert check_gradients(traced, torch.randn(5, 4), labels).largest_difference < 1e-9
+
+
 @pytest.mark.parametrize(("limit", "kind"), [(None, "gelu_tanh"), (10, "opaque")])
 def test_activations_by_formula_and_viewed_tokens_have_kinds(limit, kind):
     traced = trace(Gpt(limit), torch.randint(11, (2, 5)))

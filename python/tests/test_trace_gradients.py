@@ -178,7 +178,7 @@ def test_gradient_check_detects_a_changed_output():
 @pytest.mark.parametrize(
     ("module", "targets", "message"),
     [
-        (nn.Sequential(nn.Linear(4, 6), nn.SiLU(), nn.Linear(6, 3)), [0, 1], "cannot run layer `1`"),
+        (nn.Sequential(nn.Linear(4, 6), nn.ELU(), nn.Linear(6, 3)), [0, 1], "cannot run layer `1`"),
         (nn.Sequential(nn.Linear(4, 3)), [0, 7], "label 7 is not one"),
         (nn.Linear(4, 3), [0, 1], "none called `linear.weight`"),
         (nn.Sequential(nn.Linear(4, 3)), [0], "whole samples and their labels"),

@@ -166,12 +166,12 @@ NETWORKS = {
     "mobilenet_v3_large": Traceable(models.mobilenet_v3_large, image, ("hardswish", "hardsigmoid", "mul")),
     "mnasnet1_0": Traceable(models.mnasnet1_0, image),
     "shufflenet_v2_x1_0": Traceable(models.shufflenet_v2_x1_0, image, ("slice",)),
-    "efficientnet_b0": Traceable(models.efficientnet_b0, image, ("silu", "sigmoid", "mul", STOCHASTIC_DEPTH)),
+    "efficientnet_b0": Traceable(models.efficientnet_b0, image, ("mul", STOCHASTIC_DEPTH)),
     "efficientnet_v2_s": Traceable(
-        models.efficientnet_v2_s, image, ("silu", "sigmoid", "mul", STOCHASTIC_DEPTH)
+        models.efficientnet_v2_s, image, ("mul", STOCHASTIC_DEPTH)
     ),
     "regnet_x_400mf": Traceable(models.regnet_x_400mf, image),
-    "regnet_y_400mf": Traceable(models.regnet_y_400mf, image, ("sigmoid", "mul")),
+    "regnet_y_400mf": Traceable(models.regnet_y_400mf, image, ("mul",)),
     "convnext_tiny": Traceable(models.convnext_tiny, image, ("mul", STOCHASTIC_DEPTH)),
     "vit_b_16": Traceable(models.vit_b_16, image),
     "swin_t": Traceable(
@@ -182,7 +182,7 @@ NETWORKS = {
     "maxvit_t": Traceable(
         models.maxvit_t,
         image,
-        ("slice", "einsum", "mul", "silu", "sigmoid", "tanh", "a sum with", STOCHASTIC_DEPTH),
+        ("slice", "einsum", "mul", "a sum with", STOCHASTIC_DEPTH),
     ),
     "bert": Traceable(Bert, lambda: tokens(30_522, 128)),
     "gpt2": Traceable(GPT2, lambda: tokens(50_257, 1024)),

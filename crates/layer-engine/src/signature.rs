@@ -169,19 +169,20 @@ impl Signature {
                 let reads = slots.clone().map(Input).chain([Output, Saved, OutputGradient]);
                 (reads.collect(), slots.map(InputGradient).collect())
             }
-            (K::GeluTanh | K::Gelu | K::LocalResponseNorm(_), Pass::Backward) => {
+            // Their derivatives are functions of the output.
+            (K::Relu | K::Sigmoid | K::Tanh | K::Softmax, Pass::Backward) => {
+                (vec![Output, OutputGradient], vec![InputGradient(0)])
+            }
+            (kind, Pass::Backward) if kind.is_activation() || matches!(kind, K::LocalResponseNorm(_)) => {
                 (vec![Input(0), OutputGradient], vec![InputGradient(0)])
             }
-            (K::Relu | K::Softmax, Pass::Backward) => (vec![Output, OutputGradient], vec![InputGradient(0)]),
             (K::MultiHeadAttention(_) | K::MaxPool2d(_), Pass::Forward) => {
                 (slots.map(Input).collect(), vec![Output, Saved])
             }
             (K::MaxPool2d(_), Pass::Backward) => (vec![Saved, OutputGradient], vec![InputGradient(0)]),
+            (kind, Pass::Forward | Pass::Infer) if kind.is_activation() => (vec![Input(0)], vec![Output]),
             (
-                K::Relu
-                | K::GeluTanh
-                | K::Gelu
-                | K::Softmax
+                K::Softmax
                 | K::LocalResponseNorm(_)
                 | K::MultiHeadAttention(_)
                 | K::MaxPool2d(_)

@@ -46,7 +46,14 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
             image(name, &inputs[0])?;
             inputs[0].clone()
         }
-        LayerKind::Relu | LayerKind::GeluTanh | LayerKind::Gelu | LayerKind::Softmax => inputs[0].clone(),
+        LayerKind::Relu
+        | LayerKind::GeluTanh
+        | LayerKind::Gelu
+        | LayerKind::QuickGelu
+        | LayerKind::Silu
+        | LayerKind::Sigmoid
+        | LayerKind::Tanh
+        | LayerKind::Softmax => inputs[0].clone(),
         LayerKind::Embedding(embedding) => match inputs[0].dims() {
             [_] if embedding.vocabulary == 0 => {
                 return Err(shape_error(name, "needs a vocabulary of at least one token".into()));

@@ -181,7 +181,7 @@ impl Layer {
     /// - softmax, with or without cross entropy: 5
     /// - batch normalisation, with its statistics: 6
     /// - layer normalisation: 8
-    /// - GELU: 10
+    /// - GELU, SiLU, sigmoid and hyperbolic tangent: 10
     ///
     /// Attention counts both of its products in full, whether or not it is causal. Larger numbers
     /// than `u64::MAX` are `u64::MAX`.
@@ -211,7 +211,12 @@ impl Layer {
                 times(outputs, times(2, norm.size as u64).saturating_add(4))
             }
             LayerKind::Relu | LayerKind::Dropout(_) | LayerKind::PositionEmbedding(_) => outputs,
-            LayerKind::GeluTanh | LayerKind::Gelu => times(10, outputs),
+            LayerKind::GeluTanh
+            | LayerKind::Gelu
+            | LayerKind::QuickGelu
+            | LayerKind::Silu
+            | LayerKind::Sigmoid
+            | LayerKind::Tanh => times(10, outputs),
             LayerKind::MultiHeadAttention(attention) => {
                 let keys = attention.sizes(&self.inputs).map_or(0, |sizes| sizes.key_positions) as u64;
                 let positions = self.output.dims()[0] as u64;

@@ -139,8 +139,8 @@ def _function(
             return lambda *terms: sum(terms[1:], terms[0])
         case "relu":
             return F.relu
-        case "gelu" | "gelu_tanh":
-            return ACTIVATIONS[part.kind]
+        case kind if kind in ACTIVATIONS:
+            return ACTIVATIONS[kind]
         case "position_embedding":
             return lambda x: x + tensors[0][: x.shape[1]]
         case "multi_head_attention":

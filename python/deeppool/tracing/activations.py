@@ -19,6 +19,10 @@ from deeppool.tracing.units import Unit, Units
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "silu": F.silu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
 }
 
 
@@ -26,10 +30,10 @@ def find(units: Units, unit: Unit) -> Kind | None:
     """Returns the kind of a module that computes an activation of each element of its input.
 
     Candidates are calls of leaf modules with one input and one output of the same shape, several operations
-    of which one is ``tanh`` or ``erf``, and no stored tensors or random numbers.
+    of which one is ``tanh``, ``erf`` or ``sigmoid``, and no stored tensors or random numbers.
     """
     inputs, steps = units.needs(unit)[1], [units.steps[index] for index in unit.steps]
-    if not unit.is_call or len(inputs) != 1 or not {"tanh", "erf"} & {step.op for step in steps}:
+    if not unit.is_call or len(inputs) != 1 or not {"tanh", "erf", "sigmoid"} & {step.op for step in steps}:
         return None
     first, last = units.steps[inputs[0]], steps[-1]
     if first.sample is None or (first.sample, first.rows) != (last.sample, last.rows):

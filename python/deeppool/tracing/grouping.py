@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from deeppool.tracing.kinds import Unknown, kind_of
+from collections import Counter
+
+from deeppool.tracing.kinds import ACTIVATIONS, Unknown, kind_of
 from deeppool.tracing.units import Units
 
 #: Maximum number of separate layers that operations without a layer kind are in a call of a module.
 MAX_OPERATIONS = 32
+#: Operations with a kind that are merged with others of their call, as the last of a recurrence.
+MERGED = ACTIVATIONS | {"mul"}
 
 
 def group(units: Units) -> None:
@@ -15,12 +19,18 @@ def group(units: Units) -> None:
     They stay separate layers if the merged unit would have several outputs, or a batch normalization.
     """
     calls: dict[str, list[int]] = {}
+    unknown: Counter[str] = Counter()
     for unit in units.units:
         single = not unit.is_call and len(unit.steps) == 1 and not unit.what and not unit.merged
-        if single and isinstance(kind_of(units, units.steps[unit.steps[0]]), Unknown):
-            calls.setdefault(unit.call, []).extend(unit.steps)
-    for steps in calls.values():
-        if len(steps) <= MAX_OPERATIONS:
+        if not single:
+            continue
+        step = units.steps[unit.steps[0]]
+        is_unknown = isinstance(kind_of(units, step), Unknown)
+        unknown[unit.call] += is_unknown
+        if is_unknown or step.op in MERGED:
+            calls.setdefault(unit.call, []).append(step.index)
+    for call, steps in calls.items():
+        if unknown[call] <= MAX_OPERATIONS:
             continue
         before = units.units
         units.merge(steps, f"more than {MAX_OPERATIONS} operations of one module have no layer kind")

@@ -61,7 +61,7 @@ class Unknown:
 
 Match = Kind | Pieces | Same | Unknown
 
-ACTIVATIONS: dict[str, str] = {"relu": "relu"}
+ACTIVATIONS = {"relu", "silu", "sigmoid", "tanh"}
 VIEWS = {
     "view",
     "reshape",
@@ -161,7 +161,7 @@ class _Matcher:
             case "to":
                 return self._to()
             case name if name in ACTIVATIONS:
-                return self._unary(ACTIVATIONS[name])
+                return self._unary(name)
             case name if name in VIEWS:
                 return self._view()
             case name if name in MOVES:

@@ -31,14 +31,11 @@ fn is_joined_with_its_input(kind: &LayerKind) -> bool {
         LayerKind::BatchNorm(_)
             | LayerKind::LayerNorm(_)
             | LayerKind::LocalResponseNorm(_)
-            | LayerKind::Relu
-            | LayerKind::Gelu
-            | LayerKind::GeluTanh
             | LayerKind::Softmax
             | LayerKind::Flatten
             | LayerKind::Reshape(_)
             | LayerKind::Permute(_)
             | LayerKind::Select(_)
             | LayerKind::Dropout(_)
-    )
+    ) || kind.is_activation()
 }

@@ -9,6 +9,9 @@ pub trait ElementaryFunctions {
 
     /// Computes the error function to about one unit in the last place of 1.
     fn error_function(self) -> Self;
+
+    /// Computes the hyperbolic tangent to about two units in the last place.
+    fn hyperbolic_tangent(self) -> Self;
 }
 
 impl ElementaryFunctions for f32 {
@@ -56,6 +59,19 @@ impl ElementaryFunctions for f32 {
         let far = (1.0 - exponent.exponential()).copysign(self);
         select(distance > BORDER, far, near)
     }
+
+    #[inline]
+    fn hyperbolic_tangent(self) -> Self {
+        // The polynomial in `x^2` near zero is that of Cephes' `tanhf` (Moshier).
+        const NEAR: [f32; 5] =
+            [-5.704_988_7e-3, 2.063_909e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1];
+        const BORDER: f32 = 0.625;
+        let square = self * self;
+        let near = polynomial(&NEAR, square) * square * self + self;
+        let distance = self.abs();
+        let far = (1.0 - 2.0 / ((2.0 * distance).exponential() + 1.0)).copysign(self);
+        select(distance > BORDER, far, near)
+    }
 }
 
 /// Selects one of two numbers without a branch. With an `if`, the compiler moves the computation of
@@ -79,6 +95,10 @@ impl ElementaryFunctions for f64 {
 
     fn error_function(self) -> Self {
         libm::erf(self)
+    }
+
+    fn hyperbolic_tangent(self) -> Self {
+        self.tanh()
     }
 }
 
@@ -116,5 +136,17 @@ mod tests {
         }
         assert_eq!(f32::INFINITY.error_function(), 1.0);
         assert!(f32::NAN.error_function().is_nan());
+    }
+
+    #[test]
+    fn hyperbolic_tangent_is_accurate_in_single_precision() {
+        for x in numbers(-50.0, 50.0).filter(|&x| x != 0.0) {
+            let exact = f64::from(x).tanh();
+            let error = (f64::from(x.hyperbolic_tangent()) - exact).abs() / exact.abs();
+            assert!(error < 1.5e-7, "{x}: {error}");
+        }
+        assert_eq!(f32::NEG_INFINITY.hyperbolic_tangent(), -1.0);
+        assert_eq!(0.0_f32.hyperbolic_tangent(), 0.0);
+        assert!(f32::NAN.hyperbolic_tangent().is_nan());
     }
 }

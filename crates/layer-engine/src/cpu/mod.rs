@@ -4,6 +4,7 @@
 //! An *operation* is the computation of one kernel. A pass *saves* values by writing them to its
 //! operand of `Role::Saved`, for the backward pass.
 
+mod activation;
 mod attention;
 mod avg_pool;
 mod batch_norm;
@@ -13,7 +14,6 @@ mod dropout;
 mod elementwise;
 mod embedding;
 mod functions;
-mod gelu;
 mod gemm;
 mod layer_norm;
 mod linear;

@@ -2,6 +2,10 @@
 
 use layer_graph::{Layer, LayerKind};
 
+use super::activation::{
+    ActivationBackward, ActivationForward, Function, NormalGate, QuickGate, Sigmoid, SigmoidGate, Tanh,
+    TanhGate,
+};
 use super::attention::{Attention, AttentionPass, AttentionRule};
 use super::avg_pool::AvgPool;
 use super::batch_norm::{BatchNormPass, BatchNormalisation};
@@ -10,7 +14,6 @@ use super::conv::{ConvPass, Convolution, Geometry};
 use super::dropout::Dropout;
 use super::elementwise::{AddInPlace, CopyToAll, ReluBackward, ReluForward, Scale, Sum, SumParts};
 use super::embedding::{EmbeddingLookup, EmbeddingPass};
-use super::gelu::{GeluBackward, GeluForward, NormalGate, TanhGate};
 use super::layer_norm::{LayerNormPass, LayerNormalisation};
 use super::linear::{LinearLayer, LinearPass};
 use super::local_response_norm::ResponseNormalisation;
@@ -130,10 +133,12 @@ fn operation<T: Real>(
         }
         LayerKind::Relu if backward => Box::new(ReluBackward(workers_of())),
         LayerKind::Relu => Box::new(ReluForward(workers_of())),
-        LayerKind::GeluTanh if backward => Box::new(GeluBackward(TanhGate, workers_of())),
-        LayerKind::GeluTanh => Box::new(GeluForward(TanhGate, workers_of())),
-        LayerKind::Gelu if backward => Box::new(GeluBackward(NormalGate, workers_of())),
-        LayerKind::Gelu => Box::new(GeluForward(NormalGate, workers_of())),
+        LayerKind::GeluTanh => activation(TanhGate, backward, workers_of()),
+        LayerKind::Gelu => activation(NormalGate, backward, workers_of()),
+        LayerKind::QuickGelu => activation(QuickGate, backward, workers_of()),
+        LayerKind::Silu => activation(SigmoidGate, backward, workers_of()),
+        LayerKind::Sigmoid => activation(Sigmoid, backward, workers_of()),
+        LayerKind::Tanh => activation(Tanh, backward, workers_of()),
         LayerKind::MaxPool2d(pool) => {
             let pass = match pass {
                 Pass::Backward => MaxPoolPass::Backward,
@@ -171,6 +176,15 @@ fn operation<T: Real>(
         }
         _ => return sequence_operation(layer, pass, samples, workers),
     })
+}
+
+/// Creates the operation of a pass of a smooth activation.
+fn activation<T: Real>(function: impl Function, backward: bool, workers: Workers) -> Box<dyn Operation<T>> {
+    if backward {
+        Box::new(ActivationBackward(function, workers))
+    } else {
+        Box::new(ActivationForward(function, workers))
+    }
 }
 
 /// Creates the operation of a pass of a layer that works on sequences or rearranges samples.

@@ -10,8 +10,7 @@ use super::module::Family;
 use crate::random::{Purpose, RandomStream};
 use crate::{EngineError, Pass, Role, Shard};
 
-/// Adds the launch of a pass of a rectifier (`ReLU`) or of a Gaussian error linear unit over
-/// `elements` elements of all samples.
+/// Adds the launch of a pass of an activation over `elements` elements of all samples.
 pub(super) fn elementwise(
     builder: &mut KernelBuilder<'_>,
     kind: &LayerKind,
@@ -21,19 +20,20 @@ pub(super) fn elementwise(
     let [forward, derivative] = match kind {
         LayerKind::Relu => ["relu_forward", "relu_backward"],
         LayerKind::Gelu => ["gelu_forward", "gelu_backward"],
+        LayerKind::QuickGelu => ["quick_gelu_forward", "quick_gelu_backward"],
+        LayerKind::Silu => ["silu_forward", "silu_backward"],
+        LayerKind::Sigmoid => ["sigmoid_forward", "sigmoid_backward"],
+        LayerKind::Tanh => ["tanh_forward", "tanh_backward"],
         _ => ["gelu_tanh_forward", "gelu_tanh_backward"],
     };
     if !backward {
         let arguments = [size(elements), builder.operand(Role::Input(0)), builder.operand(Role::Output)];
         return builder.for_each((Family::Activation, forward), elements, arguments);
     }
-    let from = if matches!(kind, LayerKind::Relu) { Role::Output } else { Role::Input(0) };
+    let of_output = matches!(kind, LayerKind::Relu | LayerKind::Sigmoid | LayerKind::Tanh);
+    let from = builder.operand(if of_output { Role::Output } else { Role::Input(0) });
     let (dy, dx) = (builder.operand(Role::OutputGradient), builder.operand(Role::InputGradient(0)));
-    builder.for_each(
-        (Family::Activation, derivative),
-        elements,
-        [size(elements), builder.operand(from), dy, dx],
-    )
+    builder.for_each((Family::Activation, derivative), elements, [size(elements), from, dy, dx])
 }
 
 /// Adds the launch of a pass of a softmax over rows of `classes` elements. `elements` is the number

@@ -129,7 +129,8 @@ fn check_layout(layout: ImageLayout, layer: &Layer) -> Result<(), EngineError> {
     if layout == ImageLayout::ChannelsFirst
         || !has_images
         || matches!(kind, K::Conv2d(_) | K::BatchNorm(_) | K::LocalResponseNorm(_) | K::Dropout(_))
-        || matches!(kind, K::Relu | K::Gelu | K::GeluTanh | K::Add | K::Concat)
+        || matches!(kind, K::Add | K::Concat)
+        || kind.is_activation()
         || matches!(kind, K::MaxPool2d(_) | K::AvgPool2d(_) | K::AdaptiveAvgPool2d(_))
         || matches!(kind, K::Flatten | K::Reshape(_) | K::Permute(_))
     {
@@ -199,9 +200,7 @@ fn layer(
         LayerKind::LocalResponseNorm(rule) => {
             return norm::response_norm(builder, input, rule, samples, backward);
         }
-        LayerKind::Relu | LayerKind::Gelu | LayerKind::GeluTanh => {
-            activation::elementwise(builder, layer.kind(), elements, backward)?;
-        }
+        kind if kind.is_activation() => activation::elementwise(builder, kind, elements, backward)?,
         LayerKind::Softmax => activation::softmax(builder, input.innermost(), elements, backward)?,
         LayerKind::Dropout(_) if pass == Pass::Infer => rearrange::copies(builder, 1, elements)?,
         LayerKind::Dropout(rule) => {

@@ -133,6 +133,18 @@ fn operation(
                 forward(operands, |x| x.f_gelu(approximate))
             }
         }
+        LayerKind::Silu if backward => backward_of_input(operands, |dy, x| x.f_silu_backward(dy)),
+        LayerKind::Silu => forward(operands, Tensor::f_silu),
+        LayerKind::QuickGelu if backward => backward_of_input(operands, |dy, x| {
+            let gate = (x.f_mul_scalar(1.702)?).f_sigmoid()?;
+            let slope = gate.f_neg()?.f_add_scalar(1.0)?.f_mul(x)?.f_mul_scalar(1.702)?.f_add_scalar(1.0)?;
+            dy.f_mul(&gate)?.f_mul(&slope)
+        }),
+        LayerKind::QuickGelu => forward(operands, |x| x.f_mul_scalar(1.702)?.f_sigmoid()?.f_mul(x)),
+        LayerKind::Sigmoid if backward => backward_of_output(operands, Tensor::f_sigmoid_backward),
+        LayerKind::Sigmoid => forward(operands, Tensor::f_sigmoid),
+        LayerKind::Tanh if backward => backward_of_output(operands, Tensor::f_tanh_backward),
+        LayerKind::Tanh => forward(operands, Tensor::f_tanh),
         LayerKind::Softmax if backward => {
             let kind = dtypes.kind;
             backward_of_output(operands, move |dy, y| {

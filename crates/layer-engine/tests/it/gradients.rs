@@ -93,6 +93,11 @@ fn conv_of_a_large_image_gradients_match_differences() {
     }
 }
 
+fn smooth_activation() -> impl Strategy<Value = LayerKind> {
+    use LayerKind::{Gelu, GeluTanh, QuickGelu, Sigmoid, Silu, Tanh};
+    proptest::sample::select(vec![Gelu, GeluTanh, QuickGelu, Silu, Sigmoid, Tanh])
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
@@ -150,13 +155,12 @@ proptest! {
     }
 
     #[test]
-    fn gelu_tanh_gradients_match_differences(features in 1usize..40, samples in 0usize..5) {
-        check(layer(LayerKind::GeluTanh, &[Shape::features(features)]), samples);
-    }
-
-    #[test]
-    fn gelu_gradients_match_differences(features in 1usize..40, samples in 0usize..5) {
-        check(layer(LayerKind::Gelu, &[Shape::features(features)]), samples);
+    fn smooth_activation_gradients_match_differences(
+        kind in smooth_activation(),
+        features in 1usize..40,
+        samples in 0usize..5,
+    ) {
+        check(layer(kind, &[Shape::features(features)]), samples);
     }
 
     #[test]

@@ -205,6 +205,21 @@ proptest! {
     }
 
     #[test]
+    fn sigmoid_activations_match_definition(features in 1usize..40, samples in 0usize..4) {
+        let sigmoid = |x: f64| (0.5 * x).tanh() / 2.0 + 0.5;
+        let functions: [(LayerKind, &dyn Fn(f64) -> f64); 4] = [
+            (LayerKind::QuickGelu, &|x| x * sigmoid(1.702 * x)),
+            (LayerKind::Silu, &|x| x * sigmoid(x)),
+            (LayerKind::Sigmoid, &sigmoid),
+            (LayerKind::Tanh, &|x| (x.exp() - (-x).exp()) / (x.exp() + (-x).exp())),
+        ];
+        for (kind, function) in functions {
+            let layer = layer(kind, &[Shape::features(features)]);
+            check(layer, samples, |input, _| input.iter().map(|&x| function(x)).collect());
+        }
+    }
+
+    #[test]
     fn permute_matches_definition(
         dims in [1usize..5, 1usize..5, 1usize..5],
         which in 0usize..6,

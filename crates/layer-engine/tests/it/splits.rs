@@ -224,7 +224,7 @@ fn image_network(sizes: &ImageSizes) -> Result<LayerGraph, GraphError> {
         LayerKind::Relu,
         LayerKind::MaxPool2d(Pool2d::new(2, 1)),
         grouped.into(),
-        LayerKind::Gelu,
+        LayerKind::Silu,
         LayerKind::AvgPool2d(Pool2d::new(2, 2).padding(1)),
         AdaptiveAvgPool2d { output: sizes.pooled }.into(),
         Dropout { probability: 0.4 }.into(),

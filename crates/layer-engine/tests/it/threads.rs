@@ -55,6 +55,7 @@ fn layer_results_do_not_depend_on_thread_count() {
         (LayerKind::SoftmaxCrossEntropy, vec![Shape::sequence(70, 500)]),
         (LayerKind::Gelu, vec![image()]),
         (LayerKind::GeluTanh, vec![image()]),
+        (LayerKind::Tanh, vec![image()]),
         (LayerKind::Softmax, vec![Shape::sequence(70, 500)]),
         (response.into(), vec![image()]),
         (LayerNorm::default().into(), vec![sequence()]),

@@ -46,6 +46,15 @@ pub enum LayerKind {
     /// Exact Gaussian error linear unit: `x * Phi(x)`, where `Phi` is the standard normal
     /// distribution function.
     Gelu,
+    /// Gaussian error linear unit in its sigmoid approximation, as CLIP uses it: `x * sigmoid(1.702
+    /// x)`.
+    QuickGelu,
+    /// Sigmoid linear unit, also called swish: `x * sigmoid(x)`.
+    Silu,
+    /// Logistic function: `1 / (1 + exp(-x))`.
+    Sigmoid,
+    /// Hyperbolic tangent.
+    Tanh,
     /// Softmax over the innermost dimension.
     Softmax,
     /// Token embedding. Input: a vector of `positions` token ids. Output: `positions x features`.
@@ -111,6 +120,10 @@ impl LayerKind {
             Self::Relu => "relu",
             Self::GeluTanh => "gelu_tanh",
             Self::Gelu => "gelu",
+            Self::QuickGelu => "quick_gelu",
+            Self::Silu => "silu",
+            Self::Sigmoid => "sigmoid",
+            Self::Tanh => "tanh",
             Self::Softmax => "softmax",
             Self::Embedding(_) => "embedding",
             Self::PositionEmbedding(_) => "position_embedding",
@@ -129,6 +142,21 @@ impl LayerKind {
             Self::SoftmaxCrossEntropy => "softmax_cross_entropy",
             Self::Opaque(_) => "opaque",
         }
+    }
+
+    /// Returns whether the layer applies a function of one number to each element: a rectifier, a
+    /// Gaussian error linear unit, a sigmoid or another of these.
+    #[must_use]
+    pub fn is_activation(&self) -> bool {
+        *self == Self::Relu || self.is_smooth_activation()
+    }
+
+    /// Returns whether the layer is an [activation](Self::is_activation) that computes an
+    /// exponential or an error function: all but the rectifier.
+    #[must_use]
+    pub fn is_smooth_activation(&self) -> bool {
+        use LayerKind as K;
+        matches!(self, K::GeluTanh | K::Gelu | K::QuickGelu | K::Silu | K::Sigmoid | K::Tanh)
     }
 
     /// Returns whether the layer is a loss: its output is then one number, the loss of the sample.

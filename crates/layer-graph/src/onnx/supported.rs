@@ -29,10 +29,12 @@ pub(super) const OPERATORS: &[&str] = &[
     "Relu",
     "Reshape",
     "Shape",
+    "Sigmoid",
     "Slice (of shapes)",
     "Softmax",
     "Squeeze",
     "Sum",
+    "Tanh",
     "Transpose",
     "Unsqueeze",
 ];

@@ -62,9 +62,6 @@ fn maps_units(layer: &Layer) -> bool {
     match &layer.kind {
         LayerKind::Conv2d(conv) => conv.groups > 1,
         LayerKind::BatchNorm(_)
-        | LayerKind::Relu
-        | LayerKind::GeluTanh
-        | LayerKind::Gelu
         | LayerKind::PositionEmbedding(_)
         | LayerKind::MaxPool2d(_)
         | LayerKind::AvgPool2d(_)
@@ -72,7 +69,7 @@ fn maps_units(layer: &Layer) -> bool {
         | LayerKind::Flatten
         | LayerKind::Add
         | LayerKind::Dropout(_) => true,
-        _ => false,
+        kind => kind.is_activation(),
     }
 }
 

@@ -170,15 +170,11 @@ impl<'n> NetworkSplits<'n> {
             LayerKind::PositionEmbedding(embedding) => {
                 of_inputs().filter(|&count| count == of_output && count == embedding.positions)
             }
-            LayerKind::Linear(_)
-            | LayerKind::LayerNorm(_)
-            | LayerKind::Relu
-            | LayerKind::GeluTanh
-            | LayerKind::Gelu
-            | LayerKind::Add
-            | LayerKind::Dropout(_) => of_inputs().filter(|&count| count == of_output),
+            LayerKind::Linear(_) | LayerKind::LayerNorm(_) | LayerKind::Add | LayerKind::Dropout(_) => {
+                of_inputs().filter(|&count| count == of_output)
+            }
             LayerKind::SoftmaxCrossEntropy => of_inputs(),
-            _ => None,
+            kind => of_inputs().filter(|&count| kind.is_activation() && count == of_output),
         }
     }
 
@@ -206,13 +202,12 @@ impl<'n> NetworkSplits<'n> {
                 let mut inputs = self.network.producers(id).into_iter().map(|input| self.view(input));
                 dim == innermost && inputs.all(|input| input.units == output.units)
             }
-            LayerKind::Relu
-            | LayerKind::GeluTanh
-            | LayerKind::Gelu
-            | LayerKind::Flatten
-            | LayerKind::Add
-            | LayerKind::Dropout(_) => dim.is_some() && input.divided_dim(layer.inputs[0].dims()).is_some(),
-            _ => false,
+            kind => {
+                let keeps_units = matches!(kind, LayerKind::Flatten | LayerKind::Add | LayerKind::Dropout(_));
+                (keeps_units || kind.is_activation())
+                    && dim.is_some()
+                    && input.divided_dim(layer.inputs[0].dims()).is_some()
+            }
         }
     }
 

@@ -139,10 +139,8 @@ impl Demand {
                     LayerKind::BatchNorm(_) | LayerKind::LayerNorm(_) | LayerKind::LocalResponseNorm(_) => {
                         Term::Normalisation(pass)
                     }
-                    LayerKind::Gelu
-                    | LayerKind::GeluTanh
-                    | LayerKind::Softmax
-                    | LayerKind::SoftmaxCrossEntropy => Term::Function(pass),
+                    LayerKind::Softmax | LayerKind::SoftmaxCrossEntropy => Term::Function(pass),
+                    kind if kind.is_smooth_activation() => Term::Function(pass),
                     _ => Term::Stream(pass),
                 };
                 self.add(term, streamed(kind, pass, input, output, parameters));
@@ -212,7 +210,8 @@ fn streamed(kind: &LayerKind, pass: Direction, input: f64, output: f64, paramete
         }
         // The gradient and the layer's own tensor are read, a gradient is written. The gradient of
         // a sum goes to several layers, where it is added to others.
-        LayerKind::Relu | LayerKind::Gelu | LayerKind::GeluTanh | LayerKind::Add if backward => 3.0 * output,
+        LayerKind::Add if backward => 3.0 * output,
+        kind if kind.is_activation() && backward => 3.0 * output,
         // Read for the maximum and the sum, read again, written.
         LayerKind::Softmax => 3.0 * output,
         // Includes a mask of one byte for each element.

@@ -13,10 +13,32 @@ KERNEL relu_backward(u32 elements, const real* __restrict__ y, const real* __res
     if (i < elements) dx[i] = y[i] > 0 ? (float)dy[i] : 0;
 }
 
-// A unit is x times its gate. A gate is evaluated together with its derivative.
+// The kernels of a smooth activation. `value` is an expression of the input x. `derivative` is an
+// expression of the operand that the backward pass reads: of the input x, or of the output y.
+#define ACTIVATION(name, value, operand, derivative)                                               \
+    KERNEL name##_forward(u32 elements, const real* __restrict__ in, real* __restrict__ out) {     \
+        const u32 i = ELEMENT;                                                                     \
+        if (i >= elements) return;                                                                 \
+        const float x = in[i];                                                                     \
+        out[i] = value;                                                                            \
+    }                                                                                              \
+    KERNEL name##_backward(u32 elements, const real* __restrict__ in, const real* __restrict__ dy, \
+                           real* __restrict__ dx) {                                                \
+        const u32 i = ELEMENT;                                                                     \
+        if (i >= elements) return;                                                                 \
+        const float operand = in[i];                                                               \
+        dx[i] = dy[i] * (derivative);                                                              \
+    }
+
+// A gated unit is x times its gate.
+#define GATED(name, gate) ACTIVATION(name, x * gate(x).value, x, gate(x).value + x * gate(x).slope)
+
+// A gate is evaluated together with its derivative.
 struct Gate {
     float value, slope;
 };
+
+__device__ __forceinline__ float sigmoid(float x) { return 1 / (1 + expf(-x)); }
 
 // Exact gate: the normal distribution.
 __device__ __forceinline__ Gate normal(float x) {
@@ -35,31 +57,23 @@ __device__ __forceinline__ Gate tangent(float x) {
     return gate;
 }
 
-KERNEL gelu_forward(u32 elements, const real* __restrict__ x, real* __restrict__ y) {
-    const u32 i = ELEMENT;
-    if (i < elements) y[i] = x[i] * normal(x[i]).value;
+// Sigmoid of a multiple of x.
+__device__ __forceinline__ Gate logistic(float x, float scale) {
+    Gate gate;
+    gate.value = sigmoid(scale * x);
+    gate.slope = gate.value * (1 - gate.value) * scale;
+    return gate;
 }
 
-KERNEL gelu_backward(u32 elements, const real* __restrict__ x, const real* __restrict__ dy,
-                     real* __restrict__ dx) {
-    const u32 i = ELEMENT;
-    if (i >= elements) return;
-    const Gate gate = normal(x[i]);
-    dx[i] = dy[i] * (gate.value + x[i] * gate.slope);
-}
+__device__ __forceinline__ Gate quick(float x) { return logistic(x, 1.702f); }
+__device__ __forceinline__ Gate plain(float x) { return logistic(x, 1); }
 
-KERNEL gelu_tanh_forward(u32 elements, const real* __restrict__ x, real* __restrict__ y) {
-    const u32 i = ELEMENT;
-    if (i < elements) y[i] = x[i] * tangent(x[i]).value;
-}
-
-KERNEL gelu_tanh_backward(u32 elements, const real* __restrict__ x, const real* __restrict__ dy,
-                          real* __restrict__ dx) {
-    const u32 i = ELEMENT;
-    if (i >= elements) return;
-    const Gate gate = tangent(x[i]);
-    dx[i] = dy[i] * (gate.value + x[i] * gate.slope);
-}
+GATED(gelu, normal)
+GATED(gelu_tanh, tangent)
+GATED(quick_gelu, quick)
+GATED(silu, plain)
+ACTIVATION(sigmoid, sigmoid(x), y, y * (1 - y))
+ACTIVATION(tanh, tanhf(x), y, 1 - y * y)
 
 KERNEL softmax_forward(u32 rows, u32 classes, const real* __restrict__ x, real* __restrict__ y) {
     const u32 row = ROW;

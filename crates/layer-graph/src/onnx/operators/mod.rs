@@ -36,6 +36,8 @@ pub(super) fn add(builder: &mut Builder<'_>, index: usize) -> Result<(), OnnxErr
             Err(node.unsupported("only a product with one number a channel after a batch normalisation is"))
         }
         "Relu" => element_wise(builder, index, LayerKind::Relu),
+        "Sigmoid" => element_wise(builder, index, LayerKind::Sigmoid),
+        "Tanh" => element_wise(builder, index, LayerKind::Tanh),
         "Gelu" => match node.text("approximate", "none")? {
             "none" => element_wise(builder, index, LayerKind::Gelu),
             "tanh" => element_wise(builder, index, LayerKind::GeluTanh),

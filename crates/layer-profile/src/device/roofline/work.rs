@@ -70,10 +70,10 @@ impl Work {
             | LayerKind::MultiHeadAttention(_)
             | LayerKind::BatchNorm(_)
             | LayerKind::LayerNorm(_)
-            | LayerKind::LocalResponseNorm(_)
-            | LayerKind::Gelu
-            | LayerKind::GeluTanh => inputs,
-            LayerKind::Relu | LayerKind::Softmax => outputs,
+            | LayerKind::LocalResponseNorm(_) => inputs,
+            LayerKind::Softmax => outputs,
+            // Their input or their output, which has the same size.
+            kind if kind.is_activation() => outputs,
             _ => 0.0,
         };
         let (kernels, flops, passes_over_parameters, reread) = match pass {
