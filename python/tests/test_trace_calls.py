@@ -392,6 +392,36 @@ def test_smooth_activations_have_kinds():
     assert check_gradients(traced, torch.randn(5, 4), labels).largest_difference < 1e-9
 
 
+class GatedMlp(nn.Module):
+    """The gated unit of Llama."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.up, self.down = nn.Linear(4, 6), nn.Linear(4, 6, bias=False), nn.Linear(6, 3)
+        self.act = nn.SiLU()
+
+    def forward(self, x):
+        return self.down(self.act(self.gate(x)) * self.up(x))
+
+
+def test_gate_is_a_product_of_two_layers():
+    traced = trace(GatedMlp(), torch.randn(2, 5, 4))
+    kinds = {layer.name: (layer.kind, layer.inputs) for layer in traced.layers}
+    assert kinds["mul"] == ("multiply", ("act", "up"))
+    assert_same(traced, lambda module, batch: module(batch), torch.randn(3, 5, 4))
+    check = check_gradients(traced, torch.randn(3, 5, 4), torch.randint(3, (3, 5)))
+    assert check.largest_difference < 1e-9
+
+
+def test_swish_by_formula_is_one_layer():
+    class Swish(nn.Module):
+        def forward(self, x):
+            return x * torch.sigmoid(x)
+
+    traced = trace(nn.Sequential(nn.Linear(4, 6), Swish(), nn.Linear(6, 3)), torch.randn(2, 4))
+    assert [layer.kind for layer in traced.layers[:3]] == ["linear", "silu", "linear"]
+
+
 @pytest.mark.parametrize(("limit", "kind"), [(None, "gelu_tanh"), (10, "opaque")])
 def test_activations_by_formula_and_viewed_tokens_have_kinds(limit, kind):
     traced = trace(Gpt(limit), torch.randint(11, (2, 5)))

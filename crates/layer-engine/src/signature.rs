@@ -179,6 +179,9 @@ impl Signature {
             (K::MultiHeadAttention(_) | K::MaxPool2d(_), Pass::Forward) => {
                 (slots.map(Input).collect(), vec![Output, Saved])
             }
+            (K::Multiply, Pass::Backward) => {
+                (vec![Input(0), Input(1), OutputGradient], vec![InputGradient(0), InputGradient(1)])
+            }
             (K::MaxPool2d(_), Pass::Backward) => (vec![Saved, OutputGradient], vec![InputGradient(0)]),
             (kind, Pass::Forward | Pass::Infer) if kind.is_activation() => (vec![Input(0)], vec![Output]),
             (
@@ -194,6 +197,7 @@ impl Signature {
                 | K::Select(_)
                 | K::Concat
                 | K::Add
+                | K::Multiply
                 | K::Dropout(_),
                 Pass::Forward | Pass::Infer,
             ) => (slots.map(Input).collect(), vec![Output]),

@@ -97,9 +97,11 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
         }
         LayerKind::Flatten => Shape::features(inputs[0].elements()),
         LayerKind::Concat => concatenation(name, inputs)?,
-        LayerKind::Add => {
+        LayerKind::Add | LayerKind::Multiply => {
             if let Some(other) = inputs.iter().find(|&shape| *shape != inputs[0]) {
-                return Err(shape_error(name, format!("adds different shapes, {} and {other}", inputs[0])));
+                let verb = if *kind == LayerKind::Add { "adds" } else { "multiplies" };
+                let problem = format!("{verb} different shapes, {} and {other}", inputs[0]);
+                return Err(shape_error(name, problem));
             }
             inputs[0].clone()
         }
@@ -120,6 +122,7 @@ fn check_input_count(name: &str, kind: &LayerKind, got: usize) -> Result<(), Gra
     let (fits, expected) = match kind {
         LayerKind::Input => (got == 0, "no inputs"),
         LayerKind::Concat | LayerKind::Add => (got >= 2, "at least two inputs"),
+        LayerKind::Multiply => (got == 2, "two inputs"),
         LayerKind::Opaque(_) => (got >= 1, "at least one input"),
         LayerKind::MultiHeadAttention(_) => {
             (got == 1 || got == 3, "one input, or three: queries, keys and values")

@@ -210,7 +210,10 @@ impl Layer {
             LayerKind::LocalResponseNorm(norm) => {
                 times(outputs, times(2, norm.size as u64).saturating_add(4))
             }
-            LayerKind::Relu | LayerKind::Dropout(_) | LayerKind::PositionEmbedding(_) => outputs,
+            LayerKind::Relu
+            | LayerKind::Multiply
+            | LayerKind::Dropout(_)
+            | LayerKind::PositionEmbedding(_) => outputs,
             LayerKind::GeluTanh
             | LayerKind::Gelu
             | LayerKind::QuickGelu
@@ -238,7 +241,7 @@ impl Layer {
     ///
     /// It computes the gradients of the inputs and of the parameters. For a convolution or a linear
     /// layer, each of the two costs as much as the forward pass. In the products of an attention,
-    /// the gradient of each factor costs as much as the product.
+    /// the gradient of each factor costs as much as the product, as in an element-wise product.
     #[must_use]
     pub fn backward_flops(&self) -> u64 {
         match &self.kind {
@@ -246,6 +249,7 @@ impl Layer {
             | LayerKind::Linear(_)
             | LayerKind::BatchNorm(_)
             | LayerKind::LayerNorm(_)
+            | LayerKind::Multiply
             | LayerKind::MultiHeadAttention(_) => self.forward_flops().saturating_mul(2),
             LayerKind::Embedding(_) => self.output.elements() as u64,
             LayerKind::SoftmaxCrossEntropy => (self.inputs[0].elements() as u64).saturating_mul(2),

@@ -137,6 +137,8 @@ def _function(
             return lambda x: F.layer_norm(x, x.shape[-1:], weight, shift, epsilon)
         case "add":
             return lambda *terms: sum(terms[1:], terms[0])
+        case "multiply":
+            return torch.mul
         case "relu":
             return F.relu
         case kind if kind in ACTIVATIONS:

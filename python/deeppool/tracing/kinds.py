@@ -94,6 +94,7 @@ KNOWN = {
     "softmax",
     "embedding",
     "add",
+    "mul",
     "cat",
     "select",
     "slice",
@@ -152,6 +153,8 @@ class _Matcher:
                 return self._embedding()
             case "add":
                 return self._add()
+            case "mul":
+                return self._multiply()
             case "cat":
                 return self._concat()
             case "select":
@@ -409,6 +412,15 @@ class _Matcher:
         # The second to last dimension of the parameter is the number of positions.
         positions = self._parameter(stored)[-2]
         return Kind({"position_embedding": {"positions": positions}}, (value,), stored.name)
+
+    def _multiply(self) -> Match:
+        one, other = self._input(0), self._input(1)
+        if one is None or other is None:
+            return Unknown("mul with a value that is not a layer's output")
+        sample = self._sample(one)
+        if sample is None or sample != self._sample(other) or sample != self.step.sample:
+            return Unknown("mul of different shapes")
+        return Kind("multiply", (one, other))
 
     def _positions(self, table: Any, value: int) -> Stored | None:
         """Returns the parameter whose first rows are added to the positions of a sequence."""

@@ -173,7 +173,8 @@ class _Layers:
         steps = self._significant(unit)
         matches = [(step, kind_of(self.units, step)) for step in steps]
         unknown = [match.reason for _, match in matches if isinstance(match, Unknown)]
-        activation = activations.find(self.units, unit) if unknown and len(outputs) == 1 else None
+        several = len(steps) > 1 and len(outputs) == 1
+        activation = activations.find(self.units, unit) if several else None
         if activation is not None:
             return [self._activation(unit, outputs[0], activation)]
         if unknown or unit.what or len(outputs) > 1:

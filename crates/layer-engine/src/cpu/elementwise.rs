@@ -55,6 +55,45 @@ impl<T: Real> Operation<T> for ReluBackward {
     }
 }
 
+/// Forward pass of a product of two inputs.
+#[derive(Debug)]
+pub(super) struct MultiplyForward(pub(super) Workers);
+
+impl<T: Real> Operation<T> for MultiplyForward {
+    fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
+        let ([a, b], [output]) = operands.into_arrays()?;
+        memory_bound_workers(&self.0, output.len()).chunks(output, GRAIN, |index, output| {
+            let start = index * GRAIN;
+            let factors = a[start..].iter().zip(&b[start..]);
+            output.iter_mut().zip(factors).for_each(|(y, (&a, &b))| *y = a * b);
+        });
+        Ok(())
+    }
+}
+
+/// Backward pass of a product of two inputs: the gradient times the other factor.
+#[derive(Debug)]
+pub(super) struct MultiplyBackward(pub(super) Workers);
+
+impl<T: Real> Operation<T> for MultiplyBackward {
+    fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
+        let ([a, b, output_gradient], [of_a, of_b]) = operands.into_arrays()?;
+        memory_bound_workers(&self.0, of_a.len()).chunk_pairs(
+            (of_a, GRAIN),
+            (of_b, GRAIN),
+            |index, of_a, of_b| {
+                let start = index * GRAIN;
+                let sources = a[start..].iter().zip(&b[start..]).zip(&output_gradient[start..]);
+                for ((da, db), ((&a, &b), &dy)) in of_a.iter_mut().zip(of_b).zip(sources) {
+                    *da = dy * b;
+                    *db = dy * a;
+                }
+            },
+        );
+        Ok(())
+    }
+}
+
 /// Copy of the input to each of the outputs: flatten and reshape in both directions, dropout in
 /// evaluation, and the backward pass of a sum.
 #[derive(Debug)]

@@ -12,7 +12,9 @@ use super::batch_norm::{BatchNormPass, BatchNormalisation};
 use super::concat::{Concatenate, Split};
 use super::conv::{ConvPass, Convolution, Geometry};
 use super::dropout::Dropout;
-use super::elementwise::{AddInPlace, CopyToAll, ReluBackward, ReluForward, Scale, Sum, SumParts};
+use super::elementwise::{
+    AddInPlace, CopyToAll, MultiplyBackward, MultiplyForward, ReluBackward, ReluForward, Scale, Sum, SumParts,
+};
 use super::embedding::{EmbeddingLookup, EmbeddingPass};
 use super::layer_norm::{LayerNormPass, LayerNormalisation};
 use super::linear::{LinearLayer, LinearPass};
@@ -154,6 +156,8 @@ fn operation<T: Real>(
         LayerKind::Concat => Box::new(Concatenate { parts: parts(), workers: workers_of() }),
         LayerKind::Add if backward => Box::new(CopyToAll(workers_of())),
         LayerKind::Add => Box::new(Sum(workers_of())),
+        LayerKind::Multiply if backward => Box::new(MultiplyBackward(workers_of())),
+        LayerKind::Multiply => Box::new(MultiplyForward(workers_of())),
         LayerKind::Dropout(_) if pass == Pass::Infer => Box::new(CopyToAll(workers_of())),
         LayerKind::Dropout(dropout) => Box::new(Dropout {
             layer: layer.name().into(),

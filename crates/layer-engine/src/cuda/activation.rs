@@ -1,5 +1,6 @@
-//! Activations, softmax and dropout. Each function adds the launches of a pass to a
-//! `KernelBuilder`, a kernel under preparation. It fails as the functions of `KernelBuilder` do.
+//! Activations, products of elements, softmax and dropout. Each function adds the launches of a
+//! pass to a `KernelBuilder`, a kernel under preparation. It fails as the functions of
+//! `KernelBuilder` do.
 
 use layer_graph::{Layer, LayerKind};
 
@@ -34,6 +35,23 @@ pub(super) fn elementwise(
     let from = builder.operand(if of_output { Role::Output } else { Role::Input(0) });
     let (dy, dx) = (builder.operand(Role::OutputGradient), builder.operand(Role::InputGradient(0)));
     builder.for_each((Family::Activation, derivative), elements, [size(elements), from, dy, dx])
+}
+
+/// Adds the launch of a pass of a product of two inputs over `elements` elements of all samples.
+pub(super) fn multiply(
+    builder: &mut KernelBuilder<'_>,
+    elements: usize,
+    backward: bool,
+) -> Result<(), EngineError> {
+    let factors = [builder.operand(Role::Input(0)), builder.operand(Role::Input(1))];
+    if !backward {
+        let arguments = [size(elements), factors[0], factors[1], builder.operand(Role::Output)];
+        return builder.for_each((Family::Activation, "multiply_forward"), elements, arguments);
+    }
+    let dy = builder.operand(Role::OutputGradient);
+    let gradients = [0, 1].map(|slot| builder.operand(Role::InputGradient(slot)));
+    let arguments = [size(elements), factors[0], factors[1], dy, gradients[0], gradients[1]];
+    builder.for_each((Family::Activation, "multiply_backward"), elements, arguments)
 }
 
 /// Adds the launch of a pass of a softmax over rows of `classes` elements. `elements` is the number

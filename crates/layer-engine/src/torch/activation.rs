@@ -43,6 +43,19 @@ pub(super) fn backward_of_output(
     })
 }
 
+/// Returns a pass of the product of two inputs.
+pub(super) fn multiply(operands: LayerOperands, backward: bool) -> LaunchFunction {
+    Box::new(move |launch| {
+        let [a, b] = operands.two_inputs(launch)?;
+        if !backward {
+            return operands.put(launch, Role::Output, &a.f_mul(&b)?);
+        }
+        let gradient = operands.output_gradient(launch)?;
+        operands.put(launch, Role::InputGradient(0), &gradient.f_mul(&b)?)?;
+        operands.put(launch, Role::InputGradient(1), &gradient.f_mul(&a)?)
+    })
+}
+
 /// Returns the computation of the sum of all operands that are read, in order.
 pub(super) fn sum() -> LaunchFunction {
     Box::new(|launch| {

@@ -76,6 +76,12 @@ impl LayerOperands {
         Ok(self.source(launch, Role::Input(slot))?.flat()?.f_view(&self.inputs[slot][..])?)
     }
 
+    /// Returns the first two inputs, each in its shape.
+    pub(super) fn two_inputs(&self, launch: &Launch<'_, '_>) -> Result<[Tensor; 2], Failure> {
+        let second = self.source(launch, Role::Input(1))?.flat()?.f_view(&self.inputs[1][..])?;
+        Ok([self.input(launch)?, second])
+    }
+
     /// Returns the output that the pass reads, in its shape.
     pub(super) fn output(&self, launch: &Launch<'_, '_>) -> Result<Tensor, Failure> {
         Ok(self.source(launch, Role::Output)?.flat()?.f_view(&self.output[..])?)

@@ -6,7 +6,7 @@ use tch::Tensor;
 use super::Failure;
 use super::NAME;
 use super::activation::{
-    add_in_place, backward_of_input, backward_of_output, copies, forward, scale, sum, sum_parts,
+    add_in_place, backward_of_input, backward_of_output, copies, forward, multiply, scale, sum, sum_parts,
 };
 use super::batch_norm::BatchNormKernel;
 use super::conv::ConvKernel;
@@ -186,6 +186,7 @@ fn operation(
         LayerKind::Concat => rearrange::concatenate(operands),
         LayerKind::Add if backward => copies(),
         LayerKind::Add => sum(),
+        LayerKind::Multiply => multiply(operands, backward),
         LayerKind::Dropout(_) if pass == Pass::Infer => copies(),
         LayerKind::Dropout(rule) => {
             let runs = layer.output_box().runs();

@@ -164,6 +164,12 @@ proptest! {
     }
 
     #[test]
+    fn product_gradients_match_differences(channels in 1usize..20, samples in 0usize..5) {
+        let shape = || Shape::image(channels, 1, 2);
+        check(layer(LayerKind::Multiply, &[shape(), shape()]), samples);
+    }
+
+    #[test]
     fn local_response_norm_gradients_match_differences(
         channels in 1usize..6,
         size in 1usize..5,

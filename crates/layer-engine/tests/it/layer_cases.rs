@@ -127,6 +127,7 @@ pub(crate) fn layers() -> Vec<Layer> {
     layers.extend(dropout_parts(&sequence));
     layers.push(layer(LayerKind::Add, &[image.clone(), image.clone(), image.clone()]));
     layers.push(layer(LayerKind::Add, &vec![image.clone(); 9]));
+    layers.push(layer(LayerKind::Multiply, &[image.clone(), image.clone()]));
     layers.push(layer(LayerKind::Concat, &[image, Shape::image(2, 9, 8)]));
     layers
 }

@@ -268,6 +268,8 @@ fn sequence_network(sizes: &SequenceSizes) -> Result<LayerGraph, GraphError> {
     let middle = net.add("add", LayerKind::Add, [x, start])?;
     x = net.add("up", Linear::new(hidden), [middle])?;
     x = net.add("gelu", LayerKind::GeluTanh, [x])?;
+    let gate = net.add("gate", Linear::new(hidden).without_bias(), [middle])?;
+    x = net.add("gated", LayerKind::Multiply, [gate, x])?;
     x = net.add("down", Linear::new(features).without_bias(), [x])?;
     x = net.add("sum", LayerKind::Add, [x, middle, start])?;
     let next = net.add("next", Linear::new(7), [x])?;
@@ -356,7 +358,7 @@ fn parts_of_all_layer_kinds_are_compared() {
     // inputs, and two to three parts of all layers on sequences but the attention, of the larger
     // table of positions and the class token, and the loss of a sequence, by positions.
     let sizes = SequenceSizes { positions: 3, features: 5, heads: 4, width: 2, hidden: 6, causal: true };
-    assert_eq!(check_network(&sequence_network(&sizes).unwrap()), 3 * (16 + 6) + 2 * 14);
+    assert_eq!(check_network(&sequence_network(&sizes).unwrap()), 3 * (18 + 7) + 2 * 16);
     // All layers but the class token and the loss by features, linear layers by inputs; two to
     // three parts of the layers on the tokens' positions but the attentions, and two to four of the
     // projections of the encoder's output, which has one more, by positions.

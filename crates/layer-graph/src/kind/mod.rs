@@ -92,6 +92,9 @@ pub enum LayerKind {
     Concat,
     /// Element-wise sum of at least two inputs of the same shape.
     Add,
+    /// Element-wise product of two inputs of the same shape, as of a gate and the values that it
+    /// lets through.
+    Multiply,
     /// Dropout: zeroes each element with probability `p` during training and divides the others by
     /// `1 - p`.
     Dropout(Dropout),
@@ -138,6 +141,7 @@ impl LayerKind {
             Self::Select(_) => "select",
             Self::Concat => "concat",
             Self::Add => "add",
+            Self::Multiply => "multiply",
             Self::Dropout(_) => "dropout",
             Self::SoftmaxCrossEntropy => "softmax_cross_entropy",
             Self::Opaque(_) => "opaque",

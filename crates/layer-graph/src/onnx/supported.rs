@@ -24,7 +24,7 @@ pub(super) const OPERATORS: &[&str] = &[
     "LogSoftmax (at the end)",
     "MatMul",
     "MaxPool",
-    "Mul (of a batch normalisation by channel)",
+    "Mul (of two layers, or of a batch normalisation by channel)",
     "ReduceMean (of images)",
     "Relu",
     "Reshape",

@@ -68,6 +68,7 @@ fn maps_units(layer: &Layer) -> bool {
         | LayerKind::AdaptiveAvgPool2d(_)
         | LayerKind::Flatten
         | LayerKind::Add
+        | LayerKind::Multiply
         | LayerKind::Dropout(_) => true,
         kind => kind.is_activation(),
     }

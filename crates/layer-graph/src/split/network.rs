@@ -170,9 +170,11 @@ impl<'n> NetworkSplits<'n> {
             LayerKind::PositionEmbedding(embedding) => {
                 of_inputs().filter(|&count| count == of_output && count == embedding.positions)
             }
-            LayerKind::Linear(_) | LayerKind::LayerNorm(_) | LayerKind::Add | LayerKind::Dropout(_) => {
-                of_inputs().filter(|&count| count == of_output)
-            }
+            LayerKind::Linear(_)
+            | LayerKind::LayerNorm(_)
+            | LayerKind::Add
+            | LayerKind::Multiply
+            | LayerKind::Dropout(_) => of_inputs().filter(|&count| count == of_output),
             LayerKind::SoftmaxCrossEntropy => of_inputs(),
             kind => of_inputs().filter(|&count| kind.is_activation() && count == of_output),
         }
@@ -203,7 +205,10 @@ impl<'n> NetworkSplits<'n> {
                 dim == innermost && inputs.all(|input| input.units == output.units)
             }
             kind => {
-                let keeps_units = matches!(kind, LayerKind::Flatten | LayerKind::Add | LayerKind::Dropout(_));
+                let keeps_units = matches!(
+                    kind,
+                    LayerKind::Flatten | LayerKind::Add | LayerKind::Multiply | LayerKind::Dropout(_)
+                );
                 (keeps_units || kind.is_activation())
                     && dim.is_some()
                     && input.divided_dim(layer.inputs[0].dims()).is_some()

@@ -66,6 +66,7 @@ fn misfit_errors_name_the_layer() {
         (BatchNorm { epsilon: 0.0, momentum: 0.1 }.into(), "epsilon"),
         (LayerKind::SoftmaxCrossEntropy, "class scores"),
         (LayerKind::Add, "at least two"),
+        (LayerKind::Multiply, "takes two"),
         (LayerKind::Input, "no inputs"),
     ];
     for (kind, problem) in bad {

@@ -211,6 +211,8 @@ fn streamed(kind: &LayerKind, pass: Direction, input: f64, output: f64, paramete
         // The gradient and the layer's own tensor are read, a gradient is written. The gradient of
         // a sum goes to several layers, where it is added to others.
         LayerKind::Add if backward => 3.0 * output,
+        // The gradient and both factors are read, two gradients are written.
+        LayerKind::Multiply if backward => 5.0 * output,
         kind if kind.is_activation() && backward => 3.0 * output,
         // Read for the maximum and the sum, read again, written.
         LayerKind::Softmax => 3.0 * output,

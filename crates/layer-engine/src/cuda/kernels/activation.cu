@@ -1,4 +1,4 @@
-// Elementwise activations, and softmax with one warp per row.
+// Elementwise activations and products, and softmax with one warp per row.
 #include "basics.cuh"
 
 KERNEL relu_forward(u32 elements, const real* __restrict__ x, real* __restrict__ y) {
@@ -74,6 +74,21 @@ GATED(quick_gelu, quick)
 GATED(silu, plain)
 ACTIVATION(sigmoid, sigmoid(x), y, y * (1 - y))
 ACTIVATION(tanh, tanhf(x), y, 1 - y * y)
+
+KERNEL multiply_forward(u32 elements, const real* __restrict__ a, const real* __restrict__ b,
+                        real* __restrict__ y) {
+    const u32 i = ELEMENT;
+    if (i < elements) y[i] = a[i] * b[i];
+}
+
+KERNEL multiply_backward(u32 elements, const real* __restrict__ a, const real* __restrict__ b,
+                         const real* __restrict__ dy, real* __restrict__ da, real* __restrict__ db) {
+    const u32 i = ELEMENT;
+    if (i >= elements) return;
+    const float g = dy[i];
+    da[i] = g * b[i];
+    db[i] = g * a[i];
+}
 
 KERNEL softmax_forward(u32 rows, u32 classes, const real* __restrict__ x, real* __restrict__ y) {
     const u32 row = ROW;

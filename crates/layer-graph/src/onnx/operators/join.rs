@@ -1,5 +1,5 @@
-//! Sums and concatenations. Each function converts a node and defines its output; it returns an
-//! error that names the node if this use of the operator is invalid or has no layer.
+//! Sums, products and concatenations. Each function converts a node and defines its output; it
+//! returns an error that names the node if this use of the operator is invalid or has no layer.
 
 use crate::onnx::OnnxError;
 use crate::onnx::builder::Builder;
@@ -14,6 +14,17 @@ pub(super) fn add<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), O
         return Err(node.invalid(format!("it has {count} inputs, expected 2")));
     }
     join(builder, node, LayerKind::Add)
+}
+
+/// Adds the layer of a `Mul` node of two layers. A product with one number a channel is a part of
+/// the batch normalisation before it.
+pub(super) fn multiply<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    if node.inputs().any(|value| builder.constant(value).is_some()) {
+        return Err(node.unsupported(
+            "only a product of two layers, or with one number a channel after a batch normalisation, is",
+        ));
+    }
+    join(builder, node, LayerKind::Multiply)
 }
 
 /// Adds the layer of a `Concat` node.

@@ -32,9 +32,7 @@ pub(super) fn add(builder: &mut Builder<'_>, index: usize) -> Result<(), OnnxErr
         "MatMul" => product::matmul(builder, node),
         "Add" | "Sum" => join::add(builder, node),
         "Concat" => join::concat(builder, node),
-        "Mul" => {
-            Err(node.unsupported("only a product with one number a channel after a batch normalisation is"))
-        }
+        "Mul" => join::multiply(builder, node),
         "Relu" => element_wise(builder, index, LayerKind::Relu),
         "Sigmoid" => element_wise(builder, index, LayerKind::Sigmoid),
         "Tanh" => element_wise(builder, index, LayerKind::Tanh),

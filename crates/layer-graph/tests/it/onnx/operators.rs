@@ -202,6 +202,17 @@ fn layer_and_local_response_normalisations_are_imported() {
 }
 
 #[test]
+fn activations_and_products_of_layers_are_imported() {
+    let gated = Model::new(17, &[-1, 3, 8], &[-1, 3, 8])
+        .node("Sigmoid", "x", "s", &[])
+        .node("Mul", "x s", "m", &[])
+        .node("Tanh", "m", "y", &[]);
+    let shape = vec![3, 8];
+    let kinds = [LayerKind::Sigmoid, LayerKind::Multiply, LayerKind::Tanh];
+    assert_eq!(layers(&gated), kinds.map(|kind| (kind, shape.clone())));
+}
+
+#[test]
 fn pooling_attributes_are_imported() {
     let pool = |operator: &'static str, attributes: &[super::file::Attribute<'static>]| {
         let attributes = attributes.to_vec();

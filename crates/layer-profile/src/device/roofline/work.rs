@@ -70,7 +70,8 @@ impl Work {
             | LayerKind::MultiHeadAttention(_)
             | LayerKind::BatchNorm(_)
             | LayerKind::LayerNorm(_)
-            | LayerKind::LocalResponseNorm(_) => inputs,
+            | LayerKind::LocalResponseNorm(_)
+            | LayerKind::Multiply => inputs,
             LayerKind::Softmax => outputs,
             // Their input or their output, which has the same size.
             kind if kind.is_activation() => outputs,
