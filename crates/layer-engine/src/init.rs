@@ -8,19 +8,23 @@ use crate::random::{Purpose, RandomStream};
 ///
 /// Weights are uniform within `sqrt(3 / fan in)`, so that outputs have the variance of inputs
 /// (LeCun et al., "Efficient BackProp", 1998). Biases and class tokens are 0. Normalisations start
-/// as the identity. The fan-in of an embedding is its number of features.
+/// with factors of 1. The fan-in of an embedding is its number of features.
 ///
 /// The values depend only on the seed and the name of each parameter.
 #[must_use]
 pub fn initial_parameters(layer: &Layer, seed: u64) -> Vec<f64> {
     let parameters = layer.parameters();
-    let normalises = matches!(layer.kind(), LayerKind::BatchNorm(_) | LayerKind::LayerNorm(_));
+    let of_norm = match layer.kind() {
+        LayerKind::BatchNorm(_) | LayerKind::LayerNorm(_) => Some(1.0),
+        LayerKind::RmsNorm(norm) => Some(if norm.unit_offset { 0.0 } else { 1.0 }),
+        _ => None,
+    };
     let mut values = Vec::with_capacity(layer.parameter_count());
     for parameter in &parameters {
         let elements = parameter.elements();
-        match &*parameter.name {
-            "weight" if normalises => values.extend(std::iter::repeat_n(1.0, elements)),
-            "weight" if *layer.kind() != LayerKind::ClassToken => {
+        match (&*parameter.name, of_norm) {
+            ("weight", Some(weight)) => values.extend(std::iter::repeat_n(weight, elements)),
+            ("weight", None) if *layer.kind() != LayerKind::ClassToken => {
                 let inputs = match layer.kind() {
                     LayerKind::PositionEmbedding(_) => &parameter.dims[2..],
                     _ => &parameter.dims[1..],

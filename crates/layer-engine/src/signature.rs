@@ -62,6 +62,7 @@ impl Role {
             Self::Saved => match layer.kind() {
                 LayerKind::MaxPool2d(_) => output,
                 LayerKind::BatchNorm(_) => 2 * channels(layer),
+                LayerKind::RmsNorm(_) => samples * layer.output_shape().elements() / features(layer),
                 LayerKind::LayerNorm(_) => 2 * samples * layer.output_shape().elements() / features(layer),
                 LayerKind::MultiHeadAttention(attention) => {
                     samples * attention.heads * layer.output_shape().elements() / features(layer)
@@ -88,6 +89,13 @@ fn channels(layer: &Layer) -> usize {
 /// Returns the number of features of a vector, or of each position of a sequence.
 fn features(layer: &Layer) -> usize {
     layer.output_shape().innermost().max(1)
+}
+
+/// Returns whether the backward pass of a kind reads the gradient of the output only.
+fn passes_gradient(kind: &LayerKind) -> bool {
+    use LayerKind as K;
+    matches!(kind, K::AvgPool2d(_) | K::AdaptiveAvgPool2d(_) | K::Concat | K::Add | K::Dropout(_))
+        || matches!(kind, K::Flatten | K::Reshape(_) | K::Permute(_) | K::Select(_))
 }
 
 /// Operands of a layer's pass, in the order in which a launch passes them.
@@ -145,15 +153,17 @@ impl Signature {
             (K::BatchNorm(_), Pass::Backward) => {
                 (vec![Input(0), Parameters, Saved, OutputGradient, GradientMoments], vec![InputGradient(0)])
             }
-            (K::LayerNorm(_), Pass::Forward) => (vec![Input(0), Parameters], vec![Output, Saved]),
-            (K::LayerNorm(_), Pass::Backward) => {
+            (K::LayerNorm(_) | K::RmsNorm(_), Pass::Forward) => {
+                (vec![Input(0), Parameters], vec![Output, Saved])
+            }
+            (K::LayerNorm(_) | K::RmsNorm(_), Pass::Backward) => {
                 (vec![Input(0), Parameters, Saved, OutputGradient], vec![InputGradient(0), ParameterGradient])
             }
-            (K::LayerNorm(_), Pass::BackwardParameters) => {
+            (K::LayerNorm(_) | K::RmsNorm(_), Pass::BackwardParameters) => {
                 (vec![Input(0), Saved, OutputGradient], vec![ParameterGradient])
             }
             (
-                K::LayerNorm(_) | K::Embedding(_) | K::PositionEmbedding(_) | K::ClassToken,
+                K::LayerNorm(_) | K::RmsNorm(_) | K::Embedding(_) | K::PositionEmbedding(_) | K::ClassToken,
                 Pass::Forward | Pass::Infer,
             ) => (vec![Input(0), Parameters], vec![Output]),
             (K::Embedding(_), Pass::Backward) => {
@@ -183,36 +193,20 @@ impl Signature {
                 (vec![Input(0), Input(1), OutputGradient], vec![InputGradient(0), InputGradient(1)])
             }
             (K::MaxPool2d(_), Pass::Backward) => (vec![Saved, OutputGradient], vec![InputGradient(0)]),
-            (kind, Pass::Forward | Pass::Infer) if kind.is_activation() => (vec![Input(0)], vec![Output]),
             (
                 K::Softmax
                 | K::LocalResponseNorm(_)
                 | K::MultiHeadAttention(_)
                 | K::MaxPool2d(_)
-                | K::AvgPool2d(_)
-                | K::AdaptiveAvgPool2d(_)
-                | K::Flatten
-                | K::Reshape(_)
-                | K::Permute(_)
-                | K::Select(_)
-                | K::Concat
-                | K::Add
-                | K::Multiply
-                | K::Dropout(_),
+                | K::Multiply,
                 Pass::Forward | Pass::Infer,
             ) => (slots.map(Input).collect(), vec![Output]),
-            (
-                K::AvgPool2d(_)
-                | K::AdaptiveAvgPool2d(_)
-                | K::Flatten
-                | K::Reshape(_)
-                | K::Permute(_)
-                | K::Select(_)
-                | K::Concat
-                | K::Add
-                | K::Dropout(_),
-                Pass::Backward,
-            ) => (vec![OutputGradient], slots.map(InputGradient).collect()),
+            (kind, Pass::Forward | Pass::Infer) if kind.is_activation() || passes_gradient(kind) => {
+                (slots.map(Input).collect(), vec![Output])
+            }
+            (kind, Pass::Backward) if passes_gradient(kind) => {
+                (vec![OutputGradient], slots.map(InputGradient).collect())
+            }
             _ => return None,
         };
         Some(Self { reads, writes })

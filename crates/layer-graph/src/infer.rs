@@ -1,7 +1,10 @@
 //! Shape inference: computes the output shape of a layer from its inputs, or reports why they do
 //! not fit.
 
-use crate::{Conv2d, GraphError, LayerKind, MultiHeadAttention, Opaque, Permute, Pool2d, Reshape, Shape};
+use crate::{
+    Conv2d, GraphError, LayerKind, LayerNorm, MultiHeadAttention, Opaque, Permute, Pool2d, Reshape, RmsNorm,
+    Shape,
+};
 
 /// Computes the output shape of a layer of the given kind, for one sample. `inputs` are the shapes
 /// of its inputs for one sample, in order; `name` is the name of the layer in errors.
@@ -32,8 +35,8 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
             }
             inputs[0].clone()
         }
-        LayerKind::LayerNorm(norm) => {
-            if !(norm.epsilon > 0.0 && norm.epsilon.is_finite()) {
+        LayerKind::LayerNorm(LayerNorm { epsilon }) | LayerKind::RmsNorm(RmsNorm { epsilon, .. }) => {
+            if !(*epsilon > 0.0 && epsilon.is_finite()) {
                 return Err(shape_error(name, "needs epsilon > 0".into()));
             }
             inputs[0].clone()
@@ -97,14 +100,8 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
         }
         LayerKind::Flatten => Shape::features(inputs[0].elements()),
         LayerKind::Concat => concatenation(name, inputs)?,
-        LayerKind::Add | LayerKind::Multiply => {
-            if let Some(other) = inputs.iter().find(|&shape| *shape != inputs[0]) {
-                let verb = if *kind == LayerKind::Add { "adds" } else { "multiplies" };
-                let problem = format!("{verb} different shapes, {} and {other}", inputs[0]);
-                return Err(shape_error(name, problem));
-            }
-            inputs[0].clone()
-        }
+        LayerKind::Add => same_shape(name, "adds", inputs)?,
+        LayerKind::Multiply => same_shape(name, "multiplies", inputs)?,
         LayerKind::SoftmaxCrossEntropy => match inputs[0].dims() {
             [_] | [_, _] => Shape::features(1),
             _ => return Err(shape_error(name, format!("needs a vector of class scores, got {}", inputs[0]))),
@@ -182,6 +179,14 @@ fn concatenation(name: &str, inputs: &[Shape]) -> Result<Shape, GraphError> {
         channels = channels.saturating_add(more);
     }
     Ok(Shape::image(channels, height, width))
+}
+
+/// Returns the shape of all inputs. `verb` is what the layer does with them, for the error.
+fn same_shape(name: &str, verb: &str, inputs: &[Shape]) -> Result<Shape, GraphError> {
+    if let Some(other) = inputs.iter().find(|&shape| *shape != inputs[0]) {
+        return Err(shape_error(name, format!("{verb} different shapes, {} and {other}", inputs[0])));
+    }
+    Ok(inputs[0].clone())
 }
 
 /// Returns the number of window positions along height and width.

@@ -91,6 +91,7 @@ impl Layer {
                 let features = self.inputs[0].innermost();
                 vec![LayerTensor::new("weight", [features]), LayerTensor::new("bias", [features])]
             }
+            LayerKind::RmsNorm(_) => vec![LayerTensor::new("weight", [self.inputs[0].innermost()])],
             LayerKind::Embedding(embedding) => {
                 vec![LayerTensor::new("weight", [embedding.vocabulary, embedding.features])]
             }
@@ -181,7 +182,8 @@ impl Layer {
     /// - softmax, with or without cross entropy: 5
     /// - batch normalisation, with its statistics: 6
     /// - layer normalisation: 8
-    /// - GELU, SiLU, sigmoid and hyperbolic tangent: 10
+    /// - root-mean-square normalisation: 4
+    /// - GELU, `SiLU`, sigmoid and hyperbolic tangent: 10
     ///
     /// Attention counts both of its products in full, whether or not it is causal. Larger numbers
     /// than `u64::MAX` are `u64::MAX`.
@@ -207,6 +209,7 @@ impl Layer {
             }
             LayerKind::BatchNorm(_) => times(6, inputs),
             LayerKind::LayerNorm(_) => times(8, inputs),
+            LayerKind::RmsNorm(_) => times(4, inputs),
             LayerKind::LocalResponseNorm(norm) => {
                 times(outputs, times(2, norm.size as u64).saturating_add(4))
             }
@@ -249,6 +252,7 @@ impl Layer {
             | LayerKind::Linear(_)
             | LayerKind::BatchNorm(_)
             | LayerKind::LayerNorm(_)
+            | LayerKind::RmsNorm(_)
             | LayerKind::Multiply
             | LayerKind::MultiHeadAttention(_) => self.forward_flops().saturating_mul(2),
             LayerKind::Embedding(_) => self.output.elements() as u64,

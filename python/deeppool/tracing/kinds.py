@@ -85,6 +85,7 @@ KNOWN = {
     "addmm",
     "batch_norm",
     "layer_norm",
+    "rms_norm",
     "max_pool2d",
     "avg_pool2d",
     "adaptive_avg_pool2d",
@@ -109,6 +110,16 @@ SHAPE = "the shape"
 def label(op: Op) -> str:
     """Returns the kind's name."""
     return op if isinstance(op, str) else next(iter(op))
+
+
+def rms_norm(epsilon: float, unit_offset: bool) -> Op:
+    """Returns the kind of a root-mean-square normalization.
+
+    Args:
+        epsilon: Addend of the mean of the squares.
+        unit_offset: Whether features are multiplied by 1 plus their weight.
+    """
+    return {"rms_norm": {"epsilon": epsilon} | ({"unit_offset": True} if unit_offset else {})}
 
 
 def kind_of(units: Units, step: Step) -> Match:
@@ -136,6 +147,8 @@ class _Matcher:
                 return self._batch_norm()
             case "layer_norm":
                 return self._layer_norm()
+            case "rms_norm":
+                return self._rms_norm()
             case "max_pool2d" | "avg_pool2d":
                 return self._pool()
             case "adaptive_avg_pool2d":
@@ -237,8 +250,7 @@ class _Matcher:
         return self._image({"conv2d": options})
 
     def _parameter(self, stored: Stored) -> tuple[int, ...]:
-        owner = self.units.modules[stored.owner]
-        return tuple(getattr(owner, stored.attribute).shape)
+        return self.units.parameter(stored)
 
     def _linear(self) -> Match:
         weight, bias = self.step.argument("weight"), self.step.argument("bias")
@@ -286,6 +298,17 @@ class _Matcher:
         if len(step.argument("normalized_shape")) != 1:
             return Unknown("layer_norm over several dimensions")
         return self._unary({"layer_norm": {"epsilon": step.argument("eps")}})
+
+    def _rms_norm(self) -> Match:
+        step, epsilon = self.step, self.step.argument("eps")
+        if not self._stored(step.argument("weight")):
+            return Unknown("rms_norm without scale")
+        if len(step.argument("normalized_shape")) != 1:
+            return Unknown("rms_norm over several dimensions")
+        if epsilon is None:
+            assert step.dtype is not None
+            epsilon = torch.finfo(step.dtype).eps
+        return self._unary(rms_norm(epsilon, False))
 
     def _embedding(self) -> Match:
         step = self.step

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from deeppool.tracing import activations, attention, grouping, losses, refusals
+from deeppool.tracing import activations, attention, grouping, losses, norms, refusals
 from deeppool.tracing.call import Call, caches_off
 from deeppool.tracing.checks import SAMPLES, Modes, check_layers, random_outputs, set_modes
 from deeppool.tracing.draft import Draft
@@ -174,9 +174,9 @@ class _Layers:
         matches = [(step, kind_of(self.units, step)) for step in steps]
         unknown = [match.reason for _, match in matches if isinstance(match, Unknown)]
         several = len(steps) > 1 and len(outputs) == 1
-        activation = activations.find(self.units, unit) if several else None
-        if activation is not None:
-            return [self._activation(unit, outputs[0], activation)]
+        formula = (activations.find(self.units, unit) or norms.find(self.units, unit)) if several else None
+        if formula is not None:
+            return [self._formula(unit, outputs[0], formula)]
         if unknown or unit.what or len(outputs) > 1:
             return [self._opaque(unit, outputs, unknown)]
         kinds = [match for _, match in matches if isinstance(match, Kind)]
@@ -222,7 +222,8 @@ class _Layers:
         inputs = [self.layer_of[value] for value in match.inputs]
         return Draft(name, match.op, inputs, island, steps=[step])
 
-    def _activation(self, unit: Unit, output: int, kind: Kind) -> Draft:
+    def _formula(self, unit: Unit, output: int, kind: Kind) -> Draft:
+        """Returns the layer of a module that computes a kind by several operations."""
         name = self._free_name(unit.module)
         is_simple = unit.is_call and self.units.program.simple_calls.get(unit.call, False)
         island = Writer(self.units, unit).island(name, output, list(kind.inputs), is_simple)

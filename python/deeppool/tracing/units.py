@@ -224,6 +224,12 @@ class Units:
                     tensors.setdefault(leaf.name, leaf)
         return list(tensors.values())
 
+    def parameter(self, stored: Stored) -> tuple[int, ...]:
+        """Returns the shape of a parameter; empty for other stored tensors."""
+        if not stored.is_parameter:
+            return ()
+        return tuple(getattr(self.modules[stored.owner], stored.attribute).shape)
+
     def owner(self) -> dict[int, int]:
         """Returns the index of each step's unit."""
         return {index: position for position, unit in enumerate(self.units) for index in unit.steps}

@@ -30,6 +30,7 @@ fn is_joined_with_its_input(kind: &LayerKind) -> bool {
         kind,
         LayerKind::BatchNorm(_)
             | LayerKind::LayerNorm(_)
+            | LayerKind::RmsNorm(_)
             | LayerKind::LocalResponseNorm(_)
             | LayerKind::Softmax
             | LayerKind::Flatten

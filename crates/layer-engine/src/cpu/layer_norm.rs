@@ -6,14 +6,14 @@ use super::operation::{Operands, Operation};
 use super::softmax::rows_grain;
 use super::sums::{sum, sum_of_pairs};
 use super::workers::Workers;
-use crate::{EngineError, LaunchContext};
+use crate::{EngineError, LaunchContext, Pass};
 
 /// Maximum number of pieces into which the rows are divided for the gradient of the parameters. The
 /// sums of the pieces are rounded separately and added in order, so the division must not depend on
 /// the number of threads.
-const MAX_PIECES: usize = 16;
+pub(super) const MAX_PIECES: usize = 16;
 
-/// Pass of a layer normalisation, by its results.
+/// Pass of a layer normalisation or a root-mean-square normalisation, by its results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LayerNormPass {
     /// Computes the output, and saves the statistics of each row.
@@ -24,6 +24,23 @@ pub(super) enum LayerNormPass {
     Backward,
     /// Computes the gradients of the parameters only.
     BackwardParameters,
+}
+
+impl LayerNormPass {
+    /// Returns the pass of a layer's pass.
+    pub(super) fn of(pass: Pass) -> Self {
+        match pass {
+            Pass::Backward => Self::Backward,
+            Pass::BackwardParameters => Self::BackwardParameters,
+            Pass::Infer => Self::Infer,
+            _ => Self::Forward,
+        }
+    }
+
+    /// Returns whether the pass computes gradients.
+    pub(super) fn is_backward(self) -> bool {
+        matches!(self, Self::Backward | Self::BackwardParameters)
+    }
 }
 
 /// Layer normalisation over the features of each row. Saves the mean and the inverse standard
@@ -48,8 +65,7 @@ impl LayerNormalisation {
         pass: LayerNormPass,
         workers: &Workers,
     ) -> Self {
-        let backward = matches!(pass, LayerNormPass::Backward | LayerNormPass::BackwardParameters);
-        let pieces = if backward { rows.min(MAX_PIECES) } else { 0 };
+        let pieces = if pass.is_backward() { rows.min(MAX_PIECES) } else { 0 };
         let partials = vec![0.0; pieces * 2 * features];
         Self { epsilon, features, rows, pass, workers: workers.clone(), partials }
     }

@@ -28,6 +28,7 @@ pub(crate) mod processor;
 mod product;
 mod real;
 mod rearrange;
+mod rms_norm;
 mod scalars;
 mod sequence;
 mod simd;

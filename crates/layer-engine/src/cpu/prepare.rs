@@ -24,6 +24,7 @@ use super::max_pool::{MaxPool, MaxPoolPass};
 use super::operation::{CpuKernel, Operation, mismatch};
 use super::optimizer::{SgdStep, SquaredNorm};
 use super::rearrange::{Permutation, Selection};
+use super::rms_norm::RmsNormalisation;
 use super::sequence::{AddPositions, LearnedPass, PrependToken};
 use super::softmax::{SoftmaxBackward, SoftmaxForward};
 use super::workers::Workers;
@@ -210,14 +211,12 @@ fn sequence_operation<T: Real>(
     };
     Some(match layer.kind() {
         LayerKind::LayerNorm(norm) => {
-            let pass = match pass {
-                Pass::Backward => LayerNormPass::Backward,
-                Pass::BackwardParameters => LayerNormPass::BackwardParameters,
-                Pass::Infer => LayerNormPass::Infer,
-                _ => LayerNormPass::Forward,
-            };
-            let rows = samples * elements / features;
+            let (rows, pass) = (samples * elements / features, LayerNormPass::of(pass));
             Box::new(LayerNormalisation::new(norm.epsilon, features, rows, pass, workers))
+        }
+        LayerKind::RmsNorm(norm) => {
+            let (rows, pass) = (samples * elements / features, LayerNormPass::of(pass));
+            Box::new(RmsNormalisation::new(norm, features, rows, pass, workers))
         }
         LayerKind::LocalResponseNorm(norm) => {
             let (channels, height, width) = input.as_image()?;

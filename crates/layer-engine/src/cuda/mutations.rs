@@ -18,7 +18,7 @@ use cuda_emulator::{Emulator, Setting};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, Layer, LayerGraph, LayerKind,
     LayerNorm, Linear, LocalResponseNorm, MultiHeadAttention, NetworkSplits, Permute, Pool2d,
-    PositionEmbedding, Select, Shape, Split,
+    PositionEmbedding, RmsNorm, Select, Shape, Split,
 };
 
 use super::module::Family;
@@ -103,6 +103,7 @@ fn cases(family: Family) -> Vec<MutationCase> {
             (LayerKind::Silu, Shape::features(300), 1),
             (LayerKind::Sigmoid, Shape::features(300), 1),
             (LayerKind::Tanh, Shape::features(300), 1),
+            (LayerKind::Multiply, Shape::features(300), 1),
             (LayerKind::Softmax, Shape::sequence(9, 35), 1),
             (LayerKind::Softmax, Shape::sequence(9, 31), 1),
         ],
@@ -142,6 +143,9 @@ fn cases(family: Family) -> Vec<MutationCase> {
             (LayerNorm::default().into(), Shape::sequence(9, 35), 1),
             (LayerNorm::default().into(), Shape::sequence(7, 12), 3),
             (LayerNorm::default().into(), Shape::features(31), 7),
+            (RmsNorm::new(1e-5).into(), Shape::sequence(9, 35), 1),
+            (RmsNorm { epsilon: 1e-5, unit_offset: true }.into(), Shape::sequence(7, 12), 3),
+            (RmsNorm::new(1e-5).into(), Shape::features(31), 7),
         ],
         Family::ResponseNorm => {
             vec![(LocalResponseNorm { size: 4, alpha: 0.5, beta: 0.75, k: 1.5 }.into(), image, 1)]
@@ -178,11 +182,11 @@ fn cases(family: Family) -> Vec<MutationCase> {
     layers.chain(kernel_cases(family)).chain(others).collect()
 }
 
-/// Returns a layer of this kind and input.
+/// Returns a layer of this kind, whose inputs have this shape.
 fn layer(kind: LayerKind, shape: Shape) -> Layer {
     let mut graph = LayerGraph::new("test", shape).unwrap();
-    let input = graph.input();
-    let id = graph.add("layer", kind, [input]).unwrap();
+    let inputs = if kind == LayerKind::Multiply { 2 } else { 1 };
+    let id = graph.add("layer", kind, vec![graph.input(); inputs]).unwrap();
     graph.layer(id).clone()
 }
 

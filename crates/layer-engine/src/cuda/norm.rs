@@ -1,8 +1,9 @@
-//! Batch normalisation, layer normalisation and local response normalisation. Each function adds
-//! the launches of a pass to a `KernelBuilder`, a kernel under preparation. It fails as the
-//! functions of `KernelBuilder` do. `input` is the shape of one sample.
+//! Batch normalisation, layer normalisation, root-mean-square normalisation and local response
+//! normalisation. Each function adds the launches of a pass to a `KernelBuilder`, a kernel under
+//! preparation. It fails as the functions of `KernelBuilder` do. `input` is the shape of one
+//! sample.
 
-use layer_graph::{BatchNorm, LocalResponseNorm, Shape};
+use layer_graph::{BatchNorm, LocalResponseNorm, RmsNorm, Shape};
 
 use super::chain::ElementwiseOperands;
 use super::channels::Channels;
@@ -102,6 +103,35 @@ pub(super) fn layer_norm(
     }
     let arguments = [size(rows), size(features), x, saved, dy, builder.operand(Role::ParameterGradient)];
     builder.launch((FAMILY, "layer_norm_parameter_gradient"), [features.div_ceil(32), 1], arguments)
+}
+
+/// Adds the launches of a pass of a root-mean-square normalisation over the innermost dimension of
+/// `samples` samples.
+pub(super) fn rms_norm(
+    builder: &mut KernelBuilder<'_>,
+    input: &Shape,
+    rule: &RmsNorm,
+    samples: usize,
+    pass: Pass,
+) -> Result<(), EngineError> {
+    const FAMILY: Family = Family::LayerNorm;
+    let features = input.innermost();
+    let rows = samples * input.elements() / features;
+    let offset = Argument::F32(if rule.unit_offset { 1.0 } else { 0.0 });
+    let [x, dy] = [builder.operand(Role::Input(0)), builder.operand(Role::OutputGradient)];
+    let [weight, saved] = [builder.operand(Role::Parameters), builder.operand(Role::Saved)];
+    if !matches!(pass, Pass::Backward | Pass::BackwardParameters) {
+        let (epsilon, y) = (Argument::F64(rule.epsilon), builder.operand(Role::Output));
+        let arguments = [size(rows), size(features), epsilon, offset, x, weight, y, saved];
+        return builder.for_each_row((FAMILY, "rms_norm_forward"), rows, arguments);
+    }
+    if pass == Pass::Backward {
+        let dx = builder.operand(Role::InputGradient(0));
+        let arguments = [size(rows), size(features), offset, x, weight, saved, dy, dx];
+        builder.for_each_row((FAMILY, "rms_norm_input_gradient"), rows, arguments)?;
+    }
+    let arguments = [size(rows), size(features), x, saved, dy, builder.operand(Role::ParameterGradient)];
+    builder.launch((FAMILY, "rms_norm_parameter_gradient"), [features.div_ceil(32), 1], arguments)
 }
 
 /// Adds the launches of a pass of a local response normalisation over `samples` samples. Returns

@@ -197,6 +197,7 @@ fn layer(
         }
         LayerKind::BatchNorm(rule) => return norm::batch_norm(builder, input, rule, (samples, pass), None),
         LayerKind::LayerNorm(rule) => norm::layer_norm(builder, input, rule.epsilon, samples, pass)?,
+        LayerKind::RmsNorm(rule) => norm::rms_norm(builder, input, rule, samples, pass)?,
         LayerKind::LocalResponseNorm(rule) => {
             return norm::response_norm(builder, input, rule, samples, backward);
         }

@@ -27,6 +27,7 @@ mod prepare;
 mod queue;
 mod rearrange;
 mod response_norm;
+mod rms_norm;
 mod sequence;
 
 pub use buffer::TorchBuffer;

@@ -16,7 +16,9 @@ use super::kernel::TorchKernel;
 use super::launch::{LaunchFunction, LayerOperands, sizes};
 use super::loss::{CrossEntropyKernel, IndexConversion};
 use super::pool::PoolWindows;
-use super::{attention, dropout, layer_norm, linear, optimizer, pool, rearrange, response_norm, sequence};
+use super::{
+    attention, dropout, layer_norm, linear, optimizer, pool, rearrange, response_norm, rms_norm, sequence,
+};
 use crate::{EngineError, KernelSpec, Pass, Precision, Role, Shard, Signature};
 
 /// Prepares the kernel of a description. `dtypes` are the data types of its tensors, and their
@@ -121,6 +123,8 @@ fn operation(
         }
         LayerKind::LayerNorm(_) if backward => layer_norm::backward(operands, features, dtypes)?,
         LayerKind::LayerNorm(norm) => layer_norm::forward(operands, norm, features),
+        LayerKind::RmsNorm(norm) if backward => rms_norm::backward(operands, norm, features),
+        LayerKind::RmsNorm(norm) => rms_norm::forward(operands, norm),
         LayerKind::LocalResponseNorm(norm) if backward => response_norm::backward(operands, norm.clone()),
         LayerKind::LocalResponseNorm(norm) => response_norm::forward(operands, norm.clone()),
         LayerKind::Relu if backward => backward_of_output(operands, |dy, y| y.f_threshold_backward(dy, 0.0)),
@@ -136,7 +140,7 @@ fn operation(
         LayerKind::Silu if backward => backward_of_input(operands, |dy, x| x.f_silu_backward(dy)),
         LayerKind::Silu => forward(operands, Tensor::f_silu),
         LayerKind::QuickGelu if backward => backward_of_input(operands, |dy, x| {
-            let gate = (x.f_mul_scalar(1.702)?).f_sigmoid()?;
+            let gate = x.f_mul_scalar(1.702)?.f_sigmoid()?;
             let slope = gate.f_neg()?.f_add_scalar(1.0)?.f_mul(x)?.f_mul_scalar(1.702)?.f_add_scalar(1.0)?;
             dy.f_mul(&gate)?.f_mul(&slope)
         }),

@@ -4,7 +4,8 @@
 use layer_engine::{CpuEngine, Pass, Role, Shard};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, Linear,
-    LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Reshape, Select, Shape,
+    LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Reshape, RmsNorm, Select,
+    Shape,
 };
 use proptest::prelude::*;
 
@@ -294,6 +295,18 @@ proptest! {
     ) {
         let shape = if vector { Shape::features(features) } else { Shape::sequence(positions, features) };
         check(layer(LayerNorm { epsilon: 1e-2 }, &[shape]), samples);
+    }
+
+    #[test]
+    fn rms_norm_gradients_match_differences(
+        positions in 1usize..6,
+        features in 1usize..40,
+        unit_offset: bool,
+        vector: bool,
+        samples in 0usize..4,
+    ) {
+        let shape = if vector { Shape::features(features) } else { Shape::sequence(positions, features) };
+        check(layer(RmsNorm { epsilon: 1e-2, unit_offset }, &[shape]), samples);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, Layer, LayerGraph, LayerKind,
     LayerNorm, Linear, LocalResponseNorm, MultiHeadAttention, NetworkSplits, Permute, Pool2d,
-    PositionEmbedding, Reshape, Select, Shape, Split,
+    PositionEmbedding, Reshape, RmsNorm, Select, Shape, Split,
 };
 use proptest::prelude::*;
 
@@ -106,6 +106,8 @@ pub(crate) fn layers() -> Vec<Layer> {
         (Linear::new(5).into(), &sequence),
         (Linear::new(5).without_bias().into(), &sequence),
         (LayerNorm::default().into(), &sequence),
+        (RmsNorm::new(1e-5).into(), &sequence),
+        (RmsNorm { epsilon: 1e-2, unit_offset: true }.into(), &sequence),
         (PositionEmbedding { positions: 9 }.into(), &sequence),
         (LayerKind::ClassToken, &sequence),
         (MultiHeadAttention::new(2, true).into(), &sequence),

@@ -2,7 +2,7 @@
 
 use layer_engine::{CpuEngine, Pass, Role, Shard, Signature};
 use layer_graph::{
-    BatchNorm, Conv2d, Dropout, LayerKind, LayerNorm, Linear, MultiHeadAttention, Pool2d, Shape,
+    BatchNorm, Conv2d, Dropout, LayerKind, LayerNorm, Linear, MultiHeadAttention, Pool2d, RmsNorm, Shape,
 };
 
 use crate::single_layer::{SingleLayer, layer};
@@ -11,7 +11,7 @@ use crate::single_layer::{SingleLayer, layer};
 fn recompute_restores_forward_results_bitwise() {
     let image = || Shape::image(3, 9, 9);
     let sequence = || Shape::sequence(5, 6);
-    let cases: [(LayerKind, Vec<Shape>); 10] = [
+    let cases: [(LayerKind, Vec<Shape>); 11] = [
         (Conv2d::new(5, 3).padding(1).into(), vec![image()]),
         (Linear::new(7).into(), vec![sequence()]),
         (LayerKind::Relu, vec![image()]),
@@ -20,6 +20,7 @@ fn recompute_restores_forward_results_bitwise() {
         (Dropout { probability: 0.5 }.into(), vec![image()]),
         (LayerKind::Add, vec![image(), image()]),
         (LayerNorm::default().into(), vec![sequence()]),
+        (RmsNorm::new(1e-5).into(), vec![sequence()]),
         (MultiHeadAttention::new(2, true).into(), vec![Shape::sequence(5, 18)]),
         (
             MultiHeadAttention::new(2, false).into(),

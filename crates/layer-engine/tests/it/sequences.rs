@@ -5,7 +5,7 @@
 use layer_engine::{CpuEngine, EngineError, Pass, Role, Shard};
 use layer_graph::{
     AttentionSizes, Embedding, Layer, LayerKind, LayerNorm, Linear, MultiHeadAttention, Permute,
-    PositionEmbedding, Reshape, Select, Shape,
+    PositionEmbedding, Reshape, RmsNorm, Select, Shape,
 };
 use proptest::prelude::*;
 
@@ -118,6 +118,24 @@ proptest! {
                 let normalised = row.iter().map(move |x| (x - mean) / (variance + 1e-3).sqrt());
                 let learned = parameters[..features].iter().zip(&parameters[features..]);
                 normalised.zip(learned).map(|(x, (weight, bias))| weight * x + bias).collect::<Vec<_>>()
+            });
+            rows.flatten().collect()
+        });
+    }
+
+    #[test]
+    fn rms_norm_matches_definition(
+        positions in 1usize..5,
+        features in 1usize..70,
+        unit_offset: bool,
+        samples in 0usize..4,
+    ) {
+        let layer = layer(RmsNorm { epsilon: 1e-3, unit_offset }, &[Shape::sequence(positions, features)]);
+        check(layer, samples, |input, weights| {
+            let rows = input.chunks(features).map(|row| {
+                let root = (row.iter().map(|x| x * x).sum::<f64>() / features as f64 + 1e-3).sqrt();
+                let factors = weights.iter().map(|weight| weight + f64::from(u8::from(unit_offset)));
+                row.iter().zip(factors).map(|(x, factor)| x / root * factor).collect::<Vec<_>>()
             });
             rows.flatten().collect()
         });

@@ -4,7 +4,8 @@
 
 use layer_engine::{CpuEngine, Pass, Role, Shard};
 use layer_graph::{
-    BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, Linear, PositionEmbedding, Shape,
+    BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, Linear, PositionEmbedding, RmsNorm,
+    Shape,
 };
 use proptest::prelude::*;
 
@@ -44,13 +45,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(54))]
 
     #[test]
-    fn shard_gradients_sum_to_the_batch_gradient(first_part in 0usize..9, which in 0usize..8) {
+    fn shard_gradients_sum_to_the_batch_gradient(first_part in 0usize..9, which in 0usize..9) {
         let layer = match which {
             0 => layer(Conv2d::new(6, 3).padding(1).groups(2), &[Shape::image(4, 5, 6)]),
             1 => layer(Conv2d::new(3, 1), &[Shape::image(4, 5, 6)]),
             2 => layer(Linear::new(20), &[Shape::features(30)]),
             3 => layer(Linear::new(5), &[Shape::sequence(6, 4)]),
             4 => layer(LayerNorm::default(), &[Shape::sequence(6, 4)]),
+            8 => layer(RmsNorm::new(1e-5), &[Shape::sequence(6, 4)]),
             5 => layer(Embedding { vocabulary: 9, features: 3 }, &[Shape::features(7)]),
             6 => layer(PositionEmbedding { positions: 8 }, &[Shape::sequence(6, 4)]),
             _ => layer(LayerKind::ClassToken, &[Shape::sequence(6, 4)]),
@@ -120,12 +122,13 @@ proptest! {
 #[test]
 fn empty_shard_has_zero_gradients_and_keeps_statistics() {
     let sequence = || Shape::sequence(4, 6);
-    let kinds: [(LayerKind, Shape); 8] = [
+    let kinds: [(LayerKind, Shape); 9] = [
         (Conv2d::new(2, 3).into(), Shape::image(3, 5, 5)),
         (Linear::new(4).into(), Shape::features(7)),
         (BatchNorm::default().into(), Shape::image(3, 5, 5)),
         (Linear::new(4).into(), sequence()),
         (LayerNorm::default().into(), sequence()),
+        (RmsNorm::new(1e-5).into(), sequence()),
         (Embedding { vocabulary: 9, features: 3 }.into(), Shape::features(7)),
         (PositionEmbedding { positions: 8 }.into(), sequence()),
         (LayerKind::ClassToken, sequence()),

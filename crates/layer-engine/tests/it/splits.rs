@@ -5,7 +5,7 @@ use layer_engine::{CpuEngine, Pass, Real, Role, Shard, Signature};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, GraphError, Layer, LayerGraph,
     LayerId, LayerKind, LayerNorm, LayerTensor, Linear, MultiHeadAttention, NetworkSplits, Pool2d,
-    PositionEmbedding, Shape, Split, TensorBox, Values,
+    PositionEmbedding, RmsNorm, Shape, Split, TensorBox, Values,
 };
 use proptest::prelude::*;
 
@@ -272,6 +272,7 @@ fn sequence_network(sizes: &SequenceSizes) -> Result<LayerGraph, GraphError> {
     x = net.add("gated", LayerKind::Multiply, [gate, x])?;
     x = net.add("down", Linear::new(features).without_bias(), [x])?;
     x = net.add("sum", LayerKind::Add, [x, middle, start])?;
+    x = net.add("rms_norm", RmsNorm::new(1e-5), [x])?;
     let next = net.add("next", Linear::new(7), [x])?;
     net.add("losses", LayerKind::SoftmaxCrossEntropy, [next])?;
     x = net.add("token", LayerKind::ClassToken, [x])?;
@@ -354,11 +355,11 @@ fn parts_of_all_layer_kinds_are_compared() {
     // Two to four parts of all layers but the loss by features, and of linear layers by inputs. Up
     // to three of the convolution by inputs.
     assert_eq!(check_network(&image_network(&sizes).unwrap()), 3 * (15 + 2) + 2);
-    // All layers but layer norm, class token, softmax and losses by features, linear layers by
+    // All layers but norms, class token, softmax and losses by features, linear layers by
     // inputs, and two to three parts of all layers on sequences but the attention, of the larger
     // table of positions and the class token, and the loss of a sequence, by positions.
     let sizes = SequenceSizes { positions: 3, features: 5, heads: 4, width: 2, hidden: 6, causal: true };
-    assert_eq!(check_network(&sequence_network(&sizes).unwrap()), 3 * (18 + 7) + 2 * 16);
+    assert_eq!(check_network(&sequence_network(&sizes).unwrap()), 3 * (18 + 7) + 2 * 17);
     // All layers but the class token and the loss by features, linear layers by inputs; two to
     // three parts of the layers on the tokens' positions but the attentions, and two to four of the
     // projections of the encoder's output, which has one more, by positions.

@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 pub use image::{AdaptiveAvgPool2d, BatchNorm, Conv2d, LocalResponseNorm, Pool2d};
 pub use opaque::{Opaque, OpaquePass};
 pub use rearrange::{Permute, Reshape, Select};
-pub use sequence::{AttentionSizes, Embedding, LayerNorm, Linear, MultiHeadAttention, PositionEmbedding};
+pub use sequence::{
+    AttentionSizes, Embedding, LayerNorm, Linear, MultiHeadAttention, PositionEmbedding, RmsNorm,
+};
 
 /// Operation of a layer with its hyper-parameters.
 ///
@@ -34,6 +36,9 @@ pub enum LayerKind {
     /// Layer normalisation (Ba, Kiros and Hinton, 2016) over the innermost dimension: a feature
     /// vector, or each position of a sequence or of a channels-last image.
     LayerNorm(LayerNorm),
+    /// Root-mean-square normalisation (Zhang and Sennrich, 2019) over the innermost dimension: `x /
+    /// sqrt(mean(x^2) + epsilon) * weight`.
+    RmsNorm(RmsNorm),
     /// Local response normalisation (Krizhevsky, Sutskever and Hinton, 2012): divides each channel
     /// of an image by `(k + alpha * mean)^beta`. `mean` is the sum of squares over the existing
     /// neighbouring channels divided by `size`.
@@ -119,6 +124,7 @@ impl LayerKind {
             Self::Linear(_) => "linear",
             Self::BatchNorm(_) => "batch_norm",
             Self::LayerNorm(_) => "layer_norm",
+            Self::RmsNorm(_) => "rms_norm",
             Self::LocalResponseNorm(_) => "local_response_norm",
             Self::Relu => "relu",
             Self::GeluTanh => "gelu_tanh",
@@ -196,6 +202,7 @@ into_kind!(
     Linear,
     BatchNorm,
     LayerNorm,
+    RmsNorm,
     LocalResponseNorm,
     Embedding,
     PositionEmbedding,

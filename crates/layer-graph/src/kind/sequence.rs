@@ -45,6 +45,25 @@ impl Default for LayerNorm {
     }
 }
 
+/// Hyper-parameters of a root-mean-square normalisation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RmsNorm {
+    /// Term added to the mean of the squares before the square root.
+    pub epsilon: f64,
+    /// Whether a feature is multiplied by 1 plus its weight, as in Gemma, instead of its weight.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unit_offset: bool,
+}
+
+impl RmsNorm {
+    /// Creates a normalisation that multiplies each feature by its weight.
+    #[must_use]
+    pub fn new(epsilon: f64) -> Self {
+        Self { epsilon, unit_offset: false }
+    }
+}
+
 /// Hyper-parameters of a token embedding, which maps each token id to a learned vector.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -25,6 +25,7 @@ pub(super) const OPERATORS: &[&str] = &[
     "MatMul",
     "MaxPool",
     "Mul (of two layers, or of a batch normalisation by channel)",
+    "RMSNormalization",
     "ReduceMean (of images)",
     "Relu",
     "Reshape",

@@ -172,6 +172,7 @@ impl<'n> NetworkSplits<'n> {
             }
             LayerKind::Linear(_)
             | LayerKind::LayerNorm(_)
+            | LayerKind::RmsNorm(_)
             | LayerKind::Add
             | LayerKind::Multiply
             | LayerKind::Dropout(_) => of_inputs().filter(|&count| count == of_output),

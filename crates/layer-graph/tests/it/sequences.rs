@@ -3,7 +3,7 @@
 
 use layer_graph::{
     AttentionSizes, Embedding, GraphError, LayerGraph, LayerKind, LayerNorm, Linear, MultiHeadAttention,
-    Permute, Pool2d, PositionEmbedding, Reshape, Select, Shape,
+    Permute, Pool2d, PositionEmbedding, Reshape, RmsNorm, Select, Shape,
 };
 
 fn dims(net: &LayerGraph, name: &str) -> Vec<usize> {
@@ -154,6 +154,7 @@ fn invalid_sequence_layers_are_rejected() {
         (Permute { order: vec![0] }.into(), "[0]"),
         (Select { index: 5 }.into(), "position 5"),
         (LayerNorm { epsilon: f64::NAN }.into(), "epsilon"),
+        (RmsNorm::new(0.0).into(), "epsilon"),
     ];
     for (kind, expected) in bad {
         let mut net = LayerGraph::new("net", Shape::sequence(5, 6)).unwrap();

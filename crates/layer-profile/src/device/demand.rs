@@ -136,9 +136,10 @@ impl Demand {
                 self.add(Term::Launch, 1.0);
                 let parameters = megabytes(layer.parameter_bytes());
                 let term = match kind {
-                    LayerKind::BatchNorm(_) | LayerKind::LayerNorm(_) | LayerKind::LocalResponseNorm(_) => {
-                        Term::Normalisation(pass)
-                    }
+                    LayerKind::BatchNorm(_)
+                    | LayerKind::LayerNorm(_)
+                    | LayerKind::RmsNorm(_)
+                    | LayerKind::LocalResponseNorm(_) => Term::Normalisation(pass),
                     LayerKind::Softmax | LayerKind::SoftmaxCrossEntropy => Term::Function(pass),
                     kind if kind.is_smooth_activation() => Term::Function(pass),
                     _ => Term::Stream(pass),
@@ -201,7 +202,10 @@ fn streamed(kind: &LayerKind, pass: Direction, input: f64, output: f64, paramete
     match kind {
         // Read for the statistics, read again, written. Backward, input and gradient are read
         // twice.
-        LayerKind::BatchNorm(_) | LayerKind::LayerNorm(_) | LayerKind::LocalResponseNorm(_) => {
+        LayerKind::BatchNorm(_)
+        | LayerKind::LayerNorm(_)
+        | LayerKind::RmsNorm(_)
+        | LayerKind::LocalResponseNorm(_) => {
             if backward {
                 5.0 * input
             } else {

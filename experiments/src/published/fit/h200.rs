@@ -99,7 +99,7 @@ fn passes(network: &LayerGraph, class: Class) -> Vec<(&Layer, Direction)> {
 
 fn class_of_layer(layer: &Layer) -> Class {
     match layer.kind() {
-        LayerKind::BatchNorm(_) | LayerKind::LayerNorm(_) => Class::Normalisation,
+        LayerKind::BatchNorm(_) | LayerKind::LayerNorm(_) | LayerKind::RmsNorm(_) => Class::Normalisation,
         LayerKind::MaxPool2d(_) | LayerKind::AvgPool2d(_) => Class::Pooling,
         LayerKind::Conv2d(_) | LayerKind::Linear(_) => Class::Product,
         _ => Class::Other,

@@ -1,4 +1,4 @@
-// Layer normalisation of rows of features, one warp per row.
+// Layer normalisation and root-mean-square normalisation of rows of features, one warp per row.
 #include "basics.cuh"
 
 // Saves mean and inverse standard deviation of each row. In evaluation `saved` is null.
@@ -70,5 +70,58 @@ KERNEL layer_norm_parameter_gradient(u32 rows, u32 features, const real* __restr
         }
         gradient[feature] = (float)weight;
         gradient[features + feature] = (float)bias;
+    }
+}
+
+// Saves the inverse root mean square of each row. In evaluation `saved` is null. The factor of a
+// feature is its weight plus `offset`.
+KERNEL rms_norm_forward(u32 rows, u32 features, double epsilon, float offset, const real* __restrict__ x,
+                        const real* __restrict__ weight, real* __restrict__ y, float* __restrict__ saved) {
+    const u32 row = ROW;
+    if (row >= rows) return;
+    x += row * features;
+    y += row * features;
+    double squares = 0;
+    ROLLED for (u32 i = LANE; i < features; i += 32) squares += (double)x[i] * x[i];
+    const float scale = (float)(1.0 / sqrt(warp_sum(squares) / features + epsilon));
+    ROLLED for (u32 i = LANE; i < features; i += 32) y[i] = x[i] * scale * (weight[i] + offset);
+    if (saved && LANE == 0) saved[row] = scale;
+}
+
+// With g = factor * dy: dx = scale * (g - x * scale^2 * mean(g * x)).
+KERNEL rms_norm_input_gradient(u32 rows, u32 features, float offset, const real* __restrict__ x,
+                               const real* __restrict__ weight, const float* __restrict__ saved,
+                               const real* __restrict__ dy, real* __restrict__ dx) {
+    const u32 row = ROW;
+    if (row >= rows) return;
+    x += row * features;
+    dy += row * features;
+    dx += row * features;
+    const float scale = saved[row];
+    double sum = 0;
+    ROLLED for (u32 i = LANE; i < features; i += 32) sum += (double)(dy[i] * (weight[i] + offset)) * x[i];
+    const float slope = (float)(warp_sum(sum) * scale * scale / features);
+    ROLLED for (u32 i = LANE; i < features; i += 32)
+        dx[i] = scale * (dy[i] * (weight[i] + offset) - x[i] * slope);
+}
+
+// Sums over the rows. A block has 32 features; its warps process rows in turn.
+KERNEL rms_norm_parameter_gradient(u32 rows, u32 features, const real* __restrict__ x,
+                                   const float* __restrict__ saved, const real* __restrict__ dy,
+                                   float* __restrict__ gradient) {
+    __shared__ double weights[WARPS][32];
+    const u32 feature = blockIdx.x * 32 + LANE, warp = threadIdx.x / 32;
+    double weight = 0;
+    if (feature < features) {
+        ROLLED for (u32 row = warp; row < rows; row += WARPS)
+            weight += (double)dy[row * features + feature] * x[row * features + feature] * saved[row];
+    }
+    weights[warp][LANE] = weight;
+    __syncthreads();
+    if (warp == 0 && feature < features) {
+        weight = 0;
+#pragma unroll
+        for (int part = 0; part < WARPS; part++) weight += weights[part][LANE];
+        gradient[feature] = (float)weight;
     }
 }

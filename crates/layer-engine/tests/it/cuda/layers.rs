@@ -7,7 +7,7 @@ use layer_engine::{
 };
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, Linear,
-    LocalResponseNorm, MultiHeadAttention, PositionEmbedding, Shape,
+    LocalResponseNorm, MultiHeadAttention, PositionEmbedding, RmsNorm, Shape,
 };
 use proptest::prelude::*;
 
@@ -353,6 +353,7 @@ proptest! {
         let shape = [Shape::sequence(positions, inputs)];
         compare(order, &layer(Linear { out_features: outputs, bias }, &shape), samples);
         compare(order, &layer(LayerNorm { epsilon: 1e-2 }, &shape), samples);
+        compare(order, &layer(RmsNorm { epsilon: 1e-2, unit_offset: bias }, &shape), samples);
         compare(order, &layer(LayerKind::Softmax, &shape), samples);
         compare(order, &layer(LayerKind::SoftmaxCrossEntropy, &shape), samples);
     }

@@ -27,6 +27,7 @@ pub(super) fn add(builder: &mut Builder<'_>, index: usize) -> Result<(), OnnxErr
         "ReduceMean" => window::mean(builder, node),
         "BatchNormalization" => norm::batch(builder, node),
         "LayerNormalization" => norm::layer(builder, node),
+        "RMSNormalization" => norm::root_mean_square(builder, node),
         "LRN" => norm::local_response(builder, node),
         "Gemm" => product::gemm(builder, node),
         "MatMul" => product::matmul(builder, node),

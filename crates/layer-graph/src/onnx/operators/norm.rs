@@ -5,7 +5,7 @@ use crate::onnx::OnnxError;
 use crate::onnx::builder::Builder;
 use crate::onnx::node::Node;
 use crate::onnx::numbers::{axis, size};
-use crate::{BatchNorm, LayerId, LayerNorm, LocalResponseNorm};
+use crate::{BatchNorm, LayerId, LayerNorm, LocalResponseNorm, RmsNorm};
 
 /// Adds the layer of a `BatchNormalization` node. A multiplication and an addition of constants by
 /// channel that follow it are merged into the layer.
@@ -44,17 +44,30 @@ pub(super) fn batch<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(),
 
 /// Adds the layer of a `LayerNormalization` node.
 pub(super) fn layer<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
-    let input = builder.layer(node, node.input(0)?)?;
-    let shape = builder.shape(input);
-    let (rank, features) = (shape.dims().len() + 1, shape.innermost());
-    if axis(node.int("axis", -1)?, rank) != Some(rank - 1) {
-        return Err(node.unsupported("an axis that is not the last one"));
-    }
+    let (input, features) = rows(builder, node)?;
     if node.optional_input(2).is_none() {
         return Err(node.unsupported("a layer normalisation without a bias"));
     }
     check_parameters(builder, node, 1..3, features)?;
     builder.add(node, LayerNorm { epsilon: node.float("epsilon", 1e-5)? }, &[input])
+}
+
+/// Adds the layer of an `RMSNormalization` node.
+pub(super) fn root_mean_square<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let (input, features) = rows(builder, node)?;
+    check_parameters(builder, node, 1..2, features)?;
+    builder.add(node, RmsNorm::new(node.float("epsilon", 1e-5)?), &[input])
+}
+
+/// Returns the layer whose innermost dimension a node normalises, and the size of this dimension.
+fn rows<'a>(builder: &Builder<'a>, node: Node<'a>) -> Result<(LayerId, usize), OnnxError> {
+    let input = builder.layer(node, node.input(0)?)?;
+    let shape = builder.shape(input);
+    let rank = shape.dims().len() + 1;
+    if axis(node.int("axis", -1)?, rank) != Some(rank - 1) {
+        return Err(node.unsupported("an axis that is not the last one"));
+    }
+    Ok((input, shape.innermost()))
 }
 
 /// Adds the layer of an `LRN` node.

@@ -3,7 +3,7 @@
 use layer_graph::onnx::{OnnxError, from_bytes};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, LayerGraph, LayerKind, LayerNorm, Linear,
-    LocalResponseNorm, Permute, Pool2d, Reshape, Shape,
+    LocalResponseNorm, Permute, Pool2d, Reshape, RmsNorm, Shape,
 };
 
 use super::file::Attribute::{Float, Int, Ints, Text};
@@ -199,6 +199,14 @@ fn layer_and_local_response_normalisations_are_imported() {
         layers(&layer),
         [(LayerNorm { epsilon: 1e-6 }.into(), vec![3, 8]), (LayerKind::GeluTanh, vec![3, 8])]
     );
+
+    let layer = Model::new(23, &[-1, 3, 8], &[-1, 3, 8]).weight("scale", &[8]).node(
+        "RMSNormalization",
+        "x scale",
+        "y",
+        &[Float("epsilon", 1e-6)],
+    );
+    assert_eq!(layers(&layer), [(RmsNorm::new(1e-6).into(), vec![3, 8])]);
 }
 
 #[test]

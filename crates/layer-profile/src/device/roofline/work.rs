@@ -70,6 +70,7 @@ impl Work {
             | LayerKind::MultiHeadAttention(_)
             | LayerKind::BatchNorm(_)
             | LayerKind::LayerNorm(_)
+            | LayerKind::RmsNorm(_)
             | LayerKind::LocalResponseNorm(_)
             | LayerKind::Multiply => inputs,
             LayerKind::Softmax => outputs,
