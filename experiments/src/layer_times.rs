@@ -10,7 +10,7 @@ pub(crate) enum LayerTimes {
     /// A device model, which covers any network and batch.
     Model(DeviceModel),
     /// A profile of one network: times at some batches, interpolated between them.
-    Table(ProfileTable),
+    Table(Box<ProfileTable>),
 }
 
 impl LayerTimes {
@@ -47,7 +47,7 @@ impl LayerTimes {
     pub(crate) fn profile(&self, network: &LayerGraph, batches: &[usize]) -> anyhow::Result<ProfileTable> {
         let table = match self {
             Self::Model(model) => return Ok(model.profile(network, batches)?),
-            Self::Table(table) => table.clone().for_model(network)?,
+            Self::Table(table) => table.as_ref().clone().for_model(network)?,
         };
         table.check_undisturbed()?;
         let profiled = || table.layers().iter().map(|layer| layer.times.iter().map(|time| time.batch));

@@ -80,7 +80,7 @@ impl DeviceOptions {
     /// If there is no such built-in device model, or if the file is invalid.
     pub(crate) fn load(&self) -> anyhow::Result<LayerTimes> {
         Ok(match &self.profile {
-            Some(path) => LayerTimes::Table(inputs::profile(path)?),
+            Some(path) => LayerTimes::Table(Box::new(inputs::profile(path)?)),
             None => LayerTimes::Model(inputs::device(&self.device)?),
         })
     }
