@@ -1,11 +1,45 @@
 //! Activations, and sums and copies of buffers. Each function returns the computation of a pass or
 //! of a kernel that belongs to no layer.
 
+use layer_graph::LayerKind;
 use tch::Tensor;
 
 use super::Failure;
 use super::launch::{LaunchFunction, LayerOperands};
 use crate::Role;
+
+/// Returns a pass of an activation. `None` for another kind of layer.
+pub(super) fn elementwise(
+    kind: &LayerKind,
+    operands: LayerOperands,
+    backward: bool,
+) -> Option<LaunchFunction> {
+    Some(match kind {
+        LayerKind::Relu if backward => backward_of_output(operands, |dy, y| y.f_threshold_backward(dy, 0.0)),
+        LayerKind::Relu => forward(operands, Tensor::f_relu),
+        LayerKind::GeluTanh | LayerKind::Gelu => {
+            let approximate = if *kind == LayerKind::Gelu { "none" } else { "tanh" };
+            if backward {
+                backward_of_input(operands, |dy, x| x.f_gelu_backward(dy, approximate))
+            } else {
+                forward(operands, |x| x.f_gelu(approximate))
+            }
+        }
+        LayerKind::Silu if backward => backward_of_input(operands, |dy, x| x.f_silu_backward(dy)),
+        LayerKind::Silu => forward(operands, Tensor::f_silu),
+        LayerKind::QuickGelu if backward => backward_of_input(operands, |dy, x| {
+            let gate = x.f_mul_scalar(1.702)?.f_sigmoid()?;
+            let slope = gate.f_neg()?.f_add_scalar(1.0)?.f_mul(x)?.f_mul_scalar(1.702)?.f_add_scalar(1.0)?;
+            dy.f_mul(&gate)?.f_mul(&slope)
+        }),
+        LayerKind::QuickGelu => forward(operands, |x| x.f_mul_scalar(1.702)?.f_sigmoid()?.f_mul(x)),
+        LayerKind::Sigmoid if backward => backward_of_output(operands, Tensor::f_sigmoid_backward),
+        LayerKind::Sigmoid => forward(operands, Tensor::f_sigmoid),
+        LayerKind::Tanh if backward => backward_of_output(operands, Tensor::f_tanh_backward),
+        LayerKind::Tanh => forward(operands, Tensor::f_tanh),
+        _ => return None,
+    })
+}
 
 /// Returns a forward pass that applies `function` to the input, elementwise or over its innermost
 /// dimension.

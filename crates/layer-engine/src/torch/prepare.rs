@@ -5,9 +5,7 @@ use tch::Tensor;
 
 use super::Failure;
 use super::NAME;
-use super::activation::{
-    add_in_place, backward_of_input, backward_of_output, copies, forward, multiply, scale, sum, sum_parts,
-};
+use super::activation::{add_in_place, backward_of_output, copies, forward, multiply, scale, sum, sum_parts};
 use super::batch_norm::BatchNormKernel;
 use super::conv::ConvKernel;
 use super::dropout::Mask;
@@ -17,7 +15,8 @@ use super::launch::{LaunchFunction, LayerOperands, sizes};
 use super::loss::{CrossEntropyKernel, IndexConversion};
 use super::pool::PoolWindows;
 use super::{
-    attention, dropout, layer_norm, linear, optimizer, pool, rearrange, response_norm, rms_norm, sequence,
+    activation, attention, dropout, layer_norm, linear, optimizer, pool, rearrange, response_norm, rms_norm,
+    sequence,
 };
 use crate::{EngineError, KernelSpec, Pass, Precision, Role, Shard, Signature};
 
@@ -127,28 +126,7 @@ fn operation(
         LayerKind::RmsNorm(norm) => rms_norm::forward(operands, norm),
         LayerKind::LocalResponseNorm(norm) if backward => response_norm::backward(operands, norm.clone()),
         LayerKind::LocalResponseNorm(norm) => response_norm::forward(operands, norm.clone()),
-        LayerKind::Relu if backward => backward_of_output(operands, |dy, y| y.f_threshold_backward(dy, 0.0)),
-        LayerKind::Relu => forward(operands, Tensor::f_relu),
-        LayerKind::GeluTanh | LayerKind::Gelu => {
-            let approximate = if matches!(layer.kind(), LayerKind::Gelu) { "none" } else { "tanh" };
-            if backward {
-                backward_of_input(operands, |dy, x| x.f_gelu_backward(dy, approximate))
-            } else {
-                forward(operands, |x| x.f_gelu(approximate))
-            }
-        }
-        LayerKind::Silu if backward => backward_of_input(operands, |dy, x| x.f_silu_backward(dy)),
-        LayerKind::Silu => forward(operands, Tensor::f_silu),
-        LayerKind::QuickGelu if backward => backward_of_input(operands, |dy, x| {
-            let gate = x.f_mul_scalar(1.702)?.f_sigmoid()?;
-            let slope = gate.f_neg()?.f_add_scalar(1.0)?.f_mul(x)?.f_mul_scalar(1.702)?.f_add_scalar(1.0)?;
-            dy.f_mul(&gate)?.f_mul(&slope)
-        }),
-        LayerKind::QuickGelu => forward(operands, |x| x.f_mul_scalar(1.702)?.f_sigmoid()?.f_mul(x)),
-        LayerKind::Sigmoid if backward => backward_of_output(operands, Tensor::f_sigmoid_backward),
-        LayerKind::Sigmoid => forward(operands, Tensor::f_sigmoid),
-        LayerKind::Tanh if backward => backward_of_output(operands, Tensor::f_tanh_backward),
-        LayerKind::Tanh => forward(operands, Tensor::f_tanh),
+        kind if kind.is_activation() => return Ok(activation::elementwise(kind, operands, backward)),
         LayerKind::Softmax if backward => {
             let kind = dtypes.kind;
             backward_of_output(operands, move |dy, y| {
