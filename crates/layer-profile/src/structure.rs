@@ -34,6 +34,17 @@ fn kind(kind: &LayerKind) -> String {
 }
 
 impl ProfileTable {
+    /// Returns the times of a part of a split layer: a layer with the name of the whole one, such
+    /// as [`LayerPart::layer`](layer_graph::LayerPart::layer). `None` if this part was not
+    /// profiled.
+    #[must_use]
+    pub fn part(&self, part: &Layer) -> Option<&LayerProfile> {
+        if self.parts.is_empty() {
+            return None;
+        }
+        self.parts.get(&(part.name().to_owned(), of_layer(part)))
+    }
+
     /// Checks that each layer of the network has the structure that was profiled, if the table
     /// recorded it.
     ///

@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use layer_graph::{Layer, LayerGraph, LayerKind};
+use layer_graph::{LayerGraph, LayerKind};
 
 use crate::interpolate::Position;
 use crate::{
     BatchTime, ContendedTimes, Gpu, LayerProfile, LayerTime, MeasurementConditions, ModelAccuracy,
-    NetworkTime, NumberFormat, Origin, ProfileError, structure,
+    NetworkTime, NumberFormat, Origin, ProfileError,
 };
 
 /// Maximum ratio between the sum of the layers and the whole network, in either direction, of an
@@ -35,7 +35,7 @@ pub struct ProfileTable {
     /// Times while several ranks compute at once. `None` if they are not known.
     contended: Option<Box<ContendedTimes>>,
     /// Times of parts of split layers, by layer name and structure.
-    parts: BTreeMap<(String, String), LayerProfile>,
+    pub(crate) parts: BTreeMap<(String, String), LayerProfile>,
     by_name: HashMap<String, usize>,
 }
 
@@ -168,17 +168,6 @@ impl ProfileTable {
     #[must_use]
     pub fn parts(&self) -> impl ExactSizeIterator<Item = &LayerProfile> {
         self.parts.values()
-    }
-
-    /// Returns the times of a part of a split layer: a layer with the name of the whole one, such
-    /// as [`LayerPart::layer`](layer_graph::LayerPart::layer). `None` if this part was not
-    /// profiled.
-    #[must_use]
-    pub fn part(&self, part: &Layer) -> Option<&LayerProfile> {
-        if self.parts.is_empty() {
-            return None;
-        }
-        self.parts.get(&(part.name().to_owned(), structure::of_layer(part)))
     }
 
     /// Returns the table with the times of parts of split layers, instead of those that it has.
