@@ -16,7 +16,7 @@ use super::elementwise::{
     AddInPlace, CopyToAll, MultiplyBackward, MultiplyForward, ReluBackward, ReluForward, Scale, Sum, SumParts,
 };
 use super::embedding::{EmbeddingLookup, EmbeddingPass};
-use super::layer_norm::{LayerNormPass, LayerNormalisation};
+use super::layer_norm::LayerNormRule;
 use super::linear::{LinearLayer, LinearPass};
 use super::local_response_norm::ResponseNormalisation;
 use super::loss::{CrossEntropy, InPlace, LossPass};
@@ -24,7 +24,8 @@ use super::max_pool::{MaxPool, MaxPoolPass};
 use super::operation::{CpuKernel, Operation, mismatch};
 use super::optimizer::{SgdStep, SquaredNorm};
 use super::rearrange::{Permutation, Selection};
-use super::rms_norm::RmsNormalisation;
+use super::rms_norm::RmsNormRule;
+use super::row_norm::RowNormalisation;
 use super::sequence::{AddPositions, LearnedPass, PrependToken};
 use super::softmax::{SoftmaxBackward, SoftmaxForward};
 use super::workers::Workers;
@@ -211,12 +212,12 @@ fn sequence_operation<T: Real>(
     };
     Some(match layer.kind() {
         LayerKind::LayerNorm(norm) => {
-            let (rows, pass) = (samples * elements / features, LayerNormPass::of(pass));
-            Box::new(LayerNormalisation::new(norm.epsilon, features, rows, pass, workers))
+            let rule = LayerNormRule { epsilon: norm.epsilon };
+            Box::new(RowNormalisation::new(rule, features, samples * elements / features, pass, workers))
         }
         LayerKind::RmsNorm(norm) => {
-            let (rows, pass) = (samples * elements / features, LayerNormPass::of(pass));
-            Box::new(RmsNormalisation::new(norm, features, rows, pass, workers))
+            let rule = RmsNormRule::new(norm);
+            Box::new(RowNormalisation::new(rule, features, samples * elements / features, pass, workers))
         }
         LayerKind::LocalResponseNorm(norm) => {
             let (channels, height, width) = input.as_image()?;
