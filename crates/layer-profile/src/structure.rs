@@ -89,14 +89,8 @@ impl LayerProfile {
         update: Option<Duration>,
         times: Vec<BatchTime>,
     ) -> Self {
-        Self {
-            name: network.layer(layer).name().into(),
-            kind: network.layer(layer).kind().label().into(),
-            structure: Some(of(network, layer)),
-            update,
-            update_spread: None,
-            times,
-        }
+        let structure = Some(of(network, layer));
+        Self { structure, ..Self::of_part(network.layer(layer), update, times) }
     }
 
     /// Creates the row of a part of a split layer, with its structure. `update` and `times` are

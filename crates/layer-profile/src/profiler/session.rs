@@ -39,8 +39,8 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, '_, E> {
     pub(super) fn measure_layers(&mut self) -> Result<Vec<LayerProfile>, ProfileError> {
         let network = self.network;
         let mut layers = Vec::with_capacity(network.len() - 1);
-        for (id, layer) in network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input) {
-            layers.extend(self.measure_rows(id, layer)?);
+        for (id, _) in network.layers().filter(|(_, layer)| *layer.kind() != LayerKind::Input) {
+            layers.extend(self.measure_rows(id, None)?);
         }
         Ok(layers)
     }
@@ -54,25 +54,27 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, '_, E> {
         let mut rows = Vec::with_capacity(profiler.parts.len());
         for part in &profiler.parts {
             if let Some(id) = network.find(part.name()) {
-                rows.extend(self.measure_rows(id, part)?);
+                rows.extend(self.measure_rows(id, Some(part))?);
             }
         }
         Ok(rows)
     }
 
     /// Measures a layer, or a part of it, at all batch sizes. `None` without batch sizes.
-    fn measure_rows(&mut self, id: LayerId, layer: &Layer) -> Result<Option<LayerProfile>, ProfileError> {
-        let is_part = !std::ptr::eq(layer, self.network.layer(id));
-        let subject = if is_part {
-            format!("a part of `{}`", layer.name())
-        } else {
-            format!("layer `{}`", layer.name())
-        };
+    fn measure_rows(
+        &mut self,
+        id: LayerId,
+        part: Option<&Layer>,
+    ) -> Result<Option<LayerProfile>, ProfileError> {
+        let layer = part.unwrap_or(self.network.layer(id));
+        let name = layer.name();
+        let subject = if part.is_some() { format!("a part of `{name}`") } else { format!("layer `{name}`") };
         let mut rows: Option<LayerProfile> = None;
         for &batch in &self.profiler.batches {
             let work = progress::layer_work(layer, batch);
-            let finished = self.journal.as_ref().and_then(|journal| {
-                if is_part { journal.part(layer, batch) } else { journal.layer(layer.name(), batch) }
+            let finished = self.journal.as_ref().and_then(|journal| match part {
+                Some(part) => journal.part(part, batch),
+                None => journal.layer(name, batch),
             });
             let row = if let Some(row) = finished {
                 self.progress.skip(work);
@@ -80,10 +82,10 @@ impl<E: Engine<Scalar: From<f32>>> Session<'_, '_, E> {
             } else {
                 self.progress.show(&subject, batch);
                 // The update does not depend on the batch size.
-                let row = self.measure_layer((id, is_part.then_some(layer)), batch, rows.is_none());
+                let row = self.measure_layer((id, part), batch, rows.is_none());
                 let row = row.map_err(failure(|| subject.clone(), batch))?;
                 match &mut self.journal {
-                    Some(journal) if is_part => journal.add_part(&row)?,
+                    Some(journal) if part.is_some() => journal.add_part(&row)?,
                     Some(journal) => journal.add_layer(&row)?,
                     None => {}
                 }
