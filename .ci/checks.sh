@@ -99,11 +99,11 @@ features() {
     echo "$features"
 }
 
-# test_programs [ARGUMENT...]: builds all programs and tests, with arguments of cargo, and prints the test
+# test_programs ARGUMENT...: builds programs and tests, with arguments of cargo, and prints the test
 # programs: package, target, folder of the package and path.
 test_programs() {
     local messages=${CARGO_TARGET_DIR:-target}/test-programs.json
-    cargo test --workspace "$@" --no-run --message-format json-render-diagnostics >"$messages" &&
+    cargo test "$@" --no-run --message-format json-render-diagnostics >"$messages" &&
         python3 - "$messages" <<'END'
 import json
 import sys
@@ -131,20 +131,24 @@ tests_of() {
 # Builds the tests of `cargo test --workspace`, and lists them: package, target and name.
 default_build() {
     local target=${CARGO_TARGET_DIR:-target} package kind program
-    test_programs >"$target/default-programs" || return 1
+    test_programs --workspace >"$target/default-programs" || return 1
     while IFS=$'\t' read -r package kind _ program; do
         tests_of "$program" | sed "s/^/$package\t$kind\t/" || return 1
     done <"$target/default-programs" >"$target/default-tests"
 }
 
-# Builds all programs and tests once, with all features, and lists the test programs.
+feature_packages=(-p collectives -p deeppool-cli -p benches -p experiments)
+
+# Builds the programs and tests of the packages that `default_build` does not build with all features, and
+# lists all test programs: these, and those of the other packages.
 feature_build() {
     local target=${CARGO_TARGET_DIR:-target}
     : >"$target/taken-tests"
-    test_programs --features "$(features)" >"$target/feature-tests"
+    test_programs "${feature_packages[@]}" --features "$(features)" >"$target/feature-programs" &&
+        awk -F '\t' '!seen[$1, $2]++' "$target/feature-programs" "$target/default-programs" >"$target/feature-tests"
 }
 
-# built PACKAGE TARGET: the path of a test program of that build.
+# built PACKAGE TARGET: the path of a test program of these builds.
 built() {
     awk -F '\t' -v package="$1" -v target="$2" '$1 == package && $2 == target { print $4; found = 1 } END { exit !found }' \
         "${CARGO_TARGET_DIR:-target}/feature-tests"
@@ -194,7 +198,7 @@ feature_tests() {
     done <"$target/feature-tests"
     # These differ by feature under the same names.
     run_tests experiments it page:: paper:: && run_tests deeppool-cli it job_script:: &&
-        cargo test --workspace --doc --features "$(features)" || failed=1
+        cargo test "${feature_packages[@]}" --doc --features "$(features)" || failed=1
     return "$failed"
 }
 
@@ -207,11 +211,11 @@ wrong_inputs() {
 # every limit, and all parts of `experiments all`.
 more_cases() {
     (
-        export BURST_PLANNER_CASES=100 BURST_PLANNER_RESTART_PROBLEMS=6 DEEPPOOL_EPOCHS=5 DEEPPOOL_LIMITS=40
+        export BURST_PLANNER_CASES=60 BURST_PLANNER_RESTART_PROBLEMS=4 DEEPPOOL_EPOCHS=3 DEEPPOOL_LIMITS=40
         run_tests burst-planner it memory:: quality:: &&
             BURST_PLANNER_CASES=30 BURST_PLANNER_OPERATIONS=10 run_tests burst-planner it placement:: &&
             run_tests deeppool-tests it plan_independent::digits partial::losses &&
-            DEEPPOOL_CASES=200 run_tests deeppool it checkpoint::damaged &&
+            DEEPPOOL_CASES=100 run_tests deeppool it checkpoint::damaged &&
             DEEPPOOL_ITERATIONS=100 run_tests deeppool it splits::losses &&
             DEEPPOOL_CASES=100 run_tests deeppool it split_brute_force:: &&
             CUDA_CASES=1000 run_tests cuda it ownership:: &&
@@ -414,8 +418,8 @@ python() {
         "$folder/bin/maturin" build --quiet --profile dev --manifest-path python/Cargo.toml --out "$wheels" &&
             "$folder/bin/pip" install --quiet --force-reinstall --no-deps "$wheels"/deeppool-*.whl &&
             (cd python && "$folder/bin/python" -m mypy) &&
-            DEEPPOOL_BIN=$(realpath "${CARGO_TARGET_DIR:-target}/debug/deeppool") DEEPPOOL_ITERATIONS=20 DEEPPOOL_NETWORKS=quick \
-                DEEPPOOL_MODULES=150 timeout 1440 "$folder/bin/python" -m pytest --quiet --durations 10 -p no:cacheprovider python/tests
+            DEEPPOOL_BIN=$(realpath "${CARGO_TARGET_DIR:-target}/debug/deeppool") DEEPPOOL_ITERATIONS=15 DEEPPOOL_NETWORKS=quick \
+                DEEPPOOL_MODULES=60 timeout 1440 "$folder/bin/python" -m pytest --quiet --durations 40 -p no:cacheprovider python/tests
     )
 }
 

@@ -23,11 +23,16 @@ step() {
     echo "== $took" >&"$out"
 }
 
-# Runs the steps that every change has to pass, but for the tests.
-quick_steps() {
+# Checks the form of the text.
+format_steps() {
     step cargo fmt --all --check
     step rustfmt --check --edition 2024 tests/consumers/*/src/main.rs
     step scripts/check-prose
+}
+
+# Runs the steps that every change has to pass, but for the tests.
+quick_steps() {
+    format_steps
     step cargo clippy --workspace --all-targets -- -D warnings
     step env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 }

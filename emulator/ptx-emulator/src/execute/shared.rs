@@ -86,18 +86,19 @@ impl SharedMemory {
             }
         }
         if let Some(written) = &mut self.written {
-            for byte in offset..offset + u64::from(bytes) {
-                written[(byte / 32) as usize] |= 1 << (byte % 32);
-            }
+            written[(offset / 32) as usize] |= bits(offset, bytes);
         }
     }
 
     /// Returns whether all of `bytes` bytes at `offset` were written, or `true` if uninitialised
     /// reads are not checked.
     pub(crate) fn is_written(&self, offset: u64, bytes: u32) -> bool {
-        let is = |written: &Vec<u32>, byte: u64| written[(byte / 32) as usize] >> (byte % 32) & 1 != 0;
-        self.written
-            .as_ref()
-            .is_none_or(|written| (offset..offset + u64::from(bytes)).all(|byte| is(written, byte)))
+        let bits = bits(offset, bytes);
+        self.written.as_ref().is_none_or(|written| written[(offset / 32) as usize] & bits == bits)
     }
+}
+
+/// Returns the bits of 1, 2, 4 or 8 aligned bytes among those of their 32 bytes.
+fn bits(offset: u64, bytes: u32) -> u32 {
+    ((1 << bytes) - 1) << (offset % 32)
 }
