@@ -373,6 +373,15 @@ class Gpt(nn.Module):
         return self.head(self.act(x + positions.to(x.device, x.dtype)))
 
 
+def test_the_padding_of_an_embedding_is_kept():
+    module = nn.Sequential(nn.Embedding(7, 4, padding_idx=2), nn.Flatten(), nn.Linear(12, 3))
+    traced = trace(module, torch.tensor([[0, 2, 6], [2, 3, 1]]))
+    op = traced.network.to_dict()["layers"][0]["op"]
+    assert op == {"embedding": {"vocabulary": 7, "features": 4, "padding": 2}}
+    tokens = torch.tensor([[2, 2, 5], [1, 0, 2], [6, 4, 2]])
+    assert check_gradients(traced, tokens, torch.tensor([0, 1, 2])).largest_difference < 1e-9
+
+
 class QuickGelu(nn.Module):
     """GELU by ``sigmoid`` as in CLIP."""
 
@@ -380,13 +389,23 @@ class QuickGelu(nn.Module):
         return x * torch.sigmoid(1.702 * x)
 
 
-def test_smooth_activations_have_kinds():
-    module = nn.Sequential(
-        nn.Linear(4, 6), nn.SiLU(inplace=True), QuickGelu(), nn.Sigmoid(), nn.Tanh(), nn.Linear(6, 3)
-    )
+@pytest.mark.parametrize(
+    "activations",
+    [
+        {
+            "silu": nn.SiLU(inplace=True),
+            "quick_gelu": QuickGelu(),
+            "sigmoid": nn.Sigmoid(),
+            "tanh": nn.Tanh(),
+        },
+        {"hard_swish": nn.Hardswish(inplace=True), "relu6": nn.ReLU6(), "hard_sigmoid": nn.Hardsigmoid()},
+    ],
+)
+def test_activations_have_kinds(activations):
+    module = nn.Sequential(nn.Linear(4, 6), *activations.values(), nn.Linear(6, 3))
     traced = trace(module, torch.randn(2, 4))
     kinds = [layer.kind for layer in traced.layers]
-    assert kinds[:6] == ["linear", "silu", "quick_gelu", "sigmoid", "tanh", "linear"]
+    assert kinds[: len(activations) + 2] == ["linear", *activations, "linear"]
     assert_same(traced, lambda module, batch: module(batch), torch.randn(3, 4))
     labels = torch.tensor([0, 1, 2, 0, 1])
     assert check_gradients(traced, torch.randn(5, 4), labels).largest_difference < 1e-9

@@ -180,7 +180,7 @@ impl Signature {
                 (reads.collect(), slots.map(InputGradient).collect())
             }
             // Their derivatives are functions of the output.
-            (K::Relu | K::Sigmoid | K::Tanh | K::Softmax, Pass::Backward) => {
+            (K::Relu | K::Relu6 | K::HardSigmoid | K::Sigmoid | K::Tanh | K::Softmax, Pass::Backward) => {
                 (vec![Output, OutputGradient], vec![InputGradient(0)])
             }
             (kind, Pass::Backward) if kind.is_activation() || matches!(kind, K::LocalResponseNorm(_)) => {

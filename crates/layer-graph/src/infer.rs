@@ -2,8 +2,8 @@
 //! not fit.
 
 use crate::{
-    Conv2d, GraphError, LayerKind, LayerNorm, MultiHeadAttention, Opaque, Permute, Pool2d, Reshape, RmsNorm,
-    Shape,
+    Conv2d, Embedding, GraphError, LayerKind, LayerNorm, MultiHeadAttention, Opaque, Permute, Pool2d,
+    Reshape, RmsNorm, Shape,
 };
 
 /// Computes the output shape of a layer of the given kind, for one sample. `inputs` are the shapes
@@ -50,6 +50,9 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
             inputs[0].clone()
         }
         LayerKind::Relu
+        | LayerKind::Relu6
+        | LayerKind::HardSigmoid
+        | LayerKind::HardSwish
         | LayerKind::GeluTanh
         | LayerKind::Gelu
         | LayerKind::QuickGelu
@@ -57,13 +60,7 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
         | LayerKind::Sigmoid
         | LayerKind::Tanh
         | LayerKind::Softmax => inputs[0].clone(),
-        LayerKind::Embedding(embedding) => match inputs[0].dims() {
-            [_] if embedding.vocabulary == 0 => {
-                return Err(shape_error(name, "needs a vocabulary of at least one token".into()));
-            }
-            &[positions] => Shape::sequence(positions, embedding.features),
-            _ => return Err(shape_error(name, format!("needs a vector of tokens, got {}", inputs[0]))),
-        },
+        LayerKind::Embedding(rule) => embedding(name, rule, &inputs[0])?,
         LayerKind::PositionEmbedding(embedding) => {
             let (positions, _) = sequence(name, &inputs[0])?;
             if positions > embedding.positions {
@@ -130,6 +127,18 @@ fn check_input_count(name: &str, kind: &LayerKind, got: usize) -> Result<(), Gra
         Ok(())
     } else {
         Err(GraphError::InputCount { layer: name.into(), kind: kind.label(), expected, got })
+    }
+}
+
+fn embedding(name: &str, embedding: &Embedding, input: &Shape) -> Result<Shape, GraphError> {
+    let vocabulary = embedding.vocabulary;
+    match input.dims() {
+        [_] if vocabulary == 0 => Err(shape_error(name, "needs a vocabulary of at least one token".into())),
+        [_] if embedding.padding.is_some_and(|padding| padding >= vocabulary) => {
+            Err(shape_error(name, format!("has a padding token beyond its vocabulary of {vocabulary}")))
+        }
+        &[positions] => Ok(Shape::sequence(positions, embedding.features)),
+        _ => Err(shape_error(name, format!("needs a vector of tokens, got {input}"))),
     }
 }
 

@@ -17,6 +17,9 @@ from deeppool.tracing.kinds import Kind
 from deeppool.tracing.units import Unit, Units
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "relu6": F.relu6,
+    "hard_sigmoid": F.hardsigmoid,
+    "hard_swish": F.hardswish,
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),

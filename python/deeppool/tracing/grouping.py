@@ -10,7 +10,7 @@ from deeppool.tracing.units import Units
 #: Maximum number of separate layers that operations without a layer kind are in a call of a module.
 MAX_OPERATIONS = 32
 #: Operations with a kind that are merged with others of their call, as the last of a recurrence.
-MERGED = ACTIVATIONS | {"mul"}
+MERGED = {"hardtanh", "mul", *ACTIVATIONS}
 
 
 def group(units: Units) -> None:

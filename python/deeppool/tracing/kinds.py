@@ -61,7 +61,16 @@ class Unknown:
 
 Match = Kind | Pieces | Same | Unknown
 
-ACTIVATIONS = {"relu", "silu", "sigmoid", "tanh"}
+#: Kinds of activations, by operation.
+ACTIVATIONS = {
+    "relu": "relu",
+    "relu6": "relu6",
+    "hardsigmoid": "hard_sigmoid",
+    "hardswish": "hard_swish",
+    "silu": "silu",
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
+}
 VIEWS = {
     "view",
     "reshape",
@@ -92,6 +101,7 @@ KNOWN = {
     "mean",
     "dropout",
     "gelu",
+    "hardtanh",
     "softmax",
     "embedding",
     "add",
@@ -160,6 +170,11 @@ class _Matcher:
             case "gelu":
                 tanh = step.argument("approximate", "none") == "tanh"
                 return self._unary("gelu_tanh" if tanh else "gelu")
+            case "hardtanh":
+                lower, upper = step.argument("min_val"), step.argument("max_val")
+                if (lower, upper) != (0, 6):
+                    return Unknown(f"hardtanh from {lower} to {upper}")
+                return self._unary("relu6")
             case "softmax":
                 return self._softmax()
             case "embedding":
@@ -177,7 +192,7 @@ class _Matcher:
             case "to":
                 return self._to()
             case name if name in ACTIVATIONS:
-                return self._unary(name)
+                return self._unary(ACTIVATIONS[name])
             case name if name in VIEWS:
                 return self._view()
             case name if name in MOVES:
@@ -319,14 +334,14 @@ class _Matcher:
             tokens = self.units.steps[tokens.index].args[0]
         if not isinstance(tokens, Ref) or tokens.index != 0 or len(self._sample(0) or ()) != 1:
             return Unknown("embedding of something other than the network's input, a vector of tokens")
-        if (
-            step.argument("padding_idx") >= 0
-            or step.argument("scale_grad_by_freq")
-            or step.argument("sparse")
-        ):
-            return Unknown("embedding with padding_idx, scale_grad_by_freq or sparse gradients")
+        if step.argument("scale_grad_by_freq") or step.argument("sparse"):
+            return Unknown("embedding with scale_grad_by_freq or sparse gradients")
         vocabulary, features = self._parameter(weight)
-        return Kind({"embedding": {"vocabulary": vocabulary, "features": features}}, (0,))
+        embedding = {"vocabulary": vocabulary, "features": features}
+        padding = step.argument("padding_idx")
+        if padding >= 0:
+            embedding["padding"] = padding
+        return Kind({"embedding": embedding}, (0,))
 
     def _is_view(self, index: int) -> bool:
         """Returns whether a step only views its argument with the same shape of samples and data type."""

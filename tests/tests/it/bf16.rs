@@ -158,7 +158,7 @@ fn odd_samples_that_move_are_an_error() {
 fn tokens_that_other_layers_than_embeddings_read_are_an_error() {
     let mut network = LayerGraph::new("tokens", Shape::features(4)).unwrap();
     let input = network.input();
-    let words = network.add("words", Embedding { vocabulary: 9, features: 4 }, [input]).unwrap();
+    let words = network.add("words", Embedding::new(9, 4), [input]).unwrap();
     let words = network.add("flat", LayerKind::Flatten, [words]).unwrap();
     let values = network.add("values", Linear::new(16), [input]).unwrap();
     let sum = network.add("sum", LayerKind::Add, [words, values]).unwrap();

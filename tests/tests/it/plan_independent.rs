@@ -186,7 +186,7 @@ fn batch_norm_per_shard_changes_losses_but_reaches_the_accuracy() {
 /// Returns a transformer of one block whose head shares the weight of the embedding.
 pub(crate) fn language_model() -> LayerGraph {
     let mut net = LayerGraph::new("language", Shape::features(12)).unwrap();
-    let tokens = net.add("tokens", Embedding { vocabulary: 29, features: 16 }, [net.input()]).unwrap();
+    let tokens = net.add("tokens", Embedding::new(29, 16), [net.input()]).unwrap();
     let start = net.add("positions", PositionEmbedding { positions: 12 }, [tokens]).unwrap();
     let x = net.add("norm1", LayerNorm::default(), [start]).unwrap();
     let x = net.add("qkv", Linear::new(48), [x]).unwrap();

@@ -146,7 +146,7 @@ fn transformer() -> LayerGraph {
         let name = format!("layer{}", net.layers().count());
         net.add(name, kind, from).unwrap()
     };
-    let tokens = then(Embedding { vocabulary: 11, features: 16 }.into(), &[input]);
+    let tokens = then(Embedding::new(11, 16).into(), &[input]);
     let placed = then(PositionEmbedding { positions: 8 }.into(), &[tokens]);
     let mut x = then(Dropout { probability: 0.1 }.into(), &[placed]);
     for _ in 0..2 {

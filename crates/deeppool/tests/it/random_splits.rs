@@ -112,7 +112,7 @@ pub(crate) fn tied_transformer() -> LayerGraph {
         let name = format!("layer{}", net.layers().count());
         net.add(name, kind, from).unwrap()
     };
-    let tokens = then(Embedding { vocabulary: 11, features: 12 }.into(), &[input]);
+    let tokens = then(Embedding::new(11, 12).into(), &[input]);
     let placed = then(PositionEmbedding { positions: 6 }.into(), &[tokens]);
     let x = then(Dropout { probability: 0.1 }.into(), &[placed]);
     let y = then(LayerNorm::default().into(), &[x]);

@@ -17,7 +17,7 @@ const FEATURES: usize = 64;
 
 fn network() -> LayerGraph {
     let mut net = LayerGraph::new("net", Shape::features(3)).unwrap();
-    let embedding = Embedding { vocabulary: TOKENS, features: FEATURES };
+    let embedding = Embedding::new(TOKENS, FEATURES);
     let tokens = net.add("tokens", embedding, [net.input()]).unwrap();
     let x = net.add("fc", Linear::new(FEATURES), [tokens]).unwrap();
     let x = net.add_tied("head", Linear::new(TOKENS).without_bias(), [x], tokens).unwrap();

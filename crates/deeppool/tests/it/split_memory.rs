@@ -26,7 +26,7 @@ const VOCABULARY: usize = 50_257;
 fn decoder(blocks: usize) -> Result<LayerGraph, GraphError> {
     let mut net = LayerGraph::new("decoder", Shape::features(CONTEXT))?;
     let input = net.input();
-    let tokens = net.add("tokens", Embedding { vocabulary: VOCABULARY, features: FEATURES }, [input])?;
+    let tokens = net.add("tokens", Embedding::new(VOCABULARY, FEATURES), [input])?;
     let mut x = net.add("positions", PositionEmbedding { positions: CONTEXT }, [tokens])?;
     for block in 0..blocks {
         let mut then =

@@ -1,5 +1,5 @@
-//! Smooth activations. Operations hold the function and the threads that the elements are
-//! distributed over. Each function is a type, so that loops over it have no branch.
+//! Activations other than the rectifier. Operations hold the function and the threads that the
+//! elements are distributed over. Each function is a type, so that loops over it have no branch.
 
 use super::Real;
 use super::elementwise::GRAIN;
@@ -97,6 +97,55 @@ impl Gate for SigmoidGate {
     }
 }
 
+/// Gate of the hard swish: [`HardSigmoid`].
+#[derive(Debug)]
+pub(super) struct HardGate;
+
+impl Gate for HardGate {
+    #[allow(clippy::inline_always, reason = "a call in the loop keeps it from vector instructions")]
+    #[inline(always)]
+    fn evaluate<T: Real>(x: T) -> (T, T) {
+        let gate = <HardSigmoid as Function>::evaluate(x);
+        (gate, HardSigmoid::derivative(gate))
+    }
+}
+
+/// Line from 0 at -3 to 1 at 3, constant outside. Its derivative is a function of the output.
+#[derive(Debug)]
+pub(super) struct HardSigmoid;
+
+impl Function for HardSigmoid {
+    #[allow(clippy::inline_always, reason = "a call in the loop keeps it from vector instructions")]
+    #[inline(always)]
+    fn evaluate<T: Real>(x: T) -> T {
+        between(x * T::narrow(1.0 / 6.0) + T::narrow(0.5), T::one())
+    }
+
+    #[allow(clippy::inline_always, reason = "a call in the loop keeps it from vector instructions")]
+    #[inline(always)]
+    fn derivative<T: Real>(y: T) -> T {
+        if y > T::zero() && y < T::one() { T::narrow(1.0 / 6.0) } else { T::zero() }
+    }
+}
+
+/// Rectifier with outputs of at most 6. Its derivative is a function of the output.
+#[derive(Debug)]
+pub(super) struct Relu6;
+
+impl Function for Relu6 {
+    #[allow(clippy::inline_always, reason = "a call in the loop keeps it from vector instructions")]
+    #[inline(always)]
+    fn evaluate<T: Real>(x: T) -> T {
+        between(x, T::narrow(6.0))
+    }
+
+    #[allow(clippy::inline_always, reason = "a call in the loop keeps it from vector instructions")]
+    #[inline(always)]
+    fn derivative<T: Real>(y: T) -> T {
+        if y > T::zero() && y < T::narrow(6.0) { T::one() } else { T::zero() }
+    }
+}
+
 /// Logistic function. Its derivative is a function of the output.
 #[derive(Debug)]
 pub(super) struct Sigmoid;
@@ -131,6 +180,14 @@ impl Function for Tanh {
     fn derivative<T: Real>(y: T) -> T {
         T::one() - y * y
     }
+}
+
+/// Returns the number from 0 to `limit` that is closest to `x`. NaN stays NaN.
+#[allow(clippy::inline_always, reason = "a call in the loop keeps it from vector instructions")]
+#[inline(always)]
+fn between<T: Real>(x: T, limit: T) -> T {
+    let x = if x < T::zero() { T::zero() } else { x };
+    if x > limit { limit } else { x }
 }
 
 /// Returns `1 / (1 + exp(-x))`.

@@ -30,6 +30,8 @@ pub(super) struct EmbeddingLookup {
     pub(super) vocabulary: usize,
     /// Number of elements of the vector of a token.
     pub(super) features: usize,
+    /// Token whose vector gets no gradient.
+    pub(super) padding: Option<usize>,
     /// Pass that is computed.
     pub(super) pass: EmbeddingPass,
     /// Threads that the work is distributed over.
@@ -66,7 +68,11 @@ impl EmbeddingLookup {
         self.workers.chunks(gradient, part * features, |index, gradient| {
             gradient.fill(T::zero());
             for (token, from) in tokens.iter().zip(output_gradient.chunks_exact(features)) {
-                let here = (token.widen() as usize).checked_sub(index * part);
+                let token = token.widen() as usize;
+                if self.padding == Some(token) {
+                    continue;
+                }
+                let here = token.checked_sub(index * part);
                 let start = here.map(|row| row * features);
                 let row = start.and_then(|start| gradient.get_mut(start..start + features));
                 for (sum, &term) in row.into_iter().flatten().zip(from) {

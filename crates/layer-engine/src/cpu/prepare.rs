@@ -3,8 +3,8 @@
 use layer_graph::{Layer, LayerKind};
 
 use super::activation::{
-    ActivationBackward, ActivationForward, Function, NormalGate, QuickGate, Sigmoid, SigmoidGate, Tanh,
-    TanhGate,
+    ActivationBackward, ActivationForward, Function, HardGate, HardSigmoid, NormalGate, QuickGate, Relu6,
+    Sigmoid, SigmoidGate, Tanh, TanhGate,
 };
 use super::attention::{Attention, AttentionPass, AttentionRule};
 use super::avg_pool::AvgPool;
@@ -137,6 +137,9 @@ fn operation<T: Real>(
         }
         LayerKind::Relu if backward => Box::new(ReluBackward(workers_of())),
         LayerKind::Relu => Box::new(ReluForward(workers_of())),
+        LayerKind::Relu6 => activation(Relu6, backward, workers_of()),
+        LayerKind::HardSigmoid => activation(HardSigmoid, backward, workers_of()),
+        LayerKind::HardSwish => activation(HardGate, backward, workers_of()),
         LayerKind::GeluTanh => activation(TanhGate, backward, workers_of()),
         LayerKind::Gelu => activation(NormalGate, backward, workers_of()),
         LayerKind::QuickGelu => activation(QuickGate, backward, workers_of()),
@@ -184,7 +187,7 @@ fn operation<T: Real>(
     })
 }
 
-/// Creates the operation of a pass of a smooth activation.
+/// Creates the operation of a pass of an activation.
 fn activation<T: Real>(function: impl Function, backward: bool, workers: Workers) -> Box<dyn Operation<T>> {
     if backward {
         Box::new(ActivationBackward(function, workers))
@@ -232,6 +235,7 @@ fn sequence_operation<T: Real>(
             layer: layer.name().into(),
             vocabulary: embedding.vocabulary,
             features: embedding.features,
+            padding: embedding.padding,
             pass: match pass {
                 Pass::Backward => EmbeddingPass::Backward,
                 Pass::BackwardParameters => EmbeddingPass::BackwardParameters,

@@ -18,20 +18,24 @@ pub(super) fn elementwise(
     elements: usize,
     backward: bool,
 ) -> Result<(), EngineError> {
+    use LayerKind as K;
     let [forward, derivative] = match kind {
-        LayerKind::Relu => ["relu_forward", "relu_backward"],
-        LayerKind::Gelu => ["gelu_forward", "gelu_backward"],
-        LayerKind::QuickGelu => ["quick_gelu_forward", "quick_gelu_backward"],
-        LayerKind::Silu => ["silu_forward", "silu_backward"],
-        LayerKind::Sigmoid => ["sigmoid_forward", "sigmoid_backward"],
-        LayerKind::Tanh => ["tanh_forward", "tanh_backward"],
+        K::Relu => ["relu_forward", "relu_backward"],
+        K::Relu6 => ["relu6_forward", "relu6_backward"],
+        K::HardSigmoid => ["hard_sigmoid_forward", "hard_sigmoid_backward"],
+        K::HardSwish => ["hard_swish_forward", "hard_swish_backward"],
+        K::Gelu => ["gelu_forward", "gelu_backward"],
+        K::QuickGelu => ["quick_gelu_forward", "quick_gelu_backward"],
+        K::Silu => ["silu_forward", "silu_backward"],
+        K::Sigmoid => ["sigmoid_forward", "sigmoid_backward"],
+        K::Tanh => ["tanh_forward", "tanh_backward"],
         _ => ["gelu_tanh_forward", "gelu_tanh_backward"],
     };
     if !backward {
         let arguments = [size(elements), builder.operand(Role::Input(0)), builder.operand(Role::Output)];
         return builder.for_each((Family::Activation, forward), elements, arguments);
     }
-    let of_output = matches!(kind, LayerKind::Relu | LayerKind::Sigmoid | LayerKind::Tanh);
+    let of_output = matches!(kind, K::Relu | K::Relu6 | K::HardSigmoid | K::Sigmoid | K::Tanh);
     let from = builder.operand(if of_output { Role::Output } else { Role::Input(0) });
     let (dy, dx) = (builder.operand(Role::OutputGradient), builder.operand(Role::InputGradient(0)));
     builder.for_each((Family::Activation, derivative), elements, [size(elements), from, dy, dx])

@@ -230,7 +230,7 @@ fn layer(
             rearrange::select(builder, [input.elements(), part, select.index * part], samples, backward)?;
         }
         LayerKind::Embedding(rule) => {
-            sequence::embedding(builder, samples * input.elements(), [rule.vocabulary, rule.features], pass)?;
+            sequence::embedding(builder, samples * input.elements(), rule, pass)?;
         }
         LayerKind::PositionEmbedding(_) => {
             sequence::positions(builder, [samples, input.elements(), layer.parameter_count()], pass)?;

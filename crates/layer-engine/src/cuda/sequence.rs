@@ -1,6 +1,8 @@
 //! Embeddings, position embeddings and class tokens. Each function adds the launches of a pass to a
 //! `KernelBuilder`, a kernel under preparation. It fails as the functions of `KernelBuilder` do.
 
+use layer_graph::Embedding;
+
 use super::kernel::Argument;
 use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;
@@ -13,14 +15,14 @@ fn is_backward(pass: Pass) -> bool {
     matches!(pass, Pass::Backward | Pass::BackwardParameters)
 }
 
-/// Adds the launches of a pass of an embedding over `tokens` tokens of all samples. `vocabulary` is
-/// the number of different tokens, `features` the length of the vector of each.
+/// Adds the launches of a pass of an embedding over `tokens` tokens of all samples.
 pub(super) fn embedding(
     builder: &mut KernelBuilder<'_>,
     tokens: usize,
-    [vocabulary, features]: [usize; 2],
+    rule: &Embedding,
     pass: Pass,
 ) -> Result<(), EngineError> {
+    let &Embedding { vocabulary, features, padding } = rule;
     let sizes = [size(tokens), size(vocabulary), size(features), builder.operand(Role::Input(0))];
     if !is_backward(pass) {
         let arguments =
@@ -33,7 +35,9 @@ pub(super) fn embedding(
         builder.for_each((Family::Elementwise, "fill_zeros"), tokens, arguments)?;
     }
     let (dy, gradient) = (builder.operand(Role::OutputGradient), builder.operand(Role::ParameterGradient));
-    builder.launch((FAMILY, "embedding_gradient"), [vocabulary, 1], [&sizes[..], &[dy, gradient]].concat())
+    // The vocabulary itself is no token.
+    let arguments = [&sizes[..], &[dy, gradient, size(padding.unwrap_or(vocabulary))]].concat();
+    builder.launch((FAMILY, "embedding_gradient"), [vocabulary, 1], arguments)
 }
 
 /// Adds the launches of a pass of a position embedding over `samples` samples of `elements`

@@ -25,6 +25,17 @@ pub(super) fn elementwise(
                 forward(operands, |x| x.f_gelu(approximate))
             }
         }
+        LayerKind::Relu6 if backward => {
+            backward_of_output(operands, |dy, y| y.f_hardtanh_backward(dy, 0.0, 6.0))
+        }
+        LayerKind::Relu6 => forward(operands, Tensor::f_relu6),
+        // The output of a hard sigmoid is between 0 and 1 where it has a slope.
+        LayerKind::HardSigmoid if backward => backward_of_output(operands, |dy, y| {
+            y.f_hardtanh_backward(&dy.f_mul_scalar(1.0 / 6.0)?, 0.0, 1.0)
+        }),
+        LayerKind::HardSigmoid => forward(operands, Tensor::f_hardsigmoid),
+        LayerKind::HardSwish if backward => backward_of_input(operands, |dy, x| x.f_hardswish_backward(dy)),
+        LayerKind::HardSwish => forward(operands, Tensor::f_hardswish),
         LayerKind::Silu if backward => backward_of_input(operands, |dy, x| x.f_silu_backward(dy)),
         LayerKind::Silu => forward(operands, Tensor::f_silu),
         LayerKind::QuickGelu if backward => backward_of_input(operands, |dy, x| {

@@ -138,7 +138,7 @@ fn operation(
             let invalid = |layer, token, vocabulary| Failure(EngineError::Token { layer, token, vocabulary });
             let tokens = indices(embedding.vocabulary, invalid);
             if backward {
-                sequence::embedding_backward(operands, tokens)
+                sequence::embedding_backward(operands, tokens, embedding.padding)
             } else {
                 sequence::embedding(operands, tokens)
             }

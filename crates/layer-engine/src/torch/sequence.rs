@@ -20,13 +20,19 @@ pub(super) fn embedding(operands: LayerOperands, tokens: IndexConversion) -> Lau
 }
 
 /// Returns the backward pass of an embedding: sums the output gradients at the positions of each
-/// token. The input gradient, if it is an operand, is zero.
-pub(super) fn embedding_backward(operands: LayerOperands, tokens: IndexConversion) -> LaunchFunction {
+/// token. The input gradient, if it is an operand, and the gradient of the vector of `padding` are
+/// zero.
+pub(super) fn embedding_backward(
+    operands: LayerOperands,
+    tokens: IndexConversion,
+    padding: Option<usize>,
+) -> LaunchFunction {
+    let padding = padding.map_or(-1, |token| token as i64);
     Box::new(move |launch| {
         let (indices, _) = tokens.convert(&operands.input(launch)?)?;
         let output_gradient = operands.output_gradient(launch)?;
         let gradient =
-            Tensor::f_embedding_dense_backward(&output_gradient, &indices, tokens.limit(), -1, false)?;
+            Tensor::f_embedding_dense_backward(&output_gradient, &indices, tokens.limit(), padding, false)?;
         operands.put_parameter_gradients(launch, &[gradient])?;
         if operands.writes(Role::InputGradient(0)) {
             let _ = operands.target(launch, Role::InputGradient(0))?.flat()?.f_zero_()?;

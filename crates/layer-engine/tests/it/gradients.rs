@@ -94,9 +94,19 @@ fn conv_of_a_large_image_gradients_match_differences() {
     }
 }
 
-fn smooth_activation() -> impl Strategy<Value = LayerKind> {
-    use LayerKind::{Gelu, GeluTanh, QuickGelu, Sigmoid, Silu, Tanh};
-    proptest::sample::select(vec![Gelu, GeluTanh, QuickGelu, Silu, Sigmoid, Tanh])
+fn activation() -> impl Strategy<Value = LayerKind> {
+    use LayerKind::{Gelu, GeluTanh, HardSigmoid, HardSwish, QuickGelu, Relu6, Sigmoid, Silu, Tanh};
+    proptest::sample::select(vec![
+        Relu6,
+        HardSigmoid,
+        HardSwish,
+        Gelu,
+        GeluTanh,
+        QuickGelu,
+        Silu,
+        Sigmoid,
+        Tanh,
+    ])
 }
 
 proptest! {
@@ -156,8 +166,8 @@ proptest! {
     }
 
     #[test]
-    fn smooth_activation_gradients_match_differences(
-        kind in smooth_activation(),
+    fn activation_gradients_match_differences(
+        kind in activation(),
         features in 1usize..40,
         samples in 0usize..5,
     ) {
@@ -316,7 +326,7 @@ proptest! {
         features in 1usize..5,
         samples in 0usize..4,
     ) {
-        check(layer(Embedding { vocabulary, features }, &[Shape::features(positions)]), samples);
+        check(layer(Embedding::new(vocabulary, features), &[Shape::features(positions)]), samples);
     }
 
     #[test]

@@ -81,6 +81,9 @@ pub(crate) fn layers() -> Vec<Layer> {
         (BatchNorm::default().into(), &image),
         (LocalResponseNorm { size: 4, alpha: 0.5, beta: 0.75, k: 1.5 }.into(), &image),
         (LayerKind::Relu, &image),
+        (LayerKind::Relu6, &image),
+        (LayerKind::HardSigmoid, &image),
+        (LayerKind::HardSwish, &image),
         (LayerKind::Gelu, &sequence),
         (LayerKind::GeluTanh, &sequence),
         (LayerKind::QuickGelu, &sequence),
@@ -121,7 +124,9 @@ pub(crate) fn layers() -> Vec<Layer> {
     for (causal, keys) in [true, false].into_iter().zip(keys) {
         layers.push(layer(MultiHeadAttention::new(4, causal), &[sequence.clone(), keys.clone(), keys]));
     }
-    layers.push(layer(Embedding { vocabulary: 20, features: 4 }, &[Shape::features(9)]));
+    layers.push(layer(Embedding::new(20, 4), &[Shape::features(9)]));
+    let padded = Embedding { padding: Some(1), ..Embedding::new(3, 4) };
+    layers.push(layer(padded, &[Shape::features(9)]));
     layers.push(layer(LayerKind::SoftmaxCrossEntropy, std::slice::from_ref(&vector)));
     layers.push(layer(BatchNorm::default(), std::slice::from_ref(&vector)));
     layers.push(layer(LayerNorm::default(), &[vector]));

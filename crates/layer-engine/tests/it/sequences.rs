@@ -80,6 +80,37 @@ fn check_attention(attention: &MultiHeadAttention, inputs: &[Shape], samples: us
     check_inputs(layer(attention.clone(), inputs), samples, |inputs, _| attend(attention, sizes, inputs));
 }
 
+/// Howard et al., "Searching for `MobileNetV3`", 2019.
+#[test]
+fn activations_of_lines_are_constant_or_linear_far_from_zero() {
+    // Values and slopes from -6 on, from -3 on, from 0 on, from 3 on and from 6 on.
+    type Piece = fn(f64) -> [f64; 2];
+    let inputs: Vec<f64> = (-17..18).map(|i| f64::from(i) / 2.0 + 0.1).collect();
+    let zero: Piece = |_| [0.0, 0.0];
+    let line: Piece = |x| [x / 6.0 + 0.5, 1.0 / 6.0];
+    let parabola: Piece = |x| [x * x / 6.0 + x / 2.0, x / 3.0 + 0.5];
+    let (one, six, same): (Piece, Piece, Piece) = (|_| [1.0, 0.0], |_| [6.0, 0.0], |x| [x, 1.0]);
+    for (kind, pieces) in [
+        (LayerKind::Relu6, [zero, zero, same, same, six]),
+        (LayerKind::HardSigmoid, [zero, line, line, one, one]),
+        (LayerKind::HardSwish, [zero, parabola, parabola, same, same]),
+    ] {
+        let layer = layer(kind.clone(), &[Shape::features(inputs.len())]);
+        let mut layer = SingleLayer::<f64>::new(layer, Shard::whole(1), CpuEngine::new());
+        layer.set(Role::Input(0), inputs.clone());
+        layer.set(Role::OutputGradient, vec![1.0; inputs.len()]);
+        layer.forward();
+        layer.backward();
+        for (i, &x) in inputs.iter().enumerate() {
+            let piece = pieces[((x / 3.0).floor() + 2.0).clamp(0.0, 4.0) as usize];
+            let got = [&layer.buffers[&Role::Output], &layer.buffers[&Role::InputGradient(0)]].map(|b| b[i]);
+            let expected = piece(x);
+            let is_near = got.iter().zip(expected).all(|(got, expected)| (got - expected).abs() < 1e-12);
+            assert!(is_near, "{kind:?} at {x}: {got:?}, not {expected:?}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
@@ -170,7 +201,7 @@ proptest! {
         features in 1usize..5,
         samples in 0usize..4,
     ) {
-        let kind = Embedding { vocabulary, features };
+        let kind = Embedding::new(vocabulary, features);
         check(layer(kind, &[Shape::features(positions)]), samples, |tokens, parameters| {
             let rows = tokens.iter().map(|&token| &parameters[token as usize * features..][..features]);
             rows.flatten().copied().collect()
@@ -223,9 +254,13 @@ proptest! {
     }
 
     #[test]
-    fn sigmoid_activations_match_definition(features in 1usize..40, samples in 0usize..4) {
+    fn activations_match_definition(features in 1usize..40, samples in 0usize..4) {
         let sigmoid = |x: f64| (0.5 * x).tanh() / 2.0 + 0.5;
-        let functions: [(LayerKind, &dyn Fn(f64) -> f64); 4] = [
+        let line = |x: f64| (x / 6.0 + 0.5).clamp(0.0, 1.0);
+        let functions: [(LayerKind, &dyn Fn(f64) -> f64); 7] = [
+            (LayerKind::Relu6, &|x| x.clamp(0.0, 6.0)),
+            (LayerKind::HardSigmoid, &line),
+            (LayerKind::HardSwish, &|x| x * line(x)),
             (LayerKind::QuickGelu, &|x| x * sigmoid(1.702 * x)),
             (LayerKind::Silu, &|x| x * sigmoid(x)),
             (LayerKind::Sigmoid, &sigmoid),
@@ -339,9 +374,30 @@ fn select_and_reshape_match_definition() {
 }
 
 #[test]
+fn the_vector_of_padding_gets_no_gradient() {
+    let features = 2;
+    let gradient = |padding| {
+        let kind = Embedding { padding, ..Embedding::new(5, features) };
+        let mut layer =
+            SingleLayer::<f64>::new(layer(kind, &[Shape::features(4)]), Shard::whole(1), CpuEngine::new());
+        layer.set(Role::Input(0), vec![3.0, 1.0, 3.0, 0.0]);
+        layer.forward();
+        layer.backward();
+        layer.buffers[&Role::ParameterGradient].clone()
+    };
+    let all = gradient(None);
+    for padding in 0..5 {
+        let mut expected = all.clone();
+        expected[padding * features..][..features].fill(0.0);
+        assert_eq!(gradient(Some(padding)), expected);
+    }
+    assert!(all[6..8].iter().all(|&gradient| gradient != 0.0));
+}
+
+#[test]
 fn invalid_tokens_are_rejected() {
     for token in [5.0, -1.0, 0.5, f64::NAN] {
-        let kind = Embedding { vocabulary: 5, features: 2 };
+        let kind = Embedding::new(5, 2);
         let mut layer =
             SingleLayer::<f64>::new(layer(kind, &[Shape::features(2)]), Shard::whole(1), CpuEngine::new());
         layer.set(Role::Input(0), vec![0.0, token]);

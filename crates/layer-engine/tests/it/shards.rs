@@ -53,7 +53,7 @@ proptest! {
             3 => layer(Linear::new(5), &[Shape::sequence(6, 4)]),
             4 => layer(LayerNorm::default(), &[Shape::sequence(6, 4)]),
             8 => layer(RmsNorm::new(1e-5), &[Shape::sequence(6, 4)]),
-            5 => layer(Embedding { vocabulary: 9, features: 3 }, &[Shape::features(7)]),
+            5 => layer(Embedding::new(9, 3), &[Shape::features(7)]),
             6 => layer(PositionEmbedding { positions: 8 }, &[Shape::sequence(6, 4)]),
             _ => layer(LayerKind::ClassToken, &[Shape::sequence(6, 4)]),
         };
@@ -129,7 +129,7 @@ fn empty_shard_has_zero_gradients_and_keeps_statistics() {
         (Linear::new(4).into(), sequence()),
         (LayerNorm::default().into(), sequence()),
         (RmsNorm::new(1e-5).into(), sequence()),
-        (Embedding { vocabulary: 9, features: 3 }.into(), Shape::features(7)),
+        (Embedding::new(9, 3).into(), Shape::features(7)),
         (PositionEmbedding { positions: 8 }.into(), sequence()),
         (LayerKind::ClassToken, sequence()),
     ];

@@ -256,7 +256,7 @@ struct SequenceSizes {
 fn sequence_network(sizes: &SequenceSizes) -> Result<LayerGraph, GraphError> {
     let &SequenceSizes { positions, features, heads, width, hidden, causal } = sizes;
     let mut net = LayerGraph::new("sequences", Shape::features(positions))?;
-    let mut x = net.add("tokens", Embedding { vocabulary: 11, features }, [net.input()])?;
+    let mut x = net.add("tokens", Embedding::new(11, features), [net.input()])?;
     x = net.add("positions", PositionEmbedding { positions: positions + 2 }, [x])?;
     x = net.add("rows", PositionEmbedding { positions }, [x])?;
     let start = net.add("dropout", Dropout { probability: 0.3 }, [x])?;
@@ -288,7 +288,7 @@ fn sequence_network(sizes: &SequenceSizes) -> Result<LayerGraph, GraphError> {
 fn decoder([positions, key_heads, group, width]: [usize; 4]) -> Result<LayerGraph, GraphError> {
     let (heads, features) = (key_heads * group, 5);
     let mut net = LayerGraph::new("decoder", Shape::features(positions))?;
-    let tokens = net.add("tokens", Embedding { vocabulary: 11, features }, [net.input()])?;
+    let tokens = net.add("tokens", Embedding::new(11, features), [net.input()])?;
     let encoded = net.add("encoded", LayerKind::ClassToken, [tokens])?;
     let mut x = tokens;
     for (name, causal, keys) in [("self", true, None), ("cross", false, Some(encoded))] {

@@ -45,6 +45,13 @@ pub enum LayerKind {
     LocalResponseNorm(LocalResponseNorm),
     /// `max(x, 0)`.
     Relu,
+    /// `min(max(x, 0), 6)`.
+    Relu6,
+    /// Approximation of the logistic function by a line (Howard et al., 2019): `min(max(x / 6 +
+    /// 1/2, 0), 1)`.
+    HardSigmoid,
+    /// Approximation of the sigmoid linear unit (Howard et al., 2019): `x * hard_sigmoid(x)`.
+    HardSwish,
     /// Gaussian error linear unit (Hendrycks and Gimpel, 2016) in its tanh approximation, as GPT-2
     /// uses it: `x * sigmoid(sqrt(8 / pi) * (x + 0.044715 x^3))`.
     GeluTanh,
@@ -127,6 +134,9 @@ impl LayerKind {
             Self::RmsNorm(_) => "rms_norm",
             Self::LocalResponseNorm(_) => "local_response_norm",
             Self::Relu => "relu",
+            Self::Relu6 => "relu6",
+            Self::HardSigmoid => "hard_sigmoid",
+            Self::HardSwish => "hard_swish",
             Self::GeluTanh => "gelu_tanh",
             Self::Gelu => "gelu",
             Self::QuickGelu => "quick_gelu",
@@ -158,11 +168,12 @@ impl LayerKind {
     /// Gaussian error linear unit, a sigmoid or another of these.
     #[must_use]
     pub fn is_activation(&self) -> bool {
-        *self == Self::Relu || self.is_smooth_activation()
+        self.is_smooth_activation()
+            || matches!(self, Self::Relu | Self::Relu6 | Self::HardSigmoid | Self::HardSwish)
     }
 
     /// Returns whether the layer is an [activation](Self::is_activation) that computes an
-    /// exponential or an error function: all but the rectifier.
+    /// exponential or an error function.
     #[must_use]
     pub fn is_smooth_activation(&self) -> bool {
         use LayerKind as K;

@@ -72,6 +72,18 @@ pub struct Embedding {
     pub vocabulary: usize,
     /// Number of features of a token's vector.
     pub features: usize,
+    /// Token whose vector gets no gradient from this layer, such as one that fills sequences up to
+    /// a common length.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub padding: Option<usize>,
+}
+
+impl Embedding {
+    /// Creates an embedding that learns the vectors of all tokens.
+    #[must_use]
+    pub fn new(vocabulary: usize, features: usize) -> Self {
+        Self { vocabulary, features, padding: None }
+    }
 }
 
 /// Hyper-parameters of a learned position embedding.

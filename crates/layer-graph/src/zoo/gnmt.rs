@@ -46,7 +46,7 @@ pub(super) fn gnmt_in_chunks(name: &str, steps: usize) -> Result<LayerGraph, Gra
     let count = chunks(name, POSITIONS, steps)?;
     // Source tokens, followed by target tokens.
     let mut net = LayerGraph::new(name, Shape::features(2 * POSITIONS))?;
-    let embedding = Embedding { vocabulary: VOCABULARY, features: FEATURES };
+    let embedding = Embedding::new(VOCABULARY, FEATURES);
     let tokens = net.add("embedding", embedding, [net.input()])?;
     let encoded = encoder(&mut net, tokens, count, steps)?;
     let losses = decoder(&mut net, tokens, encoded, count, steps)?;

@@ -14,7 +14,7 @@ fn dims(net: &LayerGraph, name: &str) -> Vec<usize> {
 fn language_model() -> Result<LayerGraph, GraphError> {
     let mut net = LayerGraph::new("tiny", Shape::features(5))?;
     let tokens = net.input();
-    let embedding = net.add("tokens", Embedding { vocabulary: 11, features: 6 }, [tokens])?;
+    let embedding = net.add("tokens", Embedding::new(11, 6), [tokens])?;
     let x = net.add("positions", PositionEmbedding { positions: 8 }, [embedding])?;
     let x = net.add("norm", LayerNorm::default(), [x])?;
     let x = net.add("projection", Linear::new(18), [x])?;
@@ -148,7 +148,7 @@ fn invalid_sequence_layers_are_rejected() {
         (MultiHeadAttention::new(4, false).into(), "4 heads"),
         (MultiHeadAttention::new(0, false).into(), "0 heads"),
         (PositionEmbedding { positions: 4 }.into(), "4 positions"),
-        (Embedding { vocabulary: 3, features: 2 }.into(), "vector of tokens"),
+        (Embedding::new(3, 2).into(), "vector of tokens"),
         (Reshape { output: Shape::new([7, 4]) }.into(), "7x4"),
         (Permute { order: vec![0, 0] }.into(), "[0, 0]"),
         (Permute { order: vec![0] }.into(), "[0]"),
@@ -162,6 +162,13 @@ fn invalid_sequence_layers_are_rejected() {
         let error = net.add("layer", kind, [input]).unwrap_err().to_string();
         assert!(error.contains("`layer`") && error.contains(expected), "{error}");
     }
+    let mut net = LayerGraph::new("net", Shape::features(5)).unwrap();
+    let kind = Embedding { padding: Some(3), ..Embedding::new(3, 2) };
+    let error = net.add("layer", kind, [net.input()]).unwrap_err().to_string();
+    assert!(
+        error.contains("`layer`") && error.contains("padding token beyond its vocabulary of 3"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -221,7 +221,7 @@ fn grouped_convolutions_are_split_between_groups() {
 #[test]
 fn tensors_with_conflicting_units_are_not_divided() {
     let mut network = LayerGraph::new("conflict", Shape::features(6)).unwrap();
-    let tokens = network.add("tokens", Embedding { vocabulary: 9, features: 12 }, [network.input()]).unwrap();
+    let tokens = network.add("tokens", Embedding::new(9, 12), [network.input()]).unwrap();
     let image = network.add("image", Permute { order: vec![1, 0] }, [tokens]).unwrap();
     assert_eq!(
         NetworkSplits::new(&network).view(image),

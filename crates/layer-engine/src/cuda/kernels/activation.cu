@@ -13,7 +13,7 @@ KERNEL relu_backward(u32 elements, const real* __restrict__ y, const real* __res
     if (i < elements) dx[i] = y[i] > 0 ? (float)dy[i] : 0;
 }
 
-// The kernels of a smooth activation. `value` is an expression of the input x. `derivative` is an
+// The kernels of an activation. `value` is an expression of the input x. `derivative` is an
 // expression of the operand that the backward pass reads: of the input x, or of the output y.
 #define ACTIVATION(name, value, operand, derivative)                                               \
     KERNEL name##_forward(u32 elements, const real* __restrict__ in, real* __restrict__ out) {     \
@@ -37,6 +37,22 @@ KERNEL relu_backward(u32 elements, const real* __restrict__ y, const real* __res
 struct Gate {
     float value, slope;
 };
+
+// The closest number from 0 to a limit. NaN stays NaN.
+__device__ __forceinline__ float between(float x, float limit) {
+    const float positive = x < 0 ? 0 : x;
+    return positive > limit ? limit : positive;
+}
+
+__device__ __forceinline__ float hard_sigmoid(float x) { return between(x * (1.0f / 6) + 0.5f, 1); }
+
+// Of the line from 0 to 1, with its slope.
+__device__ __forceinline__ Gate hard(float x) {
+    Gate gate;
+    gate.value = hard_sigmoid(x);
+    gate.slope = gate.value > 0 && gate.value < 1 ? 1.0f / 6 : 0;
+    return gate;
+}
 
 __device__ __forceinline__ float sigmoid(float x) { return 1 / (1 + expf(-x)); }
 
@@ -68,6 +84,9 @@ __device__ __forceinline__ Gate logistic(float x, float scale) {
 __device__ __forceinline__ Gate quick(float x) { return logistic(x, 1.702f); }
 __device__ __forceinline__ Gate plain(float x) { return logistic(x, 1); }
 
+ACTIVATION(relu6, between(x, 6), y, y > 0 && y < 6 ? 1.0f : 0.0f)
+ACTIVATION(hard_sigmoid, hard_sigmoid(x), y, y > 0 && y < 1 ? 1.0f / 6 : 0.0f)
+GATED(hard_swish, hard)
 GATED(gelu, normal)
 GATED(gelu_tanh, tangent)
 GATED(quick_gelu, quick)

@@ -14,13 +14,15 @@ KERNEL embedding_forward(u32 tokens, u32 vocabulary, u32 features, const float* 
         y[i] = vectors[token_of(x[i / features], vocabulary) * features + i % features];
 }
 
-// Sum of the output gradients at the positions of a token, in order. One block per token.
+// Sum of the output gradients at the positions of a token, in order. It is zero for `padding`. One
+// block per token.
 KERNEL embedding_gradient(u32 tokens, u32 vocabulary, u32 features, const float* __restrict__ x,
-                          const real* __restrict__ dy, float* __restrict__ gradient) {
+                          const real* __restrict__ dy, float* __restrict__ gradient, u32 padding) {
     __shared__ u32 found[WARPS];
     const u32 token = blockIdx.x;
     gradient += token * features;
     ROLLED for (u32 feature = threadIdx.x; feature < features; feature += THREADS) gradient[feature] = 0;
+    if (token == padding) return;
     ROLLED for (u32 start = 0; start < tokens; start += THREADS) {
         const u32 place = start + threadIdx.x;
         const u32 here = place < tokens ? token_of(x[place], vocabulary) : vocabulary;

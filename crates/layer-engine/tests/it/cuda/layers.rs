@@ -221,7 +221,7 @@ fn layers_of_several_tiles_match_cpu_engine() {
         attention(&MultiHeadAttention::new(2, true), [70, 70], [1, 8]),
         attention(&MultiHeadAttention::new(1, false).scaled_by(0.2), [67, 130], [1, 68]),
         layer(LayerKind::SoftmaxCrossEntropy, &[Shape::features(300)]),
-        layer(Embedding { vocabulary: 3, features: 300 }, &[Shape::features(290)]),
+        layer(Embedding::new(3, 300), &[Shape::features(290)]),
     ];
     compare_large(&layers);
 }
@@ -386,6 +386,6 @@ proptest! {
         compare(order, &layer(PositionEmbedding { positions: positions + vocabulary }, &shape), samples);
         compare(order, &layer(LayerKind::ClassToken, &shape), samples);
         compare(order, &layer(Dropout { probability: 0.4 }, &shape), samples);
-        compare(order, &layer(Embedding { vocabulary, features }, &[Shape::features(positions)]), samples);
+        compare(order, &layer(Embedding::new(vocabulary, features), &[Shape::features(positions)]), samples);
     }
 }

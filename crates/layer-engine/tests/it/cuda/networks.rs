@@ -103,7 +103,7 @@ pub(crate) fn vision_transformer() -> LayerGraph {
 fn language_model() -> LayerGraph {
     let mut net = LayerGraph::new("language", Shape::features(9)).unwrap();
     let input = net.input();
-    let y = then(&mut net, Embedding { vocabulary: 11, features: 8 }, input);
+    let y = then(&mut net, Embedding::new(11, 8), input);
     let y = then(&mut net, PositionEmbedding { positions: 12 }, y);
     let y = block(&mut net, y, true, 0);
     let y = then(&mut net, LayerNorm::default(), y);

@@ -268,7 +268,7 @@ fn transfers_round_trip_and_operand_lengths_are_checked() {
 fn invalid_labels_and_tokens_access_no_other_memory() {
     on_device(0, |engine| {
         let mut net = LayerGraph::new("net", Shape::features(2)).unwrap();
-        let tokens = net.add("tokens", Embedding { vocabulary: 5, features: 3 }, [net.input()]).unwrap();
+        let tokens = net.add("tokens", Embedding::new(5, 3), [net.input()]).unwrap();
         let head = net.add("head", Linear::new(4), [tokens]).unwrap();
         let loss = net.add("loss", LayerKind::SoftmaxCrossEntropy, [head]).unwrap();
         let mut queue = engine.queue().unwrap();

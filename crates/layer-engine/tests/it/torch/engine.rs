@@ -44,7 +44,7 @@ fn invalid_labels_and_tokens_are_named() {
     let engine = cpu();
     let mut queue = engine.queue().unwrap();
     let mut net = LayerGraph::new("net", Shape::features(2)).unwrap();
-    let x = net.add("tokens", Embedding { vocabulary: 5, features: 3 }, [net.input()]).unwrap();
+    let x = net.add("tokens", Embedding::new(5, 3), [net.input()]).unwrap();
     let head = net.add("head", Linear::new(4), [x]).unwrap();
     let loss = net.add("loss", LayerKind::SoftmaxCrossEntropy, [head]).unwrap();
     for (id, role, value, expected) in [

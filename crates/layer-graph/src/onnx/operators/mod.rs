@@ -35,6 +35,9 @@ pub(super) fn add(builder: &mut Builder<'_>, index: usize) -> Result<(), OnnxErr
         "Concat" => join::concat(builder, node),
         "Mul" => join::multiply(builder, node),
         "Relu" => element_wise(builder, index, LayerKind::Relu),
+        "Clip" => clip(builder, index),
+        "HardSigmoid" => hard_sigmoid(builder, index),
+        "HardSwish" => element_wise(builder, index, LayerKind::HardSwish),
         "Sigmoid" => element_wise(builder, index, LayerKind::Sigmoid),
         "Tanh" => element_wise(builder, index, LayerKind::Tanh),
         "Gelu" => match node.text("approximate", "none")? {
@@ -72,6 +75,30 @@ pub(super) fn add(builder: &mut Builder<'_>, index: usize) -> Result<(), OnnxErr
         }
         _ => Err(node.unsupported_operator()),
     }
+}
+
+/// Adds the layer of a `Clip` node from 0 to 6. The limits are inputs since operator set 11.
+fn clip(builder: &mut Builder<'_>, index: usize) -> Result<(), OnnxError> {
+    let node = builder.node(index);
+    let limit = |position: usize, name: &str| {
+        let input = node.optional_input(position).map(|value| builder.constant(value)?.number);
+        input.map_or_else(|| Ok(Some(node.float(name, f64::NAN)?)), Ok)
+    };
+    if (limit(1, "min")?, limit(2, "max")?) != (Some(0.0), Some(6.0)) {
+        return Err(node.unsupported("only from 0 to 6"));
+    }
+    element_wise(builder, index, LayerKind::Relu6)
+}
+
+/// Adds the layer of a `HardSigmoid` node with the line `x / 6 + 1/2`, as PyTorch's. The operator's
+/// default is another line.
+fn hard_sigmoid(builder: &mut Builder<'_>, index: usize) -> Result<(), OnnxError> {
+    let node = builder.node(index);
+    let (alpha, beta) = (node.float("alpha", 0.2)?, node.float("beta", 0.5)?);
+    if (alpha - 1.0 / 6.0).abs() > 1e-6 || (beta - 0.5).abs() > 1e-6 {
+        return Err(node.unsupported(format!("alpha {alpha} and beta {beta}: only 1/6 and 1/2")));
+    }
+    element_wise(builder, index, LayerKind::HardSigmoid)
 }
 
 fn element_wise(builder: &mut Builder<'_>, index: usize, kind: LayerKind) -> Result<(), OnnxError> {

@@ -218,6 +218,22 @@ fn activations_and_products_of_layers_are_imported() {
     let shape = vec![3, 8];
     let kinds = [LayerKind::Sigmoid, LayerKind::Multiply, LayerKind::Tanh];
     assert_eq!(layers(&gated), kinds.map(|kind| (kind, shape.clone())));
+    let hard = |operator: &'static str, attributes: &[super::file::Attribute<'static>]| {
+        Model::new(17, &[-1, 3, 8], &[-1, 3, 8])
+            .node(operator, "x", "s", attributes)
+            .node("HardSwish", "s", "t", &[])
+            .number("zero", 0.0)
+            .number("six", 6.0)
+            .node("Clip", "t zero six", "y", &[])
+    };
+    let sixth = Float("alpha", 1.0 / 6.0);
+    let kinds = [LayerKind::HardSigmoid, LayerKind::HardSwish, LayerKind::Relu6];
+    assert_eq!(layers(&hard("HardSigmoid", &[sixth])), kinds.map(|kind| (kind, shape.clone())));
+    assert!(error(&hard("HardSigmoid", &[])).contains("alpha 0.2 and beta 0.5: only 1/6 and 1/2"));
+    let limits = [Float("min", 0.0), Float("max", 6.0)];
+    let attributes = |limits| Model::new(9, &[-1, 3, 8], &[-1, 3, 8]).node("Clip", "x", "y", limits);
+    assert_eq!(layers(&attributes(&limits)), [(LayerKind::Relu6, shape)]);
+    assert!(error(&attributes(&limits[..1])).contains("only from 0 to 6"));
 }
 
 #[test]

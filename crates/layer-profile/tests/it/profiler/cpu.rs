@@ -38,7 +38,7 @@ fn awkward() -> LayerGraph {
 fn language_model() -> LayerGraph {
     let build = || {
         let mut net = LayerGraph::new("language", Shape::features(5))?;
-        let tokens = net.add("tokens", Embedding { vocabulary: 30, features: 6 }, [net.input()])?;
+        let tokens = net.add("tokens", Embedding::new(30, 6), [net.input()])?;
         let norm = net.add("norm", LayerNorm::default(), [tokens])?;
         let projection = net.add("projection", Linear::new(18), [norm])?;
         let attention = net.add("attention", MultiHeadAttention::new(2, true), [projection])?;
