@@ -408,7 +408,8 @@ def test_activations_have_kinds(activations):
     assert kinds[: len(activations) + 2] == ["linear", *activations, "linear"]
     assert_same(traced, lambda module, batch: module(batch), torch.randn(3, 4))
     labels = torch.tensor([0, 1, 2, 0, 1])
-    assert check_gradients(traced, torch.randn(5, 4), labels).largest_difference < 1e-9
+    # PyTorch's sixth has single precision.
+    assert check_gradients(traced, torch.randn(5, 4), labels).largest_difference < 1e-7
 
 
 class GatedMlp(nn.Module):

@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from deeppool import plan  # noqa: E402
-from deeppool.tracing import trace  # noqa: E402
+from deeppool.tracing import check_gradients, trace  # noqa: E402
 
 SMALL = {
     "vocab_size": 100,
@@ -20,12 +20,13 @@ T5 = {"vocab_size": 100, "d_model": 32, "num_layers": 2, "num_heads": 4, "d_kv":
 
 #: Class of the network, options of its configuration, and maximum number of its opaque layers.
 NETWORKS = [
-    ("LlamaForCausalLM", SMALL | {"num_key_value_heads": 2}, 12),
-    ("OPTForCausalLM", SMALL | {"ffn_dim": 64, "word_embed_proj_dim": 32, "pad_token_id": 0}, 2),
+    ("LlamaForCausalLM", SMALL | {"num_key_value_heads": 2, "pad_token_id": 0}, 0),
+    ("Qwen2ForCausalLM", SMALL | {"num_key_value_heads": 2, "rope_theta": 500000.0}, 0),
+    ("OPTForCausalLM", SMALL | {"ffn_dim": 64, "word_embed_proj_dim": 32, "pad_token_id": 0}, 1),
     ("GPT2LMHeadModel", GPT2 | {"attn_pdrop": 0.0}, 0),
-    ("RobertaForSequenceClassification", SMALL | {"max_position_embeddings": 20, "pad_token_id": 1}, 6),
-    ("T5EncoderModel", T5, 8),
-    ("MambaForCausalLM", SMALL | {"state_size": 4}, 5),
+    ("RobertaForSequenceClassification", SMALL | {"max_position_embeddings": 20, "pad_token_id": 1}, 4),
+    ("T5EncoderModel", T5, 3),
+    ("MambaForCausalLM", SMALL | {"state_size": 4}, 2),
 ]
 
 
@@ -51,3 +52,15 @@ def test_network_is_traced_and_planned_as_it_comes(name, options, opaque, capfd)
     used = sum(parameter.numel() for parameter in module.parameters())
     assert sum(layer.parameter_count for layer in layers) == used
     assert plan(traced.network, gpus=64, batch=256, device="a100").iteration_us > 0
+
+
+def test_gradients_of_a_llama_match_pytorch():
+    torch.manual_seed(0)
+    kind = transformers.LlamaForCausalLM
+    module = kind(kind.config_class(**SMALL, num_key_value_heads=2, pad_token_id=0)).eval()
+    traced = trace(module, torch.randint(1, 100, (2, 16)))
+    rotated = [layer for layer in traced.network.to_dict()["layers"] if "rotary_embedding" in layer["op"]]
+    assert [layer["op"] for layer in rotated] == 4 * [{"rotary_embedding": {"width": 8, "base": 10000.0}}]
+    tokens, labels = torch.randint(100, (3, 16)), torch.randint(100, (3, 16))
+    # The network rounds cosines and sines to single precision.
+    assert check_gradients(traced, tokens, labels).largest_difference < 1e-6

@@ -3,7 +3,7 @@
 
 use crate::{
     Conv2d, Embedding, GraphError, LayerKind, LayerNorm, MultiHeadAttention, Opaque, Permute, Pool2d,
-    Reshape, RmsNorm, Shape,
+    Reshape, RmsNorm, RotaryEmbedding, Shape,
 };
 
 /// Computes the output shape of a layer of the given kind, for one sample. `inputs` are the shapes
@@ -61,6 +61,7 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
         | LayerKind::Tanh
         | LayerKind::Softmax => inputs[0].clone(),
         LayerKind::Embedding(rule) => embedding(name, rule, &inputs[0])?,
+        LayerKind::RotaryEmbedding(rule) => rotary_embedding(name, rule, &inputs[0])?,
         LayerKind::PositionEmbedding(embedding) => {
             let (positions, _) = sequence(name, &inputs[0])?;
             if positions > embedding.positions {
@@ -140,6 +141,18 @@ fn embedding(name: &str, embedding: &Embedding, input: &Shape) -> Result<Shape, 
         &[positions] => Ok(Shape::sequence(positions, embedding.features)),
         _ => Err(shape_error(name, format!("needs a vector of tokens, got {input}"))),
     }
+}
+
+fn rotary_embedding(name: &str, rule: &RotaryEmbedding, input: &Shape) -> Result<Shape, GraphError> {
+    let (_, features) = sequence(name, input)?;
+    if rule.width == 0 || rule.width % 2 != 0 || features % rule.width != 0 {
+        let message = format!("cannot divide {features} features into heads of {} in pairs", rule.width);
+        return Err(shape_error(name, message));
+    }
+    if !(rule.base > 0.0 && rule.base.is_finite()) {
+        return Err(shape_error(name, "needs a base > 0".into()));
+    }
+    Ok(input.clone())
 }
 
 fn convolution(name: &str, conv: &Conv2d, input: &Shape) -> Result<Shape, GraphError> {

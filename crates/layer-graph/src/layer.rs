@@ -213,7 +213,10 @@ impl Layer {
             LayerKind::LocalResponseNorm(norm) => {
                 times(outputs, times(2, norm.size as u64).saturating_add(4))
             }
-            LayerKind::Relu6 | LayerKind::HardSigmoid | LayerKind::HardSwish => times(3, outputs),
+            LayerKind::Relu6
+            | LayerKind::HardSigmoid
+            | LayerKind::HardSwish
+            | LayerKind::RotaryEmbedding(_) => times(3, outputs),
             LayerKind::Relu
             | LayerKind::Multiply
             | LayerKind::Dropout(_)

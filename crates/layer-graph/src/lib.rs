@@ -19,7 +19,7 @@ pub use graph::{LayerGraph, LayerId};
 pub use kind::{
     AdaptiveAvgPool2d, AttentionSizes, BatchNorm, Conv2d, Dropout, Embedding, LayerKind, LayerNorm, Linear,
     LocalResponseNorm, MultiHeadAttention, Opaque, OpaquePass, Permute, Pool2d, PositionEmbedding, Reshape,
-    RmsNorm, Select,
+    RmsNorm, RotaryEmbedding, Select,
 };
 pub use layer::Layer;
 pub use shape::Shape;

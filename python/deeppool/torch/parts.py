@@ -17,7 +17,7 @@ from deeppool.torch.program import LayerPart, TensorPart
 from deeppool.torch.sampled_random import SampledRandom
 from deeppool.torch.segments import LayerPasses
 from deeppool.tracing.activations import ACTIVATIONS
-from deeppool.tracing.attention import attend
+from deeppool.tracing.attention import attend, rotate
 from deeppool.tracing.island import BatchNorm, Island, empty_output
 
 STATISTICS = ("running_mean", "running_var")
@@ -131,7 +131,7 @@ def _function(
             bias = tensors[1] if len(tensors) > 1 else None
             return lambda x: F.conv2d(x, tensors[0], bias, stride, padding, 1, groups)
         case "embedding":
-            return lambda x: F.embedding(x.flatten(1), tensors[0])
+            return lambda x: F.embedding(x.flatten(1), tensors[0], options.get("padding"))
         case "layer_norm":
             (weight, shift), epsilon = tensors, options["epsilon"]
             return lambda x: F.layer_norm(x, x.shape[-1:], weight, shift, epsilon)
@@ -148,6 +148,8 @@ def _function(
             return ACTIVATIONS[kind]
         case "position_embedding":
             return lambda x: x + tensors[0][: x.shape[1]]
+        case "rotary_embedding":
+            return lambda x: rotate(x, **options)
         case "multi_head_attention":
             return lambda *inputs: attend(*inputs, **options)
         case "flatten":

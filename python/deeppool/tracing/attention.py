@@ -1,9 +1,9 @@
 """Detection of multi-head scaled dot-product attention.
 
-Its input is one sequence with queries, keys and values concatenated, or three: queries, keys and values. A
-candidate is executed on random inputs in double precision and compared with a reference attention. This
-accepts every equivalent implementation, from ``torch.nn.MultiheadAttention`` to matrix products with a
-mask, and rejects others.
+Its input is one sequence with queries, keys and values concatenated, or three: queries, keys and values, of
+which the queries and keys may be rotated first. A candidate is executed on random inputs in double precision
+and compared with a reference attention. This accepts every equivalent implementation, from
+``torch.nn.MultiheadAttention`` to matrix products with a mask, and rejects others.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -69,12 +70,71 @@ def layers(units: Units, unit: Unit, free_name: Callable[[str], str]) -> list[At
     for inputs in _orders(units, unit, core):
         shapes = [units.steps[index].sample or () for index in inputs]
         island = Writer(units, unit).island(unit.module, unit.steps[-1], inputs, False)
-        for options in _candidates(units, unit, core, shapes):
+        candidates = _candidates(units, unit, core, shapes)
+        for options in candidates:
             if _computes(island, shapes, lambda x, t: attend(*x, **options)):
                 island.name = free_name(unit.module or "attention")
                 op: Op = {"multi_head_attention": options}
                 return [AttentionLayer(island.name, op, list(inputs), island)]
+        for options in candidates:
+            rotation = _rotation(units, unit, shapes, options)
+            if rotation is None:
+                break
+
+            def rotated(x: list[torch.Tensor], _: list[torch.Tensor]) -> torch.Tensor:
+                return attend(rotate(x[0], **rotation), rotate(x[1], **rotation), x[2], **options)
+
+            # Networks round the angles to single precision.
+            if _computes(island, shapes, rotated, 1e-5):
+                return _rotated(free_name, unit.module or "attention", inputs, shapes, rotation, options)
     return None
+
+
+def _rotation(
+    units: Units, unit: Unit, shapes: list[tuple[int, ...]], options: dict[str, Any]
+) -> dict[str, Any] | None:
+    """Returns the options of the rotation of queries and keys, from the table of sines in a unit."""
+    width = shapes[0][1] // options["heads"]
+    if len(shapes) != 3 or shapes[0][0] != shapes[1][0] or width % 2 != 0:
+        return None
+    positions, half = shapes[0][0], width // 2
+    if positions < 2 or half < 2:
+        return None
+    for index in unit.steps:
+        step = units.steps[index]
+        for factor in step.args if step.op == "mul" else ():
+            table = units.constant(factor) if isinstance(factor, Ref) else None
+            if table is None or table.numel() != positions * width or table.shape[-1] != width:
+                continue
+            table = table.reshape(positions, width).double()
+            if table[0].any() or not 0 < table[1, half - 1] < 1:
+                continue
+            # The last angle at position 1 is base ** -((half - 1) / half).
+            base = math.asin(table[1, half - 1].item()) ** (-half / (half - 1))
+            whole = float(round(base))
+            return {"width": width, "base": whole if math.isclose(base, whole, rel_tol=1e-5) else base}
+    return None
+
+
+def _rotated(
+    free_name: Callable[[str], str],
+    path: str,
+    inputs: list[int],
+    shapes: list[tuple[int, ...]],
+    rotation: dict[str, Any],
+    options: dict[str, Any],
+) -> list[AttentionLayer]:
+    """Returns the layers of an attention whose queries and keys are rotated."""
+    result = []
+    for what, index, shape in zip(("queries", "keys"), inputs, shapes):
+        name = free_name(f"{path}.rotated_{what}")
+        island = of_function(name, partial(rotate, **rotation), shape)
+        result.append(AttentionLayer(name, {"rotary_embedding": rotation}, [index], island))
+    name = free_name(path)
+    island = of_function(name, partial(attend, **options), shapes[0])
+    names: list[int | str] = [layer.name for layer in result]
+    result.append(AttentionLayer(name, {"multi_head_attention": options}, [*names, inputs[2]], island))
+    return result
 
 
 def attend(
@@ -102,6 +162,28 @@ def attend(
         k, v = (part.repeat_interleave(heads // part.shape[1], dim=1) for part in (k, v))
     result = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal, scale=scale)
     return result.transpose(1, 2).flatten(2)
+
+
+def rotate(x: torch.Tensor, *, width: int, base: float, first: int = 0) -> torch.Tensor:
+    """Rotates pairs of features by angles that grow with the position: a rotary embedding.
+
+    Args:
+        x: A tensor of shape ``(samples, positions, heads * width)``.
+        width: Number of features of a head. Feature ``i`` of its first half is rotated with feature ``i`` of
+            its second half, by ``position * base ** (-2 * i / width)``.
+        base: Base of the angles.
+        first: Position of the first row.
+
+    Returns:
+        A tensor of the same shape.
+    """
+    half = width // 2
+    powers = base ** (torch.arange(half, dtype=torch.float64, device=x.device) / -half)
+    positions = torch.arange(first, first + x.shape[1], dtype=torch.float64, device=x.device)
+    angles = (positions[:, None] * powers)[:, None]
+    cosines, sines = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    a, b = x.reshape(*x.shape[:2], -1, 2, half).unbind(-2)
+    return torch.stack((a * cosines - b * sines, b * cosines + a * sines), -2).flatten(2)
 
 
 def _orders(units: Units, unit: Unit, core: Step) -> list[list[int]]:
@@ -261,6 +343,7 @@ def _computes(
     island: Island,
     samples: list[tuple[int, ...]],
     expected: Callable[[list[torch.Tensor], list[torch.Tensor]], torch.Tensor],
+    tolerance: float = 1e-9,
 ) -> bool:
     """Returns whether an island computes the expected function, for random parameters and inputs."""
     generator = torch.Generator().manual_seed(0)
@@ -281,7 +364,7 @@ def _computes(
     except RuntimeError:
         return False  # For example, mixed data types because of a constant in single precision.
     return result.shape == wanted.shape and bool(
-        ((result - wanted).abs().max() <= 1e-9 * wanted.abs().max()).item()
+        ((result - wanted).abs().max() <= tolerance * wanted.abs().max()).item()
     )
 
 

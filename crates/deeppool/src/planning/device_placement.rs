@@ -32,6 +32,7 @@ fn is_joined_with_its_input(kind: &LayerKind) -> bool {
             | LayerKind::LayerNorm(_)
             | LayerKind::RmsNorm(_)
             | LayerKind::LocalResponseNorm(_)
+            | LayerKind::RotaryEmbedding(_)
             | LayerKind::Softmax
             | LayerKind::Flatten
             | LayerKind::Reshape(_)

@@ -6,7 +6,7 @@ use deeppool::train::{Length, TrainConfig, train};
 use layer_engine::Sgd;
 use layer_graph::{
     Division, Dropout, Embedding, LayerGraph, LayerId, LayerKind, LayerNorm, Linear, MultiHeadAttention,
-    NetworkSplits, PositionEmbedding, Shape, Split, Values,
+    NetworkSplits, PositionEmbedding, RotaryEmbedding, Shape, Split, Values,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::RngCore;
@@ -116,8 +116,9 @@ pub(crate) fn tied_transformer() -> LayerGraph {
     let placed = then(PositionEmbedding { positions: 6 }.into(), &[tokens]);
     let x = then(Dropout { probability: 0.1 }.into(), &[placed]);
     let y = then(LayerNorm::default().into(), &[x]);
-    let y = then(Linear::new(36).into(), &[y]);
-    let y = then(MultiHeadAttention::new(3, true).into(), &[y]);
+    let [q, k, v] = [12; 3].map(|features| then(Linear::new(features).into(), &[y]));
+    let [q, k] = [q, k].map(|heads| then(RotaryEmbedding::new(4, 100.0).into(), &[heads]));
+    let y = then(MultiHeadAttention::new(3, true).into(), &[q, k, v]);
     let y = then(Linear::new(12).into(), &[y]);
     let y = then(Dropout { probability: 0.1 }.into(), &[y]);
     let x = then(LayerKind::Add, &[x, y]);

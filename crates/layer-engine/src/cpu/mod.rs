@@ -29,6 +29,7 @@ mod product;
 mod real;
 mod rearrange;
 mod rms_norm;
+mod rotation;
 mod row_norm;
 mod scalars;
 mod sequence;

@@ -25,6 +25,7 @@ use super::operation::{CpuKernel, Operation, mismatch};
 use super::optimizer::{SgdStep, SquaredNorm};
 use super::rearrange::{Permutation, Selection};
 use super::rms_norm::RmsNormRule;
+use super::rotation::Rotation;
 use super::row_norm::RowNormalisation;
 use super::sequence::{AddPositions, LearnedPass, PrependToken};
 use super::softmax::{SoftmaxBackward, SoftmaxForward};
@@ -246,6 +247,7 @@ fn sequence_operation<T: Real>(
         LayerKind::PositionEmbedding(_) => {
             Box::new(AddPositions { elements, pass: learned(), workers: workers_of() })
         }
+        LayerKind::RotaryEmbedding(rule) => Box::new(Rotation::new(input, rule, backward, workers)),
         LayerKind::ClassToken => {
             Box::new(PrependToken { elements, features, pass: learned(), workers: workers_of() })
         }

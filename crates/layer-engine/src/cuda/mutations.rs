@@ -18,7 +18,7 @@ use cuda_emulator::{Emulator, Setting};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, Layer, LayerGraph, LayerKind,
     LayerNorm, Linear, LocalResponseNorm, MultiHeadAttention, NetworkSplits, Permute, Pool2d,
-    PositionEmbedding, RmsNorm, Select, Shape, Split,
+    PositionEmbedding, RmsNorm, RotaryEmbedding, Select, Shape, Split,
 };
 
 use super::module::Family;
@@ -176,6 +176,11 @@ fn cases(family: Family) -> Vec<MutationCase> {
             (Embedding::new(20, 300).into(), Shape::features(300), 1),
             (Embedding::new(3, 255).into(), Shape::features(256), 1),
             (PositionEmbedding { positions: 29 }.into(), Shape::sequence(9, 13), 3),
+            (
+                RotaryEmbedding { first: 3, ..RotaryEmbedding::new(10, 100.0) }.into(),
+                Shape::sequence(9, 30),
+                3,
+            ),
             (LayerKind::ClassToken, Shape::sequence(3, 290), 3),
         ],
     };

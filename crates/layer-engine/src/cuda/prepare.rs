@@ -235,6 +235,9 @@ fn layer(
         LayerKind::PositionEmbedding(_) => {
             sequence::positions(builder, [samples, input.elements(), layer.parameter_count()], pass)?;
         }
+        LayerKind::RotaryEmbedding(rule) => {
+            sequence::rotary_embedding(builder, input, rule, samples, backward)?;
+        }
         LayerKind::ClassToken => {
             sequence::class_token(builder, [samples, input.elements(), input.innermost()], pass)?;
         }

@@ -1,7 +1,9 @@
 //! Embeddings, position embeddings and class tokens. Each function adds the launches of a pass to a
 //! `KernelBuilder`, a kernel under preparation. It fails as the functions of `KernelBuilder` do.
 
-use layer_graph::Embedding;
+use std::f64::consts::TAU;
+
+use layer_graph::{Embedding, RotaryEmbedding, Shape};
 
 use super::kernel::Argument;
 use super::kernel_builder::{KernelBuilder, size};
@@ -55,6 +57,28 @@ pub(super) fn positions(
     }
     input_gradient(builder, [samples, elements], elements, 0, pass)?;
     sum_of_rows(builder, samples, elements, parameters)
+}
+
+/// Adds the launch of a pass of a rotary embedding of samples of shape `input`.
+pub(super) fn rotary_embedding(
+    builder: &mut KernelBuilder<'_>,
+    input: &Shape,
+    rule: &RotaryEmbedding,
+    samples: usize,
+    backward: bool,
+) -> Result<(), EngineError> {
+    let (from, to) = if backward {
+        (Role::OutputGradient, Role::InputGradient(0))
+    } else {
+        (Role::Input(0), Role::Output)
+    };
+    let (pairs, features) = (samples * input.elements() / 2, input.innermost());
+    let sizes = [pairs, features, rule.width, input.elements() / features, rule.first].map(size);
+    // Turns of the first pair at position 1, and the ratio of those of a pair and the one before.
+    let first = if backward { -1.0 / TAU } else { 1.0 / TAU };
+    let turns = [Argument::F64(first), Argument::F64(rule.base.powf(-2.0 / rule.width as f64))];
+    let arguments = [&sizes[..], &turns, &[builder.operand(from), builder.operand(to)]].concat();
+    builder.for_each((FAMILY, "rotate"), pairs, arguments)
 }
 
 /// Adds the launches of a pass of a class token, which is prepended to each of `samples` samples of

@@ -145,6 +145,7 @@ fn operation(
         }
         LayerKind::PositionEmbedding(_) if backward => sequence::positions_backward(operands),
         LayerKind::PositionEmbedding(_) => sequence::positions(operands),
+        LayerKind::RotaryEmbedding(rule) => sequence::rotary_embedding(operands, rule, dtypes, backward)?,
         LayerKind::ClassToken if backward => sequence::class_token_backward(operands),
         LayerKind::ClassToken => sequence::class_token(operands, dtypes),
         LayerKind::MultiHeadAttention(_) if backward => attention::backward(operands, dtypes),

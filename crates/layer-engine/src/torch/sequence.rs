@@ -1,6 +1,7 @@
 //! Embeddings, position embeddings and class tokens. Each function returns the computation of a
 //! pass.
 
+use layer_graph::RotaryEmbedding;
 use tch::Tensor;
 
 use super::Failure;
@@ -63,6 +64,31 @@ pub(super) fn positions_backward(operands: LayerOperands) -> LaunchFunction {
         let _ = gradient.f_narrow(1, length, gradient.size()[1] - length)?.f_zero_()?;
         put_input_gradient(&operands, launch, &output_gradient)
     })
+}
+
+/// Returns a pass of a rotary embedding, whose gradient is the inverse rotation.
+pub(super) fn rotary_embedding(
+    operands: LayerOperands,
+    rule: &RotaryEmbedding,
+    dtypes: DTypes,
+    backward: bool,
+) -> Result<LaunchFunction, Failure> {
+    let half = rule.width / 2;
+    let rows = operands.inputs[0][1];
+    let angles = (0..rows as usize * half).map(|index| rule.angle(index / half, index % half));
+    let angles: Vec<f64> = angles.map(|angle| if backward { -angle } else { angle }).collect();
+    let angles = Tensor::f_from_slice(&angles)?.f_view([rows, 1, half as i64])?;
+    let place = |turns: Tensor| turns.f_to_kind(dtypes.kind)?.f_to_device(dtypes.device);
+    let (cosines, sines) = (place(angles.f_cos()?)?, place(angles.f_sin()?)?);
+    Ok(Box::new(move |launch| {
+        let input = if backward { operands.output_gradient(launch)? } else { operands.input(launch)? };
+        let pairs = input.f_view([-1, rows, input.size()[2] / (2 * half as i64), 2, half as i64])?;
+        let (a, b) = (pairs.f_select(3, 0)?, pairs.f_select(3, 1)?);
+        let rotated =
+            [a.f_mul(&cosines)?.f_sub(&b.f_mul(&sines)?)?, b.f_mul(&cosines)?.f_add(&a.f_mul(&sines)?)?];
+        let output = Tensor::f_stack(&rotated, 3)?.f_reshape(input.size())?;
+        operands.put(launch, if backward { Role::InputGradient(0) } else { Role::Output }, &output)
+    }))
 }
 
 /// Returns the forward pass of a class token: prepends a learned vector to each sequence.

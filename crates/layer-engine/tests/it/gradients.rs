@@ -4,8 +4,8 @@
 use layer_engine::{CpuEngine, Pass, Role, Shard};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, Linear,
-    LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Reshape, RmsNorm, Select,
-    Shape,
+    LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Reshape, RmsNorm,
+    RotaryEmbedding, Select, Shape,
 };
 use proptest::prelude::*;
 
@@ -338,6 +338,18 @@ proptest! {
     ) {
         let kind = PositionEmbedding { positions: positions + longer };
         check(layer(kind, &[Shape::sequence(positions, features)]), samples);
+    }
+
+    #[test]
+    fn rotary_embedding_gradients_match_differences(
+        positions in 1usize..6,
+        heads in 1usize..4,
+        half in 1usize..4,
+        first in 0usize..9,
+        samples in 0usize..4,
+    ) {
+        let kind = RotaryEmbedding { first, ..RotaryEmbedding::new(2 * half, 50.0) };
+        check(layer(kind, &[Shape::sequence(positions, heads * 2 * half)]), samples);
     }
 
     #[test]

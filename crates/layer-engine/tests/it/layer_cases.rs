@@ -3,7 +3,7 @@
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, Layer, LayerGraph, LayerKind,
     LayerNorm, Linear, LocalResponseNorm, MultiHeadAttention, NetworkSplits, Permute, Pool2d,
-    PositionEmbedding, Reshape, RmsNorm, Select, Shape, Split,
+    PositionEmbedding, Reshape, RmsNorm, RotaryEmbedding, Select, Shape, Split,
 };
 use proptest::prelude::*;
 
@@ -112,6 +112,7 @@ pub(crate) fn layers() -> Vec<Layer> {
         (RmsNorm::new(1e-5).into(), &sequence),
         (RmsNorm { epsilon: 1e-2, unit_offset: true }.into(), &sequence),
         (PositionEmbedding { positions: 9 }.into(), &sequence),
+        (RotaryEmbedding { first: 5, ..RotaryEmbedding::new(6, 100.0) }.into(), &sequence),
         (LayerKind::ClassToken, &sequence),
         (MultiHeadAttention::new(2, true).into(), &sequence),
         (MultiHeadAttention::new(1, false).into(), &sequence),

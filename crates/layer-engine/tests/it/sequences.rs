@@ -5,7 +5,7 @@
 use layer_engine::{CpuEngine, EngineError, Pass, Role, Shard};
 use layer_graph::{
     AttentionSizes, Embedding, Layer, LayerKind, LayerNorm, Linear, MultiHeadAttention, Permute,
-    PositionEmbedding, Reshape, RmsNorm, Select, Shape,
+    PositionEmbedding, Reshape, RmsNorm, RotaryEmbedding, Select, Shape,
 };
 use proptest::prelude::*;
 
@@ -205,6 +205,30 @@ proptest! {
         check(layer(kind, &[Shape::features(positions)]), samples, |tokens, parameters| {
             let rows = tokens.iter().map(|&token| &parameters[token as usize * features..][..features]);
             rows.flatten().copied().collect()
+        });
+    }
+
+    #[test]
+    fn rotary_embedding_matches_definition(
+        positions in 1usize..9,
+        heads in 1usize..4,
+        half in 1usize..4,
+        first in 0usize..9,
+        samples in 0usize..4,
+    ) {
+        let kind = RotaryEmbedding { first, ..RotaryEmbedding::new(2 * half, 50.0) };
+        check(layer(kind, &[Shape::sequence(positions, heads * 2 * half)]), samples, |input, _| {
+            let mut output = vec![0.0; input.len()];
+            for index in 0..positions * heads * half {
+                let (position, head, i) = (index / half / heads, index / half % heads, index % half);
+                let angle = (first + position) as f64 / 50f64.powf(i as f64 / half as f64);
+                let (sine, cosine) = angle.sin_cos();
+                let a = (position * heads + head) * 2 * half + i;
+                let b = a + half;
+                output[a] = input[a] * cosine - input[b] * sine;
+                output[b] = input[a] * sine + input[b] * cosine;
+            }
+            output
         });
     }
 

@@ -5,7 +5,7 @@ use layer_engine::{CpuEngine, Pass, Real, Role, Shard, Signature};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, GraphError, Layer, LayerGraph,
     LayerId, LayerKind, LayerNorm, LayerTensor, Linear, MultiHeadAttention, NetworkSplits, Pool2d,
-    PositionEmbedding, RmsNorm, Shape, Split, TensorBox, Values,
+    PositionEmbedding, RmsNorm, RotaryEmbedding, Shape, Split, TensorBox, Values,
 };
 use proptest::prelude::*;
 
@@ -283,10 +283,10 @@ fn sequence_network(sizes: &SequenceSizes) -> Result<LayerGraph, GraphError> {
     Ok(net)
 }
 
-/// Returns a decoder with attention to itself and to an encoder's output, both with grouped
-/// queries.
-fn decoder([positions, key_heads, group, width]: [usize; 4]) -> Result<LayerGraph, GraphError> {
-    let (heads, features) = (key_heads * group, 5);
+/// Returns a decoder with attention to itself, whose queries and keys are rotated, and to an
+/// encoder's output, both with grouped queries. `half` is half the number of features of a head.
+fn decoder([positions, key_heads, group, half]: [usize; 4]) -> Result<LayerGraph, GraphError> {
+    let (heads, features, width) = (key_heads * group, 5, 2 * half);
     let mut net = LayerGraph::new("decoder", Shape::features(positions))?;
     let tokens = net.add("tokens", Embedding::new(11, features), [net.input()])?;
     let encoded = net.add("encoded", LayerKind::ClassToken, [tokens])?;
@@ -295,10 +295,15 @@ fn decoder([positions, key_heads, group, width]: [usize; 4]) -> Result<LayerGrap
         let mut linear = |what: &str, features: usize, input| {
             net.add(format!("{name}.{what}"), Linear::new(features), [input])
         };
-        let queries = linear("q", heads * width, x)?;
-        let [keys, values] = ["k", "v"].map(|what| linear(what, key_heads * width, keys.unwrap_or(x)));
+        let mut queries = linear("q", heads * width, x)?;
+        let [mut projected, values] =
+            ["k", "v"].map(|what| linear(what, key_heads * width, keys.unwrap_or(x)));
+        if causal {
+            queries = net.add("rotated_q", RotaryEmbedding::new(width, 30.0), [queries])?;
+            projected = net.add("rotated_k", RotaryEmbedding::new(width, 30.0), [projected?]);
+        }
         let attention = MultiHeadAttention::new(heads, causal).scaled_by(0.7);
-        let attended = net.add(name, attention, [queries, keys?, values?])?;
+        let attended = net.add(name, attention, [queries, projected?, values?])?;
         x = net.add(format!("{name}.out"), Linear::new(features), [attended])?;
     }
     net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
@@ -363,5 +368,5 @@ fn parts_of_all_layer_kinds_are_compared() {
     // All layers but the class token and the loss by features, linear layers by inputs; two to
     // three parts of the layers on the tokens' positions but the attentions, and two to four of the
     // projections of the encoder's output, which has one more, by positions.
-    assert_eq!(check_network(&decoder([3, 4, 2, 2]).unwrap()), 3 * (11 + 8) + 2 * 8 + 3 * 2);
+    assert_eq!(check_network(&decoder([3, 4, 2, 2]).unwrap()), 3 * (13 + 8) + 2 * 10 + 3 * 2);
 }

@@ -13,6 +13,7 @@ pub use opaque::{Opaque, OpaquePass};
 pub use rearrange::{Permute, Reshape, Select};
 pub use sequence::{
     AttentionSizes, Embedding, LayerNorm, Linear, MultiHeadAttention, PositionEmbedding, RmsNorm,
+    RotaryEmbedding,
 };
 
 /// Operation of a layer with its hyper-parameters.
@@ -73,6 +74,8 @@ pub enum LayerKind {
     Embedding(Embedding),
     /// Adds a learned position vector to the feature vector at each position of a sequence.
     PositionEmbedding(PositionEmbedding),
+    /// Rotation of the features of each head by angles that grow with the position.
+    RotaryEmbedding(RotaryEmbedding),
     /// Prepends a learned vector to a sequence, as the class token of a vision transformer.
     ClassToken,
     /// Multi-head scaled dot-product attention (Vaswani et al., 2017).
@@ -146,6 +149,7 @@ impl LayerKind {
             Self::Softmax => "softmax",
             Self::Embedding(_) => "embedding",
             Self::PositionEmbedding(_) => "position_embedding",
+            Self::RotaryEmbedding(_) => "rotary_embedding",
             Self::ClassToken => "class_token",
             Self::MultiHeadAttention(_) => "multi_head_attention",
             Self::MaxPool2d(_) => "max_pool2d",
@@ -217,6 +221,7 @@ into_kind!(
     LocalResponseNorm,
     Embedding,
     PositionEmbedding,
+    RotaryEmbedding,
     MultiHeadAttention,
     AdaptiveAvgPool2d,
     Reshape,

@@ -94,6 +94,43 @@ pub struct PositionEmbedding {
     pub positions: usize,
 }
 
+/// Hyper-parameters of a rotary position embedding (Su et al., "`RoFormer`", 2021), which rotates
+/// the queries or the keys of each head of an attention by angles that grow with their position.
+///
+/// Feature *i* of the first half of a head and feature *i* of the second half are rotated by
+/// `position * base^(-2 i / width)`, as in Llama.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RotaryEmbedding {
+    /// Number of features of a head: even, and a divisor of the input's features.
+    pub width: usize,
+    /// Base of the angles, positive: 10,000 in most networks.
+    pub base: f64,
+    /// Position of the first vector: 0, but for a part of a layer that is split by positions.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub first: usize,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+impl RotaryEmbedding {
+    /// Creates an embedding for heads of `width` features.
+    #[must_use]
+    pub fn new(width: usize, base: f64) -> Self {
+        Self { width, base, first: 0 }
+    }
+
+    /// Returns the angle in radians by which the pair of features with index `pair` is rotated at a
+    /// row of the input.
+    #[must_use]
+    pub fn angle(&self, row: usize, pair: usize) -> f64 {
+        (self.first + row) as f64 * self.base.powf(-2.0 * pair as f64 / self.width as f64)
+    }
+}
+
 /// Hyper-parameters of a multi-head attention.
 ///
 /// ```

@@ -63,6 +63,7 @@ fn maps_units(layer: &Layer) -> bool {
         LayerKind::Conv2d(conv) => conv.groups > 1,
         LayerKind::BatchNorm(_)
         | LayerKind::PositionEmbedding(_)
+        | LayerKind::RotaryEmbedding(_)
         | LayerKind::MaxPool2d(_)
         | LayerKind::AvgPool2d(_)
         | LayerKind::AdaptiveAvgPool2d(_)
@@ -86,6 +87,10 @@ fn required_of_input(layer: &Layer, slot: usize) -> Option<[usize; 2]> {
         | LayerKind::AdaptiveAvgPool2d(_) => channels(),
         // The parameters of a batch normalisation of vectors can be divided as any vector.
         LayerKind::BatchNorm(_) if layer.inputs[0].dims().len() > 1 => channels(),
+        LayerKind::RotaryEmbedding(rule) => {
+            let input = &layer.inputs[0];
+            Some([input.elements() / input.innermost(), input.innermost() / rule.width])
+        }
         LayerKind::MultiHeadAttention(attention) => {
             let sizes = attention.sizes(&layer.inputs)?;
             let rows = match (layer.inputs.len(), slot) {

@@ -175,6 +175,7 @@ impl<'n> NetworkSplits<'n> {
             | LayerKind::RmsNorm(_)
             | LayerKind::Add
             | LayerKind::Multiply
+            | LayerKind::RotaryEmbedding(_)
             | LayerKind::Dropout(_) => of_inputs().filter(|&count| count == of_output),
             LayerKind::SoftmaxCrossEntropy => of_inputs(),
             kind => of_inputs().filter(|&count| kind.is_activation() && count == of_output),
@@ -208,7 +209,11 @@ impl<'n> NetworkSplits<'n> {
             kind => {
                 let keeps_units = matches!(
                     kind,
-                    LayerKind::Flatten | LayerKind::Add | LayerKind::Multiply | LayerKind::Dropout(_)
+                    LayerKind::Flatten
+                        | LayerKind::Add
+                        | LayerKind::Multiply
+                        | LayerKind::RotaryEmbedding(_)
+                        | LayerKind::Dropout(_)
                 );
                 (keeps_units || kind.is_activation())
                     && dim.is_some()

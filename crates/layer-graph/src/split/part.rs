@@ -140,8 +140,10 @@ pub(super) fn by_positions(
         Shape::new(std::iter::once(units.len()).chain(rest).collect::<Vec<_>>())
     };
     let mut kind = layer.kind.clone();
-    if let LayerKind::PositionEmbedding(embedding) = &mut kind {
-        embedding.positions = units.len();
+    match &mut kind {
+        LayerKind::PositionEmbedding(embedding) => embedding.positions = units.len(),
+        LayerKind::RotaryEmbedding(rule) => rule.first += units.start,
+        _ => {}
     }
     let mut part = with_inputs(layer, kind, layer.inputs.iter().map(cut).collect())?;
     match part.kind {

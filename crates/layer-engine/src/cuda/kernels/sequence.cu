@@ -40,6 +40,26 @@ KERNEL embedding_gradient(u32 tokens, u32 vocabulary, u32 features, const float*
     }
 }
 
+// Rotates pairs of features, which are half a head apart, by angles that grow with the position of
+// their row. `turns` is the angle of a head's first pair at position 1 as a part of a full circle,
+// `ratio` that of the angles of neighbouring pairs.
+KERNEL rotate(u32 pairs, u32 features, u32 width, u32 rows, u32 first, double turns, double ratio,
+              const real* __restrict__ x, real* __restrict__ y) {
+    const u32 i = ELEMENT, half = width / 2;
+    if (i >= pairs) return;
+    const u32 pair = i % half, place = i / half * width + pair;
+    ROLLED for (u32 left = pair; left != 0; left /= 2) {
+        if (left % 2 != 0) turns *= ratio;
+        ratio *= ratio;
+    }
+    turns *= first + place / features % rows;
+    float sine, cosine;
+    sincospif(2 * (float)(turns - rint(turns)), &sine, &cosine);
+    const float a = x[place], b = x[place + half];
+    y[place] = a * cosine - b * sine;
+    y[place + half] = b * cosine + a * sine;
+}
+
 // Adds the same elements to each row.
 KERNEL add_to_rows(u32 rows, u32 elements, const real* __restrict__ x, const real* __restrict__ learned,
                    real* __restrict__ y) {
