@@ -1,4 +1,4 @@
-# Steps of `.ci/run` beyond those of `.ci/quick`. Numbers of cases are fixed: nothing is left out by
+# Steps of `.ci/run` and `.ci/more` beyond those of `.ci/quick`. Numbers of cases are fixed: nothing is left out by
 # the clock. It is sourced after `.ci/steps.sh`.
 
 mpi_packages=(libopenmpi-dev openmpi-bin libclang-dev iproute2)
@@ -8,7 +8,7 @@ slurm_packages=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libo
 # again if it could not be fetched.
 fetch() {
     apt-get update -qq || true
-    apt-get install -qq --yes --no-install-recommends "${mpi_packages[@]}" "${slurm_packages[@]}" || true
+    apt-get install -qq --yes --no-install-recommends "${mpi_packages[@]}" || true
     apt-get install -qq --yes chromium || true
     python_packages "$(realpath -m "${CARGO_TARGET_DIR:-target}/pytorch")" || true
     libtorch || true
@@ -19,9 +19,8 @@ fetch() {
 # Waits for the packages, and tries once more to install what the build needs.
 fetched() {
     wait "$fetching" || true
-    dpkg --status "${mpi_packages[@]}" "${slurm_packages[@]}" >/dev/null 2>&1 ||
-        { apt-get update -qq && apt-get install -qq --yes --no-install-recommends "${mpi_packages[@]}" "${slurm_packages[@]}"; } ||
-        true
+    dpkg --status "${mpi_packages[@]}" >/dev/null 2>&1 ||
+        { apt-get update -qq && apt-get install -qq --yes --no-install-recommends "${mpi_packages[@]}"; } || true
 }
 
 # Packages all library crates and checks the packages. They depend on each other and are in no
@@ -183,6 +182,11 @@ run_tests() {
     [ "$passed" -gt 0 ] || [ ${#filters[@]} -eq 0 ] || { echo "no test ran: $*" && return 1; }
 }
 
+# Records the tests of that build that are steps of `.ci/more`.
+left_to_more() {
+    taken deeppool-cli it slurm::
+}
+
 # Runs the tests of that build that `cargo test --workspace` does not have and that no step before has run.
 feature_tests() {
     local failed=0 target=${CARGO_TARGET_DIR:-target} package kind program names taken
@@ -219,6 +223,7 @@ more_cases() {
             DEEPPOOL_ITERATIONS=100 run_tests deeppool it splits::losses &&
             DEEPPOOL_CASES=100 run_tests deeppool it split_brute_force:: &&
             CUDA_CASES=1000 run_tests cuda it ownership:: &&
+            DEEPPOOL_GPU_FULL_LOSSES=1 run_tests deeppool it gpu_losses::losses_of_a_digits_cnn gpu_losses::losses_of_a_transformer &&
             run_tests deeppool it compare::max_total &&
             EXPERIMENTS_FULL=1 run_tests experiments it hybrid:: command::equal_commands
     )
@@ -310,8 +315,7 @@ gpu_libraries() {
 
 # Tests training on emulated GPUs, for more iterations.
 cuda_engine() {
-    DEEPPOOL_GPU_ITERATIONS=10 run_tests deeppool-cli it gpus:: &&
-        DEEPPOOL_GPU_FULL_LOSSES=1 run_tests deeppool it gpu_losses::losses_of_a_digits_cnn gpu_losses::losses_of_a_transformer
+    DEEPPOOL_GPU_ITERATIONS=10 run_tests deeppool-cli it gpus::
 }
 
 # Runs the benchmark script for GPUs on emulated ones: all kernels of the CUDA engine, whose PTX is compiled
@@ -359,13 +363,14 @@ mpi() {
         run_tests collectives mpi && run_tests benches it coll &&
             SECONDS_OF_TESTS=900 run_tests deeppool-cli it mpi:: training_page:: --test-threads 1 &&
             run_tests deeppool-cli it hosts:: --test-threads 1 &&
-            DEEPPOOL_FAULTS=4 run_tests deeppool-cli it faults:: --test-threads 2
+            DEEPPOOL_FAULTS=2 run_tests deeppool-cli it faults:: --test-threads 2
     )
 }
 
 # Tests jobs on a Slurm cluster of two nodes, which the tests start.
 slurm() {
-    dpkg --status "${slurm_packages[@]}" >/dev/null 2>&1 || {
+    dpkg --status "${slurm_packages[@]}" >/dev/null 2>&1 ||
+        { apt-get update -qq && apt-get install -qq --yes --no-install-recommends "${slurm_packages[@]}"; } || {
         echo "SKIPPED: the tests of jobs on Slurm: Slurm could not be installed"
         taken deeppool-cli it slurm::
         return 0
