@@ -428,8 +428,8 @@ python() {
         "$folder/bin/maturin" build --quiet --profile dev --manifest-path python/Cargo.toml --out "$wheels" &&
             "$folder/bin/pip" install --quiet --force-reinstall --no-deps "$wheels"/deeppool-*.whl &&
             (cd python && "$folder/bin/python" -m mypy) &&
-            DEEPPOOL_BIN=$(realpath "${CARGO_TARGET_DIR:-target}/debug/deeppool") DEEPPOOL_ITERATIONS=15 DEEPPOOL_NETWORKS=quick \
-                DEEPPOOL_MODULES=60 timeout 1440 "$folder/bin/python" -m pytest --quiet --durations 40 -p no:cacheprovider python/tests
+            DEEPPOOL_BIN=$(realpath "${CARGO_TARGET_DIR:-target}/debug/deeppool") DEEPPOOL_NETWORKS=quick \
+                timeout 1440 "$folder/bin/python" -m pytest --quiet --durations 40 -p no:cacheprovider python/tests
     )
 }
 
