@@ -143,7 +143,7 @@ pub(super) const DOCUMENTS: &[Reader] = &[
         name: "layer-graph/src/json.rs:from_json",
         valid: r#"{"name": "l#", "op": "relu", "inputs": ["input"]}"#,
         unusable: &[
-            (r#"{"name": "l#", "op": "relu6", "inputs": ["input"]}"#, "layers[#].op"),
+            (r#"{"name": "l#", "op": "crelu", "inputs": ["input"]}"#, "layers[#].op"),
             (r#"{"name": "l#", "op": "relu", "inputs": ["nowhere"]}"#, "`l#`"),
             (r#"{"name": "l#", "op": "relu", "inputs": ["input", "input"]}"#, "`l#`"),
             (
