@@ -51,9 +51,9 @@ fn every_truncated_file_is_an_error() {
 
 #[test]
 fn operators_without_a_layer_are_named() {
-    let model = Model::new(13, &[1, 6], &[1, 6]).node("Relu", "x", "r", &[]).node("HardSwish", "r", "y", &[]);
+    let model = Model::new(13, &[1, 6], &[1, 6]).node("Relu", "x", "r", &[]).node("Celu", "r", "y", &[]);
     let message = error(&model).to_string();
-    let expected = "operator `HardSwish` (node `node2`) is not supported; supported: Add, AveragePool, ";
+    let expected = "operator `Celu` (node `node2`) is not supported; supported: Add, AveragePool, ";
     assert!(message.starts_with(expected), "{message}");
     assert!(!message.contains('\n'));
 }
@@ -63,11 +63,11 @@ fn all_problems_of_a_file_are_named_at_once() {
     let model = Model::new(13, &[1, 6], &[1, 3])
         .weight("w", &[5, 3])
         .weight("negative", &[-1])
-        .node("HardSwish", "x", "h", &[])
+        .node("Celu", "x", "h", &[])
         // Depends on an invalid node: only its operator is checked.
         .node("MatMul", "h w", "m", &[])
         .node("Mish", "m", "i", &[])
-        .node("HardSwish", "x", "k", &[])
+        .node("Celu", "x", "k", &[])
         .node("MatMul", "x w", "l", &[])
         .node("Add", "x negative", "o", &[])
         .node("Sum", "i k l o", "y", &[]);
@@ -80,7 +80,7 @@ fn all_problems_of_a_file_are_named_at_once() {
     assert_eq!(
         before,
         "4 problems: not an ONNX model: tensor `negative` has dimensions [-1]; \
-         operator `HardSwish` (nodes `node1`, `node4`) is not supported; \
+         operator `Celu` (nodes `node1`, `node4`) is not supported; \
          operator `Mish` (node `node3`) is not supported; \
          MatMul (node `node5`): its weight is for 5 features, but the sample is 6"
     );
@@ -136,7 +136,7 @@ fn nodes_that_the_output_does_not_depend_on_are_ignored() {
             wanted(small().list("odd", &[4])).node("Reshape", "w odd", "r", &[]),
         ),
         ("a tensor of no size", wanted(small()).weight("negative", &[-1])),
-        ("an unknown operator", wanted(small()).node("HardSwish", "x", "h", &[])),
+        ("an unknown operator", wanted(small()).node("Celu", "x", "h", &[])),
         ("a second reader of a value before its bias", wanted(small()).node("Relu", "m", "r", &[])),
     ] {
         let imported = from_bytes("net", &model.bytes());
