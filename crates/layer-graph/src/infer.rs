@@ -144,7 +144,11 @@ fn embedding(name: &str, embedding: &Embedding, input: &Shape) -> Result<Shape, 
 }
 
 fn rotary_embedding(name: &str, rule: &RotaryEmbedding, input: &Shape) -> Result<Shape, GraphError> {
-    let (_, features) = sequence(name, input)?;
+    let (positions, features) = sequence(name, input)?;
+    // Engines have 32 bits for a position.
+    if rule.first.checked_add(positions).is_none_or(|end| u32::try_from(end).is_err()) {
+        return Err(shape_error(name, format!("has positions of more than 32 bits, from {} on", rule.first)));
+    }
     if rule.width == 0 || rule.width % 2 != 0 || features % rule.width != 0 {
         let message = format!("cannot divide {features} features into heads of {} in pairs", rule.width);
         return Err(shape_error(name, message));

@@ -127,7 +127,7 @@ impl RotaryEmbedding {
     /// row of the input.
     #[must_use]
     pub fn angle(&self, row: usize, pair: usize) -> f64 {
-        (self.first + row) as f64 * self.base.powf(-2.0 * pair as f64 / self.width as f64)
+        (self.first as f64 + row as f64) * self.base.powf(-2.0 * pair as f64 / self.width as f64)
     }
 }
 

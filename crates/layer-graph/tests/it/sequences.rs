@@ -156,6 +156,7 @@ fn invalid_sequence_layers_are_rejected() {
         (RotaryEmbedding::new(4, 100.0).into(), "6 features into heads of 4"),
         (RotaryEmbedding::new(3, 100.0).into(), "heads of 3 in pairs"),
         (RotaryEmbedding::new(2, 0.0).into(), "base"),
+        (RotaryEmbedding { first: usize::MAX, ..RotaryEmbedding::new(2, 10.0) }.into(), "32 bits"),
         (LayerNorm { epsilon: f64::NAN }.into(), "epsilon"),
         (RmsNorm::new(0.0).into(), "epsilon"),
     ];
