@@ -76,25 +76,17 @@ def layers(units: Units, unit: Unit, free_name: Callable[[str], str]) -> list[At
                 island.name = free_name(unit.module or "attention")
                 op: Op = {"multi_head_attention": options}
                 return [AttentionLayer(island.name, op, list(inputs), island)]
-        for options in candidates:
-            rotation = _rotation(units, unit, shapes, options)
-            if rotation is None:
-                break
-
-            def rotated(x: list[torch.Tensor], _: list[torch.Tensor]) -> torch.Tensor:
-                return attend(rotate(x[0], **rotation), rotate(x[1], **rotation), x[2], **options)
-
-            # Networks round the angles to single precision.
-            if _computes(island, shapes, rotated, 1e-5):
-                return _rotated(free_name, unit.module or "attention", inputs, shapes, rotation, options)
+        rotated = _rotated(units, unit, free_name, island, inputs, candidates)
+        if rotated is not None:
+            return rotated
     return None
 
 
 def _rotation(
-    units: Units, unit: Unit, shapes: list[tuple[int, ...]], options: dict[str, Any]
+    units: Units, unit: Unit, shapes: list[tuple[int, ...]], heads: int
 ) -> dict[str, Any] | None:
     """Returns the options of the rotation of queries and keys, from the table of sines in a unit."""
-    width = shapes[0][1] // options["heads"]
+    width = shapes[0][1] // heads
     if len(shapes) != 3 or shapes[0][0] != shapes[1][0] or width % 2 != 0:
         return None
     positions, half = shapes[0][0], width // 2
@@ -117,24 +109,36 @@ def _rotation(
 
 
 def _rotated(
+    units: Units,
+    unit: Unit,
     free_name: Callable[[str], str],
-    path: str,
+    island: Island,
     inputs: list[int],
-    shapes: list[tuple[int, ...]],
-    rotation: dict[str, Any],
-    options: dict[str, Any],
-) -> list[AttentionLayer]:
-    """Returns the layers of an attention whose queries and keys are rotated."""
-    result = []
-    for what, index, shape in zip(("queries", "keys"), inputs, shapes):
-        name = free_name(f"{path}.rotated_{what}")
-        island = of_function(name, partial(rotate, **rotation), shape)
-        result.append(AttentionLayer(name, {"rotary_embedding": rotation}, [index], island))
-    name = free_name(path)
-    island = of_function(name, partial(attend, **options), shapes[0])
-    names: list[int | str] = [layer.name for layer in result]
-    result.append(AttentionLayer(name, {"multi_head_attention": options}, [*names, inputs[2]], island))
-    return result
+    candidates: list[dict[str, Any]],
+) -> list[AttentionLayer] | None:
+    """Returns the layers of a unit if it is an attention whose queries and keys are rotated."""
+    shapes = [units.steps[index].sample or () for index in inputs]
+    rotation = _rotation(units, unit, shapes, candidates[0]["heads"]) if candidates else None
+    if rotation is None:
+        return None
+    turn: Callable[[torch.Tensor], torch.Tensor] = partial(rotate, **rotation)
+    for options in candidates:
+        # Networks round the angles to single precision.
+        if not _computes(
+            island, shapes, lambda x, t: attend(turn(x[0]), turn(x[1]), x[2], **options), 1e-5
+        ):
+            continue
+        path, result = unit.module or "attention", []
+        for what, index, shape in zip(("queries", "keys"), inputs, shapes):
+            name = free_name(f"{path}.rotated_{what}")
+            turned = of_function(name, turn, shape)
+            result.append(AttentionLayer(name, {"rotary_embedding": rotation}, [index], turned))
+        name = free_name(path)
+        attended = of_function(name, partial(attend, **options), shapes[0])
+        names: list[int | str] = [layer.name for layer in result]
+        core = AttentionLayer(name, {"multi_head_attention": options}, [*names, inputs[2]], attended)
+        return [*result, core]
+    return None
 
 
 def attend(
