@@ -180,11 +180,11 @@ fn losses_of_workers_match_one_rank() -> Result<(), Error> {
     let link = LinkModel::threads_of_one_host();
     for network in [zoo::model("digits-cnn")?, branches(5)] {
         let lowering = LowerOptions::default();
-        // 44 iterations.
+        // 44 iterations per epoch.
         let run =
-            Run { network: &network, dataset: &dataset, batch: 32, epochs: 1, lowering, background: None };
+            Run { network: &network, dataset: &dataset, batch: 32, epochs: 3, lowering, background: None };
         let alone = run.with(&Placement::single(&network)?)?;
-        assert!(alone.losses.len() > 40);
+        assert!(alone.losses.len() > 100);
         for (replicas, gpus) in [(2, 2), (2, 1), (1, 2), (4, 1), (1, 4)] {
             let request = PlanRequest::new(replicas * gpus, FREE).with_worker_gpus(Some(gpus));
             let plan = with_job(&network, ("cpu-core", &link), (replicas * gpus, 32), |job| {

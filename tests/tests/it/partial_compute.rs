@@ -41,7 +41,7 @@ fn never_rises(fewer: usize, more: usize) -> bool {
 
 #[test]
 fn compute_time_does_not_rise_with_refined_parts() {
-    const PARTS: [usize; 7] = [2, 3, 4, 6, 8, 9, 12];
+    const PARTS: [usize; 9] = [2, 3, 4, 5, 6, 8, 9, 12, 16];
     for model in ["vgg16", "resnet-18", "inception-v3", "digits-cnn"] {
         let network = zoo::model(model).unwrap();
         let profile = DeviceModel::named("a100").unwrap().profile(&network, &shard_sizes(32, 8)).unwrap();

@@ -123,7 +123,7 @@ fn losses_of_a_digits_cnn_match_those_of_processors() {
 
 #[test]
 fn losses_of_a_residual_network_match_those_of_processors() {
-    let net = shrunk("resnet-18", 16, if is_full() { 4 } else { 8 });
+    let net = shrunk("resnet-18", 16, 4);
     let data = Dataset::synthetic_for(&net, 64, 0).unwrap();
     // Steps are so small that norms of few values do not amplify rounding.
     let name = "gpu_losses::losses_of_a_residual_network_match_those_of_processors";

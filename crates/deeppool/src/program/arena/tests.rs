@@ -260,7 +260,9 @@ fn arenas_of_all_networks_are_near_the_memory_in_use() {
         for (ranks, options) in [
             (1, plain.clone()),
             (1, plain.clone().with_checkpoints(checkpoints.clone())),
-            (5, plain.clone()),
+            (1, plain.clone().with_micro_batches(4)),
+            (3, plain.clone()),
+            (8, plain.clone()),
             (4, plain.clone().with_checkpoints(checkpoints).with_micro_batches(2)),
         ] {
             for program in programs(&network, ranks, &options) {
