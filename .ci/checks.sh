@@ -1,5 +1,5 @@
-# Steps of `.ci/run` and `.ci/more` beyond those of `.ci/quick`. Numbers of cases are fixed: nothing is left out by
-# the clock. It is sourced after `.ci/steps.sh`.
+# Steps of `.ci/run` and `.ci/more` beyond those of `.ci/quick`. Numbers of cases are fixed: nothing is left out
+# by the clock. It is sourced after `.ci/steps.sh`.
 
 mpi_packages=(libopenmpi-dev openmpi-bin libclang-dev iproute2)
 slurm_packages=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libopenmpi-dev openmpi-bin libclang-dev)
