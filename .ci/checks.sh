@@ -89,7 +89,6 @@ browser() {
     export EXPERIMENTS_BROWSER=$(command -v chromium chromium-browser google-chrome | head -n 1)
 }
 
-
 # Prints the features of the build that most checks share: all that can be built on this machine, except
 # libtorch's.
 features() {
@@ -130,6 +129,7 @@ tests_of() {
 # Builds the tests of `cargo test --workspace`, and lists them: package, target and name.
 default_build() {
     local target=${CARGO_TARGET_DIR:-target} package kind program
+    mkdir -p "$target"
     test_programs --workspace >"$target/default-programs" || return 1
     while IFS=$'\t' read -r package kind _ program; do
         tests_of "$program" | sed "s/^/$package\t$kind\t/" || return 1
@@ -142,6 +142,7 @@ feature_packages=(-p collectives -p deeppool-cli -p benches -p experiments)
 # lists all test programs: these, and those of the other packages.
 feature_build() {
     local target=${CARGO_TARGET_DIR:-target}
+    mkdir -p "$target"
     : >"$target/taken-tests"
     test_programs "${feature_packages[@]}" --features "$(features)" >"$target/feature-programs" &&
         awk -F '\t' '!seen[$1, $2]++' "$target/feature-programs" "$target/default-programs" >"$target/feature-tests"
@@ -190,6 +191,8 @@ left_to_more() {
 # Runs the tests of that build that `cargo test --workspace` does not have and that no step before has run.
 feature_tests() {
     local failed=0 target=${CARGO_TARGET_DIR:-target} package kind program names taken
+    # Without these lists it would run all tests once more.
+    [ -s "$target/default-tests" ] && [ -s "$target/feature-tests" ] || { echo "a build has failed" && return 1; }
     while IFS=$'\t' read -r package kind _ program; do
         ! grep -qxF "$package"$'\t'"$kind"$'\t' "$target/taken-tests" || continue
         taken=$(awk -F '\t' -v package="$package" -v kind="$kind" '

@@ -129,6 +129,7 @@ IN_DOUBLE = {
     ),
     "squeezenet1_1": (lambda: models.squeezenet1_1(num_classes=10), lambda: image(64)),
     "mnasnet1_0": (lambda: models.mnasnet1_0(num_classes=10), lambda: image(64)),
+    "mobilenet_v2": (lambda: models.mobilenet_v2(num_classes=10), lambda: image(64)),
     "regnet_x_400mf": (lambda: models.regnet_x_400mf(num_classes=10), lambda: image(64)),
     "vit_b_16": (
         lambda: models.VisionTransformer(32, 16, 2, 12, 768, 3072, num_classes=10),
