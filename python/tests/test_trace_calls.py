@@ -431,6 +431,69 @@ def test_gate_is_a_product_of_two_layers():
     assert check.largest_difference < 1e-9
 
 
+class Excited(nn.Module):
+    """A product of images with one number a channel, as in a squeeze-and-excitation."""
+
+    def __init__(self, swapped):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 4, 3), nn.Linear(4, 3)
+        self.factors = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(4, 4, 1), nn.Sigmoid())
+        self.swapped = swapped
+
+    def forward(self, x):
+        x = self.first(x)
+        x = self.factors(x) * x if self.swapped else x * self.factors(x)
+        return self.last(x.mean((2, 3)))
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_product_with_one_number_a_channel_is_a_layer(swapped):
+    traced = trace(Excited(swapped), torch.randn(2, 3, 6, 5))
+    kinds = {layer.name: (layer.kind, layer.inputs) for layer in traced.layers}
+    assert kinds["mul"] == ("multiply", ("first", "factors.2"))
+    assert not traced.opaque
+    assert_same(traced, lambda module, batch: module(batch), torch.randn(3, 3, 6, 5))
+    check = check_gradients(traced, torch.randn(5, 3, 6, 5), torch.tensor([0, 1, 2, 0, 1]))
+    assert check.largest_difference < 1e-9
+
+
+class Scaled(nn.Module):
+    """A product of images with one number a row, which no kind has."""
+
+    def forward(self, x):
+        return x * torch.sigmoid(x.mean(3, keepdim=True))
+
+
+def test_product_with_one_number_a_row_is_opaque():
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), Scaled(), nn.Flatten(), nn.Linear(48, 3))
+    traced = trace(module, torch.randn(2, 3, 6, 5))
+    assert list(traced.opaque) == ["1"]
+
+
+def test_stochastic_depth_is_dropout_of_samples():
+    StochasticDepth = pytest.importorskip("torchvision").ops.StochasticDepth
+
+    class Residual(nn.Module):
+        def __init__(self, drop):
+            super().__init__()
+            self.linear, self.drop = nn.Linear(4, 4), drop
+
+        def forward(self, x):
+            return x + self.drop(self.linear(x))
+
+    for drop, kinds in [
+        (StochasticDepth(0.25, "row"), ["linear", "dropout", "add"]),
+        (StochasticDepth(0.25, "batch"), ["linear", "opaque", "add"]),
+    ]:
+        module = nn.Sequential(nn.Linear(4, 4), Residual(drop), nn.Linear(4, 3))
+        traced = trace(module, torch.randn(4, 4))
+        assert [layer.kind for layer in traced.layers[1:4]] == kinds
+    module = nn.Sequential(nn.Linear(4, 4), StochasticDepth(0.25, "row"), nn.Linear(4, 3))
+    traced = trace(module, torch.randn(4, 4))
+    op = traced.network.to_dict()["layers"][1]["op"]
+    assert op == {"dropout": {"probability": 0.25, "of_samples": True}}
+
+
 def test_swish_by_formula_is_one_layer():
     class Swish(nn.Module):
         def forward(self, x):

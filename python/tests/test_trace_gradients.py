@@ -14,6 +14,7 @@ safetensors = pytest.importorskip("safetensors.torch")
 import torchvision  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
+from torchvision.ops import StochasticDepth  # noqa: E402
 from traced_networks import GPT2, NETWORKS, SMALL, Bert, image, tokens  # noqa: E402
 
 from deeppool import InputError  # noqa: E402
@@ -130,6 +131,10 @@ IN_DOUBLE = {
     "squeezenet1_1": (lambda: models.squeezenet1_1(num_classes=10), lambda: image(64)),
     "mnasnet1_0": (lambda: models.mnasnet1_0(num_classes=10), lambda: image(64)),
     "mobilenet_v2": (lambda: models.mobilenet_v2(num_classes=10), lambda: image(64)),
+    "mobilenet_v3_large": (lambda: models.mobilenet_v3_large(num_classes=10), lambda: image(64)),
+    "efficientnet_b0": (lambda: models.efficientnet_b0(num_classes=10), lambda: image(64)),
+    "efficientnet_v2_s": (lambda: models.efficientnet_v2_s(num_classes=10), lambda: image(64)),
+    "regnet_y_400mf": (lambda: models.regnet_y_400mf(num_classes=10), lambda: image(64)),
     "regnet_x_400mf": (lambda: models.regnet_x_400mf(num_classes=10), lambda: image(64)),
     "vit_b_16": (
         lambda: models.VisionTransformer(32, 16, 2, 12, 768, 3072, num_classes=10),
@@ -151,7 +156,7 @@ def test_gradients_in_double_precision_match_pytorch(name):
     make, example = IN_DOUBLE[name]
     module = make()
     for part in module.modules():
-        if isinstance(part, nn.Dropout):
+        if isinstance(part, nn.Dropout | StochasticDepth):
             part.p = 0.0
     before = copy.deepcopy(module.state_dict())
     traced = trace(module, example())

@@ -99,7 +99,10 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
         LayerKind::Flatten => Shape::features(inputs[0].elements()),
         LayerKind::Concat => concatenation(name, inputs)?,
         LayerKind::Add => same_shape(name, "adds", inputs)?,
-        LayerKind::Multiply => same_shape(name, "multiplies", inputs)?,
+        LayerKind::Multiply => match (inputs[0].as_image(), inputs[1].as_image()) {
+            (Some((channels, ..)), Some((factors, 1, 1))) if channels == factors => inputs[0].clone(),
+            _ => same_shape(name, "multiplies", inputs)?,
+        },
         LayerKind::SoftmaxCrossEntropy => match inputs[0].dims() {
             [_] | [_, _] => Shape::features(1),
             _ => return Err(shape_error(name, format!("needs a vector of class scores, got {}", inputs[0]))),

@@ -455,8 +455,13 @@ class _Matcher:
         one, other = self._input(0), self._input(1)
         if one is None or other is None:
             return Unknown("mul with a value that is not a layer's output")
-        sample = self._sample(one)
-        if sample is None or sample != self._sample(other) or sample != self.step.sample:
+        if self._sample(one) != self.step.sample:
+            one, other = other, one
+        sample, factors = self._sample(one), self._sample(other)
+        if sample is None or factors is None or sample != self.step.sample:
+            return Unknown("mul of different shapes")
+        of_channels = len(sample) == 3 and factors == (sample[0], 1, 1)
+        if factors != sample and not (of_channels and self.units.steps[one].rows == 1):
             return Unknown("mul of different shapes")
         return Kind("multiply", (one, other))
 

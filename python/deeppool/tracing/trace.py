@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from deeppool.tracing import activations, attention, grouping, losses, norms, refusals
+from deeppool.tracing import activations, attention, grouping, losses, norms, refusals, stochastic_depth
 from deeppool.tracing.call import Call, caches_off
 from deeppool.tracing.checks import SAMPLES, Modes, check_layers, random_outputs, set_modes
 from deeppool.tracing.draft import Draft
@@ -174,7 +174,8 @@ class _Layers:
         matches = [(step, kind_of(self.units, step)) for step in steps]
         unknown = [match.reason for _, match in matches if isinstance(match, Unknown)]
         several = len(steps) > 1 and len(outputs) == 1
-        formula = (activations.find(self.units, unit) or norms.find(self.units, unit)) if several else None
+        finders = (activations, norms, stochastic_depth) if several else ()
+        formula = next((kind for finder in finders if (kind := finder.find(self.units, unit))), None)
         if formula is not None:
             return [self._formula(unit, outputs[0], formula)]
         if unknown or unit.what or len(outputs) > 1:

@@ -191,7 +191,7 @@ pub(crate) fn language_model() -> LayerGraph {
     let x = net.add("norm1", LayerNorm::default(), [start]).unwrap();
     let x = net.add("qkv", Linear::new(48), [x]).unwrap();
     let x = net.add("attention", MultiHeadAttention::new(4, true), [x]).unwrap();
-    let x = net.add("dropout", Dropout { probability: 0.1 }, [x]).unwrap();
+    let x = net.add("dropout", Dropout::new(0.1), [x]).unwrap();
     let x = net.add("add", LayerKind::Add, [x, start]).unwrap();
     let x = net.add("norm2", LayerNorm::default(), [x]).unwrap();
     let x = net.add("fc", Linear::new(16), [x]).unwrap();

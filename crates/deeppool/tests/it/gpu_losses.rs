@@ -148,7 +148,7 @@ fn transformer() -> LayerGraph {
     };
     let tokens = then(Embedding::new(11, 16).into(), &[input]);
     let placed = then(PositionEmbedding { positions: 8 }.into(), &[tokens]);
-    let mut x = then(Dropout { probability: 0.1 }.into(), &[placed]);
+    let mut x = then(Dropout::new(0.1).into(), &[placed]);
     for _ in 0..2 {
         let y = then(LayerNorm::default().into(), &[x]);
         let y = then(Linear::new(48).into(), &[y]);

@@ -114,13 +114,13 @@ pub(crate) fn tied_transformer() -> LayerGraph {
     };
     let tokens = then(Embedding::new(11, 12).into(), &[input]);
     let placed = then(PositionEmbedding { positions: 6 }.into(), &[tokens]);
-    let x = then(Dropout { probability: 0.1 }.into(), &[placed]);
+    let x = then(Dropout::new(0.1).into(), &[placed]);
     let y = then(LayerNorm::default().into(), &[x]);
     let [q, k, v] = [12; 3].map(|features| then(Linear::new(features).into(), &[y]));
     let [q, k] = [q, k].map(|heads| then(RotaryEmbedding::new(4, 100.0).into(), &[heads]));
     let y = then(MultiHeadAttention::new(3, true).into(), &[q, k, v]);
     let y = then(Linear::new(12).into(), &[y]);
-    let y = then(Dropout { probability: 0.1 }.into(), &[y]);
+    let y = then(Dropout::new(0.1).into(), &[y]);
     let x = then(LayerKind::Add, &[x, y]);
     let y = then(LayerNorm::default().into(), &[x]);
     let y = then(Linear::new(20).into(), &[y]);

@@ -15,8 +15,8 @@ use crate::{EngineError, LaunchContext, Shard};
 pub(super) struct Dropout {
     /// Name of the layer, part of the key of its random stream.
     pub(super) layer: String,
-    /// Probability that an element becomes zero.
-    pub(super) probability: f64,
+    /// Probability that an element becomes zero, and whether all of a sample do.
+    pub(super) rule: layer_graph::Dropout,
     /// Samples of the batch, whose indices key the random numbers.
     pub(super) shard: Shard,
     /// Indices, in a sample of the whole layer, of the elements of a sample: consecutive ranges.
@@ -29,17 +29,24 @@ pub(super) struct Dropout {
 impl<T: Real> Operation<T> for Dropout {
     fn run(&mut self, operands: Operands<'_, '_, T>, context: &LaunchContext) -> Result<(), EngineError> {
         let ([source], [target]) = operands.into_arrays()?;
-        let scale = T::narrow(1.0 / (1.0 - self.probability));
+        let probability = self.rule.probability;
+        let scale = T::narrow(1.0 / (1.0 - probability));
         let sample = self.runs.iter().map(Range::len).sum();
         self.workers.chunks(target, sample, |index, target| {
             let global = (self.shard.first + index) as u64;
             let mut stream =
                 RandomStream::new(context.seed, Purpose::Dropout, context.iteration, &self.layer, global);
+            if self.rule.of_samples {
+                let factor = if stream.uniform() < probability { T::zero() } else { scale };
+                let elements = target.iter_mut().zip(&source[index * sample..]);
+                elements.for_each(|(y, &x)| *y = x * factor);
+                return;
+            }
             let mut elements = target.iter_mut().zip(&source[index * sample..]);
             for run in &self.runs {
                 stream.seek(run.start as u64);
                 for (y, &x) in elements.by_ref().take(run.len()) {
-                    let factor = if stream.uniform() < self.probability { T::zero() } else { scale };
+                    let factor = if stream.uniform() < probability { T::zero() } else { scale };
                     *y = x * factor;
                 }
             }

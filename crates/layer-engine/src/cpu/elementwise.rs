@@ -3,6 +3,7 @@
 
 use super::Real;
 use super::operation::{Operands, Operation};
+use super::sums::sum_of_pairs;
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
 
@@ -55,41 +56,63 @@ impl<T: Real> Operation<T> for ReluBackward {
     }
 }
 
-/// Forward pass of a product of two inputs.
+/// Forward pass of a product of two inputs. Each element of the second is multiplied with a row of
+/// this many elements of the first.
 #[derive(Debug)]
-pub(super) struct MultiplyForward(pub(super) Workers);
+pub(super) struct MultiplyForward {
+    pub(super) row: usize,
+    pub(super) workers: Workers,
+}
 
 impl<T: Real> Operation<T> for MultiplyForward {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         let ([a, b], [output]) = operands.into_arrays()?;
-        memory_bound_workers(&self.0, output.len()).chunks(output, GRAIN, |index, output| {
-            let start = index * GRAIN;
-            let factors = a[start..].iter().zip(&b[start..]);
-            output.iter_mut().zip(factors).for_each(|(y, (&a, &b))| *y = a * b);
+        let (row, grain) = (self.row, GRAIN.next_multiple_of(self.row));
+        memory_bound_workers(&self.workers, output.len()).chunks(output, grain, |index, output| {
+            let start = index * grain;
+            let (a, b) = (&a[start..], &b[start / row..]);
+            if row == 1 {
+                output.iter_mut().zip(a.iter().zip(b)).for_each(|(y, (&a, &b))| *y = a * b);
+                return;
+            }
+            for ((output, a), &b) in output.chunks_mut(row).zip(a.chunks(row)).zip(b) {
+                output.iter_mut().zip(a).for_each(|(y, &a)| *y = a * b);
+            }
         });
         Ok(())
     }
 }
 
-/// Backward pass of a product of two inputs: the gradient times the other factor.
+/// Backward pass of a product of two inputs: the gradient times the other factor, summed over the
+/// row of an element of the second input.
 #[derive(Debug)]
-pub(super) struct MultiplyBackward(pub(super) Workers);
+pub(super) struct MultiplyBackward {
+    pub(super) row: usize,
+    pub(super) workers: Workers,
+}
 
 impl<T: Real> Operation<T> for MultiplyBackward {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         let ([a, b, output_gradient], [of_a, of_b]) = operands.into_arrays()?;
-        memory_bound_workers(&self.0, of_a.len()).chunk_pairs(
-            (of_a, GRAIN),
-            (of_b, GRAIN),
-            |index, of_a, of_b| {
-                let start = index * GRAIN;
-                let sources = a[start..].iter().zip(&b[start..]).zip(&output_gradient[start..]);
+        let (row, rows) = (self.row, GRAIN.div_ceil(self.row));
+        let workers = memory_bound_workers(&self.workers, of_a.len());
+        workers.chunk_pairs((of_a, rows * row), (of_b, rows), |index, of_a, of_b| {
+            let (start, first) = (index * rows * row, index * rows);
+            let (a, dy, b) = (&a[start..], &output_gradient[start..], &b[first..]);
+            if row == 1 {
+                let sources = a.iter().zip(b).zip(dy);
                 for ((da, db), ((&a, &b), &dy)) in of_a.iter_mut().zip(of_b).zip(sources) {
                     *da = dy * b;
                     *db = dy * a;
                 }
-            },
-        );
+                return;
+            }
+            let rows = of_a.chunks_mut(row).zip(a.chunks(row)).zip(dy.chunks(row));
+            for (((of_a, a), dy), (db, &b)) in rows.zip(of_b.iter_mut().zip(b)) {
+                of_a.iter_mut().zip(dy).for_each(|(da, &dy)| *da = dy * b);
+                *db = T::narrow(sum_of_pairs(a, dy, |a, dy| a.widen() * dy.widen()));
+            }
+        });
         Ok(())
     }
 }

@@ -162,12 +162,19 @@ fn operation<T: Real>(
         LayerKind::Concat => Box::new(Concatenate { parts: parts(), workers: workers_of() }),
         LayerKind::Add if backward => Box::new(CopyToAll(workers_of())),
         LayerKind::Add => Box::new(Sum(workers_of())),
-        LayerKind::Multiply if backward => Box::new(MultiplyBackward(workers_of())),
-        LayerKind::Multiply => Box::new(MultiplyForward(workers_of())),
+        LayerKind::Multiply => {
+            let [values, factors] = layer.input_shapes() else { return None };
+            let row = values.elements() / factors.elements();
+            if backward {
+                Box::new(MultiplyBackward { row, workers: workers_of() })
+            } else {
+                Box::new(MultiplyForward { row, workers: workers_of() })
+            }
+        }
         LayerKind::Dropout(_) if pass == Pass::Infer => Box::new(CopyToAll(workers_of())),
         LayerKind::Dropout(dropout) => Box::new(Dropout {
             layer: layer.name().into(),
-            probability: dropout.probability,
+            rule: dropout.clone(),
             shard,
             runs: layer.output_box().runs(),
             workers: workers_of(),

@@ -2,7 +2,7 @@
 //! pass to a `KernelBuilder`, a kernel under preparation. It fails as the functions of
 //! `KernelBuilder` do.
 
-use layer_graph::{Layer, LayerKind};
+use layer_graph::{Dropout, Layer, LayerKind};
 
 use super::NAME;
 use super::kernel::Argument;
@@ -41,21 +41,37 @@ pub(super) fn elementwise(
     builder.for_each((Family::Activation, derivative), elements, [size(elements), from, dy, dx])
 }
 
-/// Adds the launch of a pass of a product of two inputs over `elements` elements of all samples.
+/// Adds the launch of a pass of a product of two inputs over `samples` samples.
 pub(super) fn multiply(
     builder: &mut KernelBuilder<'_>,
-    elements: usize,
+    layer: &Layer,
+    samples: usize,
     backward: bool,
 ) -> Result<(), EngineError> {
-    let factors = [builder.operand(Role::Input(0)), builder.operand(Role::Input(1))];
-    if !backward {
-        let arguments = [size(elements), factors[0], factors[1], builder.operand(Role::Output)];
-        return builder.for_each((Family::Activation, "multiply_forward"), elements, arguments);
+    let [elements, rows] = [0, 1].map(|slot| samples * layer.input_shapes()[slot].elements());
+    let reads = [Role::Input(0), Role::Input(1), Role::OutputGradient].map(|role| builder.operand(role));
+    let writes = [Role::InputGradient(0), Role::InputGradient(1)].map(|role| builder.operand(role));
+    let forward = [reads[0], reads[1], builder.operand(Role::Output)];
+    let backwards = [&reads[..], &writes[..]].concat();
+    if elements == rows {
+        let sizes = [size(elements)];
+        return if backward {
+            let arguments = [&sizes[..], &backwards].concat();
+            builder.for_each((Family::Activation, "multiply_backward"), elements, arguments)
+        } else {
+            let arguments = [&sizes[..], &forward].concat();
+            builder.for_each((Family::Activation, "multiply_forward"), elements, arguments)
+        };
     }
-    let dy = builder.operand(Role::OutputGradient);
-    let gradients = [0, 1].map(|slot| builder.operand(Role::InputGradient(slot)));
-    let arguments = [size(elements), factors[0], factors[1], dy, gradients[0], gradients[1]];
-    builder.for_each((Family::Activation, "multiply_backward"), elements, arguments)
+    let adjacent = builder.device().image_layout.adjacent_channels(layer.output_shape());
+    let sizes = [adjacent, elements / rows].map(size);
+    if backward {
+        let arguments = [&[size(rows)], &sizes[..], &backwards].concat();
+        builder.for_each_row((Family::Activation, "channel_product_backward"), rows, arguments)
+    } else {
+        let arguments = [&[size(elements)], &sizes[..], &forward].concat();
+        builder.for_each((Family::Activation, "channel_product_forward"), elements, arguments)
+    }
 }
 
 /// Adds the launch of a pass of a softmax over rows of `classes` elements. `elements` is the number
@@ -108,12 +124,12 @@ impl Ranges {
     }
 }
 
-/// Adds the launch of a training pass of a dropout, in either direction. An element becomes zero
-/// with `probability`. The name of the layer is part of the key of its random numbers.
+/// Adds the launch of a training pass of a dropout, in either direction. The name of the layer is
+/// part of the key of its random numbers.
 pub(super) fn dropout(
     builder: &mut KernelBuilder<'_>,
     layer: &Layer,
-    probability: f64,
+    rule: &Dropout,
     shard: Shard,
     backward: bool,
 ) -> Result<(), EngineError> {
@@ -138,8 +154,9 @@ pub(super) fn dropout(
         Argument::U64(shard.first as u64),
         Argument::U64(Purpose::Dropout as u64),
         Argument::U64(RandomStream::name_key(layer.name())),
-        Argument::F64(probability),
-        Argument::F32((1.0 / (1.0 - probability)) as f32),
+        Argument::F64(rule.probability),
+        Argument::F32((1.0 / (1.0 - rule.probability)) as f32),
+        size(usize::from(rule.of_samples)),
         Argument::Context,
         builder.operand(from),
         builder.operand(to),

@@ -133,7 +133,10 @@ fn cases(family: Family) -> Vec<MutationCase> {
             (Conv2d::new(8, 3).padding(1).into(), Shape::image(939, 3, 6), 1),
         ],
         Family::Dropout => (17..25)
-            .map(|elements| (Dropout { probability: 0.3 }.into(), Shape::features(elements), 90))
+            .flat_map(|elements| [false, true].map(|of_samples| (elements, of_samples)))
+            .map(|(elements, of_samples)| {
+                (Dropout { of_samples, ..Dropout::new(0.3) }.into(), Shape::features(elements), 90)
+            })
             .collect(),
         Family::Elementwise => vec![
             (LayerKind::Flatten, Shape::image(3, 9, 11), 1),
@@ -187,7 +190,23 @@ fn cases(family: Family) -> Vec<MutationCase> {
     let layers =
         kinds.into_iter().map(|(kind, shape, samples)| MutationCase::Layer(layer(kind, shape), samples));
     let others = attentions_of_three_inputs(family).into_iter().chain(dropout_parts(family));
-    layers.chain(kernel_cases(family)).chain(others).collect()
+    layers.chain(kernel_cases(family)).chain(others).chain(channel_products(family)).collect()
+}
+
+/// Returns products with one number a channel, with fewer and with more pixels than a warp has
+/// lanes.
+fn channel_products(family: Family) -> Vec<MutationCase> {
+    if family != Family::Activation {
+        return Vec::new();
+    }
+    let product = |(channels, height, width): (usize, usize, usize)| {
+        let mut graph = LayerGraph::new("test", Shape::image(channels, height, width)).unwrap();
+        let mean = AdaptiveAvgPool2d { output: [1, 1] };
+        let factors = graph.add("factors", mean, [graph.input()]).unwrap();
+        let id = graph.add("layer", LayerKind::Multiply, [graph.input(), factors]).unwrap();
+        MutationCase::Layer(graph.layer(id).clone(), 3)
+    };
+    [(3, 5, 7), (5, 2, 4)].map(product).into()
 }
 
 /// Returns a layer of this kind, whose inputs have this shape.
@@ -231,7 +250,7 @@ fn dropout_parts(family: Family) -> Vec<MutationCase> {
     }
     let part = |features: usize| {
         let mut graph = LayerGraph::new("test", Shape::sequence(3, features)).unwrap();
-        let id = graph.add("layer", Dropout { probability: 0.3 }, [graph.input()]).unwrap();
+        let id = graph.add("layer", Dropout::new(0.3), [graph.input()]).unwrap();
         let division = Division { split: Split::Features, parts: 2 };
         MutationCase::Layer(NetworkSplits::new(&graph).part(id, division, 1).unwrap().layer, 90)
     };
@@ -517,6 +536,11 @@ const HARMLESS: &[(&str, &str, &str)] = &[
         "cross_entropy_positions",
         "in the logarithm, at limits of its argument that no sum has",
         "%p30 %p31 %p33",
+    ),
+    (
+        "dropout",
+        "in the copy for whole samples, where an element beyond the last is another one of the sample",
+        "%p5 %p7 %p9 %p11 %p13 %p15 %p17 %p19",
     ),
     ("embedding_gradient", "a round more finds no token", "%p15"),
     ("max_pool_backward", "where both are equal, the first window is 0 either way", "%p3 %p8 %p19"),

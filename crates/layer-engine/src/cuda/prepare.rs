@@ -205,7 +205,7 @@ fn layer(
         LayerKind::Softmax => activation::softmax(builder, input.innermost(), elements, backward)?,
         LayerKind::Dropout(_) if pass == Pass::Infer => rearrange::copies(builder, 1, elements)?,
         LayerKind::Dropout(rule) => {
-            activation::dropout(builder, layer, rule.probability, shard, backward)?;
+            activation::dropout(builder, layer, rule, shard, backward)?;
         }
         LayerKind::MaxPool2d(pool) => return pooling::max_pool(builder, layer, pool, samples, pass),
         LayerKind::AvgPool2d(pool) => {
@@ -220,7 +220,7 @@ fn layer(
         LayerKind::Add => {
             rearrange::sum(builder, parts.len(), elements, |term| Argument::Read(term, 0))?;
         }
-        LayerKind::Multiply => activation::multiply(builder, elements, backward)?,
+        LayerKind::Multiply => activation::multiply(builder, layer, samples, backward)?,
         LayerKind::Concat => rearrange::concat_layer(builder, layer, samples, backward)?,
         LayerKind::Permute(permute) => {
             return rearrange::permute(builder, layer, &permute.order, samples, backward);

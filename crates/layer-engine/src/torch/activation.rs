@@ -97,7 +97,12 @@ pub(super) fn multiply(operands: LayerOperands, backward: bool) -> LaunchFunctio
         }
         let gradient = operands.output_gradient(launch)?;
         operands.put(launch, Role::InputGradient(0), &gradient.f_mul(&b)?)?;
-        operands.put(launch, Role::InputGradient(1), &gradient.f_mul(&a)?)
+        let product = gradient.f_mul(&a)?;
+        if product.size() == b.size() {
+            return operands.put(launch, Role::InputGradient(1), &product);
+        }
+        // One number a channel.
+        operands.put(launch, Role::InputGradient(1), &product.f_sum_dim_intlist(&[2i64, 3][..], true, None)?)
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use layer_graph::Dropout;
 use tch::{Kind, Tensor};
 
 use super::Failure;
@@ -16,8 +17,8 @@ use crate::{Role, Shard};
 pub(super) struct Mask {
     /// Name of the layer, part of the key of its random stream.
     pub(super) layer: String,
-    /// Probability that an element becomes zero.
-    pub(super) probability: f64,
+    /// Probability that an element becomes zero, and whether all of a sample do.
+    pub(super) rule: Dropout,
     /// Samples of the batch, whose indices key the random numbers.
     pub(super) shard: Shard,
     /// Indices, in a sample of the whole layer, of the elements of a sample: consecutive ranges.
@@ -27,15 +28,21 @@ pub(super) struct Mask {
 
 impl Mask {
     fn draw(&self, seed: u64, iteration: u64, dtypes: DTypes) -> Result<Tensor, Failure> {
-        let mut factors =
-            Vec::with_capacity(self.shard.samples * self.runs.iter().map(Range::len).sum::<usize>());
-        let scale = 1.0 / (1.0 - self.probability);
+        let Dropout { probability, of_samples } = self.rule;
+        let elements = self.runs.iter().map(Range::len).sum::<usize>();
+        let mut factors = Vec::with_capacity(self.shard.samples * elements);
+        let scale = 1.0 / (1.0 - probability);
         for sample in 0..self.shard.samples {
             let global = (self.shard.first + sample) as u64;
             let mut stream = RandomStream::new(seed, Purpose::Dropout, iteration, &self.layer, global);
+            if of_samples {
+                let factor = if stream.uniform() < probability { 0.0 } else { scale };
+                factors.extend(std::iter::repeat_n(factor, elements));
+                continue;
+            }
             for run in &self.runs {
                 stream.seek(run.start as u64);
-                let factor = |_| if stream.uniform() < self.probability { 0.0 } else { scale };
+                let factor = |_| if stream.uniform() < probability { 0.0 } else { scale };
                 factors.extend(run.clone().map(factor));
             }
         }

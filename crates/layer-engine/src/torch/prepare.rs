@@ -173,7 +173,7 @@ fn operation(
         LayerKind::Dropout(_) if pass == Pass::Infer => copies(),
         LayerKind::Dropout(rule) => {
             let runs = layer.output_box().runs();
-            let mask = Mask { layer: layer.name().into(), probability: rule.probability, shard, runs };
+            let mask = Mask { layer: layer.name().into(), rule: rule.clone(), shard, runs };
             let forward = [Role::Input(0), Role::Output];
             let roles = if backward { [Role::OutputGradient, Role::InputGradient(0)] } else { forward };
             dropout::multiply(operands, roles, mask, dtypes)

@@ -47,7 +47,7 @@ fn launching_a_layer_allocates_nothing() {
     let image = || Shape::image(3, 9, 9);
     let sequence = || Shape::sequence(5, 6);
     let response = LocalResponseNorm { size: 3, alpha: 1e-2, beta: 0.75, k: 1.0 };
-    let cases: [(LayerKind, Vec<Shape>); 24] = [
+    let cases: [(LayerKind, Vec<Shape>); 25] = [
         (Conv2d::new(5, 3).padding(1).into(), vec![image()]),
         (Conv2d::new(5, 3).stride(2).into(), vec![image()]),
         (Linear::new(7).into(), vec![sequence()]),
@@ -56,10 +56,11 @@ fn launching_a_layer_allocates_nothing() {
         (LayerKind::MaxPool2d(Pool2d::new(3, 2)), vec![image()]),
         (LayerKind::AvgPool2d(Pool2d::new(3, 2)), vec![image()]),
         (BatchNorm::default().into(), vec![image()]),
-        (Dropout { probability: 0.5 }.into(), vec![image()]),
+        (Dropout::new(0.5).into(), vec![image()]),
         (LayerKind::Concat, vec![image(), image()]),
         (LayerKind::Add, vec![image(), image()]),
         (LayerKind::Multiply, vec![image(), image()]),
+        (LayerKind::Multiply, vec![image(), Shape::image(image().dims()[0], 1, 1)]),
         (LayerKind::SoftmaxCrossEntropy, vec![Shape::features(10)]),
         (LayerKind::Gelu, vec![image()]),
         (LayerKind::Sigmoid, vec![image()]),

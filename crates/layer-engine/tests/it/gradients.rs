@@ -178,6 +178,8 @@ proptest! {
     fn product_gradients_match_differences(channels in 1usize..20, samples in 0usize..5) {
         let shape = || Shape::image(channels, 1, 2);
         check(layer(LayerKind::Multiply, &[shape(), shape()]), samples);
+        let of_channels = Shape::image(channels, 1, 1);
+        check(layer(LayerKind::Multiply, &[Shape::image(channels, 3, 4), of_channels]), samples.min(2));
     }
 
     #[test]
@@ -239,10 +241,10 @@ proptest! {
     #[test]
     fn dropout_gradients_match_differences(
         features in 1usize..40,
-        probability in 0.0..0.9,
+        (probability, of_samples) in (0.0..0.9, any::<bool>()),
         samples in 0usize..5,
     ) {
-        check(layer(Dropout { probability }, &[Shape::features(features)]), samples);
+        check(layer(Dropout { probability, of_samples }, &[Shape::features(features)]), samples);
     }
 
     #[test]

@@ -62,7 +62,7 @@ fn dropout_parts(shape: &Shape) -> Vec<Layer> {
     if shape.as_image().is_some() {
         x = graph.add("pool", LayerKind::MaxPool2d(Pool2d::new(2, 1)), [x]).unwrap();
     }
-    let id = graph.add("layer", Dropout { probability: 0.3 }, [x]).unwrap();
+    let id = graph.add("layer", Dropout::new(0.3), [x]).unwrap();
     let (splits, division) = (NetworkSplits::new(&graph), Division { split: Split::Features, parts: 4 });
     [0, 2].map(|index| splits.part(id, division, index).unwrap().layer).to_vec()
 }
@@ -104,8 +104,9 @@ pub(crate) fn layers() -> Vec<Layer> {
         (Permute { order: vec![2, 0, 1] }.into(), &image),
         (Permute { order: vec![1, 0] }.into(), &sequence),
         (Select { index: 3 }.into(), &sequence),
-        (Dropout { probability: 0.3 }.into(), &image),
-        (Dropout { probability: 0.7 }.into(), &odd),
+        (Dropout::new(0.3).into(), &image),
+        (Dropout::new(0.7).into(), &odd),
+        (Dropout { of_samples: true, ..Dropout::new(0.5) }.into(), &odd),
         (Linear::new(5).into(), &sequence),
         (Linear::new(5).without_bias().into(), &sequence),
         (LayerNorm::default().into(), &sequence),
@@ -136,6 +137,8 @@ pub(crate) fn layers() -> Vec<Layer> {
     layers.push(layer(LayerKind::Add, &[image.clone(), image.clone(), image.clone()]));
     layers.push(layer(LayerKind::Add, &vec![image.clone(); 9]));
     layers.push(layer(LayerKind::Multiply, &[image.clone(), image.clone()]));
-    layers.push(layer(LayerKind::Concat, &[image, Shape::image(2, 9, 8)]));
+    let [channels, height, width] = image.dims() else { unreachable!("an image has three dimensions") };
+    layers.push(layer(LayerKind::Multiply, &[image.clone(), Shape::image(*channels, 1, 1)]));
+    layers.push(layer(LayerKind::Concat, &[image.clone(), Shape::image(2, *height, *width)]));
     layers
 }

@@ -17,7 +17,7 @@ fn recompute_restores_forward_results_bitwise() {
         (LayerKind::Relu, vec![image()]),
         (LayerKind::MaxPool2d(Pool2d::new(3, 2)), vec![image()]),
         (BatchNorm::default().into(), vec![image()]),
-        (Dropout { probability: 0.5 }.into(), vec![image()]),
+        (Dropout::new(0.5).into(), vec![image()]),
         (LayerKind::Add, vec![image(), image()]),
         (LayerNorm::default().into(), vec![sequence()]),
         (RmsNorm::new(1e-5).into(), vec![sequence()]),

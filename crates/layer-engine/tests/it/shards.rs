@@ -71,7 +71,7 @@ proptest! {
 
     #[test]
     fn dropout_masks_do_not_depend_on_the_split(first_part in 0usize..9) {
-        let layer = layer(Dropout { probability: 0.4 }, &[Shape::features(50)]);
+        let layer = layer(Dropout::new(0.4), &[Shape::features(50)]);
         let (mut whole, mut parts) = split(&layer, first_part);
         whole.forward();
         whole.backward();
@@ -87,6 +87,29 @@ proptest! {
         let kept = output.clone().filter(|&is_kept| is_kept).count();
         prop_assert!((180..300).contains(&kept), "{} of 400 kept with probability 0.6", kept);
         prop_assert!(output.eq(gradient), "the backward pass drops other elements");
+    }
+
+    #[test]
+    fn dropped_samples_do_not_depend_on_the_split(first_part in 0usize..9) {
+        let layer = layer(Dropout { of_samples: true, ..Dropout::new(0.4) }, &[Shape::features(5)]);
+        let (mut whole, mut parts) = split(&layer, first_part);
+        whole.forward();
+        whole.backward();
+        for part in &mut parts {
+            part.forward();
+            part.backward();
+        }
+        let mut kept = Vec::new();
+        for role in [Role::Output, Role::InputGradient(0)] {
+            prop_assert_eq!(&joined(&parts, role), &whole.buffers[&role]);
+            for sample in whole.buffers[&role].chunks(5) {
+                prop_assert!(sample.iter().all(|&y| (y != 0.0) == (sample[0] != 0.0)));
+                kept.push(sample[0] != 0.0);
+            }
+        }
+        let (of_output, of_gradient) = kept.split_at(8);
+        prop_assert_eq!(of_output, of_gradient);
+        prop_assert!(of_output.contains(&true) && of_output.contains(&false));
     }
 
     /// Synchronised batch normalisation: moments are summed over the ranks between the passes.

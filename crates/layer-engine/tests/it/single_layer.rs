@@ -6,7 +6,7 @@ use layer_engine::random::{Purpose, RandomStream};
 use layer_engine::{
     CpuEngine, Engine, EngineError, KernelSpec, LaunchContext, Pass, Real, Role, Shard, Signature,
 };
-use layer_graph::{Conv2d, Layer, LayerGraph, LayerKind, Linear, Permute, Shape};
+use layer_graph::{AdaptiveAvgPool2d, Conv2d, Layer, LayerGraph, LayerKind, Linear, Permute, Shape};
 
 /// Seed 7, iteration 3.
 pub(crate) const CONTEXT: LaunchContext = LaunchContext { seed: 7, iteration: 3, learning_rate: 0.1 };
@@ -21,6 +21,9 @@ pub(crate) fn layer(kind: impl Into<LayerKind>, inputs: &[Shape]) -> Layer {
             &[positions, features] => {
                 let transpose = || Permute { order: vec![1, 0] }.into();
                 vec![transpose(), Linear::new(positions).into(), transpose(), Linear::new(features).into()]
+            }
+            &[channels, height, width] => {
+                vec![AdaptiveAvgPool2d { output: [height, width] }.into(), Conv2d::new(channels, 1).into()]
             }
             dims => vec![Conv2d::new(dims[0], 1).into()],
         };

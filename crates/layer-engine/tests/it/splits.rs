@@ -227,13 +227,18 @@ fn image_network(sizes: &ImageSizes) -> Result<LayerGraph, GraphError> {
         LayerKind::Silu,
         LayerKind::AvgPool2d(Pool2d::new(2, 2).padding(1)),
         AdaptiveAvgPool2d { output: sizes.pooled }.into(),
-        Dropout { probability: 0.4 }.into(),
+        Dropout::new(0.4).into(),
+        Dropout { of_samples: true, ..Dropout::new(0.5) }.into(),
         LayerKind::Flatten,
         BatchNorm::default().into(),
-        Dropout { probability: 0.3 }.into(),
+        Dropout::new(0.3).into(),
     ];
     for (index, kind) in kinds.into_iter().enumerate() {
         x = net.add(format!("{index}.{}", kind.label()), kind, [x])?;
+        if index == 4 {
+            let means = net.add("means", AdaptiveAvgPool2d { output: [1, 1] }, [x])?;
+            x = net.add("excited", LayerKind::Multiply, [x, means])?;
+        }
     }
     x = net.add("hidden", Linear::new(sizes.hidden), [x])?;
     x = net.add("relu", LayerKind::Relu, [x])?;
@@ -259,11 +264,11 @@ fn sequence_network(sizes: &SequenceSizes) -> Result<LayerGraph, GraphError> {
     let mut x = net.add("tokens", Embedding::new(11, features), [net.input()])?;
     x = net.add("positions", PositionEmbedding { positions: positions + 2 }, [x])?;
     x = net.add("rows", PositionEmbedding { positions }, [x])?;
-    let start = net.add("dropout", Dropout { probability: 0.3 }, [x])?;
+    let start = net.add("dropout", Dropout::new(0.3), [x])?;
     x = net.add("norm", LayerNorm::default(), [start])?;
     x = net.add("qkv", Linear::new(3 * heads * width), [x])?;
     x = net.add("attention", MultiHeadAttention::new(heads, causal), [x])?;
-    x = net.add("attention_dropout", Dropout { probability: 0.5 }, [x])?;
+    x = net.add("attention_dropout", Dropout::new(0.5), [x])?;
     x = net.add("out", Linear::new(features), [x])?;
     let middle = net.add("add", LayerKind::Add, [x, start])?;
     x = net.add("up", Linear::new(hidden), [middle])?;
@@ -359,7 +364,7 @@ fn parts_of_all_layer_kinds_are_compared() {
     };
     // Two to four parts of all layers but the loss by features, and of linear layers by inputs. Up
     // to three of the convolution by inputs.
-    assert_eq!(check_network(&image_network(&sizes).unwrap()), 3 * (15 + 2) + 2);
+    assert_eq!(check_network(&image_network(&sizes).unwrap()), 3 * (18 + 2) + 2);
     // All layers but norms, class token, softmax and losses by features, linear layers by
     // inputs, and two to three parts of all layers on sequences but the attention, of the larger
     // table of positions and the class token, and the loss of a sequence, by positions.

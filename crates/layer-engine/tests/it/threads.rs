@@ -50,7 +50,7 @@ fn layer_results_do_not_depend_on_thread_count() {
         (AdaptiveAvgPool2d { output: [3, 7] }.into(), vec![image()]),
         (LayerKind::Flatten, vec![image()]),
         (LayerKind::Add, vec![image(), image(), image()]),
-        (Dropout { probability: 0.3 }.into(), vec![image()]),
+        (Dropout::new(0.3).into(), vec![image()]),
         (LayerKind::SoftmaxCrossEntropy, vec![Shape::features(10)]),
         (LayerKind::SoftmaxCrossEntropy, vec![Shape::sequence(70, 500)]),
         (LayerKind::Gelu, vec![image()]),

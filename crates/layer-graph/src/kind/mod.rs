@@ -107,11 +107,12 @@ pub enum LayerKind {
     Concat,
     /// Element-wise sum of at least two inputs of the same shape.
     Add,
-    /// Element-wise product of two inputs of the same shape, as of a gate and the values that it
-    /// lets through.
+    /// Element-wise product of two inputs, as of a gate and the values that it lets through. They
+    /// have the same shape, or the first are images and the second has one number a channel:
+    /// `channels x 1 x 1`, as in a squeeze-and-excitation.
     Multiply,
-    /// Dropout: zeroes each element with probability `p` during training and divides the others by
-    /// `1 - p`.
+    /// Dropout: zeroes each element, or each sample, with probability `p` during training and
+    /// divides the others by `1 - p`.
     Dropout(Dropout),
     /// Softmax with cross entropy against the sample's label, the index of its class. Its output is
     /// the loss of each sample.
@@ -201,6 +202,18 @@ impl LayerKind {
 pub struct Dropout {
     /// Probability that an element is zeroed, in `0.0..1.0`.
     pub probability: f64,
+    /// Whether all elements of a sample are zeroed or kept together: stochastic depth (Huang et
+    /// al., 2016).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_samples: bool,
+}
+
+impl Dropout {
+    /// Creates a dropout of elements.
+    #[must_use]
+    pub fn new(probability: f64) -> Self {
+        Self { probability, of_samples: false }
+    }
 }
 
 macro_rules! into_kind {

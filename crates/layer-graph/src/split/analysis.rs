@@ -87,6 +87,7 @@ fn required_of_input(layer: &Layer, slot: usize) -> Option<[usize; 2]> {
         | LayerKind::AdaptiveAvgPool2d(_) => channels(),
         // The parameters of a batch normalisation of vectors can be divided as any vector.
         LayerKind::BatchNorm(_) if layer.inputs[0].dims().len() > 1 => channels(),
+        LayerKind::Multiply if layer.inputs[0] != layer.inputs[1] => channels(),
         LayerKind::RotaryEmbedding(rule) => {
             let input = &layer.inputs[0];
             Some([input.elements() / input.innermost(), input.innermost() / rule.width])

@@ -84,7 +84,7 @@ pub(super) fn by_features(
         tensors.iter().map(|tensor| box_of(tensor, outer, view.units, &units)).collect()
     };
     let mut part = with_inputs(layer, kind, inputs)?;
-    if matches!(part.kind, LayerKind::Dropout(_)) {
+    if matches!(&part.kind, LayerKind::Dropout(rule) if !rule.of_samples) {
         part.output_box = Some(view.range(units.clone()));
     }
     Ok(LayerPart {
@@ -146,8 +146,8 @@ pub(super) fn by_positions(
         _ => {}
     }
     let mut part = with_inputs(layer, kind, layer.inputs.iter().map(cut).collect())?;
-    match part.kind {
-        LayerKind::Dropout(_) => {
+    match &part.kind {
+        LayerKind::Dropout(rule) if !rule.of_samples => {
             let view = TensorView { positions, ..TensorView::undivided(layer.output.elements()) };
             part.output_box = Some(view.position_range(units.clone()));
         }

@@ -29,7 +29,7 @@ pub(super) fn alexnet(name: &str) -> Result<LayerGraph, GraphError> {
     x = net.add("avgpool", AdaptiveAvgPool2d { output: [6, 6] }, [x])?;
     x = net.add("flatten", LayerKind::Flatten, [x])?;
     for first in [0, 3] {
-        x = net.add(format!("classifier.{first}"), Dropout { probability: 0.5 }, [x])?;
+        x = net.add(format!("classifier.{first}"), Dropout::new(0.5), [x])?;
         x = net.add(format!("classifier.{}", first + 1), Linear::new(4096), [x])?;
         x = net.add(format!("classifier.{}", first + 2), LayerKind::Relu, [x])?;
     }

@@ -60,7 +60,7 @@ pub(super) fn bert(
     let words = net.add("embeddings.word", Embedding::new(VOCABULARY, features), [input])?;
     let mut x = net.add("embeddings.position", PositionEmbedding { positions }, [words])?;
     x = net.add("embeddings.norm", NORM, [x])?;
-    x = net.add("embeddings.dropout", Dropout { probability: DROPOUT }, [x])?;
+    x = net.add("embeddings.dropout", Dropout::new(DROPOUT), [x])?;
     let block = Block { features, heads };
     for index in 0..blocks {
         x = block.add(&mut net, &format!("layer.{index}"), x)?;
@@ -107,7 +107,7 @@ impl Block {
 
     /// Adds the dropout, the residual sum and the normalisation that end a sublayer.
     fn join(net: &mut LayerGraph, label: &str, x: LayerId, around: LayerId) -> Result<LayerId, GraphError> {
-        let x = net.add(format!("{label}.dropout"), Dropout { probability: DROPOUT }, [x])?;
+        let x = net.add(format!("{label}.dropout"), Dropout::new(DROPOUT), [x])?;
         let x = net.add(format!("{label}.add"), LayerKind::Add, [x, around])?;
         net.add(format!("{label}.norm"), NORM, [x])
     }

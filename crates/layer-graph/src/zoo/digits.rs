@@ -28,7 +28,7 @@ pub(super) fn digits_cnn(name: &str) -> Result<LayerGraph, GraphError> {
     let x = net.add("flatten", LayerKind::Flatten, [x])?;
     let x = net.add("fc1", Linear::new(64), [x])?;
     let x = net.add("gelu4", LayerKind::GeluTanh, [x])?;
-    let x = net.add("dropout", Dropout { probability: 0.2 }, [x])?;
+    let x = net.add("dropout", Dropout::new(0.2), [x])?;
     let x = net.add("fc2", Linear::new(10), [x])?;
     net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
     Ok(net)

@@ -30,7 +30,7 @@ pub(super) fn inception_v3(name: &str) -> Result<LayerGraph, GraphError> {
     }
     let mut net = net.net;
     x = net.add("avgpool", AdaptiveAvgPool2d { output: [1, 1] }, [x])?;
-    x = net.add("dropout", Dropout { probability: 0.5 }, [x])?;
+    x = net.add("dropout", Dropout::new(0.5), [x])?;
     x = net.add("flatten", LayerKind::Flatten, [x])?;
     x = net.add("fc", Linear::new(1000), [x])?;
     net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;

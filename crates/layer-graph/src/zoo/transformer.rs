@@ -64,7 +64,7 @@ impl Block {
         around: LayerId,
     ) -> Result<LayerId, GraphError> {
         if let Some(probability) = self.dropout {
-            x = net.add(format!("{label}.dropout{index}"), Dropout { probability }, [x])?;
+            x = net.add(format!("{label}.dropout{index}"), Dropout::new(probability), [x])?;
         }
         net.add(format!("{label}.add{index}"), LayerKind::Add, [x, around])
     }

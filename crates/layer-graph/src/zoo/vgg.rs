@@ -35,7 +35,7 @@ pub(super) fn vgg(name: &str, blocks: &[usize; 5]) -> Result<LayerGraph, GraphEr
     for first in [0, 3] {
         x = net.add(format!("classifier.{first}"), Linear::new(4096), [x])?;
         x = net.add(format!("classifier.{}", first + 1), LayerKind::Relu, [x])?;
-        x = net.add(format!("classifier.{}", first + 2), Dropout { probability: 0.5 }, [x])?;
+        x = net.add(format!("classifier.{}", first + 2), Dropout::new(0.5), [x])?;
     }
     x = net.add("classifier.6", Linear::new(1000), [x])?;
     net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;

@@ -1,7 +1,8 @@
 //! Construction of networks: shape inference, edges and errors.
 
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, GraphError, LayerGraph, LayerId, LayerKind, Pool2d, Shape,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, GraphError, LayerGraph, LayerId, LayerKind, Opaque,
+    Pool2d, Shape,
 };
 use proptest::prelude::*;
 
@@ -62,7 +63,7 @@ fn misfit_errors_name_the_layer() {
         (Conv2d::new(0, 3).into(), "empty"),
         (LayerKind::MaxPool2d(Pool2d::new(2, 2).padding(2)), "more than half"),
         (AdaptiveAvgPool2d { output: [0, 1] }.into(), "empty"),
-        (Dropout { probability: 1.0 }.into(), "not in 0..1"),
+        (Dropout::new(1.0).into(), "not in 0..1"),
         (BatchNorm { epsilon: 0.0, momentum: 0.1 }.into(), "epsilon"),
         (LayerKind::SoftmaxCrossEntropy, "class scores"),
         (LayerKind::Add, "at least two"),
@@ -76,6 +77,26 @@ fn misfit_errors_name_the_layer() {
         assert!(error.contains("culprit") && error.contains(problem), "{kind:?}: {error}");
         assert_eq!(net.len(), 1, "a rejected layer leaves the graph unchanged");
     }
+}
+
+#[test]
+fn products_are_of_the_same_shape_or_of_images_and_one_number_a_channel() {
+    let output = |inputs: [Shape; 2]| {
+        let mut net = LayerGraph::new("net", Shape::features(1)).unwrap();
+        let [a, b] = inputs.map(|shape| {
+            let (name, input) = (format!("layer{}", net.len()), net.input());
+            net.add(name, Opaque::new("any", shape), [input]).unwrap()
+        });
+        net.add("product", LayerKind::Multiply, [a, b]).map(|id| net.layer(id).output_shape().clone())
+    };
+    let image = || Shape::image(5, 3, 2);
+    assert_eq!(output([image(), image()]).unwrap(), image());
+    assert_eq!(output([image(), Shape::image(5, 1, 1)]).unwrap(), image());
+    for other in [Shape::image(1, 1, 1), Shape::image(1, 3, 2), Shape::image(5, 3, 1), Shape::features(5)] {
+        assert!(output([image(), other.clone()]).is_err());
+        assert!(output([other, image()]).is_err());
+    }
+    assert!(output([Shape::image(5, 1, 1), image()]).is_err());
 }
 
 #[test]

@@ -229,7 +229,7 @@ fn tensors_with_conflicting_units_are_not_divided() {
     );
     let a = network.add("a", MultiHeadAttention::new(2, false), [tokens]).unwrap();
     let flat = network.add("flat", LayerKind::Flatten, [a]).unwrap();
-    let dropout = network.add("dropout", Dropout { probability: 0.5 }, [tokens]).unwrap();
+    let dropout = network.add("dropout", Dropout::new(0.5), [tokens]).unwrap();
     let b = network.add("b", MultiHeadAttention::new(4, false), [dropout]).unwrap();
     let norm = network.add("norm", layer_graph::BatchNorm::default(), [b]).unwrap();
     let splits = NetworkSplits::new(&network);

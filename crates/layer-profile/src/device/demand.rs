@@ -216,12 +216,12 @@ fn streamed(kind: &LayerKind, pass: Direction, input: f64, output: f64, paramete
         // a sum goes to several layers, where it is added to others.
         LayerKind::Add if backward => 3.0 * output,
         // The gradient and both factors are read, two gradients are written.
-        LayerKind::Multiply if backward => 5.0 * output,
+        LayerKind::Multiply if backward => 2.0 * input + output,
         kind if kind.is_activation() && backward => 3.0 * output,
         // Read for the maximum and the sum, read again, written.
         LayerKind::Softmax => 3.0 * output,
         // Includes a mask of one byte for each element.
-        LayerKind::Dropout(_) => 2.25 * output,
+        LayerKind::Dropout(rule) if !rule.of_samples => 2.25 * output,
         // Rows of the tokens. Backward they are added to the gradient of the whole table, which is
         // cleared first.
         LayerKind::Embedding(_) if backward => 3.0 * output + parameters,

@@ -20,7 +20,7 @@ fn network() -> LayerGraph {
     };
     add("conv", Conv2d::new(4, 3).padding(1).into());
     add("relu1", LayerKind::Relu);
-    add("dropout", Dropout { probability: 0.5 }.into());
+    add("dropout", Dropout::new(0.5).into());
     add("pool", LayerKind::MaxPool2d(Pool2d::new(2, 2)));
     add("flatten", LayerKind::Flatten);
     add("fc1", Linear::new(16).into());

@@ -65,7 +65,7 @@ impl<'a> DivisionDocument<'a> {
 impl<'a> PartDocument<'a> {
     fn new(rank: usize, part: &'a LayerPart) -> Self {
         let layer = &part.layer;
-        let is_dropout = matches!(layer.kind(), LayerKind::Dropout(_));
+        let is_dropout = matches!(layer.kind(), LayerKind::Dropout(rule) if !rule.of_samples);
         Self {
             ranks: vec![rank],
             op: layer.kind(),

@@ -109,6 +109,33 @@ KERNEL multiply_backward(u32 elements, const real* __restrict__ a, const real* _
     db[i] = g * a[i];
 }
 
+// Products with one number a channel of each image. Elements of a channel are `channels` apart,
+// which is 1 if each channel of a sample is an image of one channel.
+KERNEL channel_product_forward(u32 elements, u32 channels, u32 pixels, const real* __restrict__ x,
+                               const real* __restrict__ factors, real* __restrict__ y) {
+    const u32 i = ELEMENT;
+    if (i < elements) y[i] = x[i] * factors[i / (channels * pixels) * channels + i % channels];
+}
+
+// One warp computes the gradients of a channel of an image.
+KERNEL channel_product_backward(u32 rows, u32 channels, u32 pixels, const real* __restrict__ x,
+                                const real* __restrict__ factors, const real* __restrict__ dy,
+                                real* __restrict__ dx, real* __restrict__ of_factors) {
+    const u32 row = ROW;
+    if (row >= rows) return;
+    const u32 first = row / channels * channels * pixels + row % channels;
+    const float factor = factors[row];
+    double sum = 0;
+    ROLLED for (u32 pixel = LANE; pixel < pixels; pixel += 32) {
+        const u32 i = first + pixel * channels;
+        const float g = dy[i];
+        dx[i] = g * factor;
+        sum += (double)g * x[i];
+    }
+    sum = warp_sum(sum);
+    if (LANE == 0) of_factors[row] = (float)sum;
+}
+
 KERNEL softmax_forward(u32 rows, u32 classes, const real* __restrict__ x, real* __restrict__ y) {
     const u32 row = ROW;
     if (row >= rows) return;

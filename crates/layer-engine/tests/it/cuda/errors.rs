@@ -96,7 +96,7 @@ fn unsupported_kernels_are_rejected() {
 fn every_failed_driver_call_is_an_error() {
     let Some(emulator) = emulator(0) else { return };
     let mut net = LayerGraph::new("net", Shape::features(9)).unwrap();
-    let id = net.add("drop", Dropout { probability: 0.5 }, [net.input()]).unwrap();
+    let id = net.add("drop", Dropout::new(0.5), [net.input()]).unwrap();
     let spec = KernelSpec::Layer { layer: net.layer(id), pass: Pass::Forward, shard: Shard::whole(1) };
     let run = || -> Result<(), Box<dyn Error>> {
         let engine = CudaEngine::on(&emulated_gpu()?);

@@ -65,7 +65,7 @@ pub(crate) fn inception() -> LayerGraph {
     let y = then(&mut net, LayerKind::GeluTanh, joined);
     let y = then(&mut net, LayerKind::AvgPool2d(Pool2d::new(7, 1)), y);
     let y = then(&mut net, LayerKind::Flatten, y);
-    let y = then(&mut net, Dropout { probability: 0.5 }, y);
+    let y = then(&mut net, Dropout::new(0.5), y);
     end(&mut net, y);
     net
 }

@@ -37,7 +37,7 @@ fn part(buffer: &Buffer<f32>, range: std::ops::Range<usize>) -> Buffer<f32> {
 fn replayed_graph_matches_enqueueing_in_later_iterations() {
     on_device(0, |engine| {
         let mut net = LayerGraph::new("net", Shape::features(40)).unwrap();
-        let id = net.add("drop", Dropout { probability: 0.5 }, [net.input()]).unwrap();
+        let id = net.add("drop", Dropout::new(0.5), [net.input()]).unwrap();
         let spec = KernelSpec::Layer { layer: net.layer(id), pass: Pass::Forward, shard: Shard::whole(3) };
         let rule = Sgd { momentum: 0.5, weight_decay: 0.0, clip_norm: None };
         let mut drop = engine.prepare(&spec, Precision::F32).unwrap();
@@ -101,7 +101,7 @@ fn graph_outlives_everything_that_it_was_captured_from() {
         let run = |outlives: bool| {
             let mut net = LayerGraph::new("net", Shape::features(9)).unwrap();
             let table = net.add("table", Permute { order: vec![0] }, [net.input()]).unwrap();
-            let drop_out = net.add("drop", Dropout { probability: 0.5 }, [net.input()]).unwrap();
+            let drop_out = net.add("drop", Dropout::new(0.5), [net.input()]).unwrap();
             let layer = |id| {
                 let layer = net.layer(id);
                 let spec = KernelSpec::Layer { layer, pass: Pass::Forward, shard: Shard::whole(2) };

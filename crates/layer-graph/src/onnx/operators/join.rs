@@ -1,6 +1,8 @@
 //! Sums, products and concatenations. Each function converts a node and defines its output; it
 //! returns an error that names the node if this use of the operator is invalid or has no layer.
 
+use std::cmp::Reverse;
+
 use crate::onnx::OnnxError;
 use crate::onnx::builder::Builder;
 use crate::onnx::node::Node;
@@ -24,7 +26,10 @@ pub(super) fn multiply<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<
             "only a product of two layers, or with one number a channel after a batch normalisation, is",
         ));
     }
-    join(builder, node, LayerKind::Multiply)
+    let mut factors = [builder.layer(node, node.input(0)?)?, builder.layer(node, node.input(1)?)?];
+    // One number a channel is the second factor.
+    factors.sort_by_key(|&factor| Reverse(builder.shape(factor).elements()));
+    builder.add(node, LayerKind::Multiply, &factors)
 }
 
 /// Adds the layer of a `Concat` node.

@@ -58,7 +58,7 @@ pub(super) fn add(builder: &mut Builder<'_>, index: usize) -> Result<(), OnnxErr
             let is_on = builder.opset < 12 || mode.is_some_and(|mode| mode.iter().any(|&value| value != 0));
             builder.counts.dropouts += 1;
             builder.counts.frozen_dropouts += usize::from(!is_on);
-            element_wise(builder, index, Dropout { probability: ratio }.into())
+            element_wise(builder, index, Dropout::new(ratio).into())
         }
         "Identity" => {
             let layer = builder.layer(node, node.input(0)?)?;

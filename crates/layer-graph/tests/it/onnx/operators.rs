@@ -218,6 +218,12 @@ fn activations_and_products_of_layers_are_imported() {
     let shape = vec![3, 8];
     let kinds = [LayerKind::Sigmoid, LayerKind::Multiply, LayerKind::Tanh];
     assert_eq!(layers(&gated), kinds.map(|kind| (kind, shape.clone())));
+    for factors in ["x s", "s x"] {
+        let excited = Model::new(17, &[-1, 3, 8, 6], &[-1, 3, 8, 6])
+            .node("GlobalAveragePool", "x", "s", &[])
+            .node("Mul", factors, "y", &[]);
+        assert_eq!(layers(&excited).last(), Some(&(LayerKind::Multiply, vec![3, 8, 6])));
+    }
     let hard = |operator: &'static str, attributes: &[super::file::Attribute<'static>]| {
         Model::new(17, &[-1, 3, 8], &[-1, 3, 8])
             .node(operator, "x", "s", attributes)
@@ -372,9 +378,9 @@ fn dropout_is_imported_and_identities_vanish() {
         .node("Dropout", "x ratio", "d mask", &[])
         .node("Identity", "d", "i", &[])
         .node("Relu", "i", "y", &[]);
-    assert_eq!(layers(&model), [(Dropout { probability: 0.3 }.into(), vec![6]), (LayerKind::Relu, vec![6])]);
+    assert_eq!(layers(&model), [(Dropout::new(0.3).into(), vec![6]), (LayerKind::Relu, vec![6])]);
     let older = Model::new(9, &[1, 6], &[1, 6]).node("Dropout", "x", "y", &[Float("ratio", 0.1)]);
-    let LayerKind::Dropout(Dropout { probability }) = layers(&older)[0].0 else { panic!() };
+    let LayerKind::Dropout(Dropout { probability, .. }) = layers(&older)[0].0 else { panic!() };
     assert_eq!(probability.to_bits(), 0.1f64.to_bits(), "the decimal in the file");
 }
 

@@ -59,7 +59,7 @@ impl Work {
             // The index of each maximum has 8 bytes.
             LayerKind::MaxPool2d(_) => 2.0 * outputs,
             // One byte for each element.
-            LayerKind::Dropout(_) => outputs / 4.0,
+            LayerKind::Dropout(rule) if !rule.of_samples => outputs / 4.0,
             LayerKind::SoftmaxCrossEntropy => inputs,
             _ => 0.0,
         };
