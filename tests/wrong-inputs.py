@@ -118,6 +118,7 @@ COMMANDS = """
 deeppool models
 deeppool models --onnx {net.onnx}
 deeppool models --graph {graph.json} --json
+deeppool models --hf {llama.json} --sequence 16 --json
 deeppool profile --model digits-cnn --engine cpu --batches 1,2 --threads 1 --repeats 10 -o {out}
 deeppool profile --model vgg16 --device a100 --batches 1,2,4 -o {out}
 deeppool profile --onnx {net.onnx} --device {device.json} --batches 1 -o {out}
@@ -132,6 +133,7 @@ deeppool plan --model digits-cnn --device a100 --gpus 4 --batch 16 --compare --b
 deeppool plan --model digits-cnn --device a100 --gpus 4 --batch 16 --objective total --foreground 0.9
 deeppool plan --model digits-cnn --device cpu-core --gpus 4 --to-accuracy {curve.json} --batches 32,64 \
     --within 1 --amplification 1.5 -o {out}
+deeppool plan --hf {gpt2.json} --sequence 16 --device {device.json} --gpus 4 --batch 16 --json
 deeppool plan --graph {graph.json} --device {device.json} --link {link.json} --gpus 4 --batch 16 --json
 deeppool plan --problem {problem.json} --amplification 2 --pareto -o {out}
 deeppool simulate --model digits-cnn --plan {plan.json} --iterations 4 --trace {out}
@@ -190,6 +192,14 @@ coll-bench --ranks 2,3 --sizes 4KiB,64KiB --rounds 1 --samples 1 --min-time 1ms 
 mux-bench --iterations 2 --policy default --out measured.json
 """
 
+
+LLAMA = """{"model_type": "llama", "vocab_size": 100, "hidden_size": 32, "intermediate_size": 64,
+ "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_act": "silu",
+ "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"}, "max_position_embeddings": 64,
+ "rms_norm_eps": 1e-6, "tie_word_embeddings": true, "pad_token_id": 0}"""
+
+GPT2 = """{"model_type": "gpt2", "vocab_size": 100, "n_embd": 32, "n_layer": 2, "n_head": 4,
+ "n_positions": 64, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "resid_pdrop": 0.1}"""
 
 GRAPH = """{"schema": "deeppool/graph/v1", "name": "tiny", "input": [1, 8, 8], "layers": [
  {"name": "conv", "inputs": ["input"], "op": {"conv2d": {"out_channels": 4, "kernel": [3, 3],
@@ -262,6 +272,8 @@ def good_files(runner, folder):
     }
     (folder / "problem.json").write_text(json.dumps(problem))
     (folder / "graph.json").write_text(GRAPH)
+    (folder / "llama.json").write_text(LLAMA)
+    (folder / "gpt2.json").write_text(GPT2)
     mnist = folder / "mnist"
     mnist.mkdir()
     for part in ("train", "t10k"):

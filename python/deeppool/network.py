@@ -96,6 +96,24 @@ class Network:
         return Network(document)
 
     @classmethod
+    def from_hf(cls, path: str | PathLike[str], sequence: int) -> Network:
+        """Builds the network of a ``config.json`` of the package ``transformers``.
+
+        Warns if the network lacks something that the file says, such as dropout of attention weights.
+
+        Args:
+            path: The file. The families ``gpt2``, ``llama``, ``mistral`` and ``qwen2`` are known.
+            sequence: Number of tokens of a sample.
+
+        Raises:
+            InputError: The file cannot be read, or is not a configuration of a known family.
+        """
+        document, left_out = _deeppool.network_of_config(path, sequence)
+        if left_out:
+            warnings.warn(f"the network is without {', '.join(left_out)}", stacklevel=2)
+        return Network(document)
+
+    @classmethod
     def load(cls, path: str | PathLike[str]) -> Network:
         """Reads a network file, as written by :meth:`save`."""
         text = read_text(path)

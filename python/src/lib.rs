@@ -25,7 +25,9 @@ mod _deeppool {
     #[pymodule_export]
     use super::mux::CpuDriver;
     #[pymodule_export]
-    use super::network::{describe_network, network_names, network_of_onnx, network_of_zoo};
+    use super::network::{
+        describe_network, network_names, network_of_config, network_of_onnx, network_of_zoo,
+    };
     #[pymodule_export]
     use super::plan::{check_plan, compare, frontier, plan, simulate};
     #[pymodule_export]

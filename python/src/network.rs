@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use command_line::files::read_as;
-use deeppool::layer_graph::{LayerGraph, Shape, onnx, zoo};
+use command_line::files::{read_as, read_text_as};
+use deeppool::layer_graph::{LayerGraph, Shape, hf, onnx, zoo};
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 
@@ -35,6 +35,22 @@ pub(crate) fn network_of_onnx(py: Python<'_>, path: PathBuf) -> PyResult<(String
     let imported = py.detach(move || read_as(&path, |content| onnx::from_vec(&name, content)));
     let imported = imported.map_err(input_error)?;
     Ok((imported.graph.to_json(), imported.warning()))
+}
+
+/// Returns the network of a `config.json` of the package `transformers` for sequences of `sequence`
+/// tokens as a document of the format `deeppool/graph/v1`, and what it lacks in a few words each.
+///
+/// Raises `InputError` if the file cannot be read or is not a configuration of a known family.
+#[pyfunction]
+pub(crate) fn network_of_config(
+    py: Python<'_>,
+    path: PathBuf,
+    sequence: usize,
+) -> PyResult<(String, Vec<String>)> {
+    let name = hf::network_name(&path);
+    let configured = py.detach(move || read_text_as(&path, |text| hf::from_config(&name, text, sequence)));
+    let configured = configured.map_err(input_error)?;
+    Ok((configured.network.to_json(), configured.left_out))
 }
 
 /// Checks a document of the format `deeppool/graph/v1`, and returns as a JSON object each layer's

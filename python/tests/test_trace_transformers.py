@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from deeppool import plan  # noqa: E402
+from deeppool import Network, plan  # noqa: E402
 from deeppool.tracing import check_gradients, trace  # noqa: E402
 
 SMALL = {
@@ -64,3 +64,31 @@ def test_gradients_of_a_llama_match_pytorch():
     tokens, labels = torch.randint(100, (3, 16)), torch.randint(100, (3, 16))
     # The network rounds cosines and sines to single precision.
     assert check_gradients(traced, tokens, labels).largest_difference < 1e-6
+
+
+LANGUAGE_MODELS = [
+    ("LlamaForCausalLM", SMALL | {"num_key_value_heads": 2, "attention_bias": True, "mlp_bias": True}),
+    ("LlamaForCausalLM", SMALL | {"hidden_act": "gelu", "pad_token_id": 0, "tie_word_embeddings": True}),
+    ("MistralForCausalLM", SMALL | {"num_key_value_heads": 2, "head_dim": 16}),
+    ("Qwen2ForCausalLM", SMALL | {"num_key_value_heads": 2, "rope_theta": 500000.0}),
+    ("GPT2LMHeadModel", GPT2 | {"attn_pdrop": 0.0, "n_inner": 40, "activation_function": "relu"}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), LANGUAGE_MODELS)
+def test_networks_of_configurations_are_those_of_modules(name, options, tmp_path):
+    kind = getattr(transformers, name)
+    config = kind.config_class(**options)
+    config.save_pretrained(tmp_path)
+    traced = trace(kind(config).eval(), torch.randint(1, 100, (2, 16))).network.to_dict()
+    read = Network.from_hf(tmp_path / "config.json", 16).to_dict()
+    assert read["input"] == traced["input"]
+    assert len(read["layers"]) == len(traced["layers"])
+    for layer, expected in zip(read["layers"], traced["layers"]):
+        assert layer["name"] == expected["name"]
+        assert layer["op"] == expected["op"], layer["name"]
+        if layer["op"] == "add":
+            assert sorted(layer["inputs"]) == sorted(expected["inputs"])
+        else:
+            assert layer["inputs"] == expected["inputs"]
+        assert layer.get("parameters_of") == expected.get("parameters_of")

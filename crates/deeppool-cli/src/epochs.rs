@@ -249,18 +249,22 @@ impl Epochs {
 
     /// Describes the measurement without batches, seeds and learning rates.
     fn subject(&self, network: &LayerGraph, dataset: &Dataset) -> String {
-        let network = match self.network.graph.as_ref().or(self.network.onnx.as_ref()) {
-            Some(file) => format!("{} ({})", network.name(), file.display()),
-            None => network.name().into(),
-        };
+        let network =
+            match self.network.graph.as_ref().or(self.network.onnx.as_ref()).or(self.network.hf.as_ref()) {
+                Some(file) => format!("{} ({})", network.name(), file.display()),
+                None => network.name().into(),
+            };
         format!("{network} on {} to {} with momentum {}", dataset.name(), self.target, self.momentum)
     }
 
     /// Returns the command that measures this curve.
     fn command(&self, network: &LayerGraph, dataset: &Dataset, batches: &[usize]) -> String {
-        let network = match (&self.network.onnx, &self.network.graph) {
-            (Some(file), _) => format!("--onnx {}", file.display()),
-            (_, Some(file)) => format!("--graph {}", file.display()),
+        let network = match (&self.network.onnx, &self.network.graph, &self.network.hf) {
+            (Some(file), ..) => format!("--onnx {}", file.display()),
+            (_, Some(file), _) => format!("--graph {}", file.display()),
+            (_, _, Some(file)) => {
+                format!("--hf {} --sequence {}", file.display(), self.network.sequence.unwrap_or(1))
+            }
             _ => format!("--model {}", network.name()),
         };
         let batches: Vec<String> = batches.iter().map(usize::to_string).collect();

@@ -14,7 +14,7 @@ use deeppool::machine::Calibration;
 use deeppool::plan::ExecutionPlan;
 use deeppool::simulate::policy_named;
 use deeppool::train::Weights;
-use layer_graph::{LayerGraph, onnx, zoo};
+use layer_graph::{LayerGraph, hf, onnx, zoo};
 use layer_profile::{DataSheet, DeviceModel, ProfileTable, PublishedProfile};
 
 /// Builds the built-in network with the given name.
@@ -41,6 +41,14 @@ pub(crate) fn graph(path: &Path) -> Result<LayerGraph, InputError> {
 pub(crate) fn onnx(path: &Path) -> Result<onnx::Imported, InputError> {
     let name = path.file_stem().map_or("onnx".into(), |stem| stem.to_string_lossy());
     read_as(path, |content| onnx::from_vec(&name, content))
+}
+
+/// Builds the network of a `config.json` of `transformers`.
+///
+/// # Errors
+/// If the file cannot be read or is not a configuration of a known family.
+pub(crate) fn configured(path: &Path, positions: usize) -> Result<hf::Configured, InputError> {
+    read_text_as(path, |content| hf::from_config(&hf::network_name(path), content, positions))
 }
 
 /// Returns the built-in device model with the given name, or reads one from a JSON file.

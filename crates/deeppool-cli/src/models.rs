@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::Args;
+use command_line::numbers::within;
 use layer_graph::{LayerGraph, zoo};
 use serde_json::json;
 
 use super::inputs;
-use super::network::{import, opaque_line, opaque_names};
+use super::network::{MAX_TOKENS, configured, import, opaque_line, opaque_names};
 use super::output::{print_json, print_message, table};
 
 /// List the built-in networks, or those in files
@@ -17,7 +18,8 @@ use super::output::{print_json, print_message, table};
 Examples:
   deeppool models
   deeppool models --json
-  deeppool models --onnx resnet50.onnx mobilenet.onnx")]
+  deeppool models --onnx resnet50.onnx mobilenet.onnx
+  deeppool models --hf llama/config.json --sequence 2048")]
 pub(crate) struct Models {
     /// ONNX files, instead of the built-in networks
     #[arg(long, value_name = "FILE", num_args = 1..)]
@@ -25,6 +27,13 @@ pub(crate) struct Models {
     /// Files in the format deeppool/graph/v1, instead of the built-in networks
     #[arg(long, value_name = "FILE", num_args = 1..)]
     graph: Vec<PathBuf>,
+    /// Language models in files config.json of the package transformers, instead of the built-in
+    /// networks
+    #[arg(long, value_name = "FILE", num_args = 1.., requires = "sequence")]
+    hf: Vec<PathBuf>,
+    /// Number of tokens of a sample of --hf
+    #[arg(long, value_name = "TOKENS", requires = "hf", value_parser = within(1..=MAX_TOKENS))]
+    sequence: Option<usize>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -38,15 +47,16 @@ impl Models {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let (mut rows, mut unread, mut opaque) = (Vec::new(), Vec::new(), Vec::new());
         let mut shown = table(&["model", "layers", "parameters", "GFLOP forward", "activations"]);
-        let networks = if self.onnx.is_empty() && self.graph.is_empty() {
+        let networks = if self.onnx.is_empty() && self.graph.is_empty() && self.hf.is_empty() {
             zoo::names().iter().map(|name| Ok(zoo::model(name)?)).collect::<anyhow::Result<Vec<_>>>()?
         } else {
             let of_onnx = self.onnx.iter().map(|path| import(path));
             let of_graphs = self.graph.iter().map(|path| Ok(inputs::graph(path)?));
+            let of_configs = self.hf.iter().map(|path| configured(path, self.sequence.unwrap_or(1)));
             let mut read = |network: anyhow::Result<LayerGraph>| {
                 network.map_err(|error| unread.push(error.to_string())).ok()
             };
-            of_onnx.chain(of_graphs).filter_map(&mut read).collect()
+            of_onnx.chain(of_graphs).chain(of_configs).filter_map(&mut read).collect()
         };
         for network in networks {
             let name = network.name();

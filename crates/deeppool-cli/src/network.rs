@@ -14,6 +14,9 @@ use super::left_out::warn;
 /// Maximum number of blocks of a network.
 const MAX_BLOCKS: usize = 10_000;
 
+/// Maximum number of tokens of a sample.
+pub(crate) const MAX_TOKENS: usize = 1 << 24;
+
 /// Options for the network.
 #[derive(Args)]
 pub(crate) struct NetworkArgs {
@@ -30,6 +33,13 @@ pub(crate) struct NetworkArgs {
     /// modules
     #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "onnx"])]
     pub(crate) graph: Option<PathBuf>,
+    /// Language model in a config.json of the package transformers, of the families gpt2, llama,
+    /// mistral and qwen2
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "onnx", "graph"], requires = "sequence")]
+    pub(crate) hf: Option<PathBuf>,
+    /// Number of tokens of a sample of --hf
+    #[arg(long, value_name = "TOKENS", requires = "hf", value_parser = within(1..=MAX_TOKENS))]
+    pub(crate) sequence: Option<usize>,
 }
 
 impl NetworkArgs {
@@ -38,6 +48,9 @@ impl NetworkArgs {
     /// # Errors
     /// If no option is given, the name is unknown, or the file cannot be read.
     pub(crate) fn load(&self) -> anyhow::Result<LayerGraph> {
+        if let Some(path) = &self.hf {
+            return configured(path, self.sequence.unwrap_or(1));
+        }
         match (&self.model, &self.onnx, &self.graph) {
             (_, _, Some(path)) => Ok(inputs::graph(path)?),
             (_, Some(path), None) => import(path),
@@ -46,7 +59,7 @@ impl NetworkArgs {
                 Some(_) => bail!("--blocks is for --model gpt2: leave it out"),
                 None => Ok(inputs::model(model)?),
             },
-            (None, None, None) => bail!("give --model NAME, --onnx FILE or --graph FILE"),
+            (None, None, None) => bail!("give --model NAME, --onnx FILE, --graph FILE or --hf FILE"),
         }
     }
 }
@@ -62,6 +75,19 @@ pub(crate) fn import(path: &Path) -> anyhow::Result<LayerGraph> {
         warn(format_args!("{}: {warning}", path.display()));
     }
     Ok(imported.graph)
+}
+
+/// Builds the network of a `config.json`, and prints a warning on rank 0 if it lacks something that
+/// the file says.
+///
+/// # Errors
+/// If the file cannot be read or is not a configuration of a known family.
+pub(crate) fn configured(path: &Path, positions: usize) -> anyhow::Result<LayerGraph> {
+    let configured = inputs::configured(path, positions)?;
+    if !configured.left_out.is_empty() {
+        warn(format_args!("{}: the network is without {}", path.display(), configured.left_out.join(", ")));
+    }
+    Ok(configured.network)
 }
 
 /// Describes the opaque layers of a network in one line: their number by operation. Returns `None`

@@ -36,6 +36,7 @@ use super::to_accuracy::{AccuracyArgs, PlanOptions};
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --amplification 1.5
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --pareto
   deeppool plan --onnx resnet50.onnx --device a100 --gpus 8 --batch 32
+  deeppool plan --hf llama/config.json --sequence 2048 --device a100-80gb --gpus 64 --batch 128
   deeppool plan --model digits-cnn --profile profile.json --gpus 4 --batch 32 -o plan.json
   deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 --deadline 40ms --explain
   deeppool plan --model resnet-50 --device v100 --gpus 1 --batch 112 --explain-memory
@@ -82,9 +83,9 @@ pub(crate) struct Plan {
     limit_rule: Option<LimitRuleName>,
     /// Problem in the format deeppool/plan-problem/v2, instead of a network; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "model", "onnx", "graph", "device", "profile", "precision", "link", "gpus", "batch", "gpu_counts",
-        "worker_gpus", "no_overlap", "sync_batch_norm", "memory", "spb", "spb_depth", "compare", "objective",
-        "background", "explain", "explain_memory", "dot", "trace"])]
+        "model", "onnx", "graph", "hf", "device", "profile", "precision", "link", "gpus", "batch",
+        "gpu_counts", "worker_gpus", "no_overlap", "sync_batch_norm", "memory", "spb", "spb_depth",
+        "compare", "objective", "background", "explain", "explain_memory", "dot", "trace"])]
     problem: Option<PathBuf>,
     /// Also print the Pareto frontier of iteration time and amplification
     #[arg(long, conflicts_with = "spb")]

@@ -70,6 +70,9 @@ pub enum GraphError {
         /// Names of all models of the zoo.
         known: Vec<&'static str>,
     },
+    /// A configuration of a network is not readable, for the given reason.
+    #[error("not a readable configuration of a network: {0}")]
+    Config(String),
     /// A JSON document is not a graph.
     #[error("not a valid graph: at `{path}`: {problem}")]
     Json {

@@ -2,6 +2,7 @@
 
 mod error;
 mod graph;
+pub mod hf;
 mod infer;
 mod json;
 mod kind;

@@ -34,6 +34,7 @@ mod comparison;
 
 #[cfg(feature = "cuda")]
 mod gpus;
+mod hf;
 
 #[cfg(feature = "mpi")]
 mod cluster;

@@ -18,6 +18,7 @@ fn text_in_utf_16_is_refused() {
     for command in [
         "plan --problem wide.json".to_owned(),
         format!("plan --graph wide.json --device a100 {plan}"),
+        format!("plan --hf wide.json --sequence 8 --device a100 {plan}"),
         format!("plan --model digits-cnn --device wide.json {plan}"),
         format!("plan --model digits-cnn --device a100 --link wide.json {plan}"),
         format!("plan --model digits-cnn --profile wide.json {plan}"),

@@ -1,6 +1,7 @@
 //! Integration tests: building, reading and writing networks.
 
 mod graph;
+mod hf;
 mod json;
 mod sequences;
 mod split;

@@ -1,0 +1,177 @@
+//! Networks from configurations of `transformers`.
+
+use layer_graph::hf::{Configured, from_config, network_name};
+use layer_graph::{GraphError, LayerKind};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn llama() -> Value {
+    json!({
+        "model_type": "llama", "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "rms_norm_eps": 1e-5,
+        "max_position_embeddings": 4096, "architectures": ["LlamaForCausalLM"],
+    })
+}
+
+/// Returns a configuration with some fields replaced.
+fn with(mut config: Value, fields: &Value) -> Value {
+    for (name, value) in fields.as_object().unwrap() {
+        config[name] = value.clone();
+    }
+    config
+}
+
+fn build(config: &Value, positions: usize) -> Result<Configured, GraphError> {
+    from_config("net", &config.to_string(), positions)
+}
+
+/// Numbers of parameters as published with the weights.
+#[test]
+fn parameters_are_those_of_published_weights() {
+    let mistral = json!({
+        "model_type": "mistral", "num_key_value_heads": 8, "intermediate_size": 14336, "sliding_window": 4096,
+        "max_position_embeddings": 32768,
+    });
+    let qwen2 = json!({
+        "model_type": "qwen2", "vocab_size": 152_064, "hidden_size": 3584, "intermediate_size": 18944,
+        "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4, "rope_theta": 1e6,
+    });
+    let llama3 = json!({
+        "vocab_size": 128_256, "num_key_value_heads": 8, "intermediate_size": 14336, "rope_theta": 5e5,
+    });
+    let gpt2 = json!({
+        "model_type": "gpt2", "vocab_size": 50257, "n_embd": 1600, "n_layer": 48, "n_head": 25,
+        "n_positions": 1024,
+    });
+    for (config, parameters) in [
+        (llama(), 6_738_415_616),
+        (with(llama(), &llama3), 8_030_261_248),
+        (with(llama(), &mistral), 7_241_732_096),
+        (with(llama(), &qwen2), 7_615_616_512),
+        (gpt2, 1_557_611_200),
+    ] {
+        let Configured { network, .. } = build(&config, 1024).unwrap();
+        assert_eq!(network.parameter_count(), parameters, "{config}");
+        assert_eq!(network.opaque_layers().count(), 0);
+    }
+}
+
+#[test]
+fn options_of_llama_are_read() {
+    let kinds = |fields: Value| -> Vec<LayerKind> {
+        let config = with(with(llama(), &json!({"num_hidden_layers": 1})), &fields);
+        build(&config, 64).unwrap().network.layers().map(|(_, layer)| layer.kind().clone()).collect()
+    };
+    let base = |kinds: &[LayerKind]| {
+        kinds.iter().find_map(|kind| match kind {
+            LayerKind::RotaryEmbedding(rule) => Some((rule.base, rule.width)),
+            _ => None,
+        })
+    };
+    assert_eq!(base(&kinds(json!({}))), Some((1e4, 128)));
+    assert_eq!(base(&kinds(json!({"rope_theta": 5e5, "head_dim": 64}))), Some((5e5, 64)));
+    let newer = json!({"rope_parameters": {"rope_type": "default", "rope_theta": 2e6}});
+    assert_eq!(base(&kinds(newer)), Some((2e6, 128)));
+    let has_padding = |kinds: &[LayerKind]| {
+        kinds.iter().any(|kind| matches!(kind, LayerKind::Embedding(table) if table.padding == Some(0)))
+    };
+    assert!(
+        has_padding(&kinds(json!({"pad_token_id": 0}))) && !has_padding(&kinds(json!({"pad_token_id": -1})))
+    );
+    assert!(kinds(json!({"hidden_act": "gelu_pytorch_tanh"})).contains(&LayerKind::GeluTanh));
+    let tied = build(&with(llama(), &json!({"tie_word_embeddings": true})), 64).unwrap().network;
+    assert_eq!(tied.parameter_count(), 6_738_415_616 - 32000 * 4096);
+}
+
+#[test]
+fn what_the_network_lacks_is_said() {
+    let left_out = |fields: Value, positions| build(&with(llama(), &fields), positions).unwrap().left_out;
+    assert!(left_out(json!({}), 64).is_empty());
+    let all = json!({
+        "attention_dropout": 0.1, "sliding_window": 32,
+        "rope_scaling": {"type": "linear", "factor": 2.0},
+    });
+    assert_eq!(
+        left_out(all.clone(), 64),
+        [
+            "dropout of attention weights (0.1)",
+            "attention to the last 32 positions only",
+            "scaled rotary angles (linear)"
+        ]
+    );
+    assert_eq!(left_out(all, 32).len(), 2);
+    assert!(left_out(json!({"sliding_window": 32, "use_sliding_window": false}), 64).is_empty());
+}
+
+#[test]
+fn wrong_configurations_are_refused() {
+    let t5 = json!({"model_type": "t5"});
+    let without = |name: &str| {
+        let mut config = llama();
+        config.as_object_mut().unwrap().remove(name);
+        config
+    };
+    for (config, expected) in [
+        (t5, "family `t5` cannot be read; known families: gpt2, llama, mistral, qwen2"),
+        (json!({}), "missing field `model_type`"),
+        (json!([1]), "invalid type"),
+        (without("vocab_size"), "missing field `vocab_size`"),
+        (with(llama(), &json!({"hidden_size": "4096"})), "at `hidden_size`"),
+        (with(llama(), &json!({"num_key_value_heads": 5})), "32 heads cannot share 5 heads"),
+        (with(llama(), &json!({"num_key_value_heads": 0})), "32 heads cannot share 0 heads"),
+        (with(llama(), &json!({"hidden_act": "mish"})), "activation `mish`"),
+        (with(llama(), &json!({"max_position_embeddings": 63})), "longer than its 63 positions"),
+        (with(llama(), &json!({"num_hidden_layers": 10001})), "10001 blocks"),
+    ] {
+        let error = build(&config, 64).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        assert!(error.starts_with("not a readable configuration of a network: "), "{error}");
+    }
+    let error = build(&with(llama(), &json!({"head_dim": 7})), 64).unwrap_err().to_string();
+    assert!(error.contains("heads of 7 in pairs"), "{error}");
+    assert!(from_config("net", "{", 64).is_err() && from_config("net", "{} {}", 64).is_err());
+}
+
+#[test]
+fn names_are_those_of_files_or_folders() {
+    for (path, name) in
+        [("a/llama.json", "llama"), ("models/gpt/config.json", "gpt"), ("config.json", "config")]
+    {
+        assert_eq!(network_name(path.as_ref()), name);
+    }
+}
+
+fn number() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        (0u64..200).prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        Just(Value::Null),
+    ]
+}
+
+proptest! {
+    /// Configurations with wrong numbers are networks or errors.
+    #[test]
+    fn any_numbers_are_networks_or_errors(
+        family in 0usize..2,
+        field in 0usize..16,
+        value in number(),
+        positions in 1usize..99,
+    ) {
+        let config = if family == 0 {
+            llama()
+        } else {
+            json!({
+                "model_type": "gpt2", "vocab_size": 97, "n_embd": 12, "n_layer": 2, "n_head": 3,
+                "n_positions": 64, "n_inner": 24, "resid_pdrop": 0.1, "layer_norm_epsilon": 1e-5,
+            })
+        };
+        let fields: Vec<String> = config.as_object().unwrap().keys().cloned().collect();
+        let changed = with(config, &json!({fields[field % fields.len()].as_str(): value}));
+        if let Ok(Configured { network, .. }) = build(&changed, positions) {
+            prop_assert!(network.parameter_count() > 0);
+        }
+    }
+}
