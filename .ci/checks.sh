@@ -414,7 +414,8 @@ pytorch() {
             --bin "${CARGO_TARGET_DIR:-target}/debug/op-bench"
 }
 
-# Builds the Python package as a wheel, installs and tests it, and checks its types.
+# Builds the Python package as a wheel, runs it in an environment without Rust and other packages, tests it with
+# PyTorch, and checks its types. It needs the command `deeppool` of `default_build`, and leaves it as it is.
 python() {
     local folder wheels
     folder=$(realpath -m "${CARGO_TARGET_DIR:-target}/pytorch")
@@ -425,10 +426,13 @@ python() {
     }
     "$folder/bin/pip" install --quiet transformers==5.24.0 ||
         echo "SKIPPED: tracing networks of \`transformers\`: the Python package is out of reach"
-    rm -rf "$wheels"
+    rm -rf "$wheels" "$wheels-alone"
     (
         # With the settings of the tests: the same dependencies as they have, compiled once for both.
-        "$folder/bin/maturin" build --quiet --profile dev --manifest-path python/Cargo.toml --out "$wheels" &&
+        MATURIN=$folder/bin/maturin scripts/wheels --dev --command "${CARGO_TARGET_DIR:-target}/debug/deeppool" --out "$wheels" &&
+            python3 -m venv "$wheels-alone" && "$wheels-alone/bin/pip" install --quiet --no-index "$wheels"/deeppool-*.whl &&
+            env -i PATH="$wheels-alone/bin" deeppool plan --model vgg16 --device a100 --gpus 8 --batch 32 &&
+            env -i "$wheels-alone/bin/python" -c 'import deeppool; print(deeppool.plan("gpt2", gpus=64, batch=64, device="a100"))' &&
             "$folder/bin/pip" install --quiet --force-reinstall --no-deps "$wheels"/deeppool-*.whl &&
             (cd python && "$folder/bin/python" -m mypy) &&
             DEEPPOOL_BIN=$(realpath "${CARGO_TARGET_DIR:-target}/debug/deeppool") DEEPPOOL_NETWORKS=quick \
