@@ -30,7 +30,6 @@ from networks import NETWORKS, ON_CPU, ON_GPU
 from safetensors.torch import load_file, save_file
 
 HERE = Path(__file__).resolve().parent
-ITERATIONS = 50
 # Maximum relative difference of losses.
 TOLERANCE = 1e-3
 # Maximum difference from PyTorch's losses in single precision, relative to the largest of them.
@@ -71,10 +70,10 @@ def main():
     parser.add_argument("--bin", type=Path, default=HERE.parent.parent / "target/debug/deeppool")
     parser.add_argument("--mpi", action="store_true", help="also train on two processes")
     parser.add_argument("--networks", nargs="+", choices=NETWORKS)
+    parser.add_argument("--iterations", type=int, help="of a run: 50 (losses), 30 (fastest)")
     parser.add_argument("--rounds", type=int, default=9, help="runs of each contender (speed, fastest)")
     of_fastest = parser.add_argument_group("fastest")
     of_fastest.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    of_fastest.add_argument("--iterations", type=int, default=30)
     of_fastest.add_argument("--timed-iterations", type=int, default=12, help="iterations of each setting")
     of_fastest.add_argument("--seconds", type=float, default=3600, help="begin no round that ends later")
     of_fastest.add_argument("--out", type=Path, help="write times, settings and losses to this JSON file")
@@ -101,7 +100,7 @@ def losses(options):
     worst = 0
     for name in options.networks:
         with tempfile.TemporaryDirectory() as folder:
-            ours, theirs = commands(name, options, Path(folder), ITERATIONS)
+            ours, theirs = commands(name, options, Path(folder), options.iterations or 50)
             by_torch = of_torch([sys.executable, *theirs])["losses"]
             perturbed = of_torch([sys.executable, *theirs, "--perturb", PERTURBATION])["losses"]
             print(
@@ -203,7 +202,7 @@ def fastest(options):
 
 def fastest_rounds(name, options, folder, engine, precisions, end):
     """Returns PyTorch's reports and deeppool's by precision, one of each round until the given time."""
-    ours, theirs = commands(name, options, folder, options.iterations)
+    ours, theirs = commands(name, options, folder, options.iterations or 30)
     ours = [*ours, *engine, "--sync-batch-norm"]
     ours = {precision: [*ours, *extra] for precision, extra in precisions.items()}
     theirs = [sys.executable, HERE / "fastest.py", *theirs[1:], "--device", options.device]

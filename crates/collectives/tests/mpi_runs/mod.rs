@@ -10,7 +10,7 @@ use job::{Job, Outcome};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// Time limit of a trial, for a loaded machine.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 pub(crate) fn run() -> ExitCode {
     let mut arguments = Arguments::from_args();
