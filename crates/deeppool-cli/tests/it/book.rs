@@ -8,6 +8,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use crate::command::{deeppool, is_of_run, succeed};
+use crate::hf::LLAMA;
 use crate::pages::{commands, read};
 
 /// Pages whose commands need no other process, data set or feature.
@@ -76,7 +77,10 @@ fn commands_of_the_readme_work() {
     let mut commands: Vec<&str> =
         commands.iter().filter_map(|command| command.strip_prefix("deeppool ")).collect();
     commands.retain(|command| !command.contains("--onnx"));
-    assert_eq!(commands.len(), 3, "{commands:?}");
+    assert_eq!(commands.len(), 4, "{commands:?}");
+    let config = folder.path().join("llama/config.json");
+    std::fs::create_dir(config.parent().unwrap()).unwrap();
+    std::fs::write(config, LLAMA).unwrap();
     for command in commands {
         succeed(folder.path(), command);
     }

@@ -6,7 +6,9 @@ use tempfile::TempDir;
 
 use crate::command::{deeppool, json, refused, succeed, warned};
 
-const LLAMA: &str = r#"{"model_type": "llama", "vocab_size": 100, "hidden_size": 32, "intermediate_size": 64,
+/// Configuration of a small network.
+pub(crate) const LLAMA: &str = r#"{
+    "model_type": "llama", "vocab_size": 100, "hidden_size": 32, "intermediate_size": 64,
     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}"#;
 
 #[test]
