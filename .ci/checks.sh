@@ -446,8 +446,7 @@ libtorch() {
     scripts/libtorch.sh "${LIBTORCH_FOLDER:-${CARGO_TARGET_DIR:-target}/libtorch}"
 }
 
-# Tests the libtorch engine, with the tests that take minutes except the gradients of the whole zoo.
-# It uses the dev profile, whose dependencies are compiled already.
+# torch [OPTION...]: tests the libtorch engine. It uses the dev profile, whose dependencies are compiled already.
 torch() {
     local exports
     if ! exports=$(libtorch); then
@@ -456,6 +455,6 @@ torch() {
     fi
     (
         eval "$exports"
-        cargo test -p layer-engine --features torch --test it torch:: -- --nocapture --include-ignored --skip gradients_of_the_zoo
+        cargo test -p layer-engine --features torch --test it torch:: -- --nocapture "$@"
     )
 }
