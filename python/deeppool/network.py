@@ -99,15 +99,18 @@ class Network:
     def from_hf(cls, path: str | PathLike[str], sequence: int) -> Network:
         """Builds the network of a ``config.json`` of the package ``transformers``.
 
-        Warns if the network lacks something that the file says, such as dropout of attention weights.
+        Warns if parts of it are not supported, such as dropout of attention weights.
 
         Args:
             path: The file. The families ``gpt2``, ``llama``, ``mistral`` and ``qwen2`` are known.
             sequence: Number of tokens of a sample.
 
         Raises:
-            InputError: The file cannot be read, or is not a configuration of a known family.
+            InputError: The file cannot be read or is not a configuration of a known family, or ``sequence``
+                is not between 1 and 2^24.
         """
+        if not 1 <= sequence <= 1 << 24:
+            raise InputError(f"sequence: {sequence} is not between 1 and {1 << 24}")
         document, left_out = _deeppool.network_of_config(path, sequence)
         if left_out:
             warnings.warn(f"the network is without {', '.join(left_out)}", stacklevel=2)

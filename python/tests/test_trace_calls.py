@@ -470,6 +470,41 @@ def test_product_with_one_number_a_row_is_opaque():
     assert list(traced.opaque) == ["1"]
 
 
+class Halves(nn.Module):
+    """Two halves of the channels of images, of which one goes through a layer, in the other order."""
+
+    def __init__(self, first):
+        super().__init__()
+        self.first, self.layer, self.last = first, nn.Conv2d(2, 2, 1), nn.Linear(4, 3)
+
+    def forward(self, x):
+        left, right = self.first(x).chunk(2, dim=1)
+        x = torch.cat([self.layer(right), left], 1)
+        return self.last(x[:, -4:, 1:].mean((2, 3)))
+
+
+def test_ranges_of_channels_are_slices():
+    traced = trace(Halves(nn.Conv2d(3, 4, 3)), torch.randn(2, 3, 6, 5))
+    slices = [layer["op"]["slice"] for layer in traced.network.to_dict()["layers"] if "slice" in layer["op"]]
+    assert slices == [{"start": 0, "length": 2}, {"start": 2, "length": 2}]
+    # The range of rows.
+    assert len(traced.opaque) == 1
+    assert_same(traced, lambda module, batch: module(batch), torch.randn(3, 3, 6, 5))
+
+
+def test_gradients_of_slices_match_pytorch():
+    class Part(nn.Module):
+        def forward(self, x):
+            return x[:, 1:-2]
+
+    module = nn.Sequential(nn.Conv2d(3, 5, 3), Part(), nn.Flatten(), nn.Linear(24, 3))
+    traced = trace(module, torch.randn(2, 3, 6, 5))
+    assert not traced.opaque
+    assert traced.network.to_dict()["layers"][1]["op"] == {"slice": {"start": 1, "length": 2}}
+    check = check_gradients(traced, torch.randn(5, 3, 6, 5), torch.tensor([0, 1, 2, 0, 1]))
+    assert check.largest_difference < 1e-9
+
+
 def test_stochastic_depth_is_dropout_of_samples():
     StochasticDepth = pytest.importorskip("torchvision").ops.StochasticDepth
 

@@ -131,6 +131,7 @@ IN_DOUBLE = {
     "squeezenet1_1": (lambda: models.squeezenet1_1(num_classes=10), lambda: image(64)),
     "mnasnet1_0": (lambda: models.mnasnet1_0(num_classes=10), lambda: image(64)),
     "mobilenet_v2": (lambda: models.mobilenet_v2(num_classes=10), lambda: image(64)),
+    "shufflenet_v2_x1_0": (lambda: models.shufflenet_v2_x1_0(num_classes=10), lambda: image(64)),
     "mobilenet_v3_large": (lambda: models.mobilenet_v3_large(num_classes=10), lambda: image(64)),
     "efficientnet_b0": (lambda: models.efficientnet_b0(num_classes=10), lambda: image(64)),
     "efficientnet_v2_s": (lambda: models.efficientnet_v2_s(num_classes=10), lambda: image(64)),

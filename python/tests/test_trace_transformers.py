@@ -76,7 +76,7 @@ LANGUAGE_MODELS = [
 
 
 @pytest.mark.parametrize(("name", "options"), LANGUAGE_MODELS)
-def test_networks_of_configurations_are_those_of_modules(name, options, tmp_path):
+def test_configurations_match_traced_modules(name, options, tmp_path):
     kind = getattr(transformers, name)
     config = kind.config_class(**options)
     config.save_pretrained(tmp_path)

@@ -164,7 +164,7 @@ NETWORKS = {
     "mobilenet_v2": Traceable(models.mobilenet_v2, image),
     "mobilenet_v3_large": Traceable(models.mobilenet_v3_large, image),
     "mnasnet1_0": Traceable(models.mnasnet1_0, image),
-    "shufflenet_v2_x1_0": Traceable(models.shufflenet_v2_x1_0, image, ("slice",)),
+    "shufflenet_v2_x1_0": Traceable(models.shufflenet_v2_x1_0, image),
     "efficientnet_b0": Traceable(models.efficientnet_b0, image),
     "efficientnet_v2_s": Traceable(models.efficientnet_v2_s, image),
     "regnet_x_400mf": Traceable(models.regnet_x_400mf, image),

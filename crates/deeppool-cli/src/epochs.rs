@@ -249,11 +249,15 @@ impl Epochs {
 
     /// Describes the measurement without batches, seeds and learning rates.
     fn subject(&self, network: &LayerGraph, dataset: &Dataset) -> String {
-        let network =
-            match self.network.graph.as_ref().or(self.network.onnx.as_ref()).or(self.network.hf.as_ref()) {
-                Some(file) => format!("{} ({})", network.name(), file.display()),
-                None => network.name().into(),
-            };
+        let options = &self.network;
+        let file = options.graph.as_ref().or(options.onnx.as_ref()).or(options.hf.as_ref());
+        let network = match (file, options.sequence) {
+            (Some(file), Some(tokens)) => {
+                format!("{} ({}, {tokens} tokens)", network.name(), file.display())
+            }
+            (Some(file), None) => format!("{} ({})", network.name(), file.display()),
+            (None, _) => network.name().into(),
+        };
         format!("{network} on {} to {} with momentum {}", dataset.name(), self.target, self.momentum)
     }
 

@@ -24,7 +24,8 @@ pub(crate) struct NetworkArgs {
     #[arg(long)]
     pub(crate) model: Option<String>,
     /// Number of transformer blocks of --model gpt2, instead of 12
-    #[arg(long, requires = "model", value_parser = within(1..=MAX_BLOCKS))]
+    #[arg(long, requires = "model", conflicts_with_all = ["onnx", "graph", "hf"],
+        value_parser = within(1..=MAX_BLOCKS))]
     pub(crate) blocks: Option<usize>,
     /// Network in an ONNX file
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
@@ -38,7 +39,8 @@ pub(crate) struct NetworkArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "onnx", "graph"], requires = "sequence")]
     pub(crate) hf: Option<PathBuf>,
     /// Number of tokens of a sample of --hf
-    #[arg(long, value_name = "TOKENS", requires = "hf", value_parser = within(1..=MAX_TOKENS))]
+    #[arg(long, value_name = "TOKENS", requires = "hf", conflicts_with_all = ["model", "onnx", "graph"],
+        value_parser = within(1..=MAX_TOKENS))]
     pub(crate) sequence: Option<usize>,
 }
 
@@ -77,8 +79,8 @@ pub(crate) fn import(path: &Path) -> anyhow::Result<LayerGraph> {
     Ok(imported.graph)
 }
 
-/// Builds the network of a `config.json`, and prints a warning on rank 0 if it lacks something that
-/// the file says.
+/// Builds the network of a `config.json`, and prints a warning on rank 0 if parts of it are not
+/// supported.
 ///
 /// # Errors
 /// If the file cannot be read or is not a configuration of a known family.

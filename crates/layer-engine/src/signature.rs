@@ -95,7 +95,8 @@ fn features(layer: &Layer) -> usize {
 fn passes_gradient(kind: &LayerKind) -> bool {
     use LayerKind as K;
     matches!(kind, K::AvgPool2d(_) | K::AdaptiveAvgPool2d(_) | K::Concat | K::Add | K::Dropout(_))
-        || matches!(kind, K::Flatten | K::Reshape(_) | K::Permute(_) | K::Select(_) | K::RotaryEmbedding(_))
+        || matches!(kind, K::Flatten | K::Reshape(_) | K::Permute(_) | K::Select(_) | K::Slice(_))
+        || matches!(kind, K::RotaryEmbedding(_))
 }
 
 /// Operands of a layer's pass, in the order in which a launch passes them.

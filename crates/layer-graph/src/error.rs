@@ -71,7 +71,7 @@ pub enum GraphError {
         known: Vec<&'static str>,
     },
     /// A configuration of a network is not readable, for the given reason.
-    #[error("not a readable configuration of a network: {0}")]
+    #[error("not a usable configuration of a network: {0}")]
     Config(String),
     /// A JSON document is not a graph.
     #[error("not a valid graph: at `{path}`: {problem}")]

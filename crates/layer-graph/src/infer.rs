@@ -3,7 +3,7 @@
 
 use crate::{
     Conv2d, Embedding, GraphError, LayerKind, LayerNorm, MultiHeadAttention, Opaque, Permute, Pool2d,
-    Reshape, RmsNorm, RotaryEmbedding, Shape,
+    Reshape, RmsNorm, RotaryEmbedding, Shape, Slice,
 };
 
 /// Computes the output shape of a layer of the given kind, for one sample. `inputs` are the shapes
@@ -84,6 +84,7 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
                 return Err(shape_error(name, problem));
             }
         },
+        LayerKind::Slice(slice) => slice_output(name, slice, &inputs[0])?,
         LayerKind::Dropout(dropout) => {
             if !(0.0..1.0).contains(&dropout.probability) {
                 let problem = format!("dropout probability {} is not in 0..1", dropout.probability);
@@ -113,6 +114,16 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
         Ok(shape)
     } else {
         Err(shape_error(name, format!("output shape {shape} is empty or too large")))
+    }
+}
+
+fn slice_output(name: &str, slice: &Slice, input: &Shape) -> Result<Shape, GraphError> {
+    let &Slice { start, length } = slice;
+    match input.dims() {
+        [outermost, rest @ ..] if start.saturating_add(length) <= *outermost => {
+            Ok(Shape::new([&[length], rest].concat()))
+        }
+        _ => Err(shape_error(name, format!("has no {length} positions from {start} on in {input}"))),
     }
 }
 

@@ -16,7 +16,8 @@ pub struct Layer {
     pub(crate) inputs: Vec<Shape>,
     /// Shape of the output for one sample.
     pub(crate) output: Shape,
-    /// Box of the whole layer's output that the layer computes, if it is a part of a dropout.
+    /// Box of the whole layer's output that the layer computes, if it is a part of a dropout of
+    /// elements.
     pub(crate) output_box: Option<TensorBox>,
     /// Number of positions of the whole layer, if it is a part of a loss.
     pub(crate) mean_positions: Option<usize>,
@@ -53,8 +54,8 @@ impl Layer {
     }
 
     /// Returns the elements of the output of one sample as a box of the whole layer's output. All
-    /// elements, unless the layer is a part of a dropout: its random numbers are keyed by the
-    /// element of the whole layer. Parts of other layers do not depend on their place.
+    /// elements, unless the layer is a part of a dropout of elements: its random numbers are keyed
+    /// by the element of the whole layer. Parts of other layers do not depend on their place.
     #[must_use]
     pub fn output_box(&self) -> TensorBox {
         self.output_box.clone().unwrap_or_else(|| TensorBox::whole([self.output.elements()]))
@@ -199,6 +200,7 @@ impl Layer {
             | LayerKind::Reshape(_)
             | LayerKind::Permute(_)
             | LayerKind::Select(_)
+            | LayerKind::Slice(_)
             | LayerKind::Embedding(_)
             | LayerKind::ClassToken => 0,
             LayerKind::Conv2d(_) | LayerKind::Linear(_) => {

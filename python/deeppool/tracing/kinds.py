@@ -566,10 +566,18 @@ class _Matcher:
         return Kind({"select": {"index": self.step.argument("index") % sample[0]}}, (value,))
 
     def _slice(self) -> Match:
-        value = self._input()
-        if value is not None and self._sample(value) == self.step.sample and self.step.argument("step") == 1:
+        value, output = self._input(), self.step.sample
+        sample = self._sample(value) if value is not None else None
+        if value is None or sample is None or output is None or self.step.argument("step") != 1:
+            return Unknown("slice has no layer kind")
+        if sample == output:
             return Same(value)
-        return Unknown("slice has no layer kind")
+        if self._dim(value, self.step.argument("dim")) != 0 or self.units.steps[value].rows != 1:
+            return Unknown("slice of another dimension than the outermost")
+        start = self.step.argument("start") or 0
+        # Both ends of a range are within the dimension, counted from its end if they are negative.
+        start = max(start + sample[0], 0) if start < 0 else start
+        return Kind({"slice": {"start": start, "length": output[0]}}, (value,))
 
     def _to(self) -> Match:
         value = self._input()

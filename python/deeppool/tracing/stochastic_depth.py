@@ -23,7 +23,9 @@ def find(units: Units, unit: Unit) -> Kind | None:
     kept = drawn.argument("p")
     if drawn.sample is None or drawn.rows != 1 or math.prod(drawn.sample) != 1:
         return None
-    if not isinstance(kept, float) or not 0 < kept < 1 or list(factor.args) != [Ref(drawn.index), kept]:
+    if not isinstance(kept, float) or not 0 < kept < 1:
+        return None
+    if list(factor.args) != [Ref(drawn.index), kept] or factor.kwargs:
         return None
     first, factors = units.steps[inputs[0]], [Ref(inputs[0]), Ref(factor.index)]
     if first.sample is None or (first.sample, first.rows) != (product.sample, product.rows):

@@ -49,6 +49,11 @@ fn wrong_configurations_are_refused_in_one_line() {
         "known families: gpt2, llama, mistral, qwen2",
     );
     refused(path, &format!("plan --hf none.json --sequence 16 {plan}"), "none.json");
+    for network in ["--model vgg16", "--model gpt2 --blocks 2", "--graph g.json", "--problem p.json"] {
+        for option in ["--sequence 16", "--hf llama.json --sequence 16"] {
+            refused(path, &format!("plan {network} {option} {plan}"), "cannot be used with");
+        }
+    }
     let without = deeppool(path, &format!("plan --hf llama.json {plan}"));
     assert_eq!(without.status.code(), Some(2));
     assert!(String::from_utf8(without.stderr).unwrap().contains("--sequence <TOKENS>"));

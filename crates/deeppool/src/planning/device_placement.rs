@@ -38,6 +38,7 @@ fn is_joined_with_its_input(kind: &LayerKind) -> bool {
             | LayerKind::Reshape(_)
             | LayerKind::Permute(_)
             | LayerKind::Select(_)
+            | LayerKind::Slice(_)
             | LayerKind::Dropout(_)
     ) || kind.is_activation()
 }

@@ -276,6 +276,10 @@ fn sequence_operation<T: Real>(
             let part = layer.output_shape().elements();
             Box::new(Selection { whole: elements, part, start: select.index * part, backward })
         }
+        LayerKind::Slice(slice) => {
+            let start = slice.start * (elements / input.dims()[0]);
+            Box::new(Selection { whole: elements, part: layer.output_shape().elements(), start, backward })
+        }
         _ => return None,
     })
 }

@@ -229,6 +229,11 @@ fn layer(
             let part = layer.output_shape().elements();
             rearrange::select(builder, [input.elements(), part, select.index * part], samples, backward)?;
         }
+        LayerKind::Slice(slice) => {
+            let start = slice.start * (input.elements() / input.dims()[0]);
+            let part = layer.output_shape().elements();
+            rearrange::select(builder, [input.elements(), part, start], samples, backward)?;
+        }
         LayerKind::Embedding(rule) => {
             sequence::embedding(builder, samples * input.elements(), rule, pass)?;
         }

@@ -57,22 +57,23 @@ pub(super) fn permute(operands: LayerOperands, order: &[usize], backward: bool) 
     })
 }
 
-/// Returns the computation that selects the index `index` of the outermost dimension of each
-/// sample, or its backward pass, which writes zeros elsewhere.
+/// Returns the computation that selects `length` positions from `start` on of the outermost
+/// dimension of each sample, or its backward pass, which writes zeros elsewhere.
 pub(super) fn select(
     operands: LayerOperands,
-    index: usize,
+    [start, length]: [usize; 2],
     dtypes: DTypes,
     backward: bool,
 ) -> LaunchFunction {
-    let index = index as i64;
+    let [start, length] = [start, length].map(|positions| positions as i64);
     Box::new(move |launch| {
         if backward {
             let gradient = Tensor::f_zeros(&operands.inputs[0][..], (dtypes.kind, dtypes.device))?;
-            gradient.f_select(1, index)?.f_copy_(&operands.output_gradient(launch)?)?;
+            let part = gradient.f_narrow(1, start, length)?;
+            part.f_copy_(&operands.output_gradient(launch)?.f_view_as(&part)?)?;
             operands.put(launch, Role::InputGradient(0), &gradient)
         } else {
-            let output = operands.input(launch)?.f_select(1, index)?.f_alias_copy()?;
+            let output = operands.input(launch)?.f_narrow(1, start, length)?.f_alias_copy()?;
             operands.put(launch, Role::Output, &output)
         }
     })

@@ -5,7 +5,7 @@ use layer_engine::{CpuEngine, Pass, Role, Shard};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, Linear,
     LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Reshape, RmsNorm,
-    RotaryEmbedding, Select, Shape,
+    RotaryEmbedding, Select, Shape, Slice,
 };
 use proptest::prelude::*;
 
@@ -406,6 +406,14 @@ proptest! {
         samples in 0usize..3,
     ) {
         check(layer(Select { index }, &[Shape::sequence(positions, features)]), samples);
+    }
+
+    #[test]
+    fn slice_gradients_match_differences(
+        (start, length, rest) in (0usize..4, 1usize..4, 0usize..4),
+        samples in 0usize..3,
+    ) {
+        check(layer(Slice { start, length }, &[Shape::image(start + length + rest, 2, 3)]), samples);
     }
 }
 

@@ -3,7 +3,7 @@
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, Layer, LayerGraph, LayerKind,
     LayerNorm, Linear, LocalResponseNorm, MultiHeadAttention, NetworkSplits, Permute, Pool2d,
-    PositionEmbedding, Reshape, RmsNorm, RotaryEmbedding, Select, Shape, Split,
+    PositionEmbedding, Reshape, RmsNorm, RotaryEmbedding, Select, Shape, Slice, Split,
 };
 use proptest::prelude::*;
 
@@ -104,6 +104,8 @@ pub(crate) fn layers() -> Vec<Layer> {
         (Permute { order: vec![2, 0, 1] }.into(), &image),
         (Permute { order: vec![1, 0] }.into(), &sequence),
         (Select { index: 3 }.into(), &sequence),
+        (Slice { start: 2, length: 3 }.into(), &sequence),
+        (Slice { start: 1, length: 4 }.into(), &odd),
         (Dropout::new(0.3).into(), &image),
         (Dropout::new(0.7).into(), &odd),
         (Dropout { of_samples: true, ..Dropout::new(0.5) }.into(), &odd),

@@ -5,7 +5,7 @@
 use layer_engine::{CpuEngine, EngineError, Pass, Role, Shard};
 use layer_graph::{
     AttentionSizes, Embedding, Layer, LayerKind, LayerNorm, Linear, MultiHeadAttention, Permute,
-    PositionEmbedding, Reshape, RmsNorm, RotaryEmbedding, Select, Shape,
+    PositionEmbedding, Reshape, RmsNorm, RotaryEmbedding, Select, Shape, Slice,
 };
 use proptest::prelude::*;
 
@@ -393,6 +393,8 @@ fn attention_does_not_overflow() {
 fn select_and_reshape_match_definition() {
     let part = layer(Select { index: 2 }, &[Shape::sequence(4, 3)]);
     check(part, 3, |input, _| input[6..9].to_vec());
+    let range = layer(Slice { start: 1, length: 2 }, &[Shape::sequence(4, 3)]);
+    check(range, 3, |input, _| input[3..9].to_vec());
     let flat = layer(Reshape { output: Shape::new([2, 6]) }, &[Shape::sequence(4, 3)]);
     check(flat, 3, |input, _| input.to_vec());
 }

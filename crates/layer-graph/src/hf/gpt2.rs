@@ -8,8 +8,9 @@ use crate::{
     PositionEmbedding, Shape,
 };
 
-/// Fields of the configuration that say what the layers are.
+/// Fields of the configuration that determine the layers.
 #[derive(Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "the options of the file")]
 pub(super) struct Config {
     vocab_size: usize,
     n_embd: usize,
@@ -33,6 +34,8 @@ pub(super) struct Config {
     scale_attn_by_inverse_layer_idx: bool,
     #[serde(default = "yes")]
     tie_word_embeddings: bool,
+    #[serde(default)]
+    add_cross_attention: bool,
 }
 
 fn gelu_new() -> String {
@@ -96,7 +99,9 @@ pub(super) fn build(name: &str, config: &Config, positions: usize) -> Result<Con
         net.add("lm_head", head, [x])?
     };
     net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
-    Ok(Configured { network: net, left_out: attention_dropout(config.attn_pdrop).into_iter().collect() })
+    let cross_attention = config.add_cross_attention.then(|| "cross attention".into());
+    let left_out = attention_dropout(config.attn_pdrop).into_iter().chain(cross_attention).collect();
+    Ok(Configured { network: net, left_out })
 }
 
 /// Returns the attention of a block. Its products may have another factor than usual.

@@ -1,6 +1,6 @@
 //! Llama (Touvron et al., 2023), Mistral (Jiang et al., 2023) and Qwen2 (Yang et al., 2024).
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::{Configured, activation, attention_dropout, check, invalid};
 use crate::{
@@ -8,7 +8,16 @@ use crate::{
     RotaryEmbedding, Shape,
 };
 
-/// Fields of the configuration that say what the layers are.
+/// Family of networks with these layers. Their modules differ in defaults and in biases.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Family {
+    Llama,
+    Mistral,
+    /// Queries, keys and values have biases.
+    Qwen2,
+}
+
+/// Fields of the configuration that determine the layers.
 #[derive(Deserialize)]
 pub(super) struct Config {
     vocab_size: usize,
@@ -16,7 +25,8 @@ pub(super) struct Config {
     intermediate_size: usize,
     num_hidden_layers: usize,
     num_attention_heads: usize,
-    num_key_value_heads: Option<usize>,
+    #[serde(default)]
+    num_key_value_heads: Field,
     head_dim: Option<usize>,
     #[serde(default = "silu")]
     hidden_act: String,
@@ -27,11 +37,11 @@ pub(super) struct Config {
     rope_parameters: Option<Rotation>,
     rope_scaling: Option<Rotation>,
     max_position_embeddings: Option<usize>,
-    sliding_window: Option<usize>,
+    #[serde(default)]
+    sliding_window: Field,
     use_sliding_window: Option<bool>,
     pad_token_id: Option<i64>,
-    #[serde(default)]
-    attention_dropout: f64,
+    attention_dropout: Option<f64>,
     #[serde(default)]
     attention_bias: bool,
     #[serde(default)]
@@ -43,8 +53,26 @@ pub(super) struct Config {
 #[derive(Deserialize)]
 struct Rotation {
     rope_theta: Option<f64>,
-    #[serde(alias = "type")]
     rope_type: Option<String>,
+    /// Older name of `rope_type`. Files may have both.
+    #[serde(rename = "type")]
+    older_type: Option<String>,
+}
+
+/// Number whose default, without the field, is not that of null.
+#[derive(Clone, Copy, Default)]
+enum Field {
+    #[default]
+    Missing,
+    Null,
+    Number(usize),
+}
+
+impl<'de> Deserialize<'de> for Field {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = Option::deserialize(deserializer)?;
+        Ok(number.map_or(Self::Null, Self::Number))
+    }
 }
 
 fn silu() -> String {
@@ -56,41 +84,82 @@ fn epsilon() -> f64 {
 }
 
 impl Config {
-    /// Returns the base of the rotary angles: the older field, or the one in the newer group.
+    /// Returns the base of the rotary angles: the older field, or the one in the newer groups.
     fn base(&self) -> f64 {
-        let newer = self.rope_parameters.as_ref().and_then(|rotation| rotation.rope_theta);
-        newer.or(self.rope_theta).unwrap_or(1e4)
+        let mut groups = [&self.rope_parameters, &self.rope_scaling].into_iter().flatten();
+        groups.find_map(|group| group.rope_theta).or(self.rope_theta).unwrap_or(1e4)
+    }
+
+    /// Returns the number of heads of keys and values: without the field, the family's default.
+    fn key_heads(&self, family: Family) -> usize {
+        match (self.num_key_value_heads, family) {
+            (Field::Number(heads), _) => heads,
+            (Field::Null, _) | (Field::Missing, Family::Llama) => self.num_attention_heads,
+            (Field::Missing, Family::Mistral) => 8,
+            (Field::Missing, Family::Qwen2) => 32,
+        }
+    }
+
+    /// Returns the number of positions that each attends to, itself included, if there is a limit.
+    fn window(&self, family: Family) -> Option<usize> {
+        let window = match self.sliding_window {
+            Field::Number(window) => Some(window),
+            Field::Null => None,
+            Field::Missing => Some(4096),
+        };
+        match family {
+            Family::Llama => None,
+            Family::Mistral => window,
+            Family::Qwen2 => window.filter(|_| self.use_sliding_window == Some(true)),
+        }
+    }
+
+    /// Returns the padding token. A negative number counts from the end of the vocabulary.
+    fn padding(&self) -> Result<Option<usize>, GraphError> {
+        let Some(token) = self.pad_token_id else { return Ok(None) };
+        let size = usize::try_from(token.unsigned_abs()).unwrap_or(usize::MAX);
+        let padding = if token < 0 { self.vocab_size.checked_sub(size) } else { Some(size) };
+        let padding = padding.filter(|&padding| padding < self.vocab_size);
+        let problem = || invalid(format!("pad_token_id {token} is not in {} tokens", self.vocab_size));
+        padding.map(Some).ok_or_else(problem)
     }
 
     /// Returns what a network for sequences of `positions` tokens lacks.
-    fn left_out(&self, positions: usize) -> Vec<String> {
-        let window = self
-            .sliding_window
-            .filter(|&window| self.use_sliding_window != Some(false) && window < positions);
+    fn left_out(&self, family: Family, positions: usize) -> Vec<String> {
+        let window = self.window(family).filter(|&window| window < positions);
         let window = window.map(|window| format!("attention to the last {window} positions only"));
-        let rotation = self.rope_scaling.as_ref().or(self.rope_parameters.as_ref());
-        let rotation = rotation.and_then(|rotation| rotation.rope_type.as_deref());
-        let scaling = rotation.filter(|&scaling| scaling != "default");
+        let groups = [&self.rope_scaling, &self.rope_parameters].into_iter().flatten();
+        let mut scalings = groups.filter_map(|group| group.rope_type.as_ref().or(group.older_type.as_ref()));
+        let scaling = scalings.find(|&scaling| scaling != "default");
         let scaling = scaling.map(|scaling| format!("scaled rotary angles ({scaling})"));
-        attention_dropout(self.attention_dropout).into_iter().chain(window).chain(scaling).collect()
+        let dropout = attention_dropout(self.attention_dropout.unwrap_or(0.0));
+        dropout.into_iter().chain(window).chain(scaling).collect()
     }
 }
 
-/// Builds the network. The queries, keys and values of Qwen2 have biases.
+/// Builds the network.
 pub(super) fn build(
     name: &str,
     config: &Config,
     positions: usize,
-    is_qwen2: bool,
+    family: Family,
 ) -> Result<Configured, GraphError> {
     check(positions, config.max_position_embeddings, config.num_hidden_layers)?;
     let (features, heads) = (config.hidden_size, config.num_attention_heads);
-    let key_heads = config.num_key_value_heads.unwrap_or(heads);
+    let key_heads = config.key_heads(family);
+    if family == Family::Llama && features.checked_rem(heads) != Some(0) {
+        return Err(invalid(format!("hidden_size {features} is no multiple of {heads} heads")));
+    }
     let width = config.head_dim.or_else(|| features.checked_div(heads)).unwrap_or(0);
     if key_heads == 0 || heads % key_heads != 0 {
         return Err(invalid(format!("{heads} heads cannot share {key_heads} heads of keys and values")));
     }
-    let padding = config.pad_token_id.and_then(|token| usize::try_from(token).ok());
+    let padding = config.padding()?;
+    let [of_inputs, of_output, of_mlp] = match family {
+        Family::Llama => [config.attention_bias, config.attention_bias, config.mlp_bias],
+        Family::Mistral => [false; 3],
+        Family::Qwen2 => [true, false, false],
+    };
     let activation = activation(&config.hidden_act)?;
     let linear = |out_features: usize, bias: bool| Linear { out_features, bias };
     let mut net = LayerGraph::new(name, Shape::features(positions))?;
@@ -102,10 +171,9 @@ pub(super) fn build(
         let mut then =
             |name: &str, kind: LayerKind, inputs: &[LayerId]| net.add(format!("{path}.{name}"), kind, inputs);
         let normed = then("input_layernorm", RmsNorm::new(config.rms_norm_eps).into(), &[x])?;
-        let has_bias = config.attention_bias || is_qwen2;
         let mut project = |what: &str, heads: usize| {
             let features = heads.saturating_mul(width);
-            then(&format!("self_attn.{what}_proj"), linear(features, has_bias).into(), &[normed])
+            then(&format!("self_attn.{what}_proj"), linear(features, of_inputs).into(), &[normed])
         };
         let (queries, keys, values) =
             (project("q", heads)?, project("k", key_heads)?, project("v", key_heads)?);
@@ -114,15 +182,15 @@ pub(super) fn build(
         let keys = then("self_attn.rotated_keys", rotary.into(), &[keys])?;
         let attention = MultiHeadAttention::new(heads, true);
         let attended = then("self_attn", attention.into(), &[queries, keys, values])?;
-        let out = then("self_attn.o_proj", linear(features, config.attention_bias).into(), &[attended])?;
+        let out = then("self_attn.o_proj", linear(features, of_output).into(), &[attended])?;
         let middle = then("add", LayerKind::Add, &[x, out])?;
         let normed = then("post_attention_layernorm", RmsNorm::new(config.rms_norm_eps).into(), &[middle])?;
-        let hidden = linear(config.intermediate_size, config.mlp_bias);
+        let hidden = linear(config.intermediate_size, of_mlp);
         let gate = then("mlp.gate_proj", hidden.clone().into(), &[normed])?;
         let gate = then("mlp.act_fn", activation.clone(), &[gate])?;
         let up = then("mlp.up_proj", hidden.into(), &[normed])?;
         let gated = then("mlp.mul", LayerKind::Multiply, &[gate, up])?;
-        let down = then("mlp.down_proj", linear(features, config.mlp_bias).into(), &[gated])?;
+        let down = then("mlp.down_proj", linear(features, of_mlp).into(), &[gated])?;
         x = then("add.2", LayerKind::Add, &[middle, down])?;
     }
     x = net.add("model.norm", RmsNorm::new(config.rms_norm_eps), [x])?;
@@ -133,5 +201,5 @@ pub(super) fn build(
         net.add("lm_head", head, [x])?
     };
     net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
-    Ok(Configured { network: net, left_out: config.left_out(positions) })
+    Ok(Configured { network: net, left_out: config.left_out(family, positions) })
 }

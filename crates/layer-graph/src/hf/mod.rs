@@ -49,20 +49,30 @@ pub fn from_config(name: &str, config: &str, positions: usize) -> Result<Configu
     #[derive(serde::Deserialize)]
     struct Family {
         model_type: String,
+        architectures: Option<Vec<String>>,
     }
     // A byte order mark, with which some editors begin a file, is no part of the JSON text.
     let config = config.strip_prefix('\u{feff}').unwrap_or(config);
-    let Family { model_type } = parse(config)?;
-    match &*model_type {
-        "gpt2" => gpt2::build(name, &parse(config)?, positions),
-        "llama" | "mistral" | "qwen2" => {
-            llama::build(name, &parse(config)?, positions, model_type == "qwen2")
-        }
+    let Family { model_type, architectures } = parse(config)?;
+    let of_llama = |family| llama::build(name, &parse(config)?, positions, family);
+    let mut configured = match &*model_type {
+        "gpt2" => gpt2::build(name, &parse(config)?, positions)?,
+        "llama" => of_llama(llama::Family::Llama)?,
+        "mistral" => of_llama(llama::Family::Mistral)?,
+        "qwen2" => of_llama(llama::Family::Qwen2)?,
         other => {
             let known = FAMILIES.join(", ");
-            Err(invalid(format!("networks of the family `{other}` cannot be read; known families: {known}")))
+            return Err(invalid(format!(
+                "networks of the family `{other}` cannot be read; known families: {known}"
+            )));
         }
-    }
+    };
+    // Networks without a head end as these, too.
+    let known = ["ForCausalLM", "LMHeadModel", "Model"];
+    let is_other = |name: &&String| !known.iter().any(|known| name.ends_with(known));
+    let others = architectures.iter().flatten().filter(is_other);
+    configured.left_out.extend(others.map(|name| format!("the last layers of {name}")));
+    Ok(configured)
 }
 
 /// Returns the name of the network of a file: that of the file without its extension, or of the
@@ -109,7 +119,7 @@ fn activation(name: &str) -> Result<LayerKind, GraphError> {
         "quick_gelu" => LayerKind::QuickGelu,
         "relu" => LayerKind::Relu,
         "tanh" => LayerKind::Tanh,
-        other => return Err(invalid(format!("no kind of layer is the activation `{other}`"))),
+        other => return Err(invalid(format!("the activation `{other}` has no kind of layer"))),
     })
 }
 

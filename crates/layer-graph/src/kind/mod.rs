@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub use image::{AdaptiveAvgPool2d, BatchNorm, Conv2d, LocalResponseNorm, Pool2d};
 pub use opaque::{Opaque, OpaquePass};
-pub use rearrange::{Permute, Reshape, Select};
+pub use rearrange::{Permute, Reshape, Select, Slice};
 pub use sequence::{
     AttentionSizes, Embedding, LayerNorm, Linear, MultiHeadAttention, PositionEmbedding, RmsNorm,
     RotaryEmbedding,
@@ -103,6 +103,8 @@ pub enum LayerKind {
     /// Selects one position along the outermost dimension and removes that dimension, such as one
     /// token of a sequence.
     Select(Select),
+    /// Selects a range of positions along the outermost dimension, such as channels of an image.
+    Slice(Slice),
     /// Concatenates at least two images along the channel dimension.
     Concat,
     /// Element-wise sum of at least two inputs of the same shape.
@@ -160,6 +162,7 @@ impl LayerKind {
             Self::Reshape(_) => "reshape",
             Self::Permute(_) => "permute",
             Self::Select(_) => "select",
+            Self::Slice(_) => "slice",
             Self::Concat => "concat",
             Self::Add => "add",
             Self::Multiply => "multiply",
@@ -200,7 +203,7 @@ impl LayerKind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dropout {
-    /// Probability that an element is zeroed, in `0.0..1.0`.
+    /// Probability that an element, or a sample, is zeroed, in `0.0..1.0`.
     pub probability: f64,
     /// Whether all elements of a sample are zeroed or kept together: stochastic depth (Huang et
     /// al., 2016).
@@ -240,6 +243,7 @@ into_kind!(
     Reshape,
     Permute,
     Select,
+    Slice,
     Dropout,
     Opaque
 );

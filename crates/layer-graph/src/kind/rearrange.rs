@@ -28,3 +28,13 @@ pub struct Select {
     /// Position along the outermost dimension, from 0.
     pub index: usize,
 }
+
+/// Hyper-parameters of the selection of a range of positions of a sample.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slice {
+    /// First position along the outermost dimension, from 0.
+    pub start: usize,
+    /// Number of positions.
+    pub length: usize,
+}

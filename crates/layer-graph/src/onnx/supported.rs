@@ -27,7 +27,7 @@ pub(super) const OPERATORS: &[&str] = &[
     "LogSoftmax (at the end)",
     "MatMul",
     "MaxPool",
-    "Mul (of two layers, or of a batch normalisation by channel)",
+    "Mul (of two layers, also by one number a channel, or of a batch normalisation by channel)",
     "RMSNormalization",
     "ReduceMean (of images)",
     "Relu",

@@ -75,32 +75,63 @@ fn options_of_llama_are_read() {
     let has_padding = |kinds: &[LayerKind]| {
         kinds.iter().any(|kind| matches!(kind, LayerKind::Embedding(table) if table.padding == Some(0)))
     };
-    assert!(
-        has_padding(&kinds(json!({"pad_token_id": 0}))) && !has_padding(&kinds(json!({"pad_token_id": -1})))
-    );
+    assert!(has_padding(&kinds(json!({"pad_token_id": 0}))) && !has_padding(&kinds(json!({}))));
+    // As in PyTorch, a negative number counts from the end.
+    assert!(has_padding(&kinds(json!({"pad_token_id": -32000}))));
     assert!(kinds(json!({"hidden_act": "gelu_pytorch_tanh"})).contains(&LayerKind::GeluTanh));
     let tied = build(&with(llama(), &json!({"tie_word_embeddings": true})), 64).unwrap().network;
     assert_eq!(tied.parameter_count(), 6_738_415_616 - 32000 * 4096);
 }
 
 #[test]
-fn what_the_network_lacks_is_said() {
+fn unsupported_options_are_listed() {
     let left_out = |fields: Value, positions| build(&with(llama(), &fields), positions).unwrap().left_out;
-    assert!(left_out(json!({}), 64).is_empty());
+    assert!(left_out(json!({"attention_dropout": null, "sliding_window": 32}), 64).is_empty());
     let all = json!({
-        "attention_dropout": 0.1, "sliding_window": 32,
-        "rope_scaling": {"type": "linear", "factor": 2.0},
+        "model_type": "mistral", "attention_dropout": 0.1, "sliding_window": 32,
+        "rope_scaling": {"type": "linear", "rope_type": "linear", "factor": 2.0},
+        "architectures": ["MistralForSequenceClassification"],
     });
     assert_eq!(
         left_out(all.clone(), 64),
         [
             "dropout of attention weights (0.1)",
             "attention to the last 32 positions only",
-            "scaled rotary angles (linear)"
+            "scaled rotary angles (linear)",
+            "the last layers of MistralForSequenceClassification",
         ]
     );
-    assert_eq!(left_out(all, 32).len(), 2);
-    assert!(left_out(json!({"sliding_window": 32, "use_sliding_window": false}), 64).is_empty());
+    assert_eq!(left_out(all, 32).len(), 3);
+    let scaled = json!({"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5}});
+    assert_eq!(left_out(scaled, 64), ["scaled rotary angles (llama3)"]);
+    let qwen2 = json!({"model_type": "qwen2", "sliding_window": 32});
+    assert!(left_out(qwen2.clone(), 64).is_empty());
+    assert_eq!(left_out(with(qwen2, &json!({"use_sliding_window": true})), 64).len(), 1);
+    // Mistral has a window without the field, none with null.
+    let mistral = json!({"model_type": "mistral", "max_position_embeddings": 8192});
+    assert_eq!(left_out(mistral.clone(), 8192), ["attention to the last 4096 positions only"]);
+    assert!(left_out(with(mistral, &json!({"sliding_window": null})), 8192).is_empty());
+    let gpt2 = json!({
+        "model_type": "gpt2", "vocab_size": 97, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 64,
+        "attn_pdrop": 0.0, "add_cross_attention": true,
+    });
+    assert_eq!(build(&gpt2, 64).unwrap().left_out, ["cross attention"]);
+}
+
+/// The defaults of `transformers` 5, and options that its modules of a family ignore.
+#[test]
+fn families_have_their_own_defaults() {
+    let parameters = |fields: Value| build(&with(llama(), &fields), 64).unwrap().network.parameter_count();
+    let of = |family: &str, fields: Value| parameters(with(fields, &json!({"model_type": family})));
+    for (family, default) in [("llama", 32), ("mistral", 8), ("qwen2", 32)] {
+        assert_eq!(of(family, json!({})), of(family, json!({"num_key_value_heads": default})));
+        assert_eq!(
+            of(family, json!({"num_key_value_heads": null})),
+            of(family, json!({"num_key_value_heads": 32}))
+        );
+        let biased = of(family, json!({"attention_bias": true, "mlp_bias": true}));
+        assert_eq!(biased > of(family, json!({})), family == "llama", "{family}");
+    }
 }
 
 #[test]
@@ -119,13 +150,16 @@ fn wrong_configurations_are_refused() {
         (with(llama(), &json!({"hidden_size": "4096"})), "at `hidden_size`"),
         (with(llama(), &json!({"num_key_value_heads": 5})), "32 heads cannot share 5 heads"),
         (with(llama(), &json!({"num_key_value_heads": 0})), "32 heads cannot share 0 heads"),
+        (with(llama(), &json!({"num_attention_heads": 33})), "hidden_size 4096 is no multiple of 33 heads"),
+        (with(llama(), &json!({"pad_token_id": 32000})), "pad_token_id 32000"),
+        (with(llama(), &json!({"pad_token_id": -32001})), "pad_token_id -32001"),
         (with(llama(), &json!({"hidden_act": "mish"})), "activation `mish`"),
         (with(llama(), &json!({"max_position_embeddings": 63})), "longer than its 63 positions"),
         (with(llama(), &json!({"num_hidden_layers": 10001})), "10001 blocks"),
     ] {
         let error = build(&config, 64).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
-        assert!(error.starts_with("not a readable configuration of a network: "), "{error}");
+        assert!(error.starts_with("not a usable configuration of a network: "), "{error}");
     }
     let error = build(&with(llama(), &json!({"head_dim": 7})), 64).unwrap_err().to_string();
     assert!(error.contains("heads of 7 in pairs"), "{error}");
@@ -133,7 +167,7 @@ fn wrong_configurations_are_refused() {
 }
 
 #[test]
-fn names_are_those_of_files_or_folders() {
+fn network_names_follow_files_and_folders() {
     for (path, name) in
         [("a/llama.json", "llama"), ("models/gpt/config.json", "gpt"), ("config.json", "config")]
     {

@@ -3,7 +3,7 @@
 
 use layer_graph::{
     AttentionSizes, Embedding, GraphError, LayerGraph, LayerKind, LayerNorm, Linear, MultiHeadAttention,
-    Permute, Pool2d, PositionEmbedding, Reshape, RmsNorm, RotaryEmbedding, Select, Shape,
+    Permute, Pool2d, PositionEmbedding, Reshape, RmsNorm, RotaryEmbedding, Select, Shape, Slice,
 };
 
 fn dims(net: &LayerGraph, name: &str) -> Vec<usize> {
@@ -153,6 +153,9 @@ fn invalid_sequence_layers_are_rejected() {
         (Permute { order: vec![0, 0] }.into(), "[0, 0]"),
         (Permute { order: vec![0] }.into(), "[0]"),
         (Select { index: 5 }.into(), "position 5"),
+        (Slice { start: 3, length: 3 }.into(), "3 positions from 3"),
+        (Slice { start: 1, length: usize::MAX }.into(), "positions from 1"),
+        (Slice { start: 1, length: 0 }.into(), "empty"),
         (RotaryEmbedding::new(4, 100.0).into(), "6 features into heads of 4"),
         (RotaryEmbedding::new(3, 100.0).into(), "heads of 3 in pairs"),
         (RotaryEmbedding::new(2, 0.0).into(), "base"),

@@ -147,9 +147,9 @@ impl Program {
     ///   `output`, and its kind with options (`op`), as in a graph document. Each of its
     ///   `parameters` and `statistics` has a `shape` and the box of the whole layer's tensor that
     ///   it holds: the `ranges` of a row-major view with the dimensions `dims`. The part's tensors
-    ///   are the first ones of the whole layer. The part of a dropout has an `output_box`, too,
-    ///   because elements are dropped by their position in the whole sample, and that of a loss the
-    ///   number `mean_positions` by which the sum over its positions is divided;
+    ///   are the first ones of the whole layer. The part of a dropout of elements has an
+    ///   `output_box`, too, because they are dropped by their position in the whole sample, and
+    ///   that of a loss the number `mean_positions` by which the sum over its positions is divided;
     /// - `collectives`, in the one order in which all ranks issue them: an `all_reduce` or a
     ///   `broadcast` (from the first rank) of the buffers that a step writes; a `redistribute` with
     ///   the samples that each rank holds before (`source`) and after (`target`), and the `moves`

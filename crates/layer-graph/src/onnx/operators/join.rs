@@ -18,12 +18,12 @@ pub(super) fn add<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), O
     join(builder, node, LayerKind::Add)
 }
 
-/// Adds the layer of a `Mul` node of two layers. A product with one number a channel is a part of
+/// Adds the layer of a `Mul` node of two layers. A product with one constant a channel is a part of
 /// the batch normalisation before it.
 pub(super) fn multiply<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
     if node.inputs().any(|value| builder.constant(value).is_some()) {
         return Err(node.unsupported(
-            "only a product of two layers, or with one number a channel after a batch normalisation, is",
+            "only a product of two layers, or with one constant a channel after a batch normalisation, is",
         ));
     }
     let mut factors = [builder.layer(node, node.input(0)?)?, builder.layer(node, node.input(1)?)?];
