@@ -219,10 +219,11 @@ fn activations_and_products_of_layers_are_imported() {
     let kinds = [LayerKind::Sigmoid, LayerKind::Multiply, LayerKind::Tanh];
     assert_eq!(layers(&gated), kinds.map(|kind| (kind, shape.clone())));
     for factors in ["x s", "s x"] {
-        let excited = Model::new(17, &[-1, 3, 8, 6], &[-1, 3, 8, 6])
+        let excited = Model::new(17, &[-1, 3, 8, 6], &[-1, 144])
             .node("GlobalAveragePool", "x", "s", &[])
-            .node("Mul", factors, "y", &[]);
-        assert_eq!(layers(&excited).last(), Some(&(LayerKind::Multiply, vec![3, 8, 6])));
+            .node("Mul", factors, "m", &[])
+            .node("Flatten", "m", "y", &[]);
+        assert_eq!(layers(&excited)[1], (LayerKind::Multiply, vec![3, 8, 6]));
     }
     let hard = |operator: &'static str, attributes: &[super::file::Attribute<'static>]| {
         Model::new(17, &[-1, 3, 8], &[-1, 3, 8])
