@@ -69,8 +69,9 @@ pub(super) fn select(
     Box::new(move |launch| {
         if backward {
             let gradient = Tensor::f_zeros(&operands.inputs[0][..], (dtypes.kind, dtypes.device))?;
-            let part = gradient.f_narrow(1, start, length)?;
-            part.f_copy_(&operands.output_gradient(launch)?.f_view_as(&part)?)?;
+            let mut part = gradient.f_narrow(1, start, length)?;
+            let of_output = operands.output_gradient(launch)?.f_view_as(&part)?;
+            part.f_copy_(&of_output)?;
             operands.put(launch, Role::InputGradient(0), &gradient)
         } else {
             let output = operands.input(launch)?.f_narrow(1, start, length)?.f_alias_copy()?;
