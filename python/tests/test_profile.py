@@ -50,14 +50,14 @@ def counted(monkeypatch):
 
 def test_profile_has_times_of_each_layer_and_can_be_planned(traced, tmp_path):
     path = tmp_path / "small.json"
-    for attempt in range(5):
+    for attempt in range(10):
         profiling.profile(traced, [1, 2, 4, 8], output=path, repeats=5)
         try:
             planned = plan(traced.network, gpus=4, batch=8, profile=path, link="shared-memory")
             break
         except InputError as error:
             # Other load on the machine disturbs measurements.
-            assert "disturbed" in str(error) and attempt < 4
+            assert "disturbed" in str(error) and attempt < 9
     document = Profile.load(path).to_dict()
     assert document["schema"] == "deeppool/profile/v1" and document["origin"] == "measured"
     assert [layer["name"] for layer in document["layers"]] == [layer.name for layer in traced.layers]
