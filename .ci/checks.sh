@@ -142,7 +142,6 @@ feature_packages=(-p collectives -p deeppool-cli -p benches -p experiments)
 # lists all test programs: these, and those of the other packages.
 feature_build() {
     local target=${CARGO_TARGET_DIR:-target}
-    mkdir -p "$target"
     : >"$target/taken-tests"
     test_programs "${feature_packages[@]}" --features "$(features)" >"$target/feature-programs" &&
         awk -F '\t' '!seen[$1, $2]++' "$target/feature-programs" "$target/default-programs" >"$target/feature-tests"

@@ -36,13 +36,12 @@ impl<T: Real> Operation<T> for Dropout {
             let global = (self.shard.first + index) as u64;
             let mut stream =
                 RandomStream::new(context.seed, Purpose::Dropout, context.iteration, &self.layer, global);
+            let mut elements = target.iter_mut().zip(&source[index * sample..]);
             if self.rule.of_samples {
                 let factor = if stream.uniform() < probability { T::zero() } else { scale };
-                let elements = target.iter_mut().zip(&source[index * sample..]);
                 elements.for_each(|(y, &x)| *y = x * factor);
                 return;
             }
-            let mut elements = target.iter_mut().zip(&source[index * sample..]);
             for run in &self.runs {
                 stream.seek(run.start as u64);
                 for (y, &x) in elements.by_ref().take(run.len()) {

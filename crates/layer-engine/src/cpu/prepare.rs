@@ -1,6 +1,6 @@
 //! Preparation of kernels: creates the operation for a kernel's description.
 
-use layer_graph::{Layer, LayerKind};
+use layer_graph::{Layer, LayerKind, Select, Slice};
 
 use super::activation::{
     ActivationBackward, ActivationForward, Function, HardGate, HardSigmoid, NormalGate, QuickGate, Relu6,
@@ -272,12 +272,8 @@ fn sequence_operation<T: Real>(
             Box::new(Permutation::new(layer.output_shape().dims(), &inverse, workers)?)
         }
         LayerKind::Permute(permute) => Box::new(Permutation::new(input.dims(), &permute.order, workers)?),
-        LayerKind::Select(select) => {
-            let part = layer.output_shape().elements();
-            Box::new(Selection { whole: elements, part, start: select.index * part, backward })
-        }
-        LayerKind::Slice(slice) => {
-            let start = slice.start * (elements / input.dims()[0]);
+        &LayerKind::Select(Select { index: position }) | &LayerKind::Slice(Slice { start: position, .. }) => {
+            let start = position * (elements / input.dims()[0]);
             Box::new(Selection { whole: elements, part: layer.output_shape().elements(), start, backward })
         }
         _ => return None,

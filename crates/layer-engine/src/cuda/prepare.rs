@@ -1,7 +1,7 @@
 //! Preparation of kernels: finds the launches of a kernel from its description.
 
 use cuda::Numerics;
-use layer_graph::{Layer, LayerKind, Shape};
+use layer_graph::{Layer, LayerKind, Select, Shape, Slice};
 
 use super::chain::{ChainNorm, ElementwiseChain, ElementwiseOperands, Rectifier};
 use super::device::Device;
@@ -225,12 +225,8 @@ fn layer(
         LayerKind::Permute(permute) => {
             return rearrange::permute(builder, layer, &permute.order, samples, backward);
         }
-        LayerKind::Select(select) => {
-            let part = layer.output_shape().elements();
-            rearrange::select(builder, [input.elements(), part, select.index * part], samples, backward)?;
-        }
-        LayerKind::Slice(slice) => {
-            let start = slice.start * (input.elements() / input.dims()[0]);
+        &LayerKind::Select(Select { index: position }) | &LayerKind::Slice(Slice { start: position, .. }) => {
+            let start = position * (input.elements() / input.dims()[0]);
             let part = layer.output_shape().elements();
             rearrange::select(builder, [input.elements(), part, start], samples, backward)?;
         }

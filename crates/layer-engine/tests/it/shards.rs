@@ -26,6 +26,14 @@ fn split(layer: &Layer, first_part: usize) -> (SingleLayer<f64>, [SingleLayer<f6
     (whole, parts)
 }
 
+/// Runs the forward and the backward pass of the batch and of its parts.
+fn run(whole: &mut SingleLayer<f64>, parts: &mut [SingleLayer<f64>; 2]) {
+    for layer in std::iter::once(whole).chain(parts) {
+        layer.forward();
+        layer.backward();
+    }
+}
+
 fn joined(parts: &[SingleLayer<f64>; 2], role: Role) -> Vec<f64> {
     parts.iter().flat_map(|part| part.buffers[&role].clone()).collect()
 }
@@ -58,12 +66,7 @@ proptest! {
             _ => layer(LayerKind::ClassToken, &[Shape::sequence(6, 4)]),
         };
         let (mut whole, mut parts) = split(&layer, first_part);
-        whole.forward();
-        whole.backward();
-        for part in &mut parts {
-            part.forward();
-            part.backward();
-        }
+        run(&mut whole, &mut parts);
         assert_close(&joined(&parts, Role::Output), &whole.buffers[&Role::Output]);
         assert_close(&joined(&parts, Role::InputGradient(0)), &whole.buffers[&Role::InputGradient(0)]);
         assert_close(&added(&parts, Role::ParameterGradient), &whole.buffers[&Role::ParameterGradient]);
@@ -73,12 +76,7 @@ proptest! {
     fn dropout_masks_do_not_depend_on_the_split(first_part in 0usize..9) {
         let layer = layer(Dropout::new(0.4), &[Shape::features(50)]);
         let (mut whole, mut parts) = split(&layer, first_part);
-        whole.forward();
-        whole.backward();
-        for part in &mut parts {
-            part.forward();
-            part.backward();
-        }
+        run(&mut whole, &mut parts);
         for role in [Role::Output, Role::InputGradient(0)] {
             prop_assert_eq!(&joined(&parts, role), &whole.buffers[&role]);
         }
@@ -93,12 +91,7 @@ proptest! {
     fn dropped_samples_do_not_depend_on_the_split(first_part in 0usize..9) {
         let layer = layer(Dropout { of_samples: true, ..Dropout::new(0.4) }, &[Shape::features(5)]);
         let (mut whole, mut parts) = split(&layer, first_part);
-        whole.forward();
-        whole.backward();
-        for part in &mut parts {
-            part.forward();
-            part.backward();
-        }
+        run(&mut whole, &mut parts);
         let mut kept = Vec::new();
         for role in [Role::Output, Role::InputGradient(0)] {
             prop_assert_eq!(&joined(&parts, role), &whole.buffers[&role]);
