@@ -1,7 +1,7 @@
 //! Reading of inputs.
 
 use std::fmt::Display;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
@@ -27,15 +27,8 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 /// MiB.
 pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     let path = path.as_ref();
-    let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => io::Error::new(ErrorKind::NotFound, missing(path)),
-        _ => error,
-    })?;
-    if metadata.is_file() {
+    if metadata(path)?.is_file() {
         return std::fs::read(path);
-    }
-    if metadata.is_dir() {
-        return Err(io::Error::new(ErrorKind::IsADirectory, "this is a folder: give a file in it"));
     }
     let mut content = Vec::new();
     File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut content)?;
@@ -43,6 +36,29 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
         return Err(io::Error::new(ErrorKind::InvalidData, "not a regular file, and longer than 256 MiB"));
     }
     Ok(content)
+}
+
+/// Opens a file that is too large to be read whole.
+///
+/// # Errors
+/// Those of [`File::open`]; for [`ErrorKind::NotFound`] the message suggests a file with a similar
+/// name.
+pub fn open(path: impl AsRef<Path>) -> io::Result<File> {
+    let path = path.as_ref();
+    metadata(path)?;
+    File::open(path)
+}
+
+/// Returns the metadata of a path that is no folder.
+fn metadata(path: &Path) -> io::Result<Metadata> {
+    let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => io::Error::new(ErrorKind::NotFound, missing(path)),
+        _ => error,
+    })?;
+    if metadata.is_dir() {
+        return Err(io::Error::new(ErrorKind::IsADirectory, "this is a folder: give a file in it"));
+    }
+    Ok(metadata)
 }
 
 /// Describes that a file does not exist, with the name of a similar one in its folder.
