@@ -203,6 +203,43 @@ pub enum ProfileError {
         /// Description of the expected and the actual content.
         problem: String,
     },
+    /// A trace of PyTorch's profiler cannot be read.
+    #[error("not a trace of PyTorch's profiler: {0}")]
+    Trace(String),
+    /// A trace has no calls of modules, so that its times cannot be assigned to layers.
+    #[error(
+        "the trace has no names of modules: {times}; record it in `deeppool.profiling.marked(module)`, or \
+         with `with_stack=True`"
+    )]
+    UnnamedTrace {
+        /// Description of the times that are not assigned.
+        times: String,
+    },
+    /// A trace is not one of training iterations of the network.
+    #[error("the trace is not one of training `{network}`: {problem}")]
+    TraceMismatch {
+        /// Name of the network.
+        network: String,
+        /// First difference.
+        problem: String,
+    },
+    /// A trace has no operators of a layer, and no device model supplies its times.
+    #[error(
+        "the trace has no operators of layer `{layer}` ({kind}): give a device model (--device), which \
+         supplies its times"
+    )]
+    UntracedLayer {
+        /// Name of the layer.
+        layer: String,
+        /// Kind of the layer, such as `dropout`.
+        kind: &'static str,
+    },
+    /// A trace has no step of the optimiser, and no device model supplies its time.
+    #[error(
+        "the trace has no step of an optimiser: record one, or give a device model (--device), which \
+         supplies its time"
+    )]
+    UntracedUpdate,
     /// An unfinished profile cannot be resumed.
     #[cfg(feature = "measure")]
     #[error(

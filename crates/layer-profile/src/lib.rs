@@ -7,6 +7,7 @@ mod error;
 mod gpu;
 mod interpolate;
 mod json;
+mod kineto;
 mod measurement;
 #[cfg(feature = "measure")]
 mod profiler;
@@ -22,6 +23,7 @@ pub use contended::ContendedTimes;
 pub use device::{DeviceModel, Direction, FitReport, Iteration, NetworkErrors, Observations, Optimizer};
 pub use error::ProfileError;
 pub use gpu::{DataSheet, Gpu, NumberFormat};
+pub use kineto::{KinetoTrace, TraceTimes};
 pub use measurement::MeasurementConditions;
 #[cfg(feature = "measure")]
 pub use profiler::{KernelTime, ProfileRun, Profiler};

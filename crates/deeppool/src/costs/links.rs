@@ -25,7 +25,9 @@ pub fn default_link(device: &str, gpus: usize) -> Result<LinkModel, Error> {
             Ok(enough(LinkModel::dgx1_v100(), LinkModel::dgx1_v100_pod))
         }
         Some(_) => Ok(enough(LinkModel::dgx_a100(), LinkModel::dgx_a100_pod)),
-        None if device == "cpu-core" || is_processor(device) => Ok(LinkModel::threads_of_one_host()),
+        None if matches!(device, "cpu-core" | "processor") || is_processor(device) => {
+            Ok(LinkModel::threads_of_one_host())
+        }
         None => Err(Error::UnknownLinks { device: device.into() }),
     }
 }

@@ -204,7 +204,7 @@ impl Block {
     }
 }
 
-/// Returns the time of the optimiser step over the parameters that a layer owns.
-fn update(network: &LayerGraph, id: LayerId, model: &DeviceModel) -> Option<Duration> {
+/// Returns the modelled time of the optimiser step over the parameters that a layer owns.
+pub(crate) fn update(network: &LayerGraph, id: LayerId, model: &DeviceModel) -> Option<Duration> {
     (network.own_parameter_count(id) > 0).then(|| model.layer_time(network.layer(id), 0).update)
 }

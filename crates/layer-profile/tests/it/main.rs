@@ -4,6 +4,7 @@ mod device;
 mod fit;
 mod import;
 mod json;
+mod kineto;
 mod table;
 
 #[cfg(feature = "measure")]
