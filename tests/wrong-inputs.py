@@ -124,6 +124,8 @@ deeppool profile --model vgg16 --device a100 --batches 1,2,4 -o {out}
 deeppool profile --onnx {net.onnx} --device {device.json} --batches 1 -o {out}
 deeppool fit --profile {profile.json} --name mine -o {out}
 deeppool import-profile --onnx {net.onnx} --from {times.prof} --device a100 -o {out}
+deeppool profile --graph {graph.json} --kineto {kineto.json} --batches 4 --device a100 -o {out}
+deeppool compare-trace --graph {graph.json} --kineto {kineto.json} --device {device.json} --batch 4
 deeppool plan --model digits-cnn --device a100 --gpus 4 --batch 16 --amplification 2 -o {out}
 deeppool plan --model digits-cnn --profile {profile.json} --link {link.json} --gpus 2 --batch 8
 deeppool plan --model digits-cnn --device a100 --gpus 4 --batch 16 --memory 1GB --gpu-counts 1,2 \
@@ -212,6 +214,19 @@ GRAPH = """{"schema": "deeppool/graph/v1", "name": "tiny", "input": [1, 8, 8], "
  {"name": "fc", "inputs": ["other"], "op": {"linear": {"out_features": 10, "bias": true}}},
  {"name": "loss", "inputs": ["fc"], "op": "softmax_cross_entropy"}]}
 """
+# A trace of PyTorch's profiler of an iteration of GRAPH.
+KINETO = """{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [
+ {"ph": "X", "cat": "user_annotation", "name": "deeppool:", "pid": 1, "tid": 1, "ts": 10.0, "dur": 100.0},
+ {"ph": "X", "cat": "cpu_op", "name": "aten::conv2d", "pid": 1, "tid": 1, "ts": 11.0, "dur": 30.0,
+  "args": {"External id": 1, "Sequence number": 1, "Input Dims": [[4, 1, 8, 8], [4, 1, 3, 3], [4]]}},
+ {"ph": "X", "cat": "cpu_op", "name": "aten::flatten", "pid": 1, "tid": 1, "ts": 50.0, "dur": 2.0},
+ {"ph": "X", "cat": "cpu_op", "name": "aten::linear", "pid": 1, "tid": 1, "ts": 60.0, "dur": 20.0,
+  "args": {"Sequence number": 2}},
+ {"ph": "X", "cat": "cpu_op", "name": "autograd::engine::evaluate_function: AddmmBackward0", "pid": 1,
+  "tid": 1, "ts": 120.0, "dur": 40.0, "args": {"Sequence number": 2}},
+ {"ph": "X", "cat": "user_annotation", "name": "Optimizer.step#SGD.step", "pid": 1, "tid": 1, "ts": 170.0,
+  "dur": 9.0}]}
+"""
 PARAMETERS = """{"schema": "deeppool/device-parameters/v1", "device": "mine", "parameters": {
  "multiprocessors": 108, "hardware_queues": 8, "launch_time_us": 3, "graph_launch_time_us": 2.5,
  "graph_node_time_us": 0.001, "launch_latency_us": 1.85, "kernel_gap_us": 0.9, "graph_node_gap_us": 0.5,
@@ -272,6 +287,7 @@ def good_files(runner, folder):
     }
     (folder / "problem.json").write_text(json.dumps(problem))
     (folder / "graph.json").write_text(GRAPH)
+    (folder / "kineto.json").write_text(KINETO)
     (folder / "llama.json").write_text(LLAMA)
     (folder / "gpt2.json").write_text(GPT2)
     mnist = folder / "mnist"

@@ -5,6 +5,7 @@ mod calibrate;
 mod checkpoints;
 mod compare;
 mod compare_figure;
+mod compare_trace;
 mod completions;
 mod costs;
 mod counts;
@@ -21,6 +22,7 @@ mod import_profile;
 mod inputs;
 mod job_script;
 mod kernels;
+mod kineto;
 mod launch;
 mod launched;
 mod left_out;
@@ -68,6 +70,7 @@ enum Command {
     Profile(profile::Profile),
     Fit(fit::Fit),
     ImportProfile(import_profile::ImportProfile),
+    CompareTrace(compare_trace::CompareTrace),
     Plan(plan::Plan),
     Simulate(simulate::Simulate),
     Lower(lower::Lower),
@@ -105,6 +108,7 @@ fn main() -> ExitCode {
         Command::Profile(command) => command.run(),
         Command::Fit(command) => command.run(),
         Command::ImportProfile(command) => command.run(),
+        Command::CompareTrace(command) => command.run(),
         Command::Plan(command) => command.run(),
         Command::Simulate(command) => command.run(),
         Command::Lower(command) => command.run(),

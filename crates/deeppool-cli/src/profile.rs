@@ -22,6 +22,7 @@ use super::free_memory::check_free_memory;
 use super::inputs;
 #[cfg(feature = "cuda")]
 use super::kernels::image_order_text;
+use super::kineto::TraceImport;
 use super::launched::{Launched, Launcher, check_alone, is_first, launched};
 use super::measured::{print_measured, print_ranks};
 use super::network::NetworkArgs;
@@ -45,6 +46,7 @@ use super::ranks::{EmulatedArgs, LayerPrecision, RankEngine, on_processors};
   --link-output link.json                  # the same with ranks that are processes
   deeppool profile --model vgg16 --device a100 --batches 1,2,4,8,16,32 -o vgg16-a100.json
   deeppool profile --onnx resnet50.onnx --device a100 --batches 1,2,4,8,16,32 -o resnet50-a100.json
+  deeppool profile --graph resnet.json --kineto trace.json.gz -o resnet.json      # from PyTorch's profiler
   deeppool plan --model digits-cnn --profile profile.json --gpus 4 --batch 32      # a plan from a measured \
   profile
   deeppool profile --model digits-cnn --engine cpu --for-plan plan.json -o parts.json     # what that plan \
@@ -73,8 +75,13 @@ pub(crate) struct Profile {
     /// products only)
     #[arg(long, value_enum, conflicts_with = "ranks")]
     precision: Option<LayerPrecision>,
+    /// Import times from a trace of PyTorch's profiler on a processor or a GPU, .json or .json.gz,
+    /// of training with one batch size. Give the option again for other batch sizes. With --device,
+    /// the device model supplies times that the trace lacks
+    #[arg(long, value_name = "TRACE", conflicts_with_all = KINETO_CONFLICTS)]
+    kineto: Vec<PathBuf>,
     /// Batch sizes [default: 1,2,4,8,16,32, or with --for-plan the numbers of samples of its
-    /// layers]
+    /// layers, or with --kineto those of the shapes in the traces]
     #[arg(long, value_delimiter = ',', value_parser = within(BATCH))]
     batches: Option<Vec<usize>>,
     /// Plan that needs the times: measure the parts of its split layers, too
@@ -103,6 +110,10 @@ pub(crate) struct Profile {
     #[arg(long)]
     json: bool,
 }
+
+/// Names of the options of measurements, without dashes.
+const KINETO_CONFLICTS: [&str; 7] =
+    ["engine", "threads", "cuda", "precision", "for_plan", "ranks", "link_output"];
 
 /// Valid numbers of repeats. Fewer do not determine the spread.
 const REPEATS: RangeInclusive<usize> = 10..=10_000;
@@ -188,6 +199,16 @@ impl Profile {
         if is_first() {
             check_outputs([&self.output].into_iter().chain(&self.link_output), self.json)?;
         }
+        if !self.kineto.is_empty() {
+            let device = self.device.as_deref().map(inputs::device).transpose()?;
+            let import = TraceImport {
+                traces: &self.kineto,
+                batches: self.batches.as_deref(),
+                device: device.as_ref(),
+                output: &self.output,
+            };
+            return import.run(&network, self.json);
+        }
         let subjects = self.subjects(&network)?;
         if let Some(ranks) = self.ranks {
             return self.measure_ranks(ranks, launched, &network, &subjects.batches);
@@ -196,7 +217,10 @@ impl Profile {
             (Some(engine), _) => self.measure(engine, &network, &subjects),
             (None, Some(device)) => self.model(device, &network, &subjects.batches),
             (None, None) => {
-                bail!("give --engine cpu, torch or cuda to measure here, or --device NAME to model")
+                bail!(
+                    "give --engine cpu, torch or cuda to measure here, --device NAME to model, or --kineto \
+                     TRACE to import"
+                )
             }
         }
     }

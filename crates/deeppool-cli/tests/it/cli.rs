@@ -682,6 +682,7 @@ fn every_subcommand_has_completions_and_a_man_page() {
         "profile",
         "fit",
         "import-profile",
+        "compare-trace",
         "plan",
         "simulate",
         "lower",
@@ -704,7 +705,7 @@ fn every_subcommand_has_completions_and_a_man_page() {
     refused(path, "completions csh", "bash");
 
     let said = succeed(path, "man pages/man1");
-    assert!(said.contains("16 man pages in pages/man1"), "{said}");
+    assert!(said.contains("17 man pages in pages/man1"), "{said}");
     let page = |name: &str| std::fs::read_to_string(path.join("pages/man1").join(name)).unwrap();
     for name in subcommands {
         assert!(page("deeppool.1").contains(&name.replace('-', "\\-")), "{name} is not in deeppool.1");

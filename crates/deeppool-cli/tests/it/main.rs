@@ -8,6 +8,7 @@ mod command;
 mod epochs;
 mod files;
 mod job_script;
+mod kineto;
 mod launchers;
 mod left_out;
 mod memory_limit;
