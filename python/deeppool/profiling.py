@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
@@ -92,6 +93,57 @@ def profile(
             raise InputError(f"{os.fspath(output)}: {error}") from error
         journal.delete()
     return result
+
+
+#: Prefix of the ranges of :func:`marked`.
+MARK = "deeppool:"
+
+
+@contextlib.contextmanager
+def marked(module: Traced | nn.Module) -> Iterator[None]:
+    """Marks the calls of a module and its submodules in traces of PyTorch's profiler.
+
+    Each call within the ``with`` block is a range, recorded by :func:`torch.profiler.record_function`, that
+    is named ``deeppool:`` and the path of the submodule. By these ranges, ``deeppool profile --kineto`` and
+    ``deeppool compare-trace`` assign the times of the trace to layers.
+
+    >>> import torch
+    >>> module = torch.nn.Linear(2, 3)
+    >>> with torch.profiler.profile() as profiler, marked(module):
+    ...     module(torch.randn(4, 2)).sum().backward()
+    >>> "deeppool:" in [event.key for event in profiler.key_averages()]
+    True
+
+    Args:
+        module: A module, or a traced one. It may be wrapped, as by ``DistributedDataParallel``, when it is
+            called.
+    """
+    root = module.module if isinstance(module, Traced) else module
+    # A stack for each thread, since `DataParallel` calls replicas in threads.
+    local = threading.local()
+
+    def enter(name: str) -> Callable[..., None]:
+        def hook(called: nn.Module, inputs: Any) -> None:
+            opened = torch.profiler.record_function(name)
+            opened.__enter__()  # type: ignore[no-untyped-call]
+            if not hasattr(local, "opened"):
+                local.opened = []
+            local.opened.append(opened)
+
+        return hook
+
+    def leave(called: nn.Module, inputs: Any, output: Any) -> None:
+        local.opened.pop().__exit__(None, None, None)
+
+    hooks = []
+    for path, part in root.named_modules():
+        hooks.append(part.register_forward_pre_hook(enter(f"{MARK}{path}"), prepend=True))
+        hooks.append(part.register_forward_hook(leave, always_call=True))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 # Measured operations.

@@ -30,14 +30,15 @@ def commands():
 
 def test_page_has_commands_for_all_of_its_scripts():
     scripts = re.findall(r"<!-- (\S+) -->", PAGE)
-    assert scripts == ["export.py", "before.py", "after.py", "memory.py"]
+    assert scripts == ["export.py", "record.py", "before.py", "after.py", "memory.py"]
     assert all(any(script in command for command in commands()) for script in scripts)
 
 
 def import_requirements(arguments):
     """Skips the test if a package that the script imports is missing."""
-    if arguments == ["export.py"]:
+    if arguments in (["export.py"], ["record.py"]):
         pytest.importorskip("torchvision")
+    if arguments == ["export.py"]:
         pytest.importorskip("onnx")
 
 
@@ -55,21 +56,23 @@ def test_command_of_page_runs(command, tmp_path):
         output = run([sys.executable, *arguments], tmp_path)
         if arguments == ["memory.py"]:
             assert re.findall(r"^rank (\d): [\d.]+ MB", output, re.MULTILINE) == list("0123")
+        elif arguments == ["record.py"]:
+            assert (tmp_path / "trace.json.gz").exists()
         else:
             assert "times one GPU" in output or (tmp_path / "net.onnx").exists()
     else:
         if not BIN.exists():
             pytest.skip(f"there is no {BIN.name}: cargo build -p deeppool-cli, or DEEPPOOL_BIN=PATH")
-        (made_by,) = (
-            other
-            for other in commands()
-            if other.startswith("python export.py" if "--onnx" in arguments else "python -c")
-        )
+        scripts = {"--onnx": "python export.py", "--kineto": "python record.py"}
+        wanted = next((scripts[option] for option in scripts if option in arguments), "python -c")
+        (made_by,) = (other for other in commands() if other.startswith(wanted))
         import_requirements(shlex.split(made_by)[1:])
         run([sys.executable, *shlex.split(made_by)[1:]], tmp_path)
         output = run([str(BIN), *arguments], tmp_path)
         if "--onnx" in arguments:
             assert "data parallel on the same GPUs" in output
+        elif "--kineto" in arguments:
+            assert re.search(r"gz: [0-4]\.\d% of the time of all operators is not assigned", output)
         else:
             assert (tmp_path / "program.json").read_text().startswith('{"schema":"deeppool/program/v4"')
 
