@@ -128,11 +128,14 @@ fn score(unit: &Unit, layer: &Target<'_>, is_certain: bool) -> f32 {
         false => 0.0,
     });
     let by_operator = by_operator.fold(0.0, f32::max);
+    let is_opaque = matches!(layer.kind, LayerKind::Opaque(_));
+    let has_product = unit.names.iter().any(|name| is_product(name));
+    let may_be = is_opaque || !has_product && !is_of_product(layer.kind);
     if by_operator > 0.0 {
         by_operator
-    } else if unit.is_module && (is_certain || !is_of_product(layer.kind)) {
+    } else if unit.is_module && (is_certain || may_be) {
         ANY
-    } else if unit.is_inner && matches!(layer.kind, LayerKind::Opaque(_)) {
+    } else if unit.is_inner && is_opaque {
         OPAQUE
     } else {
         0.0
@@ -237,6 +240,7 @@ mod tests {
         let unknown = [module(&["custom::product"])];
         assert_eq!(align(&unknown, &layers[..1], false), [None]);
         assert_eq!(align(&unknown, &layers[..1], true), [Some(0)]);
+        assert_eq!(align(&[module(&["aten::conv2d"])], &layers[1..2], false), [None]);
     }
 
     #[test]
