@@ -156,7 +156,7 @@ class Plan:
                 if ``None``.
 
         Returns:
-            A document of the format ``deeppool/program/v4``.
+            A document of the format ``deeppool/program/v5``.
         """
         lowered = _deeppool.lower(self.network_of(network).to_json(), self.to_json(), rank)
         document: dict[str, Any] = json.loads(lowered)

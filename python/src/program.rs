@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::error::input_error;
 
-/// Lowers a plan of a network to a document of the format `deeppool/program/v4`: the steps of all
+/// Lowers a plan of a network to a document of the format `deeppool/program/v5`: the steps of all
 /// ranks, or, if `rank` is given, of that rank with the collectives of all.
 ///
 /// Arguments: `network` and `plan` are documents of the formats `deeppool/graph/v1` and

@@ -74,7 +74,7 @@ def test_command_of_page_runs(command, tmp_path):
         elif "--kineto" in arguments:
             assert re.search(r"gz: [0-4]\.\d% of the time of all operators is not assigned", output)
         else:
-            assert (tmp_path / "program.json").read_text().startswith('{"schema":"deeppool/program/v4"')
+            assert (tmp_path / "program.json").read_text().startswith('{"schema":"deeppool/program/v5"')
 
 
 def test_destroy_process_group_ends_the_threads_of_the_groups(tmp_path):

@@ -302,11 +302,59 @@ def test_other_attention_of_three_inputs_is_opaque(attend, key_heads):
     assert not any("multi_head_attention" in layer["op"] for layer in traced.graph["layers"])
 
 
-def test_attention_with_dropout_is_opaque():
+def test_attention_with_dropout_has_its_probability():
     traced = trace(
         nn.TransformerEncoderLayer(12, 2, 16, dropout=0.1, batch_first=True), torch.randn(2, 5, 12)
     )
-    assert list(traced.opaque) == ["self_attn"] and "dropout" in traced.opaque["self_attn"]
+    assert not traced.opaque
+    (attention,) = [layer for layer in traced.graph["layers"] if "multi_head_attention" in layer["op"]]
+    assert attention["name"] == "self_attn"
+    assert attention["op"]["multi_head_attention"] == {"heads": 2, "causal": False, "dropout": 0.1}
+
+
+def with_dropped_weights(q, k, v):
+    return F.dropout((q @ k.transpose(2, 3)).softmax(-1), 0.25) @ v
+
+
+def with_fused_dropout(q, k, v):
+    return F.scaled_dot_product_attention(q, repeated(k), repeated(v), is_causal=True, dropout_p=0.25)
+
+
+def with_dropped_scores(q, k, v):
+    return F.dropout(q @ k.transpose(2, 3), 0.25).softmax(-1) @ v
+
+
+def with_dropped_weights_twice(q, k, v):
+    return F.dropout(F.dropout((q @ k.transpose(2, 3)).softmax(-1), 0.25), 0.25) @ v
+
+
+def with_dropped_output(q, k, v):
+    return F.dropout(F.scaled_dot_product_attention(q, k, v), 0.25)
+
+
+@pytest.mark.parametrize(
+    ("attend", "key_heads", "options"),
+    [
+        (with_dropped_weights, 4, {"causal": False, "scale": 1.0}),
+        (with_fused_dropout, 2, {"causal": True}),
+        (with_dropped_scores, 4, None),
+        (with_dropped_weights_twice, 4, None),
+        (with_dropped_output, 4, None),
+    ],
+)
+def test_dropout_of_attention_weights_is_detected(attend, key_heads, options):
+    traced = trace(Projected(attend, key_heads), torch.randn(2, 7, 12))
+    found = [layer["op"] for layer in traced.graph["layers"] if "multi_head_attention" in layer["op"]]
+    wanted = [] if options is None else [{"multi_head_attention": {"heads": 4, **options, "dropout": 0.25}}]
+    assert found == wanted
+
+
+def test_attention_drops_no_weights_in_evaluation():
+    layer = nn.TransformerEncoderLayer(12, 2, 16, dropout=0.5, batch_first=True)
+    x = torch.randn(2, 5, 12)
+    traced = trace(layer, x)
+    layer.eval()
+    assert torch.allclose(traced.run(x), layer(x), atol=1e-5)
 
 
 class Function(nn.Module):

@@ -22,9 +22,10 @@ T5 = {"vocab_size": 100, "d_model": 32, "num_layers": 2, "num_heads": 4, "d_kv":
 NETWORKS = [
     ("LlamaForCausalLM", SMALL | {"num_key_value_heads": 2, "pad_token_id": 0}, 0),
     ("Qwen2ForCausalLM", SMALL | {"num_key_value_heads": 2, "rope_theta": 500000.0}, 0),
-    ("OPTForCausalLM", SMALL | {"ffn_dim": 64, "word_embed_proj_dim": 32, "pad_token_id": 0}, 1),
-    ("GPT2LMHeadModel", GPT2 | {"attn_pdrop": 0.0}, 0),
-    ("RobertaForSequenceClassification", SMALL | {"max_position_embeddings": 20, "pad_token_id": 1}, 4),
+    ("OPTForCausalLM", SMALL | {"ffn_dim": 64, "word_embed_proj_dim": 32, "pad_token_id": 0}, 0),
+    ("GPT2LMHeadModel", GPT2, 0),
+    ("BertForSequenceClassification", SMALL, 0),
+    ("RobertaForSequenceClassification", SMALL | {"max_position_embeddings": 20, "pad_token_id": 1}, 2),
     ("T5EncoderModel", T5, 3),
     ("MambaForCausalLM", SMALL | {"state_size": 4}, 2),
 ]
@@ -69,9 +70,9 @@ def test_gradients_of_a_llama_match_pytorch():
 LANGUAGE_MODELS = [
     ("LlamaForCausalLM", SMALL | {"num_key_value_heads": 2, "attention_bias": True, "mlp_bias": True}),
     ("LlamaForCausalLM", SMALL | {"hidden_act": "gelu", "pad_token_id": 0, "tie_word_embeddings": True}),
-    ("MistralForCausalLM", SMALL | {"num_key_value_heads": 2, "head_dim": 16}),
+    ("MistralForCausalLM", SMALL | {"num_key_value_heads": 2, "head_dim": 16, "attention_dropout": 0.2}),
     ("Qwen2ForCausalLM", SMALL | {"num_key_value_heads": 2, "rope_theta": 500000.0}),
-    ("GPT2LMHeadModel", GPT2 | {"attn_pdrop": 0.0, "n_inner": 40, "activation_function": "relu"}),
+    ("GPT2LMHeadModel", GPT2 | {"n_inner": 40, "activation_function": "relu"}),
 ]
 
 

@@ -16,7 +16,7 @@ use super::output::{check_outputs, print_json, print_message};
 /// Write the program of a plan: the steps of every rank in one iteration
 ///
 /// The program is the one that `train` executes and `simulate` runs in virtual time, in the JSON
-/// format `deeppool/program/v4`: steps with their dependencies, inputs and outputs, and collectives
+/// format `deeppool/program/v5`: steps with their dependencies, inputs and outputs, and collectives
 /// in the order in which all ranks issue them. It is input for executors in other languages, such
 /// as `deeppool.torch.BurstParallel` of the Python package.
 ///

@@ -3,7 +3,7 @@
 
 use crate::{
     Conv2d, Embedding, GraphError, LayerKind, LayerNorm, MultiHeadAttention, Opaque, Permute, Pool2d,
-    Reshape, RmsNorm, RotaryEmbedding, Shape, Slice,
+    PositionEmbedding, Reshape, RmsNorm, RotaryEmbedding, Shape, Slice,
 };
 
 /// Computes the output shape of a layer of the given kind, for one sample. `inputs` are the shapes
@@ -62,14 +62,7 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
         | LayerKind::Softmax => inputs[0].clone(),
         LayerKind::Embedding(rule) => embedding(name, rule, &inputs[0])?,
         LayerKind::RotaryEmbedding(rule) => rotary_embedding(name, rule, &inputs[0])?,
-        LayerKind::PositionEmbedding(embedding) => {
-            let (positions, _) = sequence(name, &inputs[0])?;
-            if positions > embedding.positions {
-                let problem = format!("has {} positions, got a sequence of {positions}", embedding.positions);
-                return Err(shape_error(name, problem));
-            }
-            inputs[0].clone()
-        }
+        LayerKind::PositionEmbedding(rule) => position_embedding(name, rule, &inputs[0])?,
         LayerKind::ClassToken => {
             let (positions, features) = sequence(name, &inputs[0])?;
             Shape::sequence(positions.saturating_add(1), features)
@@ -155,6 +148,17 @@ fn embedding(name: &str, embedding: &Embedding, input: &Shape) -> Result<Shape, 
         &[positions] => Ok(Shape::sequence(positions, embedding.features)),
         _ => Err(shape_error(name, format!("needs a vector of tokens, got {input}"))),
     }
+}
+
+fn position_embedding(name: &str, rule: &PositionEmbedding, input: &Shape) -> Result<Shape, GraphError> {
+    let (positions, _) = sequence(name, input)?;
+    let &PositionEmbedding { positions: vectors, first, .. } = rule;
+    if vectors.checked_sub(first) < Some(rule.used(positions)) {
+        let from = if first == 0 { String::new() } else { format!(" from vector {first} on") };
+        let problem = format!("has {vectors} positions, got a sequence of {positions}{from}");
+        return Err(shape_error(name, problem));
+    }
+    Ok(input.clone())
 }
 
 fn rotary_embedding(name: &str, rule: &RotaryEmbedding, input: &Shape) -> Result<Shape, GraphError> {
@@ -267,6 +271,9 @@ fn attention_output(
 ) -> Result<Shape, GraphError> {
     if attention.scale.is_some_and(|scale| !(scale > 0.0 && scale.is_finite())) {
         return Err(shape_error(name, "needs a finite scale > 0".into()));
+    }
+    if !(0.0..1.0).contains(&attention.dropout) {
+        return Err(shape_error(name, "needs a dropout probability p with 0 <= p < 1".into()));
     }
     if let Some(sizes) = attention.sizes(inputs) {
         return Ok(Shape::sequence(sizes.positions, sizes.heads * sizes.width));

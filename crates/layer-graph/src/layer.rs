@@ -16,9 +16,9 @@ pub struct Layer {
     pub(crate) inputs: Vec<Shape>,
     /// Shape of the output for one sample.
     pub(crate) output: Shape,
-    /// Box of the whole layer's output that the layer computes, if it is a part of a dropout of
-    /// elements.
-    pub(crate) output_box: Option<TensorBox>,
+    /// Box of the whole layer's random numbers that the layer draws, if it is a part of a layer
+    /// that draws a number for each of several things.
+    pub(crate) random_box: Option<TensorBox>,
     /// Number of positions of the whole layer, if it is a part of a loss.
     pub(crate) mean_positions: Option<usize>,
 }
@@ -26,7 +26,7 @@ pub struct Layer {
 impl Layer {
     /// Creates a whole layer.
     pub(crate) fn new(name: String, kind: LayerKind, inputs: Vec<Shape>, output: Shape) -> Self {
-        Self { name, kind, inputs, output, output_box: None, mean_positions: None }
+        Self { name, kind, inputs, output, random_box: None, mean_positions: None }
     }
 
     /// Returns the layer's name, unique in its graph.
@@ -53,12 +53,22 @@ impl Layer {
         &self.output
     }
 
-    /// Returns the elements of the output of one sample as a box of the whole layer's output. All
-    /// elements, unless the layer is a part of a dropout of elements: its random numbers are keyed
-    /// by the element of the whole layer. Parts of other layers do not depend on their place.
+    /// Returns the random numbers that the layer draws for one sample in training, as a box of
+    /// those of the whole layer. They are keyed by their place in the whole layer, so that its
+    /// parts draw the same ones.
+    ///
+    /// There is one for each weight of an attention, `heads x positions x key positions`, and for
+    /// each element of the output of other kinds, if they
+    /// [draw numbers by element](LayerKind::draws_by_element).
     #[must_use]
-    pub fn output_box(&self) -> TensorBox {
-        self.output_box.clone().unwrap_or_else(|| TensorBox::whole([self.output.elements()]))
+    pub fn random_box(&self) -> TensorBox {
+        self.random_box.clone().unwrap_or_else(|| match &self.kind {
+            LayerKind::MultiHeadAttention(attention) => {
+                let weights = attention.sizes(&self.inputs).map(|sizes| sizes.weights());
+                TensorBox::whole(weights.unwrap_or_default())
+            }
+            _ => TensorBox::whole([self.output.elements()]),
+        })
     }
 
     /// Returns the number of positions over which the loss of a sample is a mean: that of the

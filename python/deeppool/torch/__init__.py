@@ -1,7 +1,7 @@
 """Training of a PyTorch module by a burst-parallel plan on ``torch.distributed``.
 
 :class:`BurstParallel` replaces ``torch.nn.parallel.DistributedDataParallel``. It is also an example of
-executing a program of the format ``deeppool/program/v4``, as written by ``deeppool lower``. Its modules,
+executing a program of the format ``deeppool/program/v5``, as written by ``deeppool lower``. Its modules,
 in reading order:
 
 - :mod:`~deeppool.torch.program`: the document as dataclasses;

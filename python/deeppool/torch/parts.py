@@ -67,7 +67,7 @@ class PartPasses(LayerPasses):
 
     def __init__(self, name: str, island: Island, random: SampledRandom, part: LayerPart) -> None:
         super().__init__(name, island, random)
-        self._part, self.output_box = part, part.output_box
+        self._part, self.random_box = part, part.random_box
         self._stored = parameters_of(island, part)
         self._statistics = statistics_of(island, part)
         self._tensors = [
@@ -147,11 +147,13 @@ def _function(
         case kind if kind in ACTIVATIONS:
             return ACTIVATIONS[kind]
         case "position_embedding":
-            return lambda x: x + tensors[0][: x.shape[1]]
+            first, is_repeated = options.get("first", 0), options.get("repeated", False)
+            return lambda x: x + tensors[0][first : first + (1 if is_repeated else x.shape[1])]
         case "rotary_embedding":
             return lambda x: rotate(x, **options)
         case "multi_head_attention":
-            return lambda *inputs: attend(*inputs, **options)
+            in_evaluation = options | {"dropout": 0.0}
+            return lambda *inputs: attend(*inputs, **(options if island.is_training else in_evaluation))
         case "flatten":
             return lambda x: x.flatten(1)
         case "batch_norm" if norm is not None:

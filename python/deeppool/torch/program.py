@@ -1,4 +1,4 @@
-"""Dataclasses of the format ``deeppool/program/v4``: the steps of a rank in one iteration.
+"""Dataclasses of the format ``deeppool/program/v5``: the steps of a rank in one iteration.
 
 Steps, buffers and collectives are identified by their indices. Ranges of samples exclude their end.
 """
@@ -61,8 +61,9 @@ class LayerPart:
     """Shape of one sample of each input."""
     output: tuple[int, ...]
     """Shape of one sample of the output."""
-    output_box: tuple[tuple[int, ...], Ranges] | None
-    """Dimensions of a view of a sample of the whole output, and ranges of the part; only of a dropout."""
+    random_box: tuple[tuple[int, ...], Ranges] | None
+    """Box of the random numbers that it draws for a sample, as dimensions and ranges; ``None`` if it draws
+    none."""
     parameters: tuple[TensorPart, ...]
     """Boxes of the first parameters of the whole layer."""
     statistics: tuple[TensorPart, ...]
@@ -374,7 +375,7 @@ def _part(document: dict[str, Any]) -> LayerPart:
         )
 
     # A kind without options is its name.
-    op, region = document["op"], document.get("output_box")
+    op, region = document["op"], document.get("random_box")
     ((kind, options),) = op.items() if isinstance(op, dict) else ((op, {}),)
     return LayerPart(
         tuple(document["ranks"]),

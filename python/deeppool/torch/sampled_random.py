@@ -123,8 +123,8 @@ class SampledRandom(TorchDispatchMode):
             layer: Name of the layer.
             first: Index of the first sample.
             samples: Number of samples.
-            box: The box of a sample that it computes: the dimensions of a view of the sample, and the range
-                of each; ``None`` for whole samples.
+            box: The box of the layer's numbers for a sample that it draws: their dimensions, and the range of
+                each; ``None`` for all numbers.
         """
         self._layer, self._first, self._samples, self._box = layer, first, samples, box
         self.draws, self.has_fused_attention = 0, False

@@ -33,8 +33,8 @@ class LayerPasses:
         #: The module's parameters that they belong to.
         self.trained = self.parameters
         self.norm = island.norm
-        #: Box of its output in a sample, for random numbers; ``None`` for the whole sample.
-        self.output_box: tuple[tuple[int, ...], Ranges] | None = None
+        #: Box of the random numbers that it draws for a sample; ``None`` for all of the layer's.
+        self.random_box: tuple[tuple[int, ...], Ranges] | None = None
         self.draws_random = self.has_fused_attention = False
 
     def start(self) -> None:
@@ -61,7 +61,7 @@ class LayerPasses:
         if not self.draws_random:
             return self.run(*inputs)
         attention = sdpa_kernel(SDPBackend.MATH) if self.has_fused_attention else nullcontext()
-        with attention, self.random.begin(self.name, first, len(inputs[0]), self.output_box):
+        with attention, self.random.begin(self.name, first, len(inputs[0]), self.random_box):
             return self.run(*inputs)
 
     def recompute(self, inputs: Sequence[torch.Tensor], first: int) -> torch.Tensor:

@@ -2,8 +2,9 @@
 
 Its input is one sequence with queries, keys and values concatenated, or three: queries, keys and values, of
 which the queries and keys may be rotated first. A candidate is executed on random inputs in double precision
-and compared with a reference attention. This accepts every equivalent implementation, from
-``torch.nn.MultiheadAttention`` to matrix products with a mask, and rejects others.
+and compared with a reference attention, with dropout for the same random numbers. This accepts every
+equivalent implementation, from ``torch.nn.MultiheadAttention`` to matrix products with a mask, and rejects
+others.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from deeppool.tracing.island import Island, Writer, of_function
 from deeppool.tracing.kinds import Op
@@ -31,13 +33,12 @@ class AttentionLayer:
     """One of the layers that an attention is split into."""
 
     name: str
-    #: The kind; ``None`` for an opaque layer.
-    op: Op | None
+    op: Op
     #: Indices of values, or names of other layers of the attention.
     inputs: list[int | str]
     island: Island
-    reason: str | None = None
-    steps: list[Step] = field(default_factory=list)
+    #: Operations that draw random numbers.
+    draws: list[Step] = field(default_factory=list)
 
 
 def find(units: Units) -> None:
@@ -51,8 +52,7 @@ def find(units: Units) -> None:
             continue
         units.merge(region, "")
         merged = units.units[units.owner()[core.index]]
-        drops = any(_drops(units.steps[index]) for index in merged.steps)
-        merged.what = "attention with dropout" if drops else "attention of another kind"
+        merged.what = "attention of another kind"
         merged.module, merged.merged = core.module, []
 
 
@@ -64,19 +64,23 @@ def layers(units: Units, unit: Unit, free_name: Callable[[str], str]) -> list[At
     cores = [units.steps[index] for index in unit.steps if units.steps[index].op in CORES]
     if len(cores) != 1 or len(unit.steps) < 2:
         return None
-    if any(_drops(units.steps[index]) for index in unit.steps):
+    drops = [units.steps[index] for index in unit.steps if _probability(units.steps[index]) > 0]
+    if len(drops) > 1:
         return None
     (core,) = cores
     for inputs in _orders(units, unit, core):
         shapes = [units.steps[index].sample or () for index in inputs]
         island = Writer(units, unit).island(unit.module, unit.steps[-1], inputs, False)
         candidates = _candidates(units, unit, core, shapes)
+        for options in candidates if drops else ():
+            options["dropout"] = _probability(drops[0])
         for options in candidates:
             if _computes(island, shapes, lambda x, t: attend(*x, **options)):
                 island.name = free_name(unit.module or "attention")
                 op: Op = {"multi_head_attention": options}
-                return [AttentionLayer(island.name, op, list(inputs), island)]
-        rotated = _rotated(units, unit, free_name, island, inputs, candidates)
+                return [AttentionLayer(island.name, op, list(inputs), island, drops)]
+        mode = units.modules[(drops[0] if drops else core).module]
+        rotated = _rotated(units, unit, free_name, island, inputs, candidates, mode)
         if rotated is not None:
             return rotated
     return None
@@ -115,8 +119,13 @@ def _rotated(
     island: Island,
     inputs: list[int],
     candidates: list[dict[str, Any]],
+    mode: nn.Module,
 ) -> list[AttentionLayer] | None:
-    """Returns the layers of a unit if it is an attention whose queries and keys are rotated."""
+    """Returns the layers of a unit if it is an attention whose queries and keys are rotated.
+
+    Args:
+        mode: Module whose training mode decides whether weights are dropped.
+    """
     shapes = [units.steps[index].sample or () for index in inputs]
     rotation = _rotation(units, unit, shapes, candidates[0]["heads"]) if candidates else None
     if rotation is None:
@@ -134,7 +143,7 @@ def _rotated(
             turned = of_function(name, turn, shape)
             result.append(AttentionLayer(name, {"rotary_embedding": rotation}, [index], turned))
         name = free_name(path)
-        attended = of_function(name, partial(attend, **options), shapes[0])
+        attended = _attention(name, options, mode, shapes[0])
         names: list[int | str] = [layer.name for layer in result]
         core = AttentionLayer(name, {"multi_head_attention": options}, [*names, inputs[2]], attended)
         return [*result, core]
@@ -326,11 +335,13 @@ def _learns(step: Step) -> bool:
     return any(isinstance(leaf, Stored) and leaf.is_parameter for leaf in step.leaves())
 
 
-def _drops(step: Step) -> bool:
-    """Returns whether a step applies dropout."""
+def _probability(step: Step) -> float:
+    """Returns the probability of a step's dropout, 0 if it draws no random numbers."""
     if step.op == "scaled_dot_product_attention":
-        return bool(step.argument("dropout_p", 0.0) > 0)
-    return step.is_random and not (step.op.startswith("dropout") and step.argument("p") == 0)
+        return float(step.argument("dropout_p", 0.0))
+    if not step.is_random:
+        return 0.0
+    return float(step.argument("p")) if step.op in ("dropout", "dropout_") else 1.0
 
 
 def _heads(core: Step) -> int:
@@ -349,7 +360,11 @@ def _computes(
     expected: Callable[[list[torch.Tensor], list[torch.Tensor]], torch.Tensor],
     tolerance: float = 1e-9,
 ) -> bool:
-    """Returns whether an island computes the expected function, for random parameters and inputs."""
+    """Returns whether an island computes the expected function, for random parameters and inputs.
+
+    Both are computed in training mode, with the same random numbers. Attention is not fused: a fused one has
+    random numbers of its own.
+    """
     generator = torch.Generator().manual_seed(0)
 
     def random(shape: tuple[int, ...] | torch.Size) -> torch.Tensor:
@@ -363,8 +378,11 @@ def _computes(
     ]
     inputs = [random((2, *sample)) for sample in samples]
     try:
-        with torch.no_grad():
-            result, wanted = island.execute(tensors, *inputs), expected(inputs, tensors)
+        with torch.no_grad(), torch.random.fork_rng(devices=()), sdpa_kernel(SDPBackend.MATH):
+            torch.manual_seed(0)
+            result = island.execute(tensors, *inputs, is_training=True)
+            torch.manual_seed(0)
+            wanted = expected(inputs, tensors)
     except RuntimeError:
         return False  # For example, mixed data types because of a constant in single precision.
     return result.shape == wanted.shape and bool(
@@ -400,29 +418,27 @@ def _of_module(
     if sorted(name for name in stored_names if name in names) != sorted(names):
         return None
 
-    def expected(causal: bool) -> Callable[[list[torch.Tensor], list[torch.Tensor]], torch.Tensor]:
+    def expected(options: dict[str, Any]) -> Callable[[list[torch.Tensor], list[torch.Tensor]], torch.Tensor]:
         def run(inputs: list[torch.Tensor], tensors: list[torch.Tensor]) -> torch.Tensor:
             by_name = dict(zip(stored_names, tensors))
             chosen = [by_name[name] for name in names]
             middle = len(chosen) // 2
-            attended = attend(F.linear(inputs[0], *chosen[:middle]), heads=heads, causal=causal)
+            attended = attend(F.linear(inputs[0], *chosen[:middle]), **options)
             return F.linear(attended, *chosen[middle:])
 
         return run
 
+    drops = {"dropout": module.dropout} if module.dropout > 0 else {}
     for causal in (False, True):
-        if not _computes(whole, [sample], expected(causal)):
+        options = {"heads": heads, "causal": causal, **drops}
+        if not _computes(whole, [sample], expected(options)):
             continue
-        positions, p = sample[0], module.dropout
+        positions = sample[0]
         first = _linear(units, free_name(f"{path}.in_proj"), projection, (positions, 3 * features))
         name = free_name(path)
-        island = _attention(name, heads, causal, p, module, (positions, features))
+        island = _attention(name, options, module, (positions, features))
         last = _linear(units, free_name(f"{path}.out_proj"), projection_back, (positions, features))
-        op: Op | None = {"multi_head_attention": {"heads": heads, "causal": causal}}
-        core = AttentionLayer(name, op, [first.name], island)
-        if p > 0:
-            core.op, core.reason = None, "attention with dropout"
-            core.steps = [units.steps[index] for index in unit.steps if units.steps[index].op in CORES]
+        core = AttentionLayer(name, {"multi_head_attention": options}, [first.name], island)
         first.inputs, last.inputs = [inputs[0]], [name]
         return [first, core, last]
     return None
@@ -443,11 +459,13 @@ def _linear(units: Units, name: str, stored: list[Stored], output: tuple[int, ..
     )
 
 
-def _attention(
-    name: str, heads: int, causal: bool, dropout: float, module: nn.Module, output: tuple[int, ...]
-) -> Island:
-    def run(samples: int, tensors: list[torch.Tensor], training: list[bool], x: torch.Tensor) -> torch.Tensor:
-        return attend(x, heads=heads, causal=causal, dropout=dropout if training[0] else 0.0)
+def _attention(name: str, options: dict[str, Any], mode: nn.Module, output: tuple[int, ...]) -> Island:
+    """Returns the island of an attention. Its weights are dropped if ``mode`` is in training mode."""
+    in_evaluation = options | {"dropout": 0.0}
 
-    source = f"# deeppool.tracing.attention.attend(x, heads={heads}, causal={causal}, dropout={dropout})"
-    return Island(name, run, source, (), (module,), output)
+    def run(n: int, tensors: list[torch.Tensor], training: list[bool], *x: torch.Tensor) -> torch.Tensor:
+        return attend(*x, **(options if training[0] else in_evaluation))
+
+    arguments = ", ".join(f"{name}={value}" for name, value in options.items())
+    source = f"# deeppool.tracing.attention.attend(*inputs, {arguments})"
+    return Island(name, run, source, (), (mode,), output)

@@ -148,9 +148,16 @@ class Island(nn.Module):
         """Stored tensors that it uses, with the modules that own them."""
         return self._owned[0]
 
-    def execute(self, tensors: Sequence[torch.Tensor], *inputs: torch.Tensor) -> torch.Tensor:
-        """Computes the output with other stored tensors, in evaluation mode."""
-        return self._run(len(inputs[0]), list(tensors), [False] * len(self._owned[1]), *inputs)
+    @property
+    def is_training(self) -> bool:
+        """Whether the modules whose mode it follows are in training mode."""
+        return all(module.training for module in self._owned[1])
+
+    def execute(
+        self, tensors: Sequence[torch.Tensor], *inputs: torch.Tensor, is_training: bool = False
+    ) -> torch.Tensor:
+        """Computes the output with other stored tensors, in evaluation or training mode."""
+        return self._run(len(inputs[0]), list(tensors), [is_training] * len(self._owned[1]), *inputs)
 
     def tensors(self) -> list[torch.Tensor]:
         """Returns the current stored tensors."""

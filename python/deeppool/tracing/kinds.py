@@ -447,9 +447,11 @@ class _Matcher:
         stored = self._positions(table, value) if value is not None else None
         if value is None or stored is None:
             return Unknown("a sum with a value that is not a layer's output")
-        # The second to last dimension of the parameter is the number of positions.
-        positions = self._parameter(stored)[-2]
-        return Kind({"position_embedding": {"positions": positions}}, (value,), stored.name)
+        # The second to last dimension of the parameter is the number of vectors.
+        table, first, is_repeated = stored
+        options = {"positions": self._parameter(table)[-2]}
+        options |= ({"first": first} if first else {}) | ({"repeated": True} if is_repeated else {})
+        return Kind({"position_embedding": options}, (value,), table.name)
 
     def _multiply(self) -> Match:
         one, other = self._input(0), self._input(1)
@@ -465,8 +467,13 @@ class _Matcher:
             return Unknown("mul of different shapes")
         return Kind("multiply", (one, other))
 
-    def _positions(self, table: Any, value: int) -> Stored | None:
-        """Returns the parameter whose first rows are added to the positions of a sequence."""
+    def _positions(self, table: Any, value: int) -> tuple[Stored, int, bool] | None:
+        """Returns the parameter whose vectors are added to the positions of a sequence.
+
+        Returns:
+            The parameter, the index of the first vector that is added, and whether it is added to all
+            positions.
+        """
         sample = self._sample(value)
         if (
             sample is None
@@ -475,39 +482,44 @@ class _Matcher:
             or self.step.sample != sample
         ):
             return None
+        first, is_repeated = 0, False
         while isinstance(table, Ref):
             step = self.units.steps[table.index]
             if step.op == "embedding":
                 weight, indices = step.argument("weight"), step.argument("indices")
                 is_plain = step.argument("padding_idx") < 0 and not step.argument("sparse")
-                if self._stored(weight) and is_plain and self._counts(indices, sample[0]):
-                    table = weight
-                    break
-                return None
-            is_prefix = (
-                step.op == "slice" and step.argument("start") in (None, 0) and step.argument("step") == 1
-            )
+                found = self._consecutive(indices, sample[0])
+                if not self._stored(weight) or not is_plain or found is None:
+                    return None
+                table, (first, is_repeated) = weight, found
+                break
+            start = (step.argument("start") or 0) if step.op == "slice" else 0
+            is_range = step.op == "slice" and start >= 0 and step.argument("step") == 1
             is_same = step.op == "to" and step.dtype == self.step.dtype
-            if not is_prefix and not is_same and step.op not in ("unsqueeze", "alias", "expand"):
+            if not is_range and not is_same and step.op not in ("unsqueeze", "alias", "expand"):
                 return None
-            table = step.args[0]
+            table, first = step.args[0], first + start
         if not self._stored(table):
             return None
         dims = self._parameter(table)
-        return (
-            table
-            if dims[-1] == sample[1] and len(dims) in (2, 3) and all(dim == 1 for dim in dims[:-2])
-            else None
-        )
+        if dims[-1] != sample[1] or len(dims) not in (2, 3) or any(dim != 1 for dim in dims[:-2]):
+            return None
+        needed = first + (1 if is_repeated else sample[0])
+        return (table, first, is_repeated) if needed <= dims[-2] else None
 
-    def _counts(self, indices: Any, length: int) -> bool:
-        """Returns whether the indices are the constants 0, 1, ..., length - 1."""
-        value = self.units.constant(indices)
-        return (
-            value is not None
-            and value.numel() == length
-            and bool((value.flatten() == torch.arange(length)).all())
-        )
+    def _consecutive(self, indices: Any, length: int) -> tuple[int, bool] | None:
+        """Returns the first of constant indices that increase by 1 or are equal, and whether they are."""
+        value = self.units.constant(indices, samples=2)
+        if value is not None and value.numel() == 2 * length and len(value) == 2:
+            # The indices of the positions of each sample.
+            value = value[0] if torch.equal(value[0], value[1]) else None
+        if value is None or value.numel() not in (1, length):
+            return None
+        value = value.flatten()
+        first = int(value[0])
+        if bool((value == first).all()):
+            return first, length > 1
+        return (first, False) if bool((value == first + torch.arange(length)).all()) else None
 
     # Data movement.
 

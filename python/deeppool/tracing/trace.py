@@ -163,7 +163,7 @@ class _Layers:
             drafts = []
             for layer in attention_layers:
                 inputs = [self.layer_of[value] if isinstance(value, int) else value for value in layer.inputs]
-                drafts.append(Draft(layer.name, layer.op, inputs, layer.island, layer.reason, layer.steps))
+                drafts.append(Draft(layer.name, layer.op, inputs, layer.island, steps=layer.draws))
             self.layer_of[outputs[0]] = drafts[-1].name
             return drafts
         module = self.units.modules.get(unit.module)

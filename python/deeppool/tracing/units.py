@@ -129,8 +129,13 @@ class Units:
     def _changes_buffer(self, step: Step) -> bool:
         return any(isinstance(leaf, Stored) for leaf in step.writes)
 
-    def constant(self, argument: Any) -> torch.Tensor | None:
-        """Computes an argument that depends only on constants and buffers; otherwise returns ``None``."""
+    def constant(self, argument: Any, samples: int | None = None) -> torch.Tensor | None:
+        """Computes an argument that depends only on constants and buffers; otherwise returns ``None``.
+
+        Args:
+            argument: Argument of a step.
+            samples: Number of samples for which to compute it, if it may depend on that.
+        """
         computed: dict[int, Any] = {}
 
         def value(leaf: Any) -> Any:
@@ -147,6 +152,8 @@ class Units:
                     return leaf.constant
                 case Stored(is_parameter=False):
                     return getattr(self.modules[leaf.owner], leaf.attribute)
+                case PerSample(count) if samples is not None:
+                    return samples * count
                 case Ref() | Stored() | PerSample():
                     raise _NotConstant
             return leaf

@@ -187,7 +187,7 @@ fn batch_norm_per_shard_changes_losses_but_reaches_the_accuracy() {
 pub(crate) fn language_model() -> LayerGraph {
     let mut net = LayerGraph::new("language", Shape::features(12)).unwrap();
     let tokens = net.add("tokens", Embedding::new(29, 16), [net.input()]).unwrap();
-    let start = net.add("positions", PositionEmbedding { positions: 12 }, [tokens]).unwrap();
+    let start = net.add("positions", PositionEmbedding::new(12), [tokens]).unwrap();
     let x = net.add("norm1", LayerNorm::default(), [start]).unwrap();
     let x = net.add("qkv", Linear::new(48), [x]).unwrap();
     let x = net.add("attention", MultiHeadAttention::new(4, true), [x]).unwrap();

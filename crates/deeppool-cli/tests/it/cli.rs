@@ -759,7 +759,7 @@ fn plans_are_lowered_to_program_files() {
         serde_json::from_str(&std::fs::read_to_string(path.join(name)).unwrap()).unwrap()
     };
     let program = read("program.json");
-    assert_eq!(program["schema"], "deeppool/program/v4");
+    assert_eq!(program["schema"], "deeppool/program/v5");
     assert_eq!(program["batch"], 32);
     assert_eq!(program["ranks"].as_array().unwrap().len(), 4);
     let said = json(path, "lower --model digits-cnn --plan plan.json --rank 3 -o rank-3.json --json");

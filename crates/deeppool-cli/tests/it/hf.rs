@@ -29,10 +29,10 @@ fn configurations_are_planned_trained_and_listed() {
     let train = format!("train {network} --plan plan.json --data synthetic --iterations 2 --json");
     let report = json(path, &train);
     assert_eq!(report["losses"].as_array().unwrap().len(), 2);
-    let dropped = LLAMA.replace('}', r#", "attention_dropout": 0.1}"#);
-    fs::write(path.join("dropped.json"), dropped).unwrap();
-    let (_, warnings) = warned(path, &format!("plan --hf dropped.json --sequence 16 {plan}"));
-    let expected = "dropped.json: the network is without dropout of attention weights (0.1)";
+    let scaled = LLAMA.replace('}', r#", "rope_scaling": {"rope_type": "linear", "factor": 2.0}}"#);
+    fs::write(path.join("scaled.json"), scaled).unwrap();
+    let (_, warnings) = warned(path, &format!("plan --hf scaled.json --sequence 16 {plan}"));
+    let expected = "scaled.json: the network is without scaled rotary angles (linear)";
     assert!(warnings.iter().any(|line| line.contains(expected)), "{warnings:?}");
 }
 

@@ -147,12 +147,12 @@ fn transformer() -> LayerGraph {
         net.add(name, kind, from).unwrap()
     };
     let tokens = then(Embedding::new(11, 16).into(), &[input]);
-    let placed = then(PositionEmbedding { positions: 8 }.into(), &[tokens]);
+    let placed = then(PositionEmbedding::new(8).into(), &[tokens]);
     let mut x = then(Dropout::new(0.1).into(), &[placed]);
     for _ in 0..2 {
         let y = then(LayerNorm::default().into(), &[x]);
         let y = then(Linear::new(48).into(), &[y]);
-        let y = then(MultiHeadAttention::new(2, true).into(), &[y]);
+        let y = then(MultiHeadAttention::new(2, true).with_dropout(0.1).into(), &[y]);
         let y = then(Linear::new(16).into(), &[y]);
         x = then(LayerKind::Add, &[x, y]);
         let y = then(LayerNorm::default().into(), &[x]);

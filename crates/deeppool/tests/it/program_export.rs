@@ -11,7 +11,7 @@ use deeppool::program::{
 };
 use layer_engine::{Pass, Precision, Role, Sgd, Shard, Signature, Storage};
 use layer_graph::{
-    Division, Layer, LayerGraph, LayerId, LayerKind, LayerPart, NetworkSplits, Shape, Split, TensorBox, zoo,
+    Division, Layer, LayerGraph, LayerId, LayerPart, NetworkSplits, Shape, Split, TensorBox, zoo,
 };
 use serde_json::Value;
 
@@ -141,11 +141,8 @@ impl DocumentReader<'_> {
                 assert!(list(&one["inputs"]).iter().map(numbers).eq(dims));
                 assert_eq!(numbers(&one["output"]), part.layer.output_shape().dims());
                 assert_eq!(one["op"], serde_json::to_value(part.layer.kind()).unwrap());
-                let is_dropout = matches!(part.layer.kind(), LayerKind::Dropout(_));
-                assert_eq!(
-                    one.get("output_box").map(tensor_box),
-                    is_dropout.then(|| part.layer.output_box())
-                );
+                let draws = part.layer.kind().draws_by_element();
+                assert_eq!(one.get("random_box").map(tensor_box), draws.then(|| part.layer.random_box()));
                 let is_loss = part.layer.kind().is_loss();
                 let mean_positions = one.get("mean_positions").map(number);
                 assert_eq!(mean_positions, is_loss.then(|| part.layer.mean_positions()));
@@ -316,7 +313,7 @@ fn exported_documents_rebuild_the_program() {
         let network = zoo::model(model).unwrap();
         let program = lower_training(&network, &scattered(&network), batch, &options).unwrap();
         let document = read(&program.to_json(&network, None).unwrap());
-        assert_eq!(document["schema"], "deeppool/program/v4");
+        assert_eq!(document["schema"], "deeppool/program/v5");
         assert_eq!(number(&document["world"]), 4);
         let again = DocumentReader(&network).program(&document);
         assert_eq!(again, program, "{model}");

@@ -113,12 +113,12 @@ pub(crate) fn tied_transformer() -> LayerGraph {
         net.add(name, kind, from).unwrap()
     };
     let tokens = then(Embedding::new(11, 12).into(), &[input]);
-    let placed = then(PositionEmbedding { positions: 6 }.into(), &[tokens]);
+    let placed = then(PositionEmbedding::new(6).into(), &[tokens]);
     let x = then(Dropout::new(0.1).into(), &[placed]);
     let y = then(LayerNorm::default().into(), &[x]);
     let [q, k, v] = [12; 3].map(|features| then(Linear::new(features).into(), &[y]));
     let [q, k] = [q, k].map(|heads| then(RotaryEmbedding::new(4, 100.0).into(), &[heads]));
-    let y = then(MultiHeadAttention::new(3, true).into(), &[q, k, v]);
+    let y = then(MultiHeadAttention::new(3, true).with_dropout(0.1).into(), &[q, k, v]);
     let y = then(Linear::new(12).into(), &[y]);
     let y = then(Dropout::new(0.1).into(), &[y]);
     let x = then(LayerKind::Add, &[x, y]);

@@ -27,7 +27,7 @@ fn decoder(blocks: usize) -> Result<LayerGraph, GraphError> {
     let mut net = LayerGraph::new("decoder", Shape::features(CONTEXT))?;
     let input = net.input();
     let tokens = net.add("tokens", Embedding::new(VOCABULARY, FEATURES), [input])?;
-    let mut x = net.add("positions", PositionEmbedding { positions: CONTEXT }, [tokens])?;
+    let mut x = net.add("positions", PositionEmbedding::new(CONTEXT), [tokens])?;
     for block in 0..blocks {
         let mut then =
             |name: &str, kind: LayerKind, from: &[_]| net.add(format!("block{block}.{name}"), kind, from);

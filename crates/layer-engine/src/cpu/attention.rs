@@ -11,7 +11,8 @@ use super::operation::{Operands, Operation, mismatch};
 use super::softmax::normalise;
 use super::sums::sum_of_pairs;
 use super::workers::Workers;
-use crate::{EngineError, LaunchContext};
+use crate::random::{Purpose, RandomStream};
+use crate::{EngineError, LaunchContext, Shard};
 
 /// Number of queries in a block, which is compared with all keys. The weights of a block stay in
 /// the cache.
@@ -30,7 +31,7 @@ pub(super) enum AttentionPass {
 
 /// Hyper-parameters and sizes of an attention layer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct AttentionRule {
+struct AttentionRule {
     /// Number of samples.
     samples: usize,
     /// Sizes of one sample.
@@ -57,7 +58,7 @@ struct Place {
 
 impl AttentionRule {
     /// Creates the rule of a layer over `samples` samples. Returns `None` if its inputs do not fit.
-    pub(super) fn new(layer: &Layer, attention: &MultiHeadAttention, samples: usize) -> Option<Self> {
+    fn new(layer: &Layer, attention: &MultiHeadAttention, samples: usize) -> Option<Self> {
         let sizes = attention.sizes(layer.input_shapes())?;
         let is_fused = layer.input_shapes().len() == 1;
         let scale = attention.scale_for(sizes.width);
@@ -115,14 +116,77 @@ impl AttentionRule {
     }
 }
 
+/// Dropout of the weights of an attention layer.
+#[derive(Debug)]
+struct WeightDropout {
+    /// Name of the layer, part of the key of its random stream.
+    layer: String,
+    /// Probability that a weight becomes zero.
+    probability: f64,
+    /// Index of the first sample in the global batch.
+    first_sample: usize,
+    /// Index of the random number of the first weight of a sample, in the whole layer.
+    first: usize,
+    /// Sizes of one sample.
+    sizes: AttentionSizes,
+}
+
+impl WeightDropout {
+    /// Creates the dropout of a layer. Returns `None` if it has none.
+    fn new(layer: &Layer, attention: &MultiHeadAttention, shard: Shard) -> Option<Self> {
+        let sizes = attention.sizes(layer.input_shapes())?;
+        layer.kind().draws_by_element().then(|| Self {
+            layer: layer.name().into(),
+            probability: attention.dropout,
+            first_sample: shard.first,
+            // A part has consecutive heads, whose weights are consecutive.
+            first: layer.random_box().runs().first().map_or(0, |run| run.start),
+            sizes,
+        })
+    }
+
+    /// Returns the factors of the weights of the head `number`, which counts the heads of all
+    /// samples.
+    fn of_head(&self, number: usize, context: &LaunchContext) -> HeadMask {
+        let AttentionSizes { positions, key_positions, heads, .. } = self.sizes;
+        let (iteration, sample) = (context.iteration, (self.first_sample + number / heads) as u64);
+        HeadMask {
+            stream: RandomStream::new(context.seed, Purpose::Dropout, iteration, &self.layer, sample),
+            probability: self.probability,
+            first: self.first + number % heads * positions * key_positions,
+            key_positions,
+        }
+    }
+}
+
+/// Factors of the weights of one head: 0, or `1 / (1 - probability)`.
+struct HeadMask {
+    stream: RandomStream,
+    probability: f64,
+    /// Index of the random number of the first weight.
+    first: usize,
+    key_positions: usize,
+}
+
+impl HeadMask {
+    /// Returns a function that returns the factors of a query's weights in order.
+    fn factors<T: Real>(&mut self, query: usize) -> impl FnMut() -> T {
+        self.stream.seek((self.first + query * self.key_positions) as u64);
+        let (probability, kept) = (self.probability, T::narrow(1.0 / (1.0 - self.probability)));
+        let stream = &mut self.stream;
+        move || if stream.uniform() < probability { T::zero() } else { kept }
+    }
+}
+
 /// Scaled dot-product attention, one head of one sample at a time.
 ///
 /// Saves the logarithm of the sum of exponentials of each query (`samples x heads x positions`).
 /// The backward pass recomputes the weights from it, so the matrix of weights is never stored as a
-/// whole (`FlashAttention`; Dao et al., 2022).
+/// whole (`FlashAttention`; Dao et al., 2022). It draws the random numbers of a dropout again, too.
 #[derive(Debug)]
 pub(super) struct Attention<T> {
     rule: AttentionRule,
+    dropout: Option<WeightDropout>,
     pass: AttentionPass,
     workers: Workers,
     workspaces: Vec<HeadWorkspace<T>>,
@@ -147,15 +211,16 @@ struct Head<'a, T> {
     /// The inputs from the first query, key and value of the head on, and the distances of two
     /// positions.
     parts: [(&'a [T], usize); 3],
+    mask: Option<HeadMask>,
 }
 
 impl<'a, T: Real> Head<'a, T> {
-    fn new(rule: AttentionRule, inputs: &[&'a [T]], number: usize) -> Self {
+    fn new(rule: AttentionRule, inputs: &[&'a [T]], number: usize, mask: Option<HeadMask>) -> Self {
         let parts = [0, 1, 2].map(|part| {
             let place = rule.place(part, number);
             (&inputs[place.input][place.start..], place.stride)
         });
-        Self { rule, parts }
+        Self { rule, parts, mask }
     }
 
     /// Returns rows of the queries (part 0), keys (1) or values (2).
@@ -174,7 +239,7 @@ impl<'a, T: Real> Head<'a, T> {
         scores
     }
 
-    fn forward(&self, workspace: &mut HeadWorkspace<T>) {
+    fn forward(&mut self, workspace: &mut HeadWorkspace<T>) {
         let width = self.rule.sizes.width;
         for queries in self.rule.blocks() {
             let keys = self.rule.keys_of_block(&queries);
@@ -182,6 +247,12 @@ impl<'a, T: Real> Head<'a, T> {
             for (query, row) in queries.clone().zip(weights.chunks_exact_mut(keys)) {
                 let (seen, hidden) = row.split_at_mut(self.rule.keys_of_query(query));
                 workspace.log_sums[query] = T::narrow(normalise(seen, self.rule.scale()));
+                if let Some(mask) = &mut self.mask {
+                    let mut factor = mask.factors(query);
+                    for weight in seen.iter_mut() {
+                        *weight *= factor();
+                    }
+                }
                 hidden.fill(T::zero());
             }
             let target = &mut workspace.results[0][queries.start * width..queries.end * width];
@@ -194,7 +265,7 @@ impl<'a, T: Real> Head<'a, T> {
     /// Computes the gradients of one head. `output` and `output_gradient` begin at the first column
     /// of the head; `log_sums` belongs to the head.
     fn backward(
-        &self,
+        &mut self,
         output: &[T],
         log_sums: &[T],
         output_gradient: &[T],
@@ -222,9 +293,20 @@ impl<'a, T: Real> Head<'a, T> {
                 let mean =
                     sum_of_pairs(&output[row.clone()], &output_gradient[row], |y, dy| y.widen() * dy.widen());
                 let (mean, log_sum) = (T::narrow(mean), log_sums[query]);
-                for (weight, slope) in weights[..seen].iter_mut().zip(&mut slopes[..seen]) {
-                    *weight = (*weight * scale - log_sum).exponential();
-                    *slope = *weight * (*slope - mean) * scale;
+                let pairs = weights[..seen].iter_mut().zip(&mut slopes[..seen]);
+                if let Some(mask) = &mut self.mask {
+                    let mut next = mask.factors(query);
+                    for (weight, slope) in pairs {
+                        let factor: T = next();
+                        *weight = (*weight * scale - log_sum).exponential();
+                        *slope = *weight * (*slope * factor - mean) * scale;
+                        *weight *= factor;
+                    }
+                } else {
+                    for (weight, slope) in pairs {
+                        *weight = (*weight * scale - log_sum).exponential();
+                        *slope = *weight * (*slope - mean) * scale;
+                    }
                 }
                 weights[seen..].fill(T::zero());
                 slopes[seen..].fill(T::zero());
@@ -243,8 +325,18 @@ impl<'a, T: Real> Head<'a, T> {
 }
 
 impl<T: Real> Attention<T> {
-    /// Creates a pass of an attention layer, whose heads are distributed over `workers`.
-    pub(super) fn new(rule: AttentionRule, pass: AttentionPass, workers: &Workers) -> Self {
+    /// Creates a pass of an attention layer, whose heads are distributed over `workers`. Returns
+    /// `None` if its inputs do not fit.
+    pub(super) fn new(
+        layer: &Layer,
+        attention: &MultiHeadAttention,
+        shard: Shard,
+        pass: AttentionPass,
+        workers: &Workers,
+    ) -> Option<Self> {
+        let rule = AttentionRule::new(layer, attention, shard.samples)?;
+        let is_training = pass != AttentionPass::Infer;
+        let dropout = if is_training { WeightDropout::new(layer, attention, shard) } else { None };
         let AttentionSizes { positions, key_positions, heads, width, .. } = rule.sizes;
         let block = QUERY_BLOCK.min(positions) * key_positions;
         let backward = pass == AttentionPass::Backward;
@@ -256,7 +348,7 @@ impl<T: Real> Attention<T> {
             log_sums: zeros(positions, !backward),
         };
         let workspaces = (0..workers.threads().min(rule.samples * heads)).map(|_| workspace()).collect();
-        Self { rule, pass, workers: workers.clone(), workspaces }
+        Some(Self { rule, dropout, pass, workers: workers.clone(), workspaces })
     }
 
     /// Computes every head of every sample, in rounds of one head per workspace, and passes each
@@ -264,28 +356,37 @@ impl<T: Real> Attention<T> {
     fn heads(
         &mut self,
         inputs: &[&[T]],
-        compute: impl Fn(usize, &Head<'_, T>, &mut HeadWorkspace<T>) + Sync,
+        context: &LaunchContext,
+        compute: impl Fn(usize, &mut Head<'_, T>, &mut HeadWorkspace<T>) + Sync,
         mut collect: impl FnMut(usize, &HeadWorkspace<T>),
     ) {
-        let (rule, mut first) = (self.rule, 0);
+        let (rule, dropout, mut first) = (self.rule, self.dropout.as_ref(), 0);
         let count = rule.samples * rule.sizes.heads;
         while first < count {
             let round = self.workspaces.len().min(count - first);
             let workspaces = &mut self.workspaces[..round];
             self.workers.chunks(workspaces, 1, |index, workspace| {
                 let number = first + index;
-                compute(number, &Head::new(rule, inputs, number), &mut workspace[0]);
+                let mask = dropout.map(|dropout| dropout.of_head(number, context));
+                compute(number, &mut Head::new(rule, inputs, number, mask), &mut workspace[0]);
             });
             workspaces.iter().zip(first..).for_each(|(workspace, number)| collect(number, workspace));
             first += round;
         }
     }
 
-    fn forward(&mut self, inputs: &[&[T]], output: &mut [T], mut saved: Option<&mut [T]>) {
+    fn forward(
+        &mut self,
+        inputs: &[&[T]],
+        context: &LaunchContext,
+        output: &mut [T],
+        mut saved: Option<&mut [T]>,
+    ) {
         let rule = self.rule;
         let AttentionSizes { positions, width, .. } = rule.sizes;
         self.heads(
             inputs,
+            context,
             |_, head, workspace| head.forward(workspace),
             |number, workspace| {
                 let targets = output[head_start(&rule, number)..].chunks_mut(rule.features());
@@ -302,6 +403,7 @@ impl<T: Real> Attention<T> {
     fn backward(
         &mut self,
         inputs: &[&[T]],
+        context: &LaunchContext,
         [output, saved, output_gradient]: [&[T]; 3],
         input_gradients: &mut [&mut [T]],
     ) {
@@ -309,6 +411,7 @@ impl<T: Real> Attention<T> {
         let AttentionSizes { positions, width, .. } = rule.sizes;
         self.heads(
             inputs,
+            context,
             |number, head, workspace| {
                 let start = head_start(&rule, number);
                 let log_sums = &saved[number * positions..][..positions];
@@ -339,13 +442,15 @@ fn head_start(rule: &AttentionRule, number: usize) -> usize {
 }
 
 impl<T: Real> Operation<T> for Attention<T> {
-    fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
+    fn run(&mut self, operands: Operands<'_, '_, T>, context: &LaunchContext) -> Result<(), EngineError> {
         let Operands { kernel, reads, writes } = operands;
         match (self.pass, reads, writes) {
-            (AttentionPass::Forward, inputs, [output, saved]) => self.forward(inputs, output, Some(saved)),
-            (AttentionPass::Infer, inputs, [output]) => self.forward(inputs, output, None),
+            (AttentionPass::Forward, inputs, [output, saved]) => {
+                self.forward(inputs, context, output, Some(saved));
+            }
+            (AttentionPass::Infer, inputs, [output]) => self.forward(inputs, context, output, None),
             (AttentionPass::Backward, &[ref inputs @ .., output, saved, output_gradient], gradients) => {
-                self.backward(inputs, [output, saved, output_gradient], gradients);
+                self.backward(inputs, context, [output, saved, output_gradient], gradients);
             }
             (_, _, writes) => return Err(mismatch(kernel, "writes", 1, writes.len())),
         }

@@ -6,7 +6,7 @@ use super::activation::{
     ActivationBackward, ActivationForward, Function, HardGate, HardSigmoid, NormalGate, QuickGate, Relu6,
     Sigmoid, SigmoidGate, Tanh, TanhGate,
 };
-use super::attention::{Attention, AttentionPass, AttentionRule};
+use super::attention::{Attention, AttentionPass};
 use super::avg_pool::AvgPool;
 use super::batch_norm::{BatchNormPass, BatchNormalisation};
 use super::concat::{Concatenate, Split};
@@ -176,7 +176,7 @@ fn operation<T: Real>(
             layer: layer.name().into(),
             rule: dropout.clone(),
             shard,
-            runs: layer.output_box().runs(),
+            runs: layer.random_box().runs(),
             workers: workers_of(),
         }),
         LayerKind::SoftmaxCrossEntropy => {
@@ -191,7 +191,7 @@ fn operation<T: Real>(
             };
             Box::new(CrossEntropy::new(layer, samples, pass, workers))
         }
-        _ => return sequence_operation(layer, pass, samples, workers),
+        _ => return sequence_operation(layer, pass, shard, workers),
     })
 }
 
@@ -209,9 +209,10 @@ fn activation<T: Real>(function: impl Function, backward: bool, workers: Workers
 fn sequence_operation<T: Real>(
     layer: &Layer,
     pass: Pass,
-    samples: usize,
+    shard: Shard,
     workers: &Workers,
 ) -> Option<Box<dyn Operation<T>>> {
+    let samples = shard.samples;
     let backward = pass == Pass::Backward;
     let workers_of = || workers.clone();
     let input = layer.input_shapes().first()?;
@@ -251,21 +252,23 @@ fn sequence_operation<T: Real>(
             },
             workers: workers_of(),
         }),
-        LayerKind::PositionEmbedding(_) => {
-            Box::new(AddPositions { elements, pass: learned(), workers: workers_of() })
-        }
+        LayerKind::PositionEmbedding(embedding) => Box::new(AddPositions {
+            first: embedding.first * features,
+            elements: embedding.used(elements / features) * features,
+            pass: learned(),
+            workers: workers_of(),
+        }),
         LayerKind::RotaryEmbedding(rule) => Box::new(Rotation::new(input, rule, backward, workers)),
         LayerKind::ClassToken => {
             Box::new(PrependToken { elements, features, pass: learned(), workers: workers_of() })
         }
         LayerKind::MultiHeadAttention(attention) => {
-            let rule = AttentionRule::new(layer, attention, samples)?;
             let pass = match pass {
                 Pass::Backward => AttentionPass::Backward,
                 Pass::Infer => AttentionPass::Infer,
                 _ => AttentionPass::Forward,
             };
-            Box::new(Attention::new(rule, pass, workers))
+            Box::new(Attention::new(layer, attention, shard, pass, workers)?)
         }
         LayerKind::Permute(permute) if backward => {
             let inverse = Permutation::inverse(&permute.order);

@@ -17,11 +17,13 @@ pub(super) enum LearnedPass {
     BackwardParameters,
 }
 
-/// Position embedding: adds the first parameters to each sample. There may be more parameters than
-/// elements of a sample.
+/// Position embedding: adds consecutive parameters to each row. A row is a sample, or a position if
+/// all positions have the same vector.
 #[derive(Debug)]
 pub(super) struct AddPositions {
-    /// Number of elements of a sample.
+    /// Index of the first parameter that is added.
+    pub(super) first: usize,
+    /// Number of elements of a row.
     pub(super) elements: usize,
     /// Pass that is computed.
     pub(super) pass: LearnedPass,
@@ -57,12 +59,12 @@ fn sum_of_samples<T: Real>(samples: &[T], sample: usize, gradient: &mut [T], wor
 
 impl<T: Real> Operation<T> for AddPositions {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
-        let sample = self.elements;
+        let row = self.elements;
         match self.pass {
             LearnedPass::Forward => {
                 let ([input, parameters], [output]) = operands.into_arrays()?;
-                self.workers.chunks(output, sample, |index, output| {
-                    let sums = input[index * sample..].iter().zip(parameters);
+                self.workers.chunks(output, row, |index, output| {
+                    let sums = input[index * row..].iter().zip(&parameters[self.first..]);
                     output.iter_mut().zip(sums).for_each(|(y, (&x, &learned))| *y = x + learned);
                 });
             }
@@ -72,11 +74,15 @@ impl<T: Real> Operation<T> for AddPositions {
                     let start = index * GRAIN;
                     to.copy_from_slice(&output_gradient[start..start + to.len()]);
                 });
-                sum_of_samples(output_gradient, sample, gradient, &self.workers);
+                let (before, gradient) = gradient.split_at_mut(self.first);
+                before.fill(T::zero());
+                sum_of_samples(output_gradient, row, gradient, &self.workers);
             }
             LearnedPass::BackwardParameters => {
                 let ([output_gradient], [gradient]) = operands.into_arrays()?;
-                sum_of_samples(output_gradient, sample, gradient, &self.workers);
+                let (before, gradient) = gradient.split_at_mut(self.first);
+                before.fill(T::zero());
+                sum_of_samples(output_gradient, row, gradient, &self.workers);
             }
         }
         Ok(())

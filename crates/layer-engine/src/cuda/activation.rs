@@ -109,7 +109,7 @@ impl Ranges {
     /// Returns the ranges of a layer, or `None` if they have different lengths or distances, or are
     /// too far apart for indices of 32 bits.
     fn of(layer: &Layer) -> Option<Self> {
-        let runs = layer.output_box().runs();
+        let runs = layer.random_box().runs();
         let (first, length) = runs.first().map(|run| (run.start, run.len()))?;
         let stride = runs.get(1).map_or(length, |next| next.start - first);
         let is_regular = runs.iter().enumerate().all(|(index, run)| {

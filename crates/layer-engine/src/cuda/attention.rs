@@ -5,27 +5,30 @@ use cuda::{AttentionPass, AttentionShape, Numerics};
 use layer_graph::{AttentionSizes, Layer, MultiHeadAttention};
 
 use super::kernel::Argument;
-use super::kernel_builder::{Candidate, KernelBuilder, size, tiles};
+use super::kernel_builder::{Candidate, KernelBuilder, MAX_ELEMENTS, size, tiles};
 use super::module::Family;
-use super::vendor;
-use crate::{EngineError, Pass, Role};
+use super::{NAME, vendor};
+use crate::random::{Purpose, RandomStream};
+use crate::{EngineError, Pass, Role, Shard};
 
 const FAMILY: Family = Family::Attention;
 
-/// Adds the launches of a pass of an attention layer over `samples` samples. Returns `None` if its
-/// inputs do not fit.
+/// Adds the launches of a pass of an attention layer over the samples of a shard. Returns `None`
+/// if its inputs do not fit.
 pub(super) fn add_launches(
     builder: &mut KernelBuilder<'_>,
     layer: &Layer,
     rule: &MultiHeadAttention,
-    samples: usize,
+    shard: Shard,
     pass: Pass,
 ) -> Result<Option<()>, EngineError> {
     let Some(sizes) = rule.sizes(layer.input_shapes()) else { return Ok(None) };
     let AttentionSizes { positions, key_positions, heads, key_heads, width } = sizes;
+    let samples = shard.samples;
+    let drops = layer.kind().draws_by_element() && pass != Pass::Infer;
     let is_fused = layer.input_shapes().len() == 1;
-    // The library has the default scale only.
-    let shape = (is_fused && rule.scale.is_none()).then(|| AttentionShape {
+    // The library has the default scale only, and other random numbers.
+    let shape = (is_fused && rule.scale.is_none() && !drops).then(|| AttentionShape {
         samples,
         positions,
         heads,
@@ -47,10 +50,14 @@ pub(super) fn add_launches(
     let strides = if is_fused { [3 * features; 2] } else { [features, key_features] };
     let [y, saved] = [Role::Output, Role::Saved].map(|role| builder.operand(role));
     let rows = samples * heads * positions;
-    let counts = [positions, key_positions, heads, heads / key_heads, width, usize::from(rule.causal)];
+    let [stride, key_stride] = strides;
+    let causal = usize::from(rule.causal);
+    // Fields of `Sizes` in `kernels/attention.cu`.
+    let sizes = [positions, key_positions, heads, heads / key_heads, width, causal, stride, key_stride];
     let scale = Argument::F32(rule.scale_for(width) as f32);
     let inputs = parts(builder, Role::Input);
-    let common = [&counts.map(size)[..], &[scale], &strides.map(size), &inputs].concat();
+    let mask = if drops { add_mask(builder, layer, rule, shard, pass)? } else { NO_MASK };
+    let common = [&[Argument::fields(sizes), scale], &inputs[..], &mask].concat();
     // One block for each tile of each head of each sample.
     let grid = [samples * heads * tiles(positions, width), 1];
     let x = inputs[0];
@@ -83,6 +90,42 @@ pub(super) fn add_launches(
         builder.launch((FAMILY, "attention_key_value_gradient"), grid, arguments)
     };
     choose(builder, "gradient of attention", shape, vendor, own).map(Some)
+}
+
+/// Arguments of an attention's kernels for its weights' mask: those without dropout.
+const NO_MASK: [Argument; 4] = [Argument::NONE, Argument::U32(0), Argument::U32(0), Argument::F32(1.0)];
+
+/// Adds the launch that draws the mask of an attention's weights, and returns the arguments of the
+/// kernels that read it. It is an error if the mask has too many bytes for indices of 32 bits.
+fn add_mask(
+    builder: &mut KernelBuilder<'_>,
+    layer: &Layer,
+    rule: &MultiHeadAttention,
+    shard: Shard,
+    pass: Pass,
+) -> Result<[Argument; 4], EngineError> {
+    let runs = layer.random_box().runs();
+    // A part has consecutive heads, whose weights are consecutive.
+    let (first, end) = runs.first().zip(runs.last()).map_or((0, 0), |(first, last)| (first.start, last.end));
+    let (first_block, blocks) = (first / 8, end.div_ceil(8) - first / 8);
+    if shard.samples.saturating_mul(blocks) > MAX_ELEMENTS {
+        return Err(EngineError::unsupported(NAME, layer, pass));
+    }
+    let mask = builder.workspace(shard.samples * blocks)?;
+    let arguments = [
+        size(shard.samples),
+        size(blocks),
+        Argument::U64(first_block as u64),
+        Argument::U64(shard.first as u64),
+        Argument::U64(Purpose::Dropout as u64),
+        Argument::U64(RandomStream::name_key(layer.name())),
+        Argument::F64(rule.dropout),
+        Argument::Context,
+        mask,
+    ];
+    builder.for_each((Family::Dropout, "attention_mask"), shard.samples * blocks, arguments)?;
+    let kept = Argument::F32((1.0 / (1.0 - rule.dropout)) as f32);
+    Ok([mask, size(blocks), size(first % 8), kept])
 }
 
 /// Adds the launches of one of several candidates with operands in 16 bits, or those of `own`: in

@@ -75,7 +75,7 @@ pub(super) fn add_launches(
         weight_elements: out_channels * weights_of_filter,
         y_elements: samples * out_channels * windows,
         has_bias: conv.bias,
-        arguments: [size(samples), Argument::Struct(geometry.map(|number| number as u32))],
+        arguments: [size(samples), Argument::fields(geometry)],
     };
     match pass {
         Pass::Backward => {

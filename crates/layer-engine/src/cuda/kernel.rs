@@ -15,7 +15,7 @@ use crate::{EngineError, KernelPart};
 
 /// Number of 32-bit fields that [`Argument::Struct`] holds: those of the largest struct parameter,
 /// `Geometry` in `kernels/convolution.cu`.
-pub(super) const STRUCT_FIELDS: usize = 13;
+const STRUCT_FIELDS: usize = 13;
 
 /// Value of one parameter of a GPU function, or the rule by which a launch finds it.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +47,13 @@ pub(super) enum Argument {
 impl Argument {
     /// Null pointer, for an operand that the pass does not have.
     pub(super) const NONE: Self = Self::U64(0);
+
+    /// Returns a struct with these fields, at most [`STRUCT_FIELDS`].
+    pub(super) fn fields(numbers: impl IntoIterator<Item = usize>) -> Self {
+        let mut fields = [0; STRUCT_FIELDS];
+        fields.iter_mut().zip(numbers).for_each(|(field, number)| *field = number as u32);
+        Self::Struct(fields)
+    }
 
     /// Returns the address `element` elements further in the same operand, or words in the same
     /// workspace. Other arguments are returned unchanged.

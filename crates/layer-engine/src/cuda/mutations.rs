@@ -178,7 +178,8 @@ fn cases(family: Family) -> Vec<MutationCase> {
         Family::Sequence => vec![
             (Embedding::new(20, 300).into(), Shape::features(300), 1),
             (Embedding::new(3, 255).into(), Shape::features(256), 1),
-            (PositionEmbedding { positions: 29 }.into(), Shape::sequence(9, 13), 3),
+            (PositionEmbedding::new(29).into(), Shape::sequence(9, 13), 3),
+            (PositionEmbedding { first: 7, ..PositionEmbedding::new(30) }.into(), Shape::sequence(9, 13), 3),
             (
                 RotaryEmbedding { first: 3, ..RotaryEmbedding::new(10, 100.0) }.into(),
                 Shape::sequence(9, 30),
@@ -236,14 +237,14 @@ fn attentions_of_three_inputs(family: Family) -> Vec<MutationCase> {
         MutationCase::Layer(graph.layer(id).clone(), samples)
     };
     vec![
-        case(MultiHeadAttention::new(4, true), [70, 70], 2 * 5, 1),
+        case(MultiHeadAttention::new(4, true).with_dropout(0.3), [70, 70], 2 * 5, 1),
         case(MultiHeadAttention::new(2, false), [9, 67], 5, 2),
         case(MultiHeadAttention::new(3, false), [67, 9], 3 * 5, 1),
     ]
 }
 
-/// Returns the last parts of dropouts that are split by features. Their ranges of random numbers
-/// begin and end within blocks of eight.
+/// Returns the last parts of dropouts that are split by features, and of attentions with dropout
+/// that are split by heads. Their ranges of random numbers begin and end within blocks of eight.
 fn dropout_parts(family: Family) -> Vec<MutationCase> {
     if family != Family::Dropout {
         return Vec::new();
@@ -254,7 +255,14 @@ fn dropout_parts(family: Family) -> Vec<MutationCase> {
         let division = Division { split: Split::Features, parts: 2 };
         MutationCase::Layer(NetworkSplits::new(&graph).part(id, division, 1).unwrap().layer, 90)
     };
-    (19..35).map(part).collect()
+    let part_of_attention = |positions: usize| {
+        let mut graph = LayerGraph::new("test", Shape::sequence(positions, 3 * 6)).unwrap();
+        let id = graph.add("heads", Linear::new(3 * 6), [graph.input()]).unwrap();
+        let id = graph.add("layer", MultiHeadAttention::new(3, false).with_dropout(0.3), [id]).unwrap();
+        let division = Division { split: Split::Features, parts: 2 };
+        MutationCase::Layer(NetworkSplits::new(&graph).part(id, division, 1).unwrap().layer, 9)
+    };
+    (19..35).map(part).chain((9..14).map(part_of_attention)).collect()
 }
 
 /// Returns test cases of kernels that are no pass of a layer.

@@ -3,7 +3,7 @@
 
 use layer_graph::{Layer, Pool2d};
 
-use super::kernel::{Argument, STRUCT_FIELDS};
+use super::kernel::Argument;
 use super::kernel_builder::{KernelBuilder, size};
 use super::module::Family;
 use crate::{EngineError, ImageLayout, Pass, Role};
@@ -34,11 +34,7 @@ impl PoolShape {
         let axis = |axis: usize, size: usize, windows: usize| {
             let (kernel, stride, padding) =
                 pool.map_or((0, 0, 0), |pool| (pool.kernel[axis], pool.stride[axis], pool.padding[axis]));
-            let mut shape = [0; STRUCT_FIELDS];
-            for (to, number) in shape.iter_mut().zip([size, windows, kernel, stride, padding]) {
-                *to = number as u32;
-            }
-            Argument::Struct(shape)
+            Argument::fields([size, windows, kernel, stride, padding])
         };
         Some(Self {
             images: [samples * channels / adjacent, adjacent].map(size),

@@ -233,9 +233,7 @@ fn layer(
         LayerKind::Embedding(rule) => {
             sequence::embedding(builder, samples * input.elements(), rule, pass)?;
         }
-        LayerKind::PositionEmbedding(_) => {
-            sequence::positions(builder, [samples, input.elements(), layer.parameter_count()], pass)?;
-        }
+        LayerKind::PositionEmbedding(rule) => sequence::positions(builder, input, rule, samples, pass)?,
         LayerKind::RotaryEmbedding(rule) => {
             sequence::rotary_embedding(builder, input, rule, samples, backward)?;
         }
@@ -243,7 +241,7 @@ fn layer(
             sequence::class_token(builder, [samples, input.elements(), input.innermost()], pass)?;
         }
         LayerKind::MultiHeadAttention(rule) => {
-            return attention::add_launches(builder, layer, rule, samples, pass);
+            return attention::add_launches(builder, layer, rule, shard, pass);
         }
         LayerKind::SoftmaxCrossEntropy => {
             loss::add_launches(builder, layer, samples, pass)?;

@@ -3,7 +3,7 @@
 
 use std::f64::consts::TAU;
 
-use layer_graph::{Embedding, RotaryEmbedding, Shape};
+use layer_graph::{Embedding, PositionEmbedding, RotaryEmbedding, Shape};
 
 use super::kernel::Argument;
 use super::kernel_builder::{KernelBuilder, size};
@@ -42,21 +42,35 @@ pub(super) fn embedding(
     builder.launch((FAMILY, "embedding_gradient"), [vocabulary, 1], arguments)
 }
 
-/// Adds the launches of a pass of a position embedding over `samples` samples of `elements`
-/// elements. The layer has `parameters` parameters, of which the first `elements` are added to each
-/// sample.
+/// Adds the launches of a pass of a position embedding over `samples` samples of shape `input`.
 pub(super) fn positions(
     builder: &mut KernelBuilder<'_>,
-    [samples, elements, parameters]: [usize; 3],
+    input: &Shape,
+    rule: &PositionEmbedding,
+    samples: usize,
     pass: Pass,
 ) -> Result<(), EngineError> {
+    let features = input.innermost();
+    let (total, first) = (samples * input.elements(), rule.first * features);
+    // The same parameters are added to each row: a sample, or a position.
+    let row = rule.used(input.elements() / features) * features;
+    let rows = total / row;
     if !is_backward(pass) {
         let (x, y) = (builder.operand(Role::Input(0)), builder.operand(Role::Output));
-        let arguments = [size(samples), size(elements), x, builder.operand(Role::Parameters), y];
-        return builder.for_each((FAMILY, "add_to_rows"), samples * elements, arguments);
+        let learned = builder.operand(Role::Parameters).offset(first);
+        let arguments = [size(rows), size(row), x, learned, y];
+        return builder.for_each((FAMILY, "add_to_rows"), total, arguments);
     }
-    input_gradient(builder, [samples, elements], elements, 0, pass)?;
-    sum_of_rows(builder, samples, elements, parameters)
+    input_gradient(builder, [rows, row], row, 0, pass)?;
+    if !rule.repeated {
+        return sum_of_rows(builder, [rows, row], rule.positions * features, first);
+    }
+    // There are many short rows, which are summed as those of a bias.
+    let (dy, gradient) = (builder.operand(Role::OutputGradient), builder.operand(Role::ParameterGradient));
+    let parameters = rule.positions * features;
+    builder.for_each((Family::Elementwise, "fill_zeros"), parameters, [size(parameters), gradient])?;
+    let arguments = [size(rows), size(row), dy, gradient.offset(first)];
+    builder.launch((Family::MatrixProduct, "linear_bias_gradient"), [row.div_ceil(32), 1], arguments)
 }
 
 /// Adds the launch of a pass of a rotary embedding of samples of shape `input`.
@@ -98,7 +112,7 @@ pub(super) fn class_token(
         return copy_rows(builder, [samples, elements], rows(x, elements), rows(y.offset(token), longer));
     }
     input_gradient(builder, [samples, elements], longer, token, pass)?;
-    sum_of_rows(builder, samples, longer, token)
+    sum_of_rows(builder, [samples, longer], token, 0)
 }
 
 /// Adds the launch that copies each sample's gradient from element `start` on, if the pass computes
@@ -118,15 +132,15 @@ fn input_gradient(
     copy_rows(builder, [samples, elements], from, to)
 }
 
-/// Adds the launch that computes the gradient of the parameters: the sum over the samples of the
-/// first `parameters` elements of each.
+/// Adds the launch that computes the gradient of the parameters: from the parameter `first` on, the
+/// sum of the rows, each of `row` elements, as far as there are parameters.
 fn sum_of_rows(
     builder: &mut KernelBuilder<'_>,
-    samples: usize,
-    stride: usize,
+    [rows, row]: [usize; 2],
     parameters: usize,
+    first: usize,
 ) -> Result<(), EngineError> {
     let (dy, gradient) = (builder.operand(Role::OutputGradient), builder.operand(Role::ParameterGradient));
-    let arguments = [size(samples), size(stride), size(parameters), dy, gradient];
+    let arguments = [size(rows), size(row), size(parameters), size(first), dy, gradient];
     builder.for_each((FAMILY, "sum_of_rows"), parameters, arguments)
 }

@@ -2,18 +2,20 @@
 
 use layer_graph::{Layer, MultiHeadAttention};
 
+use super::dropout::Mask;
 use super::dtypes::DTypes;
 use super::ffi::{self, AttentionOptions};
 use super::launch::{LaunchFunction, LayerOperands};
 use crate::Role;
 
-/// Returns the forward pass of attention, by libtorch's fastest kernel for the device. In training
-/// it saves libtorch's autograd graph, by which the backward pass differentiates. Returns `None` if
-/// the layer's inputs do not fit.
+/// Returns the forward pass of attention, by libtorch's fastest kernel for the device, or with a
+/// mask of the weights by matrix products. In training it saves libtorch's autograd graph, by which
+/// the backward pass differentiates. Returns `None` if the layer's inputs do not fit.
 pub(super) fn forward(
     operands: LayerOperands,
     layer: &Layer,
     attention: &MultiHeadAttention,
+    mut mask: Option<Mask>,
     dtypes: DTypes,
 ) -> Option<LaunchFunction> {
     let width = attention.sizes(layer.input_shapes())?.width;
@@ -22,7 +24,8 @@ pub(super) fn forward(
     Some(Box::new(move |launch| {
         let inputs = (0..operands.inputs.len()).map(|slot| dtypes.narrow(&operands.input_at(launch, slot)?));
         let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
-        let (mut saved, result) = ffi::attention(&inputs, options, operands.writes(Role::Saved))?;
+        let factors = mask.as_mut().map(|mask| mask.factors(launch, dtypes)).transpose()?;
+        let (mut saved, result) = ffi::attention(&inputs, options, factors, operands.writes(Role::Saved))?;
         operands.put(launch, Role::Output, &dtypes.widen(&result.f_detach()?)?)?;
         saved.push(result);
         operands.save(launch, saved)

@@ -2,31 +2,50 @@
 
 use std::ops::Range;
 
-use layer_graph::Dropout;
+use layer_graph::{Dropout, Layer};
 use tch::{Kind, Tensor};
 
 use super::Failure;
 use super::dtypes::DTypes;
 use super::ffi::copy_from_host;
-use super::launch::{LaunchFunction, LayerOperands};
+use super::launch::{Launch, LaunchFunction, LayerOperands};
 use super::library_error;
 use crate::random::{Purpose, RandomStream};
 use crate::{Role, Shard};
 
-/// Generator of a layer's dropout factors: 0 or `1 / (1 - probability)` for each element.
+/// Generator of a layer's dropout factors: 0 or `1 / (1 - probability)` for each of its random
+/// numbers.
 pub(super) struct Mask {
     /// Name of the layer, part of the key of its random stream.
-    pub(super) layer: String,
-    /// Probability that an element becomes zero, and whether all of a sample do.
-    pub(super) rule: Dropout,
+    layer: String,
+    /// Probability that a factor is zero, and whether a sample has one number.
+    rule: Dropout,
     /// Samples of the batch, whose indices key the random numbers.
-    pub(super) shard: Shard,
-    /// Indices, in a sample of the whole layer, of the elements of a sample: consecutive ranges.
-    /// The indices are those of the random numbers.
-    pub(super) runs: Vec<Range<usize>>,
+    shard: Shard,
+    /// Indices of the numbers of a sample in the whole layer: consecutive ranges.
+    runs: Vec<Range<usize>>,
+    /// Factors, and the seed and iteration that they were drawn for.
+    drawn: Option<((u64, u64), Tensor)>,
 }
 
 impl Mask {
+    /// Creates the mask of a layer.
+    pub(super) fn new(layer: &Layer, rule: Dropout, shard: Shard) -> Self {
+        let runs = layer.random_box().runs();
+        Self { layer: layer.name().into(), rule, shard, runs, drawn: None }
+    }
+
+    /// Returns the factors for a launch. Those of an iteration are drawn at its first launch, so
+    /// that they exist when a graph captures a later launch.
+    pub(super) fn factors(&mut self, launch: &Launch<'_, '_>, dtypes: DTypes) -> Result<&Tensor, Failure> {
+        let key = (launch.context.seed, launch.context.iteration);
+        if self.drawn.as_ref().is_none_or(|(known, _)| *known != key) {
+            self.drawn = Some((key, self.draw(key.0, key.1, dtypes)?));
+        }
+        let drawn = self.drawn.as_ref().map(|(_, factors)| factors);
+        drawn.ok_or_else(|| library_error("the mask of a dropout was not drawn"))
+    }
+
     fn draw(&self, seed: u64, iteration: u64, dtypes: DTypes) -> Result<Tensor, Failure> {
         let Dropout { probability, of_samples } = self.rule;
         let elements = self.runs.iter().map(Range::len).sum::<usize>();
@@ -53,24 +72,15 @@ impl Mask {
 }
 
 /// Returns the pass that multiplies each element of `source` by its factor and puts the results
-/// into `target`: the forward pass, and the backward pass with the gradients. The factors of an
-/// iteration are drawn at its first launch, so that they exist when a graph captures a later
-/// launch.
+/// into `target`: the forward pass, and the backward pass with the gradients.
 pub(super) fn multiply(
     operands: LayerOperands,
     [source, target]: [Role; 2],
-    mask: Mask,
+    mut mask: Mask,
     dtypes: DTypes,
 ) -> LaunchFunction {
-    let mut drawn: Option<((u64, u64), Tensor)> = None;
     Box::new(move |launch| {
-        let key = (launch.context.seed, launch.context.iteration);
-        if drawn.as_ref().is_none_or(|(known, _)| *known != key) {
-            drawn = Some((key, mask.draw(key.0, key.1, dtypes)?));
-        }
-        let (_, factors) =
-            drawn.as_ref().ok_or_else(|| library_error("the mask of a dropout was not drawn"))?;
-        let product = operands.source(launch, source)?.flat()?.f_mul(factors)?;
+        let product = operands.source(launch, source)?.flat()?.f_mul(mask.factors(launch, dtypes)?)?;
         operands.put(launch, target, &product)
     })
 }

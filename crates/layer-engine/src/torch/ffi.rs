@@ -52,6 +52,7 @@ unsafe extern "C" {
         heads: i64,
         causal: bool,
         scale: f64,
+        factors: *const CTensor,
         differentiable: bool,
         leaves: *mut *mut CTensor,
         result: *mut *mut CTensor,
@@ -211,17 +212,19 @@ pub(super) struct AttentionOptions {
 /// values), or over three tensors of `samples x positions x features`. Returns the leaves, which
 /// stand for the inputs in libtorch's autograd graph, and the result. If `differentiable` is true,
 /// that graph is recorded, and [`gradients_of_leaves`] can differentiate the result with respect to
-/// the leaves. If it is false, no graph is recorded.
+/// the leaves. If it is false, no graph is recorded. The weights of each sample, head, query and
+/// key are multiplied by `factors`, if there are any.
 pub(super) fn attention(
     inputs: &[Tensor],
     options: AttentionOptions,
+    factors: Option<&Tensor>,
     differentiable: bool,
 ) -> Result<(Vec<Tensor>, Tensor), Failure> {
     let AttentionOptions { heads, causal, scale } = options;
     let pointers: Vec<_> = inputs.iter().map(pointer).collect();
     let (mut leaves, mut result) = (vec![std::ptr::null_mut(); inputs.len()], std::ptr::null_mut());
-    // SAFETY: the inputs live through the call, which writes to the result and to as many leaves as
-    // there are inputs.
+    // SAFETY: the inputs and factors live through the call, which writes to the result and to as
+    // many leaves as there are inputs.
     check(unsafe {
         layer_engine_attention(
             pointers.as_ptr(),
@@ -229,6 +232,7 @@ pub(super) fn attention(
             heads,
             causal,
             scale,
+            factors.map_or(std::ptr::null(), pointer),
             differentiable,
             leaves.as_mut_ptr(),
             &raw mut result,

@@ -2,14 +2,18 @@
 #include "ffi.h"
 
 #include <array>
+#include <limits>
 #include <optional>
 #include <vector>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/matmul.h>
 #include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/native_layer_norm_backward.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/softmax.h>
 #include <torch/csrc/autograd/autograd.h>
 
 namespace {
@@ -72,10 +76,11 @@ extern "C" char *layer_engine_batch_norm_backward(
 
 // Computes attention of queries, keys and values, recorded in a graph for `layer_engine_gradients`.
 // They are `count` tensors: one of samples x positions x 3 features, or three of samples x
-// positions x features. `leaves` become the tensors to differentiate with respect to.
+// positions x features. `leaves` become the tensors to differentiate with respect to. The weights
+// are multiplied by `factors`, unless it is null.
 extern "C" char *layer_engine_attention(
     const at::Tensor *const *inputs, size_t count, int64_t heads, bool causal, double scale,
-    bool differentiable, at::Tensor **leaves, at::Tensor **result) {
+    const at::Tensor *factors, bool differentiable, at::Tensor **leaves, at::Tensor **result) {
     return guarded([&] {
         at::AutoGradMode recording(differentiable);
         std::vector<at::Tensor> parts;
@@ -94,8 +99,23 @@ extern "C" char *layer_engine_attention(
         for (at::Tensor &part : parts) {
             part = part.view({part.size(0), part.size(1), part.size(2) / width, width}).transpose(1, 2);
         }
-        const at::Tensor mixed = at::scaled_dot_product_attention(
-            parts[0], parts[1], parts[2], std::nullopt, 0.0, causal, scale, key_heads != heads);
+        at::Tensor mixed;
+        if (factors == nullptr) {
+            mixed = at::scaled_dot_product_attention(
+                parts[0], parts[1], parts[2], std::nullopt, 0.0, causal, scale, key_heads != heads);
+        } else {
+            for (int64_t part = 1; key_heads != heads && part < 3; part++) {
+                parts[part] = parts[part].repeat_interleave(heads / key_heads, 1);
+            }
+            at::Tensor scores = at::matmul(parts[0].mul(scale), parts[1].transpose(2, 3));
+            if (causal) {
+                const auto options = scores.options().dtype(at::kBool);
+                const at::Tensor hidden = at::ones({scores.size(2), scores.size(3)}, options).triu(1);
+                scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
+            }
+            const at::Tensor weights = at::softmax(scores, 3);
+            mixed = at::matmul(weights.mul(factors->view_as(weights).to(weights.scalar_type())), parts[2]);
+        }
         *result = owned(mixed.transpose(1, 2).flatten(2));
         for (size_t i = 0; i < count; i++) {
             leaves[i] = owned(originals[i]);

@@ -1,6 +1,6 @@
 //! Preparation of kernels: creates the operation for a kernel's description.
 
-use layer_graph::{Layer, LayerKind};
+use layer_graph::{Dropout, Layer, LayerKind};
 use tch::Tensor;
 
 use super::Failure;
@@ -143,14 +143,16 @@ fn operation(
                 sequence::embedding(operands, tokens)
             }
         }
-        LayerKind::PositionEmbedding(_) if backward => sequence::positions_backward(operands),
-        LayerKind::PositionEmbedding(_) => sequence::positions(operands),
+        LayerKind::PositionEmbedding(rule) if backward => sequence::positions_backward(operands, rule),
+        LayerKind::PositionEmbedding(rule) => sequence::positions(operands, rule),
         LayerKind::RotaryEmbedding(rule) => sequence::rotary_embedding(operands, rule, dtypes, backward)?,
         LayerKind::ClassToken if backward => sequence::class_token_backward(operands),
         LayerKind::ClassToken => sequence::class_token(operands, dtypes),
         LayerKind::MultiHeadAttention(_) if backward => attention::backward(operands, dtypes),
         LayerKind::MultiHeadAttention(attention) => {
-            return Ok(attention::forward(operands, layer, attention, dtypes));
+            let drops = layer.kind().draws_by_element() && pass != Pass::Infer;
+            let mask = drops.then(|| Mask::new(layer, Dropout::new(attention.dropout), shard));
+            return Ok(attention::forward(operands, layer, attention, mask, dtypes));
         }
         LayerKind::MaxPool2d(pool) => {
             let windows = PoolWindows::new(operands, pool, dtypes);
@@ -173,8 +175,7 @@ fn operation(
         LayerKind::Multiply => multiply(operands, backward),
         LayerKind::Dropout(_) if pass == Pass::Infer => copies(),
         LayerKind::Dropout(rule) => {
-            let runs = layer.output_box().runs();
-            let mask = Mask { layer: layer.name().into(), rule: rule.clone(), shard, runs };
+            let mask = Mask::new(layer, rule.clone(), shard);
             let forward = [Role::Input(0), Role::Output];
             let roles = if backward { [Role::OutputGradient, Role::InputGradient(0)] } else { forward };
             dropout::multiply(operands, roles, mask, dtypes)

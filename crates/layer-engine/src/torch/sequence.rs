@@ -1,7 +1,7 @@
 //! Embeddings, position embeddings and class tokens. Each function returns the computation of a
 //! pass.
 
-use layer_graph::RotaryEmbedding;
+use layer_graph::{PositionEmbedding, RotaryEmbedding};
 use tch::Tensor;
 
 use super::Failure;
@@ -42,28 +42,36 @@ pub(super) fn embedding_backward(
     })
 }
 
-/// Returns the forward pass of a position embedding: adds the learned vector of its position to
-/// each position of a sequence.
-pub(super) fn positions(operands: LayerOperands) -> LaunchFunction {
+/// Returns the forward pass of a position embedding: adds a learned vector to each position of a
+/// sequence.
+pub(super) fn positions(operands: LayerOperands, rule: &PositionEmbedding) -> LaunchFunction {
+    let [first, count] = used_vectors(&operands, rule);
     Box::new(move |launch| {
         let input = operands.input(launch)?;
-        let vectors = operands.parameters(launch)?[0].f_narrow(1, 0, operands.inputs[0][1])?;
+        let vectors = operands.parameters(launch)?[0].f_narrow(1, first, count)?;
         operands.put(launch, Role::Output, &input.f_add(&vectors)?)
     })
 }
 
-/// Returns the backward pass of a position embedding. Parameters of positions beyond the sequence
-/// get a zero gradient.
-pub(super) fn positions_backward(operands: LayerOperands) -> LaunchFunction {
+/// Returns the backward pass of a position embedding. Vectors that are not added get a zero
+/// gradient.
+pub(super) fn positions_backward(operands: LayerOperands, rule: &PositionEmbedding) -> LaunchFunction {
+    let [first, count] = used_vectors(&operands, rule);
+    let dims: &[i64] = if rule.repeated { &[0, 1] } else { &[0] };
     Box::new(move |launch| {
         let output_gradient = operands.output_gradient(launch)?;
         let gradient = &mut operands.parameter_gradients(launch)?[0];
-        let length = operands.inputs[0][1];
-        let sums = output_gradient.f_sum_dim_intlist([0i64].as_slice(), true, None)?;
-        gradient.f_narrow(1, 0, length)?.f_copy_(&sums)?;
-        let _ = gradient.f_narrow(1, length, gradient.size()[1] - length)?.f_zero_()?;
+        let sums = output_gradient.f_sum_dim_intlist(dims, true, None)?;
+        let _ = gradient.f_zero_()?;
+        gradient.f_narrow(1, first, count)?.f_copy_(&sums)?;
         put_input_gradient(&operands, launch, &output_gradient)
     })
+}
+
+/// Returns the index of the first vector that is added, and the number of such vectors.
+fn used_vectors(operands: &LayerOperands, rule: &PositionEmbedding) -> [i64; 2] {
+    let positions = operands.inputs[0][1];
+    [rule.first as i64, if rule.repeated { 1 } else { positions }]
 }
 
 /// Returns a pass of a rotary embedding, whose gradient is the inverse rotation.

@@ -69,7 +69,7 @@ fn launching_a_layer_allocates_nothing() {
         (LayerNorm::default().into(), vec![sequence()]),
         (RmsNorm::new(1e-5).into(), vec![sequence()]),
         (Embedding::new(9, 4).into(), vec![Shape::features(5)]),
-        (PositionEmbedding { positions: 8 }.into(), vec![sequence()]),
+        (PositionEmbedding::new(8).into(), vec![sequence()]),
         (LayerKind::ClassToken, vec![sequence()]),
         (Permute { order: vec![1, 0] }.into(), vec![sequence()]),
         (Select { index: 2 }.into(), vec![sequence()]),

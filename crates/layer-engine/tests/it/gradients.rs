@@ -335,10 +335,12 @@ proptest! {
     fn position_embedding_gradients_match_differences(
         positions in 1usize..6,
         longer in 0usize..3,
+        first in 0usize..3,
+        repeated: bool,
         features in 1usize..6,
         samples in 0usize..4,
     ) {
-        let kind = PositionEmbedding { positions: positions + longer };
+        let kind = PositionEmbedding { positions: first + positions + longer, first, repeated };
         check(layer(kind, &[Shape::sequence(positions, features)]), samples);
     }
 

@@ -38,16 +38,17 @@ pub(crate) fn pool(
 }
 
 /// Generates an attention of three inputs, and their shapes: of a sequence to itself or to another
-/// one, with queries that share keys in groups.
+/// one, with queries that share keys in groups, with and without dropout of weights.
 pub(crate) fn attention_of_three_inputs() -> impl Strategy<Value = (MultiHeadAttention, [Shape; 3])> {
     let scale = prop_oneof![Just(None), (0.1..0.5f64).prop_map(Some)];
-    (1usize..12, prop::option::of(1usize..12), 1usize..4, 1usize..4, 1usize..6, scale).prop_flat_map(
-        |(positions, keys, key_heads, group, width, scale)| {
+    let dropout = prop_oneof![Just(0.0), Just(0.4)];
+    (1usize..12, prop::option::of(1usize..12), 1usize..4, 1usize..4, 1usize..6, scale, dropout).prop_flat_map(
+        |(positions, keys, key_heads, group, width, scale, dropout)| {
             let key_positions = keys.unwrap_or(positions);
             let heads = group * key_heads;
             let keys = Shape::sequence(key_positions, key_heads * width);
             let inputs = [Shape::sequence(positions, heads * width), keys.clone(), keys];
-            let attention = move |causal| MultiHeadAttention { heads, causal, scale };
+            let attention = move |causal| MultiHeadAttention { heads, causal, scale, dropout };
             let causal = any::<bool>().prop_map(move |causal| causal && key_positions == positions);
             causal.prop_map(move |causal| (attention(causal), inputs.clone()))
         },
@@ -65,6 +66,17 @@ fn dropout_parts(shape: &Shape) -> Vec<Layer> {
     let id = graph.add("layer", Dropout::new(0.3), [x]).unwrap();
     let (splits, division) = (NetworkSplits::new(&graph), Division { split: Split::Features, parts: 4 });
     [0, 2].map(|index| splits.part(id, division, index).unwrap().layer).to_vec()
+}
+
+/// Returns parts of an attention of three heads with dropout of weights.
+fn attention_parts() -> Vec<Layer> {
+    let mut graph = LayerGraph::new("test", Shape::sequence(5, 12)).unwrap();
+    let [queries, keys, values] =
+        ["q", "k", "v"].map(|name| graph.add(name, Linear::new(12), [graph.input()]).unwrap());
+    let attention = MultiHeadAttention::new(3, true).with_dropout(0.3);
+    let id = graph.add("layer", attention, [queries, keys, values]).unwrap();
+    let (splits, division) = (NetworkSplits::new(&graph), Division { split: Split::Features, parts: 2 });
+    [0, 1].map(|index| splits.part(id, division, index).unwrap().layer).to_vec()
 }
 
 /// Returns small layers of every kind.
@@ -114,11 +126,14 @@ pub(crate) fn layers() -> Vec<Layer> {
         (LayerNorm::default().into(), &sequence),
         (RmsNorm::new(1e-5).into(), &sequence),
         (RmsNorm { epsilon: 1e-2, unit_offset: true }.into(), &sequence),
-        (PositionEmbedding { positions: 9 }.into(), &sequence),
+        (PositionEmbedding::new(9).into(), &sequence),
+        (PositionEmbedding { first: 2, ..PositionEmbedding::new(10) }.into(), &sequence),
+        (PositionEmbedding { first: 1, repeated: true, ..PositionEmbedding::new(3) }.into(), &sequence),
         (RotaryEmbedding { first: 5, ..RotaryEmbedding::new(6, 100.0) }.into(), &sequence),
         (LayerKind::ClassToken, &sequence),
         (MultiHeadAttention::new(2, true).into(), &sequence),
         (MultiHeadAttention::new(1, false).into(), &sequence),
+        (MultiHeadAttention::new(2, true).with_dropout(0.3).into(), &sequence),
         (LayerKind::SoftmaxCrossEntropy, &sequence),
     ];
     let mut layers: Vec<Layer> =
@@ -136,6 +151,7 @@ pub(crate) fn layers() -> Vec<Layer> {
     layers.push(layer(LayerNorm::default(), &[vector]));
     layers.extend(dropout_parts(&image));
     layers.extend(dropout_parts(&sequence));
+    layers.extend(attention_parts());
     layers.push(layer(LayerKind::Add, &[image.clone(), image.clone(), image.clone()]));
     layers.push(layer(LayerKind::Add, &vec![image.clone(); 9]));
     layers.push(layer(LayerKind::Multiply, &[image.clone(), image.clone()]));

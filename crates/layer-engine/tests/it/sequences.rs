@@ -2,7 +2,8 @@
 //! over their definitions.
 #![allow(clippy::float_cmp, reason = "copies are exact")]
 
-use layer_engine::{CpuEngine, EngineError, Pass, Role, Shard};
+use layer_engine::random::{Purpose, RandomStream};
+use layer_engine::{CpuEngine, EngineError, LaunchContext, Pass, Role, Shard};
 use layer_graph::{
     AttentionSizes, Embedding, Layer, LayerKind, LayerNorm, Linear, MultiHeadAttention, Permute,
     PositionEmbedding, Reshape, RmsNorm, RotaryEmbedding, Select, Shape, Slice,
@@ -10,16 +11,17 @@ use layer_graph::{
 use proptest::prelude::*;
 
 use crate::layer_cases::attention_of_three_inputs;
-use crate::single_layer::{SingleLayer, layer};
+use crate::single_layer::{CONTEXT, SingleLayer, layer};
 
 /// Runs training and evaluation, which give the same result here, and compares each output sample
 /// with the oracle: a function of the input sample and of the parameters.
 fn check(layer: Layer, samples: usize, oracle: impl Fn(&[f64], &[f64]) -> Vec<f64>) {
-    check_inputs(layer, samples, |inputs, parameters| oracle(inputs[0], parameters));
+    check_inputs(layer, samples, |_, _, inputs, parameters| oracle(inputs[0], parameters));
 }
 
-/// Compares as [`check`] does. The oracle is a function of the samples of all inputs.
-fn check_inputs(layer: Layer, samples: usize, oracle: impl Fn(&[&[f64]], &[f64]) -> Vec<f64>) {
+/// Compares as [`check`] does. The oracle is a function of the pass, the index of the sample, the
+/// samples of all inputs, and the parameters.
+fn check_inputs(layer: Layer, samples: usize, oracle: impl Fn(Pass, u64, &[&[f64]], &[f64]) -> Vec<f64>) {
     let mut layer = SingleLayer::<f64>::new(layer, Shard::whole(samples), CpuEngine::new());
     let of_inputs: Vec<usize> = layer.layer.input_shapes().iter().map(Shape::elements).collect();
     let of_output = layer.layer.output_shape().elements();
@@ -34,7 +36,7 @@ fn check_inputs(layer: Layer, samples: usize, oracle: impl Fn(&[&[f64]], &[f64])
                 .enumerate()
                 .map(|(slot, &of_input)| &layer.buffers[&Role::Input(slot)][sample * of_input..][..of_input])
                 .collect();
-            let expected = oracle(&inputs, parameters);
+            let expected = oracle(pass, sample as u64, &inputs, parameters);
             assert_eq!(output.len(), expected.len());
             for (index, (got, expected)) in output.iter().zip(expected).enumerate() {
                 assert!((got - expected).abs() < 1e-12, "{pass:?} [{index}]: {got}, not {expected}");
@@ -44,8 +46,14 @@ fn check_inputs(layer: Layer, samples: usize, oracle: impl Fn(&[&[f64]], &[f64])
 }
 
 /// Computes attention by its definition, one query at a time. `inputs` are one sample of each
-/// input: queries, keys and values, or one input with all three.
-fn attend(attention: &MultiHeadAttention, sizes: AttentionSizes, inputs: &[&[f64]]) -> Vec<f64> {
+/// input: queries, keys and values, or one input with all three. `factors` are those of the weights
+/// of each head, query and key.
+fn attend(
+    attention: &MultiHeadAttention,
+    sizes: AttentionSizes,
+    inputs: &[&[f64]],
+    factors: &[f64],
+) -> Vec<f64> {
     let AttentionSizes { positions, key_positions, heads, key_heads, width } = sizes;
     let features = heads * width;
     let at = |part: usize, position: usize, head: usize| match inputs {
@@ -67,7 +75,8 @@ fn attend(attention: &MultiHeadAttention, sizes: AttentionSizes, inputs: &[&[f64
             let sum: f64 = weights.iter().sum();
             for (key, weight) in weights.iter().enumerate() {
                 let target = &mut output[query * features + head * width..][..width];
-                target.iter_mut().zip(at(2, key, head)).for_each(|(y, v)| *y += weight / sum * v);
+                let weight = weight / sum * factors[(head * positions + query) * key_positions + key];
+                target.iter_mut().zip(at(2, key, head)).for_each(|(y, v)| *y += weight * v);
             }
         }
     }
@@ -77,7 +86,20 @@ fn attend(attention: &MultiHeadAttention, sizes: AttentionSizes, inputs: &[&[f64
 /// Compares an attention with its definition.
 fn check_attention(attention: &MultiHeadAttention, inputs: &[Shape], samples: usize) {
     let sizes = attention.sizes(inputs).unwrap();
-    check_inputs(layer(attention.clone(), inputs), samples, |inputs, _| attend(attention, sizes, inputs));
+    let layer = layer(attention.clone(), inputs);
+    let name = layer.name().to_owned();
+    check_inputs(layer, samples, |pass, sample, inputs, _| {
+        let LaunchContext { seed, iteration, .. } = CONTEXT;
+        let mut stream = RandomStream::new(seed, Purpose::Dropout, iteration, &name, sample);
+        let kept = 1.0 / (1.0 - attention.dropout);
+        let mut factor = || match pass {
+            Pass::Infer => 1.0,
+            _ if stream.uniform() < attention.dropout => 0.0,
+            _ => kept,
+        };
+        let factors: Vec<f64> = (0..sizes.weights().iter().product()).map(|_| factor()).collect();
+        attend(attention, sizes, inputs, &factors)
+    });
 }
 
 /// Howard et al., "Searching for `MobileNetV3`", 2019.
@@ -236,12 +258,17 @@ proptest! {
     fn position_embedding_matches_definition(
         positions in 1usize..6,
         longer in 0usize..3,
+        first in 0usize..3,
+        repeated: bool,
         features in 1usize..6,
         samples in 0usize..4,
     ) {
-        let kind = PositionEmbedding { positions: positions + longer };
+        let kind = PositionEmbedding { positions: first + positions + longer, first, repeated };
         check(layer(kind, &[Shape::sequence(positions, features)]), samples, |input, parameters| {
-            input.iter().zip(parameters).map(|(x, learned)| x + learned).collect()
+            let learned = parameters[first * features..].chunks(features);
+            let vector = |position| learned.clone().nth(if repeated { 0 } else { position }).unwrap();
+            let rows = input.chunks(features).enumerate();
+            rows.flat_map(|(position, row)| row.iter().zip(vector(position)).map(|(x, y)| x + y)).collect()
         });
     }
 
@@ -372,7 +399,7 @@ fn attention_of_long_sequences_matches_definition() {
         check_attention(&MultiHeadAttention::new(6, causal).scaled_by(0.3), &grouped, 2);
     }
     let cross = [(70, 12), (140, 12), (140, 12)].map(|(rows, width)| Shape::sequence(rows, width));
-    check_attention(&MultiHeadAttention::new(3, false), &cross, 2);
+    check_attention(&MultiHeadAttention::new(3, false).with_dropout(0.2), &cross, 2);
 }
 
 #[test]

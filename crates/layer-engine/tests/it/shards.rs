@@ -4,8 +4,8 @@
 
 use layer_engine::{CpuEngine, Pass, Role, Shard};
 use layer_graph::{
-    BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, Linear, PositionEmbedding, RmsNorm,
-    Shape,
+    BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, Linear, MultiHeadAttention,
+    PositionEmbedding, RmsNorm, Shape,
 };
 use proptest::prelude::*;
 
@@ -62,7 +62,7 @@ proptest! {
             4 => layer(LayerNorm::default(), &[Shape::sequence(6, 4)]),
             8 => layer(RmsNorm::new(1e-5), &[Shape::sequence(6, 4)]),
             5 => layer(Embedding::new(9, 3), &[Shape::features(7)]),
-            6 => layer(PositionEmbedding { positions: 8 }, &[Shape::sequence(6, 4)]),
+            6 => layer(PositionEmbedding::new(8), &[Shape::sequence(6, 4)]),
             _ => layer(LayerKind::ClassToken, &[Shape::sequence(6, 4)]),
         };
         let (mut whole, mut parts) = split(&layer, first_part);
@@ -85,6 +85,16 @@ proptest! {
         let kept = output.clone().filter(|&is_kept| is_kept).count();
         prop_assert!((180..300).contains(&kept), "{} of 400 kept with probability 0.6", kept);
         prop_assert!(output.eq(gradient), "the backward pass drops other elements");
+    }
+
+    #[test]
+    fn dropped_weights_do_not_depend_on_the_split(first_part in 0usize..9) {
+        let attention = MultiHeadAttention::new(2, false).with_dropout(0.4);
+        let (mut whole, mut parts) = split(&layer(attention, &[Shape::sequence(6, 12)]), first_part);
+        run(&mut whole, &mut parts);
+        for role in [Role::Output, Role::InputGradient(0)] {
+            assert_close(&joined(&parts, role), &whole.buffers[&role]);
+        }
     }
 
     #[test]
@@ -146,7 +156,7 @@ fn empty_shard_has_zero_gradients_and_keeps_statistics() {
         (LayerNorm::default().into(), sequence()),
         (RmsNorm::new(1e-5).into(), sequence()),
         (Embedding::new(9, 3).into(), Shape::features(7)),
-        (PositionEmbedding { positions: 8 }.into(), sequence()),
+        (PositionEmbedding::new(8).into(), sequence()),
         (LayerKind::ClassToken, sequence()),
     ];
     for (kind, shape) in kinds {

@@ -262,12 +262,13 @@ fn sequence_network(sizes: &SequenceSizes) -> Result<LayerGraph, GraphError> {
     let &SequenceSizes { positions, features, heads, width, hidden, causal } = sizes;
     let mut net = LayerGraph::new("sequences", Shape::features(positions))?;
     let mut x = net.add("tokens", Embedding::new(11, features), [net.input()])?;
-    x = net.add("positions", PositionEmbedding { positions: positions + 2 }, [x])?;
-    x = net.add("rows", PositionEmbedding { positions }, [x])?;
+    x = net.add("positions", PositionEmbedding::new(positions + 2), [x])?;
+    x = net.add("rows", PositionEmbedding::new(positions), [x])?;
+    x = net.add("types", PositionEmbedding { first: 1, repeated: true, positions: 2 }, [x])?;
     let start = net.add("dropout", Dropout::new(0.3), [x])?;
     x = net.add("norm", LayerNorm::default(), [start])?;
     x = net.add("qkv", Linear::new(3 * heads * width), [x])?;
-    x = net.add("attention", MultiHeadAttention::new(heads, causal), [x])?;
+    x = net.add("attention", MultiHeadAttention::new(heads, causal).with_dropout(0.2), [x])?;
     x = net.add("attention_dropout", Dropout::new(0.5), [x])?;
     x = net.add("out", Linear::new(features), [x])?;
     let middle = net.add("add", LayerKind::Add, [x, start])?;
@@ -369,7 +370,7 @@ fn parts_of_all_layer_kinds_are_compared() {
     // inputs, and two to three parts of all layers on sequences but the attention, of the larger
     // table of positions and the class token, and the loss of a sequence, by positions.
     let sizes = SequenceSizes { positions: 3, features: 5, heads: 4, width: 2, hidden: 6, causal: true };
-    assert_eq!(check_network(&sequence_network(&sizes).unwrap()), 3 * (18 + 7) + 2 * 17);
+    assert_eq!(check_network(&sequence_network(&sizes).unwrap()), 3 * (19 + 7) + 2 * 18);
     // All layers but the class token and the loss by features, linear layers by inputs; two to
     // three parts of the layers on the tokens' positions but the attentions, and two to four of the
     // projections of the encoder's output, which has one more, by positions.

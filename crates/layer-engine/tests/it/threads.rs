@@ -62,7 +62,7 @@ fn layer_results_do_not_depend_on_thread_count() {
         (RmsNorm::new(1e-5).into(), vec![sequence()]),
         (Linear::new(300).into(), vec![sequence()]),
         (Embedding::new(90, 40).into(), vec![Shape::features(200)]),
-        (PositionEmbedding { positions: 80 }.into(), vec![sequence()]),
+        (PositionEmbedding::new(80).into(), vec![sequence()]),
         (LayerKind::ClassToken, vec![sequence()]),
         (MultiHeadAttention::new(4, true).into(), vec![sequence()]),
         (MultiHeadAttention::new(6, true).into(), vec![sequence(), keys(), keys()]),

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Configured, activation, attention_dropout, check};
+use super::{Configured, activation, check};
 use crate::{
     Dropout, Embedding, GraphError, LayerGraph, LayerId, LayerKind, LayerNorm, Linear, MultiHeadAttention,
     PositionEmbedding, Shape,
@@ -61,7 +61,7 @@ pub(super) fn build(name: &str, config: &Config, positions: usize) -> Result<Con
     let activation = activation(&config.activation_function)?;
     let mut net = LayerGraph::new(name, Shape::features(positions))?;
     let tokens = net.add("transformer.wte", Embedding::new(config.vocab_size, features), [net.input()])?;
-    let table = PositionEmbedding { positions: config.n_positions };
+    let table = PositionEmbedding::new(config.n_positions);
     let mut x = net.add("transformer.wpe.weight", table, [tokens])?;
     if config.embd_pdrop > 0.0 {
         x = net.add("transformer.drop", Dropout::new(config.embd_pdrop), [x])?;
@@ -100,13 +100,12 @@ pub(super) fn build(name: &str, config: &Config, positions: usize) -> Result<Con
     };
     net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
     let cross_attention = config.add_cross_attention.then(|| "cross attention".into());
-    let left_out = attention_dropout(config.attn_pdrop).into_iter().chain(cross_attention).collect();
-    Ok(Configured { network: net, left_out })
+    Ok(Configured { network: net, left_out: cross_attention.into_iter().collect() })
 }
 
 /// Returns the attention of a block. Its products may have another factor than usual.
 fn attention(config: &Config, block: usize) -> MultiHeadAttention {
-    let attention = MultiHeadAttention::new(config.n_head, true);
+    let attention = MultiHeadAttention::new(config.n_head, true).with_dropout(config.attn_pdrop);
     let width = config.n_embd.checked_div(config.n_head).unwrap_or(1).max(1) as f64;
     let usual = if config.scale_attn_weights { width.powf(-0.5) } else { 1.0 };
     match (config.scale_attn_weights, config.scale_attn_by_inverse_layer_idx) {

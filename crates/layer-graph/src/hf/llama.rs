@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer};
 
-use super::{Configured, activation, attention_dropout, check, invalid};
+use super::{Configured, activation, check, invalid};
 use crate::{
     Embedding, GraphError, LayerGraph, LayerId, LayerKind, Linear, MultiHeadAttention, RmsNorm,
     RotaryEmbedding, Shape,
@@ -132,8 +132,7 @@ impl Config {
         let mut scalings = groups.filter_map(|group| group.rope_type.as_ref().or(group.older_type.as_ref()));
         let scaling = scalings.find(|&scaling| scaling != "default");
         let scaling = scaling.map(|scaling| format!("scaled rotary angles ({scaling})"));
-        let dropout = attention_dropout(self.attention_dropout.unwrap_or(0.0));
-        dropout.into_iter().chain(window).chain(scaling).collect()
+        window.into_iter().chain(scaling).collect()
     }
 }
 
@@ -180,7 +179,8 @@ pub(super) fn build(
         let rotary = RotaryEmbedding::new(width, config.base());
         let queries = then("self_attn.rotated_queries", rotary.clone().into(), &[queries])?;
         let keys = then("self_attn.rotated_keys", rotary.into(), &[keys])?;
-        let attention = MultiHeadAttention::new(heads, true);
+        let dropout = config.attention_dropout.unwrap_or(0.0);
+        let attention = MultiHeadAttention::new(heads, true).with_dropout(dropout);
         let attended = then("self_attn", attention.into(), &[queries, keys, values])?;
         let out = then("self_attn.o_proj", linear(features, of_output).into(), &[attended])?;
         let middle = then("add", LayerKind::Add, &[x, out])?;

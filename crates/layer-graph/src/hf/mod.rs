@@ -34,8 +34,8 @@ const MAX_BLOCKS: usize = 10_000;
 pub struct Configured {
     /// Network for training.
     pub network: LayerGraph,
-    /// Parts of the configuration that the network lacks, each in a few words, such as `dropout of
-    /// attention weights (0.1)`.
+    /// Parts of the configuration that the network lacks, each in a few words, such as `cross
+    /// attention`.
     pub left_out: Vec<String>,
 }
 
@@ -121,9 +121,4 @@ fn activation(name: &str) -> Result<LayerKind, GraphError> {
         "tanh" => LayerKind::Tanh,
         other => return Err(invalid(format!("the activation `{other}` has no kind of layer"))),
     })
-}
-
-/// Returns what is left out of a network whose attention weights are dropped.
-fn attention_dropout(probability: f64) -> Option<String> {
-    (probability > 0.0).then(|| format!("dropout of attention weights ({probability})"))
 }

@@ -188,6 +188,17 @@ impl LayerKind {
         matches!(self, K::GeluTanh | K::Gelu | K::QuickGelu | K::Silu | K::Sigmoid | K::Tanh)
     }
 
+    /// Returns whether the layer draws a random number in training for each of several things of a
+    /// sample: a dropout of elements, or an attention with dropout.
+    #[must_use]
+    pub fn draws_by_element(&self) -> bool {
+        match self {
+            Self::Dropout(dropout) => !dropout.of_samples,
+            Self::MultiHeadAttention(attention) => attention.dropout > 0.0,
+            _ => false,
+        }
+    }
+
     /// Returns whether the layer is a loss: its output is then one number, the loss of the sample.
     #[must_use]
     pub fn is_loss(&self) -> bool {

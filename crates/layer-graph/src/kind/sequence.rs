@@ -90,8 +90,30 @@ impl Embedding {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PositionEmbedding {
-    /// Number of learned position vectors: the maximum length of a sequence. Inputs may be shorter.
+    /// Number of learned vectors. Inputs may be shorter.
     pub positions: usize,
+    /// Index of the vector that is added to the first position, such as 2 in OPT.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub first: usize,
+    /// Whether that vector is added to all positions, as for the token types of BERT if all tokens
+    /// have the same type. Otherwise each position has the next vector.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repeated: bool,
+}
+
+impl PositionEmbedding {
+    /// Creates an embedding of `positions` vectors, of which the first one is added to the first
+    /// position of a sequence, and so on.
+    #[must_use]
+    pub fn new(positions: usize) -> Self {
+        Self { positions, first: 0, repeated: false }
+    }
+
+    /// Returns the number of vectors that are added to a sequence of `positions` positions.
+    #[must_use]
+    pub fn used(&self, positions: usize) -> usize {
+        if self.repeated { 1 } else { positions }
+    }
 }
 
 /// Hyper-parameters of a rotary position embedding (Su et al., "`RoFormer`", 2021), which rotates
@@ -157,13 +179,29 @@ pub struct MultiHeadAttention {
     /// of `d` features.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<f64>,
+    /// Probability that a weight, the share of a key in the output of a query, becomes zero during
+    /// training. It is in `0.0..1.0`. The other weights are divided by `1 - dropout`.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub dropout: f64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_none(probability: &f64) -> bool {
+    *probability == 0.0
 }
 
 impl MultiHeadAttention {
-    /// Creates an attention with the given number of query heads and the default scale.
+    /// Creates an attention with the given number of query heads, the default scale and no dropout.
     #[must_use]
     pub fn new(heads: usize, causal: bool) -> Self {
-        Self { heads, causal, scale: None }
+        Self { heads, causal, scale: None, dropout: 0.0 }
+    }
+
+    /// Sets the probability that a weight becomes zero during training.
+    #[must_use]
+    pub fn with_dropout(mut self, probability: f64) -> Self {
+        self.dropout = probability;
+        self
     }
 
     /// Sets the factor of the products of queries and keys.
@@ -221,4 +259,12 @@ pub struct AttentionSizes {
     pub key_heads: usize,
     /// Number of features of a query, a key or a value of one head.
     pub width: usize,
+}
+
+impl AttentionSizes {
+    /// Returns the dimensions of the tensor of weights: heads, positions, key positions.
+    #[must_use]
+    pub fn weights(&self) -> [usize; 3] {
+        [self.heads, self.positions, self.key_positions]
+    }
 }

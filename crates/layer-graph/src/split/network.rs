@@ -91,7 +91,9 @@ impl<'n> NetworkSplits<'n> {
             (Split::Positions, kind) if kind.is_loss() => {
                 SplitValues::new([Positions, Positions, Addends], Addends)
             }
-            (Split::Positions, LayerKind::PositionEmbedding(_)) => SplitValues::new([Positions; 3], Ranges),
+            (Split::Positions, LayerKind::PositionEmbedding(embedding)) if !embedding.repeated => {
+                SplitValues::new([Positions; 3], Ranges)
+            }
             (Split::Positions, _) => SplitValues::new([Positions; 3], Addends),
         }
     }
@@ -168,7 +170,9 @@ impl<'n> NetworkSplits<'n> {
                 (self.network.producers(id) == [self.network.input()]).then_some(of_output)
             }
             LayerKind::PositionEmbedding(embedding) => {
-                of_inputs().filter(|&count| count == of_output && count == embedding.positions)
+                // The parts have the vectors of their positions, or the one of all.
+                let is_divided = |count| embedding.repeated || count == embedding.positions;
+                of_inputs().filter(|&count| count == of_output && is_divided(count))
             }
             LayerKind::Linear(_)
             | LayerKind::LayerNorm(_)

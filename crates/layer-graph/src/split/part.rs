@@ -84,8 +84,15 @@ pub(super) fn by_features(
         tensors.iter().map(|tensor| box_of(tensor, outer, view.units, &units)).collect()
     };
     let mut part = with_inputs(layer, kind, inputs)?;
-    if matches!(&part.kind, LayerKind::Dropout(rule) if !rule.of_samples) {
-        part.output_box = Some(view.range(units.clone()));
+    if let (LayerKind::MultiHeadAttention(attention), true) = (&layer.kind, layer.kind.draws_by_element()) {
+        part.random_box = attention.sizes(&layer.inputs).map(|sizes| {
+            let mut weights = TensorBox::whole(sizes.weights());
+            let of_unit = sizes.heads / view.units;
+            weights.ranges[0] = units.start * of_unit..units.end * of_unit;
+            weights
+        });
+    } else if layer.kind.draws_by_element() {
+        part.random_box = Some(view.range(units.clone()));
     }
     Ok(LayerPart {
         layer: part,
@@ -141,23 +148,26 @@ pub(super) fn by_positions(
     };
     let mut kind = layer.kind.clone();
     match &mut kind {
-        LayerKind::PositionEmbedding(embedding) => embedding.positions = units.len(),
+        LayerKind::PositionEmbedding(embedding) if !embedding.repeated => embedding.positions = units.len(),
         LayerKind::RotaryEmbedding(rule) => rule.first += units.start,
         _ => {}
     }
     let mut part = with_inputs(layer, kind, layer.inputs.iter().map(cut).collect())?;
     match &part.kind {
-        LayerKind::Dropout(rule) if !rule.of_samples => {
+        kind if kind.draws_by_element() => {
             let view = TensorView { positions, ..TensorView::undivided(layer.output.elements()) };
-            part.output_box = Some(view.position_range(units.clone()));
+            part.random_box = Some(view.position_range(units.clone()));
         }
         LayerKind::SoftmaxCrossEntropy => part.mean_positions = Some(positions),
         _ => {}
     }
     let of_part = |tensor: LayerTensor| {
         let mut region = TensorBox::whole(tensor.dims);
-        if let (LayerKind::PositionEmbedding(_), [_, positions, _]) = (&layer.kind, &mut region.ranges[..]) {
-            *positions = units.clone();
+        match (&layer.kind, &mut region.ranges[..]) {
+            (LayerKind::PositionEmbedding(embedding), [_, positions, _]) if !embedding.repeated => {
+                *positions = units.clone();
+            }
+            _ => {}
         }
         region
     };

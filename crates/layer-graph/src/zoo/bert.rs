@@ -58,7 +58,7 @@ pub(super) fn bert(
     let mut net = LayerGraph::new(name, Shape::features(positions))?;
     let input = net.input();
     let words = net.add("embeddings.word", Embedding::new(VOCABULARY, features), [input])?;
-    let mut x = net.add("embeddings.position", PositionEmbedding { positions }, [words])?;
+    let mut x = net.add("embeddings.position", PositionEmbedding::new(positions), [words])?;
     x = net.add("embeddings.norm", NORM, [x])?;
     x = net.add("embeddings.dropout", Dropout::new(DROPOUT), [x])?;
     let block = Block { features, heads };

@@ -28,7 +28,7 @@ pub(super) fn gpt2(name: &str, blocks: usize) -> Result<LayerGraph, GraphError> 
     let mut net = LayerGraph::new(name, Shape::features(CONTEXT))?;
     let input = net.input();
     let tokens = net.add("tokens", Embedding::new(VOCABULARY, FEATURES), [input])?;
-    let mut x = net.add("positions", PositionEmbedding { positions: CONTEXT }, [tokens])?;
+    let mut x = net.add("positions", PositionEmbedding::new(CONTEXT), [tokens])?;
     x = net.add("dropout", Dropout::new(DROPOUT), [x])?;
     for index in 0..blocks {
         x = block.add(&mut net, &format!("block{}", index + 1), x)?;

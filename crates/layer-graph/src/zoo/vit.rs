@@ -28,7 +28,7 @@ pub(super) fn vit_b_16(name: &str) -> Result<LayerGraph, GraphError> {
     x = net.add("conv_proj.flatten", Reshape { output: Shape::new([FEATURES, PATCHES]) }, [x])?;
     x = net.add("conv_proj.permute", Permute { order: vec![1, 0] }, [x])?;
     x = net.add("class_token", LayerKind::ClassToken, [x])?;
-    x = net.add("encoder.pos_embedding", PositionEmbedding { positions: PATCHES + 1 }, [x])?;
+    x = net.add("encoder.pos_embedding", PositionEmbedding::new(PATCHES + 1), [x])?;
     for index in 0..BLOCKS {
         x = block.add(&mut net, &format!("encoder.layers.encoder_layer_{index}"), x)?;
     }

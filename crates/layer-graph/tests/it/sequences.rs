@@ -15,7 +15,7 @@ fn language_model() -> Result<LayerGraph, GraphError> {
     let mut net = LayerGraph::new("tiny", Shape::features(5))?;
     let tokens = net.input();
     let embedding = net.add("tokens", Embedding::new(11, 6), [tokens])?;
-    let x = net.add("positions", PositionEmbedding { positions: 8 }, [embedding])?;
+    let x = net.add("positions", PositionEmbedding::new(8), [embedding])?;
     let x = net.add("norm", LayerNorm::default(), [x])?;
     let x = net.add("projection", Linear::new(18), [x])?;
     let x = net.add("attention", MultiHeadAttention::new(2, true), [x])?;
@@ -83,6 +83,8 @@ fn invalid_attentions_of_three_inputs_are_rejected() {
         (MultiHeadAttention::new(0, false), [[5, 12], [7, 12], [7, 12]], "queries of 0 heads"),
         (MultiHeadAttention::new(4, false).scaled_by(0.0), [[5, 12]; 3], "scale > 0"),
         (MultiHeadAttention::new(4, false).scaled_by(f64::NAN), [[5, 12]; 3], "scale > 0"),
+        (MultiHeadAttention::new(4, false).with_dropout(1.0), [[5, 12]; 3], "0 <= p < 1"),
+        (MultiHeadAttention::new(4, false).with_dropout(f64::NAN), [[5, 12]; 3], "0 <= p < 1"),
     ];
     for (attention, shapes, expected) in bad {
         let error = three_inputs(attention, shapes).unwrap_err().to_string();
@@ -147,7 +149,10 @@ fn invalid_sequence_layers_are_rejected() {
     let bad: Vec<(LayerKind, &str)> = vec![
         (MultiHeadAttention::new(4, false).into(), "4 heads"),
         (MultiHeadAttention::new(0, false).into(), "0 heads"),
-        (PositionEmbedding { positions: 4 }.into(), "4 positions"),
+        (PositionEmbedding::new(4).into(), "4 positions"),
+        (PositionEmbedding { first: 2, ..PositionEmbedding::new(6) }.into(), "from vector 2 on"),
+        (PositionEmbedding { first: 6, repeated: true, ..PositionEmbedding::new(6) }.into(), "6 positions"),
+        (PositionEmbedding { first: 7, ..PositionEmbedding::new(6) }.into(), "6 positions"),
         (Embedding::new(3, 2).into(), "vector of tokens"),
         (Reshape { output: Shape::new([7, 4]) }.into(), "7x4"),
         (Permute { order: vec![0, 0] }.into(), "[0, 0]"),

@@ -146,7 +146,7 @@ fn grouped_queries_are_split_by_key_heads() {
     let queries = network.add("queries", Linear::new(6 * 4), [network.input()]).unwrap();
     let keys = network.add("keys", Linear::new(3 * 4), [memory]).unwrap();
     let values = network.add("values", Linear::new(3 * 4), [memory]).unwrap();
-    let attention = MultiHeadAttention::new(6, false).scaled_by(0.3);
+    let attention = MultiHeadAttention::new(6, false).scaled_by(0.3).with_dropout(0.1);
     let attention = network.add("attention", attention, [queries, keys, values]).unwrap();
     let out = network.add("out", Linear::new(12), [attention]).unwrap();
     let splits = NetworkSplits::new(&network);
@@ -159,7 +159,11 @@ fn grouped_queries_are_split_by_key_heads() {
     assert_eq!(splits.max_parts(out, Split::Inputs), 3);
 
     let part = splits.part(attention, division(Split::Features, 2), 0).unwrap();
-    assert_eq!(part.layer.kind(), &LayerKind::from(MultiHeadAttention::new(4, false).scaled_by(0.3)));
+    let part_kind = MultiHeadAttention::new(4, false).scaled_by(0.3).with_dropout(0.1);
+    assert_eq!(part.layer.kind(), &LayerKind::from(part_kind));
+    assert_eq!(part.layer.random_box().runs(), std::iter::once(0..4 * 5 * 6).collect::<Vec<_>>());
+    let last = splits.part(attention, division(Split::Features, 2), 1).unwrap();
+    assert_eq!(last.layer.random_box().runs(), std::iter::once(4 * 5 * 6..6 * 5 * 6).collect::<Vec<_>>());
     let keys_of_part = Shape::sequence(6, 8);
     assert_eq!(part.layer.input_shapes(), [Shape::sequence(5, 16), keys_of_part.clone(), keys_of_part]);
     for id in [queries, keys, values, attention, out] {
@@ -242,7 +246,7 @@ fn tensors_with_conflicting_units_are_not_divided() {
     assert_eq!(splits.splits(b), [Split::Copies]);
     let part = splits.part(dropout, division(Split::Features, 2), 1).unwrap();
     let numbers = TensorBox { dims: vec![18, 2, 2], ranges: vec![0..18, 1..2, 0..2] };
-    assert_eq!(part.layer.output_box(), numbers);
+    assert_eq!(part.layer.random_box(), numbers);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Programs as JSON for executors in other languages: `deeppool/program/v4`.
+//! Programs as JSON for executors in other languages: `deeppool/program/v5`.
 //!
 //! A document is the [`Program`] as it was lowered, with the names of layers instead of their ids.
 //! It determines the order, the buffers and the collectives of every step.
@@ -18,7 +18,7 @@ use self::parts::DivisionDocument;
 use super::{BatchPart, BufferSpec, Contents, Op, Program, RankProgram, Step};
 use crate::Error;
 
-const SCHEMA: &str = "deeppool/program/v4";
+const SCHEMA: &str = "deeppool/program/v5";
 
 #[derive(Serialize)]
 struct ProgramDocument<'a> {
@@ -137,7 +137,7 @@ struct PassDocument<'a> {
 }
 
 impl Program {
-    /// Returns this program as a JSON document of the format `deeppool/program/v4`: with the steps
+    /// Returns this program as a JSON document of the format `deeppool/program/v5`: with the steps
     /// of the given rank, or of all ranks for `None`, and with all collectives.
     ///
     /// - `layers`: by name the kind, the inputs, the shape of one sample of the output, and the
@@ -147,9 +147,11 @@ impl Program {
     ///   `output`, and its kind with options (`op`), as in a graph document. Each of its
     ///   `parameters` and `statistics` has a `shape` and the box of the whole layer's tensor that
     ///   it holds: the `ranges` of a row-major view with the dimensions `dims`. The part's tensors
-    ///   are the first ones of the whole layer. The part of a dropout of elements has an
-    ///   `output_box`, too, because they are dropped by their position in the whole sample, and
-    ///   that of a loss the number `mean_positions` by which the sum over its positions is divided;
+    ///   are the first ones of the whole layer. The part of a dropout of elements has a
+    ///   `random_box`, too, the box of its elements in the whole sample, because they are dropped
+    ///   by their place in it; that of an attention with dropout has one of its weights (heads,
+    ///   positions, key positions). The part of a loss has the number `mean_positions` by which the
+    ///   sum over its positions is divided;
     /// - `collectives`, in the one order in which all ranks issue them: an `all_reduce` or a
     ///   `broadcast` (from the first rank) of the buffers that a step writes; a `redistribute` with
     ///   the samples that each rank holds before (`source`) and after (`target`), and the `moves`
@@ -190,7 +192,7 @@ impl Program {
     /// let placement = Placement::single(&network)?;
     /// let program = lower_training(&network, &placement, 8, &LowerOptions::default())?;
     /// let document = program.to_json(&network, Some(0))?;
-    /// assert!(document.starts_with(r#"{"schema":"deeppool/program/v4","model":"digits-cnn","#));
+    /// assert!(document.starts_with(r#"{"schema":"deeppool/program/v5","model":"digits-cnn","#));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

@@ -21,7 +21,7 @@ struct PartDocument<'a> {
     output: &'a [usize],
     /// Only for a dropout.
     #[serde(skip_serializing_if = "Option::is_none")]
-    output_box: Option<BoxDocument>,
+    random_box: Option<BoxDocument>,
     /// Only for a loss.
     #[serde(skip_serializing_if = "Option::is_none")]
     mean_positions: Option<usize>,
@@ -65,13 +65,13 @@ impl<'a> DivisionDocument<'a> {
 impl<'a> PartDocument<'a> {
     fn new(rank: usize, part: &'a LayerPart) -> Self {
         let layer = &part.layer;
-        let is_dropout = matches!(layer.kind(), LayerKind::Dropout(rule) if !rule.of_samples);
+        let draws = layer.kind().draws_by_element();
         Self {
             ranks: vec![rank],
             op: layer.kind(),
             inputs: layer.input_shapes().iter().map(Shape::dims).collect(),
             output: layer.output_shape().dims(),
-            output_box: is_dropout.then(|| BoxDocument::new(&layer.output_box())),
+            random_box: draws.then(|| BoxDocument::new(&layer.random_box())),
             mean_positions: layer.kind().is_loss().then(|| layer.mean_positions()),
             parameters: tensors(layer.parameters(), &part.parameters),
             statistics: tensors(layer.statistics(), &part.statistics),

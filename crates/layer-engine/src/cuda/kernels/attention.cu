@@ -3,13 +3,23 @@
 // of a head's output. Blocks of other features of the same head recompute the weights.
 #include "tile.cuh"
 
-// The queries, keys and values are in one tensor or in three: each has its own pointer. Positions
-// are `stride` elements apart for queries, and `key_stride` for keys and values. A group of `group`
-// consecutive query heads shares a head of keys and values.
+// Sizes of an attention. The queries, keys and values are in one tensor or in three: each has its
+// own pointer. Positions are `stride` elements apart for queries, and `key_stride` for keys and
+// values. A group of `group` consecutive query heads shares a head of keys and values.
+struct Sizes {
+    u32 positions, key_positions, heads, group, width, causal, stride, key_stride;
+};
+
+// `mask` is that of `attention_mask`, null without dropout. It has `mask_bytes` bytes for each
+// sample, of which the bit `mask_first` belongs to the first weight. `kept` is the factor of
+// weights that are not dropped.
 #define INPUTS                                                                                  \
-    u32 positions, u32 key_positions, u32 heads, u32 group, u32 width, u32 causal, float scale, \
-        u32 stride, u32 key_stride, const real *__restrict__ queries,                           \
-        const real *__restrict__ keys, const real *__restrict__ values
+    Sizes sizes, float scale, const real *__restrict__ queries, const real *__restrict__ keys,  \
+        const real *__restrict__ values, const unsigned char *__restrict__ mask, u32 mask_bytes, \
+        u32 mask_first, float kept
+
+#define NAME_SIZES \
+    const auto [positions, key_positions, heads, group, width, causal, stride, key_stride] = sizes
 
 // Part of the work of a block: first row of its tile, its first feature, its sample and its head,
 // one of `heads`.
@@ -77,8 +87,29 @@ __device__ __forceinline__ bool is_seen(u32 query, u32 key, u32 positions, u32 k
     return query < positions && key < key_positions && (!causal || key <= query);
 }
 
+// Factors of the weights of one head.
+struct Factors {
+    const unsigned char* bits;
+    u64 first;
+    u32 key_positions;
+    float kept;
+
+    __device__ __forceinline__ float of(u32 query, u32 key) const {
+        if (!bits) return 1;
+        const u64 bit = first + (u64)query * key_positions + key;
+        return bits[bit / 8] >> bit % 8 & 1 ? kept : 0;
+    }
+};
+
+#define FACTORS(part, head)                                                       \
+    Factors {                                                                     \
+        mask ? mask + (u64)part.sample * mask_bytes : mask,                       \
+            mask_first + (u64)(head)*positions * key_positions, key_positions, kept \
+    }
+
 // Saves the logarithm of the sum of exponentials of each query. In evaluation `saved` is null.
 KERNEL attention_forward(INPUTS, real* __restrict__ y, float* __restrict__ saved) {
+    NAME_SIZES;
     __shared__ Slabs<> slabs;
     __shared__ __align__(16) float weights[TILE][PITCH];
     const Part part(positions, heads, width);
@@ -86,6 +117,7 @@ KERNEL attention_forward(INPUTS, real* __restrict__ y, float* __restrict__ saved
     queries += part.start(positions, stride, part.head, width);
     keys += part.start(key_positions, key_stride, part.head / group, width);
     values += part.start(key_positions, key_stride, part.head / group, width);
+    const Factors factors = FACTORS(part, part.head);
     float result[4][4] = {}, best[4], total[4] = {};
 #pragma unroll
     for (int i = 0; i < 4; i++) best[i] = -INFINITY_F;
@@ -111,8 +143,11 @@ KERNEL attention_forward(INPUTS, real* __restrict__ y, float* __restrict__ saved
             float sum = 0;
 #pragma unroll
             for (int j = 0; j < 4; j++) {
+                const u32 query = part.row + TILE_ROW + i, key = first + TILE_COLUMN + j;
                 scores[i][j] = expf(scores[i][j] - now);
                 sum += scores[i][j];
+                if (is_seen(query, key, positions, key_positions, causal))
+                    scores[i][j] *= factors.of(query, key);
                 result[i][j] *= factor;
             }
             best[i] = now;
@@ -148,26 +183,30 @@ KERNEL attention_means(u32 rows, u32 positions, u32 heads, u32 width, const real
     if (LANE == 0) means[row] = (float)sum;
 }
 
-// Computes a tile's weights and their gradients. On entry, `weights` holds products of queries with
-// keys, and `slopes` products of output gradients with values.
+// Computes a tile's weights, times their factors, and their gradients. On entry, `weights` holds
+// products of queries with keys, and `slopes` products of output gradients with values.
 __device__ __forceinline__ void weigh(float (&weights)[4][4], float (&slopes)[4][4], u32 query0, u32 key0,
                                       u32 positions, u32 key_positions, u32 causal, float scale,
-                                      const float* log_sums, const float* means) {
+                                      const float* log_sums, const float* means, const Factors& factors) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const u32 query = query0 + TILE_ROW + i, place = min(query, positions - 1);
         const float log_sum = log_sums[place], mean = means[place];
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            const bool seen = is_seen(query, key0 + TILE_COLUMN + j, positions, key_positions, causal);
+            const u32 key = key0 + TILE_COLUMN + j;
+            const bool seen = is_seen(query, key, positions, key_positions, causal);
+            const float factor = seen ? factors.of(query, key) : 0;
             weights[i][j] = seen ? expf(weights[i][j] * scale - log_sum) : 0;
-            slopes[i][j] = seen ? weights[i][j] * (slopes[i][j] - mean) * scale : 0;
+            slopes[i][j] = seen ? weights[i][j] * (slopes[i][j] * factor - mean) * scale : 0;
+            weights[i][j] *= factor;
         }
     }
 }
 
 KERNEL attention_query_gradient(INPUTS, const float* __restrict__ saved, const float* __restrict__ means,
                                 const real* __restrict__ dy, real* __restrict__ query_gradients) {
+    NAME_SIZES;
     __shared__ Slabs<> slabs;
     __shared__ __align__(16) float shared[TILE][PITCH];
     const Part part(positions, heads, width);
@@ -185,7 +224,7 @@ KERNEL attention_query_gradient(INPUTS, const float* __restrict__ saved, const f
         multiply(slabs, 0, width, Rows(dy + output, part.row, positions, features),
                  Rows(values, first, key_positions, key_stride), slopes);
         weigh(weights, slopes, part.row, first, positions, key_positions, causal, scale,
-              saved + number * positions, means + number * positions);
+              saved + number * positions, means + number * positions, FACTORS(part, part.head));
         put_tile(slopes, shared);
         multiply(slabs, 0, min(TILE, key_positions - first), SharedRows{shared},
                  Columns(keys + first * key_stride, part.feature, width, key_stride), result);
@@ -198,6 +237,7 @@ KERNEL attention_query_gradient(INPUTS, const float* __restrict__ saved, const f
 KERNEL attention_key_value_gradient(INPUTS, const float* __restrict__ saved, const float* __restrict__ means,
                                     const real* __restrict__ dy, real* __restrict__ key_gradients,
                                     real* __restrict__ value_gradients) {
+    NAME_SIZES;
     __shared__ Slabs<> slabs;
     __shared__ __align__(16) float shared[TILE][PITCH];
     const Part part(key_positions, heads / group, width);
@@ -218,7 +258,7 @@ KERNEL attention_key_value_gradient(INPUTS, const float* __restrict__ saved, con
             multiply(slabs, 0, width, Rows(gradients, first, positions, features),
                      Rows(values, part.row, key_positions, key_stride), slopes);
             weigh(weights, slopes, first, part.row, positions, key_positions, causal, scale,
-                  saved + number * positions, means + number * positions);
+                  saved + number * positions, means + number * positions, FACTORS(part, head));
             const u32 count = min(TILE, positions - first);
             put_tile(weights, shared);
             multiply(slabs, 0, count, SharedColumns{shared},

@@ -67,14 +67,16 @@ KERNEL add_to_rows(u32 rows, u32 elements, const real* __restrict__ x, const rea
     if (i < rows * elements) y[i] = x[i] + learned[i % elements];
 }
 
-// Sum over rows of `stride` elements. Elements beyond `stride` are zero.
-KERNEL sum_of_rows(u32 rows, u32 stride, u32 elements, const real* __restrict__ from,
+// Sum over rows of `stride` elements. The sums are stored from `first` on; elements before and
+// after them are zero.
+KERNEL sum_of_rows(u32 rows, u32 stride, u32 elements, u32 first, const real* __restrict__ from,
                    float* __restrict__ to) {
     const u32 i = ELEMENT;
     if (i >= elements) return;
     float sum = 0;
-    if (i < stride) {
-        ROLLED for (u32 row = 0; row < rows; row++) sum += from[row * stride + i];
+    // Elements before the first one wrap around to a large index.
+    if (i - first < stride) {
+        ROLLED for (u32 row = 0; row < rows; row++) sum += from[row * stride + i - first];
     }
     to[i] = sum;
 }

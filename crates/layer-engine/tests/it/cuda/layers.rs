@@ -383,7 +383,7 @@ proptest! {
         order in order(),
     ) {
         let shape = [Shape::sequence(positions, features)];
-        compare(order, &layer(PositionEmbedding { positions: positions + vocabulary }, &shape), samples);
+        compare(order, &layer(PositionEmbedding::new(positions + vocabulary), &shape), samples);
         compare(order, &layer(LayerKind::ClassToken, &shape), samples);
         compare(order, &layer(Dropout::new(0.4), &shape), samples);
         compare(order, &layer(Embedding::new(vocabulary, features), &[Shape::features(positions)]), samples);

@@ -92,7 +92,7 @@ pub(crate) fn vision_transformer() -> LayerGraph {
     let y = then(&mut net, Reshape { output: Shape::new([8, 4]) }, y);
     let y = then(&mut net, Permute { order: vec![1, 0] }, y);
     let y = then(&mut net, LayerKind::ClassToken, y);
-    let y = then(&mut net, PositionEmbedding { positions: 5 }, y);
+    let y = then(&mut net, PositionEmbedding::new(5), y);
     let y = block(&mut net, y, false, 0);
     let y = block(&mut net, y, false, 1);
     let y = then(&mut net, Select { index: 0 }, y);
@@ -104,7 +104,7 @@ fn language_model() -> LayerGraph {
     let mut net = LayerGraph::new("language", Shape::features(9)).unwrap();
     let input = net.input();
     let y = then(&mut net, Embedding::new(11, 8), input);
-    let y = then(&mut net, PositionEmbedding { positions: 12 }, y);
+    let y = then(&mut net, PositionEmbedding::new(12), y);
     let y = block(&mut net, y, true, 0);
     let y = then(&mut net, LayerNorm::default(), y);
     end(&mut net, y);
