@@ -1,15 +1,15 @@
 //! Events of a trace: the JSON document, parsed as a stream. Of the events of Python, which are the
 //! majority of a trace with stacks, only the calls of modules are kept.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::io::{BufReader, Read};
+use std::io::Read;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error as _, IgnoredAny, SeqAccess, Visitor};
 
 use super::arguments::{Place, Shapes};
-use super::bounded::BoundedText;
+use super::split::split_events;
 use crate::ProfileError;
 
 /// Maximum number of kept events, which limits the memory for them to about 400 MB.
@@ -94,12 +94,20 @@ impl Events {
     /// [`ProfileError::Trace`] if reading fails, or the text is not JSON, has no events or too many
     /// of them, or an event has a field of another type.
     pub(super) fn read(text: impl Read) -> Result<Self, ProfileError> {
-        let text = BufReader::with_capacity(1 << 16, BoundedText::new(text));
-        let mut parser = serde_json::Deserializer::from_reader(text);
-        let mut events = EventsParser::default();
-        let parsed = (&mut events).deserialize(&mut parser).and_then(|()| parser.end());
-        parsed.map_err(|error| ProfileError::Trace(error.to_string()))?;
-        Ok(events.events)
+        let mut parser = EventsParser::default();
+        let rest = split_events(text, |event| {
+            let event: EventDocument = serde_json::from_slice(event).map_err(|error| error.to_string())?;
+            parser.add(event)
+        });
+        let parsed = rest.and_then(|rest| {
+            let document = serde_json::from_slice(&rest).map_err(|error| error.to_string())?;
+            let TraceDocument { list, devices: FirstDevice(gpu) } = document;
+            parser.events.gpu = gpu;
+            list.map(|EventList| parser.events).ok_or_else(|| {
+                "there are no `traceEvents`: expected a trace of PyTorch's profiler".to_owned()
+            })
+        });
+        parsed.map_err(ProfileError::Trace)
     }
 
     /// Returns the name of an event.
@@ -152,81 +160,49 @@ struct ArgumentsDocument {
     shapes: Option<Shapes>,
 }
 
-impl<'de> DeserializeSeed<'de> for &mut EventsParser {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
+/// JSON form of a trace whose events are empty.
+#[derive(Deserialize)]
+#[serde(expecting = "an object with `traceEvents`, as PyTorch's profiler writes it")]
+struct TraceDocument {
+    #[serde(default, rename = "traceEvents")]
+    list: Option<EventList>,
+    #[serde(default, rename = "deviceProperties")]
+    devices: FirstDevice,
 }
 
-impl<'de> Visitor<'de> for &mut EventsParser {
-    type Value = ();
+/// List of empty events.
+struct EventList;
 
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object with `traceEvents`, as PyTorch's profiler writes it")
-    }
+impl<'de> Deserialize<'de> for EventList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ListVisitor;
+        impl<'de> Visitor<'de> for ListVisitor {
+            type Value = EventList;
 
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
-        let mut has_events = false;
-        while let Some(name) = fields.next_key::<String>()? {
-            match name.as_str() {
-                "traceEvents" if has_events => {
-                    return Err(A::Error::custom("`traceEvents` occurs twice"));
-                }
-                "traceEvents" => {
-                    fields.next_value_seed(EventList(&mut *self))?;
-                    has_events = true;
-                }
-                "deviceProperties" => self.events.gpu = fields.next_value_seed(FirstDevice)?,
-                _ => {
-                    fields.next_value::<IgnoredAny>()?;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of events")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<EventList, A::Error> {
+                let mut count = 0;
+                loop {
+                    match list.next_element::<BTreeMap<String, IgnoredAny>>() {
+                        Ok(Some(_)) => count += 1,
+                        Ok(None) => return Ok(EventList),
+                        Err(error) => {
+                            return Err(A::Error::custom(format!("`traceEvents[{count}]`: {error}")));
+                        }
+                    }
                 }
             }
         }
-        if !has_events {
-            return Err(A::Error::custom(
-                "there are no `traceEvents`: expected a trace of PyTorch's profiler",
-            ));
-        }
-        Ok(())
+        deserializer.deserialize_seq(ListVisitor)
     }
 }
 
-/// Parser of the list of events.
-struct EventList<'a>(&'a mut EventsParser);
-
-impl<'de> DeserializeSeed<'de> for EventList<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-}
-
-impl<'de> Visitor<'de> for EventList<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of events")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        let mut position = 0;
-        loop {
-            let at = |problem: &dyn fmt::Display| format!("`traceEvents[{position}]`: {problem}");
-            match list.next_element::<EventDocument>() {
-                Ok(Some(event)) => self.0.add(event).map_err(|problem| A::Error::custom(at(&problem)))?,
-                Ok(None) => return Ok(()),
-                Err(error) => return Err(A::Error::custom(at(&error))),
-            }
-            position += 1;
-        }
-    }
-}
-
-/// Parser of the list of GPUs, which returns the name of the first one.
-struct FirstDevice;
+/// Name of the first GPU of a list; `None` without GPUs.
+#[derive(Default)]
+struct FirstDevice(Option<String>);
 
 /// JSON form of a GPU.
 #[derive(Deserialize)]
@@ -235,27 +211,25 @@ struct DeviceDocument {
     name: Option<String>,
 }
 
-impl<'de> DeserializeSeed<'de> for FirstDevice {
-    type Value = Option<String>;
+impl<'de> Deserialize<'de> for FirstDevice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct DevicesVisitor;
+        impl<'de> Visitor<'de> for DevicesVisitor {
+            type Value = FirstDevice;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<String>, D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-}
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of GPUs")
+            }
 
-impl<'de> Visitor<'de> for FirstDevice {
-    type Value = Option<String>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of GPUs")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Option<String>, A::Error> {
-        let mut first = None;
-        while let Some(device) = list.next_element::<DeviceDocument>()? {
-            first = first.or(device.name);
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<FirstDevice, A::Error> {
+                let mut first = None;
+                while let Some(device) = list.next_element::<DeviceDocument>()? {
+                    first = first.or(device.name);
+                }
+                Ok(FirstDevice(first))
+            }
         }
-        Ok(first)
+        deserializer.deserialize_seq(DevicesVisitor)
     }
 }
 

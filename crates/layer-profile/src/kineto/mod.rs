@@ -3,10 +3,10 @@
 mod align;
 mod arguments;
 mod assign;
-mod bounded;
 mod events;
 mod forward;
 mod host;
+mod split;
 mod table;
 
 use std::collections::BTreeMap;

@@ -295,10 +295,11 @@ fn damaged_traces_are_errors_that_name_the_event() {
     for (text, expected) in [
         (String::new(), "EOF while parsing"),
         ("no trace".to_owned(), "expected ident at line 1"),
-        ("[]".to_owned(), "expected an object with `traceEvents`"),
+        ("7".to_owned(), "expected an object with `traceEvents`"),
+        ("[]".to_owned(), "there are no `traceEvents`"),
         ("{}".to_owned(), "there are no `traceEvents`"),
         ("{\"traceEvents\": {}}".to_owned(), "expected a list of events"),
-        ("{\"traceEvents\": [], \"traceEvents\": []}".to_owned(), "`traceEvents` occurs twice"),
+        ("{\"traceEvents\": [], \"traceEvents\": []}".to_owned(), "duplicate field `traceEvents`"),
         ("{\"traceEvents\": [], \"deviceProperties\": 1}".to_owned(), "expected a list of GPUs"),
         (whole[..whole.len() / 2].to_owned(), "EOF while parsing"),
         (format!("{whole} {{"), "trailing characters"),
@@ -310,8 +311,8 @@ fn damaged_traces_are_errors_that_name_the_event() {
         (event("{\"args\": {\"correlation\": []}}"), "`traceEvents[1]`: invalid type: sequence"),
         (event("{\"args\": {\"Input Dims\": [[1, \"x\"]]}}"), "expected a size or a shape"),
         (event("{\"tid\": []}"), "expected the number or the name of a process or a thread"),
-        (event(&"[".repeat(200)), "more than 100 nested arrays and objects"),
-        (event(&format!("{{\"name\": \"{}\"}}", "x".repeat(2 << 20))), "a string of more than 1 MiB"),
+        (event(&"[".repeat(200)), "`traceEvents[1]`: invalid type: sequence"),
+        (event(&format!("{{\"name\": \"{}\"}}", "x".repeat(5 << 20))), "`traceEvents[1]`: more than 4 MiB"),
     ] {
         let error = times_of(&text).unwrap_err();
         assert!(matches!(error, ProfileError::Trace(_)), "{error}");
