@@ -12,8 +12,9 @@ const OTHER: f32 = 2.0;
 /// Score of a module without operators of a known kind, which may compute any layer.
 const ANY: f32 = 0.5;
 
-/// Score of an operator of a submodule that computes an opaque layer.
-const OPAQUE: f32 = 0.25;
+/// Score of an operator of a submodule that computes an opaque layer or an attention, which have
+/// operators of any kind.
+const COMPOSITE: f32 = 0.25;
 
 /// Score of a layer that is computed by at least one operator.
 const COVERED: f32 = 1.0;
@@ -129,14 +130,15 @@ fn score(unit: &Unit, layer: &Target<'_>, is_certain: bool) -> f32 {
     });
     let by_operator = by_operator.fold(0.0, f32::max);
     let is_opaque = matches!(layer.kind, LayerKind::Opaque(_));
+    let is_composite = is_opaque || matches!(layer.kind, LayerKind::MultiHeadAttention(_));
     let has_product = unit.names.iter().any(|name| is_product(name));
     let may_be = is_opaque || !has_product && !is_of_product(layer.kind);
     if by_operator > 0.0 {
         by_operator
     } else if unit.is_module && (is_certain || may_be) {
         ANY
-    } else if unit.is_inner && is_opaque {
-        OPAQUE
+    } else if unit.is_inner && is_composite && may_be {
+        COMPOSITE
     } else {
         0.0
     }
@@ -146,7 +148,7 @@ fn score(unit: &Unit, layer: &Target<'_>, is_certain: bool) -> f32 {
 fn computes(operator: &str, layer: &Target<'_>) -> bool {
     let kinds: &[&str] = match operator {
         "convolution" => &["conv2d"],
-        "addmm" | "mm" | "matmul" => &["linear"],
+        "addmm" | "mm" => &["linear"],
         "embedding" => &["embedding", "position_embedding"],
         "gelu" => &["gelu", "gelu_tanh"],
         "hardtanh" => &["relu6"],
@@ -174,7 +176,7 @@ fn computes(operator: &str, layer: &Target<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use layer_graph::{Conv2d, Linear};
+    use layer_graph::{Conv2d, Linear, MultiHeadAttention};
 
     use super::*;
 
@@ -241,6 +243,25 @@ mod tests {
         assert_eq!(align(&unknown, &layers[..1], false), [None]);
         assert_eq!(align(&unknown, &layers[..1], true), [Some(0)]);
         assert_eq!(align(&[module(&["aten::conv2d"])], &layers[1..2], false), [None]);
+    }
+
+    #[test]
+    fn products_of_activations_belong_to_the_attention() {
+        let linear = LayerKind::from(Linear::new(8));
+        let attention = LayerKind::MultiHeadAttention(MultiHeadAttention::new(2, true));
+        let target = |name, kind| Target { name, kind };
+        let layers = [target("qkv", &linear), target("attn", &attention), target("proj", &linear)];
+        let inner = |name| Unit { is_inner: true, ..unit(name) };
+        let units = [
+            module(&["aten::linear"]),
+            inner("aten::transpose"),
+            inner("aten::matmul"),
+            inner("aten::softmax"),
+            inner("aten::matmul"),
+            module(&["aten::linear"]),
+        ];
+        let assigned = align(&units, &layers, false);
+        assert_eq!(assigned, [Some(0), Some(1), Some(1), Some(1), Some(1), Some(2)]);
     }
 
     #[test]
