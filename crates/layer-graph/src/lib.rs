@@ -23,6 +23,8 @@ pub use kind::{
     RmsNorm, RotaryEmbedding, Select, Slice,
 };
 pub use layer::Layer;
+#[cfg(feature = "onnx")]
+pub use onnx::pt2;
 pub use shape::Shape;
 pub use split::{Division, LayerPart, NetworkSplits, Split, SplitValues, TensorView, Values};
 pub use tensor::{LayerTensor, TensorBox};

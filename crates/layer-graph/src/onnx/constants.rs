@@ -3,26 +3,55 @@
 //!
 //! Parameters are initialised again by training, so only their dimensions are kept. Values are kept
 //! for short lists of integers (tensors of at most 64), which give shapes and axes, and for single
-//! numbers.
+//! numbers. Those of other tensors are read where they are needed, such as the mask of an
+//! attention.
 
+#![expect(clippy::float_cmp, reason = "integers are exact")]
+
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+use prost::bytes::Bytes;
 
 use super::OnnxError;
+use super::builder::BATCH;
 use super::dims::{permute, reshape, squeeze, unsqueeze};
 use super::node::Node;
 use super::numbers::{axis, shortest_decimal, size};
 use super::proto::{TensorProto, data_type};
+use crate::PositionEmbedding;
 
-/// Problem of a tensor whose elements must be known and are in another file, and the way out.
-pub(super) const IN_OTHER_FILE: &str = "is stored in another file (external data), which is not read: save \
-                                        the model with its small tensors inside";
+use super::table::{self, MAX_ELEMENTS, Table, broadcast};
+
+/// Problem of a tensor whose elements must be known and are in another file that is not there, and
+/// the way out.
+pub(super) const IN_OTHER_FILE: &str = "is stored in another file (external data), which is not there: keep \
+                                        it in the folder of the model, or save the model with its small \
+                                        tensors inside";
 /// Value of `data_location` for tensors whose elements are in another file.
 const EXTERNAL: i32 = 1;
 /// Maximum length of a list of integers whose values are kept. Longer ones are data.
 const MAX_LIST_LENGTH: usize = 64;
+/// Maximum number of elements of a file that are decoded or computed, to limit memory.
+const MAX_KNOWN_ELEMENTS: usize = 16 * MAX_ELEMENTS;
+
+/// Reader of the files in which a model stores tensors apart: returns the bytes of the file of the
+/// given name from an offset on, of the given length. `None` if they cannot be read.
+pub(super) type ReadApart<'a> = dyn Fn(&str, u64, usize) -> Option<Vec<u8>> + 'a;
+
+/// Constants of a model by name.
+pub(super) struct Constants<'a> {
+    by_name: HashMap<String, Constant>,
+    /// Number of elements that may still be decoded or computed.
+    room: Cell<usize>,
+    /// Size of the batch in computed integers.
+    batch: usize,
+    read_apart: &'a ReadApart<'a>,
+}
 
 /// Tensor that does not depend on the samples.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(super) struct Constant {
     /// Dimensions of the tensor, outermost first. Empty for a scalar.
     pub(super) dims: Vec<usize>,
@@ -33,12 +62,29 @@ pub(super) struct Constant {
     pub(super) ints: Option<Vec<i64>>,
     /// Value, if this is a single number in floating point whose value is known; `None` otherwise.
     pub(super) number: Option<f64>,
-    /// Whether the elements are stored in another file, which is not read.
+    /// Whether the elements are stored in another file.
     pub(super) is_external: bool,
+    /// Embedding of positions whose vectors these are, if they are consecutive or equal rows of a
+    /// stored matrix. `None` for other constants.
+    pub(super) rows_of: Option<PositionEmbedding>,
+    elements: Elements,
 }
 
-/// Stands for the size of the batch in a list of integers that is computed from a shape.
-pub(super) const BATCH_SIZE: i64 = i64::MIN;
+/// Place of the elements of a constant.
+#[derive(Debug, Clone)]
+enum Elements {
+    Unknown,
+    /// Little-endian bytes of the given data type.
+    Stored(i32, Bytes),
+    /// Bytes of the given data type in another file: its name, offset and length.
+    Elsewhere(i32, String, u64, usize),
+    /// Values, and whether they are integers.
+    Known(Rc<[f64]>, bool),
+}
+
+/// Stands for the size of the batch in a list of integers that is computed from a shape. Slices
+/// have the lowest integer as an end.
+pub(super) const BATCH_SIZE: i64 = i64::MIN + 0x5eed;
 
 /// Origin and element order of a tensor. Two tensors with equal sources hold the same elements and
 /// differ at most in their dimensions.
@@ -75,13 +121,36 @@ impl Source {
 impl Constant {
     fn unknown(dims: Vec<usize>, origin: impl Into<String>) -> Self {
         let source = Source { origin: origin.into(), transposes: Vec::new() };
-        Self { dims, source, ints: None, number: None, is_external: false }
+        let elements = Elements::Unknown;
+        Self { dims, source, ints: None, number: None, is_external: false, rows_of: None, elements }
+    }
+
+    /// Creates a constant of known values.
+    fn of_table(table: &Table, origin: impl Into<String>) -> Self {
+        let mut constant = Self::unknown(table.dims.clone(), origin);
+        if table.is_integer && table.values.len() <= MAX_LIST_LENGTH {
+            constant.ints = table.values.iter().map(|&value| table::integer(value)).collect();
+        } else if let [number] = table.values[..] {
+            constant.number = Some(number);
+        }
+        constant.elements = Elements::Known(Rc::clone(&table.values), table.is_integer);
+        constant
     }
 
     /// Creates a list of integers.
     pub(super) fn list(ints: Vec<i64>, origin: impl Into<String>) -> Self {
         let length = ints.len();
         Self { ints: Some(ints), ..Self::unknown(vec![length], origin) }
+    }
+
+    /// Returns whether nodes compute the elements instead of a stored tensor.
+    pub(super) fn is_computed(&self) -> bool {
+        matches!(self.elements, Elements::Known(..))
+    }
+
+    /// Returns whether nodes compute the elements, all of which are 0.
+    pub(super) fn is_computed_zero(&self) -> bool {
+        matches!(&self.elements, Elements::Known(values, _) if values.iter().all(|&value| value == 0.0))
     }
 
     /// Returns the source that this constant has after a transposition. The constant is a matrix.
@@ -118,8 +187,118 @@ impl Constant {
         }
         // Discard values that are incomplete or stored in another file.
         constant.ints = constant.ints.filter(|values| values.len() == count);
+        constant.elements = if constant.is_external {
+            let entry = |key: &str| {
+                let entry = tensor.external_data.iter().find(|entry| entry.key == key);
+                entry.map(|entry| entry.value.as_str())
+            };
+            let offset = entry("offset").map_or(Some(0), |offset| offset.parse().ok());
+            let width = width(tensor.data_type);
+            match (entry("location"), offset, width.and_then(|width| count.checked_mul(width))) {
+                (Some(file), Some(offset), Some(length)) => {
+                    Elements::Elsewhere(tensor.data_type, file.into(), offset, length)
+                }
+                _ => Elements::Unknown,
+            }
+        } else if !raw.is_empty() {
+            Elements::Stored(tensor.data_type, raw.clone())
+        } else if tensor.float_data.len() == count && count <= MAX_ELEMENTS {
+            let bytes = tensor.float_data.iter().flat_map(|value| value.to_le_bytes());
+            Elements::Stored(data_type::FLOAT, bytes.collect())
+        } else {
+            Elements::Unknown
+        };
         Ok(constant)
     }
+}
+
+impl Constants<'_> {
+    /// Returns the constant of this name.
+    pub(super) fn get(&self, name: &str) -> Option<&Constant> {
+        self.by_name.get(name)
+    }
+
+    /// Returns whether there is a constant of this name.
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// Adds a constant and returns whether there was none of this name.
+    pub(super) fn insert(&mut self, name: &str, constant: Constant) -> bool {
+        self.by_name.insert(name.to_owned(), constant).is_none()
+    }
+
+    /// Returns the values of a constant. `None` if they are not known or too many.
+    pub(super) fn table(&self, constant: &Constant) -> Option<Table> {
+        if let Some(ints) = &constant.ints {
+            let batch = self.batch as f64;
+            let values = ints.iter().map(|&int| if int == BATCH_SIZE { batch } else { int as f64 });
+            return Table::new(constant.dims.clone(), values.collect(), true);
+        }
+        let count: usize = constant.dims.iter().product();
+        let (bytes, data_type) = match &constant.elements {
+            Elements::Known(values, is_integer) => {
+                let (dims, values) = (constant.dims.clone(), Rc::clone(values));
+                return (values.len() == count).then_some(Table { dims, values, is_integer: *is_integer });
+            }
+            Elements::Unknown => {
+                return Table::new(constant.dims.clone(), vec![constant.number?], false);
+            }
+            _ if !self.take_room(count) => return None,
+            Elements::Stored(data_type, bytes) => (bytes.clone(), *data_type),
+            Elements::Elsewhere(data_type, file, offset, length) => {
+                ((self.read_apart)(file, *offset, *length)?.into(), *data_type)
+            }
+        };
+        let is_integer = !matches!(data_type, data_type::FLOAT | data_type::DOUBLE);
+        Table::new(constant.dims.clone(), numbers(&bytes, data_type)?, is_integer)
+    }
+
+    /// Reserves memory for the given number of elements; returns whether there is room for them.
+    fn take_room(&self, count: usize) -> bool {
+        let rest = self.room.get().checked_sub(count).filter(|_| count <= MAX_ELEMENTS);
+        self.room.set(rest.unwrap_or(self.room.get()));
+        rest.is_some()
+    }
+
+    /// Evaluates a node whose inputs are constants of known values.
+    fn evaluated(&self, node: Node<'_>) -> Option<Constant> {
+        let mut inputs = node.inputs().map(|name| self.table(self.get(name)?)).collect::<Option<Vec<_>>>()?;
+        if node.operator() == "Range" && self.batch == BATCH {
+            // Constants are the same for all samples.
+            let one = |table: &Table| Table::new(Vec::new(), vec![1.0], table.is_integer);
+            let is_batch = |table: &Table| table.values[..] == [BATCH as f64];
+            inputs = inputs
+                .into_iter()
+                .map(|table| if is_batch(&table) { one(&table) } else { Some(table) })
+                .collect::<Option<Vec<_>>>()?;
+        }
+        let table = table::evaluate(node, &inputs)?;
+        self.take_room(table.values.len())
+            .then(|| Constant::of_table(&table, node.output().unwrap_or_default()))
+    }
+}
+
+/// Returns the number of bytes of an element of a data type whose values are read.
+fn width(data_type: i32) -> Option<usize> {
+    match data_type {
+        data_type::FLOAT | data_type::INT32 => Some(4),
+        data_type::INT64 | data_type::DOUBLE => Some(8),
+        data_type::BOOL => Some(1),
+        _ => None,
+    }
+}
+
+/// Decodes the elements of a tensor.
+fn numbers(bytes: &[u8], data_type: i32) -> Option<Vec<f64>> {
+    Some(match data_type {
+        data_type::FLOAT => words(bytes).map(|word| f64::from(f32::from_le_bytes(word))).collect(),
+        data_type::DOUBLE => words(bytes).map(f64::from_le_bytes).collect(),
+        data_type::INT32 => words(bytes).map(|word| f64::from(i32::from_le_bytes(word))).collect(),
+        data_type::INT64 => words(bytes).map(|word| i64::from_le_bytes(word) as f64).collect(),
+        data_type::BOOL => bytes.iter().map(|&byte| f64::from(byte)).collect(),
+        _ => return None,
+    })
 }
 
 /// Splits bytes into words of `N` bytes.
@@ -142,23 +321,25 @@ pub(super) fn constants<'a>(
     tensors: &'a [TensorProto],
     nodes: &[Node<'a>],
     wanted: &HashSet<usize>,
+    (batch, read_apart): (usize, &'a ReadApart<'a>),
     problems: &mut Vec<(&'a str, OnnxError)>,
-) -> (HashMap<String, Constant>, HashSet<usize>) {
+) -> (Constants<'a>, HashSet<usize>) {
     let read: HashSet<&str> = wanted.iter().flat_map(|&i| nodes[i].inputs()).collect();
-    let mut constants = HashMap::new();
+    let room = Cell::new(MAX_KNOWN_ELEMENTS);
+    let mut constants = Constants { by_name: HashMap::new(), room, batch, read_apart };
     for tensor in tensors.iter().filter(|tensor| read.contains(&*tensor.name)) {
         match Constant::read(&tensor.name, tensor) {
-            Ok(constant) => _ = constants.insert(tensor.name.clone(), constant),
+            Ok(constant) => _ = constants.insert(&tensor.name, constant),
             Err(problem) => problems.push((&tensor.name, problem)),
         }
     }
     let mut producers = HashSet::new();
     for (i, &node) in nodes.iter().enumerate().filter(|(i, _)| wanted.contains(i)) {
-        if node.inputs().all(|input| constants.contains_key(input)) {
+        if node.inputs().all(|input| constants.contains(input)) {
             let made = node.output().and_then(|value| Ok((value, folded(node, &constants)?)));
             match made {
                 Ok((value, Some(constant))) => {
-                    constants.insert(value.to_owned(), constant);
+                    constants.insert(value, constant);
                     producers.insert(i);
                 }
                 Ok((_, None)) => {}
@@ -177,10 +358,7 @@ pub(super) fn constants<'a>(
 ///
 /// # Errors
 /// [`OnnxError::InvalidNode`] if the inputs do not fit the operator.
-pub(super) fn folded(
-    node: Node<'_>,
-    constants: &HashMap<String, Constant>,
-) -> Result<Option<Constant>, OnnxError> {
+pub(super) fn folded(node: Node<'_>, constants: &Constants<'_>) -> Result<Option<Constant>, OnnxError> {
     let input = |position: usize| node.optional_input(position).and_then(|name| constants.get(name));
     // Newer operator versions take this list as an input, older ones as an attribute.
     let list = |position: usize, attribute: &str| {
@@ -208,26 +386,54 @@ pub(super) fn folded(
     match operator.as_str() {
         "Identity" => Ok(first.clone()),
         "ConstantOfShape" => {
-            let dims = first.ints.as_deref().and_then(dimensions);
+            let dims = first.ints.as_deref().and_then(repeated);
             let dims = dims.ok_or_else(|| node.invalid("its shape is not a list of sizes"))?;
-            Ok(Constant::unknown(dims, node.output()?))
+            let element = match node.attribute("value").and_then(|attribute| attribute.t.as_ref()) {
+                Some(tensor) => constants.table(&Constant::read(node.output()?, tensor)?),
+                None => Table::new(vec![1], vec![0.0], false),
+            };
+            let count: usize = dims.iter().product();
+            let table = element.filter(|element| element.values.len() == 1 && constants.take_room(count));
+            let values = table
+                .and_then(|table| Table::new(dims.clone(), vec![table.values[0]; count], table.is_integer));
+            let origin = node.output()?;
+            Ok(values
+                .map_or_else(|| Constant::unknown(dims, origin), |table| Constant::of_table(&table, origin)))
+        }
+        "Expand" => {
+            let wanted = input(1).and_then(|shape| shape.ints.as_deref()).and_then(repeated);
+            let dims = wanted.and_then(|wanted| broadcast(&first.dims, &wanted)).ok_or_else(unknown)?;
+            if dims == first.dims {
+                return Ok(Some(first.clone()));
+            }
+            let count = dims.iter().try_fold(1usize, |all, &dim| all.checked_mul(dim));
+            let table =
+                constants.table(first).filter(|_| count.is_some_and(|count| constants.take_room(count)));
+            let source = first.source.clone();
+            Ok(match table.and_then(|table| table.expand(&dims)) {
+                Some(table) => Constant { source, ..Constant::of_table(&table, "") },
+                None => Constant { source, ..Constant::unknown(dims, "") },
+            })
         }
         "Reshape" => {
             let wanted = list(1, "shape").ok_or_else(unknown)?;
-            with_dims(reshape(wanted, &first.dims), Some(wanted))
+            let ones: Vec<i64> = wanted.iter().map(one_sample).collect();
+            with_dims(reshape(&ones, &first.dims), Some(wanted))
         }
         "Unsqueeze" => {
             let axes = list(1, "axes").ok_or_else(unknown)?;
             with_dims(unsqueeze(axes, &first.dims), Some(axes))
         }
         "Squeeze" => with_dims(squeeze(list(1, "axes"), &first.dims), list(1, "axes")),
-        // Only matrices are stored transposed; their values are not kept.
+        // Stored weights are not read.
         "Transpose" => {
             let axes: Vec<usize> = (0..first.dims.len()).collect();
             let (dims, order) = (permute(node.ints("perm"), &first.dims), permute(node.ints("perm"), &axes));
             let Constant { dims, source, .. } = with_dims(dims, node.ints("perm"))?;
             let source = source.transposed(&first.dims, order.unwrap_or(axes));
-            Ok(Constant { source, ..Constant::unknown(dims, "") })
+            let is_computed = matches!(first.elements, Elements::Known(..)) || first.ints.is_some();
+            let table = is_computed.then(|| constants.evaluated(node)).flatten();
+            Ok(Constant { source, ..table.unwrap_or_else(|| Constant::unknown(dims, "")) })
         }
         "Shape" => {
             let dims: Vec<i64> = first.dims.iter().copied().map(signed).collect();
@@ -237,12 +443,60 @@ pub(super) fn folded(
             (to, Some(_)) if to == i64::from(data_type::INT64) || to == i64::from(data_type::INT32) => {
                 Ok(first.clone())
             }
-            _ => return Ok(None),
+            _ => return Ok(constants.evaluated(node)),
         },
-        "Gather" | "Concat" | "Slice" => return list_of_lists(node, constants),
-        _ => return Ok(None),
+        "Gather" | "Concat" | "Slice" => {
+            let list = list_of_lists(node, constants)?;
+            return Ok(list.or_else(|| first_rows(node, constants)).or_else(|| constants.evaluated(node)));
+        }
+        _ => return Ok(constants.evaluated(node)),
     }
     .map(Some)
+}
+
+/// Evaluates a `Gather` of consecutive or equal rows of a stored matrix, such as the positions of a
+/// sequence. `None` if it gathers others.
+fn first_rows(node: Node<'_>, constants: &Constants<'_>) -> Option<Constant> {
+    let (matrix, places) = (constants.get(node.input(0).ok()?)?, constants.get(node.input(1).ok()?)?);
+    let (&[rows, columns], Elements::Stored(..) | Elements::Elsewhere(..) | Elements::Unknown) =
+        (&matrix.dims[..], &matrix.elements)
+    else {
+        return None;
+    };
+    let table = constants.table(places)?;
+    let length = *table.dims.last()?;
+    let first = *table.values.first()?;
+    let is_from_first = |step: f64| {
+        let expected = |i: usize| first + (i % length) as f64 * step;
+        table.values.iter().enumerate().all(|(i, &place)| place == expected(i))
+    };
+    let repeated = length > 1 && is_from_first(0.0);
+    let embedding = PositionEmbedding {
+        first: usize::try_from(table::integer(first)?).ok()?,
+        repeated,
+        ..PositionEmbedding::new(rows)
+    };
+    let is_gather = node.operator() == "Gather" && node.int("axis", 0).ok()? == 0;
+    if !is_gather
+        || !(repeated || is_from_first(1.0))
+        || embedding.first.checked_add(embedding.used(length))? > rows
+    {
+        return None;
+    }
+    let dims = [&table.dims[..], &[columns]].concat();
+    let source = matrix.source.clone();
+    Some(Constant { source, rows_of: Some(embedding), ..Constant::unknown(dims, "") })
+}
+
+/// Returns the sizes of a list, in which that of the batch is 1: constants are the same for all
+/// samples.
+fn repeated(dims: &[i64]) -> Option<Vec<usize>> {
+    dimensions(&dims.iter().map(one_sample).collect::<Vec<_>>())
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "it maps iterators")]
+fn one_sample(&dim: &i64) -> i64 {
+    if dim == BATCH_SIZE || dim == signed(BATCH) { 1 } else { dim }
 }
 
 /// Returns the result of a `Shape` node for a value of these dimensions, of which newer operator
@@ -273,10 +527,7 @@ fn part(values: &[i64], start: i64, end: i64) -> &[i64] {
 
 /// Evaluates a node that joins lists of integers or takes a part of one. Returns `None` if the
 /// inputs are no such lists, or the result is not known.
-fn list_of_lists(
-    node: Node<'_>,
-    constants: &HashMap<String, Constant>,
-) -> Result<Option<Constant>, OnnxError> {
+fn list_of_lists(node: Node<'_>, constants: &Constants<'_>) -> Result<Option<Constant>, OnnxError> {
     let input = |position: usize| constants.get(node.optional_input(position)?);
     let ints = |position: usize| input(position)?.ints.as_deref();
     let one = |position: usize| match ints(position)? {

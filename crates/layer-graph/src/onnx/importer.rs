@@ -2,12 +2,14 @@
 
 use super::OnnxError;
 use super::builder::{Builder, NodeCounts};
+use super::constants::ReadApart;
 use super::proto::GraphProto;
 use super::{operators, supported};
 use crate::LayerGraph;
 
 /// Converts a graph of operator set version `opset` to a network of the given name: adds the layers
-/// of all nodes that the output depends on, and the loss.
+/// of all nodes that the output depends on, and the loss. `read_apart` reads tensors in other
+/// files.
 ///
 /// Returns the network, and the numbers of nodes that it leaves out or changes.
 ///
@@ -17,8 +19,9 @@ pub(super) fn import_graph(
     name: &str,
     graph: &GraphProto,
     opset: i64,
+    read_apart: &ReadApart<'_>,
 ) -> Result<(LayerGraph, NodeCounts), OnnxError> {
-    let mut builder = Builder::new(name, graph, opset)?;
+    let mut builder = Builder::new(name, graph, opset, read_apart)?;
     for index in 0..builder.node_count() {
         if builder.needs_layer(index) {
             add_node(&mut builder, index);

@@ -6,12 +6,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! PyTorch exports for inference by default and folds each batch normalisation into the convolution
-//! before it. Such a file has fewer layers than training runs; [`Imported::warning`] reports it. To
-//! keep the batch normalisations and an open batch, export with:
+//! PyTorch optimises exported networks for inference by default: it folds each batch normalisation
+//! into the convolution before it, computes sums and transposes of parameters and stores these
+//! instead. Such a file has fewer layers than training runs, which [`Imported::warning`] reports,
+//! fewer positions, and no shared weights. To keep the layers and an open batch, export with:
 //!
 //! ```python
 //! x = torch.randn(2, 3, 224, 224)
+//! torch.onnx.export(model.train(), (x,), "net.onnx", dynamo=True, optimize=False,
+//!                   dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+//! ```
+//!
+//! or with the older exporter, which lacks operators of newer networks:
+//!
+//! ```python
 //! torch.onnx.export(model.train(), x, "net.onnx", dynamo=False,
 //!                   training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False,
 //!                   input_names=["x"], dynamic_axes={"x": {0: "batch"}})
@@ -28,8 +36,9 @@
 //! - A multiplication and an addition of per-channel constants after a batch normalisation become
 //!   its scale and bias, as models converted from Caffe have them. An addition after a convolution
 //!   or a matrix product becomes its bias.
-//! - Shapes that are computed from the shape of a value are evaluated, such as those of
-//!   `x.view(x.size(0), -1)`.
+//! - Shapes, masks and tables that do not depend on the samples are evaluated, such as the shape of
+//!   `x.view(x.size(0), -1)`. Tensors in other files are read for it if [`from_vec_in`] has the
+//!   folder.
 //! - Batch normalisations normalise by the batch, also those that do not in the file;
 //!   [`Imported::warning`] reports them. The same holds for dropouts.
 //! - Layers are named after PyTorch modules, such as `layer1.0.conv1`, if the file has these names,
@@ -40,24 +49,37 @@
 //! Layers that use the same stored weight share it. They must have the same bias and use the weight
 //! in the same orientation.
 //!
-//! Supported operators: convolution; batch, layer and local response normalisation; pooling;
-//! activations with a layer kind; products with constant matrices; sums; concatenation of channels;
-//! dropout; rearrangements. Other operators, and unsupported uses such as a dilated convolution,
-//! are errors that name the node. Shapes are inferred and checked against those in the file.
+//! Supported operators: convolution; batch, layer, root-mean-square and local response
+//! normalisation; pooling; activations with a layer kind; products with constant matrices; sums and
+//! products of layers; concatenation and slices of channels; embeddings and positions; dropout;
+//! rearrangements. Activations, normalisations, rotary embeddings and attentions, causal or without
+//! a mask, are recognised if they are written in several nodes. Other operators, and unsupported
+//! uses such as a dilated convolution, are errors that name the node. Shapes are inferred and
+//! checked against those in the file.
 
 mod ancestors;
+mod attention;
 mod builder;
 mod constants;
+mod deferred;
 mod dims;
 mod error;
+mod function;
 mod importer;
 mod names;
 mod node;
 mod numbers;
 mod operators;
 mod proto;
+pub mod pt2;
 mod signature;
 mod supported;
+mod table;
+mod view;
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Component, Path};
 
 use prost::Message;
 use prost::bytes::{Buf, Bytes};
@@ -65,6 +87,7 @@ use prost::bytes::{Buf, Bytes};
 pub use error::OnnxError;
 
 use crate::LayerGraph;
+use constants::ReadApart;
 use importer::import_graph;
 use proto::ModelProto;
 
@@ -124,8 +147,8 @@ impl Imported {
         (frozen > 0).then(|| {
             format!(
                 "{frozen} of {all} batch normalisations of {} are frozen in the file (training_mode 0, as \
-                 exported for inference): here they normalise by the batch and are trained; a network in \
-                 training is exported with training=torch.onnx.TrainingMode.TRAINING",
+                 PyTorch exports for inference, and with dynamo=True in training too): here they \
+                 normalise by the batch and are trained",
                 self.graph.name()
             )
         })
@@ -160,15 +183,39 @@ impl Imported {
             format!(
                 "the batch normalisations of {} were folded into {count} of its convolutions when it was \
                  exported, and training has them; export it with \
-                 torch.onnx.export(model.train(), ..., dynamo=False, \
-                 training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)",
+                 torch.onnx.export(model.train(), ..., dynamo=True, optimize=False), or with \
+                 dynamo=False, training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False",
                 self.graph.name()
             )
         })
     }
 }
 
-/// Imports the contents of an ONNX file as a network with the given name. Weights stored in other
+/// Imports the contents of an ONNX file in a folder, as [`from_vec`] does. Tensors that the file
+/// stores in other files of the folder (external data) are read where their values are needed, such
+/// as the mask of an attention. Those of weights are not, and their files may be absent.
+///
+/// # Errors
+/// Those of [`from_bytes`].
+pub fn from_vec_in(name: &str, bytes: Vec<u8>, folder: &Path) -> Result<Imported, OnnxError> {
+    decode(name, Bytes::from(bytes), &|file, offset, length| read_apart(folder, file, offset, length))
+}
+
+/// Reads a part of a file in a folder. `None` if it has no such part, or the name is not that of a
+/// file in the folder.
+fn read_apart(folder: &Path, file: &str, offset: u64, length: usize) -> Option<Vec<u8>> {
+    let is_inside = Path::new(file).components().all(|part| matches!(part, Component::Normal(_)));
+    let mut opened = File::open(folder.join(Some(file).filter(|_| is_inside)?)).ok()?;
+    if opened.metadata().ok()?.len() < offset.checked_add(length as u64)? {
+        return None;
+    }
+    opened.seek(SeekFrom::Start(offset)).ok()?;
+    let mut bytes = vec![0; length];
+    opened.read_exact(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// Imports the contents of an ONNX file as a network with the given name. Tensors stored in other
 /// files are not read.
 ///
 /// # Errors
@@ -177,7 +224,7 @@ impl Imported {
 /// - Another [`OnnxError`] if the model cannot be expressed as a network of layers that ends in
 ///   class scores.
 pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Imported, OnnxError> {
-    decode(name, bytes)
+    decode(name, bytes, &|_, _, _| None)
 }
 
 /// Imports the contents of an ONNX file as [`from_bytes`] does, without copying the weights while
@@ -186,10 +233,10 @@ pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Imported, OnnxError> {
 /// # Errors
 /// Those of [`from_bytes`].
 pub fn from_vec(name: &str, bytes: Vec<u8>) -> Result<Imported, OnnxError> {
-    decode(name, Bytes::from(bytes))
+    decode(name, Bytes::from(bytes), &|_, _, _| None)
 }
 
-fn decode(name: &str, bytes: impl Buf) -> Result<Imported, OnnxError> {
+fn decode(name: &str, bytes: impl Buf, read_apart: &ReadApart<'_>) -> Result<Imported, OnnxError> {
     let model = ModelProto::decode(bytes).map_err(|error| OnnxError::not_onnx(error.to_string()))?;
     let graph = model.graph.ok_or_else(|| OnnxError::not_onnx("it has no graph"))?;
     let own = model.opset_import.iter().find(|set| matches!(&*set.domain, "" | "ai.onnx"));
@@ -198,7 +245,7 @@ fn decode(name: &str, bytes: impl Buf) -> Result<Imported, OnnxError> {
         return Err(OnnxError::UnsupportedOpset { found: opset, oldest: MIN_OPSET });
     }
     let producer = format!("{} {}", model.producer_name, model.producer_version).trim().to_owned();
-    let (graph, counts) = import_graph(name, &graph, opset)?;
+    let (graph, counts) = import_graph(name, &graph, opset, read_apart)?;
     Ok(Imported {
         graph,
         producer,

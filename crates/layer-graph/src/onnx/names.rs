@@ -42,7 +42,12 @@ impl ParentModules {
         node: Node<'a>,
         mut parameters: impl Iterator<Item = &'a str>,
     ) -> Vec<String> {
-        let of_parameters = parameters.find_map(|name| name.strip_suffix(".weight")).map(str::to_owned);
+        // `nn.MultiheadAttention` has its input projection's weight as `in_proj_weight`.
+        let module = |name: &'a str| {
+            let projection = name.strip_suffix("_weight").filter(|name| name.ends_with(".in_proj"));
+            name.strip_suffix(".weight").or(projection)
+        };
+        let of_parameters = parameters.find_map(module).map(str::to_owned);
         let of_scopes = modules(node).pop().map(|module| {
             let is_parent = self.0.contains(&module);
             if is_parent { format!("{module}.{}", node.operator().to_lowercase()) } else { module }

@@ -8,7 +8,7 @@ use super::proto::{AttributeProto, NodeProto};
 use crate::GraphError;
 
 /// Node of the file, a reference to its message.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Node<'a> {
     proto: &'a NodeProto,
 }
@@ -51,6 +51,16 @@ impl<'a> Node<'a> {
     /// Returns the names of the values that the node computes, without omitted optional ones.
     pub(super) fn outputs(self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.proto.output.iter().map(String::as_str).filter(|name| !name.is_empty())
+    }
+
+    /// Returns the number of outputs, with omitted optional ones.
+    pub(super) fn output_count(self) -> usize {
+        self.proto.output.len()
+    }
+
+    /// Returns the names of the outputs in order. That of an omitted optional one is empty.
+    pub(super) fn outputs_in_order(self) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.proto.output.iter().map(String::as_str)
     }
 
     /// Returns the name of the input at a position, from 0.

@@ -18,6 +18,8 @@ pub(super) mod data_type {
     pub(in crate::onnx) const INT64: i32 = 7;
     /// Booleans, of a byte each.
     pub(in crate::onnx) const BOOL: i32 = 9;
+    /// Double precision.
+    pub(in crate::onnx) const DOUBLE: i32 = 11;
 }
 
 /// Contents of an ONNX file.
@@ -96,7 +98,7 @@ pub(super) struct NodeProto {
     pub(super) metadata_props: Vec<StringStringEntryProto>,
 }
 
-/// Entry of a node's metadata.
+/// Entry of a node's metadata, or of the place of a tensor.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct StringStringEntryProto {
     /// Key of the entry, such as `pkg.torch.onnx.name_scopes`.
@@ -155,6 +157,9 @@ pub(super) struct TensorProto {
     /// Elements as little-endian bytes. Empty if they are stored elsewhere.
     #[prost(bytes = "bytes", tag = "9")]
     pub(super) raw_data: Bytes,
+    /// Place of elements in another file: its `location`, `offset` and `length`.
+    #[prost(message, repeated, tag = "13")]
+    pub(super) external_data: Vec<StringStringEntryProto>,
     /// Place of the elements: 0 in this message, 1 in another file.
     #[prost(int32, tag = "14")]
     pub(super) data_location: i32,

@@ -4,7 +4,7 @@
 use crate::onnx::OnnxError;
 use crate::onnx::builder::Builder;
 use crate::onnx::node::Node;
-use crate::onnx::numbers::{axis, size};
+use crate::onnx::numbers::{axis, shortest_decimal, size};
 use crate::{BatchNorm, LayerId, LayerNorm, LocalResponseNorm, RmsNorm};
 
 /// Adds the layer of a `BatchNormalization` node. A multiplication and an addition of constants by
@@ -25,7 +25,7 @@ pub(super) fn batch<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(),
     let norm = BatchNorm {
         epsilon: node.float("epsilon", 1e-5)?,
         // ONNX weights the running statistics with it, [`BatchNorm`] the current batch.
-        momentum: 1.0 - node.float("momentum", 0.9)?,
+        momentum: shortest_decimal((1.0 - node.float("momentum", 0.9)?) as f32),
     };
     let mut output = node.output()?;
     for operator in ["Mul", "Add"] {
@@ -60,7 +60,7 @@ pub(super) fn root_mean_square<'a>(builder: &mut Builder<'a>, node: Node<'a>) ->
 }
 
 /// Returns the layer whose innermost dimension a node normalises, and the size of this dimension.
-fn rows<'a>(builder: &Builder<'a>, node: Node<'a>) -> Result<(LayerId, usize), OnnxError> {
+fn rows<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(LayerId, usize), OnnxError> {
     let input = builder.layer(node, node.input(0)?)?;
     let shape = builder.shape(input);
     let rank = shape.dims().len() + 1;

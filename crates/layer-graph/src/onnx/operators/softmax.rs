@@ -1,8 +1,10 @@
 //! Softmax, which becomes part of the loss at the end of the network and a layer elsewhere.
 
+use super::join::NO_ATTENTION;
 use crate::LayerKind;
 use crate::onnx::OnnxError;
 use crate::onnx::builder::Builder;
+use crate::onnx::deferred::{Replay, Value};
 use crate::onnx::node::Node;
 use crate::onnx::numbers::axis;
 
@@ -16,6 +18,18 @@ const SINGLE_AXIS_OPSET: i64 = 13;
 /// [`OnnxError`] if the node is a `LogSoftmax` before the end of the network, its axis is not the
 /// last one, or it is invalid.
 pub(super) fn add<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    if let Some(Value::Scores(scores)) = builder.deferred(node.input(0)?).cloned() {
+        let rank = scores.dims().len();
+        if node.operator() != "Softmax" || axis(node.int("axis", -1)?, rank) != Some(rank - 1) {
+            return Err(node.unsupported("of an attention, only over the keys"));
+        }
+        return builder.defer(
+            node.output()?,
+            node,
+            Value::Weights(scores),
+            Replay::None(NO_ATTENTION.into()),
+        );
+    }
     let input = builder.layer(node, node.input(0)?)?;
     let dims = builder.shape(input).dims();
     let single_axis = builder.opset >= SINGLE_AXIS_OPSET;

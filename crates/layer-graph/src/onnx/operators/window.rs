@@ -106,7 +106,8 @@ pub(super) fn convolution<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Resu
             if bias.dims != [out_channels] {
                 return Err(node.invalid(format!("its bias is not of {out_channels} channels")));
             }
-            (output, Some(bias.source.clone()))
+            // The newer exporter writes zeros for a convolution without a bias.
+            (output, (!bias.is_computed_zero()).then(|| bias.source.clone()))
         }
         None => match builder.merge_reader(output, "Add", out_channels, 1, 4) {
             Some((sum, bias)) => (sum, Some(bias)),
@@ -158,7 +159,7 @@ pub(super) fn average_pool<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Res
 }
 
 /// Returns the input of a pooling, its window, and whether `ceil_mode` added a window.
-fn pool<'a>(builder: &Builder<'a>, node: Node<'a>) -> Result<(LayerId, Pool2d, bool), OnnxError> {
+fn pool<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(LayerId, Pool2d, bool), OnnxError> {
     let (input, [_, height, width]) = image(builder, node)?;
     let kernel = node.sizes("kernel_shape")?.ok_or_else(|| node.invalid("`kernel_shape` is missing"))?;
     let window = Window::new(node, [height, width], kernel)?;
@@ -180,6 +181,13 @@ pub(super) fn global_max_pool<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> 
     let (input, [_, height, width]) = image(builder, node)?;
     let pool = Pool2d { kernel: [height, width], ..Pool2d::new(1, 1) };
     builder.add(node, LayerKind::MaxPool2d(pool), &[input])
+}
+
+/// Adds the layer of an `AdaptiveAveragePool` node, which ONNX does not have.
+pub(super) fn adaptive_average_pool<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let (input, _) = image(builder, node)?;
+    let output = node.sizes("output_size")?.ok_or_else(|| node.invalid("`output_size` is missing"))?;
+    builder.add(node, AdaptiveAvgPool2d { output }, &[input])
 }
 
 /// Adds the layer of a `GlobalAveragePool` node, the mean over height and width.
@@ -207,7 +215,7 @@ pub(super) fn mean<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), 
 }
 
 /// Returns the layer that computes the first input, with its channels, height and width.
-fn image<'a>(builder: &Builder<'a>, node: Node<'a>) -> Result<(LayerId, [usize; 3]), OnnxError> {
+fn image<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(LayerId, [usize; 3]), OnnxError> {
     let layer = builder.layer(node, node.input(0)?)?;
     let shape = builder.shape(layer);
     let other = || node.unsupported(format!("a sample of shape {shape}: only images have layers"));

@@ -93,6 +93,22 @@ impl Model {
         self
     }
 
+    /// Adds a stored tensor of numbers.
+    pub(crate) fn table(mut self, name: &str, dims: &[i64], values: &[f32]) -> Self {
+        let raw: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.graph = self.graph.bytes(5, tensor(name, dims, 1).bytes(9, raw).0);
+        self
+    }
+
+    /// Adds a tensor of numbers in another file, from an offset on.
+    pub(crate) fn external_table(mut self, name: &str, dims: &[i64], file: &str, offset: usize) -> Self {
+        let entry = |key: &str, value: &str| Message::default().bytes(1, key).bytes(2, value).0;
+        let stored = tensor(name, dims, 1).bytes(13, entry("location", file));
+        let stored = stored.bytes(13, entry("offset", &offset.to_string())).int(14, 1);
+        self.graph = self.graph.bytes(5, stored.0);
+        self
+    }
+
     /// Adds a stored number.
     pub(crate) fn number(mut self, name: &str, value: f32) -> Self {
         self.graph = self.graph.bytes(5, tensor(name, &[], 1).bytes(9, value.to_le_bytes()).0);

@@ -5,5 +5,7 @@ mod computed_shapes;
 mod differences;
 mod file;
 mod operators;
+mod pt2;
 mod published;
+mod transformers;
 mod windows;
