@@ -386,9 +386,9 @@ slurm() {
 # Installs PyTorch and other Python packages into a virtual environment that the checks share.
 python_packages() {
     local folder=$1
-    "$folder/bin/python" -c 'import maturin, mypy, onnx, pytest, safetensors, torch, torchvision' 2>/dev/null ||
+    "$folder/bin/python" -c 'import maturin, mypy, onnx, onnxscript, pytest, safetensors, torch, torchvision' 2>/dev/null ||
         { python3 -m venv "$folder" &&
-            "$folder/bin/pip" install --quiet torch==2.11.0 torchvision==0.26.0 safetensors==0.8.0 onnx==1.23.2 numpy \
+            "$folder/bin/pip" install --quiet torch==2.11.0 torchvision==0.26.0 safetensors==0.8.0 onnx==1.23.2 onnxscript==0.7.2 numpy \
                 maturin==1.16.0 pytest==9.2.0 mypy==2.4.1; }
 }
 

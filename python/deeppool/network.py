@@ -96,6 +96,17 @@ class Network:
         return Network(document)
 
     @classmethod
+    def from_pt2(cls, path: str | PathLike[str]) -> Network:
+        """Reads the network of a file of ``torch.export.save``.
+
+        Warns if the training network differs from the exported one.
+        """
+        document, warning = _deeppool.network_of_pt2(path)
+        if warning is not None:
+            warnings.warn(warning, stacklevel=2)
+        return Network(document)
+
+    @classmethod
     def from_hf(cls, path: str | PathLike[str], sequence: int) -> Network:
         """Builds the network of a ``config.json`` of the package ``transformers``.
 

@@ -26,7 +26,7 @@ mod _deeppool {
     use super::mux::CpuDriver;
     #[pymodule_export]
     use super::network::{
-        describe_network, network_names, network_of_config, network_of_onnx, network_of_zoo,
+        describe_network, network_names, network_of_config, network_of_onnx, network_of_pt2, network_of_zoo,
     };
     #[pymodule_export]
     use super::plan::{check_plan, compare, frontier, plan, simulate};

@@ -1,9 +1,10 @@
 //! Networks: built-in ones, those of ONNX files, and their descriptions.
 
-use std::path::PathBuf;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
 
-use command_line::files::{read_as, read_text_as};
-use deeppool::layer_graph::{LayerGraph, Shape, hf, onnx, zoo};
+use command_line::files::{open_as, read_as, read_text_as};
+use deeppool::layer_graph::{LayerGraph, Shape, hf, onnx, pt2, zoo};
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 
@@ -32,7 +33,23 @@ pub(crate) fn network_of_zoo(name: &str) -> PyResult<String> {
 #[pyfunction]
 pub(crate) fn network_of_onnx(py: Python<'_>, path: PathBuf) -> PyResult<(String, Option<String>)> {
     let name = path.file_stem().map_or("onnx".into(), |stem| stem.to_string_lossy().into_owned());
-    let imported = py.detach(move || read_as(&path, |content| onnx::from_vec(&name, content)));
+    let imported = py.detach(move || {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        read_as(&path, |content| onnx::from_vec_in(&name, content, folder))
+    });
+    let imported = imported.map_err(input_error)?;
+    Ok((imported.graph.to_json(), imported.warning()))
+}
+
+/// Returns the network of a `.pt2` file as a document of the format `deeppool/graph/v1`, and a
+/// warning if the training network differs from the exported one, or `None`. The network has the
+/// name of the file without its extension.
+///
+/// Raises `InputError` if the file cannot be read or imported.
+#[pyfunction]
+pub(crate) fn network_of_pt2(py: Python<'_>, path: PathBuf) -> PyResult<(String, Option<String>)> {
+    let name = path.file_stem().map_or("pt2".into(), |stem| stem.to_string_lossy().into_owned());
+    let imported = py.detach(move || open_as(&path, |file| pt2::from_reader(&name, BufReader::new(file))));
     let imported = imported.map_err(input_error)?;
     Ok((imported.graph.to_json(), imported.warning()))
 }

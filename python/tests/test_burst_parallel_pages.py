@@ -39,7 +39,7 @@ def import_requirements(arguments):
     if arguments in (["export.py"], ["record.py"]):
         pytest.importorskip("torchvision")
     if arguments == ["export.py"]:
-        pytest.importorskip("onnx")
+        pytest.importorskip("onnxscript")
 
 
 @pytest.mark.parametrize("command", commands())

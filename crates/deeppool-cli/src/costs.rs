@@ -20,7 +20,7 @@ use layer_profile::{DataSheet, DeviceModel, Gpu, NumberFormat, Origin, ProfileTa
 use super::counts::BATCH;
 use super::inputs;
 use super::left_out::warn;
-use super::network::import;
+use super::network::{import, import_pt2};
 use super::progress::with_spinner;
 use super::ranks::{LayerPrecision, RankEngine};
 
@@ -544,10 +544,10 @@ pub(crate) fn gpus_and_batch(
     Ok((gpus, agree("samples a batch", batch, planned_batch)?))
 }
 
-/// Background job as `MODEL:BATCH`, `FILE.onnx:BATCH` or `FILE.json:BATCH`.
+/// Background job as `MODEL:BATCH`, or `FILE:BATCH` of a file `.onnx`, `.pt2` or `.json`.
 #[derive(Clone, Debug)]
 pub(crate) struct BackgroundSpec {
-    /// Name of a built-in network, or path of an ONNX file or of a network in JSON.
+    /// Name of a built-in network, or path of an ONNX or `.pt2` file or of a network in JSON.
     pub(crate) model: String,
     /// Number of samples of an iteration.
     pub(crate) batch: usize,
@@ -562,6 +562,7 @@ impl BackgroundSpec {
         let path = Path::new(&self.model);
         match path.extension().and_then(std::ffi::OsStr::to_str) {
             Some("onnx") => import(path),
+            Some("pt2") => import_pt2(path),
             Some("json") => Ok(inputs::graph(path)?),
             _ => Ok(inputs::model(&self.model)?),
         }
@@ -574,8 +575,8 @@ impl std::str::FromStr for BackgroundSpec {
     fn from_str(text: &str) -> Result<Self, String> {
         let expected = || {
             format!(
-                "expected MODEL:BATCH, FILE.onnx:BATCH or FILE.json:BATCH with a batch of at least 1, such \
-                 as vgg16:8, got `{text}`"
+                "expected MODEL:BATCH, FILE.onnx:BATCH, FILE.pt2:BATCH or FILE.json:BATCH with a batch of at \
+                 least 1, such as vgg16:8, got `{text}`"
             )
         };
         let (model, batch) = text.rsplit_once(':').ok_or_else(expected)?;

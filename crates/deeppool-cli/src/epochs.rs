@@ -250,7 +250,8 @@ impl Epochs {
     /// Describes the measurement without batches, seeds and learning rates.
     fn subject(&self, network: &LayerGraph, dataset: &Dataset) -> String {
         let options = &self.network;
-        let file = options.graph.as_ref().or(options.onnx.as_ref()).or(options.hf.as_ref());
+        let imported = options.onnx.as_ref().or(options.pt2.as_ref());
+        let file = options.graph.as_ref().or(imported).or(options.hf.as_ref());
         let network = match (file, options.sequence) {
             (Some(file), Some(tokens)) => {
                 format!("{} ({}, {tokens} tokens)", network.name(), file.display())
@@ -263,10 +264,12 @@ impl Epochs {
 
     /// Returns the command that measures this curve.
     fn command(&self, network: &LayerGraph, dataset: &Dataset, batches: &[usize]) -> String {
-        let network = match (&self.network.onnx, &self.network.graph, &self.network.hf) {
+        let options = &self.network;
+        let network = match (&options.onnx, &options.pt2, &options.graph, &options.hf) {
             (Some(file), ..) => format!("--onnx {}", file.display()),
-            (_, Some(file), _) => format!("--graph {}", file.display()),
-            (_, _, Some(file)) => {
+            (_, Some(file), ..) => format!("--pt2 {}", file.display()),
+            (_, _, Some(file), _) => format!("--graph {}", file.display()),
+            (.., Some(file)) => {
                 format!("--hf {} --sequence {}", file.display(), self.network.sequence.unwrap_or(1))
             }
             _ => format!("--model {}", network.name()),

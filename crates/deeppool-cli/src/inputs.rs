@@ -2,19 +2,20 @@
 //! punctuation. Every error is in one line: an unknown name with a suggestion, or the path of a
 //! file that cannot be read with the reason.
 
+use std::io::BufReader;
 use std::path::Path;
 
 use anyhow::Context;
 use collectives::LinkModel;
 use command_line::InputError;
-use command_line::files::{self, read_as, read_text_as};
+use command_line::files::{self, open_as, read_as, read_text_as};
 use command_line::names::{get_by_name, get_by_name_or_file};
 use deeppool::gpu_mux::Policy;
 use deeppool::machine::Calibration;
 use deeppool::plan::ExecutionPlan;
 use deeppool::simulate::policy_named;
 use deeppool::train::Weights;
-use layer_graph::{LayerGraph, hf, onnx, zoo};
+use layer_graph::{LayerGraph, hf, onnx, pt2, zoo};
 use layer_profile::{DataSheet, DeviceModel, ProfileTable, PublishedProfile};
 
 /// Builds the built-in network with the given name.
@@ -40,7 +41,18 @@ pub(crate) fn graph(path: &Path) -> Result<LayerGraph, InputError> {
 /// If the file cannot be read or imported.
 pub(crate) fn onnx(path: &Path) -> Result<onnx::Imported, InputError> {
     let name = path.file_stem().map_or("onnx".into(), |stem| stem.to_string_lossy());
-    read_as(path, |content| onnx::from_vec(&name, content))
+    let folder = path.parent().unwrap_or(Path::new(""));
+    read_as(path, |content| onnx::from_vec_in(&name, content, folder))
+}
+
+/// Imports a network from a `.pt2` file. The network gets the name of the file, without its
+/// extension.
+///
+/// # Errors
+/// If the file cannot be read or imported.
+pub(crate) fn pt2(path: &Path) -> Result<pt2::Imported, InputError> {
+    let name = path.file_stem().map_or("pt2".into(), |stem| stem.to_string_lossy());
+    open_as(path, |file| pt2::from_reader(&name, BufReader::new(file)))
 }
 
 /// Builds the network of a `config.json` of `transformers`.

@@ -9,7 +9,7 @@ use layer_graph::{LayerGraph, zoo};
 use serde_json::json;
 
 use super::inputs;
-use super::network::{MAX_TOKENS, configured, import, opaque_line, opaque_names};
+use super::network::{MAX_TOKENS, configured, import, import_pt2, opaque_line, opaque_names};
 use super::output::{print_json, print_message, table};
 
 /// List the built-in networks, or those in files
@@ -19,11 +19,15 @@ Examples:
   deeppool models
   deeppool models --json
   deeppool models --onnx resnet50.onnx mobilenet.onnx
+  deeppool models --pt2 resnet50.pt2
   deeppool models --hf llama/config.json --sequence 2048")]
 pub(crate) struct Models {
     /// ONNX files, instead of the built-in networks
     #[arg(long, value_name = "FILE", num_args = 1..)]
     onnx: Vec<PathBuf>,
+    /// Files of torch.export.save, instead of the built-in networks
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pt2: Vec<PathBuf>,
     /// Files in the format deeppool/graph/v1, instead of the built-in networks
     #[arg(long, value_name = "FILE", num_args = 1..)]
     graph: Vec<PathBuf>,
@@ -47,16 +51,18 @@ impl Models {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let (mut rows, mut unread, mut opaque) = (Vec::new(), Vec::new(), Vec::new());
         let mut shown = table(&["model", "layers", "parameters", "GFLOP forward", "activations"]);
-        let networks = if self.onnx.is_empty() && self.graph.is_empty() && self.hf.is_empty() {
+        let files = [&self.onnx, &self.pt2, &self.graph, &self.hf];
+        let networks = if files.iter().all(|files| files.is_empty()) {
             zoo::names().iter().map(|name| Ok(zoo::model(name)?)).collect::<anyhow::Result<Vec<_>>>()?
         } else {
             let of_onnx = self.onnx.iter().map(|path| import(path));
+            let of_programs = self.pt2.iter().map(|path| import_pt2(path));
             let of_graphs = self.graph.iter().map(|path| Ok(inputs::graph(path)?));
             let of_configs = self.hf.iter().map(|path| configured(path, self.sequence.unwrap_or(1)));
             let mut read = |network: anyhow::Result<LayerGraph>| {
                 network.map_err(|error| unread.push(error.to_string())).ok()
             };
-            of_onnx.chain(of_graphs).chain(of_configs).filter_map(&mut read).collect()
+            of_onnx.chain(of_programs).chain(of_graphs).chain(of_configs).filter_map(&mut read).collect()
         };
         for network in networks {
             let name = network.name();

@@ -24,23 +24,27 @@ pub(crate) struct NetworkArgs {
     #[arg(long)]
     pub(crate) model: Option<String>,
     /// Number of transformer blocks of --model gpt2, instead of 12
-    #[arg(long, requires = "model", conflicts_with_all = ["onnx", "graph", "hf"],
+    #[arg(long, requires = "model", conflicts_with_all = ["onnx", "pt2", "graph", "hf"],
         value_parser = within(1..=MAX_BLOCKS))]
     pub(crate) blocks: Option<usize>,
     /// Network in an ONNX file
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
     pub(crate) onnx: Option<PathBuf>,
+    /// Network in a .pt2 file, as torch.export.save writes it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "onnx"])]
+    pub(crate) pt2: Option<PathBuf>,
     /// Network in a file of the format deeppool/graph/v1, as the Python package writes for PyTorch
     /// modules
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "onnx"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "onnx", "pt2"])]
     pub(crate) graph: Option<PathBuf>,
     /// Language model in a config.json of the package transformers, of the families gpt2, llama,
     /// mistral and qwen2
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "onnx", "graph"], requires = "sequence")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "onnx", "pt2", "graph"],
+        requires = "sequence")]
     pub(crate) hf: Option<PathBuf>,
     /// Number of tokens of a sample of --hf
-    #[arg(long, value_name = "TOKENS", requires = "hf", conflicts_with_all = ["model", "onnx", "graph"],
-        value_parser = within(1..=MAX_TOKENS))]
+    #[arg(long, value_name = "TOKENS", requires = "hf",
+        conflicts_with_all = ["model", "onnx", "pt2", "graph"], value_parser = within(1..=MAX_TOKENS))]
     pub(crate) sequence: Option<usize>,
 }
 
@@ -53,6 +57,9 @@ impl NetworkArgs {
         if let Some(path) = &self.hf {
             return configured(path, self.sequence.unwrap_or(1));
         }
+        if let Some(path) = &self.pt2 {
+            return import_pt2(path);
+        }
         match (&self.model, &self.onnx, &self.graph) {
             (_, _, Some(path)) => Ok(inputs::graph(path)?),
             (_, Some(path), None) => import(path),
@@ -61,7 +68,9 @@ impl NetworkArgs {
                 Some(_) => bail!("--blocks is for --model gpt2: leave it out"),
                 None => Ok(inputs::model(model)?),
             },
-            (None, None, None) => bail!("give --model NAME, --onnx FILE, --graph FILE or --hf FILE"),
+            (None, None, None) => {
+                bail!("give --model NAME, --onnx FILE, --pt2 FILE, --graph FILE or --hf FILE")
+            }
         }
     }
 }
@@ -73,6 +82,19 @@ impl NetworkArgs {
 /// If the file cannot be read or imported.
 pub(crate) fn import(path: &Path) -> anyhow::Result<LayerGraph> {
     let imported = inputs::onnx(path)?;
+    if let Some(warning) = imported.warning() {
+        warn(format_args!("{}: {warning}", path.display()));
+    }
+    Ok(imported.graph)
+}
+
+/// Imports a `.pt2` file, and prints a warning on rank 0 if the network for training differs from
+/// the exported one.
+///
+/// # Errors
+/// If the file cannot be read or imported.
+pub(crate) fn import_pt2(path: &Path) -> anyhow::Result<LayerGraph> {
+    let imported = inputs::pt2(path)?;
     if let Some(warning) = imported.warning() {
         warn(format_args!("{}: {warning}", path.display()));
     }

@@ -83,8 +83,8 @@ pub(crate) struct Plan {
     limit_rule: Option<LimitRuleName>,
     /// Problem in the format deeppool/plan-problem/v2, instead of a network; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "model", "onnx", "graph", "hf", "sequence", "device", "profile", "precision", "link", "gpus", "batch",
-        "gpu_counts", "worker_gpus", "no_overlap", "sync_batch_norm", "memory", "spb", "spb_depth",
+        "model", "onnx", "pt2", "graph", "hf", "sequence", "device", "profile", "precision", "link", "gpus",
+        "batch", "gpu_counts", "worker_gpus", "no_overlap", "sync_batch_norm", "memory", "spb", "spb_depth",
         "compare", "objective", "background", "explain", "explain_memory", "dot", "trace"])]
     problem: Option<PathBuf>,
     /// Also print the Pareto frontier of iteration time and amplification

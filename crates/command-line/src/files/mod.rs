@@ -13,7 +13,7 @@ mod write;
 
 pub use error::{OutputError, is_write_failure};
 pub use locked::LockedFile;
-pub use read::{open, read, read_as, read_text_as, read_to_string};
+pub use read::{open, open_as, read, read_as, read_text_as, read_to_string};
 #[cfg(feature = "clap")]
 pub use results::argument;
 pub use results::{Printer, STDOUT, check_all};

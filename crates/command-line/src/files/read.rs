@@ -104,6 +104,19 @@ pub fn read_as<T, E: Display>(
     parse(content).map_err(|error| in_file(path, error))
 }
 
+/// Opens a file, as [`open`] does, and returns the value that `parse` makes of it.
+///
+/// # Errors
+/// [`InputError`] with the path, and the error of opening or of `parse`.
+pub fn open_as<T, E: Display>(
+    path: impl AsRef<Path>,
+    parse: impl FnOnce(File) -> Result<T, E>,
+) -> Result<T, InputError> {
+    let path = path.as_ref();
+    let file = open(path).map_err(|error| in_file(path, error))?;
+    parse(file).map_err(|error| in_file(path, error))
+}
+
 /// Reads a text file, as [`read_to_string`] does, and returns the value that `parse` makes of its
 /// text.
 ///

@@ -108,7 +108,11 @@ fn invalid_networks_are_one_line_errors() {
     let folder = folder();
     let folder = folder.path();
     let plan = "--device cpu-core --gpus 4 --batch 32";
-    refused(folder, &format!("plan {plan}"), "give --model NAME, --onnx FILE, --graph FILE or --hf FILE");
+    refused(
+        folder,
+        &format!("plan {plan}"),
+        "give --model NAME, --onnx FILE, --pt2 FILE, --graph FILE or --hf FILE",
+    );
     refused(folder, &format!("plan --model vgg16 --onnx small.onnx {plan}"), "cannot be used with");
     refused(folder, &format!("plan --onnx none.onnx {plan}"), "none.onnx: ");
     refused(folder, &format!("simulate --onnx small.prof {plan}"), "small.prof: not an ONNX model");

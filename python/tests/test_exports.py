@@ -1,0 +1,114 @@
+"""Tests that files of PyTorch's exporters and traced modules give the same network."""
+
+import json
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from deeppool import Network  # noqa: E402
+from deeppool.tracing import trace  # noqa: E402
+
+
+class Residual(nn.Module):
+    """Convolutions with normalisations, a gate by channel and a residual connection."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(8)
+        self.inner = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.gate = nn.Conv2d(8, 8, 1)
+        self.head = nn.Sequential(nn.Flatten(), nn.Linear(8, 16), nn.Hardswish(), nn.Linear(16, 5))
+
+    def forward(self, x):
+        x = F.relu(self.norm(self.conv(x)))
+        y = F.silu(self.inner(x))
+        y = y * torch.sigmoid(self.gate(F.adaptive_avg_pool2d(y, 1)))
+        x = F.max_pool2d(x + y, 2)
+        return self.head(F.adaptive_avg_pool2d(x, 1))
+
+
+class Decoder(nn.Module):
+    """A block of a language model with a causal attention."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(50, 32)
+        self.positions = nn.Embedding(12, 32)
+        self.norm = nn.LayerNorm(32)
+        self.qkv = nn.Linear(32, 96)
+        self.out = nn.Linear(32, 32)
+        self.up = nn.Linear(32, 64)
+        self.down = nn.Linear(64, 32)
+        self.head = nn.Linear(32, 50, bias=False)
+
+    def forward(self, x):
+        batch, length = x.shape
+        x = self.tokens(x) + self.positions(torch.arange(length))
+        parts = self.qkv(self.norm(x)).chunk(3, -1)
+        q, k, v = (part.view(batch, length, 4, 8).transpose(1, 2) for part in parts)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(attended.transpose(1, 2).reshape(batch, length, 32))
+        return self.head(x + self.down(F.gelu(self.up(x), approximate="tanh")))
+
+
+NETWORKS = {
+    "residual": (Residual, lambda: torch.randn(2, 3, 16, 16)),
+    "decoder": (Decoder, lambda: torch.randint(0, 50, (2, 10))),
+}
+
+
+def layers(network):
+    """Returns the kind, hyper-parameters and inputs of each layer, independently of names and order.
+
+    A layer is its kind with the layers of its inputs.
+    """
+    known = {"input": "input"}
+    for layer in network.to_dict()["layers"]:
+        inputs = [known[name] for name in layer["inputs"]]
+        known[layer["name"]] = json.dumps([layer["op"], inputs], sort_keys=True)
+    return sorted(known.values())
+
+
+def exported(name, how, path):
+    """Returns the network of a module by one of the ways."""
+    make, sample = NETWORKS[name]
+    torch.manual_seed(0)
+    module, x = make().train(), sample()
+    dynamic = ({0: torch.export.Dim.DYNAMIC},)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if how == "trace":
+            return trace(module, x).network
+        if how == "pt2":
+            program = torch.export.export(module, (x,), dynamic_shapes=dynamic)
+            torch.export.save(program, path / "net.pt2")
+            return Network.from_pt2(path / "net.pt2")
+        pytest.importorskip("onnxscript" if how == "dynamo" else "onnx")
+        if how == "dynamo":
+            options = {"dynamo": True, "optimize": False, "dynamic_shapes": dynamic, "verbose": False}
+        else:
+            mode = torch.onnx.TrainingMode.TRAINING
+            options = {"dynamo": False, "training": mode, "do_constant_folding": False}
+        torch.onnx.export(module, (x,), path / "net.onnx", **options)
+        return Network.from_onnx(path / "net.onnx")
+
+
+@pytest.mark.parametrize("how", ["pt2", "dynamo", "older"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_exports_give_the_traced_network(name, how, tmp_path):
+    traced, network = exported(name, "trace", tmp_path), exported(name, how, tmp_path)
+    assert network.parameter_count == traced.parameter_count
+    assert layers(network) == layers(traced)
+
+
+def test_files_that_are_no_programs_are_errors(tmp_path):
+    path = tmp_path / "net.pt2"
+    path.write_bytes(b"PK\x05\x06")
+    with pytest.raises(ValueError, match="net.pt2: not a .pt2 file"):
+        Network.from_pt2(path)
