@@ -357,6 +357,41 @@ def test_attention_drops_no_weights_in_evaluation():
     assert torch.allclose(traced.run(x), layer(x), atol=1e-5)
 
 
+class Scaled(nn.Module):
+    def __init__(self, shape, scale):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.factors = nn.Parameter(torch.randn(shape))
+        self.scale = scale
+
+    def forward(self, x):
+        return self.scale(self.conv(x), self.factors).flatten(1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "scale", "op"),
+    [
+        ((4, 1, 1), lambda x, factors: factors * x, "channels"),
+        ((4,), lambda x, factors: x * factors.reshape(1, -1, 1, 1), "channels"),
+        ((6,), lambda x, factors: x * factors, "features"),
+        ((4,), lambda x, _: x * 1.5, {"constant": 1.5}),
+        ((4,), lambda x, _: x / 4, {"constant": 0.25}),
+        ((4,), lambda x, _: x * torch.tensor(0.5), {"constant": 0.5}),
+        ((6, 1), lambda x, factors: x * factors, None),
+        ((1,), lambda x, factors: x * factors, None),
+    ],
+)
+def test_factors_are_detected(shape, scale, op):
+    module, x = Scaled(shape, scale), torch.randn(2, 3, 8, 8)
+    traced = trace(module, x)
+    found = [layer for layer in traced.graph["layers"] if "scale" in layer["op"]]
+    assert [layer["op"] for layer in found] == ([] if op is None else [{"scale": op}])
+    assert bool(traced.opaque) == (op is None)
+    assert torch.allclose(traced.run(x), module(x), atol=1e-6)
+    if op in ("channels", "features"):
+        assert found[0]["name"] == "factors"
+
+
 class Function(nn.Module):
     def __init__(self, function):
         super().__init__()

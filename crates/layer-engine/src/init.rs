@@ -7,15 +7,15 @@ use crate::random::{Purpose, RandomStream};
 /// Returns the initial values of a layer's flat parameter buffer.
 ///
 /// Weights are uniform within `sqrt(3 / fan in)`, so that outputs have the variance of inputs
-/// (LeCun et al., "Efficient BackProp", 1998). Biases and class tokens are 0. Normalisations start
-/// with factors of 1. The fan-in of an embedding is its number of features.
+/// (LeCun et al., "Efficient BackProp", 1998). Biases and class tokens are 0. Normalisations and
+/// learned factors start with factors of 1. The fan-in of an embedding is its number of features.
 ///
 /// The values depend only on the seed and the name of each parameter.
 #[must_use]
 pub fn initial_parameters(layer: &Layer, seed: u64) -> Vec<f64> {
     let parameters = layer.parameters();
     let of_norm = match layer.kind() {
-        LayerKind::BatchNorm(_) | LayerKind::LayerNorm(_) => Some(1.0),
+        LayerKind::BatchNorm(_) | LayerKind::LayerNorm(_) | LayerKind::Scale(_) => Some(1.0),
         LayerKind::RmsNorm(norm) => Some(if norm.unit_offset { 0.0 } else { 1.0 }),
         _ => None,
     };

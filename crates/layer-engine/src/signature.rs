@@ -1,6 +1,6 @@
 //! Operands of each pass of each layer kind.
 
-use layer_graph::{Layer, LayerKind, Opaque};
+use layer_graph::{Layer, LayerKind, Opaque, Scale};
 
 use crate::Pass;
 
@@ -96,7 +96,13 @@ fn passes_gradient(kind: &LayerKind) -> bool {
     use LayerKind as K;
     matches!(kind, K::AvgPool2d(_) | K::AdaptiveAvgPool2d(_) | K::Concat | K::Add | K::Dropout(_))
         || matches!(kind, K::Flatten | K::Reshape(_) | K::Permute(_) | K::Select(_) | K::Slice(_))
-        || matches!(kind, K::RotaryEmbedding(_))
+        || matches!(kind, K::RotaryEmbedding(_) | K::Scale(Scale::Constant(_)))
+}
+
+/// Returns whether a kind multiplies its input by its parameters.
+fn multiplies_by_parameters(kind: &LayerKind) -> bool {
+    use LayerKind as K;
+    matches!(kind, K::Conv2d(_) | K::Linear(_) | K::Scale(Scale::Features | Scale::Channels))
 }
 
 /// Operands of a layer's pass, in the order in which a launch passes them.
@@ -132,13 +138,15 @@ impl Signature {
         };
         let slots = 0..layer.input_shapes().len();
         let (reads, writes) = match (layer.kind(), pass) {
-            (K::Conv2d(_) | K::Linear(_), Pass::Forward | Pass::Infer) => {
+            (kind, Pass::Forward | Pass::Infer) if multiplies_by_parameters(kind) => {
                 (vec![Input(0), Parameters], vec![Output])
             }
-            (K::Conv2d(_) | K::Linear(_), Pass::Backward) => {
+            (kind, Pass::Backward) if multiplies_by_parameters(kind) => {
                 (vec![Input(0), Parameters, OutputGradient], vec![InputGradient(0), ParameterGradient])
             }
-            (K::Conv2d(_) | K::Linear(_) | K::Embedding(_), Pass::BackwardParameters) => {
+            (kind, Pass::BackwardParameters)
+                if multiplies_by_parameters(kind) || matches!(kind, K::Embedding(_)) =>
+            {
                 (vec![Input(0), OutputGradient], vec![ParameterGradient])
             }
             (K::Opaque(opaque), _) => return Self::of_opaque(layer, opaque, pass),

@@ -3,7 +3,7 @@
 
 use crate::{
     Conv2d, Embedding, GraphError, LayerKind, LayerNorm, MultiHeadAttention, Opaque, Permute, Pool2d,
-    PositionEmbedding, Reshape, RmsNorm, RotaryEmbedding, Shape, Slice,
+    PositionEmbedding, Reshape, RmsNorm, RotaryEmbedding, Scale, Shape, Slice,
 };
 
 /// Computes the output shape of a layer of the given kind, for one sample. `inputs` are the shapes
@@ -77,6 +77,7 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
                 return Err(shape_error(name, problem));
             }
         },
+        LayerKind::Scale(scale) => scale_output(name, scale, &inputs[0])?,
         LayerKind::Slice(slice) => slice_output(name, slice, &inputs[0])?,
         LayerKind::Dropout(dropout) => {
             if !(0.0..1.0).contains(&dropout.probability) {
@@ -148,6 +149,19 @@ fn embedding(name: &str, embedding: &Embedding, input: &Shape) -> Result<Shape, 
         &[positions] => Ok(Shape::sequence(positions, embedding.features)),
         _ => Err(shape_error(name, format!("needs a vector of tokens, got {input}"))),
     }
+}
+
+fn scale_output(name: &str, scale: &Scale, input: &Shape) -> Result<Shape, GraphError> {
+    match scale {
+        Scale::Constant(factor) if !factor.is_finite() => {
+            return Err(shape_error(name, "needs a finite factor".into()));
+        }
+        Scale::Channels => {
+            image(name, input)?;
+        }
+        _ => {}
+    }
+    Ok(input.clone())
 }
 
 fn position_embedding(name: &str, rule: &PositionEmbedding, input: &Shape) -> Result<Shape, GraphError> {

@@ -1,6 +1,6 @@
 //! A layer of a network, with the sizes and costs that follow from its kind and its shapes.
 
-use crate::{LayerKind, LayerTensor, Shape, TensorBox};
+use crate::{LayerKind, LayerTensor, Scale, Shape, TensorBox};
 
 /// Bytes of one element in single precision.
 const ELEMENT_BYTES: u64 = 4;
@@ -111,6 +111,10 @@ impl Layer {
                 vec![LayerTensor::new("weight", [1, embedding.positions, features])]
             }
             LayerKind::ClassToken => vec![LayerTensor::new("weight", [1, 1, self.inputs[0].innermost()])],
+            LayerKind::Scale(scale) => match scale.factors(&self.inputs[0]) {
+                0 => Vec::new(),
+                factors => vec![LayerTensor::new("weight", [factors])],
+            },
             LayerKind::Opaque(opaque) => opaque.parameters.clone(),
             _ => Vec::new(),
         }
@@ -137,14 +141,14 @@ impl Layer {
     /// PyTorch's `state_dict`, such as `conv1.weight` or `bn1.running_mean`, if layers are named as
     /// PyTorch modules.
     ///
-    /// Class tokens and position embeddings are plain parameters in PyTorch, so their key is the
-    /// layer's name. The input projection of an attention, a linear layer whose name ends in
-    /// `.in_proj`, has keys that end in `.in_proj_weight` and `.in_proj_bias`.
+    /// Class tokens, position embeddings and learned factors are plain parameters in PyTorch, so
+    /// their key is the layer's name. The input projection of an attention, a linear layer whose
+    /// name ends in `.in_proj`, has keys that end in `.in_proj_weight` and `.in_proj_bias`.
     #[must_use]
     pub fn tensor_name(&self, tensor: &LayerTensor) -> String {
         let layer = &self.name;
         match self.kind {
-            LayerKind::ClassToken | LayerKind::PositionEmbedding(_) => layer.clone(),
+            LayerKind::ClassToken | LayerKind::PositionEmbedding(_) | LayerKind::Scale(_) => layer.clone(),
             LayerKind::Linear(_) if layer.ends_with(".in_proj") => format!("{layer}_{}", tensor.name),
             _ => format!("{layer}.{}", tensor.name),
         }
@@ -231,6 +235,7 @@ impl Layer {
             | LayerKind::RotaryEmbedding(_) => times(3, outputs),
             LayerKind::Relu
             | LayerKind::Multiply
+            | LayerKind::Scale(_)
             | LayerKind::Dropout(_)
             | LayerKind::PositionEmbedding(_) => outputs,
             LayerKind::GeluTanh
@@ -270,6 +275,7 @@ impl Layer {
             | LayerKind::LayerNorm(_)
             | LayerKind::RmsNorm(_)
             | LayerKind::Multiply
+            | LayerKind::Scale(Scale::Features | Scale::Channels)
             | LayerKind::MultiHeadAttention(_) => self.forward_flops().saturating_mul(2),
             LayerKind::Embedding(_) => self.output.elements() as u64,
             LayerKind::SoftmaxCrossEntropy => (self.inputs[0].elements() as u64).saturating_mul(2),

@@ -20,7 +20,7 @@ pub use graph::{LayerGraph, LayerId};
 pub use kind::{
     AdaptiveAvgPool2d, AttentionSizes, BatchNorm, Conv2d, Dropout, Embedding, LayerKind, LayerNorm, Linear,
     LocalResponseNorm, MultiHeadAttention, Opaque, OpaquePass, Permute, Pool2d, PositionEmbedding, Reshape,
-    RmsNorm, RotaryEmbedding, Select, Slice,
+    RmsNorm, RotaryEmbedding, Scale, Select, Slice,
 };
 pub use layer::Layer;
 #[cfg(feature = "onnx")]

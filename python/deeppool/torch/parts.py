@@ -142,6 +142,14 @@ def _function(
             return lambda *terms: sum(terms[1:], terms[0])
         case "multiply":
             return torch.mul
+        case "scale":
+            (factors,) = tensors or (None,)
+            match options:
+                case {"constant": constant}:
+                    return lambda x: x * constant
+                case "channels":
+                    return lambda x: x * factors[:, None, None]
+            return lambda x: x * factors
         case "relu":
             return F.relu
         case kind if kind in ACTIVATIONS:

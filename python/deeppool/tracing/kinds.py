@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +13,7 @@ from deeppool.tracing.program import Ref, Step, Stored
 from deeppool.tracing.units import Units
 
 #: A layer's kind in the graph format: a name, or a name with options.
-Op = str | dict[str, dict[str, Any]]
+Op = str | dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ KNOWN = {
     "embedding",
     "add",
     "mul",
+    "div",
     "cat",
     "select",
     "slice",
@@ -113,6 +115,7 @@ KNOWN = {
     *VIEWS,
     *MOVES,
 }
+NO_FACTORS = "mul with a value that is not a layer's output"
 #: Prefix of reasons that follow from other reasons.
 SHAPE = "the shape"
 
@@ -183,6 +186,8 @@ class _Matcher:
                 return self._add()
             case "mul":
                 return self._multiply()
+            case "div":
+                return self._divide()
             case "cat":
                 return self._concat()
             case "select":
@@ -456,7 +461,9 @@ class _Matcher:
     def _multiply(self) -> Match:
         one, other = self._input(0), self._input(1)
         if one is None or other is None:
-            return Unknown("mul with a value that is not a layer's output")
+            value = one if other is None else other
+            factor = self.step.args[1 if value == one else 0] if len(self.step.args) > 1 else None
+            return Unknown(NO_FACTORS) if value is None else self._scale(value, factor)
         if self._sample(one) != self.step.sample:
             one, other = other, one
         sample, factors = self._sample(one), self._sample(other)
@@ -466,6 +473,53 @@ class _Matcher:
         if factors != sample and not (of_channels and self.units.steps[one].rows == 1):
             return Unknown("mul of different shapes")
         return Kind("multiply", (one, other))
+
+    def _divide(self) -> Match:
+        value = self._input(0)
+        number = self._number(self.step.args[1]) if value is not None and len(self.step.args) > 1 else None
+        if value is None or not number or self._input(1) is not None:
+            return Unknown("div by something other than a number")
+        return self._constant_scale(value, 1 / number)
+
+    def _scale(self, value: int, factor: Any) -> Match:
+        """Matches a product with a number, or with a parameter: a factor for each feature or channel."""
+        number = self._number(factor)
+        if number is not None:
+            return self._constant_scale(value, number)
+        sample = self._sample(value)
+        if sample is None or sample != self.step.sample or self.units.steps[value].rows != 1:
+            return Unknown(NO_FACTORS)
+        dims, table = None, factor
+        while isinstance(table, Ref) and self.units.steps[table.index].op in VIEWS:
+            step = self.units.steps[table.index]
+            dims, table = dims or step.dims, step.args[0]
+        if not self._stored(table):
+            return Unknown(NO_FACTORS)
+        dims = dims or self._parameter(table)
+        while dims and dims[0] == 1:
+            dims = dims[1:]
+        if dims == sample[-1:]:
+            return Kind({"scale": "features"}, (value,), table.name)
+        if len(sample) == 3 and dims == (sample[0], 1, 1):
+            return Kind({"scale": "channels"}, (value,), table.name)
+        return Unknown(NO_FACTORS)
+
+    def _constant_scale(self, value: int, factor: float) -> Match:
+        if self._sample(value) != self.step.sample or not math.isfinite(factor):
+            return Unknown(NO_FACTORS)
+        return Same(value) if factor == 1 else Kind({"scale": {"constant": factor}}, (value,))
+
+    def _number(self, factor: Any) -> float | None:
+        """Returns a factor that is a number, or a constant tensor of equal numbers."""
+        if isinstance(factor, int | float):
+            return float(factor)
+        if not isinstance(factor, Ref | Stored):
+            return None
+        value = self.units.constant(factor, samples=2)
+        if value is None or value.numel() == 0 or value.dtype == torch.bool:
+            return None
+        first = value.flatten()[0]
+        return float(first) if bool((value == first).all()) else None
 
     def _positions(self, table: Any, value: int) -> tuple[Stored, int, bool] | None:
         """Returns the parameter whose vectors are added to the positions of a sequence.

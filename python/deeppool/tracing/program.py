@@ -107,7 +107,9 @@ class Step:
 
     @property
     def writes(self) -> list[Any]:
-        """Arguments that the step changes in place."""
+        """Arguments whose elements the step changes in place."""
+        if self.op == "detach_":
+            return []
         return [argument for argument, alias in self._aliases() if alias.is_write]
 
     @property

@@ -39,6 +39,7 @@ fn is_joined_with_its_input(kind: &LayerKind) -> bool {
             | LayerKind::Permute(_)
             | LayerKind::Select(_)
             | LayerKind::Slice(_)
+            | LayerKind::Scale(_)
             | LayerKind::Dropout(_)
     ) || kind.is_activation()
 }

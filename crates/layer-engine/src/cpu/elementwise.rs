@@ -15,7 +15,7 @@ pub(super) const GRAIN: usize = 1 << 13;
 const MIN_PARALLEL_ELEMENTS: usize = 1 << 17;
 
 /// Returns the workers for memory-bound work on this number of elements.
-fn memory_bound_workers(workers: &Workers, elements: usize) -> Workers {
+pub(super) fn memory_bound_workers(workers: &Workers, elements: usize) -> Workers {
     if elements < MIN_PARALLEL_ELEMENTS { workers.calling_thread() } else { workers.clone() }
 }
 

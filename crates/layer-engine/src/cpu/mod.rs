@@ -32,6 +32,7 @@ mod rms_norm;
 mod rotation;
 mod row_norm;
 mod scalars;
+mod scaling;
 mod sequence;
 mod simd;
 mod softmax;

@@ -27,6 +27,7 @@ use super::rearrange::{Permutation, Selection};
 use super::rms_norm::RmsNormRule;
 use super::rotation::Rotation;
 use super::row_norm::RowNormalisation;
+use super::scaling::Scaling;
 use super::sequence::{AddPositions, LearnedPass, PrependToken};
 use super::softmax::{SoftmaxBackward, SoftmaxForward};
 use super::workers::Workers;
@@ -258,6 +259,7 @@ fn sequence_operation<T: Real>(
             pass: learned(),
             workers: workers_of(),
         }),
+        LayerKind::Scale(rule) => Box::new(Scaling::new(rule, input, learned(), workers)),
         LayerKind::RotaryEmbedding(rule) => Box::new(Rotation::new(input, rule, backward, workers)),
         LayerKind::ClassToken => {
             Box::new(PrependToken { elements, features, pass: learned(), workers: workers_of() })

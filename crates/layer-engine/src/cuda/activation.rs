@@ -2,7 +2,7 @@
 //! pass to a `KernelBuilder`, a kernel under preparation. It fails as the functions of
 //! `KernelBuilder` do.
 
-use layer_graph::{Dropout, Layer, LayerKind};
+use layer_graph::{Dropout, Layer, LayerKind, Scale};
 
 use super::NAME;
 use super::kernel::Argument;
@@ -72,6 +72,44 @@ pub(super) fn multiply(
         let arguments = [&[size(elements)], &sizes[..], &forward].concat();
         builder.for_each((Family::Activation, "channel_product_forward"), elements, arguments)
     }
+}
+
+/// Adds the launches of a pass of a scaling of `samples` samples.
+pub(super) fn scale(
+    builder: &mut KernelBuilder<'_>,
+    layer: &Layer,
+    rule: &Scale,
+    samples: usize,
+    pass: Pass,
+) -> Result<(), EngineError> {
+    let sample = layer.output_shape();
+    let elements = samples * sample.elements();
+    let count = rule.factors(sample).max(1);
+    // Channels are adjacent in images with channels last.
+    let adjacent = builder.device().image_layout.adjacent_channels(sample);
+    let length = match rule {
+        Scale::Channels if adjacent == 1 => sample.elements() / count,
+        Scale::Channels => 1,
+        Scale::Constant(_) | Scale::Features => adjacent,
+    };
+    let sizes = [elements, count, length].map(size);
+    let constant = Argument::F32(if let Scale::Constant(factor) = rule { *factor as f32 } else { 1.0 });
+    let [x, dy] = [Role::Input(0), Role::OutputGradient].map(|role| builder.operand(role));
+    let is_backward = matches!(pass, Pass::Backward | Pass::BackwardParameters);
+    let [from, to] = if is_backward {
+        [dy, builder.operand(Role::InputGradient(0))]
+    } else {
+        [x, builder.operand(Role::Output)]
+    };
+    if pass != Pass::BackwardParameters {
+        let arguments = [&sizes[..], &[constant, builder.operand(Role::Parameters), from, to]].concat();
+        builder.for_each((Family::Activation, "scale_rows"), elements, arguments)?;
+    }
+    if is_backward && !matches!(rule, Scale::Constant(_)) {
+        let arguments = [&sizes[..], &[x, dy, builder.operand(Role::ParameterGradient)]].concat();
+        builder.launch((Family::Activation, "scale_gradient"), [count, 1], arguments)?;
+    }
+    Ok(())
 }
 
 /// Adds the launch of a pass of a softmax over rows of `classes` elements. `elements` is the number

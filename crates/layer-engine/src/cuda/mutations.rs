@@ -18,7 +18,7 @@ use cuda_emulator::{Emulator, Setting};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, Layer, LayerGraph, LayerKind,
     LayerNorm, Linear, LocalResponseNorm, MultiHeadAttention, NetworkSplits, Permute, Pool2d,
-    PositionEmbedding, RmsNorm, RotaryEmbedding, Select, Shape, Split,
+    PositionEmbedding, RmsNorm, RotaryEmbedding, Scale, Select, Shape, Split,
 };
 
 use super::module::Family;
@@ -107,6 +107,9 @@ fn cases(family: Family) -> Vec<MutationCase> {
             (LayerKind::Sigmoid, Shape::features(300), 1),
             (LayerKind::Tanh, Shape::features(300), 1),
             (LayerKind::Multiply, Shape::features(300), 1),
+            (Scale::Constant(0.3).into(), Shape::features(300), 1),
+            (Scale::Channels.into(), Shape::image(3, 7, 9), 2),
+            (Scale::Features.into(), Shape::sequence(9, 13), 33),
             (LayerKind::Softmax, Shape::sequence(9, 35), 1),
             (LayerKind::Softmax, Shape::sequence(9, 31), 1),
         ],
@@ -178,7 +181,6 @@ fn cases(family: Family) -> Vec<MutationCase> {
         Family::Sequence => vec![
             (Embedding::new(20, 300).into(), Shape::features(300), 1),
             (Embedding::new(3, 255).into(), Shape::features(256), 1),
-            (PositionEmbedding::new(29).into(), Shape::sequence(9, 13), 3),
             (PositionEmbedding { first: 7, ..PositionEmbedding::new(30) }.into(), Shape::sequence(9, 13), 3),
             (
                 RotaryEmbedding { first: 3, ..RotaryEmbedding::new(10, 100.0) }.into(),

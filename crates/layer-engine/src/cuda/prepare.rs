@@ -129,7 +129,7 @@ fn check_layout(layout: ImageLayout, layer: &Layer) -> Result<(), EngineError> {
     if layout == ImageLayout::ChannelsFirst
         || !has_images
         || matches!(kind, K::Conv2d(_) | K::BatchNorm(_) | K::LocalResponseNorm(_) | K::Dropout(_))
-        || matches!(kind, K::Add | K::Multiply | K::Concat)
+        || matches!(kind, K::Add | K::Multiply | K::Scale(_) | K::Concat)
         || kind.is_activation()
         || matches!(kind, K::MaxPool2d(_) | K::AvgPool2d(_) | K::AdaptiveAvgPool2d(_))
         || matches!(kind, K::Flatten | K::Reshape(_) | K::Permute(_))
@@ -221,6 +221,7 @@ fn layer(
             rearrange::sum(builder, parts.len(), elements, |term| Argument::Read(term, 0))?;
         }
         LayerKind::Multiply => activation::multiply(builder, layer, samples, backward)?,
+        LayerKind::Scale(rule) => activation::scale(builder, layer, rule, samples, pass)?,
         LayerKind::Concat => rearrange::concat_layer(builder, layer, samples, backward)?,
         LayerKind::Permute(permute) => {
             return rearrange::permute(builder, layer, &permute.order, samples, backward);

@@ -1,7 +1,7 @@
 //! Activations, and sums and copies of buffers. Each function returns the computation of a pass or
 //! of a kernel that belongs to no layer.
 
-use layer_graph::LayerKind;
+use layer_graph::{LayerKind, Scale};
 use tch::Tensor;
 
 use super::Failure;
@@ -103,6 +103,39 @@ pub(super) fn multiply(operands: LayerOperands, backward: bool) -> LaunchFunctio
         }
         // One number a channel.
         operands.put(launch, Role::InputGradient(1), &product.f_sum_dim_intlist(&[2i64, 3][..], true, None)?)
+    })
+}
+
+/// Returns a pass of a scaling.
+pub(super) fn scaled(operands: LayerOperands, rule: &Scale, backward: bool) -> LaunchFunction {
+    let rule = rule.clone();
+    Box::new(move |launch| {
+        if let Scale::Constant(factor) = rule {
+            return if backward {
+                let gradient = operands.output_gradient(launch)?;
+                operands.put(launch, Role::InputGradient(0), &gradient.f_mul_scalar(factor)?)
+            } else {
+                let input = operands.input(launch)?;
+                operands.put(launch, Role::Output, &input.f_mul_scalar(factor)?)
+            };
+        }
+        let input = operands.input(launch)?;
+        // Dimension of the factors.
+        let dim = if rule == Scale::Channels { 1 } else { input.dim() - 1 };
+        let mut view = vec![1; input.dim()];
+        view[dim] = input.size()[dim];
+        if !backward {
+            let factors = operands.parameters(launch)?[0].f_view(&view[..])?;
+            return operands.put(launch, Role::Output, &input.f_mul(&factors)?);
+        }
+        let gradient = operands.output_gradient(launch)?;
+        if operands.writes(Role::InputGradient(0)) {
+            let factors = operands.parameters(launch)?[0].f_view(&view[..])?;
+            operands.put(launch, Role::InputGradient(0), &gradient.f_mul(&factors)?)?;
+        }
+        let others: Vec<i64> = (0..input.dim()).filter(|&other| other != dim).map(|dim| dim as i64).collect();
+        let sums = gradient.f_mul(&input)?.f_sum_dim_intlist(&others[..], false, None)?;
+        operands.put_parameter_gradients(launch, &[sums])
     })
 }
 

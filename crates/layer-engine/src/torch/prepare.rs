@@ -173,6 +173,7 @@ fn operation(
         LayerKind::Add if backward => copies(),
         LayerKind::Add => sum(),
         LayerKind::Multiply => multiply(operands, backward),
+        LayerKind::Scale(rule) => activation::scaled(operands, rule, backward),
         LayerKind::Dropout(_) if pass == Pass::Infer => copies(),
         LayerKind::Dropout(rule) => {
             let mask = Mask::new(layer, rule.clone(), shard);

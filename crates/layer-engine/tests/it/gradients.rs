@@ -9,7 +9,7 @@ use layer_graph::{
 };
 use proptest::prelude::*;
 
-use crate::layer_cases::attention_of_three_inputs;
+use crate::layer_cases::{any_scale, attention_of_three_inputs};
 use crate::single_layer::{SingleLayer, layer};
 
 /// Number of elements of each gradient that are checked.
@@ -329,6 +329,16 @@ proptest! {
         samples in 0usize..4,
     ) {
         check(layer(Embedding::new(vocabulary, features), &[Shape::features(positions)]), samples);
+    }
+
+    #[test]
+    fn scale_gradients_match_differences(
+        dims in [1usize..5, 1usize..5, 1usize..80],
+        rule in any_scale(),
+        samples in 0usize..4,
+    ) {
+        let [height, width, channels] = dims;
+        check(layer(rule, &[Shape::image(channels, height, width)]), samples);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, Layer, LayerGraph, LayerKind,
     LayerNorm, Linear, LocalResponseNorm, MultiHeadAttention, NetworkSplits, Permute, Pool2d,
-    PositionEmbedding, Reshape, RmsNorm, RotaryEmbedding, Select, Shape, Slice, Split,
+    PositionEmbedding, Reshape, RmsNorm, RotaryEmbedding, Scale, Select, Shape, Slice, Split,
 };
 use proptest::prelude::*;
 
@@ -53,6 +53,12 @@ pub(crate) fn attention_of_three_inputs() -> impl Strategy<Value = (MultiHeadAtt
             causal.prop_map(move |causal| (attention(causal), inputs.clone()))
         },
     )
+}
+
+/// Generates a scaling.
+pub(crate) fn any_scale() -> impl Strategy<Value = Scale> {
+    let constant = (-2.0..2.0f64).prop_map(Scale::Constant);
+    prop_oneof![constant, Just(Scale::Features), Just(Scale::Channels)]
 }
 
 /// Returns parts of a dropout over images, split by channels, or over sequences, split by features.
@@ -131,6 +137,11 @@ pub(crate) fn layers() -> Vec<Layer> {
         (PositionEmbedding { first: 1, repeated: true, ..PositionEmbedding::new(3) }.into(), &sequence),
         (RotaryEmbedding { first: 5, ..RotaryEmbedding::new(6, 100.0) }.into(), &sequence),
         (LayerKind::ClassToken, &sequence),
+        (Scale::Constant(0.3).into(), &image),
+        (Scale::Channels.into(), &image),
+        (Scale::Features.into(), &image),
+        (Scale::Features.into(), &sequence),
+        (Scale::Features.into(), &odd),
         (MultiHeadAttention::new(2, true).into(), &sequence),
         (MultiHeadAttention::new(1, false).into(), &sequence),
         (MultiHeadAttention::new(2, true).with_dropout(0.3).into(), &sequence),

@@ -6,11 +6,11 @@ use layer_engine::random::{Purpose, RandomStream};
 use layer_engine::{CpuEngine, EngineError, LaunchContext, Pass, Role, Shard};
 use layer_graph::{
     AttentionSizes, Embedding, Layer, LayerKind, LayerNorm, Linear, MultiHeadAttention, Permute,
-    PositionEmbedding, Reshape, RmsNorm, RotaryEmbedding, Select, Shape, Slice,
+    PositionEmbedding, Reshape, RmsNorm, RotaryEmbedding, Scale, Select, Shape, Slice,
 };
 use proptest::prelude::*;
 
-use crate::layer_cases::attention_of_three_inputs;
+use crate::layer_cases::{any_scale, attention_of_three_inputs};
 use crate::single_layer::{CONTEXT, SingleLayer, layer};
 
 /// Runs training and evaluation, which give the same result here, and compares each output sample
@@ -251,6 +251,24 @@ proptest! {
                 output[b] = input[a] * sine + input[b] * cosine;
             }
             output
+        });
+    }
+
+    #[test]
+    fn scale_matches_definition(
+        dims in [1usize..5, 1usize..5, 1usize..80],
+        rule in any_scale(),
+        samples in 0usize..4,
+    ) {
+        let [height, width, channels] = dims;
+        let layer = layer(rule.clone(), &[Shape::image(channels, height, width)]);
+        check(layer, samples, |input, factors| {
+            let factor = |index: usize| match rule {
+                Scale::Constant(factor) => factor,
+                Scale::Features => factors[index % width],
+                Scale::Channels => factors[index / (height * width)],
+            };
+            input.iter().enumerate().map(|(index, x)| x * factor(index)).collect()
         });
     }
 

@@ -5,7 +5,7 @@ use layer_engine::{CpuEngine, Pass, Real, Role, Shard, Signature};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, GraphError, Layer, LayerGraph,
     LayerId, LayerKind, LayerNorm, LayerTensor, Linear, MultiHeadAttention, NetworkSplits, Pool2d,
-    PositionEmbedding, RmsNorm, RotaryEmbedding, Shape, Split, TensorBox, Values,
+    PositionEmbedding, RmsNorm, RotaryEmbedding, Scale, Shape, Split, TensorBox, Values,
 };
 use proptest::prelude::*;
 
@@ -225,6 +225,7 @@ fn image_network(sizes: &ImageSizes) -> Result<LayerGraph, GraphError> {
         LayerKind::MaxPool2d(Pool2d::new(2, 1)),
         grouped.into(),
         LayerKind::Silu,
+        Scale::Channels.into(),
         LayerKind::AvgPool2d(Pool2d::new(2, 2).padding(1)),
         AdaptiveAvgPool2d { output: sizes.pooled }.into(),
         Dropout::new(0.4).into(),
@@ -264,6 +265,7 @@ fn sequence_network(sizes: &SequenceSizes) -> Result<LayerGraph, GraphError> {
     let mut x = net.add("tokens", Embedding::new(11, features), [net.input()])?;
     x = net.add("positions", PositionEmbedding::new(positions + 2), [x])?;
     x = net.add("rows", PositionEmbedding::new(positions), [x])?;
+    x = net.add("scaled", Scale::Constant(1.5), [x])?;
     x = net.add("types", PositionEmbedding { first: 1, repeated: true, positions: 2 }, [x])?;
     let start = net.add("dropout", Dropout::new(0.3), [x])?;
     x = net.add("norm", LayerNorm::default(), [start])?;
@@ -271,6 +273,7 @@ fn sequence_network(sizes: &SequenceSizes) -> Result<LayerGraph, GraphError> {
     x = net.add("attention", MultiHeadAttention::new(heads, causal).with_dropout(0.2), [x])?;
     x = net.add("attention_dropout", Dropout::new(0.5), [x])?;
     x = net.add("out", Linear::new(features), [x])?;
+    x = net.add("factors", Scale::Features, [x])?;
     let middle = net.add("add", LayerKind::Add, [x, start])?;
     x = net.add("up", Linear::new(hidden), [middle])?;
     x = net.add("gelu", LayerKind::GeluTanh, [x])?;
@@ -365,12 +368,12 @@ fn parts_of_all_layer_kinds_are_compared() {
     };
     // Two to four parts of all layers but the loss by features, and of linear layers by inputs. Up
     // to three of the convolution by inputs.
-    assert_eq!(check_network(&image_network(&sizes).unwrap()), 3 * (18 + 2) + 2);
+    assert_eq!(check_network(&image_network(&sizes).unwrap()), 3 * (19 + 2) + 2);
     // All layers but norms, class token, softmax and losses by features, linear layers by
     // inputs, and two to three parts of all layers on sequences but the attention, of the larger
     // table of positions and the class token, and the loss of a sequence, by positions.
     let sizes = SequenceSizes { positions: 3, features: 5, heads: 4, width: 2, hidden: 6, causal: true };
-    assert_eq!(check_network(&sequence_network(&sizes).unwrap()), 3 * (19 + 7) + 2 * 18);
+    assert_eq!(check_network(&sequence_network(&sizes).unwrap()), 3 * (21 + 7) + 2 * 20);
     // All layers but the class token and the loss by features, linear layers by inputs; two to
     // three parts of the layers on the tokens' positions but the attentions, and two to four of the
     // projections of the encoder's output, which has one more, by positions.

@@ -8,6 +8,8 @@ mod sequence;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Shape;
+
 pub use image::{AdaptiveAvgPool2d, BatchNorm, Conv2d, LocalResponseNorm, Pool2d};
 pub use opaque::{Opaque, OpaquePass};
 pub use rearrange::{Permute, Reshape, Select, Slice};
@@ -113,6 +115,8 @@ pub enum LayerKind {
     /// have the same shape, or the first are images and the second has one number a channel:
     /// `channels x 1 x 1`, as in a squeeze-and-excitation.
     Multiply,
+    /// Product with a constant factor, or with learned ones.
+    Scale(Scale),
     /// Dropout: zeroes each element, or each sample, with probability `p` during training and
     /// divides the others by `1 - p`.
     Dropout(Dropout),
@@ -166,6 +170,7 @@ impl LayerKind {
             Self::Concat => "concat",
             Self::Add => "add",
             Self::Multiply => "multiply",
+            Self::Scale(_) => "scale",
             Self::Dropout(_) => "dropout",
             Self::SoftmaxCrossEntropy => "softmax_cross_entropy",
             Self::Opaque(_) => "opaque",
@@ -206,6 +211,32 @@ impl LayerKind {
             Self::SoftmaxCrossEntropy => true,
             Self::Opaque(opaque) => opaque.labels.is_some(),
             _ => false,
+        }
+    }
+}
+
+/// Factors of a scaling.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scale {
+    /// One factor that is not learned, such as that of the embeddings of Gemma.
+    Constant(f64),
+    /// A learned factor for each index of the innermost dimension: a feature of a vector, or of
+    /// each position of a sequence or of a channels-last image (Touvron et al., "Going deeper with
+    /// image transformers", 2021).
+    Features,
+    /// A learned factor for each channel of an image.
+    Channels,
+}
+
+impl Scale {
+    /// Returns the number of learned factors for samples of a shape.
+    #[must_use]
+    pub fn factors(&self, sample: &Shape) -> usize {
+        match self {
+            Self::Constant(_) => 0,
+            Self::Features => sample.innermost(),
+            Self::Channels => sample.dims()[0],
         }
     }
 }
@@ -255,6 +286,7 @@ into_kind!(
     Permute,
     Select,
     Slice,
+    Scale,
     Dropout,
     Opaque
 );

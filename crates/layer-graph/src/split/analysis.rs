@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use petgraph::unionfind::UnionFind;
 
 use super::TensorView;
-use crate::{Layer, LayerGraph, LayerKind};
+use crate::{Layer, LayerGraph, LayerKind, Scale};
 
 /// Returns the view of the output of each layer, by the layer's index. A tensor whose readers and
 /// writer require different views has one unit.
@@ -70,6 +70,7 @@ fn maps_units(layer: &Layer) -> bool {
         | LayerKind::Flatten
         | LayerKind::Add
         | LayerKind::Multiply
+        | LayerKind::Scale(_)
         | LayerKind::Dropout(_) => true,
         kind => kind.is_activation(),
     }
@@ -84,7 +85,8 @@ fn required_of_input(layer: &Layer, slot: usize) -> Option<[usize; 2]> {
         LayerKind::Conv2d(_)
         | LayerKind::MaxPool2d(_)
         | LayerKind::AvgPool2d(_)
-        | LayerKind::AdaptiveAvgPool2d(_) => channels(),
+        | LayerKind::AdaptiveAvgPool2d(_)
+        | LayerKind::Scale(Scale::Channels) => channels(),
         // The parameters of a batch normalisation of vectors can be divided as any vector.
         LayerKind::BatchNorm(_) if layer.inputs[0].dims().len() > 1 => channels(),
         LayerKind::Multiply if layer.inputs[0] != layer.inputs[1] => channels(),

@@ -3,7 +3,7 @@
 use super::analysis::output_views;
 use super::part;
 use super::{Division, LayerPart, Split, SplitValues, TensorView, Values};
-use crate::{GraphError, Layer, LayerGraph, LayerId, LayerKind};
+use crate::{GraphError, Layer, LayerGraph, LayerId, LayerKind, Scale};
 
 /// Splits of the layers of a network, with the view in which each tensor is divided.
 ///
@@ -180,6 +180,7 @@ impl<'n> NetworkSplits<'n> {
             | LayerKind::Add
             | LayerKind::Multiply
             | LayerKind::RotaryEmbedding(_)
+            | LayerKind::Scale(Scale::Constant(_) | Scale::Features)
             | LayerKind::Dropout(_) => of_inputs().filter(|&count| count == of_output),
             LayerKind::SoftmaxCrossEntropy => of_inputs(),
             kind => of_inputs().filter(|&count| kind.is_activation() && count == of_output),
@@ -198,14 +199,16 @@ impl<'n> NetworkSplits<'n> {
         let dim = output.divided_dim(layer.output.dims());
         let innermost = Some(layer.output.dims().len() - 1);
         match &layer.kind {
-            LayerKind::Linear(_) | LayerKind::Embedding(_) | LayerKind::PositionEmbedding(_) => {
-                dim == innermost
-            }
+            LayerKind::Linear(_)
+            | LayerKind::Embedding(_)
+            | LayerKind::PositionEmbedding(_)
+            | LayerKind::Scale(Scale::Features) => dim == innermost,
             LayerKind::Conv2d(_)
             | LayerKind::MaxPool2d(_)
             | LayerKind::AvgPool2d(_)
             | LayerKind::AdaptiveAvgPool2d(_)
-            | LayerKind::BatchNorm(_) => dim == Some(0),
+            | LayerKind::BatchNorm(_)
+            | LayerKind::Scale(Scale::Channels) => dim == Some(0),
             LayerKind::MultiHeadAttention(_) => {
                 let mut inputs = self.network.producers(id).into_iter().map(|input| self.view(input));
                 dim == innermost && inputs.all(|input| input.units == output.units)
@@ -217,6 +220,7 @@ impl<'n> NetworkSplits<'n> {
                         | LayerKind::Add
                         | LayerKind::Multiply
                         | LayerKind::RotaryEmbedding(_)
+                        | LayerKind::Scale(_)
                         | LayerKind::Dropout(_)
                 );
                 (keeps_units || kind.is_activation())

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::view::even_range;
 use super::{Division, TensorView};
 use crate::infer::output_shape;
-use crate::{GraphError, Layer, LayerKind, LayerTensor, Shape, TensorBox};
+use crate::{GraphError, Layer, LayerKind, LayerTensor, Scale, Shape, TensorBox};
 
 /// A part of a split layer.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,6 +63,7 @@ pub(super) fn by_features(
             linear.out_features = share(linear.out_features);
             outer /= positions;
         }
+        LayerKind::Scale(Scale::Features) => outer /= positions,
         LayerKind::Embedding(embedding) => {
             embedding.features = share(embedding.features);
             outer = outer / positions * embedding.vocabulary;

@@ -3,7 +3,7 @@
 
 use layer_graph::{
     AttentionSizes, Embedding, GraphError, LayerGraph, LayerKind, LayerNorm, Linear, MultiHeadAttention,
-    Permute, Pool2d, PositionEmbedding, Reshape, RmsNorm, RotaryEmbedding, Select, Shape, Slice,
+    Permute, Pool2d, PositionEmbedding, Reshape, RmsNorm, RotaryEmbedding, Scale, Select, Shape, Slice,
 };
 
 fn dims(net: &LayerGraph, name: &str) -> Vec<usize> {
@@ -154,6 +154,8 @@ fn invalid_sequence_layers_are_rejected() {
         (PositionEmbedding { first: 6, repeated: true, ..PositionEmbedding::new(6) }.into(), "6 positions"),
         (PositionEmbedding { first: 7, ..PositionEmbedding::new(6) }.into(), "6 positions"),
         (Embedding::new(3, 2).into(), "vector of tokens"),
+        (Scale::Constant(f64::NAN).into(), "finite factor"),
+        (Scale::Channels.into(), "needs an image"),
         (Reshape { output: Shape::new([7, 4]) }.into(), "7x4"),
         (Permute { order: vec![0, 0] }.into(), "[0, 0]"),
         (Permute { order: vec![0] }.into(), "[0]"),

@@ -1,7 +1,7 @@
 //! Demand of layer passes in a device model: the amounts of each term that they use. A *term* is a
 //! resource in a given unit, such as kernel launches or megabytes moved by element-wise layers.
 
-use layer_graph::{Conv2d, Layer, LayerKind};
+use layer_graph::{Conv2d, Layer, LayerKind, Scale};
 
 use super::Direction;
 use super::term::{Part, Product, Term, WindowPart};
@@ -214,7 +214,7 @@ fn streamed(kind: &LayerKind, pass: Direction, input: f64, output: f64, paramete
         }
         // The gradient and the layer's own tensor are read, a gradient is written. The gradient of
         // a sum goes to several layers, where it is added to others.
-        LayerKind::Add if backward => 3.0 * output,
+        LayerKind::Add | LayerKind::Scale(Scale::Features | Scale::Channels) if backward => 3.0 * output,
         // The gradient and both factors are read, two gradients are written.
         LayerKind::Multiply if backward => 2.0 * input + output,
         kind if kind.is_activation() && backward => 3.0 * output,

@@ -136,6 +136,27 @@ KERNEL channel_product_backward(u32 rows, u32 channels, u32 pixels, const real* 
     if (LANE == 0) of_factors[row] = (float)sum;
 }
 
+// Product with `constant`, or, unless `factors` is null, with one of `count` factors for each row
+// of `length` elements, in turn.
+KERNEL scale_rows(u32 elements, u32 count, u32 length, float constant, const real* __restrict__ factors,
+                  const real* __restrict__ x, real* __restrict__ y) {
+    const u32 i = ELEMENT;
+    if (i < elements) y[i] = x[i] * (factors ? (float)factors[i / length % count] : constant);
+}
+
+// Gradient of the factors of `scale_rows`. A block sums over the rows of its factor.
+KERNEL scale_gradient(u32 elements, u32 count, u32 length, const real* __restrict__ x,
+                      const real* __restrict__ dy, float* __restrict__ gradient) {
+    __shared__ double sums[WARPS];
+    double sum = 0;
+    ROLLED for (u32 j = threadIdx.x; j < elements / count; j += THREADS) {
+        const u32 i = (j / length * count + blockIdx.x) * length + j % length;
+        sum += (double)x[i] * dy[i];
+    }
+    sum = block_sum(sum, sums);
+    if (threadIdx.x == 0) gradient[blockIdx.x] = (float)sum;
+}
+
 KERNEL softmax_forward(u32 rows, u32 classes, const real* __restrict__ x, real* __restrict__ y) {
     const u32 row = ROW;
     if (row >= rows) return;

@@ -1,6 +1,6 @@
 //! Work of a layer's passes, as the roofline formula uses it.
 
-use layer_graph::{Layer, LayerKind, Opaque};
+use layer_graph::{Layer, LayerKind, Opaque, Scale};
 
 use crate::device::Direction;
 
@@ -72,6 +72,7 @@ impl Work {
             | LayerKind::LayerNorm(_)
             | LayerKind::RmsNorm(_)
             | LayerKind::LocalResponseNorm(_)
+            | LayerKind::Scale(Scale::Features | Scale::Channels)
             | LayerKind::Multiply => inputs,
             LayerKind::Softmax => outputs,
             // Their input or their output, which has the same size.
