@@ -11,8 +11,8 @@ pub enum Pt2Error {
     NotPt2(String),
     /// The format of the exported program is of another version than that of PyTorch 2.11.
     #[error(
-        "the program was saved by PyTorch {torch} in format {major}.{minor}, but format 8 (PyTorch 2.8 to \
-         2.11) is read: export it with one of these"
+        "the program was saved by PyTorch {torch} in format {major}.{minor}, but format 8 (PyTorch 2.11) \
+         is read: export it with that version"
     )]
     UnsupportedVersion {
         /// Version of PyTorch that saved the program; `?` if it is not given.

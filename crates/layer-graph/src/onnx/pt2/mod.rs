@@ -1,8 +1,9 @@
-//! Importer of `.pt2` files (feature `onnx`), as `torch.export.save` of PyTorch 2.8 to 2.11 writes
+//! Importer of `.pt2` files (feature `onnx`), as `torch.export.save` of PyTorch 2.11 writes
 //! them. They are read without Python and without PyTorch.
 //!
-//! ```python program = torch.export.export(model.train(), (x,), dynamic_shapes=({0:
-//!   torch.export.Dim.DYNAMIC},)) torch.export.save(program, "net.pt2")
+//! ```python
+//! program = torch.export.export(model.train(), (x,), dynamic_shapes=({0: Dim.DYNAMIC},))
+//! torch.export.save(program, "net.pt2")
 //! ```
 //!
 //! The operators are translated to those of ONNX, from which layers are built as
@@ -78,17 +79,15 @@ impl Imported {
 /// Imports a `.pt2` file as a network with the given name.
 ///
 /// # Errors
-/// - [`Pt2Error::NotPt2`] or [`Pt2Error::UnsupportedVersion`] if the file is no program of PyTorch
-///   2.8 to 2.11.
+/// - [`Pt2Error::NotPt2`] or [`Pt2Error::UnsupportedVersion`] if the file is no program in the
+///   format of PyTorch 2.11.
 /// - Another [`Pt2Error`] if the program cannot be expressed as a network of layers that ends in
 ///   class scores.
 pub fn from_reader(name: &str, reader: impl Read + Seek) -> Result<Imported, Pt2Error> {
     let mut archive = Archive::new(reader).map_err(Pt2Error::NotPt2)?;
     if !archive.contains(PROGRAM) {
         let problem = if archive.contains("serialized_exported_program.json") || archive.contains("version") {
-            format!(
-                "it has no entry `{PROGRAM}`: an older PyTorch wrote it, export it with PyTorch 2.8 to 2.11"
-            )
+            format!("it has no entry `{PROGRAM}`: an older PyTorch wrote it, export it with PyTorch 2.11")
         } else {
             format!("it has no entry `{PROGRAM}`")
         };
