@@ -267,7 +267,7 @@ class Scan(nn.Module):
         x = self.fc(x)
         state = x[:, 0]
         for position in range(1, x.shape[1]):
-            state = torch.tanh(state * 0.5 + x[:, position] * 0.1)
+            state = torch.tanh(torch.sin(state) + torch.cos(x[:, position]))
             state = self.norms[position - 1](state) if self.norms else state
         return self.head(state)
 
