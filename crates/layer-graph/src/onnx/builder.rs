@@ -13,9 +13,10 @@ use std::mem;
 use super::OnnxError;
 use super::ancestors::ancestors;
 use super::constants::{
-    BATCH_SIZE, Constant, Constants, IN_OTHER_FILE, ReadApart, Source, constants, folded, shape_of, signed,
+    Constant, Constants, IN_OTHER_FILE, ReadApart, Source, constants, folded, shape_of, signed,
 };
 use super::deferred::{Deferred, Replay, Value};
+use super::dims::{BATCH, BATCH_SIZE};
 use super::function::Function;
 use super::names::ParentModules;
 use super::node::Node;
@@ -27,9 +28,6 @@ use super::table::Table;
 use super::view::View;
 use crate::{GraphError, LayerGraph, LayerId, LayerKind, Shape};
 
-/// Size of an open batch where dimensions are numbers: a prime, so that no other dimension is taken
-/// for it.
-pub(super) const BATCH: usize = 65_537;
 /// Maximum number of deferred values that depend on each other.
 const MAX_DEPTH: usize = 64;
 

@@ -15,8 +15,7 @@ use std::rc::Rc;
 use prost::bytes::Bytes;
 
 use super::OnnxError;
-use super::builder::BATCH;
-use super::dims::{permute, reshape, squeeze, unsqueeze};
+use super::dims::{BATCH, BATCH_SIZE, permute, reshape, squeeze, unsqueeze};
 use super::node::Node;
 use super::numbers::{axis, shortest_decimal, size};
 use super::proto::{TensorProto, data_type};
@@ -81,10 +80,6 @@ enum Elements {
     /// Values, and whether they are integers.
     Known(Rc<[f64]>, bool),
 }
-
-/// Stands for the size of the batch in a list of integers that is computed from a shape. Slices
-/// have the lowest integer as an end.
-pub(super) const BATCH_SIZE: i64 = i64::MIN + 0x5eed;
 
 /// Origin and element order of a tensor. Two tensors with equal sources hold the same elements and
 /// differ at most in their dimensions.

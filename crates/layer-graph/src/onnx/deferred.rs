@@ -4,9 +4,9 @@
 //! makes a sigmoid linear unit, defines a deferred value. It becomes a layer where another node
 //! reads it that needs one.
 
-use super::attention::Scores;
 use super::function::Function;
 use super::node::Node;
+use super::scores::Scores;
 use super::table::Table;
 use super::view::View;
 use crate::LayerKind;

@@ -4,6 +4,14 @@
 
 use super::numbers::{axis, size};
 
+/// Size of an open batch where dimensions are numbers: a prime, so that no other dimension is taken
+/// for it.
+pub(super) const BATCH: usize = 65_537;
+
+/// Stands for the size of the batch in a list of integers that is computed from a shape. Slices
+/// have the lowest integer as an end.
+pub(super) const BATCH_SIZE: i64 = i64::MIN + 0x5eed;
+
 /// Returns the dimensions of a tensor of dimensions `from` after ONNX's `Reshape` to `requested`: 0
 /// keeps the dimension at that position, and one -1 is inferred.
 pub(super) fn reshape(requested: &[i64], from: &[usize]) -> Option<Vec<usize>> {

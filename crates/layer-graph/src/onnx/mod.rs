@@ -72,6 +72,7 @@ mod numbers;
 mod operators;
 mod proto;
 pub mod pt2;
+mod scores;
 mod signature;
 mod supported;
 mod table;

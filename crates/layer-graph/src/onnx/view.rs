@@ -5,9 +5,7 @@
 
 use crate::{LayerId, Shape};
 
-use super::builder::BATCH;
-use super::constants::BATCH_SIZE;
-use super::dims;
+use super::dims::{self, BATCH, BATCH_SIZE};
 
 /// Stride of the batch: between samples.
 const SAMPLE: usize = usize::MAX;

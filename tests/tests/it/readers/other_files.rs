@@ -26,6 +26,11 @@ pub(super) const OTHER_FILES: &[Reader] = &[
         ..ONNX
     },
     Reader {
+        name: "layer-graph/src/onnx/mod.rs:from_vec_in",
+        read: |nodes| of(onnx::from_vec_in("net", onnx_file(nodes), Path::new(".")), node_count),
+        ..ONNX
+    },
+    Reader {
         name: "layer-profile/src/published/mod.rs:from_text",
         valid: "ReLU2d{\"inplace\":true}[@][4,2,2] 4.9 1205 3730",
         unusable: &[

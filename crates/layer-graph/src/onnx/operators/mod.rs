@@ -9,13 +9,13 @@ mod softmax;
 mod window;
 
 use crate::onnx::OnnxError;
-use crate::onnx::attention::{self, Scores};
 use crate::onnx::builder::{Builder, Parameters};
 use crate::onnx::constants::IN_OTHER_FILE;
 use crate::onnx::deferred::{Replay, Value};
 use crate::onnx::function::sigmoid;
 use crate::onnx::node::Node;
 use crate::onnx::numbers::axis;
+use crate::onnx::scores::{self, Scores};
 use crate::onnx::supported::ADAPTIVE_AVERAGE_POOL;
 use crate::onnx::view::View;
 use crate::{Dropout, Embedding, LayerKind};
@@ -169,7 +169,7 @@ fn choose<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError
                 (None, Some(Value::Scores(scores))) => (scores, then, true),
                 _ => return Err(problem()),
             };
-            let is_hidden = builder.number(fill).is_some_and(|fill| fill <= attention::HIDDEN);
+            let is_hidden = builder.number(fill).is_some_and(|fill| fill <= scores::HIDDEN);
             let mask = join::mask(builder, node, condition)?;
             let masked = scores.hidden_where(&mask, |value| Some((value != 0.0) == hides));
             let masked = masked.filter(|_| is_hidden).ok_or_else(|| node.unsupported(join::OTHER_MASK))?;

@@ -5,10 +5,11 @@
 use super::join::NO_ATTENTION;
 use crate::Linear;
 use crate::onnx::OnnxError;
-use crate::onnx::attention::{self, Scores};
+use crate::onnx::attention;
 use crate::onnx::builder::{Builder, Parameters};
 use crate::onnx::deferred::{Replay, Value};
 use crate::onnx::node::Node;
+use crate::onnx::scores::Scores;
 use crate::onnx::view::{Factor, View};
 
 /// Adds the layer of a `Gemm` node, which computes `A * B + C` with constants `B` and `C`.

@@ -5,8 +5,9 @@
 
 use crate::onnx::OnnxError;
 use crate::onnx::builder::Builder;
-use crate::onnx::constants::{BATCH_SIZE, signed};
+use crate::onnx::constants::signed;
 use crate::onnx::deferred::{Mask, Replay, Value};
+use crate::onnx::dims::BATCH_SIZE;
 use crate::onnx::node::Node;
 use crate::onnx::numbers::axis;
 use crate::onnx::table::ends_of_part;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::graph::{Attribute, Builder};
 use super::schema::{Graph, Node, Size, TensorMeta};
-use crate::onnx::constants::BATCH_SIZE;
+use crate::onnx::dims::BATCH_SIZE;
 use crate::onnx::proto::data_type;
 use crate::onnx::supported::ADAPTIVE_AVERAGE_POOL;
 use Attribute::{Float, Int, Ints, Text};
