@@ -127,28 +127,24 @@ struct WeightDropout {
     first_sample: usize,
     /// Index of the random number of the first weight of a sample, in the whole layer.
     first: usize,
-    /// Sizes of one sample.
-    sizes: AttentionSizes,
 }
 
 impl WeightDropout {
     /// Creates the dropout of a layer. Returns `None` if it has none.
     fn new(layer: &Layer, attention: &MultiHeadAttention, shard: Shard) -> Option<Self> {
-        let sizes = attention.sizes(layer.input_shapes())?;
         layer.kind().draws_by_element().then(|| Self {
             layer: layer.name().into(),
             probability: attention.dropout,
             first_sample: shard.first,
             // A part has consecutive heads, whose weights are consecutive.
             first: layer.random_box().runs().first().map_or(0, |run| run.start),
-            sizes,
         })
     }
 
     /// Returns the factors of the weights of the head `number`, which counts the heads of all
     /// samples.
-    fn of_head(&self, number: usize, context: &LaunchContext) -> HeadMask {
-        let AttentionSizes { positions, key_positions, heads, .. } = self.sizes;
+    fn of_head(&self, sizes: &AttentionSizes, number: usize, context: &LaunchContext) -> HeadMask {
+        let &AttentionSizes { positions, key_positions, heads, .. } = sizes;
         let (iteration, sample) = (context.iteration, (self.first_sample + number / heads) as u64);
         HeadMask {
             stream: RandomStream::new(context.seed, Purpose::Dropout, iteration, &self.layer, sample),
@@ -367,7 +363,7 @@ impl<T: Real> Attention<T> {
             let workspaces = &mut self.workspaces[..round];
             self.workers.chunks(workspaces, 1, |index, workspace| {
                 let number = first + index;
-                let mask = dropout.map(|dropout| dropout.of_head(number, context));
+                let mask = dropout.map(|dropout| dropout.of_head(&rule.sizes, number, context));
                 compute(number, &mut Head::new(rule, inputs, number, mask), &mut workspace[0]);
             });
             workspaces.iter().zip(first..).for_each(|(workspace, number)| collect(number, workspace));

@@ -57,6 +57,15 @@ fn sum_of_samples<T: Real>(samples: &[T], sample: usize, gradient: &mut [T], wor
     });
 }
 
+impl AddPositions {
+    /// Computes the gradient of the parameters. That of those which are not added is zero.
+    fn sum_of_rows<T: Real>(&self, output_gradient: &[T], gradient: &mut [T]) {
+        let (before, gradient) = gradient.split_at_mut(self.first);
+        before.fill(T::zero());
+        sum_of_samples(output_gradient, self.elements, gradient, &self.workers);
+    }
+}
+
 impl<T: Real> Operation<T> for AddPositions {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         let row = self.elements;
@@ -74,15 +83,11 @@ impl<T: Real> Operation<T> for AddPositions {
                     let start = index * GRAIN;
                     to.copy_from_slice(&output_gradient[start..start + to.len()]);
                 });
-                let (before, gradient) = gradient.split_at_mut(self.first);
-                before.fill(T::zero());
-                sum_of_samples(output_gradient, row, gradient, &self.workers);
+                self.sum_of_rows(output_gradient, gradient);
             }
             LearnedPass::BackwardParameters => {
                 let ([output_gradient], [gradient]) = operands.into_arrays()?;
-                let (before, gradient) = gradient.split_at_mut(self.first);
-                before.fill(T::zero());
-                sum_of_samples(output_gradient, row, gradient, &self.workers);
+                self.sum_of_rows(output_gradient, gradient);
             }
         }
         Ok(())

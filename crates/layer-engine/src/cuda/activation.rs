@@ -162,6 +162,18 @@ impl Ranges {
     }
 }
 
+/// Returns the arguments by which a kernel draws the random numbers of a layer and compares them
+/// with a probability: the first sample, the purpose and the name of the numbers, and the
+/// probability.
+pub(super) fn draws(layer: &Layer, shard: Shard, probability: f64) -> [Argument; 4] {
+    [
+        Argument::U64(shard.first as u64),
+        Argument::U64(Purpose::Dropout as u64),
+        Argument::U64(RandomStream::name_key(layer.name())),
+        Argument::F64(probability),
+    ]
+}
+
 /// Adds the launch of a training pass of a dropout, in either direction. The name of the layer is
 /// part of the key of its random numbers.
 pub(super) fn dropout(
@@ -181,6 +193,7 @@ pub(super) fn dropout(
         let pass = if backward { Pass::Backward } else { Pass::Forward };
         return Err(EngineError::unsupported(NAME, layer, pass));
     };
+    let [first_sample, purpose, name, probability] = draws(layer, shard, rule.probability);
     let arguments = [
         size(shard.samples),
         size(elements),
@@ -189,10 +202,10 @@ pub(super) fn dropout(
         size(ranges.stride),
         size(ranges.blocks()),
         size(builder.device().image_layout.adjacent_channels(layer.output_shape())),
-        Argument::U64(shard.first as u64),
-        Argument::U64(Purpose::Dropout as u64),
-        Argument::U64(RandomStream::name_key(layer.name())),
-        Argument::F64(rule.probability),
+        first_sample,
+        purpose,
+        name,
+        probability,
         Argument::F32((1.0 / (1.0 - rule.probability)) as f32),
         size(usize::from(rule.of_samples)),
         Argument::Context,

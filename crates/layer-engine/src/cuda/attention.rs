@@ -4,11 +4,11 @@
 use cuda::{AttentionPass, AttentionShape, Numerics};
 use layer_graph::{AttentionSizes, Layer, MultiHeadAttention};
 
+use super::activation::draws;
 use super::kernel::Argument;
 use super::kernel_builder::{Candidate, KernelBuilder, MAX_ELEMENTS, size, tiles};
 use super::module::Family;
 use super::{NAME, vendor};
-use crate::random::{Purpose, RandomStream};
 use crate::{EngineError, Pass, Role, Shard};
 
 const FAMILY: Family = Family::Attention;
@@ -112,17 +112,9 @@ fn add_mask(
         return Err(EngineError::unsupported(NAME, layer, pass));
     }
     let mask = builder.workspace(shard.samples * blocks)?;
-    let arguments = [
-        size(shard.samples),
-        size(blocks),
-        Argument::U64(first_block as u64),
-        Argument::U64(shard.first as u64),
-        Argument::U64(Purpose::Dropout as u64),
-        Argument::U64(RandomStream::name_key(layer.name())),
-        Argument::F64(rule.dropout),
-        Argument::Context,
-        mask,
-    ];
+    let place = [size(shard.samples), size(blocks), Argument::U64(first_block as u64)];
+    let draws = draws(layer, shard, rule.dropout);
+    let arguments = [&place[..], &draws, &[Argument::Context, mask]].concat();
     builder.for_each((Family::Dropout, "attention_mask"), shard.samples * blocks, arguments)?;
     let kept = Argument::F32((1.0 / (1.0 - rule.dropout)) as f32);
     Ok([mask, size(blocks), size(first % 8), kept])

@@ -70,8 +70,8 @@ pub(super) fn positions_backward(operands: LayerOperands, rule: &PositionEmbeddi
 
 /// Returns the index of the first vector that is added, and the number of such vectors.
 fn used_vectors(operands: &LayerOperands, rule: &PositionEmbedding) -> [i64; 2] {
-    let positions = operands.inputs[0][1];
-    [rule.first as i64, if rule.repeated { 1 } else { positions }]
+    let positions = operands.inputs[0][1] as usize;
+    [rule.first as i64, rule.used(positions) as i64]
 }
 
 /// Returns a pass of a rotary embedding, whose gradient is the inverse rotation.

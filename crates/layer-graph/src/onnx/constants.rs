@@ -19,9 +19,8 @@ use super::dims::{BATCH, BATCH_SIZE, permute, reshape, squeeze, unsqueeze};
 use super::node::Node;
 use super::numbers::{axis, shortest_decimal, size};
 use super::proto::{TensorProto, data_type};
-use crate::PositionEmbedding;
-
 use super::table::{self, MAX_ELEMENTS, Table, broadcast};
+use crate::PositionEmbedding;
 
 /// Problem of a tensor whose elements must be known and are in another file that is not there, and
 /// the way out.

@@ -19,7 +19,7 @@ struct PartDocument<'a> {
     op: &'a LayerKind,
     inputs: Vec<&'a [usize]>,
     output: &'a [usize],
-    /// Only for a dropout.
+    /// Only for a layer that draws random numbers by element.
     #[serde(skip_serializing_if = "Option::is_none")]
     random_box: Option<BoxDocument>,
     /// Only for a loss.

@@ -20,8 +20,9 @@ pub(super) struct Archive<R> {
 impl<R: Read + Seek> Archive<R> {
     /// Reads the list of entries.
     ///
-    /// # Errors A description of the problem if the file is no complete zip archive or entries are
-    ///   compressed.
+    /// # Errors
+    /// A description of the problem if the file is no complete zip archive or entries are
+    /// compressed.
     pub(super) fn new(mut reader: R) -> Result<Self, String> {
         let (count, size, offset) = directory(&mut reader)?;
         if size > MAX_DIRECTORY {
@@ -87,8 +88,9 @@ impl<R: Read + Seek> Archive<R> {
         if !header.starts_with(b"PK\x03\x04") {
             return Err("its header is damaged".into());
         }
-        let skipped = 30 + u64::from(u16_at(&header, 26)) + u64::from(u16_at(&header, 28)) + offset;
-        let at = start.checked_add(skipped).ok_or("its header is damaged")?;
+        let skipped = 30 + u64::from(u16_at(&header, 26)) + u64::from(u16_at(&header, 28));
+        let at = start.checked_add(skipped).and_then(|at| at.checked_add(offset));
+        let at = at.ok_or("its header is damaged")?;
         read_at(&mut self.reader, at, length)
     }
 }
