@@ -1,22 +1,26 @@
 //! Zoo of published networks.
 //!
 //! Each network ends in a softmax cross entropy, so that it can be trained. Parameter counts are
-//! those of the published implementations (torchvision's, and `OpenAI`'s of GPT-2). Layers are
-//! named as torchvision's modules if it has the network, so that
+//! those of the published implementations (torchvision's, `OpenAI`'s of GPT-2 and Meta's of Llama).
+//! Layers are named as torchvision's modules if it has the network, so that
 //! [`Layer::tensor_name`](crate::Layer::tensor_name) is a key of its `state_dict`.
 //!
-//! The LSTM layers of the recurrent networks `gnmt` and `big-lstm` are opaque: these networks can
-//! be planned and simulated only.
+//! The LSTM layers of the recurrent networks `gnmt` and `big-lstm`, and the attention of `swin-t`
+//! within windows, are opaque: these networks can be planned and simulated only.
 
 mod alexnet;
 mod bert;
 mod big_lstm;
+mod convnext;
 mod digits;
+mod efficientnet;
 mod gnmt;
 mod gpt2;
 mod inception;
+mod llama;
 mod lstm;
 mod resnet;
+mod swin;
 mod transformer;
 mod vgg;
 mod vit;
@@ -43,8 +47,13 @@ const MODELS: &[(&str, Build)] = &[
     ("resnext-101-32x4d", |name| resnet::resnet(name, &resnet::RESNEXT101_32X4D)),
     ("wrn-101-2", |name| resnet::resnet(name, &resnet::WRN101_2)),
     ("inception-v3", inception::inception_v3),
+    ("efficientnet-b0", efficientnet::efficientnet_b0),
+    ("convnext-t", convnext::convnext_t),
     ("vit-b-16", vit::vit_b_16),
-    ("gpt2", |name| gpt2::gpt2(name, gpt2::BLOCKS)),
+    ("swin-t", swin::swin_t),
+    ("gpt2", |name| gpt2::gpt2(name, gpt2::SMALL)),
+    ("gpt2-xl", |name| gpt2::gpt2(name, gpt2::XL)),
+    ("llama-3-8b", llama::llama_3_8b),
     ("bert-base", |name| bert::bert(name, BertSize::Base, bert::POSITIONS, BertTask::QuestionAnswering)),
     ("bert-large", |name| bert::bert(name, BertSize::Large, bert::POSITIONS, BertTask::QuestionAnswering)),
     ("gnmt", gnmt::gnmt),
@@ -82,7 +91,7 @@ pub fn model(name: &str) -> Result<LayerGraph, GraphError> {
 /// # Errors
 /// None: the layers of any number of blocks fit their inputs.
 pub fn gpt2_of_blocks(blocks: usize) -> Result<LayerGraph, GraphError> {
-    gpt2::gpt2(&format!("gpt2-{blocks}-blocks"), blocks)
+    gpt2::gpt2(&format!("gpt2-{blocks}-blocks"), gpt2::Size { blocks, ..gpt2::SMALL })
 }
 
 /// Builds BERT over sequences of `positions` word pieces, for a task, with a name such as

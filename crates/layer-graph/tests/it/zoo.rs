@@ -19,7 +19,12 @@ fn parameter_counts_match_publications() {
         ("wrn-101-2", 126_886_696),
         ("inception-v3", 23_834_568),
         ("vit-b-16", 86_567_656),
+        ("efficientnet-b0", 5_288_548),
+        ("convnext-t", 28_589_128),
+        ("swin-t", 28_288_354),
         ("gpt2", 124_439_808),
+        ("gpt2-xl", 1_557_611_200),
+        ("llama-3-8b", 8_030_261_248),
         // `BertForQuestionAnswering` of Hugging Face without its embedding of segments.
         ("bert-base", 108_893_186 - 2 * 768),
         ("bert-large", 334_094_338 - 2 * 1024),
@@ -32,12 +37,14 @@ fn parameter_counts_match_publications() {
     }
 }
 
-/// Returns the operations of one sample in matrix products, which are what publications count.
+/// Returns the operations of one sample in matrix products, which are what publications count, and
+/// in opaque layers.
 fn product_flops(net: &LayerGraph) -> u64 {
     let products = net.layers().map(|(_, layer)| match layer.kind() {
-        LayerKind::Conv2d(_) | LayerKind::Linear(_) | LayerKind::MultiHeadAttention(_) => {
-            layer.forward_flops()
-        }
+        LayerKind::Conv2d(_)
+        | LayerKind::Linear(_)
+        | LayerKind::MultiHeadAttention(_)
+        | LayerKind::Opaque(_) => layer.forward_flops(),
         _ => 0,
     });
     products.sum()
@@ -57,6 +64,9 @@ fn forward_flops_match_publications() {
         ("wrn-101-2", 22.75),
         ("inception-v3", 5.71),
         ("vit-b-16", 17.56),
+        ("efficientnet-b0", 0.3859),
+        ("convnext-t", 4.456),
+        ("swin-t", 4.491),
     ];
     for (name, giga_multiply_adds) in published {
         let net = zoo::model(name).unwrap();
