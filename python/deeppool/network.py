@@ -107,20 +107,21 @@ class Network:
         return Network(document)
 
     @classmethod
-    def from_hf(cls, path: str | PathLike[str], sequence: int) -> Network:
+    def from_hf(cls, path: str | PathLike[str], sequence: int | None = None) -> Network:
         """Builds the network of a ``config.json`` of the package ``transformers``.
 
-        Warns if parts of it are not supported, such as dropout of attention weights.
+        Warns if parts of it are not supported, such as cross attention.
 
         Args:
-            path: The file. The families ``gpt2``, ``llama``, ``mistral`` and ``qwen2`` are known.
-            sequence: Number of tokens of a sample.
+            path: The file. The families ``bert``, ``gemma``, ``gpt2``, ``llama``, ``mistral``, ``opt``,
+                ``qwen2`` and ``vit`` are known.
+            sequence: Number of tokens of a sample; ``None`` for ``vit``, which reads images.
 
         Raises:
             InputError: The file cannot be read or is not a configuration of a known family, or ``sequence``
-                is not between 1 and 2^24.
+                is not between 1 and 2^24, missing for tokens, or given for images.
         """
-        if not 1 <= sequence <= 1 << 24:
+        if sequence is not None and not 1 <= sequence <= 1 << 24:
             raise InputError(f"sequence: {sequence} is not between 1 and {1 << 24}")
         document, left_out = _deeppool.network_of_config(path, sequence)
         if left_out:

@@ -55,14 +55,16 @@ pub(crate) fn network_of_pt2(py: Python<'_>, path: PathBuf) -> PyResult<(String,
 }
 
 /// Returns the network of a `config.json` of the package `transformers` for sequences of `sequence`
-/// tokens as a document of the format `deeppool/graph/v1`, and what it lacks in a few words each.
+/// tokens, or for images without it, as a document of the format `deeppool/graph/v1`, and what it
+/// lacks in a few words each.
 ///
-/// Raises `InputError` if the file cannot be read or is not a configuration of a known family.
+/// Raises `InputError` if the file cannot be read or is not a configuration of a known family, or
+/// if `sequence` does not fit the family.
 #[pyfunction]
 pub(crate) fn network_of_config(
     py: Python<'_>,
     path: PathBuf,
-    sequence: usize,
+    sequence: Option<usize>,
 ) -> PyResult<(String, Vec<String>)> {
     let name = hf::network_name(&path);
     let configured = py.detach(move || read_text_as(&path, |text| hf::from_config(&name, text, sequence)));

@@ -16,6 +16,7 @@ SMALL = {
     "intermediate_size": 64,
 }
 GPT2 = {"vocab_size": 100, "n_embd": 32, "n_layer": 2, "n_head": 4}
+VISION = {name: SMALL[name] for name in SMALL if name != "vocab_size"} | {"image_size": 32, "patch_size": 8}
 T5 = {"vocab_size": 100, "d_model": 32, "num_layers": 2, "num_heads": 4, "d_kv": 8, "d_ff": 64}
 
 #: Class of the network, options of its configuration, and maximum number of its opaque layers.
@@ -67,26 +68,61 @@ def test_gradients_of_a_llama_match_pytorch():
     assert check_gradients(traced, tokens, labels).largest_difference < 1e-6
 
 
-LANGUAGE_MODELS = [
+#: Class of the network, and options of its configuration.
+CONFIGURATIONS = [
     ("LlamaForCausalLM", SMALL | {"num_key_value_heads": 2, "attention_bias": True, "mlp_bias": True}),
     ("LlamaForCausalLM", SMALL | {"hidden_act": "gelu", "pad_token_id": 0, "tie_word_embeddings": True}),
     ("MistralForCausalLM", SMALL | {"num_key_value_heads": 2, "head_dim": 16, "attention_dropout": 0.2}),
     ("Qwen2ForCausalLM", SMALL | {"num_key_value_heads": 2, "rope_theta": 500000.0}),
     ("GPT2LMHeadModel", GPT2 | {"n_inner": 40, "activation_function": "relu"}),
+    ("GemmaForCausalLM", SMALL | {"num_key_value_heads": 2, "head_dim": 16, "hidden_act": "gelu"}),
+    (
+        "GemmaForCausalLM",
+        SMALL
+        | {"num_key_value_heads": 4, "attention_bias": True, "tie_word_embeddings": False}
+        | {"pad_token_id": None, "rope_theta": 500000.0, "attention_dropout": 0.2},
+    ),
+    ("OPTForCausalLM", SMALL | {"ffn_dim": 64, "attention_dropout": 0.2, "dropout": 0.0}),
+    (
+        "OPTForCausalLM",
+        SMALL
+        | {"ffn_dim": 40, "word_embed_proj_dim": 16, "do_layer_norm_before": False, "enable_bias": False}
+        | {"activation_function": "gelu", "tie_word_embeddings": False, "max_position_embeddings": 40},
+    ),
+    ("OPTForCausalLM", SMALL | {"_remove_final_layer_norm": True}),
+    ("BertForSequenceClassification", SMALL | {"classifier_dropout": 0.3, "num_labels": 5}),
+    ("BertForTokenClassification", SMALL | {"hidden_dropout_prob": 0.0, "type_vocab_size": 1}),
+    ("BertForMaskedLM", SMALL | {"attention_probs_dropout_prob": 0.0, "hidden_act": "relu"}),
+    ("BertForMaskedLM", SMALL | {"tie_word_embeddings": False, "pad_token_id": None}),
+    ("ViTForImageClassification", VISION | {"num_labels": 3}),
+    (
+        "ViTForImageClassification",
+        VISION
+        | {"image_size": [16, 32], "patch_size": [8, 4], "num_channels": 1, "qkv_bias": False}
+        | {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2, "hidden_act": "gelu_new"},
+    ),
 ]
 
 
-@pytest.mark.parametrize(("name", "options"), LANGUAGE_MODELS)
+@pytest.mark.parametrize(("name", "options"), CONFIGURATIONS)
 def test_configurations_match_traced_modules(name, options, tmp_path):
     kind = getattr(transformers, name)
-    config = kind.config_class(**options)
+    config = kind.config_class(**options, architectures=[name])
     config.save_pretrained(tmp_path)
-    traced = trace(kind(config).eval(), torch.randint(1, 100, (2, 16))).network.to_dict()
-    read = Network.from_hf(tmp_path / "config.json", 16).to_dict()
+    if "image_size" in options:
+        sides = options["image_size"]
+        height, width = sides if isinstance(sides, list) else [sides] * 2
+        inputs, sequence = torch.randn(2, config.num_channels, height, width), None
+    else:
+        inputs, sequence = torch.randint(1, 100, (2, 16)), 16
+    traced = trace(kind(config).eval(), inputs).network.to_dict()
+    read = Network.from_hf(tmp_path / "config.json", sequence).to_dict()
     assert read["input"] == traced["input"]
     assert len(read["layers"]) == len(traced["layers"])
     for layer, expected in zip(read["layers"], traced["layers"]):
         assert layer["name"] == expected["name"]
+        if "opaque" in expected["op"] and expected["op"]["opaque"]["saved_bytes"] == 0:
+            del expected["op"]["opaque"]["saved_bytes"]
         assert layer["op"] == expected["op"], layer["name"]
         if layer["op"] == "add":
             assert sorted(layer["inputs"]) == sorted(expected["inputs"])

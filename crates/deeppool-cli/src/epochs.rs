@@ -270,7 +270,8 @@ impl Epochs {
             (_, Some(file), ..) => format!("--pt2 {}", file.display()),
             (_, _, Some(file), _) => format!("--graph {}", file.display()),
             (.., Some(file)) => {
-                format!("--hf {} --sequence {}", file.display(), self.network.sequence.unwrap_or(1))
+                let sequence = options.sequence.map(|tokens| format!(" --sequence {tokens}"));
+                format!("--hf {}{}", file.display(), sequence.unwrap_or_default())
             }
             _ => format!("--model {}", network.name()),
         };

@@ -55,11 +55,13 @@ pub(crate) fn pt2(path: &Path) -> Result<pt2::Imported, InputError> {
     open_as(path, |file| pt2::from_reader(&name, BufReader::new(file)))
 }
 
-/// Builds the network of a `config.json` of `transformers`.
+/// Builds the network of a `config.json` of `transformers`. `positions` is the number of tokens of
+/// a sample, or `None` for images.
 ///
 /// # Errors
-/// If the file cannot be read or is not a configuration of a known family.
-pub(crate) fn configured(path: &Path, positions: usize) -> Result<hf::Configured, InputError> {
+/// If the file cannot be read or is not a configuration of a known family, or if `positions` does
+/// not fit the family.
+pub(crate) fn configured(path: &Path, positions: Option<usize>) -> Result<hf::Configured, InputError> {
     read_text_as(path, |content| hf::from_config(&hf::network_name(path), content, positions))
 }
 

@@ -31,11 +31,10 @@ pub(crate) struct Models {
     /// Files in the format deeppool/graph/v1, instead of the built-in networks
     #[arg(long, value_name = "FILE", num_args = 1..)]
     graph: Vec<PathBuf>,
-    /// Language models in files config.json of the package transformers, instead of the built-in
-    /// networks
-    #[arg(long, value_name = "FILE", num_args = 1.., requires = "sequence")]
+    /// Networks in files config.json of the package transformers, instead of the built-in networks
+    #[arg(long, value_name = "FILE", num_args = 1..)]
     hf: Vec<PathBuf>,
-    /// Number of tokens of a sample of --hf
+    /// Number of tokens of a sample of --hf; none for vit, which reads images
     #[arg(long, value_name = "TOKENS", requires = "hf", value_parser = within(1..=MAX_TOKENS))]
     sequence: Option<usize>,
     /// Print one JSON object
@@ -58,7 +57,7 @@ impl Models {
             let of_onnx = self.onnx.iter().map(|path| import(path));
             let of_programs = self.pt2.iter().map(|path| import_pt2(path));
             let of_graphs = self.graph.iter().map(|path| Ok(inputs::graph(path)?));
-            let of_configs = self.hf.iter().map(|path| configured(path, self.sequence.unwrap_or(1)));
+            let of_configs = self.hf.iter().map(|path| configured(path, self.sequence));
             let mut read = |network: anyhow::Result<LayerGraph>| {
                 network.map_err(|error| unread.push(error.to_string())).ok()
             };

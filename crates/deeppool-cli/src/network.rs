@@ -37,12 +37,11 @@ pub(crate) struct NetworkArgs {
     /// modules
     #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "onnx", "pt2"])]
     pub(crate) graph: Option<PathBuf>,
-    /// Language model in a config.json of the package transformers, of the families gpt2, llama,
-    /// mistral and qwen2
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "onnx", "pt2", "graph"],
-        requires = "sequence")]
+    /// Network in a config.json of the package transformers, of the families bert, gemma, gpt2,
+    /// llama, mistral, opt, qwen2 and vit
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "onnx", "pt2", "graph"])]
     pub(crate) hf: Option<PathBuf>,
-    /// Number of tokens of a sample of --hf
+    /// Number of tokens of a sample of --hf; none for vit, which reads images
     #[arg(long, value_name = "TOKENS", requires = "hf",
         conflicts_with_all = ["model", "onnx", "pt2", "graph"], value_parser = within(1..=MAX_TOKENS))]
     pub(crate) sequence: Option<usize>,
@@ -55,7 +54,7 @@ impl NetworkArgs {
     /// If no option is given, the name is unknown, or the file cannot be read.
     pub(crate) fn load(&self) -> anyhow::Result<LayerGraph> {
         if let Some(path) = &self.hf {
-            return configured(path, self.sequence.unwrap_or(1));
+            return configured(path, self.sequence);
         }
         if let Some(path) = &self.pt2 {
             return import_pt2(path);
@@ -102,11 +101,12 @@ pub(crate) fn import_pt2(path: &Path) -> anyhow::Result<LayerGraph> {
 }
 
 /// Builds the network of a `config.json`, and prints a warning on rank 0 if parts of it are not
-/// supported.
+/// supported. `positions` is the number of tokens of a sample, or `None` for images.
 ///
 /// # Errors
-/// If the file cannot be read or is not a configuration of a known family.
-pub(crate) fn configured(path: &Path, positions: usize) -> anyhow::Result<LayerGraph> {
+/// If the file cannot be read or is not a configuration of a known family, or if `positions` does
+/// not fit the family.
+pub(crate) fn configured(path: &Path, positions: Option<usize>) -> anyhow::Result<LayerGraph> {
     let configured = inputs::configured(path, positions)?;
     if !configured.left_out.is_empty() {
         warn(format_args!("{}: the network is without {}", path.display(), configured.left_out.join(", ")));

@@ -1,15 +1,20 @@
-//! Language models from files `config.json`.
+//! Networks from files `config.json`.
 
 use std::fs;
 
 use tempfile::TempDir;
 
-use crate::command::{deeppool, json, refused, succeed, warned};
+use crate::command::{json, refused, succeed, warned};
 
 /// Configuration of a small network.
 pub(crate) const LLAMA: &str = r#"{
     "model_type": "llama", "vocab_size": 100, "hidden_size": 32, "intermediate_size": 64,
     "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}"#;
+
+/// Configuration of a small network that classifies images.
+const VIT: &str = r#"{
+    "model_type": "vit", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
+    "num_attention_heads": 4, "image_size": 32, "patch_size": 8}"#;
 
 #[test]
 fn configurations_are_planned_trained_and_listed() {
@@ -46,7 +51,7 @@ fn wrong_configurations_are_refused_in_one_line() {
     refused(
         path,
         &format!("plan --hf t5.json --sequence 16 {plan}"),
-        "known families: gpt2, llama, mistral, qwen2",
+        "known families: bert, gemma, gpt2, llama, mistral, opt, qwen2, vit",
     );
     refused(path, &format!("plan --hf none.json --sequence 16 {plan}"), "none.json");
     for network in ["--model vgg16", "--model gpt2 --blocks 2", "--graph g.json", "--problem p.json"] {
@@ -54,7 +59,23 @@ fn wrong_configurations_are_refused_in_one_line() {
             refused(path, &format!("plan {network} {option} {plan}"), "cannot be used with");
         }
     }
-    let without = deeppool(path, &format!("plan --hf llama.json {plan}"));
-    assert_eq!(without.status.code(), Some(2));
-    assert!(String::from_utf8(without.stderr).unwrap().contains("--sequence <TOKENS>"));
+    fs::write(path.join("vit.json"), VIT).unwrap();
+    for (network, expected) in [
+        ("--hf llama.json", "`llama` needs the number of tokens of a sequence"),
+        ("--hf vit.json --sequence 16", "`vit` reads images: leave out the number of tokens"),
+    ] {
+        refused(path, &format!("plan {network} {plan}"), expected);
+    }
+}
+
+#[test]
+fn vision_transformers_are_planned_without_a_sequence() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    fs::write(path.join("vit.json"), VIT).unwrap();
+    let models = json(path, "models --hf vit.json --json");
+    assert_eq!(models["models"][0]["input"], serde_json::json!([3, 32, 32]));
+    succeed(path, "plan --hf vit.json --device a100 --gpus 4 --batch 8 -o plan.json");
+    let report = json(path, "train --hf vit.json --plan plan.json --data synthetic --iterations 2 --json");
+    assert_eq!(report["losses"].as_array().unwrap().len(), 2);
 }

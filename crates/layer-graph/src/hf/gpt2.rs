@@ -2,9 +2,9 @@
 
 use serde::Deserialize;
 
-use super::{Configured, activation, check};
+use super::{Configured, activation, check, dropout, tenth, yes};
 use crate::{
-    Dropout, Embedding, GraphError, LayerGraph, LayerId, LayerKind, LayerNorm, Linear, MultiHeadAttention,
+    Embedding, GraphError, LayerGraph, LayerId, LayerKind, LayerNorm, Linear, MultiHeadAttention,
     PositionEmbedding, Shape,
 };
 
@@ -22,11 +22,11 @@ pub(super) struct Config {
     activation_function: String,
     #[serde(default = "epsilon")]
     layer_norm_epsilon: f64,
-    #[serde(default = "dropout")]
+    #[serde(default = "tenth")]
     attn_pdrop: f64,
-    #[serde(default = "dropout")]
+    #[serde(default = "tenth")]
     embd_pdrop: f64,
-    #[serde(default = "dropout")]
+    #[serde(default = "tenth")]
     resid_pdrop: f64,
     #[serde(default = "yes")]
     scale_attn_weights: bool,
@@ -46,14 +46,6 @@ fn epsilon() -> f64 {
     1e-5
 }
 
-fn dropout() -> f64 {
-    0.1
-}
-
-fn yes() -> bool {
-    true
-}
-
 /// Builds the network.
 pub(super) fn build(name: &str, config: &Config, positions: usize) -> Result<Configured, GraphError> {
     check(positions, Some(config.n_positions), config.n_layer)?;
@@ -63,16 +55,15 @@ pub(super) fn build(name: &str, config: &Config, positions: usize) -> Result<Con
     let tokens = net.add("transformer.wte", Embedding::new(config.vocab_size, features), [net.input()])?;
     let table = PositionEmbedding::new(config.n_positions);
     let mut x = net.add("transformer.wpe.weight", table, [tokens])?;
-    if config.embd_pdrop > 0.0 {
-        x = net.add("transformer.drop", Dropout::new(config.embd_pdrop), [x])?;
+    if let Some(dropout) = dropout(config.embd_pdrop) {
+        x = net.add("transformer.drop", dropout, [x])?;
     }
     for block in 0..config.n_layer {
         let mut then = |name: &str, kind: LayerKind, inputs: &[LayerId]| {
             net.add(format!("transformer.h.{block}.{name}"), kind, inputs)
         };
         let norm = LayerNorm { epsilon: config.layer_norm_epsilon };
-        let residual = Some(config.resid_pdrop).filter(|&probability| probability > 0.0);
-        let residual = residual.map(|probability| LayerKind::from(Dropout::new(probability)));
+        let residual = dropout(config.resid_pdrop);
         let mut y = then("ln_1", norm.clone().into(), &[x])?;
         y = then("attn.c_attn", Linear::new(features.saturating_mul(3)).into(), &[y])?;
         y = then("attn", attention(config, block).into(), &[y])?;

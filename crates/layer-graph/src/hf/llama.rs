@@ -1,11 +1,12 @@
-//! Llama (Touvron et al., 2023), Mistral (Jiang et al., 2023) and Qwen2 (Yang et al., 2024).
+//! Llama (Touvron et al., 2023), Mistral (Jiang et al., 2023), Qwen2 (Yang et al., 2024) and Gemma
+//! (Mesnard et al., 2024).
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
-use super::{Configured, activation, check, invalid};
+use super::{Configured, Field, activation, check, invalid, padding};
 use crate::{
     Embedding, GraphError, LayerGraph, LayerId, LayerKind, Linear, MultiHeadAttention, RmsNorm,
-    RotaryEmbedding, Shape,
+    RotaryEmbedding, Scale, Shape,
 };
 
 /// Family of networks with these layers. Their modules differ in defaults and in biases.
@@ -15,6 +16,8 @@ pub(super) enum Family {
     Mistral,
     /// Queries, keys and values have biases.
     Qwen2,
+    /// Embeddings are scaled, and the weights of normalisations are added to 1.
+    Gemma,
 }
 
 /// Fields of the configuration that determine the layers.
@@ -26,10 +29,9 @@ pub(super) struct Config {
     num_hidden_layers: usize,
     num_attention_heads: usize,
     #[serde(default)]
-    num_key_value_heads: Field,
+    num_key_value_heads: Field<usize>,
     head_dim: Option<usize>,
-    #[serde(default = "silu")]
-    hidden_act: String,
+    hidden_act: Option<String>,
     #[serde(default = "epsilon")]
     rms_norm_eps: f64,
     rope_theta: Option<f64>,
@@ -38,16 +40,17 @@ pub(super) struct Config {
     rope_scaling: Option<Rotation>,
     max_position_embeddings: Option<usize>,
     #[serde(default)]
-    sliding_window: Field,
+    sliding_window: Field<usize>,
     use_sliding_window: Option<bool>,
-    pad_token_id: Option<i64>,
+    #[serde(default)]
+    pad_token_id: Field<i64>,
     attention_dropout: Option<f64>,
     #[serde(default)]
     attention_bias: bool,
     #[serde(default)]
     mlp_bias: bool,
-    #[serde(default)]
-    tie_word_embeddings: bool,
+    tie_word_embeddings: Option<bool>,
+    use_bidirectional_attention: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -57,26 +60,6 @@ struct Rotation {
     /// Older name of `rope_type`. Files may have both.
     #[serde(rename = "type")]
     older_type: Option<String>,
-}
-
-/// Number whose default, without the field, is not that of null.
-#[derive(Clone, Copy, Default)]
-enum Field {
-    #[default]
-    Missing,
-    Null,
-    Number(usize),
-}
-
-impl<'de> Deserialize<'de> for Field {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let number = Option::deserialize(deserializer)?;
-        Ok(number.map_or(Self::Null, Self::Number))
-    }
-}
-
-fn silu() -> String {
-    "silu".into()
 }
 
 fn epsilon() -> f64 {
@@ -92,36 +75,54 @@ impl Config {
 
     /// Returns the number of heads of keys and values: without the field, the family's default.
     fn key_heads(&self, family: Family) -> usize {
-        match (self.num_key_value_heads, family) {
-            (Field::Number(heads), _) => heads,
-            (Field::Null, _) | (Field::Missing, Family::Llama) => self.num_attention_heads,
-            (Field::Missing, Family::Mistral) => 8,
-            (Field::Missing, Family::Qwen2) => 32,
-        }
+        let default = match family {
+            Family::Llama => None,
+            Family::Mistral => Some(8),
+            Family::Qwen2 => Some(32),
+            Family::Gemma => Some(16),
+        };
+        self.num_key_value_heads.or(default).unwrap_or(self.num_attention_heads)
+    }
+
+    /// Returns the number of features of a head: without the field, the family's default.
+    fn width(&self, family: Family) -> usize {
+        let of_family = (family == Family::Gemma).then_some(256);
+        let equal_parts = self.hidden_size.checked_div(self.num_attention_heads);
+        self.head_dim.or(of_family).or(equal_parts).unwrap_or(0)
     }
 
     /// Returns the number of positions that each attends to, itself included, if there is a limit.
     fn window(&self, family: Family) -> Option<usize> {
-        let window = match self.sliding_window {
-            Field::Number(window) => Some(window),
-            Field::Null => None,
-            Field::Missing => Some(4096),
-        };
+        let window = self.sliding_window.or(Some(4096));
         match family {
-            Family::Llama => None,
+            Family::Llama | Family::Gemma => None,
             Family::Mistral => window,
             Family::Qwen2 => window.filter(|_| self.use_sliding_window == Some(true)),
         }
     }
 
-    /// Returns the padding token. A negative number counts from the end of the vocabulary.
-    fn padding(&self) -> Result<Option<usize>, GraphError> {
-        let Some(token) = self.pad_token_id else { return Ok(None) };
-        let size = usize::try_from(token.unsigned_abs()).unwrap_or(usize::MAX);
-        let padding = if token < 0 { self.vocab_size.checked_sub(size) } else { Some(size) };
-        let padding = padding.filter(|&padding| padding < self.vocab_size);
-        let problem = || invalid(format!("pad_token_id {token} is not in {} tokens", self.vocab_size));
-        padding.map(Some).ok_or_else(problem)
+    /// Returns the activation. Files of Gemma with the exact error linear unit mean its
+    /// approximation.
+    fn activation(&self, family: Family) -> Result<LayerKind, GraphError> {
+        match (self.hidden_act.as_deref(), family) {
+            (None | Some("gelu"), Family::Gemma) => Ok(LayerKind::GeluTanh),
+            (name, _) => activation(name.unwrap_or("silu")),
+        }
+    }
+
+    /// Returns whether the projections of queries, keys and values, the projection of the
+    /// attention's output, and the linear layers of the gated part have biases.
+    fn biases(&self, family: Family) -> [bool; 3] {
+        match family {
+            Family::Llama => [self.attention_bias, self.attention_bias, self.mlp_bias],
+            Family::Mistral => [false; 3],
+            Family::Qwen2 => [true, false, false],
+            Family::Gemma => [self.attention_bias, self.attention_bias, false],
+        }
+    }
+
+    fn norm(&self, family: Family) -> RmsNorm {
+        RmsNorm { unit_offset: family == Family::Gemma, ..RmsNorm::new(self.rms_norm_eps) }
     }
 
     /// Returns what a network for sequences of `positions` tokens lacks.
@@ -149,27 +150,30 @@ pub(super) fn build(
     if family == Family::Llama && features.checked_rem(heads) != Some(0) {
         return Err(invalid(format!("hidden_size {features} is no multiple of {heads} heads")));
     }
-    let width = config.head_dim.or_else(|| features.checked_div(heads)).unwrap_or(0);
+    let width = config.width(family);
     if key_heads == 0 || heads % key_heads != 0 {
         return Err(invalid(format!("{heads} heads cannot share {key_heads} heads of keys and values")));
     }
-    let padding = config.padding()?;
-    let [of_inputs, of_output, of_mlp] = match family {
-        Family::Llama => [config.attention_bias, config.attention_bias, config.mlp_bias],
-        Family::Mistral => [false; 3],
-        Family::Qwen2 => [true, false, false],
-    };
-    let activation = activation(&config.hidden_act)?;
+    let token = config.pad_token_id.or((family == Family::Gemma).then_some(0));
+    let padding = padding(token, config.vocab_size)?;
+    let [of_inputs, of_output, of_mlp] = config.biases(family);
+    let activation = config.activation(family)?;
+    let is_causal = family != Family::Gemma || config.use_bidirectional_attention != Some(true);
     let linear = |out_features: usize, bias: bool| Linear { out_features, bias };
     let mut net = LayerGraph::new(name, Shape::features(positions))?;
     let tokens = Embedding { padding, ..Embedding::new(config.vocab_size, features) };
     let tokens = net.add("model.embed_tokens", tokens, [net.input()])?;
     let mut x = tokens;
+    if family == Family::Gemma {
+        // As in PyTorch, a number of single precision.
+        let factor = f64::from((features as f64).sqrt() as f32);
+        x = net.add("model.embed_tokens.mul", Scale::Constant(factor), [x])?;
+    }
     for block in 0..config.num_hidden_layers {
         let path = format!("model.layers.{block}");
         let mut then =
             |name: &str, kind: LayerKind, inputs: &[LayerId]| net.add(format!("{path}.{name}"), kind, inputs);
-        let normed = then("input_layernorm", RmsNorm::new(config.rms_norm_eps).into(), &[x])?;
+        let normed = then("input_layernorm", config.norm(family).into(), &[x])?;
         let mut project = |what: &str, heads: usize| {
             let features = heads.saturating_mul(width);
             then(&format!("self_attn.{what}_proj"), linear(features, of_inputs).into(), &[normed])
@@ -180,11 +184,11 @@ pub(super) fn build(
         let queries = then("self_attn.rotated_queries", rotary.clone().into(), &[queries])?;
         let keys = then("self_attn.rotated_keys", rotary.into(), &[keys])?;
         let dropout = config.attention_dropout.unwrap_or(0.0);
-        let attention = MultiHeadAttention::new(heads, true).with_dropout(dropout);
+        let attention = MultiHeadAttention::new(heads, is_causal).with_dropout(dropout);
         let attended = then("self_attn", attention.into(), &[queries, keys, values])?;
         let out = then("self_attn.o_proj", linear(features, of_output).into(), &[attended])?;
         let middle = then("add", LayerKind::Add, &[x, out])?;
-        let normed = then("post_attention_layernorm", RmsNorm::new(config.rms_norm_eps).into(), &[middle])?;
+        let normed = then("post_attention_layernorm", config.norm(family).into(), &[middle])?;
         let hidden = linear(config.intermediate_size, of_mlp);
         let gate = then("mlp.gate_proj", hidden.clone().into(), &[normed])?;
         let gate = then("mlp.act_fn", activation.clone(), &[gate])?;
@@ -193,9 +197,9 @@ pub(super) fn build(
         let down = then("mlp.down_proj", linear(features, of_mlp).into(), &[gated])?;
         x = then("add.2", LayerKind::Add, &[middle, down])?;
     }
-    x = net.add("model.norm", RmsNorm::new(config.rms_norm_eps), [x])?;
+    x = net.add("model.norm", config.norm(family), [x])?;
     let head = Linear::new(config.vocab_size).without_bias();
-    x = if config.tie_word_embeddings {
+    x = if config.tie_word_embeddings.unwrap_or(family == Family::Gemma) {
         net.add_tied("lm_head", head, [x], tokens)?
     } else {
         net.add("lm_head", head, [x])?

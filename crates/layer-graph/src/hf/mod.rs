@@ -1,30 +1,40 @@
-//! Language models from the `config.json` of Hugging Face's `transformers`: the network for
-//! training on sequences of a length, with the labels that are the next token at each position.
+//! Networks from the `config.json` of Hugging Face's `transformers`, for training on sequences of a
+//! given length or on images.
 //!
-//! Families, by `model_type`: `llama`, `mistral`, `qwen2` and `gpt2`. Layers have the names and the
-//! order that `deeppool.tracing.trace` gives those of the same network in PyTorch, and the same
-//! parameters. Neither weights nor Python are needed.
+//! Families, by `model_type`:
+//! - language models, whose labels are the next token at each position: `llama`, `mistral`,
+//!   `qwen2`, `gemma`, `gpt2` and `opt`
+//! - `bert`, with the last layers of the class in `architectures`: those that classify sequences or
+//!   tokens, or predict the words at all positions
+//! - `vit`, which classifies images
+//!
+//! Layers have the names and the order that `deeppool.tracing.trace` gives those of the same
+//! network in PyTorch, and the same parameters. Neither weights nor Python are needed.
 //!
 //! ```
 //! let config = r#"{"model_type": "llama", "vocab_size": 128256, "hidden_size": 4096,
 //!     "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
 //!     "num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 500000.0}"#;
-//! let llama = layer_graph::hf::from_config("llama-3-8b", config, 2048)?;
+//! let llama = layer_graph::hf::from_config("llama-3-8b", config, Some(2048))?;
 //! assert_eq!(llama.network.parameter_count(), 8_030_261_248);
 //! # Ok::<(), layer_graph::GraphError>(())
 //! ```
 
+mod bert;
 mod gpt2;
 mod llama;
+mod opt;
+mod vit;
 
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 
-use crate::{GraphError, LayerGraph, LayerKind};
+use crate::{Dropout, GraphError, LayerGraph, LayerKind};
 
 /// Families of networks that can be read, by `model_type`.
-const FAMILIES: [&str; 4] = ["gpt2", "llama", "mistral", "qwen2"];
+const FAMILIES: [&str; 8] = ["bert", "gemma", "gpt2", "llama", "mistral", "opt", "qwen2", "vit"];
 
 /// Maximum number of blocks of a network.
 const MAX_BLOCKS: usize = 10_000;
@@ -39,14 +49,15 @@ pub struct Configured {
     pub left_out: Vec<String>,
 }
 
-/// Builds the network of a `config.json` under the given name, for sequences of `positions` tokens.
+/// Builds the network of a `config.json` under the given name. `positions` is the number of tokens
+/// of a sequence, or `None` for the images of a `vit`, whose size is in the configuration.
 ///
 /// # Errors
 /// - [`GraphError::Config`] if the text is not JSON, lacks a field of its family, is of another
-///   family, or has fewer positions.
+///   family, has fewer positions, or if `positions` is `None` for sequences or a number for images.
 /// - The error of [`LayerGraph::add`] if its numbers do not fit each other.
-pub fn from_config(name: &str, config: &str, positions: usize) -> Result<Configured, GraphError> {
-    #[derive(serde::Deserialize)]
+pub fn from_config(name: &str, config: &str, positions: Option<usize>) -> Result<Configured, GraphError> {
+    #[derive(Deserialize)]
     struct Family {
         model_type: String,
         architectures: Option<Vec<String>>,
@@ -54,12 +65,24 @@ pub fn from_config(name: &str, config: &str, positions: usize) -> Result<Configu
     // A byte order mark, with which some editors begin a file, is no part of the JSON text.
     let config = config.strip_prefix('\u{feff}').unwrap_or(config);
     let Family { model_type, architectures } = parse(config)?;
-    let of_llama = |family| llama::build(name, &parse(config)?, positions, family);
+    let architectures = architectures.unwrap_or_default();
+    let class = architectures.first().map(String::as_str);
+    let tokens = || {
+        positions.ok_or_else(|| invalid(format!("`{model_type}` needs the number of tokens of a sequence")))
+    };
+    let of_llama = |family| llama::build(name, &parse(config)?, tokens()?, family);
     let mut configured = match &*model_type {
-        "gpt2" => gpt2::build(name, &parse(config)?, positions)?,
+        "bert" => bert::build(name, &parse(config)?, tokens()?, class, &parse(config)?)?,
+        "gemma" => of_llama(llama::Family::Gemma)?,
+        "gpt2" => gpt2::build(name, &parse(config)?, tokens()?)?,
         "llama" => of_llama(llama::Family::Llama)?,
         "mistral" => of_llama(llama::Family::Mistral)?,
+        "opt" => opt::build(name, &parse(config)?, tokens()?)?,
         "qwen2" => of_llama(llama::Family::Qwen2)?,
+        "vit" if positions.is_some() => {
+            return Err(invalid("`vit` reads images: leave out the number of tokens of a sequence"));
+        }
+        "vit" => vit::build(name, &parse(config)?, &parse(config)?)?,
         other => {
             let known = FAMILIES.join(", ");
             return Err(invalid(format!(
@@ -67,10 +90,14 @@ pub fn from_config(name: &str, config: &str, positions: usize) -> Result<Configu
             )));
         }
     };
+    let known: &[&str] = match &*model_type {
+        "bert" => &bert::CLASSES,
+        "vit" => &vit::CLASSES,
+        _ => &["ForCausalLM", "LMHeadModel"],
+    };
     // Networks without a head end as these, too.
-    let known = ["ForCausalLM", "LMHeadModel", "Model"];
-    let is_other = |name: &&String| !known.iter().any(|known| name.ends_with(known));
-    let others = architectures.iter().flatten().filter(is_other);
+    let is_other = |name: &&String| !known.iter().chain(&["Model"]).any(|known| name.ends_with(known));
+    let others = architectures.iter().filter(is_other);
     configured.left_out.extend(others.map(|name| format!("the last layers of {name}")));
     Ok(configured)
 }
@@ -99,15 +126,92 @@ fn parse<T: DeserializeOwned>(config: &str) -> Result<T, GraphError> {
     Ok(parsed)
 }
 
+/// Number whose default, without the field, is not that of null.
+#[derive(Clone, Copy, Default)]
+enum Field<T> {
+    #[default]
+    Missing,
+    Null,
+    Number(T),
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Field<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = Option::deserialize(deserializer)?;
+        Ok(number.map_or(Self::Null, Self::Number))
+    }
+}
+
+impl<T> Field<T> {
+    /// Returns the number, or the default without the field.
+    fn or(self, default: Option<T>) -> Option<T> {
+        match self {
+            Self::Number(number) => Some(number),
+            Self::Null => None,
+            Self::Missing => default,
+        }
+    }
+}
+
+/// Fields that determine the classes of a network that classifies.
+#[derive(Deserialize)]
+struct Labels {
+    #[serde(rename = "id2label")]
+    names: Option<serde_json::Map<String, serde_json::Value>>,
+    /// Number of classes, for a file without their names.
+    #[serde(rename = "num_labels")]
+    number: Option<usize>,
+    problem_type: Option<String>,
+}
+
+impl Labels {
+    /// Returns the number of classes.
+    fn count(&self) -> usize {
+        self.names.as_ref().map(serde_json::Map::len).or(self.number).unwrap_or(2)
+    }
+
+    /// Returns a description of the loss if it is not that of one class for each sample.
+    fn other_loss(&self) -> Option<String> {
+        let problem = self.problem_type.as_ref().filter(|&problem| problem != "single_label_classification");
+        problem.map(|problem| format!("the loss of {problem}"))
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn tenth() -> f64 {
+    0.1
+}
+
 /// Checks the numbers of positions and of blocks.
 fn check(positions: usize, max_positions: Option<usize>, blocks: usize) -> Result<(), GraphError> {
     if let Some(max) = max_positions.filter(|&max| positions > max) {
         return Err(invalid(format!("sequences of {positions} tokens are longer than its {max} positions")));
     }
+    check_blocks(blocks)
+}
+
+fn check_blocks(blocks: usize) -> Result<(), GraphError> {
     if blocks > MAX_BLOCKS {
         return Err(invalid(format!("{blocks} blocks are more than {MAX_BLOCKS}")));
     }
     Ok(())
+}
+
+/// Returns the padding token of a vocabulary. A negative number counts from its end.
+fn padding(token: Option<i64>, vocabulary: usize) -> Result<Option<usize>, GraphError> {
+    let Some(token) = token else { return Ok(None) };
+    let size = usize::try_from(token.unsigned_abs()).unwrap_or(usize::MAX);
+    let padding = if token < 0 { vocabulary.checked_sub(size) } else { Some(size) };
+    let padding = padding.filter(|&padding| padding < vocabulary);
+    padding.map(Some).ok_or_else(|| invalid(format!("pad_token_id {token} is not in {vocabulary} tokens")))
+}
+
+/// Returns a dropout, unless its probability is 0.
+fn dropout(probability: f64) -> Option<LayerKind> {
+    (probability != 0.0).then(|| Dropout::new(probability).into())
 }
 
 /// Returns the kind of an activation by its name in `transformers`.

@@ -15,5 +15,5 @@ const LLAMA_3_8B: &str = r#"{
 /// Builds Llama 3 8B under the given name. Its configuration is valid, so that no error is
 /// returned.
 pub(super) fn llama_3_8b(name: &str) -> Result<LayerGraph, GraphError> {
-    Ok(from_config(name, LLAMA_3_8B, POSITIONS)?.network)
+    Ok(from_config(name, LLAMA_3_8B, Some(POSITIONS))?.network)
 }

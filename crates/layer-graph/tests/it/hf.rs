@@ -1,7 +1,7 @@
 //! Networks from configurations of `transformers`.
 
 use layer_graph::hf::{Configured, from_config, network_name};
-use layer_graph::{GraphError, LayerKind};
+use layer_graph::{GraphError, LayerKind, Shape};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -22,7 +22,43 @@ fn with(mut config: Value, fields: &Value) -> Value {
 }
 
 fn build(config: &Value, positions: usize) -> Result<Configured, GraphError> {
-    from_config("net", &config.to_string(), positions)
+    from_config("net", &config.to_string(), Some(positions))
+}
+
+fn gemma() -> Value {
+    json!({
+        "model_type": "gemma", "vocab_size": 256_000, "hidden_size": 2048, "intermediate_size": 16384,
+        "num_hidden_layers": 18, "num_attention_heads": 8, "num_key_value_heads": 1, "head_dim": 256,
+        "max_position_embeddings": 8192, "hidden_act": "gelu",
+    })
+}
+
+fn opt() -> Value {
+    json!({
+        "model_type": "opt", "vocab_size": 50272, "hidden_size": 768, "ffn_dim": 3072,
+        "num_hidden_layers": 12, "num_attention_heads": 12, "max_position_embeddings": 2048,
+        "word_embed_proj_dim": 768, "do_layer_norm_before": true, "dropout": 0.1,
+    })
+}
+
+fn bert() -> Value {
+    json!({
+        "model_type": "bert", "vocab_size": 30522, "hidden_size": 768, "intermediate_size": 3072,
+        "num_hidden_layers": 12, "num_attention_heads": 12, "max_position_embeddings": 512,
+        "type_vocab_size": 2, "architectures": ["BertForSequenceClassification"],
+    })
+}
+
+fn vit() -> Value {
+    json!({
+        "model_type": "vit", "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
+        "num_attention_heads": 12, "image_size": 224, "patch_size": 16, "num_channels": 3,
+        "architectures": ["ViTForImageClassification"],
+    })
+}
+
+fn build_vit(config: &Value) -> Result<Configured, GraphError> {
+    from_config("net", &config.to_string(), None)
 }
 
 /// Numbers of parameters as published with the weights.
@@ -43,17 +79,107 @@ fn parameters_are_those_of_published_weights() {
         "model_type": "gpt2", "vocab_size": 50257, "n_embd": 1600, "n_layer": 48, "n_head": 25,
         "n_positions": 1024,
     });
+    let opt_350m = json!({
+        "hidden_size": 1024, "ffn_dim": 4096, "num_hidden_layers": 24, "num_attention_heads": 16,
+        "word_embed_proj_dim": 512, "do_layer_norm_before": false,
+    });
     for (config, parameters) in [
+        (gemma(), 2_506_172_416),
+        (opt(), 125_239_296),
+        (with(opt(), &opt_350m), 331_196_416),
         (llama(), 6_738_415_616),
         (with(llama(), &llama3), 8_030_261_248),
         (with(llama(), &mistral), 7_241_732_096),
         (with(llama(), &qwen2), 7_615_616_512),
         (gpt2, 1_557_611_200),
     ] {
-        let Configured { network, .. } = build(&config, 1024).unwrap();
+        let Configured { network, left_out } = build(&config, 1024).unwrap();
         assert_eq!(network.parameter_count(), parameters, "{config}");
         assert_eq!(network.opaque_layers().count(), 0);
+        assert!(left_out.is_empty(), "{left_out:?}");
     }
+}
+
+#[test]
+fn parameters_of_bert_are_those_of_its_last_layers() {
+    for (class, parameters, opaque) in [
+        ("BertForSequenceClassification", 109_483_778, 0),
+        ("BertForTokenClassification", 108_893_186, 0),
+        ("BertForMaskedLM", 109_514_298, 1),
+    ] {
+        let config = with(bert(), &json!({"architectures": [class]}));
+        let Configured { network, left_out } = build(&config, 512).unwrap();
+        assert_eq!(network.parameter_count(), parameters, "{class}");
+        assert_eq!(network.opaque_layers().count(), opaque, "{class}");
+        assert!(left_out.is_empty(), "{left_out:?}");
+    }
+    let untied = json!({"architectures": ["BertForMaskedLM"], "tie_word_embeddings": false});
+    let network = build(&with(bert(), &untied), 512).unwrap().network;
+    assert_eq!(network.parameter_count(), 109_514_298 + 30522 * 768);
+    assert_eq!(network.opaque_layers().count(), 0);
+}
+
+/// The size of images is in the configuration, so that there is no number of tokens.
+#[test]
+fn vit_reads_images_of_its_configuration() {
+    let labels: serde_json::Map<_, _> = (0..1000).map(|class| (class.to_string(), json!("label"))).collect();
+    let Configured { network, left_out } = build_vit(&with(vit(), &json!({"id2label": labels}))).unwrap();
+    assert_eq!(network.parameter_count(), 86_567_656);
+    assert!(left_out.is_empty() && network.opaque_layers().count() == 0);
+    assert_eq!(network.layer(network.input()).output_shape(), &Shape::image(3, 224, 224));
+    let oblong = json!({"image_size": [32, 64], "patch_size": [8, 16], "num_labels": 3});
+    let network = build_vit(&with(vit(), &oblong)).unwrap().network;
+    let attention = network.find("vit.layers.0.attention").unwrap();
+    assert_eq!(network.layer(attention).output_shape(), &Shape::sequence(17, 768));
+    assert_eq!(network.layer(network.find("classifier").unwrap()).output_shape(), &Shape::features(3));
+
+    let error = build(&vit(), 64).unwrap_err().to_string();
+    assert!(error.contains("`vit` reads images: leave out the number of tokens"), "{error}");
+    let error = build_vit(&bert()).unwrap_err().to_string();
+    assert!(error.contains("`bert` needs the number of tokens of a sequence"), "{error}");
+    for (fields, expected) in [
+        (json!({"patch_size": 0}), "patch_embeddings.projection"),
+        (json!({"patch_size": 225}), "patch_embeddings.projection"),
+        (json!({"image_size": "224"}), "at `image_size`"),
+        (json!({"num_labels": 0}), "classifier"),
+        (json!({"num_hidden_layers": 10001}), "10001 blocks"),
+    ] {
+        let error = build_vit(&with(vit(), &fields)).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn options_of_encoders_and_opt_are_read() {
+    let kinds = |config: Value, fields: Value| -> Vec<LayerKind> {
+        let config = with(with(config, &json!({"num_hidden_layers": 1})), &fields);
+        build(&config, 64).unwrap().network.layers().map(|(_, layer)| layer.kind().clone()).collect()
+    };
+    let count = |kinds: &[LayerKind], label: &str| kinds.iter().filter(|kind| kind.label() == label).count();
+    let without = json!({"hidden_dropout_prob": 0.0, "classifier_dropout": 0.2});
+    assert_eq!(count(&kinds(bert(), json!({})), "dropout"), 4);
+    assert_eq!(count(&kinds(bert(), without), "dropout"), 1);
+    let is_causal = |kinds: &[LayerKind]| {
+        kinds.iter().any(|kind| matches!(kind, LayerKind::MultiHeadAttention(attention) if attention.causal))
+    };
+    assert!(!is_causal(&kinds(bert(), json!({}))) && is_causal(&kinds(bert(), json!({"is_decoder": true}))));
+    assert!(is_causal(&kinds(gemma(), json!({}))));
+    assert!(!is_causal(&kinds(gemma(), json!({"use_bidirectional_attention": true}))));
+    let padding = |kinds: &[LayerKind]| {
+        kinds.iter().find_map(|kind| match kind {
+            LayerKind::Embedding(table) => table.padding,
+            _ => None,
+        })
+    };
+    for (config, default) in [(bert(), 0), (opt(), 1), (gemma(), 0)] {
+        assert_eq!(padding(&kinds(config.clone(), json!({}))), Some(default));
+        assert_eq!(padding(&kinds(config, json!({"pad_token_id": null}))), None);
+    }
+    let norms = |fields: Value| count(&kinds(opt(), fields), "layer_norm");
+    assert_eq!(norms(json!({})), 3);
+    assert_eq!(norms(json!({"_remove_final_layer_norm": true})), 2);
+    let error = build(&with(opt(), &json!({"layer_norm_elementwise_affine": false})), 64).unwrap_err();
+    assert!(error.to_string().contains("layer normalisations without parameters"), "{error}");
 }
 
 #[test]
@@ -115,6 +241,21 @@ fn unsupported_options_are_listed() {
         "attn_pdrop": 0.0, "add_cross_attention": true,
     });
     assert_eq!(build(&gpt2, 64).unwrap().left_out, ["cross attention"]);
+    let of_bert = json!({
+        "position_embedding_type": "relative_key", "add_cross_attention": true,
+        "problem_type": "regression", "architectures": ["BertForPreTraining"],
+    });
+    assert_eq!(
+        build(&with(bert(), &of_bert), 64).unwrap().left_out,
+        [
+            "position embeddings of type relative_key",
+            "cross attention",
+            "the loss of regression",
+            "the last layers of BertForPreTraining",
+        ]
+    );
+    let layer_dropout = with(opt(), &json!({"layerdrop": 0.1}));
+    assert_eq!(build(&layer_dropout, 64).unwrap().left_out, ["dropout of whole blocks"]);
 }
 
 /// The defaults of `transformers` 5, and options that its modules of a family ignore.
@@ -122,14 +263,15 @@ fn unsupported_options_are_listed() {
 fn families_have_their_own_defaults() {
     let parameters = |fields: Value| build(&with(llama(), &fields), 64).unwrap().network.parameter_count();
     let of = |family: &str, fields: Value| parameters(with(fields, &json!({"model_type": family})));
-    for (family, default) in [("llama", 32), ("mistral", 8), ("qwen2", 32)] {
+    for (family, default) in [("llama", 32), ("mistral", 8), ("qwen2", 32), ("gemma", 16)] {
         assert_eq!(of(family, json!({})), of(family, json!({"num_key_value_heads": default})));
         assert_eq!(
             of(family, json!({"num_key_value_heads": null})),
             of(family, json!({"num_key_value_heads": 32}))
         );
         let biased = of(family, json!({"attention_bias": true, "mlp_bias": true}));
-        assert_eq!(biased > of(family, json!({})), family == "llama", "{family}");
+        let has_options = ["llama", "gemma"].contains(&family);
+        assert_eq!(biased > of(family, json!({})), has_options, "{family}");
     }
 }
 
@@ -142,7 +284,10 @@ fn wrong_configurations_are_refused() {
         config
     };
     for (config, expected) in [
-        (t5, "family `t5` cannot be read; known families: gpt2, llama, mistral, qwen2"),
+        (
+            t5,
+            "family `t5` cannot be read; known families: bert, gemma, gpt2, llama, mistral, opt, qwen2, vit",
+        ),
         (json!({}), "missing field `model_type`"),
         (json!([1]), "invalid type"),
         (without("vocab_size"), "missing field `vocab_size`"),
@@ -162,7 +307,7 @@ fn wrong_configurations_are_refused() {
     }
     let error = build(&with(llama(), &json!({"head_dim": 7})), 64).unwrap_err().to_string();
     assert!(error.contains("heads of 7 in pairs"), "{error}");
-    assert!(from_config("net", "{", 64).is_err() && from_config("net", "{} {}", 64).is_err());
+    assert!(["{", "{} {}"].iter().all(|text| from_config("net", text, Some(64)).is_err()));
 }
 
 #[test]
@@ -188,22 +333,21 @@ proptest! {
     /// Configurations with wrong numbers are networks or errors.
     #[test]
     fn any_numbers_are_networks_or_errors(
-        family in 0usize..2,
+        family in 0usize..6,
         field in 0usize..16,
         value in number(),
         positions in 1usize..99,
     ) {
-        let config = if family == 0 {
-            llama()
-        } else {
-            json!({
-                "model_type": "gpt2", "vocab_size": 97, "n_embd": 12, "n_layer": 2, "n_head": 3,
-                "n_positions": 64, "n_inner": 24, "resid_pdrop": 0.1, "layer_norm_epsilon": 1e-5,
-            })
-        };
+        let gpt2 = json!({
+            "model_type": "gpt2", "vocab_size": 97, "n_embd": 12, "n_layer": 2, "n_head": 3,
+            "n_positions": 64, "n_inner": 24, "resid_pdrop": 0.1, "layer_norm_epsilon": 1e-5,
+        });
+        let config = [llama(), gpt2, gemma(), opt(), bert(), vit()][family].clone();
+        let positions = Some(positions).filter(|_| config["model_type"] != "vit");
         let fields: Vec<String> = config.as_object().unwrap().keys().cloned().collect();
         let changed = with(config, &json!({fields[field % fields.len()].as_str(): value}));
-        if let Ok(Configured { network, .. }) = build(&changed, positions) {
+        let built = from_config("net", &changed.to_string(), positions);
+        if let Ok(Configured { network, .. }) = built {
             prop_assert!(network.parameter_count() > 0);
         }
     }
