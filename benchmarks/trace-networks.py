@@ -2,23 +2,33 @@
 """Traces and plans networks of `torchvision`, `timm` and `transformers` with random weights for 64 GPUs.
 
     python benchmarks/trace-networks.py [--packages NAME ...] [--networks NAME ...] [--gpus 64]
-                                        [--output FILE]
+                                        [--flops] [--output FILE]
 
 Those of `transformers` have two blocks, the others their own depth. It writes one line of JSON for each
 network: layers, opaque layers by reason, parameters, seconds of tracing and of planning, CPU seconds of
 tracing and of one `torch.export` after it, and the error if there is one. It needs the packages `deeppool`
 and `torch`, and those of the networks.
+
+With `--flops` the networks are not planned. The rows have the floating-point operations of one sample's
+forward pass in convolutions, linear layers and the products of attentions: those that PyTorch's
+`FlopCounterMode` counts in the module, and those of the traced network's layers without biases and the
+softmax of attentions. In the modules of opaque layers, whose operations in the network are a sum with others,
+`FlopCounterMode` counts them.
 """
 
 import argparse
 import importlib
 import json
+import math
 import time
 import warnings
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 import deeppool
 from deeppool.tracing import trace
@@ -212,8 +222,8 @@ PACKAGES = {
 }
 
 
-def measure(package, name, gpus):
-    """Returns the row of a network."""
+def module_and_row(package, name):
+    """Returns a network, its input, and the beginning of its row."""
     torch.manual_seed(0)
     module, inputs = PACKAGES[package][1](name)
     module.train()
@@ -223,11 +233,23 @@ def measure(package, name, gpus):
         "class": type(module).__name__,
         "parameters": sum(parameter.numel() for parameter in module.parameters()),
     }
-    options = {}
-    output = module(inputs)
+    return module, inputs, row
+
+
+def loss_options(package, module, inputs):
+    """Returns the loss of a network without a head, for `trace`."""
+    with torch.no_grad():
+        output = module(inputs)
     if package == "transformers" and "last_hidden_state" in output:
         targets = torch.zeros_like(output.last_hidden_state)
-        options = {"loss": loss_of_elements, "targets": targets}
+        return {"loss": loss_of_elements, "targets": targets}
+    return {}
+
+
+def measure(package, name, gpus):
+    """Returns the row of a network."""
+    module, inputs, row = module_and_row(package, name)
+    options = loss_options(package, module, inputs)
     try:
         start, start_cpu = time.perf_counter(), time.process_time()
         traced = trace(module, inputs, **options)
@@ -243,6 +265,69 @@ def measure(package, name, gpus):
         row["iteration_us"] = round(planned.iteration_us, 1)
     except deeppool.DeepPoolError as error:
         row["error"] = f"{type(error).__name__}: {error}"
+    return row
+
+
+def grouped_flops(left, right, *_, out_shape, **__):
+    """Operations of the products of experts, each with some rows of `left`."""
+    return 2 * math.prod(left) * right[-1]
+
+
+def counted_flops(function, *inputs):
+    """Returns the operations that PyTorch counts in a call, and those of grouped products, which it lacks.
+    Attentions are separate products, since it does not count the fused ones of processors either."""
+    formulas = {torch.ops.aten._grouped_mm: grouped_flops}
+    if hasattr(torch.ops.transformers, "grouped_mm_fallback"):
+        # The export of a module has it instead.
+        formulas[torch.ops.transformers.grouped_mm_fallback] = grouped_flops
+    counter = FlopCounterMode(display=False, custom_mapping=formulas)
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
+        function(*inputs)
+    return counter.get_total_flops()
+
+
+def product_flops(layer, operation):
+    """Returns the operations of one sample in the products of a layer with a kind."""
+    if layer.kind in ("conv2d", "linear"):
+        has_bias = len(layer.parameters) > 1
+        return layer.forward_flops - has_bias * math.prod(layer.shape)
+    if layer.kind == "multi_head_attention":
+        positions, keys = layer.shape[0], layer.input_shapes[-1][0]
+        softmax = 5 * operation[layer.kind]["heads"] * positions * keys
+        return layer.forward_flops - softmax
+    return 0
+
+
+def compare_flops(package, name):
+    """Returns the row of a network with its operations."""
+    module, inputs, row = module_and_row(package, name)
+    options = loss_options(package, module, inputs)
+    samples = len(inputs)
+    row["module_flops"] = counted_flops(module, inputs) // samples
+    try:
+        traced = trace(module, inputs, **options)
+    except deeppool.DeepPoolError as error:
+        return row | {"error": f"{type(error).__name__}: {error}"}
+    of_kinds = Counter()
+    operations = {layer["name"]: layer["op"] for layer in traced.graph["layers"]}
+    for layer in traced.network.layers:
+        of_kinds[layer.kind] += product_flops(layer, operations.get(layer.name))
+    declared = 0
+    with torch.no_grad():
+        values = traced.values(inputs)
+    of_loss = {layer.name for layer in traced.loss_layers}
+    for layer in traced.network.layers:
+        if layer.kind == "opaque" and layer.name not in of_loss:
+            island = traced.islands[layer.name]
+            layer_inputs = [values[name] for name in layer.inputs]
+            of_kinds["opaque"] += counted_flops(island, *layer_inputs) // samples
+            declared += layer.forward_flops
+    row["network_flops"] = sum(of_kinds.values())
+    row["ratio"] = round(row["network_flops"] / row["module_flops"], 4)
+    row["by_kind"] = {kind: flops for kind, flops in of_kinds.items() if flops}
+    if declared:
+        # With element-wise operations, as in the graph.
+        row["opaque_flops"] = declared
     return row
 
 
@@ -270,12 +355,14 @@ def main():
     parser.add_argument("--packages", nargs="+", choices=PACKAGES, default=list(PACKAGES))
     parser.add_argument("--networks", nargs="+", help="names of networks of the packages; all if not given")
     parser.add_argument("--gpus", type=int, default=64)
+    parser.add_argument("--flops", action="store_true", help="compare floating-point operations only")
     parser.add_argument("--output", type=Path, help="file for the rows")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    # The first export and the first plan load more than later ones.
-    traced = trace(torch.nn.Linear(4, 3), torch.randn(2, 4))
-    deeppool.plan(traced.network, gpus=1, batch=1, device="a100")
+    if not arguments.flops:
+        # The first export and the first plan load more than later ones.
+        traced = trace(torch.nn.Linear(4, 3), torch.randn(2, 4))
+        deeppool.plan(traced.network, gpus=1, batch=1, device="a100")
     rows = []
     chosen = [(package, name) for package in arguments.packages for name in PACKAGES[package][0]]
     for name in set(arguments.networks or ()) - {name for _, name in chosen}:
@@ -283,7 +370,8 @@ def main():
     for package, name in chosen:
         if arguments.networks and name not in arguments.networks:
             continue
-        row = json.dumps(measure(package, name, arguments.gpus))
+        compared = compare_flops if arguments.flops else partial(measure, gpus=arguments.gpus)
+        row = json.dumps(compared(package, name))
         print(row, flush=True)
         rows.append(row)
     if arguments.output:

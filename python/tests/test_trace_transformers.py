@@ -56,6 +56,19 @@ def test_network_is_traced_and_planned_as_it_comes(name, options, opaque, capfd)
     assert plan(traced.network, gpus=64, batch=256, device="a100").iteration_us > 0
 
 
+def test_cost_of_experts_includes_their_products():
+    kind = transformers.MixtralForCausalLM
+    module = kind(kind.config_class(**SMALL, num_key_value_heads=2, num_local_experts=4))
+    traced = trace(module, torch.randint(1, 100, (2, 16)))
+    experts = [layer for layer in traced.network.layers if layer.name.endswith(".mlp")]
+    # Each of 16 tokens has two experts of three linear layers.
+    products = 16 * 2 * 3 * 2 * 32 * 64
+    assert len(experts) == 2
+    for layer in experts:
+        assert products < layer.forward_flops < 1.1 * products
+        assert 2 * products < layer.backward_flops < 2.2 * products
+
+
 def test_gradients_of_a_llama_match_pytorch():
     torch.manual_seed(0)
     kind = transformers.LlamaForCausalLM

@@ -60,6 +60,21 @@ COPIES = {
 }
 
 
+#: Operations that multiply the rows of each group with a matrix, as those of each expert, and the number of
+#: products of the size of the forward pass in them. PyTorch's registry of formulas lacks them.
+GROUPED_PRODUCTS = {"_grouped_mm": 1, "grouped_mm_fallback": 1, "grouped_mm_fallback_backward": 2}
+
+
+def _grouped_flops(left: torch.Tensor, right: torch.Tensor) -> int:
+    """Counts the operations of a grouped product.
+
+    Each number of ``left`` is multiplied with a row of ``right``, or with the part of a row that belongs to
+    its group if ``left`` has a matrix for each group and the columns of ``right`` are divided into groups.
+    """
+    groups = left.shape[0] if left.dim() == 3 and right.dim() == 2 else 1
+    return 2 * left.numel() * right.shape[-1] // max(1, groups)
+
+
 @dataclass
 class Count:
     """Work of one pass over a batch."""
@@ -99,7 +114,10 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.count.kernels += 1
         self.count.bytes += sum(self._bytes(tensor) for tensor in tensors)
         formula = flop_registry.get(func._overloadpacket)
-        if formula is not None:
+        if name in GROUPED_PRODUCTS:
+            self.count.flops += GROUPED_PRODUCTS[name] * _grouped_flops(args[0], args[1])
+            self.count.products += GROUPED_PRODUCTS[name]
+        elif formula is not None:
             self.count.flops += int(formula(*args, **(kwargs or {}), out_val=result))
             self.count.products += 1
         elif name not in COPIES:
