@@ -60,8 +60,8 @@ COPIES = {
 }
 
 
-#: Operations that multiply the rows of each group with a matrix, as those of each expert, and the number of
-#: products of the size of the forward pass in them. PyTorch's registry of formulas lacks them.
+#: Operations that multiply the rows of each group with a matrix, such as those of each expert, and
+#: the number of their products of the size of the forward pass. PyTorch's registry lacks them.
 GROUPED_PRODUCTS = {"_grouped_mm": 1, "grouped_mm_fallback": 1, "grouped_mm_fallback_backward": 2}
 
 
