@@ -9,6 +9,8 @@ use crate::random::{Purpose, RandomStream};
 /// Weights are uniform within `sqrt(3 / fan in)`, so that outputs have the variance of inputs
 /// (LeCun et al., "Efficient BackProp", 1998). Biases and class tokens are 0. Normalisations and
 /// learned factors start with factors of 1. The fan-in of an embedding is its number of features.
+/// Weights of recurrences are uniform within `sqrt(1 / fan in)`, as in PyTorch: a product is added
+/// at each position.
 ///
 /// The values depend only on the seed and the name of each parameter.
 #[must_use]
@@ -30,7 +32,8 @@ pub fn initial_parameters(layer: &Layer, seed: u64) -> Vec<f64> {
                     _ => &parameter.dims[1..],
                 };
                 let fan_in: usize = inputs.iter().product();
-                let bound = (3.0 / fan_in as f64).sqrt();
+                let variance = if matches!(layer.kind(), LayerKind::Recurrence(_)) { 1.0 } else { 3.0 };
+                let bound = (variance / fan_in as f64).sqrt();
                 let name = layer.tensor_name(parameter);
                 let mut stream = RandomStream::new(seed, Purpose::Initialisation, 0, &name, 0);
                 values.extend((0..elements).map(|_| bound * (2.0 * stream.uniform() - 1.0)));

@@ -67,6 +67,7 @@ impl Role {
                 LayerKind::MultiHeadAttention(attention) => {
                     samples * attention.heads * layer.output_shape().elements() / features(layer)
                 }
+                LayerKind::Recurrence(rule) => output * rule.cell.saved(),
                 LayerKind::SoftmaxCrossEntropy => samples * layer.input_shapes()[0].elements(),
                 LayerKind::Opaque(opaque) => samples * saved_elements(opaque),
                 _ => 0,
@@ -162,7 +163,7 @@ impl Signature {
             (K::BatchNorm(_), Pass::Backward) => {
                 (vec![Input(0), Parameters, Saved, OutputGradient, GradientMoments], vec![InputGradient(0)])
             }
-            (K::LayerNorm(_) | K::RmsNorm(_), Pass::Forward) => {
+            (K::LayerNorm(_) | K::RmsNorm(_) | K::Recurrence(_), Pass::Forward) => {
                 (vec![Input(0), Parameters], vec![Output, Saved])
             }
             (K::LayerNorm(_) | K::RmsNorm(_), Pass::Backward) => {
@@ -172,7 +173,12 @@ impl Signature {
                 (vec![Input(0), Saved, OutputGradient], vec![ParameterGradient])
             }
             (
-                K::LayerNorm(_) | K::RmsNorm(_) | K::Embedding(_) | K::PositionEmbedding(_) | K::ClassToken,
+                K::LayerNorm(_)
+                | K::RmsNorm(_)
+                | K::Recurrence(_)
+                | K::Embedding(_)
+                | K::PositionEmbedding(_)
+                | K::ClassToken,
                 Pass::Forward | Pass::Infer,
             ) => (vec![Input(0), Parameters], vec![Output]),
             (K::Embedding(_), Pass::Backward) => {
@@ -183,6 +189,12 @@ impl Signature {
             }
             (K::PositionEmbedding(_) | K::ClassToken, Pass::BackwardParameters) => {
                 (vec![OutputGradient], vec![ParameterGradient])
+            }
+            (K::Recurrence(_), Pass::Backward) => {
+                (vec![Parameters, Output, Saved, OutputGradient], vec![InputGradient(0), ParameterGradient])
+            }
+            (K::Recurrence(_), Pass::BackwardParameters) => {
+                (vec![Parameters, Output, Saved, OutputGradient], vec![ParameterGradient])
             }
             (K::MultiHeadAttention(_), Pass::Backward) => {
                 let reads = slots.clone().map(Input).chain([Output, Saved, OutputGradient]);

@@ -3,7 +3,7 @@
 
 use crate::{
     Conv2d, Embedding, GraphError, LayerKind, LayerNorm, MultiHeadAttention, Opaque, Permute, Pool2d,
-    PositionEmbedding, Reshape, RmsNorm, RotaryEmbedding, Scale, Shape, Slice,
+    PositionEmbedding, Recurrence, Reshape, RmsNorm, RotaryEmbedding, Scale, Shape, Slice,
 };
 
 /// Computes the output shape of a layer of the given kind, for one sample. `inputs` are the shapes
@@ -68,6 +68,7 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
             Shape::sequence(positions.saturating_add(1), features)
         }
         LayerKind::MultiHeadAttention(attention) => attention_output(name, attention, inputs)?,
+        LayerKind::Recurrence(rule) => recurrence_output(name, rule, &inputs[0])?,
         LayerKind::Reshape(reshape) => reshape_output(name, reshape, &inputs[0])?,
         LayerKind::Permute(permute) => permute_output(name, permute, &inputs[0])?,
         LayerKind::Select(select) => match inputs[0].dims() {
@@ -109,6 +110,13 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
     } else {
         Err(shape_error(name, format!("output shape {shape} is empty or too large")))
     }
+}
+
+fn recurrence_output(name: &str, rule: &Recurrence, input: &Shape) -> Result<Shape, GraphError> {
+    let sizes = rule.sizes(input).ok_or_else(|| {
+        shape_error(name, format!("needs a sequence of {} gates, got {input}", rule.cell.gates()))
+    })?;
+    Ok(Shape::sequence(sizes.positions, sizes.width))
 }
 
 fn slice_output(name: &str, slice: &Slice, input: &Shape) -> Result<Shape, GraphError> {

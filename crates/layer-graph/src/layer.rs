@@ -115,6 +115,11 @@ impl Layer {
                 0 => Vec::new(),
                 factors => vec![LayerTensor::new("weight", [factors])],
             },
+            LayerKind::Recurrence(rule) => {
+                let (gates, width) = (self.inputs[0].innermost(), self.output.innermost());
+                let weight = LayerTensor::new("weight", [gates, width]);
+                std::iter::once(weight).chain(bias(rule.bias, gates)).collect()
+            }
             LayerKind::Opaque(opaque) => opaque.parameters.clone(),
             _ => Vec::new(),
         }
@@ -143,13 +148,19 @@ impl Layer {
     ///
     /// Class tokens, position embeddings and learned factors are plain parameters in PyTorch, so
     /// their key is the layer's name. The input projection of an attention, a linear layer whose
-    /// name ends in `.in_proj`, has keys that end in `.in_proj_weight` and `.in_proj_bias`.
+    /// name ends in `.in_proj`, has keys that end in `.in_proj_weight` and `.in_proj_bias`. The
+    /// layers of layer 0 of a recurrent module `lstm`, `lstm.ih_l0` and `lstm.hh_l0`, have the keys
+    /// `lstm.weight_ih_l0` and `lstm.bias_ih_l0`, and those with `hh`.
     #[must_use]
     pub fn tensor_name(&self, tensor: &LayerTensor) -> String {
         let layer = &self.name;
         match self.kind {
             LayerKind::ClassToken | LayerKind::PositionEmbedding(_) | LayerKind::Scale(_) => layer.clone(),
             LayerKind::Linear(_) if layer.ends_with(".in_proj") => format!("{layer}_{}", tensor.name),
+            LayerKind::Linear(_) | LayerKind::Recurrence(_) if is_of_recurrent_module(layer) => {
+                let place = layer.rfind('.').map_or(0, |dot| dot + 1);
+                format!("{}{}_{}", &layer[..place], tensor.name, &layer[place..])
+            }
             _ => format!("{layer}.{}", tensor.name),
         }
     }
@@ -199,6 +210,7 @@ impl Layer {
     /// - layer normalisation: 8
     /// - root-mean-square normalisation: 4
     /// - GELU, `SiLU`, sigmoid and hyperbolic tangent: 10
+    /// - recurrence, beside its products: 58 for an LSTM, 38 for a GRU
     ///
     /// Attention counts both of its products in full, whether or not it is causal. Larger numbers
     /// than `u64::MAX` are `u64::MAX`.
@@ -222,6 +234,11 @@ impl Layer {
                 let products =
                     parameters[0].dims[1..].iter().map(|&dim| dim as u64).fold(1, u64::saturating_mul);
                 times(outputs, times(2, products).saturating_add(parameters.len() as u64 - 1))
+            }
+            LayerKind::Recurrence(rule) => {
+                let width = self.output.innermost() as u64;
+                let products = times(inputs, times(2, width).saturating_add(u64::from(rule.bias)));
+                products.saturating_add(times(outputs, rule.cell.flops()))
             }
             LayerKind::BatchNorm(_) => times(6, inputs),
             LayerKind::LayerNorm(_) => times(8, inputs),
@@ -276,6 +293,7 @@ impl Layer {
             | LayerKind::RmsNorm(_)
             | LayerKind::Multiply
             | LayerKind::Scale(Scale::Features | Scale::Channels)
+            | LayerKind::Recurrence(_)
             | LayerKind::MultiHeadAttention(_) => self.forward_flops().saturating_mul(2),
             LayerKind::Embedding(_) => self.output.elements() as u64,
             LayerKind::SoftmaxCrossEntropy => (self.inputs[0].elements() as u64).saturating_mul(2),
@@ -283,4 +301,12 @@ impl Layer {
             _ => self.forward_flops(),
         }
     }
+}
+
+/// Returns whether the last part of a layer's name is that of a recurrent module's products, such
+/// as `ih_l0`.
+fn is_of_recurrent_module(layer: &str) -> bool {
+    let part = layer.rsplit_once('.').map_or(layer, |(_, part)| part);
+    let number = part.strip_prefix("ih_l").or_else(|| part.strip_prefix("hh_l"));
+    number.is_some_and(|number| number.parse::<usize>().is_ok())
 }

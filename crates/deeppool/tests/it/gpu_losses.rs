@@ -10,7 +10,7 @@ use deeppool::train::{Length, TrainConfig, train, train_on_gpus};
 use layer_engine::{ImageLayout, KernelChoice, Precision};
 use layer_graph::{
     Dropout, Embedding, LayerGraph, LayerId, LayerKind, LayerNorm, Linear, MultiHeadAttention,
-    PositionEmbedding, Shape, zoo,
+    PositionEmbedding, Recurrence, RecurrentCell, Shape, Slice, zoo,
 };
 
 use crate::emulated::on_emulated_gpus;
@@ -128,6 +128,34 @@ fn losses_of_a_residual_network_match_those_of_processors() {
     // Steps are so small that norms of few values do not amplify rounding.
     let name = "gpu_losses::losses_of_a_residual_network_match_those_of_processors";
     check_losses(name, &net, &data, (16, 10, 1e-4));
+}
+
+/// Returns a translation network: an LSTM encoder and a GRU decoder, whose outputs attend to those
+/// of the encoder. Its tokens are seven of the source, then five of the target.
+fn translator() -> LayerGraph {
+    let mut net = LayerGraph::new("translator", Shape::features(12)).unwrap();
+    let tokens = net.input();
+    let mut then = |name: &str, kind: LayerKind, inputs: &[LayerId]| net.add(name, kind, inputs).unwrap();
+    let words = then("embedding", Embedding::new(13, 8).into(), &[tokens]);
+    let source = then("source", Slice { start: 0, length: 7 }.into(), &[words]);
+    let gates = then("encoder.ih_l0", Linear::new(4 * 12).into(), &[source]);
+    let source = then("encoder.hh_l0", Recurrence::new(RecurrentCell::Lstm).into(), &[gates]);
+    let target = then("target", Slice { start: 7, length: 5 }.into(), &[words]);
+    let gates = then("decoder.ih_l0", Linear::new(3 * 12).into(), &[target]);
+    let target = then("decoder.hh_l0", Recurrence::new(RecurrentCell::Gru).into(), &[gates]);
+    let context = then("attention", MultiHeadAttention::new(2, false).into(), &[target, source, source]);
+    let both = then("add", LayerKind::Add, &[context, target]);
+    let scores = then("head", Linear::new(13).into(), &[both]);
+    then("loss", LayerKind::SoftmaxCrossEntropy, &[scores]);
+    net
+}
+
+#[test]
+fn losses_of_a_translator_match_those_of_processors() {
+    let net = translator();
+    let data = Dataset::synthetic_for(&net, 64, 0).unwrap();
+    let name = "gpu_losses::losses_of_a_translator_match_those_of_processors";
+    check_losses(name, &net, &data, (8, 10, 0.03));
 }
 
 #[test]

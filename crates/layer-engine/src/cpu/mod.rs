@@ -28,6 +28,7 @@ pub(crate) mod processor;
 mod product;
 mod real;
 mod rearrange;
+mod recurrence;
 mod rms_norm;
 mod rotation;
 mod row_norm;

@@ -24,6 +24,7 @@ use super::max_pool::{MaxPool, MaxPoolPass};
 use super::operation::{CpuKernel, Operation, mismatch};
 use super::optimizer::{SgdStep, SquaredNorm};
 use super::rearrange::{Permutation, Selection};
+use super::recurrence::RecurrentLayer;
 use super::rms_norm::RmsNormRule;
 use super::rotation::Rotation;
 use super::row_norm::RowNormalisation;
@@ -272,6 +273,7 @@ fn sequence_operation<T: Real>(
             };
             Box::new(Attention::new(layer, attention, shard, pass, workers)?)
         }
+        LayerKind::Recurrence(rule) => Box::new(RecurrentLayer::new(layer, rule, samples, pass, workers)?),
         LayerKind::Permute(permute) if backward => {
             let inverse = Permutation::inverse(&permute.order);
             Box::new(Permutation::new(layer.output_shape().dims(), &inverse, workers)?)

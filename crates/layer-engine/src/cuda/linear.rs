@@ -79,16 +79,42 @@ pub(super) fn add_launches(
     let vendor = |builder: &mut KernelBuilder<'_>| {
         vendor::products(builder, &shape, [dy, x, gradient, Argument::NONE])
     };
-    builder.choose("weight gradient", &shape, vendor, |builder| {
-        let dw = Slices::new(builder, &product(gradient, sides))?;
-        let arguments = [&sizes[..], &[size(dw.terms), x, dy, dw.parts]].concat();
-        let kernels = ["linear_weight_gradient", "linear_weight_gradient_small"];
-        dw.launch(builder, (FAMILY, kernels), arguments)?;
-        dw.sum(builder, Argument::NONE, [1, inputs])
-    })?;
+    let own = |builder: &mut KernelBuilder<'_>| {
+        weight_gradient(builder, [samples, outputs, inputs], [x, dy], gradient)
+    };
+    builder.choose("weight gradient", &shape, vendor, own)?;
     if bias {
-        let arguments = [sizes[0], sizes[1], dy, after_weights(gradient)];
-        builder.launch((FAMILY, "linear_bias_gradient"), [outputs.div_ceil(32), 1], arguments)?;
+        bias_gradient(builder, [samples, outputs], dy, after_weights(gradient))?;
     }
     Ok(())
+}
+
+/// Adds the launches that compute the gradient of a weight of `outputs x inputs` elements from
+/// `samples` rows of the inputs `x` and of the gradients of the outputs, `dy`.
+pub(super) fn weight_gradient(
+    builder: &mut KernelBuilder<'_>,
+    [samples, outputs, inputs]: [usize; 3],
+    [x, dy]: [Argument; 2],
+    gradient: Argument,
+) -> Result<(), EngineError> {
+    let (elements, factors) = (outputs * inputs, (outputs + inputs) * samples);
+    let products =
+        Products { to: gradient, elements, factors, sides: [outputs, inputs], count: 1, terms: samples };
+    let dw = Slices::new(builder, &products)?;
+    let sizes = [samples, outputs, inputs, dw.terms].map(size);
+    let kernels = ["linear_weight_gradient", "linear_weight_gradient_small"];
+    dw.launch(builder, (FAMILY, kernels), [&sizes[..], &[x, dy, dw.parts]].concat())?;
+    dw.sum(builder, Argument::NONE, [1, inputs])
+}
+
+/// Adds the launch that computes the gradient of a bias from `samples` rows of `outputs` gradients
+/// of the outputs, `dy`.
+pub(super) fn bias_gradient(
+    builder: &mut KernelBuilder<'_>,
+    [samples, outputs]: [usize; 2],
+    dy: Argument,
+    gradient: Argument,
+) -> Result<(), EngineError> {
+    let arguments = [size(samples), size(outputs), dy, gradient];
+    builder.launch((FAMILY, "linear_bias_gradient"), [outputs.div_ceil(32), 1], arguments)
 }

@@ -29,6 +29,7 @@ mod pooling;
 mod prepare;
 mod queue;
 mod rearrange;
+mod recurrence;
 mod sequence;
 mod slices;
 mod tensors;

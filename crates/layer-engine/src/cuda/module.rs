@@ -30,6 +30,8 @@ pub(super) enum Family {
     Optimizer,
     /// Maximum and average pooling.
     Pooling,
+    /// Recurrences of LSTMs and GRUs.
+    Recurrence,
     /// Embeddings, position embeddings and class tokens.
     Sequence,
 }
@@ -59,6 +61,7 @@ impl Family {
             Self::MatrixProduct => ptx!("matrix_product"),
             Self::Optimizer => ptx!("optimizer"),
             Self::Pooling => ptx!("pooling"),
+            Self::Recurrence => ptx!("recurrence"),
             Self::Sequence => ptx!("sequence"),
         }
     }

@@ -18,7 +18,7 @@ use cuda_emulator::{Emulator, Setting};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, Layer, LayerGraph, LayerKind,
     LayerNorm, Linear, LocalResponseNorm, MultiHeadAttention, NetworkSplits, Permute, Pool2d,
-    PositionEmbedding, RmsNorm, RotaryEmbedding, Scale, Select, Shape, Split,
+    PositionEmbedding, Recurrence, RecurrentCell, RmsNorm, RotaryEmbedding, Scale, Select, Shape, Split,
 };
 
 use super::module::Family;
@@ -170,7 +170,7 @@ fn cases(family: Family) -> Vec<MutationCase> {
             (Linear::new(20).into(), Shape::sequence(4228, 20), 2),
             (Linear::new(8).into(), Shape::features(8451), 18),
         ],
-        Family::Optimizer => Vec::new(),
+        Family::Optimizer | Family::Recurrence => Vec::new(),
         Family::Pooling => vec![
             (LayerKind::MaxPool2d(Pool2d::new(3, 2).padding(1)), Shape::image(2, 9, 8), 2),
             (LayerKind::MaxPool2d(Pool2d::new(3, 1).extra_padding([1, 2])), Shape::image(2, 5, 6), 3),
@@ -192,8 +192,39 @@ fn cases(family: Family) -> Vec<MutationCase> {
     };
     let layers =
         kinds.into_iter().map(|(kind, shape, samples)| MutationCase::Layer(layer(kind, shape), samples));
-    let others = attentions_of_three_inputs(family).into_iter().chain(dropout_parts(family));
-    layers.chain(kernel_cases(family)).chain(others).chain(channel_products(family)).collect()
+    layers.chain(kernel_cases(family)).chain(other_layers(family)).collect()
+}
+
+/// Returns layers of a family that have several inputs, or are parts of others, or repeat.
+fn other_layers(family: Family) -> impl Iterator<Item = MutationCase> {
+    let of_attention = attentions_of_three_inputs(family).into_iter().chain(dropout_parts(family));
+    of_attention.chain(recurrences(family)).chain(channel_products(family))
+}
+
+/// Returns recurrences with fewer and with more units than a block has threads, and with more
+/// samples than a block has.
+fn recurrences(family: Family) -> Vec<MutationCase> {
+    if family != Family::Recurrence {
+        return Vec::new();
+    }
+    let case = |rule: Recurrence, positions: usize, width: usize, samples: usize| {
+        let shape = Shape::sequence(positions, rule.cell.gates() * width);
+        MutationCase::Layer(layer(rule.into(), shape), samples)
+    };
+    [RecurrentCell::Lstm, RecurrentCell::Gru]
+        .into_iter()
+        .flat_map(|cell| {
+            let rule = Recurrence { cell, bias: false };
+            let with_bias = || Recurrence::new(cell);
+            [
+                case(with_bias(), 3, 35, 7),
+                case(rule, 2, 1, 4),
+                case(with_bias(), 2, 9, 5),
+                case(with_bias(), 2, 5, 6),
+                case(with_bias(), 2, 256, 4),
+            ]
+        })
+        .collect()
 }
 
 /// Returns products with one number a channel, with fewer and with more pixels than a warp has
@@ -463,7 +494,7 @@ fn is_detected(family: Family, ptx: &str, expected: &[&(MutationCase, ImageLayou
     })
 }
 
-const FAMILIES: [Family; 13] = [
+const FAMILIES: [Family; 14] = [
     Family::Activation,
     Family::Attention,
     Family::BatchNorm,
@@ -476,6 +507,7 @@ const FAMILIES: [Family; 13] = [
     Family::MatrixProduct,
     Family::Optimizer,
     Family::Pooling,
+    Family::Recurrence,
     Family::Sequence,
 ];
 
@@ -553,6 +585,9 @@ const HARMLESS: &[(&str, &str, &str)] = &[
         "%p5 %p7 %p9 %p11 %p13 %p15 %p17 %p19",
     ),
     ("embedding_gradient", "a round more finds no token", "%p15"),
+    ("gru_gradient", "the gradient of a memory, which it does not have, is written", "%p13"),
+    ("gru_gradient", "in the copy for no gates", "%p14"),
+    ("lstm_gradient", "in the copy for no gates", "%p18"),
     ("max_pool_backward", "where both are equal, the first window is 0 either way", "%p3 %p8 %p19"),
     ("max_pool_backward", "in the copy for even windows, which are not of this kind", "%p14 %p17 %p22 %p25"),
     ("max_pool_forward", "a window has an element along each axis", "%p8 %p9"),

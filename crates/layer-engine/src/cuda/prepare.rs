@@ -9,7 +9,8 @@ use super::kernel::{Argument, CudaKernel};
 use super::kernel_builder::KernelBuilder;
 use super::operand::Operand;
 use super::{
-    NAME, activation, attention, convolution, linear, loss, norm, optimizer, pooling, rearrange, sequence,
+    NAME, activation, attention, convolution, linear, loss, norm, optimizer, pooling, rearrange, recurrence,
+    sequence,
 };
 use crate::{EngineError, ImageLayout, KernelSpec, Pass, Precision, Role, Shard, Signature, Storage};
 
@@ -243,6 +244,9 @@ fn layer(
         }
         LayerKind::MultiHeadAttention(rule) => {
             return attention::add_launches(builder, layer, rule, shard, pass);
+        }
+        LayerKind::Recurrence(rule) => {
+            return recurrence::add_launches(builder, input, rule, samples, pass);
         }
         LayerKind::SoftmaxCrossEntropy => {
             loss::add_launches(builder, layer, samples, pass)?;

@@ -26,6 +26,7 @@ mod pool;
 mod prepare;
 mod queue;
 mod rearrange;
+mod recurrence;
 mod response_norm;
 mod rms_norm;
 mod sequence;

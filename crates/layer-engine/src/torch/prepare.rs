@@ -15,8 +15,8 @@ use super::launch::{LaunchFunction, LayerOperands, sizes};
 use super::loss::{CrossEntropyKernel, IndexConversion};
 use super::pool::PoolWindows;
 use super::{
-    activation, attention, dropout, layer_norm, linear, optimizer, pool, rearrange, response_norm, rms_norm,
-    sequence,
+    activation, attention, dropout, layer_norm, linear, optimizer, pool, rearrange, recurrence,
+    response_norm, rms_norm, sequence,
 };
 use crate::{EngineError, KernelSpec, Pass, Precision, Role, Shard, Signature};
 
@@ -154,6 +154,8 @@ fn operation(
             let mask = drops.then(|| Mask::new(layer, Dropout::new(attention.dropout), shard));
             return Ok(attention::forward(operands, layer, attention, mask, dtypes));
         }
+        LayerKind::Recurrence(_) if backward => recurrence::backward(operands),
+        LayerKind::Recurrence(rule) => recurrence::forward(operands, rule, dtypes),
         LayerKind::MaxPool2d(pool) => {
             let windows = PoolWindows::new(operands, pool, dtypes);
             if backward { windows.max_backward()? } else { windows.max() }

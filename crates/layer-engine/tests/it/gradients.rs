@@ -9,7 +9,7 @@ use layer_graph::{
 };
 use proptest::prelude::*;
 
-use crate::layer_cases::{any_scale, attention_of_three_inputs};
+use crate::layer_cases::{any_scale, attention_of_three_inputs, recurrence};
 use crate::single_layer::{SingleLayer, layer};
 
 /// Number of elements of each gradient that are checked.
@@ -58,6 +58,7 @@ fn check(layer: Layer, samples: usize) {
     // Without the input gradient, the gradient of the parameters is the same.
     if let [Pass::BackwardParameters] = Pass::backward(&layer.layer, false) {
         let gradient = layer.buffers[&Role::ParameterGradient].clone();
+        layer.forward();
         layer.run(Pass::BackwardParameters).unwrap();
         assert_eq!(layer.buffers[&Role::ParameterGradient], gradient);
     }
@@ -319,6 +320,17 @@ proptest! {
     ) {
         let shape = if vector { Shape::features(features) } else { Shape::sequence(positions, features) };
         check(layer(RmsNorm { epsilon: 1e-2, unit_offset }, &[shape]), samples);
+    }
+
+    #[test]
+    fn recurrence_gradients_match_differences(
+        positions in 1usize..6,
+        width in 1usize..6,
+        rule in recurrence(),
+        samples in prop_oneof![0usize..4, 17usize..19],
+    ) {
+        let shape = Shape::sequence(positions, rule.cell.gates() * width);
+        check(layer(rule, &[shape]), samples);
     }
 
     #[test]

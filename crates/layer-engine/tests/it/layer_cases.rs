@@ -3,7 +3,8 @@
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, Layer, LayerGraph, LayerKind,
     LayerNorm, Linear, LocalResponseNorm, MultiHeadAttention, NetworkSplits, Permute, Pool2d,
-    PositionEmbedding, Reshape, RmsNorm, RotaryEmbedding, Scale, Select, Shape, Slice, Split,
+    PositionEmbedding, Recurrence, RecurrentCell, Reshape, RmsNorm, RotaryEmbedding, Scale, Select, Shape,
+    Slice, Split,
 };
 use proptest::prelude::*;
 
@@ -59,6 +60,12 @@ pub(crate) fn attention_of_three_inputs() -> impl Strategy<Value = (MultiHeadAtt
 pub(crate) fn any_scale() -> impl Strategy<Value = Scale> {
     let constant = (-2.0..2.0f64).prop_map(Scale::Constant);
     prop_oneof![constant, Just(Scale::Features), Just(Scale::Channels)]
+}
+
+/// Returns any recurrence.
+pub(crate) fn recurrence() -> impl Strategy<Value = Recurrence> {
+    let cell = prop_oneof![Just(RecurrentCell::Lstm), Just(RecurrentCell::Gru)];
+    (cell, any::<bool>()).prop_map(|(cell, bias)| Recurrence { cell, bias })
 }
 
 /// Returns parts of a dropout over images, split by channels, or over sequences, split by features.
@@ -137,6 +144,8 @@ pub(crate) fn layers() -> Vec<Layer> {
         (PositionEmbedding { first: 1, repeated: true, ..PositionEmbedding::new(3) }.into(), &sequence),
         (RotaryEmbedding { first: 5, ..RotaryEmbedding::new(6, 100.0) }.into(), &sequence),
         (LayerKind::ClassToken, &sequence),
+        (Recurrence::new(RecurrentCell::Lstm).into(), &sequence),
+        (Recurrence { cell: RecurrentCell::Gru, bias: false }.into(), &sequence),
         (Scale::Constant(0.3).into(), &image),
         (Scale::Channels.into(), &image),
         (Scale::Features.into(), &image),

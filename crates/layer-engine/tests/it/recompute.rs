@@ -2,7 +2,8 @@
 
 use layer_engine::{CpuEngine, Pass, Role, Shard, Signature};
 use layer_graph::{
-    BatchNorm, Conv2d, Dropout, LayerKind, LayerNorm, Linear, MultiHeadAttention, Pool2d, RmsNorm, Shape,
+    BatchNorm, Conv2d, Dropout, LayerKind, LayerNorm, Linear, MultiHeadAttention, Pool2d, Recurrence,
+    RecurrentCell, RmsNorm, Shape,
 };
 
 use crate::single_layer::{SingleLayer, layer};
@@ -11,7 +12,8 @@ use crate::single_layer::{SingleLayer, layer};
 fn recompute_restores_forward_results_bitwise() {
     let image = || Shape::image(3, 9, 9);
     let sequence = || Shape::sequence(5, 6);
-    let cases: [(LayerKind, Vec<Shape>); 11] = [
+    let gates = || Shape::sequence(5, 12);
+    let cases: [(LayerKind, Vec<Shape>); 13] = [
         (Conv2d::new(5, 3).padding(1).into(), vec![image()]),
         (Linear::new(7).into(), vec![sequence()]),
         (LayerKind::Relu, vec![image()]),
@@ -21,6 +23,8 @@ fn recompute_restores_forward_results_bitwise() {
         (LayerKind::Add, vec![image(), image()]),
         (LayerNorm::default().into(), vec![sequence()]),
         (RmsNorm::new(1e-5).into(), vec![sequence()]),
+        (Recurrence::new(RecurrentCell::Lstm).into(), vec![gates()]),
+        (Recurrence::new(RecurrentCell::Gru).into(), vec![gates()]),
         (MultiHeadAttention::new(2, true).into(), vec![Shape::sequence(5, 18)]),
         (
             MultiHeadAttention::new(2, false).into(),

@@ -6,11 +6,11 @@ use layer_engine::random::{Purpose, RandomStream};
 use layer_engine::{CpuEngine, EngineError, LaunchContext, Pass, Role, Shard};
 use layer_graph::{
     AttentionSizes, Embedding, Layer, LayerKind, LayerNorm, Linear, MultiHeadAttention, Permute,
-    PositionEmbedding, Reshape, RmsNorm, RotaryEmbedding, Scale, Select, Shape, Slice,
+    PositionEmbedding, RecurrentCell, Reshape, RmsNorm, RotaryEmbedding, Scale, Select, Shape, Slice,
 };
 use proptest::prelude::*;
 
-use crate::layer_cases::{any_scale, attention_of_three_inputs};
+use crate::layer_cases::{any_scale, attention_of_three_inputs, recurrence};
 use crate::single_layer::{CONTEXT, SingleLayer, layer};
 
 /// Runs training and evaluation, which give the same result here, and compares each output sample
@@ -191,6 +191,46 @@ proptest! {
                 row.iter().zip(factors).map(|(x, factor)| x / root * factor).collect::<Vec<_>>()
             });
             rows.flatten().collect()
+        });
+    }
+
+    #[test]
+    fn recurrence_matches_definition(
+        positions in 1usize..6,
+        width in 1usize..6,
+        rule in recurrence(),
+        samples in prop_oneof![0usize..4, 17usize..19],
+    ) {
+        let gates = rule.cell.gates() * width;
+        let kind = rule.clone();
+        check(layer(rule, &[Shape::sequence(positions, gates)]), samples, |input, parameters| {
+            let (weight, bias) = parameters.split_at(gates * width);
+            let logistic = |x: f64| 1.0 / (1.0 + (-x).exp());
+            let (mut state, mut memory) = (vec![0.0; width], vec![0.0; width]);
+            let steps = input.chunks(gates).map(|x| {
+                let products = weight.chunks(width).enumerate().map(|(row, weight)| {
+                    let product: f64 = weight.iter().zip(&state).map(|(w, h)| w * h).sum();
+                    product + bias.get(row).unwrap_or(&0.0)
+                });
+                let products: Vec<f64> = products.collect();
+                for unit in 0..width {
+                    let part = |values: &[f64], gate: usize| values[gate * width + unit];
+                    let sum = |gate: usize| part(x, gate) + part(&products, gate);
+                    state[unit] = match kind.cell {
+                        RecurrentCell::Lstm => {
+                            memory[unit] = logistic(sum(1)) * memory[unit] + logistic(sum(0)) * sum(2).tanh();
+                            logistic(sum(3)) * memory[unit].tanh()
+                        }
+                        RecurrentCell::Gru => {
+                            let update = logistic(sum(1));
+                            let new = (part(x, 2) + logistic(sum(0)) * part(&products, 2)).tanh();
+                            (1.0 - update) * new + update * state[unit]
+                        }
+                    };
+                }
+                state.clone()
+            });
+            steps.collect::<Vec<_>>().concat()
         });
     }
 

@@ -5,7 +5,7 @@
 use layer_engine::{CpuEngine, Pass, Role, Shard};
 use layer_graph::{
     BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, Linear, MultiHeadAttention,
-    PositionEmbedding, RmsNorm, Shape,
+    PositionEmbedding, Recurrence, RecurrentCell, RmsNorm, Shape,
 };
 use proptest::prelude::*;
 
@@ -50,10 +50,10 @@ fn assert_close(got: &[f64], expected: &[f64]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(54))]
+    #![proptest_config(ProptestConfig::with_cases(66))]
 
     #[test]
-    fn shard_gradients_sum_to_the_batch_gradient(first_part in 0usize..9, which in 0usize..9) {
+    fn shard_gradients_sum_to_the_batch_gradient(first_part in 0usize..9, which in 0usize..11) {
         let layer = match which {
             0 => layer(Conv2d::new(6, 3).padding(1).groups(2), &[Shape::image(4, 5, 6)]),
             1 => layer(Conv2d::new(3, 1), &[Shape::image(4, 5, 6)]),
@@ -61,6 +61,8 @@ proptest! {
             3 => layer(Linear::new(5), &[Shape::sequence(6, 4)]),
             4 => layer(LayerNorm::default(), &[Shape::sequence(6, 4)]),
             8 => layer(RmsNorm::new(1e-5), &[Shape::sequence(6, 4)]),
+            9 => layer(Recurrence::new(RecurrentCell::Lstm), &[Shape::sequence(6, 8)]),
+            10 => layer(Recurrence::new(RecurrentCell::Gru), &[Shape::sequence(6, 6)]),
             5 => layer(Embedding::new(9, 3), &[Shape::features(7)]),
             6 => layer(PositionEmbedding::new(8), &[Shape::sequence(6, 4)]),
             _ => layer(LayerKind::ClassToken, &[Shape::sequence(6, 4)]),
@@ -148,13 +150,14 @@ proptest! {
 #[test]
 fn empty_shard_has_zero_gradients_and_keeps_statistics() {
     let sequence = || Shape::sequence(4, 6);
-    let kinds: [(LayerKind, Shape); 9] = [
+    let kinds: [(LayerKind, Shape); 10] = [
         (Conv2d::new(2, 3).into(), Shape::image(3, 5, 5)),
         (Linear::new(4).into(), Shape::features(7)),
         (BatchNorm::default().into(), Shape::image(3, 5, 5)),
         (Linear::new(4).into(), sequence()),
         (LayerNorm::default().into(), sequence()),
         (RmsNorm::new(1e-5).into(), sequence()),
+        (Recurrence::new(RecurrentCell::Gru).into(), sequence()),
         (Embedding::new(9, 3).into(), Shape::features(7)),
         (PositionEmbedding::new(8).into(), sequence()),
         (LayerKind::ClassToken, sequence()),

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use layer_engine::{CpuEngine, Engine, KernelSpec, Pass, Precision, Role, Sgd, Shard, ThreadPool};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, LayerKind, LayerNorm, Linear,
-    LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, RmsNorm, Select, Shape,
+    LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell,
+    RmsNorm, Select, Shape,
 };
 
 use crate::single_layer::{CONTEXT, SingleLayer, layer, numbers};
@@ -36,9 +37,10 @@ fn results_on(
 fn layer_results_do_not_depend_on_thread_count() {
     let image = || Shape::image(24, 20, 20);
     let sequence = || Shape::sequence(70, 48);
+    let gates = || Shape::sequence(9, 48);
     let keys = || Shape::sequence(70, 16);
     let response = LocalResponseNorm { size: 5, alpha: 1e-2, beta: 0.75, k: 1.0 };
-    let cases: [(LayerKind, Vec<Shape>); 29] = [
+    let cases: [(LayerKind, Vec<Shape>); 31] = [
         (Conv2d::new(12, 3).padding(1).into(), vec![image()]),
         (Conv2d::new(12, 3).stride(2).groups(4).without_bias().into(), vec![image()]),
         (Conv2d::new(40, 1).into(), vec![image()]),
@@ -60,6 +62,8 @@ fn layer_results_do_not_depend_on_thread_count() {
         (response.into(), vec![image()]),
         (LayerNorm::default().into(), vec![sequence()]),
         (RmsNorm::new(1e-5).into(), vec![sequence()]),
+        (Recurrence::new(RecurrentCell::Lstm).into(), vec![gates()]),
+        (Recurrence::new(RecurrentCell::Gru).into(), vec![gates()]),
         (Linear::new(300).into(), vec![sequence()]),
         (Embedding::new(90, 40).into(), vec![Shape::features(200)]),
         (PositionEmbedding::new(80).into(), vec![sequence()]),

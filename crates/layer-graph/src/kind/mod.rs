@@ -4,6 +4,7 @@
 mod image;
 mod opaque;
 mod rearrange;
+mod recurrent;
 mod sequence;
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,7 @@ use crate::Shape;
 pub use image::{AdaptiveAvgPool2d, BatchNorm, Conv2d, LocalResponseNorm, Pool2d};
 pub use opaque::{Opaque, OpaquePass};
 pub use rearrange::{Permute, Reshape, Select, Slice};
+pub use recurrent::{Recurrence, RecurrenceSizes, RecurrentCell};
 pub use sequence::{
     AttentionSizes, Embedding, LayerNorm, Linear, MultiHeadAttention, PositionEmbedding, RmsNorm,
     RotaryEmbedding,
@@ -89,6 +91,9 @@ pub enum LayerKind {
     /// attention has as many key positions as positions. Output: `positions x features`, or
     /// `positions x heads d`. The projections before and after it are [`Linear`] layers.
     MultiHeadAttention(MultiHeadAttention),
+    /// Recurrence of an LSTM or of a GRU over the positions of a sequence. Input: the gates,
+    /// `positions x gates width`. Output: `positions x width`.
+    Recurrence(Recurrence),
     /// Maximum of each window. Padding counts as minus infinity.
     MaxPool2d(Pool2d),
     /// Average of each window. [`Pool2d::count_padding`] says whether padding counts as zeros (the
@@ -159,6 +164,7 @@ impl LayerKind {
             Self::RotaryEmbedding(_) => "rotary_embedding",
             Self::ClassToken => "class_token",
             Self::MultiHeadAttention(_) => "multi_head_attention",
+            Self::Recurrence(_) => "recurrence",
             Self::MaxPool2d(_) => "max_pool2d",
             Self::AvgPool2d(_) => "avg_pool2d",
             Self::AdaptiveAvgPool2d(_) => "adaptive_avg_pool2d",
@@ -281,6 +287,7 @@ into_kind!(
     PositionEmbedding,
     RotaryEmbedding,
     MultiHeadAttention,
+    Recurrence,
     AdaptiveAvgPool2d,
     Reshape,
     Permute,

@@ -2,8 +2,9 @@
 //! weight tying.
 
 use layer_graph::{
-    AttentionSizes, Embedding, GraphError, LayerGraph, LayerKind, LayerNorm, Linear, MultiHeadAttention,
-    Permute, Pool2d, PositionEmbedding, Reshape, RmsNorm, RotaryEmbedding, Scale, Select, Shape, Slice,
+    AttentionSizes, Embedding, GraphError, Layer, LayerGraph, LayerKind, LayerNorm, Linear,
+    MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell, Reshape, RmsNorm,
+    RotaryEmbedding, Scale, Select, Shape, Slice,
 };
 
 fn dims(net: &LayerGraph, name: &str) -> Vec<usize> {
@@ -169,6 +170,7 @@ fn invalid_sequence_layers_are_rejected() {
         (RotaryEmbedding { first: usize::MAX, ..RotaryEmbedding::new(2, 10.0) }.into(), "32 bits"),
         (LayerNorm { epsilon: f64::NAN }.into(), "epsilon"),
         (RmsNorm::new(0.0).into(), "epsilon"),
+        (Recurrence::new(RecurrentCell::Lstm).into(), "sequence of 4 gates, got 5x6"),
     ];
     for (kind, expected) in bad {
         let mut net = LayerGraph::new("net", Shape::sequence(5, 6)).unwrap();
@@ -183,6 +185,34 @@ fn invalid_sequence_layers_are_rejected() {
         error.contains("`layer`") && error.contains("padding token beyond its vocabulary of 3"),
         "{error}"
     );
+}
+
+#[test]
+fn recurrent_layers_have_the_parameters_and_costs_of_pytorchs_modules() {
+    // Of `torch.nn.LSTM(6, 8)` and `torch.nn.GRU(6, 8, bias=False)`, over five positions.
+    for (cell, bias, parameters, others) in [
+        (RecurrentCell::Lstm, true, 4 * 8 * (6 + 8 + 2), 58),
+        (RecurrentCell::Gru, false, 3 * 8 * (6 + 8), 38),
+    ] {
+        let mut net = LayerGraph::new("net", Shape::sequence(5, 6)).unwrap();
+        let gates = cell.gates() * 8;
+        let products = if bias { Linear::new(gates) } else { Linear::new(gates).without_bias() };
+        let input = net.add("rnn.ih_l0", products, [net.input()]).unwrap();
+        let output = net.add("rnn.hh_l0", Recurrence { cell, bias }, [input]).unwrap();
+        let layer = net.layer(output);
+        assert_eq!(layer.output_shape(), &Shape::sequence(5, 8));
+        assert_eq!(net.parameter_count(), parameters);
+        let biases = usize::from(bias) * gates;
+        assert_eq!(layer.forward_flops(), 5 * (2 * gates * 8 + biases + others * 8) as u64);
+        assert_eq!(layer.backward_flops(), 2 * layer.forward_flops());
+        let names = |id| {
+            let layer: &Layer = net.layer(id);
+            layer.parameters().iter().map(|tensor| layer.tensor_name(tensor)).collect::<Vec<_>>()
+        };
+        let expected = ["rnn.weight_hh_l0", "rnn.bias_hh_l0"];
+        assert_eq!(names(output), expected[..layer.parameters().len()]);
+        assert_eq!(names(input)[0], "rnn.weight_ih_l0");
+    }
 }
 
 #[test]

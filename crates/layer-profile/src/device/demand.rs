@@ -119,6 +119,26 @@ impl Demand {
             }
             // Same bytes in another shape.
             LayerKind::Flatten | LayerKind::Reshape(_) => self.add(Term::Launch, 1.0),
+            // For each position a product and the gates. Backward, also the gradient of the
+            // parameters for all positions at once. The parameters stay on the chip.
+            LayerKind::Recurrence(rule) => {
+                let sizes = rule.sizes(&layer.input_shapes()[0]);
+                let positions = sizes.map_or(0, |sizes| sizes.positions);
+                let (kernels, flops) = if backward {
+                    (2 * positions + 1, layer.backward_flops())
+                } else {
+                    (2 * positions, layer.forward_flops())
+                };
+                self.add(Term::Launch, kernels as f64);
+                self.add(
+                    Term::Product(Product::Linear, pass, Part::Arithmetic),
+                    samples * flops as f64 / 1e9,
+                );
+                let saved = rule.cell.saved() as f64 * output;
+                let passes_over_parameters = if backward { 2.0 } else { 1.0 };
+                let parameters = passes_over_parameters * megabytes(layer.parameter_bytes());
+                self.add(Term::Stream(pass), input + saved + 2.0 * output + parameters);
+            }
             // An opaque layer runs several operations in sequence, each bound by arithmetic or by
             // memory; their times add up.
             LayerKind::Opaque(opaque) => {

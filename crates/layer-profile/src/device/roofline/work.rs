@@ -41,7 +41,10 @@ impl Work {
             LayerKind::Input => return None,
             LayerKind::Opaque(opaque) => return Some(Self::of_opaque(layer, opaque, pass, samples as f64)),
             LayerKind::Conv2d(conv) if conv.kernel != [1, 1] => Class::Spatial,
-            LayerKind::Conv2d(_) | LayerKind::Linear(_) | LayerKind::MultiHeadAttention(_) => Class::Product,
+            LayerKind::Conv2d(_)
+            | LayerKind::Linear(_)
+            | LayerKind::MultiHeadAttention(_)
+            | LayerKind::Recurrence(_) => Class::Product,
             LayerKind::MaxPool2d(_) | LayerKind::AvgPool2d(_) | LayerKind::AdaptiveAvgPool2d(_) => {
                 Class::Window
             }
@@ -61,6 +64,7 @@ impl Work {
             // One byte for each element.
             LayerKind::Dropout(rule) if !rule.of_samples => outputs / 4.0,
             LayerKind::SoftmaxCrossEntropy => inputs,
+            LayerKind::Recurrence(rule) => rule.cell.saved() as f64 * outputs,
             _ => 0.0,
         };
         // Bytes of the forward pass's inputs or outputs that the backward pass reads again.
@@ -74,17 +78,24 @@ impl Work {
             | LayerKind::LocalResponseNorm(_)
             | LayerKind::Scale(Scale::Features | Scale::Channels)
             | LayerKind::Multiply => inputs,
-            LayerKind::Softmax => outputs,
+            LayerKind::Softmax | LayerKind::Recurrence(_) => outputs,
             // Their input or their output, which has the same size.
             kind if kind.is_activation() => outputs,
             _ => 0.0,
         };
+        // A product and the gates of each position of a recurrence.
+        let steps = match layer.kind() {
+            LayerKind::Recurrence(_) => {
+                u32::try_from(layer.output_shape().dims()[0]).unwrap_or(u32::MAX).saturating_mul(2)
+            }
+            _ => 1,
+        };
         let (kernels, flops, passes_over_parameters, reread) = match pass {
-            Direction::Forward => (1, layer.forward_flops(), 1.0, 0.0),
+            Direction::Forward => (steps, layer.forward_flops(), 1.0, 0.0),
             // One kernel for the gradient of the input and one for that of the parameters.
             Direction::Backward => {
                 let products = matches!(class, Class::Spatial | Class::Product);
-                (if products { 2 } else { 1 }, layer.backward_flops(), 2.0, reread)
+                (if products { steps.saturating_add(1) } else { 1 }, layer.backward_flops(), 2.0, reread)
             }
         };
         let samples = samples as f64;
