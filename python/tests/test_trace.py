@@ -595,15 +595,56 @@ def test_loss_of_pixel_scores_matches_cross_entropy():
     )
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_recurrent_modules_are_linear_layers_and_recurrences(kind, dropout):
+    module = LanguageModel(11, 8, dropout)
+    module.lstm = kind(8, 12, 2, batch_first=True, bias=dropout == 0, dropout=dropout)
+    module.decoder = nn.Linear(12, 11)
+    traced = trace(module, tokens(11, 5))
+    cell = kind.__name__.lower()
+    kinds = [layer.kind for layer in traced.layers if layer.name.startswith("lstm")]
+    drops = ["dropout"] if dropout else []
+    assert kinds == ["linear", "recurrence", *drops, "linear", "recurrence"]
+    op = next(layer["op"] for layer in traced.graph["layers"] if layer["name"] == "lstm.hh_l1")
+    assert op == {"recurrence": {"cell": cell, "bias": dropout == 0}}
+    learned = [tensor.numel() for tensor in module.lstm.parameters()]
+    of_layers = [layer for layer in traced.network.layers if layer.name.startswith("lstm")]
+    assert sum(layer.parameter_count for layer in of_layers) == sum(learned)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.LSTM(8, 4, batch_first=True, bidirectional=True),
+        lambda: nn.LSTM(8, 16, batch_first=True, proj_size=8),
+        lambda: nn.RNN(8, 8, batch_first=True),
+    ],
+)
+def test_other_recurrent_modules_are_opaque(make):
+    module = LanguageModel(11, 8, 0.0)
+    module.lstm = make()
+    assert list(trace(module, tokens(11, 5)).opaque) == ["lstm"]
+
+
+def test_recurrent_module_over_samples_is_refused():
+    module = LanguageModel(11, 8, 0.0)
+    module.lstm = nn.GRU(8, 8)
+    with pytest.raises(TraceError, match="`lstm` mixes the samples"):
+        trace(module, tokens(11, 5))
+
+
 def test_cost_of_opaque_lstm_matches_its_matrix_products():
     module = LanguageModel(11, 8, 0.0)
+    module.lstm = nn.LSTM(8, 8, batch_first=True, proj_size=4)
+    module.decoder = nn.Linear(4, 11)
     (lstm,) = [layer for layer in trace(module, tokens(11, 5)).graph["layers"] if layer["name"] == "lstm"]
     cost = lstm["op"]["opaque"]
-    # 5 positions, 2 layers, 4 gates, 8 features from 8 inputs and 8 states.
-    products = 5 * 2 * 4 * 8 * (8 + 8) * 2
+    # 5 positions, 4 gates of 8 cells from 8 inputs and 4 states, and the projection of the cells.
+    products = 5 * 2 * (4 * 8 * (8 + 4) + 8 * 4)
     assert products <= cost["forward"]["flops"] <= 1.5 * products
     assert 1.8 * products <= cost["backward"]["flops"] <= 3 * products
-    assert cost["output"] == [5, 8]
+    assert cost["output"] == [5, 4]
     assert [parameter["name"] for parameter in cost["parameters"]][0] == "weight_ih_l0"
 
 

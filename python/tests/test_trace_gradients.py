@@ -15,7 +15,7 @@ import torchvision  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torchvision.ops import StochasticDepth  # noqa: E402
-from traced_networks import GPT2, NETWORKS, SMALL, Bert, image, tokens  # noqa: E402
+from traced_networks import GPT2, NETWORKS, SMALL, Bert, LanguageModel, image, tokens  # noqa: E402
 
 from deeppool import InputError  # noqa: E402
 from deeppool.tracing import check_gradients, trace  # noqa: E402
@@ -143,6 +143,8 @@ IN_DOUBLE = {
     ),
     "bert": (lambda: Bert(1000, 10, blocks=2), lambda: tokens(1000, 10)),
     "gpt2": (lambda: GPT2(1000, 64, blocks=2), lambda: tokens(1000, 10)),
+    "convnext_tiny": (lambda: models.convnext_tiny(num_classes=10), lambda: image(64)),
+    "lstm": (lambda: LanguageModel(50, 12, 0.0), lambda: tokens(50, 9)),
 }
 QUICK = ["squeezenet1_1", "gpt2"]
 

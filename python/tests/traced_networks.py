@@ -169,7 +169,7 @@ NETWORKS = {
     "efficientnet_v2_s": Traceable(models.efficientnet_v2_s, image),
     "regnet_x_400mf": Traceable(models.regnet_x_400mf, image),
     "regnet_y_400mf": Traceable(models.regnet_y_400mf, image),
-    "convnext_tiny": Traceable(models.convnext_tiny, image, ("mul",)),
+    "convnext_tiny": Traceable(models.convnext_tiny, image),
     "vit_b_16": Traceable(models.vit_b_16, image),
     "swin_t": Traceable(
         models.swin_t,
@@ -184,7 +184,7 @@ NETWORKS = {
     "bert": Traceable(Bert, lambda: tokens(30_522, 128)),
     "gpt2": Traceable(GPT2, lambda: tokens(50_257, 1024)),
     "unet": Traceable(UNet, lambda: image(128), ("conv_transpose2d",)),
-    "lstm": Traceable(LanguageModel, lambda: tokens(10_000, 35), ("lstm",)),
+    "lstm": Traceable(LanguageModel, lambda: tokens(10_000, 35)),
 }
 
 #: The same architectures, small enough to compare gradients in double precision.

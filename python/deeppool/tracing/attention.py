@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,25 +19,13 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from deeppool.tracing.draft import Part
 from deeppool.tracing.island import Island, Writer, of_function
 from deeppool.tracing.kinds import Op
 from deeppool.tracing.program import PerSample, Ref, Step, Stored
 from deeppool.tracing.units import Unit, Units
 
 CORES = ("scaled_dot_product_attention", "softmax", "_safe_softmax")
-
-
-@dataclass
-class AttentionLayer:
-    """One of the layers that an attention is split into."""
-
-    name: str
-    op: Op
-    #: Indices of values, or names of other layers of the attention.
-    inputs: list[int | str]
-    island: Island
-    #: Operations that draw random numbers.
-    draws: list[Step] = field(default_factory=list)
 
 
 def find(units: Units) -> None:
@@ -56,13 +43,13 @@ def find(units: Units) -> None:
         merged.module, merged.merged = core.module, []
 
 
-def layers(units: Units, unit: Unit, free_name: Callable[[str], str]) -> list[AttentionLayer] | None:
+def layers(units: Units, unit: Unit, free_name: Callable[[str], str]) -> list[Part] | None:
     """Returns the layers of a unit if it is an attention, otherwise ``None``."""
     module = units.modules[unit.module] if unit.is_call else None
     if isinstance(module, nn.MultiheadAttention):
         return _of_module(units, unit, module, free_name)
     cores = [units.steps[index] for index in unit.steps if units.steps[index].op in CORES]
-    if len(cores) != 1 or len(unit.steps) < 2:
+    if len(cores) != 1 or len(unit.steps) < 2 and cores[0].op != "scaled_dot_product_attention":
         return None
     drops = [units.steps[index] for index in unit.steps if _probability(units.steps[index]) > 0]
     if len(drops) > 1:
@@ -70,16 +57,26 @@ def layers(units: Units, unit: Unit, free_name: Callable[[str], str]) -> list[At
     (core,) = cores
     for inputs in _orders(units, unit, core):
         shapes = [units.steps[index].sample or () for index in inputs]
-        island = Writer(units, unit).island(unit.module, unit.steps[-1], inputs, False)
+        different = list(dict.fromkeys(inputs))
+        island = Writer(units, unit).island(unit.module, unit.steps[-1], different, False)
         candidates = _candidates(units, unit, core, shapes)
         for options in candidates if drops else ():
             options["dropout"] = _probability(drops[0])
-        for options in candidates:
-            if _computes(island, shapes, lambda x, t: attend(*x, **options)):
-                island.name = free_name(unit.module or "attention")
-                op: Op = {"multi_head_attention": options}
-                return [AttentionLayer(island.name, op, list(inputs), island, drops)]
         mode = units.modules[(drops[0] if drops else core).module]
+        places = [different.index(index) for index in inputs]
+        for options in candidates:
+            if computes(
+                island,
+                [shapes[inputs.index(index)] for index in different],
+                lambda x, t: attend(*(x[place] for place in places), **options),
+            ):
+                name = free_name(unit.module or "attention")
+                if len(different) < len(inputs):
+                    island = _attention(name, options, mode, island.output_shape)
+                island.name = name
+                return [Part(name, {"multi_head_attention": options}, list(inputs), island, drops)]
+        if len(different) < len(inputs):
+            continue
         rotated = _rotated(units, unit, free_name, island, inputs, candidates, mode)
         if rotated is not None:
             return rotated
@@ -120,7 +117,7 @@ def _rotated(
     inputs: list[int],
     candidates: list[dict[str, Any]],
     mode: nn.Module,
-) -> list[AttentionLayer] | None:
+) -> list[Part] | None:
     """Returns the layers of a unit if it is an attention whose queries and keys are rotated.
 
     Args:
@@ -133,7 +130,7 @@ def _rotated(
     turn: Callable[[torch.Tensor], torch.Tensor] = partial(rotate, **rotation)
     for options in candidates:
         # Networks round the angles to single precision.
-        if not _computes(
+        if not computes(
             island, shapes, lambda x, t: attend(turn(x[0]), turn(x[1]), x[2], **options), 1e-5
         ):
             continue
@@ -141,11 +138,11 @@ def _rotated(
         for what, index, shape in zip(("queries", "keys"), inputs, shapes):
             name = free_name(f"{path}.rotated_{what}")
             turned = of_function(name, turn, shape)
-            result.append(AttentionLayer(name, {"rotary_embedding": rotation}, [index], turned))
+            result.append(Part(name, {"rotary_embedding": rotation}, [index], turned))
         name = free_name(path)
         attended = _attention(name, options, mode, shapes[0])
         names: list[int | str] = [layer.name for layer in result]
-        core = AttentionLayer(name, {"multi_head_attention": options}, [*names, inputs[2]], attended)
+        core = Part(name, {"multi_head_attention": options}, [*names, inputs[2]], attended)
         return [*result, core]
     return None
 
@@ -206,11 +203,14 @@ def _orders(units: Units, unit: Unit, core: Step) -> list[list[int]]:
         return []
     if len(inputs) == 1:
         return [inputs]
-    if len(inputs) != 3:
+    # Keys and values may be the same.
+    if len(inputs) not in (2, 3):
         return []
     if core.op == "scaled_dot_product_attention":
         found = [_reached(units, unit, core.argument(name), inputs) for name in ("query", "key", "value")]
         return [[index for (index,) in found]] if all(len(one) == 1 for one in found) else []
+    if len(inputs) == 2:
+        return [[first, second, second] for first, second in (inputs, inputs[::-1])]
     scores = _reached(units, unit, core.args[0], inputs)
     values = [index for index in inputs if index not in scores]
     return [[*scores, *values], [*reversed(scores), *values]] if len(scores) == 2 else []
@@ -354,16 +354,18 @@ def _heads(core: Step) -> int:
     return heads
 
 
-def _computes(
+def computes(
     island: Island,
     samples: list[tuple[int, ...]],
     expected: Callable[[list[torch.Tensor], list[torch.Tensor]], torch.Tensor],
     tolerance: float = 1e-9,
+    is_training: bool = True,
+    deviation: float = 1.0,
 ) -> bool:
     """Returns whether an island computes the expected function, for random parameters and inputs.
 
-    Both are computed in training mode, with the same random numbers. Attention is not fused: a fused one has
-    random numbers of its own.
+    ``deviation`` is the standard deviation of the parameters. Both are computed with the same random
+    numbers. Attention is not fused: a fused one has random numbers of its own.
     """
     generator = torch.Generator().manual_seed(0)
 
@@ -371,7 +373,7 @@ def _computes(
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
     tensors = [
-        (random(tensor.shape) if isinstance(tensor, nn.Parameter) else tensor.detach().cpu()).to(
+        (deviation * random(tensor.shape) if isinstance(tensor, nn.Parameter) else tensor.detach().cpu()).to(
             torch.float64 if tensor.is_floating_point() else tensor.dtype
         )
         for tensor in island.tensors()
@@ -380,7 +382,7 @@ def _computes(
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=()), sdpa_kernel(SDPBackend.MATH):
             torch.manual_seed(0)
-            result = island.execute(tensors, *inputs, is_training=True)
+            result = island.execute(tensors, *inputs, is_training=is_training)
             torch.manual_seed(0)
             wanted = expected(inputs, tensors)
     except RuntimeError:
@@ -392,7 +394,7 @@ def _computes(
 
 def _of_module(
     units: Units, unit: Unit, module: nn.MultiheadAttention, free_name: Callable[[str], str]
-) -> list[AttentionLayer] | None:
+) -> list[Part] | None:
     """Returns the layers of PyTorch's attention module: projection, attention, output projection."""
     inputs, heads, features = units.needs(unit)[1], module.num_heads, module.embed_dim
     has_bias = module.in_proj_bias is not None
@@ -409,8 +411,8 @@ def _of_module(
         return None
     path = unit.module
     projection, projection_back = (
-        _projection(path, "in_proj_", has_bias),
-        _projection(f"{path}.out_proj", "", has_bias),
+        stored_of(path, "in_proj_", has_bias),
+        stored_of(f"{path}.out_proj", "", has_bias),
     )
     names = [stored.name for stored in (*projection, *projection_back)]
     whole = Writer(units, unit).island(path, output, inputs, False)
@@ -431,30 +433,28 @@ def _of_module(
     drops = {"dropout": module.dropout} if module.dropout > 0 else {}
     for causal in (False, True):
         options = {"heads": heads, "causal": causal, **drops}
-        if not _computes(whole, [sample], expected(options)):
+        if not computes(whole, [sample], expected(options)):
             continue
         positions = sample[0]
-        first = _linear(units, free_name(f"{path}.in_proj"), projection, (positions, 3 * features))
+        first = linear_part(units, free_name(f"{path}.in_proj"), projection, (positions, 3 * features))
         name = free_name(path)
         island = _attention(name, options, module, (positions, features))
-        last = _linear(units, free_name(f"{path}.out_proj"), projection_back, (positions, features))
-        core = AttentionLayer(name, {"multi_head_attention": options}, [first.name], island)
+        last = linear_part(units, free_name(f"{path}.out_proj"), projection_back, (positions, features))
+        core = Part(name, {"multi_head_attention": options}, [first.name], island)
         first.inputs, last.inputs = [inputs[0]], [name]
         return [first, core, last]
     return None
 
 
-def _projection(owner: str, prefix: str, has_bias: bool) -> list[Stored]:
-    names = ["weight", "bias"] if has_bias else ["weight"]
-    return [
-        Stored(f"{owner}.{prefix}{name}" if owner else f"{prefix}{name}", owner, prefix + name, True)
-        for name in names
-    ]
+def stored_of(owner: str, prefix: str, has_bias: bool, suffix: str = "") -> list[Stored]:
+    """Returns the weight, and the bias if there is one, of a module."""
+    names = [f"{prefix}{name}{suffix}" for name in (("weight", "bias") if has_bias else ("weight",))]
+    return [Stored(f"{owner}.{name}" if owner else name, owner, name, True) for name in names]
 
 
-def _linear(units: Units, name: str, stored: list[Stored], output: tuple[int, ...]) -> AttentionLayer:
+def linear_part(units: Units, name: str, stored: list[Stored], output: tuple[int, ...]) -> Part:
     island = of_function(name, F.linear, output, [(one, units.modules[one.owner]) for one in stored])
-    return AttentionLayer(
+    return Part(
         name, {"linear": {"out_features": output[-1], "bias": len(stored) == 2}}, [], island
     )
 

@@ -29,6 +29,9 @@ COST_SAMPLES = 3
 #: Number of elements of a batch of a layer's output from which the layer runs on several threads.
 SMALL = 1 << 17
 
+#: Recurrent operations. They draw random numbers in training mode only, for dropout.
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
 
 def set_modes(modes: Modes) -> None:
     """Sets the training mode of each submodule."""
@@ -70,7 +73,7 @@ def _check_layer(modes: Modes, draft: Draft, inputs: list[torch.Tensor]) -> torc
         TraceError: It mixes samples.
     """
     # Random numbers of a layer that draws them in evaluation mode, too, differ between calls.
-    draws = any(step.is_random for step in draft.steps)
+    draws = any(step.is_random and step.op not in RECURRENT for step in draft.steps)
     set_modes(dict.fromkeys(modes, False))
     with torch.no_grad():
         output: torch.Tensor = draft.island(*inputs)
@@ -164,7 +167,7 @@ def _opaque(draft: Draft, inputs: list[torch.Tensor]) -> dict[str, Any]:
     names = [name.rpartition(".")[2] for name, _ in parameters]
     if len(set(names)) < len(names):
         names = [name for name, _ in parameters]
-    recurrent = any(step.op in ("lstm", "gru", "rnn_tanh", "rnn_relu") for step in draft.steps)
+    recurrent = any(step.op in RECURRENT for step in draft.steps)
     document: dict[str, Any] = {
         "op": "+".join(dict.fromkeys(step.op.strip("_") for step in draft.steps))[:60],
         "output": list(draft.island.output_shape),

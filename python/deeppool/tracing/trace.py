@@ -11,7 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from deeppool.tracing import activations, attention, grouping, losses, norms, refusals, stochastic_depth
+from deeppool.tracing import activations, attention, grouping, losses, norms, recurrent, refusals
+from deeppool.tracing import stochastic_depth
 from deeppool.tracing.call import Call, caches_off
 from deeppool.tracing.checks import SAMPLES, Modes, check_layers, random_outputs, set_modes
 from deeppool.tracing.draft import Draft
@@ -158,10 +159,12 @@ class _Layers:
     def _layers(self, unit: Unit, outputs: list[int]) -> list[Draft]:
         if not outputs:
             return []  # Its result is unused.
-        attention_layers = attention.layers(self.units, unit, self._free_name)
-        if attention_layers is not None:
+        parts = attention.layers(self.units, unit, self._free_name)
+        if parts is None:
+            parts = recurrent.layers(self.units, unit, outputs, self._free_name)
+        if parts is not None:
             drafts = []
-            for layer in attention_layers:
+            for layer in parts:
                 inputs = [self.layer_of[value] if isinstance(value, int) else value for value in layer.inputs]
                 drafts.append(Draft(layer.name, layer.op, inputs, layer.island, steps=layer.draws))
             self.layer_of[outputs[0]] = drafts[-1].name

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use layer_engine::{CpuEngine, Engine, LaunchContext, Precision, Role, initial_statistics};
 use layer_graph::LayerGraph;
 
+use super::tensors::have_same_order;
 use crate::Error;
 use crate::program::{
     BatchPart, BufferSpec, Contents, LowerOptions, Op, Placement, RankProgram, Step, lower_training,
@@ -106,7 +107,7 @@ fn initial(
                     |got| Error::Setting { setting: "the parameters", expected: "those of the network", got };
                 let (dims, own) =
                     parameters.get(&name).ok_or_else(|| wrong(format!("none called `{name}`")))?;
-                if significant(dims) != significant(&part.dims) || own.len() != part.elements() {
+                if !have_same_order(dims, &part.dims) || own.len() != part.elements() {
                     return Err(wrong(format!("`{name}` of {dims:?}, which is {:?}", part.dims)));
                 }
                 values.extend_from_slice(own);
@@ -119,10 +120,6 @@ fn initial(
         Contents::Velocity(_) | Contents::Master(_) => Vec::new(),
         _ => vec![0.0; spec.elements],
     })
-}
-
-fn significant(dims: &[usize]) -> &[usize] {
-    &dims[dims.iter().take_while(|&&dim| dim == 1).count()..]
 }
 
 /// Runs the kernel of a step, if it has one.

@@ -113,13 +113,20 @@ pub(super) fn first_mismatch(
             match tensors.get(&name) {
                 None if !needs_velocities && buffer.suffix == VELOCITY => None,
                 None => Some(format!("tensor `{name}` is missing")),
-                Some((dims, _)) if *dims != tensor.dims => {
+                Some((dims, _)) if !have_same_order(dims, &tensor.dims) => {
                     Some(format!("tensor `{name}` is {dims:?}, expected {:?}", tensor.dims))
                 }
                 Some(_) => None,
             }
         })
     })
+}
+
+/// Returns whether tensors of these dimensions have the same elements in the same order. Dimensions
+/// of 1 may differ: PyTorch stores the factors of channels as `channels x 1 x 1`.
+pub(super) fn have_same_order(a: &[usize], b: &[usize]) -> bool {
+    let long = |dims: &[usize]| dims.iter().copied().filter(|&dim| dim != 1).collect::<Vec<_>>();
+    long(a) == long(b)
 }
 
 /// Copies `tensors` of the right shapes to a rank's state, parameters also to their master

@@ -1,0 +1,126 @@
+"""Layers of PyTorch's recurrent modules, ``torch.nn.LSTM`` and ``torch.nn.GRU``.
+
+A layer of such a module is a linear layer, which multiplies all positions by the input weights, and a
+recurrence. It must go through the positions in one direction, from a state of zeros, and give the outputs
+only. The module is executed on random inputs and compared with these layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from deeppool.tracing.attention import computes, linear_part, stored_of
+from deeppool.tracing.draft import Part
+from deeppool.tracing.island import Island, Writer, of_function
+from deeppool.tracing.units import Unit, Units
+
+#: The cell of each module.
+CELLS: dict[type[nn.Module], str] = {nn.LSTM: "lstm", nn.GRU: "gru"}
+GATES = {"lstm": 4, "gru": 3}
+
+
+def layers(
+    units: Units, unit: Unit, outputs: list[int], free_name: Callable[[str], str]
+) -> list[Part] | None:
+    """Returns the layers of a unit if it is a call of such a module, otherwise ``None``."""
+    module = units.modules[unit.module] if unit.is_call else None
+    cell = CELLS.get(type(module)) if module is not None else None
+    if cell is None or not isinstance(module, nn.RNNBase):
+        return None
+    inputs = units.needs(unit)[1]
+    if len(inputs) != 1 or len(outputs) != 1 or module.bidirectional or module.proj_size:
+        return None
+    sample = units.steps[inputs[0]].sample
+    if sample is None or len(sample) != 2 or units.steps[inputs[0]].rows != 1:
+        return None
+    output = (sample[0], module.hidden_size)
+    if units.steps[outputs[0]].sample != output or units.steps[outputs[0]].rows != 1:
+        return None
+    whole = Writer(units, unit).island(unit.module, outputs[0], inputs, False)
+    names = [stored.name for stored, _ in whole.stored]
+    wanted = [
+        [[stored.name for stored in _stored(unit.module, part, level, module.bias)] for part in ("ih", "hh")]
+        for level in range(module.num_layers)
+    ]
+    if sorted(names) != sorted(name for level in wanted for part in level for name in part):
+        return None
+
+    def expected(inputs: list[torch.Tensor], tensors: list[torch.Tensor]) -> torch.Tensor:
+        by_name, (x,) = dict(zip(names, tensors)), inputs
+        for of_input, of_state in wanted:
+            gates = F.linear(x, *(by_name[name] for name in of_input))
+            x = recur(gates, *(by_name[name] for name in of_state), cell=cell)
+        return x
+
+    # In evaluation there is no dropout between the layers. Large weights would amplify rounding
+    # errors.
+    deviation = 0.5 * module.hidden_size**-0.5
+    if not computes(whole, [sample], expected, is_training=False, deviation=deviation):
+        return None
+    result: list[Part] = []
+    prefix = f"{unit.module}." if unit.module else ""
+    for level in range(module.num_layers):
+        gates = (sample[0], GATES[cell] * module.hidden_size)
+        stored = _stored(unit.module, "ih", level, module.bias)
+        linear = linear_part(units, free_name(f"{prefix}ih_l{level}"), stored, gates)
+        linear.inputs = [result[-1].name if result else inputs[0]]
+        name = free_name(f"{prefix}hh_l{level}")
+        state = [(one, module) for one in _stored(unit.module, "hh", level, module.bias)]
+        island = of_function(name, partial(recur, cell=cell), output, state)
+        op = {"recurrence": {"cell": cell, "bias": module.bias}}
+        result += [linear, Part(name, op, [linear.name], island)]
+        if module.dropout > 0 and level < module.num_layers - 1:
+            result.append(_dropout(units, unit, module, free_name(f"{prefix}dropout_l{level}"), output))
+            result[-1].inputs = [name]
+    return result
+
+
+def _stored(path: str, part: str, level: int, has_bias: bool) -> list[Any]:
+    """Returns the weight, and the bias, of a layer's input (``ih``) or state (``hh``)."""
+    return stored_of(path, "", has_bias, f"_{part}_l{level}")
+
+
+def _dropout(units: Units, unit: Unit, module: nn.RNNBase, name: str, output: tuple[int, ...]) -> Part:
+    def run(n: int, tensors: list[torch.Tensor], training: list[bool], *x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(x[0], module.dropout, training[0])
+
+    island = Island(name, run, f"# F.dropout(x, {module.dropout})", (), (module,), output)
+    draws = [units.steps[index] for index in unit.steps if units.steps[index].op in CELLS.values()]
+    return Part(name, {"dropout": {"probability": module.dropout}}, [], island, draws)
+
+
+def recur(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *, cell: str
+) -> torch.Tensor:
+    """Computes a recurrence from a state of zeros.
+
+    Args:
+        x: The gates, in PyTorch's order, without the products of the state, of shape
+            ``(samples, positions, gates * width)``.
+        weight: Weight of the state, of shape ``(gates * width, width)``.
+        bias: Bias of these products.
+        cell: ``lstm`` or ``gru``.
+
+    Returns:
+        The states, of shape ``(samples, positions, width)``.
+    """
+    state = memory = x.new_zeros((x.shape[0], weight.shape[1]))
+    states = []
+    for gates in x.unbind(1):
+        products = F.linear(state, weight, bias)
+        if cell == "lstm":
+            i, f, g, o = (gates + products).chunk(4, 1)
+            memory = f.sigmoid() * memory + i.sigmoid() * g.tanh()
+            state = o.sigmoid() * memory.tanh()
+        else:
+            (r, z, n), (of_r, of_z, of_n) = gates.chunk(3, 1), products.chunk(3, 1)
+            new = (n + (r + of_r).sigmoid() * of_n).tanh()
+            state = new + (z + of_z).sigmoid() * (state - new)
+        states.append(state)
+    return torch.stack(states, 1)
