@@ -5,20 +5,24 @@
 //! Layers are named as torchvision's modules if it has the network, so that
 //! [`Layer::tensor_name`](crate::Layer::tensor_name) is a key of its `state_dict`.
 //!
-//! The LSTM layers of the recurrent networks `gnmt` and `big-lstm` are opaque: these networks can
-//! be planned and simulated only.
+//! The LSTM layers of the recurrent networks `gnmt` and `big-lstm`, which are cut into chunks, and the
+//! attention of `swin-t` within windows, are opaque: these networks can be planned and simulated
+//! only.
 
 mod alexnet;
 mod bert;
 mod big_lstm;
+mod convnext;
 mod digits;
 mod efficientnet;
 mod gnmt;
 mod gpt2;
 mod inception;
+mod language_model;
 mod llama;
 mod lstm;
 mod resnet;
+mod swin;
 mod transformer;
 mod vgg;
 mod vit;
@@ -46,12 +50,15 @@ const MODELS: &[(&str, Build)] = &[
     ("wrn-101-2", |name| resnet::resnet(name, &resnet::WRN101_2)),
     ("inception-v3", inception::inception_v3),
     ("efficientnet-b0", efficientnet::efficientnet_b0),
+    ("convnext-t", convnext::convnext_t),
     ("vit-b-16", vit::vit_b_16),
+    ("swin-t", swin::swin_t),
     ("gpt2", |name| gpt2::gpt2(name, gpt2::SMALL)),
     ("gpt2-xl", |name| gpt2::gpt2(name, gpt2::XL)),
     ("llama-3-8b", llama::llama_3_8b),
     ("bert-base", |name| bert::bert(name, BertSize::Base, bert::POSITIONS, BertTask::QuestionAnswering)),
     ("bert-large", |name| bert::bert(name, BertSize::Large, bert::POSITIONS, BertTask::QuestionAnswering)),
+    ("lstm", language_model::lstm),
     ("gnmt", gnmt::gnmt),
     ("big-lstm", big_lstm::big_lstm),
     ("digits-cnn", digits::digits_cnn),

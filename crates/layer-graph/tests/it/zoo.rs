@@ -20,8 +20,11 @@ fn parameter_counts_match_publications() {
         ("inception-v3", 23_834_568),
         ("vit-b-16", 86_567_656),
         ("efficientnet-b0", 5_288_548),
+        ("convnext-t", 28_589_128),
+        ("swin-t", 28_288_354),
         ("gpt2", 124_439_808),
         ("gpt2-xl", 1_557_611_200),
+        ("lstm", 19_780_400),
         ("llama-3-8b", 8_030_261_248),
         // `BertForQuestionAnswering` of Hugging Face without its embedding of segments.
         ("bert-base", 108_893_186 - 2 * 768),
@@ -63,6 +66,8 @@ fn forward_flops_match_publications() {
         ("inception-v3", 5.71),
         ("vit-b-16", 17.56),
         ("efficientnet-b0", 0.3859),
+        ("convnext-t", 4.456),
+        ("swin-t", 4.491),
     ];
     for (name, giga_multiply_adds) in published {
         let net = zoo::model(name).unwrap();

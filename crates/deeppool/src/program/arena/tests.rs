@@ -250,7 +250,7 @@ fn gradients_of_a_bucket_are_adjacent() {
 }
 
 /// Networks of the zoo with different blocks.
-const NETWORKS: [&str; 13] = [
+const NETWORKS: [&str; 15] = [
     "alexnet",
     "vgg19",
     "resnet-18",
@@ -258,7 +258,9 @@ const NETWORKS: [&str; 13] = [
     "resnext-101-32x4d",
     "inception-v3",
     "efficientnet-b0",
+    "convnext-t",
     "vit-b-16",
+    "swin-t",
     "gpt2",
     "bert-large",
     "gnmt",

@@ -1,6 +1,8 @@
 //! Gradients of all parameters of whole networks, compared with the CPU engine.
 
-use layer_engine::{CpuEngine, Engine, ImageLayout, KernelChoice, KernelSpec, Pass, Precision, Shard};
+use layer_engine::{
+    CpuEngine, Engine, EngineError, ImageLayout, KernelChoice, KernelSpec, Pass, Precision, Shard,
+};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, LayerGraph, LayerId, LayerKind, LayerNorm,
     Linear, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Reshape, Select, Shape, zoo,
@@ -170,7 +172,12 @@ fn zoo_layers_can_be_prepared() {
                     let engine = engine.clone().with_image_layout(layout);
                     let spec = KernelSpec::Layer { layer, pass, shard: Shard::whole(2) };
                     let prepared = engine.prepare(&spec, Precision::F32);
-                    assert!(prepared.is_ok(), "{name}, {layout:?}: {:?}", prepared.err());
+                    match prepared.err() {
+                        None => {}
+                        // Layer normalisations of images, as in ConvNeXt, have one order.
+                        Some(EngineError::ChannelsLast { .. }) if layout == ImageLayout::ChannelsLast => {}
+                        Some(error) => panic!("{name}, {layout:?}: {error}"),
+                    }
                 }
             }
         }
