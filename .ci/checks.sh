@@ -386,10 +386,10 @@ slurm() {
 # Installs PyTorch and other Python packages into a virtual environment that the checks share.
 python_packages() {
     local folder=$1
-    "$folder/bin/python" -c 'import maturin, mypy, onnx, onnxscript, pytest, safetensors, torch, torchvision' 2>/dev/null ||
+    "$folder/bin/python" -c 'import maturin, mypy, onnx, onnxscript, pytest, safetensors, torch, torchvision, xdist' 2>/dev/null ||
         { python3 -m venv "$folder" &&
             "$folder/bin/pip" install --quiet torch==2.11.0 torchvision==0.26.0 safetensors==0.8.0 onnx==1.23.2 onnxscript==0.7.2 numpy \
-                maturin==1.16.0 pytest==9.2.0 mypy==2.4.1; }
+                maturin==1.16.0 pytest==9.2.0 pytest-xdist==3.8.0 mypy==2.4.1; }
 }
 
 # Compares names of parameters and losses with PyTorch, for the same networks and batches, runs the
@@ -437,7 +437,8 @@ python() {
             "$folder/bin/pip" install --quiet --force-reinstall --no-deps "$wheels"/deeppool-*.whl &&
             (cd python && "$folder/bin/python" -m mypy) &&
             DEEPPOOL_BIN=$(realpath "${CARGO_TARGET_DIR:-target}/debug/deeppool") DEEPPOOL_NETWORKS=quick \
-                timeout 1440 "$folder/bin/python" -m pytest --quiet --durations 40 -p no:cacheprovider python/tests
+                timeout 1440 "$folder/bin/python" -m pytest --quiet --numprocesses 2 --dist loadfile --durations 40 \
+                -p no:cacheprovider python/tests
     )
 }
 
