@@ -385,9 +385,9 @@ proptest! {
         let shape = [Shape::sequence(positions, features)];
         compare(order, &layer(PositionEmbedding::new(positions + vocabulary), &shape), samples);
         compare(order, &layer(LayerKind::ClassToken, &shape), samples);
-        let shape_of_gates = [Shape::sequence(positions, 12 * (1 + features % 4))];
-        compare(order, &layer(Recurrence::new(RecurrentCell::Lstm), &shape_of_gates), samples);
-        compare(order, &layer(Recurrence { cell: RecurrentCell::Gru, bias: false }, &shape_of_gates), samples);
+        let gates = [Shape::sequence(positions, 12 * (1 + features % 4))];
+        compare(order, &layer(Recurrence::new(RecurrentCell::Lstm), &gates), samples);
+        compare(order, &layer(Recurrence { cell: RecurrentCell::Gru, bias: false }, &gates), samples);
         compare(order, &layer(Dropout::new(0.4), &shape), samples);
         compare(order, &layer(Embedding::new(vocabulary, features), &[Shape::features(positions)]), samples);
     }
