@@ -6,8 +6,8 @@
 //! [`Layer::tensor_name`](crate::Layer::tensor_name) is a key of its `state_dict`.
 //!
 //! The LSTM layers of the recurrent networks `gnmt` and `big-lstm`, which are cut into chunks, and
-//! the attention of `swin-t` within windows, are opaque: these networks can be planned and simulated
-//! only.
+//! the attention of `swin-t` within windows, are opaque: these networks can be planned and
+//! simulated only.
 
 mod alexnet;
 mod bert;
