@@ -295,6 +295,11 @@ def product_flops(layer, operation):
         positions, keys = layer.shape[0], layer.input_shapes[-1][0]
         softmax = 5 * operation[layer.kind]["heads"] * positions * keys
         return layer.forward_flops - softmax
+    if layer.kind == "recurrence":
+        has_bias = len(layer.parameters) > 1
+        gates = {"lstm": 58, "gru": 38}[operation[layer.kind]["cell"]]
+        biases = has_bias * math.prod(layer.input_shapes[0])
+        return layer.forward_flops - gates * math.prod(layer.shape) - biases
     return 0
 
 

@@ -32,8 +32,8 @@ pub fn initial_parameters(layer: &Layer, seed: u64) -> Vec<f64> {
                     _ => &parameter.dims[1..],
                 };
                 let fan_in: usize = inputs.iter().product();
-                let variance = if matches!(layer.kind(), LayerKind::Recurrence(_)) { 1.0 } else { 3.0 };
-                let bound = (variance / fan_in as f64).sqrt();
+                let squared_bound = if matches!(layer.kind(), LayerKind::Recurrence(_)) { 1.0 } else { 3.0 };
+                let bound = (squared_bound / fan_in as f64).sqrt();
                 let name = layer.tensor_name(parameter);
                 let mut stream = RandomStream::new(seed, Purpose::Initialisation, 0, &name, 0);
                 values.extend((0..elements).map(|_| bound * (2.0 * stream.uniform() - 1.0)));

@@ -148,16 +148,16 @@ impl Layer {
     ///
     /// Class tokens, position embeddings and learned factors are plain parameters in PyTorch, so
     /// their key is the layer's name. The input projection of an attention, a linear layer whose
-    /// name ends in `.in_proj`, has keys that end in `.in_proj_weight` and `.in_proj_bias`. The
-    /// layers of layer 0 of a recurrent module `lstm`, `lstm.ih_l0` and `lstm.hh_l0`, have the keys
-    /// `lstm.weight_ih_l0` and `lstm.bias_ih_l0`, and those with `hh`.
+    /// name ends in `.in_proj`, has keys that end in `.in_proj_weight` and `.in_proj_bias`. For
+    /// level 0 of a recurrent module `lstm`, the layer `lstm.ih_l0` has the keys
+    /// `lstm.weight_ih_l0` and `lstm.bias_ih_l0`, and `lstm.hh_l0` those with `hh`.
     #[must_use]
     pub fn tensor_name(&self, tensor: &LayerTensor) -> String {
         let layer = &self.name;
         match self.kind {
             LayerKind::ClassToken | LayerKind::PositionEmbedding(_) | LayerKind::Scale(_) => layer.clone(),
             LayerKind::Linear(_) if layer.ends_with(".in_proj") => format!("{layer}_{}", tensor.name),
-            LayerKind::Linear(_) | LayerKind::Recurrence(_) if is_of_recurrent_module(layer) => {
+            LayerKind::Linear(_) | LayerKind::Recurrence(_) if has_recurrent_suffix(layer) => {
                 let place = layer.rfind('.').map_or(0, |dot| dot + 1);
                 format!("{}{}_{}", &layer[..place], tensor.name, &layer[place..])
             }
@@ -304,8 +304,8 @@ impl Layer {
 }
 
 /// Returns whether the last part of a layer's name is that of a recurrent module's products, such
-/// as `ih_l0`.
-fn is_of_recurrent_module(layer: &str) -> bool {
+/// as `ih_l0`. It is then part of the keys, also of other linear layers of this name.
+fn has_recurrent_suffix(layer: &str) -> bool {
     let part = layer.rsplit_once('.').map_or(layer, |(_, part)| part);
     let number = part.strip_prefix("ih_l").or_else(|| part.strip_prefix("hh_l"));
     number.is_some_and(|number| number.parse::<usize>().is_ok())

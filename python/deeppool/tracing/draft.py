@@ -28,16 +28,3 @@ class Draft:
     @property
     def kind(self) -> str:
         return "opaque" if self.op is None else label(self.op)
-
-
-@dataclass
-class Part:
-    """One of several layers that a unit is split into, such as an attention and its projections."""
-
-    name: str
-    op: Op
-    #: Indices of values, or names of other layers of the unit.
-    inputs: list[int | str]
-    island: Island
-    #: Operations that draw random numbers.
-    draws: list[Step] = field(default_factory=list)

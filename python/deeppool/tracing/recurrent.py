@@ -15,9 +15,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from deeppool.tracing.attention import computes, linear_part, stored_of
-from deeppool.tracing.draft import Part
 from deeppool.tracing.island import Island, Writer, of_function
+from deeppool.tracing.parts import Part, computes, linear_part, stored_of
 from deeppool.tracing.units import Unit, Units
 
 #: The cell of each module.

@@ -11,8 +11,16 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from deeppool.tracing import activations, attention, grouping, losses, norms, recurrent, refusals
-from deeppool.tracing import stochastic_depth
+from deeppool.tracing import (
+    activations,
+    attention,
+    grouping,
+    losses,
+    norms,
+    recurrent,
+    refusals,
+    stochastic_depth,
+)
 from deeppool.tracing.call import Call, caches_off
 from deeppool.tracing.checks import SAMPLES, Modes, check_layers, random_outputs, set_modes
 from deeppool.tracing.draft import Draft
@@ -350,9 +358,10 @@ def _layers(units: Units) -> tuple[list[Draft], str]:
         count = len(units.units)
         steps = [draft.steps[0].index for draft in layers if draft.steps]
         what = f"layers share the parameter `{parameter}`"
-        units.merge(steps, what)
-        units.repair()
-        units.units[units.owner()[steps[0]]].what = what
+        if len(steps) == len(layers):
+            units.merge(steps, what)
+            units.repair()
+            units.units[units.owner()[steps[0]]].what = what
         if len(units.units) == count:
             raise TraceError(
                 f"layers `{layers[0].name}` and `{layers[1].name}` share some but not all of their "

@@ -175,6 +175,11 @@ impl Product {
                 let depth = input.innermost();
                 Some(Self { count: 1, rows, columns: linear.out_features, input: [rows, depth], depth })
             }
+            // The product of a position.
+            LayerKind::Recurrence(_) => {
+                let (columns, width) = (input.innermost(), output.innermost());
+                Some(Self { count: 1, rows: samples, columns, input: [samples, width], depth: width })
+            }
             // A block has the scores of a tile of queries, for any number of keys.
             LayerKind::MultiHeadAttention(attention) => {
                 let sizes = attention.sizes(layer.input_shapes())?;

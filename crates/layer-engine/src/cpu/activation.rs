@@ -193,7 +193,7 @@ fn between<T: Real>(x: T, limit: T) -> T {
 /// Returns `1 / (1 + exp(-x))`.
 #[allow(clippy::inline_always, reason = "a call in the loop keeps it from vector instructions")]
 #[inline(always)]
-fn logistic<T: Real>(x: T) -> T {
+pub(super) fn logistic<T: Real>(x: T) -> T {
     T::one() / (T::one() + (-x).exponential())
 }
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 use layer_graph::{Layer, Recurrence, RecurrenceSizes, RecurrentCell};
 
 use super::Real;
+use super::activation::logistic;
 use super::gemm::{Matrix, MatrixMut, Update, multiply};
 use super::operation::{Operands, Operation};
 use super::workers::Workers;
@@ -39,10 +40,11 @@ pub(super) struct RecurrentLayer<T> {
     rule: Rule,
     pass: RecurrencePass,
     workers: Workers,
-    /// Workspace of `scratch_elements` for each sample. In evaluation, what training saves, of one
-    /// step. Backward, for each [`SAMPLES`] samples, the gradients of a GRU's products of the last
-    /// gate, and those of the output and of the memory that a step has from the step after it.
+    /// Workspace of `scratch_elements` for each sample. In evaluation, the gates and the memory of
+    /// one step. Backward, for each [`SAMPLES`] samples, the gradients of a GRU's products of the
+    /// last gate, and those of the output and of the memory that a step has from the step after it.
     scratch: Vec<T>,
+    /// Number of elements of a sample's workspace.
     scratch_elements: usize,
     /// Gradients of the input, if no operand receives them.
     input_gradient: Vec<T>,
@@ -76,8 +78,8 @@ impl Rule {
         parameters.split_at(self.inputs() * self.sizes.width)
     }
 
-    /// Computes the steps of some samples. `kept` has what is saved of `steps` steps of each
-    /// sample: of all of them, or of the current one.
+    /// Computes the steps of some samples. `kept` has the gates and the memory of `steps` steps of
+    /// each sample: of all of them, or of the current one.
     fn forward<T: Real>(
         &self,
         input: &[T],
@@ -175,8 +177,8 @@ impl Rule {
         }
     }
 
-    /// Computes the input gradients of some samples, from the last step to the first one. At the
-    /// start of the workspace it leaves the gradients of a GRU's products of the last gate.
+    /// Computes the input gradients of some samples, from the last step to the first one. The
+    /// start of the workspace receives the gradients of a GRU's products of the last gate.
     fn input_gradient<T: Real>(
         &self,
         [parameters, output, saved, output_gradient]: [&[T]; 4],
@@ -229,9 +231,9 @@ impl Rule {
         }
     }
 
-    /// Computes the input gradient of an LSTM's step. `carried` are the gradients of the output and
-    /// of the memory that it has from the step after it, and is replaced by those that the step
-    /// before has from it, without the products.
+    /// Computes the input gradient of an LSTM's step. `carried` and `memory` are the gradients of
+    /// the output and of the memory from the following step; they are replaced by those for the
+    /// previous step, without the products.
     fn lstm_gradient<T: Real>(
         &self,
         kept: &[T],
@@ -399,11 +401,6 @@ impl<T: Real> RecurrentLayer<T> {
             }
         });
     }
-}
-
-/// Returns `1 / (1 + exp(-x))`.
-fn logistic<T: Real>(x: T) -> T {
-    T::one() / (T::one() + (-x).exponential())
 }
 
 impl<T: Real> Operation<T> for RecurrentLayer<T> {

@@ -195,7 +195,7 @@ fn cases(family: Family) -> Vec<MutationCase> {
     layers.chain(kernel_cases(family)).chain(other_layers(family)).collect()
 }
 
-/// Returns layers of a family that have several inputs, or are parts of others, or repeat.
+/// Returns layers of a family that have several inputs, are parts of others, or are recurrences.
 fn other_layers(family: Family) -> impl Iterator<Item = MutationCase> {
     let of_attention = attentions_of_three_inputs(family).into_iter().chain(dropout_parts(family));
     of_attention.chain(recurrences(family)).chain(channel_products(family))
@@ -221,7 +221,7 @@ fn recurrences(family: Family) -> Vec<MutationCase> {
                 case(rule, 2, 1, 4),
                 case(with_bias(), 2, 9, 5),
                 case(with_bias(), 2, 5, 6),
-                case(with_bias(), 2, 256, 4),
+                case(with_bias(), 2, 257, 4),
             ]
         })
         .collect()

@@ -90,14 +90,13 @@ pub fn from_config(name: &str, config: &str, positions: Option<usize>) -> Result
             )));
         }
     };
-    let known: &[&str] = match &*model_type {
-        "bert" => &bert::CLASSES,
-        "vit" => &vit::CLASSES,
-        _ => &["ForCausalLM", "LMHeadModel"],
+    // Networks without a head end as those with it.
+    let is_known = |name: &str| match &*model_type {
+        "bert" => bert::CLASSES.contains(&name) || name == "BertModel",
+        "vit" => vit::CLASSES.contains(&name) || name == "ViTModel",
+        _ => ["ForCausalLM", "LMHeadModel", "Model"].iter().any(|known| name.ends_with(known)),
     };
-    // Networks without a head end as these, too.
-    let is_other = |name: &&String| !known.iter().chain(&["Model"]).any(|known| name.ends_with(known));
-    let others = architectures.iter().filter(is_other);
+    let others = architectures.iter().filter(|name| !is_known(name));
     configured.left_out.extend(others.map(|name| format!("the last layers of {name}")));
     Ok(configured)
 }

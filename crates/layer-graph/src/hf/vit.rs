@@ -85,12 +85,13 @@ pub(super) fn build(name: &str, config: &Config, labels: &Labels) -> Result<Conf
     let patches = Conv2d { stride: patch, ..Conv2d::rectangular(features, patch) };
     let path = "vit.embeddings";
     let mut x = net.add(format!("{path}.patch_embeddings.projection"), patches, [net.input()])?;
-    let count = net.layer(x).output_shape().dims()[1..].iter().product();
+    let count: usize = net.layer(x).output_shape().dims()[1..].iter().product();
     let flat = Reshape { output: Shape::new([features, count]) };
     x = net.add(format!("{path}.patch_embeddings.flatten"), flat, [x])?;
     x = net.add(format!("{path}.patch_embeddings.transpose"), Permute { order: vec![1, 0] }, [x])?;
     x = net.add(format!("{path}.cls_token"), LayerKind::ClassToken, [x])?;
-    x = net.add(format!("{path}.position_embeddings"), PositionEmbedding::new(count + 1), [x])?;
+    x =
+        net.add(format!("{path}.position_embeddings"), PositionEmbedding::new(count.saturating_add(1)), [x])?;
     if let Some(dropout) = dropout(config.hidden_dropout_prob) {
         x = net.add(format!("{path}.dropout"), dropout, [x])?;
     }

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Shape;
 
-/// Hyper-parameters of a recurrence: the part of an LSTM or of a GRU that each position needs from
-/// the one before.
+/// Hyper-parameters of a recurrence, the recurrent part of an LSTM or of a GRU: the products of the
+/// recurrent weights with the output of the position before, the gates and the state.
 ///
 /// A layer of `torch.nn.LSTM` or `torch.nn.GRU` is a [`Linear`](crate::Linear) layer, which
 /// multiplies all positions by the input weights at once, and a recurrence, which adds the products
@@ -49,9 +49,9 @@ impl Recurrence {
     }
 }
 
-/// Function that computes the output of a position from its input, the gates `x`, and the products
-/// of the recurrent weights with the output of the position before, `p = W h + b`. The position
-/// before the first one is 0. `sigmoid` is the logistic function.
+/// Function that computes the output `h` of a position from its input, the gates `x`, and the
+/// products of the recurrent weights, `p = W h' + b`. `h'` and `c'` are the output and the memory
+/// of the position before, 0 for the first one. `sigmoid` is the logistic function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecurrentCell {

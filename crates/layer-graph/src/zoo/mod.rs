@@ -1,7 +1,8 @@
 //! Zoo of published networks.
 //!
 //! Each network ends in a softmax cross entropy, so that it can be trained. Parameter counts are
-//! those of the published implementations (torchvision's, `OpenAI`'s of GPT-2 and Meta's of Llama).
+//! those of the published implementations (torchvision's, `OpenAI`'s of GPT-2 and Meta's of Llama;
+//! of `lstm`, with PyTorch's two biases).
 //! Layers are named as torchvision's modules if it has the network, so that
 //! [`Layer::tensor_name`](crate::Layer::tensor_name) is a key of its `state_dict`.
 //!

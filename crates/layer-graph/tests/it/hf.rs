@@ -241,6 +241,10 @@ fn unsupported_options_are_listed() {
         "attn_pdrop": 0.0, "add_cross_attention": true,
     });
     assert_eq!(build(&gpt2, 64).unwrap().left_out, ["cross attention"]);
+    for name in ["BertLMHeadModel", "TFBertForMaskedLM"] {
+        let bert = with(bert(), &json!({"architectures": [name]}));
+        assert_eq!(build(&bert, 16).unwrap().left_out, [format!("the last layers of {name}")]);
+    }
     let of_bert = json!({
         "position_embedding_type": "relative_key", "add_cross_attention": true,
         "problem_type": "regression", "architectures": ["BertForPreTraining"],

@@ -24,7 +24,8 @@ fn parameter_counts_match_publications() {
         ("swin-t", 28_288_354),
         ("gpt2", 124_439_808),
         ("gpt2-xl", 1_557_611_200),
-        ("lstm", 19_780_400),
+        // With PyTorch's second biases.
+        ("lstm", 19_775_200 + 2 * 4 * 650),
         ("llama-3-8b", 8_030_261_248),
         // `BertForQuestionAnswering` of Hugging Face without its embedding of segments.
         ("bert-base", 108_893_186 - 2 * 768),

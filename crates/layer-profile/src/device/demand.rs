@@ -120,7 +120,8 @@ impl Demand {
             // Same bytes in another shape.
             LayerKind::Flatten | LayerKind::Reshape(_) => self.add(Term::Launch, 1.0),
             // For each position a product and the gates. Backward, also the gradient of the
-            // parameters for all positions at once. The parameters stay on the chip.
+            // parameters for all positions at once. The parameters are assumed to stay on the chip,
+            // as in cuDNN.
             LayerKind::Recurrence(rule) => {
                 let sizes = rule.sizes(&layer.input_shapes()[0]);
                 let positions = sizes.map_or(0, |sizes| sizes.positions);

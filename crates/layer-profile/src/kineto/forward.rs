@@ -101,9 +101,17 @@ impl<'a> Layers<'a> {
         assigned
     }
 
-    /// Checks that all layers with parameters have operators, and, in a network without opaque
-    /// layers, that all operators with parameters have layers.
+    /// Checks that no layer is recurrent, that all layers with parameters have operators, and, in a
+    /// network without opaque layers, that all operators with parameters have layers.
     fn check(&self, forward: &Forward<'_>, assigned: &[Option<usize>]) -> Result<(), ProfileError> {
+        let mut recurrent = self.targets.iter().filter(|target| target.kind.label() == "recurrence");
+        if let Some(target) = recurrent.next() {
+            return Err(self.mismatch(format!(
+                "one operator computes its layer `{}` with other layers of a module, among which its \
+                 time cannot be divided",
+                target.name
+            )));
+        }
         let mut is_covered = vec![false; self.len()];
         for &layer in assigned.iter().flatten() {
             is_covered[layer] = true;

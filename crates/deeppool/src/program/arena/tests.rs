@@ -250,7 +250,7 @@ fn gradients_of_a_bucket_are_adjacent() {
 }
 
 /// Networks of the zoo with different blocks.
-const NETWORKS: [&str; 15] = [
+const NETWORKS: [&str; 16] = [
     "alexnet",
     "vgg19",
     "resnet-18",
@@ -263,6 +263,7 @@ const NETWORKS: [&str; 15] = [
     "swin-t",
     "gpt2",
     "bert-large",
+    "lstm",
     "gnmt",
     "big-lstm",
     "digits-cnn",

@@ -97,8 +97,8 @@ fn network_gradients_are_as_accurate_as_libtorchs() {
     }
 }
 
-/// Networks that only repeat the blocks of smaller ones.
-const DEEPER: [&str; 3] = ["resnet-101", "resnet-152", "bert-large"];
+/// Networks that only repeat the blocks of smaller ones, or have more parameters than memory.
+const DEEPER: [&str; 5] = ["resnet-101", "resnet-152", "bert-large", "gpt2-xl", "llama-3-8b"];
 
 /// Checks the models of the zoo, but those that are [deeper](DEEPER). Takes minutes and 6 GB of
 /// memory.

@@ -1,0 +1,80 @@
+"""Layers of units that are several layers, such as an attention with its projections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from deeppool.tracing.island import Island, of_function
+from deeppool.tracing.kinds import Op
+from deeppool.tracing.program import Step, Stored
+from deeppool.tracing.units import Units
+
+
+@dataclass
+class Part:
+    """One of several layers that a unit is split into, such as an attention and its projections."""
+
+    name: str
+    op: Op
+    #: Indices of values, or names of other layers of the unit.
+    inputs: list[int | str]
+    island: Island
+    #: Operations that draw random numbers.
+    draws: list[Step] = field(default_factory=list)
+
+
+def computes(
+    island: Island,
+    samples: list[tuple[int, ...]],
+    expected: Callable[[list[torch.Tensor], list[torch.Tensor]], torch.Tensor],
+    tolerance: float = 1e-9,
+    is_training: bool = True,
+    deviation: float = 1.0,
+) -> bool:
+    """Returns whether an island computes the expected function, for random parameters and inputs.
+
+    ``deviation`` is the standard deviation of the parameters. Both are computed with the same random
+    numbers. Attention is not fused: a fused one has random numbers of its own.
+    """
+    generator = torch.Generator().manual_seed(0)
+
+    def random(shape: tuple[int, ...] | torch.Size) -> torch.Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    tensors = [
+        (deviation * random(tensor.shape) if isinstance(tensor, nn.Parameter) else tensor.detach().cpu()).to(
+            torch.float64 if tensor.is_floating_point() else tensor.dtype
+        )
+        for tensor in island.tensors()
+    ]
+    inputs = [random((2, *sample)) for sample in samples]
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=()), sdpa_kernel(SDPBackend.MATH):
+            torch.manual_seed(0)
+            result = island.execute(tensors, *inputs, is_training=is_training)
+            torch.manual_seed(0)
+            wanted = expected(inputs, tensors)
+    except RuntimeError:
+        return False  # For example, mixed data types because of a constant in single precision.
+    return result.shape == wanted.shape and bool(
+        ((result - wanted).abs().max() <= tolerance * wanted.abs().max()).item()
+    )
+
+
+def stored_of(owner: str, prefix: str, has_bias: bool, suffix: str = "") -> list[Stored]:
+    """Returns the weight, and the bias if there is one, of a module."""
+    names = [f"{prefix}{name}{suffix}" for name in (("weight", "bias") if has_bias else ("weight",))]
+    return [Stored(f"{owner}.{name}" if owner else name, owner, name, True) for name in names]
+
+
+def linear_part(units: Units, name: str, stored: list[Stored], output: tuple[int, ...]) -> Part:
+    island = of_function(name, F.linear, output, [(one, units.modules[one.owner]) for one in stored])
+    return Part(
+        name, {"linear": {"out_features": output[-1], "bias": len(stored) == 2}}, [], island
+    )
