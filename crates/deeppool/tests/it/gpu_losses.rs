@@ -136,16 +136,16 @@ fn translator() -> LayerGraph {
     let mut net = LayerGraph::new("translator", Shape::features(12)).unwrap();
     let tokens = net.input();
     let mut then = |name: &str, kind: LayerKind, inputs: &[LayerId]| net.add(name, kind, inputs).unwrap();
-    let words = then("embedding", Embedding::new(13, 8).into(), &[tokens]);
+    let words = then("embedding", Embedding::new(16, 8).into(), &[tokens]);
     let source = then("source", Slice { start: 0, length: 7 }.into(), &[words]);
-    let gates = then("encoder.ih_l0", Linear::new(4 * 12).into(), &[source]);
+    let gates = then("encoder.ih_l0", Linear::new(4 * 16).into(), &[source]);
     let source = then("encoder.hh_l0", Recurrence::new(RecurrentCell::Lstm).into(), &[gates]);
     let target = then("target", Slice { start: 7, length: 5 }.into(), &[words]);
-    let gates = then("decoder.ih_l0", Linear::new(3 * 12).into(), &[target]);
+    let gates = then("decoder.ih_l0", Linear::new(3 * 16).into(), &[target]);
     let target = then("decoder.hh_l0", Recurrence::new(RecurrentCell::Gru).into(), &[gates]);
     let context = then("attention", MultiHeadAttention::new(2, false).into(), &[target, source, source]);
     let both = then("add", LayerKind::Add, &[context, target]);
-    let scores = then("head", Linear::new(13).into(), &[both]);
+    let scores = then("head", Linear::new(16).into(), &[both]);
     then("loss", LayerKind::SoftmaxCrossEntropy, &[scores]);
     net
 }
