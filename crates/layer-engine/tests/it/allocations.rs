@@ -1,5 +1,5 @@
-//! Launching a kernel on one thread allocates nothing. Attentions and recurrences are excluded: their
-//! products pack their operands into memory that the crates `gemm-*` allocate.
+//! Launching a kernel on one thread allocates nothing. Attentions and recurrences are excluded:
+//! their products pack their operands into memory that the crates `gemm-*` allocate.
 #![allow(unsafe_code, reason = "a global allocator")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
