@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from command import BIN
 
 pytest.importorskip("torch")
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/pytorch.md").read_text(encoding="utf-8")
-BIN = Path(os.environ.get("DEEPPOOL_BIN", ROOT / "target/debug/deeppool"))
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 
 

@@ -1,9 +1,7 @@
 """Traces of PyTorch's profiler: what the command `deeppool` makes of processor traces of real modules."""
 
 import json
-import os
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -11,6 +9,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torchvision")
 
 import torchvision  # noqa: E402
+from command import BIN, needs_command  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch.profiler import ProfilerActivity  # noqa: E402
 from traced_networks import GPT2  # noqa: E402
@@ -18,7 +17,6 @@ from traced_networks import GPT2  # noqa: E402
 from deeppool.profiling import marked  # noqa: E402
 from deeppool.tracing import trace  # noqa: E402
 
-BIN = Path(os.environ.get("DEEPPOOL_BIN", Path(__file__).resolve().parents[2] / "target/debug/deeppool"))
 SAMPLES, ITERATIONS = 4, 3
 
 NETWORKS = {
@@ -79,10 +77,7 @@ def inside(events, path):
     return total
 
 
-@pytest.mark.skipif(
-    not BIN.exists(),
-    reason=f"SKIPPED: no {BIN.name}: cargo build -p deeppool-cli, or DEEPPOOL_BIN=PATH",
-)
+@needs_command
 @pytest.mark.parametrize("name", NETWORKS)
 def test_operators_of_processor_traces_are_assigned_to_layers(name, tmp_path):
     torch.manual_seed(0)

@@ -1,7 +1,6 @@
 """Plans, simulations and comparisons of networks."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from command import BIN, needs_command
 
 import deeppool
 from deeppool import Background, InputError, Network, NoPlanError, Plan, Profile
@@ -122,12 +122,10 @@ def test_plan_file_round_trips(tmp_path: Path) -> None:
         Plan.load(tmp_path / "plan.json")
 
 
+@needs_command
 def test_command_and_package_read_each_others_plans(tmp_path: Path) -> None:
-    command = os.environ.get("DEEPPOOL_BIN", str(Path(__file__).parents[2] / "target/debug/deeppool"))
-    if not Path(command).exists():
-        pytest.skip("SKIPPED: the command `deeppool` is not built: cargo build -p deeppool-cli")
     run = [
-        command,
+        str(BIN),
         "plan",
         "--model",
         "vgg16",
@@ -144,7 +142,7 @@ def test_command_and_package_read_each_others_plans(tmp_path: Path) -> None:
     ours = vgg16()
     assert Plan.load(tmp_path / "theirs.json") == ours
     ours.save(tmp_path / "ours.json")
-    simulate = [command, "simulate", "--model", "vgg16", "--plan", str(tmp_path / "ours.json"), "--json"]
+    simulate = [str(BIN), "simulate", "--model", "vgg16", "--plan", str(tmp_path / "ours.json"), "--json"]
     report = json.loads(subprocess.run(simulate, check=True, capture_output=True).stdout)
     assert report["iteration_us"] == deeppool.simulate(ours).iteration_us
 

@@ -1,8 +1,6 @@
 """Losses of `BurstParallel` against those of `deeppool train` by the same plan."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
 
+from command import deeppool, needs_command  # noqa: E402
 from ranks import on_ranks  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
@@ -22,7 +21,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests/pytorch"))
 import networks  # noqa: E402  (data and settings of the comparison)
 
-BIN = Path(os.environ.get("DEEPPOOL_BIN", ROOT / "target/debug/deeppool"))
 WORLD, ITERATIONS = 4, 50
 #: Split and number of parts of layers of `digits-cnn`.
 SPLITS = {
@@ -55,13 +53,6 @@ class DigitsCnn(nn.Module):
         return self.fc2(self.dropout(self.gelu(self.fc1(x.flatten(1)))))
 
 
-def deeppool(folder, *arguments):
-    command = [str(BIN), *map(str, arguments)]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert result.returncode == 0, f"{' '.join(command)}: {result.stderr}"
-    return result.stdout
-
-
 def train(folder):
     """Trains by the command's plan. Its layers are the module's layers in the same order."""
     module = DigitsCnn()
@@ -90,10 +81,7 @@ def train(folder):
     return losses
 
 
-@pytest.mark.skipif(
-    not BIN.exists(),
-    reason=f"there is no {BIN.name} to compare with: cargo build -p deeppool-cli, or DEEPPOOL_BIN=PATH",
-)
+@needs_command
 @pytest.mark.parametrize(
     ("mode", "splits"), [(["--amplification", "2"], {}), (["--mode", "dp"], {}), (["--mode", "dp"], SPLITS)]
 )

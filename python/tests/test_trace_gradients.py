@@ -2,8 +2,6 @@
 
 import copy
 import os
-import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +10,7 @@ pytest.importorskip("torchvision")
 safetensors = pytest.importorskip("safetensors.torch")
 
 import torchvision  # noqa: E402
+from command import deeppool, needs_command  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torchvision.ops import StochasticDepth  # noqa: E402
@@ -20,22 +19,12 @@ from traced_networks import GPT2, NETWORKS, SMALL, Bert, LanguageModel, image, t
 from deeppool import InputError  # noqa: E402
 from deeppool.tracing import check_gradients, trace  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[2]
-BIN = Path(os.environ.get("DEEPPOOL_BIN", ROOT / "target/debug/deeppool"))
 #: Networks of `SMALL` without opaque layers and dropout.
 TRAINED = ["resnet18", "vit", "bert", "gpt2"]
 SAMPLES, LEARNING_RATE = 4, 1.0
 
 
-def deeppool(folder, *arguments):
-    result = subprocess.run([str(BIN), *map(str, arguments)], cwd=folder, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-
-
-@pytest.mark.skipif(
-    not BIN.exists(),
-    reason=f"SKIPPED: no {BIN.name}: cargo build -p deeppool-cli, or DEEPPOOL_BIN=PATH",
-)
+@needs_command
 @pytest.mark.parametrize("name", TRAINED)
 def test_gradients_of_deeppool_train_match_pytorch(name, tmp_path):
     torch.manual_seed(0)

@@ -180,7 +180,7 @@ fn programs_of_the_zoo_are_lowered_in_16_bits() {
             let program = lower_training(&network, &placement, 64, &lowering).unwrap();
             program.memory_peak()
         };
-        // So many samples that activations fill most of the fullest moment.
+        // With few samples, gradients of parameters fill the fullest moment instead of activations.
         let (single, half) = (of(LowerOptions::default()), of(bf16(LowerOptions::default())));
         assert!(half.activations_bytes < single.activations_bytes, "{model}");
         assert!(half.parameters_bytes < single.parameters_bytes, "{model}");

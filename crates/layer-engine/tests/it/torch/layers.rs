@@ -111,7 +111,8 @@ fn layers_on_a_gpu_match_cpu_engine() {
 
 /// Returns whether a layer of this kind has products, which 16-bit precision rounds.
 fn rounds(kind: &LayerKind) -> bool {
-    matches!(kind, LayerKind::Conv2d(_) | LayerKind::Linear(_) | LayerKind::MultiHeadAttention(_))
+    use LayerKind as K;
+    matches!(kind, K::Conv2d(_) | K::Linear(_) | K::MultiHeadAttention(_) | K::Recurrence(_))
 }
 
 /// Returns the maximum distance of a layer from the CPU engine's results. In 16 bits, factors and
