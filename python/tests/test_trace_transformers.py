@@ -27,7 +27,7 @@ NETWORKS = [
     ("GPT2LMHeadModel", GPT2, 0),
     ("BertForSequenceClassification", SMALL, 0),
     ("RobertaForSequenceClassification", SMALL | {"max_position_embeddings": 20, "pad_token_id": 1}, 2),
-    ("T5EncoderModel", T5, 3),
+    ("T5EncoderModel", T5, 1),
     ("MambaForCausalLM", SMALL | {"state_size": 4}, 2),
 ]
 
@@ -107,6 +107,9 @@ CONFIGURATIONS = [
     ("BertForTokenClassification", SMALL | {"hidden_dropout_prob": 0.0, "type_vocab_size": 1}),
     ("BertForMaskedLM", SMALL | {"attention_probs_dropout_prob": 0.0, "hidden_act": "relu"}),
     ("BertForMaskedLM", SMALL | {"tie_word_embeddings": False, "pad_token_id": None}),
+    ("T5ForTokenClassification", T5 | {"num_labels": 5, "relative_attention_num_buckets": 8}),
+    ("T5ForTokenClassification", T5 | {"feed_forward_proj": "gated-gelu", "classifier_dropout": 0.2}),
+    ("T5ForTokenClassification", T5 | {"feed_forward_proj": "gated-silu", "dropout_rate": 0.0, "d_kv": 6}),
     ("ViTForImageClassification", VISION | {"num_labels": 3}),
     (
         "ViTForImageClassification",

@@ -152,6 +152,7 @@ impl Signature {
             }
             (K::Opaque(opaque), _) => return Self::of_opaque(layer, opaque, pass),
             (K::SoftmaxCrossEntropy, _) => return Self::of_cross_entropy(pass),
+            (K::MultiHeadAttention(_), _) => return Self::of_attention(layer, pass),
             (K::BatchNorm(_), Pass::ForwardMoments) => (vec![Input(0)], vec![Moments]),
             (K::BatchNorm(_), Pass::Forward) => {
                 (vec![Input(0), Parameters, Moments], vec![Output, Saved, Statistics])
@@ -196,10 +197,6 @@ impl Signature {
             (K::Recurrence(_), Pass::BackwardParameters) => {
                 (vec![Parameters, Output, Saved, OutputGradient], vec![ParameterGradient])
             }
-            (K::MultiHeadAttention(_), Pass::Backward) => {
-                let reads = slots.clone().map(Input).chain([Output, Saved, OutputGradient]);
-                (reads.collect(), slots.map(InputGradient).collect())
-            }
             // Their derivatives are functions of the output.
             (K::Relu | K::Relu6 | K::HardSigmoid | K::Sigmoid | K::Tanh | K::Softmax, Pass::Backward) => {
                 (vec![Output, OutputGradient], vec![InputGradient(0)])
@@ -207,19 +204,13 @@ impl Signature {
             (kind, Pass::Backward) if kind.is_activation() || matches!(kind, K::LocalResponseNorm(_)) => {
                 (vec![Input(0), OutputGradient], vec![InputGradient(0)])
             }
-            (K::MultiHeadAttention(_) | K::MaxPool2d(_), Pass::Forward) => {
-                (slots.map(Input).collect(), vec![Output, Saved])
-            }
+            (K::MaxPool2d(_), Pass::Forward) => (vec![Input(0)], vec![Output, Saved]),
             (K::Multiply, Pass::Backward) => {
                 (vec![Input(0), Input(1), OutputGradient], vec![InputGradient(0), InputGradient(1)])
             }
             (K::MaxPool2d(_), Pass::Backward) => (vec![Saved, OutputGradient], vec![InputGradient(0)]),
             (
-                K::Softmax
-                | K::LocalResponseNorm(_)
-                | K::MultiHeadAttention(_)
-                | K::MaxPool2d(_)
-                | K::Multiply,
+                K::Softmax | K::LocalResponseNorm(_) | K::MaxPool2d(_) | K::Multiply,
                 Pass::Forward | Pass::Infer,
             ) => (slots.map(Input).collect(), vec![Output]),
             (kind, Pass::Forward | Pass::Infer) if kind.is_activation() || passes_gradient(kind) => {
@@ -227,6 +218,29 @@ impl Signature {
             }
             (kind, Pass::Backward) if passes_gradient(kind) => {
                 (vec![OutputGradient], slots.map(InputGradient).collect())
+            }
+            _ => return None,
+        };
+        Some(Self { reads, writes })
+    }
+
+    /// Returns the operands of a pass of an attention.
+    fn of_attention(layer: &Layer, pass: Pass) -> Option<Self> {
+        use Role::{Output, OutputGradient, ParameterGradient, Parameters, Saved};
+        let learns = layer.parameter_count() > 0;
+        let learned = |role: Role| learns.then_some(role);
+        let slots = 0..layer.input_shapes().len();
+        let inputs = slots.clone().map(Role::Input).chain(learned(Parameters));
+        let for_gradients = [Output, Saved, OutputGradient];
+        let (reads, writes) = match pass {
+            Pass::Forward => (inputs.collect(), vec![Output, Saved]),
+            Pass::Infer => (inputs.collect(), vec![Output]),
+            Pass::Backward => {
+                let gradients = slots.map(Role::InputGradient).chain(learned(ParameterGradient));
+                (inputs.chain(for_gradients).collect(), gradients.collect())
+            }
+            Pass::BackwardParameters if learns => {
+                (inputs.chain(for_gradients).collect(), vec![ParameterGradient])
             }
             _ => return None,
         };

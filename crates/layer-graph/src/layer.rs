@@ -1,6 +1,6 @@
 //! A layer of a network, with the sizes and costs that follow from its kind and its shapes.
 
-use crate::{LayerKind, LayerTensor, Scale, Shape, TensorBox};
+use crate::{LayerKind, LayerTensor, MultiHeadAttention, Scale, Shape, TensorBox};
 
 /// Bytes of one element in single precision.
 const ELEMENT_BYTES: u64 = 4;
@@ -120,6 +120,9 @@ impl Layer {
                 let weight = LayerTensor::new("weight", [gates, width]);
                 std::iter::once(weight).chain(bias(rule.bias, gates)).collect()
             }
+            LayerKind::MultiHeadAttention(MultiHeadAttention { heads, relative: Some(relative), .. }) => {
+                vec![LayerTensor::new("relative_attention_bias.weight", [relative.buckets, *heads])]
+            }
             LayerKind::Opaque(opaque) => opaque.parameters.clone(),
             _ => Vec::new(),
         }
@@ -154,12 +157,12 @@ impl Layer {
     #[must_use]
     pub fn tensor_name(&self, tensor: &LayerTensor) -> String {
         let layer = &self.name;
+        let (path, part) = layer.split_at(layer.rfind('.').map_or(0, |dot| dot + 1));
         match self.kind {
             LayerKind::ClassToken | LayerKind::PositionEmbedding(_) | LayerKind::Scale(_) => layer.clone(),
             LayerKind::Linear(_) if layer.ends_with(".in_proj") => format!("{layer}_{}", tensor.name),
-            LayerKind::Linear(_) | LayerKind::Recurrence(_) if has_recurrent_suffix(layer) => {
-                let place = layer.rfind('.').map_or(0, |dot| dot + 1);
-                format!("{}{}_{}", &layer[..place], tensor.name, &layer[place..])
+            LayerKind::Linear(_) | LayerKind::Recurrence(_) if is_of_recurrent_module(part) => {
+                format!("{path}{}_{part}", tensor.name)
             }
             _ => format!("{layer}.{}", tensor.name),
         }
@@ -265,7 +268,8 @@ impl Layer {
                 let keys = attention.sizes(&self.inputs).map_or(0, |sizes| sizes.key_positions) as u64;
                 let positions = self.output.dims()[0] as u64;
                 let scores = times(times(attention.heads as u64, positions), keys);
-                times(times(4, outputs), keys).saturating_add(times(5, scores))
+                let of_score = 5 + u64::from(attention.relative.is_some());
+                times(times(4, outputs), keys).saturating_add(times(of_score, scores))
             }
             LayerKind::MaxPool2d(pool) | LayerKind::AvgPool2d(pool) => {
                 times(outputs, times(pool.kernel[0] as u64, pool.kernel[1] as u64))
@@ -305,8 +309,7 @@ impl Layer {
 
 /// Returns whether the last part of a layer's name is that of a recurrent module's products, such
 /// as `ih_l0`. It is then part of the keys, also of other linear layers of this name.
-fn has_recurrent_suffix(layer: &str) -> bool {
-    let part = layer.rsplit_once('.').map_or(layer, |(_, part)| part);
+fn is_of_recurrent_module(part: &str) -> bool {
     let number = part.strip_prefix("ih_l").or_else(|| part.strip_prefix("hh_l"));
     number.is_some_and(|number| number.parse::<usize>().is_ok())
 }

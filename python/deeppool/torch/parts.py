@@ -161,7 +161,9 @@ def _function(
             return lambda x: rotate(x, **options)
         case "multi_head_attention":
             in_evaluation = options | {"dropout": 0.0}
-            return lambda *inputs: attend(*inputs, **(options if island.is_training else in_evaluation))
+            return lambda *inputs: attend(
+                *inputs, *tensors, **(options if island.is_training else in_evaluation)
+            )
         case "flatten":
             return lambda x: x.flatten(1)
         case "batch_norm" if norm is not None:

@@ -1,16 +1,16 @@
 """Detection of multi-head scaled dot-product attention.
 
 Its input is one sequence with queries, keys and values concatenated, or three: queries, keys and values, of
-which the queries and keys may be rotated first, and the keys may be the values. A candidate is executed on
-random inputs in double precision and compared with a reference attention, with dropout for the same random
-numbers. This accepts every equivalent implementation, from ``torch.nn.MultiheadAttention`` to matrix products
-with a mask, and rejects others.
+which the queries and keys may be rotated first, and the keys may be the values. Learned numbers of relative
+positions may be added to the products. A candidate is executed on random inputs in double precision and
+compared with a reference attention, with dropout for the same random numbers. This accepts every equivalent
+implementation, from ``torch.nn.MultiheadAttention`` to matrix products with a mask, and rejects others.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,8 @@ from deeppool.tracing.parts import Part, computes, linear_part, stored_of
 from deeppool.tracing.program import PerSample, Ref, Step, Stored
 from deeppool.tracing.units import Unit, Units
 
+#: Distances of keys and queries that are told apart.
+MAX_DISTANCE = 4096
 CORES = ("scaled_dot_product_attention", "softmax", "_safe_softmax")
 
 
@@ -58,22 +60,28 @@ def layers(units: Units, unit: Unit, free_name: Callable[[str], str]) -> list[Pa
         different = list(dict.fromkeys(inputs))
         island = Writer(units, unit).island(unit.module, unit.steps[-1], different, False)
         candidates = _candidates(units, unit, core, shapes)
+        learned = [stored for stored in units.stored(unit) if stored.is_parameter]
+        if learned:
+            candidates = _with_relative_positions(units, unit, learned, candidates)
         for options in candidates if drops else ():
             options["dropout"] = _probability(drops[0])
         mode = units.modules[(drops[0] if drops else core).module]
+        samples = [units.steps[index].sample or () for index in different]
         places = [different.index(index) for index in inputs]
         for options in candidates:
-            if computes(
-                island,
-                [shapes[inputs.index(index)] for index in different],
-                lambda x, t: attend(*(x[place] for place in places), **options),
-            ):
+            tables = [index for index, (stored, _) in enumerate(island.stored) if stored in learned]
+
+            def expected(x: list[torch.Tensor], t: list[torch.Tensor]) -> torch.Tensor:
+                return attend(*(x[place] for place in places), *(t[index] for index in tables), **options)
+
+            if computes(island, samples, expected):
                 name = free_name(unit.module or "attention")
                 if len(different) < len(inputs):
-                    island = _attention(name, options, mode, island.output_shape)
+                    stored = [island.stored[index] for index in tables]
+                    island = _attention(name, options, mode, island.output_shape, stored)
                 island.name = name
                 return [Part(name, {"multi_head_attention": options}, list(inputs), island, drops)]
-        if len(different) < len(inputs):
+        if len(different) < len(inputs) or learned:
             continue
         rotated = _rotated(units, unit, free_name, island, inputs, candidates, mode)
         if rotated is not None:
@@ -145,31 +153,105 @@ def _rotated(
     return None
 
 
+def _with_relative_positions(
+    units: Units, unit: Unit, learned: list[Stored], candidates: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Returns the options of attentions to whose products a learned table of numbers is added."""
+    if len(learned) != 1:
+        return []
+    found = []
+    shape = units.parameter(learned[0])
+    for index in units.needs(unit)[0]:
+        step = units.steps[index]
+        if step.op != "embedding" or step.argument("weight") not in learned:
+            continue
+        rows = units.constant(step.argument("indices"))
+        if rows is None or rows.dim() != 2:
+            continue
+        for options in candidates:
+            if shape[1:] != (options["heads"],):
+                continue
+            # Several distances fit short sequences: that of T5 is the first.
+            for greatest in (128, *range(2, MAX_DISTANCE)):
+                relative = {"buckets": shape[0], "max_distance": greatest}
+                table = relative_buckets(*rows.shape, causal=options["causal"], **relative)
+                if table is not None and torch.equal(table, rows.cpu()):
+                    found.append(options | {"relative": relative})
+                    break
+    return found
+
+
 def attend(
-    *inputs: torch.Tensor, heads: int, causal: bool, scale: float | None = None, dropout: float = 0.0
+    *inputs: torch.Tensor,
+    heads: int,
+    causal: bool,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    relative: dict[str, int] | None = None,
 ) -> torch.Tensor:
     """Computes a multi-head attention.
 
     Args:
         inputs: Queries, keys and values, of shape ``(samples, positions, 3 * features)``. Or queries, of
             shape ``(samples, positions, heads * d)``, keys and values, both of shape
-            ``(samples, key_positions, key_heads * d)``. Groups of heads share the key heads in order.
+            ``(samples, key_positions, key_heads * d)``. Groups of heads share the key heads in order. With
+            ``relative``, the last one is a tensor of shape ``(buckets, heads)``.
         heads: Number of heads.
         causal: Whether each position attends only to itself and earlier positions.
         scale: Factor of the products of queries and keys; by default ``d ** -0.5``.
         dropout: Probability of dropping an attention weight.
+        relative: Options of :func:`relative_buckets`: the number of a head and of the bucket of query and key
+            is added to their product.
 
     Returns:
         A tensor of shape ``(samples, positions, features)``.
     """
+    table = None
+    if relative is not None:
+        table, inputs = inputs[-1], inputs[:-1]
     q, k, v = inputs[0].chunk(3, dim=-1) if len(inputs) == 1 else inputs
     width = q.shape[-1] // heads
     # Each of q, k and v: (samples, heads, positions, features per head).
     q, k, v = (part.reshape(*part.shape[:2], -1, width).transpose(1, 2) for part in (q, k, v))
     if k.shape[1] < heads:
         k, v = (part.repeat_interleave(heads // part.shape[1], dim=1) for part in (k, v))
-    result = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal, scale=scale)
+    mask = None
+    if relative is not None and table is not None:
+        buckets = relative_buckets(q.shape[2], k.shape[2], causal=causal, **relative)
+        assert buckets is not None
+        mask = table.to(q.dtype)[buckets.to(table.device)].permute(2, 0, 1)
+        if causal:
+            mask = mask.masked_fill(torch.ones_like(mask[0], dtype=torch.bool).triu(1), -math.inf)
+            causal = False
+    result = F.scaled_dot_product_attention(q, k, v, mask, dropout, causal, scale=scale)
     return result.transpose(1, 2).flatten(2)
+
+
+def relative_buckets(
+    positions: int, key_positions: int, *, causal: bool, buckets: int, max_distance: int
+) -> torch.Tensor | None:
+    """Returns the bucket of each query and key, as in T5, or ``None`` without such buckets.
+
+    Args:
+        positions: Number of queries.
+        key_positions: Number of keys.
+        causal: Whether all buckets are those of earlier keys. Otherwise half are those of later ones.
+        buckets: Number of buckets.
+        max_distance: Distance from which on all keys are in one bucket.
+
+    Returns:
+        Integers of shape ``(positions, key_positions)``.
+    """
+    count = buckets if causal else buckets // 2
+    exact = count // 2
+    if count < 2 or max_distance <= exact:
+        return None
+    distances = torch.arange(key_positions)[None] - torch.arange(positions)[:, None]
+    first = torch.zeros_like(distances) if causal else (distances > 0) * count
+    distances = -distances.clamp(max=0) if causal else distances.abs()
+    further = (distances.float() / exact).log() / math.log(max_distance / exact) * (count - exact)
+    further = (exact + further.clamp(min=0).long()).clamp(max=count - 1)
+    return first + torch.where(distances < exact, distances, further)
 
 
 def rotate(x: torch.Tensor, *, width: int, base: float, first: int = 0) -> torch.Tensor:
@@ -396,23 +478,29 @@ def _of_module(
         if not computes(whole, [sample], expected(options)):
             continue
         positions = sample[0]
-        first = linear_part(units, free_name(f"{path}.in_proj"), projection, (positions, 3 * features))
+        of_inputs, of_output = (positions, 3 * features), (positions, features)
+        first = linear_part(units, free_name(f"{path}.in_proj"), projection, inputs[0], of_inputs)
         name = free_name(path)
-        island = _attention(name, options, module, (positions, features))
-        last = linear_part(units, free_name(f"{path}.out_proj"), projection_back, (positions, features))
+        island = _attention(name, options, module, of_output)
         core = Part(name, {"multi_head_attention": options}, [first.name], island)
-        first.inputs, last.inputs = [inputs[0]], [name]
+        last = linear_part(units, free_name(f"{path}.out_proj"), projection_back, name, of_output)
         return [first, core, last]
     return None
 
 
-def _attention(name: str, options: dict[str, Any], mode: nn.Module, output: tuple[int, ...]) -> Island:
+def _attention(
+    name: str,
+    options: dict[str, Any],
+    mode: nn.Module,
+    output: tuple[int, ...],
+    stored: Sequence[tuple[Stored, nn.Module | None]] = (),
+) -> Island:
     """Returns the island of an attention. Its weights are dropped if ``mode`` is in training mode."""
     in_evaluation = options | {"dropout": 0.0}
 
     def run(n: int, tensors: list[torch.Tensor], training: list[bool], *x: torch.Tensor) -> torch.Tensor:
-        return attend(*x, **(options if training[0] else in_evaluation))
+        return attend(*x, *tensors, **(options if training[0] else in_evaluation))
 
     arguments = ", ".join(f"{name}={value}" for name, value in options.items())
     source = f"# deeppool.tracing.attention.attend(*inputs, {arguments})"
-    return Island(name, run, source, (), (mode,), output)
+    return Island(name, run, source, stored, (mode,), output)

@@ -73,8 +73,10 @@ def stored_of(owner: str, prefix: str, has_bias: bool, suffix: str = "") -> list
     return [Stored(f"{owner}.{name}" if owner else name, owner, name, True) for name in names]
 
 
-def linear_part(units: Units, name: str, stored: list[Stored], output: tuple[int, ...]) -> Part:
+def linear_part(
+    units: Units, name: str, stored: list[Stored], taken: int | str, output: tuple[int, ...]
+) -> Part:
+    """Returns a linear layer with a weight, and a bias if there is one. ``taken`` is its input."""
     island = of_function(name, F.linear, output, [(one, units.modules[one.owner]) for one in stored])
-    return Part(
-        name, {"linear": {"out_features": output[-1], "bias": len(stored) == 2}}, [], island
-    )
+    op: Op = {"linear": {"out_features": output[-1], "bias": len(stored) == 2}}
+    return Part(name, op, [taken], island)

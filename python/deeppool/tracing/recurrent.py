@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from deeppool.tracing.checks import RECURRENT
 from deeppool.tracing.island import Island, Writer, of_function
 from deeppool.tracing.parts import Part, computes, linear_part, stored_of
 from deeppool.tracing.units import Unit, Units
 
-#: The cell of each module.
-CELLS: dict[type[nn.Module], str] = {nn.LSTM: "lstm", nn.GRU: "gru"}
-GATES = {"lstm": 4, "gru": 3}
+#: The cell of each module, and its number of gates.
+CELLS: dict[type[nn.Module], tuple[str, int]] = {nn.LSTM: ("lstm", 4), nn.GRU: ("gru", 3)}
 
 
 def layers(
@@ -29,9 +28,9 @@ def layers(
 ) -> list[Part] | None:
     """Returns the layers of a unit if it is a call of such a module, otherwise ``None``."""
     module = units.modules[unit.module] if unit.is_call else None
-    cell = CELLS.get(type(module)) if module is not None else None
-    if cell is None or not isinstance(module, nn.RNNBase):
+    if not isinstance(module, nn.RNNBase) or type(module) not in CELLS:
         return None
+    cell, gates = CELLS[type(module)]
     inputs = units.needs(unit)[1]
     if len(inputs) != 1 or len(outputs) != 1 or module.bidirectional or module.proj_size:
         return None
@@ -43,18 +42,19 @@ def layers(
         return None
     whole = Writer(units, unit).island(unit.module, outputs[0], inputs, False)
     names = [stored.name for stored, _ in whole.stored]
-    wanted = [
-        [[stored.name for stored in _stored(unit.module, part, level, module.bias)] for part in ("ih", "hh")]
+    # For each level, the weight and the bias of the input, and those of the state.
+    levels = [
+        [stored_of(unit.module, "", module.bias, f"_{part}_l{level}") for part in ("ih", "hh")]
         for level in range(module.num_layers)
     ]
-    if sorted(names) != sorted(name for level in wanted for part in level for name in part):
+    if sorted(names) != sorted(stored.name for level in levels for part in level for stored in part):
         return None
 
     def expected(inputs: list[torch.Tensor], tensors: list[torch.Tensor]) -> torch.Tensor:
         by_name, (x,) = dict(zip(names, tensors)), inputs
-        for of_input, of_state in wanted:
-            gates = F.linear(x, *(by_name[name] for name in of_input))
-            x = recur(gates, *(by_name[name] for name in of_state), cell=cell)
+        for of_input, of_state in levels:
+            x = F.linear(x, *(by_name[stored.name] for stored in of_input))
+            x = recur(x, *(by_name[stored.name] for stored in of_state), cell=cell)
         return x
 
     # In evaluation there is no dropout between the layers. Large weights would amplify rounding
@@ -63,35 +63,31 @@ def layers(
     if not computes(whole, [sample], expected, is_training=False, deviation=deviation):
         return None
     result: list[Part] = []
+    taken: int | str = inputs[0]
     prefix = f"{unit.module}." if unit.module else ""
-    for level in range(module.num_layers):
-        gates = (sample[0], GATES[cell] * module.hidden_size)
-        stored = _stored(unit.module, "ih", level, module.bias)
-        linear = linear_part(units, free_name(f"{prefix}ih_l{level}"), stored, gates)
-        linear.inputs = [result[-1].name if result else inputs[0]]
-        name = free_name(f"{prefix}hh_l{level}")
-        state = [(one, module) for one in _stored(unit.module, "hh", level, module.bias)]
-        island = of_function(name, partial(recur, cell=cell), output, state)
+    of_gates = (sample[0], gates * module.hidden_size)
+    for level, (of_input, of_state) in enumerate(levels):
+        if module.dropout > 0 and level > 0:
+            name = free_name(f"{prefix}dropout_l{level - 1}")
+            result.append(_dropout(units, unit, module, name, taken, output))
+            taken = name
+        linear = linear_part(units, free_name(f"{prefix}ih_l{level}"), of_input, taken, of_gates)
+        taken = free_name(f"{prefix}hh_l{level}")
+        island = of_function(taken, partial(recur, cell=cell), output, [(one, module) for one in of_state])
         op = {"recurrence": {"cell": cell, "bias": module.bias}}
-        result += [linear, Part(name, op, [linear.name], island)]
-        if module.dropout > 0 and level < module.num_layers - 1:
-            result.append(_dropout(units, unit, module, free_name(f"{prefix}dropout_l{level}"), output))
-            result[-1].inputs = [name]
+        result += [linear, Part(taken, op, [linear.name], island)]
     return result
 
 
-def _stored(path: str, part: str, level: int, has_bias: bool) -> list[Any]:
-    """Returns the weight, and the bias, of a layer's input (``ih``) or state (``hh``)."""
-    return stored_of(path, "", has_bias, f"_{part}_l{level}")
-
-
-def _dropout(units: Units, unit: Unit, module: nn.RNNBase, name: str, output: tuple[int, ...]) -> Part:
+def _dropout(
+    units: Units, unit: Unit, module: nn.RNNBase, name: str, taken: int | str, output: tuple[int, ...]
+) -> Part:
     def run(n: int, tensors: list[torch.Tensor], training: list[bool], *x: torch.Tensor) -> torch.Tensor:
         return F.dropout(x[0], module.dropout, training[0])
 
     island = Island(name, run, f"# F.dropout(x, {module.dropout})", (), (module,), output)
-    draws = [units.steps[index] for index in unit.steps if units.steps[index].op in CELLS.values()]
-    return Part(name, {"dropout": {"probability": module.dropout}}, [], island, draws)
+    draws = [units.steps[index] for index in unit.steps if units.steps[index].op in RECURRENT]
+    return Part(name, {"dropout": {"probability": module.dropout}}, [taken], island, draws)
 
 
 def recur(

@@ -138,14 +138,18 @@ class Units:
         """
         computed: dict[int, Any] = {}
 
-        def value(leaf: Any) -> Any:
+        def value(leaf: Any, reader: int = len(self.steps)) -> Any:
             match leaf:
                 case Ref(index) if (
-                    index != 0 and index in self.free and index not in self.writers.get(self.root[index], [])
+                    index != 0 and index in self.free and not self._is_changed(index, reader)
                 ):
                     if index not in computed:
                         step = self.steps[index]
-                        arguments, keywords = map_arguments(value, (step.args, step.kwargs))
+                        arguments, keywords = map_arguments(
+                            lambda leaf: value(leaf, index), (step.args, step.kwargs)
+                        )
+                        if step.writes:
+                            arguments = map_arguments(_copied, arguments)
                         computed[index] = step.target(*arguments, **keywords)
                     return computed[index]
                 case Stored(constant=torch.Tensor()):
@@ -164,6 +168,10 @@ class Units:
         except _NotConstant:
             return None
         return result if isinstance(result, torch.Tensor) else None
+
+    def _is_changed(self, index: int, reader: int) -> bool:
+        """Returns whether a step before ``reader`` writes to the memory of an earlier value."""
+        return any(index < writer < reader for writer in self.writers.get(self.root[index], []))
 
     def has_constant_mode(self, path: str) -> bool:
         """Returns whether a module's code does not depend on its training mode."""
@@ -393,6 +401,10 @@ class Units:
 
 class _NotConstant(Exception):
     pass
+
+
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value
 
 
 def _common(paths: list[str]) -> str:

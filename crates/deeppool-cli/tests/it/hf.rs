@@ -45,12 +45,12 @@ fn configurations_are_planned_trained_and_listed() {
 fn wrong_configurations_are_refused_in_one_line() {
     let folder = TempDir::new().unwrap();
     let path = folder.path();
-    fs::write(path.join("t5.json"), r#"{"model_type": "t5"}"#).unwrap();
+    fs::write(path.join("neox.json"), r#"{"model_type": "gpt_neox"}"#).unwrap();
     fs::write(path.join("llama.json"), LLAMA).unwrap();
     let plan = "--device a100 --gpus 2 --batch 8";
     refused(
         path,
-        &format!("plan --hf t5.json --sequence 16 {plan}"),
+        &format!("plan --hf neox.json --sequence 16 {plan}"),
         "known families: bert, gemma, gpt2, llama, mistral, opt, qwen2, vit",
     );
     refused(path, &format!("plan --hf none.json --sequence 16 {plan}"), "none.json");

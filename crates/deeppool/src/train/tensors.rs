@@ -125,8 +125,8 @@ pub(super) fn first_mismatch(
 /// Returns whether tensors of these dimensions have the same elements in the same order. Dimensions
 /// of 1 may differ: PyTorch stores the factors of channels as `channels x 1 x 1`.
 pub(super) fn have_same_order(a: &[usize], b: &[usize]) -> bool {
-    let long = |dims: &[usize]| dims.iter().copied().filter(|&dim| dim != 1).collect::<Vec<_>>();
-    long(a) == long(b)
+    let is_long = |dim: &&usize| **dim != 1;
+    a.iter().filter(is_long).eq(b.iter().filter(is_long))
 }
 
 /// Copies `tensors` of the right shapes to a rank's state, parameters also to their master

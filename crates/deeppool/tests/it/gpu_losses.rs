@@ -10,7 +10,7 @@ use deeppool::train::{Length, TrainConfig, train, train_on_gpus};
 use layer_engine::{ImageLayout, KernelChoice, Precision};
 use layer_graph::{
     Dropout, Embedding, LayerGraph, LayerId, LayerKind, LayerNorm, Linear, MultiHeadAttention,
-    PositionEmbedding, Recurrence, RecurrentCell, Shape, Slice, zoo,
+    PositionEmbedding, Recurrence, RecurrentCell, RelativePositions, Shape, Slice, zoo,
 };
 
 use crate::emulated::on_emulated_gpus;
@@ -143,7 +143,8 @@ fn translator() -> LayerGraph {
     let target = then("target", Slice { start: 7, length: 5 }.into(), &[words]);
     let gates = then("decoder.ih_l0", Linear::new(3 * 16).into(), &[target]);
     let target = then("decoder.hh_l0", Recurrence::new(RecurrentCell::Gru).into(), &[gates]);
-    let context = then("attention", MultiHeadAttention::new(2, false).into(), &[target, source, source]);
+    let attention = MultiHeadAttention::new(2, false).with_relative_positions(RelativePositions::new(6, 5));
+    let context = then("attention", attention.into(), &[target, source, source]);
     let both = then("add", LayerKind::Add, &[context, target]);
     let scores = then("head", Linear::new(16).into(), &[both]);
     then("loss", LayerKind::SoftmaxCrossEntropy, &[scores]);

@@ -6,7 +6,7 @@ use deeppool::train::{Length, TrainConfig, train};
 use layer_engine::Sgd;
 use layer_graph::{
     Division, Dropout, Embedding, LayerGraph, LayerId, LayerKind, LayerNorm, Linear, MultiHeadAttention,
-    NetworkSplits, PositionEmbedding, RotaryEmbedding, Shape, Split, Values,
+    NetworkSplits, PositionEmbedding, RelativePositions, RotaryEmbedding, Shape, Split, Values,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::RngCore;
@@ -103,34 +103,40 @@ pub(crate) fn difference(some: &[f64], others: &[f64]) -> f64 {
     some.iter().zip(others).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
 }
 
-/// Returns a language model of one block, with dropout, whose head shares its weight with the
-/// embedding.
+/// Adds a layer named by its number.
+fn then(net: &mut LayerGraph, kind: impl Into<LayerKind>, from: &[LayerId]) -> LayerId {
+    let name = format!("layer{}", net.layers().count());
+    net.add(name, kind, from).unwrap()
+}
+
+/// Returns a language model of one block with two attentions and dropout. The attentions share the
+/// numbers of relative positions, and the head shares its weight with the embedding.
 pub(crate) fn tied_transformer() -> LayerGraph {
-    let mut net = LayerGraph::new("tied-transformer", Shape::features(5)).unwrap();
-    let input = net.input();
-    let mut then = |kind: LayerKind, from: &[LayerId]| {
-        let name = format!("layer{}", net.layers().count());
-        net.add(name, kind, from).unwrap()
-    };
-    let tokens = then(Embedding::new(11, 12).into(), &[input]);
-    let placed = then(PositionEmbedding::new(6).into(), &[tokens]);
-    let x = then(Dropout::new(0.1).into(), &[placed]);
-    let y = then(LayerNorm::default().into(), &[x]);
-    let [q, k, v] = [12; 3].map(|features| then(Linear::new(features).into(), &[y]));
-    let [q, k] = [q, k].map(|heads| then(RotaryEmbedding::new(4, 100.0).into(), &[heads]));
-    let y = then(MultiHeadAttention::new(3, true).with_dropout(0.1).into(), &[q, k, v]);
-    let y = then(Linear::new(12).into(), &[y]);
-    let y = then(Dropout::new(0.1).into(), &[y]);
-    let x = then(LayerKind::Add, &[x, y]);
-    let y = then(LayerNorm::default().into(), &[x]);
-    let y = then(Linear::new(20).into(), &[y]);
-    let y = then(LayerKind::GeluTanh, &[y]);
-    let y = then(Linear::new(12).into(), &[y]);
-    let x = then(LayerKind::Add, &[x, y]);
-    let x = then(LayerNorm::default().into(), &[x]);
+    let mut network = LayerGraph::new("tied-transformer", Shape::features(5)).unwrap();
+    let net = &mut network;
+    let tokens = then(net, Embedding::new(11, 12), &[net.input()]);
+    let placed = then(net, PositionEmbedding::new(6), &[tokens]);
+    let x = then(net, Dropout::new(0.1), &[placed]);
+    let y = then(net, LayerNorm::default(), &[x]);
+    let relative = RelativePositions::new(4, 4);
+    let attention = || MultiHeadAttention::new(3, true).with_dropout(0.1).with_relative_positions(relative);
+    let [q, k, v] = [12; 3].map(|features| then(net, Linear::new(features), &[y]));
+    let [q, k] = [q, k].map(|heads| then(net, RotaryEmbedding::new(4, 100.0), &[heads]));
+    let first = then(net, attention(), &[q, k, v]);
+    let [q, k, v] = [12; 3].map(|features| then(net, Linear::new(features), &[first]));
+    let y = net.add_tied("attention", attention(), [q, k, v], first).unwrap();
+    let y = then(net, Linear::new(12), &[y]);
+    let y = then(net, Dropout::new(0.1), &[y]);
+    let x = then(net, LayerKind::Add, &[x, y]);
+    let y = then(net, LayerNorm::default(), &[x]);
+    let y = then(net, Linear::new(20), &[y]);
+    let y = then(net, LayerKind::GeluTanh, &[y]);
+    let y = then(net, Linear::new(12), &[y]);
+    let x = then(net, LayerKind::Add, &[x, y]);
+    let x = then(net, LayerNorm::default(), &[x]);
     let head = net.add_tied("head", Linear::new(11).without_bias(), [x], tokens).unwrap();
     net.add("loss", LayerKind::SoftmaxCrossEntropy, [head]).unwrap();
-    net
+    network
 }
 
 /// Returns a residual network of two blocks, of which one has a convolution in its shortcut.

@@ -1,33 +1,23 @@
 //! Multi-head attention. One input holds the queries, keys and values of all heads, or each of
 //! three.
 
+use std::mem;
 use std::ops::Range;
 
-use layer_graph::{AttentionSizes, Layer, MultiHeadAttention};
+use layer_graph::{AttentionSizes, Layer, MultiHeadAttention, RelativePositions};
 
 use super::Real;
 use super::gemm::{Matrix, MatrixMut, Update, multiply};
-use super::operation::{Operands, Operation, mismatch};
+use super::operation::{Operands, Operation, SavingPass, mismatch};
 use super::softmax::normalise;
 use super::sums::sum_of_pairs;
 use super::workers::Workers;
 use crate::random::{Purpose, RandomStream};
-use crate::{EngineError, LaunchContext, Shard};
+use crate::{EngineError, LaunchContext, Pass, Shard};
 
 /// Number of queries in a block, which is compared with all keys. The weights of a block stay in
 /// the cache.
 const QUERY_BLOCK: usize = 64;
-
-/// Pass of an attention layer, by its results.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AttentionPass {
-    /// Computes the output, and saves a number for each query for the backward pass.
-    Forward,
-    /// Computes the output only.
-    Infer,
-    /// Computes the gradient of the input.
-    Backward,
-}
 
 /// Hyper-parameters and sizes of an attention layer.
 #[derive(Debug, Clone, Copy)]
@@ -174,6 +164,52 @@ impl HeadMask {
     }
 }
 
+/// Learned numbers of an attention, which it adds to the scaled products of queries and keys.
+#[derive(Debug)]
+struct Biases<T> {
+    /// Number of heads.
+    heads: usize,
+    /// Bucket of each distance between a key and a query, in order.
+    buckets: Vec<usize>,
+    /// The number of each distance, head after head, divided by the factor of the products.
+    values: Vec<T>,
+}
+
+/// Learned numbers of one head.
+#[derive(Debug, Clone, Copy)]
+struct HeadBiases<'a, T> {
+    /// Bucket of each distance between a key and a query, in order.
+    buckets: &'a [usize],
+    /// The number of each distance, divided by the factor of the products.
+    values: &'a [T],
+}
+
+impl<T: Real> Biases<T> {
+    fn new(rule: &AttentionRule, relative: RelativePositions) -> Self {
+        let heads = rule.sizes.heads;
+        let buckets = relative.buckets_of_distances(&rule.sizes, rule.causal);
+        let values = vec![T::zero(); heads * buckets.len()];
+        Self { heads, buckets, values }
+    }
+
+    /// Takes the numbers of a launch from the parameters.
+    fn set(&mut self, parameters: &[T], scale: f64) {
+        let scale = T::narrow(scale);
+        for (head, values) in self.values.chunks_exact_mut(self.buckets.len()).enumerate() {
+            for (value, bucket) in values.iter_mut().zip(&self.buckets) {
+                *value = parameters[bucket * self.heads + head] / scale;
+            }
+        }
+    }
+
+    /// Returns the numbers of the head `number`, which counts the heads of all samples.
+    fn of_head(&self, number: usize) -> HeadBiases<'_, T> {
+        let distances = self.buckets.len();
+        let values = &self.values[number % self.heads * distances..][..distances];
+        HeadBiases { buckets: &self.buckets, values }
+    }
+}
+
 /// Scaled dot-product attention, one head of one sample at a time.
 ///
 /// Saves the logarithm of the sum of exponentials of each query (`samples x heads x positions`).
@@ -183,7 +219,11 @@ impl HeadMask {
 pub(super) struct Attention<T> {
     rule: AttentionRule,
     dropout: Option<WeightDropout>,
-    pass: AttentionPass,
+    biases: Option<Biases<T>>,
+    /// Sums of the gradients of the learned numbers, as the parameters are: one for each bucket and
+    /// head.
+    bias_gradients: Vec<f64>,
+    pass: SavingPass,
     workers: Workers,
     workspaces: Vec<HeadWorkspace<T>>,
 }
@@ -199,6 +239,8 @@ struct HeadWorkspace<T> {
     results: [Vec<T>; 3],
     /// Logarithm of the sum of exponentials of each query.
     log_sums: Vec<T>,
+    /// Sum of the gradients of the products of each bucket of distances.
+    bucket_sums: Vec<f64>,
 }
 
 /// Queries, keys and values of a head.
@@ -208,15 +250,26 @@ struct Head<'a, T> {
     /// positions.
     parts: [(&'a [T], usize); 3],
     mask: Option<HeadMask>,
+    biases: Option<HeadBiases<'a, T>>,
 }
 
 impl<'a, T: Real> Head<'a, T> {
-    fn new(rule: AttentionRule, inputs: &[&'a [T]], number: usize, mask: Option<HeadMask>) -> Self {
+    fn new(
+        rule: AttentionRule,
+        inputs: &[&'a [T]],
+        number: usize,
+        (mask, biases): (Option<HeadMask>, Option<HeadBiases<'a, T>>),
+    ) -> Self {
         let parts = [0, 1, 2].map(|part| {
             let place = rule.place(part, number);
             (&inputs[place.input][place.start..], place.stride)
         });
-        Self { rule, parts, mask }
+        Self { rule, parts, mask, biases }
+    }
+
+    /// Returns the index of the distance between the first key and a query.
+    fn first_distance(&self, query: usize) -> usize {
+        self.rule.sizes.positions - 1 - query
     }
 
     /// Returns rows of the queries (part 0), keys (1) or values (2).
@@ -225,13 +278,19 @@ impl<'a, T: Real> Head<'a, T> {
         Matrix::with_stride(&data[rows.start * stride..], rows.len(), self.rule.sizes.width, stride)
     }
 
-    /// Computes the scalar products of a block of queries with its keys.
+    /// Computes the scalar products of a block of queries with its keys, with biases.
     fn scores<'s>(&self, queries: &Range<usize>, weights: &'s mut [T]) -> &'s mut [T] {
         let keys = self.rule.keys_of_block(queries);
         let scores = &mut weights[..queries.len() * keys];
         let target = MatrixMut::new(&mut *scores, queries.len(), keys);
         let (left, right) = (self.rows(0, queries.clone()), self.rows(1, 0..keys).transposed());
         multiply(target, Update::Overwrite, left, right);
+        if let Some(biases) = self.biases {
+            for (query, row) in queries.clone().zip(scores.chunks_exact_mut(keys)) {
+                let biases = &biases.values[self.first_distance(query)..];
+                row.iter_mut().zip(biases).for_each(|(score, &bias)| *score += bias);
+            }
+        }
         scores
     }
 
@@ -269,10 +328,11 @@ impl<'a, T: Real> Head<'a, T> {
     ) {
         let width = self.rule.sizes.width;
         let (features, scale) = (self.rule.features(), self.rule.scale());
-        let HeadWorkspace { weights, weight_gradients, results, .. } = workspace;
+        let HeadWorkspace { weights, weight_gradients, results, bucket_sums, .. } = workspace;
         for result in &mut *results {
             result.fill(T::zero());
         }
+        bucket_sums.fill(0.0);
         for queries in self.rule.blocks() {
             let (count, keys) = (queries.len(), self.rule.keys_of_block(&queries));
             let gradient = &output_gradient[queries.start * features..];
@@ -306,6 +366,11 @@ impl<'a, T: Real> Head<'a, T> {
                 }
                 weights[seen..].fill(T::zero());
                 slopes[seen..].fill(T::zero());
+                if let Some(biases) = self.biases {
+                    let buckets = &biases.buckets[self.first_distance(query)..];
+                    let pairs = buckets.iter().zip(&slopes[..seen]);
+                    pairs.for_each(|(&bucket, slope)| bucket_sums[bucket] += slope.widen());
+                }
             }
             let (weights, slopes) = (Matrix::new(weights, count, keys), Matrix::new(slopes, count, keys));
             let mut add = |part: usize, start: usize, rows: usize, left, right| {
@@ -327,24 +392,29 @@ impl<T: Real> Attention<T> {
         layer: &Layer,
         attention: &MultiHeadAttention,
         shard: Shard,
-        pass: AttentionPass,
+        pass: Pass,
         workers: &Workers,
     ) -> Option<Self> {
+        let pass = SavingPass::of(pass);
         let rule = AttentionRule::new(layer, attention, shard.samples)?;
-        let is_training = pass != AttentionPass::Infer;
+        let biases = attention.relative.map(|relative| Biases::new(&rule, relative));
+        let is_training = pass != SavingPass::Infer;
         let dropout = if is_training { WeightDropout::new(layer, attention, shard) } else { None };
         let AttentionSizes { positions, key_positions, heads, width, .. } = rule.sizes;
         let block = QUERY_BLOCK.min(positions) * key_positions;
-        let backward = pass == AttentionPass::Backward;
+        let backward = pass.is_backward();
+        let buckets = attention.relative.filter(|_| backward).map_or(0, |relative| relative.buckets);
         let zeros = |elements: usize, is_used: bool| vec![T::zero(); if is_used { elements } else { 0 }];
         let workspace = || HeadWorkspace {
             weights: zeros(block, true),
             weight_gradients: zeros(block, backward),
             results: [0, 1, 2].map(|part| zeros(rule.part(part)[1] * width, part == 0 || backward)),
             log_sums: zeros(positions, !backward),
+            bucket_sums: vec![0.0; buckets],
         };
         let workspaces = (0..workers.threads().min(rule.samples * heads)).map(|_| workspace()).collect();
-        Some(Self { rule, dropout, pass, workers: workers.clone(), workspaces })
+        let bias_gradients = vec![0.0; buckets * heads];
+        Some(Self { rule, dropout, biases, bias_gradients, pass, workers: workers.clone(), workspaces })
     }
 
     /// Computes every head of every sample, in rounds of one head per workspace, and passes each
@@ -356,7 +426,7 @@ impl<T: Real> Attention<T> {
         compute: impl Fn(usize, &mut Head<'_, T>, &mut HeadWorkspace<T>) + Sync,
         mut collect: impl FnMut(usize, &HeadWorkspace<T>),
     ) {
-        let (rule, dropout, mut first) = (self.rule, self.dropout.as_ref(), 0);
+        let (rule, dropout, biases, mut first) = (self.rule, self.dropout.as_ref(), self.biases.as_ref(), 0);
         let count = rule.samples * rule.sizes.heads;
         while first < count {
             let round = self.workspaces.len().min(count - first);
@@ -364,7 +434,8 @@ impl<T: Real> Attention<T> {
             self.workers.chunks(workspaces, 1, |index, workspace| {
                 let number = first + index;
                 let mask = dropout.map(|dropout| dropout.of_head(&rule.sizes, number, context));
-                compute(number, &mut Head::new(rule, inputs, number, mask), &mut workspace[0]);
+                let biases = biases.map(|biases| biases.of_head(number));
+                compute(number, &mut Head::new(rule, inputs, number, (mask, biases)), &mut workspace[0]);
             });
             workspaces.iter().zip(first..).for_each(|(workspace, number)| collect(number, workspace));
             first += round;
@@ -401,10 +472,14 @@ impl<T: Real> Attention<T> {
         inputs: &[&[T]],
         context: &LaunchContext,
         [output, saved, output_gradient]: [&[T]; 3],
-        input_gradients: &mut [&mut [T]],
+        gradients: &mut [&mut [T]],
     ) {
         let rule = self.rule;
-        let AttentionSizes { positions, width, .. } = rule.sizes;
+        let AttentionSizes { positions, width, heads, .. } = rule.sizes;
+        let (input_gradients, parameter_gradient) =
+            gradients.split_at_mut(gradients.len() - usize::from(self.biases.is_some()));
+        let mut sums = mem::take(&mut self.bias_gradients);
+        sums.fill(0.0);
         self.heads(
             inputs,
             context,
@@ -414,6 +489,12 @@ impl<T: Real> Attention<T> {
                 head.backward(&output[start..], log_sums, &output_gradient[start..], workspace);
             },
             |number, workspace| {
+                for (bucket, sum) in workspace.bucket_sums.iter().enumerate() {
+                    sums[bucket * heads + number % heads] += sum;
+                }
+                if input_gradients.is_empty() {
+                    return;
+                }
                 for (part, result) in workspace.results.iter().enumerate() {
                     let Place { input, start, stride } = rule.place(part, number);
                     let targets = input_gradients[input][start..].chunks_mut(stride);
@@ -428,6 +509,11 @@ impl<T: Real> Attention<T> {
                 }
             },
         );
+        if let [gradient] = parameter_gradient {
+            let scale = rule.scale;
+            gradient.iter_mut().zip(&sums).for_each(|(gradient, &sum)| *gradient = T::narrow(sum / scale));
+        }
+        self.bias_gradients = sums;
     }
 }
 
@@ -440,15 +526,21 @@ fn head_start(rule: &AttentionRule, number: usize) -> usize {
 impl<T: Real> Operation<T> for Attention<T> {
     fn run(&mut self, operands: Operands<'_, '_, T>, context: &LaunchContext) -> Result<(), EngineError> {
         let Operands { kernel, reads, writes } = operands;
-        match (self.pass, reads, writes) {
-            (AttentionPass::Forward, inputs, [output, saved]) => {
-                self.forward(inputs, context, output, Some(saved));
+        let (inputs, reads) = reads.split_at(if self.rule.is_fused { 1 } else { 3 });
+        let reads = match (&mut self.biases, reads) {
+            (Some(biases), [parameters, rest @ ..]) => {
+                biases.set(parameters, self.rule.scale);
+                rest
             }
-            (AttentionPass::Infer, inputs, [output]) => self.forward(inputs, context, output, None),
-            (AttentionPass::Backward, &[ref inputs @ .., output, saved, output_gradient], gradients) => {
+            (_, reads) => reads,
+        };
+        match (self.pass, reads, writes) {
+            (SavingPass::Forward, [], [output, saved]) => self.forward(inputs, context, output, Some(saved)),
+            (SavingPass::Infer, [], [output]) => self.forward(inputs, context, output, None),
+            (_, &[output, saved, output_gradient], gradients) => {
                 self.backward(inputs, context, [output, saved, output_gradient], gradients);
             }
-            (_, _, writes) => return Err(mismatch(kernel, "writes", 1, writes.len())),
+            (_, reads, _) => return Err(mismatch(kernel, "reads", 3, reads.len())),
         }
         Ok(())
     }

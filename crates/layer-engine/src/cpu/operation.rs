@@ -3,7 +3,7 @@
 use std::mem;
 use std::ops::DerefMut;
 
-use crate::{EngineError, LaunchContext};
+use crate::{EngineError, LaunchContext, Pass};
 
 /// The computation of a kernel, with its workspace.
 pub(super) trait Operation<T>: Send + Sync {
@@ -13,6 +13,36 @@ pub(super) trait Operation<T>: Send + Sync {
     /// # Errors
     /// [`EngineError::Label`] or [`EngineError::Token`] for an invalid label or token.
     fn run(&mut self, operands: Operands<'_, '_, T>, context: &LaunchContext) -> Result<(), EngineError>;
+}
+
+/// Pass of a layer that saves values for the backward pass, by its results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SavingPass {
+    /// Computes the output, and saves the values.
+    Forward,
+    /// Computes the output only.
+    Infer,
+    /// Computes the gradients of the input and of the parameters.
+    Backward,
+    /// Computes the gradients of the parameters only.
+    BackwardParameters,
+}
+
+impl SavingPass {
+    /// Returns the pass of a layer's pass.
+    pub(super) fn of(pass: Pass) -> Self {
+        match pass {
+            Pass::Backward => Self::Backward,
+            Pass::BackwardParameters => Self::BackwardParameters,
+            Pass::Infer => Self::Infer,
+            _ => Self::Forward,
+        }
+    }
+
+    /// Returns whether the pass computes gradients.
+    pub(super) fn is_backward(self) -> bool {
+        matches!(self, Self::Backward | Self::BackwardParameters)
+    }
 }
 
 /// Buffers of one launch, in the order of the kernel's `Signature` or `KernelSpec`.

@@ -6,7 +6,7 @@ use super::activation::{
     ActivationBackward, ActivationForward, Function, HardGate, HardSigmoid, NormalGate, QuickGate, Relu6,
     Sigmoid, SigmoidGate, Tanh, TanhGate,
 };
-use super::attention::{Attention, AttentionPass};
+use super::attention::Attention;
 use super::avg_pool::AvgPool;
 use super::batch_norm::{BatchNormPass, BatchNormalisation};
 use super::concat::{Concatenate, Split};
@@ -266,11 +266,6 @@ fn sequence_operation<T: Real>(
             Box::new(PrependToken { elements, features, pass: learned(), workers: workers_of() })
         }
         LayerKind::MultiHeadAttention(attention) => {
-            let pass = match pass {
-                Pass::Backward => AttentionPass::Backward,
-                Pass::Infer => AttentionPass::Infer,
-                _ => AttentionPass::Forward,
-            };
             Box::new(Attention::new(layer, attention, shard, pass, workers)?)
         }
         LayerKind::Recurrence(rule) => Box::new(RecurrentLayer::new(layer, rule, samples, pass, workers)?),

@@ -7,7 +7,7 @@ use layer_graph::{Layer, Recurrence, RecurrenceSizes, RecurrentCell};
 use super::Real;
 use super::activation::logistic;
 use super::gemm::{Matrix, MatrixMut, Update, multiply};
-use super::operation::{Operands, Operation};
+use super::operation::{Operands, Operation, SavingPass};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext, Pass};
 
@@ -18,19 +18,6 @@ const SAMPLES: usize = 16;
 /// Number of rows of the weight's gradient that one thread computes together.
 const ROWS: usize = 64;
 
-/// Pass of a recurrence, by its results.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RecurrencePass {
-    /// Computes the output, and saves the gates and the memory of each step.
-    Forward,
-    /// Computes the output only.
-    Infer,
-    /// Computes the gradients of the input and of the parameters.
-    Backward,
-    /// Computes the gradients of the parameters only.
-    BackwardParameters,
-}
-
 /// Pass of a recurrence.
 ///
 /// Saves, for each step of each sample, the gates and one more vector: the memory of an LSTM, or
@@ -38,7 +25,7 @@ enum RecurrencePass {
 #[derive(Debug)]
 pub(super) struct RecurrentLayer<T> {
     rule: Rule,
-    pass: RecurrencePass,
+    pass: SavingPass,
     workers: Workers,
     /// Workspace of `scratch_elements` for each sample. In evaluation, the gates and the memory of
     /// one step. Backward, for each [`SAMPLES`] samples, the gradients of a GRU's products of the
@@ -68,9 +55,9 @@ impl Rule {
         self.cell.saved() * self.sizes.width
     }
 
-    /// Returns the range of the saved vector with this index in those of a step.
-    fn vector(&self, index: usize) -> Range<usize> {
-        index * self.sizes.width..(index + 1) * self.sizes.width
+    /// Returns the place of an element of the vector with this index in the vectors of a step.
+    fn place(&self, vector: usize, unit: usize) -> usize {
+        vector * self.sizes.width + unit
     }
 
     /// Returns the weight and the bias, which is empty if there is none.
@@ -147,16 +134,16 @@ impl Rule {
     /// the slots of one sample, of which the first is the step's and the second that of the step
     /// before.
     fn lstm<T: Real>(&self, kept: &mut [T], [slot, before]: [usize; 2], is_first: bool, y: &mut [T]) {
-        let (width, saved) = (self.sizes.width, self.saved());
+        let saved = self.saved();
         for (unit, y) in y.iter_mut().enumerate() {
-            let memory = if is_first { T::zero() } else { kept[before * saved + 4 * width + unit] };
+            let memory = if is_first { T::zero() } else { kept[before * saved + self.place(4, unit)] };
             let kept = &mut kept[slot * saved..][..saved];
-            let gate = |index: usize| kept[index * width + unit];
+            let gate = |index: usize| kept[self.place(index, unit)];
             let [i, f, o] = [gate(0), gate(1), gate(3)].map(logistic);
             let g = gate(2).hyperbolic_tangent();
             let c = f * memory + i * g;
             for (index, value) in [i, f, g, o, c].into_iter().enumerate() {
-                kept[index * width + unit] = value;
+                kept[self.place(index, unit)] = value;
             }
             *y = o * c.hyperbolic_tangent();
         }
@@ -165,13 +152,12 @@ impl Rule {
     /// Computes the output of a GRU's step from the sums of its gates. `x` is the last gate's
     /// input; `state` is the output of the step before.
     fn gru<T: Real>(&self, kept: &mut [T], x: &[T], state: Option<&[T]>, y: &mut [T]) {
-        let width = self.sizes.width;
         for (unit, y) in y.iter_mut().enumerate() {
             let state = state.map_or(T::zero(), |state| state[unit]);
-            let [r, z] = [kept[unit], kept[width + unit]].map(logistic);
-            let n = (x[unit] + r * kept[3 * width + unit]).hyperbolic_tangent();
+            let [r, z] = [0, 1].map(|index| logistic(kept[self.place(index, unit)]));
+            let n = (x[unit] + r * kept[self.place(3, unit)]).hyperbolic_tangent();
             for (index, value) in [r, z, n].into_iter().enumerate() {
-                kept[index * width + unit] = value;
+                kept[self.place(index, unit)] = value;
             }
             *y = (T::one() - z) * n + z * state;
         }
@@ -244,7 +230,7 @@ impl Rule {
     ) {
         let one = T::one();
         for unit in 0..self.sizes.width {
-            let [i, f, g, o, c] = [0, 1, 2, 3, 4].map(|index| kept[self.vector(index)][unit]);
+            let [i, f, g, o, c] = [0, 1, 2, 3, 4].map(|index| kept[self.place(index, unit)]);
             let before = memory_before.map_or(T::zero(), |memory| memory[unit]);
             let dh = dy[unit] + carried[unit];
             let tanh = c.hyperbolic_tangent();
@@ -256,7 +242,7 @@ impl Rule {
                 dh * tanh * o * (one - o),
             ];
             for (index, gradient) in gradients.into_iter().enumerate() {
-                dx[self.vector(index)][unit] = gradient;
+                dx[self.place(index, unit)] = gradient;
             }
             carried[unit] = T::zero();
             memory[unit] = dc * f;
@@ -275,13 +261,13 @@ impl Rule {
     ) {
         let one = T::one();
         for unit in 0..self.sizes.width {
-            let [r, z, n, products] = [0, 1, 2, 3].map(|index| kept[self.vector(index)][unit]);
+            let [r, z, n, products] = [0, 1, 2, 3].map(|index| kept[self.place(index, unit)]);
             let state = state.map_or(T::zero(), |state| state[unit]);
             let dh = dy[unit] + carried[unit];
             let dn = dh * (one - z) * (one - n * n);
             let gradients = [dn * products * r * (one - r), dh * (state - n) * z * (one - z), dn];
             for (index, gradient) in gradients.into_iter().enumerate() {
-                dx[self.vector(index)][unit] = gradient;
+                dx[self.place(index, unit)] = gradient;
             }
             apart[unit] = dn * r;
             carried[unit] = dh * z;
@@ -300,37 +286,32 @@ impl<T: Real> RecurrentLayer<T> {
     ) -> Option<Self> {
         let rule = Rule { cell: recurrence.cell, sizes: recurrence.sizes(layer.input_shapes().first()?)? };
         let RecurrenceSizes { positions, width, .. } = rule.sizes;
-        let (pass, scratch_elements) = match (pass, rule.cell) {
-            (Pass::Infer, _) => (RecurrencePass::Infer, rule.saved()),
-            (Pass::Backward | Pass::BackwardParameters, cell) => {
-                let is_whole = pass == Pass::Backward;
-                let pass =
-                    if is_whole { RecurrencePass::Backward } else { RecurrencePass::BackwardParameters };
-                (pass, if cell == RecurrentCell::Gru { (positions + 2) * width } else { 2 * width })
-            }
-            _ => (RecurrencePass::Forward, 0),
+        let pass = SavingPass::of(pass);
+        let scratch_elements = match (pass, rule.cell) {
+            (SavingPass::Forward, _) => 0,
+            (SavingPass::Infer, _) => rule.saved(),
+            (_, RecurrentCell::Lstm) => 2 * width,
+            (_, RecurrentCell::Gru) => (positions + 2) * width,
         };
-        let inputs = if pass == RecurrencePass::BackwardParameters { positions * rule.inputs() } else { 0 };
+        let inputs = if pass == SavingPass::BackwardParameters { positions * rule.inputs() } else { 0 };
         let zeros = |elements: usize| vec![T::zero(); samples * elements];
         let (scratch, input_gradient) = (zeros(scratch_elements), zeros(inputs));
         Some(Self { rule, pass, workers: workers.clone(), scratch, scratch_elements, input_gradient })
     }
 
-    fn forward(&self, [input, parameters]: [&[T]; 2], [output, saved]: [&mut [T]; 2]) {
-        let (rule, positions) = (self.rule, self.rule.sizes.positions);
-        let (inputs, outputs) = (rule.inputs() * positions, rule.sizes.width * positions);
-        let saved = (saved, SAMPLES * positions * rule.saved());
-        self.workers.chunk_pairs((output, SAMPLES * outputs), saved, |index, output, saved| {
-            rule.forward(&input[index * SAMPLES * inputs..], parameters, output, (saved, positions));
-        });
-    }
-
-    fn infer(&mut self, [input, parameters]: [&[T]; 2], output: &mut [T]) {
-        let rule = self.rule;
+    /// Computes the outputs. `kept` receives the gates and the memory of `steps` steps of each
+    /// sample.
+    fn forward(
+        rule: Rule,
+        workers: &Workers,
+        [input, parameters]: [&[T]; 2],
+        output: &mut [T],
+        (kept, steps): (&mut [T], usize),
+    ) {
         let [inputs, outputs] = [rule.inputs(), rule.sizes.width].map(|size| size * rule.sizes.positions);
-        let kept = (&mut self.scratch[..], SAMPLES * rule.saved());
-        self.workers.chunk_pairs((output, SAMPLES * outputs), kept, |index, output, kept| {
-            rule.forward(&input[index * SAMPLES * inputs..], parameters, output, (kept, 1));
+        let kept = (kept, SAMPLES * steps * rule.saved());
+        workers.chunk_pairs((output, SAMPLES * outputs), kept, |index, output, kept| {
+            rule.forward(&input[index * SAMPLES * inputs..], parameters, output, (kept, steps));
         });
     }
 
@@ -406,19 +387,20 @@ impl<T: Real> RecurrentLayer<T> {
 impl<T: Real> Operation<T> for RecurrentLayer<T> {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         match self.pass {
-            RecurrencePass::Forward => {
-                let (reads, writes) = operands.into_arrays()?;
-                self.forward(reads, writes);
+            SavingPass::Forward => {
+                let (reads, [output, saved]) = operands.into_arrays()?;
+                let positions = self.rule.sizes.positions;
+                Self::forward(self.rule, &self.workers, reads, output, (saved, positions));
             }
-            RecurrencePass::Infer => {
+            SavingPass::Infer => {
                 let (reads, [output]) = operands.into_arrays()?;
-                self.infer(reads, output);
+                Self::forward(self.rule, &self.workers, reads, output, (&mut self.scratch, 1));
             }
-            RecurrencePass::Backward => {
+            SavingPass::Backward => {
                 let (reads, writes) = operands.into_arrays()?;
                 self.backward(reads, writes);
             }
-            RecurrencePass::BackwardParameters => {
+            SavingPass::BackwardParameters => {
                 let (reads, [gradient]) = operands.into_arrays()?;
                 let mut input_gradient = std::mem::take(&mut self.input_gradient);
                 self.backward(reads, [&mut input_gradient, gradient]);

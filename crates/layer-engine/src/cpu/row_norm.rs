@@ -2,7 +2,7 @@
 //! normalisation. A *row* is a vector that is normalised: a sample, or a position of a sequence.
 
 use super::Real;
-use super::operation::{Operands, Operation};
+use super::operation::{Operands, Operation, SavingPass};
 use super::softmax::rows_grain;
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext, Pass};
@@ -31,43 +31,13 @@ pub(super) trait RowRule: Send + Sync + 'static {
     fn add_parameter_gradients<T: Real>(&self, reads: [&[T]; 3], sums: &mut [f64]);
 }
 
-/// Pass of a normalisation, by its results.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RowNormPass {
-    /// Computes the output, and saves the statistics of each row.
-    Forward,
-    /// Computes the output only.
-    Infer,
-    /// Computes the gradients of the input and of the parameters.
-    Backward,
-    /// Computes the gradients of the parameters only.
-    BackwardParameters,
-}
-
-impl RowNormPass {
-    /// Returns the pass of a layer's pass.
-    fn of(pass: Pass) -> Self {
-        match pass {
-            Pass::Backward => Self::Backward,
-            Pass::BackwardParameters => Self::BackwardParameters,
-            Pass::Infer => Self::Infer,
-            _ => Self::Forward,
-        }
-    }
-
-    /// Returns whether the pass computes gradients.
-    fn is_backward(self) -> bool {
-        matches!(self, Self::Backward | Self::BackwardParameters)
-    }
-}
-
 /// Pass of a normalisation over the features of each row. Saves the statistics of each row.
 #[derive(Debug)]
 pub(super) struct RowNormalisation<R> {
     rule: R,
     features: usize,
     rows: usize,
-    pass: RowNormPass,
+    pass: SavingPass,
     workers: Workers,
     /// Gradients of the parameters of each piece of the rows.
     partials: Vec<f64>,
@@ -76,7 +46,7 @@ pub(super) struct RowNormalisation<R> {
 impl<R: RowRule> RowNormalisation<R> {
     /// Creates a layer's pass over `rows` rows of `features` elements.
     pub(super) fn new(rule: R, features: usize, rows: usize, pass: Pass, workers: &Workers) -> Self {
-        let pass = RowNormPass::of(pass);
+        let pass = SavingPass::of(pass);
         let pieces = if pass.is_backward() { rows.min(MAX_PIECES) } else { 0 };
         let partials = vec![0.0; pieces * R::PARAMETERS * features];
         Self { rule, features, rows, pass, workers: workers.clone(), partials }
@@ -149,21 +119,21 @@ impl<R: RowRule> RowNormalisation<R> {
 impl<T: Real, R: RowRule> Operation<T> for RowNormalisation<R> {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         match self.pass {
-            RowNormPass::Forward => {
+            SavingPass::Forward => {
                 let (reads, writes) = operands.into_arrays()?;
                 self.forward(reads, writes);
             }
-            RowNormPass::Infer => {
+            SavingPass::Infer => {
                 let ([input, parameters], [output]) = operands.into_arrays()?;
                 self.infer(input, parameters, output);
             }
-            RowNormPass::Backward => {
+            SavingPass::Backward => {
                 let (reads, [input_gradient, gradient]) = operands.into_arrays()?;
                 let [input, _, saved, output_gradient] = reads;
                 self.input_gradient(reads, input_gradient);
                 self.parameter_gradient([input, saved, output_gradient], gradient);
             }
-            RowNormPass::BackwardParameters => {
+            SavingPass::BackwardParameters => {
                 let (reads, [gradient]) = operands.into_arrays()?;
                 self.parameter_gradient(reads, gradient);
             }

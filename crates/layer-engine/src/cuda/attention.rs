@@ -2,7 +2,7 @@
 //! kernel under preparation. It fails as the functions of `KernelBuilder` do.
 
 use cuda::{AttentionPass, AttentionShape, Numerics};
-use layer_graph::{AttentionSizes, Layer, MultiHeadAttention};
+use layer_graph::{AttentionSizes, Layer, MultiHeadAttention, RelativePositions};
 
 use super::activation::draws;
 use super::kernel::Argument;
@@ -23,12 +23,15 @@ pub(super) fn add_launches(
     pass: Pass,
 ) -> Result<Option<()>, EngineError> {
     let Some(sizes) = rule.sizes(layer.input_shapes()) else { return Ok(None) };
+    let biases =
+        rule.relative.map(|relative| Biases::new(builder, relative, &sizes, rule.causal)).transpose()?;
     let AttentionSizes { positions, key_positions, heads, key_heads, width } = sizes;
     let samples = shard.samples;
     let drops = layer.kind().draws_by_element() && pass != Pass::Infer;
     let is_fused = layer.input_shapes().len() == 1;
-    // The library has the default scale only, and other random numbers.
-    let shape = (is_fused && rule.scale.is_none() && !drops).then(|| AttentionShape {
+    // The library has the default scale only, other random numbers and no biases.
+    let is_plain = rule.scale.is_none() && rule.relative.is_none();
+    let shape = (is_fused && is_plain && !drops).then(|| AttentionShape {
         samples,
         positions,
         heads,
@@ -57,11 +60,13 @@ pub(super) fn add_launches(
     let scale = Argument::F32(rule.scale_for(width) as f32);
     let inputs = parts(builder, Role::Input);
     let mask = if drops { add_mask(builder, layer, rule, shard, pass)? } else { NO_MASK };
-    let common = [&[Argument::fields(sizes), scale], &inputs[..], &mask].concat();
+    let sizes = Argument::fields(sizes);
+    let added = biases.as_ref().map_or(Argument::NONE, |biases| biases.values);
+    let common = [&[sizes, scale], &inputs[..], &mask, &[added]].concat();
     // One block for each tile of each head of each sample.
     let grid = [samples * heads * tiles(positions, width), 1];
     let x = inputs[0];
-    if pass != Pass::Backward {
+    if !matches!(pass, Pass::Backward | Pass::BackwardParameters) {
         let vendor = |builder: &mut KernelBuilder<'_>, shape: &AttentionShape| {
             // The library stores the statistics in evaluation, too.
             let is_saved = matches!(saved, Argument::Write(..));
@@ -83,6 +88,18 @@ pub(super) fn add_launches(
         let arguments = [&[rows, positions, heads, width].map(size)[..], &[y, dy, means]].concat();
         builder.for_each_row((FAMILY, "attention_means"), rows, arguments)?;
         let common = [&common[..], &[saved, means, dy]].concat();
+        if let Some(biases) = &biases {
+            let blocks = heads * tiles(positions, key_positions);
+            let sums = builder.workspace(blocks * DIAGONALS * size_of::<f32>())?;
+            let arguments = [&common[..], &[size(samples), sums]].concat();
+            builder.launch((FAMILY, "attention_bias_sums"), [blocks, 1], arguments)?;
+            let gradient = builder.operand(Role::ParameterGradient);
+            let arguments = vec![size(biases.parameters), sizes, biases.buckets, sums, gradient];
+            builder.for_each_row((FAMILY, "attention_bias_gradient"), biases.parameters, arguments)?;
+        }
+        if pass == Pass::BackwardParameters {
+            return Ok(());
+        }
         let arguments = [&common[..], &[query_gradient]].concat();
         builder.launch((FAMILY, "attention_query_gradient"), grid, arguments)?;
         let grid = [samples * key_heads * tiles(key_positions, width), 1];
@@ -90,6 +107,37 @@ pub(super) fn add_launches(
         builder.launch((FAMILY, "attention_key_value_gradient"), grid, arguments)
     };
     choose(builder, "gradient of attention", shape, vendor, own).map(Some)
+}
+
+/// Number of diagonals of a tile, as in `kernels/attention.cu`.
+const DIAGONALS: usize = 127;
+
+/// Learned numbers of relative positions.
+struct Biases {
+    /// Number of parameters.
+    parameters: usize,
+    /// The bucket of each distance between a key and a query.
+    buckets: Argument,
+    /// The number of each distance, head after head.
+    values: Argument,
+}
+
+impl Biases {
+    /// Adds the launch that copies the numbers from the parameters.
+    fn new(
+        builder: &mut KernelBuilder<'_>,
+        relative: RelativePositions,
+        sizes: &AttentionSizes,
+        causal: bool,
+    ) -> Result<Self, EngineError> {
+        let buckets = relative.buckets_of_distances(sizes, causal);
+        let (distances, heads) = (buckets.len(), sizes.heads);
+        let buckets = builder.table(&buckets.into_iter().map(|bucket| bucket as u32).collect::<Vec<_>>())?;
+        let values = builder.workspace(distances * heads * size_of::<f32>())?;
+        let arguments = [size(distances), size(heads), buckets, builder.operand(Role::Parameters), values];
+        builder.for_each((FAMILY, "attention_biases"), distances * heads, arguments)?;
+        Ok(Self { parameters: relative.buckets * heads, buckets, values })
+    }
 }
 
 /// Arguments of an attention's kernels for its weights' mask: those without dropout.

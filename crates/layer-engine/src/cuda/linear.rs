@@ -25,10 +25,6 @@ pub(super) fn add_launches(
     let after_weights =
         |operand: Argument| if bias { operand.offset(outputs * inputs) } else { Argument::NONE };
     let (x, dy) = (builder.operand(Role::Input(0)), builder.operand(Role::OutputGradient));
-    let product = |to, [rows, columns, terms]: [usize; 3]| {
-        let (elements, factors) = (rows * columns, (rows + columns) * terms);
-        Products { to, elements, factors, sides: [rows, columns], count: 1, terms }
-    };
     let shape = |[rows, columns, depth]: [usize; 3], a_transposed, b_transposed| ProductShape {
         rows,
         columns,
@@ -53,7 +49,7 @@ pub(super) fn add_launches(
             vendor::products(builder, &shape, [x, weights, y, biases])
         };
         return builder.choose("product", &shape, vendor, |builder| {
-            let y = Slices::new(builder, &product(y, sides))?;
+            let y = Slices::new(builder, &products(y, sides))?;
             let arguments = [&sizes[..], &[size(y.terms), x, weights, y.bias(biases), y.parts]].concat();
             y.launch(builder, (FAMILY, ["linear_forward", "linear_forward_small"]), arguments)?;
             y.sum(builder, biases, [1, outputs])
@@ -66,7 +62,7 @@ pub(super) fn add_launches(
             vendor::products(builder, &shape, [dy, weights, dx, Argument::NONE])
         };
         builder.choose("input gradient", &shape, vendor, |builder| {
-            let dx = Slices::new(builder, &product(dx, sides))?;
+            let dx = Slices::new(builder, &products(dx, sides))?;
             let arguments = [&sizes[..], &[size(dx.terms), dy, weights, dx.parts]].concat();
             let kernels = ["linear_input_gradient", "linear_input_gradient_small"];
             dx.launch(builder, (FAMILY, kernels), arguments)?;
@@ -89,6 +85,12 @@ pub(super) fn add_launches(
     Ok(())
 }
 
+/// Returns one product of `rows x columns` elements, each a sum of `terms` terms.
+fn products(to: Argument, [rows, columns, terms]: [usize; 3]) -> Products {
+    let (elements, factors) = (rows * columns, (rows + columns) * terms);
+    Products { to, elements, factors, sides: [rows, columns], count: 1, terms }
+}
+
 /// Adds the launches that compute the gradient of a weight of `outputs x inputs` elements from
 /// `samples` rows of the inputs `x` and of the gradients of the outputs, `dy`.
 pub(super) fn weight_gradient(
@@ -97,10 +99,7 @@ pub(super) fn weight_gradient(
     [x, dy]: [Argument; 2],
     gradient: Argument,
 ) -> Result<(), EngineError> {
-    let (elements, factors) = (outputs * inputs, (outputs + inputs) * samples);
-    let products =
-        Products { to: gradient, elements, factors, sides: [outputs, inputs], count: 1, terms: samples };
-    let dw = Slices::new(builder, &products)?;
+    let dw = Slices::new(builder, &products(gradient, [outputs, inputs, samples]))?;
     let sizes = [samples, outputs, inputs, dw.terms].map(size);
     let kernels = ["linear_weight_gradient", "linear_weight_gradient_small"];
     dw.launch(builder, (FAMILY, kernels), [&sizes[..], &[x, dy, dw.parts]].concat())?;

@@ -18,7 +18,8 @@ use cuda_emulator::{Emulator, Setting};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, Layer, LayerGraph, LayerKind,
     LayerNorm, Linear, LocalResponseNorm, MultiHeadAttention, NetworkSplits, Permute, Pool2d,
-    PositionEmbedding, Recurrence, RecurrentCell, RmsNorm, RotaryEmbedding, Scale, Select, Shape, Split,
+    PositionEmbedding, Recurrence, RecurrentCell, RelativePositions, RmsNorm, RotaryEmbedding, Scale, Select,
+    Shape, Split,
 };
 
 use super::module::Family;
@@ -269,10 +270,13 @@ fn attentions_of_three_inputs(family: Family) -> Vec<MutationCase> {
         let id = graph.add("layer", rule, [graph.input(), keys, keys]).unwrap();
         MutationCase::Layer(graph.layer(id).clone(), samples)
     };
+    let relative = |rule: MultiHeadAttention| rule.with_relative_positions(RelativePositions::new(12, 40));
     vec![
         case(MultiHeadAttention::new(4, true).with_dropout(0.3), [70, 70], 2 * 5, 1),
         case(MultiHeadAttention::new(2, false), [9, 67], 5, 2),
         case(MultiHeadAttention::new(3, false), [67, 9], 3 * 5, 1),
+        case(relative(MultiHeadAttention::new(2, false)), [67, 9], 5, 2),
+        case(relative(MultiHeadAttention::new(4, true)), [66, 66], 2 * 5, 1),
     ]
 }
 

@@ -1,6 +1,7 @@
 //! Scaled dot-product attention. Functions return the computation of a pass.
 
-use layer_graph::{Layer, MultiHeadAttention};
+use layer_graph::{AttentionSizes, Layer, MultiHeadAttention, RelativePositions};
+use tch::Tensor;
 
 use super::dropout::Mask;
 use super::dtypes::DTypes;
@@ -18,29 +19,49 @@ pub(super) fn forward(
     mut mask: Option<Mask>,
     dtypes: DTypes,
 ) -> Option<LaunchFunction> {
-    let width = attention.sizes(layer.input_shapes())?.width;
+    let sizes = attention.sizes(layer.input_shapes())?;
     let (heads, causal) = (attention.heads as i64, attention.causal);
-    let options = AttentionOptions { heads, causal, scale: attention.scale_for(width) };
+    let options = AttentionOptions { heads, causal, scale: attention.scale_for(sizes.width) };
+    let buckets = attention.relative.map(|relative| buckets(relative, &sizes, causal));
     Some(Box::new(move |launch| {
         let inputs = (0..operands.inputs.len()).map(|slot| dtypes.narrow(&operands.input_at(launch, slot)?));
         let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
         let factors = mask.as_mut().map(|mask| mask.factors(launch, dtypes)).transpose()?;
-        let (mut saved, result) = ffi::attention(&inputs, options, factors, operands.writes(Role::Saved))?;
+        let learned = if buckets.is_some() { operands.parameters(launch)? } else { Vec::new() };
+        let buckets = buckets.as_ref().map(|buckets| buckets.f_to_device(inputs[0].device())).transpose()?;
+        let biases = learned.first().zip(buckets.as_ref()).map(<[&Tensor; 2]>::from);
+        let is_training = operands.writes(Role::Saved);
+        let (mut saved, result) = ffi::attention(&inputs, options, (factors, biases), is_training)?;
         operands.put(launch, Role::Output, &dtypes.widen(&result.f_detach()?)?)?;
         saved.push(result);
         operands.save(launch, saved)
     }))
 }
 
+/// Returns the bucket of each query and key.
+fn buckets(relative: RelativePositions, sizes: &AttentionSizes, causal: bool) -> Tensor {
+    let bucket = |query, key| relative.bucket(key, query, causal) as i64;
+    let of_query = |query| (0..sizes.key_positions).map(move |key| bucket(query, key));
+    Tensor::from_slice(&(0..sizes.positions).flat_map(of_query).collect::<Vec<_>>())
+}
+
 /// Returns the backward pass of attention: libtorch's autograd, on the graph that the forward pass
-/// saved.
+/// saved. It computes those gradients that the pass has as operands.
 pub(super) fn backward(operands: LayerOperands, dtypes: DTypes) -> LaunchFunction {
     Box::new(move |launch| {
-        let (result, leaves) = operands.saved_after(launch, operands.inputs.len())?;
+        let inputs = operands.inputs.len();
+        let (result, leaves) = operands.saved_after(launch, inputs + operands.parameter_count())?;
         let output_gradient = dtypes.narrow(&operands.output_gradient(launch)?)?;
         let gradients = ffi::gradients_of_leaves(result, leaves, &output_gradient)?;
-        gradients.iter().enumerate().try_for_each(|(slot, gradient)| {
-            operands.put(launch, Role::InputGradient(slot), &dtypes.widen(gradient)?)
-        })
+        let (of_inputs, of_parameters) = gradients.split_at(inputs);
+        for (slot, gradient) in of_inputs.iter().enumerate() {
+            if operands.writes(Role::InputGradient(slot)) {
+                operands.put(launch, Role::InputGradient(slot), &dtypes.widen(gradient)?)?;
+            }
+        }
+        if of_parameters.is_empty() {
+            return Ok(());
+        }
+        operands.put_parameter_gradients(launch, of_parameters)
     })
 }

@@ -53,6 +53,8 @@ unsafe extern "C" {
         causal: bool,
         scale: f64,
         factors: *const CTensor,
+        biases: *const CTensor,
+        buckets: *const CTensor,
         differentiable: bool,
         leaves: *mut *mut CTensor,
         result: *mut *mut CTensor,
@@ -213,18 +215,21 @@ pub(super) struct AttentionOptions {
 /// stand for the inputs in libtorch's autograd graph, and the result. If `differentiable` is true,
 /// that graph is recorded, and [`gradients_of_leaves`] can differentiate the result with respect to
 /// the leaves. If it is false, no graph is recorded. The weights of each sample, head, query and
-/// key are multiplied by `factors`, if there are any.
+/// key are multiplied by `factors`, if there are any. `biases` are a parameter of `buckets x
+/// heads`, the last leaf, and the bucket of each query and key.
 pub(super) fn attention(
     inputs: &[Tensor],
     options: AttentionOptions,
-    factors: Option<&Tensor>,
+    (factors, biases): (Option<&Tensor>, Option<[&Tensor; 2]>),
     differentiable: bool,
 ) -> Result<(Vec<Tensor>, Tensor), Failure> {
     let AttentionOptions { heads, causal, scale } = options;
     let pointers: Vec<_> = inputs.iter().map(pointer).collect();
-    let (mut leaves, mut result) = (vec![std::ptr::null_mut(); inputs.len()], std::ptr::null_mut());
-    // SAFETY: the inputs and factors live through the call, which writes to the result and to as
-    // many leaves as there are inputs.
+    let count = inputs.len() + usize::from(biases.is_some());
+    let (mut leaves, mut result) = (vec![std::ptr::null_mut(); count], std::ptr::null_mut());
+    let [learned, buckets] = biases.map_or([std::ptr::null(); 2], |biases| biases.map(pointer));
+    // SAFETY: the tensors live through the call, which writes to the result and to as many leaves
+    // as there are inputs, and one more with biases.
     check(unsafe {
         layer_engine_attention(
             pointers.as_ptr(),
@@ -233,6 +238,8 @@ pub(super) fn attention(
             causal,
             scale,
             factors.map_or(std::ptr::null(), pointer),
+            learned,
+            buckets,
             differentiable,
             leaves.as_mut_ptr(),
             &raw mut result,

@@ -77,20 +77,26 @@ extern "C" char *layer_engine_batch_norm_backward(
 // Computes attention of queries, keys and values, recorded in a graph for `layer_engine_gradients`.
 // They are `count` tensors: one of samples x positions x 3 features, or three of samples x
 // positions x features. `leaves` become the tensors to differentiate with respect to. The weights
-// are multiplied by `factors`, unless it is null.
+// are multiplied by `factors`, unless it is null. The row of `biases` (buckets x heads) that
+// `buckets` (positions x key positions) names is added to the scaled products, unless it is null;
+// `biases` is then the last leaf.
 extern "C" char *layer_engine_attention(
     const at::Tensor *const *inputs, size_t count, int64_t heads, bool causal, double scale,
-    const at::Tensor *factors, bool differentiable, at::Tensor **leaves, at::Tensor **result) {
+    const at::Tensor *factors, const at::Tensor *biases, const at::Tensor *buckets, bool differentiable,
+    at::Tensor **leaves, at::Tensor **result) {
     return guarded([&] {
         at::AutoGradMode recording(differentiable);
-        std::vector<at::Tensor> parts;
+        std::vector<at::Tensor> originals;
         for (size_t i = 0; i < count; i++) {
-            parts.push_back(inputs[i]->detach());
-            if (differentiable) {
-                parts[i].requires_grad_(true);
-            }
+            originals.push_back(inputs[i]->detach());
         }
-        const std::vector<at::Tensor> originals = parts;
+        if (biases != nullptr) {
+            originals.push_back(biases->detach());
+        }
+        for (at::Tensor &original : originals) {
+            original.requires_grad_(differentiable);
+        }
+        std::vector<at::Tensor> parts(originals.begin(), originals.begin() + count);
         if (count == 1) {
             parts = parts[0].chunk(3, 2);
         }
@@ -100,7 +106,7 @@ extern "C" char *layer_engine_attention(
             part = part.view({part.size(0), part.size(1), part.size(2) / width, width}).transpose(1, 2);
         }
         at::Tensor mixed;
-        if (factors == nullptr) {
+        if (factors == nullptr && biases == nullptr) {
             mixed = at::scaled_dot_product_attention(
                 parts[0], parts[1], parts[2], std::nullopt, 0.0, causal, scale, key_heads != heads);
         } else {
@@ -108,16 +114,23 @@ extern "C" char *layer_engine_attention(
                 parts[part] = parts[part].repeat_interleave(heads / key_heads, 1);
             }
             at::Tensor scores = at::matmul(parts[0].mul(scale), parts[1].transpose(2, 3));
+            if (biases != nullptr) {
+                const at::Tensor rows = originals[count].index_select(0, buckets->flatten());
+                scores = scores.add(rows.view({scores.size(2), scores.size(3), heads}).permute({2, 0, 1}));
+            }
             if (causal) {
                 const auto options = scores.options().dtype(at::kBool);
                 const at::Tensor hidden = at::ones({scores.size(2), scores.size(3)}, options).triu(1);
                 scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
             }
-            const at::Tensor weights = at::softmax(scores, 3);
-            mixed = at::matmul(weights.mul(factors->view_as(weights).to(weights.scalar_type())), parts[2]);
+            at::Tensor weights = at::softmax(scores, 3);
+            if (factors != nullptr) {
+                weights = weights.mul(factors->view_as(weights).to(weights.scalar_type()));
+            }
+            mixed = at::matmul(weights.to(parts[2].scalar_type()), parts[2]);
         }
         *result = owned(mixed.transpose(1, 2).flatten(2));
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < originals.size(); i++) {
             leaves[i] = owned(originals[i]);
         }
     });

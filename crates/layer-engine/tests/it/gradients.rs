@@ -4,8 +4,8 @@
 use layer_engine::{CpuEngine, Pass, Role, Shard};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, Linear,
-    LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Reshape, RmsNorm,
-    RotaryEmbedding, Select, Shape, Slice,
+    LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, RelativePositions, Reshape,
+    RmsNorm, RotaryEmbedding, Select, Shape, Slice,
 };
 use proptest::prelude::*;
 
@@ -448,5 +448,7 @@ fn attention_of_a_long_sequence_gradients_match_differences() {
         check(layer(MultiHeadAttention::new(2, causal), &[Shape::sequence(150, 24)]), 2);
         let grouped = [(150, 12), (150, 6), (150, 6)].map(|(rows, width)| Shape::sequence(rows, width));
         check(layer(MultiHeadAttention::new(4, causal), &grouped), 2);
+        let relative = RelativePositions::new(32, 100);
+        check(layer(MultiHeadAttention::new(4, causal).with_relative_positions(relative), &grouped), 2);
     }
 }

@@ -3,8 +3,8 @@
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, Layer, LayerGraph, LayerKind,
     LayerNorm, Linear, LocalResponseNorm, MultiHeadAttention, NetworkSplits, Permute, Pool2d,
-    PositionEmbedding, Recurrence, RecurrentCell, Reshape, RmsNorm, RotaryEmbedding, Scale, Select, Shape,
-    Slice, Split,
+    PositionEmbedding, Recurrence, RecurrentCell, RelativePositions, Reshape, RmsNorm, RotaryEmbedding,
+    Scale, Select, Shape, Slice, Split,
 };
 use proptest::prelude::*;
 
@@ -39,17 +39,20 @@ pub(crate) fn pool(
 }
 
 /// Generates an attention of three inputs, and their shapes: of a sequence to itself or to another
-/// one, with queries that share keys in groups, with and without dropout of weights.
+/// one, with queries that share keys in groups, with and without dropout of weights and relative
+/// positions.
 pub(crate) fn attention_of_three_inputs() -> impl Strategy<Value = (MultiHeadAttention, [Shape; 3])> {
     let scale = prop_oneof![Just(None), (0.1..0.5f64).prop_map(Some)];
     let dropout = prop_oneof![Just(0.0), Just(0.4)];
-    (1usize..12, prop::option::of(1usize..12), 1usize..4, 1usize..4, 1usize..6, scale, dropout).prop_flat_map(
-        |(positions, keys, key_heads, group, width, scale, dropout)| {
+    let learned = (4usize..11, 6usize..9).prop_map(|(buckets, far)| RelativePositions::new(buckets, far));
+    let options = (scale, dropout, prop::option::of(learned));
+    (1usize..12, prop::option::of(1usize..12), 1usize..4, 1usize..4, 1usize..6, options).prop_flat_map(
+        |(positions, keys, key_heads, group, width, (scale, dropout, relative))| {
             let key_positions = keys.unwrap_or(positions);
             let heads = group * key_heads;
             let keys = Shape::sequence(key_positions, key_heads * width);
             let inputs = [Shape::sequence(positions, heads * width), keys.clone(), keys];
-            let attention = move |causal| MultiHeadAttention { heads, causal, scale, dropout };
+            let attention = move |causal| MultiHeadAttention { heads, causal, scale, dropout, relative };
             let causal = any::<bool>().prop_map(move |causal| causal && key_positions == positions);
             causal.prop_map(move |causal| (attention(causal), inputs.clone()))
         },
@@ -87,6 +90,7 @@ fn attention_parts() -> Vec<Layer> {
     let [queries, keys, values] =
         ["q", "k", "v"].map(|name| graph.add(name, Linear::new(12), [graph.input()]).unwrap());
     let attention = MultiHeadAttention::new(3, true).with_dropout(0.3);
+    let attention = attention.with_relative_positions(RelativePositions::new(4, 3));
     let id = graph.add("layer", attention, [queries, keys, values]).unwrap();
     let (splits, division) = (NetworkSplits::new(&graph), Division { split: Split::Features, parts: 2 });
     [0, 1].map(|index| splits.part(id, division, index).unwrap().layer).to_vec()
@@ -154,6 +158,10 @@ pub(crate) fn layers() -> Vec<Layer> {
         (MultiHeadAttention::new(2, true).into(), &sequence),
         (MultiHeadAttention::new(1, false).into(), &sequence),
         (MultiHeadAttention::new(2, true).with_dropout(0.3).into(), &sequence),
+        (
+            MultiHeadAttention::new(2, false).with_relative_positions(RelativePositions::new(6, 5)).into(),
+            &sequence,
+        ),
         (LayerKind::SoftmaxCrossEntropy, &sequence),
     ];
     let mut layers: Vec<Layer> =

@@ -3,7 +3,7 @@
 use layer_engine::{CpuEngine, Pass, Role, Shard, Signature};
 use layer_graph::{
     BatchNorm, Conv2d, Dropout, LayerKind, LayerNorm, Linear, MultiHeadAttention, Pool2d, Recurrence,
-    RecurrentCell, RmsNorm, Shape,
+    RecurrentCell, RelativePositions, RmsNorm, Shape,
 };
 
 use crate::single_layer::{SingleLayer, layer};
@@ -13,7 +13,7 @@ fn recompute_restores_forward_results_bitwise() {
     let image = || Shape::image(3, 9, 9);
     let sequence = || Shape::sequence(5, 6);
     let gates = || Shape::sequence(5, 12);
-    let cases: [(LayerKind, Vec<Shape>); 13] = [
+    let cases: [(LayerKind, Vec<Shape>); 14] = [
         (Conv2d::new(5, 3).padding(1).into(), vec![image()]),
         (Linear::new(7).into(), vec![sequence()]),
         (LayerKind::Relu, vec![image()]),
@@ -26,6 +26,10 @@ fn recompute_restores_forward_results_bitwise() {
         (Recurrence::new(RecurrentCell::Lstm).into(), vec![gates()]),
         (Recurrence::new(RecurrentCell::Gru).into(), vec![gates()]),
         (MultiHeadAttention::new(2, true).into(), vec![Shape::sequence(5, 18)]),
+        (
+            MultiHeadAttention::new(2, true).with_relative_positions(RelativePositions::new(4, 4)).into(),
+            vec![Shape::sequence(5, 18)],
+        ),
         (
             MultiHeadAttention::new(2, false).into(),
             vec![sequence(), Shape::sequence(4, 3), Shape::sequence(4, 3)],

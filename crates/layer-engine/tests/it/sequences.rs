@@ -6,7 +6,8 @@ use layer_engine::random::{Purpose, RandomStream};
 use layer_engine::{CpuEngine, EngineError, LaunchContext, Pass, Role, Shard};
 use layer_graph::{
     AttentionSizes, Embedding, Layer, LayerKind, LayerNorm, Linear, MultiHeadAttention, Permute,
-    PositionEmbedding, RecurrentCell, Reshape, RmsNorm, RotaryEmbedding, Scale, Select, Shape, Slice,
+    PositionEmbedding, RecurrentCell, RelativePositions, Reshape, RmsNorm, RotaryEmbedding, Scale, Select,
+    Shape, Slice,
 };
 use proptest::prelude::*;
 
@@ -46,13 +47,13 @@ fn check_inputs(layer: Layer, samples: usize, oracle: impl Fn(Pass, u64, &[&[f64
 }
 
 /// Computes attention by its definition, one query at a time. `inputs` are one sample of each
-/// input: queries, keys and values, or one input with all three. `factors` are those of the weights
-/// of each head, query and key.
+/// input: queries, keys and values, or one input with all three. `parameters` are those of relative
+/// positions; `factors` are those of the weights of each head, query and key.
 fn attend(
     attention: &MultiHeadAttention,
     sizes: AttentionSizes,
     inputs: &[&[f64]],
-    factors: &[f64],
+    (parameters, factors): (&[f64], &[f64]),
 ) -> Vec<f64> {
     let AttentionSizes { positions, key_positions, heads, key_heads, width } = sizes;
     let features = heads * width;
@@ -69,7 +70,10 @@ fn attend(
             let weights: Vec<f64> = (0..keys)
                 .map(|key| {
                     let products = at(0, query, head).iter().zip(at(1, key, head)).map(|(q, k)| q * k);
-                    (products.sum::<f64>() * scale).exp()
+                    let bias = attention.relative.map_or(0.0, |relative| {
+                        parameters[relative.bucket(key, query, attention.causal) * heads + head]
+                    });
+                    (products.sum::<f64>() * scale + bias).exp()
                 })
                 .collect();
             let sum: f64 = weights.iter().sum();
@@ -88,7 +92,7 @@ fn check_attention(attention: &MultiHeadAttention, inputs: &[Shape], samples: us
     let sizes = attention.sizes(inputs).unwrap();
     let layer = layer(attention.clone(), inputs);
     let name = layer.name().to_owned();
-    check_inputs(layer, samples, |pass, sample, inputs, _| {
+    check_inputs(layer, samples, |pass, sample, inputs, parameters| {
         let LaunchContext { seed, iteration, .. } = CONTEXT;
         let mut stream = RandomStream::new(seed, Purpose::Dropout, iteration, &name, sample);
         let kept = 1.0 / (1.0 - attention.dropout);
@@ -98,7 +102,7 @@ fn check_attention(attention: &MultiHeadAttention, inputs: &[Shape], samples: us
             _ => kept,
         };
         let factors: Vec<f64> = (0..sizes.weights().iter().product()).map(|_| factor()).collect();
-        attend(attention, sizes, inputs, &factors)
+        attend(attention, sizes, inputs, (parameters, &factors))
     });
 }
 
@@ -454,7 +458,8 @@ fn attention_of_long_sequences_matches_definition() {
     for causal in [false, true] {
         check_attention(&MultiHeadAttention::new(2, causal), &[Shape::sequence(150, 24)], 2);
         let grouped = [(150, 24), (150, 12), (150, 12)].map(|(rows, width)| Shape::sequence(rows, width));
-        check_attention(&MultiHeadAttention::new(6, causal).scaled_by(0.3), &grouped, 2);
+        let attention = MultiHeadAttention::new(6, causal).scaled_by(0.3);
+        check_attention(&attention.with_relative_positions(RelativePositions::new(32, 100)), &grouped, 2);
     }
     let cross = [(70, 12), (140, 12), (140, 12)].map(|(rows, width)| Shape::sequence(rows, width));
     check_attention(&MultiHeadAttention::new(3, false).with_dropout(0.2), &cross, 2);

@@ -6,7 +6,7 @@ use layer_engine::{CpuEngine, Engine, KernelSpec, Pass, Precision, Role, Sgd, Sh
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, LayerKind, LayerNorm, Linear,
     LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell,
-    RmsNorm, Select, Shape,
+    RelativePositions, RmsNorm, Select, Shape,
 };
 
 use crate::single_layer::{CONTEXT, SingleLayer, layer, numbers};
@@ -40,7 +40,7 @@ fn layer_results_do_not_depend_on_thread_count() {
     let gates = || Shape::sequence(9, 48);
     let keys = || Shape::sequence(70, 16);
     let response = LocalResponseNorm { size: 5, alpha: 1e-2, beta: 0.75, k: 1.0 };
-    let cases: [(LayerKind, Vec<Shape>); 31] = [
+    let cases: [(LayerKind, Vec<Shape>); 32] = [
         (Conv2d::new(12, 3).padding(1).into(), vec![image()]),
         (Conv2d::new(12, 3).stride(2).groups(4).without_bias().into(), vec![image()]),
         (Conv2d::new(40, 1).into(), vec![image()]),
@@ -70,6 +70,10 @@ fn layer_results_do_not_depend_on_thread_count() {
         (LayerKind::ClassToken, vec![sequence()]),
         (MultiHeadAttention::new(4, true).into(), vec![sequence()]),
         (MultiHeadAttention::new(6, true).into(), vec![sequence(), keys(), keys()]),
+        (
+            MultiHeadAttention::new(6, false).with_relative_positions(RelativePositions::new(8, 9)).into(),
+            vec![sequence(), keys(), keys()],
+        ),
         (Permute { order: vec![1, 2, 0] }.into(), vec![image()]),
         (Select { index: 7 }.into(), vec![sequence()]),
     ];

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Configured, activation, check, dropout, tenth, yes};
+use super::{Configured, activation, add_head, check, dropout, tenth, yes};
 use crate::{
     Embedding, GraphError, LayerGraph, LayerId, LayerKind, LayerNorm, Linear, MultiHeadAttention,
     PositionEmbedding, Shape,
@@ -83,13 +83,7 @@ pub(super) fn build(name: &str, config: &Config, positions: usize) -> Result<Con
         x = then("add.2", LayerKind::Add, &[x, y])?;
     }
     x = net.add("transformer.ln_f", LayerNorm { epsilon: config.layer_norm_epsilon }, [x])?;
-    let head = Linear::new(config.vocab_size).without_bias();
-    x = if config.tie_word_embeddings {
-        net.add_tied("lm_head", head, [x], tokens)?
-    } else {
-        net.add("lm_head", head, [x])?
-    };
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    add_head(&mut net, config.vocab_size, (tokens, config.tie_word_embeddings), x)?;
     let cross_attention = config.add_cross_attention.then(|| "cross attention".into());
     Ok(Configured { network: net, left_out: cross_attention.into_iter().collect() })
 }

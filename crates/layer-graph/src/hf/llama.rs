@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use super::{Configured, Field, activation, check, invalid, padding};
+use super::{Configured, Field, activation, add_head, check, invalid, padding};
 use crate::{
     Embedding, GraphError, LayerGraph, LayerId, LayerKind, Linear, MultiHeadAttention, RmsNorm,
     RotaryEmbedding, Scale, Shape,
@@ -198,12 +198,7 @@ pub(super) fn build(
         x = then("add.2", LayerKind::Add, &[middle, down])?;
     }
     x = net.add("model.norm", config.norm(family), [x])?;
-    let head = Linear::new(config.vocab_size).without_bias();
-    x = if config.tie_word_embeddings.unwrap_or(family == Family::Gemma) {
-        net.add_tied("lm_head", head, [x], tokens)?
-    } else {
-        net.add("lm_head", head, [x])?
-    };
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    let is_tied = config.tie_word_embeddings.unwrap_or(family == Family::Gemma);
+    add_head(&mut net, config.vocab_size, (tokens, is_tied), x)?;
     Ok(Configured { network: net, left_out: config.left_out(family, positions) })
 }

@@ -6,6 +6,7 @@
 //!   `qwen2`, `gemma`, `gpt2` and `opt`
 //! - `bert`, with the last layers of the class in `architectures`: those that classify sequences or
 //!   tokens, or predict the words at all positions
+//! - `t5`: the encoder, with scores of the classes of each token
 //! - `vit`, which classifies images
 //!
 //! Layers have the names and the order that `deeppool.tracing.trace` gives those of the same
@@ -24,6 +25,7 @@ mod bert;
 mod gpt2;
 mod llama;
 mod opt;
+mod t5;
 mod vit;
 
 use std::path::Path;
@@ -31,10 +33,10 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
-use crate::{Dropout, GraphError, LayerGraph, LayerKind};
+use crate::{Dropout, GraphError, LayerGraph, LayerId, LayerKind, Linear};
 
 /// Families of networks that can be read, by `model_type`.
-const FAMILIES: [&str; 8] = ["bert", "gemma", "gpt2", "llama", "mistral", "opt", "qwen2", "vit"];
+const FAMILIES: [&str; 9] = ["bert", "gemma", "gpt2", "llama", "mistral", "opt", "qwen2", "t5", "vit"];
 
 /// Maximum number of blocks of a network.
 const MAX_BLOCKS: usize = 10_000;
@@ -79,6 +81,7 @@ pub fn from_config(name: &str, config: &str, positions: Option<usize>) -> Result
         "mistral" => of_llama(llama::Family::Mistral)?,
         "opt" => opt::build(name, &parse(config)?, tokens()?)?,
         "qwen2" => of_llama(llama::Family::Qwen2)?,
+        "t5" => t5::build(name, &parse(config)?, tokens()?, &parse(config)?)?,
         "vit" if positions.is_some() => {
             return Err(invalid("`vit` reads images: leave out the number of tokens of a sequence"));
         }
@@ -93,11 +96,13 @@ pub fn from_config(name: &str, config: &str, positions: Option<usize>) -> Result
     // Networks without a head end as those with it.
     let is_known = |name: &str| match &*model_type {
         "bert" => bert::CLASSES.contains(&name) || name == "BertModel",
+        "t5" => [t5::CLASS, "T5EncoderModel"].contains(&name),
         "vit" => vit::CLASSES.contains(&name) || name == "ViTModel",
         _ => ["ForCausalLM", "LMHeadModel", "Model"].iter().any(|known| name.ends_with(known)),
     };
     let others = architectures.iter().filter(|name| !is_known(name));
-    configured.left_out.extend(others.map(|name| format!("the last layers of {name}")));
+    let what = if model_type == "t5" { "decoder or last layers" } else { "last layers" };
+    configured.left_out.extend(others.map(|name| format!("the {what} of {name}")));
     Ok(configured)
 }
 
@@ -206,6 +211,23 @@ fn padding(token: Option<i64>, vocabulary: usize) -> Result<Option<usize>, Graph
     let padding = if token < 0 { vocabulary.checked_sub(size) } else { Some(size) };
     let padding = padding.filter(|&padding| padding < vocabulary);
     padding.map(Some).ok_or_else(|| invalid(format!("pad_token_id {token} is not in {vocabulary} tokens")))
+}
+
+/// Adds the scores of the next token at each position, without biases, and the loss. The weight of
+/// the scores is that of the embedding `tokens` if `is_tied`.
+fn add_head(
+    net: &mut LayerGraph,
+    vocabulary: usize,
+    (tokens, is_tied): (LayerId, bool),
+    input: LayerId,
+) -> Result<LayerId, GraphError> {
+    let head = Linear::new(vocabulary).without_bias();
+    let scores = if is_tied {
+        net.add_tied("lm_head", head, [input], tokens)?
+    } else {
+        net.add("lm_head", head, [input])?
+    };
+    net.add("loss", LayerKind::SoftmaxCrossEntropy, [scores])
 }
 
 /// Returns a dropout, unless its probability is 0.

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Configured, Field, activation, check, dropout, invalid, padding, tenth, yes};
+use super::{Configured, Field, activation, add_head, check, dropout, invalid, padding, tenth, yes};
 use crate::{
     Embedding, GraphError, LayerGraph, LayerId, LayerKind, LayerNorm, Linear, MultiHeadAttention,
     PositionEmbedding, Shape,
@@ -78,13 +78,7 @@ pub(super) fn build(name: &str, config: &Config, positions: usize) -> Result<Con
     if embedded != features {
         x = net.add("model.decoder.project_out", projection(embedded), [x])?;
     }
-    let head = projection(config.vocab_size);
-    x = if config.tie_word_embeddings {
-        net.add_tied("lm_head", head, [x], tokens)?
-    } else {
-        net.add("lm_head", head, [x])?
-    };
-    net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
+    add_head(&mut net, config.vocab_size, (tokens, config.tie_word_embeddings), x)?;
     let layer_dropout = (config.layerdrop > 0.0).then(|| "dropout of whole blocks".into());
     Ok(Configured { network: net, left_out: layer_dropout.into_iter().collect() })
 }

@@ -16,8 +16,8 @@ pub use opaque::{Opaque, OpaquePass};
 pub use rearrange::{Permute, Reshape, Select, Slice};
 pub use recurrent::{Recurrence, RecurrenceSizes, RecurrentCell};
 pub use sequence::{
-    AttentionSizes, Embedding, LayerNorm, Linear, MultiHeadAttention, PositionEmbedding, RmsNorm,
-    RotaryEmbedding,
+    AttentionSizes, Embedding, LayerNorm, Linear, MultiHeadAttention, PositionEmbedding, RelativePositions,
+    RmsNorm, RotaryEmbedding,
 };
 
 /// Operation of a layer with its hyper-parameters.
@@ -89,7 +89,8 @@ pub enum LayerKind {
     /// `key positions x key heads d`, with the number of features of a head, `d`. Equal groups of
     /// query heads share the key heads in order (grouped queries; Ainslie et al., 2023). A causal
     /// attention has as many key positions as positions. Output: `positions x features`, or
-    /// `positions x heads d`. The projections before and after it are [`Linear`] layers.
+    /// `positions x heads d`. The projections before and after it are [`Linear`] layers. Its only
+    /// parameters are those of [`RelativePositions`].
     MultiHeadAttention(MultiHeadAttention),
     /// Recurrence of an LSTM or of a GRU over the positions of a sequence. Input: the gates,
     /// `positions x gates width`. Output: `positions x width`.

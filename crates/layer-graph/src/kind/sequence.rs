@@ -183,6 +183,72 @@ pub struct MultiHeadAttention {
     /// training. It is in `0.0..1.0`. The other weights are divided by `1 - dropout`.
     #[serde(default, skip_serializing_if = "is_none")]
     pub dropout: f64,
+    /// Learned numbers that are added to the scaled products of queries and keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relative: Option<RelativePositions>,
+}
+
+/// Learned numbers of an attention, one for each head and bucket of distances between a key and a
+/// query (Raffel et al., "Exploring the Limits of Transfer Learning", 2020).
+///
+/// Near distances have a bucket each; the further ones share buckets whose width grows with the
+/// logarithm of the distance. A causal attention has buckets of earlier keys only. Otherwise half
+/// of the buckets are those of later keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RelativePositions {
+    /// Number of buckets: at least 2 for earlier keys, and as many for later ones.
+    pub buckets: usize,
+    /// Distance from which on all keys have the same number, more than half of the number of
+    /// buckets in its direction.
+    pub max_distance: usize,
+}
+
+impl RelativePositions {
+    /// Creates numbers for the given buckets.
+    #[must_use]
+    pub fn new(buckets: usize, max_distance: usize) -> Self {
+        Self { buckets, max_distance }
+    }
+
+    /// Returns the number of buckets in one direction.
+    fn of_one_direction(&self, causal: bool) -> usize {
+        if causal { self.buckets } else { self.buckets / 2 }
+    }
+
+    /// Returns whether there are enough buckets for the greatest distance.
+    #[must_use]
+    pub fn is_valid(&self, causal: bool) -> bool {
+        let buckets = self.of_one_direction(causal);
+        buckets >= 2 && self.max_distance > buckets / 2
+    }
+
+    /// Returns the bucket of the key and the query at these positions. In causal attentions, the
+    /// bucket of later keys is that of the query's own position.
+    ///
+    /// Logarithms are in single precision, as in `transformers`.
+    #[must_use]
+    pub fn bucket(&self, key: usize, query: usize, causal: bool) -> usize {
+        let buckets = self.of_one_direction(causal);
+        let first = if key > query && !causal { buckets } else { 0 };
+        let distance = if causal { query.saturating_sub(key) } else { query.abs_diff(key) };
+        let exact = buckets / 2;
+        if distance < exact {
+            return first + distance;
+        }
+        let powers = (distance as f32 / exact as f32).ln();
+        let all = (self.max_distance as f64 / exact as f64).ln() as f32;
+        let further = (powers / all * (buckets - exact) as f32) as usize;
+        first + (exact + further).min(buckets - 1)
+    }
+
+    /// Returns the bucket of each distance in order, from that of the first key and the last query
+    /// to that of the last key and the first query.
+    #[must_use]
+    pub fn buckets_of_distances(&self, sizes: &AttentionSizes, causal: bool) -> Vec<usize> {
+        let earlier = (1..sizes.positions).rev().map(|query| self.bucket(0, query, causal));
+        earlier.chain((0..sizes.key_positions).map(|key| self.bucket(key, 0, causal))).collect()
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -194,7 +260,7 @@ impl MultiHeadAttention {
     /// Creates an attention with the given number of query heads, the default scale and no dropout.
     #[must_use]
     pub fn new(heads: usize, causal: bool) -> Self {
-        Self { heads, causal, scale: None, dropout: 0.0 }
+        Self { heads, causal, scale: None, dropout: 0.0, relative: None }
     }
 
     /// Sets the probability that a weight becomes zero during training.
@@ -208,6 +274,13 @@ impl MultiHeadAttention {
     #[must_use]
     pub fn scaled_by(mut self, scale: f64) -> Self {
         self.scale = Some(scale);
+        self
+    }
+
+    /// Adds learned numbers to the scaled products of queries and keys, by their distance.
+    #[must_use]
+    pub fn with_relative_positions(mut self, relative: RelativePositions) -> Self {
+        self.relative = Some(relative);
         self
     }
 

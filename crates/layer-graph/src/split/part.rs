@@ -73,7 +73,10 @@ pub(super) fn by_features(
             conv.out_channels = share(conv.out_channels);
             conv.groups = if conv.groups > 1 { share(conv.groups) } else { 1 };
         }
-        LayerKind::MultiHeadAttention(attention) => attention.heads = share(attention.heads),
+        LayerKind::MultiHeadAttention(attention) => {
+            attention.heads = share(attention.heads);
+            outer = attention.relative.map_or(outer, |relative| relative.buckets);
+        }
         _ => {}
     }
     let cut = |(shape, &view): (&Shape, &TensorView)| cut(layer, shape, view, units.len());

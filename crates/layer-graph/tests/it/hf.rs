@@ -49,6 +49,13 @@ fn bert() -> Value {
     })
 }
 
+fn t5() -> Value {
+    json!({
+        "model_type": "t5", "vocab_size": 32128, "d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 6,
+        "num_heads": 8, "architectures": ["T5ForTokenClassification"],
+    })
+}
+
 fn vit() -> Value {
     json!({
         "model_type": "vit", "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
@@ -92,6 +99,7 @@ fn parameters_are_those_of_published_weights() {
         (with(llama(), &mistral), 7_241_732_096),
         (with(llama(), &qwen2), 7_615_616_512),
         (gpt2, 1_557_611_200),
+        (t5(), 35_331_842),
     ] {
         let Configured { network, left_out } = build(&config, 1024).unwrap();
         assert_eq!(network.parameter_count(), parameters, "{config}");
@@ -258,6 +266,11 @@ fn unsupported_options_are_listed() {
             "the last layers of BertForPreTraining",
         ]
     );
+    let whole = with(t5(), &json!({"architectures": ["T5ForConditionalGeneration"]}));
+    assert_eq!(
+        build(&whole, 64).unwrap().left_out,
+        ["the decoder or last layers of T5ForConditionalGeneration"]
+    );
     let layer_dropout = with(opt(), &json!({"layerdrop": 0.1}));
     assert_eq!(build(&layer_dropout, 64).unwrap().left_out, ["dropout of whole blocks"]);
 }
@@ -281,7 +294,7 @@ fn families_have_their_own_defaults() {
 
 #[test]
 fn wrong_configurations_are_refused() {
-    let t5 = json!({"model_type": "t5"});
+    let unknown = json!({"model_type": "gpt_neox"});
     let without = |name: &str| {
         let mut config = llama();
         config.as_object_mut().unwrap().remove(name);
@@ -289,8 +302,9 @@ fn wrong_configurations_are_refused() {
     };
     for (config, expected) in [
         (
-            t5,
-            "family `t5` cannot be read; known families: bert, gemma, gpt2, llama, mistral, opt, qwen2, vit",
+            unknown,
+            "family `gpt_neox` cannot be read; known families: bert, gemma, gpt2, llama, mistral, opt, \
+             qwen2, t5, vit",
         ),
         (json!({}), "missing field `model_type`"),
         (json!([1]), "invalid type"),
@@ -337,7 +351,7 @@ proptest! {
     /// Configurations with wrong numbers are networks or errors.
     #[test]
     fn any_numbers_are_networks_or_errors(
-        family in 0usize..6,
+        family in 0usize..7,
         field in 0usize..16,
         value in number(),
         positions in 1usize..99,
@@ -346,7 +360,7 @@ proptest! {
             "model_type": "gpt2", "vocab_size": 97, "n_embd": 12, "n_layer": 2, "n_head": 3,
             "n_positions": 64, "n_inner": 24, "resid_pdrop": 0.1, "layer_norm_epsilon": 1e-5,
         });
-        let config = [llama(), gpt2, gemma(), opt(), bert(), vit()][family].clone();
+        let config = [llama(), gpt2, gemma(), opt(), bert(), vit(), t5()][family].clone();
         let positions = Some(positions).filter(|_| config["model_type"] != "vit");
         let fields: Vec<String> = config.as_object().unwrap().keys().cloned().collect();
         let changed = with(config, &json!({fields[field % fields.len()].as_str(): value}));

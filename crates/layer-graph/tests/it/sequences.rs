@@ -2,9 +2,9 @@
 //! weight tying.
 
 use layer_graph::{
-    AttentionSizes, Embedding, GraphError, Layer, LayerGraph, LayerKind, LayerNorm, Linear,
-    MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell, Reshape, RmsNorm,
-    RotaryEmbedding, Scale, Select, Shape, Slice,
+    AttentionSizes, Embedding, GraphError, Layer, LayerGraph, LayerKind, LayerNorm, LayerTensor, Linear,
+    MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell, RelativePositions,
+    Reshape, RmsNorm, RotaryEmbedding, Scale, Select, Shape, Slice,
 };
 
 fn dims(net: &LayerGraph, name: &str) -> Vec<usize> {
@@ -230,4 +230,46 @@ fn extra_padding_pads_one_side_of_a_pooling() {
     assert!(output(Pool2d::new(2, 5).extra_padding([1, 1]), 6).is_ok());
     assert!(output(Pool2d::new(2, 3).extra_padding([1, 1]), 3).is_ok());
     assert!(output(Pool2d::new(2, 1).padding(1).extra_padding([1, 1]), 3).is_err());
+}
+
+/// First distances of the buckets, as `transformers` computes them for T5.
+#[test]
+fn buckets_of_relative_positions_are_those_of_transformers() {
+    let exact = |below: usize| 0..below;
+    let expected: [(RelativePositions, bool, Vec<usize>); 4] = [
+        (RelativePositions::new(32, 128), false, exact(9).chain([12, 16, 23, 32, 46, 64, 91]).collect()),
+        (
+            RelativePositions::new(32, 128),
+            true,
+            exact(17).chain([19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113]).collect(),
+        ),
+        (
+            RelativePositions::new(64, 256),
+            false,
+            exact(17).chain([20, 23, 27, 32, 39, 46, 54, 64, 77, 91, 108, 128, 153, 182, 216]).collect(),
+        ),
+        (RelativePositions::new(9, 11), false, vec![0, 1, 2, 5]),
+    ];
+    for (relative, causal, firsts) in expected {
+        for distance in 0..300 {
+            let bucket = firsts.iter().filter(|&&first| first <= distance).count() - 1;
+            assert_eq!(relative.bucket(7, 7 + distance, causal), bucket, "{relative:?}: {distance}");
+            let later = if causal || distance == 0 { 0 } else { relative.buckets / 2 + bucket };
+            assert_eq!(relative.bucket(7 + distance, 7, causal), later, "{relative:?}: {distance}");
+        }
+    }
+}
+
+#[test]
+fn attention_learns_numbers_of_relative_positions() {
+    let attention = || MultiHeadAttention::new(4, false);
+    let with = |buckets, far| attention().with_relative_positions(RelativePositions::new(buckets, far));
+    let net = three_inputs(with(6, 9), [[5, 12], [7, 6], [7, 6]]).unwrap();
+    let layer = net.layer(net.find("attention").unwrap());
+    assert_eq!(layer.parameters(), [LayerTensor::new("relative_attention_bias.weight", [6, 4])]);
+    assert_eq!(LayerGraph::from_json(&net.to_json()).unwrap(), net);
+    for (buckets, far) in [(3, 9), (8, 2), (0, 0), (usize::MAX, 7)] {
+        let error = three_inputs(with(buckets, far), [[5, 12], [7, 6], [7, 6]]).unwrap_err().to_string();
+        assert!(error.contains("`attention`") && error.contains("buckets"), "{error}");
+    }
 }

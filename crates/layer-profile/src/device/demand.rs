@@ -123,35 +123,18 @@ impl Demand {
             // parameters for all positions at once. The parameters are assumed to stay on the chip,
             // as in cuDNN.
             LayerKind::Recurrence(rule) => {
-                let sizes = rule.sizes(&layer.input_shapes()[0]);
-                let positions = sizes.map_or(0, |sizes| sizes.positions);
-                let (kernels, flops) = if backward {
-                    (2 * positions + 1, layer.backward_flops())
-                } else {
-                    (2 * positions, layer.forward_flops())
-                };
-                self.add(Term::Launch, kernels as f64);
-                self.add(
-                    Term::Product(Product::Linear, pass, Part::Arithmetic),
-                    samples * flops as f64 / 1e9,
-                );
+                let kernels = 2 * layer.output_shape().dims()[0] + usize::from(backward);
+                let flops = if backward { layer.backward_flops() } else { layer.forward_flops() };
                 let saved = rule.cell.saved() as f64 * output;
-                let passes_over_parameters = if backward { 2.0 } else { 1.0 };
-                let parameters = passes_over_parameters * megabytes(layer.parameter_bytes());
-                self.add(Term::Stream(pass), input + saved + 2.0 * output + parameters);
+                let moved = input + saved + 2.0 * output;
+                self.add_sequence(layer, pass, kernels as f64, samples * flops as f64, moved);
             }
             // An opaque layer runs several operations in sequence, each bound by arithmetic or by
             // memory; their times add up.
             LayerKind::Opaque(opaque) => {
                 let work = if backward { opaque.backward } else { opaque.forward };
-                let passes_over_parameters = if backward { 2.0 } else { 1.0 };
-                let parameters = passes_over_parameters * megabytes(layer.parameter_bytes());
-                self.add(Term::Launch, f64::from(work.kernels));
-                self.add(
-                    Term::Product(Product::Linear, pass, Part::Arithmetic),
-                    samples * work.flops as f64 / 1e9,
-                );
-                self.add(Term::Stream(pass), samples * megabytes(work.bytes) + parameters);
+                let moved = samples * megabytes(work.bytes);
+                self.add_sequence(layer, pass, f64::from(work.kernels), samples * work.flops as f64, moved);
             }
             kind => {
                 self.add(Term::Launch, 1.0);
@@ -168,6 +151,16 @@ impl Demand {
                 self.add(term, streamed(kind, pass, input, output, parameters));
             }
         }
+    }
+
+    /// Adds several kernels in sequence, with their operations and the megabytes that they move
+    /// besides the parameters.
+    fn add_sequence(&mut self, layer: &Layer, pass: Direction, kernels: f64, flops: f64, moved: f64) {
+        let passes_over_parameters = if pass == Direction::Backward { 2.0 } else { 1.0 };
+        let parameters = passes_over_parameters * megabytes(layer.parameter_bytes());
+        self.add(Term::Launch, kernels);
+        self.add(Term::Product(Product::Linear, pass, Part::Arithmetic), flops / 1e9);
+        self.add(Term::Stream(pass), moved + parameters);
     }
 
     /// Adds a matrix product with the given number of products for each sum (`depth`). Its

@@ -104,7 +104,8 @@ impl<'a> Layers<'a> {
     /// Checks that no layer is recurrent, that all layers with parameters have operators, and, in a
     /// network without opaque layers, that all operators with parameters have layers.
     fn check(&self, forward: &Forward<'_>, assigned: &[Option<usize>]) -> Result<(), ProfileError> {
-        let mut recurrent = self.targets.iter().filter(|target| target.kind.label() == "recurrence");
+        let mut recurrent =
+            self.targets.iter().filter(|target| matches!(target.kind, LayerKind::Recurrence(_)));
         if let Some(target) = recurrent.next() {
             return Err(self.mismatch(format!(
                 "one operator computes its layer `{}` with other layers of a module, among which its \

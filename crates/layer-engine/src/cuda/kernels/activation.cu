@@ -54,8 +54,6 @@ __device__ __forceinline__ Gate hard(float x) {
     return gate;
 }
 
-__device__ __forceinline__ float sigmoid(float x) { return 1 / (1 + expf(-x)); }
-
 // Exact gate: the normal distribution.
 __device__ __forceinline__ Gate normal(float x) {
     Gate gate;

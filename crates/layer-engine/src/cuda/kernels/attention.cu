@@ -12,11 +12,11 @@ struct Sizes {
 
 // `mask` is that of `attention_mask`, null without dropout. It has `mask_bytes` bytes for each
 // sample, of which the bit `mask_first` belongs to the first weight. `kept` is the factor of
-// weights that are not dropped.
+// weights that are not dropped. `biases` are those of `attention_biases`, null without them.
 #define INPUTS                                                                                  \
     Sizes sizes, float scale, const real *__restrict__ queries, const real *__restrict__ keys,  \
         const real *__restrict__ values, const unsigned char *__restrict__ mask, u32 mask_bytes, \
-        u32 mask_first, float kept
+        u32 mask_first, float kept, const float *__restrict__ biases
 
 #define NAME_SIZES \
     const auto [positions, key_positions, heads, group, width, causal, stride, key_stride] = sizes
@@ -107,6 +107,29 @@ struct Factors {
             mask_first + (u64)(head)*positions * key_positions, key_positions, kept \
     }
 
+// Learned numbers that one head adds to its scaled products: one for each distance of a key from a
+// query, from that of the first key and the last query on.
+struct Biases {
+    const float* data;
+    u32 last_query;
+
+    __device__ __forceinline__ float of(u32 query, u32 key) const {
+        return data ? data[last_query - query + key] : 0;
+    }
+};
+
+#define BIASES(head) \
+    Biases { biases ? biases + (head) * (positions + key_positions - 1) : biases, positions - 1 }
+
+// Copies the number of each distance of each head from the parameters, `buckets x heads`. `buckets`
+// has the bucket of each distance.
+KERNEL attention_biases(u32 distances, u32 heads, const u32* __restrict__ buckets,
+                        const real* __restrict__ parameters, float* __restrict__ biases) {
+    const u32 element = ELEMENT;
+    if (element >= distances * heads) return;
+    biases[element] = parameters[buckets[element % distances] * heads + element / distances];
+}
+
 // Saves the logarithm of the sum of exponentials of each query. In evaluation `saved` is null.
 KERNEL attention_forward(INPUTS, real* __restrict__ y, float* __restrict__ saved) {
     NAME_SIZES;
@@ -118,6 +141,7 @@ KERNEL attention_forward(INPUTS, real* __restrict__ y, float* __restrict__ saved
     keys += part.start(key_positions, key_stride, part.head / group, width);
     values += part.start(key_positions, key_stride, part.head / group, width);
     const Factors factors = FACTORS(part, part.head);
+    const Biases added = BIASES(part.head);
     float result[4][4] = {}, best[4], total[4] = {};
 #pragma unroll
     for (int i = 0; i < 4; i++) best[i] = -INFINITY_F;
@@ -135,7 +159,7 @@ KERNEL attention_forward(INPUTS, real* __restrict__ y, float* __restrict__ saved
                 // Rows beyond the last query are computed like it and not stored.
                 const u32 query = min(part.row + TILE_ROW + i, positions - 1);
                 const bool seen = is_seen(query, key, positions, key_positions, causal);
-                scores[i][j] = seen ? scores[i][j] * scale : -INFINITY_F;
+                scores[i][j] = seen ? scores[i][j] * scale + added.of(query, key) : -INFINITY_F;
                 largest = fmaxf(largest, scores[i][j]);
             }
             // The first tile has a key for every query, so the maximum is finite from then on.
@@ -187,7 +211,8 @@ KERNEL attention_means(u32 rows, u32 positions, u32 heads, u32 width, const real
 // products of queries with keys, and `slopes` products of output gradients with values.
 __device__ __forceinline__ void weigh(float (&weights)[4][4], float (&slopes)[4][4], u32 query0, u32 key0,
                                       u32 positions, u32 key_positions, u32 causal, float scale,
-                                      const float* log_sums, const float* means, const Factors& factors) {
+                                      const float* log_sums, const float* means, const Factors& factors,
+                                      const Biases& biases) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const u32 query = query0 + TILE_ROW + i, place = min(query, positions - 1);
@@ -197,7 +222,7 @@ __device__ __forceinline__ void weigh(float (&weights)[4][4], float (&slopes)[4]
             const u32 key = key0 + TILE_COLUMN + j;
             const bool seen = is_seen(query, key, positions, key_positions, causal);
             const float factor = seen ? factors.of(query, key) : 0;
-            weights[i][j] = seen ? expf(weights[i][j] * scale - log_sum) : 0;
+            weights[i][j] = seen ? expf(weights[i][j] * scale + biases.of(query, key) - log_sum) : 0;
             slopes[i][j] = seen ? weights[i][j] * (slopes[i][j] * factor - mean) * scale : 0;
             weights[i][j] *= factor;
         }
@@ -224,7 +249,8 @@ KERNEL attention_query_gradient(INPUTS, const float* __restrict__ saved, const f
         multiply(slabs, 0, width, Rows(dy + output, part.row, positions, features),
                  Rows(values, first, key_positions, key_stride), slopes);
         weigh(weights, slopes, part.row, first, positions, key_positions, causal, scale,
-              saved + number * positions, means + number * positions, FACTORS(part, part.head));
+              saved + number * positions, means + number * positions, FACTORS(part, part.head),
+              BIASES(part.head));
         put_tile(slopes, shared);
         multiply(slabs, 0, min(TILE, key_positions - first), SharedRows{shared},
                  Columns(keys + first * key_stride, part.feature, width, key_stride), result);
@@ -258,7 +284,7 @@ KERNEL attention_key_value_gradient(INPUTS, const float* __restrict__ saved, con
             multiply(slabs, 0, width, Rows(gradients, first, positions, features),
                      Rows(values, part.row, key_positions, key_stride), slopes);
             weigh(weights, slopes, first, part.row, positions, key_positions, causal, scale,
-                  saved + number * positions, means + number * positions, FACTORS(part, head));
+                  saved + number * positions, means + number * positions, FACTORS(part, head), BIASES(head));
             const u32 count = min(TILE, positions - first);
             put_tile(weights, shared);
             multiply(slabs, 0, count, SharedColumns{shared},
@@ -271,4 +297,72 @@ KERNEL attention_key_value_gradient(INPUTS, const float* __restrict__ saved, con
     store_tile(key_gradient, key_gradients + start, part.row, key_positions, part.feature, width, key_stride);
     store_tile(value_gradient, value_gradients + start, part.row, key_positions, part.feature, width,
                key_stride);
+}
+
+// Number of diagonals of a tile. A diagonal has the products of one distance.
+#define DIAGONALS (2 * TILE - 1)
+
+// Sums the gradients of the scaled products of a tile of queries and keys over the samples, and
+// over each diagonal of the tile: `sums` is `heads x tiles of queries x tiles of keys x DIAGONALS`.
+KERNEL attention_bias_sums(INPUTS, const float* __restrict__ saved, const float* __restrict__ means,
+                           const real* __restrict__ dy, u32 samples, float* __restrict__ sums) {
+    NAME_SIZES;
+    __shared__ Slabs<> slabs;
+    __shared__ __align__(16) float shared[TILE][PITCH];
+    Part part(1, heads, 1);
+    u32 index = blockIdx.x;
+    const u32 first = index % tiles(key_positions) * TILE;
+    index /= tiles(key_positions);
+    part.row = index % tiles(positions) * TILE;
+    part.head = index / tiles(positions);
+    const u32 features = heads * width;
+    float result[4][4] = {};
+    ROLLED for (part.sample = 0; part.sample < samples; part.sample++) {
+        const u32 number = part.sample * heads + part.head;
+        const u64 start = part.start(key_positions, key_stride, part.head / group, width);
+        float weights[4][4] = {}, slopes[4][4] = {};
+        multiply(slabs, 0, width,
+                 Rows(queries + part.start(positions, stride, part.head, width), part.row, positions, stride),
+                 Rows(keys + start, first, key_positions, key_stride), weights);
+        multiply(slabs, 0, width,
+                 Rows(dy + part.start(positions, features, part.head, width), part.row, positions, features),
+                 Rows(values + start, first, key_positions, key_stride), slopes);
+        weigh(weights, slopes, part.row, first, positions, key_positions, causal, scale,
+              saved + number * positions, means + number * positions, FACTORS(part, part.head),
+              BIASES(part.head));
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) result[i][j] += slopes[i][j];
+    }
+    put_tile(result, shared);
+    const u32 diagonal = threadIdx.x;
+    if (diagonal >= DIAGONALS) return;
+    float sum = 0;
+    // The first diagonal has the last query and the first key of the tile.
+    ROLLED for (u32 query = 0; query < TILE; query++) {
+        const u32 key = query + diagonal - (TILE - 1);
+        if (key < TILE) sum += shared[query][key];
+    }
+    sums[blockIdx.x * DIAGONALS + diagonal] = sum / scale;
+}
+
+// Sums the diagonals of all tiles of each bucket and head, one warp for each.
+KERNEL attention_bias_gradient(u32 parameters, Sizes sizes, const u32* __restrict__ buckets,
+                               const float* __restrict__ sums, float* __restrict__ gradient) {
+    NAME_SIZES;
+    const u32 row = ROW;
+    if (row >= parameters) return;
+    const u32 bucket = row / heads, head = row % heads, columns = tiles(key_positions);
+    const u32 count = tiles(positions) * columns * DIAGONALS;
+    double sum = 0;
+    ROLLED for (u32 i = LANE; i < count; i += 32) {
+        const u32 tile = i / DIAGONALS;
+        // Wraps around for distances that no query and key have.
+        const u32 distance = positions - TILE + (tile % columns - tile / columns) * TILE + i % DIAGONALS;
+        if (distance < positions + key_positions - 1 && buckets[distance] == bucket)
+            sum += sums[head * count + i];
+    }
+    sum = warp_sum(sum);
+    if (LANE == 0) gradient[row] = (float)sum;
 }

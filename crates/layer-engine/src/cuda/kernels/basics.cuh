@@ -36,6 +36,8 @@ typedef float real;
 #define INFINITY_F __int_as_float(0x7f800000)
 #define NAN_F __int_as_float(0x7fc00000)
 
+__device__ __forceinline__ float sigmoid(float x) { return 1 / (1 + expf(-x)); }
+
 // Values that change between launches. They are in the memory of the queue, so that a captured
 // graph reads the current ones.
 struct Context {

@@ -24,8 +24,6 @@ struct Sizes {
     }
 };
 
-__device__ __forceinline__ float logistic(float x) { return 1 / (1 + expf(-x)); }
-
 // Function of a long short-term memory. Kept are the gates and the memory.
 struct Lstm {
     static const u32 GATES = 4, KEPT = 5;
@@ -34,11 +32,10 @@ struct Lstm {
     __device__ static __forceinline__ u32 vector(u32 gate) { return gate; }
 
     // Returns the output. `kept` has the products.
-    template <class Real>
-    __device__ static __forceinline__ float forward(u32 width, const Real* x, float* kept,
+    __device__ static __forceinline__ float forward(u32 width, const real* x, float* kept,
                                                     float before_memory, float) {
-        const float i = logistic(x[0] + kept[0]), f = logistic(x[width] + kept[width]);
-        const float g = tanhf(x[2 * width] + kept[2 * width]), o = logistic(x[3 * width] + kept[3 * width]);
+        const float i = sigmoid(x[0] + kept[0]), f = sigmoid(x[width] + kept[width]);
+        const float g = tanhf(x[2 * width] + kept[2 * width]), o = sigmoid(x[3 * width] + kept[3 * width]);
         const float c = f * before_memory + i * g;
         kept[0] = i;
         kept[width] = f;
@@ -71,10 +68,9 @@ struct Gru {
 
     __device__ static __forceinline__ u32 vector(u32 gate) { return gate == 2 ? 3 : gate; }
 
-    template <class Real>
-    __device__ static __forceinline__ float forward(u32 width, const Real* x, float* kept, float,
+    __device__ static __forceinline__ float forward(u32 width, const real* x, float* kept, float,
                                                     float before) {
-        const float r = logistic(x[0] + kept[0]), z = logistic(x[width] + kept[width]);
+        const float r = sigmoid(x[0] + kept[0]), z = sigmoid(x[width] + kept[width]);
         const float n = tanhf(x[2 * width] + r * kept[3 * width]);
         kept[0] = r;
         kept[width] = z;

@@ -1,0 +1,214 @@
+"""Gradients of single kinds of layers in double precision against PyTorch, for random shapes."""
+
+import math
+import random
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from deeppool.tracing import check_gradients, trace  # noqa: E402
+from deeppool.tracing.attention import relative_buckets  # noqa: E402
+
+SHAPES, CLASSES, BOUND = 5, 5, 1e-10
+#: PyTorch multiplies the gradient of a hard sigmoid by 1/6 in single precision.
+BOUNDS = {"hard_sigmoid": 1e-7}
+
+
+class Sequence(nn.Module):
+    """A function of a sequence between two linear layers."""
+
+    def __init__(self, features, function, outputs=None):
+        super().__init__()
+        self.first = nn.Linear(features, features)
+        # Its parameters are those of the function, if it has any.
+        self.function = function
+        self.last = nn.Linear(outputs or features, CLASSES)
+
+    def forward(self, x):
+        return self.last(self.function(self.first(x)))
+
+
+class Image(nn.Module):
+    """A function of an image after a convolution."""
+
+    def __init__(self, channels, function):
+        super().__init__()
+        self.first, self.function = nn.Conv2d(channels, channels, 3, padding=1), function
+        self.last = nn.Linear(channels, CLASSES)
+
+    def forward(self, x):
+        return self.last(self.function(self.first(x)).mean((2, 3)))
+
+
+class Attention(nn.Module):
+    """An attention with grouped queries, keys of another sequence, and options."""
+
+    def __init__(self, width, heads, key_heads, *, keys=None, causal=False, base=None, buckets=None):
+        super().__init__()
+        features = heads * width
+        self.sizes = (width, heads, key_heads, keys, causal, base)
+        self.q, self.k, self.v = (
+            nn.Linear(features, count * width) for count in (heads, key_heads, key_heads)
+        )
+        self.relative_attention_bias = None if buckets is None else nn.Embedding(buckets, heads)
+
+    def forward(self, x):
+        width, heads, key_heads, keys, causal, base = self.sizes
+        q, k, v = self.q(x), self.k(x[:, :keys]), self.v(x[:, :keys])
+        q, k, v = (part.unflatten(2, (-1, width)).transpose(1, 2) for part in (q, k, v))
+        if base is not None:
+            powers = base ** (-torch.arange(0, width, 2, dtype=x.dtype) / width)
+            angles = (torch.arange(x.shape[1], dtype=x.dtype)[:, None] * powers).repeat(1, 2)
+            q, k = (part * angles.cos() + halves_turned(part) * angles.sin() for part in (q, k))
+        k, v = (part.repeat_interleave(heads // key_heads, 1) for part in (k, v))
+        scores = q @ k.transpose(2, 3) / math.sqrt(width)
+        if (table := self.relative_attention_bias) is not None:
+            options = {"causal": causal, "buckets": table.num_embeddings, "max_distance": 9}
+            scores = scores + table(relative_buckets(*scores.shape[2:], **options)).permute(2, 0, 1)
+        if causal:
+            hidden = torch.ones(scores.shape[2:], dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(hidden, -math.inf)
+        return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+
+def halves_turned(x):
+    first, second = x.chunk(2, -1)
+    return torch.cat((-second, first), -1)
+
+
+class Gate(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.gate, self.up = nn.Linear(features, features), nn.Linear(features, features)
+
+    def forward(self, x):
+        return F.silu(self.gate(x)) * self.up(x)
+
+
+class Squeeze(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.factors = nn.Conv2d(channels, channels, 1)
+
+    def forward(self, x):
+        return x * torch.sigmoid(self.factors(F.adaptive_avg_pool2d(x, 1)))
+
+
+class Factors(nn.Module):
+    def __init__(self, *shape):
+        super().__init__()
+        self.factors = nn.Parameter(torch.randn(shape))
+
+    def forward(self, x):
+        return self.factors * x
+
+
+class Recurrence(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, x):
+        return self.module(x)[0]
+
+
+class Function(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def attention(draw, **options):
+    width, key_heads, group = 2 * draw(2, 5), draw(1, 3), draw(1, 3)
+    heads = key_heads * group
+    features, positions = heads * width, draw(2, 12)
+    return Sequence(features, Attention(width, heads, key_heads, **options)), (positions, features)
+
+
+def sequence(make):
+    def case(draw):
+        features, positions = draw(2, 24), draw(2, 10)
+        return Sequence(features, make(features)), (positions, features)
+
+    return case
+
+
+def image(make):
+    def case(draw):
+        channels = draw(2, 8)
+        return Image(channels, make(channels)), (channels, draw(3, 9), draw(3, 9))
+
+    return case
+
+
+def recurrence(draw, kind):
+    features, width = draw(1, 12), draw(1, 12)
+    module = Recurrence(kind(features, width, bias=draw(0, 1) == 1, batch_first=True))
+    return Sequence(features, module, width), (draw(1, 9), features)
+
+
+def tokens(draw):
+    vocabulary, features = draw(3, 20), draw(1, 12)
+    embedding = nn.Embedding(vocabulary, features, padding_idx=draw(0, vocabulary - 1))
+    return nn.Sequential(embedding, nn.Linear(features, CLASSES)), (draw(1, 9), vocabulary)
+
+
+#: Kind of the layer, and a function that makes a module and the shape of a sample: for tokens, the
+#: number of positions and that of tokens.
+CASES = {
+    "rms_norm": ("rms_norm", sequence(lambda features: nn.RMSNorm(features, eps=1e-5))),
+    "silu": ("silu", sequence(lambda _: nn.SiLU())),
+    "sigmoid": ("sigmoid", sequence(lambda _: nn.Sigmoid())),
+    "tanh": ("tanh", sequence(lambda _: nn.Tanh())),
+    "gelu": ("gelu", sequence(lambda _: nn.GELU())),
+    "gelu_tanh": ("gelu_tanh", sequence(lambda _: nn.GELU(approximate="tanh"))),
+    "relu6": ("relu6", image(lambda _: nn.ReLU6())),
+    "hard_sigmoid": ("hard_sigmoid", image(lambda _: nn.Hardsigmoid())),
+    "hard_swish": ("hard_swish", image(lambda _: nn.Hardswish())),
+    "gate": ("multiply", sequence(Gate)),
+    "channel_gate": ("multiply", image(Squeeze)),
+    "constant_scale": ("scale", sequence(lambda features: Function(lambda x: x * features**0.5))),
+    "feature_scale": ("scale", sequence(Factors)),
+    "channel_scale": ("scale", image(lambda channels: Factors(channels, 1, 1))),
+    "slice": ("slice", sequence(lambda _: Function(lambda x: x[:, 1:]))),
+    "grouped_attention": ("multi_head_attention", attention),
+    "causal_attention": ("multi_head_attention", lambda draw: attention(draw, causal=True)),
+    "cross_attention": ("multi_head_attention", lambda draw: attention(draw, keys=draw(1, 2))),
+    "rotary_embedding": ("rotary_embedding", lambda draw: attention(draw, base=10.0 ** draw(1, 5))),
+    "relative_positions": ("multi_head_attention", lambda draw: attention(draw, buckets=draw(4, 12))),
+    "causal_relative_positions": (
+        "multi_head_attention",
+        lambda draw: attention(draw, causal=True, buckets=draw(2, 12)),
+    ),
+    "lstm": ("recurrence", lambda draw: recurrence(draw, nn.LSTM)),
+    "gru": ("recurrence", lambda draw: recurrence(draw, nn.GRU)),
+    "padding_token": ("embedding", tokens),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_of_a_kind_match_pytorch(name):
+    kind, make = CASES[name]
+    for seed in range(SHAPES):
+        torch.manual_seed(seed)
+        draw = random.Random(seed).randint
+        module, shape = make(draw)
+        samples = draw(2, 5)
+        if kind == "embedding":
+            inputs = torch.randint(shape[1], (samples, shape[0]))
+        else:
+            inputs = torch.randn(samples, *shape)
+        traced = trace(module.double(), inputs.double() if inputs.is_floating_point() else inputs)
+        assert not traced.opaque
+        assert kind in [layer.kind for layer in traced.layers], [layer.kind for layer in traced.layers]
+        *positions, _ = traced.islands[traced.output].output_shape
+        check = check_gradients(traced, inputs, torch.randint(CLASSES, (samples, *positions)))
+        assert check.largest_difference <= BOUNDS.get(name, BOUND), f"{name}, shape {shape}: {check}"
+        assert max(float(gradient.abs().max()) for gradient in check.gradients.values()) > 1e-4
