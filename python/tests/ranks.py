@@ -1,5 +1,6 @@
 """Execution of a function on several processes connected by gloo."""
 
+import multiprocessing
 import pickle
 import tempfile
 from pathlib import Path
@@ -12,7 +13,10 @@ import torch.multiprocessing
 def on_ranks(world, function, *arguments):
     """Returns the results of `function(*arguments)` on each rank. The function must be picklable."""
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(_rank, (world, folder, function, arguments), world)
+        multiprocessing.set_forkserver_preload(["torch", "torch.distributed", "deeppool.torch"])
+        torch.multiprocessing.start_processes(
+            _rank, (world, folder, function, arguments), world, start_method="forkserver"
+        )
         return [pickle.loads(Path(folder, str(rank)).read_bytes()) for rank in range(world)]
 
 

@@ -74,7 +74,8 @@ def layers(units: Units, unit: Unit, free_name: Callable[[str], str]) -> list[Pa
             def expected(x: list[torch.Tensor], t: list[torch.Tensor]) -> torch.Tensor:
                 return attend(*(x[place] for place in places), *(t[index] for index in tables), **options)
 
-            if computes(island, samples, expected):
+            same = (options, places, tables)
+            if computes(island, samples, expected, known=units.known, options=same):
                 name = free_name(unit.module or "attention")
                 if len(different) < len(inputs):
                     stored = [island.stored[index] for index in tables]
@@ -135,10 +136,13 @@ def _rotated(
         return None
     turn: Callable[[torch.Tensor], torch.Tensor] = partial(rotate, **rotation)
     for options in candidates:
+
+        def expected(x: list[torch.Tensor], t: list[torch.Tensor]) -> torch.Tensor:
+            return attend(turn(x[0]), turn(x[1]), x[2], **options)
+
         # Networks round the angles to single precision.
-        if not computes(
-            island, shapes, lambda x, t: attend(turn(x[0]), turn(x[1]), x[2], **options), 1e-5
-        ):
+        same = (rotation, options)
+        if not computes(island, shapes, expected, 1e-5, known=units.known, options=same):
             continue
         path, result = unit.module or "attention", []
         for what, index, shape in zip(("queries", "keys"), inputs, shapes):
@@ -475,7 +479,8 @@ def _of_module(
     drops = {"dropout": module.dropout} if module.dropout > 0 else {}
     for causal in (False, True):
         options = {"heads": heads, "causal": causal, **drops}
-        if not computes(whole, [sample], expected(options)):
+        same = (options, [stored_names.index(name) for name in names])
+        if not computes(whole, [sample], expected(options), known=units.known, options=same):
             continue
         positions = sample[0]
         of_inputs, of_output = (positions, 3 * features), (positions, features)

@@ -42,11 +42,15 @@ def set_modes(modes: Modes) -> None:
 def check_layers(
     modes: Modes, drafts: list[Draft], batch: torch.Tensor, targets: torch.Tensor | None
 ) -> dict[str, dict[str, Any]]:
-    """Checks that no layer mixes samples, and counts the costs of opaque layers.
+    """Checks that no opaque layer mixes samples, and counts the costs of these layers.
+
+    Layers of a known kind compute each sample alone. They are run if an opaque layer needs their output.
 
     Returns:
         The fields of each opaque layer in the graph format, by name.
     """
+    needed = _needed(drafts)
+    drafts = [draft for draft in drafts if draft.name in needed]
     last_use = {name: index for index, draft in enumerate(drafts) for name in draft.inputs}
     values = {"input": batch}
     costs: dict[str, dict[str, Any]] = {}
@@ -59,18 +63,27 @@ def check_layers(
         with _probed(draft, len(batch)):
             if draft.op is None:
                 costs[draft.name] = _opaque(draft, inputs)
-            values[draft.name] = _check_layer(modes, draft, inputs)
+            values[draft.name] = _output(modes, draft, inputs)
         for name in draft.inputs:
             if last_use[name] == index:
                 values.pop(name, None)
     return costs
 
 
-def _check_layer(modes: Modes, draft: Draft, inputs: list[torch.Tensor]) -> torch.Tensor:
+def _needed(drafts: list[Draft]) -> set[str]:
+    """Returns the names of the opaque layers, and of those whose outputs they need."""
+    needed: set[str] = set()
+    for draft in reversed(drafts):
+        if draft.op is None or draft.name in needed:
+            needed.update((draft.name, *draft.inputs))
+    return needed
+
+
+def _output(modes: Modes, draft: Draft, inputs: list[torch.Tensor]) -> torch.Tensor:
     """Returns a layer's output in evaluation mode.
 
     Raises:
-        TraceError: It mixes samples.
+        TraceError: It is opaque and mixes samples.
     """
     # Random numbers of a layer that draws them in evaluation mode, too, differ between calls.
     draws = any(step.is_random and step.op not in RECURRENT for step in draft.steps)
@@ -83,10 +96,11 @@ def _check_layer(modes: Modes, draft: Draft, inputs: list[torch.Tensor]) -> torc
             )
         # Not the first, last or middle sample: reversing a batch does not move the middle.
         middle = slice(1, 2)
-        alone = draft.island(*(tensor[middle] for tensor in inputs))
+        normalizes = any(step.op == "batch_norm" for step in draft.steps)
+        is_checked = draft.op is None and not draws and not normalizes
+        alone = draft.island(*(tensor[middle] for tensor in inputs)) if is_checked else output[middle]
     set_modes(modes)
-    normalizes = any(step.op == "batch_norm" for step in draft.steps)
-    if not draws and not normalizes and not _is_same(alone, output[middle]):
+    if not _is_same(alone, output[middle]):
         raise TraceError(
             f"layer `{draft.name}` mixes the samples of a batch: its output for a sample depends on "
             "other samples, so ranks cannot share a batch"

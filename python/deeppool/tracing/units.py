@@ -61,6 +61,8 @@ class Units:
     def __init__(self, module: nn.Module, program: Program, observed: Observed | None = None) -> None:
         self.program = program
         self.observed = observed
+        #: Whether islands compute what was expected, by their structure.
+        self.known: dict[Any, bool] = {}
         self.modules = dict(module.named_modules(remove_duplicate=False))
         self.steps = program.steps
         self._find_writers()
