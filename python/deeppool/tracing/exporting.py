@@ -15,7 +15,6 @@ from torch import nn
 
 from deeppool.tracing.call import Call, caches_off
 from deeppool.tracing.errors import TraceError
-from deeppool.tracing.state import Observer
 
 #: Prefix of the module's path in its export, and of the constants' names.
 MODULE, CONSTANT = "module", "constant_"
@@ -24,16 +23,15 @@ MODULE, CONSTANT = "module", "constant_"
 class _Called(nn.Module):
     """A module that takes a batch and returns one tensor."""
 
-    def __init__(self, module: nn.Module, call: Call, observer: Observer) -> None:
+    def __init__(self, module: nn.Module, call: Call) -> None:
         super().__init__()
-        self.module, self.call, self.observer = module, call, observer
+        self.module, self.call = module, call
         for index, constant in enumerate(call.constants):
             self.register_buffer(f"{CONSTANT}{index}", constant, persistent=False)
 
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
         constants = [getattr(self, f"{CONSTANT}{index}") for index in range(len(self.call.constants))]
-        with self.observer.forward_pass():
-            return self.call.run(self.module, batch, constants)
+        return self.call.run(self.module, batch, constants)
 
 
 def path_in_module(path: str) -> str:
@@ -41,16 +39,8 @@ def path_in_module(path: str) -> str:
     return "" if path == MODULE else path.removeprefix(f"{MODULE}.")
 
 
-def export_batch(
-    module: nn.Module, call: Call, batch: torch.Tensor, observer: Observer
-) -> torch.export.ExportedProgram:
+def export_batch(module: nn.Module, call: Call, batch: torch.Tensor) -> torch.export.ExportedProgram:
     """Exports a module, in its current mode and with caches off, for the samples of a batch.
-
-    Args:
-        module: The module.
-        call: Its call.
-        batch: Samples, of shape ``(samples, ...)``.
-        observer: Observer of the forward pass.
 
     Raises:
         TraceError: It cannot be exported.
@@ -59,7 +49,7 @@ def export_batch(
         with warnings.catch_warnings(), caches_off(module), _quiet():
             # Ignore warnings about caches of modules, such as an LSTM's list of weights.
             warnings.filterwarnings("ignore", message="The tensor attributes")
-            called = _Called(module, call, observer)
+            called = _Called(module, call)
             called.training = module.training
             return torch.export.export(called, (batch,), strict=False)
     except TraceError:

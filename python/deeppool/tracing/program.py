@@ -15,10 +15,9 @@ import torch
 from torch import nn
 from torch.export.graph_signature import InputKind
 
-from deeppool.tracing.call import Call, caches_off
+from deeppool.tracing.call import Call
 from deeppool.tracing.errors import TraceError
 from deeppool.tracing.exporting import CONSTANT, batch_of, export_batch, path_in_module, simple_calls
-from deeppool.tracing.state import Observed, Observer, restored
 
 #: Numbers of samples of the two exports.
 FEWER, MORE = 2, 3
@@ -179,7 +178,7 @@ def map_arguments(function: Callable[[Any], Any], arguments: Any) -> Any:
     return function(arguments)
 
 
-def export(module: nn.Module, call: Call) -> tuple[Program, Observed]:
+def export(module: nn.Module, call: Call) -> Program:
     """Exports a call of a module in its current mode.
 
     Args:
@@ -187,19 +186,11 @@ def export(module: nn.Module, call: Call) -> tuple[Program, Observed]:
         call: Its call with examples of shape ``(samples, ...)``.
 
     Raises:
-        TraceError: The module cannot be exported, its steps depend on the number of samples, or it changes
-            attributes that it reads.
-
-    Returns:
-        The program, and what the forward pass reads and changes.
+        TraceError: The module cannot be exported, or its steps depend on the number of samples.
     """
-    observer = Observer(module)
-    with restored(module):
-        more = export_batch(module, call, batch_of(call.example, MORE), observer)
-        with simple_calls(module) as simple:
-            fewer = export_batch(module, call, batch_of(call.example, FEWER), observer)
-        with torch.enable_grad(), caches_off(module):
-            observer.check_state(lambda: call.run(module, batch_of(call.example, FEWER)))
+    more = export_batch(module, call, batch_of(call.example, MORE))
+    with simple_calls(module) as simple:
+        fewer = export_batch(module, call, batch_of(call.example, FEWER))
     program = _Reader(module, call, fewer, more).read()
     modules = dict(module.named_modules(remove_duplicate=False))
     for step in program.steps:
@@ -208,7 +199,7 @@ def export(module: nn.Module, call: Call) -> tuple[Program, Observed]:
             number = step.call.rpartition("@")[2]
             key = (id(modules[step.module]), int(number) if number.isdigit() and "@" in step.call else 0)
             program.simple_calls[step.call] = simple.get(key, False)
-    return program, observer.observed
+    return program
 
 
 class _Reader:

@@ -132,14 +132,14 @@ def check_norms(drafts: list[Draft]) -> None:
             )
 
 
-def own_backward(module: nn.Module, observed: Observed) -> str | None:
+def own_backward(module: nn.Module, observed: Observed | None) -> str | None:
     """Returns how a module's code or hooks change gradients, if they do."""
     if module._backward_hooks or module._backward_pre_hooks:
         return "has a backward hook"
-    return observed.own_backward.get(module)
+    return observed.own_backward.get(module) if observed is not None else None
 
 
-def check_backward(module: nn.Module, observed: Observed, drafts: list[Draft]) -> None:
+def check_backward(module: nn.Module, observed: Observed | None, drafts: list[Draft]) -> None:
     """Checks that layers that change gradients in their own way call their modules.
 
     Raises:
@@ -155,7 +155,7 @@ def check_backward(module: nn.Module, observed: Observed, drafts: list[Draft]) -
             )
 
 
-def counters(units: Units, observed: Observed) -> list[CounterOf]:
+def counters(units: Units, observed: Observed | None) -> list[CounterOf]:
     """Returns the buffers that count iterations, such as ``num_batches_tracked``.
 
     Raises:
@@ -187,7 +187,7 @@ def counters(units: Units, observed: Observed) -> list[CounterOf]:
     ]
     expected = {(units.modules[stored.owner], stored.attribute) for stored in statistics}
     expected |= {(counter.module, counter.name) for counter in found}
-    changed = [*observed.replaced_buffers, *_written(units)]
+    changed = observed.changed_buffers if observed is not None else _written(units)
     for module, name in changed:
         if (module, name) not in expected:
             paths = {part: path for path, part in reversed(units.modules.items())}

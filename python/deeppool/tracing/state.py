@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,9 @@ import torch
 import torch.utils.checkpoint
 from torch import nn
 
+from deeppool.tracing.call import Call
 from deeppool.tracing.errors import TraceError
+from deeppool.tracing.exporting import batch_of
 
 #: Attributes of each module that PyTorch manages.
 INTERNAL = frozenset(vars(nn.Module())) - {"training"}
@@ -47,8 +49,8 @@ class Observed:
     """Those that the code of another module reads, as of ``self.child.alpha``."""
     own_backward: dict[nn.Module, str] = field(default_factory=dict)
     """Modules whose code changes gradients, with how it does."""
-    replaced_buffers: list[tuple[nn.Module, str]] = field(default_factory=list)
-    """Buffers that the forward pass replaces by others, by module and name."""
+    changed_buffers: list[tuple[nn.Module, str]] = field(default_factory=list)
+    """Buffers that the forward pass changes, by module and name."""
 
     def reads_training(self, module: nn.Module) -> bool:
         """Returns whether a module's code reads its training mode."""
@@ -60,84 +62,62 @@ def is_of_pytorch(module: nn.Module) -> bool:
     return type(module).forward.__module__.startswith("torch.nn.") and "forward" not in vars(module)
 
 
-class Observer:
-    """Records what a forward pass of a module reads and changes.
+def observe(module: nn.Module, call: Call) -> Observed | None:
+    """Runs a module's forward pass in its current mode, and restores its state.
+
+    If attributes that it reads change, as in a cache, it runs a second time.
 
     Args:
         module: The module.
+        call: Its call.
+
+    Returns:
+        What it reads and changes; ``None`` if the forward pass fails.
+
+    Raises:
+        TraceError: It changes attributes that it reads, or uses activation checkpointing.
     """
-
-    def __init__(self, module: nn.Module) -> None:
-        self.observed = Observed()
-        self._module = module
-        self._paths = {part: path for path, part in module.named_modules()}
-        self._is_done = False
-        self._has_changed = False
-
-    @contextlib.contextmanager
-    def forward_pass(self) -> Iterator[None]:
-        """Records a forward pass, if it is the first one.
-
-        Raises:
-            TraceError: It uses activation checkpointing.
-        """
-        if self._is_done:
-            yield
-            return
-        start = {part: {name: value_of(part, name) for name in vars(part)} for part in self._paths}
-        buffers = {part: dict(part._buffers) for part in self._paths}
-        with (
-            _recorded(self._module, self.observed),
-            _checkpointing_refused(self._paths),
-            _backward_noted(self._paths, self.observed),
-        ):
-            yield
-        self._is_done = True
-        self._has_changed = any(
-            start[part].get(name, value) != value for (_, part, name), value in self._values().items()
-        )
-        self.observed.replaced_buffers = [
-            (part, name)
-            for part, before in buffers.items()
-            for name, buffer in before.items()
-            if part._buffers.get(name) is not buffer
-        ]
-
-    def _values(self) -> dict[Read, Any]:
-        """Returns the values of the attributes that are read, but not those of PyTorch's caches."""
-        return {
-            (path, part, name): value_of(part, name)
-            for part, path in self._paths.items()
-            for name in self.observed.reads[part]
-            if not (is_of_pytorch(part) and name.startswith("_"))
-        }
-
-    def check_state(self, run: Callable[[], object]) -> None:
-        """Checks that attributes have constant values, after a first pass that may have set them.
-
-        Args:
-            run: Runs a forward pass.
-
-        Raises:
-            TraceError: Each pass changes an attribute that it reads.
-        """
-        if not self._has_changed:
-            return
-        run()
-        before = self._values()
-        run()
-        for (path, part, name), value in self._values().items():
-            if before[path, part, name] != value and name not in part._buffers:
+    observed = Observed()
+    batch = batch_of(call.example, 2)
+    paths = {part: path for path, part in module.named_modules()}
+    with _restored(module) as buffers, torch.enable_grad():
+        at_start = {part: {name: value_of(part, name) for name in vars(part)} for part in paths}
+        try:
+            with _recorded(module, observed), _checkpointing_refused(paths), _backward_noted(paths, observed):
+                call.run(module, batch)
+            watched = [(path, part, name) for part, path in paths.items() for name in observed.reads[part]]
+            before = [value_of(part, name) for _, part, name in watched]
+            observed.changed_buffers = [
+                (part, name)
+                for part, name, _, copy in buffers
+                if not _is_equal(part._buffers.get(name), copy)
+            ]
+            if all(
+                at_start[part].get(name, value) == value for (_, part, name), value in zip(watched, before)
+            ):
+                return observed
+            call.run(module, batch)
+        except TraceError:
+            raise
+        except Exception:
+            return None
+        for (path, part, name), value in zip(watched, before):
+            if value_of(part, name) != value and name not in part._buffers:
                 raise TraceError(
                     f"`{path or type(part).__name__}` changes its attribute `{name}` in each "
                     "forward pass and reads it, which the layers of a plan do not: compute it from "
                     "the input, or set it between iterations and trace again"
                 )
+    return observed
+
+
+def _is_equal(one: torch.Tensor | None, other: torch.Tensor) -> bool:
+    return one is not None and one.shape == other.shape and bool(torch.equal(one, other))
 
 
 @contextlib.contextmanager
-def restored(module: nn.Module) -> Iterator[None]:
-    """Restores attributes and buffers afterwards."""
+def _restored(module: nn.Module) -> Iterator[list[tuple[nn.Module, str, torch.Tensor, torch.Tensor]]]:
+    """Restores attributes and buffers afterwards. Yields module, name, tensor and copy of each buffer."""
     parts = list(module.modules())
     attributes = [dict(vars(part)) for part in parts]
     buffers = [
@@ -147,7 +127,7 @@ def restored(module: nn.Module) -> Iterator[None]:
         if buffer is not None
     ]
     try:
-        yield
+        yield buffers
     finally:
         for part, before in zip(parts, attributes):
             for name in [name for name in vars(part) if name not in before]:
@@ -162,15 +142,15 @@ def restored(module: nn.Module) -> Iterator[None]:
 @contextlib.contextmanager
 def _recorded(module: nn.Module, observed: Observed) -> Iterator[None]:
     """Records the attributes that are read of each submodule."""
-    parts = _by_state(module.modules())
-    for part in parts.values():
+    parts = list(module.modules())
+    for part in parts:
         observed.reads[part], observed.reads_of_others[part] = set(), set()
-    kinds = {part: type(part) for part in parts.values()}
+    kinds = {part: type(part) for part in parts}
     recorders: dict[type, type] = {}
     try:
         for part, kind in kinds.items():
             if kind not in recorders:
-                recorders[kind] = _recorder(kind, observed, parts)
+                recorders[kind] = _recorder(kind, observed)
             part.__class__ = recorders[kind]
         yield
     finally:
@@ -178,26 +158,17 @@ def _recorded(module: nn.Module, observed: Observed) -> Iterator[None]:
             part.__class__ = kind
 
 
-def _by_state(modules: Iterable[nn.Module]) -> dict[int, nn.Module]:
-    """Returns modules by their state. ``torch.export`` calls other modules with the same state."""
-    return {id(vars(part)): part for part in modules}
-
-
-def _recorder(kind: Any, observed: Observed, parts: dict[int, nn.Module]) -> type:
+def _recorder(kind: Any, observed: Observed) -> type:
     """Returns a subclass that records which attributes are read."""
     reads, of_others = observed.reads, observed.reads_of_others
 
     def get(self: Any, name: str) -> Any:
-        if name not in INTERNAL and not name.startswith("__"):
-            part = parts.get(id(object.__getattribute__(self, "__dict__")))
+        if name not in INTERNAL and not name.startswith("__") and self in reads:
+            reads[self].add(name)
             caller = sys._getframe(1)
-            of = str(caller.f_globals.get("__name__"))
-            if part is not None and not of.startswith(("torch.fx.", "torch.export.", "torch._")):
-                reads[part].add(name)
-                other = caller.f_locals.get("self")
-                is_own = isinstance(other, nn.Module) and vars(other) is vars(part)
-                if not is_own and not of.startswith("torch."):
-                    of_others[part].add(name)
+            is_own = caller.f_locals.get("self") is self
+            if not is_own and not str(caller.f_globals.get("__name__")).startswith("torch."):
+                of_others[self].add(name)
         return kind.__getattribute__(self, name)
 
     return type(
@@ -208,11 +179,10 @@ def _recorder(kind: Any, observed: Observed, parts: dict[int, nn.Module]) -> typ
 def _caller(paths: dict[nn.Module, str]) -> nn.Module | None:
     """Returns the innermost submodule whose code is running."""
     frame = sys._getframe(2)
-    parts = _by_state(paths)
     while frame is not None:
         found = frame.f_locals.get("self")
-        if isinstance(found, nn.Module) and id(vars(found)) in parts:
-            return parts[id(vars(found))]
+        if isinstance(found, nn.Module) and found in paths:
+            return found
         frame = frame.f_back  # type: ignore[assignment]
     return None
 
@@ -316,22 +286,23 @@ class Watch:
 
     Args:
         module: The module, in the mode that it is traced in.
-        observed: What its forward pass reads.
+        observed: What its forward pass reads; without it, all attributes are compared.
         followed: Submodules that their layers call. They follow their attributes.
     """
 
-    def __init__(self, module: nn.Module, observed: Observed, followed: set[nn.Module]) -> None:
+    def __init__(self, module: nn.Module, observed: Observed | None, followed: set[nn.Module]) -> None:
         self._module = module
         self._parts = tuple(map(id, module.modules()))
         self._fixed: list[tuple[Read, Any]] = []
         self._followed: list[Read] = []
         self._hooks: list[tuple[str, nn.Module, tuple[int, ...]]] = []
         for path, part in module.named_modules():
-            for name in sorted(observed.reads[part]):
+            names = observed.reads[part] if observed is not None else set(vars(part)) - INTERNAL
+            for name in sorted(names):
                 value = value_of(part, name)
                 # PyTorch's layers follow the training mode, as they are traced with it on.
                 has_mode = name == "training" and is_of_pytorch(part) and part.training
-                is_of_other = name in observed.reads_of_others[part]
+                is_of_other = observed is not None and name in observed.reads_of_others[part]
                 if is_of_pytorch(part) and name.startswith("_"):
                     continue  # A cache, such as a list of an LSTM's weights.
                 if (part in followed or has_mode) and not is_of_other:

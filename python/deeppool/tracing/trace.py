@@ -21,7 +21,7 @@ from deeppool.tracing import (
     refusals,
     stochastic_depth,
 )
-from deeppool.tracing.call import Call
+from deeppool.tracing.call import Call, caches_off
 from deeppool.tracing.checks import SAMPLES, Modes, check_layers, random_outputs, set_modes
 from deeppool.tracing.draft import Draft
 from deeppool.tracing.errors import TraceError
@@ -30,7 +30,7 @@ from deeppool.tracing.fingerprint import fingerprint
 from deeppool.tracing.island import BatchNorm, Writer, buffers_kept, of_function
 from deeppool.tracing.kinds import SHAPE, Kind, Op, Pieces, Same, Unknown, kind_of
 from deeppool.tracing.program import Step, export
-from deeppool.tracing.state import Watch, is_of_pytorch
+from deeppool.tracing.state import Watch, is_of_pytorch, observe
 from deeppool.tracing.traced import Traced, TracedLayer
 from deeppool.tracing.units import Unit, Units
 
@@ -88,7 +88,9 @@ def trace(
         torch.random.fork_rng(devices=_devices(module)),
     ):
         refusals.check_modules(module)
-        program, observed = export(module, call)
+        with caches_off(module):
+            observed = observe(module, call)
+        program = export(module, call)
         units = Units(module, program, observed)
         refusals.check_steps(units)
         counters = refusals.counters(units, observed)

@@ -58,7 +58,7 @@ class Unit:
 class Units:
     """The units of a program in topological order, with the values passed between them."""
 
-    def __init__(self, module: nn.Module, program: Program, observed: Observed) -> None:
+    def __init__(self, module: nn.Module, program: Program, observed: Observed | None = None) -> None:
         self.program = program
         self.observed = observed
         #: Whether islands compute what was expected, by their structure.
@@ -178,7 +178,7 @@ class Units:
     def has_constant_mode(self, path: str) -> bool:
         """Returns whether a module's code does not depend on its training mode."""
         module = self.modules.get(path)
-        if module is None or is_of_pytorch(module):
+        if self.observed is None or module is None or is_of_pytorch(module):
             return False
         return not self.observed.reads_training(module)
 
