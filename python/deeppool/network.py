@@ -114,7 +114,7 @@ class Network:
 
         Args:
             path: The file. The families ``bert``, ``gemma``, ``gpt2``, ``llama``, ``mistral``, ``opt``,
-                ``qwen2`` and ``vit`` are known.
+                ``qwen2``, ``t5`` (the encoder) and ``vit`` are known.
             sequence: Number of tokens of a sample; ``None`` for ``vit``, which reads images.
 
         Raises:

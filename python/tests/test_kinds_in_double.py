@@ -68,7 +68,8 @@ class Attention(nn.Module):
         scores = q @ k.transpose(2, 3) / math.sqrt(width)
         if (table := self.relative_attention_bias) is not None:
             options = {"causal": causal, "buckets": table.num_embeddings, "max_distance": 9}
-            scores = scores + table(relative_buckets(*scores.shape[2:], **options)).permute(2, 0, 1)
+            queries, keys = (torch.arange(size) for size in scores.shape[2:])
+            scores = scores + table(relative_buckets(keys - queries[:, None], **options)).permute(2, 0, 1)
         if causal:
             hidden = torch.ones(scores.shape[2:], dtype=torch.bool).triu(1)
             scores = scores.masked_fill(hidden, -math.inf)

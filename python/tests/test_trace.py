@@ -1,6 +1,7 @@
 """Tracing of modules."""
 
 import copy
+import math
 import os
 
 import pytest
@@ -411,11 +412,47 @@ class Function(nn.Module):
         (lambda x: x.flip(0), "flip"),
         (lambda x: x / x.norm(), "div"),
         (lambda x: x / x.shape[0], "div"),
+        (lambda x: x * (1 / torch.ones(len(x)).sum()), "mul"),
     ],
 )
 def test_layer_that_mixes_samples_is_named_in_the_error(function, layer):
     with pytest.raises(TraceError, match=f"`[a-z.]*{layer}.*(mixes the samples|number of samples)"):
         trace(Function(function), torch.randn(4, 6))
+
+
+class SigmoidOfOthers(nn.Module):
+    def forward(self, x):
+        return torch.sigmoid(x.roll(1, 0))
+
+
+def test_activation_that_mixes_large_samples_is_named_in_the_error():
+    module = nn.Sequential(nn.Linear(4, 2000), SigmoidOfOthers(), nn.Linear(2000, 3))
+    with pytest.raises(TraceError, match="`1` mixes the samples"):
+        trace(module, torch.randn(4, 4))
+
+
+class Hiding(nn.Module):
+    """Two attentions that differ in the scores of later keys only."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleList(Projected(self.attend(fill), 4) for fill in (-math.inf, math.inf))
+
+    def attend(self, fill):
+        def attend(q, k, v):
+            hidden = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).triu(1)
+            return (q @ k.transpose(2, 3)).masked_fill(hidden, fill).softmax(-1) @ v
+
+        return attend
+
+    def forward(self, x):
+        return self.parts[0](x) + self.parts[1](x)
+
+
+def test_attentions_with_other_constants_are_told_apart():
+    traced = trace(Hiding(), torch.randn(2, 7, 12))
+    kinds = [layer.kind for layer in traced.layers]
+    assert kinds.count("multi_head_attention") == 1 and len(traced.opaque) == 1
 
 
 def test_module_may_be_named_loss():

@@ -9,6 +9,7 @@ implementation, from ``torch.nn.MultiheadAttention`` to matrix products with a m
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -23,7 +24,7 @@ from deeppool.tracing.parts import Part, computes, linear_part, stored_of
 from deeppool.tracing.program import PerSample, Ref, Step, Stored
 from deeppool.tracing.units import Unit, Units
 
-#: Distances of keys and queries that are told apart.
+#: Bound of the maximum distances of relative positions that are found.
 MAX_DISTANCE = 4096
 CORES = ("scaled_dot_product_attention", "softmax", "_safe_softmax")
 
@@ -163,26 +164,44 @@ def _with_relative_positions(
     """Returns the options of attentions to whose products a learned table of numbers is added."""
     if len(learned) != 1:
         return []
+    buckets, *heads = units.parameter(learned[0])
     found = []
-    shape = units.parameter(learned[0])
     for index in units.needs(unit)[0]:
         step = units.steps[index]
         if step.op != "embedding" or step.argument("weight") not in learned:
             continue
+        if step.argument("padding_idx") >= 0:
+            continue  # That row gets no gradient.
         rows = units.constant(step.argument("indices"))
         if rows is None or rows.dim() != 2:
             continue
+        # In increasing order of the key's position minus the query's.
+        of_distances = torch.cat([rows[1:, 0].flip(0), rows[0]])
+        distances = _distances(*rows.shape)
+        if not torch.equal(of_distances[distances + len(rows) - 1], rows):
+            continue
         for options in candidates:
-            if shape[1:] != (options["heads"],):
-                continue
-            # Several distances fit short sequences: that of T5 is the first.
-            for greatest in (128, *range(2, MAX_DISTANCE)):
-                relative = {"buckets": shape[0], "max_distance": greatest}
-                table = relative_buckets(*rows.shape, causal=options["causal"], **relative)
-                if table is not None and torch.equal(table, rows.cpu()):
-                    found.append(options | {"relative": relative})
-                    break
+            greatest = _max_distance(tuple(of_distances.tolist()), len(rows), buckets, options["causal"])
+            if heads == [options["heads"]] and greatest is not None:
+                relative = {"buckets": buckets, "max_distance": greatest}
+                found.append(options | {"relative": relative})
     return found
+
+
+@functools.lru_cache(maxsize=64)
+def _max_distance(of_distances: tuple[int, ...], positions: int, buckets: int, causal: bool) -> int | None:
+    """Returns the maximum distance for which distances have these buckets, if there is one.
+
+    Several fit short sequences. That of T5 is tried first.
+    """
+    expected: torch.Tensor = torch.tensor(of_distances)
+    distances = torch.arange(len(expected)) - (positions - 1)
+    greatest: int
+    for greatest in (128, *range(2, MAX_DISTANCE)):
+        found = relative_buckets(distances, causal=causal, buckets=buckets, max_distance=greatest)
+        if found is not None and torch.equal(found, expected):
+            return greatest
+    return None
 
 
 def attend(
@@ -204,8 +223,8 @@ def attend(
         causal: Whether each position attends only to itself and earlier positions.
         scale: Factor of the products of queries and keys; by default ``d ** -0.5``.
         dropout: Probability of dropping an attention weight.
-        relative: Options of :func:`relative_buckets`: the number of a head and of the bucket of query and key
-            is added to their product.
+        relative: Options of :func:`relative_buckets`. The table's number for the bucket of a query and a key,
+            and for the head, is added to their scaled product.
 
     Returns:
         A tensor of shape ``(samples, positions, features)``.
@@ -221,7 +240,7 @@ def attend(
         k, v = (part.repeat_interleave(heads // part.shape[1], dim=1) for part in (k, v))
     mask = None
     if relative is not None and table is not None:
-        buckets = relative_buckets(q.shape[2], k.shape[2], causal=causal, **relative)
+        buckets = relative_buckets(_distances(q.shape[2], k.shape[2]), causal=causal, **relative)
         assert buckets is not None
         mask = table.to(q.dtype)[buckets.to(table.device)].permute(2, 0, 1)
         if causal:
@@ -232,30 +251,33 @@ def attend(
 
 
 def relative_buckets(
-    positions: int, key_positions: int, *, causal: bool, buckets: int, max_distance: int
+    distances: torch.Tensor, *, causal: bool, buckets: int, max_distance: int
 ) -> torch.Tensor | None:
-    """Returns the bucket of each query and key, as in T5, or ``None`` without such buckets.
+    """Returns the buckets of distances, as in T5, or ``None`` if there are no such buckets.
 
     Args:
-        positions: Number of queries.
-        key_positions: Number of keys.
+        distances: Positions of keys minus those of queries.
         causal: Whether all buckets are those of earlier keys. Otherwise half are those of later ones.
         buckets: Number of buckets.
         max_distance: Distance from which on all keys are in one bucket.
 
     Returns:
-        Integers of shape ``(positions, key_positions)``.
+        Integers of the same shape.
     """
     count = buckets if causal else buckets // 2
     exact = count // 2
     if count < 2 or max_distance <= exact:
         return None
-    distances = torch.arange(key_positions)[None] - torch.arange(positions)[:, None]
     first = torch.zeros_like(distances) if causal else (distances > 0) * count
     distances = -distances.clamp(max=0) if causal else distances.abs()
     further = (distances.float() / exact).log() / math.log(max_distance / exact) * (count - exact)
     further = (exact + further.clamp(min=0).long()).clamp(max=count - 1)
     return first + torch.where(distances < exact, distances, further)
+
+
+def _distances(positions: int, key_positions: int) -> torch.Tensor:
+    """Returns the distance of each query and key, of shape ``(positions, key_positions)``."""
+    return torch.arange(key_positions)[None] - torch.arange(positions)[:, None]
 
 
 def rotate(x: torch.Tensor, *, width: int, base: float, first: int = 0) -> torch.Tensor:

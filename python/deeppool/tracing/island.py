@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -402,8 +403,8 @@ class Writer:
                 return f"{argument!r} if {self._mode(step)} else 0.0"
             case None | bool() | int() | str():
                 return repr(argument)
-            case float() if argument == argument and abs(argument) != float("inf"):
-                return repr(argument)
+            case float():
+                return repr(argument) if math.isfinite(argument) else f"float({str(argument)!r})"
         return self._name(argument)
 
     def _mode(self, step: Step) -> str:

@@ -515,11 +515,14 @@ class _Matcher:
             return float(factor)
         if not isinstance(factor, Ref | Stored):
             return None
-        value = self.units.constant(factor, samples=2)
-        if value is None or value.numel() == 0 or value.dtype == torch.bool:
-            return None
-        first = value.flatten()[0]
-        return float(first) if bool((value == first).all()) else None
+        numbers = set()
+        # It may not depend on the number of samples.
+        for samples in (2, 3):
+            value = self.units.constant(factor, samples)
+            if value is None or value.numel() == 0 or value.dtype == torch.bool:
+                return None
+            numbers |= set(value.flatten().tolist())
+        return float(numbers.pop()) if len(numbers) == 1 else None
 
     def _positions(self, table: Any, value: int) -> tuple[Stored, int, bool] | None:
         """Returns the parameter whose vectors are added to the positions of a sequence.
@@ -563,10 +566,14 @@ class _Matcher:
 
     def _consecutive(self, indices: Any, length: int) -> tuple[int, bool] | None:
         """Returns the first of constant indices that increase by 1 or are equal, and whether they are."""
-        value = self.units.constant(indices, samples=2)
-        if value is not None and value.numel() == 2 * length and len(value) == 2:
+        found = {self._consecutive_for(indices, length, samples) for samples in (2, 3)}
+        return found.pop() if len(found) == 1 else None
+
+    def _consecutive_for(self, indices: Any, length: int, samples: int) -> tuple[int, bool] | None:
+        value = self.units.constant(indices, samples)
+        if value is not None and value.numel() == samples * length and len(value) == samples:
             # The indices of the positions of each sample.
-            value = value[0] if torch.equal(value[0], value[1]) else None
+            value = value[0] if bool((value == value[:1]).all()) else None
         if value is None or value.numel() not in (1, length):
             return None
         value = value.flatten()

@@ -43,23 +43,41 @@ def computes(
 ) -> bool:
     """Returns whether an island computes the expected function, for random parameters and inputs.
 
-    ``deviation`` is the standard deviation of the parameters. Both are computed with the same random
-    numbers. Attention is not fused: a fused one has random numbers of its own. ``known`` has the results
-    for islands of the same structure, and gets this one. ``options`` tell expected functions apart.
+    Both are computed with the same random numbers. Attention is not fused: a fused one has random numbers of
+    its own.
+
+    Args:
+        island: The island.
+        samples: Shapes of the samples of its inputs.
+        expected: Function of the inputs and of the stored tensors.
+        tolerance: Bound of the difference, relative to the largest result.
+        is_training: Whether modules are in training mode.
+        deviation: Standard deviation of the parameters.
+        known: Results for islands of the same structure, to which this one is added.
+        options: Identification of the expected function in ``known``.
     """
-    structure = (_structure(island), tuple(samples), repr(options), tolerance, is_training, deviation)
-    if known is not None and structure in known:
-        return known[structure]
-    result = _computes(island, samples, expected, tolerance, is_training, deviation)
-    if known is not None:
-        known[structure] = result
-    return result
+    structure = _structure(island)
+    if known is None or structure is None:
+        return _computes(island, samples, expected, tolerance, is_training, deviation)
+    key = (structure, tuple(samples), repr(options), tolerance, is_training, deviation)
+    if key not in known:
+        known[key] = _computes(island, samples, expected, tolerance, is_training, deviation)
+    return known[key]
 
 
-def _structure(island: Island) -> tuple[Any, ...]:
-    """Returns the operations of an island, with the shapes of its parameters and the names of its buffers."""
+def _structure(island: Island) -> tuple[Any, ...] | None:
+    """Returns the operations of an island, with the shapes of its parameters and the names of its buffers.
+
+    Returns ``None`` if its source does not have all that it computes.
+    """
+    if island.calls_module or re.search(r"\bconstant(_\d+)?\b", island.source):
+        return None
     numbers: dict[str, str] = {}
-    source = re.sub(r"\bv\d+\b", lambda found: numbers.setdefault(found[0], f"v{len(numbers)}"), island.source)
+
+    def renumbered(found: re.Match[str]) -> str:
+        return numbers.setdefault(found[0], f"v{len(numbers)}")
+
+    source = re.sub(r"\bv\d+\b", renumbered, island.source)
     stored = [
         tuple(tensor.shape) if stored.is_parameter else (stored.name, id(stored.constant))
         for (stored, _), tensor in zip(island.stored, island.tensors())

@@ -51,7 +51,7 @@ fn wrong_configurations_are_refused_in_one_line() {
     refused(
         path,
         &format!("plan --hf neox.json --sequence 16 {plan}"),
-        "known families: bert, gemma, gpt2, llama, mistral, opt, qwen2, vit",
+        "known families: bert, gemma, gpt2, llama, mistral, opt, qwen2, t5, vit",
     );
     refused(path, &format!("plan --hf none.json --sequence 16 {plan}"), "none.json");
     for network in ["--model vgg16", "--model gpt2 --blocks 2", "--graph g.json", "--problem p.json"] {

@@ -89,7 +89,8 @@ pub(super) fn add_launches(
         builder.for_each_row((FAMILY, "attention_means"), rows, arguments)?;
         let common = [&common[..], &[saved, means, dy]].concat();
         if let Some(biases) = &biases {
-            let blocks = heads * tiles(positions, key_positions);
+            // One block for each diagonal of tiles.
+            let blocks = heads * (tiles(positions, 1) + tiles(key_positions, 1) - 1);
             let sums = builder.workspace(blocks * DIAGONALS * size_of::<f32>())?;
             let arguments = [&common[..], &[size(samples), sums]].concat();
             builder.launch((FAMILY, "attention_bias_sums"), [blocks, 1], arguments)?;

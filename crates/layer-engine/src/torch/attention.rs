@@ -3,6 +3,7 @@
 use layer_graph::{AttentionSizes, Layer, MultiHeadAttention, RelativePositions};
 use tch::Tensor;
 
+use super::Failure;
 use super::dropout::Mask;
 use super::dtypes::DTypes;
 use super::ffi::{self, AttentionOptions};
@@ -18,31 +19,36 @@ pub(super) fn forward(
     attention: &MultiHeadAttention,
     mut mask: Option<Mask>,
     dtypes: DTypes,
-) -> Option<LaunchFunction> {
-    let sizes = attention.sizes(layer.input_shapes())?;
+) -> Result<Option<LaunchFunction>, Failure> {
+    let Some(sizes) = attention.sizes(layer.input_shapes()) else { return Ok(None) };
     let (heads, causal) = (attention.heads as i64, attention.causal);
     let options = AttentionOptions { heads, causal, scale: attention.scale_for(sizes.width) };
-    let buckets = attention.relative.map(|relative| buckets(relative, &sizes, causal));
-    Some(Box::new(move |launch| {
+    let buckets = attention.relative.map(|relative| buckets(relative, &sizes, causal, dtypes)).transpose()?;
+    Ok(Some(Box::new(move |launch| {
         let inputs = (0..operands.inputs.len()).map(|slot| dtypes.narrow(&operands.input_at(launch, slot)?));
         let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
         let factors = mask.as_mut().map(|mask| mask.factors(launch, dtypes)).transpose()?;
         let learned = if buckets.is_some() { operands.parameters(launch)? } else { Vec::new() };
-        let buckets = buckets.as_ref().map(|buckets| buckets.f_to_device(inputs[0].device())).transpose()?;
         let biases = learned.first().zip(buckets.as_ref()).map(<[&Tensor; 2]>::from);
         let is_training = operands.writes(Role::Saved);
         let (mut saved, result) = ffi::attention(&inputs, options, (factors, biases), is_training)?;
         operands.put(launch, Role::Output, &dtypes.widen(&result.f_detach()?)?)?;
         saved.push(result);
         operands.save(launch, saved)
-    }))
+    })))
 }
 
 /// Returns the bucket of each query and key.
-fn buckets(relative: RelativePositions, sizes: &AttentionSizes, causal: bool) -> Tensor {
+fn buckets(
+    relative: RelativePositions,
+    sizes: &AttentionSizes,
+    causal: bool,
+    dtypes: DTypes,
+) -> Result<Tensor, Failure> {
     let bucket = |query, key| relative.bucket(key, query, causal) as i64;
     let of_query = |query| (0..sizes.key_positions).map(move |key| bucket(query, key));
-    Tensor::from_slice(&(0..sizes.positions).flat_map(of_query).collect::<Vec<_>>())
+    let buckets = Tensor::f_from_slice(&(0..sizes.positions).flat_map(of_query).collect::<Vec<_>>())?;
+    Ok(buckets.f_to_device(dtypes.device)?)
 }
 
 /// Returns the backward pass of attention: libtorch's autograd, on the graph that the forward pass

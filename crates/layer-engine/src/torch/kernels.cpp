@@ -115,7 +115,8 @@ extern "C" char *layer_engine_attention(
             }
             at::Tensor scores = at::matmul(parts[0].mul(scale), parts[1].transpose(2, 3));
             if (biases != nullptr) {
-                const at::Tensor rows = originals[count].index_select(0, buckets->flatten());
+                // The gradient of an embedding does not depend on the order of its atomic sums.
+                const at::Tensor rows = at::embedding(originals[count], *buckets);
                 scores = scores.add(rows.view({scores.size(2), scores.size(3), heads}).permute({2, 0, 1}));
             }
             if (causal) {

@@ -152,7 +152,7 @@ fn operation(
         LayerKind::MultiHeadAttention(attention) => {
             let drops = layer.kind().draws_by_element() && pass != Pass::Infer;
             let mask = drops.then(|| Mask::new(layer, Dropout::new(attention.dropout), shard));
-            return Ok(attention::forward(operands, layer, attention, mask, dtypes));
+            return attention::forward(operands, layer, attention, mask, dtypes);
         }
         LayerKind::Recurrence(_) if backward => recurrence::backward(operands),
         LayerKind::Recurrence(rule) => recurrence::forward(operands, rule, dtypes),

@@ -58,7 +58,7 @@ impl Config {
     /// Returns the activation, and whether its output is multiplied with a second linear layer.
     fn activation(&self) -> Result<(LayerKind, bool), GraphError> {
         match self.feed_forward_proj.strip_prefix("gated-") {
-            // Files with the exact error linear unit mean its approximation.
+            // As in `transformers`, which reads `gated-gelu` as `gelu_new`.
             Some("gelu") => Ok((LayerKind::GeluTanh, true)),
             Some(name) => Ok((activation(name)?, true)),
             None => Ok((activation(&self.feed_forward_proj)?, false)),

@@ -197,7 +197,7 @@ pub struct MultiHeadAttention {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RelativePositions {
-    /// Number of buckets: at least 2 for earlier keys, and as many for later ones.
+    /// Number of buckets: at least 2 in a causal attention, and 4 in others.
     pub buckets: usize,
     /// Distance from which on all keys have the same number, more than half of the number of
     /// buckets in its direction.
@@ -216,7 +216,7 @@ impl RelativePositions {
         if causal { self.buckets } else { self.buckets / 2 }
     }
 
-    /// Returns whether there are enough buckets for the greatest distance.
+    /// Returns whether there are enough buckets, and distances beyond those with a bucket each.
     #[must_use]
     pub fn is_valid(&self, causal: bool) -> bool {
         let buckets = self.of_one_direction(causal);
@@ -224,7 +224,8 @@ impl RelativePositions {
     }
 
     /// Returns the bucket of the key and the query at these positions. In causal attentions, the
-    /// bucket of later keys is that of the query's own position.
+    /// bucket of later keys is that of the query's own position. The result has no meaning if the
+    /// numbers are not [valid](Self::is_valid).
     ///
     /// Logarithms are in single precision, as in `transformers`.
     #[must_use]
@@ -239,7 +240,7 @@ impl RelativePositions {
         let powers = (distance as f32 / exact as f32).ln();
         let all = (self.max_distance as f64 / exact as f64).ln() as f32;
         let further = (powers / all * (buckets - exact) as f32) as usize;
-        first + (exact + further).min(buckets - 1)
+        first + exact.saturating_add(further).min(buckets.saturating_sub(1))
     }
 
     /// Returns the bucket of each distance in order, from that of the first key and the last query

@@ -52,7 +52,9 @@ fn bert() -> Value {
 fn t5() -> Value {
     json!({
         "model_type": "t5", "vocab_size": 32128, "d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 6,
-        "num_heads": 8, "architectures": ["T5ForTokenClassification"],
+        "num_heads": 8, "architectures": ["T5ForTokenClassification"], "dropout_rate": 0.1,
+        "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128,
+        "layer_norm_epsilon": 1e-6, "classifier_dropout": 0.0,
     })
 }
 

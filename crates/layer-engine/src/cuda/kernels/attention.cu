@@ -107,8 +107,8 @@ struct Factors {
             mask_first + (u64)(head)*positions * key_positions, key_positions, kept \
     }
 
-// Learned numbers that one head adds to its scaled products: one for each distance of a key from a
-// query, from that of the first key and the last query on.
+// Learned numbers that one head adds to its scaled products: one for each distance, the position of
+// the key minus that of the query, in increasing order.
 struct Biases {
     const float* data;
     u32 last_query;
@@ -302,22 +302,25 @@ KERNEL attention_key_value_gradient(INPUTS, const float* __restrict__ saved, con
 // Number of diagonals of a tile. A diagonal has the products of one distance.
 #define DIAGONALS (2 * TILE - 1)
 
-// Sums the gradients of the scaled products of a tile of queries and keys over the samples, and
-// over each diagonal of the tile: `sums` is `heads x tiles of queries x tiles of keys x DIAGONALS`.
+// Sums the gradients of the scaled products over the samples and over each distance. A block has
+// the tiles of one diagonal of tiles: `sums` is `heads x diagonals of tiles x DIAGONALS`.
 KERNEL attention_bias_sums(INPUTS, const float* __restrict__ saved, const float* __restrict__ means,
                            const real* __restrict__ dy, u32 samples, float* __restrict__ sums) {
     NAME_SIZES;
     __shared__ Slabs<> slabs;
     __shared__ __align__(16) float shared[TILE][PITCH];
+    const u32 rows = tiles(positions), columns = tiles(key_positions), features = heads * width;
+    // The first diagonal has the last tile of queries and the first one of keys.
+    const u32 diagonal_of_tiles = blockIdx.x % (rows + columns - 1);
+    const u32 begin = diagonal_of_tiles < rows ? rows - 1 - diagonal_of_tiles : 0;
+    const u32 end = min(rows, rows + columns - 1 - diagonal_of_tiles);
     Part part(1, heads, 1);
-    u32 index = blockIdx.x;
-    const u32 first = index % tiles(key_positions) * TILE;
-    index /= tiles(key_positions);
-    part.row = index % tiles(positions) * TILE;
-    part.head = index / tiles(positions);
-    const u32 features = heads * width;
+    part.head = blockIdx.x / (rows + columns - 1);
     float result[4][4] = {};
-    ROLLED for (part.sample = 0; part.sample < samples; part.sample++) {
+    ROLLED for (u32 i = 0; i < (end - begin) * samples; i++) {
+        part.sample = i / (end - begin);
+        part.row = (begin + i % (end - begin)) * TILE;
+        const u32 first = part.row + (diagonal_of_tiles + 1 - rows) * TILE;
         const u32 number = part.sample * heads + part.head;
         const u64 start = part.start(key_positions, key_stride, part.head / group, width);
         float weights[4][4] = {}, slopes[4][4] = {};
@@ -347,19 +350,18 @@ KERNEL attention_bias_sums(INPUTS, const float* __restrict__ saved, const float*
     sums[blockIdx.x * DIAGONALS + diagonal] = sum / scale;
 }
 
-// Sums the diagonals of all tiles of each bucket and head, one warp for each.
+// Sums the distances of each bucket and head, one warp for each.
 KERNEL attention_bias_gradient(u32 parameters, Sizes sizes, const u32* __restrict__ buckets,
                                const float* __restrict__ sums, float* __restrict__ gradient) {
     NAME_SIZES;
     const u32 row = ROW;
     if (row >= parameters) return;
-    const u32 bucket = row / heads, head = row % heads, columns = tiles(key_positions);
-    const u32 count = tiles(positions) * columns * DIAGONALS;
+    const u32 bucket = row / heads, head = row % heads, rows = tiles(positions);
+    const u32 count = (rows + tiles(key_positions) - 1) * DIAGONALS;
     double sum = 0;
     ROLLED for (u32 i = LANE; i < count; i += 32) {
-        const u32 tile = i / DIAGONALS;
         // Wraps around for distances that no query and key have.
-        const u32 distance = positions - TILE + (tile % columns - tile / columns) * TILE + i % DIAGONALS;
+        const u32 distance = positions + (i / DIAGONALS - rows) * TILE + i % DIAGONALS;
         if (distance < positions + key_positions - 1 && buckets[distance] == bucket)
             sum += sums[head * count + i];
     }

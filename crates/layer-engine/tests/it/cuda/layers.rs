@@ -115,12 +115,12 @@ fn copy_inputs(layer: &Layer, from: &mut LayerRun<'_, CudaEngine>, to: &mut Laye
 
 /// Gradients that are exactly zero consist of rounding errors only, so a small absolute difference
 /// passes too. So does a larger one of few values, whose terms may cancel: terms are at most about
-/// 1, and their rounding is not relative to the sum. The same holds for the gradients of queries
-/// and keys, which are zero if all values are equal.
+/// 1, and their rounding is not relative to the sum. The same holds for the gradients of queries,
+/// keys and relative positions, which are zero if all values are equal.
 fn check(layer: &Layer, shard: Shard, way: Way, role: Role, [got, expected]: [&[f64]; 2]) {
     let (distance, largest) = (distance(got, expected), largest_difference(got, expected));
     let is_of_scores = matches!(layer.kind(), LayerKind::MultiHeadAttention(_))
-        && matches!(role, Role::InputGradient(0 | 1))
+        && matches!(role, Role::InputGradient(0 | 1) | Role::ParameterGradient)
         && layer.input_shapes().len() > 1;
     let may_cancel = got.len() < 16 || is_of_scores;
     assert!(
