@@ -8,6 +8,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/embedding.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/native_layer_norm_backward.h>
