@@ -436,13 +436,13 @@ python() {
             env -i "$wheels-alone/bin/python" -c 'import deeppool; print(deeppool.plan("gpt2", gpus=64, batch=64, device="a100"))' &&
             "$folder/bin/pip" install --quiet --force-reinstall --no-deps "$wheels"/deeppool-*.whl &&
             (cd python && "$folder/bin/python" -m mypy) &&
-            export DEEPPOOL_BIN DEEPPOOL_NETWORKS=quick &&
             DEEPPOOL_BIN=$(realpath "${CARGO_TARGET_DIR:-target}/debug/deeppool") &&
-            # It measures times, which other tests would disturb.
-            "$folder/bin/python" -m pytest --quiet -p no:cacheprovider python/tests/test_profile.py &&
+            export DEEPPOOL_BIN DEEPPOOL_NETWORKS=quick &&
             # A thread for each of the two processes: more would wait for one another.
             OMP_NUM_THREADS=1 timeout 1440 "$folder/bin/python" -m pytest --quiet --numprocesses 2 --dist loadfile \
-                --durations 40 -p no:cacheprovider --ignore python/tests/test_profile.py python/tests
+                --durations 40 -p no:cacheprovider --ignore python/tests/test_profile.py python/tests &&
+            # It measures times, which other tests would disturb.
+            "$folder/bin/python" -m pytest --quiet -p no:cacheprovider python/tests/test_profile.py
     )
 }
 

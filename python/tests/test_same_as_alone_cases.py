@@ -447,14 +447,15 @@ def hooked():
 
 
 def test_losses_with_parameters_or_state_are_refused():
+    # With other numbers, shards may differ from the batch by more than the state changes.
+    torch.manual_seed(0)
     module = vectors()[0]
     x = torch.randn(BATCH, 4)
     for loss, message in [
         (OwnParameters(), "OwnParameters has parameters"),
         (lambda o, t: F.cross_entropy(o, t) + module[0].weight.norm(), "term of the module's parameters"),
         (nn.CrossEntropyLoss(weight=torch.ones(3).requires_grad_()), "`weight` is a parameter"),
-        # The first one of two differences that is large enough.
-        (Moving(), "Moving (keeps state|is not a mean)"),
+        (Moving(), "Moving keeps state"),
     ]:
         with pytest.raises(TraceError, match=message):
             trace(module, x, loss=loss, targets=LABELS)

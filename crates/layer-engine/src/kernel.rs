@@ -90,6 +90,13 @@ pub enum Pass {
 }
 
 impl Pass {
+    /// Returns whether the pass is a backward pass of a layer other than a batch normalisation, and
+    /// not in place.
+    #[cfg(feature = "cpu")] // All engines need it, and their features enable `cpu`.
+    pub(crate) fn is_backward(self) -> bool {
+        matches!(self, Self::Backward | Self::BackwardParameters)
+    }
+
     /// Returns the forward passes of a layer during training, in the order in which they run. Empty
     /// for the input layer.
     #[must_use]

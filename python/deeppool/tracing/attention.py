@@ -9,10 +9,9 @@ implementation, from ``torch.nn.MultiheadAttention`` to matrix products with a m
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -69,14 +68,13 @@ def layers(units: Units, unit: Unit, free_name: Callable[[str], str]) -> list[Pa
         mode = units.modules[(drops[0] if drops else core).module]
         samples = [units.steps[index].sample or () for index in different]
         places = [different.index(index) for index in inputs]
+        tables = [index for index, (stored, _) in enumerate(island.stored) if stored in learned]
         for options in candidates:
-            tables = [index for index, (stored, _) in enumerate(island.stored) if stored in learned]
 
             def expected(x: list[torch.Tensor], t: list[torch.Tensor]) -> torch.Tensor:
                 return attend(*(x[place] for place in places), *(t[index] for index in tables), **options)
 
-            same = (options, places, tables)
-            if computes(island, samples, expected, known=units.known, options=same):
+            if computes(units.known, island, samples, expected, (options, places, tables)):
                 name = free_name(unit.module or "attention")
                 if len(different) < len(inputs):
                     stored = [island.stored[index] for index in tables]
@@ -142,8 +140,7 @@ def _rotated(
             return attend(turn(x[0]), turn(x[1]), x[2], **options)
 
         # Networks round the angles to single precision.
-        same = (rotation, options)
-        if not computes(island, shapes, expected, 1e-5, known=units.known, options=same):
+        if not computes(units.known, island, shapes, expected, (rotation, options), 1e-5):
             continue
         path, result = unit.module or "attention", []
         for what, index, shape in zip(("queries", "keys"), inputs, shapes):
@@ -188,13 +185,13 @@ def _with_relative_positions(
     return found
 
 
-@functools.lru_cache(maxsize=64)
+@lru_cache(maxsize=64)
 def _max_distance(of_distances: tuple[int, ...], positions: int, buckets: int, causal: bool) -> int | None:
     """Returns the maximum distance for which distances have these buckets, if there is one.
 
     Several fit short sequences. That of T5 is tried first.
     """
-    expected: torch.Tensor = torch.tensor(of_distances)
+    expected = torch.tensor(of_distances)
     distances = torch.arange(len(expected)) - (positions - 1)
     greatest: int
     for greatest in (128, *range(2, MAX_DISTANCE)):
@@ -229,17 +226,16 @@ def attend(
     Returns:
         A tensor of shape ``(samples, positions, features)``.
     """
-    table = None
-    if relative is not None:
-        table, inputs = inputs[-1], inputs[:-1]
-    q, k, v = inputs[0].chunk(3, dim=-1) if len(inputs) == 1 else inputs
+    is_fused = len(inputs) < 3
+    q, k, v = inputs[0].chunk(3, dim=-1) if is_fused else inputs[:3]
     width = q.shape[-1] // heads
     # Each of q, k and v: (samples, heads, positions, features per head).
     q, k, v = (part.reshape(*part.shape[:2], -1, width).transpose(1, 2) for part in (q, k, v))
     if k.shape[1] < heads:
         k, v = (part.repeat_interleave(heads // part.shape[1], dim=1) for part in (k, v))
     mask = None
-    if relative is not None and table is not None:
+    if relative is not None:
+        table = inputs[-1]
         buckets = relative_buckets(_distances(q.shape[2], k.shape[2]), causal=causal, **relative)
         assert buckets is not None
         mask = table.to(q.dtype)[buckets.to(table.device)].permute(2, 0, 1)
@@ -501,8 +497,8 @@ def _of_module(
     drops = {"dropout": module.dropout} if module.dropout > 0 else {}
     for causal in (False, True):
         options = {"heads": heads, "causal": causal, **drops}
-        same = (options, [stored_names.index(name) for name in names])
-        if not computes(whole, [sample], expected(options), known=units.known, options=same):
+        order = [stored_names.index(name) for name in names]
+        if not computes(units.known, whole, [sample], expected(options), (options, order)):
             continue
         positions = sample[0]
         of_inputs, of_output = (positions, 3 * features), (positions, features)

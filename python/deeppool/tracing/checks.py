@@ -1,4 +1,4 @@
-"""Checks of the layers of a traced module: each runs alone, and does not mix samples."""
+"""Checks of the layers of a traced module: those of no known kind run alone, and do not mix samples."""
 
 from __future__ import annotations
 
@@ -87,6 +87,10 @@ def _output(modes: Modes, draft: Draft, inputs: list[torch.Tensor]) -> torch.Ten
     """
     # Random numbers of a layer that draws them in evaluation mode, too, differ between calls.
     draws = any(step.is_random and step.op not in RECURRENT for step in draft.steps)
+    normalizes = any(step.op == "batch_norm" for step in draft.steps)
+    # Not the first, last or middle sample: reversing a batch does not move the middle.
+    middle = slice(1, 2)
+    is_same = True
     set_modes(dict.fromkeys(modes, False))
     with torch.no_grad():
         output: torch.Tensor = draft.island(*inputs)
@@ -94,13 +98,11 @@ def _output(modes: Modes, draft: Draft, inputs: list[torch.Tensor]) -> torch.Ten
             raise TraceError(
                 f"layer `{draft.name}` returns samples of another shape for {len(output)} samples"
             )
-        # Not the first, last or middle sample: reversing a batch does not move the middle.
-        middle = slice(1, 2)
-        normalizes = any(step.op == "batch_norm" for step in draft.steps)
-        is_checked = draft.op is None and not draws and not normalizes
-        alone = draft.island(*(tensor[middle] for tensor in inputs)) if is_checked else output[middle]
+        if draft.op is None and not draws and not normalizes:
+            alone = draft.island(*(tensor[middle] for tensor in inputs))
+            is_same = _is_same(alone, output[middle])
     set_modes(modes)
-    if not _is_same(alone, output[middle]):
+    if not is_same:
         raise TraceError(
             f"layer `{draft.name}` mixes the samples of a batch: its output for a sample depends on "
             "other samples, so ranks cannot share a batch"

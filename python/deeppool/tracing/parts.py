@@ -32,14 +32,14 @@ class Part:
 
 
 def computes(
+    known: dict[Any, bool],
     island: Island,
     samples: list[tuple[int, ...]],
     expected: Callable[[list[torch.Tensor], list[torch.Tensor]], torch.Tensor],
+    options: Any,
     tolerance: float = 1e-9,
     is_training: bool = True,
     deviation: float = 1.0,
-    known: dict[Any, bool] | None = None,
-    options: Any = None,
 ) -> bool:
     """Returns whether an island computes the expected function, for random parameters and inputs.
 
@@ -47,17 +47,17 @@ def computes(
     its own.
 
     Args:
+        known: Results for islands of the same structure, to which this one is added.
         island: The island.
         samples: Shapes of the samples of its inputs.
         expected: Function of the inputs and of the stored tensors.
+        options: What identifies the expected function, with a ``repr``.
         tolerance: Bound of the difference, relative to the largest result.
         is_training: Whether modules are in training mode.
         deviation: Standard deviation of the parameters.
-        known: Results for islands of the same structure, to which this one is added.
-        options: Identification of the expected function in ``known``.
     """
     structure = _structure(island)
-    if known is None or structure is None:
+    if structure is None:
         return _computes(island, samples, expected, tolerance, is_training, deviation)
     key = (structure, tuple(samples), repr(options), tolerance, is_training, deviation)
     if key not in known:

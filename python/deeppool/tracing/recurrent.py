@@ -60,7 +60,11 @@ def layers(
     # In evaluation there is no dropout between the layers. Large weights would amplify rounding
     # errors.
     deviation = 0.5 * module.hidden_size**-0.5
-    if not computes(whole, [sample], expected, is_training=False, deviation=deviation):
+    order = [names.index(stored.name) for level in levels for part in level for stored in part]
+    options = (cell, module.bias, order)
+    if not computes(
+        units.known, whole, [sample], expected, options, is_training=False, deviation=deviation
+    ):
         return None
     result: list[Part] = []
     taken: int | str = inputs[0]

@@ -38,11 +38,6 @@ impl SavingPass {
             _ => Self::Forward,
         }
     }
-
-    /// Returns whether the pass computes gradients.
-    pub(super) fn is_backward(self) -> bool {
-        matches!(self, Self::Backward | Self::BackwardParameters)
-    }
 }
 
 /// Buffers of one launch, in the order of the kernel's `Signature` or `KernelSpec`.

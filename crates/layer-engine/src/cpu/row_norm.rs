@@ -46,8 +46,8 @@ pub(super) struct RowNormalisation<R> {
 impl<R: RowRule> RowNormalisation<R> {
     /// Creates a layer's pass over `rows` rows of `features` elements.
     pub(super) fn new(rule: R, features: usize, rows: usize, pass: Pass, workers: &Workers) -> Self {
-        let pass = SavingPass::of(pass);
         let pieces = if pass.is_backward() { rows.min(MAX_PIECES) } else { 0 };
+        let pass = SavingPass::of(pass);
         let partials = vec![0.0; pieces * R::PARAMETERS * features];
         Self { rule, features, rows, pass, workers: workers.clone(), partials }
     }

@@ -95,7 +95,7 @@ pub(super) fn scale(
     let sizes = [elements, count, length].map(size);
     let constant = Argument::F32(if let Scale::Constant(factor) = rule { *factor as f32 } else { 1.0 });
     let [x, dy] = [Role::Input(0), Role::OutputGradient].map(|role| builder.operand(role));
-    let is_backward = matches!(pass, Pass::Backward | Pass::BackwardParameters);
+    let is_backward = pass.is_backward();
     let [from, to] = if is_backward {
         [dy, builder.operand(Role::InputGradient(0))]
     } else {

@@ -66,7 +66,7 @@ pub(super) fn add_launches(
     // One block for each tile of each head of each sample.
     let grid = [samples * heads * tiles(positions, width), 1];
     let x = inputs[0];
-    if !matches!(pass, Pass::Backward | Pass::BackwardParameters) {
+    if !pass.is_backward() {
         let vendor = |builder: &mut KernelBuilder<'_>, shape: &AttentionShape| {
             // The library stores the statistics in evaluation, too.
             let is_saved = matches!(saved, Argument::Write(..));

@@ -36,7 +36,7 @@ pub(super) fn add_launches(
         single: false,
     };
     let element_bytes = builder.numerics().element_bytes();
-    if !matches!(pass, Pass::Backward | Pass::BackwardParameters) {
+    if !pass.is_backward() {
         let (sides, biases, y) =
             ([samples, outputs, inputs], after_weights(weights), builder.operand(Role::Output));
         // A library needs the biases at a multiple of 16 bytes.

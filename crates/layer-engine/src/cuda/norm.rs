@@ -91,7 +91,7 @@ pub(super) fn layer_norm(
     let rows = samples * input.elements() / features;
     let [x, dy] = [builder.operand(Role::Input(0)), builder.operand(Role::OutputGradient)];
     let [parameters, saved] = [builder.operand(Role::Parameters), builder.operand(Role::Saved)];
-    if !matches!(pass, Pass::Backward | Pass::BackwardParameters) {
+    if !pass.is_backward() {
         let y = builder.operand(Role::Output);
         let arguments = [size(rows), size(features), Argument::F64(epsilon), x, parameters, y, saved];
         return builder.for_each_row((FAMILY, "layer_norm_forward"), rows, arguments);
@@ -120,7 +120,7 @@ pub(super) fn rms_norm(
     let offset = Argument::F32(if rule.unit_offset { 1.0 } else { 0.0 });
     let [x, dy] = [builder.operand(Role::Input(0)), builder.operand(Role::OutputGradient)];
     let [weight, saved] = [builder.operand(Role::Parameters), builder.operand(Role::Saved)];
-    if !matches!(pass, Pass::Backward | Pass::BackwardParameters) {
+    if !pass.is_backward() {
         let (epsilon, y) = (Argument::F64(rule.epsilon), builder.operand(Role::Output));
         let arguments = [size(rows), size(features), epsilon, offset, x, weight, y, saved];
         return builder.for_each_row((FAMILY, "rms_norm_forward"), rows, arguments);

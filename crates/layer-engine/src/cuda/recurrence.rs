@@ -31,7 +31,7 @@ pub(super) fn add_launches(
     // Blocks read and write workspace of samples beyond the last one.
     let padded = samples.next_multiple_of(SAMPLES);
     let [weight, y, saved] = [Role::Parameters, Role::Output, Role::Saved].map(|role| builder.operand(role));
-    if !matches!(pass, Pass::Backward | Pass::BackwardParameters) {
+    if !pass.is_backward() {
         let x = builder.operand(Role::Input(0));
         let (kept, steps) = match saved {
             Argument::Write(..) => (saved, positions),

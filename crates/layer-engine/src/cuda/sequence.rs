@@ -13,10 +13,6 @@ use crate::{EngineError, Pass, Role};
 
 const FAMILY: Family = Family::Sequence;
 
-fn is_backward(pass: Pass) -> bool {
-    matches!(pass, Pass::Backward | Pass::BackwardParameters)
-}
-
 /// Adds the launches of a pass of an embedding over `tokens` tokens of all samples.
 pub(super) fn embedding(
     builder: &mut KernelBuilder<'_>,
@@ -26,7 +22,7 @@ pub(super) fn embedding(
 ) -> Result<(), EngineError> {
     let &Embedding { vocabulary, features, padding } = rule;
     let sizes = [size(tokens), size(vocabulary), size(features), builder.operand(Role::Input(0))];
-    if !is_backward(pass) {
+    if !pass.is_backward() {
         let arguments =
             [&sizes[..], &[builder.operand(Role::Parameters), builder.operand(Role::Output)]].concat();
         return builder.for_each((FAMILY, "embedding_forward"), tokens * features, arguments);
@@ -55,7 +51,7 @@ pub(super) fn positions(
     // The same parameters are added to each row: a sample, or a position.
     let row = rule.used(input.elements() / features) * features;
     let rows = total / row;
-    if !is_backward(pass) {
+    if !pass.is_backward() {
         let (x, y) = (builder.operand(Role::Input(0)), builder.operand(Role::Output));
         let learned = builder.operand(Role::Parameters).offset(first);
         let arguments = [size(rows), size(row), x, learned, y];
@@ -103,7 +99,7 @@ pub(super) fn class_token(
     pass: Pass,
 ) -> Result<(), EngineError> {
     let longer = elements + token;
-    if !is_backward(pass) {
+    if !pass.is_backward() {
         let rows = |operand: Argument, stride| StridedRows { operand, stride };
         let (x, y) = (builder.operand(Role::Input(0)), builder.operand(Role::Output));
         // A stride of 0 repeats the parameters for each sample.

@@ -102,7 +102,7 @@ fn operation(
     operands: LayerOperands,
     dtypes: DTypes,
 ) -> Result<Option<LaunchFunction>, Failure> {
-    let backward = matches!(pass, Pass::Backward | Pass::BackwardParameters);
+    let backward = pass.is_backward();
     let features = layer.output_shape().innermost() as i64;
     let indices = |limit, invalid| {
         let invalid = (!dtypes.device.is_cuda()).then_some(invalid);

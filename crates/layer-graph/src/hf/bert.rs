@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Configured, Field, Labels, activation, check, dropout, padding, tenth, yes};
+use super::{Configured, Field, Labels, activation, add_dropout, check, padding, tenth, yes};
 use crate::{
     Embedding, GraphError, LayerGraph, LayerId, LayerKind, LayerNorm, LayerTensor, Linear,
     MultiHeadAttention, Opaque, OpaquePass, PositionEmbedding, Select, Shape,
@@ -90,9 +90,7 @@ pub(super) fn build(
     let table = PositionEmbedding::new(config.max_position_embeddings);
     x = net.add("bert.embeddings.position_embeddings.weight", table, [x])?;
     x = net.add("bert.embeddings.LayerNorm", config.norm(), [x])?;
-    if let Some(dropout) = dropout(config.hidden_dropout_prob) {
-        x = net.add("bert.embeddings.dropout", dropout, [x])?;
-    }
+    x = add_dropout(&mut net, "bert.embeddings.dropout", config.hidden_dropout_prob, x)?;
     for block in 0..config.num_hidden_layers {
         x = add_block(&mut net, config, &format!("bert.encoder.layer.{block}"), x)?;
     }
@@ -140,9 +138,7 @@ fn add_output(
     around: LayerId,
 ) -> Result<LayerId, GraphError> {
     let mut x = net.add(format!("{path}.dense"), Linear::new(config.hidden_size), [x])?;
-    if let Some(dropout) = dropout(config.hidden_dropout_prob) {
-        x = net.add(format!("{path}.dropout"), dropout, [x])?;
-    }
+    x = add_dropout(net, format!("{path}.dropout"), config.hidden_dropout_prob, x)?;
     x = net.add(format!("{path}.add"), LayerKind::Add, [x, around])?;
     net.add(format!("{path}.LayerNorm"), config.norm(), [x])
 }
@@ -161,9 +157,8 @@ fn classes(
         x = net.add("bert.pooler.dense", Linear::new(config.hidden_size), [x])?;
         x = net.add("bert.pooler.activation", LayerKind::Tanh, [x])?;
     }
-    if let Some(dropout) = dropout(config.classifier_dropout.unwrap_or(config.hidden_dropout_prob)) {
-        x = net.add("dropout", dropout, [x])?;
-    }
+    let probability = config.classifier_dropout.unwrap_or(config.hidden_dropout_prob);
+    x = add_dropout(net, "dropout", probability, x)?;
     net.add("classifier", Linear::new(classes), [x])
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Configured, activation, add_head, check, dropout, tenth, yes};
+use super::{Configured, activation, add_dropout, add_head, check, dropout, tenth, yes};
 use crate::{
     Embedding, GraphError, LayerGraph, LayerId, LayerKind, LayerNorm, Linear, MultiHeadAttention,
     PositionEmbedding, Shape,
@@ -55,9 +55,7 @@ pub(super) fn build(name: &str, config: &Config, positions: usize) -> Result<Con
     let tokens = net.add("transformer.wte", Embedding::new(config.vocab_size, features), [net.input()])?;
     let table = PositionEmbedding::new(config.n_positions);
     let mut x = net.add("transformer.wpe.weight", table, [tokens])?;
-    if let Some(dropout) = dropout(config.embd_pdrop) {
-        x = net.add("transformer.drop", dropout, [x])?;
-    }
+    x = add_dropout(&mut net, "transformer.drop", config.embd_pdrop, x)?;
     for block in 0..config.n_layer {
         let mut then = |name: &str, kind: LayerKind, inputs: &[LayerId]| {
             net.add(format!("transformer.h.{block}.{name}"), kind, inputs)

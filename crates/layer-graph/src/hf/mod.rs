@@ -235,6 +235,19 @@ fn dropout(probability: f64) -> Option<LayerKind> {
     (probability != 0.0).then(|| Dropout::new(probability).into())
 }
 
+/// Adds a dropout of `x`, unless its probability is 0, and returns the last layer.
+fn add_dropout(
+    net: &mut LayerGraph,
+    name: impl Into<String>,
+    probability: f64,
+    x: LayerId,
+) -> Result<LayerId, GraphError> {
+    match dropout(probability) {
+        Some(dropout) => net.add(name, dropout, [x]),
+        None => Ok(x),
+    }
+}
+
 /// Returns the kind of an activation by its name in `transformers`.
 fn activation(name: &str) -> Result<LayerKind, GraphError> {
     Ok(match name {

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Configured, Labels, activation, check_blocks, dropout, tenth};
+use super::{Configured, Labels, activation, add_dropout, check_blocks, tenth};
 use crate::{
     Embedding, GraphError, LayerGraph, LayerId, LayerKind, Linear, MultiHeadAttention, RelativePositions,
     RmsNorm, Shape,
@@ -85,7 +85,7 @@ pub(super) fn build(
     let mut net = LayerGraph::new(name, Shape::features(positions))?;
     let tokens = Embedding::new(config.vocab_size, config.d_model);
     let mut x = net.add(format!("{path}.embed_tokens"), tokens, [net.input()])?;
-    x = then_dropout(&mut net, format!("{path}.dropout"), config.dropout_rate, x)?;
+    x = add_dropout(&mut net, format!("{path}.dropout"), config.dropout_rate, x)?;
     let mut first = None;
     for block in 0..config.num_layers {
         let path = format!("{path}.block.{block}.layer");
@@ -95,8 +95,8 @@ pub(super) fn build(
         x = add_linears(&mut net, config, &format!("{path}.1"), middle)?;
     }
     x = net.add(format!("{path}.final_layer_norm"), config.norm(), [x])?;
-    x = then_dropout(&mut net, format!("{path}.dropout.2"), config.dropout_rate, x)?;
-    x = then_dropout(&mut net, "dropout".into(), config.classifier_dropout, x)?;
+    x = add_dropout(&mut net, format!("{path}.dropout.2"), config.dropout_rate, x)?;
+    x = add_dropout(&mut net, "dropout", config.classifier_dropout, x)?;
     x = net.add("classifier", Linear::new(labels.count()), [x])?;
     net.add("loss", LayerKind::SoftmaxCrossEntropy, [x])?;
     Ok(Configured { network: net, left_out: labels.other_loss().into_iter().collect() })
@@ -144,7 +144,7 @@ fn add_linears(
         let up = net.add(format!("{inner}.wi_1"), hidden(), [normed])?;
         x = net.add(format!("{inner}.mul"), LayerKind::Multiply, [x, up])?;
     }
-    x = then_dropout(net, format!("{inner}.dropout"), config.dropout_rate, x)?;
+    x = add_dropout(net, format!("{inner}.dropout"), config.dropout_rate, x)?;
     x = net.add(format!("{inner}.wo"), Linear::new(config.d_model).without_bias(), [x])?;
     then_add(net, config, path, input, x)
 }
@@ -157,19 +157,6 @@ fn then_add(
     input: LayerId,
     x: LayerId,
 ) -> Result<LayerId, GraphError> {
-    let x = then_dropout(net, format!("{path}.dropout"), config.dropout_rate, x)?;
+    let x = add_dropout(net, format!("{path}.dropout"), config.dropout_rate, x)?;
     net.add(format!("{path}.add"), LayerKind::Add, [input, x])
-}
-
-/// Adds a dropout, unless its probability is 0.
-fn then_dropout(
-    net: &mut LayerGraph,
-    name: String,
-    probability: f64,
-    x: LayerId,
-) -> Result<LayerId, GraphError> {
-    match dropout(probability) {
-        Some(dropout) => net.add(name, dropout, [x]),
-        None => Ok(x),
-    }
 }

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Configured, Labels, activation, check_blocks, dropout, yes};
+use super::{Configured, Labels, activation, add_dropout, check_blocks, dropout, yes};
 use crate::{
     Conv2d, GraphError, LayerGraph, LayerId, LayerKind, LayerNorm, Linear, MultiHeadAttention, Permute,
     PositionEmbedding, Reshape, Select, Shape,
@@ -92,9 +92,7 @@ pub(super) fn build(name: &str, config: &Config, labels: &Labels) -> Result<Conf
     x = net.add(format!("{path}.cls_token"), LayerKind::ClassToken, [x])?;
     x =
         net.add(format!("{path}.position_embeddings"), PositionEmbedding::new(count.saturating_add(1)), [x])?;
-    if let Some(dropout) = dropout(config.hidden_dropout_prob) {
-        x = net.add(format!("{path}.dropout"), dropout, [x])?;
-    }
+    x = add_dropout(&mut net, format!("{path}.dropout"), config.hidden_dropout_prob, x)?;
     for block in 0..config.num_hidden_layers {
         x = add_block(&mut net, config, &format!("vit.layers.{block}"), x)?;
     }

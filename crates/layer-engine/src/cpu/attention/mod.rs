@@ -1,18 +1,22 @@
 //! Multi-head attention. One input holds the queries, keys and values of all heads, or each of
 //! three.
 
+mod biases;
+mod dropout;
+
 use std::mem;
 use std::ops::Range;
 
-use layer_graph::{AttentionSizes, Layer, MultiHeadAttention, RelativePositions};
+use layer_graph::{AttentionSizes, Layer, MultiHeadAttention};
 
+use self::biases::{Biases, HeadBiases};
+use self::dropout::{HeadMask, WeightDropout};
 use super::Real;
 use super::gemm::{Matrix, MatrixMut, Update, multiply};
 use super::operation::{Operands, Operation, SavingPass, mismatch};
 use super::softmax::normalise;
 use super::sums::sum_of_pairs;
 use super::workers::Workers;
-use crate::random::{Purpose, RandomStream};
 use crate::{EngineError, LaunchContext, Pass, Shard};
 
 /// Number of queries in a block, which is compared with all keys. The weights of a block stay in
@@ -103,110 +107,6 @@ impl AttentionRule {
     /// Returns the number of keys that a query attends to.
     fn keys_of_query(&self, query: usize) -> usize {
         if self.causal { query + 1 } else { self.sizes.key_positions }
-    }
-}
-
-/// Dropout of the weights of an attention layer.
-#[derive(Debug)]
-struct WeightDropout {
-    /// Name of the layer, part of the key of its random stream.
-    layer: String,
-    /// Probability that a weight becomes zero.
-    probability: f64,
-    /// Index of the first sample in the global batch.
-    first_sample: usize,
-    /// Index of the random number of the first weight of a sample, in the whole layer.
-    first: usize,
-}
-
-impl WeightDropout {
-    /// Creates the dropout of a layer. Returns `None` if it has none.
-    fn new(layer: &Layer, attention: &MultiHeadAttention, shard: Shard) -> Option<Self> {
-        layer.kind().draws_by_element().then(|| Self {
-            layer: layer.name().into(),
-            probability: attention.dropout,
-            first_sample: shard.first,
-            // A part has consecutive heads, whose weights are consecutive.
-            first: layer.random_box().runs().first().map_or(0, |run| run.start),
-        })
-    }
-
-    /// Returns the factors of the weights of the head `number`, which counts the heads of all
-    /// samples.
-    fn of_head(&self, sizes: &AttentionSizes, number: usize, context: &LaunchContext) -> HeadMask {
-        let &AttentionSizes { positions, key_positions, heads, .. } = sizes;
-        let (iteration, sample) = (context.iteration, (self.first_sample + number / heads) as u64);
-        HeadMask {
-            stream: RandomStream::new(context.seed, Purpose::Dropout, iteration, &self.layer, sample),
-            probability: self.probability,
-            first: self.first + number % heads * positions * key_positions,
-            key_positions,
-        }
-    }
-}
-
-/// Factors of the weights of one head: 0, or `1 / (1 - probability)`.
-struct HeadMask {
-    stream: RandomStream,
-    probability: f64,
-    /// Index of the random number of the first weight.
-    first: usize,
-    key_positions: usize,
-}
-
-impl HeadMask {
-    /// Returns a function that returns the factors of a query's weights in order.
-    fn factors<T: Real>(&mut self, query: usize) -> impl FnMut() -> T {
-        self.stream.seek((self.first + query * self.key_positions) as u64);
-        let (probability, kept) = (self.probability, T::narrow(1.0 / (1.0 - self.probability)));
-        let stream = &mut self.stream;
-        move || if stream.uniform() < probability { T::zero() } else { kept }
-    }
-}
-
-/// Learned numbers of an attention, which it adds to the scaled products of queries and keys.
-#[derive(Debug)]
-struct Biases<T> {
-    /// Number of heads.
-    heads: usize,
-    /// Bucket of each distance between a key and a query, in order.
-    buckets: Vec<usize>,
-    /// The number of each distance, head after head, divided by the factor of the products.
-    values: Vec<T>,
-}
-
-/// Learned numbers of one head.
-#[derive(Debug, Clone, Copy)]
-struct HeadBiases<'a, T> {
-    /// Bucket of each distance between a key and a query, in order.
-    buckets: &'a [usize],
-    /// The number of each distance, divided by the factor of the products.
-    values: &'a [T],
-}
-
-impl<T: Real> Biases<T> {
-    fn new(rule: &AttentionRule, relative: RelativePositions) -> Self {
-        let heads = rule.sizes.heads;
-        let buckets = relative.buckets_of_distances(&rule.sizes, rule.causal);
-        let values = vec![T::zero(); heads * buckets.len()];
-        Self { heads, buckets, values }
-    }
-
-    /// Takes the numbers of a launch from the parameters.
-    fn set(&mut self, parameters: &[T], scale: f64) {
-        let scale = T::narrow(scale);
-        for (head, values) in self.values.chunks_exact_mut(self.buckets.len()).enumerate() {
-            for (value, bucket) in values.iter_mut().zip(&self.buckets) {
-                *value = parameters[bucket * self.heads + head] / scale;
-            }
-        }
-    }
-
-    /// Returns the numbers of the head `number`, which counts the heads of all samples.
-    fn of_head(&self, number: usize) -> HeadBiases<'_, T> {
-        let distances = self.buckets.len();
-        let values = &self.values[number % self.heads * distances..][..distances];
-        HeadBiases { buckets: &self.buckets, values }
     }
 }
 
@@ -395,10 +295,9 @@ impl<T: Real> Attention<T> {
         pass: Pass,
         workers: &Workers,
     ) -> Option<Self> {
-        let pass = SavingPass::of(pass);
         let rule = AttentionRule::new(layer, attention, shard.samples)?;
         let biases = attention.relative.map(|relative| Biases::new(&rule, relative));
-        let is_training = pass != SavingPass::Infer;
+        let is_training = pass != Pass::Infer;
         let dropout = if is_training { WeightDropout::new(layer, attention, shard) } else { None };
         let AttentionSizes { positions, key_positions, heads, width, .. } = rule.sizes;
         let block = QUERY_BLOCK.min(positions) * key_positions;
@@ -414,7 +313,8 @@ impl<T: Real> Attention<T> {
         };
         let workspaces = (0..workers.threads().min(rule.samples * heads)).map(|_| workspace()).collect();
         let bias_gradients = vec![0.0; buckets * heads];
-        Some(Self { rule, dropout, biases, bias_gradients, pass, workers: workers.clone(), workspaces })
+        let (pass, workers) = (SavingPass::of(pass), workers.clone());
+        Some(Self { rule, dropout, biases, bias_gradients, pass, workers, workspaces })
     }
 
     /// Computes every head of every sample, in rounds of one head per workspace, and passes each
