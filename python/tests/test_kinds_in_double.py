@@ -171,6 +171,7 @@ CASES = {
     "gelu": ("gelu", sequence(lambda _: nn.GELU())),
     "gelu_tanh": ("gelu_tanh", sequence(lambda _: nn.GELU(approximate="tanh"))),
     "relu6": ("relu6", image(lambda _: nn.ReLU6())),
+    "leaky_relu": ("leaky_relu", image(lambda channels: nn.LeakyReLU(0.3 / channels))),
     "hard_sigmoid": ("hard_sigmoid", image(lambda _: nn.Hardsigmoid())),
     "hard_swish": ("hard_swish", image(lambda _: nn.Hardswish())),
     "gate": ("multiply", sequence(Gate)),

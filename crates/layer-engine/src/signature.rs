@@ -92,6 +92,12 @@ fn features(layer: &Layer) -> usize {
     layer.output_shape().innermost().max(1)
 }
 
+/// Returns whether the derivative of a kind is a function of its output.
+pub(crate) fn derives_from_output(kind: &LayerKind) -> bool {
+    use LayerKind as K;
+    matches!(kind, K::Relu | K::Relu6 | K::LeakyRelu(_) | K::HardSigmoid | K::Sigmoid | K::Tanh | K::Softmax)
+}
+
 /// Returns whether the backward pass of a kind reads the gradient of the output only.
 fn passes_gradient(kind: &LayerKind) -> bool {
     use LayerKind as K;
@@ -197,8 +203,7 @@ impl Signature {
             (K::Recurrence(_), Pass::BackwardParameters) => {
                 (vec![Parameters, Output, Saved, OutputGradient], vec![ParameterGradient])
             }
-            // Their derivatives are functions of the output.
-            (K::Relu | K::Relu6 | K::HardSigmoid | K::Sigmoid | K::Tanh | K::Softmax, Pass::Backward) => {
+            (kind, Pass::Backward) if derives_from_output(kind) => {
                 (vec![Output, OutputGradient], vec![InputGradient(0)])
             }
             (kind, Pass::Backward) if kind.is_activation() || matches!(kind, K::LocalResponseNorm(_)) => {

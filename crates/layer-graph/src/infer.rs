@@ -49,6 +49,12 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
             image(name, &inputs[0])?;
             inputs[0].clone()
         }
+        LayerKind::LeakyRelu(rule) => {
+            if !(rule.negative_slope >= 0.0 && rule.negative_slope.is_finite()) {
+                return Err(shape_error(name, "needs a finite negative slope >= 0".into()));
+            }
+            inputs[0].clone()
+        }
         LayerKind::Relu
         | LayerKind::Relu6
         | LayerKind::HardSigmoid

@@ -254,6 +254,7 @@ impl Layer {
             | LayerKind::HardSwish
             | LayerKind::RotaryEmbedding(_) => times(3, outputs),
             LayerKind::Relu
+            | LayerKind::LeakyRelu(_)
             | LayerKind::Multiply
             | LayerKind::Scale(_)
             | LayerKind::Dropout(_)

@@ -102,6 +102,7 @@ KNOWN = {
     "mean",
     "dropout",
     "gelu",
+    "leaky_relu",
     "hardtanh",
     "softmax",
     "embedding",
@@ -173,6 +174,11 @@ class _Matcher:
             case "gelu":
                 tanh = step.argument("approximate", "none") == "tanh"
                 return self._unary("gelu_tanh" if tanh else "gelu")
+            case "leaky_relu":
+                slope = step.argument("negative_slope")
+                if not 0 <= slope < math.inf:
+                    return Unknown(f"leaky_relu with negative slope {slope}")
+                return self._unary({"leaky_relu": {"negative_slope": float(slope)}})
             case "hardtanh":
                 lower, upper = step.argument("min_val"), step.argument("max_val")
                 if (lower, upper) != (0, 6):

@@ -10,11 +10,11 @@ use crate::{EngineError, LaunchContext};
 /// Function of one number.
 pub(super) trait Function: Send + Sync + 'static {
     /// Returns the function at `x`.
-    fn evaluate<T: Real>(x: T) -> T;
+    fn evaluate<T: Real>(&self, x: T) -> T;
 
     /// Returns the derivative as a function of the operand that the backward pass reads: the input
     /// or the output.
-    fn derivative<T: Real>(operand: T) -> T;
+    fn derivative<T: Real>(&self, operand: T) -> T;
 }
 
 /// Factor of a unit `x * gate(x)`, a function that rises from 0 to 1.
@@ -26,13 +26,13 @@ pub(super) trait Gate: Send + Sync + 'static {
 impl<G: Gate> Function for G {
     #[allow(clippy::inline_always, reason = "a call in the loop keeps it from vector instructions")]
     #[inline(always)]
-    fn evaluate<T: Real>(x: T) -> T {
+    fn evaluate<T: Real>(&self, x: T) -> T {
         x * <G as Gate>::evaluate(x).0
     }
 
     #[allow(clippy::inline_always, reason = "a call in the loop keeps it from vector instructions")]
     #[inline(always)]
-    fn derivative<T: Real>(x: T) -> T {
+    fn derivative<T: Real>(&self, x: T) -> T {
         let (gate, slope) = <G as Gate>::evaluate(x);
         gate + x * slope
     }
@@ -105,8 +105,8 @@ impl Gate for HardGate {
     #[allow(clippy::inline_always, reason = "a call in the loop keeps it from vector instructions")]
     #[inline(always)]
     fn evaluate<T: Real>(x: T) -> (T, T) {
-        let gate = <HardSigmoid as Function>::evaluate(x);
-        (gate, HardSigmoid::derivative(gate))
+        let gate = HardSigmoid.evaluate(x);
+        (gate, HardSigmoid.derivative(gate))
     }
 }
 
@@ -117,13 +117,13 @@ pub(super) struct HardSigmoid;
 impl Function for HardSigmoid {
     #[allow(clippy::inline_always, reason = "a call in the loop keeps it from vector instructions")]
     #[inline(always)]
-    fn evaluate<T: Real>(x: T) -> T {
+    fn evaluate<T: Real>(&self, x: T) -> T {
         between(x * T::narrow(1.0 / 6.0) + T::narrow(0.5), T::one())
     }
 
     #[allow(clippy::inline_always, reason = "a call in the loop keeps it from vector instructions")]
     #[inline(always)]
-    fn derivative<T: Real>(y: T) -> T {
+    fn derivative<T: Real>(&self, y: T) -> T {
         if y > T::zero() && y < T::one() { T::narrow(1.0 / 6.0) } else { T::zero() }
     }
 }
@@ -135,14 +135,33 @@ pub(super) struct Relu6;
 impl Function for Relu6 {
     #[allow(clippy::inline_always, reason = "a call in the loop keeps it from vector instructions")]
     #[inline(always)]
-    fn evaluate<T: Real>(x: T) -> T {
+    fn evaluate<T: Real>(&self, x: T) -> T {
         between(x, T::narrow(6.0))
     }
 
     #[allow(clippy::inline_always, reason = "a call in the loop keeps it from vector instructions")]
     #[inline(always)]
-    fn derivative<T: Real>(y: T) -> T {
+    fn derivative<T: Real>(&self, y: T) -> T {
         if y > T::zero() && y < T::narrow(6.0) { T::one() } else { T::zero() }
+    }
+}
+
+/// Rectifier with this slope of at least 0 for negative inputs. Its derivative is a function of the
+/// output.
+#[derive(Debug)]
+pub(super) struct LeakyRelu(pub(super) f64);
+
+impl Function for LeakyRelu {
+    #[allow(clippy::inline_always, reason = "a call in the loop keeps it from vector instructions")]
+    #[inline(always)]
+    fn evaluate<T: Real>(&self, x: T) -> T {
+        x * self.derivative(x)
+    }
+
+    #[allow(clippy::inline_always, reason = "a call in the loop keeps it from vector instructions")]
+    #[inline(always)]
+    fn derivative<T: Real>(&self, y: T) -> T {
+        if y > T::zero() { T::one() } else { T::narrow(self.0) }
     }
 }
 
@@ -153,13 +172,13 @@ pub(super) struct Sigmoid;
 impl Function for Sigmoid {
     #[allow(clippy::inline_always, reason = "a call in the loop keeps it from vector instructions")]
     #[inline(always)]
-    fn evaluate<T: Real>(x: T) -> T {
+    fn evaluate<T: Real>(&self, x: T) -> T {
         logistic(x)
     }
 
     #[allow(clippy::inline_always, reason = "a call in the loop keeps it from vector instructions")]
     #[inline(always)]
-    fn derivative<T: Real>(y: T) -> T {
+    fn derivative<T: Real>(&self, y: T) -> T {
         y * (T::one() - y)
     }
 }
@@ -171,13 +190,13 @@ pub(super) struct Tanh;
 impl Function for Tanh {
     #[allow(clippy::inline_always, reason = "a call in the loop keeps it from vector instructions")]
     #[inline(always)]
-    fn evaluate<T: Real>(x: T) -> T {
+    fn evaluate<T: Real>(&self, x: T) -> T {
         x.hyperbolic_tangent()
     }
 
     #[allow(clippy::inline_always, reason = "a call in the loop keeps it from vector instructions")]
     #[inline(always)]
-    fn derivative<T: Real>(y: T) -> T {
+    fn derivative<T: Real>(&self, y: T) -> T {
         T::one() - y * y
     }
 }
@@ -204,9 +223,10 @@ pub(super) struct ActivationForward<F>(pub(super) F, pub(super) Workers);
 impl<T: Real, F: Function> Operation<T> for ActivationForward<F> {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         let ([input], [output]) = operands.into_arrays()?;
-        self.1.chunks(output, GRAIN, |index, output| {
+        let Self(function, workers) = self;
+        workers.chunks(output, GRAIN, |index, output| {
             let input = &input[index * GRAIN..];
-            output.iter_mut().zip(input).for_each(|(y, &x)| *y = F::evaluate(x));
+            output.iter_mut().zip(input).for_each(|(y, &x)| *y = function.evaluate(x));
         });
         Ok(())
     }
@@ -219,11 +239,12 @@ pub(super) struct ActivationBackward<F>(pub(super) F, pub(super) Workers);
 impl<T: Real, F: Function> Operation<T> for ActivationBackward<F> {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         let ([operand, output_gradient], [input_gradient]) = operands.into_arrays()?;
-        self.1.chunks(input_gradient, GRAIN, |index, input_gradient| {
+        let Self(function, workers) = self;
+        workers.chunks(input_gradient, GRAIN, |index, input_gradient| {
             let start = index * GRAIN;
             let sources = operand[start..].iter().zip(&output_gradient[start..]);
             for (dx, (&operand, &dy)) in input_gradient.iter_mut().zip(sources) {
-                *dx = dy * F::derivative(operand);
+                *dx = dy * function.derivative(operand);
             }
         });
         Ok(())

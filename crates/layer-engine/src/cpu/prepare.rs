@@ -3,8 +3,8 @@
 use layer_graph::{Layer, LayerKind, Select, Slice};
 
 use super::activation::{
-    ActivationBackward, ActivationForward, Function, HardGate, HardSigmoid, NormalGate, QuickGate, Relu6,
-    Sigmoid, SigmoidGate, Tanh, TanhGate,
+    ActivationBackward, ActivationForward, Function, HardGate, HardSigmoid, LeakyRelu, NormalGate, QuickGate,
+    Relu6, Sigmoid, SigmoidGate, Tanh, TanhGate,
 };
 use super::attention::Attention;
 use super::avg_pool::AvgPool;
@@ -141,6 +141,7 @@ fn operation<T: Real>(
         LayerKind::Relu if backward => Box::new(ReluBackward(workers_of())),
         LayerKind::Relu => Box::new(ReluForward(workers_of())),
         LayerKind::Relu6 => activation(Relu6, backward, workers_of()),
+        LayerKind::LeakyRelu(rule) => activation(LeakyRelu(rule.negative_slope), backward, workers_of()),
         LayerKind::HardSigmoid => activation(HardSigmoid, backward, workers_of()),
         LayerKind::HardSwish => activation(HardGate, backward, workers_of()),
         LayerKind::GeluTanh => activation(TanhGate, backward, workers_of()),

@@ -9,6 +9,7 @@ use super::kernel::Argument;
 use super::kernel_builder::{KernelBuilder, MAX_ELEMENTS, size};
 use super::module::Family;
 use crate::random::{Purpose, RandomStream};
+use crate::signature::derives_from_output;
 use crate::{EngineError, Pass, Role, Shard};
 
 /// Adds the launch of a pass of an activation over `elements` elements of all samples.
@@ -21,6 +22,7 @@ pub(super) fn elementwise(
     use LayerKind as K;
     let [forward, derivative] = match kind {
         K::Relu => ["relu_forward", "relu_backward"],
+        K::LeakyRelu(_) => ["leaky_relu_forward", "leaky_relu_backward"],
         K::Relu6 => ["relu6_forward", "relu6_backward"],
         K::HardSigmoid => ["hard_sigmoid_forward", "hard_sigmoid_backward"],
         K::HardSwish => ["hard_swish_forward", "hard_swish_backward"],
@@ -31,14 +33,18 @@ pub(super) fn elementwise(
         K::Tanh => ["tanh_forward", "tanh_backward"],
         _ => ["gelu_tanh_forward", "gelu_tanh_backward"],
     };
+    let mut arguments = vec![size(elements)];
+    if let K::LeakyRelu(rule) = kind {
+        arguments.push(Argument::F32(rule.negative_slope as f32));
+    }
     if !backward {
-        let arguments = [size(elements), builder.operand(Role::Input(0)), builder.operand(Role::Output)];
+        arguments.extend([Role::Input(0), Role::Output].map(|role| builder.operand(role)));
         return builder.for_each((Family::Activation, forward), elements, arguments);
     }
-    let of_output = matches!(kind, K::Relu | K::Relu6 | K::HardSigmoid | K::Sigmoid | K::Tanh);
-    let from = builder.operand(if of_output { Role::Output } else { Role::Input(0) });
-    let (dy, dx) = (builder.operand(Role::OutputGradient), builder.operand(Role::InputGradient(0)));
-    builder.for_each((Family::Activation, derivative), elements, [size(elements), from, dy, dx])
+    let from = if derives_from_output(kind) { Role::Output } else { Role::Input(0) };
+    let operands = [from, Role::OutputGradient, Role::InputGradient(0)];
+    arguments.extend(operands.map(|role| builder.operand(role)));
+    builder.for_each((Family::Activation, derivative), elements, arguments)
 }
 
 /// Adds the launch of a pass of a product of two inputs over `samples` samples.

@@ -17,7 +17,7 @@ use cuda::{Driver, Module};
 use cuda_emulator::{Emulator, Setting};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, Layer, LayerGraph, LayerKind,
-    LayerNorm, Linear, LocalResponseNorm, MultiHeadAttention, NetworkSplits, Permute, Pool2d,
+    LayerNorm, LeakyRelu, Linear, LocalResponseNorm, MultiHeadAttention, NetworkSplits, Permute, Pool2d,
     PositionEmbedding, Recurrence, RecurrentCell, RelativePositions, RmsNorm, RotaryEmbedding, Scale, Select,
     Shape, Split,
 };
@@ -102,6 +102,7 @@ fn cases(family: Family) -> Vec<MutationCase> {
             (LayerKind::GeluTanh, Shape::features(300), 1),
             (LayerKind::QuickGelu, Shape::features(300), 1),
             (LayerKind::Relu6, Shape::features(300), 1),
+            (LeakyRelu::default().into(), Shape::features(300), 1),
             (LayerKind::HardSigmoid, Shape::features(300), 1),
             (LayerKind::HardSwish, Shape::features(300), 1),
             (LayerKind::Silu, Shape::features(300), 1),

@@ -29,6 +29,15 @@ pub(super) fn elementwise(
             backward_of_output(operands, |dy, y| y.f_hardtanh_backward(dy, 0.0, 6.0))
         }
         LayerKind::Relu6 => forward(operands, Tensor::f_relu6),
+        LayerKind::LeakyRelu(rule) => {
+            let slope = rule.negative_slope;
+            if backward {
+                backward_of_output(operands, move |dy, y| y.f_leaky_relu_backward(dy, slope, true))
+            } else {
+                // `f_leaky_relu` has no slope. The function multiplies by its own derivative.
+                forward(operands, move |x| x.f_leaky_relu_backward(x, slope, false))
+            }
+        }
         // The output of a hard sigmoid is between 0 and 1 where it has a slope.
         LayerKind::HardSigmoid if backward => backward_of_output(operands, |dy, y| {
             y.f_hardtanh_backward(&dy.f_mul_scalar(1.0 / 6.0)?, 0.0, 1.0)

@@ -3,7 +3,7 @@
 
 use layer_engine::{CpuEngine, Pass, Role, Shard};
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, Linear,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, LeakyRelu, Linear,
     LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, RelativePositions, Reshape,
     RmsNorm, RotaryEmbedding, Select, Shape, Slice,
 };
@@ -99,6 +99,7 @@ fn activation() -> impl Strategy<Value = LayerKind> {
     use LayerKind::{Gelu, GeluTanh, HardSigmoid, HardSwish, QuickGelu, Relu6, Sigmoid, Silu, Tanh};
     proptest::sample::select(vec![
         Relu6,
+        LeakyRelu { negative_slope: 0.2 }.into(),
         HardSigmoid,
         HardSwish,
         Gelu,

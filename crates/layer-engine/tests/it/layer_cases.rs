@@ -2,7 +2,7 @@
 
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, Layer, LayerGraph, LayerKind,
-    LayerNorm, Linear, LocalResponseNorm, MultiHeadAttention, NetworkSplits, Permute, Pool2d,
+    LayerNorm, LeakyRelu, Linear, LocalResponseNorm, MultiHeadAttention, NetworkSplits, Permute, Pool2d,
     PositionEmbedding, Recurrence, RecurrentCell, RelativePositions, Reshape, RmsNorm, RotaryEmbedding,
     Scale, Select, Shape, Slice, Split,
 };
@@ -111,6 +111,7 @@ pub(crate) fn layers() -> Vec<Layer> {
         (LocalResponseNorm { size: 4, alpha: 0.5, beta: 0.75, k: 1.5 }.into(), &image),
         (LayerKind::Relu, &image),
         (LayerKind::Relu6, &image),
+        (LeakyRelu { negative_slope: 0.3 }.into(), &image),
         (LayerKind::HardSigmoid, &image),
         (LayerKind::HardSwish, &image),
         (LayerKind::Gelu, &sequence),

@@ -5,7 +5,7 @@
 use layer_engine::random::{Purpose, RandomStream};
 use layer_engine::{CpuEngine, EngineError, LaunchContext, Pass, Role, Shard};
 use layer_graph::{
-    AttentionSizes, Embedding, Layer, LayerKind, LayerNorm, Linear, MultiHeadAttention, Permute,
+    AttentionSizes, Embedding, Layer, LayerKind, LayerNorm, LeakyRelu, Linear, MultiHeadAttention, Permute,
     PositionEmbedding, RecurrentCell, RelativePositions, Reshape, RmsNorm, RotaryEmbedding, Scale, Select,
     Shape, Slice,
 };
@@ -113,11 +113,13 @@ fn activations_of_lines_are_constant_or_linear_far_from_zero() {
     type Piece = fn(f64) -> [f64; 2];
     let inputs: Vec<f64> = (-17..18).map(|i| f64::from(i) / 2.0 + 0.1).collect();
     let zero: Piece = |_| [0.0, 0.0];
+    let quarter: Piece = |x| [x / 4.0, 0.25];
     let line: Piece = |x| [x / 6.0 + 0.5, 1.0 / 6.0];
     let parabola: Piece = |x| [x * x / 6.0 + x / 2.0, x / 3.0 + 0.5];
     let (one, six, same): (Piece, Piece, Piece) = (|_| [1.0, 0.0], |_| [6.0, 0.0], |x| [x, 1.0]);
     for (kind, pieces) in [
         (LayerKind::Relu6, [zero, zero, same, same, six]),
+        (LeakyRelu { negative_slope: 0.25 }.into(), [quarter, quarter, same, same, same]),
         (LayerKind::HardSigmoid, [zero, line, line, one, one]),
         (LayerKind::HardSwish, [zero, parabola, parabola, same, same]),
     ] {
@@ -370,8 +372,9 @@ proptest! {
     fn activations_match_definition(features in 1usize..40, samples in 0usize..4) {
         let sigmoid = |x: f64| (0.5 * x).tanh() / 2.0 + 0.5;
         let line = |x: f64| (x / 6.0 + 0.5).clamp(0.0, 1.0);
-        let functions: [(LayerKind, &dyn Fn(f64) -> f64); 7] = [
+        let functions: [(LayerKind, &dyn Fn(f64) -> f64); 8] = [
             (LayerKind::Relu6, &|x| x.clamp(0.0, 6.0)),
+            (LeakyRelu::default().into(), &|x| x.max(0.01 * x)),
             (LayerKind::HardSigmoid, &line),
             (LayerKind::HardSwish, &|x| x * line(x)),
             (LayerKind::QuickGelu, &|x| x * sigmoid(1.702 * x)),

@@ -52,6 +52,8 @@ pub enum LayerKind {
     Relu,
     /// `min(max(x, 0), 6)`.
     Relu6,
+    /// `x` where it is positive, else `x` times the negative slope (Maas, Hannun and Ng, 2013).
+    LeakyRelu(LeakyRelu),
     /// Approximation of the logistic function by a line (Howard et al., 2019): `min(max(x / 6 +
     /// 1/2, 0), 1)`.
     HardSigmoid,
@@ -151,6 +153,7 @@ impl LayerKind {
             Self::LocalResponseNorm(_) => "local_response_norm",
             Self::Relu => "relu",
             Self::Relu6 => "relu6",
+            Self::LeakyRelu(_) => "leaky_relu",
             Self::HardSigmoid => "hard_sigmoid",
             Self::HardSwish => "hard_swish",
             Self::GeluTanh => "gelu_tanh",
@@ -188,8 +191,9 @@ impl LayerKind {
     /// Gaussian error linear unit, a sigmoid or another of these.
     #[must_use]
     pub fn is_activation(&self) -> bool {
+        use LayerKind as K;
         self.is_smooth_activation()
-            || matches!(self, Self::Relu | Self::Relu6 | Self::HardSigmoid | Self::HardSwish)
+            || matches!(self, K::Relu | K::Relu6 | K::LeakyRelu(_) | K::HardSigmoid | K::HardSwish)
     }
 
     /// Returns whether the layer is an [activation](Self::is_activation) that computes an
@@ -219,6 +223,21 @@ impl LayerKind {
             Self::Opaque(opaque) => opaque.labels.is_some(),
             _ => false,
         }
+    }
+}
+
+/// Hyper-parameters of a leaky rectifier.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeakyRelu {
+    /// Factor of inputs of at most zero: a finite number of at least 0.
+    pub negative_slope: f64,
+}
+
+impl Default for LeakyRelu {
+    /// Returns the negative slope 0.01, as in PyTorch.
+    fn default() -> Self {
+        Self { negative_slope: 0.01 }
     }
 }
 
@@ -281,6 +300,7 @@ into_kind!(
     Conv2d,
     Linear,
     BatchNorm,
+    LeakyRelu,
     LayerNorm,
     RmsNorm,
     LocalResponseNorm,

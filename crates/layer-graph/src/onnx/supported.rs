@@ -42,6 +42,7 @@ pub(super) const OPERATORS: &[&str] = &[
     "IsNaN (in attentions)",
     "LRN",
     "LayerNormalization",
+    "LeakyRelu",
     "Less (in dropouts)",
     "LessOrEqual (of constants)",
     "Log (in activations)",

@@ -13,6 +13,17 @@ KERNEL relu_backward(u32 elements, const real* __restrict__ y, const real* __res
     if (i < elements) dx[i] = y[i] > 0 ? (float)dy[i] : 0;
 }
 
+KERNEL leaky_relu_forward(u32 elements, float slope, const real* __restrict__ x, real* __restrict__ y) {
+    const u32 i = ELEMENT;
+    if (i < elements) y[i] = x[i] > 0 ? (float)x[i] : slope * x[i];
+}
+
+KERNEL leaky_relu_backward(u32 elements, float slope, const real* __restrict__ y,
+                           const real* __restrict__ dy, real* __restrict__ dx) {
+    const u32 i = ELEMENT;
+    if (i < elements) dx[i] = y[i] > 0 ? (float)dy[i] : slope * dy[i];
+}
+
 // The kernels of an activation. `value` is an expression of the input x. `derivative` is an
 // expression of the operand that the backward pass reads: of the input x, or of the output y.
 #define ACTIVATION(name, value, operand, derivative)                                               \

@@ -18,7 +18,7 @@ use crate::onnx::numbers::axis;
 use crate::onnx::scores::{self, Scores};
 use crate::onnx::supported::ADAPTIVE_AVERAGE_POOL;
 use crate::onnx::view::View;
-use crate::{Dropout, Embedding, LayerKind};
+use crate::{Dropout, Embedding, LayerKind, LeakyRelu};
 
 /// Adds the layers of the node at the given position of the file, from 0, and defines its output.
 ///
@@ -61,6 +61,10 @@ pub(super) fn add(builder: &mut Builder<'_>, index: usize) -> Result<(), OnnxErr
         "Pow" => elementwise::arithmetic(builder, node, f64::powf),
         "Less" => elementwise::compare(builder, node),
         "Relu" => elementwise::add(builder, node, LayerKind::Relu),
+        "LeakyRelu" => {
+            let negative_slope = node.float("alpha", 0.01)?;
+            elementwise::add(builder, node, LeakyRelu { negative_slope })
+        }
         "Clip" => clip(builder, node),
         "HardSigmoid" => hard_sigmoid(builder, node),
         "HardSwish" => elementwise::add(builder, node, LayerKind::HardSwish),

@@ -293,6 +293,10 @@ pub(super) fn translate(call: &Call<'_>, builder: &mut Builder) -> Result<Transl
             let attributes = [Text("approximate", approximate.unwrap_or("none"))];
             builder.node("Gelu", &[&call.tensor("self")?], output, &attributes);
         }
+        "leaky_relu" => {
+            let slope = call.float("negative_slope").unwrap_or(0.01);
+            builder.node("LeakyRelu", &[&call.tensor("self")?], output, &[Float("alpha", slope)]);
+        }
         "hardsigmoid" => {
             builder.node("HardSigmoid", &[&call.tensor("self")?], output, &[Float("alpha", 1.0 / 6.0)]);
         }

@@ -2,7 +2,7 @@
 
 use layer_graph::onnx::{OnnxError, from_bytes};
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, LayerGraph, LayerKind, LayerNorm, Linear,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, LayerGraph, LayerKind, LayerNorm, LeakyRelu, Linear,
     LocalResponseNorm, Permute, Pool2d, Reshape, RmsNorm, Shape,
 };
 
@@ -244,6 +244,11 @@ fn activations_and_products_of_layers_are_imported() {
     let kinds = [LayerKind::HardSigmoid, LayerKind::HardSwish, LayerKind::Relu6];
     assert_eq!(layers(&hard("HardSigmoid", &[sixth])), kinds.map(|kind| (kind, shape.clone())));
     assert!(error(&hard("HardSigmoid", &[])).contains("alpha 0.2 and beta 0.5: only 1/6 and 1/2"));
+    let leaky = |attributes| Model::new(17, &[-1, 3, 8], &[-1, 3, 8]).node("LeakyRelu", "x", "y", attributes);
+    let kind = |negative_slope| LayerKind::LeakyRelu(LeakyRelu { negative_slope });
+    assert_eq!(layers(&leaky(&[])), [(kind(0.01), shape.clone())]);
+    assert_eq!(layers(&leaky(&[Float("alpha", 0.25)])), [(kind(0.25), shape.clone())]);
+    assert!(error(&leaky(&[Float("alpha", -1.0)])).contains("needs a finite negative slope >= 0"));
     let limits = [Float("min", 0.0), Float("max", 6.0)];
     let attributes = |limits| Model::new(9, &[-1, 3, 8], &[-1, 3, 8]).node("Clip", "x", "y", limits);
     assert_eq!(layers(&attributes(&limits)), [(LayerKind::Relu6, shape)]);
