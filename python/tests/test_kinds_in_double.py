@@ -149,6 +149,24 @@ def image(make):
     return case
 
 
+def padded(draw):
+    sides = [draw(0, 2) for _ in range(4)]
+    return image(lambda _: Function(lambda x: F.pad(x, sides)))(draw)
+
+
+def normalized(make):
+    """A normalization of twice the number of channels. It hides a bias before it."""
+
+    def case(draw):
+        channels = draw(1, 4)
+        first = nn.Conv2d(channels, 2 * channels, 3, padding=1, bias=False)
+        last = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2 * channels, CLASSES)
+        module = nn.Sequential(first, make(channels), nn.Tanh(), *last)
+        return module, (channels, draw(3, 9), draw(3, 9))
+
+    return case
+
+
 def recurrence(draw, kind):
     features, width = draw(1, 12), draw(1, 12)
     module = Recurrence(kind(features, width, bias=draw(0, 1) == 1, batch_first=True))
@@ -174,6 +192,12 @@ CASES = {
     "leaky_relu": ("leaky_relu", image(lambda channels: nn.LeakyReLU(0.3 / channels))),
     "hard_sigmoid": ("hard_sigmoid", image(lambda _: nn.Hardsigmoid())),
     "hard_swish": ("hard_swish", image(lambda _: nn.Hardswish())),
+    "pad": ("pad", padded),
+    "group_norm": ("group_norm", normalized(lambda channels: nn.GroupNorm(channels, 2 * channels))),
+    "instance_norm": (
+        "group_norm",
+        normalized(lambda channels: nn.InstanceNorm2d(2 * channels, affine=True)),
+    ),
     "gate": ("multiply", sequence(Gate)),
     "channel_gate": ("multiply", image(Squeeze)),
     "constant_scale": ("scale", sequence(lambda features: Function(lambda x: x * features**0.5))),

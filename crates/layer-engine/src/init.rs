@@ -17,7 +17,9 @@ use crate::random::{Purpose, RandomStream};
 pub fn initial_parameters(layer: &Layer, seed: u64) -> Vec<f64> {
     let parameters = layer.parameters();
     let of_norm = match layer.kind() {
-        LayerKind::BatchNorm(_) | LayerKind::LayerNorm(_) | LayerKind::Scale(_) => Some(1.0),
+        LayerKind::BatchNorm(_) | LayerKind::LayerNorm(_) | LayerKind::GroupNorm(_) | LayerKind::Scale(_) => {
+            Some(1.0)
+        }
         LayerKind::RmsNorm(norm) => Some(if norm.unit_offset { 0.0 } else { 1.0 }),
         _ => None,
     };

@@ -64,6 +64,7 @@ impl Role {
                 LayerKind::BatchNorm(_) => 2 * channels(layer),
                 LayerKind::RmsNorm(_) => samples * layer.output_shape().elements() / features(layer),
                 LayerKind::LayerNorm(_) => 2 * samples * layer.output_shape().elements() / features(layer),
+                LayerKind::GroupNorm(norm) => 2 * samples * norm.groups,
                 LayerKind::MultiHeadAttention(attention) => {
                     samples * attention.heads * layer.output_shape().elements() / features(layer)
                 }
@@ -101,7 +102,7 @@ pub(crate) fn derives_from_output(kind: &LayerKind) -> bool {
 /// Returns whether the backward pass of a kind reads the gradient of the output only.
 fn passes_gradient(kind: &LayerKind) -> bool {
     use LayerKind as K;
-    matches!(kind, K::AvgPool2d(_) | K::AdaptiveAvgPool2d(_) | K::Concat | K::Add | K::Dropout(_))
+    matches!(kind, K::AvgPool2d(_) | K::AdaptiveAvgPool2d(_) | K::Concat | K::Add | K::Dropout(_) | K::Pad(_))
         || matches!(kind, K::Flatten | K::Reshape(_) | K::Permute(_) | K::Select(_) | K::Slice(_))
         || matches!(kind, K::RotaryEmbedding(_) | K::Scale(Scale::Constant(_)))
 }
@@ -170,18 +171,19 @@ impl Signature {
             (K::BatchNorm(_), Pass::Backward) => {
                 (vec![Input(0), Parameters, Saved, OutputGradient, GradientMoments], vec![InputGradient(0)])
             }
-            (K::LayerNorm(_) | K::RmsNorm(_) | K::Recurrence(_), Pass::Forward) => {
+            (K::LayerNorm(_) | K::RmsNorm(_) | K::GroupNorm(_) | K::Recurrence(_), Pass::Forward) => {
                 (vec![Input(0), Parameters], vec![Output, Saved])
             }
-            (K::LayerNorm(_) | K::RmsNorm(_), Pass::Backward) => {
+            (K::LayerNorm(_) | K::RmsNorm(_) | K::GroupNorm(_), Pass::Backward) => {
                 (vec![Input(0), Parameters, Saved, OutputGradient], vec![InputGradient(0), ParameterGradient])
             }
-            (K::LayerNorm(_) | K::RmsNorm(_), Pass::BackwardParameters) => {
+            (K::LayerNorm(_) | K::RmsNorm(_) | K::GroupNorm(_), Pass::BackwardParameters) => {
                 (vec![Input(0), Saved, OutputGradient], vec![ParameterGradient])
             }
             (
                 K::LayerNorm(_)
                 | K::RmsNorm(_)
+                | K::GroupNorm(_)
                 | K::Recurrence(_)
                 | K::Embedding(_)
                 | K::PositionEmbedding(_)

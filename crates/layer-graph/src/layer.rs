@@ -94,7 +94,7 @@ impl Layer {
                 let weight = LayerTensor::new("weight", [linear.out_features, self.inputs[0].innermost()]);
                 std::iter::once(weight).chain(bias(linear.bias, linear.out_features)).collect()
             }
-            LayerKind::BatchNorm(_) => {
+            LayerKind::BatchNorm(_) | LayerKind::GroupNorm(_) => {
                 let channels = self.inputs[0].dims()[0];
                 vec![LayerTensor::new("weight", [channels]), LayerTensor::new("bias", [channels])]
             }
@@ -210,7 +210,7 @@ impl Layer {
     /// Element-wise layers count a fixed number of operations for each element:
     /// - softmax, with or without cross entropy: 5
     /// - batch normalisation, with its statistics: 6
-    /// - layer normalisation: 8
+    /// - layer and group normalisation: 8
     /// - root-mean-square normalisation: 4
     /// - GELU, `SiLU`, sigmoid and hyperbolic tangent: 10
     /// - recurrence, beside its products: 58 for an LSTM, 38 for a GRU
@@ -226,6 +226,7 @@ impl Layer {
             LayerKind::Input
             | LayerKind::Flatten
             | LayerKind::Concat
+            | LayerKind::Pad(_)
             | LayerKind::Reshape(_)
             | LayerKind::Permute(_)
             | LayerKind::Select(_)
@@ -244,7 +245,7 @@ impl Layer {
                 products.saturating_add(times(outputs, rule.cell.flops()))
             }
             LayerKind::BatchNorm(_) => times(6, inputs),
-            LayerKind::LayerNorm(_) => times(8, inputs),
+            LayerKind::LayerNorm(_) | LayerKind::GroupNorm(_) => times(8, inputs),
             LayerKind::RmsNorm(_) => times(4, inputs),
             LayerKind::LocalResponseNorm(norm) => {
                 times(outputs, times(2, norm.size as u64).saturating_add(4))
@@ -296,6 +297,7 @@ impl Layer {
             | LayerKind::BatchNorm(_)
             | LayerKind::LayerNorm(_)
             | LayerKind::RmsNorm(_)
+            | LayerKind::GroupNorm(_)
             | LayerKind::Multiply
             | LayerKind::Scale(Scale::Features | Scale::Channels)
             | LayerKind::Recurrence(_)

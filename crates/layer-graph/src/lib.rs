@@ -18,10 +18,10 @@ pub mod zoo;
 pub use error::GraphError;
 pub use graph::{LayerGraph, LayerId};
 pub use kind::{
-    AdaptiveAvgPool2d, AttentionSizes, BatchNorm, Conv2d, Dropout, Embedding, LayerKind, LayerNorm,
-    LeakyRelu, Linear, LocalResponseNorm, MultiHeadAttention, Opaque, OpaquePass, Permute, Pool2d,
-    PositionEmbedding, Recurrence, RecurrenceSizes, RecurrentCell, RelativePositions, Reshape, RmsNorm,
-    RotaryEmbedding, Scale, Select, Slice,
+    AdaptiveAvgPool2d, AttentionSizes, BatchNorm, Conv2d, Dropout, Embedding, GroupNorm, LayerKind,
+    LayerNorm, LeakyRelu, Linear, LocalResponseNorm, MultiHeadAttention, Opaque, OpaquePass, Pad, Permute,
+    Pool2d, PositionEmbedding, Recurrence, RecurrenceSizes, RecurrentCell, RelativePositions, Reshape,
+    RmsNorm, RotaryEmbedding, Scale, Select, Slice,
 };
 pub use layer::Layer;
 #[cfg(feature = "onnx")]

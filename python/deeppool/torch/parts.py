@@ -135,6 +135,9 @@ def _function(
         case "layer_norm":
             (weight, shift), epsilon = tensors, options["epsilon"]
             return lambda x: F.layer_norm(x, x.shape[-1:], weight, shift, epsilon)
+        case "group_norm":
+            (weight, shift), groups, epsilon = tensors, options["groups"], options["epsilon"]
+            return lambda x: F.group_norm(x, groups, weight, shift, epsilon)
         case "rms_norm":
             (scale,), epsilon, offset = tensors, options["epsilon"], float(options.get("unit_offset", False))
             return lambda x: F.rms_norm(x, x.shape[-1:], scale + offset if offset else scale, epsilon)

@@ -95,6 +95,8 @@ KNOWN = {
     "addmm",
     "batch_norm",
     "layer_norm",
+    "group_norm",
+    "instance_norm",
     "rms_norm",
     "max_pool2d",
     "avg_pool2d",
@@ -103,6 +105,8 @@ KNOWN = {
     "dropout",
     "gelu",
     "leaky_relu",
+    "pad",
+    "constant_pad_nd",
     "hardtanh",
     "softmax",
     "embedding",
@@ -161,6 +165,8 @@ class _Matcher:
                 return self._batch_norm()
             case "layer_norm":
                 return self._layer_norm()
+            case "group_norm" | "instance_norm":
+                return self._group_norm()
             case "rms_norm":
                 return self._rms_norm()
             case "max_pool2d" | "avg_pool2d":
@@ -184,6 +190,8 @@ class _Matcher:
                 if (lower, upper) != (0, 6):
                     return Unknown(f"hardtanh from {lower} to {upper}")
                 return self._unary("relu6")
+            case "pad" | "constant_pad_nd":
+                return self._pad()
             case "softmax":
                 return self._softmax()
             case "embedding":
@@ -325,6 +333,18 @@ class _Matcher:
             return Unknown("layer_norm over several dimensions")
         return self._unary({"layer_norm": {"epsilon": step.argument("eps")}})
 
+    def _group_norm(self) -> Match:
+        step, value = self.step, self._input()
+        sample = self._sample(value) if value is not None else None
+        if not self._stored(step.argument("weight")) or not self._stored(step.argument("bias")):
+            return Unknown(f"{self.op} without scale or bias")
+        if not step.argument("use_input_stats", True) or step.argument("running_mean") is not None:
+            return Unknown("instance_norm with running statistics")
+        if value is None or not sample or self.units.steps[value].rows != 1:
+            return Unknown(f"{SHAPE} of the input of {self.op}")
+        groups = step.argument("num_groups", sample[0])
+        return Kind({"group_norm": {"groups": groups, "epsilon": step.argument("eps")}}, (value,))
+
     def _rms_norm(self) -> Match:
         step, epsilon = self.step, self.step.argument("eps")
         if not self._stored(step.argument("weight")):
@@ -420,6 +440,19 @@ class _Matcher:
         if step.argument("keepdim"):
             return Pieces(value, (replace(pool, suffix=""),))
         return Pieces(value, (pool, Piece("flatten", lambda x: x.flatten(1), (channels,))))
+
+    def _pad(self) -> Match:
+        step = self.step
+        sides = [*step.argument("pad"), 0, 0, 0, 0]
+        left, right, top, bottom = sides[:4]
+        if step.argument("mode", "constant") != "constant" or step.argument("value") not in (None, 0):
+            return Unknown("padding with something other than zeros")
+        value = self._input()
+        if value is not None and not any(sides):
+            return Same(value)
+        if any(sides[4:]) or min(sides) < 0:
+            return Unknown("padding of something other than height and width")
+        return self._image({"pad": {"before": [top, left], "after": [bottom, right]}})
 
     # Element by element.
 

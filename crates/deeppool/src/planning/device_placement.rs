@@ -31,10 +31,12 @@ fn is_joined_with_its_input(kind: &LayerKind) -> bool {
         LayerKind::BatchNorm(_)
             | LayerKind::LayerNorm(_)
             | LayerKind::RmsNorm(_)
+            | LayerKind::GroupNorm(_)
             | LayerKind::LocalResponseNorm(_)
             | LayerKind::RotaryEmbedding(_)
             | LayerKind::Softmax
             | LayerKind::Flatten
+            | LayerKind::Pad(_)
             | LayerKind::Reshape(_)
             | LayerKind::Permute(_)
             | LayerKind::Select(_)

@@ -15,6 +15,7 @@ mod elementwise;
 mod embedding;
 mod functions;
 mod gemm;
+mod group_norm;
 mod layer_norm;
 mod linear;
 mod local_response_norm;

@@ -16,6 +16,7 @@ use super::elementwise::{
     AddInPlace, CopyToAll, MultiplyBackward, MultiplyForward, ReluBackward, ReluForward, Scale, Sum, SumParts,
 };
 use super::embedding::{EmbeddingLookup, EmbeddingPass};
+use super::group_norm::GroupNormalisation;
 use super::layer_norm::LayerNormRule;
 use super::linear::{LinearLayer, LinearPass};
 use super::local_response_norm::ResponseNormalisation;
@@ -23,7 +24,7 @@ use super::loss::{CrossEntropy, InPlace, LossPass};
 use super::max_pool::{MaxPool, MaxPoolPass};
 use super::operation::{CpuKernel, Operation, mismatch};
 use super::optimizer::{SgdStep, SquaredNorm};
-use super::rearrange::{Permutation, Selection};
+use super::rearrange::{Padding, Permutation, Selection};
 use super::recurrence::RecurrentLayer;
 use super::rms_norm::RmsNormRule;
 use super::rotation::Rotation;
@@ -160,6 +161,7 @@ fn operation<T: Real>(
         }
         LayerKind::AvgPool2d(pool) => Box::new(AvgPool::fixed(layer, pool, backward, workers)?),
         LayerKind::AdaptiveAvgPool2d(_) => Box::new(AvgPool::adaptive(layer, backward, workers)?),
+        LayerKind::Pad(pad) => Box::new(Padding::new(layer, pad, backward, workers)?),
         LayerKind::Flatten | LayerKind::Reshape(_) => Box::new(CopyToAll(workers_of())),
         LayerKind::Concat if backward => Box::new(Split { parts: parts(), workers: workers_of() }),
         LayerKind::Concat => Box::new(Concatenate { parts: parts(), workers: workers_of() }),
@@ -233,6 +235,10 @@ fn sequence_operation<T: Real>(
         LayerKind::RmsNorm(norm) => {
             let rule = RmsNormRule::new(norm);
             Box::new(RowNormalisation::new(rule, features, samples * elements / features, pass, workers))
+        }
+        LayerKind::GroupNorm(norm) => {
+            let pixels = elements / input.dims()[0];
+            Box::new(GroupNormalisation::new(norm, [input.dims()[0], pixels], pass, workers))
         }
         LayerKind::LocalResponseNorm(norm) => {
             let (channels, height, width) = input.as_image()?;

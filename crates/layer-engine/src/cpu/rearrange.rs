@@ -1,6 +1,11 @@
 //! Layers that rearrange the elements of a sample.
 
+use std::ops::Range;
+
+use layer_graph::{Layer, Pad};
+
 use super::Real;
+use super::elementwise::{GRAIN, memory_bound_workers};
 use super::operation::{Operands, Operation};
 use super::workers::Workers;
 use crate::{EngineError, LaunchContext};
@@ -76,6 +81,64 @@ impl<T: Real> Operation<T> for Selection {
                 to.copy_from_slice(&from[range.clone()]);
             }
         }
+        Ok(())
+    }
+}
+
+/// Padding of images with zeros.
+#[derive(Debug)]
+pub(super) struct Padding {
+    /// `[height, width]` of the images without and with padding.
+    image: [usize; 2],
+    padded: [usize; 2],
+    /// Rows and columns of the padded image that are those of the image.
+    inside: [Range<usize>; 2],
+    /// Whether the input gradient is computed instead of the output.
+    backward: bool,
+    workers: Workers,
+}
+
+impl Padding {
+    /// Creates a pass. Returns `None` if the layer's shapes are not images.
+    pub(super) fn new(layer: &Layer, pad: &Pad, backward: bool, workers: &Workers) -> Option<Self> {
+        let (_, height, width) = layer.input_shapes().first()?.as_image()?;
+        let (_, padded_height, padded_width) = layer.output_shape().as_image()?;
+        let [top, left] = pad.before;
+        Some(Self {
+            image: [height, width],
+            padded: [padded_height, padded_width],
+            inside: [top..top + height, left..left + width],
+            backward,
+            workers: workers.clone(),
+        })
+    }
+}
+
+impl<T: Real> Operation<T> for Padding {
+    fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
+        let ([read], [write]) = operands.into_arrays()?;
+        let [rows, columns] = &self.inside;
+        let [image, padded] = [self.image, self.padded].map(|[height, width]| height * width);
+        let (width, padded_width) = (self.image[1], self.padded[1]);
+        let [from, to] = if self.backward { [padded, image] } else { [image, padded] };
+        let grain = (GRAIN / padded).max(1);
+        memory_bound_workers(&self.workers, write.len()).chunks(write, grain * to, |index, write| {
+            let images = read[index * grain * from..].chunks_exact(from);
+            for (to, from) in write.chunks_exact_mut(to).zip(images) {
+                if self.backward {
+                    let lines = from.chunks_exact(padded_width).skip(rows.start);
+                    for (to, from) in to.chunks_exact_mut(width).zip(lines) {
+                        to.copy_from_slice(&from[columns.clone()]);
+                    }
+                } else {
+                    to.fill(T::zero());
+                    let lines = to.chunks_exact_mut(padded_width).skip(rows.start);
+                    for (to, from) in lines.zip(from.chunks_exact(width)) {
+                        to[columns.clone()].copy_from_slice(from);
+                    }
+                }
+            }
+        });
         Ok(())
     }
 }

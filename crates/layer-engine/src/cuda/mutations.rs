@@ -16,10 +16,10 @@ use std::time::Duration;
 use cuda::{Driver, Module};
 use cuda_emulator::{Emulator, Setting};
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, Layer, LayerGraph, LayerKind,
-    LayerNorm, LeakyRelu, Linear, LocalResponseNorm, MultiHeadAttention, NetworkSplits, Permute, Pool2d,
-    PositionEmbedding, Recurrence, RecurrentCell, RelativePositions, RmsNorm, RotaryEmbedding, Scale, Select,
-    Shape, Split,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, GroupNorm, Layer, LayerGraph,
+    LayerKind, LayerNorm, LeakyRelu, Linear, LocalResponseNorm, MultiHeadAttention, NetworkSplits, Pad,
+    Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell, RelativePositions, RmsNorm,
+    RotaryEmbedding, Scale, Select, Shape, Split,
 };
 
 use super::module::Family;
@@ -128,15 +128,7 @@ fn cases(family: Family) -> Vec<MutationCase> {
             (BatchNorm::default().into(), Shape::image(36, 6, 7), 3),
             (BatchNorm::default().into(), Shape::image(37, 2, 7), 2),
         ],
-        Family::Convolution => vec![
-            (Conv2d::new(5, 3).padding(1).into(), image.clone(), 2),
-            (Conv2d::new(66, 3).padding(1).into(), Shape::image(8, 6, 6), 2),
-            (Conv2d::rectangular(6, [2, 3]).padding_hw([0, 1]).stride(2).groups(3).into(), image, 2),
-            (Conv2d::new(9, 1).into(), Shape::image(68, 6, 6), 2),
-            (Conv2d::new(2, 2).without_bias().into(), Shape::image(3, 17, 19), 2),
-            (Conv2d::new(20, 1).into(), Shape::image(20, 28, 151), 2),
-            (Conv2d::new(8, 3).padding(1).into(), Shape::image(939, 3, 6), 1),
-        ],
+        Family::Convolution => convolutions(),
         Family::Dropout => (17..25)
             .flat_map(|elements| [false, true].map(|of_samples| (elements, of_samples)))
             .map(|(elements, of_samples)| {
@@ -146,6 +138,7 @@ fn cases(family: Family) -> Vec<MutationCase> {
         Family::Elementwise => vec![
             (LayerKind::Flatten, Shape::image(3, 9, 11), 1),
             (Permute { order: vec![1, 0] }.into(), Shape::sequence(17, 16), 1),
+            (Pad { before: [1, 0], after: [2, 3] }.into(), Shape::image(3, 9, 11), 1),
             (Select { index: 1 }.into(), Shape::sequence(3, 99), 1),
             // The biases of a library's convolution.
             (Conv2d::new(3, 1).into(), Shape::image(2, 9, 11), 1),
@@ -157,6 +150,8 @@ fn cases(family: Family) -> Vec<MutationCase> {
             (RmsNorm::new(1e-5).into(), Shape::sequence(9, 35), 1),
             (RmsNorm { epsilon: 1e-5, unit_offset: true }.into(), Shape::sequence(7, 12), 3),
             (RmsNorm::new(1e-5).into(), Shape::features(31), 7),
+            (GroupNorm::new(3).into(), Shape::image(6, 13, 17), 3),
+            (GroupNorm::new(2).into(), Shape::image(4, 5, 7), 3),
         ],
         Family::ResponseNorm => {
             vec![(LocalResponseNorm { size: 4, alpha: 0.5, beta: 0.75, k: 1.5 }.into(), image, 1)]
@@ -195,6 +190,20 @@ fn cases(family: Family) -> Vec<MutationCase> {
     let layers =
         kinds.into_iter().map(|(kind, shape, samples)| MutationCase::Layer(layer(kind, shape), samples));
     layers.chain(kernel_cases(family)).chain(other_layers(family)).collect()
+}
+
+/// Returns convolutions that launch every kernel of their family.
+fn convolutions() -> Vec<(LayerKind, Shape, usize)> {
+    let image = Shape::image(6, 9, 8);
+    vec![
+        (Conv2d::new(5, 3).padding(1).into(), image.clone(), 2),
+        (Conv2d::new(66, 3).padding(1).into(), Shape::image(8, 6, 6), 2),
+        (Conv2d::rectangular(6, [2, 3]).padding_hw([0, 1]).stride(2).groups(3).into(), image, 2),
+        (Conv2d::new(9, 1).into(), Shape::image(68, 6, 6), 2),
+        (Conv2d::new(2, 2).without_bias().into(), Shape::image(3, 17, 19), 2),
+        (Conv2d::new(20, 1).into(), Shape::image(20, 28, 151), 2),
+        (Conv2d::new(8, 3).padding(1).into(), Shape::image(939, 3, 6), 1),
+    ]
 }
 
 /// Returns layers of a family that have several inputs, are parts of others, or are recurrences.
@@ -396,7 +405,7 @@ fn run_on_gpu(engine: &CudaEngine, case: &MutationCase, is_healthy: impl Fn() ->
 /// Returns the orders of images' elements that have GPU functions of their own in a family.
 fn layouts(family: Family) -> &'static [ImageLayout] {
     match family {
-        Family::BatchNorm | Family::Convolution | Family::Dropout | Family::Pooling => {
+        Family::BatchNorm | Family::Convolution | Family::Dropout | Family::LayerNorm | Family::Pooling => {
             &[ImageLayout::ChannelsFirst, ImageLayout::ChannelsLast]
         }
         _ => &[ImageLayout::ChannelsFirst],

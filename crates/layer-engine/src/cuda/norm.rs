@@ -1,9 +1,8 @@
-//! Batch normalisation, layer normalisation, root-mean-square normalisation and local response
-//! normalisation. Each function adds the launches of a pass to a `KernelBuilder`, a kernel under
-//! preparation. It fails as the functions of `KernelBuilder` do. `input` is the shape of one
-//! sample.
+//! Batch, layer, group, root-mean-square and local response normalisation. Each function adds the
+//! launches of a pass to a `KernelBuilder`, a kernel under preparation. It fails as the functions
+//! of `KernelBuilder` do. `input` is the shape of one sample.
 
-use layer_graph::{BatchNorm, LocalResponseNorm, RmsNorm, Shape};
+use layer_graph::{BatchNorm, GroupNorm, LocalResponseNorm, RmsNorm, Shape};
 
 use super::chain::ElementwiseOperands;
 use super::channels::Channels;
@@ -132,6 +131,37 @@ pub(super) fn rms_norm(
     }
     let arguments = [size(rows), size(features), x, saved, dy, builder.operand(Role::ParameterGradient)];
     builder.launch((FAMILY, "rms_norm_parameter_gradient"), [features.div_ceil(32), 1], arguments)
+}
+
+/// Adds the launches of a pass of a group normalisation of `samples` samples.
+pub(super) fn group_norm(
+    builder: &mut KernelBuilder<'_>,
+    input: &Shape,
+    rule: &GroupNorm,
+    samples: usize,
+    pass: Pass,
+) -> Result<(), EngineError> {
+    const FAMILY: Family = Family::LayerNorm;
+    let channels = input.dims()[0];
+    let is_last = builder.device().image_layout.adjacent_channels(input) > 1;
+    // Fields of `Groups` in `kernels/layer_norm.cu`.
+    let shape = [rule.groups, channels / rule.groups, input.elements() / channels, usize::from(is_last)];
+    let shape = Argument::fields(shape);
+    let rows = [samples * rule.groups, 1];
+    let [x, dy] = [builder.operand(Role::Input(0)), builder.operand(Role::OutputGradient)];
+    let [parameters, saved] = [builder.operand(Role::Parameters), builder.operand(Role::Saved)];
+    if !pass.is_backward() {
+        let y = builder.operand(Role::Output);
+        let arguments = [shape, Argument::F64(rule.epsilon), x, parameters, y, saved];
+        return builder.launch((FAMILY, "group_norm_forward"), rows, arguments);
+    }
+    if pass == Pass::Backward {
+        let arguments = [shape, x, parameters, saved, dy, builder.operand(Role::InputGradient(0))];
+        builder.launch((FAMILY, "group_norm_input_gradient"), rows, arguments)?;
+    }
+    let gradient = builder.operand(Role::ParameterGradient);
+    let arguments = [size(samples), shape, x, saved, dy, gradient];
+    builder.launch((FAMILY, "group_norm_parameter_gradient"), [channels, 1], arguments)
 }
 
 /// Adds the launches of a pass of a local response normalisation over `samples` samples. Returns

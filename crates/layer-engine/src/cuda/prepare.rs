@@ -130,10 +130,11 @@ fn check_layout(layout: ImageLayout, layer: &Layer) -> Result<(), EngineError> {
     if layout == ImageLayout::ChannelsFirst
         || !has_images
         || matches!(kind, K::Conv2d(_) | K::BatchNorm(_) | K::LocalResponseNorm(_) | K::Dropout(_))
+        || matches!(kind, K::GroupNorm(_))
         || matches!(kind, K::Add | K::Multiply | K::Scale(_) | K::Concat)
         || kind.is_activation()
         || matches!(kind, K::MaxPool2d(_) | K::AvgPool2d(_) | K::AdaptiveAvgPool2d(_))
-        || matches!(kind, K::Flatten | K::Reshape(_) | K::Permute(_))
+        || matches!(kind, K::Flatten | K::Reshape(_) | K::Permute(_) | K::Pad(_))
     {
         return Ok(());
     }
@@ -199,6 +200,7 @@ fn layer(
         LayerKind::BatchNorm(rule) => return norm::batch_norm(builder, input, rule, (samples, pass), None),
         LayerKind::LayerNorm(rule) => norm::layer_norm(builder, input, rule.epsilon, samples, pass)?,
         LayerKind::RmsNorm(rule) => norm::rms_norm(builder, input, rule, samples, pass)?,
+        LayerKind::GroupNorm(rule) => norm::group_norm(builder, input, rule, samples, pass)?,
         LayerKind::LocalResponseNorm(rule) => {
             return norm::response_norm(builder, input, rule, samples, backward);
         }
@@ -217,6 +219,7 @@ fn layer(
             let order: Vec<u32> = (0..input.elements() as u32).collect();
             rearrange::reorder(builder, layer, &order, samples, backward)?;
         }
+        LayerKind::Pad(pad) => return rearrange::pad(builder, layer, pad, samples, backward),
         LayerKind::Add if backward => rearrange::copies(builder, parts.len(), elements)?,
         LayerKind::Add => {
             rearrange::sum(builder, parts.len(), elements, |term| Argument::Read(term, 0))?;

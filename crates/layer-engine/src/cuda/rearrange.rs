@@ -2,7 +2,7 @@
 //! kernel under preparation. It fails as the functions of `KernelBuilder` do. A *sample* is one row
 //! of a batch; sizes are numbers of elements.
 
-use layer_graph::Layer;
+use layer_graph::{Layer, Pad, Shape};
 
 use super::chain::{ElementwiseChain, ElementwiseOperands};
 use super::kernel::Argument;
@@ -185,6 +185,36 @@ pub(super) fn select(
         return copy_rows(builder, [samples, part], inner(read), outer(write.offset(start)));
     }
     copy_rows(builder, [samples, part], outer(read.offset(start)), inner(write))
+}
+
+/// Adds the launch of a pass of a padding of images. Returns `None` if the layer's shapes are not
+/// images.
+pub(super) fn pad(
+    builder: &mut KernelBuilder<'_>,
+    layer: &Layer,
+    pad: &Pad,
+    samples: usize,
+    backward: bool,
+) -> Result<Option<()>, EngineError> {
+    let images = (layer.input_shapes().first().and_then(Shape::as_image), layer.output_shape().as_image());
+    let (Some((channels, height, width)), Some((_, padded_height, padded_width))) = images else {
+        return Ok(None);
+    };
+    let adjacent = builder.device().image_layout.adjacent_channels(layer.output_shape());
+    let (image, padded) = ([height, width], [padded_height, padded_width]);
+    // Place of the first pixel of the source in the result. In the backward pass it is negative, in
+    // wrapping arithmetic.
+    let (from, to, start) = if backward {
+        (padded, image, pad.before.map(|side| (side as u32).wrapping_neg()))
+    } else {
+        (image, padded, pad.before.map(|side| side as u32))
+    };
+    let elements = samples * channels * to[0] * to[1];
+    let sizes = [elements, adjacent, from[0], from[1], to[0], to[1]].map(size);
+    let operands = [Argument::Read(0, 0), Argument::Write(0, 0)];
+    let arguments = [&sizes[..], &start.map(Argument::U32), &operands].concat();
+    builder.for_each((FAMILY, "place_images"), elements, arguments)?;
+    Ok(Some(()))
 }
 
 /// Adds the launches of a pass of a concatenation along the first dimension.

@@ -15,6 +15,7 @@ mod dropout;
 mod dtypes;
 mod engine;
 mod ffi;
+mod group_norm;
 mod kernel;
 mod launch;
 mod layer_norm;

@@ -15,7 +15,7 @@ use super::launch::{LaunchFunction, LayerOperands, sizes};
 use super::loss::{CrossEntropyKernel, IndexConversion};
 use super::pool::PoolWindows;
 use super::{
-    activation, attention, dropout, layer_norm, linear, optimizer, pool, rearrange, recurrence,
+    activation, attention, dropout, group_norm, layer_norm, linear, optimizer, pool, rearrange, recurrence,
     response_norm, rms_norm, sequence,
 };
 use crate::{EngineError, KernelSpec, Pass, Precision, Role, Shard, Signature};
@@ -124,6 +124,8 @@ fn operation(
         LayerKind::LayerNorm(norm) => layer_norm::forward(operands, norm, features),
         LayerKind::RmsNorm(norm) if backward => rms_norm::backward(operands, norm, features),
         LayerKind::RmsNorm(norm) => rms_norm::forward(operands, norm),
+        LayerKind::GroupNorm(norm) if backward => group_norm::backward(operands, norm),
+        LayerKind::GroupNorm(norm) => group_norm::forward(operands, norm),
         LayerKind::LocalResponseNorm(norm) if backward => response_norm::backward(operands, norm.clone()),
         LayerKind::LocalResponseNorm(norm) => response_norm::forward(operands, norm.clone()),
         kind if kind.is_activation() => return Ok(activation::elementwise(kind, operands, backward)),
@@ -167,6 +169,7 @@ fn operation(
         LayerKind::AdaptiveAvgPool2d(_) if backward => pool::adaptive_backward(operands, dtypes)?,
         LayerKind::AdaptiveAvgPool2d(_) => pool::adaptive(operands),
         LayerKind::Flatten | LayerKind::Reshape(_) => copies(),
+        LayerKind::Pad(pad) => rearrange::pad(operands, pad, backward),
         LayerKind::Permute(permute) => rearrange::permute(operands, &permute.order, backward),
         LayerKind::Select(select) => rearrange::select(operands, [select.index, 1], dtypes, backward),
         LayerKind::Slice(slice) => rearrange::select(operands, [slice.start, slice.length], dtypes, backward),

@@ -1,6 +1,7 @@
 //! Concatenations, parts and permutations. Each function returns the computation of a pass or of a
 //! kernel that belongs to no layer.
 
+use layer_graph::Pad;
 use tch::Tensor;
 
 use super::Failure;
@@ -75,6 +76,22 @@ pub(super) fn select(
             operands.put(launch, Role::InputGradient(0), &gradient)
         } else {
             let output = operands.input(launch)?.f_narrow(1, start, length)?.f_alias_copy()?;
+            operands.put(launch, Role::Output, &output)
+        }
+    })
+}
+
+/// Returns a pass of a padding of images with zeros.
+pub(super) fn pad(operands: LayerOperands, pad: &Pad, backward: bool) -> LaunchFunction {
+    let [[top, left], [bottom, right]] = [pad.before, pad.after].map(|sides| sides.map(|side| side as i64));
+    Box::new(move |launch| {
+        if backward {
+            let (height, width) = (operands.inputs[0][2], operands.inputs[0][3]);
+            let rows = operands.output_gradient(launch)?.f_narrow(2, top, height)?;
+            let gradient = rows.f_narrow(3, left, width)?.f_alias_copy()?;
+            operands.put(launch, Role::InputGradient(0), &gradient)
+        } else {
+            let output = operands.input(launch)?.f_constant_pad_nd([left, right, top, bottom])?;
             operands.put(launch, Role::Output, &output)
         }
     })

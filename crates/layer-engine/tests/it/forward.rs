@@ -3,8 +3,8 @@
 
 use layer_engine::{CpuEngine, Pass, Role, Shard};
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Layer, LayerGraph, LayerKind, Linear, LocalResponseNorm, Pool2d,
-    Shape,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, GroupNorm, Layer, LayerGraph, LayerKind, Linear, LocalResponseNorm,
+    Pad, Pool2d, Shape,
 };
 use proptest::prelude::*;
 
@@ -154,6 +154,38 @@ proptest! {
                 .sum();
             sum / ((bottom - top) * (right - left)) as f64
         });
+    }
+
+    #[test]
+    fn group_norm_matches_definition(
+        groups in 1usize..4,
+        of_group in 1usize..4,
+        size in [2usize..6, 1usize..6],
+        samples in 0usize..3,
+    ) {
+        let channels = groups * of_group;
+        let layer = layer(GroupNorm { groups, epsilon: 0.1 }, &[Shape::image(channels, size[0], size[1])]);
+        check_images(layer, samples, |image, parameters, [c, y, x]| {
+            let first = c / of_group * of_group;
+            let values = |c| pairs(size).map(move |at| image.at(c, at, [0, 0]).unwrap());
+            let values: Vec<f64> = (first..first + of_group).flat_map(values).collect();
+            let count = (of_group * size[0] * size[1]) as f64;
+            let mean = values.iter().sum::<f64>() / count;
+            let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
+            let normalised = (image.at(c, [y, x], [0, 0]).unwrap() - mean) / (variance + 0.1).sqrt();
+            normalised * parameters[c] + parameters[channels + c]
+        });
+    }
+
+    #[test]
+    fn pad_matches_definition(
+        size in [1usize..9, 1usize..9],
+        before in [0usize..4, 0usize..4],
+        after in [0usize..4, 0usize..4],
+        samples in 0usize..3,
+    ) {
+        let layer = layer(Pad { before, after }, &[Shape::image(2, size[0], size[1])]);
+        check_images(layer, samples, |image, _, [c, y, x]| image.at(c, [y, x], before).unwrap_or(0.0));
     }
 
     #[test]

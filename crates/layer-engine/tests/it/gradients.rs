@@ -3,9 +3,9 @@
 
 use layer_engine::{CpuEngine, Pass, Role, Shard};
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, Layer, LayerKind, LayerNorm, LeakyRelu, Linear,
-    LocalResponseNorm, MultiHeadAttention, Permute, Pool2d, PositionEmbedding, RelativePositions, Reshape,
-    RmsNorm, RotaryEmbedding, Select, Shape, Slice,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, GroupNorm, Layer, LayerKind, LayerNorm,
+    LeakyRelu, Linear, LocalResponseNorm, MultiHeadAttention, Pad, Permute, Pool2d, PositionEmbedding,
+    RelativePositions, Reshape, RmsNorm, RotaryEmbedding, Select, Shape, Slice,
 };
 use proptest::prelude::*;
 
@@ -431,6 +431,28 @@ proptest! {
         samples in 0usize..3,
     ) {
         check(layer(Select { index }, &[Shape::sequence(positions, features)]), samples);
+    }
+
+    #[test]
+    fn group_norm_gradients_match_differences(
+        groups in 1usize..4,
+        of_group in 1usize..4,
+        image in size(),
+        samples in 0usize..3,
+    ) {
+        // A norm over two values is almost a step function.
+        let [height, width] = image;
+        let shape = Shape::image(groups * of_group, 3 + height, width);
+        check(layer(GroupNorm::new(groups), &[shape]), samples);
+    }
+
+    #[test]
+    fn pad_gradients_match_differences(
+        before in [0usize..4, 0usize..4],
+        after in [0usize..4, 0usize..4],
+        samples in 0usize..3,
+    ) {
+        check(layer(Pad { before, after }, &[Shape::image(2, 2, 3)]), samples);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Layers of every kind, for tests that compare an engine with the CPU engine.
 
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, Layer, LayerGraph, LayerKind,
-    LayerNorm, LeakyRelu, Linear, LocalResponseNorm, MultiHeadAttention, NetworkSplits, Permute, Pool2d,
-    PositionEmbedding, Recurrence, RecurrentCell, RelativePositions, Reshape, RmsNorm, RotaryEmbedding,
-    Scale, Select, Shape, Slice, Split,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, GroupNorm, Layer, LayerGraph,
+    LayerKind, LayerNorm, LeakyRelu, Linear, LocalResponseNorm, MultiHeadAttention, NetworkSplits, Pad,
+    Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell, RelativePositions, Reshape, RmsNorm,
+    RotaryEmbedding, Scale, Select, Shape, Slice, Split,
 };
 use proptest::prelude::*;
 
@@ -109,6 +109,8 @@ pub(crate) fn layers() -> Vec<Layer> {
         (Conv2d::rectangular(6, [1, 3]).padding_hw([0, 1]).stride(2).groups(3).without_bias().into(), &image),
         (BatchNorm::default().into(), &image),
         (LocalResponseNorm { size: 4, alpha: 0.5, beta: 0.75, k: 1.5 }.into(), &image),
+        (GroupNorm { groups: 3, epsilon: 1e-2 }.into(), &image),
+        (GroupNorm::new(7).into(), &sequence),
         (LayerKind::Relu, &image),
         (LayerKind::Relu6, &image),
         (LeakyRelu { negative_slope: 0.3 }.into(), &image),
@@ -129,6 +131,7 @@ pub(crate) fn layers() -> Vec<Layer> {
         (LayerKind::AvgPool2d(uneven.padding(1).without_counting_padding()), &image),
         (AdaptiveAvgPool2d { output: [4, 3] }.into(), &image),
         (AdaptiveAvgPool2d { output: [1, 1] }.into(), &image),
+        (Pad { before: [1, 0], after: [2, 3] }.into(), &image),
         (LayerKind::Flatten, &image),
         (Reshape { output: Shape::new([6, 72]) }.into(), &image),
         (Permute { order: vec![2, 0, 1] }.into(), &image),

@@ -72,6 +72,34 @@ impl Conv2d {
     }
 }
 
+/// Hyper-parameters of a group normalisation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupNorm {
+    /// Number of groups, a divisor of the number of channels.
+    pub groups: usize,
+    /// Term added to the variance before the square root.
+    pub epsilon: f64,
+}
+
+impl GroupNorm {
+    /// Creates a normalisation with epsilon 1e-5, as in PyTorch.
+    #[must_use]
+    pub fn new(groups: usize) -> Self {
+        Self { groups, epsilon: 1e-5 }
+    }
+}
+
+/// Hyper-parameters of a padding with zeros. Pairs are `[height, width]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pad {
+    /// Number of rows of zeros added at the top, and of columns added on the left.
+    pub before: [usize; 2],
+    /// Number of rows of zeros added at the bottom, and of columns added on the right.
+    pub after: [usize; 2],
+}
+
 /// Hyper-parameters of a batch normalisation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Shape;
 
-pub use image::{AdaptiveAvgPool2d, BatchNorm, Conv2d, LocalResponseNorm, Pool2d};
+pub use image::{AdaptiveAvgPool2d, BatchNorm, Conv2d, GroupNorm, LocalResponseNorm, Pad, Pool2d};
 pub use opaque::{Opaque, OpaquePass};
 pub use rearrange::{Permute, Reshape, Select, Slice};
 pub use recurrent::{Recurrence, RecurrenceSizes, RecurrentCell};
@@ -44,6 +44,10 @@ pub enum LayerKind {
     /// Root-mean-square normalisation (Zhang and Sennrich, 2019) over the innermost dimension: `x /
     /// sqrt(mean(x^2) + epsilon) * weight`.
     RmsNorm(RmsNorm),
+    /// Group normalisation (Wu and He, 2018): each group of channels of a sample is normalised, and
+    /// each channel has a weight and a bias. Channels are the outermost dimension. With one channel
+    /// in each group, it is instance normalisation (Ulyanov, Vedaldi and Lempitsky, 2016).
+    GroupNorm(GroupNorm),
     /// Local response normalisation (Krizhevsky, Sutskever and Hinton, 2012): divides each channel
     /// of an image by `(k + alpha * mean)^beta`. `mean` is the sum of squares over the existing
     /// neighbouring channels divided by `size`.
@@ -104,6 +108,8 @@ pub enum LayerKind {
     AvgPool2d(Pool2d),
     /// Average pooling of an image to a given height and width.
     AdaptiveAvgPool2d(AdaptiveAvgPool2d),
+    /// Adds rows and columns of zeros around an image.
+    Pad(Pad),
     /// Reshapes a sample of any shape to a vector of features.
     Flatten,
     /// Reshapes a sample to another shape with the same number of elements.
@@ -150,6 +156,7 @@ impl LayerKind {
             Self::BatchNorm(_) => "batch_norm",
             Self::LayerNorm(_) => "layer_norm",
             Self::RmsNorm(_) => "rms_norm",
+            Self::GroupNorm(_) => "group_norm",
             Self::LocalResponseNorm(_) => "local_response_norm",
             Self::Relu => "relu",
             Self::Relu6 => "relu6",
@@ -172,6 +179,7 @@ impl LayerKind {
             Self::MaxPool2d(_) => "max_pool2d",
             Self::AvgPool2d(_) => "avg_pool2d",
             Self::AdaptiveAvgPool2d(_) => "adaptive_avg_pool2d",
+            Self::Pad(_) => "pad",
             Self::Flatten => "flatten",
             Self::Reshape(_) => "reshape",
             Self::Permute(_) => "permute",
@@ -303,6 +311,7 @@ into_kind!(
     LeakyRelu,
     LayerNorm,
     RmsNorm,
+    GroupNorm,
     LocalResponseNorm,
     Embedding,
     PositionEmbedding,
@@ -310,6 +319,7 @@ into_kind!(
     MultiHeadAttention,
     Recurrence,
     AdaptiveAvgPool2d,
+    Pad,
     Reshape,
     Permute,
     Select,

@@ -62,11 +62,13 @@ fn maps_units(layer: &Layer) -> bool {
     match &layer.kind {
         LayerKind::Conv2d(conv) => conv.groups > 1,
         LayerKind::BatchNorm(_)
+        | LayerKind::GroupNorm(_)
         | LayerKind::PositionEmbedding(_)
         | LayerKind::RotaryEmbedding(_)
         | LayerKind::MaxPool2d(_)
         | LayerKind::AvgPool2d(_)
         | LayerKind::AdaptiveAvgPool2d(_)
+        | LayerKind::Pad(_)
         | LayerKind::Flatten
         | LayerKind::Add
         | LayerKind::Multiply
@@ -82,10 +84,12 @@ fn required_of_input(layer: &Layer, slot: usize) -> Option<[usize; 2]> {
     let channels = || Some([1, layer.inputs[0].dims()[0]]);
     match &layer.kind {
         LayerKind::Conv2d(conv) if conv.groups > 1 => Some([1, conv.groups]),
+        LayerKind::GroupNorm(norm) => Some([1, norm.groups]),
         LayerKind::Conv2d(_)
         | LayerKind::MaxPool2d(_)
         | LayerKind::AvgPool2d(_)
         | LayerKind::AdaptiveAvgPool2d(_)
+        | LayerKind::Pad(_)
         | LayerKind::Scale(Scale::Channels) => channels(),
         // The parameters of a batch normalisation of vectors can be divided as any vector.
         LayerKind::BatchNorm(_) if layer.inputs[0].dims().len() > 1 => channels(),

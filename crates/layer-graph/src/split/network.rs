@@ -207,7 +207,9 @@ impl<'n> NetworkSplits<'n> {
             | LayerKind::MaxPool2d(_)
             | LayerKind::AvgPool2d(_)
             | LayerKind::AdaptiveAvgPool2d(_)
+            | LayerKind::Pad(_)
             | LayerKind::BatchNorm(_)
+            | LayerKind::GroupNorm(_)
             | LayerKind::Scale(Scale::Channels) => dim == Some(0),
             LayerKind::MultiHeadAttention(_) => {
                 let mut inputs = self.network.producers(id).into_iter().map(|input| self.view(input));

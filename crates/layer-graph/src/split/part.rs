@@ -73,6 +73,7 @@ pub(super) fn by_features(
             conv.out_channels = share(conv.out_channels);
             conv.groups = if conv.groups > 1 { share(conv.groups) } else { 1 };
         }
+        LayerKind::GroupNorm(norm) => norm.groups = share(norm.groups),
         LayerKind::MultiHeadAttention(attention) => {
             attention.heads = share(attention.heads);
             outer = attention.relative.map_or(outer, |relative| relative.buckets);

@@ -1,8 +1,8 @@
 //! Construction of networks: shape inference, edges and errors.
 
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, GraphError, LayerGraph, LayerId, LayerKind, Opaque,
-    Pool2d, Shape,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, GraphError, GroupNorm, LayerGraph, LayerId, LayerKind,
+    LeakyRelu, Opaque, Pad, Pool2d, Shape,
 };
 use proptest::prelude::*;
 
@@ -63,8 +63,12 @@ fn misfit_errors_name_the_layer() {
         (Conv2d::new(0, 3).into(), "empty"),
         (LayerKind::MaxPool2d(Pool2d::new(2, 2).padding(2)), "more than half"),
         (AdaptiveAvgPool2d { output: [0, 1] }.into(), "empty"),
+        (Pad { before: [0, usize::MAX], after: [1, 1] }.into(), "too large"),
+        (LeakyRelu { negative_slope: f64::NAN }.into(), "negative slope"),
         (Dropout::new(1.0).into(), "not in 0..1"),
         (BatchNorm { epsilon: 0.0, momentum: 0.1 }.into(), "epsilon"),
+        (GroupNorm::new(2).into(), "2 groups do not divide 3 channels"),
+        (GroupNorm { groups: 3, epsilon: -1.0 }.into(), "needs epsilon > 0"),
         (LayerKind::SoftmaxCrossEntropy, "class scores"),
         (LayerKind::Add, "at least two"),
         (LayerKind::Multiply, "takes two"),

@@ -143,6 +143,7 @@ impl Demand {
                     LayerKind::BatchNorm(_)
                     | LayerKind::LayerNorm(_)
                     | LayerKind::RmsNorm(_)
+                    | LayerKind::GroupNorm(_)
                     | LayerKind::LocalResponseNorm(_) => Term::Normalisation(pass),
                     LayerKind::Softmax | LayerKind::SoftmaxCrossEntropy => Term::Function(pass),
                     kind if kind.is_smooth_activation() => Term::Function(pass),
@@ -219,6 +220,7 @@ fn streamed(kind: &LayerKind, pass: Direction, input: f64, output: f64, paramete
         LayerKind::BatchNorm(_)
         | LayerKind::LayerNorm(_)
         | LayerKind::RmsNorm(_)
+        | LayerKind::GroupNorm(_)
         | LayerKind::LocalResponseNorm(_) => {
             if backward {
                 5.0 * input

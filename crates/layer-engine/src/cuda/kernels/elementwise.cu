@@ -70,3 +70,17 @@ KERNEL reorder_rows(u32 rows, u32 elements, const u32* __restrict__ sources, con
     const u32 i = ELEMENT;
     if (i < rows * elements) to[i] = from[i / elements * elements + sources[i % elements]];
 }
+
+// Places images in others: pixel (0, 0) of the source is pixel (`top`, `left`) of the result, which
+// is zero where the source has no pixel. Places are in wrapping arithmetic. The `channels` channels
+// of an image are adjacent at each pixel.
+KERNEL place_images(u32 elements, u32 channels, u32 from_height, u32 from_width, u32 to_height,
+                    u32 to_width, u32 top, u32 left, const real* __restrict__ from,
+                    real* __restrict__ to) {
+    const u32 i = ELEMENT;
+    if (i >= elements) return;
+    const u32 pixel = i / channels, row = pixel / to_width;
+    const u32 h = row % to_height - top, w = pixel % to_width - left;
+    const u32 source = (row / to_height * from_height + h) * from_width + w;
+    to[i] = h < from_height && w < from_width ? (float)from[source * channels + i % channels] : 0;
+}

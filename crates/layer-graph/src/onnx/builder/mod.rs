@@ -370,6 +370,22 @@ impl<'a> Builder<'a> {
         self.network.add(name, kind, inputs).map_err(|error| node.layer_error(error))
     }
 
+    /// Adds a layer that changes the input of a node's layer, and returns it. Its name is that of
+    /// the node's layer with its kind.
+    ///
+    /// # Errors
+    /// [`OnnxError::Graph`] if the layer does not fit its input.
+    pub(super) fn add_before(
+        &mut self,
+        node: Node<'a>,
+        kind: impl Into<LayerKind>,
+        input: LayerId,
+    ) -> Result<LayerId, OnnxError> {
+        let kind = kind.into();
+        let name = self.free_name(&format!("{}.{}", self.layer_name(node), kind.label()));
+        self.network.add(name, kind, [input]).map_err(|error| node.layer_error(error))
+    }
+
     /// Adds a layer with parameters and defines `output` as its output. If an earlier layer uses
     /// the same weight, the two layers share all parameters.
     ///

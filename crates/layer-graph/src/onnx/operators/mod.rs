@@ -35,6 +35,7 @@ pub(super) fn add(builder: &mut Builder<'_>, index: usize) -> Result<(), OnnxErr
     }
     match operator.as_str() {
         "Conv" => window::convolution(builder, node),
+        "Pad" => window::pad(builder, node),
         "MaxPool" => window::max_pool(builder, node),
         "AveragePool" => window::average_pool(builder, node),
         "GlobalMaxPool" => window::global_max_pool(builder, node),
@@ -49,6 +50,8 @@ pub(super) fn add(builder: &mut Builder<'_>, index: usize) -> Result<(), OnnxErr
         "BatchNormalization" => norm::batch(builder, node),
         "LayerNormalization" => norm::layer(builder, node),
         "RMSNormalization" => norm::root_mean_square(builder, node),
+        "GroupNormalization" => norm::group(builder, node),
+        "InstanceNormalization" => norm::instance(builder, node),
         "LRN" => norm::local_response(builder, node),
         "Gemm" => product::gemm(builder, node),
         "MatMul" => product::matmul(builder, node),

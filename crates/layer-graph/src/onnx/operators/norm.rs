@@ -5,7 +5,7 @@ use crate::onnx::OnnxError;
 use crate::onnx::builder::Builder;
 use crate::onnx::node::Node;
 use crate::onnx::numbers::{axis, shortest_decimal, size};
-use crate::{BatchNorm, LayerId, LayerNorm, LocalResponseNorm, RmsNorm};
+use crate::{BatchNorm, GroupNorm, LayerId, LayerNorm, LocalResponseNorm, RmsNorm};
 
 /// Adds the layer of a `BatchNormalization` node. A multiplication and an addition of constants by
 /// channel that follow it are merged into the layer.
@@ -68,6 +68,39 @@ fn rows<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(LayerId, usize
         return Err(node.unsupported("an axis that is not the last one"));
     }
     Ok((input, shape.innermost()))
+}
+
+/// Adds the layer of a `GroupNormalization` node.
+pub(super) fn group<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let groups = node.int("num_groups", 0)?;
+    let groups = size(groups).ok_or_else(|| node.invalid(format!("`num_groups` is {groups}")))?;
+    if builder.opset < 21 {
+        return Err(node.unsupported("parameters of each group, before operator set 21"));
+    }
+    let input = builder.layer(node, node.input(0)?)?;
+    add_group_norm(builder, node, input, groups)
+}
+
+/// Adds the layer of an `InstanceNormalization` node of images. In files of PyTorch, those of other
+/// shapes are steps of a group normalisation.
+pub(super) fn instance<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let input = builder.layer(node, node.input(0)?)?;
+    let shape = builder.shape(input);
+    let Some((channels, ..)) = shape.as_image() else {
+        return Err(node.unsupported(format!("a sample of shape {shape}: only images have layers")));
+    };
+    add_group_norm(builder, node, input, channels)
+}
+
+fn add_group_norm<'a>(
+    builder: &mut Builder<'a>,
+    node: Node<'a>,
+    input: LayerId,
+    groups: usize,
+) -> Result<(), OnnxError> {
+    let channels = builder.shape(input).dims()[0];
+    check_parameters(builder, node, 1..3, channels)?;
+    builder.add(node, GroupNorm { groups, epsilon: node.float("epsilon", 1e-5)? }, &[input])
 }
 
 /// Adds the layer of an `LRN` node.

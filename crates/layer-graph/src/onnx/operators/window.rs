@@ -6,7 +6,7 @@ use crate::onnx::OnnxError;
 use crate::onnx::builder::{Builder, Parameters};
 use crate::onnx::node::Node;
 use crate::onnx::numbers::{axis, size};
-use crate::{AdaptiveAvgPool2d, Conv2d, LayerId, LayerKind, Pool2d};
+use crate::{AdaptiveAvgPool2d, Conv2d, LayerId, LayerKind, Pad, Pool2d};
 
 /// Sliding window with its padding. Pairs are `[height, width]`.
 struct Window {
@@ -96,8 +96,10 @@ pub(super) fn convolution<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Resu
         )));
     }
     let window = Window::new(node, [height, width], kernel)?;
+    let (mut input, mut padding) = (input, window.before);
     if window.excess() != [Some(0); 2] {
-        return Err(node.unsupported("more padding at one side than at the other"));
+        let pad = Pad { before: window.before, after: window.after.map(|(min, _)| min) };
+        (input, padding) = (builder.add_before(node, pad, input)?, [0, 0]);
     }
     let output = node.output()?;
     let (output, bias) = match node.optional_input(2) {
@@ -117,14 +119,8 @@ pub(super) fn convolution<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Resu
     if is_folded(node)? {
         builder.counts.folded += 1;
     }
-    let convolution = Conv2d {
-        out_channels,
-        kernel,
-        stride: window.stride,
-        padding: window.before,
-        groups,
-        bias: bias.is_some(),
-    };
+    let convolution =
+        Conv2d { out_channels, kernel, stride: window.stride, padding, groups, bias: bias.is_some() };
     builder.add_weighted(node, convolution, input, Parameters { weight, bias }, output)
 }
 
@@ -135,6 +131,37 @@ fn is_folded(node: Node<'_>) -> Result<bool, OnnxError> {
     let weight = node.input(1)?;
     let Some(bias) = node.optional_input(2) else { return Ok(false) };
     Ok(weight.starts_with("onnx::Conv_") || bias.strip_prefix(weight) == Some("_bias"))
+}
+
+/// Adds the layer of a `Pad` node of images with zeros.
+pub(super) fn pad<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), OnnxError> {
+    let (input, _) = image(builder, node)?;
+    let pads = builder.list(node, 1, "pads", "its list of pads")?.unwrap_or_default().to_vec();
+    let axes = builder.list(node, 3, "axes", "its list of axes")?.map(<[i64]>::to_vec);
+    let axes = axes.unwrap_or_else(|| vec![0, 1, 2, 3]);
+    let value = match node.optional_input(2) {
+        Some(value) => builder.number(value),
+        None => Some(node.float("value", 0.0)?),
+    };
+    let mode = node.text("mode", "constant")?;
+    if mode != "constant" || value != Some(0.0) {
+        return Err(node.unsupported("padding with something other than zeros"));
+    }
+    if pads.len() != 2 * axes.len() {
+        return Err(node.invalid(format!("{} pads for {} axes", pads.len(), axes.len())));
+    }
+    let mut sides = [[0; 4]; 2];
+    for (sides, pads) in sides.iter_mut().zip(pads.chunks(axes.len().max(1))) {
+        for (&along, &count) in axes.iter().zip(pads) {
+            let along = axis(along, 4).ok_or_else(|| node.invalid(format!("axis {along}")))?;
+            let count = size(count).ok_or_else(|| node.unsupported(format!("a padding of {count}")))?;
+            sides[along] = count;
+        }
+    }
+    let [[0, 0, top, left], [0, 0, bottom, right]] = sides else {
+        return Err(node.unsupported("padding of something other than height and width"));
+    };
+    builder.add(node, Pad { before: [top, left], after: [bottom, right] }, &[input])
 }
 
 /// Adds the layer of a `MaxPool` node.

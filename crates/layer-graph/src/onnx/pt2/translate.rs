@@ -266,6 +266,21 @@ pub(super) fn translate(call: &Call<'_>, builder: &mut Builder) -> Result<Transl
             let (name, count) = if is_layer { ("LayerNormalization", 3) } else { ("RMSNormalization", 2) };
             builder.node(name, &inputs[..count], output, &attributes);
         }
+        "group_norm" | "instance_norm" => {
+            if !call.bool("use_input_stats", true) || call.optional_tensor("running_mean").is_some() {
+                return Err("its running statistics have no layer".into());
+            }
+            let inputs = ["input", "weight", "bias"];
+            let inputs = inputs.map(|name| call.optional_tensor(name).unwrap_or_default());
+            let inputs = inputs.each_ref().map(String::as_str);
+            let epsilon = Float("epsilon", call.float("eps").unwrap_or(1e-5));
+            if plain == "group_norm" {
+                let groups = Int("num_groups", call.int("num_groups", 0)?);
+                builder.node("GroupNormalization", &inputs, output, &[groups, epsilon]);
+            } else {
+                builder.node("InstanceNormalization", &inputs, output, &[epsilon]);
+            }
+        }
         "relu" | "sigmoid" | "tanh" | "silu" | "hardswish" | "neg" | "sqrt" | "exp" | "abs" | "log"
         | "cos" | "sin" | "erf" | "floor" | "reciprocal" | "logical_not" | "bitwise_not" => {
             let name = match plain {
@@ -323,6 +338,22 @@ pub(super) fn translate(call: &Call<'_>, builder: &mut Builder) -> Result<Transl
                 &[&call.tensor("self")?],
                 output,
                 &[Int("axis", call.dim("dim", -1, "self")?)],
+            );
+        }
+        "pad" | "constant_pad_nd" => {
+            let sides = call.ints("pad").ok_or("its padding is not known")?;
+            let mode = call.argument("mode").and_then(|(_, mode)| mode.as_str()).unwrap_or("constant");
+            // Pairs of sides, from the innermost dimension on.
+            let axes = (1..=sides.len() / 2).map(|axis| -i64::try_from(axis).unwrap_or(i64::MAX));
+            let of_side = |side: usize| sides.iter().copied().skip(side).step_by(2);
+            let pads = builder.list(&of_side(0).chain(of_side(1)).collect::<Vec<_>>());
+            let axes = builder.list(&axes.collect::<Vec<_>>());
+            let value = builder.float(call.float("value").unwrap_or(0.0));
+            builder.node(
+                "Pad",
+                &[&call.tensor("self")?, &pads, &value, &axes],
+                output,
+                &[Text("mode", mode)],
             );
         }
         "max_pool2d" | "avg_pool2d" => pool(call, builder, plain, output)?,

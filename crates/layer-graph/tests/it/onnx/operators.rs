@@ -2,8 +2,8 @@
 
 use layer_graph::onnx::{OnnxError, from_bytes};
 use layer_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, LayerGraph, LayerKind, LayerNorm, LeakyRelu, Linear,
-    LocalResponseNorm, Permute, Pool2d, Reshape, RmsNorm, Shape,
+    AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, GroupNorm, LayerGraph, LayerKind, LayerNorm, LeakyRelu,
+    Linear, LocalResponseNorm, Pad, Permute, Pool2d, Reshape, RmsNorm, Shape,
 };
 
 use super::file::Attribute::{Float, Int, Ints, Text};
@@ -28,6 +28,11 @@ fn error(model: &Model) -> String {
 /// Returns a model that pools the value `features` to the scores of four classes.
 fn classifier(opset: i64) -> Model {
     Model::new(opset, &[1, 2, 8, 8], &[1, 4, 1, 1]).node("GlobalAveragePool", "features", "y", &[])
+}
+
+/// Returns a model of two channels with the node that computes the value `features`.
+fn two_channels(opset: i64, build: impl Fn(Model) -> Model) -> Model {
+    build(Model::new(opset, &[1, 2, 8, 8], &[1, 2, 1, 1])).node("GlobalAveragePool", "features", "y", &[])
 }
 
 /// Returns a [`classifier`] with the nodes of `build` before the pooling.
@@ -60,7 +65,25 @@ fn convolution_attributes_are_imported() {
     };
     let expected = Conv2d::new(4, 3).stride(2).padding(1).without_bias();
     assert_eq!(layers(&one_sided(&[1, 1, 0, 0]))[0], (expected.into(), vec![4, 4, 4]));
-    assert!(error(&one_sided(&[0, 0, 1, 1])).contains("more padding at one side"));
+    let expected: [LayerKind; 2] =
+        [Pad { before: [0, 0], after: [1, 1] }.into(), Conv2d::new(4, 3).stride(2).without_bias().into()];
+    let shapes = [vec![2, 9, 9], vec![4, 4, 4]];
+    assert_eq!(
+        layers(&one_sided(&[0, 0, 1, 1]))[..2],
+        expected.map(|kind| kind).into_iter().zip(shapes).collect::<Vec<_>>()
+    );
+
+    let padded =
+        |pads| two_channels(13, move |model| model.list("pads", pads).node("Pad", "x pads", "features", &[]));
+    let kind = Pad { before: [1, 2], after: [3, 0] };
+    assert_eq!(layers(&padded(&[0, 0, 1, 2, 0, 0, 3, 0]))[0], (kind.into(), vec![2, 12, 10]));
+    for (pads, problem) in [
+        (&[0, 1, 0, 0, 0, 0, 0, 0][..], "something other than height and width"),
+        (&[0, 0, 1, 0, 0, 0, -1, 0], "a padding of -1"),
+        (&[0, 0, 1, 0], "4 pads for 4 axes"),
+    ] {
+        assert!(error(&padded(pads)).contains(problem));
+    }
 
     let dilated = image(13, |model| {
         model.weight("w", &[4, 2, 3, 3]).node("Conv", "x w", "features", &[Ints("dilations", &[2, 2])])
@@ -207,6 +230,22 @@ fn layer_and_local_response_normalisations_are_imported() {
         &[Float("epsilon", 1e-6)],
     );
     assert_eq!(layers(&layer), [(RmsNorm::new(1e-6).into(), vec![3, 8])]);
+}
+
+#[test]
+fn group_normalisations_are_imported() {
+    let norm = |opset, operator: &'static str, attributes: &[super::file::Attribute<'static>]| {
+        two_channels(opset, |model| {
+            model.weight("s", &[2]).weight("b", &[2]).node(operator, "x s b", "features", attributes)
+        })
+    };
+    let groups = Int("num_groups", 1);
+    let group = norm(21, "GroupNormalization", &[groups, Float("epsilon", 1e-3)]);
+    assert_eq!(layers(&group)[0], (GroupNorm { groups: 1, epsilon: 1e-3 }.into(), vec![2, 8, 8]));
+    let instance = norm(13, "InstanceNormalization", &[]);
+    assert_eq!(layers(&instance)[0], (GroupNorm::new(2).into(), vec![2, 8, 8]));
+    assert!(error(&norm(18, "GroupNormalization", &[groups])).contains("before operator set 21"));
+    assert!(error(&norm(21, "GroupNormalization", &[])).contains("0 groups do not divide 2 channels"));
 }
 
 #[test]

@@ -75,6 +75,7 @@ impl Work {
             | LayerKind::BatchNorm(_)
             | LayerKind::LayerNorm(_)
             | LayerKind::RmsNorm(_)
+            | LayerKind::GroupNorm(_)
             | LayerKind::LocalResponseNorm(_)
             | LayerKind::Scale(Scale::Features | Scale::Channels)
             | LayerKind::Multiply => inputs,

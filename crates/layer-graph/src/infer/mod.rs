@@ -1,9 +1,12 @@
 //! Shape inference: computes the output shape of a layer from its inputs, or reports why they do
 //! not fit.
 
+mod image;
+mod norm;
+
 use crate::{
-    Conv2d, Embedding, GraphError, LayerKind, LayerNorm, MultiHeadAttention, Opaque, Permute, Pool2d,
-    PositionEmbedding, Recurrence, Reshape, RmsNorm, RotaryEmbedding, Scale, Shape, Slice,
+    Embedding, GraphError, LayerKind, MultiHeadAttention, Opaque, Permute, PositionEmbedding, Recurrence,
+    Reshape, RotaryEmbedding, Scale, Shape, Slice,
 };
 
 /// Computes the output shape of a layer of the given kind, for one sample. `inputs` are the shapes
@@ -23,32 +26,16 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
                 "a graph has exactly one input layer, which `LayerGraph::new` adds".into(),
             ));
         }
-        LayerKind::Conv2d(conv) => convolution(name, conv, &inputs[0])?,
+        LayerKind::Conv2d(conv) => image::convolution(name, conv, &inputs[0])?,
         LayerKind::Linear(linear) => {
             let (_, outer) = inputs[0].dims().split_last().unwrap_or((&0, &[]));
             Shape::new([outer, &[linear.out_features]].concat())
         }
-        LayerKind::BatchNorm(norm) => {
-            let positive = norm.epsilon > 0.0 && norm.epsilon.is_finite();
-            if !positive || !(0.0..=1.0).contains(&norm.momentum) {
-                return Err(shape_error(name, "needs epsilon > 0 and momentum in 0..=1".into()));
-            }
-            inputs[0].clone()
-        }
-        LayerKind::LayerNorm(LayerNorm { epsilon }) | LayerKind::RmsNorm(RmsNorm { epsilon, .. }) => {
-            if !(*epsilon > 0.0 && epsilon.is_finite()) {
-                return Err(shape_error(name, "needs epsilon > 0".into()));
-            }
-            inputs[0].clone()
-        }
-        LayerKind::LocalResponseNorm(norm) => {
-            let finite = norm.alpha.is_finite() && norm.beta.is_finite() && norm.k.is_finite();
-            if norm.size == 0 || !finite || norm.alpha < 0.0 || norm.k <= 0.0 {
-                return Err(shape_error(name, "needs size >= 1, alpha >= 0 and k > 0, all finite".into()));
-            }
-            image(name, &inputs[0])?;
-            inputs[0].clone()
-        }
+        kind @ (LayerKind::BatchNorm(_)
+        | LayerKind::LayerNorm(_)
+        | LayerKind::RmsNorm(_)
+        | LayerKind::GroupNorm(_)
+        | LayerKind::LocalResponseNorm(_)) => norm::normalised(name, kind, &inputs[0])?,
         LayerKind::LeakyRelu(rule) => {
             if !(rule.negative_slope >= 0.0 && rule.negative_slope.is_finite()) {
                 return Err(shape_error(name, "needs a finite negative slope >= 0".into()));
@@ -93,13 +80,14 @@ pub(crate) fn output_shape(name: &str, kind: &LayerKind, inputs: &[Shape]) -> Re
             }
             inputs[0].clone()
         }
-        LayerKind::MaxPool2d(pool) | LayerKind::AvgPool2d(pool) => pooling(name, pool, &inputs[0])?,
+        LayerKind::MaxPool2d(pool) | LayerKind::AvgPool2d(pool) => image::pooling(name, pool, &inputs[0])?,
         LayerKind::AdaptiveAvgPool2d(pool) => {
-            let (channels, _, _) = image(name, &inputs[0])?;
+            let (channels, _, _) = image::sizes(name, &inputs[0])?;
             Shape::image(channels, pool.output[0], pool.output[1])
         }
+        LayerKind::Pad(pad) => image::padded(name, pad, &inputs[0])?,
         LayerKind::Flatten => Shape::features(inputs[0].elements()),
-        LayerKind::Concat => concatenation(name, inputs)?,
+        LayerKind::Concat => image::concatenation(name, inputs)?,
         LayerKind::Add => same_shape(name, "adds", inputs)?,
         LayerKind::Multiply => match (inputs[0].as_image(), inputs[1].as_image()) {
             (Some((channels, ..)), Some((factors, 1, 1))) if channels == factors => inputs[0].clone(),
@@ -171,7 +159,7 @@ fn scale_output(name: &str, scale: &Scale, input: &Shape) -> Result<Shape, Graph
             return Err(shape_error(name, "needs a finite factor".into()));
         }
         Scale::Channels => {
-            image(name, input)?;
+            image::sizes(name, input)?;
         }
         _ => {}
     }
@@ -205,91 +193,12 @@ fn rotary_embedding(name: &str, rule: &RotaryEmbedding, input: &Shape) -> Result
     Ok(input.clone())
 }
 
-fn convolution(name: &str, conv: &Conv2d, input: &Shape) -> Result<Shape, GraphError> {
-    let (channels, height, width) = image(name, input)?;
-    if conv.groups == 0 || channels % conv.groups != 0 || conv.out_channels % conv.groups != 0 {
-        let problem = format!(
-            "{} groups do not divide {channels} input and {} output channels",
-            conv.groups, conv.out_channels
-        );
-        return Err(shape_error(name, problem));
-    }
-    let [out_height, out_width] = windows(name, [height, width], conv.kernel, conv.stride, conv.padding)?;
-    Ok(Shape::image(conv.out_channels, out_height, out_width))
-}
-
-fn pooling(name: &str, pool: &Pool2d, input: &Shape) -> Result<Shape, GraphError> {
-    let (channels, height, width) = image(name, input)?;
-    // A window that covers only padding has no maximum.
-    if (0..2).any(|i| pool.padding[i] > pool.kernel[i] / 2) {
-        let problem = format!("padding {:?} is more than half of kernel {:?}", pool.padding, pool.kernel);
-        return Err(shape_error(name, problem));
-    }
-    if (0..2).any(|i| pool.extra_padding[i] >= pool.kernel[i].max(1)) {
-        let problem =
-            format!("extra padding {:?} is not less than kernel {:?}", pool.extra_padding, pool.kernel);
-        return Err(shape_error(name, problem));
-    }
-    let size = [height.saturating_add(pool.extra_padding[0]), width.saturating_add(pool.extra_padding[1])];
-    let [out_height, out_width] = windows(name, size, pool.kernel, pool.stride, pool.padding)?;
-    for (i, (windows, size)) in [(out_height, height), (out_width, width)].into_iter().enumerate() {
-        if (windows - 1) * pool.stride[i] >= size + pool.padding[i] {
-            return Err(shape_error(name, "its last windows lie in the padding alone".into()));
-        }
-    }
-    Ok(Shape::image(channels, out_height, out_width))
-}
-
-fn concatenation(name: &str, inputs: &[Shape]) -> Result<Shape, GraphError> {
-    let (mut channels, height, width) = image(name, &inputs[0])?;
-    for input in &inputs[1..] {
-        let (more, h, w) = image(name, input)?;
-        if (h, w) != (height, width) {
-            let problem = format!("joins images of different sizes, {} and {input}", inputs[0]);
-            return Err(shape_error(name, problem));
-        }
-        channels = channels.saturating_add(more);
-    }
-    Ok(Shape::image(channels, height, width))
-}
-
 /// Returns the shape of all inputs. `verb` is what the layer does with them, for the error.
 fn same_shape(name: &str, verb: &str, inputs: &[Shape]) -> Result<Shape, GraphError> {
     if let Some(other) = inputs.iter().find(|&shape| *shape != inputs[0]) {
         return Err(shape_error(name, format!("{verb} different shapes, {} and {other}", inputs[0])));
     }
     Ok(inputs[0].clone())
-}
-
-/// Returns the number of window positions along height and width.
-fn windows(
-    name: &str,
-    size: [usize; 2],
-    kernel: [usize; 2],
-    stride: [usize; 2],
-    padding: [usize; 2],
-) -> Result<[usize; 2], GraphError> {
-    let mut counts = [0; 2];
-    for i in 0..2 {
-        if kernel[i] == 0 || stride[i] == 0 {
-            return Err(shape_error(name, "kernel and stride must be at least 1".into()));
-        }
-        let padded = padding[i].checked_mul(2).and_then(|both| both.checked_add(size[i]));
-        let Some(room) = padded.and_then(|padded| padded.checked_sub(kernel[i])) else {
-            let problem = format!(
-                "kernel {}x{} does not fit into {}x{} with padding {}x{}",
-                kernel[0], kernel[1], size[0], size[1], padding[0], padding[1]
-            );
-            return Err(shape_error(name, problem));
-        };
-        counts[i] = room / stride[i] + 1;
-    }
-    Ok(counts)
-}
-
-fn image(name: &str, shape: &Shape) -> Result<(usize, usize, usize), GraphError> {
-    let problem = || shape_error(name, format!("needs an image (channels x height x width), got {shape}"));
-    shape.as_image().ok_or_else(problem)
 }
 
 fn attention_output(
