@@ -47,17 +47,19 @@ class Image(nn.Module):
 class Attention(nn.Module):
     """An attention with grouped queries, keys of another sequence, and options."""
 
-    def __init__(self, width, heads, key_heads, *, keys=None, causal=False, base=None, buckets=None):
+    def __init__(
+        self, width, heads, key_heads, *, keys=None, causal=False, window=None, base=None, buckets=None
+    ):
         super().__init__()
         features = heads * width
-        self.sizes = (width, heads, key_heads, keys, causal, base)
+        self.sizes = (width, heads, key_heads, keys, causal, window, base)
         self.q, self.k, self.v = (
             nn.Linear(features, count * width) for count in (heads, key_heads, key_heads)
         )
         self.relative_attention_bias = None if buckets is None else nn.Embedding(buckets, heads)
 
     def forward(self, x):
-        width, heads, key_heads, keys, causal, base = self.sizes
+        width, heads, key_heads, keys, causal, window, base = self.sizes
         q, k, v = self.q(x), self.k(x[:, :keys]), self.v(x[:, :keys])
         q, k, v = (part.unflatten(2, (-1, width)).transpose(1, 2) for part in (q, k, v))
         if base is not None:
@@ -72,6 +74,8 @@ class Attention(nn.Module):
             scores = scores + table(relative_buckets(keys - queries[:, None], **options)).permute(2, 0, 1)
         if causal:
             hidden = torch.ones(scores.shape[2:], dtype=torch.bool).triu(1)
+            if window is not None:
+                hidden = hidden | torch.ones_like(hidden).tril(-window)
             scores = scores.masked_fill(hidden, -math.inf)
         return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
 
@@ -206,6 +210,7 @@ CASES = {
     "slice": ("slice", sequence(lambda _: Function(lambda x: x[:, 1:]))),
     "grouped_attention": ("multi_head_attention", attention),
     "causal_attention": ("multi_head_attention", lambda draw: attention(draw, causal=True)),
+    "sliding_window": ("multi_head_attention", lambda draw: attention(draw, causal=True, window=draw(1, 5))),
     "cross_attention": ("multi_head_attention", lambda draw: attention(draw, keys=draw(1, 2))),
     "rotary_embedding": ("rotary_embedding", lambda draw: attention(draw, base=10.0 ** draw(1, 5))),
     "relative_positions": ("multi_head_attention", lambda draw: attention(draw, buckets=draw(4, 12))),

@@ -16,6 +16,14 @@ SMALL = {
     "intermediate_size": 64,
 }
 GPT2 = {"vocab_size": 100, "n_embd": 32, "n_layer": 2, "n_head": 4}
+GPT_NEO = {
+    "vocab_size": 100,
+    "hidden_size": 32,
+    "num_layers": 2,
+    "num_heads": 4,
+    "attention_types": [[["global", "local"], 1]],
+    "window_size": 5,
+}
 VISION = {name: SMALL[name] for name in SMALL if name != "vocab_size"} | {"image_size": 32, "patch_size": 8}
 T5 = {"vocab_size": 100, "d_model": 32, "num_layers": 2, "num_heads": 4, "d_kv": 8, "d_ff": 64}
 
@@ -25,6 +33,7 @@ NETWORKS = [
     ("Qwen2ForCausalLM", SMALL | {"num_key_value_heads": 2, "rope_theta": 500000.0}, 0),
     ("OPTForCausalLM", SMALL | {"ffn_dim": 64, "word_embed_proj_dim": 32, "pad_token_id": 0}, 0),
     ("GPT2LMHeadModel", GPT2, 0),
+    ("GPTNeoForCausalLM", GPT_NEO, 0),
     ("BertForSequenceClassification", SMALL, 0),
     ("RobertaForSequenceClassification", SMALL | {"max_position_embeddings": 20, "pad_token_id": 1}, 2),
     ("T5EncoderModel", T5, 1),
@@ -86,7 +95,13 @@ CONFIGURATIONS = [
     ("LlamaForCausalLM", SMALL | {"num_key_value_heads": 2, "attention_bias": True, "mlp_bias": True}),
     ("LlamaForCausalLM", SMALL | {"hidden_act": "gelu", "pad_token_id": 0, "tie_word_embeddings": True}),
     ("MistralForCausalLM", SMALL | {"num_key_value_heads": 2, "head_dim": 16, "attention_dropout": 0.2}),
-    ("Qwen2ForCausalLM", SMALL | {"num_key_value_heads": 2, "rope_theta": 500000.0}),
+    ("MistralForCausalLM", SMALL | {"num_key_value_heads": 2, "sliding_window": 5}),
+    (
+        "Qwen2ForCausalLM",
+        SMALL
+        | {"num_key_value_heads": 2, "rope_theta": 500000.0}
+        | {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
+    ),
     ("GPT2LMHeadModel", GPT2 | {"n_inner": 40, "activation_function": "relu"}),
     ("GemmaForCausalLM", SMALL | {"num_key_value_heads": 2, "head_dim": 16, "hidden_act": "gelu"}),
     (

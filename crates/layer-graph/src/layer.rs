@@ -215,8 +215,8 @@ impl Layer {
     /// - GELU, `SiLU`, sigmoid and hyperbolic tangent: 10
     /// - recurrence, beside its products: 58 for an LSTM, 38 for a GRU
     ///
-    /// Attention counts both of its products in full, whether or not it is causal. Larger numbers
-    /// than `u64::MAX` are `u64::MAX`.
+    /// Attention counts both of its products in full, whether or not it is causal; with a window,
+    /// those of as many keys for each query. Larger numbers than `u64::MAX` are `u64::MAX`.
     #[must_use]
     pub fn forward_flops(&self) -> u64 {
         let outputs = self.output.elements() as u64;
@@ -267,7 +267,7 @@ impl Layer {
             | LayerKind::Sigmoid
             | LayerKind::Tanh => times(10, outputs),
             LayerKind::MultiHeadAttention(attention) => {
-                let keys = attention.sizes(&self.inputs).map_or(0, |sizes| sizes.key_positions) as u64;
+                let keys = attention.sizes(&self.inputs).map_or(0, |sizes| attention.max_keys(&sizes)) as u64;
                 let positions = self.output.dims()[0] as u64;
                 let scores = times(times(attention.heads as u64, positions), keys);
                 let of_score = 5 + u64::from(attention.relative.is_some());

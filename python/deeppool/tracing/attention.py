@@ -25,6 +25,8 @@ from deeppool.tracing.units import Unit, Units
 
 #: Bound of the maximum distances of relative positions that are found.
 MAX_DISTANCE = 4096
+#: Number of a mask from which on, downwards, keys are hidden.
+HIDDEN = -1e4
 CORES = ("scaled_dot_product_attention", "softmax", "_safe_softmax")
 
 
@@ -58,7 +60,11 @@ def layers(units: Units, unit: Unit, free_name: Callable[[str], str]) -> list[Pa
     for inputs in _orders(units, unit, core):
         shapes = [units.steps[index].sample or () for index in inputs]
         different = list(dict.fromkeys(inputs))
-        island = Writer(units, unit).island(unit.module, unit.steps[-1], different, False)
+        writer = Writer(units, unit)
+        island = writer.island(unit.module, unit.steps[-1], different, False)
+        compared = island
+        if any(writer.converts_in_vain(units.steps[index]) for index in unit.steps):
+            compared = Writer(units, unit, True).island(unit.module, unit.steps[-1], different, False)
         candidates = _candidates(units, unit, core, shapes)
         learned = [stored for stored in units.stored(unit) if stored.is_parameter]
         if learned:
@@ -74,7 +80,7 @@ def layers(units: Units, unit: Unit, free_name: Callable[[str], str]) -> list[Pa
             def expected(x: list[torch.Tensor], t: list[torch.Tensor]) -> torch.Tensor:
                 return attend(*(x[place] for place in places), *(t[index] for index in tables), **options)
 
-            if computes(units.known, island, samples, expected, (options, places, tables)):
+            if computes(units.known, compared, samples, expected, (options, places, tables)):
                 name = free_name(unit.module or "attention")
                 if len(different) < len(inputs):
                     stored = [island.stored[index] for index in tables]
@@ -83,7 +89,7 @@ def layers(units: Units, unit: Unit, free_name: Callable[[str], str]) -> list[Pa
                 return [Part(name, {"multi_head_attention": options}, list(inputs), island, drops)]
         if len(different) < len(inputs) or learned:
             continue
-        rotated = _rotated(units, unit, free_name, island, inputs, candidates, mode)
+        rotated = _rotated(units, unit, free_name, compared, inputs, candidates, mode)
         if rotated is not None:
             return rotated
     return None
@@ -205,6 +211,7 @@ def attend(
     *inputs: torch.Tensor,
     heads: int,
     causal: bool,
+    window: int | None = None,
     scale: float | None = None,
     dropout: float = 0.0,
     relative: dict[str, int] | None = None,
@@ -218,6 +225,7 @@ def attend(
             ``relative``, the last one is a tensor of shape ``(buckets, heads)``.
         heads: Number of heads.
         causal: Whether each position attends only to itself and earlier positions.
+        window: Maximum number of positions that each one of a causal attention attends to.
         scale: Factor of the products of queries and keys; by default ``d ** -0.5``.
         dropout: Probability of dropping an attention weight.
         relative: Options of :func:`relative_buckets`. The table's number for the bucket of a query and a key,
@@ -234,15 +242,17 @@ def attend(
     if k.shape[1] < heads:
         k, v = (part.repeat_interleave(heads // part.shape[1], dim=1) for part in (k, v))
     mask = None
-    if relative is not None:
-        table = inputs[-1]
-        buckets = relative_buckets(_distances(q.shape[2], k.shape[2]), causal=causal, **relative)
-        assert buckets is not None
-        mask = table.to(q.dtype)[buckets.to(table.device)].permute(2, 0, 1)
+    if relative is not None or window is not None:
+        distances = _distances(q.shape[2], k.shape[2]).to(q.device)
+        mask = torch.zeros((), dtype=q.dtype, device=q.device)
+        if relative is not None:
+            buckets = relative_buckets(distances, causal=causal, **relative)
+            assert buckets is not None
+            mask = inputs[-1].to(q.dtype)[buckets].permute(2, 0, 1)
         if causal:
-            mask = mask.masked_fill(torch.ones_like(mask[0], dtype=torch.bool).triu(1), -math.inf)
-            causal = False
-    result = F.scaled_dot_product_attention(q, k, v, mask, dropout, causal, scale=scale)
+            hidden = (distances > 0) | (distances <= -(window or q.shape[2]))
+            mask = mask.masked_fill(hidden, -math.inf)
+    result = F.scaled_dot_product_attention(q, k, v, mask, dropout, causal and mask is None, scale=scale)
     return result.transpose(1, 2).flatten(2)
 
 
@@ -350,8 +360,27 @@ def _candidates(units: Units, unit: Unit, core: Step, shapes: list[tuple[int, ..
     factor = _factor(units, unit, core, width)
     if factor > 0 and not math.isclose(factor, width**-0.5, rel_tol=1e-9):
         scales.append({"scale": factor})
-    masks = (False, True) if is_square else (False,)
-    return [{"heads": heads, "causal": causal, **scale} for scale in scales for causal in masks]
+    masks: list[dict[str, Any]] = [{"causal": False}]
+    if is_square:
+        masks.append({"causal": True})
+        masks += [{"causal": True, "window": window} for window in _windows(units, unit, positions)]
+    return [{"heads": heads, **mask, **scale} for scale in scales for mask in masks]
+
+
+def _windows(units: Units, unit: Unit, positions: int) -> list[int]:
+    """Returns the numbers of keys that the masks in a unit show to the last query."""
+    found = set[int]()
+    for index in units.needs(unit)[0]:
+        step = units.steps[index]
+        if step.dims is None or list(step.dims[-2:]) != [positions, positions]:
+            continue
+        mask = units.constant(Ref(index), samples=1)
+        if mask is None:
+            continue
+        last = mask.reshape(-1, positions, positions)[0, -1]
+        seen = last if mask.dtype == torch.bool else last > HIDDEN
+        found |= {int(count) for count in (seen.sum(), positions - seen.sum())}
+    return sorted(found - {0, positions})
 
 
 def _factor(units: Units, unit: Unit, core: Step, width: int) -> float:

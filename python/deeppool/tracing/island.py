@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -250,10 +251,18 @@ def _look_up(stored: Stored, owner: nn.Module | None) -> torch.Tensor:
 
 
 class Writer:
-    """Writes the Python source that executes the steps of a unit."""
+    """Writes the Python source that executes the steps of a unit.
 
-    def __init__(self, units: Units, unit: Unit) -> None:
+    Args:
+        units: Units of the program.
+        unit: The unit.
+        keeps_precision: Whether conversions to the data type that a value has anyway are left out, so that
+            the unit computes in the data type of its inputs.
+    """
+
+    def __init__(self, units: Units, unit: Unit, keeps_precision: bool = False) -> None:
         self.units, self.unit = units, unit
+        self.keeps_precision = keeps_precision
         self.stored: list[Stored] = []
         self.trained: list[str] = []
         self.names: dict[str, Any] = {"torch": torch}
@@ -310,6 +319,11 @@ class Writer:
         return any(self.units.root[value] == root for value in self.inputs) or root not in own
 
     def _write(self, step: Step) -> None:
+        if self.keeps_precision and self.converts_in_vain(step):
+            if step.op == "to":
+                self.lines.append(f"v{step.index} = v{step.args[0].index}")
+                return
+            step = replace(step, args=step.args[:2], kwargs={})
         if any(isinstance(leaf, Stored) for leaf in step.writes):
             # Running statistics are updated only in training mode.
             condition = f"if {self._mode(step)}: "
@@ -338,6 +352,14 @@ class Writer:
         arguments += [f"{name}={self._text(argument, step, name)}" for name, argument in keywords.items()]
         function = self._name(target)
         self.lines.append(f"{condition}v{step.index} = {function}({', '.join(arguments)})")
+
+    def converts_in_vain(self, step: Step) -> bool:
+        """Returns whether a step converts a value to its own data type before anything else."""
+        if step.op not in ("to", "softmax") or not step.args or not isinstance(step.args[0], Ref):
+            return False
+        if step.op == "softmax" and step.argument("dtype") is None:
+            return False
+        return step.dtype == self.units.steps[step.args[0].index].dtype
 
     def _like(self, step: Step) -> str:
         """Returns a line that creates a tensor with the data type and device of the island's first input."""

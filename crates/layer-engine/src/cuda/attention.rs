@@ -25,12 +25,13 @@ pub(super) fn add_launches(
     let Some(sizes) = rule.sizes(layer.input_shapes()) else { return Ok(None) };
     let biases =
         rule.relative.map(|relative| Biases::new(builder, relative, &sizes, rule.causal)).transpose()?;
+    let window = rule.causal_window(&sizes).unwrap_or(0);
     let AttentionSizes { positions, key_positions, heads, key_heads, width } = sizes;
     let samples = shard.samples;
     let drops = layer.kind().draws_by_element() && pass != Pass::Infer;
     let is_fused = layer.input_shapes().len() == 1;
-    // The library has the default scale only, other random numbers and no biases.
-    let is_plain = rule.scale.is_none() && rule.relative.is_none();
+    // The library has the default scale only, other random numbers, no biases and no windows.
+    let is_plain = rule.scale.is_none() && rule.relative.is_none() && rule.window.is_none();
     let shape = (is_fused && is_plain && !drops).then(|| AttentionShape {
         samples,
         positions,
@@ -54,9 +55,8 @@ pub(super) fn add_launches(
     let [y, saved] = [Role::Output, Role::Saved].map(|role| builder.operand(role));
     let rows = samples * heads * positions;
     let [stride, key_stride] = strides;
-    let causal = usize::from(rule.causal);
     // Fields of `Sizes` in `kernels/attention.cu`.
-    let sizes = [positions, key_positions, heads, heads / key_heads, width, causal, stride, key_stride];
+    let sizes = [positions, key_positions, heads, heads / key_heads, width, window, stride, key_stride];
     let scale = Argument::F32(rule.scale_for(width) as f32);
     let inputs = parts(builder, Role::Input);
     let mask = if drops { add_mask(builder, layer, rule, shard, pass)? } else { NO_MASK };

@@ -119,6 +119,7 @@ fn cases(family: Family) -> Vec<MutationCase> {
             (MultiHeadAttention::new(2, true).into(), Shape::sequence(70, 3 * 2 * 5), 1),
             (MultiHeadAttention::new(1, false).into(), Shape::sequence(67, 3 * 70), 1),
             (MultiHeadAttention::new(1, true).into(), Shape::sequence(129, 3 * 8), 1),
+            (MultiHeadAttention::new(1, true).with_window(3).into(), Shape::sequence(130, 3 * 5), 1),
             (MultiHeadAttention::new(2, false).into(), Shape::sequence(9, 3 * 2 * 18), 2),
         ],
         Family::BatchNorm => vec![

@@ -23,6 +23,7 @@ pub(super) fn forward(
     let Some(sizes) = attention.sizes(layer.input_shapes()) else { return Ok(None) };
     let (heads, causal) = (attention.heads as i64, attention.causal);
     let options = AttentionOptions { heads, causal, scale: attention.scale_for(sizes.width) };
+    let hidden = attention.window.map(|_| hidden(attention, &sizes, dtypes)).transpose()?;
     let buckets = attention.relative.map(|relative| buckets(relative, &sizes, causal, dtypes)).transpose()?;
     Ok(Some(Box::new(move |launch| {
         let inputs = (0..operands.inputs.len()).map(|slot| dtypes.narrow(&operands.input_at(launch, slot)?));
@@ -31,11 +32,25 @@ pub(super) fn forward(
         let learned = if buckets.is_some() { operands.parameters(launch)? } else { Vec::new() };
         let biases = learned.first().zip(buckets.as_ref()).map(<[&Tensor; 2]>::from);
         let is_training = operands.writes(Role::Saved);
-        let (mut saved, result) = ffi::attention(&inputs, options, (factors, biases), is_training)?;
+        let (mut saved, result) =
+            ffi::attention(&inputs, options, (factors, biases, hidden.as_ref()), is_training)?;
         operands.put(launch, Role::Output, &dtypes.widen(&result.f_detach()?)?)?;
         saved.push(result);
         operands.save(launch, saved)
     })))
+}
+
+/// Returns a mask of the queries and keys: minus infinity for the keys that a query does not attend
+/// to, 0 for the others.
+fn hidden(attention: &MultiHeadAttention, sizes: &AttentionSizes, dtypes: DTypes) -> Result<Tensor, Failure> {
+    let window = attention.causal_window(sizes);
+    let of_query = |query| {
+        let seen = sizes.keys_of_query(query, window);
+        (0..sizes.key_positions).map(move |key| if seen.contains(&key) { 0.0 } else { f64::NEG_INFINITY })
+    };
+    let mask = Tensor::f_from_slice(&(0..sizes.positions).flat_map(of_query).collect::<Vec<f64>>())?;
+    let mask = mask.f_view([sizes.positions as i64, sizes.key_positions as i64])?;
+    Ok(mask.f_to_kind(dtypes.kind)?.f_to_device(dtypes.device)?)
 }
 
 /// Returns the bucket of each query and key.

@@ -55,6 +55,7 @@ unsafe extern "C" {
         factors: *const CTensor,
         biases: *const CTensor,
         buckets: *const CTensor,
+        mask: *const CTensor,
         differentiable: bool,
         leaves: *mut *mut CTensor,
         result: *mut *mut CTensor,
@@ -216,11 +217,12 @@ pub(super) struct AttentionOptions {
 /// that graph is recorded, and [`gradients_of_leaves`] can differentiate the result with respect to
 /// the leaves. If it is false, no graph is recorded. The weights of each sample, head, query and
 /// key are multiplied by `factors`, if there are any. `biases` are a parameter of `buckets x
-/// heads`, the last leaf, and the bucket of each query and key.
+/// heads`, the last leaf, and the bucket of each query and key. `mask` is added to the scaled
+/// products, and hides later keys if the attention is causal.
 pub(super) fn attention(
     inputs: &[Tensor],
     options: AttentionOptions,
-    (factors, biases): (Option<&Tensor>, Option<[&Tensor; 2]>),
+    (factors, biases, mask): (Option<&Tensor>, Option<[&Tensor; 2]>, Option<&Tensor>),
     differentiable: bool,
 ) -> Result<(Vec<Tensor>, Tensor), Failure> {
     let AttentionOptions { heads, causal, scale } = options;
@@ -240,6 +242,7 @@ pub(super) fn attention(
             factors.map_or(std::ptr::null(), pointer),
             learned,
             buckets,
+            mask.map_or(std::ptr::null(), pointer),
             differentiable,
             leaves.as_mut_ptr(),
             &raw mut result,

@@ -80,10 +80,12 @@ extern "C" char *layer_engine_batch_norm_backward(
 // positions x features. `leaves` become the tensors to differentiate with respect to. The weights
 // are multiplied by `factors`, unless it is null. The row of `biases` (buckets x heads) that
 // `buckets` (positions x key positions) names is added to the scaled products, unless it is null;
-// `biases` is then the last leaf.
+// `biases` is then the last leaf. `mask`, unless it is null, is added to them, too; it hides later
+// keys if the attention is causal.
 extern "C" char *layer_engine_attention(
     const at::Tensor *const *inputs, size_t count, int64_t heads, bool causal, double scale,
-    const at::Tensor *factors, const at::Tensor *biases, const at::Tensor *buckets, bool differentiable,
+    const at::Tensor *factors, const at::Tensor *biases, const at::Tensor *buckets,
+    const at::Tensor *mask, bool differentiable,
     at::Tensor **leaves, at::Tensor **result) {
     return guarded([&] {
         at::AutoGradMode recording(differentiable);
@@ -109,7 +111,8 @@ extern "C" char *layer_engine_attention(
         at::Tensor mixed;
         if (factors == nullptr && biases == nullptr) {
             mixed = at::scaled_dot_product_attention(
-                parts[0], parts[1], parts[2], std::nullopt, 0.0, causal, scale, key_heads != heads);
+                parts[0], parts[1], parts[2], mask == nullptr ? std::nullopt : std::optional(*mask), 0.0,
+                causal && mask == nullptr, scale, key_heads != heads);
         } else {
             for (int64_t part = 1; key_heads != heads && part < 3; part++) {
                 parts[part] = parts[part].repeat_interleave(heads / key_heads, 1);
@@ -120,7 +123,9 @@ extern "C" char *layer_engine_attention(
                 const at::Tensor rows = at::embedding(originals[count], *buckets);
                 scores = scores.add(rows.view({scores.size(2), scores.size(3), heads}).permute({2, 0, 1}));
             }
-            if (causal) {
+            if (mask != nullptr) {
+                scores = scores.add(*mask);
+            } else if (causal) {
                 const auto options = scores.options().dtype(at::kBool);
                 const at::Tensor hidden = at::ones({scores.size(2), scores.size(3)}, options).triu(1);
                 scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());

@@ -474,4 +474,5 @@ fn attention_of_a_long_sequence_gradients_match_differences() {
         let relative = RelativePositions::new(32, 100);
         check(layer(MultiHeadAttention::new(4, causal).with_relative_positions(relative), &grouped), 2);
     }
+    check(layer(MultiHeadAttention::new(2, true).with_window(70), &[Shape::sequence(150, 24)]), 1);
 }

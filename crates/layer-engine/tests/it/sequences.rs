@@ -65,9 +65,11 @@ fn attend(
     let scale = attention.scale.unwrap_or(1.0 / (width as f64).sqrt());
     let mut output = vec![0.0; positions * features];
     for query in 0..positions {
-        let keys = if attention.causal { query + 1 } else { key_positions };
+        let end = if attention.causal { query + 1 } else { key_positions };
+        let keys = attention.window.map_or(0, |window| end.saturating_sub(window))..end;
         for head in 0..heads {
-            let weights: Vec<f64> = (0..keys)
+            let weights: Vec<f64> = keys
+                .clone()
                 .map(|key| {
                     let products = at(0, query, head).iter().zip(at(1, key, head)).map(|(q, k)| q * k);
                     let bias = attention.relative.map_or(0.0, |relative| {
@@ -77,7 +79,7 @@ fn attend(
                 })
                 .collect();
             let sum: f64 = weights.iter().sum();
-            for (key, weight) in weights.iter().enumerate() {
+            for (key, weight) in keys.clone().zip(&weights) {
                 let target = &mut output[query * features + head * width..][..width];
                 let weight = weight / sum * factors[(head * positions + query) * key_positions + key];
                 target.iter_mut().zip(at(2, key, head)).for_each(|(y, v)| *y += weight * v);
@@ -463,6 +465,10 @@ fn attention_of_long_sequences_matches_definition() {
         let grouped = [(150, 24), (150, 12), (150, 12)].map(|(rows, width)| Shape::sequence(rows, width));
         let attention = MultiHeadAttention::new(6, causal).scaled_by(0.3);
         check_attention(&attention.with_relative_positions(RelativePositions::new(32, 100)), &grouped, 2);
+    }
+    for window in [1, 70] {
+        let attention = MultiHeadAttention::new(2, true).with_window(window);
+        check_attention(&attention, &[Shape::sequence(150, 24)], 1);
     }
     let cross = [(70, 12), (140, 12), (140, 12)].map(|(rows, width)| Shape::sequence(rows, width));
     check_attention(&MultiHeadAttention::new(3, false).with_dropout(0.2), &cross, 2);

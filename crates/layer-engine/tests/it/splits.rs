@@ -312,7 +312,8 @@ fn decoder([positions, key_heads, group, half]: [usize; 4]) -> Result<LayerGraph
             projected = net.add("rotated_k", RotaryEmbedding::new(width, 30.0), [projected?]);
         }
         let attention = MultiHeadAttention::new(heads, causal).scaled_by(0.7);
-        let attention = attention.with_relative_positions(RelativePositions::new(6, 5));
+        let mut attention = attention.with_relative_positions(RelativePositions::new(6, 5));
+        attention.window = causal.then_some(3);
         let attended = net.add(name, attention, [queries, projected?, values?])?;
         x = net.add(format!("{name}.out"), Linear::new(features), [attended])?;
     }

@@ -69,7 +69,7 @@ fn layer_results_do_not_depend_on_thread_count() {
         (PositionEmbedding::new(80).into(), vec![sequence()]),
         (LayerKind::ClassToken, vec![sequence()]),
         (MultiHeadAttention::new(4, true).into(), vec![sequence()]),
-        (MultiHeadAttention::new(6, true).into(), vec![sequence(), keys(), keys()]),
+        (MultiHeadAttention::new(6, true).with_window(9).into(), vec![sequence(), keys(), keys()]),
         (
             MultiHeadAttention::new(6, false).with_relative_positions(RelativePositions::new(8, 9)).into(),
             vec![sequence(), keys(), keys()],

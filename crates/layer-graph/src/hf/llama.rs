@@ -43,6 +43,9 @@ pub(super) struct Config {
     sliding_window: Field<usize>,
     use_sliding_window: Option<bool>,
     #[serde(default)]
+    max_window_layers: Field<usize>,
+    layer_types: Option<Vec<String>>,
+    #[serde(default)]
     pad_token_id: Field<i64>,
     attention_dropout: Option<f64>,
     #[serde(default)]
@@ -91,14 +94,22 @@ impl Config {
         self.head_dim.or(of_family).or(equal_parts).unwrap_or(0)
     }
 
-    /// Returns the number of positions that each attends to, itself included, if there is a limit.
-    fn window(&self, family: Family) -> Option<usize> {
+    /// Returns the number of positions that each attends to in a block, itself included, if there
+    /// are more of them.
+    fn window(&self, family: Family, block: usize, positions: usize) -> Option<usize> {
         let window = self.sliding_window.or(Some(4096));
-        match family {
+        let window = match family {
             Family::Llama | Family::Gemma => None,
             Family::Mistral => window,
-            Family::Qwen2 => window.filter(|_| self.use_sliding_window == Some(true)),
-        }
+            Family::Qwen2 => {
+                let is_sliding = match &self.layer_types {
+                    Some(types) => types.get(block).is_some_and(|name| name == "sliding_attention"),
+                    None => self.max_window_layers.or(Some(28)).is_some_and(|first| block >= first),
+                };
+                window.filter(|_| self.use_sliding_window == Some(true) && is_sliding)
+            }
+        };
+        window.filter(|&window| window < positions)
     }
 
     /// Returns the activation. Files of Gemma with the exact error linear unit mean its
@@ -125,15 +136,13 @@ impl Config {
         RmsNorm { unit_offset: family == Family::Gemma, ..RmsNorm::new(self.rms_norm_eps) }
     }
 
-    /// Returns what a network for sequences of `positions` tokens lacks.
-    fn left_out(&self, family: Family, positions: usize) -> Vec<String> {
-        let window = self.window(family).filter(|&window| window < positions);
-        let window = window.map(|window| format!("attention to the last {window} positions only"));
+    /// Returns what the network lacks.
+    fn left_out(&self) -> Vec<String> {
         let groups = [&self.rope_scaling, &self.rope_parameters].into_iter().flatten();
         let mut scalings = groups.filter_map(|group| group.rope_type.as_ref().or(group.older_type.as_ref()));
         let scaling = scalings.find(|&scaling| scaling != "default");
         let scaling = scaling.map(|scaling| format!("scaled rotary angles ({scaling})"));
-        window.into_iter().chain(scaling).collect()
+        scaling.into_iter().collect()
     }
 }
 
@@ -184,7 +193,8 @@ pub(super) fn build(
         let queries = then("self_attn.rotated_queries", rotary.clone().into(), &[queries])?;
         let keys = then("self_attn.rotated_keys", rotary.into(), &[keys])?;
         let dropout = config.attention_dropout.unwrap_or(0.0);
-        let attention = MultiHeadAttention::new(heads, is_causal).with_dropout(dropout);
+        let mut attention = MultiHeadAttention::new(heads, is_causal).with_dropout(dropout);
+        attention.window = config.window(family, block, positions);
         let attended = then("self_attn", attention.into(), &[queries, keys, values])?;
         let out = then("self_attn.o_proj", linear(features, of_output).into(), &[attended])?;
         let middle = then("add", LayerKind::Add, &[x, out])?;
@@ -200,5 +210,5 @@ pub(super) fn build(
     x = net.add("model.norm", config.norm(family), [x])?;
     let is_tied = config.tie_word_embeddings.unwrap_or(family == Family::Gemma);
     add_head(&mut net, config.vocab_size, (tokens, is_tied), x)?;
-    Ok(Configured { network: net, left_out: config.left_out(family, positions) })
+    Ok(Configured { network: net, left_out: config.left_out() })
 }

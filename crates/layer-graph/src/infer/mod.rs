@@ -212,6 +212,9 @@ fn attention_output(
     if !(0.0..1.0).contains(&attention.dropout) {
         return Err(shape_error(name, "needs a dropout probability p with 0 <= p < 1".into()));
     }
+    if attention.window.is_some_and(|window| window == 0 || !attention.causal) {
+        return Err(shape_error(name, "needs a window of at least one position, and to be causal".into()));
+    }
     if attention.relative.is_some_and(|relative| !relative.is_valid(attention.causal)) {
         let problem = "needs at least two buckets of relative positions in each direction, and a maximum \
                        distance of more than half of them";

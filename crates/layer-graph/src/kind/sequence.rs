@@ -1,6 +1,8 @@
 //! Hyper-parameters of the layers that work on feature vectors and on sequences of them. The
 //! vectors of a sequence are its positions.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::Shape;
@@ -175,6 +177,10 @@ pub struct MultiHeadAttention {
     pub heads: usize,
     /// Whether each position attends only to itself and earlier positions.
     pub causal: bool,
+    /// Number of positions that each position of a causal attention attends to at most: itself and
+    /// those before it. At least 1. By default all earlier positions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<usize>,
     /// Factor of the products of queries and keys, more than 0. By default `1 / sqrt(d)` for heads
     /// of `d` features.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -261,7 +267,15 @@ impl MultiHeadAttention {
     /// Creates an attention with the given number of query heads, the default scale and no dropout.
     #[must_use]
     pub fn new(heads: usize, causal: bool) -> Self {
-        Self { heads, causal, scale: None, dropout: 0.0, relative: None }
+        Self { heads, causal, window: None, scale: None, dropout: 0.0, relative: None }
+    }
+
+    /// Limits a causal attention to a window (Beltagy, Peters and Cohan, "Longformer", 2020): each
+    /// position attends to itself and to `window - 1` positions before it.
+    #[must_use]
+    pub fn with_window(mut self, window: usize) -> Self {
+        self.window = Some(window);
+        self
     }
 
     /// Sets the probability that a weight becomes zero during training.
@@ -312,6 +326,19 @@ impl MultiHeadAttention {
         })
     }
 
+    /// Returns the maximum number of keys that a query attends to.
+    #[must_use]
+    pub fn max_keys(&self, sizes: &AttentionSizes) -> usize {
+        self.window.map_or(sizes.key_positions, |window| window.min(sizes.key_positions))
+    }
+
+    /// Returns the number of positions up to its own that a query attends to at most, or `None` if
+    /// the attention is not causal.
+    #[must_use]
+    pub fn causal_window(&self, sizes: &AttentionSizes) -> Option<usize> {
+        self.causal.then(|| self.max_keys(sizes))
+    }
+
     /// Returns the factor of the products of queries and keys for heads of `width` features.
     #[must_use]
     pub fn scale_for(&self, width: usize) -> f64 {
@@ -340,5 +367,15 @@ impl AttentionSizes {
     #[must_use]
     pub fn weights(&self) -> [usize; 3] {
         [self.heads, self.positions, self.key_positions]
+    }
+
+    /// Returns the range of the keys that the query at a position attends to: all, or those of a
+    /// [`causal_window`](MultiHeadAttention::causal_window).
+    #[must_use]
+    pub fn keys_of_query(&self, query: usize, window: Option<usize>) -> Range<usize> {
+        match window {
+            Some(window) => (query + 1).saturating_sub(window)..query + 1,
+            None => 0..self.key_positions,
+        }
     }
 }

@@ -95,6 +95,7 @@ pub(super) fn attend<'a>(
     let scale = queries.scale * keys.scale * scores.scale;
     let plain = 1.0 / (width as f64).sqrt();
     let mut attention = MultiHeadAttention::new(heads, *is_causal).with_dropout(scores.dropout);
+    attention.window = scores.window;
     if (scale / plain - 1.0).abs() > TOLERANCE {
         attention = attention.scaled_by(scale);
     }

@@ -18,6 +18,8 @@ pub(super) struct Scores {
     pub(super) scale: f64,
     /// Whether a query attends only to itself and earlier positions.
     pub(super) is_causal: bool,
+    /// Maximum number of positions that a query of a causal attention attends to, if there is one.
+    pub(super) window: Option<usize>,
     /// Probability that a weight is dropped.
     pub(super) dropout: f64,
 }
@@ -32,7 +34,7 @@ impl Scores {
         }
         let order: Vec<usize> = (0..rank - 2).chain([rank - 1, rank - 2]).collect();
         let keys = transposed.permute(&order)?;
-        Some(Self { queries, keys, scale: 1.0, is_causal: false, dropout: 0.0 })
+        Some(Self { queries, keys, scale: 1.0, is_causal: false, window: None, dropout: 0.0 })
     }
 
     /// Returns the dimensions of the scores.
@@ -44,7 +46,8 @@ impl Scores {
         dims
     }
 
-    /// Returns the scores with a mask added, if it hides nothing or all later positions.
+    /// Returns the scores with a mask added, if it hides nothing, or all later positions and those
+    /// before a window.
     pub(super) fn masked(&self, mask: &Table) -> Option<Self> {
         self.hidden_where(mask, |value| match value {
             0.0 => Some(false),
@@ -53,7 +56,7 @@ impl Scores {
     }
 
     /// Returns the scores without the keys at which `is_hidden` holds for the elements of a mask,
-    /// if it hides nothing or all later positions.
+    /// if it hides nothing, or all later positions and those before a window.
     pub(super) fn hidden_where(&self, mask: &Table, is_hidden: impl Fn(f64) -> Option<bool>) -> Option<Self> {
         let &[.., positions, keys] = self.dims().as_slice() else { return None };
         let outer = &mask.dims[..mask.dims.len().saturating_sub(2)];
@@ -62,9 +65,16 @@ impl Scores {
         if !hidden.contains(&true) {
             return Some(self.clone());
         }
-        let is_later = |i: usize| i % keys > i / keys % positions;
+        // The last query sees a whole window.
+        let window = hidden[hidden.len() - keys..].iter().filter(|&&hidden| !hidden).count();
+        let is_seen = |i: usize| {
+            let distance = (i / keys % positions).checked_sub(i % keys);
+            distance.is_some_and(|distance| distance < window)
+        };
         let is_causal =
-            positions == keys && hidden.iter().enumerate().all(|(i, &hidden)| hidden == is_later(i));
-        is_causal.then(|| Self { is_causal, ..self.clone() })
+            positions == keys && hidden.iter().enumerate().all(|(i, &hidden)| hidden != is_seen(i));
+        let own = (window < keys).then_some(window);
+        let window = self.window.into_iter().chain(own).min();
+        is_causal.then(|| Self { is_causal, window, ..self.clone() })
     }
 }

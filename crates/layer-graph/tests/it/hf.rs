@@ -220,32 +220,47 @@ fn options_of_llama_are_read() {
 }
 
 #[test]
+fn windows_of_blocks_follow_the_family() {
+    let windows = |fields: Value, positions| -> Vec<Option<usize>> {
+        let blocks = json!({"num_hidden_layers": 3, "max_position_embeddings": 8192});
+        let network = build(&with(with(llama(), &blocks), &fields), positions).unwrap().network;
+        let window = |kind: &LayerKind| match kind {
+            LayerKind::MultiHeadAttention(attention) => Some(attention.window),
+            _ => None,
+        };
+        network.layers().filter_map(|(_, layer)| window(layer.kind())).collect()
+    };
+    let of = |family: &str, fields: Value| with(fields, &json!({"model_type": family, "sliding_window": 32}));
+    assert_eq!(windows(of("llama", json!({})), 64), [None; 3]);
+    assert_eq!(windows(of("mistral", json!({})), 64), [Some(32); 3]);
+    assert_eq!(windows(of("mistral", json!({})), 32), [None; 3]);
+    // Mistral has a window without the field, none with null.
+    assert_eq!(windows(json!({"model_type": "mistral"}), 8192), [Some(4096); 3]);
+    assert_eq!(windows(json!({"model_type": "mistral", "sliding_window": null}), 8192), [None; 3]);
+    assert_eq!(windows(of("qwen2", json!({})), 64), [None; 3]);
+    assert_eq!(windows(of("qwen2", json!({"use_sliding_window": true})), 64), [None; 3]);
+    let last = json!({"use_sliding_window": true, "max_window_layers": 2});
+    assert_eq!(windows(of("qwen2", last), 64), [None, None, Some(32)]);
+    let types = json!(["sliding_attention", "full_attention"]);
+    let first = json!({"use_sliding_window": true, "layer_types": types});
+    assert_eq!(windows(of("qwen2", first), 64), [Some(32), None, None]);
+}
+
+#[test]
 fn unsupported_options_are_listed() {
-    let left_out = |fields: Value, positions| build(&with(llama(), &fields), positions).unwrap().left_out;
-    assert!(left_out(json!({"attention_dropout": null, "sliding_window": 32}), 64).is_empty());
+    let left_out = |fields: Value| build(&with(llama(), &fields), 64).unwrap().left_out;
+    assert!(left_out(json!({"attention_dropout": null, "sliding_window": 32})).is_empty());
     let all = json!({
         "model_type": "mistral", "attention_dropout": 0.1, "sliding_window": 32,
         "rope_scaling": {"type": "linear", "rope_type": "linear", "factor": 2.0},
         "architectures": ["MistralForSequenceClassification"],
     });
     assert_eq!(
-        left_out(all.clone(), 64),
-        [
-            "attention to the last 32 positions only",
-            "scaled rotary angles (linear)",
-            "the last layers of MistralForSequenceClassification",
-        ]
+        left_out(all),
+        ["scaled rotary angles (linear)", "the last layers of MistralForSequenceClassification"]
     );
-    assert_eq!(left_out(all, 32).len(), 2);
     let scaled = json!({"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5}});
-    assert_eq!(left_out(scaled, 64), ["scaled rotary angles (llama3)"]);
-    let qwen2 = json!({"model_type": "qwen2", "sliding_window": 32});
-    assert!(left_out(qwen2.clone(), 64).is_empty());
-    assert_eq!(left_out(with(qwen2, &json!({"use_sliding_window": true})), 64).len(), 1);
-    // Mistral has a window without the field, none with null.
-    let mistral = json!({"model_type": "mistral", "max_position_embeddings": 8192});
-    assert_eq!(left_out(mistral.clone(), 8192), ["attention to the last 4096 positions only"]);
-    assert!(left_out(with(mistral, &json!({"sliding_window": null})), 8192).is_empty());
+    assert_eq!(left_out(scaled), ["scaled rotary angles (llama3)"]);
     let gpt2 = json!({
         "model_type": "gpt2", "vocab_size": 97, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 64,
         "attn_pdrop": 0.0, "add_cross_attention": true,

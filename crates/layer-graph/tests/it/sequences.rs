@@ -71,6 +71,12 @@ fn attention_of_three_inputs_has_the_shape_of_its_queries() {
     assert_eq!(LayerGraph::from_json(&net.to_json()).unwrap(), net);
     assert!(net.to_json().contains("\"scale\": 0.5"), "{}", net.to_json());
     assert!(!language_model().unwrap().to_json().contains("scale"));
+    for (window, keys) in [(1, 1), (3, 3), (9, 5)] {
+        let net = three_inputs(MultiHeadAttention::new(4, true).with_window(window), [[5, 12]; 3]).unwrap();
+        let layer = net.layer(net.find("attention").unwrap());
+        assert_eq!(layer.forward_flops(), 4 * (2 * 2 * 5 * keys * 3) + 5 * 4 * 5 * keys, "{window}");
+        assert_eq!(LayerGraph::from_json(&net.to_json()).unwrap(), net);
+    }
 }
 
 #[test]
@@ -82,6 +88,8 @@ fn invalid_attentions_of_three_inputs_are_rejected() {
         (MultiHeadAttention::new(4, false), [[5, 12], [7, 9], [7, 9]], "whose number divides 4"),
         (MultiHeadAttention::new(5, false), [[5, 12], [7, 12], [7, 12]], "queries of 5 heads"),
         (MultiHeadAttention::new(0, false), [[5, 12], [7, 12], [7, 12]], "queries of 0 heads"),
+        (MultiHeadAttention::new(4, true).with_window(0), [[5, 12]; 3], "a window of at least one position"),
+        (MultiHeadAttention::new(4, false).with_window(2), [[5, 12]; 3], "to be causal"),
         (MultiHeadAttention::new(4, false).scaled_by(0.0), [[5, 12]; 3], "scale > 0"),
         (MultiHeadAttention::new(4, false).scaled_by(f64::NAN), [[5, 12]; 3], "scale > 0"),
         (MultiHeadAttention::new(4, false).with_dropout(1.0), [[5, 12]; 3], "0 <= p < 1"),

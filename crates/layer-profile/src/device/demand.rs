@@ -97,11 +97,12 @@ impl Demand {
             }
             LayerKind::MultiHeadAttention(attention) => {
                 let Some(sizes) = attention.sizes(layer.input_shapes()) else { return };
-                let depth = sizes.width + sizes.key_positions;
+                let keys = attention.max_keys(&sizes);
+                let depth = sizes.width + keys;
                 self.add_product(Product::Attention, layer, pass, samples, depth, 1.0);
                 // The scores of all pairs are written by the product, read and written by the
                 // softmax, and read by the second product.
-                let scores = (4 * sizes.heads * sizes.positions * sizes.key_positions) as u64;
+                let scores = (4 * sizes.heads * sizes.positions * keys) as u64;
                 self.add(
                     Term::Stream(pass),
                     samples * 4.0 * megabytes(scores) * if backward { 2.0 } else { 1.0 },

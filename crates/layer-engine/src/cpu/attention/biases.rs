@@ -28,7 +28,7 @@ pub(super) struct HeadBiases<'a, T> {
 impl<T: Real> Biases<T> {
     pub(super) fn new(rule: &AttentionRule, relative: RelativePositions) -> Self {
         let heads = rule.sizes.heads;
-        let buckets = relative.buckets_of_distances(&rule.sizes, rule.causal);
+        let buckets = relative.buckets_of_distances(&rule.sizes, rule.window.is_some());
         let values = vec![T::zero(); heads * buckets.len()];
         Self { heads, buckets, values }
     }

@@ -55,9 +55,10 @@ pub(super) struct HeadMask {
 }
 
 impl HeadMask {
-    /// Returns a function that returns the factors of a query's weights in order.
-    pub(super) fn factors<T: Real>(&mut self, query: usize) -> impl FnMut() -> T {
-        self.stream.seek((self.first + query * self.key_positions) as u64);
+    /// Returns a function that returns the factors of a query's weights in order, from that of the
+    /// given key on.
+    pub(super) fn factors<T: Real>(&mut self, query: usize, key: usize) -> impl FnMut() -> T {
+        self.stream.seek((self.first + query * self.key_positions + key) as u64);
         let (probability, kept) = (self.probability, T::narrow(1.0 / (1.0 - self.probability)));
         let stream = &mut self.stream;
         move || if stream.uniform() < probability { T::zero() } else { kept }

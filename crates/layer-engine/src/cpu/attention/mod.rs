@@ -32,8 +32,8 @@ struct AttentionRule {
     sizes: AttentionSizes,
     /// Whether one input has the queries, keys and values of each position.
     is_fused: bool,
-    /// Whether a position attends only to itself and to earlier positions.
-    causal: bool,
+    /// Number of positions up to its own that a position attends to at most, if it is causal.
+    window: Option<usize>,
     /// Factor of the products of queries and keys.
     scale: f64,
 }
@@ -56,7 +56,8 @@ impl AttentionRule {
         let sizes = attention.sizes(layer.input_shapes())?;
         let is_fused = layer.input_shapes().len() == 1;
         let scale = attention.scale_for(sizes.width);
-        Some(Self { samples, sizes, is_fused, causal: attention.causal, scale })
+        let window = attention.causal_window(&sizes);
+        Some(Self { samples, sizes, is_fused, window, scale })
     }
 
     /// Returns the number of features of an output position.
@@ -99,14 +100,20 @@ impl AttentionRule {
         starts.map(move |start| start..(start + QUERY_BLOCK).min(positions))
     }
 
-    /// Returns the number of keys that a block of queries is compared with.
-    fn keys_of_block(&self, queries: &Range<usize>) -> usize {
-        if self.causal { queries.end } else { self.sizes.key_positions }
+    /// Returns the range of the keys that a block of queries is compared with.
+    fn keys_of_block(&self, queries: &Range<usize>) -> Range<usize> {
+        self.keys_of_query(queries.start).start..self.keys_of_query(queries.end - 1).end
     }
 
-    /// Returns the number of keys that a query attends to.
-    fn keys_of_query(&self, query: usize) -> usize {
-        if self.causal { query + 1 } else { self.sizes.key_positions }
+    /// Returns the range of the keys that a query attends to.
+    fn keys_of_query(&self, query: usize) -> Range<usize> {
+        self.sizes.keys_of_query(query, self.window)
+    }
+
+    /// Returns the maximum number of keys that a block of queries is compared with.
+    fn max_keys_of_block(&self) -> usize {
+        let AttentionSizes { positions, key_positions, .. } = self.sizes;
+        self.window.map_or(key_positions, |window| (window + QUERY_BLOCK.min(positions)).min(key_positions))
     }
 }
 
@@ -167,9 +174,9 @@ impl<'a, T: Real> Head<'a, T> {
         Self { rule, parts, mask, biases }
     }
 
-    /// Returns the index of the distance between the first key and a query.
-    fn first_distance(&self, query: usize) -> usize {
-        self.rule.sizes.positions - 1 - query
+    /// Returns the index of the distance between a key and a query.
+    fn distance(&self, key: usize, query: usize) -> usize {
+        self.rule.sizes.positions - 1 - query + key
     }
 
     /// Returns rows of the queries (part 0), keys (1) or values (2).
@@ -181,13 +188,13 @@ impl<'a, T: Real> Head<'a, T> {
     /// Computes the scalar products of a block of queries with its keys, with biases.
     fn scores<'s>(&self, queries: &Range<usize>, weights: &'s mut [T]) -> &'s mut [T] {
         let keys = self.rule.keys_of_block(queries);
-        let scores = &mut weights[..queries.len() * keys];
-        let target = MatrixMut::new(&mut *scores, queries.len(), keys);
-        let (left, right) = (self.rows(0, queries.clone()), self.rows(1, 0..keys).transposed());
+        let scores = &mut weights[..queries.len() * keys.len()];
+        let target = MatrixMut::new(&mut *scores, queries.len(), keys.len());
+        let (left, right) = (self.rows(0, queries.clone()), self.rows(1, keys.clone()).transposed());
         multiply(target, Update::Overwrite, left, right);
         if let Some(biases) = self.biases {
-            for (query, row) in queries.clone().zip(scores.chunks_exact_mut(keys)) {
-                let biases = &biases.values[self.first_distance(query)..];
+            for (query, row) in queries.clone().zip(scores.chunks_exact_mut(keys.len())) {
+                let biases = &biases.values[self.distance(keys.start, query)..];
                 row.iter_mut().zip(biases).for_each(|(score, &bias)| *score += bias);
             }
         }
@@ -199,21 +206,24 @@ impl<'a, T: Real> Head<'a, T> {
         for queries in self.rule.blocks() {
             let keys = self.rule.keys_of_block(&queries);
             let weights = self.scores(&queries, &mut workspace.weights);
-            for (query, row) in queries.clone().zip(weights.chunks_exact_mut(keys)) {
-                let (seen, hidden) = row.split_at_mut(self.rule.keys_of_query(query));
+            for (query, row) in queries.clone().zip(weights.chunks_exact_mut(keys.len())) {
+                let of_query = self.rule.keys_of_query(query);
+                let [begin, end] = [of_query.start, of_query.end].map(|key| key - keys.start);
+                let seen = &mut row[begin..end];
                 workspace.log_sums[query] = T::narrow(normalise(seen, self.rule.scale()));
                 if let Some(mask) = &mut self.mask {
-                    let mut factor = mask.factors(query);
+                    let mut factor = mask.factors(query, of_query.start);
                     for weight in seen.iter_mut() {
                         *weight *= factor();
                     }
                 }
-                hidden.fill(T::zero());
+                row[..begin].fill(T::zero());
+                row[end..].fill(T::zero());
             }
             let target = &mut workspace.results[0][queries.start * width..queries.end * width];
             let target = MatrixMut::new(target, queries.len(), width);
-            let weights = Matrix::new(weights, queries.len(), keys);
-            multiply(target, Update::Overwrite, weights, self.rows(2, 0..keys));
+            let weights = Matrix::new(weights, queries.len(), keys.len());
+            multiply(target, Update::Overwrite, weights, self.rows(2, keys));
         }
     }
 
@@ -238,20 +248,21 @@ impl<'a, T: Real> Head<'a, T> {
             let gradient = &output_gradient[queries.start * features..];
             let gradient = Matrix::with_stride(gradient, count, width, features);
             let weights = self.scores(&queries, weights);
-            let slopes = &mut weight_gradients[..count * keys];
-            let target = MatrixMut::new(&mut *slopes, count, keys);
-            multiply(target, Update::Overwrite, gradient, self.rows(2, 0..keys).transposed());
-            let rows = weights.chunks_exact_mut(keys).zip(slopes.chunks_exact_mut(keys));
+            let slopes = &mut weight_gradients[..count * keys.len()];
+            let target = MatrixMut::new(&mut *slopes, count, keys.len());
+            multiply(target, Update::Overwrite, gradient, self.rows(2, keys.clone()).transposed());
+            let rows = weights.chunks_exact_mut(keys.len()).zip(slopes.chunks_exact_mut(keys.len()));
             for (query, (weights, slopes)) in queries.clone().zip(rows) {
-                let seen = self.rule.keys_of_query(query);
+                let of_query = self.rule.keys_of_query(query);
+                let [begin, end] = [of_query.start, of_query.end].map(|key| key - keys.start);
                 let row = query * features..query * features + width;
                 // Mean of the weights' gradients, weighted by the weights.
                 let mean =
                     sum_of_pairs(&output[row.clone()], &output_gradient[row], |y, dy| y.widen() * dy.widen());
                 let (mean, log_sum) = (T::narrow(mean), log_sums[query]);
-                let pairs = weights[..seen].iter_mut().zip(&mut slopes[..seen]);
+                let pairs = weights[begin..end].iter_mut().zip(&mut slopes[begin..end]);
                 if let Some(mask) = &mut self.mask {
-                    let mut next = mask.factors(query);
+                    let mut next = mask.factors(query, of_query.start);
                     for (weight, slope) in pairs {
                         let factor: T = next();
                         *weight = (*weight * scale - log_sum).exponential();
@@ -264,23 +275,25 @@ impl<'a, T: Real> Head<'a, T> {
                         *slope = *weight * (*slope - mean) * scale;
                     }
                 }
-                weights[seen..].fill(T::zero());
-                slopes[seen..].fill(T::zero());
+                for row in [weights, &mut *slopes] {
+                    row[..begin].fill(T::zero());
+                    row[end..].fill(T::zero());
+                }
                 if let Some(biases) = self.biases {
-                    let buckets = &biases.buckets[self.first_distance(query)..];
-                    let pairs = buckets.iter().zip(&slopes[..seen]);
+                    let buckets = &biases.buckets[self.distance(of_query.start, query)..];
+                    let pairs = buckets.iter().zip(&slopes[begin..end]);
                     pairs.for_each(|(&bucket, slope)| bucket_sums[bucket] += slope.widen());
                 }
             }
-            let (weights, slopes) = (Matrix::new(weights, count, keys), Matrix::new(slopes, count, keys));
+            let [weights, slopes] = [&*weights, &*slopes].map(|rows| Matrix::new(rows, count, keys.len()));
             let mut add = |part: usize, start: usize, rows: usize, left, right| {
                 let target = &mut results[part][start * width..(start + rows) * width];
                 let target = MatrixMut::new(target, rows, width);
                 multiply(target, Update::Accumulate, left, right);
             };
-            add(0, queries.start, count, slopes, self.rows(1, 0..keys));
-            add(1, 0, keys, slopes.transposed(), self.rows(0, queries.clone()));
-            add(2, 0, keys, weights.transposed(), gradient);
+            add(0, queries.start, count, slopes, self.rows(1, keys.clone()));
+            add(1, keys.start, keys.len(), slopes.transposed(), self.rows(0, queries.clone()));
+            add(2, keys.start, keys.len(), weights.transposed(), gradient);
         }
     }
 }
@@ -299,8 +312,8 @@ impl<T: Real> Attention<T> {
         let biases = attention.relative.map(|relative| Biases::new(&rule, relative));
         let is_training = pass != Pass::Infer;
         let dropout = if is_training { WeightDropout::new(layer, attention, shard) } else { None };
-        let AttentionSizes { positions, key_positions, heads, width, .. } = rule.sizes;
-        let block = QUERY_BLOCK.min(positions) * key_positions;
+        let AttentionSizes { positions, heads, width, .. } = rule.sizes;
+        let block = QUERY_BLOCK.min(positions) * rule.max_keys_of_block();
         let backward = pass.is_backward();
         let buckets = attention.relative.filter(|_| backward).map_or(0, |relative| relative.buckets);
         let zeros = |elements: usize, is_used: bool| vec![T::zero(); if is_used { elements } else { 0 }];

@@ -5,9 +5,11 @@
 
 // Sizes of an attention. The queries, keys and values are in one tensor or in three: each has its
 // own pointer. Positions are `stride` elements apart for queries, and `key_stride` for keys and
-// values. A group of `group` consecutive query heads shares a head of keys and values.
+// values. A group of `group` consecutive query heads shares a head of keys and values. A query of a
+// causal attention sees its own position and the `window - 1` positions before it; others have a
+// `window` of 0.
 struct Sizes {
-    u32 positions, key_positions, heads, group, width, causal, stride, key_stride;
+    u32 positions, key_positions, heads, group, width, window, stride, key_stride;
 };
 
 // `mask` is that of `attention_mask`, null without dropout. It has `mask_bytes` bytes for each
@@ -19,7 +21,7 @@ struct Sizes {
         u32 mask_first, float kept, const float *__restrict__ biases
 
 #define NAME_SIZES \
-    const auto [positions, key_positions, heads, group, width, causal, stride, key_stride] = sizes
+    const auto [positions, key_positions, heads, group, width, window, stride, key_stride] = sizes
 
 // Part of the work of a block: first row of its tile, its first feature, its sample and its head,
 // one of `heads`.
@@ -83,8 +85,14 @@ __device__ __forceinline__ float row_sum(float value) {
     return value;
 }
 
-__device__ __forceinline__ bool is_seen(u32 query, u32 key, u32 positions, u32 key_positions, u32 causal) {
-    return query < positions && key < key_positions && (!causal || key <= query);
+__device__ __forceinline__ bool is_seen(u32 query, u32 key, u32 positions, u32 key_positions, u32 window) {
+    // Later keys wrap around to large distances.
+    return query < positions && key < key_positions && (!window || query - key < window);
+}
+
+// First key of the first tile that the queries of a tile see.
+__device__ __forceinline__ u32 first_key(u32 query, u32 window) {
+    return window && query >= window ? (query + 1 - window) / TILE * TILE : 0;
 }
 
 // Factors of the weights of one head.
@@ -145,8 +153,8 @@ KERNEL attention_forward(INPUTS, real* __restrict__ y, float* __restrict__ saved
     float result[4][4] = {}, best[4], total[4] = {};
 #pragma unroll
     for (int i = 0; i < 4; i++) best[i] = -INFINITY_F;
-    const u32 end = causal ? min(part.row + TILE, positions) : key_positions;
-    ROLLED for (u32 first = 0; first < end; first += TILE) {
+    const u32 end = window ? min(part.row + TILE, positions) : key_positions;
+    ROLLED for (u32 first = first_key(part.row, window); first < end; first += TILE) {
         float scores[4][4] = {};
         multiply(slabs, 0, width, Rows(queries, part.row, positions, stride),
                  Rows(keys, first, key_positions, key_stride), scores);
@@ -158,19 +166,21 @@ KERNEL attention_forward(INPUTS, real* __restrict__ y, float* __restrict__ saved
                 const u32 key = first + TILE_COLUMN + j;
                 // Rows beyond the last query are computed like it and not stored.
                 const u32 query = min(part.row + TILE_ROW + i, positions - 1);
-                const bool seen = is_seen(query, key, positions, key_positions, causal);
+                const bool seen = is_seen(query, key, positions, key_positions, window);
                 scores[i][j] = seen ? scores[i][j] * scale + added.of(query, key) : -INFINITY_F;
                 largest = fmaxf(largest, scores[i][j]);
             }
-            // The first tile has a key for every query, so the maximum is finite from then on.
-            const float now = fmaxf(best[i], row_largest(largest)), factor = expf(best[i] - now);
+            // Without a window, the first tile has a key for every query, so the maximum is finite
+            // from then on. With one, it is infinite until a query sees a key.
+            const float now = fmaxf(best[i], row_largest(largest)), base = now == -INFINITY_F ? 0 : now;
+            const float factor = expf(best[i] - base);
             float sum = 0;
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const u32 query = part.row + TILE_ROW + i, key = first + TILE_COLUMN + j;
-                scores[i][j] = expf(scores[i][j] - now);
+                scores[i][j] = expf(scores[i][j] - base);
                 sum += scores[i][j];
-                if (is_seen(query, key, positions, key_positions, causal))
+                if (is_seen(query, key, positions, key_positions, window))
                     scores[i][j] *= factors.of(query, key);
                 result[i][j] *= factor;
             }
@@ -210,7 +220,7 @@ KERNEL attention_means(u32 rows, u32 positions, u32 heads, u32 width, const real
 // Computes a tile's weights, times their factors, and their gradients. On entry, `weights` holds
 // products of queries with keys, and `slopes` products of output gradients with values.
 __device__ __forceinline__ void weigh(float (&weights)[4][4], float (&slopes)[4][4], u32 query0, u32 key0,
-                                      u32 positions, u32 key_positions, u32 causal, float scale,
+                                      u32 positions, u32 key_positions, u32 window, float scale,
                                       const float* log_sums, const float* means, const Factors& factors,
                                       const Biases& biases) {
 #pragma unroll
@@ -220,7 +230,7 @@ __device__ __forceinline__ void weigh(float (&weights)[4][4], float (&slopes)[4]
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const u32 key = key0 + TILE_COLUMN + j;
-            const bool seen = is_seen(query, key, positions, key_positions, causal);
+            const bool seen = is_seen(query, key, positions, key_positions, window);
             const float factor = seen ? factors.of(query, key) : 0;
             weights[i][j] = seen ? expf(weights[i][j] * scale + biases.of(query, key) - log_sum) : 0;
             slopes[i][j] = seen ? weights[i][j] * (slopes[i][j] * factor - mean) * scale : 0;
@@ -241,14 +251,14 @@ KERNEL attention_query_gradient(INPUTS, const float* __restrict__ saved, const f
     keys += part.start(key_positions, key_stride, part.head / group, width);
     values += part.start(key_positions, key_stride, part.head / group, width);
     float result[4][4] = {};
-    const u32 end = causal ? min(part.row + TILE, positions) : key_positions;
-    ROLLED for (u32 first = 0; first < end; first += TILE) {
+    const u32 end = window ? min(part.row + TILE, positions) : key_positions;
+    ROLLED for (u32 first = first_key(part.row, window); first < end; first += TILE) {
         float weights[4][4] = {}, slopes[4][4] = {};
         multiply(slabs, 0, width, Rows(queries, part.row, positions, stride),
                  Rows(keys, first, key_positions, key_stride), weights);
         multiply(slabs, 0, width, Rows(dy + output, part.row, positions, features),
                  Rows(values, first, key_positions, key_stride), slopes);
-        weigh(weights, slopes, part.row, first, positions, key_positions, causal, scale,
+        weigh(weights, slopes, part.row, first, positions, key_positions, window, scale,
               saved + number * positions, means + number * positions, FACTORS(part, part.head),
               BIASES(part.head));
         put_tile(slopes, shared);
@@ -276,14 +286,15 @@ KERNEL attention_key_value_gradient(INPUTS, const float* __restrict__ saved, con
         const u32 number = part.sample * heads + head;
         const real* of_head = queries + part.start(positions, stride, head, width);
         const real* gradients = dy + part.start(positions, features, head, width);
-        // Earlier queries do not attend to the keys of this tile.
-        ROLLED for (u32 first = causal ? part.row : 0; first < positions; first += TILE) {
+        // Earlier queries do not attend to the keys of this tile, nor do those beyond the window.
+        const u32 end = window ? min(part.row + TILE - 1 + window, positions) : positions;
+        ROLLED for (u32 first = window ? part.row : 0; first < end; first += TILE) {
             float weights[4][4] = {}, slopes[4][4] = {};
             multiply(slabs, 0, width, Rows(of_head, first, positions, stride),
                      Rows(keys, part.row, key_positions, key_stride), weights);
             multiply(slabs, 0, width, Rows(gradients, first, positions, features),
                      Rows(values, part.row, key_positions, key_stride), slopes);
-            weigh(weights, slopes, first, part.row, positions, key_positions, causal, scale,
+            weigh(weights, slopes, first, part.row, positions, key_positions, window, scale,
                   saved + number * positions, means + number * positions, FACTORS(part, head), BIASES(head));
             const u32 count = min(TILE, positions - first);
             put_tile(weights, shared);
@@ -330,7 +341,7 @@ KERNEL attention_bias_sums(INPUTS, const float* __restrict__ saved, const float*
         multiply(slabs, 0, width,
                  Rows(dy + part.start(positions, features, part.head, width), part.row, positions, features),
                  Rows(values + start, first, key_positions, key_stride), slopes);
-        weigh(weights, slopes, part.row, first, positions, key_positions, causal, scale,
+        weigh(weights, slopes, part.row, first, positions, key_positions, window, scale,
               saved + number * positions, means + number * positions, FACTORS(part, part.head),
               BIASES(part.head));
 #pragma unroll

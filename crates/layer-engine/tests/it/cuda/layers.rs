@@ -219,6 +219,8 @@ fn layers_of_several_tiles_match_cpu_engine() {
         layer(MultiHeadAttention::new(2, true), &[Shape::sequence(67, 3 * 2 * 72)]),
         layer(MultiHeadAttention::new(1, false), &[Shape::sequence(130, 3 * 16)]),
         attention(&MultiHeadAttention::new(2, true), [70, 70], [1, 8]),
+        attention(&MultiHeadAttention::new(2, true).with_window(50), [150, 150], [1, 8]),
+        attention(&MultiHeadAttention::new(1, true).with_window(70), [200, 200], [1, 4]),
         attention(&MultiHeadAttention::new(1, false).scaled_by(0.2), [67, 130], [1, 68]),
         layer(LayerKind::SoftmaxCrossEntropy, &[Shape::features(300)]),
         layer(Embedding::new(3, 300), &[Shape::features(290)]),

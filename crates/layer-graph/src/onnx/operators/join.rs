@@ -63,7 +63,7 @@ pub(super) fn add<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result<(), O
 /// Description of scores that are read by another node than those of an attention.
 pub(super) const NO_ATTENTION: &str = "products of queries and keys that are no attention";
 /// Description of a mask without a layer.
-pub(super) const OTHER_MASK: &str = "a mask of an attention that is not causal";
+pub(super) const OTHER_MASK: &str = "a mask of an attention that is neither causal nor a window";
 
 /// Returns the values of the mask of an attention.
 pub(super) fn mask<'a>(builder: &Builder<'a>, node: Node<'a>, value: &str) -> Result<Table, OnnxError> {

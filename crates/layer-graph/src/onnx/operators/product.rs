@@ -81,6 +81,7 @@ pub(super) fn attention<'a>(builder: &mut Builder<'a>, node: Node<'a>) -> Result
         keys,
         scale: node.float("scale", default)?,
         is_causal: node.int("is_causal", 0)? != 0,
+        window: None,
         // Only of `.pt2` files.
         dropout: node.float("dropout", 0.0)?,
     };

@@ -143,6 +143,15 @@ fn written_out_attentions_are_imported() {
         let expected = [linear(32), linear(keys), linear(keys), attention.into(), linear(50)];
         assert_eq!(kinds(&imported)[2..], expected, "{heads} key heads");
     }
+    // Positions before a window are hidden, too.
+    let mut mask = causal(f32::MIN);
+    let far = |i: usize| i / POSITIONS >= i % POSITIONS + 3;
+    (0..mask.len()).filter(|&i| far(i)).for_each(|i| mask[i] = f32::MIN);
+    let model = attended(projections(tokens(), 4), 1.0, |model| {
+        model.table("mask", &[6, 6], &mask).node("Add", "scores mask", "masked", &[])
+    });
+    let attention = MultiHeadAttention::new(4, true).scaled_by(1.0).with_window(3);
+    assert_eq!(kinds(&read(&model).unwrap())[5], attention.into());
     // Weights that are dropped.
     let model = projections(tokens(), 4)
         .node("Transpose", "k", "kt", &[Ints("perm", &[0, 1, 3, 2])])
@@ -173,17 +182,17 @@ fn written_out_attentions_are_imported() {
 
 #[test]
 fn attentions_of_other_masks_are_refused() {
-    let mut window = causal(f32::MIN);
-    window[POSITIONS * (POSITIONS - 1)] = f32::MIN;
+    let mut holes = causal(f32::MIN);
+    holes[POSITIONS * (POSITIONS - 1) + 1] = f32::MIN;
     let model = |mask: &[f32]| {
         attended(projections(tokens(), 4), 0.5, |model| {
             model.table("mask", &[6, 6], mask).node("Add", "scores mask", "masked", &[])
         })
     };
-    let error = read(&model(&window)).unwrap_err().to_string();
-    assert!(error.contains("a mask of an attention that is not causal"), "{error}");
+    let error = read(&model(&holes)).unwrap_err().to_string();
+    assert!(error.contains("a mask of an attention that is neither causal nor a window"), "{error}");
     let error = read(&model(&[0.5; 36])).unwrap_err().to_string();
-    assert!(error.contains("a mask of an attention that is not causal"), "{error}");
+    assert!(error.contains("a mask of an attention that is neither causal nor a window"), "{error}");
     // The products alone are no layer.
     let alone = projections(tokens(), 4).node("MatMul", "q v", "y", &[]);
     assert!(
