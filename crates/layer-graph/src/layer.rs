@@ -270,7 +270,7 @@ impl Layer {
                 let keys = attention.sizes(&self.inputs).map_or(0, |sizes| attention.max_keys(&sizes)) as u64;
                 let positions = self.output.dims()[0] as u64;
                 let scores = times(times(attention.heads as u64, positions), keys);
-                let of_score = 5 + u64::from(attention.relative.is_some());
+                let of_score = 5 + u64::from(attention.relative.is_some() || attention.alibi.is_some());
                 times(times(4, outputs), keys).saturating_add(times(of_score, scores))
             }
             LayerKind::MaxPool2d(pool) | LayerKind::AvgPool2d(pool) => {

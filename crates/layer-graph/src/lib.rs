@@ -19,9 +19,9 @@ pub use error::GraphError;
 pub use graph::{LayerGraph, LayerId};
 pub use kind::{
     AdaptiveAvgPool2d, AttentionSizes, BatchNorm, Conv2d, Dropout, Embedding, GroupNorm, LayerKind,
-    LayerNorm, LeakyRelu, Linear, LocalResponseNorm, MultiHeadAttention, Opaque, OpaquePass, Pad, Permute,
-    Pool2d, PositionEmbedding, Recurrence, RecurrenceSizes, RecurrentCell, RelativePositions, Reshape,
-    RmsNorm, RotaryEmbedding, Scale, Select, Slice,
+    LayerNorm, LeakyRelu, Linear, LinearBiases, LocalResponseNorm, MultiHeadAttention, Opaque, OpaquePass,
+    Pad, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrenceSizes, RecurrentCell, RelativePositions,
+    Reshape, RmsNorm, RotaryEmbedding, Scale, Select, Slice,
 };
 pub use layer::Layer;
 #[cfg(feature = "onnx")]

@@ -23,6 +23,11 @@ pub(super) fn add_launches(
     pass: Pass,
 ) -> Result<Option<()>, EngineError> {
     let Some(sizes) = rule.sizes(layer.input_shapes()) else { return Ok(None) };
+    let linear = rule.alibi.map(|biases| {
+        let biases = biases.of_distances(&sizes);
+        builder.table(&biases.into_iter().map(|bias| (bias as f32).to_bits()).collect::<Vec<_>>())
+    });
+    let linear = linear.transpose()?.unwrap_or(Argument::NONE);
     let biases =
         rule.relative.map(|relative| Biases::new(builder, relative, &sizes, rule.causal)).transpose()?;
     let window = rule.causal_window(&sizes).unwrap_or(0);
@@ -31,7 +36,8 @@ pub(super) fn add_launches(
     let drops = layer.kind().draws_by_element() && pass != Pass::Infer;
     let is_fused = layer.input_shapes().len() == 1;
     // The library has the default scale only, other random numbers, no biases and no windows.
-    let is_plain = rule.scale.is_none() && rule.relative.is_none() && rule.window.is_none();
+    let is_plain =
+        rule.scale.is_none() && rule.relative.is_none() && rule.alibi.is_none() && rule.window.is_none();
     let shape = (is_fused && is_plain && !drops).then(|| AttentionShape {
         samples,
         positions,
@@ -61,7 +67,7 @@ pub(super) fn add_launches(
     let inputs = parts(builder, Role::Input);
     let mask = if drops { add_mask(builder, layer, rule, shard, pass)? } else { NO_MASK };
     let sizes = Argument::fields(sizes);
-    let added = biases.as_ref().map_or(Argument::NONE, |biases| biases.values);
+    let added = biases.as_ref().map_or(linear, |biases| biases.values);
     let common = [&[sizes, scale], &inputs[..], &mask, &[added]].concat();
     // One block for each tile of each head of each sample.
     let grid = [samples * heads * tiles(positions, width), 1];

@@ -17,9 +17,9 @@ use cuda::{Driver, Module};
 use cuda_emulator::{Emulator, Setting};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, GroupNorm, Layer, LayerGraph,
-    LayerKind, LayerNorm, LeakyRelu, Linear, LocalResponseNorm, MultiHeadAttention, NetworkSplits, Pad,
-    Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell, RelativePositions, RmsNorm,
-    RotaryEmbedding, Scale, Select, Shape, Split,
+    LayerKind, LayerNorm, LeakyRelu, Linear, LinearBiases, LocalResponseNorm, MultiHeadAttention,
+    NetworkSplits, Pad, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell, RelativePositions,
+    RmsNorm, RotaryEmbedding, Scale, Select, Shape, Split,
 };
 
 use super::module::Family;
@@ -288,6 +288,7 @@ fn attentions_of_three_inputs(family: Family) -> Vec<MutationCase> {
         case(MultiHeadAttention::new(3, false), [67, 9], 3 * 5, 1),
         case(relative(MultiHeadAttention::new(2, false)), [67, 9], 5, 2),
         case(relative(MultiHeadAttention::new(4, true)), [66, 66], 2 * 5, 1),
+        case(MultiHeadAttention::new(3, false).with_alibi(LinearBiases::new(3)), [9, 67], 3 * 5, 1),
     ]
 }
 

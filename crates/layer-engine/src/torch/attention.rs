@@ -23,7 +23,8 @@ pub(super) fn forward(
     let Some(sizes) = attention.sizes(layer.input_shapes()) else { return Ok(None) };
     let (heads, causal) = (attention.heads as i64, attention.causal);
     let options = AttentionOptions { heads, causal, scale: attention.scale_for(sizes.width) };
-    let hidden = attention.window.map(|_| hidden(attention, &sizes, dtypes)).transpose()?;
+    let needs_mask = attention.window.is_some() || attention.alibi.is_some();
+    let mask_of_products = needs_mask.then(|| mask_of(attention, &sizes, dtypes)).transpose()?;
     let buckets = attention.relative.map(|relative| buckets(relative, &sizes, causal, dtypes)).transpose()?;
     Ok(Some(Box::new(move |launch| {
         let inputs = (0..operands.inputs.len()).map(|slot| dtypes.narrow(&operands.input_at(launch, slot)?));
@@ -33,23 +34,36 @@ pub(super) fn forward(
         let biases = learned.first().zip(buckets.as_ref()).map(<[&Tensor; 2]>::from);
         let is_training = operands.writes(Role::Saved);
         let (mut saved, result) =
-            ffi::attention(&inputs, options, (factors, biases, hidden.as_ref()), is_training)?;
+            ffi::attention(&inputs, options, (factors, biases, mask_of_products.as_ref()), is_training)?;
         operands.put(launch, Role::Output, &dtypes.widen(&result.f_detach()?)?)?;
         saved.push(result);
         operands.save(launch, saved)
     })))
 }
 
-/// Returns a mask of the queries and keys: minus infinity for the keys that a query does not attend
-/// to, 0 for the others.
-fn hidden(attention: &MultiHeadAttention, sizes: &AttentionSizes, dtypes: DTypes) -> Result<Tensor, Failure> {
+/// Returns the numbers that are added to the products, of dimensions 1, 1 or heads, positions and
+/// key positions: minus infinity for the keys that a query does not attend to.
+fn mask_of(
+    attention: &MultiHeadAttention,
+    sizes: &AttentionSizes,
+    dtypes: DTypes,
+) -> Result<Tensor, Failure> {
+    let AttentionSizes { positions, key_positions, heads, .. } = *sizes;
     let window = attention.causal_window(sizes);
-    let of_query = |query| {
-        let seen = sizes.keys_of_query(query, window);
-        (0..sizes.key_positions).map(move |key| if seen.contains(&key) { 0.0 } else { f64::NEG_INFINITY })
-    };
-    let mask = Tensor::f_from_slice(&(0..sizes.positions).flat_map(of_query).collect::<Vec<f64>>())?;
-    let mask = mask.f_view([sizes.positions as i64, sizes.key_positions as i64])?;
+    let heads = if attention.alibi.is_some() { heads } else { 1 };
+    let mut numbers = Vec::with_capacity(heads * positions * key_positions);
+    for head in 0..heads {
+        for query in 0..positions {
+            let seen = sizes.keys_of_query(query, window);
+            numbers.extend((0..key_positions).map(|key| match attention.alibi {
+                _ if !seen.contains(&key) => f64::NEG_INFINITY,
+                Some(biases) => biases.bias(head, key, query),
+                None => 0.0,
+            }));
+        }
+    }
+    let mask = Tensor::f_from_slice(&numbers)?;
+    let mask = mask.f_view([1, heads as i64, positions as i64, key_positions as i64])?;
     Ok(mask.f_to_kind(dtypes.kind)?.f_to_device(dtypes.device)?)
 }
 

@@ -2,9 +2,9 @@
 
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, GroupNorm, Layer, LayerGraph,
-    LayerKind, LayerNorm, LeakyRelu, Linear, LocalResponseNorm, MultiHeadAttention, NetworkSplits, Pad,
-    Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell, RelativePositions, Reshape, RmsNorm,
-    RotaryEmbedding, Scale, Select, Shape, Slice, Split,
+    LayerKind, LayerNorm, LeakyRelu, Linear, LinearBiases, LocalResponseNorm, MultiHeadAttention,
+    NetworkSplits, Pad, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell, RelativePositions,
+    Reshape, RmsNorm, RotaryEmbedding, Scale, Select, Shape, Slice, Split,
 };
 use proptest::prelude::*;
 
@@ -40,21 +40,23 @@ pub(crate) fn pool(
 
 /// Generates an attention of three inputs, and their shapes: of a sequence to itself or to another
 /// one, with queries that share keys in groups, with and without a window, dropout of weights and
-/// relative positions.
+/// biases by distance.
 pub(crate) fn attention_of_three_inputs() -> impl Strategy<Value = (MultiHeadAttention, [Shape; 3])> {
     let scale = prop_oneof![Just(None), (0.1..0.5f64).prop_map(Some)];
     let dropout = prop_oneof![Just(0.0), Just(0.4)];
     let learned = (4usize..11, 6usize..9).prop_map(|(buckets, far)| RelativePositions::new(buckets, far));
-    let options = (scale, dropout, prop::option::of(learned), prop::option::of(1usize..9));
+    let options = (scale, dropout, prop::option::of(learned), prop::option::of(1usize..9), any::<bool>());
     (1usize..12, prop::option::of(1usize..12), 1usize..4, 1usize..4, 1usize..6, options).prop_flat_map(
-        |(positions, keys, key_heads, group, width, (scale, dropout, relative, limit))| {
+        |(positions, keys, key_heads, group, width, (scale, dropout, relative, limit, linear))| {
             let key_positions = keys.unwrap_or(positions);
             let heads = group * key_heads;
             let keys = Shape::sequence(key_positions, key_heads * width);
             let inputs = [Shape::sequence(positions, heads * width), keys.clone(), keys];
             let attention = move |causal| {
                 let window = limit.filter(|_| causal);
-                MultiHeadAttention { heads, causal, window, scale, dropout, relative }
+                let more = LinearBiases { heads: heads + 2, first: 1, factor: 0.5 };
+                let alibi = Some(more).filter(|_| linear && relative.is_none());
+                MultiHeadAttention { heads, causal, window, scale, dropout, relative, alibi }
             };
             let causal = any::<bool>().prop_map(move |causal| causal && key_positions == positions);
             causal.prop_map(move |causal| (attention(causal), inputs.clone()))
@@ -166,6 +168,7 @@ pub(crate) fn layers() -> Vec<Layer> {
         (MultiHeadAttention::new(1, false).into(), &sequence),
         (MultiHeadAttention::new(2, true).with_dropout(0.3).into(), &sequence),
         (MultiHeadAttention::new(2, true).with_window(3).into(), &sequence),
+        (MultiHeadAttention::new(2, true).with_alibi(LinearBiases::new(2)).into(), &sequence),
         (
             MultiHeadAttention::new(2, false).with_relative_positions(RelativePositions::new(6, 5)).into(),
             &sequence,

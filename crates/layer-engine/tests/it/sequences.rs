@@ -5,9 +5,9 @@
 use layer_engine::random::{Purpose, RandomStream};
 use layer_engine::{CpuEngine, EngineError, LaunchContext, Pass, Role, Shard};
 use layer_graph::{
-    AttentionSizes, Embedding, Layer, LayerKind, LayerNorm, LeakyRelu, Linear, MultiHeadAttention, Permute,
-    PositionEmbedding, RecurrentCell, RelativePositions, Reshape, RmsNorm, RotaryEmbedding, Scale, Select,
-    Shape, Slice,
+    AttentionSizes, Embedding, Layer, LayerKind, LayerNorm, LeakyRelu, Linear, LinearBiases,
+    MultiHeadAttention, Permute, PositionEmbedding, RecurrentCell, RelativePositions, Reshape, RmsNorm,
+    RotaryEmbedding, Scale, Select, Shape, Slice,
 };
 use proptest::prelude::*;
 
@@ -75,7 +75,9 @@ fn attend(
                     let bias = attention.relative.map_or(0.0, |relative| {
                         parameters[relative.bucket(key, query, attention.causal) * heads + head]
                     });
-                    (products.sum::<f64>() * scale + bias).exp()
+                    let distance = key.abs_diff(query) as f64;
+                    let linear = attention.alibi.map_or(0.0, |biases| slope(&biases, head) * distance);
+                    (products.sum::<f64>() * scale + bias + linear).exp()
                 })
                 .collect();
             let sum: f64 = weights.iter().sum();
@@ -87,6 +89,17 @@ fn attend(
         }
     }
     output
+}
+
+/// Returns the slope of linear biases, as Press et al. list them.
+fn slope(biases: &LinearBiases, head: usize) -> f64 {
+    let of_power = |heads: usize| -> Vec<f64> {
+        let first = (-8.0 / heads as f64).exp2();
+        (1..=heads).map(|index| first.powi(i32::try_from(index).unwrap())).collect()
+    };
+    let lower = (1..=biases.heads).rev().find(|heads| heads.is_power_of_two()).unwrap();
+    let slopes = [of_power(lower), of_power(2 * lower).into_iter().step_by(2).collect()].concat();
+    -biases.factor * slopes[biases.first + head]
 }
 
 /// Compares an attention with its definition.

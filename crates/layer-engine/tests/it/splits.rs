@@ -4,8 +4,9 @@
 use layer_engine::{CpuEngine, Pass, Real, Role, Shard, Signature};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, GraphError, Layer, LayerGraph,
-    LayerId, LayerKind, LayerNorm, LayerTensor, Linear, MultiHeadAttention, NetworkSplits, Pool2d,
-    PositionEmbedding, RelativePositions, RmsNorm, RotaryEmbedding, Scale, Shape, Split, TensorBox, Values,
+    LayerId, LayerKind, LayerNorm, LayerTensor, Linear, LinearBiases, MultiHeadAttention, NetworkSplits,
+    Pool2d, PositionEmbedding, RelativePositions, RmsNorm, RotaryEmbedding, Scale, Shape, Split, TensorBox,
+    Values,
 };
 use proptest::prelude::*;
 
@@ -312,8 +313,11 @@ fn decoder([positions, key_heads, group, half]: [usize; 4]) -> Result<LayerGraph
             projected = net.add("rotated_k", RotaryEmbedding::new(width, 30.0), [projected?]);
         }
         let attention = MultiHeadAttention::new(heads, causal).scaled_by(0.7);
-        let mut attention = attention.with_relative_positions(RelativePositions::new(6, 5));
-        attention.window = causal.then_some(3);
+        let attention = if causal {
+            attention.with_window(3).with_alibi(LinearBiases::new(heads))
+        } else {
+            attention.with_relative_positions(RelativePositions::new(6, 5))
+        };
         let attended = net.add(name, attention, [queries, projected?, values?])?;
         x = net.add(format!("{name}.out"), Linear::new(features), [attended])?;
     }

@@ -220,6 +220,15 @@ fn attention_output(
                        distance of more than half of them";
         return Err(shape_error(name, problem.into()));
     }
+    if let Some(biases) = attention.alibi {
+        if attention.relative.is_some() {
+            return Err(shape_error(name, "has relative positions and linear biases".into()));
+        }
+        if !biases.is_valid(attention.heads) {
+            let problem = format!("needs finite linear biases of {} heads or more", attention.heads);
+            return Err(shape_error(name, problem));
+        }
+    }
     if let Some(sizes) = attention.sizes(inputs) {
         return Ok(Shape::sequence(sizes.positions, sizes.heads * sizes.width));
     }

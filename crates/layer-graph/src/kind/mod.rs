@@ -16,8 +16,8 @@ pub use opaque::{Opaque, OpaquePass};
 pub use rearrange::{Permute, Reshape, Select, Slice};
 pub use recurrent::{Recurrence, RecurrenceSizes, RecurrentCell};
 pub use sequence::{
-    AttentionSizes, Embedding, LayerNorm, Linear, MultiHeadAttention, PositionEmbedding, RelativePositions,
-    RmsNorm, RotaryEmbedding,
+    AttentionSizes, Embedding, LayerNorm, Linear, LinearBiases, MultiHeadAttention, PositionEmbedding,
+    RelativePositions, RmsNorm, RotaryEmbedding,
 };
 
 /// Operation of a layer with its hyper-parameters.

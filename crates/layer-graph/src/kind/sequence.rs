@@ -192,6 +192,81 @@ pub struct MultiHeadAttention {
     /// Learned numbers that are added to the scaled products of queries and keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relative: Option<RelativePositions>,
+    /// Numbers that are not learned and are added to the scaled products instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alibi: Option<LinearBiases>,
+}
+
+/// Linear biases of an attention (`ALiBi`; Press, Smith and Lewis, "Train Short, Test Long", 2022):
+/// the distance between a key and a query times a negative slope, which is constant for each head.
+///
+/// The slopes of *n* heads, a power of two, are `-2^(-8/n)`, `-2^(-16/n)` and so on. For another
+/// number of heads they are those of the next lower power of two, and then every other one of the
+/// next higher.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinearBiases {
+    /// Number of heads that determines the slopes: that of the whole attention.
+    pub heads: usize,
+    /// Index of the first head: 0, but for a part of an attention that is split by heads.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub first: usize,
+    /// Factor of all biases: 1 but in networks that scale them with the products, such as Falcon.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub factor: f64,
+}
+
+impl LinearBiases {
+    /// Creates the biases of an attention of this number of heads.
+    #[must_use]
+    pub fn new(heads: usize) -> Self {
+        Self { heads, first: 0, factor: 1.0 }
+    }
+
+    /// Returns the number that a head adds to the scaled product of the key and the query at these
+    /// positions.
+    #[must_use]
+    pub fn bias(&self, head: usize, key: usize, query: usize) -> f64 {
+        -self.slope(head) * key.abs_diff(query) as f64
+    }
+
+    /// Returns the biases of all heads for each distance in order, head after head: from that of
+    /// the first key and the last query to that of the last key and the first query.
+    #[must_use]
+    pub fn of_distances(&self, sizes: &AttentionSizes) -> Vec<f64> {
+        let of_head = |head| {
+            let earlier = (1..sizes.positions).rev().map(move |query| self.bias(head, 0, query));
+            earlier.chain((0..sizes.key_positions).map(move |key| self.bias(head, key, 0)))
+        };
+        (0..sizes.heads).flat_map(of_head).collect()
+    }
+
+    /// Returns the negative slope of a head.
+    fn slope(&self, head: usize) -> f64 {
+        let head = self.first.saturating_add(head);
+        let lower = 1usize << self.heads.checked_ilog2().unwrap_or(0);
+        let exponent = match head.checked_sub(lower) {
+            None => (head + 1) as f64 / lower as f64,
+            Some(further) => (further as f64 + 0.5) / lower as f64,
+        };
+        self.factor * (-8.0 * exponent).exp2()
+    }
+
+    /// Returns whether an attention of this number of heads has slopes, and numbers to multiply
+    /// them by.
+    #[must_use]
+    pub fn is_valid(&self, heads: usize) -> bool {
+        self.first.checked_add(heads).is_some_and(|end| end <= self.heads) && self.factor.is_finite()
+    }
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_one(factor: &f64) -> bool {
+    *factor == 1.0
 }
 
 /// Learned numbers of an attention, one for each head and bucket of distances between a key and a
@@ -267,7 +342,7 @@ impl MultiHeadAttention {
     /// Creates an attention with the given number of query heads, the default scale and no dropout.
     #[must_use]
     pub fn new(heads: usize, causal: bool) -> Self {
-        Self { heads, causal, window: None, scale: None, dropout: 0.0, relative: None }
+        Self { heads, causal, window: None, scale: None, dropout: 0.0, relative: None, alibi: None }
     }
 
     /// Limits a causal attention to a window (Beltagy, Peters and Cohan, "Longformer", 2020): each
@@ -296,6 +371,13 @@ impl MultiHeadAttention {
     #[must_use]
     pub fn with_relative_positions(mut self, relative: RelativePositions) -> Self {
         self.relative = Some(relative);
+        self
+    }
+
+    /// Adds a slope of each head times the distance to the scaled products of queries and keys.
+    #[must_use]
+    pub fn with_alibi(mut self, biases: LinearBiases) -> Self {
+        self.alibi = Some(biases);
         self
     }
 

@@ -75,6 +75,9 @@ pub(super) fn by_features(
         }
         LayerKind::GroupNorm(norm) => norm.groups = share(norm.groups),
         LayerKind::MultiHeadAttention(attention) => {
+            if let Some(biases) = &mut attention.alibi {
+                biases.first += attention.heads / view.units * units.start;
+            }
             attention.heads = share(attention.heads);
             outer = attention.relative.map_or(outer, |relative| relative.buckets);
         }

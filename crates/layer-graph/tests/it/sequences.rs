@@ -2,9 +2,9 @@
 //! weight tying.
 
 use layer_graph::{
-    AttentionSizes, Embedding, GraphError, Layer, LayerGraph, LayerKind, LayerNorm, LayerTensor, Linear,
-    MultiHeadAttention, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell, RelativePositions,
-    Reshape, RmsNorm, RotaryEmbedding, Scale, Select, Shape, Slice,
+    AttentionSizes, Division, Embedding, GraphError, Layer, LayerGraph, LayerKind, LayerNorm, LayerTensor,
+    Linear, LinearBiases, MultiHeadAttention, NetworkSplits, Permute, Pool2d, PositionEmbedding, Recurrence,
+    RecurrentCell, RelativePositions, Reshape, RmsNorm, RotaryEmbedding, Scale, Select, Shape, Slice, Split,
 };
 
 fn dims(net: &LayerGraph, name: &str) -> Vec<usize> {
@@ -265,6 +265,36 @@ fn buckets_of_relative_positions_are_those_of_transformers() {
             let later = if causal || distance == 0 { 0 } else { relative.buckets / 2 + bucket };
             assert_eq!(relative.bucket(7 + distance, 7, causal), later, "{relative:?}: {distance}");
         }
+    }
+}
+
+/// Press, Smith and Lewis, "Train Short, Test Long", 2022: slopes of 8 heads, and of 6 heads as in
+/// their code.
+#[test]
+fn slopes_of_linear_biases_follow_from_the_number_of_heads() {
+    let slopes = |heads: usize| -> Vec<f64> {
+        (0..heads).map(|head| LinearBiases::new(heads).bias(head, 4, 5).abs().recip()).collect()
+    };
+    assert_eq!(slopes(8), [2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0]);
+    assert_eq!(slopes(6), [4.0, 16.0, 64.0, 256.0, 2.0, 8.0]);
+    assert_eq!(slopes(1), [256.0]);
+    let biases = LinearBiases { heads: 8, first: 2, factor: 4.0 };
+    assert_eq!(biases.bias(1, 5, 2), -4.0 * 3.0 / 16.0);
+    let attention = MultiHeadAttention::new(4, true).with_alibi(LinearBiases::new(4));
+    let net = three_inputs(attention.clone(), [[5, 12]; 3]).unwrap();
+    assert_eq!(LayerGraph::from_json(&net.to_json()).unwrap(), net);
+    assert_eq!(net.layer(net.find("attention").unwrap()).parameter_count(), 0);
+    let part = NetworkSplits::new(&net);
+    let part = part.part(net.find("attention").unwrap(), Division { split: Split::Features, parts: 2 }, 1);
+    let LayerKind::MultiHeadAttention(half) = part.unwrap().layer.kind().clone() else { panic!("a part") };
+    assert_eq!(half.alibi, Some(LinearBiases { heads: 4, first: 2, factor: 1.0 }));
+    for (attention, expected) in [
+        (attention.clone().with_relative_positions(RelativePositions::new(6, 9)), "relative positions and"),
+        (MultiHeadAttention::new(4, true).with_alibi(LinearBiases::new(3)), "linear biases of 4 heads"),
+        (attention.with_alibi(LinearBiases { first: 1, ..LinearBiases::new(4) }), "linear biases of 4 heads"),
+    ] {
+        let error = three_inputs(attention, [[5, 12]; 3]).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
     }
 }
 

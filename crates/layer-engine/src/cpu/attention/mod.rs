@@ -279,7 +279,7 @@ impl<'a, T: Real> Head<'a, T> {
                     row[..begin].fill(T::zero());
                     row[end..].fill(T::zero());
                 }
-                if let Some(biases) = self.biases {
+                if let Some(biases) = self.biases.filter(|biases| !biases.buckets.is_empty()) {
                     let buckets = &biases.buckets[self.distance(of_query.start, query)..];
                     let pairs = buckets.iter().zip(&slopes[begin..end]);
                     pairs.for_each(|(&bucket, slope)| bucket_sums[bucket] += slope.widen());
@@ -309,7 +309,8 @@ impl<T: Real> Attention<T> {
         workers: &Workers,
     ) -> Option<Self> {
         let rule = AttentionRule::new(layer, attention, shard.samples)?;
-        let biases = attention.relative.map(|relative| Biases::new(&rule, relative));
+        let learned = attention.relative.map(|relative| Biases::learned(&rule, relative));
+        let biases = learned.or_else(|| attention.alibi.map(|biases| Biases::linear(&rule, biases)));
         let is_training = pass != Pass::Infer;
         let dropout = if is_training { WeightDropout::new(layer, attention, shard) } else { None };
         let AttentionSizes { positions, heads, width, .. } = rule.sizes;
@@ -328,6 +329,11 @@ impl<T: Real> Attention<T> {
         let bias_gradients = vec![0.0; buckets * heads];
         let (pass, workers) = (SavingPass::of(pass), workers.clone());
         Some(Self { rule, dropout, biases, bias_gradients, pass, workers, workspaces })
+    }
+
+    /// Returns whether the last of the inputs and of the gradients is that of learned numbers.
+    fn learns(&self) -> bool {
+        self.biases.as_ref().is_some_and(Biases::are_learned)
     }
 
     /// Computes every head of every sample, in rounds of one head per workspace, and passes each
@@ -390,7 +396,7 @@ impl<T: Real> Attention<T> {
         let rule = self.rule;
         let AttentionSizes { positions, width, heads, .. } = rule.sizes;
         let (input_gradients, parameter_gradient) =
-            gradients.split_at_mut(gradients.len() - usize::from(self.biases.is_some()));
+            gradients.split_at_mut(gradients.len() - usize::from(self.learns()));
         let mut sums = mem::take(&mut self.bias_gradients);
         sums.fill(0.0);
         self.heads(
@@ -441,7 +447,7 @@ impl<T: Real> Operation<T> for Attention<T> {
         let Operands { kernel, reads, writes } = operands;
         let (inputs, reads) = reads.split_at(if self.rule.is_fused { 1 } else { 3 });
         let reads = match (&mut self.biases, reads) {
-            (Some(biases), [parameters, rest @ ..]) => {
+            (Some(biases), [parameters, rest @ ..]) if biases.are_learned() => {
                 biases.set(parameters, self.rule.scale);
                 rest
             }
