@@ -21,7 +21,7 @@ pub use kind::{
     AdaptiveAvgPool2d, AttentionSizes, BatchNorm, Conv2d, Dropout, Embedding, GroupNorm, LayerKind,
     LayerNorm, LeakyRelu, Linear, LinearBiases, LocalResponseNorm, MultiHeadAttention, Opaque, OpaquePass,
     Pad, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrenceSizes, RecurrentCell, RelativePositions,
-    Reshape, RmsNorm, RotaryEmbedding, Scale, Select, Slice,
+    Reshape, RmsNorm, RotaryEmbedding, RotaryScaling, Scale, Select, Slice,
 };
 pub use layer::Layer;
 #[cfg(feature = "onnx")]

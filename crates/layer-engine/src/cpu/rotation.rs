@@ -14,8 +14,12 @@ use crate::{EngineError, LaunchContext};
 pub(super) struct Rotation<T> {
     /// Number of elements of a row: of a position of a sample.
     features: usize,
-    /// Number of features of a head.
+    /// Number of features of a head, and of those that are rotated.
     width: usize,
+    rotated: usize,
+    /// Whether neighbouring features are rotated together, instead of those that are half of the
+    /// rotated features apart.
+    interleaved: bool,
     /// Cosine and sine of the angle of each pair of features, for one row after the other.
     turns: Vec<[T; 2]>,
     workers: Workers,
@@ -24,20 +28,22 @@ pub(super) struct Rotation<T> {
 impl<T: Real> Rotation<T> {
     /// Creates the rotation of inputs of this shape, or its inverse if it is `backward`.
     pub(super) fn new(input: &Shape, rule: &RotaryEmbedding, backward: bool, workers: &Workers) -> Self {
-        let (features, half) = (input.innermost(), rule.width / 2);
+        let (features, rotated) = (input.innermost(), rule.rotated_features());
+        let half = rotated / 2;
         let turn = |index: usize| {
             let angle = rule.angle(index / half, index % half);
             [angle.cos(), if backward { -angle.sin() } else { angle.sin() }].map(T::narrow)
         };
         let turns = (0..input.elements() / features * half).map(turn).collect();
-        Self { features, width: rule.width, turns, workers: workers.clone() }
+        let (width, interleaved) = (rule.width, rule.interleaved);
+        Self { features, width, rotated, interleaved, turns, workers: workers.clone() }
     }
 }
 
 impl<T: Real> Operation<T> for Rotation<T> {
     fn run(&mut self, operands: Operands<'_, '_, T>, _: &LaunchContext) -> Result<(), EngineError> {
         let ([from], [to]) = operands.into_arrays()?;
-        let (features, half) = (self.features, self.width / 2);
+        let (features, half) = (self.features, self.rotated / 2);
         let grain = rows_grain(features);
         self.workers.chunks(to, grain, |index, to| {
             let from = &from[index * grain..];
@@ -46,11 +52,23 @@ impl<T: Real> Operation<T> for Rotation<T> {
                 to.chunks_exact_mut(features).zip(from.chunks_exact(features)).enumerate()
             {
                 let turns = &self.turns[(first + row) * half % self.turns.len()..][..half];
-                for (to, from) in to.chunks_exact_mut(2 * half).zip(from.chunks_exact(2 * half)) {
+                for (to, from) in to.chunks_exact_mut(self.width).zip(from.chunks_exact(self.width)) {
+                    let ((to, rest), (from, unchanged)) =
+                        (to.split_at_mut(self.rotated), from.split_at(self.rotated));
+                    rest.copy_from_slice(unchanged);
+                    let turned =
+                        |a: T, b: T, [cosine, sine]: [T; 2]| [a * cosine - b * sine, b * cosine + a * sine];
+                    if self.interleaved {
+                        let pairs = to.chunks_exact_mut(2).zip(from.chunks_exact(2));
+                        for ((to, from), &turn) in pairs.zip(turns) {
+                            to.copy_from_slice(&turned(from[0], from[1], turn));
+                        }
+                        continue;
+                    }
                     let ((to_a, to_b), (from_a, from_b)) = (to.split_at_mut(half), from.split_at(half));
                     let pairs = to_a.iter_mut().zip(to_b).zip(from_a.iter().zip(from_b));
-                    for (((to_a, to_b), (&a, &b)), &[cosine, sine]) in pairs.zip(turns) {
-                        (*to_a, *to_b) = (a * cosine - b * sine, b * cosine + a * sine);
+                    for (((to_a, to_b), (&a, &b)), &turn) in pairs.zip(turns) {
+                        [*to_a, *to_b] = turned(a, b, turn);
                     }
                 }
             }

@@ -181,7 +181,7 @@ fn cases(family: Family) -> Vec<MutationCase> {
             (Embedding::new(3, 255).into(), Shape::features(256), 1),
             (PositionEmbedding { first: 7, ..PositionEmbedding::new(30) }.into(), Shape::sequence(9, 13), 3),
             (
-                RotaryEmbedding { first: 3, ..RotaryEmbedding::new(10, 100.0) }.into(),
+                RotaryEmbedding { first: 3, rotated: Some(6), ..RotaryEmbedding::new(10, 100.0) }.into(),
                 Shape::sequence(9, 30),
                 3,
             ),

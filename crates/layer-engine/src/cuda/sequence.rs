@@ -83,11 +83,18 @@ pub(super) fn rotary_embedding(
         (Role::Input(0), Role::Output)
     };
     let (pairs, features) = (samples * input.elements() / 2, input.innermost());
-    let sizes = [pairs, features, rule.width, input.elements() / features, rule.first].map(size);
-    // Turns of the first pair at position 1, and the ratio of those of a pair and the one before.
-    let first = if backward { -1.0 / TAU } else { 1.0 / TAU };
-    let turns = [Argument::F64(first), Argument::F64(rule.base.powf(-2.0 / rule.width as f64))];
-    let arguments = [&sizes[..], &turns, &[builder.operand(from), builder.operand(to)]].concat();
+    let rotated = rule.rotated_features();
+    let sizes = [pairs, features, rule.width, rotated, usize::from(rule.interleaved)];
+    let places = [input.elements() / features, rule.first];
+    // Angle of each pair at position 1 as a part of a full circle, in words of 32 bits.
+    let direction = if backward { -1.0 } else { 1.0 };
+    let turns = (0..rotated / 2).flat_map(|pair| {
+        let bits = (direction * rule.frequency(pair) / TAU).to_bits();
+        [bits as u32, (bits >> 32) as u32]
+    });
+    let turns = builder.table(&turns.collect::<Vec<_>>())?;
+    let operands = [turns, builder.operand(from), builder.operand(to)];
+    let arguments = [&sizes.map(size)[..], &places.map(size), &operands].concat();
     builder.for_each((FAMILY, "rotate"), pairs, arguments)
 }
 

@@ -81,7 +81,11 @@ pub(super) fn rotary_embedding(
     dtypes: DTypes,
     backward: bool,
 ) -> Result<LaunchFunction, Failure> {
-    let half = rule.width / 2;
+    let (rotated, half) = (rule.rotated_features() as i64, rule.rotated_features() / 2);
+    let rest = rule.width as i64 - rotated;
+    // Dimension of the features of a pair, of `samples x rows x heads x ...`.
+    let (pairs_dims, along) = if rule.interleaved { ([half as i64, 2], 4) } else { ([2, half as i64], 3) };
+    let width = rule.width as i64;
     let rows = operands.inputs[0][1];
     let angles = (0..rows as usize * half).map(|index| rule.angle(index / half, index % half));
     let angles: Vec<f64> = angles.map(|angle| if backward { -angle } else { angle }).collect();
@@ -90,11 +94,14 @@ pub(super) fn rotary_embedding(
     let (cosines, sines) = (place(angles.f_cos()?)?, place(angles.f_sin()?)?);
     Ok(Box::new(move |launch| {
         let input = if backward { operands.output_gradient(launch)? } else { operands.input(launch)? };
-        let pairs = input.f_view([-1, rows, input.size()[2] / (2 * half as i64), 2, half as i64])?;
-        let (a, b) = (pairs.f_select(3, 0)?, pairs.f_select(3, 1)?);
-        let rotated =
+        let heads = input.f_view([-1, rows, input.size()[2] / width, width])?;
+        let pairs = heads.f_narrow(3, 0, rotated)?.f_unflatten(3, pairs_dims)?;
+        let (a, b) = (pairs.f_select(along, 0)?, pairs.f_select(along, 1)?);
+        let turned =
             [a.f_mul(&cosines)?.f_sub(&b.f_mul(&sines)?)?, b.f_mul(&cosines)?.f_add(&a.f_mul(&sines)?)?];
-        let output = Tensor::f_stack(&rotated, 3)?.f_reshape(input.size())?;
+        let turned = Tensor::f_stack(&turned, along)?.f_flatten(3, 4)?;
+        let output = Tensor::f_cat(&[turned, heads.f_narrow(3, rotated, rest)?], 3)?;
+        let output = output.f_reshape(input.size())?;
         operands.put(launch, if backward { Role::InputGradient(0) } else { Role::Output }, &output)
     }))
 }

@@ -5,11 +5,11 @@ use layer_engine::{CpuEngine, Pass, Role, Shard};
 use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Dropout, Embedding, GroupNorm, Layer, LayerKind, LayerNorm,
     LeakyRelu, Linear, LocalResponseNorm, MultiHeadAttention, Pad, Permute, Pool2d, PositionEmbedding,
-    RelativePositions, Reshape, RmsNorm, RotaryEmbedding, Select, Shape, Slice,
+    RelativePositions, Reshape, RmsNorm, Select, Shape, Slice,
 };
 use proptest::prelude::*;
 
-use crate::layer_cases::{any_scale, attention_of_three_inputs, recurrence};
+use crate::layer_cases::{any_scale, attention_of_three_inputs, recurrence, rotary_embedding};
 use crate::single_layer::{SingleLayer, layer};
 
 /// Number of elements of each gradient that are checked.
@@ -371,12 +371,11 @@ proptest! {
     fn rotary_embedding_gradients_match_differences(
         positions in 1usize..6,
         heads in 1usize..4,
-        half in 1usize..4,
-        first in 0usize..9,
+        kind in rotary_embedding(),
         samples in 0usize..4,
     ) {
-        let kind = RotaryEmbedding { first, ..RotaryEmbedding::new(2 * half, 50.0) };
-        check(layer(kind, &[Shape::sequence(positions, heads * 2 * half)]), samples);
+        let features = heads * kind.width;
+        check(layer(kind, &[Shape::sequence(positions, features)]), samples);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use layer_graph::{
     AdaptiveAvgPool2d, BatchNorm, Conv2d, Division, Dropout, Embedding, GroupNorm, Layer, LayerGraph,
     LayerKind, LayerNorm, LeakyRelu, Linear, LinearBiases, LocalResponseNorm, MultiHeadAttention,
     NetworkSplits, Pad, Permute, Pool2d, PositionEmbedding, Recurrence, RecurrentCell, RelativePositions,
-    Reshape, RmsNorm, RotaryEmbedding, Scale, Select, Shape, Slice, Split,
+    Reshape, RmsNorm, RotaryEmbedding, RotaryScaling, Scale, Select, Shape, Slice, Split,
 };
 use proptest::prelude::*;
 
@@ -60,6 +60,24 @@ pub(crate) fn attention_of_three_inputs() -> impl Strategy<Value = (MultiHeadAtt
             };
             let causal = any::<bool>().prop_map(move |causal| causal && key_positions == positions);
             causal.prop_map(move |causal| (attention(causal), inputs.clone()))
+        },
+    )
+}
+
+/// Generates a rotary embedding.
+pub(crate) fn rotary_embedding() -> impl Strategy<Value = RotaryEmbedding> {
+    let linear = (0.5..4.0f64).prop_map(|factor| RotaryScaling::Linear { factor });
+    let llama3 = RotaryScaling::Llama3 {
+        factor: 8.0,
+        low_frequency_factor: 1.0,
+        high_frequency_factor: 4.0,
+        original_positions: 16,
+    };
+    let scaling = prop::option::of(prop_oneof![linear, Just(llama3)]);
+    (1usize..5, prop::option::of(1usize..5), 0usize..9, any::<bool>(), scaling).prop_map(
+        |(half, part, first, interleaved, scaling)| {
+            let rotated = part.map(|part| 2 * part.min(half));
+            RotaryEmbedding { first, rotated, interleaved, scaling, ..RotaryEmbedding::new(2 * half, 50.0) }
         },
     )
 }
@@ -156,6 +174,17 @@ pub(crate) fn layers() -> Vec<Layer> {
         (PositionEmbedding { first: 2, ..PositionEmbedding::new(10) }.into(), &sequence),
         (PositionEmbedding { first: 1, repeated: true, ..PositionEmbedding::new(3) }.into(), &sequence),
         (RotaryEmbedding { first: 5, ..RotaryEmbedding::new(6, 100.0) }.into(), &sequence),
+        (RotaryEmbedding { rotated: Some(4), ..RotaryEmbedding::new(6, 100.0) }.into(), &sequence),
+        (
+            RotaryEmbedding {
+                rotated: Some(4),
+                interleaved: true,
+                scaling: Some(RotaryScaling::Linear { factor: 3.0 }),
+                ..RotaryEmbedding::new(6, 100.0)
+            }
+            .into(),
+            &sequence,
+        ),
         (LayerKind::ClassToken, &sequence),
         (Recurrence::new(RecurrentCell::Lstm).into(), &sequence),
         (Recurrence { cell: RecurrentCell::Gru, bias: false }.into(), &sequence),

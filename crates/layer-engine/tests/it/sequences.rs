@@ -7,11 +7,11 @@ use layer_engine::{CpuEngine, EngineError, LaunchContext, Pass, Role, Shard};
 use layer_graph::{
     AttentionSizes, Embedding, Layer, LayerKind, LayerNorm, LeakyRelu, Linear, LinearBiases,
     MultiHeadAttention, Permute, PositionEmbedding, RecurrentCell, RelativePositions, Reshape, RmsNorm,
-    RotaryEmbedding, Scale, Select, Shape, Slice,
+    RotaryScaling, Scale, Select, Shape, Slice,
 };
 use proptest::prelude::*;
 
-use crate::layer_cases::{any_scale, attention_of_three_inputs, recurrence};
+use crate::layer_cases::{any_scale, attention_of_three_inputs, recurrence, rotary_embedding};
 use crate::single_layer::{CONTEXT, SingleLayer, layer};
 
 /// Runs training and evaluation, which give the same result here, and compares each output sample
@@ -89,6 +89,31 @@ fn attend(
         }
     }
     output
+}
+
+/// Returns a frequency of rotary angles with a change of it, as in the code of Llama 3.1.
+fn scaled(frequency: f64, scaling: Option<RotaryScaling>) -> f64 {
+    match scaling {
+        None => frequency,
+        Some(RotaryScaling::Linear { factor }) => frequency / factor,
+        Some(RotaryScaling::Llama3 {
+            factor,
+            low_frequency_factor,
+            high_frequency_factor,
+            original_positions,
+        }) => {
+            let (wave, original) = (std::f64::consts::TAU / frequency, original_positions as f64);
+            if wave < original / high_frequency_factor {
+                frequency
+            } else if wave > original / low_frequency_factor {
+                frequency / factor
+            } else {
+                let smooth = original / wave - low_frequency_factor;
+                let smooth = smooth / (high_frequency_factor - low_frequency_factor);
+                (1.0 - smooth) * frequency / factor + smooth * frequency
+            }
+        }
+    }
 }
 
 /// Returns the slope of linear biases, as Press et al. list them.
@@ -295,19 +320,20 @@ proptest! {
     fn rotary_embedding_matches_definition(
         positions in 1usize..9,
         heads in 1usize..4,
-        half in 1usize..4,
-        first in 0usize..9,
+        kind in rotary_embedding(),
         samples in 0usize..4,
     ) {
-        let kind = RotaryEmbedding { first, ..RotaryEmbedding::new(2 * half, 50.0) };
-        check(layer(kind, &[Shape::sequence(positions, heads * 2 * half)]), samples, |input, _| {
-            let mut output = vec![0.0; input.len()];
+        let (width, rotated) = (kind.width, kind.rotated.unwrap_or(kind.width));
+        let half = rotated / 2;
+        check(layer(kind.clone(), &[Shape::sequence(positions, heads * width)]), samples, |input, _| {
+            let mut output = input.to_vec();
             for index in 0..positions * heads * half {
                 let (position, head, i) = (index / half / heads, index / half % heads, index % half);
-                let angle = (first + position) as f64 / 50f64.powf(i as f64 / half as f64);
-                let (sine, cosine) = angle.sin_cos();
-                let a = (position * heads + head) * 2 * half + i;
-                let b = a + half;
+                let frequency = scaled(50f64.powf(-(i as f64) / half as f64), kind.scaling);
+                let (sine, cosine) = ((kind.first + position) as f64 * frequency).sin_cos();
+                let head = (position * heads + head) * width;
+                let (a, b) = if kind.interleaved { (2 * i, 2 * i + 1) } else { (i, i + half) };
+                let (a, b) = (head + a, head + b);
                 output[a] = input[a] * cosine - input[b] * sine;
                 output[b] = input[a] * sine + input[b] * cosine;
             }

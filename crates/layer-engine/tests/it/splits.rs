@@ -309,8 +309,9 @@ fn decoder([positions, key_heads, group, half]: [usize; 4]) -> Result<LayerGraph
         let [mut projected, values] =
             ["k", "v"].map(|what| linear(what, key_heads * width, keys.unwrap_or(x)));
         if causal {
-            queries = net.add("rotated_q", RotaryEmbedding::new(width, 30.0), [queries])?;
-            projected = net.add("rotated_k", RotaryEmbedding::new(width, 30.0), [projected?]);
+            let rotary = RotaryEmbedding { rotated: Some(2), ..RotaryEmbedding::new(width, 30.0) };
+            queries = net.add("rotated_q", rotary.clone(), [queries])?;
+            projected = net.add("rotated_k", rotary, [projected?]);
         }
         let attention = MultiHeadAttention::new(heads, causal).scaled_by(0.7);
         let attention = if causal {

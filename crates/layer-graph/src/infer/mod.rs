@@ -187,6 +187,14 @@ fn rotary_embedding(name: &str, rule: &RotaryEmbedding, input: &Shape) -> Result
         let message = format!("cannot divide {features} features into heads of {} in pairs", rule.width);
         return Err(shape_error(name, message));
     }
+    let rotated = rule.rotated_features();
+    if rotated == 0 || rotated % 2 != 0 || rotated > rule.width {
+        let problem = format!("cannot rotate {rotated} features of a head of {} in pairs", rule.width);
+        return Err(shape_error(name, problem));
+    }
+    if rule.scaling.is_some_and(|scaling| !scaling.is_valid()) {
+        return Err(shape_error(name, "has a scaling of its angles with a number out of range".into()));
+    }
     if !(rule.base > 0.0 && rule.base.is_finite()) {
         return Err(shape_error(name, "needs a base > 0".into()));
     }

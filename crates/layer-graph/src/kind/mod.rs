@@ -17,7 +17,7 @@ pub use rearrange::{Permute, Reshape, Select, Slice};
 pub use recurrent::{Recurrence, RecurrenceSizes, RecurrentCell};
 pub use sequence::{
     AttentionSizes, Embedding, LayerNorm, Linear, LinearBiases, MultiHeadAttention, PositionEmbedding,
-    RelativePositions, RmsNorm, RotaryEmbedding,
+    RelativePositions, RmsNorm, RotaryEmbedding, RotaryScaling,
 };
 
 /// Operation of a layer with its hyper-parameters.

@@ -4,7 +4,8 @@
 use layer_graph::{
     AttentionSizes, Division, Embedding, GraphError, Layer, LayerGraph, LayerKind, LayerNorm, LayerTensor,
     Linear, LinearBiases, MultiHeadAttention, NetworkSplits, Permute, Pool2d, PositionEmbedding, Recurrence,
-    RecurrentCell, RelativePositions, Reshape, RmsNorm, RotaryEmbedding, Scale, Select, Shape, Slice, Split,
+    RecurrentCell, RelativePositions, Reshape, RmsNorm, RotaryEmbedding, RotaryScaling, Scale, Select, Shape,
+    Slice, Split,
 };
 
 fn dims(net: &LayerGraph, name: &str) -> Vec<usize> {
@@ -153,8 +154,35 @@ fn reshape_and_permute_turn_an_image_into_patches() {
     assert_eq!(net.parameter_count(), 6);
 }
 
+fn llama3(low_frequency_factor: f64, high_frequency_factor: f64) -> RotaryScaling {
+    let (factor, original_positions) = (8.0, 8192);
+    RotaryScaling::Llama3 { factor, low_frequency_factor, high_frequency_factor, original_positions }
+}
+
+/// Frequencies of Llama 3.1: `inv_freq` of six pairs in `transformers`.
+#[test]
+fn scaled_rotary_embeddings_have_the_frequencies_of_llama() {
+    let scaling = Some(llama3(1.0, 4.0));
+    let rule = RotaryEmbedding { scaling, ..RotaryEmbedding::new(128, 5e5) };
+    for (pair, expected) in [
+        (0, 1.0),
+        (28, 0.0032114461064338684),
+        (30, 0.0013718936825171113),
+        (33, 0.0003126936499029398),
+        (35, 9.556212171446532e-05),
+        (63, 3.068925877869333e-07),
+    ] {
+        let error = rule.frequency(pair) / expected - 1.0;
+        assert!(error.abs() < 1e-6, "{pair}: {}, not {expected}", rule.frequency(pair));
+    }
+    let mut net = LayerGraph::new("net", Shape::sequence(5, 128)).unwrap();
+    net.add("rotary", rule, [net.input()]).unwrap();
+    assert_eq!(LayerGraph::from_json(&net.to_json()).unwrap(), net);
+}
+
 #[test]
 fn invalid_sequence_layers_are_rejected() {
+    let rotary = |scaling| RotaryEmbedding { scaling: Some(scaling), ..RotaryEmbedding::new(2, 10.0) }.into();
     let bad: Vec<(LayerKind, &str)> = vec![
         (MultiHeadAttention::new(4, false).into(), "4 heads"),
         (MultiHeadAttention::new(0, false).into(), "0 heads"),
@@ -176,6 +204,21 @@ fn invalid_sequence_layers_are_rejected() {
         (RotaryEmbedding::new(3, 100.0).into(), "heads of 3 in pairs"),
         (RotaryEmbedding::new(2, 0.0).into(), "base"),
         (RotaryEmbedding { first: usize::MAX, ..RotaryEmbedding::new(2, 10.0) }.into(), "32 bits"),
+        (
+            RotaryEmbedding { rotated: Some(4), ..RotaryEmbedding::new(2, 9.0) }.into(),
+            "cannot rotate 4 features",
+        ),
+        (
+            RotaryEmbedding { rotated: Some(1), ..RotaryEmbedding::new(2, 9.0) }.into(),
+            "cannot rotate 1 features",
+        ),
+        (
+            RotaryEmbedding { rotated: Some(0), ..RotaryEmbedding::new(2, 9.0) }.into(),
+            "cannot rotate 0 features",
+        ),
+        (rotary(RotaryScaling::Linear { factor: 0.0 }), "scaling of its angles"),
+        (rotary(llama3(4.0, 4.0)), "scaling of its angles"),
+        (rotary(llama3(0.0, 4.0)), "scaling of its angles"),
         (LayerNorm { epsilon: f64::NAN }.into(), "epsilon"),
         (RmsNorm::new(0.0).into(), "epsilon"),
         (Recurrence::new(RecurrentCell::Lstm).into(), "sequence of 4 gates, got 5x6"),

@@ -40,24 +40,24 @@ KERNEL embedding_gradient(u32 tokens, u32 vocabulary, u32 features, const float*
     }
 }
 
-// Rotates pairs of features, which are half a head apart, by angles that grow with the position of
-// their row. `turns` is the angle of a head's first pair at position 1 as a part of a full circle,
-// `ratio` that of the angles of neighbouring pairs.
-KERNEL rotate(u32 pairs, u32 features, u32 width, u32 rows, u32 first, double turns, double ratio,
-              const real* __restrict__ x, real* __restrict__ y) {
-    const u32 i = ELEMENT, half = width / 2;
+// Rotates pairs of the first `rotated` features of each head by angles that grow with the position
+// of their row, and copies the others. The features of a pair are neighbours if `interleaved`, or
+// `rotated / 2` apart. `turns` has the angle of each pair at position 1 as a part of a full circle.
+KERNEL rotate(u32 pairs, u32 features, u32 width, u32 rotated, u32 interleaved, u32 rows, u32 first,
+              const double* __restrict__ turns, const real* __restrict__ x, real* __restrict__ y) {
+    const u32 i = ELEMENT, half = rotated / 2;
     if (i >= pairs) return;
-    const u32 pair = i % half, place = i / half * width + pair;
-    ROLLED for (u32 left = pair; left != 0; left /= 2) {
-        if (left % 2 != 0) turns *= ratio;
-        ratio *= ratio;
+    const u32 pair = i % (width / 2), head = i / (width / 2) * width;
+    const bool in_halves = pair < half && !interleaved;
+    const u32 place = head + (in_halves ? pair : 2 * pair), other = place + (in_halves ? half : 1);
+    const float a = x[place], b = x[other];
+    float sine = 0, cosine = 1;
+    if (pair < half) {
+        const double turn = turns[pair] * (first + place / features % rows);
+        sincospif(2 * (float)(turn - rint(turn)), &sine, &cosine);
     }
-    turns *= first + place / features % rows;
-    float sine, cosine;
-    sincospif(2 * (float)(turns - rint(turns)), &sine, &cosine);
-    const float a = x[place], b = x[place + half];
-    y[place] = a * cosine - b * sine;
-    y[place + half] = b * cosine + a * sine;
+    y[place] = pair < half ? a * cosine - b * sine : a;
+    y[other] = pair < half ? b * cosine + a * sine : b;
 }
 
 // Adds the same elements to each row.
